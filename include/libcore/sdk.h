@@ -122,8 +122,8 @@ static inline int64_t core_sdk_int(const core_value *value, int64_t otherwise)
     if (value->tag == CORE_VALUE_INT || value->tag == CORE_VALUE_BOOL)
         return value->u.i;
     /* Out of range, or NaN: no conversion is defined. */
-    if (value->tag == CORE_VALUE_FLOAT && value->u.f >= -0x1p63 &&
-        value->u.f < 0x1p63)
+    if (value->tag == CORE_VALUE_FLOAT && value->u.f >= -9223372036854775808.0 &&
+        value->u.f < 9223372036854775808.0)
         return (int64_t)value->u.f;
     return otherwise;
 }

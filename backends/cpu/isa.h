@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* isa.h: instruction sets.  Files of kernels that profit from wider vectors
+ * are compiled once per set, with -DCPU_ISA=baseline, avx2 or avx512 and the
+ * matching machine flags, into one convenience library each; what they share
+ * across files is named CPU_NAME(x).  Architectures other than x86-64 build
+ * `baseline` alone. */
+
+#ifndef CPU_ISA_H
+#define CPU_ISA_H
+
+#include <libcore/plugin.h>
+
+enum { CPU_ISA_BASELINE = 0, CPU_ISA_AVX2 = 1, CPU_ISA_AVX512 = 2 };
+
+/* The best set that this machine has, lowered by the setting LIBCORE_CPU_ISA.
+ * An unknown value of the setting is an error. */
+core_status cpu_isa_choose(const core_host *host, int *out_isa);
+const char *cpu_isa_name(int isa);
+/* What init chose. */
+extern int cpu_isa;
+
+#ifdef CPU_ISA
+#define CPU_PASTE2(a, b) a##_##b
+#define CPU_PASTE(a, b) CPU_PASTE2(a, b)
+#define CPU_NAME(name) CPU_PASTE(name, CPU_ISA)
+#endif
+
+#endif

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* tables.h: every file with kernels, one line each.  X(file) stands for its
+ * `const cpu_kernel_table cpu_<file>_kernels`; later lines win over earlier
+ * ones where signatures overlap. */
+
+#ifndef CPU_TABLES_H
+#define CPU_TABLES_H
+
+#include "cpu.h"
+#include "isa.h"
+
+/* Compiled once. */
+#define CPU_TABLES(X)
+
+/* Compiled per instruction set (isa.h): the file defines
+ * `const cpu_kernel_table CPU_NAME(cpu_<file>_kernels)`. */
+#define CPU_ISA_TABLES(X) \
+    X(copy)               \
+    X(elementwise)        \
+    X(reduce)
+
+#endif
