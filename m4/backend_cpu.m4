@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The libcore authors
+
+# The CPU backend.  It needs nothing but a C compiler: OpenBLAS is opened when
+# a program runs, so it is only looked for to tell whether it will be used.
+AC_DEFUN([LIBCORE_BACKEND_CPU], [
+  LIBCORE_BACKEND_SWITCH([cpu])
+  libcore_cpu_isa=portable
+  AVX2_CFLAGS="-mavx2 -mfma -mf16c"
+  AVX512_CFLAGS="-mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mf16c"
+  have_x86_isa=no
+  AS_CASE([$host_cpu], [x86_64|amd64],
+    [LIBCORE_CFLAG([$AVX2_CFLAGS $AVX512_CFLAGS],
+       [have_x86_isa=yes; libcore_cpu_isa="x86-64, AVX2, AVX-512"])])
+  AC_SUBST([AVX2_CFLAGS])
+  AC_SUBST([AVX512_CFLAGS])
+  AC_MSG_CHECKING([for libopenblas.so.0 (used when a program runs)])
+  AC_RUN_IFELSE([AC_LANG_PROGRAM([[#include <dlfcn.h>]],
+      [[return !dlopen("libopenblas.so.0", RTLD_LAZY);]])],
+    [have_openblas=yes], [have_openblas=no], [have_openblas=unknown])
+  AC_MSG_RESULT([$have_openblas])
+  AS_CASE([$have_openblas],
+    [yes], [libcore_blas="OpenBLAS found"],
+    [no], [libcore_blas="no libopenblas.so.0: own matrix product"],
+    [libcore_blas="OpenBLAS looked for at run time"])
+  AS_IF([test "x$enable_cpu" = xno],
+    [LIBCORE_BACKEND_ROW([cpu], [no], [--disable-cpu])],
+    [LIBCORE_BACKEND_ROW([cpu], [yes], [$libcore_cpu_isa; $libcore_blas])])
+  AM_CONDITIONAL([BACKEND_CPU], [test "x$enable_cpu" != xno])
+  AM_CONDITIONAL([X86_ISA], [test "x$have_x86_isa" = xyes])
+])
