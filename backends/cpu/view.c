@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* view.c: strided copies with conversion, and dense buffers (view.h). */
+
+#include "view.h"
+
+#include <stdlib.h>
+
+#include "pool.h"
+
+/* ---------------------------------------------------------------- rows -- */
+
+#define PLAIN(value) (value)
+#define TRUTH(value) ((value) != 0)
+
+/* X(dtype, storage type, to number, from number as T) */
+#define DTYPES(X)                                                             \
+    X(CORE_F64, double, PLAIN, (double))                                      \
+    X(CORE_F32, float, PLAIN, (float))                                        \
+    X(CORE_F16, uint16_t, cpu_f16_get, cpu_f16_put)                           \
+    X(CORE_BF16, uint16_t, cpu_bf16_get, cpu_bf16_put)                        \
+    X(CORE_I64, int64_t, PLAIN, (int64_t))                                    \
+    X(CORE_I32, int32_t, PLAIN, (int32_t))                                    \
+    X(CORE_I16, int16_t, PLAIN, (int16_t))                                    \
+    X(CORE_I8, int8_t, PLAIN, (int8_t))                                       \
+    X(CORE_U8, uint8_t, PLAIN, (uint8_t)(int64_t))                            \
+    X(CORE_BOOL, uint8_t, TRUTH, TRUTH)
+
+#define GET_CASE(DTYPE, STORED, FROM, TO)                                     \
+    case DTYPE: {                                                             \
+        const STORED *source = from;                                          \
+        for (int64_t i = 0; i < n; i++)                                       \
+            to[i] = FROM(source[i * stride]);                                 \
+        break;                                                                \
+    }
+#define PUT_CASE(DTYPE, STORED, FROM, TO)                                     \
+    case DTYPE: {                                                             \
+        STORED *target = to;                                                  \
+        for (int64_t i = 0; i < n; i++)                                       \
+            target[i * stride] = TO(from[i]);                                 \
+        break;                                                                \
+    }
+
+#define ROWS(NAME, TYPE)                                                      \
+    void cpu_get_##NAME(TYPE *to, core_dtype dtype, const void *from,         \
+                        int64_t stride, int64_t n)                            \
+    {                                                                         \
+        switch (dtype) {                                                      \
+            DTYPES(GET_CASE)                                                  \
+        default:                                                              \
+            break;                                                            \
+        }                                                                     \
+    }                                                                         \
+    void cpu_put_##NAME(core_dtype dtype, void *to, int64_t stride,           \
+                        const TYPE *from, int64_t n)                          \
+    {                                                                         \
+        switch (dtype) {                                                      \
+            DTYPES(PUT_CASE)                                                  \
+        default:                                                              \
+            break;                                                            \
+        }                                                                     \
+    }
+CPU_COMPUTE_TYPES(ROWS)
+
+/* -------------------------------------------------------------- copies -- */
+
+typedef struct copy {
+    core_dtype to_dtype, from_dtype;
+    char *to;
+    const char *from;
+    uint32_t ndim; /* of the rows around the innermost dimension */
+    int64_t sizes[CORE_MAX_NDIM];
+    int64_t to_strides[CORE_MAX_NDIM];
+    int64_t from_strides[CORE_MAX_NDIM];
+    int64_t n, to_stride, from_stride; /* of a row */
+} copy;
+
+#define SAME_CASE(SIZE, TYPE)                                                 \
+    case SIZE: {                                                              \
+        TYPE *target = (TYPE *)to;                                            \
+        const TYPE *source = (const TYPE *)from;                              \
+        for (int64_t i = 0; i < n; i++)                                       \
+            target[i * to_stride] = source[i * from_stride];                  \
+        break;                                                                \
+    }
+
+static void copy_same(uint32_t size, char *to, int64_t to_stride,
+                      const char *from, int64_t from_stride, int64_t n)
+{
+    if (to_stride == 1 && from_stride == 1) {
+        memcpy(to, from, (size_t)n * size);
+        return;
+    }
+    switch (size) {
+        SAME_CASE(1, uint8_t)
+        SAME_CASE(2, uint16_t)
+        SAME_CASE(4, uint32_t)
+        SAME_CASE(8, uint64_t)
+    }
+}
+
+/* Through a few numbers of the wider of the two compute types. */
+static void copy_converted(const copy *c, char *to, const char *from)
+{
+    enum { STEP = 256 };
+    union {
+        float f32[STEP];
+        double f64[STEP];
+        int64_t i64[STEP];
+    } number;
+    core_dtype through = cpu_compute_dtype(c->from_dtype);
+    int64_t from_step = c->from_stride * cpu_item_size(c->from_dtype);
+    int64_t to_step = c->to_stride * cpu_item_size(c->to_dtype);
+
+    for (int64_t i = 0; i < c->n; i += STEP) {
+        int64_t n = c->n - i < STEP ? c->n - i : STEP;
+        const char *source = from + i * from_step;
+        char *target = to + i * to_step;
+
+        if (through == CORE_F32) {
+            cpu_get_f32(number.f32, c->from_dtype, source, c->from_stride, n);
+            cpu_put_f32(c->to_dtype, target, c->to_stride, number.f32, n);
+        } else if (through == CORE_F64) {
+            cpu_get_f64(number.f64, c->from_dtype, source, c->from_stride, n);
+            cpu_put_f64(c->to_dtype, target, c->to_stride, number.f64, n);
+        } else {
+            cpu_get_i64(number.i64, c->from_dtype, source, c->from_stride, n);
+            cpu_put_i64(c->to_dtype, target, c->to_stride, number.i64, n);
+        }
+    }
+}
+
+static void copy_rows(void *context, int64_t begin, int64_t end)
+{
+    const copy *c = context;
+    uint32_t to_size = cpu_item_size(c->to_dtype);
+    uint32_t from_size = cpu_item_size(c->from_dtype);
+
+    for (int64_t row = begin; row < end; row++) {
+        int64_t rest = row, to = 0, from = 0;
+
+        for (uint32_t d = 0; d < c->ndim; d++) {
+            int64_t index = rest % c->sizes[d];
+
+            rest /= c->sizes[d];
+            to += index * c->to_strides[d];
+            from += index * c->from_strides[d];
+        }
+        if (c->to_dtype == c->from_dtype)
+            copy_same(to_size, c->to + to * to_size, c->to_stride,
+                      c->from + from * from_size, c->from_stride, c->n);
+        else
+            copy_converted(c, c->to + to * to_size,
+                           c->from + from * from_size);
+    }
+}
+
+void cpu_copy(core_dtype to_dtype, void *to, const int64_t *to_strides,
+              core_dtype from_dtype, const void *from,
+              const int64_t *from_strides, uint32_t ndim, const int64_t *sizes)
+{
+    copy c = {.to_dtype = to_dtype, .from_dtype = from_dtype, .to = to,
+              .from = from, .n = 1, .to_stride = 1, .from_stride = 1};
+    int64_t rows = 1;
+
+    /* Innermost first; dimensions that follow one another become one. */
+    for (uint32_t d = ndim; d-- > 0;) {
+        uint32_t last = c.ndim - 1;
+
+        if (sizes[d] == 0)
+            return;
+        if (sizes[d] == 1)
+            continue;
+        if (c.ndim > 0 &&
+            to_strides[d] == c.to_strides[last] * c.sizes[last] &&
+            from_strides[d] == c.from_strides[last] * c.sizes[last]) {
+            c.sizes[last] *= sizes[d];
+            continue;
+        }
+        c.sizes[c.ndim] = sizes[d];
+        c.to_strides[c.ndim] = to_strides[d];
+        c.from_strides[c.ndim++] = from_strides[d];
+    }
+    if (c.ndim > 0) {
+        c.n = c.sizes[0];
+        c.to_stride = c.to_strides[0];
+        c.from_stride = c.from_strides[0];
+        c.ndim--;
+        for (uint32_t d = 0; d < c.ndim; d++) {
+            c.sizes[d] = c.sizes[d + 1];
+            c.to_strides[d] = c.to_strides[d + 1];
+            c.from_strides[d] = c.from_strides[d + 1];
+            rows *= c.sizes[d];
+        }
+    }
+    cpu_parallel_for(rows, cpu_grain(rows, c.n), copy_rows, &c);
+}
+
+void cpu_view_copy(const core_view *to, const core_view *from)
+{
+    cpu_copy(to->dtype, cpu_address(to->memory), to->strides, from->dtype,
+             cpu_address(from->memory), from->strides, to->ndim, to->sizes);
+}
+
+/* ------------------------------------------------------- dense buffers -- */
+
+void *cpu_allocate(int64_t count, int64_t size)
+{
+    void *memory = NULL;
+
+    if (count >= 0 && count <= INT64_MAX / 2 / (size > 0 ? size : 1))
+        memory = aligned_alloc(64, ((size_t)(count * size) + 64) / 64 * 64);
+    if (!memory)
+        cpu_error(CORE_ERROR_OUT_OF_MEMORY,
+                  "no host memory for %lld temporary elements of %lld bytes",
+                  (long long)count, (long long)size);
+    return memory;
+}
+
+/* Row-major strides. */
+static void dense_strides(const core_view *view, int64_t *out)
+{
+    int64_t stride = 1;
+
+    for (uint32_t d = view->ndim; d-- > 0;) {
+        out[d] = stride;
+        stride *= view->sizes[d];
+    }
+}
+
+core_status cpu_dense_open(const core_view *view, core_dtype dtype,
+                           cpu_dense *out)
+{
+    *out = (cpu_dense){.dtype = dtype, .view = view};
+    if (!view)
+        return CORE_OK;
+    if (view->dtype == dtype && (view->flags & CORE_VIEW_CONTIGUOUS)) {
+        out->data = cpu_address(view->memory);
+        out->view = NULL;
+        return CORE_OK;
+    }
+    out->owned = cpu_allocate(view->numel, cpu_item_size(dtype));
+    out->data = out->owned;
+    if (!out->owned) {
+        out->view = NULL;
+        return CORE_ERROR_OUT_OF_MEMORY;
+    }
+    return CORE_OK;
+}
+
+core_status cpu_dense_read(const core_view *view, core_dtype dtype,
+                           cpu_dense *out)
+{
+    int64_t strides[CORE_MAX_NDIM];
+    core_status status = cpu_dense_open(view, dtype, out);
+
+    out->view = NULL;
+    if (status != CORE_OK || !out->owned)
+        return status;
+    dense_strides(view, strides);
+    cpu_copy(dtype, out->data, strides, view->dtype, cpu_address(view->memory),
+             view->strides, view->ndim, view->sizes);
+    return CORE_OK;
+}
+
+void cpu_dense_write(cpu_dense *dense)
+{
+    int64_t strides[CORE_MAX_NDIM];
+    const core_view *view = dense->view;
+
+    if (!view)
+        return;
+    dense_strides(view, strides);
+    cpu_copy(view->dtype, cpu_address(view->memory), view->strides,
+             dense->dtype, dense->data, strides, view->ndim, view->sizes);
+}
+
+void cpu_dense_close(cpu_dense *dense)
+{
+    free(dense->owned);
+    *dense = (cpu_dense){0};
+}
+
+cpu_split cpu_split_at(const core_view *view, uint32_t dim)
+{
+    cpu_split split = {1, 1, 1};
+
+    for (uint32_t d = 0; d < view->ndim; d++) {
+        if (d < dim)
+            split.outer *= view->sizes[d];
+        else if (d == dim)
+            split.size = view->sizes[d];
+        else
+            split.inner *= view->sizes[d];
+    }
+    return split;
+}

@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* view.h: what the kernels that receive views share: reading arguments, and
+ * computing on dense buffers.
+ *
+ * Kernels of this kind compute in one of three types, whatever the operands'
+ * dtype: f32 (for f32, f16, bf16), f64, and i64 (integers and bool).  A dense
+ * buffer is a view's content, row-major, in such a type: the view's own memory
+ * where that is what it holds already, a converted copy otherwise.  So a
+ * kernel is written for dense memory and three types, and is right for any
+ * strides and any dtype. */
+
+#ifndef CPU_VIEW_H
+#define CPU_VIEW_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "cpu.h"
+
+/* ----------------------------------------------------------- arguments -- */
+
+/* NULL where the value is absent. */
+static inline const core_view *cpu_view(const core_value *value)
+{
+    return value->tag == CORE_VALUE_VIEW ? value->u.view : NULL;
+}
+
+static inline double cpu_float(const core_value *value)
+{
+    return value->tag == CORE_VALUE_FLOAT ? value->u.f : (double)value->u.i;
+}
+
+static inline int64_t cpu_int(const core_value *value)
+{
+    return value->tag == CORE_VALUE_FLOAT ? (int64_t)value->u.f : value->u.i;
+}
+
+/* Element k of a list that may have been given as one number for all. */
+static inline int64_t cpu_list_int(const core_value *value, uint32_t k,
+                                   int64_t absent)
+{
+    if (value->tag == CORE_VALUE_INT)
+        return value->u.i;
+    if (value->tag != CORE_VALUE_INT_LIST || value->count == 0)
+        return absent;
+    return value->u.ints[value->count == 1 ? 0 : k];
+}
+
+/* A dimension, counted from the end where negative. */
+static inline uint32_t cpu_dim(int64_t dim, uint32_t ndim)
+{
+    if (ndim == 0)
+        return 0;
+    return (uint32_t)(dim < 0 ? dim + (int64_t)ndim : dim);
+}
+
+/* The name of the operator that is computed, for messages. */
+static inline core_string cpu_operator(const core_call *call)
+{
+    return cpu_host->operator_name(call->op);
+}
+
+/* Sizes of one dimension, and the products of those around it. */
+typedef struct cpu_split {
+    int64_t outer, size, inner;
+} cpu_split;
+
+cpu_split cpu_split_at(const core_view *view, uint32_t dim);
+
+/* -------------------------------------------------------------- dtypes -- */
+
+static inline uint32_t cpu_item_size(core_dtype dtype)
+{
+    static const uint8_t sizes[CORE_DTYPE_LIMIT] = {
+        [CORE_F64] = 8, [CORE_F32] = 4, [CORE_F16] = 2, [CORE_BF16] = 2,
+        [CORE_I64] = 8, [CORE_I32] = 4, [CORE_I16] = 2, [CORE_I8] = 1,
+        [CORE_U8] = 1,  [CORE_BOOL] = 1};
+    return dtype < CORE_DTYPE_LIMIT ? sizes[dtype] : 0;
+}
+
+/* The type that a kernel computes in: CORE_F32, CORE_F64 or CORE_I64. */
+static inline core_dtype cpu_compute_dtype(core_dtype dtype)
+{
+    if (dtype == CORE_F64)
+        return CORE_F64;
+    return dtype <= CORE_BF16 ? CORE_F32 : CORE_I64;
+}
+
+#define CPU_FLOATS                                                            \
+    (CORE_DTYPE_MASK(CORE_F64) | CORE_DTYPE_MASK(CORE_F32) |                  \
+     CORE_DTYPE_MASK(CORE_F16) | CORE_DTYPE_MASK(CORE_BF16))
+#define CPU_INTEGERS                                                          \
+    (CORE_DTYPE_MASK(CORE_I64) | CORE_DTYPE_MASK(CORE_I32) |                  \
+     CORE_DTYPE_MASK(CORE_I16) | CORE_DTYPE_MASK(CORE_I8) |                   \
+     CORE_DTYPE_MASK(CORE_U8))
+#define CPU_BOOL CORE_DTYPE_MASK(CORE_BOOL)
+#define CPU_NUMBERS (CPU_FLOATS | CPU_INTEGERS)
+#define CPU_ALL (CPU_NUMBERS | CPU_BOOL)
+#define CPU_INDICES                                                           \
+    (CORE_DTYPE_MASK(CORE_I64) | CORE_DTYPE_MASK(CORE_I32))
+
+/* Expands X(dtype name, C type) over the types that kernels compute in. */
+#define CPU_COMPUTE_FLOATS(X)                                                 \
+    X(f32, float)                                                             \
+    X(f64, double)
+#define CPU_COMPUTE_TYPES(X)                                                  \
+    CPU_COMPUTE_FLOATS(X)                                                     \
+    X(i64, int64_t)
+
+static inline float cpu_from_bits(uint32_t bits)
+{
+    float value;
+    memcpy(&value, &bits, 4);
+    return value;
+}
+
+static inline uint32_t cpu_to_bits(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, 4);
+    return bits;
+}
+
+static inline float cpu_f16_get(uint16_t half)
+{
+    /* Shifted into place, the exponent is too small by 112: a product mends
+     * it, for subnormals too. */
+    uint32_t bits = (uint32_t)(half & 0x7fff) << 13;
+    uint32_t sign = (uint32_t)(half & 0x8000) << 16;
+
+    if (bits >= UINT32_C(0x0f800000))
+        bits |= UINT32_C(0x7f800000); /* infinity, NaN */
+    else
+        bits = cpu_to_bits(cpu_from_bits(bits) * 0x1p112f);
+    return cpu_from_bits(bits | sign);
+}
+
+static inline uint16_t cpu_f16_put(float value)
+{
+    uint32_t bits = cpu_to_bits(value);
+    uint32_t sign = bits >> 16 & 0x8000;
+
+    bits &= UINT32_C(0x7fffffff);
+    if (bits > UINT32_C(0x7f800000))
+        return (uint16_t)(sign | 0x7e00);
+    if (bits >= UINT32_C(0x477ff000)) /* 65520 and more round to infinity */
+        return (uint16_t)(sign | 0x7c00);
+    if (bits < UINT32_C(0x38800000)) {
+        /* A unit in the last place of 0.5 is the least subnormal. */
+        bits = cpu_to_bits(cpu_from_bits(bits) + 0.5f);
+        return (uint16_t)(sign | (bits - UINT32_C(0x3f000000)));
+    }
+    bits += (bits >> 13 & 1) + UINT32_C(0xfff) - UINT32_C(0x38000000);
+    return (uint16_t)(sign | bits >> 13);
+}
+
+static inline float cpu_bf16_get(uint16_t half)
+{
+    return cpu_from_bits((uint32_t)half << 16);
+}
+
+static inline uint16_t cpu_bf16_put(float value)
+{
+    uint32_t bits = cpu_to_bits(value);
+
+    if ((bits & UINT32_C(0x7fffffff)) > UINT32_C(0x7f800000))
+        return (uint16_t)(bits >> 16 | 0x40);
+    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+/* ------------------------------------------------------- dense buffers -- */
+
+typedef struct cpu_dense {
+    void *data;            /* NULL where the view was */
+    void *owned;           /* to be freed, or NULL */
+    const core_view *view; /* where to write back, or NULL */
+    core_dtype dtype;
+} cpu_dense;
+
+/* The content of a view as `dtype` (F32, F64, I64, or the view's own).  A NULL
+ * view gives NULL data. */
+core_status cpu_dense_read(const core_view *view, core_dtype dtype,
+                           cpu_dense *out);
+
+/* Memory for a view's content, to be filled and then written back by
+ * cpu_dense_write.  A NULL view gives NULL data. */
+core_status cpu_dense_open(const core_view *view, core_dtype dtype,
+                           cpu_dense *out);
+void cpu_dense_write(cpu_dense *dense);
+
+/* Takes zeroed and used-up ones. */
+void cpu_dense_close(cpu_dense *dense);
+
+/* Memory of count elements of size bytes, never 0 of them; NULL reports. */
+void *cpu_allocate(int64_t count, int64_t size);
+
+/* Copies and converts, strides in elements. */
+void cpu_copy(core_dtype to_dtype, void *to, const int64_t *to_strides,
+              core_dtype from_dtype, const void *from,
+              const int64_t *from_strides, uint32_t ndim,
+              const int64_t *sizes);
+
+/* Copies one view into another of the same sizes. */
+void cpu_view_copy(const core_view *to, const core_view *from);
+
+/* A row of n elements at a stride, read as and written from a compute type. */
+#define CPU_ROWS(NAME, TYPE)                                                  \
+    void cpu_get_##NAME(TYPE *to, core_dtype dtype, const void *from,         \
+                        int64_t stride, int64_t n);                           \
+    void cpu_put_##NAME(core_dtype dtype, void *to, int64_t stride,           \
+                        const TYPE *from, int64_t n);
+CPU_COMPUTE_TYPES(CPU_ROWS)
+#undef CPU_ROWS
+
+/* How many of n items, each of `cost` elementary steps, make a chunk that is
+ * worth handing to a thread.  Depends on the problem alone. */
+static inline int64_t cpu_grain(int64_t n, int64_t cost)
+{
+    int64_t grain = 32768 / (cost > 0 ? cost : 1);
+
+    if (grain > n)
+        grain = n;
+    return grain > 0 ? grain : 1;
+}
+
+#endif
