@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+#include "base/log.h"
+
+#include "base/settings.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { LOG_TEXT = 1024, NOTHING = -1 };
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static core_log_function sink;
+static void *sink_context;
+/* The last level that goes somewhere, and the settings that say so. */
+static _Atomic int level_last = NOTHING;
+static _Atomic uint32_t level_generation;
+static _Atomic bool level_fixed; /* a sink was set */
+
+static const char *const level_names[] = {"error", "warning", "info", "debug"};
+
+static void write_line(uint32_t level, const char *component, const char *text)
+{
+    if (level > CORE_LOG_DEBUG)
+        level = CORE_LOG_DEBUG;
+    pthread_mutex_lock(&lock);
+    if (sink)
+        sink(sink_context, level, component, text);
+    else
+        fprintf(stderr, "libcore %s: %s: %s\n", level_names[level], component,
+                text);
+    pthread_mutex_unlock(&lock);
+}
+
+/* Reads LIBCORE_LOG.  Who misspelt it wants to see something: warnings, of
+ * which the misspelling is the first. */
+static void read_level(uint32_t generation)
+{
+    const char *text = NULL;
+    uint32_t choice = 0;
+    int last = NOTHING;
+    core_error *error;
+    core_status earlier = core_error_detach(&error);
+
+    if (core__setting_choice(CORE__SETTING_LOG, &choice) != CORE_OK) {
+        write_line(CORE_LOG_WARNING, "log", core_error_message());
+        last = CORE_LOG_WARNING;
+    } else if (core__setting_text(CORE__SETTING_LOG, &text) == CORE_OK && text) {
+        last = (int)choice;
+    }
+    core_error_clear();
+    if (earlier != CORE_OK)
+        core_error_raise(error);
+    atomic_store(&level_last, last);
+    atomic_store(&level_generation, generation);
+}
+
+bool core__log_wanted(uint32_t level)
+{
+    uint32_t generation = core__settings_generation();
+
+    if (!atomic_load(&level_fixed) &&
+        atomic_load(&level_generation) != generation)
+        read_level(generation);
+    return (int)level <= atomic_load(&level_last);
+}
+
+void core__log(uint32_t level, const char *component, const char *format, ...)
+{
+    char text[LOG_TEXT];
+    va_list arguments;
+
+    if (!core__log_wanted(level))
+        return;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    for (char *c = text; *c; c++)
+        if (*c == '\n')
+            *c = ' ';
+    write_line(level, component, text);
+}
+
+void core_log_set_sink(core_log_function function, void *context,
+                       uint32_t level)
+{
+    pthread_mutex_lock(&lock);
+    sink = function;
+    sink_context = context;
+    atomic_store(&level_fixed, function != NULL);
+    atomic_store(&level_last, function ? (int)level : NOTHING);
+    atomic_store(&level_generation, 0);
+    pthread_mutex_unlock(&lock);
+}

@@ -1,0 +1,471 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+#define _GNU_SOURCE /* secure_getenv */
+
+#include "base/settings.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { NAME_LIMIT = 64 };
+
+typedef struct setting_row {
+    const char *name;
+    uint32_t type;
+    const char *choices; /* CHOICE: words with commas between them */
+    int64_t least, most; /* INTEGER */
+    int64_t number;      /* the default: integer, boolean, or choice */
+    const char *otherwise;
+    const char *allowed;
+    const char *help;
+    const char *used_by;
+} setting_row;
+
+#define SWITCH "0 or 1 (also off, on, no, yes, false, true)"
+
+static const setting_row rows[CORE__SETTINGS] = {
+    [CORE__SETTING_DEVICE] =
+        {"LIBCORE_DEVICE", CORE_SETTING_TEXT, NULL, 0, 0, 0,
+         "the first backend that has a device, cpu last",
+         "a device, such as cpu or cuda:1",
+         "The device of programs that name none.", "device"},
+    [CORE__SETTING_PLUGIN_PATH] =
+        {"LIBCORE_PLUGIN_PATH", CORE_SETTING_PATHS, NULL, 0, 0, 0,
+         "nothing besides the installed plugins",
+         "absolute paths of plugins or their folders, colons between them",
+         "Where plugins are looked for first.", "loader"},
+    [CORE__SETTING_PLUGIN_ALLOW] =
+        {"LIBCORE_PLUGIN_ALLOW", CORE_SETTING_LIST, NULL, 0, 0, 0,
+         "all plugins", "names of plugins, commas between them",
+         "The only plugins that may be opened.", "loader"},
+    [CORE__SETTING_PLUGIN_DENY] =
+        {"LIBCORE_PLUGIN_DENY", CORE_SETTING_LIST, NULL, 0, 0, 0, "none",
+         "names of plugins, commas between them",
+         "Plugins that may not be opened.", "loader"},
+    [CORE__SETTING_THREADS] =
+        {"LIBCORE_THREADS", CORE_SETTING_INTEGER, NULL, 1, 1024, 0,
+         "as many as the process has processors", "1 to 1024",
+         "How many threads compute on the host.", "backend cpu"},
+    [CORE__SETTING_CPU_ISA] =
+        {"LIBCORE_CPU_ISA", CORE_SETTING_TEXT, NULL, 0, 0, 0,
+         "the best that the machine has",
+         "an instruction set that the cpu backend knows",
+         "The most that the host's kernels may use of the machine.",
+         "backend cpu"},
+    [CORE__SETTING_TRACE_DISPATCH] =
+        {"LIBCORE_TRACE_DISPATCH", CORE_SETTING_BOOLEAN, NULL, 0, 1, 0, "0",
+         SWITCH, "Logs every step of the dispatcher.", "dispatch"},
+    [CORE__SETTING_FALLBACK] =
+        {"LIBCORE_FALLBACK", CORE_SETTING_LIST, NULL, 0, 0, 0, "error",
+         "error, count, or names of operators with commas between them",
+         "Operators that the cpu may compute for a device without a kernel: "
+         "none, all (counted), or those listed.",
+         "dispatch"},
+    [CORE__SETTING_DETERMINISTIC] =
+        {"LIBCORE_DETERMINISTIC", CORE_SETTING_BOOLEAN, NULL, 0, 1, 0, "0",
+         SWITCH, "Kernels give the same bits in every run, or refuse.",
+         "dispatch"},
+    [CORE__SETTING_LOG] =
+        {"LIBCORE_LOG", CORE_SETTING_CHOICE, "error,warning,info,debug", 0, 3,
+         0, "nothing is printed", "error, warning, info or debug",
+         "The least important messages that go to the standard error.",
+         "log"},
+};
+
+/* Texts that were handed out stay until the process ends. */
+typedef struct kept {
+    struct kept *next;
+    char text[];
+} kept;
+
+typedef struct setting_value {
+    bool read;        /* the environment was */
+    uint32_t from;
+    const char *environment;
+    const char *text; /* NULL: not set */
+    int64_t number;
+    core_status status;
+} setting_value;
+
+/* A plugin's own setting. */
+typedef struct other {
+    struct other *next;
+    setting_value value;
+    char name[NAME_LIMIT];
+} other;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static setting_value values[CORE__SETTINGS];
+static other *others;
+static kept *keep;
+static _Atomic uint32_t generation = 1;
+
+static core_status keep_text(const char *text, const char **out)
+{
+    size_t size = strlen(text) + 1;
+    kept *entry;
+
+    for (entry = keep; entry; entry = entry->next)
+        if (strcmp(entry->text, text) == 0)
+            break;
+    if (!entry) {
+        entry = core__alloc(sizeof *entry + size);
+        if (!entry)
+            return core__error_memory(sizeof *entry + size);
+        memcpy(entry->text, text, size);
+        entry->next = keep;
+        keep = entry;
+    }
+    *out = entry->text;
+    return CORE_OK;
+}
+
+static bool word_equal(const char *word, size_t size, const char *text)
+{
+    return strlen(text) == size && memcmp(word, text, size) == 0;
+}
+
+/* The next word of a list, without blanks around it; false at the end. */
+static bool next_word(const char **list, const char **word, size_t *size)
+{
+    const char *text = *list;
+
+    while (*text == ',' || *text == ' ')
+        text++;
+    if (!*text)
+        return false;
+    *word = text;
+    *size = strcspn(text, ",");
+    *list = text + *size;
+    while ((*word)[*size - 1] == ' ')
+        --*size;
+    return true;
+}
+
+bool core__list_holds(const char *text, const char *word, size_t size)
+{
+    const char *found;
+    size_t length;
+
+    while (text && next_word(&text, &found, &length))
+        if (length == size && memcmp(found, word, size) == 0)
+            return true;
+    return false;
+}
+
+static bool parse_boolean(const char *text, int64_t *number)
+{
+    static const char *const words[][2] = {
+        {"0", "1"}, {"off", "on"}, {"no", "yes"}, {"false", "true"}};
+
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        for (int k = 0; k < 2; k++)
+            if (strcmp(text, words[i][k]) == 0) {
+                *number = k;
+                return true;
+            }
+    return false;
+}
+
+static bool parse_integer(const setting_row *row, const char *text, int64_t *number)
+{
+    char *end;
+    long long parsed;
+
+    if (*text < '0' || *text > '9')
+        return false;
+    errno = 0;
+    parsed = strtoll(text, &end, 10);
+    if (errno || *end || parsed < row->least || parsed > row->most)
+        return false;
+    *number = parsed;
+    return true;
+}
+
+static bool parse_choice(const setting_row *row, const char *text, int64_t *number)
+{
+    const char *list = row->choices, *word;
+    size_t size;
+
+    for (int64_t i = 0; next_word(&list, &word, &size); i++)
+        if (word_equal(word, size, text)) {
+            *number = i;
+            return true;
+        }
+    return false;
+}
+
+static core_status parse(const setting_row *row, const char *text, int64_t *number)
+{
+    bool good = true;
+
+    *number = row->number;
+    switch (row->type) {
+    case CORE_SETTING_BOOLEAN:
+        good = parse_boolean(text, number);
+        break;
+    case CORE_SETTING_INTEGER:
+        good = parse_integer(row, text, number);
+        break;
+    case CORE_SETTING_CHOICE:
+        good = parse_choice(row, text, number);
+        break;
+    default:
+        break;
+    }
+    if (good)
+        return CORE_OK;
+    return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                       "%s is \"%s\"; what it may be: %s", row->name, text,
+                       row->allowed);
+}
+
+/* Reads the environment if that was not done.  An empty variable counts as
+ * not set.  Fails only for want of memory. */
+static core_status read_environment(const char *name, setting_value *value)
+{
+    const char *text;
+
+    if (value->read)
+        return CORE_OK;
+    text = secure_getenv(name);
+    if (text && *text)
+        CORE_TRY(keep_text(text, &value->environment));
+    value->read = true;
+    if (value->environment && !value->text) {
+        value->text = value->environment;
+        value->from = CORE_SETTING_FROM_ENVIRONMENT;
+    }
+    return CORE_OK;
+}
+
+/* The value with the lock held; its parse error, if any, is the thread's
+ * record and the answer. */
+static core_status look(core__setting setting, setting_value *out)
+{
+    setting_value *value = &values[setting];
+    core_status status = read_environment(rows[setting].name, value);
+
+    *out = *value;
+    out->number = rows[setting].number;
+    if (status == CORE_OK && value->text)
+        status = parse(&rows[setting], value->text, &out->number);
+    out->status = status;
+    return status;
+}
+
+static core_status get(core__setting setting, setting_value *out)
+{
+    core_status status;
+
+    pthread_mutex_lock(&lock);
+    status = look(setting, out);
+    pthread_mutex_unlock(&lock);
+    return status;
+}
+
+core_status core__setting_text(core__setting setting, const char **out)
+{
+    setting_value value;
+    core_status status = get(setting, &value);
+
+    *out = status == CORE_OK ? value.text : NULL;
+    return status;
+}
+
+core_status core__setting_integer(core__setting setting, int64_t *out)
+{
+    setting_value value;
+    core_status status = get(setting, &value);
+
+    *out = value.number;
+    return status;
+}
+
+core_status core__setting_boolean(core__setting setting, bool *out)
+{
+    int64_t number;
+    core_status status = core__setting_integer(setting, &number);
+
+    *out = number != 0;
+    return status;
+}
+
+core_status core__setting_choice(core__setting setting, uint32_t *out)
+{
+    int64_t number;
+    core_status status = core__setting_integer(setting, &number);
+
+    *out = (uint32_t)number;
+    return status;
+}
+
+uint32_t core__settings_generation(void)
+{
+    return atomic_load_explicit(&generation, memory_order_acquire);
+}
+
+/* ------------------------------------------------------------- by name -- */
+
+static int row_of(const char *name, size_t size)
+{
+    for (int i = 0; i < CORE__SETTINGS; i++)
+        if (word_equal(name, size, rows[i].name))
+            return i;
+    return -1;
+}
+
+/* LIBCORE_ and then capitals, digits and underscores. */
+static bool name_good(const char *name, size_t size)
+{
+    if (size < 9 || size >= NAME_LIMIT || memcmp(name, "LIBCORE_", 8) != 0)
+        return false;
+    for (size_t i = 8; i < size; i++)
+        if (!(name[i] >= 'A' && name[i] <= 'Z') && name[i] != '_' &&
+            !(name[i] >= '0' && name[i] <= '9'))
+            return false;
+    return true;
+}
+
+/* A plugin's setting, made when it is first asked for. */
+static core_status other_of(const char *name, size_t size, setting_value **out)
+{
+    other *entry;
+
+    *out = NULL;
+    for (entry = others; entry; entry = entry->next)
+        if (word_equal(name, size, entry->name))
+            break;
+    if (!entry) {
+        entry = core__alloc_zero(sizeof *entry);
+        if (!entry)
+            return core__error_memory(sizeof *entry);
+        memcpy(entry->name, name, size);
+        entry->next = others;
+        others = entry;
+    }
+    CORE_TRY(read_environment(entry->name, &entry->value));
+    *out = &entry->value;
+    return CORE_OK;
+}
+
+static core_status by_name(const char *name, size_t size, setting_value **out)
+{
+    int index = row_of(name, size);
+
+    *out = NULL;
+    if (!name_good(name, size))
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "\"%.*s\" is no name of a setting: those are "
+                           "LIBCORE_ and then capitals, digits or underscores",
+                           (int)(size < NAME_LIMIT ? size : NAME_LIMIT), name);
+    if (index < 0)
+        return other_of(name, size, out);
+    CORE_TRY(read_environment(rows[index].name, &values[index]));
+    *out = &values[index];
+    return CORE_OK;
+}
+
+const char *core__setting_by_name(const char *name, size_t size)
+{
+    const char *text = NULL;
+    setting_value *value;
+
+    pthread_mutex_lock(&lock);
+    if (by_name(name, size, &value) == CORE_OK)
+        text = value->text;
+    pthread_mutex_unlock(&lock);
+    return text;
+}
+
+/* -------------------------------------------------------------- public -- */
+
+uint32_t core_setting_count(void)
+{
+    return CORE__SETTINGS;
+}
+
+core_status core_setting_describe(uint32_t index,
+                                  core_setting_information *out_information)
+{
+    core_setting_information filled = {.struct_size = sizeof filled};
+    uint32_t size = out_information->struct_size;
+    setting_value value;
+
+    if (index >= CORE__SETTINGS)
+        return core__error(CORE_ERROR_NOT_FOUND,
+                           "there are %d settings; number %u was asked for",
+                           CORE__SETTINGS, index);
+    get((core__setting)index, &value);
+    filled.type = rows[index].type;
+    filled.from = value.from;
+    filled.status = value.status;
+    filled.name = rows[index].name;
+    filled.value = value.text;
+    filled.otherwise = rows[index].otherwise;
+    filled.allowed = rows[index].allowed;
+    filled.help = rows[index].help;
+    filled.used_by = rows[index].used_by;
+    if (size > sizeof filled)
+        size = sizeof filled;
+    filled.struct_size = size;
+    memcpy(out_information, &filled, size);
+    return CORE_OK;
+}
+
+core_status core_setting_get(const char *name, const char **out_value)
+{
+    core_status status;
+    setting_value *value;
+
+    *out_value = NULL;
+    pthread_mutex_lock(&lock);
+    status = by_name(name, strlen(name), &value);
+    if (status == CORE_OK)
+        *out_value = value->text;
+    pthread_mutex_unlock(&lock);
+    return status;
+}
+
+static core_status set(const char *name, const char *text)
+{
+    size_t size = strlen(name);
+    int index = row_of(name, size);
+    const char *copy = NULL;
+    int64_t number;
+    setting_value *value;
+
+    if (index < 0 && (size < 9 || !strchr(name + 8, '_')))
+        return core__error(CORE_ERROR_NOT_FOUND,
+                           "there is no setting %s; `core-info --settings` "
+                           "lists them",
+                           name);
+    CORE_TRY(by_name(name, size, &value));
+    if (text && index >= 0)
+        CORE_TRY(parse(&rows[index], text, &number));
+    if (text)
+        CORE_TRY(keep_text(text, &copy));
+    value->text = copy ? copy : value->environment;
+    value->from = copy                ? CORE_SETTING_FROM_PROGRAM
+                  : value->environment ? CORE_SETTING_FROM_ENVIRONMENT
+                                       : CORE_SETTING_FROM_DEFAULT;
+    atomic_fetch_add_explicit(&generation, 1, memory_order_release);
+    return CORE_OK;
+}
+
+core_status core_setting_set(const char *name, const char *text)
+{
+    core_status status;
+
+    pthread_mutex_lock(&lock);
+    status = set(name, text);
+    pthread_mutex_unlock(&lock);
+    return status;
+}

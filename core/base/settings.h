@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* settings.h: what the core's files read settings with.  A setting's row, with
+ * its help, is in settings.c; a new one is a line here and a row there. */
+
+#ifndef CORE_BASE_SETTINGS_H
+#define CORE_BASE_SETTINGS_H
+
+#include <libcore/settings.h>
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef enum core__setting {
+    CORE__SETTING_DEVICE,
+    CORE__SETTING_PLUGIN_PATH,
+    CORE__SETTING_PLUGIN_ALLOW,
+    CORE__SETTING_PLUGIN_DENY,
+    CORE__SETTING_THREADS,
+    CORE__SETTING_CPU_ISA,
+    CORE__SETTING_TRACE_DISPATCH,
+    CORE__SETTING_FALLBACK,
+    CORE__SETTING_DETERMINISTIC,
+    CORE__SETTING_LOG,
+    CORE__SETTINGS
+} core__setting;
+
+/* The value in its type.  Fails with INVALID_ARGUMENT, and a message that says
+ * what is allowed, when the text is not accepted; *out is then the default.
+ * Texts are NULL when not set, and live as long as the process. */
+core_status core__setting_text(core__setting setting, const char **out);
+core_status core__setting_integer(core__setting setting, int64_t *out);
+core_status core__setting_boolean(core__setting setting, bool *out);
+/* The position of the word in the row's list of choices. */
+core_status core__setting_choice(core__setting setting, uint32_t *out);
+/* True if text, a list with commas, holds the word. */
+bool core__list_holds(const char *text, const char *word, size_t size);
+
+/* For core_host.setting: any LIBCORE_ name; NULL if not set. */
+const char *core__setting_by_name(const char *name, size_t size);
+
+/* Increases with every core_setting_set: readers that cache a value compare
+ * it. */
+uint32_t core__settings_generation(void);
+
+#endif
