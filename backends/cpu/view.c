@@ -264,6 +264,32 @@ core_status cpu_dense_read(const core_view *view, core_dtype dtype,
     return CORE_OK;
 }
 
+core_status cpu_dense_update(const core_view *view, core_dtype dtype,
+                             cpu_dense *out)
+{
+    core_status status = cpu_dense_read(view, dtype, out);
+
+    if (out->owned)
+        out->view = view;
+    return status;
+}
+
+core_status cpu_dense_or(const core_view *view, core_dtype dtype,
+                         int64_t count, double value, cpu_dense *out)
+{
+    const int64_t none = 0, one = 1;
+
+    if (view)
+        return cpu_dense_read(view, dtype, out);
+    *out = (cpu_dense){.dtype = dtype};
+    out->owned = cpu_allocate(count, cpu_item_size(dtype));
+    out->data = out->owned;
+    if (!out->owned)
+        return CORE_ERROR_OUT_OF_MEMORY;
+    cpu_copy(dtype, out->data, &one, CORE_F64, &value, &none, 1, &count);
+    return CORE_OK;
+}
+
 void cpu_dense_write(cpu_dense *dense)
 {
     int64_t strides[CORE_MAX_NDIM];
@@ -295,4 +321,23 @@ cpu_split cpu_split_at(const core_view *view, uint32_t dim)
             split.inner *= view->sizes[d];
     }
     return split;
+}
+
+int64_t cpu_line_count(const core_view *view, uint32_t dim)
+{
+    cpu_split split = cpu_split_at(view, dim);
+
+    return split.outer * split.inner;
+}
+
+core_status cpu_index_error(const core_call *call, int64_t index, int64_t size,
+                            int64_t dim)
+{
+    core_string name = cpu_operator(call);
+
+    return cpu_error(CORE_ERROR_INDEX,
+                     "%.*s: index %lld is out of range for dimension %lld "
+                     "of size %lld",
+                     (int)name.size, name.data, (long long)index,
+                     (long long)dim, (long long)size);
 }

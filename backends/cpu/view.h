@@ -63,12 +63,45 @@ static inline core_string cpu_operator(const core_call *call)
     return cpu_host->operator_name(call->op);
 }
 
+/* Reports an index out of range of a dimension. */
+core_status cpu_index_error(const core_call *call, int64_t index, int64_t size,
+                            int64_t dim);
+
 /* Sizes of one dimension, and the products of those around it. */
 typedef struct cpu_split {
     int64_t outer, size, inner;
 } cpu_split;
 
 cpu_split cpu_split_at(const core_view *view, uint32_t dim);
+
+/* A line is the elements along one dimension; lines are counted over all the
+ * others, and are the same lines for views that differ along it alone. */
+int64_t cpu_line_count(const core_view *view, uint32_t dim);
+
+/* Elements before the first of a line. */
+static inline int64_t cpu_line_offset(const core_view *view, uint32_t dim,
+                                      int64_t line)
+{
+    int64_t offset = 0;
+
+    for (uint32_t d = view->ndim; d-- > 0;) {
+        if (d == dim)
+            continue;
+        offset += line % view->sizes[d] * view->strides[d];
+        line /= view->sizes[d];
+    }
+    return offset;
+}
+
+static inline int64_t cpu_line_size(const core_view *view, uint32_t dim)
+{
+    return view->ndim > 0 ? view->sizes[dim] : 1;
+}
+
+static inline int64_t cpu_line_stride(const core_view *view, uint32_t dim)
+{
+    return view->ndim > 0 ? view->strides[dim] : 1;
+}
 
 /* -------------------------------------------------------------- dtypes -- */
 
@@ -185,11 +218,19 @@ typedef struct cpu_dense {
 core_status cpu_dense_read(const core_view *view, core_dtype dtype,
                            cpu_dense *out);
 
+/* The same, to be changed and then written back by cpu_dense_write. */
+core_status cpu_dense_update(const core_view *view, core_dtype dtype,
+                             cpu_dense *out);
+
 /* Memory for a view's content, to be filled and then written back by
  * cpu_dense_write.  A NULL view gives NULL data. */
 core_status cpu_dense_open(const core_view *view, core_dtype dtype,
                            cpu_dense *out);
 void cpu_dense_write(cpu_dense *dense);
+
+/* As cpu_dense_read; where the view is NULL, `count` times a value. */
+core_status cpu_dense_or(const core_view *view, core_dtype dtype,
+                         int64_t count, double value, cpu_dense *out);
 
 /* Takes zeroed and used-up ones. */
 void cpu_dense_close(cpu_dense *dense);
