@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* functions.h: what the files with view operators, composites and inference
+ * functions share. */
+
+#ifndef CORE_OPS_FUNCTIONS_H
+#define CORE_OPS_FUNCTIONS_H
+
+#include "dispatch/operator.h"
+#include "ops/infer.h"
+
+#include <libcore/ops.h>
+
+/* Begins the function of an operator, core__op_<name>: what a line of ops.yaml
+ * finds by its `function:`, or by its C name.  It declares it first: the
+ * generated table is the only one that calls it. */
+#define CORE__OP(name)                                                      \
+    core_status core__op_##name(core_call *call, const core_value *args,    \
+                                uint32_t nargs, core_value *results,        \
+                                uint32_t nresults);                         \
+    core_status core__op_##name(core_call *call                             \
+                                __attribute__((unused)),                    \
+                                const core_value *args                      \
+                                __attribute__((unused)),                    \
+                                uint32_t nargs __attribute__((unused)),     \
+                                core_value *results                         \
+                                __attribute__((unused)),                    \
+                                uint32_t nresults __attribute__((unused)))
+
+/* Begins an inference function, core__infer_<name>. */
+#define CORE__INFER(name)                                  \
+    core_status core__infer_##name(core__inference *infer); \
+    core_status core__infer_##name(core__inference *infer)
+
+/* ------------------------------------------------------------- results -- */
+
+/* Takes over the reference; NULL gives NONE. */
+static inline void core__result_tensor(core_value *result, core_tensor *tensor)
+{
+    result->tag = tensor ? CORE_VALUE_TENSOR : CORE_VALUE_NONE;
+    result->count = 0;
+    result->u.tensor = tensor;
+}
+
+/* ----------------------------------------------------------- arguments -- */
+
+static inline core_tensor *core__tensor_of(const core_value *value)
+{
+    return value->tag == CORE_VALUE_TENSOR ? value->u.tensor : NULL;
+}
+
+static inline double core__double_of(const core_value *value)
+{
+    return value->tag == CORE_VALUE_FLOAT ? value->u.f : (double)value->u.i;
+}
+
+static inline int64_t core__int_of(const core_value *value)
+{
+    return value->tag == CORE_VALUE_FLOAT ? (int64_t)value->u.f : value->u.i;
+}
+
+static inline core_dtype core__dtype_of(const core_value *value)
+{
+    return value->tag == CORE_VALUE_DTYPE ? (core_dtype)value->u.i
+                                          : CORE_DTYPE_NONE;
+}
+
+/* A list of integers, where one number may stand for a list of one.  *out_count
+ * is 0 for NONE, and the result NULL. */
+static inline const int64_t *core__ints_of(const core_value *value,
+                                           size_t *out_count)
+{
+    static const int64_t nothing;
+
+    *out_count = 0;
+    if (value->tag == CORE_VALUE_INT) {
+        *out_count = 1;
+        return &value->u.i;
+    }
+    if (value->tag != CORE_VALUE_INT_LIST)
+        return NULL;
+    *out_count = value->count;
+    return value->count ? value->u.ints : &nothing;
+}
+
+/* Fills out_values with the count numbers of a list that may hold one for
+ * all (int[2] given as 3); SHAPE error if it fits neither way.  An empty list
+ * gives `absent`. */
+core_status core__ints_fill(const core_operator *op, const char *name,
+                            const core_value *value, size_t count,
+                            int64_t absent, int64_t *out_values);
+
+#endif

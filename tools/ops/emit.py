@@ -1,0 +1,327 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The libcore authors
+"""The generated files, as text."""
+
+import json
+
+from .model import AUTOCAST, FAMILIES
+from .schema import c_parameters
+
+HEAD = """/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Generated from ops.yaml by gen_ops.py. */
+
+"""
+
+
+def c_string(text):
+    return '"%s"' % text.replace("\\", "\\\\").replace('"', '\\"')
+
+
+def constant(operator):
+    name = operator.name.upper().replace(".", "_").replace(":", "_")
+    return "CORE_OP_" + name.lstrip("_")
+
+
+def constants(model):
+    """Enum names: unique, as names differ in case or in underscores."""
+    names, taken = {}, set()
+    for operator in model.operators:
+        name = constant(operator)
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        names[operator.name] = name
+    return names
+
+
+def ids(model, names):
+    lines = [HEAD + "/* ids of operators, fixed for good. */\n",
+             "#ifndef LIBCORE_OPS_IDS_H", "#define LIBCORE_OPS_IDS_H", "",
+             "enum {"]
+    for operator in model.operators:
+        lines.append("    %s = %d," % (names[operator.name], operator.id))
+    lines += ["    CORE_OP_COUNT = %d" % len(model.operators), "};", "",
+              "#endif", ""]
+    return "\n".join(lines)
+
+
+# ------------------------------------------------------------------- table
+def fnv(text):
+    value = 2166136261
+    for byte in text.encode():
+        value = ((value ^ byte) * 16777619) & 0xffffffff
+    return value
+
+
+def name_hash(model):
+    size = 1
+    while size < 2 * len(model.operators):
+        size *= 2
+    table = [0] * size
+    for operator in model.operators:
+        slot = fnv(operator.name) & (size - 1)
+        while table[slot]:
+            slot = (slot + 1) & (size - 1)
+        table[slot] = operator.id + 1
+    lines = ["/* Open addressing by FNV-1a; 0 is free, else id + 1. */",
+             "static const uint16_t names[%d] = {" % size]
+    for i in range(0, size, 12):
+        lines.append("    " + ", ".join(str(v) for v in table[i:i + 12]) + ",")
+    lines += ["};", "", """\
+core_operator *core__operator_builtin(const char *name, size_t size)
+{
+    uint32_t hash = 2166136261u;
+
+    for (size_t i = 0; i < size; i++)
+        hash = (hash ^ (uint8_t)name[i]) * 16777619u;
+    for (uint32_t slot = hash & %du; names[slot]; slot = (slot + 1) & %du) {
+        core_operator *op = &core__operators[names[slot] - 1];
+
+        if (strncmp(op->data->name, name, size) == 0 &&
+            op->data->name[size] == 0)
+            return op;
+    }
+    return NULL;
+}
+""" % (size - 1, size - 1)]
+    return "\n".join(lines)
+
+
+def data_row(operator):
+    o, base = operator, operator.base
+    operands = o.operands()
+    row = [".schema = " + c_string(o.schema.text()),
+           ".name = " + c_string(o.name),
+           ".since = %d" % int(str(base.entry.get("since", "0.1")
+                                   ).split(".")[1]),
+           ".base = %d" % base.id, ".kernel = %d" % base.kernel.id,
+           ".family = CORE__FAMILY_" + FAMILIES[o.family],
+           ".variant = CORE__VARIANT_" + o.variant]
+    if o.loop:
+        row += [".promotion = %d" % o.promotion(),
+                ".operands = %d" % len(operands),
+                ".operand = {%s}" % ", ".join(map(str, operands))]
+    for key in ("dim", "keepdim", "dtype"):
+        row.append(".%s = %d" % (key, o.column(key)))
+    if o.infer():
+        row.append(".infer = " + o.infer())
+    if o.function():
+        row.append(".function = " + o.function())
+    if o.implicit and o.function():
+        row.append(".implicit = true")
+    autocast = AUTOCAST[base.entry.get("autocast", "none")]
+    if autocast:
+        row.append(".autocast = %d" % autocast)
+    if base.formulas:
+        row.append(".gradient = &core__gradient_%d" % base.id)
+    if o.no_gradient:
+        row.append(".no_gradient = true")
+    return row
+
+
+def operator_row(operator):
+    o = operator
+    tensors = required = lists = 0
+    for i, argument in enumerate(o.schema.arguments):
+        if argument.tensor:
+            tensors |= 1 << i
+            if not argument.optional:
+                required |= 1 << i
+        if argument.tensors:
+            lists |= 1 << i
+    return [".table = UNRESOLVED", ".mask = 0x%xu" % o.mask(),
+            ".tensors = 0x%xu" % tensors, ".required = 0x%xu" % required,
+            ".lists = 0x%xu" % lists, ".id = %d" % o.id,
+            ".flags = 0x%x" % o.flags,
+            ".nargs = %d" % len(o.schema.arguments),
+            ".nresults = %d" % len(o.schema.results),
+            ".variant = CORE__VARIANT_" + o.variant,
+            ".family = CORE__FAMILY_" + FAMILIES[o.family],
+            ".data = &rows[%d]" % o.id]
+
+
+def rows(items):
+    lines = []
+    for row in items:
+        text = "    {" + ", ".join(row) + "},"
+        lines.append(text)
+    return lines
+
+
+def table(model):
+    functions = sorted({o.function() for o in model.operators if o.function()})
+    infers = sorted({o.infer() for o in model.operators if o.infer()})
+    lines = [HEAD + "#include \"autograd/gradient.h\"\n"
+             "#include \"dispatch/operator.h\"\n"
+             "#include \"ops/infer.h\"\n\n#include <string.h>\n"]
+    for function in functions:
+        lines.append("core_status %s(core_call *call, const core_value *args,\n"
+                     "    uint32_t nargs, core_value *results, "
+                     "uint32_t nresults);" % function)
+    for infer in infers:
+        lines.append("core_status %s(core__inference *inference);" % infer)
+    for operator in model.operators:
+        if operator.formulas:
+            lines.append("extern const core__gradient core__gradient_%d;" %
+                         operator.id)
+    lines += ["", "static const core__operator_data rows[%d] = {" %
+              len(model.operators)]
+    lines += rows(data_row(o) for o in model.operators)
+    lines += ["};", "",
+              "/* Of an operator that was not called yet. */",
+              "extern const core__entry *_Atomic "
+              "core__table_unresolved[CORE__TABLE_SIZE];",
+              "#define UNRESOLVED core__table_unresolved", "",
+              "core_operator core__operators[%d] = {" % len(model.operators)]
+    lines += rows(operator_row(o) for o in model.operators)
+    lines += ["};", "", "const uint32_t core__operator_count = %d;" %
+              len(model.operators), "",
+              "core_operator *core__operator_builtin(const char *name, "
+              "size_t size);", "", name_hash(model)]
+    return "\n".join(lines)
+
+
+# --------------------------------------------------------------- gradients
+def gradient(operator):
+    f, o = operator.formulas, operator
+    lines = ["/* %s */" % o.schema.text()]
+    saved = sorted(f.saved.items(), key=lambda item: item[1][0])
+    if saved:
+        lines.append("static const core__saving saved_%d[] = {" % o.id)
+        for (kind, position), (_, mask) in saved:
+            lines.append("    {CORE__SAVE_%s, %d, 0, 0x%x}," % (
+                kind, position, mask))
+        lines.append("};")
+    lines += ["", "static core_status backward_%d(core__backward *context)" %
+              o.id, "{"]
+    if f.temporaries:
+        lines += ["    core_tensor **t = context->temporaries;", "",
+                  "    memset(t, 0, %d * sizeof *t);" % f.temporaries,
+                  "    context->ntemporaries = %d;" % f.temporaries]
+    lines += f.lines + ["    return CORE_OK;", "}", ""]
+    results = 0
+    for i in o.differentiable_results():
+        results |= 1 << i
+    lines += ["const core__gradient core__gradient_%d = {" % o.id,
+              "    .name = %s," % c_string(o.name + " backward"),
+              "    .ngradients = %d," % len(o.gradients),
+              "    .nsaved = %d," % len(saved),
+              "    .arguments = {%s}," % ", ".join(map(str, o.gradients)),
+              "    .results = 0x%x," % results]
+    if saved:
+        lines.append("    .saved = saved_%d," % o.id)
+    lines += ["    .backward = backward_%d," % o.id, "};", ""]
+    return "\n".join(lines)
+
+
+def gradients(model):
+    lines = [HEAD + "#include \"autograd/formulas.h\"\n\n#include <math.h>\n"
+             "#include <string.h>\n"]
+    for operator in model.operators:
+        if operator.formulas:
+            lines.append("extern const core__gradient core__gradient_%d;" %
+                         operator.id)
+    lines.append("")
+    for operator in model.operators:
+        if operator.formulas:
+            lines.append(gradient(operator))
+    return "\n".join(lines)
+
+
+# ------------------------------------------------------------- typed calls
+def wrap(text, indent, width=79):
+    """Breaks a declaration at commas."""
+    words = text.split(", ")
+    lines, current = [], words[0]
+    for word in words[1:]:
+        if len(current) + 2 + len(word) > width:
+            lines.append(current + ",")
+            current = indent + word
+        else:
+            current += ", " + word
+    return "\n".join(lines + [current])
+
+
+def comment(text):
+    lines, current = [], "/*"
+    for word in text.split(" "):
+        if len(current) + 1 + len(word) > 76:
+            lines.append(current)
+            current = " *"
+        current += " " + word
+    return "\n".join(lines + [current + " */"])
+
+
+def wrapper(operator, names):
+    o, schema = operator, operator.schema
+    declarations, packed = [], []
+    out_results = schema.results if o.variant == "FUNCTIONAL" else []
+    for argument in schema.arguments:
+        parameters, packing = c_parameters(argument)
+        declarations += parameters
+        packed.append(packing)
+    outs = []
+    for i, result in enumerate(out_results):
+        name = "out"
+        if len(out_results) > 1:
+            name = "out_" + result.name if result.name else "out%d" % i
+        outs.append(name)
+        if result.list:
+            declarations += ["core_tensor ***" + name, "size_t *%s_count" % name]
+        else:
+            declarations.append("core_tensor **" + name)
+    head = "static inline core_status %s(%s)" % (
+        o.c, ", ".join(declarations) or "void")
+    lines = [comment(schema.text()), wrap(head, "    "), "{"]
+    arguments = "NULL"
+    if packed:
+        lines.append("    core_value args_[%d];" % len(packed))
+        arguments = "args_"
+    if outs:
+        lines += ["    core_value results_[%d];" % len(outs),
+                  "    core_status status_;"]
+    lines.append("")
+    for i, packing in enumerate(packed):
+        lines.append("    args_[%d] = %s;" % (i, packing))
+    call = "core_op_invoke(%s, %s, %d, %s, %d)" % (
+        names[o.name], arguments, len(packed), "results_" if outs else "NULL",
+        len(outs))
+    if not outs:
+        lines.append("    " + wrap("return %s;" % call, "        ", 75))
+    else:
+        lines.append("    " + wrap("status_ = %s;" % call, "        ", 75))
+        for i, name in enumerate(outs):
+            if out_results[i].list:
+                lines.append("    *%s = core_unpack_tensors(&results_[%d], "
+                             "%s_count);" % (name, i, name))
+            else:
+                lines.append("    *%s = core_unpack_tensor(&results_[%d]);" % (
+                    name, i))
+        lines.append("    return status_;")
+    lines += ["}", ""]
+    return "\n".join(lines)
+
+
+def header(model, names, preamble):
+    parts = [HEAD + preamble]
+    for operator in model.operators:
+        parts.append(model.guard(operator.name,
+                                 lambda: wrapper(operator, names)))
+    parts.append("#ifdef __cplusplus\n}\n#endif\n\n#endif\n")
+    return "\n".join(parts)
+
+
+def listing(model):
+    items = []
+    for o in model.operators:
+        items.append({
+            "id": o.id, "name": o.name, "schema": o.schema.text(),
+            "since": str(o.base.entry.get("since", "0.1")), "c": o.c,
+            "family": o.family, "variant": o.variant.lower(),
+            "base": o.base.name,
+            "differentiable": bool(o.base.formulas) or o.base.implicit,
+            "dynamic_output": bool(o.flags & 1)})
+    text = ",\n".join("  " + json.dumps(item) for item in items)
+    return '{"version": 1, "operators": [\n%s\n]}\n' % text

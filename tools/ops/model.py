@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The libcore authors
+"""What ops.yaml says, checked, with the generated variants."""
+
+import os
+
+import yaml
+
+from .formula import Formulas, Helper
+from .schema import Problem, Schema
+
+FAMILIES = {"elementwise": "ELEMENTWISE", "reduction": "REDUCTION",
+            "kernel": "KERNEL", "view": "VIEW", "composite": "FUNCTION",
+            "composite_explicit": "FUNCTION", "function": "FUNCTION"}
+PROMOTIONS = {"none": 0, "common": 1, "float": 2, "bool": 3, "own": 4}
+REDUCE_DTYPES = {"same": 0, "sum": 1, "float": 2, "bool": 3, "index": 4}
+FLAGS = {"dynamic_output": 0, "factory": 1, "random": 2, "ordered": 3,
+         "host_wait": 4, "multiple_views": 5, "no_identity": 6,
+         "identity_view": 7}
+AUTOCAST = {"none": 0, "lower": 1, "fp32": 2, "promote": 3}
+KEYS = {"op", "since", "c", "family", "operands", "kernel", "promote", "dim",
+        "keepdim", "dtype", "infer", "function", "flags", "variants",
+        "autocast", "backward", "not_differentiable", "differentiable_results",
+        "no_gradient", "grad_type"}
+NOWHERE = 255
+DROPPED_OVERLOADS = ("Tensor", "int", "self", "vec", "correction", "default",
+                     "using_ints")
+
+
+class Operator:
+    def __init__(self, entry, model):
+        unknown = set(entry) - KEYS
+        if unknown:
+            raise Problem("unknown key '%s'" % sorted(unknown)[0])
+        self.entry, self.model = entry, model
+        self.schema = Schema(entry["op"])
+        self.name = self.schema.name
+        self.c = None
+        self.variant = "INPLACE" if self.schema.inplace else "FUNCTIONAL"
+        self.base = self
+        self.id = None
+        self.formulas = None
+        self.gradients = []  # positions of differentiable arguments
+        family = entry.get("family")
+        if family not in FAMILIES:
+            raise Problem("family '%s'" % family)
+        self.family = family
+        self.loop = family in ("elementwise", "reduction")
+
+    # ------------------------------------------------------------- columns
+    @property
+    def kernel(self):
+        name = self.entry.get("kernel")
+        if not name:
+            return self.base
+        if name not in self.model.by_name:
+            raise Problem("kernel '%s' is no operator" % name)
+        return self.model.by_name[name]
+
+    @property
+    def flags(self):
+        bits = 0
+        for flag in self.base.entry.get("flags", []):
+            if flag not in FLAGS:
+                raise Problem("flag '%s'" % flag)
+            bits |= 1 << FLAGS[flag]
+        return bits
+
+    def operands(self):
+        if not self.loop:
+            return []
+        entry, schema = self.base.entry, self.base.schema
+        if "operands" in entry:
+            return [schema.position(n) for n in entry["operands"]]
+        if self.family == "reduction":
+            return [0]
+        return [i for i, a in enumerate(schema.arguments) if a.tensor]
+
+    def promotion(self):
+        name = self.base.entry.get("promote")
+        table = REDUCE_DTYPES if self.family == "reduction" else PROMOTIONS
+        if not self.loop:
+            return 0
+        if name is None:
+            name = "same" if self.family == "reduction" else "none"
+        if name not in table:
+            raise Problem("promote '%s'" % name)
+        return table[name]
+
+    def column(self, key):
+        """Position of the argument that plays the part `key`."""
+        schema = self.base.schema
+        name = self.base.entry.get(key)
+        if name is None and self.family == "reduction" and \
+                any(a.name == key for a in schema.arguments):
+            name = key
+        return NOWHERE if name is None else schema.position(name)
+
+    def function(self):
+        """The C function, or None."""
+        if self.family in ("view", "composite", "composite_explicit"):
+            if self.variant != "FUNCTIONAL" and self.base is not self:
+                return "core__op_variant"
+            name = self.entry.get("function") or self.default_c()
+            return "core__op_" + name
+        if self.entry.get("function"):
+            return "core__op_" + self.entry["function"]
+        return None
+
+    def infer(self):
+        if self.family != "kernel":
+            return None
+        name = self.base.entry.get("infer")
+        if not name:
+            raise Problem("a kernel family needs 'infer'")
+        return "core__infer_" + name
+
+    @property
+    def implicit(self):
+        return self.family == "composite"
+
+    def mask(self):
+        mask = (1 << 64) - 1
+        entry = self.base.entry
+        if self.variant == "FUNCTIONAL" and self.family != "view" and \
+                not any(a.alias for a in self.schema.arguments):
+            mask &= ~(1 << 21)
+        if AUTOCAST[entry.get("autocast", "none")] == 0:
+            mask &= ~(1 << 23)
+        if self.variant == "FUNCTIONAL" and entry.get("not_differentiable"):
+            mask &= ~(1 << 22)
+        return mask
+
+    # --------------------------------------------------------------- names
+    def default_c(self):
+        schema = self.schema
+        name = schema.base.lstrip("_")
+        overload = schema.overload
+        if overload and overload not in DROPPED_OVERLOADS:
+            name += "_" + overload.lower()
+        return name
+
+    # ------------------------------------------------------------ gradient
+    def differentiable_results(self):
+        listed = self.entry.get("differentiable_results")
+        if listed is not None:
+            return listed
+        return list(range(len(self.schema.results)))
+
+    def grad_names(self):
+        results = self.differentiable_results()
+        names = {"grad": results[0]}
+        for i in results:
+            names["grad%d" % i] = i
+            names["grad_" + self.schema.result_name(i)] = i
+        return names
+
+    def compile_gradient(self):
+        backward = self.entry.get("backward")
+        if not backward:
+            return
+        if self.entry.get("not_differentiable"):
+            raise Problem("both backward and not_differentiable")
+        self.gradients = sorted(
+            {self.schema.position(n.strip())
+             for key in backward for n in key.strip("[] ").split(",")})
+        if len(self.gradients) > 6:
+            raise Problem("more than 6 gradients")
+        formulas = Formulas(self, self.model)
+        for key, text in backward.items():
+            names = [n.strip() for n in key.strip("[] ").split(",")]
+            indices = [self.gradients.index(self.schema.position(n))
+                       for n in names]
+            formulas.entry(names, text, indices)
+        self.formulas = formulas
+
+    @property
+    def no_gradient(self):
+        """Results may need a gradient, and there is no formula for it."""
+        base = self.base
+        return not (base.formulas or base.implicit or
+                    base.entry.get("not_differentiable"))
+
+
+class Model:
+    def __init__(self, path):
+        with open(path, encoding="utf-8") as file:
+            content = yaml.load(file, getattr(yaml, "CSafeLoader",
+                                              yaml.SafeLoader))
+        self.operators, self.by_name, self.by_base = [], {}, {}
+        self.helpers = {}
+        for text in content.get("helpers") or []:
+            helper = Helper(text)
+            self.helpers.setdefault(helper.schema.base, []).append(helper)
+        for entry in content["ops"]:
+            self.guard(entry.get("op", "?"), lambda: self.add(entry))
+        self.functional = list(self.operators)
+        self.variants()
+        self.name_c()
+        for operator in self.functional:
+            self.guard(operator.name, operator.compile_gradient)
+
+    @staticmethod
+    def guard(name, call):
+        try:
+            return call()
+        except Problem as problem:
+            raise Problem("%s: %s" % (name.split("(")[0], problem)) from None
+
+    def insert(self, operator):
+        if operator.name in self.by_name:
+            raise Problem("defined twice")
+        self.operators.append(operator)
+        self.by_name[operator.name] = operator
+
+    def add(self, entry):
+        operator = Operator(entry, self)
+        self.insert(operator)
+        self.by_base.setdefault(operator.schema.base, []).append(operator)
+
+    def variants(self):
+        taken = {o.schema.base for o in self.operators
+                 if not o.schema.overload}
+        for operator in self.functional:
+            for kind in operator.entry.get("variants") or []:
+                self.guard(operator.name,
+                           lambda: self.add_variant(operator, kind, taken))
+
+    def add_variant(self, operator, kind, taken):
+        if kind not in ("inplace", "out"):
+            raise Problem("variant '%s'" % kind)
+        variant = Operator(operator.entry, self)
+        variant.base = operator
+        if kind == "inplace":
+            variant.schema = operator.schema.inplace_variant()
+            variant.variant = "INPLACE"
+        else:
+            variant.schema = operator.schema.out_variant(taken)
+            variant.variant = "OUT"
+        variant.name = variant.schema.name
+        self.insert(variant)
+
+    def name_c(self):
+        """core_… names: explicit, else derived, made unique."""
+        taken = {}
+        for operator in self.functional:
+            name = operator.entry.get("c") or operator.default_c()
+            operator.c = "core_" + name
+        for operator in self.operators:
+            if operator.base is not operator:
+                suffix = "_" if operator.variant == "INPLACE" else "_out"
+                operator.c = operator.base.c + suffix
+            if operator.c in taken:
+                raise Problem("%s: C name %s is that of %s; give `c:`" % (
+                    operator.name, operator.c, taken[operator.c]))
+            taken[operator.c] = operator.name
+
+    def assign(self, path, add):
+        """Ids from the lock file; adds missing ones there if `add`."""
+        ids = {}
+        if os.path.exists(path):
+            with open(path, encoding="utf-8") as file:
+                for line in file:
+                    if line.strip() and not line.startswith("#"):
+                        number, name = line.split()
+                        ids[name] = int(number)
+        missing = [o for o in self.operators if o.name not in ids]
+        if missing and not add:
+            raise Problem("%s: has no id; run gen_ops.py --assign" %
+                          missing[0].name)
+        if missing:
+            following = max(ids.values(), default=-1) + 1
+            with open(path, "a", encoding="utf-8") as file:
+                for operator in missing:
+                    ids[operator.name] = following
+                    file.write("%d %s\n" % (following, operator.name))
+                    following += 1
+        gone = set(ids) - set(self.by_name)
+        if gone:
+            raise Problem("%s: has an id but is not in ops.yaml" %
+                          sorted(gone)[0])
+        for operator in self.operators:
+            operator.id = ids[operator.name]
+        self.operators.sort(key=lambda o: o.id)
+        if [o.id for o in self.operators] != list(range(len(ids))):
+            raise Problem("ids: not 0 to %d" % (len(ids) - 1))
