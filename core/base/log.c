@@ -49,7 +49,8 @@ static void read_level(uint32_t generation)
     if (core__setting_choice(CORE__SETTING_LOG, &choice) != CORE_OK) {
         write_line(CORE_LOG_WARNING, "log", core_error_message());
         last = CORE_LOG_WARNING;
-    } else if (core__setting_text(CORE__SETTING_LOG, &text) == CORE_OK && text) {
+    } else if (core__setting_text(CORE__SETTING_LOG, &text) == CORE_OK &&
+               text) {
         last = (int)choice;
     }
     core_error_clear();

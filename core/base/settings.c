@@ -31,37 +31,41 @@ typedef struct setting_row {
 #define SWITCH "0 or 1 (also off, on, no, yes, false, true)"
 
 static const setting_row rows[CORE__SETTINGS] = {
-    [CORE__SETTING_DEVICE] =
-        {"LIBCORE_DEVICE", CORE_SETTING_TEXT, NULL, 0, 0, 0,
-         "the first backend that has a device, cpu last",
-         "a device, such as cpu or cuda:1",
-         "The device of programs that name none.", "device"},
+    [CORE__SETTING_DEVICE] = {"LIBCORE_DEVICE", CORE_SETTING_TEXT, NULL, 0, 0,
+                              0, "what the program prefers, else cpu",
+                              "a device, such as cpu or cuda:1",
+                              "The device of programs that name none.",
+                              "device"},
     [CORE__SETTING_PLUGIN_PATH] =
         {"LIBCORE_PLUGIN_PATH", CORE_SETTING_PATHS, NULL, 0, 0, 0,
          "nothing besides the installed plugins",
          "absolute paths of plugins or their folders, colons between them",
          "Where plugins are looked for first.", "loader"},
-    [CORE__SETTING_PLUGIN_ALLOW] =
-        {"LIBCORE_PLUGIN_ALLOW", CORE_SETTING_LIST, NULL, 0, 0, 0,
-         "all plugins", "names of plugins, commas between them",
-         "The only plugins that may be opened.", "loader"},
-    [CORE__SETTING_PLUGIN_DENY] =
-        {"LIBCORE_PLUGIN_DENY", CORE_SETTING_LIST, NULL, 0, 0, 0, "none",
-         "names of plugins, commas between them",
-         "Plugins that may not be opened.", "loader"},
-    [CORE__SETTING_THREADS] =
-        {"LIBCORE_THREADS", CORE_SETTING_INTEGER, NULL, 1, 1024, 0,
-         "as many as the process has processors", "1 to 1024",
-         "How many threads compute on the host.", "backend cpu"},
+    [CORE__SETTING_PLUGIN_ALLOW] = {"LIBCORE_PLUGIN_ALLOW", CORE_SETTING_LIST,
+                                    NULL, 0, 0, 0, "all plugins",
+                                    "names of plugins, commas between them",
+                                    "The only plugins that may be opened.",
+                                    "loader"},
+    [CORE__SETTING_PLUGIN_DENY] = {"LIBCORE_PLUGIN_DENY", CORE_SETTING_LIST,
+                                   NULL, 0, 0, 0, "none",
+                                   "names of plugins, commas between them",
+                                   "Plugins that may not be opened.", "loader"},
+    [CORE__SETTING_THREADS] = {"LIBCORE_THREADS", CORE_SETTING_INTEGER, NULL, 1,
+                               1024, 0, "as many as the process has processors",
+                               "1 to 1024",
+                               "How many threads compute on the host.",
+                               "backend cpu"},
     [CORE__SETTING_CPU_ISA] =
         {"LIBCORE_CPU_ISA", CORE_SETTING_TEXT, NULL, 0, 0, 0,
          "the best that the machine has",
          "an instruction set that the cpu backend knows",
          "The most that the host's kernels may use of the machine.",
          "backend cpu"},
-    [CORE__SETTING_TRACE_DISPATCH] =
-        {"LIBCORE_TRACE_DISPATCH", CORE_SETTING_BOOLEAN, NULL, 0, 1, 0, "0",
-         SWITCH, "Logs every step of the dispatcher.", "dispatch"},
+    [CORE__SETTING_TRACE_DISPATCH] = {"LIBCORE_TRACE_DISPATCH",
+                                      CORE_SETTING_BOOLEAN, NULL, 0, 1, 0, "0",
+                                      SWITCH,
+                                      "Logs every step of the dispatcher.",
+                                      "dispatch"},
     [CORE__SETTING_FALLBACK] =
         {"LIBCORE_FALLBACK", CORE_SETTING_LIST, NULL, 0, 0, 0, "error",
          "error, count, or names of operators with commas between them",
@@ -75,8 +79,7 @@ static const setting_row rows[CORE__SETTINGS] = {
     [CORE__SETTING_LOG] =
         {"LIBCORE_LOG", CORE_SETTING_CHOICE, "error,warning,info,debug", 0, 3,
          0, "nothing is printed", "error, warning, info or debug",
-         "The least important messages that go to the standard error.",
-         "log"},
+         "The least important messages that go to the standard error.", "log"},
 };
 
 /* Texts that were handed out stay until the process ends. */
@@ -86,7 +89,7 @@ typedef struct kept {
 } kept;
 
 typedef struct setting_value {
-    bool read;        /* the environment was */
+    bool read; /* the environment was */
     uint32_t from;
     const char *environment;
     const char *text; /* NULL: not set */
@@ -174,7 +177,8 @@ static bool parse_boolean(const char *text, int64_t *number)
     return false;
 }
 
-static bool parse_integer(const setting_row *row, const char *text, int64_t *number)
+static bool parse_integer(const setting_row *row, const char *text,
+                          int64_t *number)
 {
     char *end;
     long long parsed;
@@ -189,7 +193,8 @@ static bool parse_integer(const setting_row *row, const char *text, int64_t *num
     return true;
 }
 
-static bool parse_choice(const setting_row *row, const char *text, int64_t *number)
+static bool parse_choice(const setting_row *row, const char *text,
+                         int64_t *number)
 {
     const char *list = row->choices, *word;
     size_t size;
@@ -202,7 +207,8 @@ static bool parse_choice(const setting_row *row, const char *text, int64_t *numb
     return false;
 }
 
-static core_status parse(const setting_row *row, const char *text, int64_t *number)
+static core_status parse(const setting_row *row, const char *text,
+                         int64_t *number)
 {
     bool good = true;
 
@@ -248,7 +254,7 @@ static core_status read_environment(const char *name, setting_value *value)
 
 /* The value with the lock held; its parse error, if any, is the thread's
  * record and the answer. */
-static core_status look(core__setting setting, setting_value *out)
+static core_status look(core__setting_id setting, setting_value *out)
 {
     setting_value *value = &values[setting];
     core_status status = read_environment(rows[setting].name, value);
@@ -261,7 +267,7 @@ static core_status look(core__setting setting, setting_value *out)
     return status;
 }
 
-static core_status get(core__setting setting, setting_value *out)
+static core_status get(core__setting_id setting, setting_value *out)
 {
     core_status status;
 
@@ -271,7 +277,7 @@ static core_status get(core__setting setting, setting_value *out)
     return status;
 }
 
-core_status core__setting_text(core__setting setting, const char **out)
+core_status core__setting_text(core__setting_id setting, const char **out)
 {
     setting_value value;
     core_status status = get(setting, &value);
@@ -280,7 +286,7 @@ core_status core__setting_text(core__setting setting, const char **out)
     return status;
 }
 
-core_status core__setting_integer(core__setting setting, int64_t *out)
+core_status core__setting_integer(core__setting_id setting, int64_t *out)
 {
     setting_value value;
     core_status status = get(setting, &value);
@@ -289,7 +295,7 @@ core_status core__setting_integer(core__setting setting, int64_t *out)
     return status;
 }
 
-core_status core__setting_boolean(core__setting setting, bool *out)
+core_status core__setting_boolean(core__setting_id setting, bool *out)
 {
     int64_t number;
     core_status status = core__setting_integer(setting, &number);
@@ -298,7 +304,7 @@ core_status core__setting_boolean(core__setting setting, bool *out)
     return status;
 }
 
-core_status core__setting_choice(core__setting setting, uint32_t *out)
+core_status core__setting_choice(core__setting_id setting, uint32_t *out)
 {
     int64_t number;
     core_status status = core__setting_integer(setting, &number);
@@ -385,6 +391,11 @@ const char *core__setting_by_name(const char *name, size_t size)
     return text;
 }
 
+const char *core__setting(const char *name)
+{
+    return core__setting_by_name(name, strlen(name));
+}
+
 /* -------------------------------------------------------------- public -- */
 
 uint32_t core_setting_count(void)
@@ -403,7 +414,7 @@ core_status core_setting_describe(uint32_t index,
         return core__error(CORE_ERROR_NOT_FOUND,
                            "there are %d settings; number %u was asked for",
                            CORE__SETTINGS, index);
-    get((core__setting)index, &value);
+    get((core__setting_id)index, &value);
     filled.type = rows[index].type;
     filled.from = value.from;
     filled.status = value.status;
@@ -453,7 +464,7 @@ static core_status set(const char *name, const char *text)
     if (text)
         CORE_TRY(keep_text(text, &copy));
     value->text = copy ? copy : value->environment;
-    value->from = copy                ? CORE_SETTING_FROM_PROGRAM
+    value->from = copy                 ? CORE_SETTING_FROM_PROGRAM
                   : value->environment ? CORE_SETTING_FROM_ENVIRONMENT
                                        : CORE_SETTING_FROM_DEFAULT;
     atomic_fetch_add_explicit(&generation, 1, memory_order_release);

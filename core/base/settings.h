@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-typedef enum core__setting {
+typedef enum core__setting_id {
     CORE__SETTING_DEVICE,
     CORE__SETTING_PLUGIN_PATH,
     CORE__SETTING_PLUGIN_ALLOW,
@@ -25,20 +25,24 @@ typedef enum core__setting {
     CORE__SETTING_DETERMINISTIC,
     CORE__SETTING_LOG,
     CORE__SETTINGS
-} core__setting;
+} core__setting_id;
+
+/* The text of a setting by its name; NULL if it is not set or not accepted.
+ * Any LIBCORE_ name; lives as long as the process. */
+const char *core__setting(const char *name);
 
 /* The value in its type.  Fails with INVALID_ARGUMENT, and a message that says
  * what is allowed, when the text is not accepted; *out is then the default.
  * Texts are NULL when not set, and live as long as the process. */
-core_status core__setting_text(core__setting setting, const char **out);
-core_status core__setting_integer(core__setting setting, int64_t *out);
-core_status core__setting_boolean(core__setting setting, bool *out);
+core_status core__setting_text(core__setting_id setting, const char **out);
+core_status core__setting_integer(core__setting_id setting, int64_t *out);
+core_status core__setting_boolean(core__setting_id setting, bool *out);
 /* The position of the word in the row's list of choices. */
-core_status core__setting_choice(core__setting setting, uint32_t *out);
+core_status core__setting_choice(core__setting_id setting, uint32_t *out);
 /* True if text, a list with commas, holds the word. */
 bool core__list_holds(const char *text, const char *word, size_t size);
 
-/* For core_host.setting: any LIBCORE_ name; NULL if not set. */
+/* The same as core__setting, for core_host.setting. */
 const char *core__setting_by_name(const char *name, size_t size);
 
 /* Increases with every core_setting_set: readers that cache a value compare

@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* The host table: libcore as a plugin sees it. */
+
+#include "base/log.h"
+#include "base/settings.h"
+#include "dispatch/dispatch.h"
+#include "loader/loader.h"
+#include "tensor/tensor.h"
+
+#include <libcore/dispatch.h>
+
+#include <string.h>
+
+/* dispatch/kernel_call.c */
+core_status core__call_scratch(core_call *call, uint64_t size,
+                               core_memory *out_memory);
+core_status core__call_allocate_result(core_call *call, uint32_t index,
+                                       core_dtype dtype, uint32_t ndim,
+                                       const int64_t *sizes,
+                                       const core_view **out_view);
+core_status core__call_copy(const core_call *call, const core_value *args,
+                            uint32_t nargs, const core_value *results,
+                            uint32_t nresults, core_call **out_call,
+                            const core_value **out_args,
+                            core_value **out_results);
+void core__call_drop(core_call *call);
+
+static core_status host_error(const core_error_info *info)
+{
+    core_error_info known = {0};
+    size_t size = info->struct_size;
+
+    /* An older plugin's struct is shorter. */
+    memcpy(&known, info, size < sizeof known ? size : sizeof known);
+    return core__error_info(&known);
+}
+
+static void host_log(uint32_t level, core_string component, core_string text)
+{
+    char name[64];
+    size_t size = component.size;
+
+    if (!core__log_wanted(level))
+        return;
+    if (size >= sizeof name)
+        size = sizeof name - 1;
+    if (size > 0)
+        memcpy(name, component.data, size);
+    name[size] = '\0';
+    core__log(level, name, "%.*s", (int)(text.size < 1024 ? text.size : 1024),
+              text.size ? text.data : "");
+}
+
+static core_string host_setting(core_string name)
+{
+    const char *text = core__setting_by_name(name.data, name.size);
+
+    return (core_string){text, text ? strlen(text) : 0};
+}
+
+/* -------------------------------------------------------- registration -- */
+
+static core_status check_open(const core_registry *registry)
+{
+    if (registry && registry->plugin && registry->plugin->opening)
+        return CORE_OK;
+    return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                       "a plugin can register only while its init runs");
+}
+
+static core_status register_backend(core_registry *registry,
+                                    const core_backend *backend)
+{
+    core_string type = backend->device_type;
+
+    CORE_TRY(check_open(registry));
+    if (!type.data || !core__list_holds(registry->plugin->note.device_types,
+                                        type.data, type.size))
+        return core__error(CORE_ERROR_REFUSED,
+                           "registers the device type \"%.*s\", which its "
+                           "note does not list (%s)",
+                           (int)(type.size < 64 ? type.size : 64),
+                           type.data ? type.data : "",
+                           registry->plugin->note.device_types);
+    return core__registry_add_backend(registry, backend);
+}
+
+static core_status register_kernels(core_registry *registry,
+                                    core_string backend,
+                                    const core_kernel *const *kernels,
+                                    uint32_t count)
+{
+    CORE_TRY(check_open(registry));
+    return core__registry_add_kernels(registry, backend, kernels, count);
+}
+
+static core_status register_fallback(core_registry *registry,
+                                     core_string backend, core_function kernel,
+                                     void *user)
+{
+    CORE_TRY(check_open(registry));
+    return core__registry_add_fallback(registry, backend, kernel, user);
+}
+
+static core_status register_operator(core_registry *registry,
+                                     core_string schema)
+{
+    CORE_TRY(check_open(registry));
+    return core__registry_add_operator(registry, schema);
+}
+
+static core_status register_function(core_registry *registry,
+                                     core_string operator_name, uint32_t key,
+                                     core_string backend,
+                                     core_function function, void *user)
+{
+    CORE_TRY(check_open(registry));
+    return core__registry_add_function(registry, operator_name, key, backend,
+                                       function, user);
+}
+
+/* --------------------------------------------- operators and tensors -- */
+
+static core_status host_operator_find(core_string name, core_operator **out)
+{
+    *out = core__operator_find(name.data, name.size);
+    if (*out)
+        return CORE_OK;
+    return core__error(CORE_ERROR_NOT_FOUND, "there is no operator \"%.*s\"",
+                       (int)(name.size < 128 ? name.size : 128), name.data);
+}
+
+static core_string host_operator_name(const core_operator *op)
+{
+    const char *name = core__operator_name(op);
+
+    return (core_string){name, strlen(name)};
+}
+
+static core_status host_redispatch(core_call *call, uint64_t keys,
+                                   const core_value *args, uint32_t nargs,
+                                   core_value *results, uint32_t nresults)
+{
+    if (!(keys & CORE__KEYS_FUNCTIONALITY))
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "%s: redispatch with no functionality in its key "
+                           "set",
+                           core__operator_name(call->op));
+    return core__redispatch(call->op, keys, args, nargs, results, nresults);
+}
+
+static void host_tensor_retain(core_tensor *tensor)
+{
+    core__tensor_retain(tensor);
+}
+
+static void host_tensor_release(core_tensor *tensor)
+{
+    core__tensor_release(tensor);
+}
+
+static core_status host_tensor_view(core_tensor *tensor, core_view *out_view)
+{
+    if (core__tensor_is_meta(tensor))
+        return core__error(CORE_ERROR_UNSUPPORTED,
+                           "a tensor of the meta device has no memory to view");
+    core__tensor_fill_view(tensor, out_view);
+    return CORE_OK;
+}
+
+static core_status host_backend_kernel(core_string type, uint32_t index,
+                                       const core_kernel **out_kernel)
+{
+    core__backend *backend;
+    core_status status = CORE_OK;
+
+    *out_kernel = NULL;
+    core__loader_lock();
+    backend = core__backend_by_type(type.data, type.size);
+    if (!backend) {
+        status = core__loader_load_for(type.data, type.size);
+        backend = core__backend_by_type(type.data, type.size);
+    }
+    if (backend && backend->plugin && backend->plugin != core__loader_opening)
+        backend->plugin->lent = true;
+    if (backend)
+        status = core__registry_kernel_at(backend, index, out_kernel);
+    core__loader_unlock();
+    return status;
+}
+
+/* --------------------------------------------------------------- table -- */
+
+const core_host core__host = {
+    .struct_size = sizeof(core_host),
+    .abi_minor = CORE_ABI_MINOR,
+    .error = host_error,
+    .log = host_log,
+    .setting = host_setting,
+    .register_backend = register_backend,
+    .register_kernels = register_kernels,
+    .register_fallback = register_fallback,
+    .register_operator = register_operator,
+    .register_function = register_function,
+    .operator_find = host_operator_find,
+    .operator_name = host_operator_name,
+    .operator_call = core_op_call,
+    .redispatch = host_redispatch,
+    .tensor_retain = host_tensor_retain,
+    .tensor_release = host_tensor_release,
+    .tensor_view = host_tensor_view,
+    .backend_kernel = host_backend_kernel,
+    .call_scratch = core__call_scratch,
+    .call_allocate_result = core__call_allocate_result,
+    .call_copy = core__call_copy,
+    .call_drop = core__call_drop,
+};
+
+/* Minor 1 has the whole table; what a later minor appends is left out of the
+ * size that an older plugin is told. */
+void core__host_fill(core_host *host, uint32_t abi_minor)
+{
+    *host = core__host;
+    host->abi_minor = abi_minor;
+}

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* What the loaded plugins brought, for programs that list it. */
+
+#include "dispatch/registry.h"
+#include "loader/loader.h"
+
+#include <string.h>
+
+/* Registrations of the backend, and how many operators they are for.  The
+ * lists are short and this is asked for by people: no table is kept. */
+static void count_kernels(core__backend *backend, uint32_t *out_kernels,
+                          uint32_t *out_operators)
+{
+    const core_kernel *kernel, *earlier;
+    uint32_t kernels = 0, operators = 0;
+
+    while (core__registry_kernel_at(backend, kernels, &kernel) == CORE_OK) {
+        uint32_t i = 0;
+
+        while (i < kernels &&
+               core__registry_kernel_at(backend, i, &earlier) == CORE_OK &&
+               (earlier->name.size != kernel->name.size ||
+                memcmp(earlier->name.data, kernel->name.data,
+                       kernel->name.size) != 0))
+            i++;
+        operators += i == kernels;
+        kernels++;
+    }
+    *out_kernels = kernels;
+    *out_operators = operators;
+}
+
+static void describe(core__backend *backend,
+                     core_backend_information *information)
+{
+    core_error *error;
+    core_status earlier = core_error_detach(&error);
+
+    if (core__backend_enumerate(backend) == CORE_OK)
+        information->reason = backend->reason ? backend->reason : "";
+    else
+        information->reason = core__loader_keep(core_error_message());
+    if (backend->device_count != UINT32_MAX)
+        information->device_count = backend->device_count;
+    count_kernels(backend, &information->kernel_count,
+                  &information->operator_count);
+    information->device_type = backend->type;
+    information->plugin = backend->plugin;
+    information->synchronous = backend->synchronous;
+    core_error_clear();
+    if (earlier != CORE_OK)
+        core_error_raise(error);
+}
+
+core_status core_backend_describe(uint32_t index,
+                                  core_backend_information *out_information)
+{
+    core_backend_information filled = {.struct_size = sizeof filled};
+    uint32_t size = out_information->struct_size;
+    core__backend *backend = NULL;
+    uint32_t slot, seen = 0;
+
+    core__loader_lock();
+    for (slot = CORE__SLOT_FIRST; slot < CORE__SLOTS; slot++) {
+        backend = core__backend_by_slot(slot);
+        if (backend && seen++ == index)
+            break;
+    }
+    if (slot < CORE__SLOTS)
+        describe(backend, &filled);
+    core__loader_unlock();
+    if (slot == CORE__SLOTS)
+        return core__error(CORE_ERROR_NOT_FOUND,
+                           "%u backends are loaded; number %u was asked for",
+                           seen, index);
+    if (size > sizeof filled)
+        size = sizeof filled;
+    filled.struct_size = size;
+    memcpy(out_information, &filled, size);
+    return CORE_OK;
+}

@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Opening one plugin: its code comes into the process here, and whatever it
+ * does wrong is undone and becomes a recorded reason. */
+
+#define _GNU_SOURCE
+
+#include "base/log.h"
+#include "base/memory.h"
+#include "loader/elf.h"
+#include "loader/loader.h"
+#include "loader/note.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <fenv.h>
+#include <link.h>
+#include <locale.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+core_plugin *core__loader_opening;
+
+/* --------------------------------------------------------- environment -- */
+
+/* What a plugin's constructors and init could change behind the program's
+ * back (ABI.md 16): a library built with -Ofast sets the processor to flush
+ * denormals merely by being loaded. */
+typedef struct surroundings {
+    fenv_t floating_point;
+    locale_t thread_locale;
+    char *locale; /* NULL: no memory; then it is left as it is */
+    sigset_t signals;
+} surroundings;
+
+/* Threads that the plugin starts inherit the mask: signals are the
+ * program's. */
+static void surroundings_save(surroundings *saved)
+{
+    static const int own[] = {SIGSEGV, SIGBUS,  SIGFPE,
+                              SIGILL,  SIGTRAP, SIGABRT};
+    sigset_t blocked;
+
+    fegetenv(&saved->floating_point);
+    saved->thread_locale = uselocale((locale_t)0);
+    saved->locale = strdup(setlocale(LC_ALL, NULL));
+    sigfillset(&blocked);
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        sigdelset(&blocked, own[i]);
+    pthread_sigmask(SIG_SETMASK, &blocked, &saved->signals);
+}
+
+static void surroundings_restore(surroundings *saved)
+{
+    pthread_sigmask(SIG_SETMASK, &saved->signals, NULL);
+    if (saved->locale && strcmp(saved->locale, setlocale(LC_ALL, NULL)) != 0)
+        setlocale(LC_ALL, saved->locale);
+    free(saved->locale);
+    uselocale(saved->thread_locale);
+    fesetenv(&saved->floating_point);
+}
+
+/* ----------------------------------------------------------- the object -- */
+
+/* The path may hold another file than when it was found. */
+static core_status check_file(core_plugin *plugin)
+{
+    core_plugin_note note;
+    core_status status;
+    core__image image;
+    int file = open(plugin->information.path, O_RDONLY | O_CLOEXEC);
+
+    if (file < 0)
+        return core__error(CORE_ERROR_IO, "cannot be opened: %s",
+                           strerror(errno));
+    status = core__image_file(file, &image);
+    if (status == CORE_OK)
+        status = core__note_read(&image, &note);
+    if (status == CORE_OK && memcmp(&note, &plugin->note, sizeof note) != 0)
+        status =
+            core__error(CORE_ERROR_REFUSED, "has changed since it was found");
+    if (status == CORE_OK)
+        status = core__symbols_check(&image);
+    close(file);
+    return status;
+}
+
+/* dlsym also finds what a dependency defines: that is not this plugin's. */
+static core_status find_entry(void *library,
+                              core_plugin_entry_function *out_entry)
+{
+    struct link_map *own = NULL, *defining = NULL;
+    void *symbol = dlsym(library, CORE_PLUGIN_ENTRY);
+    Dl_info information;
+
+    if (!symbol)
+        return core__error(CORE_ERROR_NOT_FOUND,
+                           "does not define " CORE_PLUGIN_ENTRY);
+    if (dlinfo(library, RTLD_DI_LINKMAP, &own) != 0 ||
+        !dladdr1(symbol, &information, (void **)&defining, RTLD_DL_LINKMAP) ||
+        own != defining)
+        return core__error(CORE_ERROR_NOT_FOUND,
+                           "does not define " CORE_PLUGIN_ENTRY
+                           " itself; a library that it depends on does");
+    memcpy(out_entry, &symbol, sizeof symbol);
+    return CORE_OK;
+}
+
+static core_status open_library(core_plugin *plugin,
+                                core_plugin_entry_function *out_entry)
+{
+    const char *path = plugin->information.path;
+    const char *text;
+
+    plugin->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (plugin->library)
+        return find_entry(plugin->library, out_entry);
+    text = dlerror();
+    if (!text)
+        text = "the dynamic loader gives no reason";
+    else if (strncmp(text, path, strlen(path)) == 0 &&
+             text[strlen(path)] == ':')
+        text += strlen(path) + 1;
+    return core__error(CORE_ERROR_IO, "cannot be loaded: %s",
+                       text + strspn(text, " "));
+}
+
+/* --------------------------------------------------------- negotiation -- */
+
+static core_status check_answer(const core_plugin_answer *answer)
+{
+    if (answer->abi_minor < CORE__ABI_MINOR_MIN ||
+        answer->abi_minor > CORE_ABI_MINOR)
+        return core__error(CORE_ERROR_INCOMPATIBLE,
+                           "chose plugin ABI %d.%u; %d.%d to %d.%d were "
+                           "offered",
+                           CORE_ABI_MAJOR, answer->abi_minor, CORE_ABI_MAJOR,
+                           CORE__ABI_MINOR_MIN, CORE_ABI_MAJOR, CORE_ABI_MINOR);
+    if (answer->host_minor_min > CORE_ABI_MINOR)
+        return core__error(CORE_ERROR_INCOMPATIBLE,
+                           "needs a libcore with plugin ABI %d.%u; this one "
+                           "has %d.%d",
+                           CORE_ABI_MAJOR, answer->host_minor_min,
+                           CORE_ABI_MAJOR, CORE_ABI_MINOR);
+    if (!answer->init)
+        return core__error(CORE_ERROR_INCOMPATIBLE,
+                           "answered without an init function");
+    return CORE_OK;
+}
+
+static core_status negotiate(core_plugin *plugin,
+                             core_plugin_entry_function entry)
+{
+    const char *version = core_version();
+    core_plugin_offer offer = {
+        .struct_size = sizeof offer,
+        .abi_major = CORE_ABI_MAJOR,
+        .abi_minor_min = CORE__ABI_MINOR_MIN,
+        .abi_minor_max = CORE_ABI_MINOR,
+        .runtime_version = {version, strlen(version)},
+    };
+    core_plugin_answer *answer = &plugin->answer;
+    core_status status;
+
+    memset(answer, 0, sizeof *answer);
+    answer->struct_size = sizeof *answer;
+    status = entry(&offer, answer);
+    if (status != CORE_OK) {
+        core_string refusal = answer->refusal;
+        char text[256];
+
+        /* The text may lie in the plugin, which is about to go. */
+        if (!refusal.data || refusal.size == 0)
+            return core__error(status, "refuses this libcore without a reason");
+        if (refusal.size >= sizeof text)
+            refusal.size = sizeof text - 1;
+        memcpy(text, refusal.data, refusal.size);
+        text[refusal.size] = '\0';
+        return core__error(status, "refuses this libcore: %s", text);
+    }
+    return check_answer(answer);
+}
+
+/* ---------------------------------------------------------------- init -- */
+
+static core_status initialise(core_plugin *plugin)
+{
+    core_status status;
+
+    core__host_fill(&plugin->host, plugin->answer.abi_minor);
+    plugin->registry.plugin = plugin;
+    core_error_clear();
+    status =
+        plugin->answer.init(&plugin->host, &plugin->registry, &plugin->impl);
+    if (status != CORE_OK && core_error_code() == CORE_OK)
+        return core__error(status, "its init failed and gave no reason");
+    if (status != CORE_OK) {
+        core__error_prefix("its init failed");
+        return status;
+    }
+    return CORE_OK;
+}
+
+/* With the error record kept: what undoes may fail on its own. */
+static void undo(core_plugin *plugin, bool init_ran)
+{
+    core_error *error;
+    core_status status = core_error_detach(&error);
+
+    core__registry_undo(&plugin->registry);
+    /* What an init started before it failed is not known, and code that may
+     * still run must not be unmapped. */
+    if (plugin->library &&
+        (!init_ran || plugin->answer.flags & CORE_PLUGIN_UNLOAD_SAFE))
+        dlclose(plugin->library);
+    plugin->library = NULL;
+    plugin->impl = NULL;
+    if (status != CORE_OK)
+        core_error_raise(error);
+}
+
+core_status core__plugin_open(core_plugin *plugin)
+{
+    core_plugin *outer = core__loader_opening;
+    core_plugin_entry_function entry;
+    bool init_ran = false;
+    core_status status;
+    surroundings saved;
+
+    memset(&plugin->answer, 0, sizeof plugin->answer);
+    status = check_file(plugin);
+    if (status != CORE_OK)
+        return core__plugin_set_state(plugin, CORE_PLUGIN_REFUSED, status);
+    surroundings_save(&saved);
+    core__loader_opening = plugin;
+    plugin->opening = true;
+    status = open_library(plugin, &entry);
+    if (status == CORE_OK)
+        status = negotiate(plugin, entry);
+    if (status == CORE_OK) {
+        init_ran = true;
+        status = initialise(plugin);
+    }
+    if (status != CORE_OK)
+        undo(plugin, init_ran);
+    plugin->opening = false;
+    core__loader_opening = outer;
+    surroundings_restore(&saved);
+    if (status == CORE_OK)
+        plugin->information.abi_minor = plugin->answer.abi_minor;
+    return core__plugin_set_state(
+        plugin, status == CORE_OK ? CORE_PLUGIN_LOADED : CORE_PLUGIN_FAILED,
+        status);
+}
+
+/* --------------------------------------------------------------- close -- */
+
+/* Every object of a device, a tensor's memory first of all, holds a reference
+ * on the device. */
+static core_status check_idle(const core_plugin *plugin)
+{
+    for (uint32_t i = 0; i < plugin->registry.nbackends; i++) {
+        const core__backend *backend = plugin->registry.backends[i];
+
+        for (uint32_t k = 0; backend->devices && k < backend->device_count; k++)
+            if (backend->devices[k] &&
+                atomic_load(&backend->devices[k]->references) > 1)
+                return core__error(CORE_ERROR_BUSY,
+                                   "plugin %s is in use: device %s has objects "
+                                   "that were not released",
+                                   plugin->information.name,
+                                   backend->devices[k]->name);
+    }
+    return CORE_OK;
+}
+
+core_status core__plugin_close(core_plugin *plugin, uint64_t deadline_ns)
+{
+    const char *name = plugin->information.name;
+    core_status status = CORE_OK;
+
+    if (!(plugin->answer.flags & CORE_PLUGIN_UNLOAD_SAFE))
+        return core__error(CORE_ERROR_UNSUPPORTED,
+                           "plugin %s does not declare that it can be unloaded",
+                           name);
+    if (plugin->lent)
+        return core__error(CORE_ERROR_BUSY,
+                           "plugin %s lends its kernels to another", name);
+    CORE_TRY(check_idle(plugin));
+    core__registry_undo(&plugin->registry);
+    if (plugin->answer.shutdown)
+        status = plugin->answer.shutdown(plugin->impl, deadline_ns);
+    plugin->impl = NULL;
+    /* Its devices are gone; but what did not end stays mapped. */
+    if (status != CORE_OK) {
+        core__error_prefix("plugin %s did not shut down", name);
+        return core__plugin_set_state(plugin, CORE_PLUGIN_FAILED, status);
+    }
+    dlclose(plugin->library);
+    plugin->library = NULL;
+    return core__plugin_set_state(plugin, CORE_PLUGIN_UNLOADED, CORE_OK);
+}

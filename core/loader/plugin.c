@@ -1,0 +1,486 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* The list of plugins: what was found, in which order, and what became of
+ * each.  open.c opens one. */
+
+#define _GNU_SOURCE
+
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/settings.h"
+#include "loader/loader.h"
+#include "loader/note.h"
+#include "loader/search.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static core_plugin *first, **last = &first;
+static core__kept_text *kept;
+static bool scanned;
+
+void core__loader_lock(void)
+{
+    core__device_lock();
+}
+
+void core__loader_unlock(void)
+{
+    core__device_unlock();
+}
+
+/* --------------------------------------------------------------- texts -- */
+
+const char *core__loader_keep(const char *text)
+{
+    size_t size = strlen(text) + 1;
+    core__kept_text *entry;
+
+    if (size == 1)
+        return "";
+    for (entry = kept; entry; entry = entry->next)
+        if (strcmp(entry->text, text) == 0)
+            return entry->text;
+    entry = core__alloc(sizeof *entry + size);
+    if (!entry)
+        return "";
+    memcpy(entry->text, text, size);
+    entry->next = kept;
+    kept = entry;
+    return entry->text;
+}
+
+core_status core__plugin_set_state(core_plugin *plugin, uint32_t state,
+                                   core_status status)
+{
+    core_plugin_information *information = &plugin->information;
+
+    information->state = state;
+    information->status = status;
+    information->reason =
+        status == CORE_OK ? "" : core__loader_keep(core_error_message());
+    core__log(status == CORE_OK ? CORE_LOG_DEBUG : CORE_LOG_WARNING, "loader",
+              "%s: %s%s%s", information->path,
+              state == CORE_PLUGIN_FOUND     ? "found"
+              : state == CORE_PLUGIN_LOADED  ? "loaded"
+              : state == CORE_PLUGIN_REFUSED ? "refused"
+              : state == CORE_PLUGIN_FAILED  ? "failed"
+                                             : "unloaded",
+              status == CORE_OK ? "" : ": ", information->reason);
+    return status;
+}
+
+/* ---------------------------------------------------------------- list -- */
+
+static core_plugin *plugin_of_path(const char *path)
+{
+    for (core_plugin *plugin = first; plugin; plugin = plugin->next)
+        if (strcmp(plugin->information.path, path) == 0)
+            return plugin;
+    return NULL;
+}
+
+static core_plugin *plugin_of_file(const struct stat *status)
+{
+    for (core_plugin *plugin = first; plugin; plugin = plugin->next)
+        if (plugin->file_inode == status->st_ino &&
+            plugin->file_device == status->st_dev)
+            return plugin;
+    return NULL;
+}
+
+static bool in_use(const core_plugin *plugin)
+{
+    return plugin->information.state == CORE_PLUGIN_FOUND ||
+           plugin->information.state == CORE_PLUGIN_LOADED;
+}
+
+static core_plugin *plugin_of_name(const char *name, const core_plugin *except)
+{
+    for (core_plugin *plugin = first; plugin; plugin = plugin->next)
+        if (plugin != except && in_use(plugin) &&
+            strcmp(plugin->note.name, name) == 0)
+            return plugin;
+    return NULL;
+}
+
+static core_plugin *plugin_add(const char *path, uint32_t from)
+{
+    core_plugin *plugin = core__alloc_zero(sizeof *plugin);
+    core_plugin_information *information;
+
+    if (!plugin) {
+        core__error_memory(sizeof *plugin);
+        return NULL;
+    }
+    information = &plugin->information;
+    information->struct_size = sizeof *information;
+    information->state = CORE_PLUGIN_REFUSED;
+    information->from = from;
+    information->path = core__loader_keep(path);
+    information->name = information->vendor = information->version = "";
+    information->license = information->device_types = "";
+    information->minimum_driver = information->reason = "";
+    *last = plugin;
+    last = &plugin->next;
+    return plugin;
+}
+
+/* ---------------------------------------------------------- candidates -- */
+
+/* "core_example.so" gives "example": a name for people, where there is no
+ * note. */
+static void name_from_path(core_plugin_information *information)
+{
+    const char *name = strrchr(information->path, '/');
+    char text[64];
+    size_t size;
+
+    name = name ? name + 1 : information->path;
+    if (strncmp(name, "core_", 5) == 0)
+        name += 5;
+    size = strcspn(name, ".");
+    if (size >= sizeof text)
+        size = sizeof text - 1;
+    memcpy(text, name, size);
+    text[size] = '\0';
+    information->name = core__loader_keep(text);
+}
+
+static void describe_note(core_plugin *plugin)
+{
+    core_plugin_information *information = &plugin->information;
+    const core_plugin_note *note = &plugin->note;
+
+    information->abi_major = note->abi_major;
+    information->abi_minor_min = note->abi_minor_min;
+    information->abi_minor_max = note->abi_minor_max;
+    information->name = core__loader_keep(note->name);
+    information->vendor = core__loader_keep(note->vendor);
+    information->version = core__loader_keep(note->version);
+    information->license = core__loader_keep(note->license);
+    information->device_types = core__loader_keep(note->device_types);
+    information->minimum_driver = core__loader_keep(note->minimum_driver);
+}
+
+static core_status check_policy(const char *name)
+{
+    const char *allow, *deny;
+    size_t size = strlen(name);
+
+    CORE_TRY(core__setting_text(CORE__SETTING_PLUGIN_ALLOW, &allow));
+    CORE_TRY(core__setting_text(CORE__SETTING_PLUGIN_DENY, &deny));
+    if (allow && !core__list_holds(allow, name, size))
+        return core__error(CORE_ERROR_REFUSED,
+                           "%s is not in LIBCORE_PLUGIN_ALLOW (%s)", name,
+                           allow);
+    if (core__list_holds(deny, name, size))
+        return core__error(CORE_ERROR_REFUSED,
+                           "%s is in LIBCORE_PLUGIN_DENY (%s)", name, deny);
+    return CORE_OK;
+}
+
+/* Another of the name: the program's choice goes before what was merely
+ * found; else the first stays. */
+static core_status check_name(core_plugin *plugin)
+{
+    core_plugin *other = plugin_of_name(plugin->note.name, plugin);
+
+    if (!other)
+        return CORE_OK;
+    if (plugin->information.from != CORE_PLUGIN_FROM_PROGRAM ||
+        other->information.state == CORE_PLUGIN_LOADED ||
+        other->information.from == CORE_PLUGIN_FROM_PROGRAM)
+        return core__error(CORE_ERROR_REFUSED,
+                           "another plugin named %s comes before it: %s",
+                           plugin->note.name, other->information.path);
+    core__plugin_set_state(
+        other, CORE_PLUGIN_REFUSED,
+        core__error(CORE_ERROR_REFUSED,
+                    "another plugin named %s comes before it: %s, which the "
+                    "program chose",
+                    plugin->note.name, plugin->information.path));
+    return CORE_OK;
+}
+
+/* Reads the note and decides whether the plugin may be opened. */
+static core_status judge(core_plugin *plugin, int file)
+{
+    core__image image;
+
+    CORE_TRY(core__image_file(file, &image));
+    CORE_TRY(core__note_read(&image, &plugin->note));
+    describe_note(plugin);
+    CORE_TRY(core__note_check_abi(&plugin->note));
+    CORE_TRY(check_policy(plugin->note.name));
+    return check_name(plugin);
+}
+
+/* Finds or makes the list's entry for a file, and judges it unless that was
+ * done with the outcome that it may be opened.  Fails for want of memory, and
+ * for an entry that is refused; *out_plugin is then that entry. */
+static core_status consider(const char *path, uint32_t from,
+                            core_plugin **out_plugin)
+{
+    core_plugin *plugin = NULL;
+    core_status status;
+    struct stat identity;
+    char *real = NULL;
+    int file;
+
+    *out_plugin = NULL;
+    status = core__search_open(path, &file, &real);
+    if (status == CORE_OK && fstat(file, &identity) == 0)
+        plugin = plugin_of_file(&identity);
+    if (!plugin)
+        plugin = plugin_of_path(real ? real : path);
+    if (!plugin)
+        plugin = plugin_add(real ? real : path, from);
+    if (!plugin) {
+        status = CORE_ERROR_OUT_OF_MEMORY;
+        goto done;
+    }
+    *out_plugin = plugin;
+    if (in_use(plugin) && status == CORE_OK)
+        goto done;
+    if (plugin->information.state == CORE_PLUGIN_LOADED) {
+        status = CORE_OK; /* its file is gone, its code is here */
+        goto done;
+    }
+    if (from == CORE_PLUGIN_FROM_PROGRAM)
+        plugin->information.from = from;
+    memset(&plugin->note, 0, sizeof plugin->note);
+    if (status == CORE_OK) {
+        plugin->file_device = identity.st_dev;
+        plugin->file_inode = identity.st_ino;
+        status = judge(plugin, file);
+    }
+    if (!*plugin->information.name)
+        name_from_path(&plugin->information);
+    core__plugin_set_state(
+        plugin, status == CORE_OK ? CORE_PLUGIN_FOUND : CORE_PLUGIN_REFUSED,
+        status);
+done:
+    if (file >= 0)
+        close(file);
+    free(real);
+    return status;
+}
+
+static void visit(void *context, uint32_t from, const char *path,
+                  core_status status)
+{
+    bool *no_memory = context;
+    core_plugin *plugin;
+
+    if (status == CORE_OK) {
+        consider(path, from, &plugin);
+    } else {
+        plugin = plugin_of_path(path);
+        if (!plugin)
+            plugin = plugin_add(path, from);
+        if (plugin)
+            core__plugin_set_state(plugin, CORE_PLUGIN_REFUSED, status);
+    }
+    if (!plugin)
+        *no_memory = true;
+}
+
+static core_status scan(void)
+{
+    bool no_memory = false;
+    core_status status = core__search(visit, &no_memory);
+
+    if (status == CORE_OK && no_memory)
+        status = core__error_memory(sizeof(core_plugin));
+    scanned = status == CORE_OK;
+    return status;
+}
+
+static core_status scan_once(void)
+{
+    return scanned ? CORE_OK : scan();
+}
+
+/* ------------------------------------------------------------- loading -- */
+
+static core_status open_all(void)
+{
+    core_status status = scan_once();
+
+    for (core_plugin *p = first; status == CORE_OK && p; p = p->next)
+        if (p->information.state == CORE_PLUGIN_FOUND && !p->opening)
+            core__plugin_open(p);
+    return status;
+}
+
+core_status core__loader_load_all(void)
+{
+    core_status status;
+
+    core__loader_lock();
+    status = open_all();
+    core__loader_unlock();
+    return status;
+}
+
+/* Nothing could be opened: is there one that has the type, and what is wrong
+ * with it? */
+static core_status explain(const char *type, size_t size)
+{
+    core_plugin *p;
+    const char *paths;
+
+    for (p = first; p; p = p->next)
+        if (p->information.status != CORE_OK &&
+            core__list_holds(p->information.device_types, type, size))
+            return core__error(p->information.status,
+                               "no device \"%.*s\": plugin %s (%s): %s",
+                               (int)size, type, p->information.name,
+                               p->information.path, p->information.reason);
+    CORE_TRY(core__setting_text(CORE__SETTING_PLUGIN_PATH, &paths));
+    return core__error(CORE_ERROR_NOT_FOUND,
+                       "no device \"%.*s\": no plugin among those found has "
+                       "it (LIBCORE_PLUGIN_PATH is %s; installed ones are in "
+                       "%s); `core-info` lists them",
+                       (int)size, type, paths ? paths : "not set",
+                       LIBCORE_PLUGIN_DIR);
+}
+
+static core_status load_for(const char *type, size_t size)
+{
+    bool loaded = false;
+
+    CORE_TRY(scan_once());
+    for (core_plugin *p = first; p && !loaded; p = p->next) {
+        if (!core__list_holds(p->information.device_types, type, size))
+            continue;
+        if (p->opening)
+            return core__error(CORE_ERROR_BUSY,
+                               "the plugin of \"%.*s\" is just being opened",
+                               (int)size, type);
+        if (p->information.state == CORE_PLUGIN_FOUND)
+            core__plugin_open(p);
+        loaded = p->information.state == CORE_PLUGIN_LOADED;
+    }
+    return loaded ? CORE_OK : explain(type, size);
+}
+
+core_status core__loader_load_for(const char *device_type, size_t size)
+{
+    core_status status;
+
+    core__loader_lock();
+    status = load_for(device_type, size);
+    core__loader_unlock();
+    return status;
+}
+
+/* -------------------------------------------------------------- public -- */
+
+core_status core_plugins_scan(void)
+{
+    core_status status;
+
+    core__loader_lock();
+    status = scan();
+    core__loader_unlock();
+    return status;
+}
+
+core_status core_plugins_load_all(void)
+{
+    return core__loader_load_all();
+}
+
+core_status core_plugin_load(const char *path, core_plugin **out_plugin)
+{
+    core_plugin *plugin = NULL;
+    core_status status;
+
+    if (out_plugin)
+        *out_plugin = NULL;
+    core__loader_lock();
+    status = consider(path, CORE_PLUGIN_FROM_PROGRAM, &plugin);
+    if (status == CORE_OK && plugin->opening)
+        status = core__error(CORE_ERROR_BUSY, "is just being opened");
+    else if (status == CORE_OK &&
+             plugin->information.state == CORE_PLUGIN_FOUND)
+        status = core__plugin_open(plugin);
+    if (status == CORE_OK && out_plugin) {
+        core_plugin_retain(plugin);
+        *out_plugin = plugin;
+    }
+    core__loader_unlock();
+    if (status != CORE_OK)
+        core__error_prefix("plugin %s", path);
+    return status;
+}
+
+uint32_t core_plugin_count(void)
+{
+    uint32_t count = 0;
+
+    core__loader_lock();
+    for (core_plugin *plugin = first; plugin; plugin = plugin->next)
+        count++;
+    core__loader_unlock();
+    return count;
+}
+
+core_plugin *core_plugin_at(uint32_t index)
+{
+    core_plugin *plugin;
+
+    core__loader_lock();
+    plugin = first;
+    while (plugin && index--)
+        plugin = plugin->next;
+    core__loader_unlock();
+    return plugin;
+}
+
+core_status core_plugin_describe(core_plugin *plugin,
+                                 core_plugin_information *out_information)
+{
+    uint32_t size = out_information->struct_size;
+
+    if (size > sizeof *out_information)
+        size = sizeof *out_information;
+    core__loader_lock();
+    memcpy(out_information, &plugin->information, size);
+    core__loader_unlock();
+    if (size >= sizeof size)
+        out_information->struct_size = size;
+    return CORE_OK;
+}
+
+void core_plugin_retain(core_plugin *plugin)
+{
+    atomic_fetch_add_explicit(&plugin->references, 1, memory_order_relaxed);
+}
+
+void core_plugin_release(core_plugin *plugin)
+{
+    /* The list has it as long as the process: nothing to free. */
+    if (plugin)
+        atomic_fetch_sub_explicit(&plugin->references, 1, memory_order_release);
+}
+
+core_status core_plugin_unload(core_plugin *plugin, uint64_t deadline_ns)
+{
+    core_status status;
+
+    core__loader_lock();
+    if (plugin->information.state == CORE_PLUGIN_LOADED)
+        status = core__plugin_close(plugin, deadline_ns);
+    else
+        status =
+            core__error(CORE_ERROR_INVALID_ARGUMENT, "plugin %s is not loaded",
+                        plugin->information.name);
+    core__loader_unlock();
+    return status;
+}

@@ -1,0 +1,330 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+#define _GNU_SOURCE
+
+#include "loader/search.h"
+
+#include "base/memory.h"
+#include "base/settings.h"
+
+#include <libcore/plugins.h>
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#ifndef LIBCORE_PLUGIN_DIR
+#error "LIBCORE_PLUGIN_DIR, the folder of installed plugins, is to be defined"
+#endif
+
+enum { MANIFEST_LIMIT = 16384 };
+
+static const char *installed_folder = LIBCORE_PLUGIN_DIR;
+/* A file of the second replaces one of the same name in the first. */
+static const char *manifest_folders[2] = {"/usr/share/libcore/plugins.d",
+                                          "/etc/libcore/plugins.d"};
+
+void core__search_set_folders(const char *installed,
+                              const char *manifests_shared,
+                              const char *manifests_local)
+{
+    if (installed)
+        installed_folder = installed;
+    if (manifests_shared)
+        manifest_folders[0] = manifests_shared;
+    if (manifests_local)
+        manifest_folders[1] = manifests_local;
+}
+
+/* --------------------------------------------------------------- trust -- */
+
+static core_status check_trusted(const struct stat *status, const char *what)
+{
+    if (status->st_uid != 0 && status->st_uid != geteuid())
+        return core__error(CORE_ERROR_REFUSED,
+                           "%s belongs to user %u, who is neither root nor the "
+                           "user of this process",
+                           what, (unsigned)status->st_uid);
+    if (status->st_mode & S_IWOTH)
+        return core__error(CORE_ERROR_REFUSED,
+                           "%s can be written by everybody (mode %03o)", what,
+                           (unsigned)status->st_mode & 0777);
+    return CORE_OK;
+}
+
+static core_status check_folder(const char *path)
+{
+    struct stat status;
+    char what[PATH_MAX + 16];
+
+    if (stat(path, &status) != 0)
+        return core__error(errno == ENOENT ? CORE_ERROR_NOT_FOUND
+                                           : CORE_ERROR_IO,
+                           "cannot be read: %s", strerror(errno));
+    snprintf(what, sizeof what, "its folder %s", path);
+    return check_trusted(&status, what);
+}
+
+core_status core__search_open(const char *path, int *out_file,
+                              char **out_real_path)
+{
+    struct stat status;
+    core_status result = CORE_OK;
+    char *real = NULL, *slash;
+    int file = -1;
+
+    *out_file = -1;
+    *out_real_path = NULL;
+    real = realpath(path, NULL);
+    /* NONBLOCK: a named pipe must not hold us up. */
+    if (real)
+        file = open(real, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (file < 0 || fstat(file, &status) != 0) {
+        result =
+            core__error(errno == ENOENT ? CORE_ERROR_NOT_FOUND : CORE_ERROR_IO,
+                        "cannot be opened: %s", strerror(errno));
+        goto done;
+    }
+    if (!S_ISREG(status.st_mode)) {
+        result = core__error(CORE_ERROR_CORRUPT, "is not a regular file");
+        goto done;
+    }
+    result = check_trusted(&status, "the file");
+    if (result != CORE_OK)
+        goto done;
+    slash = strrchr(real, '/');
+    *slash = '\0';
+    result = check_folder(slash == real ? "/" : real);
+    *slash = '/';
+    if (result != CORE_OK)
+        goto done;
+    *out_file = file;
+    *out_real_path = real;
+    file = -1;
+    real = NULL;
+done:
+    if (file >= 0)
+        close(file);
+    free(real);
+    return result;
+}
+
+/* ------------------------------------------------------------- folders -- */
+
+static bool ends_with(const char *name, const char *end)
+{
+    size_t size = strlen(name), length = strlen(end);
+
+    return size >= length && strcmp(name + size - length, end) == 0;
+}
+
+static int is_plugin(const struct dirent *entry)
+{
+    return strncmp(entry->d_name, "core_", 5) == 0 &&
+           ends_with(entry->d_name, ".so");
+}
+
+static int is_manifest(const struct dirent *entry)
+{
+    return entry->d_name[0] != '.' && ends_with(entry->d_name, ".plugin");
+}
+
+static void free_names(struct dirent **names, int count)
+{
+    for (int i = 0; i < count; i++)
+        free(names[i]);
+    free(names);
+}
+
+static int compare_bytes(const struct dirent **a, const struct dirent **b)
+{
+    return strcmp((*a)->d_name, (*b)->d_name);
+}
+
+static void visit_folder(core__search_visit visit, void *context, uint32_t from,
+                         const char *folder)
+{
+    struct dirent **names = NULL;
+    core_status status = check_folder(folder);
+    char path[PATH_MAX];
+    int count = 0;
+
+    if (status == CORE_OK) {
+        count = scandir(folder, &names, is_plugin, compare_bytes);
+        if (count < 0)
+            status = core__error(CORE_ERROR_IO, "cannot be read: %s",
+                                 strerror(errno));
+    }
+    if (status != CORE_OK) {
+        visit(context, from, folder, status);
+        return;
+    }
+    for (int i = 0; i < count; i++) {
+        int length =
+            snprintf(path, sizeof path, "%s/%s", folder, names[i]->d_name);
+
+        if (length > 0 && (size_t)length < sizeof path)
+            visit(context, from, path, CORE_OK);
+    }
+    free_names(names, count);
+}
+
+/* A file, a folder, or nothing. */
+static void visit_entry(core__search_visit visit, void *context, uint32_t from,
+                        const char *path)
+{
+    struct stat status;
+
+    if (path[0] != '/')
+        visit(context, from, path,
+              core__error(CORE_ERROR_REFUSED,
+                          "is not an absolute path: the working directory is "
+                          "never searched"));
+    else if (stat(path, &status) != 0)
+        visit(context, from, path,
+              core__error(CORE_ERROR_NOT_FOUND, "cannot be read: %s",
+                          strerror(errno)));
+    else if (S_ISDIR(status.st_mode))
+        visit_folder(visit, context, from, path);
+    else
+        visit(context, from, path, CORE_OK);
+}
+
+static core_status visit_environment(core__search_visit visit, void *context)
+{
+    const char *list;
+    core_status status = core__setting_text(CORE__SETTING_PLUGIN_PATH, &list);
+
+    if (status != CORE_OK || !list)
+        return status;
+    while (*list) {
+        size_t size = strcspn(list, ":");
+        char *path = core__strndup(list, size);
+
+        if (!path)
+            return core__error_memory(size);
+        if (size > 0)
+            visit_entry(visit, context, CORE_PLUGIN_FROM_ENVIRONMENT, path);
+        core__free(path);
+        list += size + (list[size] == ':');
+    }
+    return CORE_OK;
+}
+
+static void visit_installed(core__search_visit visit, void *context)
+{
+    struct stat status;
+
+    /* Not installed, or no plugin is: nothing to tell. */
+    if (*installed_folder && stat(installed_folder, &status) == 0)
+        visit_folder(visit, context, CORE_PLUGIN_FROM_INSTALLATION,
+                     installed_folder);
+}
+
+/* ----------------------------------------------------------- manifests -- */
+
+/* The value of the only line `path = …`; "" if there is none.  Cuts text. */
+static core_status parse_manifest(char *text, const char **out_path)
+{
+    char *rest = NULL;
+
+    *out_path = "";
+    for (char *line = strtok_r(text, "\n", &rest); line;
+         line = strtok_r(NULL, "\n", &rest)) {
+        size_t size;
+
+        line[strcspn(line, "#\r")] = '\0';
+        line += strspn(line, " \t");
+        size = strlen(line);
+        while (size > 0 && (line[size - 1] == ' ' || line[size - 1] == '\t'))
+            line[--size] = '\0';
+        if (!*line)
+            continue;
+        if (strncmp(line, "path", 4) != 0 ||
+            line[4 + strspn(line + 4, " \t")] != '=' || **out_path)
+            return core__error(CORE_ERROR_CORRUPT,
+                               "a manifest has one line `path = …`; not "
+                               "understood: %.60s",
+                               line);
+        line += 5 + strspn(line + 4, " \t");
+        *out_path = line + strspn(line, " \t");
+    }
+    return CORE_OK;
+}
+
+static core_status read_manifest(const char *manifest, char *text)
+{
+    char *real = NULL;
+    int file;
+    ssize_t size;
+
+    CORE_TRY(core__search_open(manifest, &file, &real));
+    free(real);
+    size = read(file, text, MANIFEST_LIMIT);
+    close(file);
+    if (size < 0)
+        return core__error(CORE_ERROR_IO, "cannot be read: %s",
+                           strerror(errno));
+    if (size == MANIFEST_LIMIT)
+        return core__error(CORE_ERROR_CORRUPT,
+                           "is too long for a manifest (%d bytes)",
+                           MANIFEST_LIMIT);
+    text[size] = '\0';
+    return CORE_OK;
+}
+
+static void visit_manifest(core__search_visit visit, void *context,
+                           const char *manifest)
+{
+    char text[MANIFEST_LIMIT + 1];
+    const char *path = "";
+    core_status status = read_manifest(manifest, text);
+
+    if (status == CORE_OK)
+        status = parse_manifest(text, &path);
+    if (status != CORE_OK)
+        visit(context, CORE_PLUGIN_FROM_MANIFEST, manifest, status);
+    else if (*path)
+        visit_entry(visit, context, CORE_PLUGIN_FROM_MANIFEST, path);
+}
+
+static void visit_manifests(core__search_visit visit, void *context)
+{
+    char path[PATH_MAX];
+
+    for (int k = 0; k < 2; k++) {
+        const char *folder = manifest_folders[k];
+        struct dirent **names = NULL;
+        int count = -1;
+
+        if (*folder)
+            count = scandir(folder, &names, is_manifest, compare_bytes);
+        for (int i = 0; i < count; i++) {
+            struct stat status;
+
+            snprintf(path, sizeof path, "%s/%s", manifest_folders[1],
+                     names[i]->d_name);
+            if (k == 0 && *manifest_folders[1] && stat(path, &status) == 0)
+                continue;
+            snprintf(path, sizeof path, "%s/%s", folder, names[i]->d_name);
+            visit_manifest(visit, context, path);
+        }
+        if (count >= 0)
+            free_names(names, count);
+    }
+}
+
+core_status core__search(core__search_visit visit, void *context)
+{
+    CORE_TRY(visit_environment(visit, context));
+    visit_installed(visit, context);
+    visit_manifests(visit, context);
+    return CORE_OK;
+}

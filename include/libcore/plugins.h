@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* plugins.h: which plugins there are, what became of each, and what they
+ * brought.  A program needs none of this to compute: asking for a device opens
+ * the plugin that serves it.
+ *
+ * A plugin is found, in this order, by the path that core_plugin_load names;
+ * in LIBCORE_PLUGIN_PATH; in the installed folder plugins-<ABI major>; and
+ * through manifests, for plugins that vendors install elsewhere: a file
+ * NAME.plugin in /usr/share/libcore/plugins.d or /etc/libcore/plugins.d with
+ * one line
+ *
+ *     path = /opt/vendor/lib/core_example.so
+ *
+ * and comments after #.  A file in /etc replaces the one of the same name in
+ * /usr/share; an empty one hides it.  In folders, files named core_*.so count.
+ * The working directory is never looked at.
+ *
+ * Scanning reads a few bytes of each file and runs no code of it.  A file or
+ * folder that everybody may write, or that belongs to neither root nor the
+ * user, is refused.  Whatever is wrong with a plugin is a recorded reason,
+ * never a failed process.
+ *
+ * Every function may be called by any thread.  Texts live as long as the
+ * process unless said. */
+
+#ifndef LIBCORE_PLUGINS_H
+#define LIBCORE_PLUGINS_H
+
+#include "backend.h"
+#include "kernel.h"
+#include "settings.h"
+#include "status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ------------------------------------------------------------- plugins -- */
+
+typedef struct core_plugin core_plugin;
+
+enum {
+    CORE_PLUGIN_FOUND = 0, /* may be opened, and was not asked for yet */
+    CORE_PLUGIN_LOADED = 1,
+    CORE_PLUGIN_REFUSED = 2, /* none of its code was run */
+    CORE_PLUGIN_FAILED = 3,  /* it was opened, and undone */
+    CORE_PLUGIN_UNLOADED = 4
+};
+
+enum {
+    CORE_PLUGIN_FROM_PROGRAM = 0, /* core_plugin_load */
+    CORE_PLUGIN_FROM_ENVIRONMENT = 1,
+    CORE_PLUGIN_FROM_INSTALLATION = 2,
+    CORE_PLUGIN_FROM_MANIFEST = 3
+};
+
+/* Where the note could not be read, its texts are "" and its numbers 0, and
+ * name is taken from the file's. */
+typedef struct core_plugin_information {
+    uint32_t struct_size; /* in: the caller's; out: what was filled */
+    uint32_t state;       /* CORE_PLUGIN_… */
+    uint32_t from;        /* CORE_PLUGIN_FROM_… */
+    core_status status;   /* CORE_OK, or the code of reason */
+    uint32_t abi_major;
+    uint32_t abi_minor_min;
+    uint32_t abi_minor_max;
+    uint32_t abi_minor; /* negotiated; 0 until loaded */
+    const char *name;
+    const char *path;
+    const char *vendor;
+    const char *version;
+    const char *license;
+    const char *device_types; /* with commas between them */
+    const char *minimum_driver;
+    const char *reason; /* "" when there is nothing to explain */
+} core_plugin_information;
+CORE_STATIC_ASSERT(sizeof(core_plugin_information) == 96,
+                   "core_plugin_information");
+
+/* Looks at every place again.  Fails only for want of memory. */
+core_status core_plugins_scan(void);
+/* Scans, and opens every plugin that was found.  What cannot be opened is not
+ * an error of this call: see core_plugin_describe. */
+core_status core_plugins_load_all(void);
+
+/* Opens the plugin of this file, which then has precedence over others of its
+ * name.  One reference for the caller; out_plugin may be NULL. */
+core_status core_plugin_load(const char *path, core_plugin **out_plugin);
+
+/* All that were found so far, refused ones included, in the order in which
+ * they were.  The list only grows; core_plugin_at borrows, NULL behind the
+ * last. */
+uint32_t core_plugin_count(void);
+core_plugin *core_plugin_at(uint32_t index);
+core_status core_plugin_describe(core_plugin *plugin,
+                                 core_plugin_information *out_information);
+
+void core_plugin_retain(core_plugin *plugin);
+void core_plugin_release(core_plugin *plugin);
+
+/* Shuts the plugin down and closes it.  UNSUPPORTED if it does not declare
+ * that to be safe; BUSY, and nothing has changed, while an object of it lives
+ * or another plugin uses its kernels. */
+core_status core_plugin_unload(core_plugin *plugin, uint64_t deadline_ns);
+
+/* ----------------------------------------------------------- inventory -- */
+
+/* A registered backend; device.h has its devices, core_kernel_at
+ * (dispatch.h) its kernels. */
+typedef struct core_backend_information {
+    uint32_t struct_size;
+    uint32_t device_count;
+    uint32_t kernel_count;   /* registrations */
+    uint32_t operator_count; /* distinct operators among them */
+    const char *device_type; /* valid while the plugin is loaded */
+    core_plugin *plugin;     /* borrowed; NULL: built in */
+    const char *reason;      /* why there are no devices, or "" */
+    uint32_t synchronous;    /* 1: no streams */
+    uint32_t reserved;
+} core_backend_information;
+CORE_STATIC_ASSERT(sizeof(core_backend_information) == 48,
+                   "core_backend_information");
+
+/* Backends of the plugins that are loaded; NOT_FOUND behind the last.  Counts
+ * devices, but opens none. */
+core_status core_backend_describe(uint32_t index,
+                                  core_backend_information *out_information);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
