@@ -290,6 +290,50 @@ core_status cpu_dense_or(const core_view *view, core_dtype dtype,
     return CORE_OK;
 }
 
+/* Strides with which a view is read as a shape that it broadcasts to. */
+static void broadcast_strides(const core_view *view, const core_view *shape,
+                              int64_t *out)
+{
+    uint32_t more = shape->ndim - view->ndim;
+
+    for (uint32_t d = 0; d < shape->ndim; d++)
+        out[d] = d < more || view->sizes[d - more] != shape->sizes[d]
+                     ? 0
+                     : view->strides[d - more];
+}
+
+core_status cpu_dense_copy(const core_view *result, const core_view *from,
+                           core_dtype dtype, cpu_dense *out)
+{
+    int64_t strides[CORE_MAX_NDIM], to[CORE_MAX_NDIM];
+    core_status status = cpu_dense_open(result, dtype, out);
+
+    if (status != CORE_OK || out->data == cpu_address(from->memory))
+        return status;
+    broadcast_strides(from, result, strides);
+    dense_strides(result, to);
+    cpu_copy(dtype, out->data, to, from->dtype, cpu_address(from->memory),
+             strides, result->ndim, result->sizes);
+    return CORE_OK;
+}
+
+core_status cpu_dense_expand(const core_view *view, const core_view *shape,
+                             core_dtype dtype, cpu_dense *out)
+{
+    int64_t strides[CORE_MAX_NDIM];
+    core_view expanded = *view;
+
+    if (view->ndim == shape->ndim && view->numel == shape->numel)
+        return cpu_dense_read(view, dtype, out);
+    broadcast_strides(view, shape, strides);
+    expanded.ndim = shape->ndim;
+    expanded.sizes = shape->sizes;
+    expanded.strides = strides;
+    expanded.numel = shape->numel;
+    expanded.flags = 0;
+    return cpu_dense_read(&expanded, dtype, out);
+}
+
 void cpu_dense_write(cpu_dense *dense)
 {
     int64_t strides[CORE_MAX_NDIM];

@@ -78,19 +78,27 @@ cpu_split cpu_split_at(const core_view *view, uint32_t dim);
  * others, and are the same lines for views that differ along it alone. */
 int64_t cpu_line_count(const core_view *view, uint32_t dim);
 
-/* Elements before the first of a line. */
-static inline int64_t cpu_line_offset(const core_view *view, uint32_t dim,
-                                      int64_t line)
+/* Elements in a view before the first of a line of `shape`, which is not
+ * larger around that dimension. */
+static inline int64_t cpu_line_offset_in(const core_view *shape,
+                                         const core_view *view, uint32_t dim,
+                                         int64_t line)
 {
     int64_t offset = 0;
 
-    for (uint32_t d = view->ndim; d-- > 0;) {
+    for (uint32_t d = shape->ndim; d-- > 0;) {
         if (d == dim)
             continue;
-        offset += line % view->sizes[d] * view->strides[d];
-        line /= view->sizes[d];
+        offset += line % shape->sizes[d] * view->strides[d];
+        line /= shape->sizes[d];
     }
     return offset;
+}
+
+static inline int64_t cpu_line_offset(const core_view *view, uint32_t dim,
+                                      int64_t line)
+{
+    return cpu_line_offset_in(view, view, dim, line);
 }
 
 static inline int64_t cpu_line_size(const core_view *view, uint32_t dim)
@@ -121,6 +129,21 @@ static inline core_dtype cpu_compute_dtype(core_dtype dtype)
         return CORE_F64;
     return dtype <= CORE_BF16 ? CORE_F32 : CORE_I64;
 }
+
+/* Integers wrap around. */
+#define CPU_ARITHMETIC(NAME, TYPE, WORD)                                      \
+    static inline TYPE cpu_add_##NAME(TYPE a, TYPE b)                         \
+    {                                                                         \
+        return (TYPE)((WORD)a + (WORD)b);                                     \
+    }                                                                         \
+    static inline TYPE cpu_mul_##NAME(TYPE a, TYPE b)                         \
+    {                                                                         \
+        return (TYPE)((WORD)a * (WORD)b);                                     \
+    }
+CPU_ARITHMETIC(f32, float, float)
+CPU_ARITHMETIC(f64, double, double)
+CPU_ARITHMETIC(i64, int64_t, uint64_t)
+#undef CPU_ARITHMETIC
 
 #define CPU_FLOATS                                                            \
     (CORE_DTYPE_MASK(CORE_F64) | CORE_DTYPE_MASK(CORE_F32) |                  \
@@ -232,8 +255,38 @@ void cpu_dense_write(cpu_dense *dense);
 core_status cpu_dense_or(const core_view *view, core_dtype dtype,
                          int64_t count, double value, cpu_dense *out);
 
+/* Memory for a result, filled with what another view of its shape, or one
+ * that broadcasts to it, holds: nothing moves where they are the same. */
+core_status cpu_dense_copy(const core_view *result, const core_view *from,
+                           core_dtype dtype, cpu_dense *out);
+
+/* What a view holds when broadcast to `shape`. */
+core_status cpu_dense_expand(const core_view *view, const core_view *shape,
+                             core_dtype dtype, cpu_dense *out);
+
 /* Takes zeroed and used-up ones. */
 void cpu_dense_close(cpu_dense *dense);
+
+/* Copies n bytes, few of them most often. */
+static inline void cpu_move(void *to, const void *from, int64_t n)
+{
+    switch (n) {
+    case 1:
+        memcpy(to, from, 1);
+        break;
+    case 2:
+        memcpy(to, from, 2);
+        break;
+    case 4:
+        memcpy(to, from, 4);
+        break;
+    case 8:
+        memcpy(to, from, 8);
+        break;
+    default:
+        memcpy(to, from, (size_t)n);
+    }
+}
 
 /* Memory of count elements of size bytes, never 0 of them; NULL reports. */
 void *cpu_allocate(int64_t count, int64_t size);
