@@ -3,33 +3,46 @@
 
 /* What the loaded plugins brought, for programs that list it. */
 
+#include "base/memory.h"
 #include "dispatch/registry.h"
 #include "loader/loader.h"
 
+#include <stdlib.h>
 #include <string.h>
 
-/* Registrations of the backend, and how many operators they are for.  The
- * lists are short and this is asked for by people: no table is kept. */
+static int compare_names(const void *a, const void *b)
+{
+    const core_kernel *const *one = a, *const *two = b;
+    core_string first = (*one)->name, second = (*two)->name;
+    size_t size = first.size < second.size ? first.size : second.size;
+    int order = memcmp(first.data, second.data, size);
+
+    return order ? order
+                 : (first.size > second.size) - (first.size < second.size);
+}
+
+/* Registrations of the backend, and how many operators they are for: 0 if
+ * there is no memory to find out. */
 static void count_kernels(core__backend *backend, uint32_t *out_kernels,
                           uint32_t *out_operators)
 {
-    const core_kernel *kernel, *earlier;
-    uint32_t kernels = 0, operators = 0;
+    const core_kernel *kernel, **all;
+    uint32_t count = 0, known = 0;
 
-    while (core__registry_kernel_at(backend, kernels, &kernel) == CORE_OK) {
-        uint32_t i = 0;
-
-        while (i < kernels &&
-               core__registry_kernel_at(backend, i, &earlier) == CORE_OK &&
-               (earlier->name.size != kernel->name.size ||
-                memcmp(earlier->name.data, kernel->name.data,
-                       kernel->name.size) != 0))
-            i++;
-        operators += i == kernels;
-        kernels++;
-    }
-    *out_kernels = kernels;
-    *out_operators = operators;
+    while (core__registry_kernel_at(backend, count, &kernel) == CORE_OK)
+        count++;
+    *out_kernels = count;
+    *out_operators = 0;
+    all = core__alloc(count * sizeof *all);
+    if (!all)
+        return;
+    while (known < count &&
+           core__registry_kernel_at(backend, known, &all[known]) == CORE_OK)
+        known++;
+    qsort(all, known, sizeof *all, compare_names);
+    for (uint32_t i = 0; i < known; i++)
+        *out_operators += i == 0 || compare_names(&all[i - 1], &all[i]) != 0;
+    core__free(all);
 }
 
 static void describe(core__backend *backend,

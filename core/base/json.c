@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+#include "base/json.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void core__json_begin(core__json *json, core__json_write write, void *context)
+{
+    memset(json, 0, sizeof *json);
+    json->write = write;
+    json->context = context;
+    json->flat_from = UINT32_MAX;
+}
+
+bool core__json_to_file(void *context, const char *text, size_t size)
+{
+    return fwrite(text, 1, size, context) == size;
+}
+
+static void put(core__json *json, const char *text, size_t size)
+{
+    if (!json->failed && !json->write(json->context, text, size))
+        json->failed = true;
+}
+
+static void put_text(core__json *json, const char *text)
+{
+    put(json, text, strlen(text));
+}
+
+static void new_line(core__json *json)
+{
+    if (json->depth >= json->flat_from)
+        return;
+    put(json, "\n", 1);
+    for (uint32_t i = 0; i < json->depth; i++)
+        put(json, "  ", 2);
+}
+
+/* The length of a UTF-8 sequence at text, 0 if there is none. */
+static size_t sequence(const unsigned char *text, size_t size)
+{
+    size_t length = text[0] < 0x80   ? 1
+                    : text[0] < 0xc2 ? 0
+                    : text[0] < 0xe0 ? 2
+                    : text[0] < 0xf0 ? 3
+                    : text[0] < 0xf5 ? 4
+                                     : 0;
+
+    if (length > size)
+        return 0;
+    for (size_t i = 1; i < length; i++)
+        if ((text[i] & 0xc0) != 0x80)
+            return 0;
+    if ((text[0] == 0xe0 && text[1] < 0xa0) || /* longer than needed */
+        (text[0] == 0xed && text[1] > 0x9f) || /* surrogates */
+        (text[0] == 0xf0 && text[1] < 0x90) || /* longer than needed */
+        (text[0] == 0xf4 && text[1] > 0x8f))   /* beyond the last */
+        return 0;
+    return length;
+}
+
+static void put_quoted(core__json *json, const char *text, size_t size)
+{
+    put(json, "\"", 1);
+    while (size > 0) {
+        unsigned char c = (unsigned char)*text;
+        size_t length = sequence((const unsigned char *)text, size);
+        char escape[8];
+
+        if (length == 0) {
+            put_text(json, "\\ufffd");
+            length = 1;
+        } else if (c == '"' || c == '\\') {
+            escape[0] = '\\';
+            escape[1] = (char)c;
+            put(json, escape, 2);
+        } else if (c == '\n') {
+            put_text(json, "\\n");
+        } else if (c < ' ' || c == 0x7f) {
+            snprintf(escape, sizeof escape, "\\u%04x", c);
+            put_text(json, escape);
+        } else {
+            put(json, text, length);
+        }
+        text += length;
+        size -= length;
+    }
+    put(json, "\"", 1);
+}
+
+/* What stands before a value: a comma, a line, its name. */
+static void before(core__json *json, const char *name)
+{
+    if (json->depth > 0) {
+        if (json->filled[json->depth - 1])
+            put_text(json, json->depth >= json->flat_from ? ", " : ",");
+        json->filled[json->depth - 1] = true;
+        new_line(json);
+    }
+    if (name) {
+        put_quoted(json, name, strlen(name));
+        put(json, ": ", 2);
+    }
+}
+
+static void open_level(core__json *json, const char *name, char opening,
+                       char closing)
+{
+    before(json, name);
+    if (json->depth == CORE__JSON_DEPTH) {
+        json->failed = true;
+        return;
+    }
+    put(json, &opening, 1);
+    json->closing[json->depth] = closing;
+    json->filled[json->depth] = false;
+    json->depth++;
+    if (json->flat && json->flat_from == UINT32_MAX)
+        json->flat_from = json->depth;
+    json->flat = false;
+}
+
+void core__json_object(core__json *json, const char *name)
+{
+    open_level(json, name, '{', '}');
+}
+
+void core__json_array(core__json *json, const char *name)
+{
+    open_level(json, name, '[', ']');
+}
+
+void core__json_end(core__json *json)
+{
+    bool flat;
+
+    if (json->depth == 0) {
+        json->failed = true;
+        return;
+    }
+    flat = json->depth >= json->flat_from;
+    json->depth--;
+    if (json->depth < json->flat_from)
+        json->flat_from = UINT32_MAX;
+    if (json->filled[json->depth] && !flat)
+        new_line(json);
+    put(json, &json->closing[json->depth], 1);
+}
+
+void core__json_text_size(core__json *json, const char *name, const char *text,
+                          size_t size)
+{
+    before(json, name);
+    if (text)
+        put_quoted(json, text, size);
+    else
+        put_text(json, "null");
+}
+
+void core__json_text(core__json *json, const char *name, const char *text)
+{
+    core__json_text_size(json, name, text, text ? strlen(text) : 0);
+}
+
+void core__json_integer(core__json *json, const char *name, int64_t value)
+{
+    char text[32];
+
+    snprintf(text, sizeof text, "%" PRId64, value);
+    before(json, name);
+    put_text(json, text);
+}
+
+void core__json_unsigned(core__json *json, const char *name, uint64_t value)
+{
+    char text[32];
+
+    snprintf(text, sizeof text, "%" PRIu64, value);
+    before(json, name);
+    put_text(json, text);
+}
+
+void core__json_number(core__json *json, const char *name, double value)
+{
+    char text[40];
+
+    before(json, name);
+    if (!isfinite(value)) {
+        put_text(json, "null");
+        return;
+    }
+    for (int digits = 6; digits <= 17; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, value);
+        if (strtod(text, NULL) == value)
+            break;
+    }
+    /* A locale may have a decimal comma. */
+    for (char *c = text; *c; c++)
+        if (*c == ',')
+            *c = '.';
+    put_text(json, text);
+}
+
+void core__json_boolean(core__json *json, const char *name, bool value)
+{
+    before(json, name);
+    put_text(json, value ? "true" : "false");
+}
+
+bool core__json_finish(core__json *json)
+{
+    put(json, "\n", 1);
+    return !json->failed && json->depth == 0;
+}

@@ -1,0 +1,507 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* core-info: which plugins there are, loaded or not and why, what devices and
+ * kernels they bring, and the settings. */
+
+#include "base/json.h"
+
+#include <libcore/device.h>
+#include <libcore/dispatch.h>
+#include <libcore/plugins.h>
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { EXIT_USAGE = 2 };
+
+typedef struct options {
+    bool json;
+    bool plugins;
+    bool devices;
+    bool kernels;
+    bool settings;
+} options;
+
+typedef struct count {
+    core_string name;
+    uint32_t kernels;
+} count;
+
+static const char usage[] =
+    "usage: core-info [--json] [--plugins] [--devices] [--kernels] "
+    "[--settings]\n"
+    "\n"
+    "  --plugins   every plugin that was found: loaded, or why not\n"
+    "  --devices   devices, their memory and features\n"
+    "  --kernels   how many kernels each operator has on each backend\n"
+    "  --settings  every LIBCORE_ setting, its value and what it may be\n"
+    "  --json      the same for programs; without another flag, all of it\n"
+    "  --help, --version\n"
+    "\n"
+    "Without flags: plugins and devices.\n";
+
+static const char *state_name(uint32_t state)
+{
+    static const char *const names[] = {"found", "loaded", "refused", "failed",
+                                        "unloaded"};
+
+    return state < sizeof names / sizeof *names ? names[state] : "unknown";
+}
+
+static const char *from_name(uint32_t from)
+{
+    static const char *const names[] = {"program", "environment",
+                                        "installation", "manifest"};
+
+    return from < sizeof names / sizeof *names ? names[from] : "unknown";
+}
+
+static core_plugin_information plugin_information(core_plugin *plugin)
+{
+    core_plugin_information information = {.struct_size = sizeof information};
+
+    core_plugin_describe(plugin, &information);
+    return information;
+}
+
+/* ------------------------------------------------------------- kernels -- */
+
+static int compare_counts(const void *a, const void *b)
+{
+    const count *one = a, *two = b;
+    size_t size =
+        one->name.size < two->name.size ? one->name.size : two->name.size;
+    int order = memcmp(one->name.data, two->name.data, size);
+
+    return order ? order
+                 : (one->name.size > two->name.size) -
+                       (one->name.size < two->name.size);
+}
+
+/* Kernels by operator, sorted by name; the caller frees.  NULL: none, or no
+ * memory. */
+static count *count_kernels(const core_backend_information *backend,
+                            size_t *out_size)
+{
+    count *counts = calloc(backend->kernel_count + 1, sizeof *counts);
+    const core_kernel *kernel;
+    size_t all = 0, used = 0;
+
+    *out_size = 0;
+    if (!counts)
+        return NULL;
+    while (all < backend->kernel_count &&
+           core_kernel_at(backend->device_type, (uint32_t)all, &kernel) ==
+               CORE_OK)
+        counts[all++] = (count){kernel->name, 1};
+    qsort(counts, all, sizeof *counts, compare_counts);
+    for (size_t i = 0; i < all; i++)
+        if (used > 0 && compare_counts(&counts[used - 1], &counts[i]) == 0)
+            counts[used - 1].kernels++;
+        else
+            counts[used++] = counts[i];
+    *out_size = used;
+    return counts;
+}
+
+/* ---------------------------------------------------------------- text -- */
+
+static void print_plugins(void)
+{
+    uint32_t plugins = core_plugin_count();
+
+    printf("plugins\n");
+    if (plugins == 0)
+        printf("  none was found; LIBCORE_PLUGIN_PATH says where to look\n");
+    else
+        printf("  %-12s %-9s %-10s %-10s %-12s %s\n", "name", "state", "ABI",
+               "version", "devices", "file");
+    for (uint32_t i = 0; i < plugins; i++) {
+        core_plugin_information p = plugin_information(core_plugin_at(i));
+        char abi[32] = "-";
+
+        if (p.state == CORE_PLUGIN_LOADED)
+            snprintf(abi, sizeof abi, "%u.%u", p.abi_major, p.abi_minor);
+        else if (p.abi_minor_max > 0)
+            snprintf(abi, sizeof abi, "%u.%u-%u.%u", p.abi_major,
+                     p.abi_minor_min, p.abi_major, p.abi_minor_max);
+        printf("  %-12s %-9s %-10s %-10s %-12s %s\n", p.name,
+               state_name(p.state), abi, *p.version ? p.version : "-",
+               *p.device_types ? p.device_types : "-", p.path);
+        if (*p.reason)
+            printf("  %-12s %s\n", "", p.reason);
+    }
+}
+
+/* "1.5 GiB", "-" for 0. */
+static const char *bytes_text(uint64_t bytes, char *text, size_t size)
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    double value = (double)bytes;
+    size_t unit = 0;
+
+    while (value >= 1024 && unit < 4) {
+        value /= 1024;
+        unit++;
+    }
+    if (bytes == 0)
+        snprintf(text, size, "-");
+    else
+        snprintf(text, size, "%.*f %s", unit == 0 ? 0 : 1, value, units[unit]);
+    return text;
+}
+
+static void print_field(const char *name, core_string text)
+{
+    if (text.size > 0)
+        printf("  %-12s %s: %.*s\n", "", name, (int)text.size, text.data);
+}
+
+static void print_device(const core_backend_information *backend,
+                         uint32_t index)
+{
+    core_device_information information = {.struct_size = sizeof information};
+    core_device_properties properties = {.struct_size = sizeof properties};
+    uint64_t left = 0, total = 0;
+    core_device *device;
+    char name[64], a[32], b[32];
+
+    snprintf(name, sizeof name, "%s:%u", backend->device_type, index);
+    if (core_device_find(name, &device) != CORE_OK) {
+        printf("  %-12s cannot be opened: %s\n", name, core_error_message());
+        return;
+    }
+    core_device_get_information(device, &information);
+    core_device_get_properties(device, &properties);
+    core_device_memory(device, &left, &total);
+    if (total == 0)
+        total = properties.total_memory;
+    printf("  %-12s %-11s %-11s %5u  %-11s %.*s\n", core_device_name(device),
+           bytes_text(total, a, sizeof a), bytes_text(left, b, sizeof b),
+           properties.compute_units,
+           backend->synchronous ? "synchronous" : "streams",
+           (int)information.name.size,
+           information.name.size ? information.name.data : "");
+    print_field("id", information.stable_id);
+    print_field("driver", information.driver);
+    print_field("runtime", information.runtime);
+    print_field("firmware", information.firmware);
+    print_field("features", information.features);
+}
+
+static void print_devices(void)
+{
+    core_backend_information backend = {.struct_size = sizeof backend};
+
+    printf("devices\n");
+    printf("  %-12s %-11s %-11s %5s  %-11s %s\n", "name", "memory", "free",
+           "units", "execution", "what it is");
+    for (uint32_t i = 0; core_backend_describe(i, &backend) == CORE_OK; i++) {
+        if (backend.device_count == 0)
+            printf("  %-12s none: %s\n", backend.device_type,
+                   *backend.reason ? backend.reason
+                                   : "the plugin gave no reason");
+        for (uint32_t k = 0; k < backend.device_count; k++)
+            print_device(&backend, k);
+        printf("  %-12s %u kernels for %u operators\n", "",
+               backend.kernel_count, backend.operator_count);
+    }
+}
+
+static void print_kernels(void)
+{
+    core_backend_information backend = {.struct_size = sizeof backend};
+
+    for (uint32_t i = 0; core_backend_describe(i, &backend) == CORE_OK; i++) {
+        size_t size;
+        count *counts = count_kernels(&backend, &size);
+
+        printf("%skernels of %s\n", i ? "\n" : "", backend.device_type);
+        for (size_t k = 0; k < size; k++)
+            printf("  %4u  %.*s\n", counts[k].kernels, (int)counts[k].name.size,
+                   counts[k].name.data);
+        free(counts);
+    }
+}
+
+static void print_settings(void)
+{
+    core_setting_information s = {.struct_size = sizeof s};
+
+    printf("settings\n");
+    for (uint32_t i = 0; core_setting_describe(i, &s) == CORE_OK; i++) {
+        if (s.value)
+            printf("  %s=%s (from the %s)\n", s.name, s.value,
+                   s.from == CORE_SETTING_FROM_PROGRAM ? "program"
+                                                       : "environment");
+        else
+            printf("  %s is not set: %s\n", s.name, s.otherwise);
+        printf("      %s\n      May be: %s.\n", s.help, s.allowed);
+        if (s.status != CORE_OK)
+            printf("      Not accepted: %s\n", core_error_message());
+    }
+}
+
+static void print_text(const options *wanted)
+{
+    bool more = false;
+
+    if (!wanted->kernels && !wanted->settings)
+        printf("libcore %s, plugin ABI %d.%d\n\n", core_version(),
+               CORE_ABI_MAJOR, CORE_ABI_MINOR);
+    if (wanted->plugins) {
+        print_plugins();
+        more = true;
+    }
+    if (wanted->devices) {
+        fputs(more ? "\n" : "", stdout);
+        print_devices();
+        more = true;
+    }
+    if (wanted->kernels) {
+        fputs(more ? "\n" : "", stdout);
+        print_kernels();
+        more = true;
+    }
+    if (wanted->settings) {
+        fputs(more ? "\n" : "", stdout);
+        print_settings();
+    }
+}
+
+/* ---------------------------------------------------------------- JSON -- */
+
+static void write_plugins(core__json *json)
+{
+    uint32_t plugins = core_plugin_count();
+
+    core__json_array(json, "plugins");
+    for (uint32_t i = 0; i < plugins; i++) {
+        core_plugin_information p = plugin_information(core_plugin_at(i));
+
+        core__json_object(json, NULL);
+        core__json_text(json, "name", p.name);
+        core__json_text(json, "state", state_name(p.state));
+        core__json_text(json, "status", core_status_name(p.status));
+        core__json_text(json, "reason", p.reason);
+        core__json_text(json, "path", p.path);
+        core__json_text(json, "from", from_name(p.from));
+        core__json_text(json, "vendor", p.vendor);
+        core__json_text(json, "version", p.version);
+        core__json_text(json, "license", p.license);
+        core__json_text(json, "device_types", p.device_types);
+        core__json_text(json, "minimum_driver", p.minimum_driver);
+        json->flat = true;
+        core__json_object(json, "abi");
+        core__json_unsigned(json, "major", p.abi_major);
+        core__json_unsigned(json, "minor_min", p.abi_minor_min);
+        core__json_unsigned(json, "minor_max", p.abi_minor_max);
+        core__json_unsigned(json, "minor", p.abi_minor);
+        core__json_end(json);
+        core__json_end(json);
+    }
+    core__json_end(json);
+}
+
+static void write_string(core__json *json, const char *name, core_string text)
+{
+    core__json_text_size(json, name, text.size ? text.data : "", text.size);
+}
+
+static void write_device(core__json *json,
+                         const core_backend_information *backend,
+                         uint32_t index)
+{
+    core_device_information information = {.struct_size = sizeof information};
+    core_device_properties properties = {.struct_size = sizeof properties};
+    uint64_t left = 0, total = 0;
+    core_device *device;
+    char name[64];
+
+    snprintf(name, sizeof name, "%s:%u", backend->device_type, index);
+    core__json_object(json, NULL);
+    if (core_device_find(name, &device) != CORE_OK) {
+        core__json_text(json, "name", name);
+        core__json_text(json, "error", core_error_message());
+        core__json_end(json);
+        return;
+    }
+    core_device_get_information(device, &information);
+    core_device_get_properties(device, &properties);
+    core_device_memory(device, &left, &total);
+    core__json_text(json, "name", core_device_name(device));
+    write_string(json, "description", information.name);
+    write_string(json, "stable_id", information.stable_id);
+    write_string(json, "driver", information.driver);
+    write_string(json, "runtime", information.runtime);
+    write_string(json, "firmware", information.firmware);
+    write_string(json, "features", information.features);
+    core__json_unsigned(json, "memory_total",
+                        total ? total : properties.total_memory);
+    core__json_unsigned(json, "memory_free", left);
+    core__json_unsigned(json, "base_alignment", properties.base_alignment);
+    core__json_unsigned(json, "compute_units", properties.compute_units);
+    core__json_boolean(json, "flat", properties.flags & CORE_DEVICE_FLAT);
+    core__json_boolean(json, "host_access",
+                       properties.flags & CORE_DEVICE_HOST_ACCESS);
+    core__json_boolean(json, "f64", properties.flags & CORE_DEVICE_HAS_F64);
+    core__json_end(json);
+}
+
+static void write_kernels(core__json *json,
+                          const core_backend_information *backend)
+{
+    size_t size;
+    count *counts = count_kernels(backend, &size);
+
+    core__json_object(json, "kernels_by_operator");
+    for (size_t k = 0; k < size; k++) {
+        char name[128];
+
+        snprintf(name, sizeof name, "%.*s", (int)counts[k].name.size,
+                 counts[k].name.data);
+        core__json_unsigned(json, name, counts[k].kernels);
+    }
+    core__json_end(json);
+    free(counts);
+}
+
+static void write_backends(core__json *json, const options *wanted)
+{
+    core_backend_information backend = {.struct_size = sizeof backend};
+
+    core__json_array(json, "backends");
+    for (uint32_t i = 0; core_backend_describe(i, &backend) == CORE_OK; i++) {
+        core__json_object(json, NULL);
+        core__json_text(json, "device_type", backend.device_type);
+        core__json_text(json, "plugin",
+                        backend.plugin ? plugin_information(backend.plugin).name
+                                       : NULL);
+        core__json_boolean(json, "synchronous", backend.synchronous);
+        core__json_text(json, "reason", backend.reason);
+        core__json_unsigned(json, "kernels", backend.kernel_count);
+        core__json_unsigned(json, "operators", backend.operator_count);
+        if (wanted->devices) {
+            core__json_array(json, "devices");
+            for (uint32_t k = 0; k < backend.device_count; k++)
+                write_device(json, &backend, k);
+            core__json_end(json);
+        }
+        if (wanted->kernels)
+            write_kernels(json, &backend);
+        core__json_end(json);
+    }
+    core__json_end(json);
+}
+
+static void write_settings(core__json *json)
+{
+    core_setting_information s = {.struct_size = sizeof s};
+
+    core__json_array(json, "settings");
+    for (uint32_t i = 0; core_setting_describe(i, &s) == CORE_OK; i++) {
+        core__json_object(json, NULL);
+        core__json_text(json, "name", s.name);
+        core__json_text(json, "value", s.value);
+        core__json_text(json, "otherwise", s.otherwise);
+        core__json_text(json, "allowed", s.allowed);
+        core__json_text(json, "help", s.help);
+        core__json_text(json, "used_by", s.used_by);
+        if (s.status != CORE_OK)
+            core__json_text(json, "error", core_error_message());
+        core__json_end(json);
+    }
+    core__json_end(json);
+}
+
+static bool write_json(const options *wanted)
+{
+    core__json json;
+
+    core__json_begin(&json, core__json_to_file, stdout);
+    core__json_object(&json, NULL);
+    core__json_text(&json, "libcore", core_version());
+    json.flat = true;
+    core__json_object(&json, "abi");
+    core__json_integer(&json, "major", CORE_ABI_MAJOR);
+    core__json_integer(&json, "minor", CORE_ABI_MINOR);
+    core__json_end(&json);
+    if (wanted->plugins)
+        write_plugins(&json);
+    if (wanted->devices || wanted->kernels)
+        write_backends(&json, wanted);
+    if (wanted->settings)
+        write_settings(&json);
+    core__json_end(&json);
+    return core__json_finish(&json);
+}
+
+/* ---------------------------------------------------------------- main -- */
+
+/* -1: go on; else the exit status. */
+static int parse(int argc, char **argv, options *wanted)
+{
+    static const struct {
+        const char *flag;
+        size_t offset;
+    } flags[] = {{"--json", offsetof(options, json)},
+                 {"--plugins", offsetof(options, plugins)},
+                 {"--devices", offsetof(options, devices)},
+                 {"--kernels", offsetof(options, kernels)},
+                 {"--settings", offsetof(options, settings)}};
+    const size_t nflags = sizeof flags / sizeof *flags;
+
+    for (int i = 1; i < argc; i++) {
+        size_t k = 0;
+
+        if (strcmp(argv[i], "--help") == 0) {
+            fputs(usage, stdout);
+            return EXIT_SUCCESS;
+        }
+        if (strcmp(argv[i], "--version") == 0) {
+            printf("core-info (libcore) %s\n", core_version());
+            return EXIT_SUCCESS;
+        }
+        while (k < nflags && strcmp(argv[i], flags[k].flag) != 0)
+            k++;
+        if (k == nflags) {
+            fprintf(stderr, "core-info: %s is not understood\n%s", argv[i],
+                    usage);
+            return EXIT_USAGE;
+        }
+        *(bool *)((char *)wanted + flags[k].offset) = true;
+    }
+    if (!wanted->plugins && !wanted->devices && !wanted->kernels &&
+        !wanted->settings) {
+        wanted->plugins = wanted->devices = true;
+        wanted->kernels = wanted->settings = wanted->json;
+    }
+    return -1;
+}
+
+int main(int argc, char **argv)
+{
+    options wanted = {0};
+    int status = parse(argc, argv, &wanted);
+    bool good = true;
+
+    if (status >= 0)
+        return status;
+    if (core_plugins_load_all() != CORE_OK) {
+        fprintf(stderr, "core-info: %s\n", core_error_message());
+        return EXIT_FAILURE;
+    }
+    if (wanted.json)
+        good = write_json(&wanted);
+    else
+        print_text(&wanted);
+    if (!good || ferror(stdout) || fflush(stdout) != 0) {
+        perror("core-info: the output could not be written");
+        return EXIT_FAILURE;
+    }
+    return EXIT_SUCCESS;
+}
