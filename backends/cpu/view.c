@@ -203,6 +203,16 @@ void cpu_view_copy(const core_view *to, const core_view *from)
              cpu_address(from->memory), from->strides, to->ndim, to->sizes);
 }
 
+void cpu_view_fill(const core_view *to, const core_value *number)
+{
+    static const int64_t zeros[CORE_MAX_NDIM];
+    bool floating = number->tag == CORE_VALUE_FLOAT;
+
+    cpu_copy(to->dtype, cpu_address(to->memory), to->strides,
+             floating ? CORE_F64 : CORE_I64, &number->u, zeros, to->ndim,
+             to->sizes);
+}
+
 /* ------------------------------------------------------- dense buffers -- */
 
 void *cpu_allocate(int64_t count, int64_t size)

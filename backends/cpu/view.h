@@ -300,6 +300,9 @@ void cpu_copy(core_dtype to_dtype, void *to, const int64_t *to_strides,
 /* Copies one view into another of the same sizes. */
 void cpu_view_copy(const core_view *to, const core_view *from);
 
+/* Sets every element to a number. */
+void cpu_view_fill(const core_view *to, const core_value *number);
+
 /* A row of n elements at a stride, read as and written from a compute type. */
 #define CPU_ROWS(NAME, TYPE)                                                  \
     void cpu_get_##NAME(TYPE *to, core_dtype dtype, const void *from,         \
