@@ -28,10 +28,9 @@ problem(const reader *in, const char *format, ...)
     va_start(arguments, format);
     vsnprintf(what, sizeof what, format, arguments);
     va_end(arguments);
-    return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                       "schema \"%.*s\", column %zu: %s",
-                       in->size > 300 ? 300 : (int)in->size, in->text,
-                       in->at + 1, what);
+    return core__error(
+        CORE_ERROR_INVALID_ARGUMENT, "schema \"%.*s\", column %zu: %s",
+        in->size > 300 ? 300 : (int)in->size, in->text, in->at + 1, what);
 }
 
 /* -------------------------------------------------------------- tokens -- */
@@ -296,8 +295,7 @@ static core_status quoted(reader *in, core__schema_argument *argument)
     }
     in->at++;
     argument->text[length] = 0;
-    argument->fallback =
-        (core_value){CORE_VALUE_STRING, (uint32_t)length, {0}};
+    argument->fallback = (core_value){CORE_VALUE_STRING, (uint32_t)length, {0}};
     argument->fallback.u.string = argument->text;
     return CORE_OK;
 }
@@ -419,8 +417,8 @@ static core_status single_default(reader *in, core__schema_argument *argument)
         value.u.f = (double)value.u.i;
     }
     if (value.tag != argument->tag &&
-        !(argument->scalar && (value.tag == CORE_VALUE_INT ||
-                               value.tag == CORE_VALUE_BOOL)))
+        !(argument->scalar &&
+          (value.tag == CORE_VALUE_INT || value.tag == CORE_VALUE_BOOL)))
         return problem(in, "the default does not fit the type");
     argument->fallback = value;
     return CORE_OK;

@@ -25,15 +25,15 @@ enum {
 
 typedef struct core__schema_argument {
     char name[32];
-    uint32_t tag;   /* CORE_VALUE_…; Scalar: FLOAT with `scalar` */
+    uint32_t tag; /* CORE_VALUE_…; Scalar: FLOAT with `scalar` */
     bool scalar;
     bool optional;
     bool optional_elements; /* Tensor?[] */
-    bool mutated;   /* (a!) */
-    bool aliased;   /* (a) */
+    bool mutated;           /* (a!) */
+    bool aliased;           /* (a) */
     bool keyword_only;
     bool has_default;
-    int32_t list_size; /* int[2]: 2; one number stands for all; else 0 */
+    int32_t list_size;   /* int[2]: 2; one number stands for all; else 0 */
     core_value fallback; /* the default; lists point to the two below */
     int64_t ints[CORE__SCHEMA_LIST];
     uint8_t bools[CORE__SCHEMA_LIST];

@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Operators by name, and calls whose arguments are checked: what a
+ * foreign-function interface, and a tool that reads calls from a file, use.
+ * Typed calls go to core_op_invoke and pay for none of this. */
+
+#include "dispatch/dispatch.h"
+#include "dispatch/schema.h"
+#include "tensor/dtype.h"
+
+#include <libcore/dispatch.h>
+#include <libcore/tensor.h>
+
+#include <stdio.h>
+#include <string.h>
+
+/* --------------------------------------------------------------- names -- */
+
+/* Built-in overloads of a name that has none as it stands: "add.Tensor,
+ * add.Scalar".  "" if there are none. */
+static void overloads(const char *name, char *text, size_t room)
+{
+    size_t length = strcspn(name, ".");
+    size_t used = 0;
+
+    text[0] = 0;
+    for (uint32_t i = 0; i < core__operator_count; i++) {
+        const core__operator_data *data = core__operators[i].data;
+        int wrote;
+
+        if (!data || strncmp(data->name, name, length) != 0 ||
+            (data->name[length] != 0 && data->name[length] != '.'))
+            continue;
+        wrote = snprintf(text + used, room - used, "%s%s", used ? ", " : "",
+                         data->name);
+        if (wrote < 0 || (size_t)wrote >= room - used) {
+            text[used] = 0;
+            return;
+        }
+        used += (size_t)wrote;
+    }
+}
+
+core_status core_op_find(const char *name, core_operator **out_op)
+{
+    char others[400];
+
+    *out_op = NULL;
+    if (!name)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "an operator is found by its name; there is none");
+    *out_op = core__operator_find(name, strlen(name));
+    if (*out_op)
+        return CORE_OK;
+    overloads(name, others, sizeof others);
+    if (others[0])
+        return core__error(CORE_ERROR_NOT_FOUND,
+                           "there is no operator \"%.96s\"; there is %s", name,
+                           others);
+    return core__error(CORE_ERROR_NOT_FOUND, "there is no operator \"%.96s\"",
+                       name);
+}
+
+const char *core_op_name(const core_operator *op)
+{
+    return op->data->name;
+}
+
+const char *core_op_schema(const core_operator *op)
+{
+    return op->data->schema;
+}
+
+core_operator *core_op_at(uint32_t index)
+{
+    /* Ids that were given up leave rows without data. */
+    for (uint32_t i = 0; i < core__operator_count; i++)
+        if (core__operators[i].data && index-- == 0)
+            return &core__operators[i];
+    return NULL;
+}
+
+/* ----------------------------------------------------------- arguments -- */
+
+/* A call's arguments as they are completed.  `ints` holds lists made of one
+ * number, `floats` a list of floats given as integers. */
+typedef struct completion {
+    const core_operator *op;
+    const core__schema *schema;
+    core_value args[CORE__SCHEMA_ARGUMENTS];
+    int64_t ints[CORE__SCHEMA_ARGUMENTS][CORE__SCHEMA_LIST];
+    double floats[CORE__SCHEMA_ARGUMENTS][CORE__SCHEMA_LIST];
+} completion;
+
+static const char *tag_name(uint32_t tag)
+{
+    static const char *const names[] = {
+        "nothing",         "a tensor",
+        "a view",          "an int",
+        "a float",         "a bool",
+        "a string",        "a dtype",
+        "a device",        "a memory format",
+        "a layout",        "a generator",
+        "a list of ints",  "a list of floats",
+        "a list of bools", "a list of tensors",
+        "a list of views", "a list of values",
+    };
+
+    return tag < sizeof names / sizeof *names ? names[tag]
+                                              : "a value of unknown type";
+}
+
+static core_status __attribute__((cold))
+misfit(const completion *call, uint32_t i)
+{
+    const core__schema_argument *argument = &call->schema->arguments[i];
+
+    return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                       "%s: argument %u, %s, must be %s; it is %s. The "
+                       "operator is %s",
+                       core__operator_name(call->op), i + 1, argument->name,
+                       argument->scalar ? "a number" : tag_name(argument->tag),
+                       tag_name(call->args[i].tag), call->op->data->schema);
+}
+
+/* An argument that is missing, or NONE. */
+static core_status complete_absent(completion *call, uint32_t i)
+{
+    const core__schema_argument *argument = &call->schema->arguments[i];
+
+    call->args[i] = (core_value){0};
+    if (argument->has_default)
+        call->args[i] = argument->fallback;
+    else if (!argument->optional)
+        return misfit(call, i);
+    return CORE_OK;
+}
+
+static core_status check_tensors(const completion *call, uint32_t i)
+{
+    const core_value *value = &call->args[i];
+
+    if (value->count && !value->u.tensors)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "%s: argument %u is a list of %u tensors at no "
+                           "address",
+                           core__operator_name(call->op), i + 1, value->count);
+    if (call->schema->arguments[i].optional_elements)
+        return CORE_OK;
+    for (uint32_t k = 0; k < value->count; k++)
+        if (!value->u.tensors[k])
+            return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                               "%s: tensor %u of argument %u, %s, is NULL",
+                               core__operator_name(call->op), k, i + 1,
+                               call->schema->arguments[i].name);
+    return CORE_OK;
+}
+
+/* The tag is right: is the value one that the call may have? */
+static core_status check_value(completion *call, uint32_t i)
+{
+    core_value *value = &call->args[i];
+
+    switch (value->tag) {
+    case CORE_VALUE_TENSOR:
+    case CORE_VALUE_STRING:
+    case CORE_VALUE_DEVICE:
+    case CORE_VALUE_GENERATOR:
+        if (value->u.pointer)
+            return CORE_OK;
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "%s: argument %u, %s, is NULL; an absent one is "
+                           "NONE",
+                           core__operator_name(call->op), i + 1,
+                           call->schema->arguments[i].name);
+    case CORE_VALUE_BOOL:
+        value->u.i = value->u.i != 0;
+        return CORE_OK;
+    case CORE_VALUE_DTYPE:
+        if (value->u.i < 0 || value->u.i >= CORE_DTYPE_LIMIT)
+            return core__error(
+                CORE_ERROR_INVALID_ARGUMENT, "%s: there is no dtype %lld",
+                core__operator_name(call->op), (long long)value->u.i);
+        return core__dtype_check((core_dtype)value->u.i);
+    case CORE_VALUE_FORMAT:
+        if (value->u.i >= 0 && value->u.i <= CORE_FORMAT_CHANNELS_LAST_3D)
+            return CORE_OK;
+        return core__error(
+            CORE_ERROR_UNSUPPORTED, "%s: there is no memory format %lld",
+            core__operator_name(call->op), (long long)value->u.i);
+    case CORE_VALUE_LAYOUT:
+        if (value->u.i == 0)
+            return CORE_OK;
+        return core__error(CORE_ERROR_UNSUPPORTED,
+                           "%s: tensors are strided; there is no layout %lld",
+                           core__operator_name(call->op),
+                           (long long)value->u.i);
+    case CORE_VALUE_TENSOR_LIST:
+        return check_tensors(call, i);
+    default:
+        return CORE_OK;
+    }
+}
+
+/* int[2] given as one number, float[] given as integers. */
+static core_status convert_list(completion *call, uint32_t i)
+{
+    const core__schema_argument *argument = &call->schema->arguments[i];
+    core_value given = call->args[i];
+    core_value *value = &call->args[i];
+
+    if (argument->tag == CORE_VALUE_INT_LIST && given.tag == CORE_VALUE_INT &&
+        argument->list_size > 0) {
+        for (int32_t k = 0; k < argument->list_size; k++)
+            call->ints[i][k] = given.u.i;
+        *value = (core_value){
+            CORE_VALUE_INT_LIST, (uint32_t)argument->list_size, {0}};
+        value->u.ints = call->ints[i];
+        return CORE_OK;
+    }
+    if (argument->tag == CORE_VALUE_FLOAT_LIST &&
+        given.tag == CORE_VALUE_INT_LIST && given.count <= CORE__SCHEMA_LIST) {
+        for (uint32_t k = 0; k < given.count; k++)
+            call->floats[i][k] = (double)given.u.ints[k];
+        *value = (core_value){CORE_VALUE_FLOAT_LIST, given.count, {0}};
+        value->u.floats = call->floats[i];
+        return CORE_OK;
+    }
+    return misfit(call, i);
+}
+
+static core_status complete_one(completion *call, uint32_t i)
+{
+    const core__schema_argument *argument = &call->schema->arguments[i];
+    core_value *value = &call->args[i];
+
+    if (value->tag == CORE_VALUE_NONE ||
+        (value->tag == CORE_VALUE_DTYPE && value->u.i == CORE_DTYPE_NONE))
+        return complete_absent(call, i);
+    if (value->tag == argument->tag)
+        return check_value(call, i);
+    if (argument->scalar &&
+        (value->tag == CORE_VALUE_INT || value->tag == CORE_VALUE_BOOL))
+        return check_value(call, i);
+    if (argument->tag == CORE_VALUE_FLOAT && value->tag == CORE_VALUE_INT) {
+        value->tag = CORE_VALUE_FLOAT;
+        value->u.f = (double)value->u.i;
+        return CORE_OK;
+    }
+    return convert_list(call, i);
+}
+
+static core_status complete(completion *call, const core_value *args,
+                            uint32_t nargs)
+{
+    const core__schema *schema = call->schema;
+
+    if (nargs > schema->narguments)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "%s: %u arguments; it has %u. The operator is %s",
+                           core__operator_name(call->op), nargs,
+                           schema->narguments, call->op->data->schema);
+    for (uint32_t i = 0; i < schema->narguments; i++) {
+        call->args[i] = i < nargs ? args[i] : (core_value){0};
+        CORE_TRY(complete_one(call, i));
+    }
+    return CORE_OK;
+}
+
+/* ---------------------------------------------------------------- call -- */
+
+/* Every result is an argument that was changed. */
+static bool changes_arguments_only(const core__schema *schema)
+{
+    for (uint32_t i = 0; i < schema->nresults; i++)
+        if (!schema->results[i].mutated ||
+            schema->results[i].tag != CORE_VALUE_TENSOR)
+            return false;
+    return true;
+}
+
+/* The changed arguments, in order, as results. */
+static void return_arguments(const completion *call, core_value *results)
+{
+    uint32_t filled = 0;
+
+    for (uint32_t i = 0;
+         i < call->schema->narguments && filled < call->schema->nresults; i++) {
+        if (!call->schema->arguments[i].mutated ||
+            call->args[i].tag != CORE_VALUE_TENSOR)
+            continue;
+        core_tensor_retain(call->args[i].u.tensor);
+        results[filled++] = call->args[i];
+    }
+}
+
+core_status core_op_call(core_operator *op, const core_value *args,
+                         uint32_t nargs, core_value *results, uint32_t nresults)
+{
+    completion call;
+    bool changes;
+
+    for (uint32_t i = 0; i < nresults; i++)
+        results[i] = (core_value){0};
+    if (!op)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "a call needs an operator; it is NULL");
+    call.op = op;
+    CORE_TRY(core__schema_of(op, &call.schema));
+    CORE_TRY(complete(&call, args, nargs));
+    changes = changes_arguments_only(call.schema);
+    if (nresults < call.schema->nresults && !(changes && nresults == 0))
+        return core__error(
+            CORE_ERROR_INVALID_ARGUMENT, "%s: room for %u results; it has %u",
+            core__operator_name(op), nresults, call.schema->nresults);
+    if (!changes)
+        return core__call(op, call.args, call.schema->narguments, results,
+                          call.schema->nresults);
+    CORE_TRY(core__call(op, call.args, call.schema->narguments, NULL, 0));
+    if (nresults)
+        return_arguments(&call, results);
+    return CORE_OK;
+}
