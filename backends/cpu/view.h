@@ -122,6 +122,13 @@ static inline uint32_t cpu_item_size(core_dtype dtype)
     return dtype < CORE_DTYPE_LIMIT ? sizes[dtype] : 0;
 }
 
+static inline void *cpu_line_address(const core_view *view, uint32_t dim,
+                                     int64_t line)
+{
+    return (char *)cpu_address(view->memory) +
+           cpu_line_offset(view, dim, line) * cpu_item_size(view->dtype);
+}
+
 /* The type that a kernel computes in: CORE_F32, CORE_F64 or CORE_I64. */
 static inline core_dtype cpu_compute_dtype(core_dtype dtype)
 {
