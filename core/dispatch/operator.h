@@ -91,7 +91,8 @@ struct core__operator_data {
     uint8_t dim;          /* reduction: position of the dimensions, or NOWHERE */
     uint8_t keepdim;
     uint8_t dtype;        /* position of a dtype argument, or NOWHERE */
-    uint8_t reserved;
+    uint8_t kept; /* element-wise: mask of operands (by index) that keep their
+                     dtype and take no part in promotion, as a condition */
     /* FAMILY_KERNEL: dtypes and shapes of results (ops/infer.h). */
     core_status (*infer)(core__inference *inference);
     /* FAMILY_VIEW, composites: the function. */
@@ -118,12 +119,29 @@ struct core_operator {
     uint32_t reserved;
     const core__operator_data *data;
     core__registration *registrations; /* newest first; under the lock */
+    core__kernel_set *kernels; /* by backend; under the lock */
     void *schema;           /* parsed when first asked for: dispatch/schema.h */
 };
 
 /* Generated. */
 extern core_operator core__operators[];
 extern const uint32_t core__operator_count;
+
+/* The functional operator that op is a variant of, or op. */
+static inline const core_operator *core__operator_base(const core_operator *op)
+{
+    return op->flags & CORE__OP_CUSTOM ? op : &core__operators[op->data->base];
+}
+
+/* The operator under whose name op's kernels are registered. */
+static inline core_operator *core__operator_kernel(core_operator *op)
+{
+    return op->flags & CORE__OP_CUSTOM ? op
+                                       : &core__operators[op->data->kernel];
+}
+
+/* Built-in operators by a generated hash; NULL if there is none. */
+core_operator *core__operator_builtin(const char *name, size_t size);
 
 static inline const char *core__operator_name(const core_operator *op)
 {

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* error.h: how the core's files report errors. */
+
+#ifndef CORE_BASE_ERROR_H
+#define CORE_BASE_ERROR_H
+
+#include <libcore/status.h>
+
+/* Fills the thread's record and returns code.  The function that decides an
+ * error calls it; those above pass the status on. */
+core_status core__error(core_status code, const char *format, ...)
+    __attribute__((format(printf, 2, 3), cold));
+core_status core__error_info(const core_error_info *info);
+core_status core__error_memory(size_t size) __attribute__((cold));
+/* Puts "text: " before the message of the current record. */
+void core__error_prefix(const char *format, ...)
+    __attribute__((format(printf, 1, 2), cold));
+
+#define core__likely(x) __builtin_expect(!!(x), 1)
+#define core__unlikely(x) __builtin_expect(!!(x), 0)
+
+#endif

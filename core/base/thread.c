@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+#include "base/thread.h"
+
+#include "base/memory.h"
+#include "memory/memory.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+_Thread_local core__thread *core__self_pointer
+    __attribute__((tls_model("initial-exec")));
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static core__thread *all;
+static pthread_key_t key;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+/* Where there is no memory for a record, threads share this one: its lists
+ * stay empty, and only the text of an error can come out mixed. */
+static core__thread emergency = {.shared = true};
+/* What ended threads counted. */
+static int64_t ended_storages[16];
+
+static void free_list(core__free_block *block)
+{
+    while (block) {
+        core__free_block *next = block->next;
+
+        core__free(block);
+        block = next;
+    }
+}
+
+static void thread_end(void *argument)
+{
+    core__thread *self = argument;
+
+    pthread_mutex_lock(&lock);
+    if (self->previous)
+        self->previous->next = self->next;
+    else
+        all = self->next;
+    if (self->next)
+        self->next->previous = self->previous;
+    for (size_t i = 0; i < 16; i++)
+        ended_storages[i] += self->storages[i];
+    pthread_mutex_unlock(&lock);
+    core__memory_thread_end(self);
+    for (size_t i = 0; i < CORE__SMALL_CLASSES; i++)
+        free_list(self->small[i].head);
+    core__self_pointer = NULL;
+    free(self);
+}
+
+/* Only the forking thread lives on in the child; the records of the others
+ * stay, unreachable but for this list, and are dropped with their lists. */
+static void fork_child(void)
+{
+    pthread_mutex_init(&lock, NULL);
+    all = core__self_pointer;
+    if (all)
+        all->next = all->previous = NULL;
+}
+
+static void make_key(void)
+{
+    pthread_key_create(&key, thread_end);
+    pthread_atfork(NULL, NULL, fork_child);
+}
+
+core__thread *core__thread_create(void)
+{
+    core__thread *self = calloc(1, sizeof *self);
+
+    pthread_once(&once, make_key);
+    if (!self)
+        return &emergency;
+    for (size_t i = 0; i < CORE__SMALL_CLASSES; i++)
+        self->small[i].room = CORE__SMALL_KEPT;
+    pthread_setspecific(key, self);
+    pthread_mutex_lock(&lock);
+    self->next = all;
+    if (all)
+        all->previous = self;
+    all = self;
+    pthread_mutex_unlock(&lock);
+    core__self_pointer = self;
+    return self;
+}
+
+void core__thread_each(void (*visit)(core__thread *, void *), void *context)
+{
+    pthread_mutex_lock(&lock);
+    for (core__thread *thread = all; thread; thread = thread->next)
+        visit(thread, context);
+    pthread_mutex_unlock(&lock);
+}
+
+int64_t core__thread_storages(uint32_t slot)
+{
+    int64_t sum;
+
+    pthread_mutex_lock(&lock);
+    sum = ended_storages[slot];
+    for (core__thread *thread = all; thread; thread = thread->next)
+        sum += thread->storages[slot];
+    pthread_mutex_unlock(&lock);
+    return sum + emergency.storages[slot];
+}

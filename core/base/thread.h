@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* thread.h: everything that the core keeps per thread, behind one
+ * initial-exec TLS pointer (a program may dlopen libcore, and static TLS is
+ * scarce then).  Made at the thread's first call, freed when it ends. */
+
+#ifndef CORE_BASE_THREAD_H
+#define CORE_BASE_THREAD_H
+
+#include <libcore/status.h>
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { CORE__SMALL_CLASSES = 17, CORE__ERROR_TEXT = 2048 };
+
+typedef struct core__free_block {
+    struct core__free_block *next;
+} core__free_block;
+
+typedef struct core__error_record {
+    core_status code;
+    uint32_t severity;
+    int64_t vendor_code;
+    char text[CORE__ERROR_TEXT];
+} core__error_record;
+
+typedef struct core__thread core__thread;
+struct core__thread {
+    /* Dispatch: see dispatch/keys.h. */
+    uint64_t included;
+    uint64_t excluded;
+    /* > 0 while a dispatched call runs in this thread: what it may be reading
+     * is not reclaimed (dispatch/reclaim.c). */
+    _Atomic uint32_t depth;
+    bool no_grad;        /* autograd records nothing */
+    bool inference;      /* results are inference tensors */
+    bool deterministic;
+    bool shared;         /* the emergency record: no memory for a real one */
+    uint64_t sequence;   /* of the next autograd node */
+    core_device *device; /* current device; NULL: the default one */
+    void *engine;        /* autograd's state of a backward in this thread */
+    void *hooks[4];      /* for later layers */
+    /* Free lists of small objects: index is the size class. */
+    struct {
+        core__free_block *head;
+        uint32_t room; /* how many more may be kept */
+    } small[CORE__SMALL_CLASSES];
+    /* Free memory blocks of one device that the host can use, the first that
+     * this thread freed to (memory/memory.c). */
+    core_device *blocks_of;
+    struct {
+        core__free_block *head;
+        uint32_t room;
+    } blocks[CORE__SMALL_CLASSES];
+    /* Storages made less storages freed here, by backend slot: their sum over
+     * all threads is what is alive, without a shared counter. */
+    int64_t storages[16];
+    core__error_record error;
+    core__thread *next; /* list of all, under a lock */
+    core__thread *previous;
+};
+
+extern _Thread_local core__thread *core__self_pointer
+    __attribute__((tls_model("initial-exec")));
+
+core__thread *core__thread_create(void);
+
+/* Never NULL. */
+static inline core__thread *core__thread_self(void)
+{
+    core__thread *self = core__self_pointer;
+
+    if (__builtin_expect(!self, 0))
+        self = core__thread_create();
+    return self;
+}
+
+/* Only the thread itself writes its depth, so a plain add does; the release
+ * pairs with what reclaim.c reads. */
+static inline void core__thread_enter(core__thread *self)
+{
+    atomic_store_explicit(
+        &self->depth,
+        atomic_load_explicit(&self->depth, memory_order_relaxed) + 1,
+        memory_order_relaxed);
+}
+
+static inline void core__thread_leave(core__thread *self)
+{
+    atomic_store_explicit(
+        &self->depth,
+        atomic_load_explicit(&self->depth, memory_order_relaxed) - 1,
+        memory_order_release);
+}
+
+/* Storages alive on a backend, all threads together. */
+int64_t core__thread_storages(uint32_t slot);
+
+/* Calls visit for every thread's record, with the list locked. */
+void core__thread_each(void (*visit)(core__thread *, void *), void *context);
+
+#endif

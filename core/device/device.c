@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Devices by name, and which one a call gets that names none. */
+
+#include "device/device.h"
+
+#include "base/memory.h"
+#include "base/settings.h"
+#include "base/thread.h"
+#include "loader/loader.h"
+
+#include <libcore/device.h>
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+static core_device *_Atomic default_device;
+static core_device *_Atomic host_device;
+static char *preference; /* under the lock of devices */
+
+/* "cuda:1": the type's length and the index; false if it is no such name. */
+static bool parse_name(const char *name, size_t size, size_t *out_type,
+                       uint32_t *out_index)
+{
+    const char *colon = memchr(name, ':', size);
+    uint64_t index = 0;
+
+    *out_type = colon ? (size_t)(colon - name) : size;
+    *out_index = 0;
+    if (*out_type == 0 || *out_type > 31)
+        return false;
+    if (!colon)
+        return true;
+    if (colon + 1 == name + size)
+        return false;
+    for (const char *at = colon + 1; at < name + size; at++) {
+        if (*at < '0' || *at > '9')
+            return false;
+        index = index * 10 + (uint64_t)(*at - '0');
+        if (index > 65535)
+            return false;
+    }
+    *out_index = (uint32_t)index;
+    return true;
+}
+
+static core_status find(const char *name, size_t size,
+                        core_device **out_device)
+{
+    core__backend *backend;
+    uint32_t index;
+    size_t type;
+
+    *out_device = NULL;
+    if (!parse_name(name, size, &type, &index))
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "\"%.*s\" is no device name; names look like cpu, "
+                           "cuda or cuda:1",
+                           (int)(size < 64 ? size : 64), name);
+    backend = core__backend_by_type(name, type);
+    if (!backend) {
+        CORE_TRY(core__loader_load_for(name, type));
+        backend = core__backend_by_type(name, type);
+    }
+    if (!backend)
+        return core__error(CORE_ERROR_NOT_FOUND,
+                           "no plugin has devices of type \"%.*s\"", (int)type,
+                           name);
+    return core__backend_device(backend, index, out_device);
+}
+
+core_status core_device_find(const char *name, core_device **out_device)
+{
+    *out_device = NULL;
+    if (!name)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "a device name is needed");
+    return find(name, strlen(name), out_device);
+}
+
+core_status core__device_host(core_device **out_device)
+{
+    core_device *device = atomic_load(&host_device);
+
+    if (core__likely(device != NULL)) {
+        *out_device = device;
+        return CORE_OK;
+    }
+    CORE_TRY(find("cpu", 3, out_device));
+    atomic_store(&host_device, *out_device);
+    return CORE_OK;
+}
+
+/* The first of a comma-separated list that can be had; the last error if none
+ * can. */
+static core_status first_of(const char *list, core_device **out_device)
+{
+    core_status status = CORE_ERROR_NOT_FOUND;
+
+    *out_device = NULL;
+    while (*list) {
+        size_t size = strcspn(list, ",");
+
+        if (size > 0) {
+            status = find(list, size, out_device);
+            if (status == CORE_OK)
+                return CORE_OK;
+        }
+        list += size + (list[size] == ',');
+    }
+    return status;
+}
+
+static core_status choose(core_device **out_device)
+{
+    const char *wanted;
+    core_status status;
+
+    CORE_TRY(core__setting_text(CORE__SETTING_DEVICE, &wanted));
+    if (wanted && *wanted)
+        return find(wanted, strlen(wanted), out_device);
+    core__device_lock();
+    status = preference ? first_of(preference, out_device)
+                        : find("cpu", 3, out_device);
+    core__device_unlock();
+    return status;
+}
+
+core_status core__device_current(core_device **out_device)
+{
+    core_device *device = core__thread_self()->device;
+
+    if (!device)
+        device = atomic_load(&default_device);
+    *out_device = device;
+    if (core__likely(device != NULL))
+        return CORE_OK;
+    CORE_TRY(choose(out_device));
+    atomic_store(&default_device, *out_device);
+    return CORE_OK;
+}
+
+core_status core_device_default(core_device **out_device)
+{
+    return core__device_current(out_device);
+}
+
+core_status core_device_set_preference(const char *names)
+{
+    char *copy = NULL;
+
+    if (names) {
+        copy = core__strdup(names);
+        if (!copy)
+            return core__error_memory(strlen(names));
+    }
+    core__device_lock();
+    core__free(preference);
+    preference = copy;
+    atomic_store(&default_device, NULL);
+    core__device_unlock();
+    return CORE_OK;
+}
+
+core_status core_device_set_current(core_device *device)
+{
+    core__thread_self()->device = device;
+    return CORE_OK;
+}
+
+core_status core_device_count(const char *type, uint32_t *out_count,
+                              const char **out_reason)
+{
+    core__backend *backend;
+
+    *out_count = 0;
+    if (out_reason)
+        *out_reason = "";
+    backend = core__backend_by_type(type, strlen(type));
+    if (!backend) {
+        CORE_TRY(core__loader_load_for(type, strlen(type)));
+        backend = core__backend_by_type(type, strlen(type));
+        if (!backend)
+            return core__error(CORE_ERROR_NOT_FOUND,
+                               "no plugin has devices of type \"%s\"", type);
+    }
+    CORE_TRY(core__backend_enumerate(backend));
+    *out_count = backend->device_count;
+    if (out_reason && backend->reason)
+        *out_reason = backend->reason;
+    return CORE_OK;
+}
+
+const char *core_device_name(const core_device *device)
+{
+    return device->name;
+}
+
+const char *core_device_type(const core_device *device)
+{
+    return device->backend->type;
+}
+
+uint32_t core_device_index(const core_device *device)
+{
+    return device->index;
+}
+
+core_device *core_device_retain(core_device *device)
+{
+    atomic_fetch_add(&device->references, 1);
+    return device;
+}
+
+void core_device_release(core_device *device)
+{
+    if (device)
+        atomic_fetch_sub(&device->references, 1);
+}
+
+core_status core_device_get_properties(core_device *device,
+                                       core_device_properties *out)
+{
+    *out = device->properties;
+    return CORE_OK;
+}
+
+core_status core_device_get_information(core_device *device,
+                                        core_device_information *out)
+{
+    *out = device->information;
+    return CORE_OK;
+}
+
+core_status core_device_memory(core_device *device, uint64_t *out_free,
+                               uint64_t *out_total)
+{
+    *out_free = 0;
+    *out_total = 0;
+    if (!device->memory.info)
+        return core__error(CORE_ERROR_UNSUPPORTED,
+                           "%s does not say how much memory it has",
+                           device->name);
+    return device->memory.info(device->impl, out_free, out_total);
+}
+
+static _Atomic uint64_t waits;
+
+core_status core__host_wait(core_device *device, const char *reason)
+{
+    core_status status;
+
+    if (device->synchronous)
+        return CORE_OK;
+    atomic_fetch_add_explicit(&waits, 1, memory_order_relaxed);
+    status = device->backend->streams.synchronize(device->impl,
+                                                  device->stream);
+    if (core__unlikely(status != CORE_OK))
+        core__error_prefix("%s: work given to the device failed (found by %s)",
+                           device->name, reason);
+    return status;
+}
+
+uint64_t core__host_waits(void)
+{
+    return atomic_load(&waits);
+}
+
+core_status core_device_synchronize(core_device *device)
+{
+    return core__host_wait(device, "synchronize");
+}
+
+static core_status cpu_threads(const core_cpu_threads_interface **out)
+{
+    core_string name = {"core.cpu_threads", 16};
+    core_device *host;
+
+    *out = NULL;
+    CORE_TRY(core__device_host(&host));
+    if (host->backend->table.get_interface)
+        *out = host->backend->table.get_interface(host->backend->table.user,
+                                                  name, 1);
+    if (!*out)
+        return core__error(CORE_ERROR_UNSUPPORTED,
+                           "the CPU backend has no setting for threads");
+    return CORE_OK;
+}
+
+core_status core_threads_set(uint32_t threads)
+{
+    const core_cpu_threads_interface *interface;
+
+    if (threads < 1)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "at least one thread computes");
+    CORE_TRY(cpu_threads(&interface));
+    return interface->set(threads);
+}
+
+core_status core_threads_get(uint32_t *out_threads)
+{
+    const core_cpu_threads_interface *interface;
+
+    *out_threads = 0;
+    CORE_TRY(cpu_threads(&interface));
+    *out_threads = interface->get();
+    return CORE_OK;
+}

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* device.h: backends and their devices, inside the core. */
+
+#ifndef CORE_DEVICE_DEVICE_H
+#define CORE_DEVICE_DEVICE_H
+
+#include "base/error.h"
+#include "dispatch/keys.h"
+
+#include <libcore/backend.h>
+#include <libcore/kernel.h>
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+typedef struct core_plugin core_plugin;
+
+/* One registered backend.  Lives until its plugin is unloaded. */
+typedef struct core__backend {
+    char type[32];        /* "cpu" */
+    uint32_t slot;
+    core_plugin *plugin;  /* NULL: built in (meta) */
+    core_backend table;   /* full, zero-filled copy, likewise the next three */
+    core_memory_table memory;
+    core_stream_table streams;
+    core_event_table events;
+    bool synchronous;     /* no streams */
+    uint32_t device_count; /* as enumerated last */
+    core_device **devices; /* opened when first asked for */
+    char *reason;          /* why there are none */
+    void *fallback; /* core__kernel_set of its kernel for everything */
+} core__backend;
+
+struct core_device {
+    _Atomic uint32_t references; /* one is the backend's */
+    uint32_t index;
+    core__backend *backend;
+    char name[40];        /* "cpu", "cuda:1" */
+    uint64_t keys;        /* CORE__KEY_SLOT */
+    uint32_t flags;       /* CORE_DEVICE_… of the properties */
+    bool meta;
+    bool synchronous;
+    void *impl;           /* backend's word */
+    void *stream;         /* default stream; NULL when synchronous */
+    core_memory_table memory; /* hot copy */
+    core_device_properties properties;
+    core_device_information information;
+    void *allocator;      /* memory/ */
+};
+
+extern core_device core__meta_device;
+extern core__backend core__meta_backend;
+
+/* Lock of the registry of backends and devices. */
+core_status core__backend_add(const core_backend *table, core_plugin *plugin,
+                              core__backend **out_backend);
+void core__backend_remove(core__backend *backend);
+core__backend *core__backend_by_type(const char *type, size_t size);
+core__backend *core__backend_by_slot(uint32_t slot);
+void core__device_lock(void);
+void core__device_unlock(void);
+core_status core__backend_enumerate(core__backend *backend);
+/* Enumerates if not done; opens. */
+core_status core__backend_device(core__backend *backend, uint32_t index,
+                                 core_device **out_device);
+
+/* The device of a call that names none. */
+core_status core__device_current(core_device **out_device);
+/* The host's own device: "cpu". */
+core_status core__device_host(core_device **out_device);
+
+static inline bool core__device_host_access(const core_device *device)
+{
+    return device->flags & CORE_DEVICE_HOST_ACCESS;
+}
+
+/* All work on the device's default stream is done; the one place in which the
+ * core waits for data.  reason is counted and reported. */
+core_status core__host_wait(core_device *device, const char *reason);
+uint64_t core__host_waits(void);
+
+#endif

@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Backends by type and slot, and their devices. */
+
+#include "base/memory.h"
+#include "device/device.h"
+#include "loader/loader.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Recursive: opening a device runs a plugin's code, which may ask for another
+ * backend's kernels. */
+static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+static core__backend *_Atomic slots[CORE__SLOTS] = {
+    [CORE__SLOT_META] = &core__meta_backend,
+};
+
+core__backend core__meta_backend = {
+    .type = "meta",
+    .slot = CORE__SLOT_META,
+    .synchronous = true,
+    .device_count = 1,
+};
+
+core_device core__meta_device = {
+    .references = 1,
+    .backend = &core__meta_backend,
+    .name = "meta",
+    .keys = CORE__KEY_SLOT(CORE__SLOT_META),
+    .meta = true,
+    .synchronous = true,
+    .properties = {.struct_size = sizeof(core_device_properties),
+                   .granularity = 1,
+                   .base_alignment = 1},
+    .information = {.struct_size = sizeof(core_device_information),
+                    .name = {"shapes only", 11}},
+};
+
+void core__device_lock(void)
+{
+    pthread_mutex_lock(&lock);
+}
+
+void core__device_unlock(void)
+{
+    pthread_mutex_unlock(&lock);
+}
+
+core__backend *core__backend_by_slot(uint32_t slot)
+{
+    return slot < CORE__SLOTS ? atomic_load(&slots[slot]) : NULL;
+}
+
+static core__backend *find(const char *type, size_t size)
+{
+    for (uint32_t i = CORE__SLOT_META; i < CORE__SLOTS; i++) {
+        core__backend *backend = atomic_load(&slots[i]);
+
+        if (backend && strlen(backend->type) == size &&
+            memcmp(backend->type, type, size) == 0)
+            return backend;
+    }
+    return NULL;
+}
+
+core__backend *core__backend_by_type(const char *type, size_t size)
+{
+    core__backend *backend;
+
+    core__device_lock();
+    backend = find(type, size);
+    core__device_unlock();
+    return backend;
+}
+
+/* Copies what the plugin knew of a table into a full one. */
+static void copy_table(void *to, size_t full, const void *from)
+{
+    uint32_t known = 0;
+
+    memset(to, 0, full);
+    if (from) {
+        memcpy(&known, from, sizeof known);
+        memcpy(to, from, known < full ? known : full);
+    }
+}
+
+static core_status check_type(core_string type)
+{
+    bool good = type.size > 0 && type.size < sizeof core__meta_backend.type;
+
+    for (uint64_t i = 0; good && i < type.size; i++)
+        good = (type.data[i] >= 'a' && type.data[i] <= 'z') ||
+               (i > 0 && type.data[i] >= '0' && type.data[i] <= '9');
+    if (!good)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "a device type is 1 to 31 characters of a-z and "
+                           "0-9 that begin with a letter, not \"%.*s\"",
+                           (int)(type.size < 64 ? type.size : 64), type.data);
+    if (find(type.data, type.size))
+        return core__error(CORE_ERROR_REFUSED,
+                           "the device type \"%.*s\" is taken by another "
+                           "plugin",
+                           (int)type.size, type.data);
+    return CORE_OK;
+}
+
+static core_status check_tables(const core__backend *backend)
+{
+    const char *missing = NULL;
+
+    if (!backend->table.enumerate || !backend->table.device_open ||
+        !backend->table.device_close || !backend->table.device_properties)
+        missing = "enumerate, device_open, device_close, device_properties";
+    else if (!backend->memory.alloc || !backend->memory.free ||
+             !backend->memory.copy_from_host || !backend->memory.copy_to_host ||
+             !backend->memory.copy)
+        missing = "alloc, free, copy_from_host, copy_to_host, copy";
+    else if (!backend->synchronous &&
+             (!backend->streams.create || !backend->streams.destroy ||
+              !backend->streams.query || !backend->streams.synchronize))
+        missing = "stream create, destroy, query, synchronize";
+    if (!missing)
+        return CORE_OK;
+    return core__error(CORE_ERROR_INCOMPATIBLE,
+                       "backend \"%s\" lacks a function among: %s",
+                       backend->type, missing);
+}
+
+core_status core__backend_add(const core_backend *table, core_plugin *plugin,
+                              core__backend **out_backend)
+{
+    core__backend *backend = NULL;
+    core_status status;
+    uint32_t slot = CORE__SLOT_FIRST;
+
+    *out_backend = NULL;
+    core__device_lock();
+    status = check_type(table->device_type);
+    if (status != CORE_OK)
+        goto done;
+    while (slot < CORE__SLOTS && atomic_load(&slots[slot]))
+        slot++;
+    if (slot == CORE__SLOTS) {
+        status = core__error(CORE_ERROR_REFUSED,
+                             "all %d backend slots are taken",
+                             CORE__SLOTS - CORE__SLOT_FIRST);
+        goto done;
+    }
+    backend = core__alloc_zero(sizeof *backend);
+    if (!backend) {
+        status = core__error_memory(sizeof *backend);
+        goto done;
+    }
+    memcpy(backend->type, table->device_type.data, table->device_type.size);
+    backend->slot = slot;
+    backend->plugin = plugin;
+    copy_table(&backend->table, sizeof backend->table, table);
+    copy_table(&backend->memory, sizeof backend->memory, table->memory);
+    backend->synchronous = !backend->table.streams;
+    copy_table(&backend->streams, sizeof backend->streams,
+               backend->table.streams);
+    copy_table(&backend->events, sizeof backend->events,
+               backend->table.events);
+    backend->device_count = UINT32_MAX; /* not enumerated */
+    status = check_tables(backend);
+    if (status != CORE_OK)
+        goto done;
+    atomic_store(&slots[slot], backend);
+    *out_backend = backend;
+    backend = NULL;
+done:
+    core__device_unlock();
+    core__free(backend);
+    return status;
+}
+
+static void device_destroy(core_device *device)
+{
+    core__backend *backend = device->backend;
+
+    if (device->stream)
+        backend->streams.destroy(device->impl, device->stream);
+    backend->table.device_close(backend->table.user, device->impl);
+    core__free(device);
+}
+
+void core__backend_remove(core__backend *backend)
+{
+    core__device_lock();
+    atomic_store(&slots[backend->slot], NULL);
+    for (uint32_t i = 0; backend->devices && i < backend->device_count; i++)
+        if (backend->devices[i])
+            device_destroy(backend->devices[i]);
+    core__device_unlock();
+    core__free(backend->devices);
+    core__free(backend->reason);
+    core__free(backend);
+}
+
+core_status core__backend_enumerate(core__backend *backend)
+{
+    core_string reason = {0};
+    core_status status = CORE_OK;
+    uint32_t count = 0;
+
+    core__device_lock();
+    if (backend->device_count != UINT32_MAX &&
+        (backend->device_count > 0 || backend == &core__meta_backend))
+        goto done;
+    status = backend->table.enumerate(backend->table.user, &count, &reason);
+    core__free(backend->reason);
+    backend->reason =
+        core__strndup(reason.data ? reason.data : "", reason.size);
+    if (status != CORE_OK)
+        goto done;
+    if (count > 0) {
+        backend->devices = core__alloc_zero(count * sizeof(core_device *));
+        if (!backend->devices) {
+            status = core__error_memory(count * sizeof(core_device *));
+            goto done;
+        }
+    }
+    backend->device_count = count;
+done:
+    core__device_unlock();
+    return status;
+}
+
+static core_status device_open(core__backend *backend, uint32_t index,
+                               core_device **out_device)
+{
+    core_device *device = core__alloc_zero(sizeof *device);
+    core_status status;
+
+    *out_device = NULL;
+    if (!device)
+        return core__error_memory(sizeof *device);
+    status = backend->table.device_open(backend->table.user, index,
+                                        &device->impl);
+    if (status != CORE_OK) {
+        core__free(device);
+        return status;
+    }
+    device->references = 1;
+    device->index = index;
+    device->backend = backend;
+    if (index == 0)
+        snprintf(device->name, sizeof device->name, "%s", backend->type);
+    else
+        snprintf(device->name, sizeof device->name, "%.24s:%u", backend->type,
+                 index);
+    device->keys = CORE__KEY_SLOT(backend->slot);
+    device->synchronous = backend->synchronous;
+    device->memory = backend->memory;
+    device->properties.struct_size = sizeof device->properties;
+    device->information.struct_size = sizeof device->information;
+    status = backend->table.device_properties(device->impl,
+                                              &device->properties);
+    if (status == CORE_OK && backend->table.device_information)
+        status = backend->table.device_information(device->impl,
+                                                   &device->information);
+    device->flags = device->properties.flags;
+    if (device->properties.granularity == 0)
+        device->properties.granularity = 1;
+    if (status == CORE_OK && !device->synchronous)
+        status = backend->streams.create(device->impl, 0, &device->stream);
+    if (status != CORE_OK) {
+        device_destroy(device);
+        return status;
+    }
+    *out_device = device;
+    return CORE_OK;
+}
+
+core_status core__backend_device(core__backend *backend, uint32_t index,
+                                 core_device **out_device)
+{
+    core_status status;
+
+    *out_device = NULL;
+    if (backend == &core__meta_backend) {
+        if (index != 0)
+            return core__error(CORE_ERROR_NOT_FOUND,
+                               "there is one meta device, \"meta\"");
+        *out_device = &core__meta_device;
+        return CORE_OK;
+    }
+    core__device_lock();
+    status = core__backend_enumerate(backend);
+    if (status != CORE_OK)
+        goto done;
+    if (backend->device_count == 0) {
+        status = core__error(CORE_ERROR_NO_DEVICE, "%s: no device: %s",
+                             backend->type,
+                             backend->reason && *backend->reason
+                                 ? backend->reason
+                                 : "the plugin gave no reason");
+    } else if (index >= backend->device_count) {
+        status = core__error(CORE_ERROR_NOT_FOUND,
+                             "there is no device \"%s:%u\": %s has %u",
+                             backend->type, index, backend->type,
+                             backend->device_count);
+    } else {
+        if (!backend->devices[index])
+            status = device_open(backend, index, &backend->devices[index]);
+        *out_device = backend->devices[index];
+    }
+done:
+    core__device_unlock();
+    return status;
+}

@@ -1,0 +1,330 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+#include "device/transfer.h"
+
+#include "base/memory.h"
+#include "device/device.h"
+#include "dispatch/dispatch.h"
+#include "memory/memory.h"
+#include "ops_ids.h"
+#include "tensor/dtype.h"
+#include "tensor/layout.h"
+
+#include <libcore/tensor.h>
+
+#include <string.h>
+
+static uint64_t bytes_of(const core_tensor *tensor)
+{
+    return (uint64_t)tensor->numel * core__dtype_size(tensor->dtype);
+}
+
+static core_status no_memory_error(const core_tensor *tensor)
+{
+    return core__error(CORE_ERROR_DATA_DEPENDENT,
+                       "a tensor on \"%s\" has no data to read or write",
+                       tensor->device->name);
+}
+
+/* The kernel of copy_ on one device; converts and follows strides. */
+static core_status copy_kernel(core_tensor *to, core_tensor *from)
+{
+    core_value args[3] = {
+        {CORE_VALUE_TENSOR, 0, {.tensor = to}},
+        {CORE_VALUE_TENSOR, 0, {.tensor = from}},
+        {CORE_VALUE_BOOL, 0, {0}},
+    };
+
+    return core__redispatch(&core__operators[CORE_OP_COPY_],
+                            to->device->keys | CORE__KEY_BACKEND, args, 3, NULL,
+                            0);
+}
+
+static core_status raw_copy(core_tensor *to, core_tensor *from)
+{
+    core_device *device = to->device;
+    core_memory target = core__tensor_memory(to);
+    core_memory source = core__tensor_memory(from);
+
+    if (device == from->device)
+        return device->memory.copy(device->impl, device->stream, target,
+                                   source, bytes_of(to));
+    if (core__device_host_access(from->device))
+        return device->memory.copy_from_host(
+            device->impl, device->stream, target,
+            (char *)source.handle + source.offset, bytes_of(to));
+    return from->device->memory.copy_to_host(
+        from->device->impl, from->device->stream,
+        (char *)target.handle + target.offset, source, bytes_of(to));
+}
+
+/* Contiguous tensors of one dtype on two devices. */
+static core_status cross(core_tensor *to, core_tensor *from)
+{
+    core_tensor *staged = NULL;
+    core_device *host;
+    core_status status;
+
+    if (core__device_host_access(from->device)) {
+        status = raw_copy(to, from);
+        /* The host side may be freed or changed as soon as this returns. */
+        if (status == CORE_OK &&
+            !(to->device->flags & CORE_DEVICE_HOST_STABLE))
+            status = core__host_wait(to->device, "copy from the host");
+        return status;
+    }
+    if (core__device_host_access(to->device)) {
+        status = raw_copy(to, from);
+        if (status == CORE_OK)
+            status = core__host_wait(from->device, "copy to the host");
+        return status;
+    }
+    CORE_TRY(core__device_host(&host));
+    CORE_TRY(core__tensor_new(host, from->dtype, from->ndim, from->sizes, NULL,
+                              &staged));
+    status = cross(staged, from);
+    if (status == CORE_OK)
+        status = cross(to, staged);
+    core__tensor_release(staged);
+    return status;
+}
+
+core_status core__tensor_copy(core_tensor *to, core_tensor *from)
+{
+    core_tensor *source = NULL;
+    core_tensor *target = NULL;
+    core_status status = CORE_OK;
+
+    if (core__tensor_is_meta(to))
+        return CORE_OK; /* shapes only */
+    if (core__tensor_is_meta(from))
+        return no_memory_error(from);
+    if (to->device == from->device)
+        return copy_kernel(to, from);
+    if (to->numel == 0)
+        return CORE_OK;
+    /* Convert where the elements come from, so that fewer bytes may travel and
+     * the target only needs a plain copy. */
+    if (from->dtype == to->dtype && from->flags & CORE__TENSOR_CONTIGUOUS) {
+        source = from;
+        core__tensor_retain(source);
+    } else {
+        status = core__tensor_new(from->device, to->dtype, from->ndim,
+                                  from->sizes, NULL, &source);
+        if (status == CORE_OK)
+            status = copy_kernel(source, from);
+    }
+    if (status != CORE_OK)
+        goto done;
+    if (to->flags & CORE__TENSOR_CONTIGUOUS) {
+        target = to;
+        core__tensor_retain(target);
+    } else {
+        status = core__tensor_new(to->device, to->dtype, to->ndim, to->sizes,
+                                  NULL, &target);
+        if (status != CORE_OK)
+            goto done;
+    }
+    status = cross(target, source);
+    if (status == CORE_OK && target != to)
+        status = copy_kernel(to, target);
+done:
+    core__tensor_release(source);
+    core__tensor_release(target);
+    return status;
+}
+
+/* ------------------------------------------------- the public host side -- */
+
+/* A tensor on the caller's memory, for the time of one call. */
+static core_status borrow(void *data, core_dtype dtype, uint32_t ndim,
+                          const int64_t *sizes, core_tensor **out_tensor)
+{
+    core_storage *storage;
+    core_device *host;
+    core_status status;
+
+    *out_tensor = NULL;
+    CORE_TRY(core__device_host(&host));
+    CORE_TRY(core__storage_adopt(host, data, UINT64_MAX, NULL, NULL, &storage));
+    status = core__tensor_on(storage, dtype, ndim, sizes, out_tensor);
+    core__storage_release(storage);
+    return status;
+}
+
+core_status core_tensor_from_memory(void *data, core_dtype dtype,
+                                    const int64_t *sizes, size_t ndim,
+                                    void (*release)(void *context, void *data),
+                                    void *context, core_tensor **out_tensor)
+{
+    core_storage *storage = NULL;
+    core_status status;
+
+    *out_tensor = NULL;
+    status = ndim > CORE_MAX_NDIM
+                 ? core__error(CORE_ERROR_SHAPE,
+                               "%zu dimensions; a tensor has at most %d", ndim,
+                               CORE_MAX_NDIM)
+                 : borrow(data, dtype, (uint32_t)ndim, sizes, out_tensor);
+    if (status != CORE_OK) {
+        if (release)
+            release(context, data);
+        return status;
+    }
+    storage = (*out_tensor)->storage;
+    storage->size = bytes_of(*out_tensor);
+    storage->release = release;
+    storage->context = context;
+    if ((uintptr_t)data % core__dtype_size(dtype) != 0) {
+        core__tensor_release(*out_tensor);
+        *out_tensor = NULL;
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "memory for %s elements is not aligned to %u bytes",
+                           core__dtype_name(dtype), core__dtype_size(dtype));
+    }
+    return CORE_OK;
+}
+
+core_status core_tensor_from_data(const void *data, core_dtype dtype,
+                                  const int64_t *sizes, size_t ndim,
+                                  core_device *device, core_tensor **out_tensor)
+{
+    core_tensor *tensor;
+    core_status status;
+
+    *out_tensor = NULL;
+    if (ndim > CORE_MAX_NDIM)
+        return core__error(CORE_ERROR_SHAPE,
+                           "%zu dimensions; a tensor has at most %d", ndim,
+                           CORE_MAX_NDIM);
+    if (!device)
+        CORE_TRY(core__device_current(&device));
+    CORE_TRY(core__tensor_new(device, dtype, (uint32_t)ndim, sizes, NULL,
+                              &tensor));
+    status = device->meta ? CORE_OK
+                          : core_tensor_write(tensor, data, bytes_of(tensor));
+    if (status != CORE_OK) {
+        core__tensor_release(tensor);
+        return status;
+    }
+    *out_tensor = tensor;
+    return CORE_OK;
+}
+
+static core_status check_size(core_tensor *tensor, size_t size)
+{
+    if (core__tensor_is_meta(tensor))
+        return no_memory_error(tensor);
+    if (size == bytes_of(tensor))
+        return CORE_OK;
+    return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                       "%zu bytes of host memory for a tensor of %llu", size,
+                       (unsigned long long)bytes_of(tensor));
+}
+
+core_status core_tensor_read(core_tensor *tensor, void *data, size_t size)
+{
+    core_tensor *host = NULL;
+    core_status status;
+
+    CORE_TRY(check_size(tensor, size));
+    if (size == 0)
+        return CORE_OK;
+    CORE_TRY(borrow(data, tensor->dtype, tensor->ndim, tensor->sizes, &host));
+    status = core__tensor_copy(host, tensor);
+    core__tensor_release(host);
+    return status;
+}
+
+core_status core_tensor_write(core_tensor *tensor, const void *data,
+                              size_t size)
+{
+    core_tensor *host = NULL;
+    core_status status;
+
+    CORE_TRY(check_size(tensor, size));
+    if (size == 0)
+        return CORE_OK;
+    CORE_TRY(borrow((void *)(uintptr_t)data, tensor->dtype, tensor->ndim,
+                    tensor->sizes, &host));
+    status = core__tensor_copy(tensor, host);
+    if (status == CORE_OK)
+        core__tensor_bump(tensor);
+    core__tensor_release(host);
+    return status;
+}
+
+core_status core_tensor_data(core_tensor *tensor, void **out_data)
+{
+    core_memory memory = core__tensor_memory(tensor);
+
+    *out_data = NULL;
+    if (core__tensor_is_meta(tensor))
+        return no_memory_error(tensor);
+    if (!core__device_host_access(tensor->device))
+        return core__error(CORE_ERROR_UNSUPPORTED,
+                           "the host cannot address memory of \"%s\"; "
+                           "core_tensor_read copies from it",
+                           tensor->device->name);
+    CORE_TRY(core__host_wait(tensor->device, "data"));
+    *out_data = (char *)memory.handle + memory.offset;
+    return CORE_OK;
+}
+
+core_status core__tensor_load(core_tensor *tensor, core_scalar *out_value)
+{
+    uint64_t bytes = 0;
+    core_memory memory = core__tensor_memory(tensor);
+    core_device *device = tensor->device;
+
+    *out_value = (core_scalar){0};
+    if (tensor->numel != 1)
+        return core__error(CORE_ERROR_SHAPE,
+                           "a tensor of %lld elements has no single value",
+                           (long long)tensor->numel);
+    if (core__tensor_is_meta(tensor))
+        return no_memory_error(tensor);
+    if (core__device_host_access(device)) {
+        CORE_TRY(core__host_wait(device, "item"));
+        *out_value = core__element_load(
+            tensor->dtype, (char *)memory.handle + memory.offset);
+        return CORE_OK;
+    }
+    CORE_TRY(device->memory.copy_to_host(device->impl, device->stream, &bytes,
+                                         memory,
+                                         core__dtype_size(tensor->dtype)));
+    CORE_TRY(core__host_wait(device, "item"));
+    *out_value = core__element_load(tensor->dtype, &bytes);
+    return CORE_OK;
+}
+
+core_status core_tensor_item(core_tensor *tensor, core_scalar *out_value)
+{
+    return core__tensor_load(tensor, out_value);
+}
+
+core_status core_tensor_item_float(core_tensor *tensor, double *out_value)
+{
+    core_scalar value;
+
+    *out_value = 0;
+    CORE_TRY(core__tensor_load(tensor, &value));
+    *out_value =
+        value.tag == CORE_VALUE_FLOAT ? value.u.f : (double)value.u.i;
+    return CORE_OK;
+}
+
+core_status core_tensor_item_int(core_tensor *tensor, int64_t *out_value)
+{
+    core_scalar value;
+
+    *out_value = 0;
+    CORE_TRY(core__tensor_load(tensor, &value));
+    if (value.tag == CORE_VALUE_FLOAT)
+        return core__error(CORE_ERROR_DTYPE,
+                           "a %s tensor has no integer value",
+                           core__dtype_name(tensor->dtype));
+    *out_value = value.u.i;
+    return CORE_OK;
+}

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* The hot path: key set, one table, one indirect call (DESIGN.md, "The way a
+ * call goes").  No lock, no allocation.
+ *
+ * At least it costs: the thread's pointer, one load per tensor, the masks, two
+ * bit scans, table and entry, five stores for the call, and the depth that
+ * tells reclaim.c what this thread may be reading.  About 45 instructions for
+ * an operator of one tensor; tests/instruction-budget.txt holds it there. */
+
+#include "dispatch/dispatch.h"
+
+#include "base/log.h"
+#include "device/device.h"
+#include "dispatch/registry.h"
+#include "tensor/dtype.h"
+
+#include <libcore/dispatch.h>
+
+#include <stddef.h>
+
+int core__dispatch_trace;
+
+enum { FUNCTION_CALL_SIZE = offsetof(core_call, loop) };
+
+static void __attribute__((cold, noinline))
+trace(const core_operator *op, uint64_t keys)
+{
+    static const char *const names[] = {"", "inplace-or-view", "autograd",
+                                        "autocast", "profiler"};
+    uint32_t functionality = core__keys_functionality(keys);
+    core__backend *backend = core__backend_by_slot(core__keys_slot(keys));
+
+    core__log(CORE_LOG_INFO, "dispatch", "%s: %s%s%s", core__operator_name(op),
+              names[functionality], functionality ? " " : "",
+              backend ? backend->type : "(no backend)");
+}
+
+static inline core_status serve(core_operator *op, uint64_t keys,
+                                const core_value *args, uint32_t nargs,
+                                core_value *results, uint32_t nresults)
+{
+    const core__entry *_Atomic *table =
+        __atomic_load_n(&op->table, __ATOMIC_ACQUIRE);
+    const core__entry *entry = atomic_load_explicit(
+        &table[core__keys_index(keys)], memory_order_acquire);
+    core_call call;
+
+    if (core__unlikely(core__dispatch_trace))
+        trace(op, keys);
+    call.struct_size = FUNCTION_CALL_SIZE;
+    call.flags = 0;
+    call.host = &core__host;
+    call.user = entry->user;
+    call.op = op;
+    call.keys = keys;
+    return entry->function(&call, args, nargs, results, nresults);
+}
+
+static core_status __attribute__((cold, noinline))
+missing_tensor(const core_operator *op, uint32_t position)
+{
+    return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                       "%s: argument %u must be a tensor; there is none. The "
+                       "operator is %s",
+                       core__operator_name(op), position + 1,
+                       op->data->schema);
+}
+
+static inline core_status collect(const core_operator *op,
+                                  const core_value *args, uint64_t *keys)
+{
+    uint32_t left = op->tensors;
+
+    while (left) {
+        uint32_t i = (uint32_t)__builtin_ctz(left);
+
+        left &= left - 1;
+        if (core__likely(args[i].tag == CORE_VALUE_TENSOR))
+            *keys |= args[i].u.tensor->keys;
+        else if (core__unlikely(op->required & 1u << i))
+            return missing_tensor(op, i);
+    }
+    return CORE_OK;
+}
+
+/* Lists of tensors, and the device of calls without tensors. */
+static core_status __attribute__((noinline))
+collect_rest(const core_operator *op, const core_value *args, uint32_t nargs,
+             uint64_t *keys)
+{
+    uint32_t left = op->lists;
+
+    while (left) {
+        uint32_t i = (uint32_t)__builtin_ctz(left);
+
+        left &= left - 1;
+        if (args[i].tag != CORE_VALUE_TENSOR_LIST)
+            continue;
+        for (uint32_t k = 0; k < args[i].count; k++)
+            if (args[i].u.tensors[k])
+                *keys |= args[i].u.tensors[k]->keys;
+    }
+    if (!(*keys & CORE__KEY_BACKEND) && op->flags & CORE__OP_FACTORY) {
+        core_device *device = NULL;
+
+        for (uint32_t i = 0; i < nargs && !device; i++)
+            if (args[i].tag == CORE_VALUE_DEVICE)
+                device = args[i].u.device;
+        if (!device)
+            CORE_TRY(core__device_current(&device));
+        *keys |= device->keys | CORE__KEY_BACKEND;
+    }
+    return CORE_OK;
+}
+
+core_status core__keys_of(const core_operator *op, const core_value *args,
+                          uint32_t nargs, uint64_t *out_keys)
+{
+    *out_keys = 0;
+    CORE_TRY(collect(op, args, out_keys));
+    return collect_rest(op, args, nargs, out_keys);
+}
+
+static core_status __attribute__((cold, noinline))
+no_keys(const core_operator *op)
+{
+    return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                       "%s: there is no tensor among the arguments, so no "
+                       "device can be chosen",
+                       core__operator_name(op));
+}
+
+core_status core__call(core_operator *op, const core_value *args,
+                       uint32_t nargs, core_value *results, uint32_t nresults)
+{
+    core__thread *self = core__thread_self();
+    uint64_t keys = self->included;
+    core_status status = collect(op, args, &keys);
+
+    if (core__unlikely(op->lists | (op->flags & CORE__OP_FACTORY)) &&
+        status == CORE_OK)
+        status = collect_rest(op, args, nargs, &keys);
+    keys &= ~self->excluded & op->mask;
+    if (core__likely(status == CORE_OK)) {
+        if (core__likely(keys >= CORE__KEY_BACKEND)) {
+            core__thread_enter(self);
+            status = serve(op, keys, args, nargs, results, nresults);
+            core__thread_leave(self);
+            if (core__likely(status == CORE_OK))
+                return CORE_OK;
+        } else {
+            status = no_keys(op);
+        }
+    }
+    for (uint32_t i = 0; i < nresults; i++)
+        results[i] = (core_value){0};
+    return status;
+}
+
+core_status core__redispatch(core_operator *op, uint64_t keys,
+                             const core_value *args, uint32_t nargs,
+                             core_value *results, uint32_t nresults)
+{
+    keys &= op->mask;
+    if (core__unlikely(keys < CORE__KEY_BACKEND))
+        return no_keys(op);
+    return serve(op, keys, args, nargs, results, nresults);
+}
+
+core_status core_redispatch_below(core_call *call, const core_value *args,
+                                  uint32_t nargs, core_value *results,
+                                  uint32_t nresults)
+{
+    return core__redispatch(
+        call->op,
+        core__keys_below(call->keys, core__keys_functionality(call->keys)),
+        args, nargs, results, nresults);
+}
+
+core_status core_op_invoke(uint32_t id, const core_value *args, uint32_t nargs,
+                           core_value *results, uint32_t nresults)
+{
+    if (core__unlikely(id >= core__operator_count ||
+                       !core__operators[id].data))
+        return core__error(CORE_ERROR_UNSUPPORTED,
+                           "this libcore has no operator %u: the program was "
+                           "built for a newer one",
+                           id);
+    return core__call(&core__operators[id], args, nargs, results, nresults);
+}
+
+core_status core_op_invoke_on(core_operator *op, const core_value *args,
+                              uint32_t nargs, core_value *results,
+                              uint32_t nresults)
+{
+    return core__call(op, args, nargs, results, nresults);
+}

@@ -1,0 +1,505 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Element-wise operators, for every backend.
+ *
+ * One fast path: inputs are contiguous tensors of one dtype, shape and device
+ * that the operator computes in.  It costs the checks, one output, a
+ * one-dimensional loop on the stack and the kernel's call.  Everything else
+ * (promotion, numbers, broadcasting, strides, in place, out) goes the general
+ * way below it. */
+
+#include "base/thread.h"
+#include "device/transfer.h"
+#include "dispatch/dispatch.h"
+#include "dispatch/loop.h"
+#include "ops/infer.h"
+#include "tensor/dtype.h"
+#include "tensor/layout.h"
+
+#include <string.h>
+
+typedef struct elementwise {
+    core_call *call;
+    const core_operator *op;
+    const core_value *args;
+    uint32_t nargs;
+    core__kernel_set *set;
+    core_device *device;
+    uint32_t ninputs;
+    core_tensor *inputs[CORE__OPERANDS_MAX]; /* NULL: a number */
+    core_scalar numbers[CORE__OPERANDS_MAX];
+    core_dtype number_dtypes[CORE__OPERANDS_MAX]; /* NONE: as computed in */
+    bool owned[CORE__OPERANDS_MAX]; /* inputs made here */
+    core_dtype compute;
+    core_dtype result;
+    uint32_t ndim;
+    int64_t sizes[CORE_MAX_NDIM];
+} elementwise;
+
+static bool is_number(const core_value *value)
+{
+    return value->tag == CORE_VALUE_INT || value->tag == CORE_VALUE_FLOAT ||
+           value->tag == CORE_VALUE_BOOL;
+}
+
+/* ---------------------------------------------------------- fast path -- */
+
+static bool result_dtype_fits(const core__operator_data *data, core_dtype dtype,
+                              core_dtype *out_dtype)
+{
+    *out_dtype = dtype;
+    if (data->promotion == CORE__PROMOTE_BOOL)
+        *out_dtype = CORE_BOOL;
+    return data->promotion != CORE__PROMOTE_FLOAT ||
+           core__dtype_is_floating(dtype);
+}
+
+/* True when it dealt with the call; *out_status is the answer then. */
+static bool fast_path(core_call *call, const core_value *args, uint32_t nargs,
+                      core_value *results, core_status *out_status)
+{
+    const core__operator_data *data = call->op->data;
+    core__kernel_set *set = call->user;
+    uint32_t count = data->operands;
+    core_tensor *first;
+    core_tensor *output;
+    core__kernel_call run;
+    core_operand operands[4];
+    core_dtype dtypes[4];
+    int64_t strides[4];
+    core_loop loop;
+    const core_kernel *kernel;
+
+    if (call->op->variant != CORE__VARIANT_FUNCTIONAL || count == 0 ||
+        count > 3 || !set || data->promotion == CORE__PROMOTE_OWN ||
+        args[data->operand[0]].tag != CORE_VALUE_TENSOR)
+        return false;
+    first = args[data->operand[0]].u.tensor;
+    if (!(first->flags & CORE__TENSOR_CONTIGUOUS) || first->numel == 0 ||
+        !result_dtype_fits(data, first->dtype, &dtypes[0]))
+        return false;
+    run.tensors[1] = first;
+    for (uint32_t k = 1; k < count; k++) {
+        const core_value *value = &args[data->operand[k]];
+        core_tensor *other = value->u.tensor;
+
+        if (value->tag != CORE_VALUE_TENSOR || other->dtype != first->dtype ||
+            other->device != first->device || other->ndim != first->ndim ||
+            !(other->flags & CORE__TENSOR_CONTIGUOUS))
+            return false;
+        for (uint32_t i = 0; i < first->ndim; i++)
+            if (other->sizes[i] != first->sizes[i])
+                return false;
+        run.tensors[k + 1] = other;
+    }
+    for (uint32_t k = 1; k <= count; k++)
+        dtypes[k] = first->dtype;
+    kernel = core__kernel_pick(set, dtypes, count + 1, 1);
+    if (core__unlikely(!kernel))
+        return false; /* the general way words the error */
+    *out_status = core__tensor_new(first->device, dtypes[0], first->ndim,
+                                   first->sizes, NULL, &output);
+    if (core__unlikely(*out_status != CORE_OK))
+        return true;
+    run.tensors[0] = output;
+    for (uint32_t k = 0; k <= count; k++) {
+        operands[k].memory = core__tensor_memory(run.tensors[k]);
+        strides[k] = core__dtype_size(dtypes[k]);
+        operands[k].strides = &strides[k];
+        operands[k].dtype = dtypes[k];
+        operands[k].flags = k == 0 ? CORE_OPERAND_OUTPUT : 0;
+        operands[k].immediate = 0;
+        operands[k].reserved = 0;
+    }
+    loop.struct_size = sizeof loop;
+    loop.flags = CORE_LOOP_CONTIGUOUS;
+    loop.ndim = 1;
+    loop.noperands = count + 1;
+    loop.noutputs = 1;
+    loop.reduced = 0;
+    loop.numel = first->numel;
+    loop.sizes = &loop.numel;
+    loop.operands = operands;
+    run.ntensors = count + 1;
+    run.device = first->device;
+    run.op = call->op;
+    *out_status =
+        core__kernel_launch(&run, kernel, &loop, args, nargs, NULL, 0);
+    if (core__unlikely(*out_status != CORE_OK)) {
+        core__tensor_release(output);
+        return true;
+    }
+    results[0] = (core_value){CORE_VALUE_TENSOR, 0, {.tensor = output}};
+    return true;
+}
+
+/* -------------------------------------------------------- general way -- */
+
+static core_status gather(elementwise *e)
+{
+    const core__operator_data *data = e->op->data;
+
+    e->ninputs = 0;
+    for (uint32_t k = 0; k < data->operands; k++) {
+        uint32_t position = data->operand[k];
+        const core_value *value = &e->args[position];
+
+        e->inputs[e->ninputs] = NULL;
+        e->number_dtypes[e->ninputs] = CORE_DTYPE_NONE;
+        e->owned[e->ninputs] = false;
+        if (value->tag == CORE_VALUE_TENSOR)
+            e->inputs[e->ninputs++] = value->u.tensor;
+        else if (is_number(value))
+            e->numbers[e->ninputs++] = *value;
+        else if (value->tag != CORE_VALUE_NONE)
+            return core__op_error(CORE_ERROR_INVALID_ARGUMENT, e->op,
+                                  "argument %u is neither a tensor nor a "
+                                  "number",
+                                  position + 1);
+    }
+    return CORE_OK;
+}
+
+static core_status find_device(elementwise *e, core_tensor *output)
+{
+    core_tensor *tensors[CORE__OPERANDS_MAX + 1];
+    uint32_t count = 0;
+
+    if (output)
+        tensors[count++] = output;
+    for (uint32_t k = 0; k < e->ninputs; k++)
+        if (e->inputs[k])
+            tensors[count++] = e->inputs[k];
+    return core__device_of(e->op, tensors, count, &e->device);
+}
+
+/* Category first; within one, tensors with dimensions outrank 0-dim tensors,
+ * which outrank numbers. */
+static core_dtype common_dtype(const elementwise *e)
+{
+    core_dtype ranks[3] = {0}; /* dimensions, 0-dim, numbers */
+    core_dtype common = CORE_DTYPE_NONE;
+
+    for (uint32_t k = 0; k < e->ninputs; k++) {
+        const core_tensor *tensor = e->inputs[k];
+        uint32_t rank = 2;
+        core_dtype dtype;
+
+        if (e->op->data->kept >> k & 1)
+            continue;
+        if (tensor && !(tensor->flags & CORE__TENSOR_NUMBER)) {
+            rank = tensor->ndim > 0 ? 0 : 1;
+            dtype = tensor->dtype;
+        } else if (tensor) {
+            dtype = core__dtype_is_floating(tensor->dtype)
+                        ? core__dtype_default()
+                        : tensor->dtype;
+        } else {
+            dtype = e->numbers[k].tag == CORE_VALUE_FLOAT ? core__dtype_default()
+                    : e->numbers[k].tag == CORE_VALUE_INT ? CORE_I64
+                                                          : CORE_BOOL;
+        }
+        ranks[rank] = ranks[rank] ? core__dtype_promote(ranks[rank], dtype)
+                                  : dtype;
+    }
+    for (uint32_t rank = 0; rank < 3; rank++) {
+        if (!ranks[rank])
+            continue;
+        if (!common || core__dtype_category(ranks[rank]) >
+                           core__dtype_category(common))
+            common = ranks[rank];
+    }
+    return common;
+}
+
+static core_status find_dtypes(elementwise *e)
+{
+    core_dtype first = CORE_DTYPE_NONE;
+
+    switch (e->op->data->promotion) {
+    case CORE__PROMOTE_NONE:
+        for (uint32_t k = 0; k < e->ninputs; k++) {
+            if (!e->inputs[k] || e->op->data->kept >> k & 1)
+                continue;
+            if (!first)
+                first = e->inputs[k]->dtype;
+            if (e->inputs[k]->dtype != first)
+                return core__op_error(CORE_ERROR_DTYPE, e->op,
+                                      "operands must have one dtype; there "
+                                      "are %s and %s",
+                                      core__dtype_name(first),
+                                      core__dtype_name(e->inputs[k]->dtype));
+        }
+        e->compute = e->result = first;
+        return CORE_OK;
+    case CORE__PROMOTE_OWN:
+        for (uint32_t k = e->ninputs; k-- > 0;)
+            if (e->inputs[k] && !(e->op->data->kept >> k & 1))
+                first = e->inputs[k]->dtype;
+        e->compute = CORE_DTYPE_NONE;
+        e->result = first;
+        return CORE_OK;
+    default:
+        e->compute = common_dtype(e);
+        if (e->op->data->promotion == CORE__PROMOTE_FLOAT &&
+            !core__dtype_is_floating(e->compute))
+            e->compute = core__dtype_default();
+        e->result = e->op->data->promotion == CORE__PROMOTE_BOOL ? CORE_BOOL
+                                                                 : e->compute;
+        return CORE_OK;
+    }
+}
+
+static core_status find_sizes(elementwise *e)
+{
+    e->ndim = 0;
+    for (uint32_t k = 0; k < e->ninputs; k++) {
+        if (!e->inputs[k] || e->inputs[k]->ndim == 0)
+            continue;
+        CORE_TRY(core__sizes_broadcast(e->op, e->ndim, e->sizes,
+                                       e->inputs[k]->ndim, e->inputs[k]->sizes,
+                                       &e->ndim, e->sizes));
+    }
+    return CORE_OK;
+}
+
+/* Brings input k to the dtype that it is wanted in; 0-dim tensors on the host
+ * become numbers where they must be converted or live elsewhere. */
+static core_status convert(elementwise *e, uint32_t k)
+{
+    core_tensor *tensor = e->inputs[k];
+    core_dtype wanted = e->op->data->kept >> k & 1 ? CORE_DTYPE_NONE
+                                                   : e->compute;
+    core_tensor *cast;
+
+    if (!tensor)
+        return CORE_OK;
+    e->number_dtypes[k] = wanted ? wanted : tensor->dtype;
+    if (core__tensor_is_meta(tensor) || e->device->meta)
+        return CORE_OK;
+    if (tensor->device != e->device ||
+        (tensor->ndim == 0 && wanted && tensor->dtype != wanted &&
+         core__device_host_access(tensor->device))) {
+        core_memory memory = core__tensor_memory(tensor);
+
+        e->numbers[k] = core__element_load(
+            tensor->dtype, (char *)memory.handle + memory.offset);
+        e->inputs[k] = NULL;
+        return CORE_OK;
+    }
+    if (!wanted || tensor->dtype == wanted)
+        return CORE_OK;
+    CORE_TRY(core__tensor_cast(tensor, wanted, &cast));
+    e->inputs[k] = cast;
+    e->owned[k] = true;
+    return CORE_OK;
+}
+
+/* A cast that in-place and out operators may do to their result. */
+static core_status check_target_dtype(const elementwise *e,
+                                      const core_tensor *target)
+{
+    if (core__dtype_category(target->dtype) >= core__dtype_category(e->result))
+        return CORE_OK;
+    return core__op_error(CORE_ERROR_DTYPE, e->op,
+                          "the result is %s and cannot be stored in a %s "
+                          "tensor",
+                          core__dtype_name(e->result),
+                          core__dtype_name(target->dtype));
+}
+
+static core_status check_target(elementwise *e, core_tensor *target)
+{
+    char want[128];
+    char have[128];
+    bool same = e->ndim <= target->ndim;
+
+    CORE_TRY(check_target_dtype(e, target));
+    if (e->op->variant == CORE__VARIANT_OUT) {
+        CORE_TRY(core__out_check(e->op, target, e->result, e->ndim, e->sizes));
+    } else {
+        /* In place: the others broadcast to self. */
+        for (uint32_t i = 0; same && i < e->ndim; i++) {
+            int64_t size = e->sizes[e->ndim - 1 - i];
+
+            same = size == target->sizes[target->ndim - 1 - i] || size == 1;
+        }
+        if (!same)
+            return core__op_error(
+                CORE_ERROR_SHAPE, e->op,
+                "the operands broadcast to %s, which does not fit the tensor "
+                "of %s to be changed",
+                core__sizes_text(e->ndim, e->sizes, want, sizeof want),
+                core__sizes_text(target->ndim, target->sizes, have,
+                                 sizeof have));
+        e->ndim = target->ndim;
+        memcpy(e->sizes, target->sizes, target->ndim * sizeof *e->sizes);
+    }
+    if (core__layout_overlaps_itself(target))
+        return core__op_error(CORE_ERROR_SHAPE, e->op,
+                              "several elements of the tensor to be written "
+                              "lie at one place (an expanded tensor?); clone "
+                              "it first");
+    for (uint32_t k = 0; k < e->ninputs; k++)
+        if (e->inputs[k] && core__layout_overlap(target, e->inputs[k]) ==
+                                CORE__OVERLAP_PARTIAL)
+            return core__op_error(CORE_ERROR_INVALID_ARGUMENT, e->op,
+                                  "operand %u shares some memory with the "
+                                  "tensor to be written; clone one of them",
+                                  k + 1);
+    return CORE_OK;
+}
+
+/* Whether some input spans the whole loop and is not row-major. */
+static bool follows_strides(const elementwise *e)
+{
+    for (uint32_t k = 0; k < e->ninputs; k++)
+        if (e->inputs[k] && !(e->inputs[k]->flags & CORE__TENSOR_CONTIGUOUS))
+            return true;
+    return false;
+}
+
+/* A new output, in the stride order of the inputs. */
+static core_status make_output(elementwise *e, core_tensor **out_output)
+{
+    core__loop_builder builder;
+    uint8_t permutation[CORE_MAX_NDIM];
+    int64_t strides[CORE_MAX_NDIM];
+    int64_t stride = 1;
+
+    if (!follows_strides(e))
+        return core__tensor_new(e->device, e->result, e->ndim, e->sizes, NULL,
+                                out_output);
+    core__loop_begin(&builder, e->ndim, e->sizes);
+    for (uint32_t k = 0; k < e->ninputs; k++)
+        if (e->inputs[k])
+            core__loop_add(&builder, e->inputs[k], 0);
+    core__loop_order(&builder, permutation);
+    for (uint32_t i = 0; i < e->ndim; i++) {
+        strides[permutation[i]] = stride;
+        stride *= builder.sizes[i] > 1 ? builder.sizes[i] : 1;
+    }
+    return core__tensor_new(e->device, e->result, e->ndim, e->sizes, strides,
+                            out_output);
+}
+
+/* The input that an in-place operator changes is also its target. */
+static core_status compute(elementwise *e, core_tensor *output)
+{
+    core__loop_builder builder;
+    core__kernel_call run;
+    core_dtype dtypes[CORE__OPERANDS_MAX + 1];
+    const core_kernel *kernel;
+
+    if (output->numel == 0 || core__tensor_is_meta(output))
+        return CORE_OK;
+    core__loop_begin(&builder, e->ndim, e->sizes);
+    core__loop_add(&builder, output, CORE_OPERAND_OUTPUT);
+    run.tensors[0] = output;
+    run.ntensors = 1;
+    dtypes[0] = output->dtype;
+    for (uint32_t k = 0; k < e->ninputs; k++) {
+        if (e->inputs[k]) {
+            core__loop_add(&builder, e->inputs[k], 0);
+            run.tensors[run.ntensors++] = e->inputs[k];
+        } else {
+            core_dtype dtype = e->number_dtypes[k] ? e->number_dtypes[k]
+                               : e->compute        ? e->compute
+                                                   : output->dtype;
+
+            core__loop_add_number(&builder, dtype, e->numbers[k]);
+        }
+        dtypes[k + 1] = builder.operands[k + 1].dtype;
+    }
+    core__loop_order(&builder, NULL);
+    core__loop_coalesce(&builder);
+    core__loop_finish(&builder, 1);
+    kernel =
+        core__kernel_pick(e->set, dtypes, e->ninputs + 1, builder.loop.ndim);
+    if (!kernel)
+        return core__kernel_refused(e->call->op, e->set, dtypes,
+                                    e->ninputs + 1);
+    run.device = e->device;
+    run.op = e->call->op;
+    return core__kernel_launch(&run, kernel, &builder.loop, e->args, e->nargs,
+                               NULL, 0);
+}
+
+static core_tensor *target_of(const elementwise *e)
+{
+    if (e->op->variant == CORE__VARIANT_INPLACE)
+        return e->args[0].u.tensor;
+    if (e->op->variant == CORE__VARIANT_OUT)
+        return e->args[e->op->nargs - 1].u.tensor;
+    return NULL;
+}
+
+static core_status prepare(elementwise *e, core_tensor *target)
+{
+    CORE_TRY(gather(e));
+    CORE_TRY(find_device(e, target));
+    CORE_TRY(find_dtypes(e));
+    CORE_TRY(find_sizes(e));
+    if (e->op->data->operands == 0 && target) {
+        e->result = target->dtype; /* fill_ and the like */
+    } else if (e->op->data->promotion == CORE__PROMOTE_OWN && target) {
+        e->result = target->dtype; /* copy_ */
+    }
+    if (target)
+        CORE_TRY(check_target(e, target));
+    for (uint32_t k = 0; k < e->ninputs; k++)
+        CORE_TRY(convert(e, k));
+    return CORE_OK;
+}
+
+core_status core__elementwise_run(core_call *call, const core_value *args,
+                                  uint32_t nargs, core_value *results,
+                                  uint32_t nresults)
+{
+    elementwise e;
+    core_tensor *target;
+    core_tensor *output = NULL;
+    core_status status;
+
+    if (core__likely(fast_path(call, args, nargs, results, &status)))
+        return status;
+    e.call = call;
+    e.op = call->op;
+    e.args = args;
+    e.nargs = nargs;
+    e.set = call->user;
+    e.ninputs = 0;
+    target = target_of(&e);
+    status = prepare(&e, target);
+    if (status != CORE_OK)
+        goto done;
+    if (target && target->dtype == e.result) {
+        output = target;
+        core__tensor_retain(output);
+    } else {
+        status = make_output(&e, &output);
+        if (status != CORE_OK)
+            goto done;
+    }
+    status = compute(&e, output);
+    if (status == CORE_OK && target && target != output)
+        status = core__tensor_copy(target, output);
+    if (status != CORE_OK || (target && nresults == 0))
+        goto done;
+    if (target) {
+        core__tensor_retain(target);
+        results[0] = (core_value){CORE_VALUE_TENSOR, 0, {.tensor = target}};
+    } else {
+        results[0] = (core_value){CORE_VALUE_TENSOR, 0, {.tensor = output}};
+        output = NULL;
+    }
+done:
+    for (uint32_t k = 0; k < e.ninputs; k++)
+        if (e.owned[k])
+            core__tensor_release(e.inputs[k]);
+    core__tensor_release(output);
+    if (core__unlikely(status == CORE_ERROR_NO_KERNEL))
+        status = core__fallback(call, args, nargs, results, nresults);
+    return status;
+}

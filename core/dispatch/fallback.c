@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* When the device has no kernel: a loud error, or, where LIBCORE_FALLBACK
+ * allows it, the CPU computes and it is counted. */
+
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/settings.h"
+#include "device/transfer.h"
+#include "dispatch/dispatch.h"
+#include "dispatch/structured.h"
+#include "dispatch/table.h"
+#include "ops/infer.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { TENSORS_MAX = 32, ARGUMENTS_MAX = 32 };
+
+static _Atomic uint64_t counted;
+
+uint64_t core__fallback_count(void)
+{
+    return atomic_load(&counted);
+}
+
+/* "error", "count", or a list of operators for which it is allowed. */
+static bool allowed(const core_operator *op)
+{
+    const char *text = NULL;
+    const char *name = core__operator_name(op);
+
+    if (core__setting_text(CORE__SETTING_FALLBACK, &text) != CORE_OK || !text ||
+        strcmp(text, "error") == 0)
+        return false;
+    return strcmp(text, "count") == 0 ||
+           core__list_holds(text, name, strlen(name));
+}
+
+typedef struct fallback {
+    core_operator *op;
+    core_device *home;
+    core_device *host;
+    core_value args[ARGUMENTS_MAX];
+    core_tensor *copies[TENSORS_MAX]; /* on the host; owned */
+    core_tensor *originals[TENSORS_MAX];
+    core_tensor *lists[TENSORS_MAX];
+    uint32_t ncopies;
+    uint32_t nlisted;
+} fallback;
+
+static core_status bring(fallback *f, core_tensor *tensor,
+                         core_tensor **out_copy)
+{
+    core_tensor *copy;
+
+    *out_copy = tensor;
+    if (tensor->device == f->host)
+        return CORE_OK;
+    for (uint32_t i = 0; i < f->ncopies; i++)
+        if (f->originals[i] == tensor) {
+            *out_copy = f->copies[i];
+            return CORE_OK;
+        }
+    if (f->ncopies == TENSORS_MAX)
+        return core__op_error(CORE_ERROR_UNSUPPORTED, f->op,
+                              "more than %d tensors for the CPU fallback",
+                              TENSORS_MAX);
+    f->home = tensor->device;
+    CORE_TRY(core__tensor_new(f->host, tensor->dtype, tensor->ndim,
+                              tensor->sizes, NULL, &copy));
+    f->originals[f->ncopies] = tensor;
+    f->copies[f->ncopies++] = copy;
+    *out_copy = copy;
+    return core__tensor_copy(copy, tensor);
+}
+
+static core_status bring_all(fallback *f, const core_value *args,
+                             uint32_t nargs)
+{
+    for (uint32_t i = 0; i < nargs; i++) {
+        f->args[i] = args[i];
+        if (args[i].tag == CORE_VALUE_TENSOR) {
+            CORE_TRY(bring(f, args[i].u.tensor, &f->args[i].u.tensor));
+        } else if (args[i].tag == CORE_VALUE_DEVICE) {
+            f->home = args[i].u.device;
+            f->args[i].u.device = f->host;
+        } else if (args[i].tag == CORE_VALUE_TENSOR_LIST) {
+            if (f->nlisted + args[i].count > TENSORS_MAX)
+                return core__op_error(CORE_ERROR_UNSUPPORTED, f->op,
+                                      "too many tensors for the CPU fallback");
+            f->args[i].u.tensors = f->lists + f->nlisted;
+            for (uint32_t j = 0; j < args[i].count; j++) {
+                core_tensor **slot = &f->lists[f->nlisted++];
+
+                *slot = NULL;
+                if (args[i].u.tensors[j])
+                    CORE_TRY(bring(f, args[i].u.tensors[j], slot));
+            }
+        }
+    }
+    return CORE_OK;
+}
+
+/* A result goes home; one that is a changed argument is that argument. */
+static core_status send_result(fallback *f, core_value *result)
+{
+    core_tensor *tensor;
+
+    if (result->tag != CORE_VALUE_TENSOR)
+        return CORE_OK;
+    for (uint32_t i = 0; i < f->ncopies; i++)
+        if (f->copies[i] == result->u.tensor) {
+            core__tensor_release(result->u.tensor);
+            core__tensor_retain(f->originals[i]);
+            result->u.tensor = f->originals[i];
+            return CORE_OK;
+        }
+    CORE_TRY(core__tensor_new(f->home, result->u.tensor->dtype,
+                              result->u.tensor->ndim, result->u.tensor->sizes,
+                              NULL, &tensor));
+    {
+        core_status status = core__tensor_copy(tensor, result->u.tensor);
+
+        core__tensor_release(result->u.tensor);
+        result->u.tensor = tensor;
+        return status;
+    }
+}
+
+/* Arguments that the operator writes: self of in-place, out arguments. */
+static core_status send_changed(fallback *f, uint32_t nargs)
+{
+    uint32_t first = f->op->variant == CORE__VARIANT_OUT
+                         ? (uint32_t)(f->op->nargs - f->op->nresults)
+                         : 0;
+    uint32_t last = f->op->variant == CORE__VARIANT_OUT       ? nargs
+                    : f->op->variant == CORE__VARIANT_INPLACE ? 1
+                                                              : 0;
+
+    for (uint32_t i = first; i < last; i++)
+        for (uint32_t c = 0; c < f->ncopies; c++)
+            if (f->args[i].tag == CORE_VALUE_TENSOR &&
+                f->args[i].u.tensor == f->copies[c])
+                CORE_TRY(core__tensor_copy(f->originals[c], f->copies[c]));
+    return CORE_OK;
+}
+
+static core_status compute(core_operator *op, const core_value *args,
+                           uint32_t nargs, core_value *results,
+                           uint32_t nresults)
+{
+    fallback f;
+    core_status status;
+
+    f.op = op;
+    f.home = NULL;
+    f.ncopies = f.nlisted = 0;
+    CORE_TRY(core__device_host(&f.host));
+    for (uint32_t i = 0; i < nresults; i++)
+        results[i] = (core_value){0};
+    status = bring_all(&f, args, nargs);
+    if (status == CORE_OK)
+        status = core__redispatch(op, f.host->keys | CORE__KEY_BACKEND, f.args,
+                                  nargs, results, nresults);
+    if (status == CORE_OK)
+        status = send_changed(&f, nargs);
+    for (uint32_t i = 0; i < nresults && status == CORE_OK; i++)
+        status = f.home ? send_result(&f, &results[i]) : CORE_OK;
+    for (uint32_t i = 0; i < f.ncopies; i++)
+        core__tensor_release(f.copies[i]);
+    if (status == CORE_OK) {
+        atomic_fetch_add(&counted, 1);
+        core__log(CORE_LOG_INFO, "fallback", "%s: computed on the CPU for %s",
+                  core__operator_name(op), f.home ? f.home->name : "cpu");
+    }
+    return status;
+}
+
+static bool on_host(const core_call *call, const core_value *args,
+                    uint32_t nargs)
+{
+    core_device *host;
+    uint64_t keys;
+
+    (void)call;
+    if (core__device_host(&host) != CORE_OK ||
+        core__keys_of(call->op, args, nargs, &keys) != CORE_OK)
+        return true;
+    return core__keys_slot(keys) == core__keys_slot(host->keys) ||
+           core__keys_slot(keys) == CORE__SLOT_META;
+}
+
+core_status core__fallback(core_call *call, const core_value *args,
+                           uint32_t nargs, core_value *results,
+                           uint32_t nresults)
+{
+    if (allowed(call->op) && !on_host(call, args, nargs))
+        return compute(call->op, args, nargs, results, nresults);
+    return CORE_ERROR_NO_KERNEL;
+}
+
+core_status core__missing_kernel(core_call *call, const core_value *args,
+                                 uint32_t nargs, core_value *results,
+                                 uint32_t nresults)
+{
+    uint32_t slot = core__keys_slot(call->keys);
+    core__backend *backend = core__backend_by_slot(slot);
+    char have[256] = "";
+    size_t length = 0;
+
+    if (slot == CORE__SLOT_NONE)
+        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
+                              "there is no tensor among the arguments, so no "
+                              "device can be chosen");
+    if (call->op->flags & CORE__OP_DYNAMIC_OUTPUT && slot == CORE__SLOT_META)
+        return core__op_error(CORE_ERROR_DATA_DEPENDENT, call->op,
+                              "the shape of the result depends on data");
+    for (uint32_t i = CORE__SLOT_META; i < CORE__SLOTS; i++) {
+        core__backend *other = core__backend_by_slot(i);
+
+        if (!other ||
+            strcmp(core__table_describe(call->op, i), "missing") == 0)
+            continue;
+        if (length < sizeof have - 40)
+            length += (size_t)snprintf(have + length, sizeof have - length,
+                                       "%s%s", length ? ", " : "",
+                                       other->type);
+    }
+    core__op_error(CORE_ERROR_NO_KERNEL, call->op,
+                   "\"%s\" has no kernel for it; %s%s. With "
+                   "LIBCORE_FALLBACK=count the CPU computes what a device "
+                   "lacks",
+                   backend ? backend->type : "?",
+                   length ? "those that have: " : "no backend has", have);
+    return core__fallback(call, args, nargs, results, nresults);
+}

@@ -1,0 +1,416 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Structured operators whose kernels get views: inference, results, views. */
+
+#include "base/memory.h"
+#include "device/transfer.h"
+#include "dispatch/dispatch.h"
+#include "dispatch/structured.h"
+#include "ops/infer.h"
+#include "random/generator.h"
+#include "tensor/dtype.h"
+#include "tensor/layout.h"
+
+#include <string.h>
+
+enum { ARGUMENTS_MAX = 32, VIEWS_MAX = CORE__KERNEL_TENSORS };
+
+typedef struct kernel_run {
+    core__kernel_call run;
+    core__inference inference;
+    core_operator *op;
+    const core_value *args;
+    uint32_t nargs;
+    core__kernel_set *set;
+    uint32_t nresults;
+    core_tensor *targets[CORE__RESULTS_MAX]; /* borrowed */
+    core_tensor *outputs[CORE__RESULTS_MAX]; /* owned */
+    core_value values[ARGUMENTS_MAX];        /* what the kernel gets */
+    uint32_t nvalues;
+    core_view views[VIEWS_MAX];
+    const core_view *view_lists[VIEWS_MAX];
+    uint32_t nviews;
+    uint32_t nlisted;
+    core_tensor *copies[VIEWS_MAX]; /* made contiguous; owned */
+    uint32_t ncopies;
+    core_view *many_views; /* where a list is longer than that */
+    core_dtype dtypes[CORE_SIGNATURE_MAX];
+    uint32_t ndtypes;
+} kernel_run;
+
+/* The device of all tensors among the arguments. */
+static core_status find_device(kernel_run *k)
+{
+    core_tensor *few[VIEWS_MAX];
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < k->nargs; i++) {
+        const core_value *value = &k->args[i];
+        bool list = value->tag == CORE_VALUE_TENSOR_LIST;
+        uint32_t items = list ? value->count
+                              : value->tag == CORE_VALUE_TENSOR;
+
+        for (uint32_t j = 0; j < items; j++) {
+            core_tensor *tensor =
+                list ? value->u.tensors[j] : value->u.tensor;
+
+            if (!tensor)
+                continue;
+            if (count == VIEWS_MAX) {
+                core_device *same;
+
+                CORE_TRY(core__device_of(k->op, few, count, &same));
+                count = 1;
+            }
+            few[count++] = tensor;
+        }
+    }
+    if (count > 0)
+        return core__device_of(k->op, few, count, &k->inference.device);
+    for (uint32_t i = 0; i < k->nargs; i++)
+        if (k->args[i].tag == CORE_VALUE_DEVICE)
+            k->inference.device = k->args[i].u.device;
+    return k->inference.device ? CORE_OK
+                               : core__device_current(&k->inference.device);
+}
+
+static void find_targets(kernel_run *k)
+{
+    uint32_t first = k->op->nargs - k->nresults;
+
+    if (k->op->variant == CORE__VARIANT_INPLACE)
+        k->targets[0] = k->args[0].u.tensor;
+    else if (k->op->variant == CORE__VARIANT_OUT)
+        for (uint32_t i = 0; i < k->nresults; i++)
+            k->targets[i] = k->args[first + i].u.tensor;
+}
+
+/* Writing straight into the target is right when nothing else reads it, or
+ * when the operator is one that exists only in place (uniform_). */
+static bool writes_target(const kernel_run *k, const core_tensor *target,
+                          const core__result_spec *spec)
+{
+    if (target->dtype != spec->dtype || core__layout_overlaps_itself(target))
+        return false;
+    if (k->op->variant == CORE__VARIANT_INPLACE)
+        return core__operator_base(k->op) == k->op;
+    for (uint32_t i = 0; i < k->nargs; i++) {
+        const core_value *value = &k->args[i];
+
+        if (value->tag == CORE_VALUE_TENSOR && value->u.tensor != target &&
+            core__layout_overlap(target, value->u.tensor) !=
+                CORE__OVERLAP_NONE)
+            return false;
+        if (value->tag == CORE_VALUE_TENSOR_LIST)
+            for (uint32_t j = 0; j < value->count; j++)
+                if (value->u.tensors[j] &&
+                    core__layout_overlap(target, value->u.tensors[j]) !=
+                        CORE__OVERLAP_NONE)
+                    return false;
+    }
+    return true;
+}
+
+static core_status check_inplace(const kernel_run *k, const core_tensor *target,
+                                 const core__result_spec *spec)
+{
+    bool same = spec->ndim == target->ndim;
+    char want[160];
+    char have[160];
+
+    for (uint32_t i = 0; same && i < spec->ndim; i++)
+        same = spec->sizes[i] == target->sizes[i];
+    if (!same)
+        return core__op_error(
+            CORE_ERROR_SHAPE, k->op,
+            "the result is %s and does not fit the tensor of %s to be changed",
+            core__sizes_text(spec->ndim, spec->sizes, want, sizeof want),
+            core__sizes_text(target->ndim, target->sizes, have, sizeof have));
+    if (core__dtype_category(target->dtype) < core__dtype_category(spec->dtype))
+        return core__op_error(CORE_ERROR_DTYPE, k->op,
+                              "the result is %s and cannot be stored in a %s "
+                              "tensor",
+                              core__dtype_name(spec->dtype),
+                              core__dtype_name(target->dtype));
+    return CORE_OK;
+}
+
+static core_status make_outputs(kernel_run *k)
+{
+    for (uint32_t i = 0; i < k->nresults; i++) {
+        const core__result_spec *spec = &k->inference.results[i];
+        core_tensor *target = k->targets[i];
+
+        if (target && k->op->variant == CORE__VARIANT_OUT)
+            CORE_TRY(core__out_check(k->op, target, spec->dtype, spec->ndim,
+                                     spec->sizes));
+        else if (target)
+            CORE_TRY(check_inplace(k, target, spec));
+        if (target && writes_target(k, target, spec)) {
+            core__tensor_retain(target);
+            k->outputs[i] = target;
+        } else {
+            CORE_TRY(core__tensor_new(
+                k->inference.device, spec->dtype, spec->ndim, spec->sizes,
+                spec->has_strides ? spec->strides : NULL, &k->outputs[i]));
+        }
+    }
+    return CORE_OK;
+}
+
+static void note_dtype(kernel_run *k, core_dtype dtype)
+{
+    if (k->ndtypes < CORE_SIGNATURE_MAX)
+        k->dtypes[k->ndtypes++] = dtype;
+}
+
+static core_status use(kernel_run *k, core_tensor *tensor, core_view *view)
+{
+    if (k->run.ntensors == CORE__KERNEL_TENSORS && !k->many_views)
+        return core__op_error(CORE_ERROR_UNSUPPORTED, k->op,
+                              "more than %d tensors in one call",
+                              CORE__KERNEL_TENSORS);
+    if (k->run.ntensors < CORE__KERNEL_TENSORS)
+        k->run.tensors[k->run.ntensors++] = tensor;
+    core__tensor_fill_view(tensor, view);
+    return CORE_OK;
+}
+
+static core_status view_list(kernel_run *k, const core_value *from,
+                             core_value *to)
+{
+    if (k->nlisted + from->count > VIEWS_MAX ||
+        k->nviews + from->count > VIEWS_MAX)
+        return core__op_error(CORE_ERROR_UNSUPPORTED, k->op,
+                              "a list of %u tensors is longer than the %d "
+                              "that one kernel takes",
+                              from->count, VIEWS_MAX - 2);
+    *to = (core_value){CORE_VALUE_VIEW_LIST, from->count,
+                       {.views = k->view_lists + k->nlisted}};
+    note_dtype(k, from->count && from->u.tensors[0] ? from->u.tensors[0]->dtype
+                                                    : CORE_DTYPE_NONE);
+    for (uint32_t i = 0; i < from->count; i++) {
+        core_tensor *tensor = from->u.tensors[i];
+        core_view *view = NULL;
+
+        if (tensor) {
+            view = &k->views[k->nviews++];
+            CORE_TRY(use(k, tensor, view));
+        }
+        k->view_lists[k->nlisted++] = view;
+    }
+    return CORE_OK;
+}
+
+static core_status make_values(kernel_run *k)
+{
+    uint32_t count = k->op->nargs;
+
+    if (k->op->variant == CORE__VARIANT_OUT)
+        count -= k->nresults; /* out arguments come as results */
+    k->nvalues = count;
+    for (uint32_t i = 0; i < count; i++) {
+        const core_value *value = &k->args[i];
+
+        if (value->tag == CORE_VALUE_TENSOR) {
+            core_view *view = &k->views[k->nviews++];
+
+            CORE_TRY(use(k, value->u.tensor, view));
+            note_dtype(k, value->u.tensor->dtype);
+            k->values[i] = (core_value){CORE_VALUE_VIEW, 0, {.view = view}};
+        } else if (value->tag == CORE_VALUE_TENSOR_LIST) {
+            CORE_TRY(view_list(k, value, &k->values[i]));
+        } else {
+            if ((k->op->tensors | k->op->lists) >> i & 1)
+                note_dtype(k, CORE_DTYPE_NONE);
+            k->values[i] = *value;
+        }
+    }
+    return CORE_OK;
+}
+
+/* Random kernels find seed and offset behind their arguments. */
+static void add_random(kernel_run *k)
+{
+    core_generator *generator = NULL;
+    uint64_t numel = 0;
+    uint64_t seed;
+    uint64_t offset;
+
+    for (uint32_t i = 0; i < k->nargs; i++)
+        if (k->args[i].tag == CORE_VALUE_GENERATOR)
+            generator = k->args[i].u.generator;
+    for (uint32_t i = 0; i < k->nresults; i++)
+        if (k->outputs[i] && (uint64_t)k->outputs[i]->numel > numel)
+            numel = (uint64_t)k->outputs[i]->numel;
+    for (uint32_t i = 0; i < k->nviews; i++)
+        if ((uint64_t)k->views[i].numel > numel)
+            numel = (uint64_t)k->views[i].numel;
+    core__generator_take(generator, numel, &seed, &offset);
+    k->values[k->nvalues++] =
+        (core_value){CORE_VALUE_INT, 0, {.i = (int64_t)seed}};
+    k->values[k->nvalues++] =
+        (core_value){CORE_VALUE_INT, 0, {.i = (int64_t)offset}};
+}
+
+static core_status make_contiguous(kernel_run *k)
+{
+    for (uint32_t i = 0; i < k->nvalues; i++) {
+        core_tensor *copy;
+        core_view *view;
+
+        if (k->values[i].tag != CORE_VALUE_VIEW ||
+            k->values[i].u.view->flags & CORE_VIEW_CONTIGUOUS)
+            continue;
+        view = (core_view *)(uintptr_t)k->values[i].u.view;
+        CORE_TRY(core__tensor_contiguous(k->args[i].u.tensor, &copy));
+        k->copies[k->ncopies++] = copy;
+        CORE_TRY(use(k, copy, view));
+    }
+    return CORE_OK;
+}
+
+static core_status launch(kernel_run *k)
+{
+    core_value results[CORE__RESULTS_MAX];
+    core_view views[CORE__RESULTS_MAX];
+    const core_kernel *kernel;
+    uint32_t largest = 0;
+    core_status status;
+
+    for (uint32_t i = 0; i < k->nresults; i++) {
+        results[i] = (core_value){0};
+        if (!k->outputs[i])
+            continue;
+        CORE_TRY(use(k, k->outputs[i], &views[i]));
+        note_dtype(k, k->outputs[i]->dtype);
+        results[i] = (core_value){CORE_VALUE_VIEW, 0, {.view = &views[i]}};
+    }
+    for (uint32_t i = 0; i < k->nviews; i++)
+        if (k->views[i].ndim > largest)
+            largest = k->views[i].ndim;
+    kernel = core__kernel_pick(k->set, k->dtypes, k->ndtypes, largest);
+    if (!kernel)
+        return core__kernel_refused(k->op, k->set, k->dtypes, k->ndtypes);
+    if (kernel->demands & CORE_DEMAND_CONTIGUOUS)
+        CORE_TRY(make_contiguous(k));
+    if (k->op->flags & CORE__OP_RANDOM)
+        add_random(k);
+    if (kernel->supports) {
+        core_call probe = {.struct_size = sizeof probe,
+                           .host = &core__host,
+                           .user = kernel->user,
+                           .op = k->op};
+
+        status = kernel->supports(&probe, k->values, k->nvalues);
+        if (status == CORE_ERROR_UNSUPPORTED)
+            return core__kernel_refused(k->op, k->set, k->dtypes, k->ndtypes);
+        CORE_TRY(status);
+    }
+    k->run.device = k->inference.device;
+    k->run.op = k->op;
+    return core__kernel_launch(&k->run, kernel, NULL, k->values, k->nvalues,
+                               results, k->nresults);
+}
+
+static core_status take_allocated(kernel_run *k)
+{
+    for (uint32_t i = 0; i < k->nresults; i++) {
+        if (k->outputs[i])
+            continue;
+        k->outputs[i] = k->run.allocated[i];
+        k->run.allocated[i] = NULL;
+        if (!k->outputs[i])
+            return core__op_error(CORE_ERROR_INTERNAL, k->op,
+                                  "the kernel allocated no result %u", i);
+    }
+    return CORE_OK;
+}
+
+static core_status finish(kernel_run *k, core_value *results,
+                          uint32_t nresults)
+{
+    for (uint32_t i = 0; i < k->nresults; i++) {
+        core_tensor *target = k->targets[i];
+
+        if (!target || target == k->outputs[i])
+            continue;
+        if (k->op->flags & CORE__OP_DYNAMIC_OUTPUT)
+            CORE_TRY(core__out_check(k->op, target, k->outputs[i]->dtype,
+                                     k->outputs[i]->ndim,
+                                     k->outputs[i]->sizes));
+        CORE_TRY(core__tensor_copy(target, k->outputs[i]));
+    }
+    for (uint32_t i = 0; i < k->nresults && i < nresults; i++) {
+        core_tensor *result = k->targets[i] ? k->targets[i] : k->outputs[i];
+
+        core__tensor_retain(result);
+        results[i] = (core_value){CORE_VALUE_TENSOR, 0, {.tensor = result}};
+    }
+    return CORE_OK;
+}
+
+static core_status run(kernel_run *k, core_value *results, uint32_t nresults)
+{
+    bool dynamic = k->op->flags & CORE__OP_DYNAMIC_OUTPUT;
+
+    CORE_TRY(find_device(k));
+    find_targets(k);
+    if (k->op->data->infer)
+        CORE_TRY(k->op->data->infer(&k->inference));
+    if (dynamic && k->inference.device->meta)
+        return core__op_error(CORE_ERROR_DATA_DEPENDENT, k->op,
+                              "the shape of the result depends on data, which "
+                              "a tensor on \"meta\" does not have");
+    if (!dynamic)
+        CORE_TRY(make_outputs(k));
+    if (!k->inference.device->meta) {
+        bool empty = !dynamic;
+
+        for (uint32_t i = 0; i < k->nresults && empty; i++)
+            empty = k->outputs[i]->numel == 0;
+        if (!empty) {
+            CORE_TRY(make_values(k));
+            CORE_TRY(launch(k));
+        }
+        CORE_TRY(take_allocated(k));
+    }
+    return finish(k, results, nresults);
+}
+
+core_status core__kernel_run(core_call *call, const core_value *args,
+                             uint32_t nargs, core_value *results,
+                             uint32_t nresults)
+{
+    kernel_run k;
+    core_status status;
+
+    k.run.ntensors = 0;
+    memset(k.run.allocated, 0, sizeof k.run.allocated);
+    k.inference.op = call->op;
+    k.inference.args = args;
+    k.inference.nargs = nargs;
+    k.inference.device = NULL;
+    for (uint32_t i = 0; i < CORE__RESULTS_MAX; i++)
+        k.inference.results[i].has_strides = false;
+    k.op = call->op;
+    k.args = args;
+    k.nargs = nargs;
+    k.set = call->user;
+    k.nresults = call->op->nresults;
+    memset(k.targets, 0, sizeof k.targets);
+    memset(k.outputs, 0, sizeof k.outputs);
+    k.nviews = k.nlisted = k.ncopies = k.ndtypes = 0;
+    k.many_views = NULL;
+    status = run(&k, results, nresults);
+    for (uint32_t i = 0; i < k.ncopies; i++)
+        core__tensor_release(k.copies[i]);
+    for (uint32_t i = 0; i < k.nresults; i++) {
+        core__tensor_release(k.outputs[i]);
+        core__tensor_release(k.run.allocated[i]);
+    }
+    if (core__unlikely(status == CORE_ERROR_NO_KERNEL))
+        status = core__fallback(call, args, nargs, results, nresults);
+    return status;
+}

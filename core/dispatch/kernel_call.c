@@ -1,0 +1,358 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* The call that a kernel receives, and the services it offers. */
+
+#include "base/memory.h"
+#include "dispatch/dispatch.h"
+#include "dispatch/structured.h"
+#include "memory/memory.h"
+#include "ops/infer.h"
+#include "tensor/dtype.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static _Atomic uint64_t calls;
+
+typedef struct scratch {
+    struct scratch *next;
+    core_memory memory;
+    uint64_t capacity;
+} scratch;
+
+const core_kernel *core__kernel_pick(core__kernel_set *set,
+                                     const core_dtype *dtypes, uint32_t count,
+                                     uint32_t ndim)
+{
+    core__kernel *at =
+        set ? atomic_load_explicit(&set->first, memory_order_acquire) : NULL;
+
+    if (count > CORE_SIGNATURE_MAX)
+        count = CORE_SIGNATURE_MAX;
+    for (; at; at = at->next) {
+        const core_kernel *kernel = &at->kernel;
+        uint32_t i = 0;
+
+        if (core__unlikely(kernel->max_ndim && ndim > kernel->max_ndim))
+            continue;
+        while (i < count && (kernel->signature[i] == 0 || dtypes[i] == 0 ||
+                             kernel->signature[i] >> dtypes[i] & 1))
+            i++;
+        if (i == count)
+            return kernel;
+    }
+    return NULL;
+}
+
+core_status core__kernel_refused(const core_operator *op, core__kernel_set *set,
+                                 const core_dtype *dtypes, uint32_t count)
+{
+    const char *device = set && set->backend ? set->backend->type : "?";
+    core__kernel *at = set ? atomic_load(&set->first) : NULL;
+    char have[256] = "";
+    size_t length = 0;
+
+    for (; at && length < sizeof have - 64; at = at->next) {
+        length += (size_t)snprintf(have + length, sizeof have - length, "%s(",
+                                   length ? " " : "");
+        for (uint32_t i = 0; i < count && i < CORE_SIGNATURE_MAX; i++) {
+            uint32_t mask = at->kernel.signature[i];
+            const char *name =
+                mask == 0             ? "any"
+                : mask & (mask - 1)   ? "several"
+                                      : core__dtype_name(
+                                          (core_dtype)__builtin_ctz(mask));
+
+            length += (size_t)snprintf(have + length, sizeof have - length,
+                                       "%s%s", i ? "," : "", name);
+            if (length >= sizeof have - 64)
+                break;
+        }
+        length += (size_t)snprintf(have + length, sizeof have - length, ")");
+    }
+    {
+        char want[128] = "";
+        size_t at_want = 0;
+
+        for (uint32_t i = 0; i < count && at_want < 100; i++)
+            at_want += (size_t)snprintf(want + at_want, sizeof want - at_want,
+                                        "%s%s", i ? "," : "",
+                                        core__dtype_name(dtypes[i]));
+        return core__op_error(CORE_ERROR_NO_KERNEL, op,
+                              "\"%s\" has no kernel for the dtypes (%s), "
+                              "results first; it has %s",
+                              device, want, *have ? have : "none");
+    }
+}
+
+core_status core__kernel_launch(core__kernel_call *run,
+                                const core_kernel *kernel,
+                                const core_loop *loop, const core_value *args,
+                                uint32_t nargs, core_value *results,
+                                uint32_t nresults)
+{
+    core_device *device = run->device;
+    core_call *call = &run->call;
+    core_status status;
+
+    call->struct_size = sizeof *call;
+    call->flags =
+        core__thread_self()->deterministic ? CORE_CALL_DETERMINISTIC : 0;
+    call->host = &core__host;
+    call->user = kernel->user;
+    call->op = run->op;
+    call->keys = 0;
+    call->loop = loop;
+    call->kernel_op = core__operator_kernel(run->op);
+    call->device = device->impl;
+    call->stream = device->stream;
+    call->plan = NULL;
+    /* Only devices that run later need to tell calls apart. */
+    call->id = device->synchronous
+                   ? 0
+                   : atomic_fetch_add_explicit(&calls, 1, memory_order_relaxed);
+    call->core = run;
+    run->scratch = NULL;
+    status = kernel->launch(call, args, nargs, results, nresults);
+    while (core__unlikely(run->scratch != NULL)) {
+        scratch *item = (scratch *)run->scratch;
+
+        run->scratch = (struct core__scratch *)item->next;
+        core__memory_free(device, item->memory, item->capacity);
+        core__free(item);
+    }
+    return status;
+}
+
+core_status core__call_scratch(core_call *call, uint64_t size,
+                               core_memory *out_memory)
+{
+    core__kernel_call *run = call->core;
+    scratch *item;
+    core_status status;
+
+    *out_memory = (core_memory){0};
+    item = core__alloc(sizeof *item);
+    if (!item)
+        return core__error_memory(sizeof *item);
+    status = core__memory_alloc(run->device, size, &item->memory,
+                                &item->capacity);
+    if (status != CORE_OK) {
+        core__free(item);
+        return status;
+    }
+    item->next = (scratch *)run->scratch;
+    run->scratch = (struct core__scratch *)item;
+    *out_memory = item->memory;
+    return CORE_OK;
+}
+
+core_status core__call_allocate_result(core_call *call, uint32_t index,
+                                       core_dtype dtype, uint32_t ndim,
+                                       const int64_t *sizes,
+                                       const core_view **out_view)
+{
+    core__kernel_call *run = call->core;
+    uint32_t limit = sizeof run->allocated / sizeof *run->allocated;
+
+    *out_view = NULL;
+    if (!(run->op->flags & CORE__OP_DYNAMIC_OUTPUT) || index >= limit ||
+        index >= run->op->nresults)
+        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, run->op,
+                              "the kernel may not allocate result %u", index);
+    if (run->allocated[index])
+        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, run->op,
+                              "the kernel allocated result %u twice", index);
+    CORE_TRY(core__tensor_new(run->device, dtype, ndim, sizes, NULL,
+                              &run->allocated[index]));
+    core__tensor_fill_view(run->allocated[index],
+                           &run->allocated_views[index]);
+    *out_view = &run->allocated_views[index];
+    return CORE_OK;
+}
+
+/* ------------------------------------------------------ deferred calls -- */
+
+/* One block: the call, its loop with operands, sizes and strides, argument and
+ * result values with their views and lists; `kept` storages live with it. */
+typedef struct deferred {
+    core_call call;
+    core__kernel_call run;
+    core_storage *kept[CORE__KERNEL_TENSORS];
+    uint32_t nkept;
+    size_t size;
+    size_t used;
+    char data[];
+} deferred;
+
+static size_t rounded(size_t size)
+{
+    return (size + 7) & ~(size_t)7;
+}
+
+/* Reserves and copies; with data NULL (the measuring pass) only counts. */
+static void *put(deferred *block, size_t *used, const void *from, size_t size)
+{
+    char *to = block ? block->data + *used : NULL;
+
+    *used += rounded(size);
+    if (to && from)
+        memcpy(to, from, size);
+    return to;
+}
+
+static const core_view *put_view(deferred *block, size_t *used,
+                                 const core_view *view)
+{
+    size_t bytes = view->ndim * sizeof(int64_t);
+    core_view *copy = put(block, used, view, sizeof *view);
+    int64_t *sizes = put(block, used, view->sizes, bytes);
+    int64_t *strides = put(block, used, view->strides, bytes);
+
+    if (copy) {
+        copy->sizes = sizes;
+        copy->strides = strides;
+    }
+    return copy;
+}
+
+static void put_value(deferred *block, size_t *used, const core_value *from,
+                      core_value *to)
+{
+    const void *data = NULL;
+    size_t item = 0;
+
+    switch (from->tag) {
+    case CORE_VALUE_VIEW:
+        data = put_view(block, used, from->u.view);
+        if (to)
+            to->u.view = data;
+        return;
+    case CORE_VALUE_VIEW_LIST: {
+        const core_view **list =
+            put(block, used, NULL, from->count * sizeof *list);
+
+        for (uint32_t i = 0; i < from->count; i++) {
+            const core_view *view =
+                from->u.views[i] ? put_view(block, used, from->u.views[i])
+                                 : NULL;
+
+            if (list)
+                list[i] = view;
+        }
+        if (to)
+            to->u.views = list;
+        return;
+    }
+    case CORE_VALUE_STRING:
+        item = 1;
+        break;
+    case CORE_VALUE_INT_LIST:
+    case CORE_VALUE_FLOAT_LIST:
+        item = 8;
+        break;
+    case CORE_VALUE_BOOL_LIST:
+        item = 1;
+        break;
+    case CORE_VALUE_TENSOR:
+    case CORE_VALUE_TENSOR_LIST:
+        /* opaque to a kernel; its data is in the loop */
+        if (to)
+            *to = (core_value){0};
+        return;
+    default:
+        return;
+    }
+    data = put(block, used, from->u.pointer,
+               from->count * item + (from->tag == CORE_VALUE_STRING));
+    if (to)
+        to->u.pointer = (void *)(uintptr_t)data;
+}
+
+static core_value *put_values(deferred *block, size_t *used,
+                              const core_value *from, uint32_t count)
+{
+    core_value *to = put(block, used, from, count * sizeof *from);
+
+    for (uint32_t i = 0; i < count; i++)
+        put_value(block, used, &from[i], to ? &to[i] : NULL);
+    return to;
+}
+
+static const core_loop *put_loop(deferred *block, size_t *used,
+                                 const core_loop *loop)
+{
+    size_t bytes = loop->ndim * sizeof(int64_t);
+    core_loop *copy = put(block, used, loop, sizeof *loop);
+    int64_t *sizes = put(block, used, loop->sizes, bytes);
+    core_operand *operands = put(block, used, loop->operands,
+                                 loop->noperands * sizeof *loop->operands);
+
+    for (uint32_t k = 0; k < loop->noperands; k++) {
+        int64_t *strides = put(block, used, loop->operands[k].strides, bytes);
+
+        if (operands)
+            operands[k].strides = strides;
+    }
+    if (copy) {
+        copy->sizes = sizes;
+        copy->operands = operands;
+    }
+    return copy;
+}
+
+core_status core__call_copy(const core_call *call, const core_value *args,
+                            uint32_t nargs, const core_value *results,
+                            uint32_t nresults, core_call **out_call,
+                            const core_value **out_args,
+                            core_value **out_results)
+{
+    const core__kernel_call *run = call->core;
+    deferred *block;
+    size_t used = 0;
+
+    *out_call = NULL;
+    *out_args = NULL;
+    *out_results = NULL;
+    put_values(NULL, &used, args, nargs);
+    put_values(NULL, &used, results, nresults);
+    if (call->loop)
+        put_loop(NULL, &used, call->loop);
+    block = core__alloc(sizeof *block + used);
+    if (!block)
+        return core__error_memory(sizeof *block + used);
+    used = 0;
+    block->call = *call;
+    block->run.device = run->device;
+    block->run.op = run->op;
+    block->run.scratch = NULL;
+    block->run.ntensors = 0;
+    block->call.core = &block->run;
+    *out_args = put_values(block, &used, args, nargs);
+    *out_results = put_values(block, &used, results, nresults);
+    if (call->loop)
+        block->call.loop = put_loop(block, &used, call->loop);
+    block->nkept = 0;
+    for (uint32_t i = 0; i < run->ntensors; i++) {
+        core_storage *storage = run->tensors[i]->storage;
+
+        if (storage) {
+            core__storage_retain(storage);
+            block->kept[block->nkept++] = storage;
+        }
+    }
+    *out_call = &block->call;
+    return CORE_OK;
+}
+
+void core__call_drop(core_call *call)
+{
+    deferred *block = (deferred *)(void *)call;
+
+    if (!block)
+        return;
+    for (uint32_t i = 0; i < block->nkept; i++)
+        core__storage_release(block->kept[i]);
+    core__free(block);
+}

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* keys.h: dispatch keys, one 64-bit set (DESIGN.md 4).
+ *
+ *   bits  0–15  backends, by the slot taken when they load.  Slot 0 is "no
+ *               backend": what a call without tensors and device has.
+ *   bit   16    a fact, not a key: some tensor requires grad
+ *   bits 20–…   functionality, lowest to highest
+ *
+ * A call is served by its highest functionality, for its highest backend. */
+
+#ifndef CORE_DISPATCH_KEYS_H
+#define CORE_DISPATCH_KEYS_H
+
+#include <stdint.h>
+
+enum {
+    CORE__SLOTS = 16,
+    CORE__SLOT_NONE = 0,
+    CORE__SLOT_META = 1,
+    CORE__SLOT_FIRST = 2, /* of loaded backends */
+    CORE__FUNCTIONALITY_SHIFT = 20
+};
+
+enum {
+    CORE__FUNCTIONALITY_BACKEND,
+    CORE__FUNCTIONALITY_INPLACE_OR_VIEW,
+    CORE__FUNCTIONALITY_AUTOGRAD,
+    CORE__FUNCTIONALITY_AUTOCAST,
+    CORE__FUNCTIONALITY_PROFILER,
+    CORE__FUNCTIONALITIES
+};
+
+#define CORE__KEY(functionality) \
+    (UINT64_C(1) << (CORE__FUNCTIONALITY_SHIFT + (functionality)))
+#define CORE__KEY_BACKEND CORE__KEY(CORE__FUNCTIONALITY_BACKEND)
+#define CORE__KEY_INPLACE_OR_VIEW CORE__KEY(CORE__FUNCTIONALITY_INPLACE_OR_VIEW)
+#define CORE__KEY_AUTOGRAD CORE__KEY(CORE__FUNCTIONALITY_AUTOGRAD)
+#define CORE__KEY_AUTOCAST CORE__KEY(CORE__FUNCTIONALITY_AUTOCAST)
+#define CORE__KEY_PROFILER CORE__KEY(CORE__FUNCTIONALITY_PROFILER)
+
+#define CORE__KEYS_SLOTS UINT64_C(0xffff)
+#define CORE__KEYS_REQUIRES_GRAD (UINT64_C(1) << 16)
+#define CORE__KEYS_FUNCTIONALITY (~((UINT64_C(1) << 20) - 1))
+/* What an ordinary tensor carries besides its slot; an inference tensor has
+ * CORE__KEY_BACKEND alone. */
+#define CORE__KEYS_TENSOR \
+    (CORE__KEY_BACKEND | CORE__KEY_INPLACE_OR_VIEW | CORE__KEY_AUTOGRAD)
+#define CORE__KEY_SLOT(slot) (UINT64_C(1) << (slot))
+
+enum { CORE__TABLE_SIZE = CORE__FUNCTIONALITIES * CORE__SLOTS };
+
+/* keys must hold a functionality. */
+static inline uint32_t core__keys_functionality(uint64_t keys)
+{
+    return 63 - CORE__FUNCTIONALITY_SHIFT - (uint32_t)__builtin_clzll(keys);
+}
+
+static inline uint32_t core__keys_slot(uint64_t keys)
+{
+    /* |1: slot 0 when there is none */
+    return 31 - (uint32_t)__builtin_clz((uint32_t)(keys & CORE__KEYS_SLOTS) | 1);
+}
+
+static inline uint32_t core__keys_index(uint64_t keys)
+{
+    return core__keys_functionality(keys) * CORE__SLOTS + core__keys_slot(keys);
+}
+
+/* The same set without `functionality` and what is above it. */
+static inline uint64_t core__keys_below(uint64_t keys, uint32_t functionality)
+{
+    return keys & (CORE__KEY(functionality) - 1);
+}
+
+#endif

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* What a running call may still read is freed later.
+ *
+ * A thread inside a dispatched call has depth > 0 (base/thread.h).  Memory is
+ * handed here after the tables no longer show it; once every thread has been
+ * seen outside of all calls, nobody can hold it.  Readers pay two plain
+ * stores; the writer pays a membarrier, so that a store of depth which is
+ * still in some processor's buffer cannot be missed. */
+
+#include "base/memory.h"
+#include "base/thread.h"
+#include "dispatch/registry.h"
+
+#include <linux/membarrier.h>
+#include <pthread.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+typedef struct retired {
+    struct retired *next;
+    void *memory;
+} retired;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static retired *waiting;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static bool has_barrier;
+
+static void register_barrier(void)
+{
+    has_barrier =
+        syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0,
+                0) == 0;
+}
+
+static void look(core__thread *thread, void *context)
+{
+    uint32_t allowed = thread == core__thread_self() ? thread->depth : 0;
+
+    if (atomic_load_explicit(&thread->depth, memory_order_acquire) > allowed)
+        *(bool *)context = true;
+}
+
+static bool all_outside(void)
+{
+    core__thread *self = core__thread_self();
+    bool inside = atomic_load(&self->depth) > 0;
+
+    if (inside || !has_barrier ||
+        syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) != 0)
+        return false;
+    core__thread_each(look, &inside);
+    return !inside;
+}
+
+/* Where a kernel has no membarrier, nothing is ever freed: registrations are
+ * few, and keeping them is right where freeing could be wrong. */
+void core__reclaim(void *memory)
+{
+    retired *item = memory ? core__alloc(sizeof *item) : NULL;
+    retired *freeable = NULL;
+
+    pthread_once(&once, register_barrier);
+    pthread_mutex_lock(&lock);
+    if (item) {
+        item->memory = memory;
+        item->next = waiting;
+        waiting = item;
+    }
+    if (waiting && all_outside()) {
+        freeable = waiting;
+        waiting = NULL;
+    }
+    pthread_mutex_unlock(&lock);
+    while (freeable) {
+        retired *next = freeable->next;
+
+        core__free(freeable->memory);
+        core__free(freeable);
+        freeable = next;
+    }
+}

@@ -1,0 +1,571 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Registrations of functions and kernels: kept in lists under one lock; each
+ * change refreshes the tables of the operators it touches (table.c). */
+
+#include "dispatch/registry.h"
+
+#include "base/memory.h"
+#include "dispatch/schema.h"
+#include "dispatch/table.h"
+
+#include <libcore/dispatch.h>
+
+#include <pthread.h>
+#include <string.h>
+
+static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+static uint64_t sequence;
+
+/* Custom operators; those withdrawn stay, since programs may hold them, and
+ * come back when the same schema is registered again. */
+typedef struct custom_operator {
+    core_operator op;
+    core__operator_data data;
+    char *schema_text;
+    core__schema schema;
+    bool registered;
+    struct custom_operator *next;
+} custom_operator;
+static custom_operator *customs;
+
+void core__registry_lock(void)
+{
+    pthread_mutex_lock(&lock);
+}
+
+void core__registry_unlock(void)
+{
+    pthread_mutex_unlock(&lock);
+}
+
+/* ----------------------------------------------------------- operators -- */
+
+core_operator *core__operator_find(const char *name, size_t size)
+{
+    core_operator *op = core__operator_builtin(name, size);
+
+    if (op)
+        return op;
+    core__registry_lock();
+    for (custom_operator *c = customs; c && !op; c = c->next)
+        if (c->registered && strlen(c->schema.name) == size &&
+            memcmp(c->schema.name, name, size) == 0)
+            op = &c->op;
+    core__registry_unlock();
+    return op;
+}
+
+static void describe(custom_operator *custom)
+{
+    const core__schema *schema = &custom->schema;
+    core_operator *op = &custom->op;
+
+    op->mask = ~CORE__KEY_INPLACE_OR_VIEW;
+    op->id = UINT16_MAX;
+    op->flags = CORE__OP_CUSTOM;
+    op->nargs = (uint8_t)schema->narguments;
+    op->nresults = (uint8_t)schema->nresults;
+    for (uint32_t i = 0; i < schema->narguments; i++) {
+        const core__schema_argument *argument = &schema->arguments[i];
+
+        if (argument->tag == CORE_VALUE_TENSOR) {
+            op->tensors |= 1u << i;
+            if (!argument->optional)
+                op->required |= 1u << i;
+        } else if (argument->tag == CORE_VALUE_TENSOR_LIST) {
+            op->lists |= 1u << i;
+        }
+        if (argument->mutated) {
+            op->mask |= CORE__KEY_INPLACE_OR_VIEW;
+            op->variant = i == 0 ? CORE__VARIANT_INPLACE : CORE__VARIANT_OUT;
+        }
+    }
+    if (!(op->tensors | op->lists))
+        op->flags |= CORE__OP_FACTORY;
+    custom->data.schema = custom->schema_text;
+    custom->data.name = custom->schema.name;
+    custom->data.variant = op->variant;
+    custom->data.dim = custom->data.keepdim = custom->data.dtype =
+        CORE__OP_NOWHERE;
+    op->data = &custom->data;
+    op->schema = &custom->schema;
+    op->table = core__table_unresolved;
+}
+
+static core_status custom_find_or_make(core_string text,
+                                       custom_operator **out_custom)
+{
+    custom_operator *custom;
+    core_status status;
+
+    *out_custom = NULL;
+    for (custom = customs; custom; custom = custom->next)
+        if (!custom->registered && strlen(custom->schema_text) == text.size &&
+            memcmp(custom->schema_text, text.data, text.size) == 0) {
+            *out_custom = custom;
+            return CORE_OK;
+        }
+    custom = core__alloc_zero(sizeof *custom);
+    if (!custom)
+        return core__error_memory(sizeof *custom);
+    status = core__schema_parse(text.data, text.size, &custom->schema);
+    if (status == CORE_OK) {
+        custom->schema_text = core__strndup(text.data, text.size);
+        if (!custom->schema_text)
+            status = core__error_memory(text.size);
+    }
+    if (status != CORE_OK) {
+        core__free(custom);
+        return status;
+    }
+    describe(custom);
+    custom->next = customs;
+    customs = custom;
+    *out_custom = custom;
+    return CORE_OK;
+}
+
+static core_status own(core_registry *registry, core__registration **out)
+{
+    core__registration *registration = core__alloc_zero(sizeof *registration);
+
+    *out = registration;
+    if (!registration)
+        return core__error_memory(sizeof *registration);
+    registration->sequence = ++sequence;
+    registration->next_owned = registry->first;
+    registry->first = registration;
+    return CORE_OK;
+}
+
+core_status core__registry_add_operator(core_registry *registry,
+                                        core_string schema)
+{
+    core__registration *registration;
+    custom_operator *custom = NULL;
+    core__schema *parsed = core__alloc(sizeof *parsed);
+    core_status status;
+
+    if (!parsed)
+        return core__error_memory(sizeof *parsed);
+    core__registry_lock();
+    status = core__schema_parse(schema.data, schema.size, parsed);
+    if (status != CORE_OK)
+        goto done;
+    if (!strstr(parsed->name, "::")) {
+        status = core__error(CORE_ERROR_INVALID_ARGUMENT,
+                             "the name of a new operator has a namespace, "
+                             "vendor::%s",
+                             parsed->name);
+        goto done;
+    }
+    if (core__operator_find(parsed->name, strlen(parsed->name))) {
+        status = core__error(CORE_ERROR_REFUSED,
+                             "the operator %s is registered already",
+                             parsed->name);
+        goto done;
+    }
+    status = custom_find_or_make(schema, &custom);
+    if (status == CORE_OK)
+        status = own(registry, &registration);
+    if (status != CORE_OK)
+        goto done;
+    custom->registered = true;
+    registration->custom = &custom->op;
+done:
+    core__registry_unlock();
+    core__free(parsed);
+    return status;
+}
+
+/* ----------------------------------------------------------- functions -- */
+
+static core_status slot_of(core_string backend, uint32_t *out_slot)
+{
+    core__backend *found;
+
+    *out_slot = CORE__SLOT_NONE;
+    if (backend.size == 0)
+        return CORE_OK;
+    found = core__backend_by_type(backend.data, backend.size);
+    if (!found)
+        return core__error(CORE_ERROR_NOT_FOUND,
+                           "no backend \"%.*s\" is loaded", (int)backend.size,
+                           backend.data);
+    *out_slot = found->slot;
+    return CORE_OK;
+}
+
+core_status core__registry_add_function(core_registry *registry,
+                                        core_string operator_name,
+                                        uint32_t key, core_string backend,
+                                        core_function function, void *user)
+{
+    core__registration *registration;
+    core_operator *op;
+    core_status status;
+    uint32_t slot;
+
+    if (key > CORE_KEY_COMPOSITE_IMPLICIT)
+        return core__error(CORE_ERROR_UNSUPPORTED, "there is no key %u", key);
+    if (!function)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "a registration needs a function");
+    if ((key == CORE_KEY_BACKEND) != (backend.size > 0) &&
+        key != CORE_KEY_AUTOGRAD)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "a backend is named for CORE_KEY_BACKEND, and may "
+                           "be for CORE_KEY_AUTOGRAD only");
+    core__registry_lock();
+    status = slot_of(backend, &slot);
+    if (status != CORE_OK)
+        goto done;
+    op = core__operator_find(operator_name.data, operator_name.size);
+    if (!op) {
+        status = core__error(CORE_ERROR_NOT_FOUND,
+                             "there is no operator \"%.*s\"",
+                             (int)operator_name.size, operator_name.data);
+        goto done;
+    }
+    status = own(registry, &registration);
+    if (status != CORE_OK)
+        goto done;
+    registration->op = op;
+    registration->key = key;
+    registration->slot = slot;
+    registration->entry = (core__entry){function, user};
+    registration->next = op->registrations;
+    op->registrations = registration;
+    core__table_refresh(op);
+done:
+    core__registry_unlock();
+    return status;
+}
+
+/* ------------------------------------------------------------- kernels -- */
+
+core__kernel_set *core__registry_set(const core_operator *op,
+                                     const core__backend *backend)
+{
+    core__kernel_set *set = op->kernels;
+
+    while (set && set->backend != backend)
+        set = set->next;
+    return set;
+}
+
+static core_status set_make(core_operator *op, core__backend *backend,
+                            core__kernel_set **out_set)
+{
+    core__kernel_set *set = core__registry_set(op, backend);
+
+    *out_set = set;
+    if (set)
+        return CORE_OK;
+    set = core__alloc_zero(sizeof *set);
+    if (!set)
+        return core__error_memory(sizeof *set);
+    set->backend = backend;
+    set->next = op->kernels;
+    op->kernels = set;
+    *out_set = set;
+    return CORE_OK;
+}
+
+static core__backend *own_backend(core_registry *registry, core_string type)
+{
+    for (uint32_t i = 0; i < registry->nbackends; i++)
+        if (strlen(registry->backends[i]->type) == type.size &&
+            memcmp(registry->backends[i]->type, type.data, type.size) == 0)
+            return registry->backends[i];
+    core__error(CORE_ERROR_NOT_FOUND,
+                "the plugin has registered no backend \"%.*s\"",
+                (int)type.size, type.data);
+    return NULL;
+}
+
+static core_status check_kernel(const core_kernel *kernel)
+{
+    if (kernel->struct_size < offsetof(core_kernel, supports) ||
+        !kernel->launch)
+        return core__error(CORE_ERROR_INCOMPATIBLE,
+                           "kernel \"%.*s\": no launch function, or a "
+                           "struct_size of %u",
+                           (int)kernel->name.size, kernel->name.data,
+                           kernel->struct_size);
+    if (kernel->struct_size > offsetof(core_kernel, prepare) &&
+        kernel->prepare)
+        return core__error(CORE_ERROR_UNSUPPORTED,
+                           "kernel \"%.*s\": plans (prepare) are not served "
+                           "by this libcore",
+                           (int)kernel->name.size, kernel->name.data);
+    return CORE_OK;
+}
+
+static core_status add_kernel(core_registry *registry, core__backend *backend,
+                              const core_kernel *from)
+{
+    core_operator *op = NULL;
+    core__kernel *kernel;
+    core__kernel_set *set;
+
+    CORE_TRY(check_kernel(from));
+    op = core__operator_find(from->name.data, from->name.size);
+    if (!op)
+        return core__error(CORE_ERROR_NOT_FOUND,
+                           "kernel \"%.*s\": there is no such operator",
+                           (int)from->name.size, from->name.data);
+    CORE_TRY(set_make(op, backend, &set));
+    kernel = core__alloc_zero(sizeof *kernel);
+    if (!kernel)
+        return core__error_memory(sizeof *kernel);
+    memcpy(&kernel->kernel, from,
+           from->struct_size < sizeof *from ? from->struct_size : sizeof *from);
+    kernel->kernel.struct_size = sizeof *from;
+    /* the operator's own name has a lifetime that suits */
+    kernel->kernel.name.data = core__operator_name(op);
+    kernel->kernel.name.size = strlen(kernel->kernel.name.data);
+    kernel->set = set;
+    kernel->next = atomic_load(&set->first);
+    kernel->next_owned = registry->kernels;
+    registry->kernels = kernel;
+    set->sequence = ++sequence;
+    atomic_store_explicit(&set->first, kernel, memory_order_release);
+    return CORE_OK;
+}
+
+core_status core__registry_add_kernels(core_registry *registry,
+                                       core_string backend,
+                                       const core_kernel *const *kernels,
+                                       uint32_t count)
+{
+    core__backend *owner = own_backend(registry, backend);
+    core_status status = CORE_OK;
+
+    if (!owner)
+        return core_error_code();
+    core__registry_lock();
+    for (uint32_t i = 0; i < count && status == CORE_OK; i++)
+        status = add_kernel(registry, owner, kernels[i]);
+    core__table_refresh_all();
+    core__registry_unlock();
+    return status;
+}
+
+core_status core__registry_add_fallback(core_registry *registry,
+                                        core_string backend,
+                                        core_function function, void *user)
+{
+    core__backend *owner = own_backend(registry, backend);
+    core__kernel_set *set = NULL;
+    core__kernel *kernel = NULL;
+
+    if (!owner)
+        return core_error_code();
+    set = core__alloc_zero(sizeof *set);
+    kernel = core__alloc_zero(sizeof *kernel);
+    if (!set || !kernel) {
+        core__free(set);
+        core__free(kernel);
+        return core__error_memory(sizeof *kernel);
+    }
+    kernel->kernel.struct_size = sizeof kernel->kernel;
+    kernel->kernel.launch = function;
+    kernel->kernel.user = user;
+    set->backend = owner;
+    set->first = kernel;
+    kernel->set = set;
+    core__registry_lock();
+    kernel->next_owned = registry->kernels;
+    registry->kernels = kernel;
+    owner->fallback = set;
+    core__table_refresh_all();
+    core__registry_unlock();
+    return CORE_OK;
+}
+
+core_status core__registry_add_backend(core_registry *registry,
+                                       const core_backend *table)
+{
+    uint32_t limit = sizeof registry->backends / sizeof *registry->backends;
+
+    if (registry->nbackends == limit)
+        return core__error(CORE_ERROR_REFUSED,
+                           "a plugin may register %u backends", limit);
+    CORE_TRY(core__backend_add(table, registry->plugin,
+                               &registry->backends[registry->nbackends]));
+    registry->nbackends++;
+    return CORE_OK;
+}
+
+/* -------------------------------------------------------------- undoing -- */
+
+static void undo_registration(core__registration *registration)
+{
+    core_operator *op = registration->op;
+
+    if (registration->custom) {
+        for (custom_operator *c = customs; c; c = c->next)
+            if (&c->op == registration->custom)
+                c->registered = false;
+    }
+    if (op) {
+        core__registration **at = &op->registrations;
+
+        while (*at && *at != registration)
+            at = &(*at)->next;
+        if (*at)
+            *at = registration->next;
+        core__table_refresh(op);
+    }
+    core__reclaim(registration);
+}
+
+static void undo_kernel(core__kernel *kernel)
+{
+    core__kernel *at = atomic_load(&kernel->set->first);
+
+    if (at == kernel) {
+        atomic_store(&kernel->set->first, kernel->next);
+    } else {
+        while (at && at->next != kernel)
+            at = at->next;
+        if (at)
+            at->next = kernel->next;
+    }
+    core__reclaim(kernel);
+}
+
+/* Sets of a backend that goes away keep their memory, not their owner. */
+static void forget_backend(core__backend *backend)
+{
+    backend->fallback = NULL;
+    for (uint32_t i = 0; i < core__operator_count; i++)
+        for (core__kernel_set *s = core__operators[i].kernels; s; s = s->next)
+            if (s->backend == backend)
+                s->backend = NULL;
+    for (custom_operator *c = customs; c; c = c->next)
+        for (core__kernel_set *s = c->op.kernels; s; s = s->next)
+            if (s->backend == backend)
+                s->backend = NULL;
+}
+
+void core__registry_undo(core_registry *registry)
+{
+    core__registry_lock();
+    while (registry->first) {
+        core__registration *registration = registry->first;
+
+        registry->first = registration->next_owned;
+        undo_registration(registration);
+    }
+    while (registry->kernels) {
+        core__kernel *kernel = registry->kernels;
+
+        registry->kernels = kernel->next_owned;
+        undo_kernel(kernel);
+    }
+    for (uint32_t i = 0; i < registry->nbackends; i++)
+        forget_backend(registry->backends[i]);
+    core__table_refresh_all();
+    core__registry_unlock();
+    while (registry->nbackends > 0)
+        core__backend_remove(registry->backends[--registry->nbackends]);
+}
+
+core_status core__registry_kernel_at(core__backend *backend, uint32_t index,
+                                     const core_kernel **out_kernel)
+{
+    *out_kernel = NULL;
+    core__registry_lock();
+    for (uint32_t i = 0; i < core__operator_count && !*out_kernel; i++) {
+        core__kernel_set *set =
+            core__operators[i].data
+                ? core__registry_set(&core__operators[i], backend)
+                : NULL;
+
+        for (core__kernel *k = set ? atomic_load(&set->first) : NULL;
+             k && !*out_kernel; k = k->next)
+            if (index-- == 0)
+                *out_kernel = &k->kernel;
+    }
+    core__registry_unlock();
+    /* No message: the end of a list is no error. */
+    return *out_kernel ? CORE_OK : CORE_ERROR_NOT_FOUND;
+}
+
+void core__registry_each_custom(void (*visit)(core_operator *))
+{
+    for (custom_operator *c = customs; c; c = c->next)
+        visit(&c->op);
+}
+
+/* -------------------------------------------------- for whole programs -- */
+
+struct core_registration {
+    core_registry registry;
+};
+
+static core_status finish(core_status status, core_registration *registration,
+                          core_registration **out_registration)
+{
+    *out_registration = status == CORE_OK ? registration : NULL;
+    if (status != CORE_OK)
+        core_registration_release(registration);
+    return status;
+}
+
+core_status core_op_register(const char *schema,
+                             core_registration **out_registration)
+{
+    core_registration *made = core__alloc_zero(sizeof *made);
+
+    *out_registration = NULL;
+    if (!made)
+        return core__error_memory(sizeof *made);
+    return finish(core__registry_add_operator(
+                      &made->registry, (core_string){schema, strlen(schema)}),
+                  made, out_registration);
+}
+
+core_status core_function_register(const char *operator_name, uint32_t key,
+                                   const char *device_type,
+                                   core_function function, void *user,
+                                   core_registration **out_registration)
+{
+    core_registration *made = core__alloc_zero(sizeof *made);
+    core_string type = {device_type, device_type ? strlen(device_type) : 0};
+
+    *out_registration = NULL;
+    if (!made)
+        return core__error_memory(sizeof *made);
+    return finish(
+        core__registry_add_function(
+            &made->registry,
+            (core_string){operator_name, strlen(operator_name)}, key, type,
+            function, user),
+        made, out_registration);
+}
+
+void core_registration_release(core_registration *registration)
+{
+    if (!registration)
+        return;
+    core__registry_undo(&registration->registry);
+    core__free(registration);
+}
+
+core_status core_kernel_at(const char *device_type, uint32_t index,
+                           const core_kernel **out_kernel)
+{
+    core__backend *backend =
+        core__backend_by_type(device_type, strlen(device_type));
+
+    *out_kernel = NULL;
+    if (!backend)
+        return core__error(CORE_ERROR_NOT_FOUND, "no backend \"%s\" is loaded",
+                           device_type);
+    return core__registry_kernel_at(backend, index, out_kernel);
+}

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* registry.h: what is registered for operators, and the tables made of it. */
+
+#ifndef CORE_DISPATCH_REGISTRY_H
+#define CORE_DISPATCH_REGISTRY_H
+
+#include "device/device.h"
+#include "dispatch/operator.h"
+
+/* One kernel that a backend registered: the full copy of its core_kernel. */
+typedef struct core__kernel {
+    core_kernel kernel;
+    char *name;
+    struct core__kernel *next;       /* in the same set, newest first */
+    struct core__kernel *next_owned; /* of the same registration */
+    core__kernel_set *set;
+} core__kernel;
+
+/* The kernels of one operator on one backend.  Lives as long as the process:
+ * there are few, and calls may hold one. */
+struct core__kernel_set {
+    core__backend *backend;
+    uint32_t op; /* id of the operator that names them, or UINT32_MAX */
+    core_operator *custom;
+    uint64_t sequence; /* of the newest registration */
+    core__kernel *_Atomic first;
+    core__kernel_set *next;
+};
+
+/* Everything that one plugin's init, or one call of a program, registers:
+ * undone together. */
+struct core_registry {
+    core_plugin *plugin;
+    core__backend *backends[4];
+    uint32_t nbackends;
+    core__registration *first;
+    core__kernel *kernels;
+};
+
+/* The transaction's calls, for the host table. */
+core_status core__registry_add_backend(core_registry *registry,
+                                       const core_backend *table);
+core_status core__registry_add_kernels(core_registry *registry,
+                                       core_string backend,
+                                       const core_kernel *const *kernels,
+                                       uint32_t count);
+core_status core__registry_add_fallback(core_registry *registry,
+                                        core_string backend,
+                                        core_function kernel, void *user);
+core_status core__registry_add_operator(core_registry *registry,
+                                        core_string schema);
+core_status core__registry_add_function(core_registry *registry,
+                                        core_string operator_name,
+                                        uint32_t key, core_string backend,
+                                        core_function function, void *user);
+/* Undoes all of it, backends too; the registry may be used again. */
+void core__registry_undo(core_registry *registry);
+
+/* Kernels of a backend in no particular order. */
+core_status core__registry_kernel_at(core__backend *backend, uint32_t index,
+                                     const core_kernel **out_kernel);
+/* The set of an operator's kernels on a backend; NULL if there is none. */
+core__kernel_set *core__registry_set(const core_operator *op,
+                                     const core__backend *backend);
+
+/* The table of operators that nobody called yet: every entry resolves. */
+extern const core__entry *_Atomic core__table_unresolved[CORE__TABLE_SIZE];
+
+/* An entry or a kernel that calls may still be using: freed later. */
+void core__reclaim(void *memory);
+
+#endif

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* What the three structured families share. */
+
+#include "dispatch/structured.h"
+
+#include "device/transfer.h"
+#include "dispatch/dispatch.h"
+#include "ops/infer.h"
+#include "tensor/dtype.h"
+#include "tensor/layout.h"
+
+#include <libcore/dispatch.h>
+
+core_function core__structured_run(const core_operator *op)
+{
+    if (op->family == CORE__FAMILY_ELEMENTWISE)
+        return core__elementwise_run;
+    if (op->family == CORE__FAMILY_REDUCTION)
+        return core__reduction_run;
+    return core__kernel_run;
+}
+
+core_status core__nothing_to_do(core_call *call, const core_value *args,
+                                uint32_t nargs, core_value *results,
+                                uint32_t nresults)
+{
+    return core_redispatch_below(call, args, nargs, results, nresults);
+}
+
+core_status core__device_of(const core_operator *op, core_tensor *const *tensors,
+                            uint32_t count, core_device **out_device)
+{
+    core_device *device = NULL;
+    bool only_number = false; /* so far there are only 0-dim host tensors */
+
+    *out_device = NULL;
+    for (uint32_t i = 0; i < count; i++) {
+        core_device *own = tensors[i]->device;
+        bool number = tensors[i]->ndim == 0 && core__device_host_access(own);
+
+        if (own == device) {
+            only_number = only_number && number;
+        } else if (!device || only_number) {
+            device = own;
+            only_number = number;
+        } else if (!number) {
+            return core__op_error(CORE_ERROR_DEVICE, op,
+                                  "operands are on different devices, \"%s\" "
+                                  "and \"%s\"",
+                                  device->name, own->name);
+        }
+    }
+    *out_device = device;
+    return CORE_OK;
+}
+
+core_status core__tensor_cast(core_tensor *tensor, core_dtype dtype,
+                              core_tensor **out_tensor)
+{
+    int64_t strides[CORE_MAX_NDIM];
+    core_status status;
+
+    *out_tensor = NULL;
+    if (tensor->dtype == dtype) {
+        core__tensor_retain(tensor);
+        *out_tensor = tensor;
+        return CORE_OK;
+    }
+    core__layout_like(tensor, strides);
+    CORE_TRY(core__tensor_new(tensor->device, dtype, tensor->ndim,
+                              tensor->sizes, strides, out_tensor));
+    status = core__tensor_copy(*out_tensor, tensor);
+    if (status != CORE_OK) {
+        core__tensor_release(*out_tensor);
+        *out_tensor = NULL;
+    }
+    return status;
+}
+
+core_status core__tensor_contiguous(core_tensor *tensor,
+                                    core_tensor **out_tensor)
+{
+    core_status status;
+
+    *out_tensor = NULL;
+    if (tensor->flags & CORE__TENSOR_CONTIGUOUS) {
+        core__tensor_retain(tensor);
+        *out_tensor = tensor;
+        return CORE_OK;
+    }
+    CORE_TRY(core__tensor_new(tensor->device, tensor->dtype, tensor->ndim,
+                              tensor->sizes, NULL, out_tensor));
+    status = core__tensor_copy(*out_tensor, tensor);
+    if (status != CORE_OK) {
+        core__tensor_release(*out_tensor);
+        *out_tensor = NULL;
+    }
+    return status;
+}
+
+core_status core__out_check(const core_operator *op, core_tensor *out,
+                            core_dtype dtype, uint32_t ndim,
+                            const int64_t *sizes)
+{
+    char want[160];
+    char have[160];
+    bool same = ndim == out->ndim;
+
+    for (uint32_t i = 0; same && i < ndim; i++)
+        same = sizes[i] == out->sizes[i];
+    if (core__dtype_category(out->dtype) < core__dtype_category(dtype))
+        return core__op_error(CORE_ERROR_DTYPE, op,
+                              "the result is %s and cannot be stored in the "
+                              "%s tensor given as out",
+                              core__dtype_name(dtype),
+                              core__dtype_name(out->dtype));
+    if (same)
+        return CORE_OK;
+    if (out->numel == 0)
+        return core__tensor_resize(out, ndim, sizes);
+    return core__op_error(
+        CORE_ERROR_SHAPE, op,
+        "the result is %s, the tensor given as out is %s; only an empty one "
+        "is resized",
+        core__sizes_text(ndim, sizes, want, sizeof want),
+        core__sizes_text(out->ndim, out->sizes, have, sizeof have));
+}

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* structured.h: what the core does once for every backend's kernel: infer,
+ * promote, broadcast, check overlap, allocate, build the loop (DESIGN.md 3). */
+
+#ifndef CORE_DISPATCH_STRUCTURED_H
+#define CORE_DISPATCH_STRUCTURED_H
+
+#include "dispatch/registry.h"
+
+enum { CORE__OPERANDS_MAX = 8, CORE__KERNEL_TENSORS = 32 };
+
+/* The function that serves a structured operator at a backend's slot; its user
+ * word is the core__kernel_set, NULL on the meta device. */
+core_function core__structured_run(const core_operator *op);
+
+core_status core__elementwise_run(core_call *call, const core_value *args,
+                                  uint32_t nargs, core_value *results,
+                                  uint32_t nresults);
+core_status core__reduction_run(core_call *call, const core_value *args,
+                                uint32_t nargs, core_value *results,
+                                uint32_t nresults);
+core_status core__kernel_run(core_call *call, const core_value *args,
+                             uint32_t nargs, core_value *results,
+                             uint32_t nresults);
+
+/* Slots without anybody: says who has the operator, or computes on the CPU
+ * where LIBCORE_FALLBACK allows it. */
+core_status core__missing_kernel(core_call *call, const core_value *args,
+                                 uint32_t nargs, core_value *results,
+                                 uint32_t nresults);
+/* A layer that does nothing for this operator: goes on below. */
+core_status core__nothing_to_do(core_call *call, const core_value *args,
+                                uint32_t nargs, core_value *results,
+                                uint32_t nresults);
+
+/* ------------------------------------------------------- kernel calls -- */
+
+/* One kernel call in the making.  `tensors` are those whose memory the kernel
+ * uses, for call_copy. */
+typedef struct core__kernel_call {
+    core_call call;
+    core_device *device;
+    core_operator *op;
+    core_tensor *tensors[CORE__KERNEL_TENSORS];
+    uint32_t ntensors;
+    /* what call_allocate_result made, and scratch */
+    core_tensor *allocated[4];
+    core_view allocated_views[4];
+    struct core__scratch *scratch;
+} core__kernel_call;
+
+/* Picks the first kernel of the set whose signature takes these dtypes;
+ * NULL if none does. */
+const core_kernel *core__kernel_pick(core__kernel_set *set,
+                                     const core_dtype *dtypes, uint32_t count,
+                                     uint32_t ndim);
+core_status core__kernel_launch(core__kernel_call *kernel_call,
+                                const core_kernel *kernel, const core_loop *loop,
+                                const core_value *args, uint32_t nargs,
+                                core_value *results, uint32_t nresults);
+/* NO_KERNEL: none of the set takes these dtypes; says which there are. */
+core_status core__kernel_refused(const core_operator *op, core__kernel_set *set,
+                                 const core_dtype *dtypes, uint32_t count);
+/* After NO_KERNEL: computes on the CPU if LIBCORE_FALLBACK allows it for this
+ * operator, and counts it; else passes the error on. */
+core_status core__fallback(core_call *call, const core_value *args,
+                           uint32_t nargs, core_value *results,
+                           uint32_t nresults);
+
+/* tensor in another dtype, below autograd: a new tensor, or another reference
+ * to the same one. */
+core_status core__tensor_cast(core_tensor *tensor, core_dtype dtype,
+                              core_tensor **out_tensor);
+/* tensor row-major, likewise. */
+core_status core__tensor_contiguous(core_tensor *tensor,
+                                    core_tensor **out_tensor);
+
+/* The common device of a call's tensors; an error names two that differ. */
+core_status core__device_of(const core_operator *op, core_tensor *const *tensors,
+                            uint32_t count, core_device **out_device);
+/* Makes sure that `out` can take a result: resizes an empty one, else shape
+ * must fit.  dtype must be castable. */
+core_status core__out_check(const core_operator *op, core_tensor *out,
+                            core_dtype dtype, uint32_t ndim,
+                            const int64_t *sizes);
+
+#endif

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Who serves each slot of an operator's table.
+ *
+ * A backend's slot: newest of direct kernels and functions; explicit
+ * composite; implicit composite; the backend's fallback; for meta the
+ * inference of structured operators; missing.  An autograd slot: a function
+ * registered for it; an implicit composite where the backend has neither
+ * kernel nor explicit composite; the autograd layer.
+ *
+ * Entries depend on the set of what is registered and its order within one
+ * key, never on the order between keys: they are made from scratch. */
+
+#include "dispatch/table.h"
+
+#include "autograd/layer.h"
+#include "base/memory.h"
+#include "dispatch/structured.h"
+
+typedef struct operator_table {
+    const core__entry *_Atomic slots[CORE__TABLE_SIZE];
+    core__entry function;               /* the built-in function */
+    core__entry kernels[CORE__SLOTS];   /* structured, by backend */
+    core__entry fallbacks[CORE__SLOTS]; /* the same with its fallback kernel */
+    core__entry meta;
+} operator_table;
+
+static core_status resolve(core_call *call, const core_value *args,
+                           uint32_t nargs, core_value *results,
+                           uint32_t nresults);
+
+static const core__entry unresolved = {resolve, NULL};
+static const core__entry missing = {core__missing_kernel, NULL};
+static const core__entry autograd = {core__autograd_layer, NULL};
+static const core__entry inplace_or_view = {core__inplace_or_view_layer, NULL};
+static const core__entry nothing = {core__nothing_to_do, NULL};
+
+#define EIGHT(x) x, x, x, x, x, x, x, x
+const core__entry *_Atomic core__table_unresolved[CORE__TABLE_SIZE] = {
+    EIGHT(&unresolved), EIGHT(&unresolved), EIGHT(&unresolved),
+    EIGHT(&unresolved), EIGHT(&unresolved), EIGHT(&unresolved),
+    EIGHT(&unresolved), EIGHT(&unresolved), EIGHT(&unresolved),
+    EIGHT(&unresolved),
+};
+_Static_assert(CORE__TABLE_SIZE == 80, "as many as above");
+
+static core__registration *newest(const core_operator *op, uint32_t key,
+                                  uint32_t slot)
+{
+    core__registration *r = op->registrations;
+
+    while (r && !(r->key == key && r->slot == slot))
+        r = r->next;
+    return r;
+}
+
+static bool structured(const core_operator *op)
+{
+    return op->family >= CORE__FAMILY_ELEMENTWISE;
+}
+
+/* *out_implicit: the slot is served by a decomposition, which must run above
+ * autograd. */
+static const core__entry *backend_entry(core_operator *op,
+                                        operator_table *table, uint32_t slot,
+                                        bool *out_implicit)
+{
+    core__backend *backend = core__backend_by_slot(slot);
+    core__registration *direct = newest(op, CORE_KEY_BACKEND, slot);
+    core__registration *composite;
+    core__kernel_set *set = NULL;
+
+    *out_implicit = false;
+    if (backend && structured(op))
+        set = core__registry_set(core__operator_kernel(op), backend);
+    if (set && !atomic_load(&set->first))
+        set = NULL;
+    if (direct && (!set || direct->sequence > set->sequence))
+        return &direct->entry;
+    if (set) {
+        if (table->kernels[slot].user != set)
+            table->kernels[slot] =
+                (core__entry){core__structured_run(op), set};
+        return &table->kernels[slot];
+    }
+    composite = newest(op, CORE_KEY_COMPOSITE_EXPLICIT, CORE__SLOT_NONE);
+    if (composite)
+        return &composite->entry;
+    if (op->data->function && !op->data->implicit)
+        return &table->function;
+    composite = newest(op, CORE_KEY_COMPOSITE_IMPLICIT, CORE__SLOT_NONE);
+    *out_implicit = true;
+    if (composite)
+        return &composite->entry;
+    if (op->data->function)
+        return &table->function;
+    *out_implicit = false;
+    if (backend && backend->fallback && structured(op)) {
+        if (table->fallbacks[slot].user != backend->fallback)
+            table->fallbacks[slot] =
+                (core__entry){core__structured_run(op), backend->fallback};
+        return &table->fallbacks[slot];
+    }
+    if (slot == CORE__SLOT_META && structured(op))
+        return &table->meta;
+    return &missing;
+}
+
+static void set_slot(operator_table *table, uint32_t functionality,
+                     uint32_t slot, const core__entry *entry)
+{
+    atomic_store_explicit(&table->slots[functionality * CORE__SLOTS + slot],
+                          entry, memory_order_release);
+}
+
+static void fill(core_operator *op, operator_table *table)
+{
+    for (uint32_t slot = 0; slot < CORE__SLOTS; slot++) {
+        bool implicit;
+        const core__entry *below = backend_entry(op, table, slot, &implicit);
+        core__registration *r = newest(op, CORE_KEY_AUTOGRAD, slot);
+        const core__entry *above = implicit ? below : &autograd;
+
+        if (!r)
+            r = newest(op, CORE_KEY_AUTOGRAD, CORE__SLOT_NONE);
+        set_slot(table, CORE__FUNCTIONALITY_BACKEND, slot, below);
+        set_slot(table, CORE__FUNCTIONALITY_AUTOGRAD, slot,
+                 r ? &r->entry : above);
+        r = newest(op, CORE_KEY_INPLACE_OR_VIEW, CORE__SLOT_NONE);
+        set_slot(table, CORE__FUNCTIONALITY_INPLACE_OR_VIEW, slot,
+                 r          ? &r->entry
+                 : implicit ? below
+                            : &inplace_or_view);
+        r = newest(op, CORE_KEY_AUTOCAST, CORE__SLOT_NONE);
+        set_slot(table, CORE__FUNCTIONALITY_AUTOCAST, slot,
+                 r ? &r->entry : &nothing);
+        r = newest(op, CORE_KEY_PROFILER, CORE__SLOT_NONE);
+        set_slot(table, CORE__FUNCTIONALITY_PROFILER, slot,
+                 r ? &r->entry : &nothing);
+    }
+}
+
+/* Every operator's first call: makes its table, then serves the call. */
+static core_status resolve(core_call *call, const core_value *args,
+                           uint32_t nargs, core_value *results,
+                           uint32_t nresults)
+{
+    core_operator *op = call->op;
+    operator_table *table;
+
+    core__registry_lock();
+    if (op->table == core__table_unresolved) {
+        table = core__alloc_zero(sizeof *table);
+        if (!table) {
+            core__registry_unlock();
+            return core__error_memory(sizeof *table);
+        }
+        table->function = (core__entry){op->data->function, NULL};
+        table->meta = (core__entry){core__structured_run(op), NULL};
+        fill(op, table);
+        __atomic_store_n(&op->table, table->slots, __ATOMIC_RELEASE);
+    }
+    core__registry_unlock();
+    return core__redispatch(op, call->keys, args, nargs, results, nresults);
+}
+
+void core__table_refresh(core_operator *op)
+{
+    if (op->data && op->table != core__table_unresolved)
+        fill(op, (operator_table *)(void *)op->table);
+}
+
+void core__table_refresh_all(void)
+{
+    for (uint32_t i = 0; i < core__operator_count; i++)
+        core__table_refresh(&core__operators[i]);
+    core__registry_each_custom(core__table_refresh);
+}
+
+const char *core__table_describe(core_operator *op, uint32_t slot)
+{
+    operator_table *table = core__alloc_zero(sizeof *table);
+    const core__entry *entry;
+    const char *answer;
+    bool implicit;
+
+    if (!table)
+        return "unknown";
+    core__registry_lock();
+    table->function = (core__entry){op->data->function, NULL};
+    entry = backend_entry(op, table, slot, &implicit);
+    if (entry == &missing)
+        answer = "missing";
+    else if (entry == &table->meta)
+        answer = "meta";
+    else if (implicit)
+        answer = "implicit";
+    else if (entry == &table->kernels[slot])
+        answer = "kernel";
+    else if (entry == &table->fallbacks[slot])
+        answer = "fallback";
+    else if (entry == &table->function)
+        answer = "explicit";
+    else
+        answer = "function";
+    core__registry_unlock();
+    core__free(table);
+    return answer;
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* table.h: the tables that dispatch reads, made from what is registered. */
+
+#ifndef CORE_DISPATCH_TABLE_H
+#define CORE_DISPATCH_TABLE_H
+
+#include "dispatch/registry.h"
+
+/* One function under one key, or one custom operator. */
+struct core__registration {
+    core_operator *op;
+    core_operator *custom; /* set: this registration is the operator itself */
+    uint32_t key;          /* CORE_KEY_… of plugin.h */
+    uint32_t slot;         /* CORE__SLOT_NONE: all */
+    core__entry entry;
+    uint64_t sequence;
+    core__registration *next;       /* same operator, older */
+    core__registration *next_owned; /* same registry */
+};
+
+void core__registry_lock(void);
+void core__registry_unlock(void);
+void core__registry_each_custom(void (*visit)(core_operator *));
+
+/* With the registry locked: makes the entries of op's table anew, if it has
+ * one already. */
+void core__table_refresh(core_operator *op);
+void core__table_refresh_all(void);
+
+/* Whom the slots of an operator's table lead to; for tests and messages:
+ * "kernel", "function", "explicit", "implicit", "fallback", "meta",
+ * "missing". */
+const char *core__table_describe(core_operator *op, uint32_t slot);
+
+#endif

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Small blocks of the host's device are kept per thread, so that the result of
+ * a small call costs no lock and no system call.  The device's own allocator
+ * serves all others; the caching allocator for devices with streams will stand
+ * between. */
+
+#include "memory/memory.h"
+
+#include "base/memory.h"
+
+enum { UNIT = 64 };
+
+static core__free_block *block_of(core_memory memory)
+{
+    return (core__free_block *)((char *)memory.handle + memory.offset);
+}
+
+core_status core__memory_alloc(core_device *device, uint64_t size,
+                               core_memory *out_memory, uint64_t *out_capacity)
+{
+    core__thread *self = core__thread_self();
+    uint64_t cls = (size + UNIT - 1) / UNIT;
+    uint64_t granularity = device->properties.granularity;
+
+    *out_memory = (core_memory){0};
+    *out_capacity = 0;
+    if (size == 0)
+        return CORE_OK;
+    if (core__device_host_access(device) && device->synchronous &&
+        cls < CORE__SMALL_CLASSES) {
+        core__free_block *block = self->blocks[cls].head;
+
+        *out_capacity = cls * UNIT;
+        if (core__likely(block && self->blocks_of == device)) {
+            self->blocks[cls].head = block->next;
+            self->blocks[cls].room++;
+            out_memory->handle = block;
+            return CORE_OK;
+        }
+        return device->memory.alloc(device->impl, cls * UNIT, out_memory);
+    }
+    if (size > UINT64_MAX - granularity ||
+        (device->properties.largest_allocation &&
+         size > device->properties.largest_allocation))
+        return core__error(CORE_ERROR_OUT_OF_MEMORY,
+                           "%s: %llu bytes are more than its largest "
+                           "allocation of %llu",
+                           device->name, (unsigned long long)size,
+                           (unsigned long long)
+                               device->properties.largest_allocation);
+    if (granularity > 1)
+        size = (size + granularity - 1) / granularity * granularity;
+    *out_capacity = size;
+    return device->memory.alloc(device->impl, size, out_memory);
+}
+
+void core__memory_free(core_device *device, core_memory memory,
+                       uint64_t capacity)
+{
+    core__thread *self = core__thread_self();
+    uint64_t cls = capacity / UNIT;
+
+    if (capacity == 0)
+        return;
+    if (capacity % UNIT == 0 && cls < CORE__SMALL_CLASSES &&
+        core__device_host_access(device) && device->synchronous &&
+        !self->shared) {
+        if (!self->blocks_of) {
+            self->blocks_of = device;
+            for (size_t i = 0; i < CORE__SMALL_CLASSES; i++)
+                self->blocks[i].room = core__small_kept();
+        }
+        if (core__likely(self->blocks_of == device &&
+                         self->blocks[cls].room != 0)) {
+            core__free_block *block = block_of(memory);
+
+            block->next = self->blocks[cls].head;
+            self->blocks[cls].head = block;
+            self->blocks[cls].room--;
+            return;
+        }
+    }
+    device->memory.free(device->impl, memory, capacity);
+}
+
+void core__memory_thread_end(core__thread *thread)
+{
+    core_device *device = thread->blocks_of;
+
+    for (size_t i = 0; device && i < CORE__SMALL_CLASSES; i++) {
+        core__free_block *block = thread->blocks[i].head;
+
+        while (block) {
+            core__free_block *next = block->next;
+
+            device->memory.free(device->impl, (core_memory){block, 0},
+                                i * UNIT);
+            block = next;
+        }
+        thread->blocks[i].head = NULL;
+    }
+    thread->blocks_of = NULL;
+}

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* memory.h: device memory for storages.  Policy is the core's: this is the
+ * room of the caching allocator. */
+
+#ifndef CORE_MEMORY_MEMORY_H
+#define CORE_MEMORY_MEMORY_H
+
+#include "base/thread.h"
+#include "device/device.h"
+
+/* size may be 0: memory is then a null pair.  *out_capacity must be handed
+ * back.  Small blocks of devices that the host can use come from per-thread
+ * free lists. */
+core_status core__memory_alloc(core_device *device, uint64_t size,
+                               core_memory *out_memory,
+                               uint64_t *out_capacity);
+void core__memory_free(core_device *device, core_memory memory,
+                       uint64_t capacity);
+/* Gives the blocks that an ending thread kept back to their devices. */
+void core__memory_thread_end(core__thread *thread);
+
+#endif

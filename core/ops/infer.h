@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* infer.h: what the results of a structured operator will be.
+ *
+ * An inference function reads argument tensors' sizes, strides and dtypes
+ * (never data), checks everything that does not depend on data, and says what
+ * each result is.  It serves every backend and is the meta device.  Loop
+ * families need none: dispatch/loop.h derives theirs. */
+
+#ifndef CORE_OPS_INFER_H
+#define CORE_OPS_INFER_H
+
+#include "dispatch/operator.h"
+#include "tensor/dtype.h"
+
+enum { CORE__RESULTS_MAX = 4 };
+
+typedef struct core__result_spec {
+    core_dtype dtype;
+    uint32_t ndim;
+    int64_t sizes[CORE_MAX_NDIM];
+    bool has_strides; /* else row-major */
+    int64_t strides[CORE_MAX_NDIM];
+} core__result_spec;
+
+struct core__inference {
+    core_operator *op;
+    const core_value *args;
+    uint32_t nargs;
+    /* Set before the function runs: the common device of the tensors, or the
+     * factory's device argument.  All tensors are on it, but for 0-dim ones on
+     * the host. */
+    core_device *device;
+    core__result_spec results[CORE__RESULTS_MAX];
+};
+
+/* Helpers for inference functions.  Tensor arguments: NULL when absent. */
+core_tensor *core__arg_tensor(const core_value *args, uint32_t position);
+int64_t core__arg_int(const core_value *args, uint32_t position,
+                      int64_t absent);
+double core__arg_float(const core_value *args, uint32_t position,
+                       double absent);
+bool core__arg_bool(const core_value *args, uint32_t position, bool absent);
+core_dtype core__arg_dtype(const core_value *args, uint32_t position,
+                           core_dtype absent);
+/* -ndim … ndim-1 (0-dim tensors accept -1 and 0) to 0 …; INDEX error names
+ * the operator. */
+core_status core__dim_wrap(const core_operator *op, int64_t dim, uint32_t ndim,
+                           uint32_t *out_dim);
+void core__result_like(core__result_spec *result, const core_tensor *tensor);
+void core__result_set(core__result_spec *result, core_dtype dtype,
+                      uint32_t ndim, const int64_t *sizes);
+/* Product of sizes, SHAPE error on overflow or a negative size. */
+core_status core__sizes_numel(uint32_t ndim, const int64_t *sizes,
+                              int64_t *out_numel);
+core_status core__sizes_broadcast(const core_operator *op, uint32_t ndim_a,
+                                  const int64_t *a, uint32_t ndim_b,
+                                  const int64_t *b, uint32_t *out_ndim,
+                                  int64_t *out_sizes);
+/* "[2, 3]" into text, for messages; returns text. */
+const char *core__sizes_text(uint32_t ndim, const int64_t *sizes, char *text,
+                             size_t size);
+/* "operator: what is wrong": prefix of every message here. */
+core_status core__op_error(core_status code, const core_operator *op,
+                           const char *format, ...)
+    __attribute__((format(printf, 3, 4), cold));
+
+#endif

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* dtype.h: element types, their categories and promotion. */
+
+#ifndef CORE_TENSOR_DTYPE_H
+#define CORE_TENSOR_DTYPE_H
+
+#include "base/error.h"
+
+#include <stdbool.h>
+
+typedef enum core__category {
+    CORE__CATEGORY_BOOL,
+    CORE__CATEGORY_INTEGER,
+    CORE__CATEGORY_FLOATING
+} core__category;
+
+/* 0 for an id without elements. */
+extern const uint8_t core__dtype_sizes[CORE_DTYPE_LIMIT];
+
+static inline uint32_t core__dtype_size(core_dtype dtype)
+{
+    return core__dtype_sizes[dtype];
+}
+
+/* The dtypes of this release; else UNSUPPORTED or INVALID_ARGUMENT. */
+core_status core__dtype_check(core_dtype dtype);
+core__category core__dtype_category(core_dtype dtype);
+static inline bool core__dtype_is_floating(core_dtype dtype)
+{
+    return dtype >= CORE_F64 && dtype <= CORE_BF16;
+}
+static inline bool core__dtype_is_integer(core_dtype dtype)
+{
+    return dtype >= CORE_I64 && dtype <= CORE_U8;
+}
+/* The smallest dtype that both go to (SEMANTICS.md, "Types and layout"). */
+core_dtype core__dtype_promote(core_dtype a, core_dtype b);
+/* f32 until it is set otherwise. */
+core_dtype core__dtype_default(void);
+/* "float32" style is for printing; this one is "f32". */
+const char *core__dtype_name(core_dtype dtype);
+core_dtype core__dtype_from_name(const char *name, size_t size);
+
+/* Scalars to and from one element in host memory. */
+void core__element_store(core_dtype dtype, void *to, core_scalar value);
+core_scalar core__element_load(core_dtype dtype, const void *from);
+
+float core__f16_to_f32(uint16_t bits);
+uint16_t core__f32_to_f16(float value);
+float core__bf16_to_f32(uint16_t bits);
+uint16_t core__f32_to_bf16(float value);
+
+#endif

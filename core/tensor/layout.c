@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+#include "tensor/layout.h"
+
+#include "tensor/dtype.h"
+
+/* Dimensions of size > 1, by rising stride; a later dimension comes first
+ * among equals.  Insertion sort: there are few, and mostly sorted. */
+static uint32_t sort_dims(uint32_t ndim, const int64_t *sizes,
+                          const int64_t *strides, uint8_t *order)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = ndim; i-- > 0;) {
+        uint32_t at = count;
+
+        if (sizes[i] == 1)
+            continue;
+        while (at > 0 && strides[order[at - 1]] > strides[i]) {
+            order[at] = order[at - 1];
+            at--;
+        }
+        order[at] = (uint8_t)i;
+        count++;
+    }
+    return count;
+}
+
+static bool is_dense(uint32_t ndim, const int64_t *sizes,
+                     const int64_t *strides)
+{
+    uint8_t order[CORE_MAX_NDIM];
+    uint32_t count = sort_dims(ndim, sizes, strides, order);
+    int64_t expected = 1;
+
+    for (uint32_t i = 0; i < count; i++) {
+        if (strides[order[i]] != expected)
+            return false;
+        expected *= sizes[order[i]];
+    }
+    return true;
+}
+
+uint32_t core__layout_flags(uint32_t ndim, const int64_t *sizes,
+                            const int64_t *strides, int64_t *out_numel)
+{
+    int64_t expected = 1;
+    int64_t numel = 1;
+    bool contiguous = true;
+
+    for (uint32_t i = ndim; i-- > 0;) {
+        if (sizes[i] != 1) {
+            contiguous &= strides[i] == expected;
+            expected *= sizes[i];
+        }
+        numel *= sizes[i];
+    }
+    *out_numel = numel;
+    if (contiguous || numel == 0)
+        return CORE__TENSOR_CONTIGUOUS | CORE__TENSOR_DENSE;
+    return is_dense(ndim, sizes, strides) ? CORE__TENSOR_DENSE : 0;
+}
+
+void core__layout_contiguous(uint32_t ndim, const int64_t *sizes,
+                             int64_t *out_strides)
+{
+    int64_t stride = 1;
+
+    for (uint32_t i = ndim; i-- > 0;) {
+        out_strides[i] = stride;
+        stride *= sizes[i] > 1 ? sizes[i] : 1;
+    }
+}
+
+void core__layout_channels_last(uint32_t ndim, const int64_t *sizes,
+                                int64_t *out_strides)
+{
+    int64_t stride = 1;
+
+    out_strides[1] = stride;
+    stride *= sizes[1] > 1 ? sizes[1] : 1;
+    for (uint32_t i = ndim; i-- > 2;) {
+        out_strides[i] = stride;
+        stride *= sizes[i] > 1 ? sizes[i] : 1;
+    }
+    out_strides[0] = stride;
+}
+
+/* The channel's stride is least, then the spatial dimensions from the last
+ * one up, then the batch; ties that a size of 1 leaves open count as
+ * row-major. */
+bool core__layout_is_channels_last(const core_tensor *tensor)
+{
+    const int64_t *sizes = tensor->sizes;
+    const int64_t *strides = tensor->strides;
+    int64_t least = 0;
+    uint32_t ndim = tensor->ndim;
+
+    if ((ndim != 4 && ndim != 5) || strides[1] == 0)
+        return false;
+    for (uint32_t i = 0; i < ndim; i++) {
+        uint32_t d = i == 0 ? 1 : i == ndim - 1 ? 0 : ndim - i;
+
+        if (sizes[d] == 0 || strides[d] < least)
+            return false;
+        if (d == 0 && least == strides[1])
+            return false; /* N111: row-major fits as well */
+        least = strides[d];
+        if (sizes[d] > 1)
+            least *= sizes[d];
+    }
+    return true;
+}
+
+void core__layout_like(const core_tensor *tensor, int64_t *out_strides)
+{
+    uint8_t order[CORE_MAX_NDIM];
+    uint32_t count;
+    int64_t stride = 1;
+
+    if (tensor->flags & CORE__TENSOR_CONTIGUOUS) {
+        core__layout_contiguous(tensor->ndim, tensor->sizes, out_strides);
+        return;
+    }
+    if (tensor->flags & CORE__TENSOR_DENSE) {
+        for (uint32_t i = 0; i < tensor->ndim; i++)
+            out_strides[i] = tensor->strides[i];
+        return;
+    }
+    count = sort_dims(tensor->ndim, tensor->sizes, tensor->strides, order);
+    core__layout_contiguous(tensor->ndim, tensor->sizes, out_strides);
+    for (uint32_t i = 0; i < count; i++) {
+        out_strides[order[i]] = stride;
+        stride *= tensor->sizes[order[i]];
+    }
+}
+
+bool core__layout_view(uint32_t ndim, const int64_t *sizes,
+                       const int64_t *strides, uint32_t to_ndim,
+                       const int64_t *to_sizes, int64_t *out_strides)
+{
+    int64_t chunk_stride;
+    int64_t chunk_numel = 1;
+    int64_t to_numel = 1;
+    uint32_t to = to_ndim;
+
+    for (uint32_t i = 0; i < ndim; i++) {
+        if (sizes[i] == 0) {
+            core__layout_contiguous(to_ndim, to_sizes, out_strides);
+            return true;
+        }
+    }
+    if (ndim == 0) {
+        for (uint32_t i = 0; i < to_ndim; i++)
+            out_strides[i] = 1;
+        return true;
+    }
+    chunk_stride = strides[ndim - 1];
+    /* Runs of source dimensions that lie behind each other, innermost first,
+     * are each cut into target dimensions. */
+    for (uint32_t i = ndim; i-- > 0;) {
+        chunk_numel *= sizes[i];
+        if (i != 0 && (sizes[i - 1] == 1 ||
+                       strides[i - 1] == chunk_numel * chunk_stride))
+            continue;
+        while (to > 0 &&
+               (to_numel < chunk_numel || to_sizes[to - 1] == 1)) {
+            to--;
+            out_strides[to] = to_numel * chunk_stride;
+            to_numel *= to_sizes[to];
+        }
+        if (to_numel != chunk_numel)
+            return false;
+        if (i != 0) {
+            chunk_stride = strides[i - 1];
+            chunk_numel = 1;
+            to_numel = 1;
+        }
+    }
+    return to == 0;
+}
+
+static void byte_range(const core_tensor *tensor, uint64_t *from, uint64_t *to)
+{
+    core_memory memory = core__tensor_memory(tensor);
+    uint64_t last = 0;
+
+    for (uint32_t i = 0; i < tensor->ndim; i++)
+        last += (uint64_t)((tensor->sizes[i] - 1) * tensor->strides[i]);
+    *from = memory.offset;
+    *to = memory.offset + (last + 1) * core__dtype_size(tensor->dtype);
+}
+
+core__overlap core__layout_overlap(const core_tensor *a, const core_tensor *b)
+{
+    uint64_t from_a;
+    uint64_t to_a;
+    uint64_t from_b;
+    uint64_t to_b;
+    bool same;
+
+    if (a->storage != b->storage || !a->storage || a->numel == 0 ||
+        b->numel == 0)
+        return CORE__OVERLAP_NONE;
+    same = a->offset == b->offset && a->dtype == b->dtype && a->ndim == b->ndim;
+    for (uint32_t i = 0; same && i < a->ndim; i++)
+        same = a->sizes[i] == b->sizes[i] &&
+               (a->sizes[i] == 1 || a->strides[i] == b->strides[i]);
+    if (same)
+        return CORE__OVERLAP_SAME;
+    byte_range(a, &from_a, &to_a);
+    byte_range(b, &from_b, &to_b);
+    if (to_a <= from_b || to_b <= from_a)
+        return CORE__OVERLAP_NONE;
+    return CORE__OVERLAP_PARTIAL;
+}
+
+bool core__layout_overlaps_itself(const core_tensor *tensor)
+{
+    uint8_t order[CORE_MAX_NDIM];
+    uint32_t count;
+    int64_t reach = 1;
+
+    if (tensor->flags & CORE__TENSOR_DENSE)
+        return false;
+    count = sort_dims(tensor->ndim, tensor->sizes, tensor->strides, order);
+    for (uint32_t i = 0; i < count; i++) {
+        int64_t stride = tensor->strides[order[i]];
+
+        if (stride < reach)
+            return true;
+        reach = stride * (tensor->sizes[order[i]] - 1) + reach;
+    }
+    return false;
+}

@@ -1,0 +1,404 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Making and unmaking tensors and storages.  Both come from the thread's free
+ * lists: a result of a small call costs neither lock nor malloc. */
+
+#include "tensor/tensor.h"
+
+#include "autograd/record.h"
+#include "base/memory.h"
+#include "base/thread.h"
+#include "device/device.h"
+#include "memory/memory.h"
+#include "tensor/dtype.h"
+#include "tensor/layout.h"
+
+#include <string.h>
+
+/* ------------------------------------------------------------ storages -- */
+
+static core_storage *storage_wrap(core_device *device, core_memory memory,
+                                  uint64_t size, uint64_t capacity)
+{
+    core_storage *storage = core__small_alloc(sizeof *storage);
+
+    if (!storage)
+        return NULL;
+    storage->references = 1;
+    storage->version = 0;
+    storage->device = device;
+    storage->memory = memory;
+    storage->size = size;
+    storage->capacity = capacity;
+    storage->release = NULL;
+    storage->context = NULL;
+    core__thread_self()->storages[core__keys_slot(device->keys)]++;
+    return storage;
+}
+
+static core_status storage_new(core_device *device, uint64_t size,
+                               core_storage **out_storage)
+{
+    core_memory memory;
+    uint64_t capacity;
+
+    *out_storage = NULL;
+    CORE_TRY(core__memory_alloc(device, size, &memory, &capacity));
+    *out_storage = storage_wrap(device, memory, size, capacity);
+    if (!*out_storage) {
+        core__memory_free(device, memory, capacity);
+        return core__error_memory(sizeof **out_storage);
+    }
+    return CORE_OK;
+}
+
+void core__storage_destroy(core_storage *storage)
+{
+    core_device *device = storage->device;
+
+    if (storage->release)
+        storage->release(storage->context, storage->memory.handle);
+    else if (storage->capacity)
+        core__memory_free(device, storage->memory, storage->capacity);
+    core__thread_self()->storages[core__keys_slot(device->keys)]--;
+    core__small_free(storage, sizeof *storage);
+}
+
+core_status core__storage_adopt(core_device *device, void *data, uint64_t size,
+                                void (*release)(void *, void *), void *context,
+                                core_storage **out_storage)
+{
+    core_storage *storage =
+        storage_wrap(device, (core_memory){data, 0}, size, 0);
+
+    *out_storage = storage;
+    if (!storage)
+        return core__error_memory(sizeof *storage);
+    storage->release = release;
+    storage->context = context;
+    return CORE_OK;
+}
+
+/* ------------------------------------------------------------- tensors -- */
+
+/* Header and dimensions; storage, flags and numel are the caller's. */
+static core_tensor *tensor_header(core_device *device, core_dtype dtype,
+                                  uint32_t ndim)
+{
+    core_tensor *tensor = core__small_alloc(sizeof *tensor);
+
+    if (core__unlikely(!tensor))
+        return NULL;
+    tensor->references = 1;
+    tensor->ndim = (uint8_t)ndim;
+    tensor->dtype = (uint8_t)dtype;
+    tensor->flags = 0;
+    tensor->keys = device->keys | CORE__KEYS_TENSOR;
+    tensor->storage = NULL;
+    tensor->device = device;
+    tensor->offset = 0;
+    tensor->autograd = NULL;
+    tensor->base = NULL;
+    tensor->sizes = tensor->inline_dims;
+    if (core__unlikely(ndim > CORE__TENSOR_INLINE_NDIM)) {
+        tensor->sizes = core__small_alloc(2 * ndim * sizeof(int64_t));
+        if (!tensor->sizes) {
+            core__small_free(tensor, sizeof *tensor);
+            return NULL;
+        }
+    }
+    tensor->strides = tensor->sizes + ndim;
+    if (core__unlikely(core__thread_self()->inference)) {
+        tensor->flags = CORE__TENSOR_INFERENCE;
+        tensor->keys = device->keys | CORE__KEY_BACKEND;
+    }
+    return tensor;
+}
+
+void core__tensor_destroy(core_tensor *tensor)
+{
+    if (tensor->autograd)
+        core__autograd_destroy(tensor);
+    core__storage_release(tensor->storage);
+    core__tensor_release(tensor->base);
+    if (tensor->sizes != tensor->inline_dims)
+        core__small_free(tensor->sizes, 2 * tensor->ndim * sizeof(int64_t));
+    core__small_free(tensor, sizeof *tensor);
+}
+
+void core__tensor_refresh(core_tensor *tensor)
+{
+    uint32_t flags = core__layout_flags(tensor->ndim, tensor->sizes,
+                                        tensor->strides, &tensor->numel);
+
+    tensor->flags =
+        (uint16_t)((tensor->flags & ~(uint32_t)(CORE__TENSOR_CONTIGUOUS |
+                                                CORE__TENSOR_DENSE)) |
+                   flags);
+}
+
+/* Bytes of storage that the layout reaches; SHAPE error when it overflows. */
+static core_status layout_bytes(const core_tensor *tensor, uint64_t *out_bytes)
+{
+    int64_t last = 0;
+
+    *out_bytes = 0;
+    for (uint32_t i = 0; i < tensor->ndim; i++) {
+        int64_t reach;
+
+        if (tensor->sizes[i] == 0)
+            return CORE_OK;
+        if (__builtin_mul_overflow(tensor->sizes[i] - 1, tensor->strides[i],
+                                   &reach) ||
+            __builtin_add_overflow(last, reach, &last))
+            return core__error(CORE_ERROR_SHAPE,
+                               "a tensor of these sizes has more bytes than "
+                               "can be addressed");
+    }
+    if (last >= INT64_MAX / 8)
+        return core__error(CORE_ERROR_SHAPE,
+                           "a tensor of these sizes has more bytes than can "
+                           "be addressed");
+    *out_bytes = (uint64_t)(last + 1) * core__dtype_size(tensor->dtype);
+    return CORE_OK;
+}
+
+static core_status check_sizes(core_dtype dtype, uint32_t ndim,
+                               const int64_t *sizes)
+{
+    CORE_TRY(core__dtype_check(dtype));
+    if (ndim > CORE_MAX_NDIM)
+        return core__error(CORE_ERROR_SHAPE,
+                           "%u dimensions; a tensor has at most %d", ndim,
+                           CORE_MAX_NDIM);
+    for (uint32_t i = 0; i < ndim; i++)
+        if (sizes[i] < 0)
+            return core__error(CORE_ERROR_SHAPE,
+                               "the size of dimension %u is %lld; sizes are "
+                               "not negative",
+                               i, (long long)sizes[i]);
+    return CORE_OK;
+}
+
+/* Row-major strides; the size of a dimension of 0 counts as 1. */
+static core_status default_strides(core_tensor *tensor)
+{
+    int64_t stride = 1;
+
+    for (uint32_t i = tensor->ndim; i-- > 0;) {
+        int64_t size = tensor->sizes[i];
+
+        tensor->strides[i] = stride;
+        if (__builtin_mul_overflow(stride, size > 1 ? size : 1, &stride))
+            return core__error(CORE_ERROR_SHAPE,
+                               "a tensor of these sizes has more elements "
+                               "than can be counted");
+    }
+    return CORE_OK;
+}
+
+core_status core__tensor_new(core_device *device, core_dtype dtype,
+                             uint32_t ndim, const int64_t *sizes,
+                             const int64_t *strides, core_tensor **out_tensor)
+{
+    core_tensor *tensor = NULL;
+    core_status status;
+    uint64_t bytes;
+
+    *out_tensor = NULL;
+    status = check_sizes(dtype, ndim, sizes);
+    if (core__unlikely(status != CORE_OK))
+        return status;
+    tensor = tensor_header(device, dtype, ndim);
+    if (core__unlikely(!tensor))
+        return core__error_memory(sizeof *tensor);
+    for (uint32_t i = 0; i < ndim; i++)
+        tensor->sizes[i] = sizes[i];
+    if (strides) {
+        memcpy(tensor->strides, strides, ndim * sizeof *strides);
+        core__tensor_refresh(tensor);
+    } else {
+        int64_t numel = 1;
+
+        status = default_strides(tensor);
+        if (status != CORE_OK)
+            goto done;
+        for (uint32_t i = 0; i < ndim; i++)
+            numel *= sizes[i];
+        tensor->numel = numel;
+        tensor->flags |= CORE__TENSOR_CONTIGUOUS | CORE__TENSOR_DENSE;
+    }
+    status = layout_bytes(tensor, &bytes);
+    if (status == CORE_OK && core__likely(!device->meta))
+        status = storage_new(device, bytes, &tensor->storage);
+    if (status != CORE_OK)
+        goto done;
+    *out_tensor = tensor;
+    tensor = NULL;
+done:
+    core__tensor_release(tensor);
+    return status;
+}
+
+core_status core__tensor_on(core_storage *storage, core_dtype dtype,
+                            uint32_t ndim, const int64_t *sizes,
+                            core_tensor **out_tensor)
+{
+    core_tensor *tensor = NULL;
+    core_status status;
+
+    *out_tensor = NULL;
+    CORE_TRY(check_sizes(dtype, ndim, sizes));
+    tensor = tensor_header(storage->device, dtype, ndim);
+    if (!tensor)
+        return core__error_memory(sizeof *tensor);
+    memcpy(tensor->sizes, sizes, ndim * sizeof *sizes);
+    status = default_strides(tensor);
+    core__tensor_refresh(tensor);
+    tensor->storage = storage;
+    core__storage_retain(storage);
+    if (status != CORE_OK) {
+        core__tensor_release(tensor);
+        return status;
+    }
+    *out_tensor = tensor;
+    return CORE_OK;
+}
+
+core_status core__tensor_alias(core_tensor *source, core_dtype dtype,
+                               uint32_t ndim, const int64_t *sizes,
+                               const int64_t *strides, int64_t offset,
+                               core_tensor **out_tensor)
+{
+    core_tensor *tensor;
+
+    *out_tensor = NULL;
+    if (core__unlikely(ndim > CORE_MAX_NDIM))
+        return check_sizes(dtype, ndim, sizes);
+    tensor = tensor_header(source->device, dtype, ndim);
+    if (core__unlikely(!tensor))
+        return core__error_memory(sizeof *tensor);
+    for (uint32_t i = 0; i < ndim; i++) {
+        tensor->sizes[i] = sizes[i];
+        tensor->strides[i] = strides[i];
+    }
+    tensor->offset = offset;
+    core__tensor_refresh(tensor);
+    tensor->storage = source->storage;
+    if (tensor->storage)
+        core__storage_retain(tensor->storage);
+    *out_tensor = tensor;
+    return CORE_OK;
+}
+
+core_status core__tensor_view(core_tensor *source, uint32_t ndim,
+                              const int64_t *sizes, const int64_t *strides,
+                              int64_t offset, core_tensor **out_tensor)
+{
+    core__thread *self = core__thread_self();
+    core_tensor *base = source->base ? source->base : source;
+    core_tensor *view;
+
+    CORE_TRY(core__tensor_alias(source, source->dtype, ndim, sizes, strides,
+                                offset, out_tensor));
+    view = *out_tensor;
+    if (core__unlikely(self->inference)) {
+        /* A view of an ordinary tensor is ordinary, and says where it was
+         * made; one of an inference tensor needs no base. */
+        if (source->flags & CORE__TENSOR_INFERENCE)
+            return CORE_OK;
+        view->flags &= (uint16_t)~CORE__TENSOR_INFERENCE;
+        view->flags |= CORE__TENSOR_VIEW_INFERENCE;
+        view->keys |= CORE__KEYS_TENSOR;
+    } else if (source->flags & CORE__TENSOR_INFERENCE) {
+        view->flags |= CORE__TENSOR_INFERENCE;
+        view->keys &= ~(CORE__KEYS_TENSOR & ~CORE__KEY_BACKEND);
+        return CORE_OK;
+    }
+    if (self->no_grad)
+        view->flags |= CORE__TENSOR_VIEW_NO_GRAD;
+    view->base = base;
+    core__tensor_retain(base);
+    return CORE_OK;
+}
+
+core_status core__tensor_shallow(core_tensor *source, core_tensor **out_tensor)
+{
+    return core__tensor_alias(source, source->dtype, source->ndim,
+                              source->sizes, source->strides, source->offset,
+                              out_tensor);
+}
+
+core_status core__tensor_number(core_scalar value, core_tensor **out_tensor)
+{
+    core_dtype dtype = value.tag == CORE_VALUE_FLOAT  ? CORE_F64
+                       : value.tag == CORE_VALUE_BOOL ? CORE_BOOL
+                                                      : CORE_I64;
+    core_device *host;
+
+    *out_tensor = NULL;
+    CORE_TRY(core__device_host(&host));
+    CORE_TRY(core__tensor_new(host, dtype, 0, NULL, NULL, out_tensor));
+    core__element_store(dtype, core__tensor_memory(*out_tensor).handle, value);
+    (*out_tensor)->flags |= CORE__TENSOR_NUMBER;
+    return CORE_OK;
+}
+
+core_status core__tensor_resize(core_tensor *tensor, uint32_t ndim,
+                                const int64_t *sizes)
+{
+    core_tensor *fresh;
+
+    if (tensor->base || (tensor->storage && tensor->storage->references != 1))
+        return core__error(CORE_ERROR_SHAPE,
+                           "a tensor that shares its storage cannot be given "
+                           "another size");
+    CORE_TRY(core__tensor_new(tensor->device, tensor->dtype, ndim, sizes, NULL,
+                              &fresh));
+    if (tensor->sizes != tensor->inline_dims)
+        core__small_free(tensor->sizes, 2 * tensor->ndim * sizeof(int64_t));
+    core__storage_release(tensor->storage);
+    tensor->storage = fresh->storage;
+    fresh->storage = NULL;
+    tensor->offset = 0;
+    tensor->ndim = (uint8_t)ndim;
+    tensor->sizes = tensor->inline_dims;
+    if (fresh->sizes != fresh->inline_dims) {
+        tensor->sizes = fresh->sizes;
+        fresh->sizes = fresh->inline_dims;
+    } else {
+        memcpy(tensor->inline_dims, fresh->inline_dims,
+               sizeof fresh->inline_dims);
+    }
+    tensor->strides = tensor->sizes + ndim;
+    core__tensor_refresh(tensor);
+    core__tensor_release(fresh);
+    return CORE_OK;
+}
+
+core_memory core__tensor_memory(const core_tensor *tensor)
+{
+    core_memory memory = {0};
+
+    if (tensor->storage) {
+        memory = tensor->storage->memory;
+        memory.offset +=
+            (uint64_t)tensor->offset * core__dtype_size(tensor->dtype);
+    }
+    return memory;
+}
+
+void core__tensor_fill_view(const core_tensor *tensor, core_view *out_view)
+{
+    out_view->struct_size = sizeof *out_view;
+    out_view->dtype = tensor->dtype;
+    out_view->memory = core__tensor_memory(tensor);
+    out_view->sizes = tensor->sizes;
+    out_view->strides = tensor->strides;
+    out_view->numel = tensor->numel;
+    out_view->ndim = tensor->ndim;
+    out_view->flags =
+        tensor->flags & CORE__TENSOR_CONTIGUOUS ? CORE_VIEW_CONTIGUOUS : 0;
+    out_view->device = tensor->device;
+}

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* tensor.h: what a tensor and a storage are, inside the core. */
+
+#ifndef CORE_TENSOR_TENSOR_H
+#define CORE_TENSOR_TENSOR_H
+
+#include "base/error.h"
+#include "dispatch/keys.h"
+
+#include <libcore/kernel.h>
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+typedef struct core_storage core_storage;
+typedef struct core__autograd core__autograd; /* autograd/record.h */
+
+/* Bytes of a device's memory, shared by a tensor and its views.  The version
+ * counts changes in place; views and detached tensors share it with it. */
+struct core_storage {
+    _Atomic uint32_t references;
+    _Atomic uint32_t version;
+    core_device *device; /* referenced */
+    core_memory memory;
+    uint64_t size;     /* bytes that tensors may use */
+    uint64_t capacity; /* bytes that the allocator gave */
+    /* Memory that was brought in from outside: called instead of freeing. */
+    void (*release)(void *context, void *data);
+    void *context;
+};
+
+enum {
+    CORE__TENSOR_CONTIGUOUS = 1u << 0,  /* row-major, no gaps */
+    CORE__TENSOR_DENSE = 1u << 1,       /* some permutation is, so no overlap */
+    CORE__TENSOR_INFERENCE = 1u << 2,   /* made in inference mode */
+    CORE__TENSOR_NUMBER = 1u << 3,      /* stands for a number argument: ranks
+                                           below 0-dim tensors in promotion */
+    CORE__TENSOR_VIEW_NO_GRAD = 1u << 4,   /* view made under no_grad */
+    CORE__TENSOR_VIEW_INFERENCE = 1u << 5, /* view made in inference mode */
+    CORE__TENSOR_VIEW_MULTIPLE = 1u << 6   /* one of several output views */
+};
+
+enum { CORE__TENSOR_INLINE_NDIM = 6 };
+
+struct core_tensor {
+    _Atomic uint32_t references;
+    uint8_t ndim;
+    uint8_t dtype;
+    uint16_t flags;
+    uint64_t keys; /* slot, functionality, requires-grad fact */
+    core_storage *storage; /* NULL on the meta device */
+    core_device *device;   /* borrowed: the storage's; permanent for meta */
+    int64_t numel;
+    int64_t offset; /* elements, from the start of the storage */
+    core__autograd *autograd; /* NULL until it is needed */
+    core_tensor *base; /* of a view: the tensor that is no view; referenced */
+    int64_t *sizes;    /* inline_dims, or a block of 2 * ndim */
+    int64_t *strides;  /* sizes + ndim */
+    int64_t inline_dims[2 * CORE__TENSOR_INLINE_NDIM];
+};
+
+/* ------------------------------------------------------------ creation -- */
+
+/* A tensor with its own memory, not initialised.  strides NULL: row-major.
+ * A meta device gives a tensor without memory. */
+core_status core__tensor_new(core_device *device, core_dtype dtype,
+                             uint32_t ndim, const int64_t *sizes,
+                             const int64_t *strides, core_tensor **out_tensor);
+/* A tensor on the storage of `source`: same device.  offset in elements of
+ * dtype.  Not yet a view for autograd: see core__tensor_view. */
+core_status core__tensor_alias(core_tensor *source, core_dtype dtype,
+                               uint32_t ndim, const int64_t *sizes,
+                               const int64_t *strides, int64_t offset,
+                               core_tensor **out_tensor);
+/* The same, and base and creation flags set: what view operators return. */
+core_status core__tensor_view(core_tensor *source, uint32_t ndim,
+                              const int64_t *sizes, const int64_t *strides,
+                              int64_t offset, core_tensor **out_tensor);
+/* Same storage and layout, no history. */
+core_status core__tensor_shallow(core_tensor *source, core_tensor **out_tensor);
+/* A 0-dim tensor on the host holding a number; marked TENSOR_NUMBER. */
+core_status core__tensor_number(core_scalar value, core_tensor **out_tensor);
+/* Gives an existing tensor other sizes and, if need be, a larger storage;
+ * only for tensors that nothing else views. */
+core_status core__tensor_resize(core_tensor *tensor, uint32_t ndim,
+                                const int64_t *sizes);
+void core__tensor_destroy(core_tensor *tensor);
+void core__storage_destroy(core_storage *storage);
+/* A storage on memory from outside; release may be NULL. */
+core_status core__storage_adopt(core_device *device, void *data, uint64_t size,
+                                void (*release)(void *, void *), void *context,
+                                core_storage **out_storage);
+/* A row-major tensor at the start of a storage. */
+core_status core__tensor_on(core_storage *storage, core_dtype dtype,
+                            uint32_t ndim, const int64_t *sizes,
+                            core_tensor **out_tensor);
+
+/* Recomputes numel and the layout flags after sizes or strides changed. */
+void core__tensor_refresh(core_tensor *tensor);
+
+/* ------------------------------------------------------- small helpers -- */
+
+static inline void core__tensor_retain(core_tensor *tensor)
+{
+    atomic_fetch_add_explicit(&tensor->references, 1, memory_order_relaxed);
+}
+
+static inline void core__tensor_release(core_tensor *tensor)
+{
+    if (!tensor)
+        return;
+    /* A sole owner needs no atomic read-modify-write. */
+    if (atomic_load_explicit(&tensor->references, memory_order_acquire) == 1 ||
+        atomic_fetch_sub_explicit(&tensor->references, 1,
+                                  memory_order_acq_rel) == 1)
+        core__tensor_destroy(tensor);
+}
+
+static inline void core__storage_retain(core_storage *storage)
+{
+    atomic_fetch_add_explicit(&storage->references, 1, memory_order_relaxed);
+}
+
+static inline void core__storage_release(core_storage *storage)
+{
+    if (!storage)
+        return;
+    if (atomic_load_explicit(&storage->references, memory_order_acquire) == 1 ||
+        atomic_fetch_sub_explicit(&storage->references, 1,
+                                  memory_order_acq_rel) == 1)
+        core__storage_destroy(storage);
+}
+
+static inline bool core__tensor_requires_grad(const core_tensor *tensor)
+{
+    return tensor->keys & CORE__KEYS_REQUIRES_GRAD;
+}
+
+static inline uint32_t core__tensor_version(const core_tensor *tensor)
+{
+    return tensor->storage ? atomic_load_explicit(&tensor->storage->version,
+                                                  memory_order_relaxed)
+                           : 0;
+}
+
+static inline void core__tensor_bump(core_tensor *tensor)
+{
+    if (tensor->storage)
+        atomic_fetch_add_explicit(&tensor->storage->version, 1,
+                                  memory_order_relaxed);
+}
+
+static inline bool core__tensor_is_meta(const core_tensor *tensor)
+{
+    return !tensor->storage;
+}
+
+/* Memory of the element at (0, …). */
+core_memory core__tensor_memory(const core_tensor *tensor);
+/* Valid while the tensor lives and keeps its layout. */
+void core__tensor_fill_view(const core_tensor *tensor, core_view *out_view);
+
+#endif

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* core.h: everything that a program needs. */
+
+#ifndef LIBCORE_CORE_H
+#define LIBCORE_CORE_H
+
+#include "autograd.h"
+#include "device.h"
+#include "dispatch.h"
+#include "ops.h"
+#include "plugins.h"
+#include "random.h"
+#include "status.h"
+#include "tensor.h"
+
+#endif

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* device.h: devices by name.
+ *
+ * A device's name is its type and, for all but the first, its index: "cpu",
+ * "cuda", "cuda:1".  "meta" is always there: its tensors have shape and dtype
+ * and no memory.  Asking for a device loads the plugin that has its type.
+ *
+ * Any thread may call everything here. */
+
+#ifndef LIBCORE_DEVICE_H
+#define LIBCORE_DEVICE_H
+
+#include "backend.h"
+#include "status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Finds, and opens if need be, a device.  NOT_FOUND: no plugin has that type
+ * (the message lists those there are, and why others were refused);
+ * NO_DEVICE: its plugin found no hardware, the message says why. */
+core_status core_device_find(const char *name, core_device **out_device);
+
+/* The device of calls that name none: what core_device_set_current set in this
+ * thread, else the value of LIBCORE_DEVICE, else the first device that there
+ * is of the program's order of preference, else "cpu". */
+core_status core_device_default(core_device **out_device);
+
+/* A program's own order, for core_device_default: device names or types,
+ * comma-separated, "cuda,rocm,cpu".  NULL forgets it.  LIBCORE_DEVICE wins. */
+core_status core_device_set_preference(const char *names);
+
+/* This thread's device; NULL returns to the default. */
+core_status core_device_set_current(core_device *device);
+
+/* How many devices of a type there are now; with 0, *out_reason (may be NULL)
+ * says why, valid until the thread's next failing call. */
+core_status core_device_count(const char *type, uint32_t *out_count,
+                              const char **out_reason);
+
+/* Borrowed, valid while the device is. */
+const char *core_device_name(const core_device *device);
+const char *core_device_type(const core_device *device);
+uint32_t core_device_index(const core_device *device);
+
+/* Devices live as long as their plugin is loaded; a reference keeps it so. */
+core_device *core_device_retain(core_device *device);
+void core_device_release(core_device *device);
+
+/* Strings in *out live as long as the device. */
+core_status core_device_get_properties(core_device *device,
+                                       core_device_properties *out);
+core_status core_device_get_information(core_device *device,
+                                        core_device_information *out);
+/* Bytes. */
+core_status core_device_memory(core_device *device, uint64_t *out_free,
+                               uint64_t *out_total);
+
+/* Waits until all work given to the device is done; an error of that work is
+ * this call's. */
+core_status core_device_synchronize(core_device *device);
+
+/* Threads that the CPU backend computes with, the caller included; results do
+ * not depend on it.  INVALID_ARGUMENT below 1. */
+core_status core_threads_set(uint32_t threads);
+core_status core_threads_get(uint32_t *out_threads);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* dispatch.h: operators by name, boxed calls, and operators of one's own.
+ *
+ * The typed calls of ops.h are thin inline wrappers of core_op_invoke; a
+ * foreign-function interface uses core_op_find and core_op_call, with the
+ * schemas of the installed operators.json. */
+
+#ifndef LIBCORE_DISPATCH_H
+#define LIBCORE_DISPATCH_H
+
+#include "kernel.h"
+#include "status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* "add.Tensor", "sum" (no overload), "vendor::name.overload".  Operators live
+ * as long as they are registered; built-in ones always. */
+core_status core_op_find(const char *name, core_operator **out_op);
+const char *core_op_name(const core_operator *op);
+/* "add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor" */
+const char *core_op_schema(const core_operator *op);
+/* Built-in operators: index from 0, NULL ends. */
+core_operator *core_op_at(uint32_t index);
+
+/* A checked call: args in the schema's order, trailing arguments that have
+ * defaults may be missing, NONE asks for a default where there is one.  INT is
+ * taken for float, INT, FLOAT and BOOL for Scalar.  results: capacity
+ * nresults, at least as many as the schema returns (0 is fine when all results
+ * are arguments changed in place); written, owned by the caller
+ * (core_value_release), all NONE on failure. */
+core_status core_op_call(core_operator *op, const core_value *args,
+                         uint32_t nargs, core_value *results,
+                         uint32_t nresults);
+
+/* What the typed wrappers call: id from ops.h, complete arguments. */
+core_status core_op_invoke(uint32_t id, const core_value *args, uint32_t nargs,
+                           core_value *results, uint32_t nresults);
+/* The same with the operator in hand: complete, trusted arguments. */
+core_status core_op_invoke_on(core_operator *op, const core_value *args,
+                              uint32_t nargs, core_value *results,
+                              uint32_t nresults);
+
+/* ------------------------------------------------- extending operators -- */
+
+/* Undoes one registration when released; newest wins, and the older one comes
+ * back.  A handle may outlive what it registered with. */
+typedef struct core_registration core_registration;
+void core_registration_release(core_registration *registration);
+
+/* A new operator from its schema, "mine::name.overload(Tensor self, int n=1)
+ * -> Tensor".  It exists until the handle is released. */
+core_status core_op_register(const char *schema,
+                             core_registration **out_registration);
+
+/* A function for an operator.  key: CORE_KEY_… (plugin.h); device_type: which
+ * backend for CORE_KEY_BACKEND ("cpu", "meta"), which or NULL for all with
+ * CORE_KEY_AUTOGRAD; otherwise NULL.  Calls that run keep what they started
+ * with. */
+core_status core_function_register(const char *operator_name, uint32_t key,
+                                   const char *device_type,
+                                   core_function function, void *user,
+                                   core_registration **out_registration);
+
+/* From inside a function: the same operator below the function's own key. */
+core_status core_redispatch_below(core_call *call, const core_value *args,
+                                  uint32_t nargs, core_value *results,
+                                  uint32_t nresults);
+
+/* Kernels that a device type has, by name; index from 0 while CORE_OK. */
+core_status core_kernel_at(const char *device_type, uint32_t index,
+                           const core_kernel **out_kernel);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

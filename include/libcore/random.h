@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* random.h: generators of random numbers (Philox 4x32-10, indexed by element:
+ * the same seed gives the same integers, uniforms and masks on every device
+ * and with any number of threads). */
+
+#ifndef LIBCORE_RANDOM_H
+#define LIBCORE_RANDOM_H
+
+#include "status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Seeds the default generator, which random operators use when they are given
+ * none.  Any thread. */
+void core_seed(uint64_t seed);
+
+/* A generator of one's own.  One thread at a time. */
+core_status core_generator_create(uint64_t seed,
+                                  core_generator **out_generator);
+void core_generator_release(core_generator *generator);
+void core_generator_seed(core_generator *generator, uint64_t seed);
+
+/* Its whole state: seed, and how many counter blocks were used up.  generator
+ * NULL: the default one. */
+void core_generator_state(core_generator *generator, uint64_t *out_seed,
+                          uint64_t *out_offset);
+void core_generator_set_state(core_generator *generator, uint64_t seed,
+                              uint64_t offset);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
