@@ -73,9 +73,10 @@ static core_status check_open(const core_registry *registry)
 static core_status register_backend(core_registry *registry,
                                     const core_backend *backend)
 {
-    core_string type = backend->device_type;
+    core_string type;
 
     CORE_TRY(check_open(registry));
+    type = backend->device_type;
     if (!type.data || !core__list_holds(registry->plugin->note.device_types,
                                         type.data, type.size))
         return core__error(CORE_ERROR_REFUSED,

@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+#include "loader.h"
+
+#include "loader/elf.h"
+#include "loader/note.h"
+
+#include <stdint.h>
+
+static unsigned char *bytes;
+static size_t size;
+
+static void load_good(void)
+{
+    bytes = file_read(fixture("good"), &size);
+}
+
+static void free_good(void)
+{
+    free(bytes);
+}
+
+static core_status read_note(core_plugin_note *note)
+{
+    core__image image = core__image_bytes(bytes, size);
+
+    return core__note_read(&image, note);
+}
+
+/* Where the note's content lies in the file. */
+static core_plugin_note *note_in_file(void)
+{
+    static const char mark[] = "libcore\0LIBCORE";
+
+    for (size_t i = 0; i + sizeof mark + sizeof(core_plugin_note) < size; i++)
+        if (memcmp(bytes + i, mark, sizeof mark) == 0)
+            return (void *)(bytes + i + 8);
+    ck_abort_msg("no note in the fixture");
+}
+
+static void assert_bad(core_status code, const char *part)
+{
+    core_plugin_note note;
+
+    ck_assert_int_eq(read_note(&note), code);
+    assert_contains(core_error_message(), part);
+}
+
+START_TEST(a_good_note_is_read_whole)
+{
+    core_plugin_note note;
+
+    ck_assert_int_eq(read_note(&note), CORE_OK);
+    ck_assert_str_eq(note.name, "good");
+    ck_assert_str_eq(note.vendor, "libcore tests");
+    ck_assert_str_eq(note.license, "MIT-0");
+    ck_assert_str_eq(note.device_types, "good");
+    ck_assert_uint_eq(note.abi_major, CORE_ABI_MAJOR);
+    ck_assert_int_eq(core__note_check_abi(&note), CORE_OK);
+}
+END_TEST
+
+START_TEST(every_truncation_is_an_error)
+{
+    core_plugin_note note;
+    size_t whole = size, step = whole / 400 + 1;
+
+    /* The section table at the end is not needed to run the file; up to the
+     * last segment's end every byte is. */
+    while (size > 0) {
+        core_status status;
+        unsigned char *part;
+
+        size = size > step ? size - step : 0;
+        /* Its own block, so that a sanitizer sees a read behind its end. */
+        part = malloc(size + 1);
+        memcpy(part, bytes, size);
+        core__image image = core__image_bytes(part, size);
+        status = core__note_read(&image, &note);
+        ck_assert(status == CORE_OK || status == CORE_ERROR_CORRUPT);
+        if (size < whole / 2)
+            ck_assert_int_eq(status, CORE_ERROR_CORRUPT);
+        free(part);
+    }
+}
+END_TEST
+
+START_TEST(an_empty_file_is_no_elf_file)
+{
+    size = 0;
+    assert_bad(CORE_ERROR_CORRUPT, "not an ELF file");
+}
+END_TEST
+
+START_TEST(another_machine_is_named)
+{
+    ((Elf64_Ehdr *)bytes)->e_machine = EM_S390;
+    assert_bad(CORE_ERROR_INCOMPATIBLE, "another machine");
+}
+END_TEST
+
+START_TEST(big_endian_is_refused)
+{
+    bytes[EI_DATA] = ELFDATA2MSB;
+    assert_bad(CORE_ERROR_INCOMPATIBLE, "another machine");
+}
+END_TEST
+
+START_TEST(a_program_is_no_plugin)
+{
+    ((Elf64_Ehdr *)bytes)->e_type = ET_EXEC;
+    assert_bad(CORE_ERROR_CORRUPT, "not a shared object");
+}
+END_TEST
+
+START_TEST(wrong_magic_is_refused)
+{
+    note_in_file()->magic[3] = 'X';
+    assert_bad(CORE_ERROR_CORRUPT, "magic");
+}
+END_TEST
+
+START_TEST(unknown_note_version_is_refused)
+{
+    note_in_file()->note_version = 9;
+    assert_bad(CORE_ERROR_INCOMPATIBLE, "version 9");
+}
+END_TEST
+
+START_TEST(another_owner_is_not_our_note)
+{
+    ((char *)note_in_file())[-8] = 'L';
+    assert_bad(CORE_ERROR_NOT_FOUND, "no note of libcore");
+}
+END_TEST
+
+START_TEST(name_without_end_is_refused)
+{
+    memset(note_in_file()->name, 'a', sizeof note_in_file()->name);
+    assert_bad(CORE_ERROR_CORRUPT, "name");
+}
+END_TEST
+
+START_TEST(name_with_other_characters_is_refused)
+{
+    note_in_file()->name[0] = '/';
+    assert_bad(CORE_ERROR_CORRUPT, "name");
+}
+END_TEST
+
+START_TEST(bytes_behind_a_text_are_refused)
+{
+    core_plugin_note *note = note_in_file();
+
+    note->vendor[sizeof note->vendor - 1] = 'x';
+    assert_bad(CORE_ERROR_CORRUPT, "text");
+}
+END_TEST
+
+START_TEST(device_types_are_words)
+{
+    static const char *const wrong[] = {"a,,b", ",a", "a,", "A", "0a", "a b"};
+
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        char *types = note_in_file()->device_types;
+
+        memset(types, 0, sizeof note_in_file()->device_types);
+        strcpy(types, wrong[i]);
+        assert_bad(CORE_ERROR_CORRUPT, "device types");
+    }
+}
+END_TEST
+
+START_TEST(impossible_abi_range_is_refused)
+{
+    note_in_file()->abi_minor_min = note_in_file()->abi_minor_max + 1;
+    assert_bad(CORE_ERROR_CORRUPT, "ABI range");
+}
+END_TEST
+
+START_TEST(abi_ranges_that_do_not_meet_are_named)
+{
+    core_plugin_note note;
+
+    note_in_file()->abi_major = CORE_ABI_MAJOR + 7;
+    ck_assert_int_eq(read_note(&note), CORE_OK);
+    ck_assert_int_eq(core__note_check_abi(&note), CORE_ERROR_INCOMPATIBLE);
+    assert_contains(core_error_message(), "this libcore offers");
+}
+END_TEST
+
+static Elf64_Phdr *note_segment(void)
+{
+    Elf64_Ehdr *header = (void *)bytes;
+    Elf64_Phdr *segments = (void *)(bytes + header->e_phoff);
+
+    for (unsigned i = 0; i < header->e_phnum; i++)
+        if (segments[i].p_type == PT_NOTE)
+            return &segments[i];
+    ck_abort_msg("no note segment in the fixture");
+}
+
+START_TEST(huge_note_segment_is_not_read)
+{
+    note_segment()->p_filesz = UINT64_MAX - 8;
+    assert_bad(CORE_ERROR_CORRUPT, "does not lie in the file");
+}
+END_TEST
+
+START_TEST(note_sizes_near_the_end_of_numbers_do_not_wrap)
+{
+    uint32_t *header = (void *)(bytes + note_segment()->p_offset);
+
+    header[0] = UINT32_MAX;
+    header[1] = UINT32_MAX;
+    assert_bad(CORE_ERROR_CORRUPT, "past its segment");
+}
+END_TEST
+
+START_TEST(segment_table_behind_the_end_is_refused)
+{
+    ((Elf64_Ehdr *)bytes)->e_phoff = UINT64_MAX - 16;
+    assert_bad(CORE_ERROR_CORRUPT, "segment table");
+}
+END_TEST
+
+START_TEST(good_symbols_are_accepted)
+{
+    core__image image = core__image_bytes(bytes, size);
+
+    ck_assert_int_eq(core__symbols_check(&image), CORE_OK);
+}
+END_TEST
+
+/* A generator of our own: the same corruptions on every machine. */
+static uint64_t state = UINT64_C(0x9e3779b97f4a7c15);
+
+static uint64_t random_next(void)
+{
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    return state;
+}
+
+/* Where something that is read lies: headers, notes, or anywhere. */
+static size_t random_place(void)
+{
+    Elf64_Ehdr *header = (void *)bytes;
+    Elf64_Phdr *note = note_segment();
+
+    switch (random_next() % 4) {
+    case 0:
+        return random_next() % sizeof *header;
+    case 1:
+        return header->e_phoff +
+               random_next() % (header->e_phnum * sizeof(Elf64_Phdr));
+    case 2:
+        return note->p_offset + random_next() % note->p_filesz;
+    default:
+        return random_next() % size;
+    }
+}
+
+START_TEST(random_corruptions_never_crash)
+{
+    static const unsigned char edges[] = {0, 1, 0x7f, 0x80, 0xff};
+    unsigned char *whole = bytes;
+    size_t places[8];
+    int refused = 0;
+
+    for (int round = 0; round < 2000; round++) {
+        uint64_t changes = 1 + random_next() % 8;
+        size_t length = size;
+        core_plugin_note note;
+        core__image image;
+        unsigned char *copy;
+
+        for (uint64_t k = 0; k < changes; k++)
+            places[k] = random_place();
+        if (random_next() % 4 == 0)
+            length = random_next() % size;
+        copy = malloc(length + 1);
+        memcpy(copy, whole, length);
+        for (uint64_t k = 0; k < changes; k++)
+            if (places[k] < length)
+                copy[places[k]] = random_next() % 2
+                                      ? (unsigned char)random_next()
+                                      : edges[random_next() % sizeof edges];
+        /* The block ends where the file does. */
+        copy = realloc(copy, length ? length : 1);
+        image = core__image_bytes(copy, length);
+        if (core__note_read(&image, &note) != CORE_OK)
+            refused++;
+        core__symbols_check(&image);
+        free(copy);
+    }
+    ck_assert_int_gt(refused, 500);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("loader/note");
+    TCase *tests = tcase_create("note");
+
+    tcase_add_checked_fixture(tests, load_good, free_good);
+    tcase_add_test(tests, a_good_note_is_read_whole);
+    tcase_add_test(tests, every_truncation_is_an_error);
+    tcase_add_test(tests, an_empty_file_is_no_elf_file);
+    tcase_add_test(tests, another_machine_is_named);
+    tcase_add_test(tests, big_endian_is_refused);
+    tcase_add_test(tests, a_program_is_no_plugin);
+    tcase_add_test(tests, wrong_magic_is_refused);
+    tcase_add_test(tests, unknown_note_version_is_refused);
+    tcase_add_test(tests, another_owner_is_not_our_note);
+    tcase_add_test(tests, name_without_end_is_refused);
+    tcase_add_test(tests, name_with_other_characters_is_refused);
+    tcase_add_test(tests, bytes_behind_a_text_are_refused);
+    tcase_add_test(tests, device_types_are_words);
+    tcase_add_test(tests, impossible_abi_range_is_refused);
+    tcase_add_test(tests, abi_ranges_that_do_not_meet_are_named);
+    tcase_add_test(tests, huge_note_segment_is_not_read);
+    tcase_add_test(tests, note_sizes_near_the_end_of_numbers_do_not_wrap);
+    tcase_add_test(tests, segment_table_behind_the_end_is_refused);
+    tcase_add_test(tests, good_symbols_are_accepted);
+    tcase_add_test(tests, random_corruptions_never_crash);
+    suite_add_tcase(suite, tests);
+    return run(suite);
+}
