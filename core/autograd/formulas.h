@@ -17,7 +17,7 @@
 
 /* -------------------------------------------------------- saved values -- */
 
-static inline core_tensor *core__saved_tensor(const core_value *value)
+static inline core_tensor *core__value_tensor(const core_value *value)
 {
     return value->tag == CORE_VALUE_TENSOR ? value->u.tensor : NULL;
 }
@@ -27,58 +27,65 @@ static inline double core__scalar_double(core_scalar scalar)
     return scalar.tag == CORE_VALUE_FLOAT ? scalar.u.f : (double)scalar.u.i;
 }
 
-static inline core_dtype core__saved_dtype(const core_value *value)
+static inline core_dtype core__value_dtype(const core_value *value)
 {
     return value->tag == CORE_VALUE_DTYPE ? (core_dtype)value->u.i
                                           : CORE_DTYPE_NONE;
 }
 
 /* A list of numbers may have been given as one number. */
-static inline const int64_t *core__saved_ints(const core_value *value)
+static inline const int64_t *core__value_ints(const core_value *value)
 {
     if (value->tag == CORE_VALUE_INT)
         return &value->u.i;
     return value->tag == CORE_VALUE_INT_LIST ? value->u.ints : NULL;
 }
 
-static inline const double *core__saved_floats(const core_value *value)
+static inline const double *core__value_floats(const core_value *value)
 {
     if (value->tag == CORE_VALUE_FLOAT)
         return &value->u.f;
     return value->tag == CORE_VALUE_FLOAT_LIST ? value->u.floats : NULL;
 }
 
-static inline const uint8_t *core__saved_bools(const core_value *value)
+static inline const uint8_t *core__value_bools(const core_value *value)
 {
     return value->tag == CORE_VALUE_BOOL_LIST ? value->u.bools : NULL;
 }
 
-static inline size_t core__saved_count(const core_value *value)
+static inline size_t core__value_count(const core_value *value)
 {
     if (value->tag == CORE_VALUE_INT || value->tag == CORE_VALUE_FLOAT)
         return 1;
     return value->tag == CORE_VALUE_NONE ? 0 : value->count;
 }
 
-static inline const char *core__saved_string(const core_value *value)
+static inline const char *core__value_string(const core_value *value)
 {
     return value->tag == CORE_VALUE_STRING ? value->u.string : NULL;
 }
 
 static inline const core_scalar *
-core__saved_scalar_optional(const core_value *value)
+core__value_scalar_optional(const core_value *value)
 {
     return value->tag == CORE_VALUE_NONE ? NULL : value;
 }
 
-static inline const int64_t *core__saved_int_optional(const core_value *value)
+static inline const int64_t *core__value_int_optional(const core_value *value)
 {
     return value->tag == CORE_VALUE_NONE ? NULL : &value->u.i;
 }
 
-static inline const double *core__saved_float_optional(const core_value *value)
+static inline const double *core__value_float_optional(const core_value *value)
 {
     return value->tag == CORE_VALUE_NONE ? NULL : &value->u.f;
+}
+
+static inline const bool *core__value_bool_optional(const core_value *value)
+{
+    static const bool answers[2] = {false, true};
+
+    return value->tag == CORE_VALUE_NONE ? NULL : &answers[value->u.i != 0];
 }
 
 /* NULL is no text. */
@@ -94,5 +101,141 @@ static inline core_tensor *core__formula_same(core_tensor *tensor)
         core__tensor_retain(tensor);
     return tensor;
 }
+
+/* ------------------------------------------------------------- helpers -- */
+
+/* Formulas are run by the engine for the operator after which they are named;
+ * arguments as in the list `helpers:` of ops.yaml.  Those of a list fill one
+ * gradient per element, where needed is not 0. */
+core_status core__formula_addbmm_grad(core_tensor *grad, const int64_t *sizes,
+    size_t sizes_count, core_tensor **out);
+core_status core__formula_as_strided_grad(core_tensor *grad, core_tensor *self,
+    const int64_t *size, size_t size_count, const int64_t *stride,
+    size_t stride_count, const int64_t *storage_offset, core_tensor **out);
+core_status core__formula_as_strided_self(core_tensor *grad, core_tensor *self,
+    const int64_t *size, size_t size_count, const int64_t *stride,
+    size_t stride_count, const int64_t *storage_offset, core_tensor **out);
+core_status core__formula_as_strided_src(core_tensor *grad, core_tensor *self,
+    const int64_t *size, size_t size_count, const int64_t *stride,
+    size_t stride_count, const int64_t *storage_offset, core_tensor **out);
+core_status core__formula_cat_grad(core_tensor *grad, const int64_t *sizes,
+    size_t sizes_count, int64_t dim, const uint8_t *needed, size_t count,
+    core_tensor **out);
+core_status core__formula_clamp_bound(core_tensor *grad, core_tensor *self,
+    core_tensor *min, core_tensor *max, bool upper, core_tensor **out);
+core_status core__formula_clamp_grad(core_tensor *grad, core_tensor *self,
+    const core_scalar *min, const core_scalar *max, core_tensor **out);
+core_status core__formula_clamp_tensor_grad(core_tensor *grad,
+    core_tensor *self, core_tensor *min, core_tensor *max, core_tensor **out);
+core_status core__formula_constant_pad_grad(core_tensor *grad,
+    const int64_t *pad, size_t pad_count, core_tensor **out);
+core_status core__formula_convolution_grad_output(core_tensor *grad_input,
+    core_tensor *grad_weight, core_tensor *grad_bias, core_tensor *input,
+    core_tensor *weight, const int64_t *stride, size_t stride_count,
+    const int64_t *padding, size_t padding_count, const int64_t *dilation,
+    size_t dilation_count, bool transposed, const int64_t *output_padding,
+    size_t output_padding_count, int64_t groups, core_tensor **out);
+core_status core__formula_convolution_input(core_tensor *grad_weight,
+    core_tensor *grad_output, core_tensor *input, core_tensor *weight,
+    const int64_t *stride, size_t stride_count, const int64_t *padding,
+    size_t padding_count, const int64_t *dilation, size_t dilation_count,
+    bool transposed, const int64_t *output_padding, size_t output_padding_count,
+    int64_t groups, core_tensor **out);
+core_status core__formula_convolution_weight(core_tensor *grad_input,
+    core_tensor *grad_output, core_tensor *input, core_tensor *weight,
+    const int64_t *stride, size_t stride_count, const int64_t *padding,
+    size_t padding_count, const int64_t *dilation, size_t dilation_count,
+    bool transposed, const int64_t *output_padding, size_t output_padding_count,
+    int64_t groups, core_tensor **out);
+core_status core__formula_copied(core_tensor *grad, core_device *device,
+    core_tensor **out);
+core_status core__formula_cumprod_grad(core_tensor *grad, core_tensor *self,
+    core_tensor *result, int64_t dim, core_tensor **out);
+core_status core__formula_cumsum_grad(core_tensor *grad, int64_t dim,
+    core_tensor **out);
+core_status core__formula_dropout_grad(core_tensor *grad, core_tensor *mask,
+    double p, const bool *train, core_tensor **out);
+core_status core__formula_embedding_grad(core_tensor *grad,
+    core_tensor *indices, int64_t padding_idx, bool scale, core_tensor **out);
+core_status core__formula_expanded(core_tensor *grad, const int64_t *sizes,
+    size_t sizes_count, const int64_t *dim, size_t dim_count, bool keepdim,
+    core_tensor **out);
+core_status core__formula_extremum(core_tensor *grad, core_tensor *self,
+    core_tensor *result, const int64_t *dim, size_t dim_count, bool keepdim,
+    core_tensor **out);
+core_status core__formula_gelu_self(core_tensor *grad, core_tensor *grad_output,
+    core_tensor *self, const char *approximate, core_tensor **out);
+core_status core__formula_index_grad(core_tensor *grad, const int64_t *sizes,
+    size_t sizes_count, core_tensor *const *indices, size_t indices_count,
+    core_tensor **out);
+core_status core__formula_index_put_self(core_tensor *grad,
+    core_tensor *const *indices, size_t indices_count, const int64_t *sizes,
+    size_t sizes_count, bool accumulate, core_tensor **out);
+core_status core__formula_larger(core_tensor *grad, core_tensor *self,
+    core_tensor *other, core_tensor **out);
+core_status core__formula_logsumexp_grad(core_tensor *grad, core_tensor *self,
+    core_tensor *result, const int64_t *dim, size_t dim_count, bool keepdim,
+    core_tensor **out);
+core_status core__formula_masked_scatter_source(core_tensor *grad,
+    core_tensor *mask, const int64_t *sizes, size_t sizes_count,
+    core_tensor **out);
+core_status core__formula_masked_select_grad(core_tensor *grad,
+    core_tensor *mask, const int64_t *sizes, size_t sizes_count,
+    core_tensor **out);
+core_status core__formula_mean_grad(core_tensor *grad, const int64_t *sizes,
+    size_t sizes_count, const int64_t *dim, size_t dim_count, bool keepdim,
+    core_tensor **out);
+core_status core__formula_pooled(core_tensor *grad, core_tensor *indices,
+    core_tensor **out);
+core_status core__formula_pow_exponent(core_tensor *grad, core_tensor *self,
+    core_tensor *exponent, core_tensor *result, core_tensor **out);
+core_status core__formula_pow_of_scalar_grad(core_tensor *grad,
+    core_scalar self, core_tensor *exponent, core_tensor *result,
+    core_tensor **out);
+core_status core__formula_pow_scalar_grad(core_tensor *grad, core_tensor *self,
+    core_scalar exponent, core_tensor **out);
+core_status core__formula_pow_self(core_tensor *grad, core_tensor *self,
+    core_tensor *exponent, core_tensor **out);
+core_status core__formula_prod_grad(core_tensor *grad, core_tensor *self,
+    const int64_t *dim, bool keepdim, core_tensor **out);
+core_status core__formula_scale(core_tensor *grad, core_scalar alpha,
+    core_tensor **out);
+core_status core__formula_scatter_reduce_self(core_tensor *grad,
+    core_tensor *self, int64_t dim, core_tensor *index, core_tensor *src,
+    const char *reduce, bool include_self, core_tensor *result,
+    core_tensor **out);
+core_status core__formula_scatter_reduce_src(core_tensor *grad,
+    core_tensor *self, int64_t dim, core_tensor *index, core_tensor *src,
+    const char *reduce, bool include_self, core_tensor *result,
+    core_tensor **out);
+core_status core__formula_selected(core_tensor *grad, const int64_t *sizes,
+    size_t sizes_count, int64_t dim, core_tensor *indices, bool keepdim,
+    core_tensor **out);
+core_status core__formula_silu_self(core_tensor *grad, core_tensor *grad_output,
+    core_tensor *self, core_tensor **out);
+core_status core__formula_softmax_grad(core_tensor *grad, core_tensor *output,
+    int64_t dim, core_dtype dtype, core_tensor **out);
+core_status core__formula_softmax_output(core_tensor *grad,
+    core_tensor *grad_output, core_tensor *output, int64_t dim,
+    core_tensor **out);
+core_status core__formula_std_grad(core_tensor *grad, core_tensor *self,
+    core_tensor *result, const int64_t *dim, size_t dim_count,
+    const int64_t *correction, bool keepdim, core_tensor **out);
+core_status core__formula_take_grad(core_tensor *grad, const int64_t *sizes,
+    size_t sizes_count, core_tensor *index, core_tensor **out);
+core_status core__formula_unfold_grad(core_tensor *grad, const int64_t *sizes,
+    size_t sizes_count, int64_t dimension, int64_t size, int64_t step,
+    core_tensor **out);
+core_status core__formula_unpermuted(core_tensor *grad, const int64_t *dims,
+    size_t dims_count, core_tensor **out);
+core_status core__formula_unrolled(core_tensor *grad, const int64_t *shifts,
+    size_t shifts_count, const int64_t *dims, size_t dims_count,
+    core_tensor **out);
+core_status core__formula_var_grad(core_tensor *grad, core_tensor *self,
+    const int64_t *dim, size_t dim_count, const int64_t *correction,
+    bool keepdim, core_tensor **out);
+core_status core__formula_vector_norm_grad(core_tensor *grad, core_tensor *self,
+    core_tensor *result, core_scalar ord, const int64_t *dim, size_t dim_count,
+    bool keepdim, core_tensor **out);
 
 #endif

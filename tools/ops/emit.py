@@ -102,7 +102,9 @@ def data_row(operator):
     if o.loop:
         row += [".promotion = %d" % o.promotion(),
                 ".operands = %d" % len(operands),
-                ".operand = {%s}" % ", ".join(map(str, operands))]
+                ".operand = {%s}" % ", ".join(map(str, operands or [0]))]
+        if o.kept():
+            row.append(".kept = %d" % o.kept())
     for key in ("dim", "keepdim", "dtype"):
         row.append(".%s = %d" % (key, o.column(key)))
     if o.infer():
@@ -178,8 +180,7 @@ def table(model):
     lines += rows(operator_row(o) for o in model.operators)
     lines += ["};", "", "const uint32_t core__operator_count = %d;" %
               len(model.operators), "",
-              "core_operator *core__operator_builtin(const char *name, "
-              "size_t size);", "", name_hash(model)]
+              name_hash(model)]
     return "\n".join(lines)
 
 
@@ -269,7 +270,10 @@ def wrapper(operator, names):
             name = "out_" + result.name if result.name else "out%d" % i
         outs.append(name)
         if result.list:
-            declarations += ["core_tensor ***" + name, "size_t *%s_count" % name]
+            declarations += ["core_tensor ***" + name,
+                             "size_t *%s_count" % name]
+        elif result.base == "Scalar":
+            declarations.append("core_scalar *" + name)
         else:
             declarations.append("core_tensor **" + name)
     head = "static inline core_status %s(%s)" % (
@@ -296,6 +300,8 @@ def wrapper(operator, names):
             if out_results[i].list:
                 lines.append("    *%s = core_unpack_tensors(&results_[%d], "
                              "%s_count);" % (name, i, name))
+            elif out_results[i].base == "Scalar":
+                lines.append("    *%s = results_[%d];" % (name, i))
             else:
                 lines.append("    *%s = core_unpack_tensor(&results_[%d]);" % (
                     name, i))

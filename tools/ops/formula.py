@@ -165,7 +165,7 @@ class Formulas:
             if name == self.schema.result_name(i) or name == "result%d" % i:
                 if not any(a.name == name for a in self.schema.arguments):
                     saved = self.save("RESULT", i)
-                    return Value("Tensor", "core__saved_tensor(&%s)" % saved)
+                    return Value("Tensor", "core__value_tensor(&%s)" % saved)
         position = self.schema.position(name)
         argument = self.schema.arguments[position]
         if argument.tensor or argument.tensors:
@@ -178,21 +178,21 @@ class Formulas:
     def read(argument, saved):
         kind, base = argument.kind, argument.base
         if argument.tensor:
-            return Value(kind, "core__saved_tensor(&%s)" % saved)
+            return Value(kind, "core__value_tensor(&%s)" % saved)
         if argument.tensors:
             return Value("Tensor[]", saved + ".u.tensors", saved + ".count")
         if argument.list:
-            return Value(kind, "core__saved_%ss(&%s)" % (base, saved),
-                         "core__saved_count(&%s)" % saved)
+            return Value(kind, "core__value_%ss(&%s)" % (base, saved),
+                         "core__value_count(&%s)" % saved)
         if base == "ScalarType":
-            return Value(kind, "core__saved_dtype(&%s)" % saved)
+            return Value(kind, "core__value_dtype(&%s)" % saved)
         if kind == "Scalar":
             return Value(kind, saved)
         if kind in ("Scalar?", "int?", "float?", "bool?"):
-            return Value(kind, "core__saved_%s_optional(&%s)" % (
+            return Value(kind, "core__value_%s_optional(&%s)" % (
                 base.lower(), saved))
         if base == "str":
-            return Value(kind, "core__saved_string(&%s)" % saved)
+            return Value(kind, "core__value_string(&%s)" % saved)
         if base == "float":
             return Value(kind, "core__scalar_double(%s)" % saved)
         if base in ("int", "bool"):
@@ -213,11 +213,14 @@ class Formulas:
             raise Problem("'%s' is no tensor" % name)
         if node.attr == "sizes":
             saved = self.save("SIZES", position)
-            return Value("int[]", "core__saved_ints(&%s)" % saved,
-                         "core__saved_count(&%s)" % saved)
+            return Value("int[]", "core__value_ints(&%s)" % saved,
+                         "core__value_count(&%s)" % saved)
         if node.attr == "dtype":
             saved = self.save("DTYPE", position)
-            return Value("ScalarType", "core__saved_dtype(&%s)" % saved)
+            return Value("ScalarType", "core__value_dtype(&%s)" % saved)
+        if node.attr == "device":
+            return Value("Device", self.save("DEVICE", position) +
+                         ".u.device")
         if node.attr == "ndim":
             return Value("int", self.save("NDIM", position) + ".u.i")
         raise Problem("unknown attribute '%s'" % node.attr)
@@ -272,6 +275,8 @@ class Formulas:
             return self.variable(node.id)
         if isinstance(node, ast.Attribute):
             return self.attribute(node)
+        if isinstance(node, ast.Subscript):
+            return self.element(node)
         if isinstance(node, (ast.List, ast.Tuple)):
             return self.list(node)
         if isinstance(node, ast.UnaryOp):
@@ -299,6 +304,16 @@ class Formulas:
                         for k in node.keywords}
             return self.call(node.func.id, arguments, keywords, target)
         raise Problem("cannot read '%s'" % ast.unparse(node))
+
+    def element(self, node):
+        value = self.expression(node.value, None)
+        index = ast.literal_eval(node.slice)
+        if not value.kind.startswith("int[]"):
+            raise Problem("only lists of integers have elements")
+        if index < 0:
+            return Value("int", "%s[%s - %d]" % (
+                value.text, value.count, -index))
+        return Value("int", "%s[%d]" % (value.text, index))
 
     def list(self, node):
         values = [self.expression(e, None) for e in node.elts]

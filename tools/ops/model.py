@@ -21,7 +21,7 @@ AUTOCAST = {"none": 0, "lower": 1, "fp32": 2, "promote": 3}
 KEYS = {"op", "since", "c", "family", "operands", "kernel", "promote", "dim",
         "keepdim", "dtype", "infer", "function", "flags", "variants",
         "autocast", "backward", "not_differentiable", "differentiable_results",
-        "no_gradient", "grad_type"}
+        "kept"}
 NOWHERE = 255
 DROPPED_OVERLOADS = ("Tensor", "int", "self", "vec", "correction", "default",
                      "using_ints")
@@ -76,6 +76,12 @@ class Operator:
             return [0]
         return [i for i, a in enumerate(schema.arguments) if a.tensor]
 
+    def kept(self):
+        mask, operands = 0, self.operands()
+        for name in self.base.entry.get("kept", []):
+            mask |= 1 << operands.index(self.base.schema.position(name))
+        return mask
+
     def promotion(self):
         name = self.base.entry.get("promote")
         table = REDUCE_DTYPES if self.family == "reduction" else PROMOTIONS
@@ -112,6 +118,8 @@ class Operator:
             return None
         name = self.base.entry.get("infer")
         if not name:
+            if "dynamic_output" in self.base.entry.get("flags", []):
+                return None
             raise Problem("a kernel family needs 'infer'")
         return "core__infer_" + name
 
