@@ -12,6 +12,13 @@ AC_DEFUN([LIBCORE_BACKEND_CPU], [
   AS_CASE([$host_cpu], [x86_64|amd64],
     [LIBCORE_CFLAG([$AVX2_CFLAGS $AVX512_CFLAGS],
        [have_x86_isa=yes; libcore_cpu_isa="x86-64, AVX2, AVX-512"])])
+  # Wide registers are worth it; the rest of a loop, in narrower ones, is not.
+  LIBCORE_CFLAG([-mprefer-vector-width=512],
+    [AVX512_CFLAGS="$AVX512_CFLAGS -mprefer-vector-width=512"])
+  CPU_CFLAGS=
+  LIBCORE_CFLAG([--param=vect-epilogues-nomask=0],
+    [CPU_CFLAGS="--param=vect-epilogues-nomask=0"])
+  AC_SUBST([CPU_CFLAGS])
   AC_SUBST([AVX2_CFLAGS])
   AC_SUBST([AVX512_CFLAGS])
   AC_MSG_CHECKING([for libopenblas.so.0 (used when a program runs)])

@@ -12,13 +12,27 @@
 #include "isa.h"
 
 /* Compiled once. */
-#define CPU_TABLES(X)
+#define CPU_TABLES(X) \
+    X(matmul)         \
+    X(loss)           \
+    X(gather)         \
+    X(index)          \
+    X(indexput)       \
+    X(masked)         \
+    X(move)           \
+    X(pad)            \
+    X(factory)        \
+    X(scan)           \
+    X(sort)
 
 /* Compiled per instruction set (isa.h): the file defines
- * `const cpu_kernel_table CPU_NAME(cpu_<file>_kernels)`. */
+ * `const cpu_kernel_table CPU_NAME(cpu_<file>_kernels)`.  The element-wise
+ * operators come besides (elementwise.h). */
 #define CPU_ISA_TABLES(X) \
     X(copy)               \
-    X(elementwise)        \
-    X(reduce)
+    X(reduce)             \
+    X(softmax)            \
+    X(norm)               \
+    X(batchnorm)
 
 #endif

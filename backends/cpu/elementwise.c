@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* elementwise.c: the table of element-wise operators.  gen_kernels.py writes
+ * it small and free of addresses; init expands it for the instruction set that
+ * it chose. */
+
+#include "elementwise.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* How the masks of a signature come from the types of the rows. */
+enum {
+    FORM_EXACT, /* each operand has its type */
+    FORM_HALF,  /* f32 stands for f16 and bf16; a number may be f32 */
+    FORM_WORD   /* type 0 stands for every dtype of `word` bytes */
+};
+
+typedef struct entry {
+    uint16_t name; /* where it begins in `names` */
+    uint16_t row;
+    uint8_t function, form, word, operands, cost, choice, nparameters;
+    uint8_t types[CPU_OPERANDS];
+    uint8_t argument[CPU_PARAMETERS];
+    uint8_t otherwise[CPU_PARAMETERS]; /* in `constants` */
+} entry;
+
+#include "elementwise_table.h"
+
+enum { ENTRIES = sizeof(entries) / sizeof(entries[0]) };
+
+cpu_kernel_table cpu_elementwise_kernels;
+static cpu_elementwise *operators;
+
+static uint32_t words(uint8_t bytes)
+{
+    switch (bytes) {
+    case 1:
+        return CORE_DTYPE_MASK(CORE_I8) | CORE_DTYPE_MASK(CORE_U8) |
+               CORE_DTYPE_MASK(CORE_BOOL);
+    case 2:
+        return CORE_DTYPE_MASK(CORE_F16) | CORE_DTYPE_MASK(CORE_BF16) |
+               CORE_DTYPE_MASK(CORE_I16);
+    case 4:
+        return CORE_DTYPE_MASK(CORE_F32) | CORE_DTYPE_MASK(CORE_I32);
+    default:
+        return CORE_DTYPE_MASK(CORE_F64) | CORE_DTYPE_MASK(CORE_I64);
+    }
+}
+
+static uint32_t mask(const entry *e, uint32_t k)
+{
+    if (e->types[k] == 0)
+        return words(e->word);
+    if (e->form == FORM_HALF && e->types[k] == CORE_F32)
+        return CORE_DTYPE_MASK(CORE_F16) | CORE_DTYPE_MASK(CORE_BF16) |
+               (k > 0 ? CORE_DTYPE_MASK(CORE_F32) : 0);
+    return CORE_DTYPE_MASK(e->types[k]);
+}
+
+static void expand(const entry *e, const cpu_loop_functions *functions,
+                   cpu_elementwise *self, cpu_kernel *kernel)
+{
+    uint32_t k;
+
+    self->rows = functions->rows + e->row;
+    self->row = self->rows[0];
+    memcpy(self->types, e->types, sizeof(self->types));
+    self->cost = e->cost;
+    self->choice = e->choice;
+    self->nparameters = e->nparameters;
+    memcpy(self->argument, e->argument, sizeof(self->argument));
+    for (k = 0; k < CPU_PARAMETERS; k++)
+        self->otherwise[k] = constants[e->otherwise[k]];
+    kernel->name = names + e->name;
+    kernel->launch = functions->functions[e->function];
+    kernel->user = self;
+    for (k = 0; k < e->operands; k++)
+        kernel->signature[k] = mask(e, k);
+}
+
+core_status cpu_elementwise_open(const cpu_loop_functions *functions)
+{
+    cpu_kernel *kernels = calloc(ENTRIES, sizeof(*kernels));
+    uint32_t k;
+
+    operators = calloc(ENTRIES, sizeof(*operators));
+    if (kernels == NULL || operators == NULL) {
+        free(kernels);
+        free(operators);
+        operators = NULL;
+        return cpu_error(CORE_ERROR_OUT_OF_MEMORY,
+                         "no memory for the table of kernels");
+    }
+    for (k = 0; k < ENTRIES; k++)
+        expand(&entries[k], functions, &operators[k], &kernels[k]);
+    cpu_elementwise_kernels.kernels = kernels;
+    cpu_elementwise_kernels.count = ENTRIES;
+    return CORE_OK;
+}
+
+void cpu_elementwise_close(void)
+{
+    free((void *)cpu_elementwise_kernels.kernels);
+    free(operators);
+    cpu_elementwise_kernels.kernels = NULL;
+    cpu_elementwise_kernels.count = 0;
+    operators = NULL;
+}

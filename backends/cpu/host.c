@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* host.c: the host table, and errors reported through it. */
+
+#include <libcore/sdk.h>
+
+#include "cpu.h"
+
+const core_host *cpu_host;
+
+core_status cpu_error(core_status code, const char *format, ...)
+{
+    va_list arguments;
+    core_status status;
+
+    va_start(arguments, format);
+    status = core_sdk_error_va(cpu_host, code, CORE_SEVERITY_RECOVERABLE,
+                               code == CORE_ERROR_OUT_OF_MEMORY, 0, "cpu",
+                               format, arguments);
+    va_end(arguments);
+    return status;
+}

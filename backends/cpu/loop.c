@@ -1,0 +1,375 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+#include "loop.h"
+
+#include <string.h>
+
+#include <libcore/sdk.h>
+
+#include "pool.h"
+
+enum {
+    /* Shorter rows are gathered several at a time. */
+    SHORT_ROW = 64
+};
+
+/* How an operand reaches the row. */
+enum {
+    DENSE,  /* all of it, and of the row's type: where it lies */
+    ROWS,   /* each row of the loop is dense: where it lies */
+    SINGLE, /* one element for all */
+    MOVED   /* through a block */
+};
+
+typedef struct run {
+    const core_loop *loop;
+    cpu_row row;
+    cpu_parameters *parameters;
+    uint32_t count, noutputs;
+    int all_rows; /* every operand is DENSE or ROWS */
+    struct {
+        char *base;
+        const int64_t *strides;
+        core_dtype dtype, type; /* the operand's, the row's */
+        uint32_t bytes, wide;   /* of either */
+        int kind;
+    } operand[CPU_OPERANDS];
+} run;
+
+static int is_dense(const core_loop *loop, const int64_t *strides,
+                    uint32_t bytes)
+{
+    int64_t next = bytes;
+    uint32_t d;
+
+    for (d = 0; d < loop->ndim; d++) {
+        if (strides[d] != next)
+            return 0;
+        next *= loop->sizes[d];
+    }
+    return 1;
+}
+
+static int is_single(const core_loop *loop, const int64_t *strides)
+{
+    uint32_t d;
+
+    for (d = 0; d < loop->ndim; d++)
+        if (strides[d] != 0)
+            return 0;
+    return 1;
+}
+
+static void set_operand(run *r, const cpu_elementwise *self, uint32_t k)
+{
+    const core_loop *loop = r->loop;
+    const core_operand *operand = &loop->operands[k];
+    core_dtype dtype = operand->dtype;
+    core_dtype type = self->types[k] != 0 ? self->types[k] : dtype;
+    uint32_t bytes = cpu_bytes_of(dtype);
+    int kind;
+
+    r->operand[k].dtype = dtype;
+    r->operand[k].type = type;
+    r->operand[k].bytes = bytes;
+    r->operand[k].wide = cpu_bytes_of(type);
+    r->operand[k].strides = operand->strides;
+    r->operand[k].base = cpu_address(operand->memory);
+    if (operand->flags & CORE_OPERAND_IMMEDIATE) {
+        r->operand[k].base = (char *)&operand->immediate;
+        kind = SINGLE;
+    } else if (k >= r->noutputs && is_single(loop, operand->strides)) {
+        kind = SINGLE;
+    } else if (dtype != type) {
+        kind = MOVED;
+    } else if (is_dense(loop, operand->strides, bytes)) {
+        kind = DENSE;
+    } else if (loop->ndim == 0 || operand->strides[0] == (int64_t)bytes) {
+        kind = ROWS;
+    } else {
+        kind = MOVED;
+    }
+    r->operand[k].kind = kind;
+    if (kind > ROWS)
+        r->all_rows = 0;
+}
+
+static core_status set_run(run *r, const core_call *call,
+                           const cpu_elementwise *self, cpu_row row,
+                           cpu_parameters *parameters)
+{
+    const core_loop *loop = call->loop;
+    uint32_t k;
+
+    r->loop = loop;
+    r->row = row;
+    r->parameters = parameters;
+    r->count = loop->noperands;
+    r->noutputs = loop->noutputs;
+    r->all_rows = 1;
+    if (loop->noperands > CPU_OPERANDS)
+        return cpu_error(CORE_ERROR_INTERNAL,
+                         "a loop with %u operands reached the CPU backend",
+                         loop->noperands);
+    for (k = 0; k < loop->noperands; k++)
+        set_operand(r, self, k);
+    return CORE_OK;
+}
+
+/* Moves m elements from `index` on between an operand and a dense block of the
+ * row's type, across as many rows of the loop as that takes. */
+static void move(const run *r, uint32_t k, const cpu_index *start, char *block,
+                 int64_t m, int out)
+{
+    const core_loop *loop = r->loop;
+    int64_t inner = loop->ndim > 0 ? loop->sizes[0] : 1;
+    int64_t stride = loop->ndim > 0 ? r->operand[k].strides[0] : 0;
+    core_dtype dtype = r->operand[k].dtype, type = r->operand[k].type;
+    uint32_t bytes = r->operand[k].bytes;
+    /* Converted at once when all is gathered, not row by row. */
+    _Alignas(64) char raw[CPU_BLOCK_BYTES];
+    char *dense = dtype == type ? block : raw;
+    int64_t done = 0, n = inner - (loop->ndim > 0 ? start->at[0] : 0);
+    cpu_index index = *start;
+
+    if (n >= m) {
+        char *at = r->operand[k].base +
+                   cpu_index_offset(start, loop, r->operand[k].strides);
+
+        if (out)
+            cpu_store(dtype, at, stride, type, block, m);
+        else
+            cpu_load(type, block, dtype, at, stride, m);
+        return;
+    }
+    if (out && dense != block)
+        cpu_convert(dtype, dense, type, block, m);
+    while (done < m) {
+        char *at = r->operand[k].base +
+                   cpu_index_offset(&index, loop, r->operand[k].strides);
+
+        n = inner - index.at[0];
+        if (n > m - done)
+            n = m - done;
+        if (out)
+            cpu_scatter(at, stride, dense + done * bytes, bytes, n);
+        else
+            cpu_gather(dense + done * bytes, at, stride, bytes, n);
+        cpu_index_advance(&index, loop, n);
+        done += n;
+    }
+    if (!out && dense != block)
+        cpu_convert(type, block, dtype, dense, m);
+}
+
+/* Elements that the next call of the row takes. */
+static int64_t step(const run *r, const cpu_index *index, int64_t left)
+{
+    int64_t rest =
+        r->loop->ndim > 0 ? r->loop->sizes[0] - index->at[0] : 1;
+
+    if (r->all_rows && rest >= SHORT_ROW)
+        return rest < left ? rest : left;
+    if (rest >= SHORT_ROW && rest < left)
+        left = rest;
+    return left < CPU_BLOCK ? left : CPU_BLOCK;
+}
+
+static void advance(const run *r, cpu_index *index, int64_t m)
+{
+    int64_t inner = r->loop->ndim > 0 ? r->loop->sizes[0] : 1;
+
+    while (m > 0) {
+        int64_t n = r->loop->ndim > 0 ? inner - index->at[0] : 1;
+
+        if (n > m)
+            n = m;
+        cpu_index_advance(index, r->loop, n);
+        m -= n;
+    }
+}
+
+static void run_range(void *context, int64_t begin, int64_t end)
+{
+    const run *r = context;
+    _Alignas(64) char blocks[CPU_OPERANDS][CPU_BLOCK_BYTES];
+    char *p[CPU_OPERANDS];
+    cpu_index index;
+    int64_t m, inner = r->loop->ndim > 0 ? r->loop->sizes[0] : 1;
+    uint32_t k;
+
+    cpu_index_set(&index, r->loop, begin);
+    for (k = 0; k < r->count; k++) {
+        p[k] = blocks[k];
+        if (r->operand[k].kind == SINGLE)
+            cpu_load(r->operand[k].type, blocks[k], r->operand[k].dtype,
+                     r->operand[k].base, 0,
+                     end - begin < CPU_BLOCK ? end - begin : CPU_BLOCK);
+    }
+    for (; begin < end; begin += m) {
+        int within;
+
+        m = step(r, &index, end - begin);
+        within = r->loop->ndim == 0 || index.at[0] + m <= inner;
+        for (k = 0; k < r->count; k++) {
+            if (r->operand[k].kind == DENSE) {
+                p[k] = r->operand[k].base + begin * r->operand[k].bytes;
+            } else if (r->operand[k].kind == ROWS && within) {
+                p[k] = r->operand[k].base +
+                       cpu_index_offset(&index, r->loop,
+                                        r->operand[k].strides);
+            } else if (r->operand[k].kind != SINGLE) {
+                p[k] = blocks[k];
+                if (k >= r->noutputs)
+                    move(r, k, &index, blocks[k], m, 0);
+            }
+        }
+        r->row(p, m, r->parameters);
+        for (k = 0; k < r->noutputs; k++)
+            if (p[k] == blocks[k])
+                move(r, k, &index, blocks[k], m, 1);
+        advance(r, &index, m);
+    }
+}
+
+core_status cpu_loop_run(const core_call *call, const cpu_elementwise *self,
+                         cpu_row row, cpu_parameters *parameters)
+{
+    run r;
+    core_status status = set_run(&r, call, self, row, parameters);
+
+    if (status != CORE_OK)
+        return status;
+    cpu_parallel_for(call->loop->numel, cpu_loop_grain(self), run_range, &r);
+    return CORE_OK;
+}
+
+core_status cpu_loop_general(core_call *call, const core_value *args,
+                             uint32_t nargs, core_value *results,
+                             uint32_t nresults)
+{
+    const cpu_elementwise *self = call->user;
+    cpu_parameters parameters;
+    cpu_row row = self->row;
+    core_status status;
+    uint32_t k;
+
+    (void)results;
+    (void)nresults;
+    parameters.failure = 0;
+    for (k = 0; k < self->nparameters; k++) {
+        parameters.d[k] = self->otherwise[k];
+        if (self->argument[k] < nargs)
+            parameters.d[k] = core_sdk_double(&args[self->argument[k]],
+                                              self->otherwise[k]);
+        parameters.i[k] = self->argument[k] < nargs
+                              ? core_sdk_int(&args[self->argument[k]],
+                                             (int64_t)self->otherwise[k])
+                              : (int64_t)self->otherwise[k];
+    }
+    if (self->choice != CPU_CHOICE_NONE) {
+        int variant = cpu_choose(self, call, args, nargs);
+
+        if (variant < 0)
+            return cpu_error(CORE_ERROR_UNSUPPORTED,
+                             "the CPU backend does not have this mode");
+        row = self->rows[variant];
+        if (self->choice == CPU_CHOICE_BITS)
+            parameters.bits = cpu_scalar_bits(&args[self->argument[0]],
+                                              call->loop->operands[0].dtype);
+    }
+    status = cpu_loop_run(call, self, row, &parameters);
+    if (status == CORE_OK &&
+        __atomic_load_n(&parameters.failure, __ATOMIC_RELAXED))
+        status = cpu_error(CORE_ERROR_INVALID_ARGUMENT,
+                           "an integer was divided by zero");
+    return status;
+}
+
+/* What is short and dense goes to the row at once. */
+core_status cpu_loop_plain_1(core_call *call, const core_value *args,
+                             uint32_t nargs, core_value *results,
+                             uint32_t nresults)
+{
+    const cpu_elementwise *self = call->user;
+    const core_loop *loop = call->loop;
+    const core_operand *operand = loop->operands;
+    char *p[2];
+
+    if (!(loop->flags & CORE_LOOP_CONTIGUOUS) ||
+        (operand[1].flags & CORE_OPERAND_IMMEDIATE) ||
+        loop->numel > cpu_loop_grain(self))
+        return cpu_loop_general(call, args, nargs, results, nresults);
+    p[0] = cpu_address(operand[0].memory);
+    p[1] = cpu_address(operand[1].memory);
+    self->row(p, loop->numel, NULL);
+    return CORE_OK;
+}
+
+core_status cpu_loop_plain_2(core_call *call, const core_value *args,
+                             uint32_t nargs, core_value *results,
+                             uint32_t nresults)
+{
+    const cpu_elementwise *self = call->user;
+    const core_loop *loop = call->loop;
+    const core_operand *operand = loop->operands;
+    char *p[3];
+
+    if (!(loop->flags & CORE_LOOP_CONTIGUOUS) ||
+        loop->numel > cpu_loop_grain(self))
+        return cpu_loop_general(call, args, nargs, results, nresults);
+    p[0] = cpu_address(operand[0].memory);
+    p[1] = cpu_address(operand[1].memory);
+    p[2] = cpu_address(operand[2].memory);
+    if ((operand[1].flags | operand[2].flags) & CORE_OPERAND_IMMEDIATE) {
+        if (loop->numel != 1)
+            return cpu_loop_general(call, args, nargs, results, nresults);
+        if (operand[1].flags & CORE_OPERAND_IMMEDIATE)
+            p[1] = (char *)&operand[1].immediate;
+        if (operand[2].flags & CORE_OPERAND_IMMEDIATE)
+            p[2] = (char *)&operand[2].immediate;
+    }
+    self->row(p, loop->numel, NULL);
+    return CORE_OK;
+}
+
+core_status cpu_loop_plain(core_call *call, const core_value *args,
+                           uint32_t nargs, core_value *results,
+                           uint32_t nresults)
+{
+    const cpu_elementwise *self = call->user;
+    const core_loop *loop = call->loop;
+    const core_operand *operand = loop->operands;
+    char *p[CPU_OPERANDS];
+    uint32_t k;
+
+    if (!(loop->flags & CORE_LOOP_CONTIGUOUS) ||
+        loop->noperands > CPU_OPERANDS ||
+        loop->numel > cpu_loop_grain(self))
+        return cpu_loop_general(call, args, nargs, results, nresults);
+    for (k = 0; k < loop->noperands; k++) {
+        if (operand[k].flags & CORE_OPERAND_IMMEDIATE)
+            return cpu_loop_general(call, args, nargs, results, nresults);
+        p[k] = cpu_address(operand[k].memory);
+    }
+    self->row(p, loop->numel, NULL);
+    return CORE_OK;
+}
+
+core_status cpu_loop_alpha(core_call *call, const core_value *args,
+                           uint32_t nargs, core_value *results,
+                           uint32_t nresults)
+{
+    if (nargs <= 2 ||
+        (args[2].tag == CORE_VALUE_INT && args[2].u.i == 1))
+        return cpu_loop_plain_2(call, args, nargs, results, nresults);
+    return cpu_loop_general(call, args, nargs, results, nresults);
+}
+
+extern const cpu_row CPU_NAME(cpu_elementwise_rows)[];
+
+const cpu_loop_functions CPU_NAME(cpu_loop_functions) = {
+    {cpu_loop_general, cpu_loop_plain, cpu_loop_plain_1, cpu_loop_plain_2,
+     cpu_loop_alpha},
+    CPU_NAME(cpu_elementwise_rows)};
