@@ -106,13 +106,11 @@ core_status core__search_open(const char *path, int *out_file,
     if (result != CORE_OK)
         goto done;
     *out_file = file;
-    *out_real_path = real;
     file = -1;
-    real = NULL;
 done:
     if (file >= 0)
         close(file);
-    free(real);
+    *out_real_path = real;
     return result;
 }
 
@@ -264,9 +262,11 @@ static core_status read_manifest(const char *manifest, char *text)
     char *real = NULL;
     int file;
     ssize_t size;
+    core_status status = core__search_open(manifest, &file, &real);
 
-    CORE_TRY(core__search_open(manifest, &file, &real));
     free(real);
+    if (status != CORE_OK)
+        return status;
     size = read(file, text, MANIFEST_LIMIT);
     close(file);
     if (size < 0)

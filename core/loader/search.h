@@ -19,9 +19,9 @@ typedef void (*core__search_visit)(void *context, uint32_t from,
  * memory. */
 core_status core__search(core__search_visit visit, void *context);
 
-/* Opens a file for reading if it and its folder are trusted, and gives its
- * real path, which the caller frees with free().  -1 in *out_file on
- * failure. */
+/* Opens a file for reading if it and its folder are trusted; -1 in *out_file
+ * on failure.  Its real path, NULL if it has none, is the caller's on failure
+ * too, to be freed with free(). */
 core_status core__search_open(const char *path, int *out_file,
                               char **out_real_path);
 

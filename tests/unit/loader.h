@@ -119,23 +119,24 @@ static inline core_plugin_information entry_of(const char *end)
 
         core_plugin_describe(core_plugin_at(i), &p);
         size = strlen(p.path);
-        if (size >= strlen(end) && strcmp(p.path + size - strlen(end), end) == 0)
+        if (size >= strlen(end) &&
+            strcmp(p.path + size - strlen(end), end) == 0)
             found = p;
     }
     return found;
 }
 
-#define assert_contains(text, part)                                       \
-    ck_assert_msg(strstr(text, part) != NULL, "\"%s\" is not in \"%s\"",  \
-                  part, text)
+#define assert_contains(text, part)                                            \
+    ck_assert_msg(strstr(text, part) != NULL, "\"%s\" is not in \"%s\"", part, \
+                  text)
 
 /* The only reason may be this one. */
-#define assert_refused(end, wanted_state, wanted_status, part)       \
-    do {                                                             \
-        core_plugin_information p_ = entry_of(end);                  \
-        ck_assert_uint_eq(p_.state, wanted_state);                   \
-        ck_assert_int_eq(p_.status, wanted_status);                  \
-        assert_contains(p_.reason, part);                            \
+#define assert_refused(end, wanted_state, wanted_status, part) \
+    do {                                                       \
+        core_plugin_information p_ = entry_of(end);            \
+        ck_assert_uint_eq(p_.state, wanted_state);             \
+        ck_assert_int_eq(p_.status, wanted_status);            \
+        assert_contains(p_.reason, part);                      \
     } while (0)
 
 static inline int run(Suite *suite)

@@ -161,8 +161,8 @@ START_TEST(the_entry_of_a_dependency_does_not_count_without_sections)
     file_write(inside("core_foreign.so"), bytes, size);
     free(bytes);
     load_all();
-    assert_refused("/core_foreign.so", CORE_PLUGIN_FAILED,
-                   CORE_ERROR_NOT_FOUND, "a library that it depends on does");
+    assert_refused("/core_foreign.so", CORE_PLUGIN_FAILED, CORE_ERROR_NOT_FOUND,
+                   "a library that it depends on does");
 }
 END_TEST
 
@@ -344,9 +344,9 @@ START_TEST(registering_outside_init_is_refused)
 
     ck_assert_int_eq(core__host.register_backend(&plugin->registry, NULL),
                      CORE_ERROR_INVALID_ARGUMENT);
-    ck_assert_int_eq(core__host.register_kernels(NULL, (core_string){"good", 4},
-                                                 NULL, 0),
-                     CORE_ERROR_INVALID_ARGUMENT);
+    ck_assert_int_eq(
+        core__host.register_kernels(NULL, (core_string){"good", 4}, NULL, 0),
+        CORE_ERROR_INVALID_ARGUMENT);
 }
 END_TEST
 
@@ -392,8 +392,8 @@ int main(void)
     tcase_add_test(tests, without_a_note_no_constructor_runs);
     tcase_add_test(tests, without_an_entry_no_constructor_runs);
     tcase_add_test(tests, the_entry_of_a_dependency_does_not_count);
-    tcase_add_test(
-        tests, the_entry_of_a_dependency_does_not_count_without_sections);
+    tcase_add_test(tests,
+                   the_entry_of_a_dependency_does_not_count_without_sections);
     tcase_add_test(tests, a_refusing_entry_gives_its_reason);
     tcase_add_test(tests, a_version_that_was_not_offered_is_refused);
     tcase_add_test(tests, a_failing_init_leaves_nothing_behind);
