@@ -16,6 +16,7 @@
 
 #include "autograd/layer.h"
 #include "base/memory.h"
+#include "dispatch/dispatch.h"
 #include "dispatch/structured.h"
 
 typedef struct operator_table {
