@@ -121,8 +121,7 @@ core_tensor *core_optimizer_state(const core_optimizer *optimizer,
  * the beginning.  SHAPE, DTYPE, DEVICE: not the parameter's. */
 core_status core_optimizer_set_state(core_optimizer *optimizer,
                                      size_t parameter, uint64_t steps,
-                                     core_tensor *const *tensors,
-                                     size_t count);
+                                     core_tensor *const *tensors, size_t count);
 uint64_t core_optimizer_steps(const core_optimizer *optimizer,
                               size_t parameter);
 

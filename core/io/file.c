@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+#include "io/file.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* The name that a chain of links ends at, so that the links stay. */
+static core_status follow(const char *path, char **out_path)
+{
+    struct stat link;
+    char *real = NULL;
+
+    *out_path = NULL;
+    if (lstat(path, &link) == 0 && S_ISLNK(link.st_mode)) {
+        real = realpath(path, NULL);
+        if (!real && errno != ENOENT)
+            return core__error(CORE_ERROR_IO, "cannot write %s: %s", path,
+                               strerror(errno));
+    }
+    *out_path = core__strdup(real ? real : path);
+    free(real);
+    return *out_path ? CORE_OK : core__error_memory(strlen(path) + 1);
+}
+
+/* What is there now, if anything, must be a file that may be changed. */
+static core_status check_target(const char *path, mode_t *out_mode)
+{
+    struct stat now;
+
+    *out_mode = 0;
+    if (stat(path, &now) != 0)
+        return CORE_OK;
+    if (S_ISDIR(now.st_mode))
+        return core__error(CORE_ERROR_IO, "cannot write %s: it is a folder",
+                           path);
+    if (!S_ISREG(now.st_mode))
+        return core__error(CORE_ERROR_IO,
+                           "cannot write %s: it is not a regular file", path);
+    if (access(path, W_OK) != 0)
+        return core__error(CORE_ERROR_IO, "cannot write %s: %s", path,
+                           strerror(errno));
+    *out_mode = now.st_mode & 0777;
+    return CORE_OK;
+}
+
+static core_status open_temporary(core__file *file)
+{
+    static atomic_uint counter;
+    size_t size = strlen(file->path) + 48;
+    int attempts = 100;
+
+    file->temporary = core__alloc(size);
+    if (!file->temporary)
+        return core__error_memory(size);
+    do {
+        snprintf(file->temporary, size, "%s.%ld-%u.part", file->path,
+                 (long)getpid(), atomic_fetch_add(&counter, 1));
+        file->fd = open(file->temporary,
+                        O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    } while (file->fd < 0 && errno == EEXIST && --attempts > 0);
+    if (file->fd < 0)
+        return core__error(CORE_ERROR_IO, "cannot write %s: %s", file->path,
+                           strerror(errno));
+    return CORE_OK;
+}
+
+core_status core__file_begin(core__file *file, const char *path)
+{
+    core_status status;
+    mode_t mode;
+
+    file->fd = -1;
+    file->path = NULL;
+    file->temporary = NULL;
+    if (!path || !*path)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "a file to write needs a name");
+    status = follow(path, &file->path);
+    if (status == CORE_OK)
+        status = check_target(file->path, &mode);
+    if (status == CORE_OK)
+        status = open_temporary(file);
+    if (status == CORE_OK && mode != 0)
+        (void)!fchmod(file->fd, mode); /* some file systems have no modes */
+    if (status != CORE_OK)
+        core__file_end(file);
+    return status;
+}
+
+core_status core__file_write(core__file *file, const void *data, size_t size)
+{
+    const char *from = data;
+
+    while (size > 0) {
+        /* Linux transfers at most about 2 GiB at once. */
+        ssize_t written =
+            write(file->fd, from, size < (1u << 30) ? size : (1u << 30));
+
+        if (written < 0 && errno == EINTR)
+            continue;
+        if (written <= 0)
+            return core__error(CORE_ERROR_IO, "cannot write %s: %s", file->path,
+                               strerror(written < 0 ? errno : ENOSPC));
+        from += written;
+        size -= (size_t)written;
+    }
+    return CORE_OK;
+}
+
+/* The new name is on the disk when its folder is.  Not every file system can
+ * do that, and the file is complete in any case: no error. */
+static void flush_folder(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char *folder = slash ? core__strndup(path, (size_t)(slash - path) + 1)
+                         : core__strdup(".");
+    int fd = folder ? open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+
+    if (fd >= 0) {
+        (void)fsync(fd);
+        close(fd);
+    }
+    core__free(folder);
+}
+
+core_status core__file_commit(core__file *file)
+{
+    int failed = fsync(file->fd);
+    int reason = errno;
+
+    /* EINVAL: the file system cannot. */
+    if (failed && reason == EINVAL)
+        failed = 0;
+    if (!failed && rename(file->temporary, file->path) != 0) {
+        failed = 1;
+        reason = errno;
+    }
+    if (failed)
+        return core__error(CORE_ERROR_IO, "cannot write %s: %s", file->path,
+                           strerror(reason));
+    core__free(file->temporary);
+    file->temporary = NULL;
+    flush_folder(file->path);
+    return CORE_OK;
+}
+
+void core__file_end(core__file *file)
+{
+    if (file->fd >= 0) {
+        if (file->temporary)
+            unlink(file->temporary);
+        close(file->fd);
+    }
+    core__free(file->path);
+    core__free(file->temporary);
+    file->fd = -1;
+    file->path = NULL;
+    file->temporary = NULL;
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* header.h: the JSON header of a safetensors file.
+ *
+ * Only what the format allows is read: objects, texts, and lists of integers
+ * that are not negative.  Whatever else comes is CORRUPT. */
+
+#ifndef CORE_IO_HEADER_H
+#define CORE_IO_HEADER_H
+
+#include <libcore/safetensors.h>
+
+typedef struct core__header_tensor {
+    const char *name;
+    const char *dtype_name;
+    const int64_t *sizes;
+    uint64_t begin; /* of the data, from the end of the header */
+    uint64_t end;
+    uint64_t first_size; /* index in header->sizes */
+    core_dtype dtype;    /* NONE: not libcore's */
+    uint32_t ndim;
+} core__header_tensor;
+
+typedef struct core__header {
+    core__header_tensor *tensors;         /* sorted by name, which is unique */
+    core_named_text *texts;               /* likewise */
+    const core__header_tensor **by_place; /* sorted by begin */
+    int64_t *sizes;
+    char *strings;
+    size_t tensor_count;
+    size_t text_count;
+    size_t size_count;
+    size_t tensor_room;
+    size_t text_room;
+    size_t size_room;
+} core__header;
+
+/* Reads and checks a header of `size` bytes, in front of `data_size` bytes of
+ * elements.  path is for messages.  What header has is freed with
+ * core__header_free, also on failure. */
+core_status core__header_parse(core__header *header, const char *path,
+                               const char *json, size_t size,
+                               uint64_t data_size);
+void core__header_free(core__header *header);
+
+/* "F32"; NULL for a dtype that files cannot have. */
+const char *core__header_dtype_name(core_dtype dtype);
+core_dtype core__header_dtype(const char *name);
+/* Bytes of the UTF-8 character at text, of which size > 0 bytes may be read; 0:
+ * it is none. */
+size_t core__header_character(const char *text, size_t size);
+/* "[2, 3]", shortened to fit. */
+void core__header_shape(char *buffer, size_t size, const int64_t *sizes,
+                        uint32_t ndim);
+
+#endif

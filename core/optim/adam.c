@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+#include "optim/optimizer.h"
+
+#include "base/error.h"
+
+#include <libcore/ops.h>
+
+#include <math.h>
+
+enum { EXP_AVG, EXP_AVG_SQ };
+
+typedef struct temporaries {
+    core_tensor *decayed; /* the gradient with weight decay, or NULL */
+    core_tensor *average; /* the state to be, at the first step */
+    core_tensor *square;
+    core_tensor *denominator;
+} temporaries;
+
+static core_status prepare(const core_adam_options *options,
+                           const core__parameter *parameter, core_tensor *grad,
+                           temporaries *temporary)
+{
+    if (options->weight_decay != 0 && !options->decoupled)
+        CORE_TRY(core_add(grad, parameter->tensor,
+                          core_float(options->weight_decay),
+                          &temporary->decayed));
+    if (!parameter->state[EXP_AVG]) {
+        CORE_TRY(core_zeros_like(parameter->tensor, CORE_DTYPE_NONE, NULL, -1,
+                                 &temporary->average));
+        CORE_TRY(core_zeros_like(parameter->tensor, CORE_DTYPE_NONE, NULL, -1,
+                                 &temporary->square));
+    }
+    return core_empty_like(parameter->tensor, CORE_DTYPE_NONE, NULL, -1,
+                           &temporary->denominator);
+}
+
+static core_status change(const core_optimizer *optimizer,
+                          core__parameter *parameter, core_tensor *grad,
+                          const temporaries *temporary)
+{
+    const core_adam_options *options = &optimizer->options.adam;
+    double rate = optimizer->learning_rate;
+    double k = (double)(parameter->steps + 1);
+    double correction1 = 1 - pow(options->beta1, k);
+    double correction2 = 1 - pow(options->beta2, k);
+    bool begins = temporary->average != NULL;
+    core_tensor *average =
+        begins ? temporary->average : parameter->state[EXP_AVG];
+    core_tensor *square =
+        begins ? temporary->square : parameter->state[EXP_AVG_SQ];
+    core_tensor *denominator = temporary->denominator;
+
+    if (temporary->decayed)
+        grad = temporary->decayed;
+    if (options->weight_decay != 0 && options->decoupled)
+        CORE_TRY(core_mul_scalar_(
+            parameter->tensor, core_float(1 - rate * options->weight_decay)));
+    CORE_TRY(core_mul_scalar_(average, core_float(options->beta1)));
+    CORE_TRY(core_add_(average, grad, core_float(1 - options->beta1)));
+    CORE_TRY(core_mul_scalar_(square, core_float(options->beta2)));
+    CORE_TRY(core_addcmul_(square, grad, grad, core_float(1 - options->beta2)));
+    CORE_TRY(core_sqrt_out(square, denominator));
+    CORE_TRY(core_div_scalar_(denominator, core_float(sqrt(correction2))));
+    CORE_TRY(core_add_scalar_(denominator, core_float(options->epsilon),
+                              core_int(1)));
+    return core_addcdiv_(parameter->tensor, average, denominator,
+                         core_float(-(rate / correction1)));
+}
+
+static core_status step(const core_optimizer *optimizer,
+                        core__parameter *parameter, core_tensor *grad)
+{
+    temporaries temporary = {NULL, NULL, NULL, NULL};
+    core_status status;
+
+    status = prepare(&optimizer->options.adam, parameter, grad, &temporary);
+    if (status == CORE_OK)
+        status = change(optimizer, parameter, grad, &temporary);
+    if (status == CORE_OK && temporary.average) {
+        parameter->state[EXP_AVG] = temporary.average;
+        parameter->state[EXP_AVG_SQ] = temporary.square;
+        temporary.average = temporary.square = NULL;
+    }
+    core_tensor_release(temporary.decayed);
+    core_tensor_release(temporary.average);
+    core_tensor_release(temporary.square);
+    core_tensor_release(temporary.denominator);
+    return status;
+}
+
+static const core__optimizer_table table = {
+    .slots = {[EXP_AVG] = "exp_avg", [EXP_AVG_SQ] = "exp_avg_sq"},
+    .step = step,
+};
+
+core_status core_adam_create(core_tensor *const *parameters, size_t count,
+                             const core_adam_options *options,
+                             core_optimizer **out_optimizer)
+{
+    *out_optimizer = NULL;
+    if (options->struct_size < sizeof *options)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "struct_size of core_adam_options is not set");
+    CORE_TRY(core__optimizer_check(options->epsilon, "epsilon"));
+    CORE_TRY(core__optimizer_check(options->weight_decay, "weight decay"));
+    if (options->decoupled > 1 || !(options->beta1 >= 0) ||
+        !(options->beta1 < 1) || !(options->beta2 >= 0) ||
+        !(options->beta2 < 1))
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "the betas of Adam are %g and %g, and must be at "
+                           "least 0 and below 1",
+                           options->beta1, options->beta2);
+    CORE_TRY(core__optimizer_create(&table, parameters, count,
+                                    options->learning_rate, out_optimizer));
+    (*out_optimizer)->options.adam = *options;
+    return CORE_OK;
+}

@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+#include "optim/optimizer.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+
+#include <libcore/autograd.h>
+
+#include <math.h>
+#include <string.h>
+
+core_status core__optimizer_check(double value, const char *option)
+{
+    if (!(value >= 0) || isinf(value))
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "the %s of an optimizer is %g, and must be 0 or "
+                           "more",
+                           option, value);
+    return CORE_OK;
+}
+
+static core_status check_parameters(core_tensor *const *parameters,
+                                    size_t count)
+{
+    if (count == 0)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "an optimizer needs at least one parameter");
+    for (size_t i = 0; i < count; i++) {
+        if (!parameters[i])
+            return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                               "parameter %zu of the optimizer is NULL", i);
+        if (!core_tensor_is_leaf(parameters[i]) ||
+            !core_tensor_requires_grad(parameters[i]))
+            return core__error(CORE_ERROR_AUTOGRAD,
+                               "parameter %zu of the optimizer is not a leaf "
+                               "that requires grad",
+                               i);
+        for (size_t k = 0; k < i; k++)
+            if (parameters[k] == parameters[i])
+                return core__error(CORE_ERROR_AUTOGRAD,
+                                   "parameters %zu and %zu of the optimizer "
+                                   "are the same",
+                                   k, i);
+    }
+    return CORE_OK;
+}
+
+core_status core__optimizer_create(const core__optimizer_table *table,
+                                   core_tensor *const *parameters, size_t count,
+                                   double learning_rate,
+                                   core_optimizer **out_optimizer)
+{
+    core_optimizer *optimizer;
+
+    CORE_TRY(core__optimizer_check(learning_rate, "learning rate"));
+    CORE_TRY(check_parameters(parameters, count));
+    optimizer = core__alloc_zero(sizeof *optimizer);
+    if (!optimizer)
+        return core__error_memory(sizeof *optimizer);
+    optimizer->parameters =
+        core__alloc_zero(count * sizeof *optimizer->parameters);
+    if (!optimizer->parameters) {
+        core__free(optimizer);
+        return core__error_memory(count * sizeof *optimizer->parameters);
+    }
+    optimizer->table = table;
+    optimizer->learning_rate = learning_rate;
+    optimizer->count = count;
+    for (size_t i = 0; i < count; i++)
+        optimizer->parameters[i].tensor = core_tensor_retain(parameters[i]);
+    *out_optimizer = optimizer;
+    return CORE_OK;
+}
+
+void core_optimizer_release(core_optimizer *optimizer)
+{
+    if (!optimizer)
+        return;
+    for (size_t i = 0; i < optimizer->count; i++) {
+        core_tensor_release(optimizer->parameters[i].tensor);
+        for (size_t k = 0; k < CORE__OPTIMIZER_SLOTS; k++)
+            core_tensor_release(optimizer->parameters[i].state[k]);
+    }
+    core__free(optimizer->parameters);
+    core__free(optimizer);
+}
+
+core_status core_optimizer_step(core_optimizer *optimizer)
+{
+    bool before = core_grad_mode_set(false);
+    core_status status = CORE_OK;
+
+    for (size_t i = 0; status == CORE_OK && i < optimizer->count; i++) {
+        core__parameter *parameter = &optimizer->parameters[i];
+        core_tensor *grad = core_tensor_grad(parameter->tensor);
+
+        if (!grad)
+            continue;
+        status = optimizer->table->step(optimizer, parameter, grad);
+        if (status == CORE_OK)
+            parameter->steps++;
+        else
+            core__error_prefix("optimizer, parameter %zu", i);
+    }
+    core_grad_mode_set(before);
+    return status;
+}
+
+void core_optimizer_zero_grad(core_optimizer *optimizer)
+{
+    for (size_t i = 0; i < optimizer->count; i++)
+        core_tensor_set_grad(optimizer->parameters[i].tensor, NULL);
+}
+
+double core_optimizer_learning_rate(const core_optimizer *optimizer)
+{
+    return optimizer->learning_rate;
+}
+
+core_status core_optimizer_set_learning_rate(core_optimizer *optimizer,
+                                             double learning_rate)
+{
+    CORE_TRY(core__optimizer_check(learning_rate, "learning rate"));
+    optimizer->learning_rate = learning_rate;
+    return CORE_OK;
+}
+
+size_t core_optimizer_parameter_count(const core_optimizer *optimizer)
+{
+    return optimizer->count;
+}
+
+core_tensor *core_optimizer_parameter(const core_optimizer *optimizer,
+                                      size_t parameter)
+{
+    return parameter < optimizer->count
+               ? optimizer->parameters[parameter].tensor
+               : NULL;
+}
+
+/* ----------------------------------------------------------------- state -- */
+
+const char *core_optimizer_state_name(const core_optimizer *optimizer,
+                                      size_t slot)
+{
+    return slot < CORE__OPTIMIZER_SLOTS ? optimizer->table->slots[slot] : NULL;
+}
+
+core_tensor *core_optimizer_state(const core_optimizer *optimizer,
+                                  size_t parameter, size_t slot)
+{
+    if (parameter >= optimizer->count || slot >= CORE__OPTIMIZER_SLOTS)
+        return NULL;
+    return optimizer->parameters[parameter].state[slot];
+}
+
+uint64_t core_optimizer_steps(const core_optimizer *optimizer, size_t parameter)
+{
+    return parameter < optimizer->count ? optimizer->parameters[parameter].steps
+                                        : 0;
+}
+
+static core_status check_state(const core_tensor *state,
+                               const core_tensor *parameter, const char *name)
+{
+    uint32_t ndim = core_tensor_ndim(parameter);
+
+    if (!state)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "the optimizer's state \"%s\" is missing", name);
+    if (core_tensor_ndim(state) != ndim ||
+        (ndim && memcmp(core_tensor_sizes(state), core_tensor_sizes(parameter),
+                        ndim * sizeof(int64_t)) != 0))
+        return core__error(CORE_ERROR_SHAPE,
+                           "the optimizer's state \"%s\" has not the sizes of "
+                           "its parameter",
+                           name);
+    if (core_tensor_dtype(state) != core_tensor_dtype(parameter))
+        return core__error(CORE_ERROR_DTYPE,
+                           "the optimizer's state \"%s\" is %s, its parameter "
+                           "is %s",
+                           name, core_dtype_name(core_tensor_dtype(state)),
+                           core_dtype_name(core_tensor_dtype(parameter)));
+    if (core_tensor_device(state) != core_tensor_device(parameter))
+        return core__error(CORE_ERROR_DEVICE,
+                           "the optimizer's state \"%s\" is on %s, its "
+                           "parameter on %s",
+                           name, core_device_name(core_tensor_device(state)),
+                           core_device_name(core_tensor_device(parameter)));
+    return CORE_OK;
+}
+
+core_status core_optimizer_set_state(core_optimizer *optimizer,
+                                     size_t parameter, uint64_t steps,
+                                     core_tensor *const *tensors, size_t count)
+{
+    core__parameter *entry;
+    size_t slots = 0;
+
+    while (core_optimizer_state_name(optimizer, slots))
+        slots++;
+    if (parameter >= optimizer->count)
+        return core__error(CORE_ERROR_INDEX,
+                           "the optimizer has %zu parameters, and no number "
+                           "%zu",
+                           optimizer->count, parameter);
+    entry = &optimizer->parameters[parameter];
+    if (!tensors && steps == 0)
+        slots = 0;
+    else if (count != slots)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "the optimizer's state has %zu tensors per "
+                           "parameter, and %zu were given",
+                           slots, count);
+    for (size_t i = 0; i < slots; i++)
+        CORE_TRY(
+            check_state(tensors[i], entry->tensor, optimizer->table->slots[i]));
+    for (size_t i = 0; i < CORE__OPTIMIZER_SLOTS; i++) {
+        core_tensor *old = entry->state[i];
+
+        entry->state[i] = i < slots ? core_tensor_retain(tensors[i]) : NULL;
+        core_tensor_release(old);
+    }
+    entry->steps = steps;
+    return CORE_OK;
+}

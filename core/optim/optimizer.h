@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* optimizer.h: what all optimizers share.
+ *
+ * An optimizer is a list of parameters, each with its state, and a function
+ * that steps one of them. */
+
+#ifndef CORE_OPTIM_OPTIMIZER_H
+#define CORE_OPTIM_OPTIMIZER_H
+
+#include <libcore/optim.h>
+
+enum { CORE__OPTIMIZER_SLOTS = 2 };
+
+typedef struct core__parameter {
+    core_tensor *tensor;
+    core_tensor *state[CORE__OPTIMIZER_SLOTS]; /* all, or none */
+    uint64_t steps;
+} core__parameter;
+
+typedef struct core__optimizer_table {
+    const char *slots[CORE__OPTIMIZER_SLOTS + 1]; /* NULL behind the last */
+    /* Called with grad mode off.  Gets what memory it needs before it changes
+     * anything.  The caller counts the step. */
+    core_status (*step)(const core_optimizer *optimizer,
+                        core__parameter *parameter, core_tensor *grad);
+} core__optimizer_table;
+
+struct core_optimizer {
+    const core__optimizer_table *table;
+    core__parameter *parameters;
+    size_t count;
+    union {
+        core_sgd_options sgd;
+        core_adam_options adam;
+    } options;
+    double learning_rate; /* this one counts, not the one in options */
+};
+
+/* Checks the parameters; the options are the caller's to fill in. */
+core_status core__optimizer_create(const core__optimizer_table *table,
+                                   core_tensor *const *parameters, size_t count,
+                                   double learning_rate,
+                                   core_optimizer **out_optimizer);
+
+/* value >= 0 and finite, or an error that names the option. */
+core_status core__optimizer_check(double value, const char *option);
+
+#endif

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+#include "optim/optimizer.h"
+
+#include "base/error.h"
+
+#include <libcore/ops.h>
+
+enum { MOMENTUM_BUFFER };
+
+/* What is needed besides parameter and gradient. */
+typedef struct temporaries {
+    core_tensor *decayed;  /* the gradient with weight decay, or NULL */
+    core_tensor *first;    /* the buffer to be, at the first step */
+    core_tensor *combined; /* Nesterov's direction, where it is not `decayed` */
+} temporaries;
+
+static core_status prepare(const core_sgd_options *options,
+                           const core__parameter *parameter, core_tensor *grad,
+                           temporaries *temporary)
+{
+    if (options->weight_decay != 0) {
+        CORE_TRY(core_add(grad, parameter->tensor,
+                          core_float(options->weight_decay),
+                          &temporary->decayed));
+        grad = temporary->decayed;
+    }
+    if (options->momentum != 0 && !parameter->state[MOMENTUM_BUFFER])
+        CORE_TRY(core_clone(grad, -1, &temporary->first));
+    if (options->nesterov && !temporary->decayed)
+        CORE_TRY(core_empty_like(grad, CORE_DTYPE_NONE, NULL, -1,
+                                 &temporary->combined));
+    return CORE_OK;
+}
+
+static core_status change(const core_optimizer *optimizer,
+                          core__parameter *parameter, core_tensor *grad,
+                          const temporaries *temporary)
+{
+    const core_sgd_options *options = &optimizer->options.sgd;
+    core_tensor *direction = temporary->decayed ? temporary->decayed : grad;
+    core_tensor *buffer = parameter->state[MOMENTUM_BUFFER];
+
+    if (options->momentum != 0 && buffer) {
+        CORE_TRY(core_mul_scalar_(buffer, core_float(options->momentum)));
+        CORE_TRY(
+            core_add_(buffer, direction, core_float(1 - options->dampening)));
+    } else {
+        buffer = temporary->first;
+    }
+    if (options->nesterov && temporary->combined) {
+        CORE_TRY(core_add_out(direction, buffer, core_float(options->momentum),
+                              temporary->combined));
+        direction = temporary->combined;
+    } else if (options->nesterov) {
+        CORE_TRY(core_add_(direction, buffer, core_float(options->momentum)));
+    } else if (options->momentum != 0) {
+        direction = buffer;
+    }
+    return core_add_(parameter->tensor, direction,
+                     core_float(-optimizer->learning_rate));
+}
+
+static core_status step(const core_optimizer *optimizer,
+                        core__parameter *parameter, core_tensor *grad)
+{
+    temporaries temporary = {NULL, NULL, NULL};
+    core_status status;
+
+    status = prepare(&optimizer->options.sgd, parameter, grad, &temporary);
+    if (status == CORE_OK)
+        status = change(optimizer, parameter, grad, &temporary);
+    if (status == CORE_OK && temporary.first) {
+        parameter->state[MOMENTUM_BUFFER] = temporary.first;
+        temporary.first = NULL;
+    }
+    core_tensor_release(temporary.decayed);
+    core_tensor_release(temporary.first);
+    core_tensor_release(temporary.combined);
+    return status;
+}
+
+static const core__optimizer_table plain = {.slots = {NULL}, .step = step};
+static const core__optimizer_table with_momentum = {
+    .slots = {[MOMENTUM_BUFFER] = "momentum_buffer"},
+    .step = step,
+};
+
+core_status core_sgd_create(core_tensor *const *parameters, size_t count,
+                            const core_sgd_options *options,
+                            core_optimizer **out_optimizer)
+{
+    *out_optimizer = NULL;
+    if (options->struct_size < sizeof *options)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "struct_size of core_sgd_options is not set");
+    CORE_TRY(core__optimizer_check(options->momentum, "momentum"));
+    CORE_TRY(core__optimizer_check(options->weight_decay, "weight decay"));
+    CORE_TRY(core__optimizer_check(options->dampening, "dampening"));
+    if (options->nesterov > 1 ||
+        (options->nesterov &&
+         (options->momentum == 0 || options->dampening != 0)))
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "Nesterov momentum wants a momentum above 0 and no "
+                           "dampening");
+    CORE_TRY(core__optimizer_create(
+        options->momentum != 0 ? &with_momentum : &plain, parameters, count,
+        options->learning_rate, out_optimizer));
+    (*out_optimizer)->options.sgd = *options;
+    return CORE_OK;
+}
