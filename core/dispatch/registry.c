@@ -7,6 +7,7 @@
 #include "dispatch/registry.h"
 
 #include "base/memory.h"
+#include "dispatch/dispatch.h"
 #include "dispatch/schema.h"
 #include "dispatch/table.h"
 

@@ -69,6 +69,22 @@ core_status core__fallback(core_call *call, const core_value *args,
                            uint32_t nargs, core_value *results,
                            uint32_t nresults);
 
+uint64_t core__fallback_count(void);
+
+/* What core_host offers to a kernel: see plugin.h. */
+core_status core__call_scratch(core_call *call, uint64_t size,
+                               core_memory *out_memory);
+core_status core__call_allocate_result(core_call *call, uint32_t index,
+                                       core_dtype dtype, uint32_t ndim,
+                                       const int64_t *sizes,
+                                       const core_view **out_view);
+core_status core__call_copy(const core_call *call, const core_value *args,
+                            uint32_t nargs, const core_value *results,
+                            uint32_t nresults, core_call **out_call,
+                            const core_value **out_args,
+                            core_value **out_results);
+void core__call_drop(core_call *call);
+
 /* tensor in another dtype, below autograd: a new tensor, or another reference
  * to the same one. */
 core_status core__tensor_cast(core_tensor *tensor, core_dtype dtype,
