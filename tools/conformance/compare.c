@@ -1,0 +1,433 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+#include "compare.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ------------------------------------------------------------ elements -- */
+
+static double from_half(uint16_t bits)
+{
+    int exponent = bits >> 10 & 31;
+    int mantissa = bits & 1023;
+    double value;
+
+    if (exponent == 31)
+        value = mantissa ? NAN : INFINITY;
+    else if (exponent == 0)
+        value = ldexp(mantissa, -24);
+    else
+        value = ldexp(mantissa | 1024, exponent - 25);
+    return bits & 0x8000 ? -value : value;
+}
+
+static core_scalar load(core_dtype dtype, const unsigned char *from)
+{
+    uint64_t wide = 0;
+    uint32_t single;
+    uint16_t half;
+    float f32;
+    double f64;
+
+    switch (dtype) {
+    case CORE_F64:
+        memcpy(&f64, from, 8);
+        return core_float(f64);
+    case CORE_F32:
+        memcpy(&f32, from, 4);
+        return core_float(f32);
+    case CORE_F16:
+        memcpy(&half, from, 2);
+        return core_float(from_half(half));
+    case CORE_BF16:
+        memcpy(&half, from, 2);
+        single = (uint32_t)half << 16;
+        memcpy(&f32, &single, 4);
+        return core_float(f32);
+    case CORE_I64:
+        memcpy(&wide, from, 8);
+        return core_int((int64_t)wide);
+    case CORE_I32:
+        memcpy(&wide, from, 4);
+        return core_int((int32_t)wide);
+    case CORE_I16:
+        memcpy(&wide, from, 2);
+        return core_int((int16_t)wide);
+    case CORE_I8:
+        return core_int((int8_t)*from);
+    case CORE_BOOL:
+        return core_bool(*from != 0);
+    default:
+        return core_int(*from);
+    }
+}
+
+core_scalar golden_element(const golden_tensor *tensor, const int64_t *index)
+{
+    int64_t at = tensor->offset;
+
+    for (uint32_t d = 0; d < tensor->ndim; d++)
+        at += index[d] * tensor->strides[d];
+    return load(tensor->dtype,
+                tensor->storage + at * core_dtype_size(tensor->dtype));
+}
+
+/* ----------------------------------------------------------- tolerance -- */
+
+static bool begins(const char *name, const char *with)
+{
+    return strncmp(name, with, strlen(with)) == 0;
+}
+
+/* Products, convolutions, reductions: operators whose elements are sums of
+ * many, by the beginning of their names. */
+static bool sums(const char *name)
+{
+    static const char *const names[] = {
+        "mm",
+        "bmm",
+        "addmm",
+        "addmv",
+        "addbmm",
+        "baddbmm",
+        "addr",
+        "mv",
+        "dot",
+        "vdot",
+        "matmul",
+        "linear",
+        "convolution",
+        "conv",
+        "linalg_",
+        "cholesky",
+        "triangular_solve",
+        "lu",
+        "sum",
+        "nansum",
+        "mean",
+        "nanmean",
+        "prod",
+        "cumsum",
+        "cumprod",
+        "logcumsumexp",
+        "std",
+        "var",
+        "norm",
+        "logsumexp",
+        "trace",
+        "dist",
+        "_cdist",
+        "_pdist",
+        "cdist",
+        "native_batch_norm",
+        "native_group_norm",
+        "native_layer_norm",
+        "_softmax",
+        "_log_softmax",
+        "softmax",
+        "log_softmax",
+        "mse_loss",
+        "nll_loss",
+        "binary_cross_entropy",
+        "huber_loss",
+        "smooth_l1_loss",
+        "soft_margin_loss",
+        "avg_pool",
+        "_adaptive_avg_pool",
+        "adaptive_avg_pool",
+        "upsample_",
+        "grid_sampler",
+        "index_add",
+        "scatter_add",
+        "scatter_reduce",
+        "scatter.reduce",
+        "embedding_bag",
+        "kl_div",
+        "renorm",
+        "trapezoid",
+        "cov",
+        "einsum",
+        "tensordot",
+        "inner",
+        "kron",
+        "cumulative",
+        "unfold",
+        "_embedding_bag",
+        "multi_margin_loss",
+        "multilabel",
+        "ctc_loss",
+        "_ctc_loss",
+        "bilinear",
+        "_trilinear",
+    };
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (begins(name, names[i]))
+            return true;
+    return false;
+}
+
+tolerance tolerance_of(const char *name, core_dtype dtype, bool derived)
+{
+    switch (dtype) {
+    case CORE_F64:
+        return (tolerance){1e-9, 1e-9};
+    case CORE_F32:
+        if (derived || sums(name))
+            return (tolerance){1e-4, 1e-4};
+        return (tolerance){1e-5, 1.3e-5};
+    case CORE_F16:
+        return (tolerance){1e-3, 1e-3};
+    case CORE_BF16:
+        return (tolerance){1.6e-2, 1e-2};
+    default:
+        return (tolerance){0, 0};
+    }
+}
+
+/* ---------------------------------------------------------------- ties -- */
+
+/* Operators that answer with positions in argument 0: which result, and which
+ * argument is the dimension. */
+static const struct {
+    const char *name;
+    uint32_t result;
+    uint32_t dim;
+    uint32_t planes; /* > 0: positions in the last `planes` dimensions */
+} selections[] = {
+    {"argmax", 0, 1, 0},
+    {"argmin", 0, 1, 0},
+    {"argsort", 0, 1, 0},
+    {"max.dim", 1, 1, 0},
+    {"min.dim", 1, 1, 0},
+    {"median.dim", 1, 1, 0},
+    {"nanmedian.dim", 1, 1, 0},
+    {"mode", 1, 1, 0},
+    {"kthvalue", 1, 2, 0},
+    {"topk", 1, 2, 0},
+    {"sort", 1, 1, 0},
+    {"sort.stable", 1, 2, 0},
+    {"cummax", 1, 1, 0},
+    {"cummin", 1, 1, 0},
+    {"adaptive_max_pool1d", 1, 0, 1},
+    {"adaptive_max_pool2d", 1, 0, 2},
+    {"adaptive_max_pool3d", 1, 0, 3},
+    {"max_pool2d_with_indices", 1, 0, 2},
+    {"max_pool3d_with_indices", 1, 0, 3},
+    {"fractional_max_pool2d", 1, 0, 2},
+    {"fractional_max_pool3d", 1, 0, 3},
+};
+
+ties ties_of(const golden_case *the_case, size_t result)
+{
+    const golden_tensor *source;
+    const golden_argument *dim;
+    int64_t at;
+    size_t i = 0;
+
+    while (i < sizeof selections / sizeof *selections &&
+           (strcmp(selections[i].name, the_case->name) != 0 ||
+            selections[i].result != result))
+        i++;
+    if (i == sizeof selections / sizeof *selections || the_case->nargs < 2 ||
+        the_case->args[0].kind != GOLDEN_TENSOR ||
+        selections[i].dim >= the_case->nargs)
+        return (ties){0};
+    if (strcmp(the_case->name, "sort.stable") == 0 &&
+        the_case->args[1].kind == GOLDEN_BOOL && the_case->args[1].i)
+        return (ties){0};
+    source = &the_case->tensors.at[the_case->args[0].first];
+    if (selections[i].planes) {
+        if (source->ndim < selections[i].planes)
+            return (ties){0};
+        return (ties){true, source, source->ndim - selections[i].planes,
+                      source->ndim};
+    }
+    dim = &the_case->args[selections[i].dim];
+    if (dim->kind == GOLDEN_NONE)
+        return (ties){true, source, 0, source->ndim};
+    at = dim->i < 0 ? dim->i + source->ndim : dim->i;
+    if (dim->kind != GOLDEN_INT || at < 0 || at >= source->ndim)
+        return (ties){0};
+    return (ties){true, source, (uint32_t)at, (uint32_t)at + 1};
+}
+
+/* The source's element that position `position` selects for a result's element
+ * at `index`.  The result has the source's dimensions, or lacks the selected
+ * one. */
+static bool selected(ties tie, const int64_t *index, uint32_t ndim,
+                     int64_t position, core_scalar *out)
+{
+    const golden_tensor *source = tie.source;
+    uint32_t width = tie.to_dim - tie.from_dim;
+    bool dropped = ndim + width == source->ndim;
+    int64_t at[CORE_MAX_NDIM] = {0};
+
+    if (position < 0 || (!dropped && ndim != source->ndim))
+        return false;
+    for (uint32_t d = 0, k = 0; d < source->ndim; d++) {
+        bool inside = d >= tie.from_dim && d < tie.to_dim;
+
+        if (!inside || !dropped)
+            at[d] = index[k++];
+    }
+    for (uint32_t d = tie.to_dim; d-- > tie.from_dim;) {
+        if (source->sizes[d] == 0)
+            return false;
+        at[d] = position % source->sizes[d];
+        position /= source->sizes[d];
+    }
+    for (uint32_t d = 0; d < source->ndim; d++)
+        if (at[d] >= source->sizes[d])
+            return false;
+    if (position != 0)
+        return false;
+    *out = golden_element(source, at);
+    return true;
+}
+
+static bool equal(core_scalar a, core_scalar b)
+{
+    if (a.tag != CORE_VALUE_FLOAT)
+        return a.u.i == b.u.i;
+    return a.u.f == b.u.f || (isnan(a.u.f) && isnan(b.u.f));
+}
+
+/* ------------------------------------------------------------- compare -- */
+
+static void sizes_text(uint32_t ndim, const int64_t *sizes, char *text,
+                       size_t room)
+{
+    size_t used = (size_t)snprintf(text, room, "[");
+
+    for (uint32_t d = 0; d < ndim && used + 24 < room; d++)
+        used += (size_t)snprintf(text + used, room - used, "%s%" PRId64,
+                                 d ? ", " : "", sizes[d]);
+    snprintf(text + used, room - used, "]");
+}
+
+static void scalar_text(core_scalar value, char *text, size_t room)
+{
+    if (value.tag == CORE_VALUE_FLOAT)
+        snprintf(text, room, "%.17g", value.u.f);
+    else if (value.tag == CORE_VALUE_BOOL)
+        snprintf(text, room, "%s", value.u.i ? "true" : "false");
+    else
+        snprintf(text, room, "%" PRId64, value.u.i);
+}
+
+static bool close_enough(core_scalar got, core_scalar want, tolerance allowed)
+{
+    if (got.tag != CORE_VALUE_FLOAT || want.tag != CORE_VALUE_FLOAT)
+        return got.u.i == want.u.i;
+    if (isnan(want.u.f) || isnan(got.u.f))
+        return isnan(want.u.f) && isnan(got.u.f);
+    if (isinf(want.u.f) || isinf(got.u.f))
+        return got.u.f == want.u.f;
+    return fabs(got.u.f - want.u.f) <=
+           allowed.absolute + allowed.relative * fabs(want.u.f);
+}
+
+static bool compare_shape(core_tensor *got, const golden_tensor *want,
+                          core_dtype dtype, char *text, size_t room)
+{
+    const int64_t *sizes = core_tensor_sizes(got);
+    bool same = core_tensor_ndim(got) == want->ndim;
+    char has[200];
+    char needs[200];
+
+    if (core_tensor_dtype(got) != dtype) {
+        snprintf(text, room, "dtype: got %s, want %s",
+                 core_dtype_name(core_tensor_dtype(got)),
+                 core_dtype_name(dtype));
+        return false;
+    }
+    for (uint32_t d = 0; same && d < want->ndim; d++)
+        same = sizes[d] == want->sizes[d];
+    if (same)
+        return true;
+    sizes_text(core_tensor_ndim(got), sizes, has, sizeof has);
+    sizes_text(want->ndim, want->sizes, needs, sizeof needs);
+    snprintf(text, room, "sizes: got %s, want %s", has, needs);
+    return false;
+}
+
+/* Walks all elements; the first that differs is told. */
+static bool compare_elements(const unsigned char *data,
+                             const golden_tensor *want, core_dtype dtype,
+                             tolerance allowed, ties tie, bool *out_tied,
+                             char *text, size_t room)
+{
+    int64_t index[CORE_MAX_NDIM] = {0};
+    int64_t differ = 0;
+    size_t size = core_dtype_size(dtype);
+    char where[200];
+    char has[40];
+    char needs[40];
+
+    for (int64_t i = 0; i < want->numel; i++) {
+        core_scalar got = load(dtype, data + (size_t)i * size);
+        core_scalar wanted = golden_element(want, index);
+        bool good = close_enough(got, wanted, allowed);
+
+        if (!good && tie.allowed) {
+            core_scalar a;
+            core_scalar b;
+
+            good = selected(tie, index, want->ndim, got.u.i, &a) &&
+                   selected(tie, index, want->ndim, wanted.u.i, &b) &&
+                   equal(a, b);
+            *out_tied |= good;
+        }
+        if (!good && differ++ == 0) {
+            sizes_text(want->ndim, index, where, sizeof where);
+            scalar_text(got, has, sizeof has);
+            scalar_text(wanted, needs, sizeof needs);
+        }
+        for (uint32_t d = want->ndim; d-- > 0;) {
+            if (++index[d] < want->sizes[d])
+                break;
+            index[d] = 0;
+        }
+    }
+    if (differ)
+        snprintf(text, room,
+                 "element %s: got %s, want %s (%" PRId64 " of %" PRId64
+                 " differ)",
+                 where, has, needs, differ, want->numel);
+    return differ == 0;
+}
+
+bool compare_tensor(core_tensor *got, const golden_tensor *want,
+                    core_dtype dtype, tolerance allowed, ties tie,
+                    bool *out_tied, char *text, size_t room)
+{
+    unsigned char *data;
+    size_t bytes;
+    bool same;
+
+    if (!compare_shape(got, want, dtype, text, room))
+        return false;
+    if (strcmp(core_device_type(core_tensor_device(got)), "meta") == 0)
+        return true; /* there are no elements */
+    bytes = (size_t)want->numel * core_dtype_size(dtype);
+    data = malloc(bytes ? bytes : 1);
+    if (!data) {
+        snprintf(text, room, "no memory to compare with");
+        return false;
+    }
+    if (core_tensor_read(got, data, bytes) != CORE_OK) {
+        snprintf(text, room, "reading the result: %s", core_error_message());
+        free(data);
+        return false;
+    }
+    same =
+        compare_elements(data, want, dtype, allowed, tie, out_tied, text, room);
+    free(data);
+    return same;
+}

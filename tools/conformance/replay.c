@@ -1,0 +1,442 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+#include "replay.h"
+
+#include "compare.h"
+
+#include <libcore/autograd.h>
+#include <libcore/dispatch.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { RESULTS = 8 };
+
+/* Everything that one replay owns. */
+typedef struct replay {
+    const replay_device *on;
+    const golden_case *the_case;
+    core_tensor **tensors; /* like the_case->tensors; NULL where absent */
+    core_value args[GOLDEN_ARGUMENTS];
+    core_value results[RESULTS];
+    core_tensor **flat; /* the results' tensors, borrowed */
+    size_t nflat;
+    bool tied; /* positions were chosen otherwise among equal values */
+    char *text;
+    size_t room;
+} replay;
+
+/* f64 goes to the widest float that the device has. */
+static core_dtype device_dtype(const replay_device *on, core_dtype dtype)
+{
+    return dtype == CORE_F64 && !on->has_f64 ? CORE_F32 : dtype;
+}
+
+/* ----------------------------------------------------------- arguments -- */
+
+/* The storage as a tensor of one dimension. */
+static core_status storage_tensor(const replay_device *on,
+                                  const golden_tensor *from, core_tensor **out)
+{
+    core_dtype dtype = device_dtype(on, from->dtype);
+    int64_t count = (int64_t)(from->bytes / core_dtype_size(from->dtype));
+    float *narrow = NULL;
+    const void *data = from->storage;
+    core_status status;
+
+    if (dtype != from->dtype) {
+        narrow = malloc((size_t)count * sizeof *narrow + 1);
+        if (!narrow)
+            return core_error_set(CORE_ERROR_OUT_OF_MEMORY,
+                                  "no memory for an argument");
+        for (int64_t i = 0; i < count; i++) {
+            double value;
+
+            memcpy(&value, from->storage + 8 * i, 8);
+            narrow[i] = (float)value;
+        }
+        data = narrow;
+    }
+    status = core_tensor_from_data(data, dtype, &count, 1, on->device, out);
+    free(narrow);
+    return status;
+}
+
+/* The window of sizes, strides and offset on that. */
+static core_status make_tensor(const replay_device *on,
+                               const golden_tensor *from, core_tensor **out)
+{
+    core_operator *as_strided;
+    core_tensor *storage = NULL;
+    core_value args[4] = {
+        {CORE_VALUE_TENSOR, 0, {0}},
+        {CORE_VALUE_INT_LIST, from->ndim, {.ints = from->sizes}},
+        {CORE_VALUE_INT_LIST, from->ndim, {.ints = from->strides}},
+        {CORE_VALUE_INT, 0, {.i = from->offset}},
+    };
+    core_value result;
+    core_status status;
+
+    *out = NULL;
+    CORE_TRY(core_op_find("as_strided", &as_strided));
+    CORE_TRY(storage_tensor(on, from, &storage));
+    args[0].u.tensor = storage;
+    status = core_op_call(as_strided, args, 4, &result, 1);
+    core_tensor_release(storage);
+    if (status == CORE_OK)
+        *out = result.u.tensor;
+    return status;
+}
+
+static core_value list_value(uint32_t tag, const golden_argument *from,
+                             const void *array, size_t size)
+{
+    core_value value = {tag, (uint32_t)from->count, {0}};
+
+    if (from->count)
+        value.u.pointer = (char *)(uintptr_t)array + from->first * size;
+    return value;
+}
+
+static core_value argument_value(const replay *self,
+                                 const golden_argument *from)
+{
+    const golden_case *the_case = self->the_case;
+    core_value value = {CORE_VALUE_NONE, 0, {0}};
+
+    switch (from->kind) {
+    case GOLDEN_TENSOR:
+        value.tag = CORE_VALUE_TENSOR;
+        value.u.tensor = self->tensors[from->first];
+        break;
+    case GOLDEN_TENSORS:
+        return list_value(CORE_VALUE_TENSOR_LIST, from, self->tensors,
+                          sizeof *self->tensors);
+    case GOLDEN_INTS:
+        return list_value(CORE_VALUE_INT_LIST, from, the_case->ints.at,
+                          sizeof(int64_t));
+    case GOLDEN_FLOATS:
+        return list_value(CORE_VALUE_FLOAT_LIST, from, the_case->floats.at,
+                          sizeof(double));
+    case GOLDEN_BOOLS:
+        return list_value(CORE_VALUE_BOOL_LIST, from, the_case->bools.at, 1);
+    case GOLDEN_INT:
+        return core_int(from->i);
+    case GOLDEN_FLOAT:
+        return core_float(from->f);
+    case GOLDEN_BOOL:
+        return core_bool(from->i);
+    case GOLDEN_STRING:
+        value.tag = CORE_VALUE_STRING;
+        value.count = (uint32_t)strlen(from->text);
+        value.u.string = from->text;
+        break;
+    case GOLDEN_DTYPE:
+        value.tag = CORE_VALUE_DTYPE;
+        value.u.i = device_dtype(self->on, (core_dtype)from->i);
+        break;
+    case GOLDEN_FORMAT:
+        value.tag = CORE_VALUE_FORMAT;
+        value.u.i = from->i;
+        break;
+    default:
+        break;
+    }
+    return value;
+}
+
+/* The place among the arguments' tensors of the J-th that is present. */
+static size_t present_place(const golden_case *the_case, size_t j)
+{
+    size_t i = 0;
+
+    for (;; i++)
+        if (!the_case->tensors.at[i].absent && j-- == 0)
+            return i;
+}
+
+static bool make_arguments(replay *self)
+{
+    const golden_case *the_case = self->the_case;
+    size_t count = the_case->tensors.count;
+
+    self->tensors = calloc(count + 1, sizeof *self->tensors);
+    if (!self->tensors) {
+        snprintf(self->text, self->room, "no memory for the arguments");
+        return false;
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (the_case->tensors.at[i].absent)
+            continue;
+        if (make_tensor(self->on, &the_case->tensors.at[i],
+                        &self->tensors[i]) != CORE_OK) {
+            snprintf(self->text, self->room, "making the arguments: %s",
+                     core_error_message());
+            return false;
+        }
+    }
+    for (size_t i = 0; i < the_case->gradients.count; i++) {
+        size_t place = present_place(the_case, the_case->gradients.at[i].index);
+
+        if (core_tensor_set_requires_grad(self->tensors[place], true) !=
+            CORE_OK) {
+            snprintf(self->text, self->room, "argument that requires grad: %s",
+                     core_error_message());
+            return false;
+        }
+    }
+    for (uint32_t i = 0; i < the_case->nargs; i++)
+        self->args[i] = argument_value(self, &the_case->args[i]);
+    return true;
+}
+
+/* ------------------------------------------------------------- results -- */
+
+static bool flatten(replay *self)
+{
+    size_t room = 0;
+
+    for (size_t i = 0; i < RESULTS; i++)
+        room += self->results[i].tag == CORE_VALUE_TENSOR_LIST
+                    ? self->results[i].count
+                    : 1;
+    self->flat = calloc(room, sizeof *self->flat);
+    if (!self->flat)
+        return false;
+    for (size_t i = 0; i < RESULTS; i++) {
+        const core_value *value = &self->results[i];
+
+        if (value->tag == CORE_VALUE_TENSOR)
+            self->flat[self->nflat++] = value->u.tensor;
+        else if (value->tag == CORE_VALUE_TENSOR_LIST)
+            for (uint32_t k = 0; k < value->count; k++)
+                self->flat[self->nflat++] = value->u.tensors[k];
+    }
+    return true;
+}
+
+/* A view lies on its argument's storage, with the recorded strides where a
+ * dimension has more than one step. */
+static bool check_view(const replay *self, core_tensor *got,
+                       const golden_tensor *want, char *text, size_t room)
+{
+    const int64_t *strides = core_tensor_strides(got);
+
+    if (want->numel == 0)
+        return true;
+    if (!self->on->meta && self->tensors[0] &&
+        !core_tensor_shares_storage(got, self->tensors[0])) {
+        snprintf(text, room, "the result is a copy; it should be a view");
+        return false;
+    }
+    if (core_tensor_offset(got) != want->offset) {
+        snprintf(text, room, "offset: got %lld, want %lld",
+                 (long long)core_tensor_offset(got), (long long)want->offset);
+        return false;
+    }
+    for (uint32_t d = 0; d < want->ndim; d++) {
+        if (want->sizes[d] == 1 || strides[d] == want->strides[d])
+            continue;
+        snprintf(text, room, "stride of dimension %u: got %lld, want %lld", d,
+                 (long long)strides[d], (long long)want->strides[d]);
+        return false;
+    }
+    return true;
+}
+
+static bool check_results(replay *self)
+{
+    const golden_case *the_case = self->the_case;
+    char what[600];
+
+    if (self->nflat != the_case->results.count) {
+        snprintf(self->text, self->room, "got %zu results, want %zu",
+                 self->nflat, the_case->results.count);
+        return false;
+    }
+    for (size_t k = 0; k < self->nflat; k++) {
+        const golden_tensor *want = &the_case->results.at[k];
+        core_dtype dtype = device_dtype(self->on, want->dtype);
+
+        if (!self->flat[k])
+            snprintf(what, sizeof what, "there is none");
+        else if (compare_tensor(self->flat[k], want, dtype,
+                                tolerance_of(the_case->name, dtype, false),
+                                ties_of(the_case, k), &self->tied, what,
+                                sizeof what) &&
+                 (!the_case->is_view ||
+                  check_view(self, self->flat[k], want, what, sizeof what)))
+            continue;
+        snprintf(self->text, self->room, "result %zu, %s", k, what);
+        return false;
+    }
+    return true;
+}
+
+/* ----------------------------------------------------------- gradients -- */
+
+typedef struct backward {
+    size_t noutputs;
+    size_t ninputs;
+    core_tensor **outputs; /* borrowed */
+    core_tensor **cotangents;
+    core_tensor **inputs; /* borrowed */
+    core_tensor **gradients;
+} backward;
+
+static void backward_free(backward *work)
+{
+    for (size_t i = 0; work->cotangents && i < work->noutputs; i++)
+        core_tensor_release(work->cotangents[i]);
+    for (size_t i = 0; work->gradients && i < work->ninputs; i++)
+        core_tensor_release(work->gradients[i]);
+    free(work->outputs);
+    free(work->cotangents);
+    free(work->inputs);
+    free(work->gradients);
+}
+
+static core_status run_backward(replay *self, backward *work)
+{
+    const golden_case *the_case = self->the_case;
+
+    work->noutputs = the_case->cotangents.count;
+    work->ninputs = the_case->gradients.count;
+    work->outputs = calloc(work->noutputs + 1, sizeof *work->outputs);
+    work->cotangents = calloc(work->noutputs + 1, sizeof *work->cotangents);
+    work->inputs = calloc(work->ninputs + 1, sizeof *work->inputs);
+    work->gradients = calloc(work->ninputs + 1, sizeof *work->gradients);
+    if (!work->outputs || !work->cotangents || !work->inputs ||
+        !work->gradients)
+        return core_error_set(CORE_ERROR_OUT_OF_MEMORY,
+                              "no memory for the gradients");
+    for (size_t i = 0; i < work->noutputs; i++) {
+        const golden_link *link = &the_case->cotangents.at[i];
+
+        work->outputs[i] = self->flat[link->index];
+        CORE_TRY(make_tensor(self->on, &link->tensor, &work->cotangents[i]));
+    }
+    for (size_t i = 0; i < work->ninputs; i++)
+        work->inputs[i] = self->tensors[present_place(
+            the_case, the_case->gradients.at[i].index)];
+    return core_grad(work->outputs, work->noutputs, work->cotangents,
+                     work->inputs, work->ninputs, CORE_ALLOW_UNUSED,
+                     work->gradients);
+}
+
+/* No gradient is one of zeros. */
+static bool is_zero(const golden_tensor *want)
+{
+    int64_t index[CORE_MAX_NDIM] = {0};
+
+    for (int64_t i = 0; i < want->numel; i++) {
+        if (golden_element(want, index).u.f != 0)
+            return false;
+        for (uint32_t d = want->ndim; d-- > 0;) {
+            if (++index[d] < want->sizes[d])
+                break;
+            index[d] = 0;
+        }
+    }
+    return true;
+}
+
+static bool check_gradient(replay *self, core_tensor *got,
+                           const golden_link *want)
+{
+    core_dtype dtype = device_dtype(self->on, want->tensor.dtype);
+    bool tied = false;
+    char what[600];
+
+    if (!got && is_zero(&want->tensor))
+        return true;
+    if (!got)
+        snprintf(what, sizeof what, "there is none");
+    else if (compare_tensor(got, &want->tensor, dtype,
+                            tolerance_of(self->the_case->name, dtype, true),
+                            (ties){0}, &tied, what, sizeof what))
+        return true;
+    snprintf(self->text, self->room, "gradient of tensor %zu, %s", want->index,
+             what);
+    return false;
+}
+
+static replay_outcome replay_gradients(replay *self)
+{
+    const golden_case *the_case = self->the_case;
+    backward work = {0};
+    replay_outcome outcome = REPLAY_PASSED;
+
+    if (run_backward(self, &work) != CORE_OK) {
+        snprintf(self->text, self->room, "gradient: %s", core_error_message());
+        outcome = core_error_code() == CORE_ERROR_NO_KERNEL ? REPLAY_MISSING
+                                                            : REPLAY_FAILED;
+        goto done;
+    }
+    for (size_t i = 0; i < work.ninputs && outcome == REPLAY_PASSED; i++)
+        if (!check_gradient(self, work.gradients[i],
+                            &the_case->gradients.at[i]))
+            outcome = REPLAY_FAILED;
+done:
+    backward_free(&work);
+    return outcome;
+}
+
+/* ---------------------------------------------------------------- case -- */
+
+static replay_outcome call_failed(replay *self)
+{
+    core_status code = core_error_code();
+
+    /* What the meta device answers where the shape depends on data. */
+    if (self->on->meta && code == CORE_ERROR_DATA_DEPENDENT)
+        return REPLAY_PASSED;
+    snprintf(self->text, self->room, "%s", core_error_message());
+    return code == CORE_ERROR_NO_KERNEL ? REPLAY_MISSING : REPLAY_FAILED;
+}
+
+static replay_outcome run(replay *self)
+{
+    const golden_case *the_case = self->the_case;
+    core_operator *op;
+
+    if (core_op_find(the_case->name, &op) != CORE_OK) {
+        snprintf(self->text, self->room, "not registered");
+        return REPLAY_MISSING;
+    }
+    if (!make_arguments(self))
+        return REPLAY_FAILED;
+    if (core_op_call(op, self->args, the_case->nargs, self->results, RESULTS) !=
+        CORE_OK)
+        return call_failed(self);
+    if (!flatten(self)) {
+        snprintf(self->text, self->room, "no memory for the results");
+        return REPLAY_FAILED;
+    }
+    if (!check_results(self))
+        return REPLAY_FAILED;
+    /* Other positions among equal values have other gradients. */
+    if (the_case->gradients.count == 0 || self->tied || self->on->meta)
+        return REPLAY_PASSED;
+    return replay_gradients(self);
+}
+
+replay_outcome replay_case(const replay_device *on, const golden_case *the_case,
+                           char *text, size_t room)
+{
+    replay self = {.on = on, .the_case = the_case, .text = text, .room = room};
+    replay_outcome outcome;
+
+    text[0] = 0;
+    core_error_clear();
+    outcome = run(&self);
+    for (size_t i = 0; i < RESULTS; i++)
+        core_value_release(&self.results[i]);
+    free(self.flat);
+    for (size_t i = 0; self.tensors && i < the_case->tensors.count; i++)
+        core_tensor_release(self.tensors[i]);
+    free(self.tensors);
+    return outcome;
+}

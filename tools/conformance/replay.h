@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* replay.h: one recorded call, made again on a device. */
+
+#ifndef CONFORMANCE_REPLAY_H
+#define CONFORMANCE_REPLAY_H
+
+#include "golden.h"
+
+typedef struct replay_device {
+    core_device *device;
+    bool has_f64;
+    bool meta; /* shapes only */
+} replay_device;
+
+typedef enum replay_outcome {
+    REPLAY_PASSED,
+    REPLAY_FAILED,
+    REPLAY_MISSING /* no such operator, or no kernel for it */
+} replay_outcome;
+
+/* text: what failed or is missing, and where. */
+replay_outcome replay_case(const replay_device *on, const golden_case *the_case,
+                           char *text, size_t room);
+
+#endif

@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* core-conformance: replays recorded operator calls on a device and compares
+ * results and gradients.  What the recordings are: tests/golden/README.md. */
+
+#include "conformance/golden.h"
+#include "conformance/replay.h"
+#include "conformance/tally.h"
+
+#include <libcore/core.h>
+
+#include <errno.h>
+#include <fnmatch.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { EXIT_USAGE = 2 };
+
+typedef struct options {
+    const char *golden;
+    const char *device;
+    const char *filter;
+    const char *required;
+    int64_t only; /* a case's id, or -1 */
+    bool summary;
+    bool verbose;
+    bool list;
+} options;
+
+static const char usage[] =
+    "usage: core-conformance --golden PREFIX [--device NAME] [--filter GLOB]\n"
+    "                        [--case ID] [--required FILE] [--summary]\n"
+    "                        [--verbose]\n"
+    "       core-conformance --list-operators [--filter GLOB]\n"
+    "\n"
+    "  --golden PREFIX   replay PREFIX.cases with the data of PREFIX.bin\n"
+    "  --device NAME     on this device (default: as programs choose it)\n"
+    "  --filter GLOB     only operators whose name matches: 'add.*'\n"
+    "  --case ID         only this case\n"
+    "  --required FILE   operators, one a line, that must pass all their "
+    "cases\n"
+    "  --summary         a line per operator\n"
+    "  --verbose         a line per case, passed and missing ones too\n"
+    "  --list-operators  the built-in operators and their schemas\n"
+    "  --help, --version\n"
+    "\n"
+    "The last line is `N passed, N failed, N missing`; an operator that is "
+    "not\n"
+    "registered, or that the device has no kernel for, is missing.  Exit\n"
+    "status: 0; 1 when a case failed or a required operator did not pass; 2\n"
+    "when nothing could be replayed.\n";
+
+static int complain(const char *format, const char *what)
+{
+    fprintf(stderr, "core-conformance: ");
+    fprintf(stderr, format, what);
+    fprintf(stderr, "\n");
+    return EXIT_USAGE;
+}
+
+/* ------------------------------------------------------------- options -- */
+
+/* The text behind a flag; NULL after a complaint. */
+static const char *value_of(int argc, char **argv, int *i)
+{
+    if (*i + 1 < argc)
+        return argv[++*i];
+    complain("%s needs a value", argv[*i]);
+    return NULL;
+}
+
+static bool case_number(const char *text, int64_t *out)
+{
+    char *end;
+
+    errno = 0;
+    *out = strtoll(text, &end, 10);
+    if (*text && !*end && !errno && *out >= 0)
+        return true;
+    complain("--case wants the number of a case, not \"%s\"", text);
+    return false;
+}
+
+/* -1: go on; else the exit status. */
+static int read_options(int argc, char **argv, options *out)
+{
+    *out = (options){.only = -1};
+    for (int i = 1; i < argc; i++) {
+        const struct {
+            const char *flag;
+            const char **to;
+        } texts[] = {
+            {"--golden", &out->golden},
+            {"--device", &out->device},
+            {"--filter", &out->filter},
+            {"--required", &out->required},
+        };
+        const char *text = NULL;
+        bool known = false;
+
+        for (size_t k = 0; k < sizeof texts / sizeof *texts; k++) {
+            if (strcmp(argv[i], texts[k].flag) != 0)
+                continue;
+            known = true;
+            if (!(*texts[k].to = value_of(argc, argv, &i)))
+                return EXIT_USAGE;
+            break;
+        }
+        if (known)
+            continue;
+        if (strcmp(argv[i], "--case") == 0) {
+            if (!(text = value_of(argc, argv, &i)) ||
+                !case_number(text, &out->only))
+                return EXIT_USAGE;
+        } else if (strcmp(argv[i], "--summary") == 0) {
+            out->summary = true;
+        } else if (strcmp(argv[i], "--verbose") == 0) {
+            out->verbose = true;
+        } else if (strcmp(argv[i], "--list-operators") == 0) {
+            out->list = true;
+        } else if (strcmp(argv[i], "--help") == 0) {
+            fputs(usage, stdout);
+            return EXIT_SUCCESS;
+        } else if (strcmp(argv[i], "--version") == 0) {
+            printf("core-conformance %s\n", core_version());
+            return EXIT_SUCCESS;
+        } else {
+            return complain("unknown flag %s; --help lists those there are",
+                            argv[i]);
+        }
+    }
+    if (!out->golden && !out->list)
+        return complain("%s", "--golden PREFIX says what to replay; --help "
+                              "tells more");
+    return -1;
+}
+
+/* -------------------------------------------------------------- device -- */
+
+static bool open_device(const char *name, replay_device *out)
+{
+    core_device_properties properties = {.struct_size = sizeof properties};
+    core_status status = name ? core_device_find(name, &out->device)
+                              : core_device_default(&out->device);
+
+    if (status != CORE_OK)
+        return false;
+    out->meta = strcmp(core_device_type(out->device), "meta") == 0;
+    if (core_device_get_properties(out->device, &properties) != CORE_OK ||
+        core_device_set_current(out->device) != CORE_OK)
+        return false;
+    out->has_f64 = out->meta || (properties.flags & CORE_DEVICE_HAS_F64);
+    return true;
+}
+
+/* -------------------------------------------------------------- replay -- */
+
+static int list_operators(const char *filter)
+{
+    core_operator *op;
+
+    for (uint32_t i = 0; (op = core_op_at(i)); i++)
+        if (!filter || fnmatch(filter, core_op_name(op), 0) == 0)
+            printf("%s\n", core_op_schema(op));
+    return EXIT_SUCCESS;
+}
+
+static void tell(const options *chosen, const golden_case *the_case,
+                 replay_outcome outcome, const char *text)
+{
+    static const char *const names[] = {"passed", "FAILED", "missing"};
+
+    if (outcome != REPLAY_FAILED && !chosen->verbose)
+        return;
+    printf("%s case %lld %s%s%s\n", names[outcome], (long long)the_case->id,
+           the_case->name, *text ? ": " : "", text);
+}
+
+/* Every case that was chosen; false: the file is not as it should be. */
+static bool replay_all(const options *chosen, const replay_device *on,
+                       golden_file *golden, tally *all)
+{
+    golden_case the_case;
+    golden_answer answer;
+    char text[1200];
+
+    memset(&the_case, 0, sizeof the_case);
+    while ((answer = golden_next(golden, &the_case)) == GOLDEN_CASE) {
+        replay_outcome outcome;
+
+        if (chosen->filter && fnmatch(chosen->filter, the_case.name, 0) != 0)
+            continue;
+        if (chosen->only >= 0 && the_case.id != chosen->only)
+            continue;
+        outcome = replay_case(on, &the_case, text, sizeof text);
+        tell(chosen, &the_case, outcome, text);
+        if (!tally_add(all, the_case.name, outcome)) {
+            snprintf(golden->problem, sizeof golden->problem, "no memory");
+            answer = GOLDEN_PROBLEM;
+            break;
+        }
+    }
+    golden_case_free(&the_case);
+    return answer == GOLDEN_END;
+}
+
+static int finish(const options *chosen, tally *all)
+{
+    const size_t *total = all->total;
+    bool good;
+
+    if (chosen->summary)
+        tally_print(all);
+    good = tally_check_required(all);
+    if (total[REPLAY_PASSED] + total[REPLAY_FAILED] + total[REPLAY_MISSING] ==
+        0)
+        return complain("%s", "no case was chosen");
+    printf("%zu passed, %zu failed, %zu missing\n", total[REPLAY_PASSED],
+           total[REPLAY_FAILED], total[REPLAY_MISSING]);
+    if (fflush(stdout) != 0)
+        return complain("%s", "the report could not be written");
+    return good && !total[REPLAY_FAILED] ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+int main(int argc, char **argv)
+{
+    options chosen;
+    replay_device on = {0};
+    golden_file golden = {0};
+    tally all = {0};
+    char text[500];
+    int result = read_options(argc, argv, &chosen);
+
+    if (result >= 0)
+        return result;
+    if (chosen.list)
+        return list_operators(chosen.filter);
+    result = EXIT_USAGE;
+    if (!golden_open(chosen.golden, &golden)) {
+        complain("%s", golden.problem);
+        goto done;
+    }
+    if (chosen.required && !tally_require(&all, chosen.required, chosen.filter,
+                                          text, sizeof text)) {
+        complain("%s", text);
+        goto done;
+    }
+    if (!open_device(chosen.device, &on)) {
+        complain("%s", core_error_message());
+        goto done;
+    }
+    if (!replay_all(&chosen, &on, &golden, &all)) {
+        fflush(stdout);
+        complain("%s", golden.problem);
+        goto done;
+    }
+    result = finish(&chosen, &all);
+done:
+    core_device_set_current(NULL);
+    core_device_release(on.device);
+    tally_free(&all);
+    golden_close(&golden);
+    return result;
+}
