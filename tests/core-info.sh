@@ -1,0 +1,102 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The libcore authors
+
+# core-info: what it shows, what it refuses.
+info=$LIBCORE_BUILD/core-info
+fixtures=$LIBCORE_BUILD/tests/fixtures/.libs
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+number=0
+
+# ok NAME COMMAND…: the command's status decides.
+ok() {
+    name=$1
+    shift
+    number=$((number + 1))
+    if "$@" >"$work/log" 2>&1; then
+        echo "ok $number - $name"
+    else
+        echo "not ok $number - $name"
+        sed 's/^/# /' "$work/log"
+    fi
+}
+
+# shows PATTERN ARGUMENT…: success, and a line that matches.
+shows() {
+    pattern=$1
+    shift
+    "$info" "$@" >"$work/out" || return 1
+    grep -E "$pattern" "$work/out" || {
+        cat "$work/out"
+        return 1
+    }
+}
+
+# ends STATUS PATTERN ARGUMENT…: that exit status, and a message that matches.
+ends() {
+    status=$1 pattern=$2
+    shift 2
+    "$info" "$@" >/dev/null 2>"$work/err"
+    [ $? = "$status" ] && grep -E -e "$pattern" "$work/err"
+}
+
+# The fixtures' folder in the place of the plugins'.
+with_fixtures() {
+    LIBCORE_PLUGIN_PATH=$fixtures "$@"
+}
+
+full() {
+    [ -c /dev/full ] || return 0
+    ! "$info" "$@" >/dev/full
+}
+
+json_is_good() {
+    "$info" --json | "$python" -c '
+import json, sys
+info = json.load(sys.stdin)
+cpu = [p for p in info["plugins"] if p["name"] == "cpu"][0]
+assert cpu["state"] == "loaded", cpu
+backend = [b for b in info["backends"] if b["device_type"] == "cpu"][0]
+assert backend["devices"][0]["memory_total"] > 0, backend
+assert backend["kernels_by_operator"]["add.Tensor"] > 0
+assert len(info["settings"]) >= 10
+'
+}
+
+fixtures_as_json() {
+    with_fixtures "$info" --json --plugins | "$python" -c '
+import json, sys
+plugins = {p["path"].rsplit("/", 1)[1]: p
+           for p in json.load(sys.stdin)["plugins"]}
+assert plugins["core_good.so"]["state"] == "loaded"
+for name, plugin in plugins.items():
+    assert (plugin["state"] == "loaded") == (plugin["reason"] == ""), plugin
+    assert plugin["state"] in ("loaded", "refused", "failed"), plugin
+assert plugins["core_abi_future.so"]["abi"]["minor_min"] == 1000
+'
+}
+
+echo 1..13
+ok 'the cpu plugin is loaded' shows '^ +cpu +loaded +0\.' --plugins
+ok 'the cpu device has memory' shows '^ +cpu +[0-9.]+ [KMGT]iB' --devices
+ok 'both are shown without flags' shows '^ +cpu +loaded'
+ok 'kernels are listed by operator' shows '[0-9] +add\.Tensor$' --kernels
+ok 'settings are listed' shows '^ +LIBCORE_FALLBACK is not set' --settings
+ok 'a wrong value is told' \
+    env LIBCORE_THREADS=many "$info" --settings
+ok 'with what is allowed' \
+    grep -E 'Not accepted: .*"many".* 1 to 1024' "$work/log"
+ok 'reasons of other plugins are shown' \
+    with_fixtures shows 'the moon is full' --plugins
+ok 'an unknown flag is an error' ends 2 '--colour is not understood' --colour
+ok 'the message has the usage' ends 2 '^usage: core-info' --colour
+ok 'output that cannot be written is an error' full --json
+python=${PYTHON:-python3}
+if "$python" -c 'import json' 2>/dev/null; then
+    ok 'JSON holds all of it' json_is_good
+    ok 'JSON holds every reason' fixtures_as_json
+else
+    echo 'ok 12 - JSON holds all of it # SKIP no Python'
+    echo 'ok 13 - JSON holds every reason # SKIP no Python'
+fi
