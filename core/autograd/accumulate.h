@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* accumulate.h: the end of the graph at a leaf. */
+
+#ifndef CORE_AUTOGRAD_ACCUMULATE_H
+#define CORE_AUTOGRAD_ACCUMULATE_H
+
+#include "autograd/node.h"
+
+/* Runs before all other ready nodes, so that gradients are let go early. */
+#define CORE__SEQUENCE_ACCUMULATE UINT64_MAX
+
+core_status core__accumulate_new(core_tensor *leaf, core_node **out_node);
+
+/* Adds *grad to the leaf's, or takes it over and makes it NULL. */
+core_status core__accumulate_run(core_node *node, core_tensor **grad);
+
+#endif

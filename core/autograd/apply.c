@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+#include "autograd/engine.h"
+
+#include "autograd/accumulate.h"
+#include "autograd/calls.h"
+#include "autograd/custom.h"
+#include "autograd/layer.h"
+#include "autograd/saved.h"
+#include "autograd/view.h"
+#include "tensor/dtype.h"
+
+
+
+static core_status was_released(const core_node *node)
+{
+    return core__error(CORE_ERROR_AUTOGRAD,
+                       "%s was run before, and what it had saved was released "
+                       "then; to walk a graph twice, ask for "
+                       "CORE_RETAIN_GRAPH the first time",
+                       node->name);
+}
+
+/* Formulas of operators with several results are written for gradients that
+ * are all there. */
+static core_status fill_undefined(core_node *node, core_tensor **grads)
+{
+    for (uint32_t i = 0; i < node->ninputs; i++) {
+        const core__meta *meta = &node->inputs[i];
+
+        if (!grads[i] && core__dtype_is_floating(meta->dtype))
+            CORE_TRY(core__ag_full(meta->device, meta->dtype, meta->ndim,
+                                   meta->sizes, 0, &grads[i]));
+    }
+    return CORE_OK;
+}
+
+static core_status run_formula(core_node *node, core__backward *context,
+                               bool history)
+{
+    core_value values[CORE__SAVED_MAX];
+    core_status status = CORE_OK;
+
+    for (uint32_t i = 0; i < node->nsaved && status == CORE_OK; i++)
+        status = core__saved_unpack(node, &node->saved[i], history, &values[i],
+                                    context->temporaries,
+                                    &context->ntemporaries);
+    if (status != CORE_OK)
+        return status;
+    context->values = values;
+    status = node->gradient->backward(context);
+    if (core__unlikely(status != CORE_OK))
+        core__error_prefix("%s", node->name);
+    return status;
+}
+
+static core_status apply_operator(core_node *node, core_tensor **grads,
+                                  const uint8_t *needed_edges, bool captures,
+                                  core_tensor **gradients)
+{
+    const core__gradient *gradient = node->gradient;
+    core__backward context;
+    core_status status;
+    uint32_t edge = 0;
+
+    if (core__unlikely(node->ninputs > 1))
+        CORE_TRY(fill_undefined(node, grads));
+    context.node = node;
+    context.gradient = gradient;
+    context.grads = grads;
+    context.gradients = gradients;
+    context.needed = node->needed;
+    context.needed_edges = needed_edges;
+    context.ntemporaries = 0;
+    for (uint32_t i = 0; i < gradient->ngradients; i++) {
+        context.first_edge[i] = edge;
+        context.edge_count[i] = node->counts[i];
+        edge += node->counts[i];
+    }
+    if (core__unlikely(captures)) {
+        context.needed = 0;
+        for (uint32_t i = 0; i < gradient->ngradients; i++)
+            for (uint32_t e = 0; e < context.edge_count[i]; e++)
+                if (needed_edges[context.first_edge[i] + e])
+                    context.needed |= 1u << i;
+    }
+    if (!gradient->backward || !context.needed)
+        return CORE_OK;
+    if (node->nsaved)
+        core__spin_lock(&node->lock);
+    if (core__unlikely(node->released))
+        status = was_released(node);
+    else
+        status = run_formula(node, &context, !core__thread_self()->no_grad);
+    if (node->nsaved)
+        core__spin_unlock(&node->lock);
+    for (uint32_t i = 0; i < context.ntemporaries; i++)
+        core__tensor_release(context.temporaries[i]);
+    return status;
+}
+
+core_status core__node_apply(core__task *task, core_node *node,
+                             core_tensor **grads, const uint8_t *needed_edges,
+                             core_tensor **gradients)
+{
+    core_status status;
+
+    if (core__likely(node->kind == CORE__NODE_OPERATOR))
+        return apply_operator(node, grads, needed_edges, task->captures,
+                              gradients);
+    switch (node->kind) {
+    case CORE__NODE_ACCUMULATE:
+        status = core__accumulate_run(node, &grads[0]);
+        break;
+    case CORE__NODE_SLICES:
+        status = node->released ? was_released(node)
+                                : core__slices_run(node, grads, gradients);
+        break;
+    case CORE__NODE_CUSTOM:
+        /* The program's code sees the thread as the caller left it. */
+        CORE_TRY(fill_undefined(node, grads));
+        if (node->released)
+            return was_released(node);
+        task->self->excluded = task->excluded;
+        status = core__custom_run(node, grads, gradients);
+        task->self->excluded = task->running_excluded;
+        break;
+    default:
+        return core__error(CORE_ERROR_UNSUPPORTED,
+                           "%s: the operator has no gradient formula",
+                           node->name);
+    }
+    if (status != CORE_OK)
+        core__error_prefix("%s", node->name);
+    return status;
+}

@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* core_backward and core_grad: from tensors to roots and captures. */
+
+#include "autograd/calls.h"
+#include "autograd/engine.h"
+#include "autograd/validate.h"
+#include "base/memory.h"
+#include "ops/infer.h"
+#include "tensor/dtype.h"
+
+#include <libcore/autograd.h>
+
+#include <stdio.h>
+
+enum { INLINE_ROOTS = 8 };
+
+typedef struct roots {
+    const char *name; /* of the public call */
+    size_t count;
+    core__edge *edges;
+    core_tensor **grads;
+    core__edge inline_edges[INLINE_ROOTS];
+    core_tensor *inline_grads[INLINE_ROOTS];
+} roots;
+
+static core_status default_grad(const roots *roots, size_t index,
+                                const core_tensor *tensor,
+                                core_tensor **out_grad)
+{
+    char text[256];
+
+    if (tensor->numel != 1)
+        return core__error(
+            CORE_ERROR_AUTOGRAD,
+            "%s: tensor %zu has sizes %s; a gradient may be left out only for "
+            "tensors of one element",
+            roots->name, index,
+            core__sizes_text(tensor->ndim, tensor->sizes, text, sizeof text));
+    return core__ag_full(tensor->device, tensor->dtype, tensor->ndim,
+                         tensor->sizes, 1, out_grad);
+}
+
+static core_status root(roots *roots, size_t index, core_tensor *tensor,
+                        core_tensor *grad)
+{
+    core__edge *edge = &roots->edges[index];
+    core_tensor **out = &roots->grads[index];
+    char what[64];
+
+    if (!core__wants_grad(tensor))
+        return core__error(CORE_ERROR_AUTOGRAD,
+                           "%s: tensor %zu does not require grad, and no "
+                           "recorded operator made it",
+                           roots->name, index);
+    CORE_TRY(core__gradient_edge(tensor, edge));
+    if (!grad)
+        return default_grad(roots, index, tensor, out);
+    core__tensor_retain(grad);
+    *out = grad;
+    if (grad->ndim == tensor->ndim &&
+        memcmp(grad->sizes, tensor->sizes,
+               grad->ndim * sizeof *grad->sizes) == 0) {
+        snprintf(what, sizeof what, "%s", roots->name);
+        return core__validate(what, (uint32_t)index,
+                              &edge->node->inputs[edge->input], out);
+    }
+    {
+        char have[200], want[200];
+
+        return core__error(
+            CORE_ERROR_SHAPE,
+            "%s: gradient %zu has sizes %s, its tensor has %s", roots->name,
+            index, core__sizes_text(grad->ndim, grad->sizes, have, sizeof have),
+            core__sizes_text(tensor->ndim, tensor->sizes, want, sizeof want));
+    }
+}
+
+static void roots_end(roots *roots)
+{
+    for (size_t i = 0; i < roots->count; i++) {
+        core__tensor_release(roots->grads[i]);
+        core__node_release(roots->edges[i].node);
+    }
+    if (roots->edges != roots->inline_edges)
+        core__free(roots->edges);
+}
+
+static core_status roots_begin(roots *roots, const char *name,
+                               core_tensor *const *tensors, size_t count,
+                               core_tensor *const *grads)
+{
+    core_status status = CORE_OK;
+
+    roots->name = name;
+    roots->count = 0;
+    roots->edges = roots->inline_edges;
+    roots->grads = roots->inline_grads;
+    if (count == 0)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "%s: there is no tensor to begin with", name);
+    if (count > INLINE_ROOTS) {
+        size_t size = sizeof *roots->edges + sizeof *roots->grads;
+
+        roots->edges = core__alloc(count * size);
+        if (!roots->edges) {
+            roots->edges = roots->inline_edges;
+            return core__error_memory(count * size);
+        }
+        roots->grads = (core_tensor **)(void *)(roots->edges + count);
+    }
+    while (roots->count < count && status == CORE_OK) {
+        size_t i = roots->count++;
+
+        roots->edges[i].node = NULL;
+        roots->grads[i] = NULL;
+        status = root(roots, i, tensors[i], grads ? grads[i] : NULL);
+    }
+    return status;
+}
+
+core_status core_backward(core_tensor *const *tensors, size_t count,
+                          core_tensor *const *grads, uint32_t flags)
+{
+    bool create = flags & CORE_CREATE_GRAPH;
+    core_status status;
+    roots roots;
+
+    status = roots_begin(&roots, "core_backward", tensors, count, grads);
+    if (status == CORE_OK)
+        status = core__engine_run(roots.edges, roots.grads, count,
+                                  create || flags & CORE_RETAIN_GRAPH, create,
+                                  NULL, 0);
+    roots_end(&roots);
+    return status;
+}
+
+/* ------------------------------------------------------------- core_grad -- */
+
+static core_status capture_of(core__capture *capture, core_tensor *input,
+                              size_t index, core_tensor **out)
+{
+    core__edge edge = {0};
+
+    *capture = (core__capture){.out = out};
+    if (!core__wants_grad(input))
+        return core__error(CORE_ERROR_AUTOGRAD,
+                           "core_grad: input %zu does not require grad", index);
+    /* A leaf that is in no graph has no node, and none is made for it. */
+    if (core__is_leaf(input)) {
+        edge.node = core__accumulator_if_any(input);
+    } else {
+        CORE_TRY(core__gradient_edge(input, &edge));
+    }
+    capture->node = edge.node;
+    capture->input = edge.input;
+    return CORE_OK;
+}
+
+static core_status check_unused(core_tensor *const *out_grads, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!out_grads[i])
+            return core__error(CORE_ERROR_AUTOGRAD,
+                               "core_grad: the outputs do not depend on input "
+                               "%zu; if that is as meant, pass "
+                               "CORE_ALLOW_UNUSED",
+                               i);
+    return CORE_OK;
+}
+
+core_status core_grad(core_tensor *const *outputs, size_t noutputs,
+                      core_tensor *const *grad_outputs,
+                      core_tensor *const *inputs, size_t ninputs,
+                      uint32_t flags, core_tensor **out_grads)
+{
+    bool create = flags & CORE_CREATE_GRAPH;
+    core__capture *captures;
+    core_status status;
+    size_t used = 0;
+    roots roots;
+
+    for (size_t i = 0; i < ninputs; i++)
+        out_grads[i] = NULL;
+    if (ninputs == 0)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "core_grad: there is no input to differentiate "
+                           "with respect to");
+    captures = core__alloc(ninputs * sizeof *captures);
+    if (!captures)
+        return core__error_memory(ninputs * sizeof *captures);
+    status =
+        roots_begin(&roots, "core_grad", outputs, noutputs, grad_outputs);
+    while (status == CORE_OK && used < ninputs) {
+        status = capture_of(&captures[used], inputs[used], used,
+                            &out_grads[used]);
+        used++;
+    }
+    if (status == CORE_OK)
+        status = core__engine_run(roots.edges, roots.grads, noutputs,
+                                  create || flags & CORE_RETAIN_GRAPH, create,
+                                  captures, ninputs);
+    if (status == CORE_OK && !(flags & CORE_ALLOW_UNUSED))
+        status = check_unused(out_grads, ninputs);
+    for (size_t i = 0; i < used; i++)
+        core__node_release(captures[i].node);
+    core__free(captures);
+    roots_end(&roots);
+    for (size_t i = 0; i < ninputs && status != CORE_OK; i++) {
+        core__tensor_release(out_grads[i]);
+        out_grads[i] = NULL;
+    }
+    return status;
+}

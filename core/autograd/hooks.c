@@ -1,0 +1,347 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+#include "autograd/hooks.h"
+
+#include "base/memory.h"
+
+#include <string.h>
+
+/* --------------------------------------------------------------- objects -- */
+
+static void hook_release(core_hook *hook)
+{
+    if (atomic_fetch_sub(&hook->references, 1) != 1)
+        return;
+    if (hook->drop)
+        hook->drop(hook->context);
+    core__free(hook);
+}
+
+void core_hook_release(core_hook *hook)
+{
+    if (hook)
+        hook_release(hook);
+}
+
+void core_hook_remove(core_hook *hook)
+{
+    if (!hook)
+        return;
+    atomic_store(&hook->removed, true);
+    hook_release(hook);
+}
+
+void core__hooks_drop(core_hook *first)
+{
+    while (first) {
+        core_hook *next = first->next;
+
+        hook_release(first);
+        first = next;
+    }
+}
+
+/* Takes removed ones off the list, gives the place where the next one goes. */
+static core_hook **purge(core_hook **link)
+{
+    while (*link) {
+        core_hook *hook = *link;
+
+        if (atomic_load(&hook->removed)) {
+            *link = hook->next;
+            hook_release(hook);
+        } else {
+            link = &hook->next;
+        }
+    }
+    return link;
+}
+
+static core_status add(core_hook **first, const core_hook *what,
+                       core_hook **out_handle)
+{
+    core_hook *hook = core__alloc(sizeof *hook);
+
+    if (!hook)
+        return core__error_memory(sizeof *hook);
+    memcpy(hook, what, sizeof *hook);
+    hook->next = NULL;
+    atomic_init(&hook->references, out_handle ? 2 : 1);
+    atomic_init(&hook->removed, false);
+    *purge(first) = hook;
+    if (out_handle)
+        *out_handle = hook;
+    return CORE_OK;
+}
+
+static core_status node_hooks(core_node *node, core__node_hooks **out_hooks)
+{
+    *out_hooks = NULL;
+    if (!node->hooks) {
+        node->hooks = core__alloc_zero(sizeof *node->hooks);
+        if (!node->hooks)
+            return core__error_memory(sizeof *node->hooks);
+    }
+    *out_hooks = node->hooks;
+    return CORE_OK;
+}
+
+void core__node_hooks_destroy(core_node *node)
+{
+    core__hooks_drop(node->hooks->first);
+    core__free(node->hooks->retained);
+    core__free(node->hooks);
+    node->hooks = NULL;
+}
+
+/* ------------------------------------------------------------ registering -- */
+
+static core_status must_require_grad(const core_tensor *tensor,
+                                     const char *what)
+{
+    if (core__wants_grad(tensor))
+        return CORE_OK;
+    return core__error(CORE_ERROR_AUTOGRAD,
+                       "%s: the tensor does not require grad, so it will "
+                       "never have one",
+                       what);
+}
+
+core_status core_tensor_register_hook(core_tensor *tensor,
+                                      core_tensor_hook function, void *context,
+                                      void (*drop)(void *context),
+                                      core_hook **out_hook)
+{
+    core_hook hook = {.kind = CORE__HOOK_TENSOR,
+                      .function.tensor = function,
+                      .context = context,
+                      .drop = drop};
+    core__autograd *record;
+    core__node_hooks *hooks;
+    core_status status;
+    core__edge edge;
+
+    if (out_hook)
+        *out_hook = NULL;
+    CORE_TRY(must_require_grad(tensor, "core_tensor_register_hook"));
+    if (core__is_leaf(tensor)) {
+        CORE_TRY(core__autograd_record(tensor, &record));
+        return add(&record->hooks, &hook, out_hook);
+    }
+    CORE_TRY(core__gradient_edge(tensor, &edge));
+    hook.output = edge.input;
+    status = node_hooks(edge.node, &hooks);
+    if (status == CORE_OK)
+        status = add(&hooks->first, &hook, out_hook);
+    core__node_release(edge.node);
+    return status;
+}
+
+core_status core_tensor_register_accumulate_hook(core_tensor *tensor,
+                                                 core_accumulate_hook function,
+                                                 void *context,
+                                                 void (*drop)(void *context),
+                                                 core_hook **out_hook)
+{
+    core_hook hook = {.kind = CORE__HOOK_ACCUMULATE,
+                      .function.accumulate = function,
+                      .context = context,
+                      .drop = drop};
+    core__autograd *record;
+
+    if (out_hook)
+        *out_hook = NULL;
+    CORE_TRY(
+        must_require_grad(tensor, "core_tensor_register_accumulate_hook"));
+    if (!core__is_leaf(tensor))
+        return core__error(CORE_ERROR_AUTOGRAD,
+                           "core_tensor_register_accumulate_hook: only leaves "
+                           "accumulate a gradient, and this tensor is the "
+                           "result of an operator");
+    CORE_TRY(core__autograd_record(tensor, &record));
+    return add(&record->hooks, &hook, out_hook);
+}
+
+static core_status node_hook_add(core_node *node, const core_hook *hook,
+                                 core_hook **out_hook)
+{
+    core__node_hooks *hooks;
+
+    if (out_hook)
+        *out_hook = NULL;
+    CORE_TRY(node_hooks(node, &hooks));
+    return add(&hooks->first, hook, out_hook);
+}
+
+core_status core_node_register_pre_hook(core_node *node,
+                                        core_node_pre_hook function,
+                                        void *context,
+                                        void (*drop)(void *context),
+                                        core_hook **out_hook)
+{
+    core_hook hook = {.kind = CORE__HOOK_NODE_PRE,
+                      .function.pre = function,
+                      .context = context,
+                      .drop = drop};
+
+    return node_hook_add(node, &hook, out_hook);
+}
+
+core_status core_node_register_post_hook(core_node *node,
+                                         core_node_post_hook function,
+                                         void *context,
+                                         void (*drop)(void *context),
+                                         core_hook **out_hook)
+{
+    core_hook hook = {.kind = CORE__HOOK_NODE_POST,
+                      .function.post = function,
+                      .context = context,
+                      .drop = drop};
+
+    return node_hook_add(node, &hook, out_hook);
+}
+
+core_status core__hooks_retain_grad(core_node *node, uint32_t output,
+                                    core_tensor *tensor)
+{
+    core__node_hooks *hooks;
+    core__retained *more;
+    core_status status = CORE_OK;
+
+    CORE_TRY(node_hooks(node, &hooks));
+    core__spin_lock(&hooks->lock);
+    more = core__realloc(hooks->retained,
+                         (hooks->count + 1) * sizeof *hooks->retained);
+    if (more) {
+        hooks->retained = more;
+        more[hooks->count++] = (core__retained){tensor, output};
+    } else {
+        status = CORE_ERROR_OUT_OF_MEMORY;
+    }
+    core__spin_unlock(&hooks->lock);
+    return status == CORE_OK ? CORE_OK
+                             : core__error_memory(sizeof(core__retained));
+}
+
+void core__hooks_forget_tensor(core_node *node, core_tensor *tensor)
+{
+    core__node_hooks *hooks = node ? node->hooks : NULL;
+
+    if (!hooks)
+        return;
+    core__spin_lock(&hooks->lock);
+    for (uint32_t i = 0; i < hooks->count; i++)
+        if (hooks->retained[i].tensor == tensor)
+            hooks->retained[i].tensor = NULL;
+    core__spin_unlock(&hooks->lock);
+}
+
+core_status core_tensor_retain_grad(core_tensor *tensor)
+{
+    core__autograd *record;
+    core_status status;
+    core__edge edge;
+
+    CORE_TRY(must_require_grad(tensor, "core_tensor_retain_grad"));
+    if (core__is_leaf(tensor))
+        return CORE_OK; /* leaves keep theirs anyway */
+    CORE_TRY(core__gradient_edge(tensor, &edge));
+    status = core__autograd_record(tensor, &record);
+    if (status == CORE_OK && !record->retains_grad) {
+        status = core__hooks_retain_grad(edge.node, edge.input, tensor);
+        record->retains_grad = status == CORE_OK;
+    }
+    core__node_release(edge.node);
+    return status;
+}
+
+/* ---------------------------------------------------------------- running -- */
+
+static core_status replace(core_tensor **grad, core_tensor *other)
+{
+    core_tensor *old = *grad;
+    bool same = other->dtype == old->dtype && other->ndim == old->ndim &&
+                other->device == old->device &&
+                memcmp(other->sizes, old->sizes,
+                       old->ndim * sizeof *old->sizes) == 0;
+
+    if (!same) {
+        core__tensor_release(other);
+        return core__error(CORE_ERROR_AUTOGRAD,
+                           "a hook replaced a gradient by one of other sizes, "
+                           "dtype or device");
+    }
+    *grad = other;
+    core__tensor_release(old);
+    return CORE_OK;
+}
+
+core_status core__hooks_run_tensor(core_hook *first, uint32_t output,
+                                   core_tensor **grad)
+{
+    for (core_hook *hook = first; hook && *grad; hook = hook->next) {
+        core_tensor *other = NULL;
+
+        if (hook->kind != CORE__HOOK_TENSOR || hook->output != output ||
+            atomic_load(&hook->removed))
+            continue;
+        CORE_TRY(hook->function.tensor(hook->context, *grad, &other));
+        if (other)
+            CORE_TRY(replace(grad, other));
+    }
+    return CORE_OK;
+}
+
+core_status core__hooks_run_retained(core_node *node, core_tensor **grads)
+{
+    core__node_hooks *hooks = node->hooks;
+
+    core__spin_lock(&hooks->lock);
+    for (uint32_t i = 0; i < hooks->count; i++) {
+        core_tensor *tensor = hooks->retained[i].tensor;
+        core_tensor *grad = grads[hooks->retained[i].output];
+        core_tensor *old;
+
+        if (!tensor || !grad)
+            continue;
+        old = tensor->autograd->grad;
+        core__tensor_retain(grad);
+        tensor->autograd->grad = grad;
+        /* What goes with it may be another tensor of this list. */
+        core__spin_unlock(&hooks->lock);
+        core__tensor_release(old);
+        core__spin_lock(&hooks->lock);
+    }
+    core__spin_unlock(&hooks->lock);
+    return CORE_OK;
+}
+
+core_status core__hooks_run_pre(core_node *node, core_tensor **grads)
+{
+    for (core_hook *hook = node->hooks->first; hook; hook = hook->next)
+        if (hook->kind == CORE__HOOK_NODE_PRE && !atomic_load(&hook->removed))
+            CORE_TRY(hook->function.pre(hook->context, node, grads,
+                                        node->ninputs));
+    return CORE_OK;
+}
+
+core_status core__hooks_run_post(core_node *node, core_tensor *const *grads,
+                                 core_tensor **gradients)
+{
+    for (core_hook *hook = node->hooks->first; hook; hook = hook->next)
+        if (hook->kind == CORE__HOOK_NODE_POST && !atomic_load(&hook->removed))
+            CORE_TRY(hook->function.post(hook->context, node, grads,
+                                         node->ninputs, gradients,
+                                         node->nedges));
+    return CORE_OK;
+}
+
+core_status core__hooks_run_accumulate(core_tensor *leaf)
+{
+    for (core_hook *hook = leaf->autograd->hooks; hook; hook = hook->next)
+        if (hook->kind == CORE__HOOK_ACCUMULATE &&
+            !atomic_load(&hook->removed))
+            CORE_TRY(hook->function.accumulate(hook->context, leaf));
+    return CORE_OK;
+}

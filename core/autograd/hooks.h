@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* hooks.h: a program's callbacks on gradients and nodes, and retained grads. */
+
+#ifndef CORE_AUTOGRAD_HOOKS_H
+#define CORE_AUTOGRAD_HOOKS_H
+
+#include "autograd/node.h"
+
+#include <libcore/autograd.h>
+
+typedef enum core__hook_kind {
+    CORE__HOOK_TENSOR,     /* on the gradient of one result */
+    CORE__HOOK_ACCUMULATE, /* after a leaf's grad was updated */
+    CORE__HOOK_NODE_PRE,
+    CORE__HOOK_NODE_POST
+} core__hook_kind;
+
+struct core_hook {
+    core_hook *next;
+    _Atomic uint32_t references; /* one of the list, one of the handle */
+    _Atomic bool removed;
+    uint8_t kind;
+    uint16_t reserved;
+    uint32_t output;
+    union {
+        core_tensor_hook tensor;
+        core_accumulate_hook accumulate;
+        core_node_pre_hook pre;
+        core_node_post_hook post;
+    } function;
+    void *context;
+    void (*drop)(void *context);
+};
+
+/* A result that wants its gradient stored; it clears the entry when it dies. */
+typedef struct core__retained {
+    core_tensor *tensor; /* not referenced; NULL: free entry */
+    uint32_t output;
+} core__retained;
+
+struct core__node_hooks {
+    core_hook *first;
+    core__retained *retained;
+    uint32_t count;
+    _Atomic uint8_t lock; /* of retained */
+};
+
+void core__node_hooks_destroy(core_node *node);
+/* Drops a whole list. */
+void core__hooks_drop(core_hook *first);
+
+/* The tensor's gradient is stored when `node` gets it for `output`. */
+core_status core__hooks_retain_grad(core_node *node, uint32_t output,
+                                    core_tensor *tensor);
+void core__hooks_forget_tensor(core_node *node, core_tensor *tensor);
+
+/* Each may replace gradients. */
+core_status core__hooks_run_tensor(core_hook *first, uint32_t output,
+                                   core_tensor **grad);
+core_status core__hooks_run_retained(core_node *node, core_tensor **grads);
+core_status core__hooks_run_pre(core_node *node, core_tensor **grads);
+core_status core__hooks_run_post(core_node *node, core_tensor *const *grads,
+                                 core_tensor **gradients);
+core_status core__hooks_run_accumulate(core_tensor *leaf);
+
+#endif

@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+#include "autograd/node.h"
+
+#include "autograd/custom.h"
+#include "autograd/hooks.h"
+#include "autograd/saved.h"
+#include "autograd/view.h"
+#include "base/memory.h"
+#include "base/thread.h"
+
+#include <string.h>
+
+core_node *core__node_new(uint32_t nedges, uint32_t nsaved, uint32_t ninputs,
+                          size_t extra, void **out_extra)
+{
+    size_t size = sizeof(core_node) + nedges * sizeof(core__edge) +
+                  nsaved * sizeof(core__saved) +
+                  ninputs * (sizeof(core__meta) + sizeof(core_tensor *)) +
+                  extra;
+    core_node *node = size < UINT32_MAX ? core__small_alloc(size) : NULL;
+    char *rest;
+
+    if (core__unlikely(!node))
+        return NULL;
+    node->references = 1;
+    node->lock = 0;
+    node->released = false;
+    node->reserved = 0;
+    node->size = (uint32_t)size;
+    node->needed = 0;
+    node->sequence = core__thread_self()->sequence++;
+    node->nedges = nedges;
+    node->ninputs = ninputs;
+    node->nsaved = nsaved;
+    node->hooks = NULL;
+    node->gradient = NULL;
+    rest = (char *)(node + 1);
+    node->edges = (core__edge *)(void *)rest;
+    rest += nedges * sizeof(core__edge);
+    node->saved = (core__saved *)(void *)rest;
+    rest += nsaved * sizeof(core__saved);
+    node->inputs = (core__meta *)(void *)rest;
+    rest += ninputs * sizeof(core__meta);
+    node->slot.grads = (core_tensor **)(void *)rest;
+    rest += ninputs * sizeof(core_tensor *);
+    atomic_init(&node->slot.task, NULL);
+    for (uint32_t i = 0; i < ninputs; i++)
+        node->slot.grads[i] = NULL;
+    for (uint32_t i = 0; i < nedges; i++)
+        node->edges[i].node = NULL;
+    for (uint32_t i = 0; i < nsaved; i++)
+        node->saved[i].kind = CORE__SAVED_NONE;
+    if (out_extra)
+        *out_extra = rest;
+    return node;
+}
+
+void core__node_release_saved(core_node *node)
+{
+    for (uint32_t i = 0; i < node->nsaved; i++)
+        core__saved_release(&node->saved[i]);
+    if (node->kind == CORE__NODE_SLICES)
+        core__slices_release_saved(node);
+    else if (node->kind == CORE__NODE_CUSTOM)
+        core__custom_released(node);
+    node->released = true;
+}
+
+/* Frees one node; what it referenced may land on the thread's list. */
+static void destroy_one(core_node *node)
+{
+    for (uint32_t i = 0; i < node->nsaved; i++)
+        core__saved_release(&node->saved[i]);
+    for (uint32_t i = 0; i < node->nedges; i++)
+        core__node_release(node->edges[i].node);
+    if (node->kind == CORE__NODE_ACCUMULATE) {
+        core__autograd *record = node->u.leaf->autograd;
+
+        core__spin_lock(&record->lock);
+        if (record->accumulator == node)
+            record->accumulator = NULL;
+        core__spin_unlock(&record->lock);
+        core__tensor_release(node->u.leaf);
+    } else if (core__unlikely(node->kind == CORE__NODE_CUSTOM)) {
+        core__custom_destroy(node);
+    } else if (core__unlikely(node->kind == CORE__NODE_SLICES)) {
+        core__slices_destroy(node);
+    }
+    if (core__unlikely(node->hooks != NULL))
+        core__node_hooks_destroy(node);
+    core__small_free(node, node->size);
+}
+
+/* A node that dies while another one is being freed in this thread is put on
+ * that one's list: hooks[0] of the thread points to it. */
+void core__node_destroy(core_node *node)
+{
+    core__thread *self = core__thread_self();
+    core_node *pending = node;
+    core_node **outer = self->hooks[0];
+
+    if (outer) {
+        node->dead = *outer;
+        *outer = node;
+        return;
+    }
+    node->dead = NULL;
+    self->hooks[0] = &pending;
+    while ((node = pending) != NULL) {
+        pending = node->dead;
+        destroy_one(node);
+    }
+    self->hooks[0] = NULL;
+}
+
+/* ---------------------------------------------------------------- cycles -- */
+
+typedef struct visited {
+    core_node **nodes; /* open addressing, capacity a power of two */
+    core_node **stack;
+    size_t capacity;
+    size_t count;
+} visited;
+
+static bool visited_add(visited *set, core_node *node)
+{
+    size_t mask = set->capacity - 1;
+    size_t i = ((uintptr_t)node >> 6) * UINT64_C(0x9e3779b97f4a7c15) & mask;
+
+    for (; set->nodes[i]; i = (i + 1) & mask)
+        if (set->nodes[i] == node)
+            return false;
+    set->nodes[i] = node;
+    set->count++;
+    return true;
+}
+
+static bool visited_grow(visited *set)
+{
+    visited larger = {.capacity = set->capacity ? set->capacity * 2 : 64};
+
+    larger.nodes = core__alloc_zero(larger.capacity * sizeof *larger.nodes);
+    larger.stack = core__alloc(larger.capacity * sizeof *larger.stack);
+    if (!larger.nodes || !larger.stack) {
+        core__free(larger.nodes);
+        core__free(larger.stack);
+        return false;
+    }
+    for (size_t i = 0; i < set->capacity; i++)
+        if (set->nodes[i])
+            visited_add(&larger, set->nodes[i]);
+    if (set->capacity)
+        memcpy(larger.stack, set->stack,
+               set->capacity / 2 * sizeof *larger.stack);
+    core__free(set->nodes);
+    core__free(set->stack);
+    *set = larger;
+    return true;
+}
+
+static void forget_in(core_node *node, core_tensor *tensor)
+{
+    core__spin_lock(&node->lock);
+    for (uint32_t i = 0; i < node->nsaved; i++) {
+        core__saved *saved = &node->saved[i];
+
+        if (saved->kind == CORE__SAVED_TENSOR &&
+            saved->value.u.tensor == tensor) {
+            /* The root holds the tensor's caller, who holds the tensor. */
+            core__tensor_release(tensor);
+            saved->value.u.tensor = NULL;
+            saved->kind = CORE__SAVED_STALE;
+        }
+    }
+    core__spin_unlock(&node->lock);
+}
+
+void core__node_forget(core_node *root, core_tensor *tensor)
+{
+    visited set = {0};
+    size_t depth = 0;
+
+    if (!visited_grow(&set))
+        return; /* the cycle stays: memory is lost, nothing is wrong */
+    visited_add(&set, root);
+    set.stack[depth++] = root;
+    while (depth) {
+        core_node *node = set.stack[--depth];
+
+        forget_in(node, tensor);
+        for (uint32_t i = 0; i < node->nedges; i++) {
+            core_node *next = node->edges[i].node;
+
+            if (!next || next->kind == CORE__NODE_ACCUMULATE)
+                continue;
+            if (set.count * 2 >= set.capacity && !visited_grow(&set))
+                goto done;
+            if (visited_add(&set, next))
+                set.stack[depth++] = next;
+        }
+    }
+done:
+    core__free(set.nodes);
+    core__free(set.stack);
+}

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+#include "autograd/record.h"
+
+#include "autograd/accumulate.h"
+#include "autograd/hooks.h"
+#include "autograd/node.h"
+#include "autograd/view.h"
+#include "base/memory.h"
+
+#include <sched.h>
+
+void core__spin_wait(_Atomic uint8_t *lock)
+{
+    do
+        sched_yield();
+    while (atomic_exchange_explicit(lock, 1, memory_order_acquire));
+}
+
+static core_status record_new(core_tensor *tensor)
+{
+    core__autograd *record = core__small_alloc(sizeof *record);
+
+    if (core__unlikely(!record))
+        return core__error_memory(sizeof *record);
+    *record = (core__autograd){0};
+    tensor->autograd = record;
+    return CORE_OK;
+}
+
+core_status core__autograd_record(core_tensor *tensor,
+                                  core__autograd **out_record)
+{
+    *out_record = NULL;
+    if (!tensor->autograd)
+        CORE_TRY(record_new(tensor));
+    *out_record = tensor->autograd;
+    return CORE_OK;
+}
+
+void core__autograd_destroy(core_tensor *tensor)
+{
+    core__autograd *record = tensor->autograd;
+
+    if (core__unlikely(record->retains_grad))
+        core__hooks_forget_tensor(record->grad_fn, tensor);
+    core__node_release(record->grad_fn);
+    core__tensor_release(record->grad);
+    if (core__unlikely(record->hooks != NULL))
+        core__hooks_drop(record->hooks);
+    tensor->autograd = NULL;
+    core__small_free(record, sizeof *record);
+}
+
+core_status core__history_set(core_tensor *tensor, core_node *node,
+                              uint32_t output)
+{
+    core__autograd *record = tensor->autograd;
+
+    if (core__likely(!record)) {
+        core_status status = record_new(tensor);
+
+        if (core__unlikely(status != CORE_OK)) {
+            core__node_release(node);
+            return status;
+        }
+        record = tensor->autograd;
+    }
+    if (core__unlikely(record->grad_fn != NULL))
+        core__node_release(record->grad_fn);
+    record->grad_fn = node;
+    record->output = output;
+    if (core__unlikely(tensor->base != NULL) && tensor->base->autograd)
+        record->generation = tensor->base->autograd->generation;
+    tensor->keys |= CORE__KEYS_REQUIRES_GRAD;
+    return CORE_OK;
+}
+
+core_status core__history_replace(core_tensor *tensor, core_node *node,
+                                  uint32_t output)
+{
+    core__autograd *record;
+    core_status status = core__autograd_record(tensor, &record);
+
+    if (status != CORE_OK) {
+        core__node_release(node);
+        return status;
+    }
+    /* Retained grads are of the tensor as it is now. */
+    if (record->retains_grad) {
+        core__hooks_forget_tensor(record->grad_fn, tensor);
+        status = core__hooks_retain_grad(node, output, tensor);
+    }
+    core__node_release(record->grad_fn);
+    record->grad_fn = node;
+    record->output = output;
+    record->generation++;
+    tensor->keys |= CORE__KEYS_REQUIRES_GRAD;
+    /* Nodes may hold the tensor itself, as the leaf that it was. */
+    if (tensor->flags & CORE__TENSOR_SAVED) {
+        core__node_forget(node, tensor);
+        tensor->flags &= (uint16_t)~CORE__TENSOR_SAVED;
+    }
+    return status;
+}
+
+core_node *core__accumulator_if_any(const core_tensor *leaf)
+{
+    core__autograd *record = leaf->autograd;
+    core_node *node;
+
+    if (!record)
+        return NULL;
+    core__spin_lock(&record->lock);
+    node = record->accumulator;
+    /* One that has no reference left is about to leave. */
+    if (node && core__unlikely(atomic_fetch_add_explicit(
+                                   &node->references, 1,
+                                   memory_order_relaxed) == 0)) {
+        atomic_store_explicit(&node->references, 0, memory_order_relaxed);
+        node = NULL;
+    }
+    core__spin_unlock(&record->lock);
+    return node;
+}
+
+core_status core__accumulator(core_tensor *leaf, core_node **out_node)
+{
+    core__autograd *record;
+    core_node *node;
+
+    *out_node = core__accumulator_if_any(leaf);
+    if (*out_node)
+        return CORE_OK;
+    CORE_TRY(core__autograd_record(leaf, &record));
+    CORE_TRY(core__accumulate_new(leaf, out_node));
+    /* Another thread may have been faster. */
+    core__spin_lock(&record->lock);
+    node = record->accumulator;
+    if (!node || atomic_load_explicit(&node->references,
+                                      memory_order_relaxed) == 0) {
+        record->accumulator = *out_node;
+        node = NULL;
+    } else {
+        core__node_retain(node);
+    }
+    core__spin_unlock(&record->lock);
+    if (node) {
+        core__node_release(*out_node);
+        *out_node = node;
+    }
+    return CORE_OK;
+}
+
+core_status core__gradient_edge(core_tensor *tensor, core__edge *out_edge)
+{
+    core__autograd *record = tensor->autograd;
+
+    out_edge->input = 0;
+    out_edge->reserved = 0;
+    if (core__unlikely(tensor->base != NULL) && core__view_is_stale(tensor)) {
+        out_edge->node = NULL;
+        CORE_TRY(core__view_regenerate(tensor));
+        record = tensor->autograd;
+    }
+    if (record && record->grad_fn) {
+        core__node_retain(record->grad_fn);
+        out_edge->node = record->grad_fn;
+        out_edge->input = record->output;
+        return CORE_OK;
+    }
+    out_edge->node = NULL;
+    if (!core__tensor_requires_grad(tensor))
+        return CORE_OK;
+    return core__accumulator(tensor, &out_edge->node);
+}

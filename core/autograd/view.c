@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+#include "autograd/view.h"
+
+#include "autograd/calls.h"
+#include "autograd/engine.h"
+#include "autograd/validate.h"
+#include "base/memory.h"
+#include "base/thread.h"
+
+#include <string.h>
+
+/* Behind the header: sizes and strides of the view, strides of the base. */
+struct core__slices {
+    core_node *inner;   /* what was recorded on the view; owned */
+    uint32_t self_edge; /* of inner; UINT32_MAX: none */
+    uint32_t ndim;      /* of the view */
+    int64_t offset;     /* of the view, from the base's first element */
+    int64_t *sizes;
+    int64_t *strides;
+    int64_t *base_strides; /* NULL: row-major */
+};
+
+static size_t slices_size(const core_tensor *view)
+{
+    return sizeof(core__slices) +
+           (2 * (size_t)view->ndim + view->base->ndim) * sizeof(int64_t);
+}
+
+static core__slices *slices_new(const core_tensor *view, core_node *inner,
+                                uint32_t self_edge)
+{
+    const core_tensor *base = view->base;
+    core__slices *slices = core__alloc(slices_size(view));
+
+    if (!slices)
+        return NULL;
+    slices->inner = inner;
+    slices->self_edge = self_edge;
+    slices->ndim = view->ndim;
+    slices->offset = view->offset - base->offset;
+    slices->sizes = (int64_t *)(void *)(slices + 1);
+    slices->strides = slices->sizes + view->ndim;
+    memcpy(slices->sizes, view->sizes, view->ndim * sizeof(int64_t));
+    memcpy(slices->strides, view->strides, view->ndim * sizeof(int64_t));
+    slices->base_strides = NULL;
+    if (!(base->flags & CORE__TENSOR_CONTIGUOUS)) {
+        slices->base_strides = slices->strides + view->ndim;
+        memcpy(slices->base_strides, base->strides,
+               base->ndim * sizeof(int64_t));
+    }
+    return slices;
+}
+
+/* The base's node: edge 0 to its history so far, then inner's edges, but for
+ * the view's own. */
+static core_status slices_node(core_tensor *view, core_node *inner,
+                               uint32_t self_edge, core_node **out_node)
+{
+    core_tensor *base = view->base;
+    core__edge own;
+    core_node *node;
+    int64_t *sizes;
+    core_status status = CORE_OK;
+
+    *out_node = NULL;
+    CORE_TRY(core__gradient_edge(base, &own));
+    node = core__node_new(1 + inner->nedges, 0, 1,
+                          base->ndim * sizeof *sizes, (void **)&sizes);
+    if (!node) {
+        core__node_release(own.node);
+        return core__error_memory(sizeof *node);
+    }
+    node->kind = CORE__NODE_SLICES;
+    node->name = inner->name;
+    node->u.slices = NULL;
+    node->edges[0] = own;
+    for (uint32_t i = 0; i < inner->nedges; i++) {
+        if (i == self_edge || !inner->edges[i].node)
+            continue;
+        node->edges[1 + i] = inner->edges[i];
+        core__node_retain(inner->edges[i].node);
+    }
+    memcpy(sizes, base->sizes, base->ndim * sizeof *sizes);
+    core__meta_fill(node->inputs, base, sizes);
+    node->u.slices = slices_new(view, inner, self_edge);
+    if (node->u.slices) {
+        core__node_retain(inner);
+    } else {
+        status = core__error_memory(sizeof(core__slices));
+        core__node_release(node);
+        node = NULL;
+    }
+    *out_node = node;
+    return status;
+}
+
+core_status core__view_rebase(core_tensor *view, core_node *node,
+                              uint32_t self_edge)
+{
+    core_tensor *base = view->base;
+    core_node *slices = NULL;
+    core_status status;
+
+    if (base->flags & CORE__TENSOR_DENSE)
+        status = slices_node(view, node, self_edge, &slices);
+    else
+        status = core__error(CORE_ERROR_UNSUPPORTED,
+                             "%s: a change in place of a view whose base has "
+                             "gaps or overlaps itself cannot be recorded",
+                             node->name);
+    if (status == CORE_OK)
+        status = core__history_replace(base, slices, 0);
+    core__node_release(node);
+    if (status == CORE_OK)
+        view->keys |= CORE__KEYS_REQUIRES_GRAD; /* stale; made when used */
+    return status;
+}
+
+core_status core__view_regenerate(core_tensor *view)
+{
+    core__thread *self = core__thread_self();
+    uint64_t excluded = self->excluded;
+    bool no_grad = self->no_grad;
+    core_tensor *again = NULL;
+    core__autograd *record;
+    core_status status;
+    core_node *node;
+
+    self->excluded &= ~CORE__KEY_AUTOGRAD;
+    self->no_grad = false;
+    status = core__ag_as_strided(view->base, view->ndim, view->sizes,
+                                 view->strides, view->offset, &again);
+    self->excluded = excluded;
+    self->no_grad = no_grad;
+    if (status != CORE_OK)
+        return status;
+    status = core__autograd_record(view, &record);
+    if (status == CORE_OK) {
+        node = again->autograd ? again->autograd->grad_fn : NULL;
+        if (node)
+            core__node_retain(node);
+        core__node_release(record->grad_fn);
+        record->grad_fn = node;
+        record->output = 0;
+        record->generation = view->base->autograd->generation;
+        if (node)
+            view->keys |= CORE__KEYS_REQUIRES_GRAD;
+    }
+    core__tensor_release(again);
+    return status;
+}
+
+/* ---------------------------------------------------------------- running -- */
+
+/* The gradient of the base in the base's own layout, so that the view's
+ * strides mean the same in it. */
+static core_status in_layout(const core__slices *slices, core_tensor *grad,
+                             core_tensor **out_grad)
+{
+    bool fits = true;
+
+    if (slices->base_strides) {
+        for (uint32_t i = 0; i < grad->ndim; i++)
+            fits &= grad->strides[i] == slices->base_strides[i];
+    } else {
+        fits = grad->flags & CORE__TENSOR_CONTIGUOUS;
+    }
+    if (!fits)
+        return core__ag_copy_as(grad, slices->base_strides, out_grad);
+    core__tensor_retain(grad);
+    *out_grad = grad;
+    return CORE_OK;
+}
+
+static core_status run_inner(core__task *task, const core__slices *slices,
+                             core_tensor *part, core_tensor **gradients)
+{
+    core_node *inner = slices->inner;
+    core_tensor *grads[1] = {part};
+    uint8_t inline_needed[16], *needed = inline_needed;
+    core_status status;
+
+    if (inner->nedges > sizeof inline_needed) {
+        needed = core__alloc(inner->nedges);
+        if (!needed)
+            return core__error_memory(inner->nedges);
+    }
+    for (uint32_t i = 0; i < inner->nedges; i++)
+        needed[i] = inner->edges[i].node != NULL;
+    core__tensor_retain(part);
+    status = core__node_apply(task, inner, grads, needed, gradients);
+    core__tensor_release(grads[0]);
+    if (needed != inline_needed)
+        core__free(needed);
+    return status;
+}
+
+/* gradients[0] is the base's; the others are inner's, moved by one. */
+static core_status run_in(core__task *task, const core__slices *slices,
+                          core_tensor *grad, core_tensor **gradients)
+{
+    int64_t offset = grad->offset + slices->offset;
+    core_tensor *part = NULL, *own = NULL;
+    core_tensor **inner = gradients + 1;
+    core_status status;
+
+    CORE_TRY(core__ag_as_strided(grad, slices->ndim, slices->sizes,
+                                 slices->strides, offset, &part));
+    status = run_inner(task, slices, part, inner);
+    if (slices->self_edge != UINT32_MAX) {
+        own = inner[slices->self_edge];
+        inner[slices->self_edge] = NULL;
+    }
+    if (status == CORE_OK && own) {
+        core__meta meta;
+
+        core__meta_fill(&meta, part, part->sizes);
+        status = core__validate(slices->inner->name, slices->self_edge, &meta,
+                                &own);
+    } else if (status == CORE_OK) {
+        status = core__ag_full(part->device, part->dtype, part->ndim,
+                               part->sizes, 0, &own);
+    }
+    if (status == CORE_OK)
+        status = core__ag_as_strided_scatter(
+            grad, own, slices->ndim, slices->sizes, slices->strides, offset,
+            &gradients[0]);
+    core__tensor_release(own);
+    core__tensor_release(part);
+    return status;
+}
+
+core_status core__slices_run(core_node *node, core_tensor *const *grads,
+                             core_tensor **gradients)
+{
+    const core__slices *slices = node->u.slices;
+    core__task *task = core__thread_self()->engine;
+    core_tensor *grad;
+    core_status status;
+
+    CORE_TRY(in_layout(slices, grads[0], &grad));
+    status = run_in(task, slices, grad, gradients);
+    core__tensor_release(grad);
+    return status;
+}
+
+void core__slices_release_saved(core_node *node)
+{
+    core_node *inner = node->u.slices->inner;
+
+    core__spin_lock(&inner->lock);
+    if (!inner->released)
+        core__node_release_saved(inner);
+    core__spin_unlock(&inner->lock);
+}
+
+void core__slices_destroy(core_node *node)
+{
+    if (!node->u.slices)
+        return;
+    core__node_release(node->u.slices->inner);
+    core__free(node->u.slices);
+}
