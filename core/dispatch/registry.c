@@ -6,6 +6,7 @@
 
 #include "dispatch/registry.h"
 
+#include "base/log.h"
 #include "base/memory.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/schema.h"
@@ -314,10 +315,15 @@ static core_status add_kernel(core_registry *registry, core__backend *backend,
 
     CORE_TRY(check_kernel(from));
     op = core__operator_find(from->name.data, from->name.size);
-    if (!op)
-        return core__error(CORE_ERROR_NOT_FOUND,
-                           "kernel \"%.*s\": there is no such operator",
-                           (int)from->name.size, from->name.data);
+    if (!op) {
+        /* A plugin built for a newer libcore brings more than this one knows:
+         * it runs with what both have. */
+        core__log(CORE_LOG_WARNING, "registry",
+                  "%s: kernel \"%.*s\" is for an operator that this libcore "
+                  "does not have",
+                  backend->type, (int)from->name.size, from->name.data);
+        return CORE_OK;
+    }
     CORE_TRY(set_make(op, backend, &set));
     kernel = core__alloc_zero(sizeof *kernel);
     if (!kernel)
