@@ -4,6 +4,8 @@
 /* core-info: which plugins there are, loaded or not and why, what devices and
  * kernels they bring, and the settings. */
 
+#define _GNU_SOURCE /* environ */
+
 #include "base/json.h"
 
 #include <libcore/device.h>
@@ -15,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { EXIT_USAGE = 2 };
 
@@ -246,6 +249,24 @@ static void print_settings(void)
     }
 }
 
+/* Misspelt ones, mostly. */
+static void print_unknown_settings(void)
+{
+    for (char **entry = environ; *entry; entry++) {
+        core_setting_information s = {.struct_size = sizeof s};
+        size_t size = strcspn(*entry, "=");
+        bool known = strncmp(*entry, "LIBCORE_", 8) != 0;
+
+        for (uint32_t i = 0; !known && core_setting_describe(i, &s) == CORE_OK;
+             i++)
+            known = strlen(s.name) == size && !strncmp(s.name, *entry, size);
+        if (!known)
+            printf("  %s\n      No setting of libcore has this name; a plugin "
+                   "may read it.\n",
+                   *entry);
+    }
+}
+
 static void print_text(const options *wanted)
 {
     bool more = false;
@@ -270,6 +291,7 @@ static void print_text(const options *wanted)
     if (wanted->settings) {
         fputs(more ? "\n" : "", stdout);
         print_settings();
+        print_unknown_settings();
     }
 }
 

@@ -121,6 +121,11 @@ static core_plugin *plugin_add(const char *path, uint32_t from)
     information->state = CORE_PLUGIN_REFUSED;
     information->from = from;
     information->path = core__loader_keep(path);
+    if (!*information->path) {
+        core__error_memory(strlen(path));
+        core__free(plugin);
+        return NULL;
+    }
     information->name = information->vendor = information->version = "";
     information->license = information->device_types = "";
     information->minimum_driver = information->reason = "";
@@ -336,7 +341,7 @@ static core_status explain(const char *type, size_t size)
 
     for (p = first; p; p = p->next)
         if (p->information.status != CORE_OK &&
-            core__list_holds(p->information.device_types, type, size))
+            core__list_holds(p->note.device_types, type, size))
             return core__error(p->information.status,
                                "no device \"%.*s\": plugin %s (%s): %s",
                                (int)size, type, p->information.name,
@@ -356,7 +361,7 @@ static core_status load_for(const char *type, size_t size)
 
     CORE_TRY(scan_once());
     for (core_plugin *p = first; p && !loaded; p = p->next) {
-        if (!core__list_holds(p->information.device_types, type, size))
+        if (!core__list_holds(p->note.device_types, type, size))
             continue;
         if (p->opening)
             return core__error(CORE_ERROR_BUSY,
