@@ -107,7 +107,8 @@ class Operator:
         if self.family in ("view", "composite", "composite_explicit"):
             if self.variant != "FUNCTIONAL" and self.base is not self:
                 return "core__op_variant"
-            name = self.entry.get("function") or self.default_c()
+            name = self.entry.get("function") or self.entry.get("c") or \
+                self.default_c()
             return "core__op_" + name
         if self.entry.get("function"):
             return "core__op_" + self.entry["function"]
@@ -145,7 +146,8 @@ class Operator:
         name = schema.base.lstrip("_")
         overload = schema.overload
         if overload and overload not in DROPPED_OVERLOADS:
-            name += "_" + overload.lower()
+            last = "_" if schema.inplace else ""
+            name = name.rstrip("_") + "_" + overload.lower() + last
         return name
 
     # ------------------------------------------------------------ gradient

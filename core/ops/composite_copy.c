@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Copies, conversions, and the in-place and out variants of operators that
+ * have a function instead of a kernel. */
+
+#include "device/device.h"
+#include "device/transfer.h"
+#include "dispatch/dispatch.h"
+#include "dispatch/structured.h"
+#include "ops/expression.h"
+#include "tensor/layout.h"
+
+#include <string.h>
+
+/* ------------------------------------------------------------ variants -- */
+
+static core_status variant_write(core_operator *op, core_tensor *target,
+                                 core_tensor *value)
+{
+    if (op->variant == CORE__VARIANT_OUT)
+        CORE_TRY(core__out_check(op, target, value->dtype, value->ndim,
+                                 value->sizes));
+    return core_copy_(target, value, false);
+}
+
+/* Computes with the functional operator, then copies into what is to be
+ * changed: autograd sees both. */
+core_status core__op_variant(core_call *call, const core_value *args,
+                             uint32_t nargs, core_value *results,
+                             uint32_t nresults);
+core_status core__op_variant(core_call *call, const core_value *args,
+                             uint32_t nargs, core_value *results,
+                             uint32_t nresults)
+{
+    core_operator *op = call->op;
+    core_operator *base = &core__operators[op->data->base];
+    core_value values[CORE__RESULTS_MAX];
+    core_status status;
+
+    memset(values, 0, sizeof values);
+    status = core_op_invoke_on(base, args, base->nargs, values,
+                               base->nresults);
+    for (uint32_t i = 0; status == CORE_OK && i < base->nresults; i++) {
+        uint32_t position = op->variant == CORE__VARIANT_INPLACE
+                                ? i
+                                : nargs - base->nresults + i;
+        core_tensor *target = args[position].u.tensor;
+
+        if (values[i].u.tensor != target)
+            status = variant_write(op, target, values[i].u.tensor);
+        if (status == CORE_OK && i < nresults) {
+            core__tensor_retain(target);
+            core__result_tensor(&results[i], target);
+        }
+    }
+    for (uint32_t i = 0; i < base->nresults; i++)
+        core_value_release(&values[i]);
+    return status;
+}
+
+/* -------------------------------------------------------------- copies -- */
+
+/* Strides of a copy of `self` in a memory format. */
+static core_status format_strides(const core_operator *op,
+                                  const core_tensor *self, int64_t format,
+                                  int64_t *out_strides)
+{
+    uint32_t wants = format == CORE_FORMAT_CHANNELS_LAST ? 4 : 5;
+
+    if (format == CORE_FORMAT_PRESERVE) {
+        if (self->flags & CORE__TENSOR_DENSE)
+            memcpy(out_strides, self->strides,
+                   self->ndim * sizeof *out_strides);
+        else
+            core__layout_like(self, out_strides);
+    } else if (format == CORE_FORMAT_CONTIGUOUS) {
+        core__layout_contiguous(self->ndim, self->sizes, out_strides);
+    } else if (self->ndim != wants) {
+        return core__op_error(CORE_ERROR_SHAPE, op,
+                              "this memory format is for %u dimensions, not "
+                              "%u",
+                              wants, self->ndim);
+    } else {
+        core__layout_channels_last(self->ndim, self->sizes, out_strides);
+    }
+    return CORE_OK;
+}
+
+static core_status copy_of(const core_operator *op, core_tensor *self,
+                           core_device *device, core_dtype dtype,
+                           int64_t format, core_value *result)
+{
+    int64_t strides[CORE_MAX_NDIM];
+    core_tensor *copy;
+    core_status status;
+
+    CORE_TRY(core__dtype_check(dtype));
+    CORE_TRY(format_strides(op, self, format, strides));
+    CORE_TRY(core__tensor_new(device, dtype, self->ndim, self->sizes, strides,
+                              &copy));
+    status = core__tensor_copy(copy, self);
+    if (status != CORE_OK) {
+        core__tensor_release(copy);
+        return status;
+    }
+    core__result_tensor(result, copy);
+    return CORE_OK;
+}
+
+static int64_t format_of(const core_value *value)
+{
+    return value->tag == CORE_VALUE_NONE ? CORE_FORMAT_PRESERVE : value->u.i;
+}
+
+CORE__OP(clone)
+{
+    core_tensor *self = args[0].u.tensor;
+
+    return copy_of(call->op, self, self->device, self->dtype,
+                   format_of(&args[1]), &results[0]);
+}
+
+/* _to_copy(self, *, dtype, layout, device, pin_memory, non_blocking,
+ * memory_format) */
+CORE__OP(to_copy)
+{
+    core_tensor *self = args[0].u.tensor;
+    core_device *device = args[3].tag == CORE_VALUE_DEVICE ? args[3].u.device
+                                                           : self->device;
+
+    return copy_of(call->op, self, device,
+                   core__arg_dtype(args, 1, self->dtype), format_of(&args[6]),
+                   &results[0]);
+}
+
+static bool has_format(const core_tensor *self, int64_t format)
+{
+    return format == CORE_FORMAT_PRESERVE ||
+           core_tensor_is_contiguous(self, (uint32_t)format);
+}
+
+/* to(self, *, dtype, layout, device, pin_memory, non_blocking, copy,
+ * memory_format): self itself where nothing changes. */
+CORE__COMPOSITE(to)
+{
+    core_tensor *self = args[0].u.tensor;
+    core_device *device = args[3].tag == CORE_VALUE_DEVICE ? args[3].u.device
+                                                           : self->device;
+    core_dtype dtype = core__arg_dtype(args, 1, self->dtype);
+    int64_t format = format_of(&args[7]);
+
+    if (device == self->device && dtype == self->dtype &&
+        !core__arg_bool(args, 6, false) && has_format(self, format))
+        return core__scope_result(scope, self, &results[0]);
+    return core__scope_result(
+        scope,
+        CORE__DO(scope, core_to_copy, self, dtype, device,
+                 core__arg_bool(args, 5, false), (int32_t)format),
+        &results[0]);
+}
+
+CORE__COMPOSITE(type_as)
+{
+    core_tensor *other = args[1].u.tensor;
+
+    return core__scope_result(scope,
+                              CORE__DO(scope, core_to, args[0].u.tensor,
+                                       other->dtype, other->device, false,
+                                       false, -1),
+                              &results[0]);
+}
+
+CORE__COMPOSITE(contiguous)
+{
+    core_tensor *self = args[0].u.tensor;
+    int64_t format = args[1].tag == CORE_VALUE_NONE ? CORE_FORMAT_CONTIGUOUS
+                                                    : args[1].u.i;
+
+    if (has_format(self, format))
+        return core__scope_result(scope, self, &results[0]);
+    return core__scope_result(scope,
+                              CORE__DO(scope, core_clone, self,
+                                       (int32_t)format),
+                              &results[0]);
+}
+
+CORE__OP(fill_tensor_)
+{
+    core_tensor *self = args[0].u.tensor;
+    core_tensor *value = args[1].u.tensor;
+
+    if (value->ndim != 0)
+        return core__op_error(CORE_ERROR_SHAPE, call->op,
+                              "value must have no dimensions, not %u",
+                              value->ndim);
+    CORE_TRY(core_copy_(self, value, false));
+    if (nresults > 0) {
+        core__tensor_retain(self);
+        core__result_tensor(&results[0], self);
+    }
+    return CORE_OK;
+}
+
+CORE__OP(item)
+{
+    core_tensor *self = args[0].u.tensor;
+
+    if (self->numel != 1)
+        return core__op_error(CORE_ERROR_SHAPE, call->op,
+                              "needs one element, there are %lld",
+                              (long long)self->numel);
+    return core__tensor_load(self, &results[0]);
+}

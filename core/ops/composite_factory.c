@@ -1,0 +1,452 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* New tensors: empty, filled, random, alone or like another. */
+
+#include "device/device.h"
+#include "dispatch/dispatch.h"
+#include "ops/expression.h"
+#include "tensor/layout.h"
+
+#include <string.h>
+
+/* What the trailing arguments `dtype, layout, device, pin_memory`, from
+ * `first` on, ask for. */
+typedef struct options {
+    core_dtype dtype;
+    core_device *device;
+} options;
+
+static core_status options_of(const core_operator *op, const core_value *args,
+                              uint32_t first, core_dtype dtype,
+                              core_device *device, options *out)
+{
+    out->dtype = core__arg_dtype(args, first, dtype);
+    out->device = args[first + 2].tag == CORE_VALUE_DEVICE
+                      ? args[first + 2].u.device
+                      : device;
+    if (args[first + 1].tag == CORE_VALUE_LAYOUT && args[first + 1].u.i != 0)
+        return core__op_error(CORE_ERROR_UNSUPPORTED, op,
+                              "only the strided layout exists");
+    CORE_TRY(core__dtype_check(out->dtype));
+    return out->device ? CORE_OK : core__device_current(&out->device);
+}
+
+static core_status empty_of(const core_operator *op, const core_value *size,
+                            const options *o, core_tensor **out)
+{
+    size_t count;
+    const int64_t *sizes = core__ints_of(size, &count);
+
+    *out = NULL;
+    if (count > CORE_MAX_NDIM)
+        return core__op_error(CORE_ERROR_SHAPE, op,
+                              "a tensor has at most %d dimensions, not %zu",
+                              CORE_MAX_NDIM, count);
+    return core__tensor_new(o->device, o->dtype, (uint32_t)count, sizes, NULL,
+                            out);
+}
+
+static core_status empty_like(core_tensor *self, const options *o,
+                              const core_value *format, core_tensor **out)
+{
+    int64_t strides[CORE_MAX_NDIM];
+    int64_t kind = format->tag == CORE_VALUE_NONE ? CORE_FORMAT_PRESERVE
+                                                  : format->u.i;
+
+    if (kind == CORE_FORMAT_PRESERVE && self->flags & CORE__TENSOR_DENSE)
+        memcpy(strides, self->strides, self->ndim * sizeof *strides);
+    else if (kind == CORE_FORMAT_PRESERVE)
+        core__layout_like(self, strides);
+    else if (kind == CORE_FORMAT_CHANNELS_LAST && self->ndim == 4)
+        core__layout_channels_last(self->ndim, self->sizes, strides);
+    else if (kind == CORE_FORMAT_CHANNELS_LAST_3D && self->ndim == 5)
+        core__layout_channels_last(self->ndim, self->sizes, strides);
+    else
+        core__layout_contiguous(self->ndim, self->sizes, strides);
+    return core__tensor_new(o->device, o->dtype, self->ndim, self->sizes,
+                            strides, out);
+}
+
+/* A tensor that nobody else knows yet: filled below every layer.  Takes over
+ * the reference. */
+static core_status filled(core_status status, core_tensor *tensor,
+                          const core_scalar *value, core_value *result)
+{
+    core_value args[2] = {{CORE_VALUE_TENSOR, 0, {.tensor = tensor}}};
+    uint32_t id = value ? CORE_OP_FILL__SCALAR : CORE_OP_ZERO_;
+
+    if (status != CORE_OK)
+        return status;
+    if (value)
+        args[1] = *value;
+    status = core__redispatch(&core__operators[id],
+                              tensor->device->keys | CORE__KEY_BACKEND, args,
+                              value ? 2 : 1, NULL, 0);
+    if (status != CORE_OK) {
+        core__tensor_release(tensor);
+        return status;
+    }
+    core__result_tensor(result, tensor);
+    return CORE_OK;
+}
+
+static core_dtype dtype_of_number(const core_value *number)
+{
+    return number->tag == CORE_VALUE_FLOAT ? core__dtype_default()
+           : number->tag == CORE_VALUE_INT ? CORE_I64
+                                           : CORE_BOOL;
+}
+
+/* -------------------------------------------------------- empty, filled -- */
+
+CORE__OP(empty)
+{
+    options o;
+    core_tensor *out;
+    size_t count;
+    const int64_t *sizes = core__ints_of(&args[0], &count);
+    int64_t strides[CORE_MAX_NDIM];
+    int64_t format = args[5].tag == CORE_VALUE_NONE ? CORE_FORMAT_CONTIGUOUS
+                                                    : args[5].u.i;
+
+    CORE_TRY(options_of(call->op, args, 1, core__dtype_default(), NULL, &o));
+    if (format == CORE_FORMAT_CONTIGUOUS || format == CORE_FORMAT_PRESERVE) {
+        CORE_TRY(empty_of(call->op, &args[0], &o, &out));
+    } else {
+        if (count != (format == CORE_FORMAT_CHANNELS_LAST ? 4u : 5u))
+            return core__op_error(CORE_ERROR_SHAPE, call->op,
+                                  "the memory format does not fit %zu "
+                                  "dimensions",
+                                  count);
+        core__layout_channels_last((uint32_t)count, sizes, strides);
+        CORE_TRY(core__tensor_new(o.device, o.dtype, (uint32_t)count, sizes,
+                                  strides, &out));
+    }
+    core__result_tensor(&results[0], out);
+    return CORE_OK;
+}
+
+static core_status strided(const core_operator *op, const core_value *size,
+                           const core_value *stride, const options *o,
+                           core_value *result)
+{
+    size_t count;
+    size_t stride_count;
+    const int64_t *sizes = core__ints_of(size, &count);
+    const int64_t *strides = core__ints_of(stride, &stride_count);
+    core_tensor *out;
+
+    if (count != stride_count || count > CORE_MAX_NDIM)
+        return core__op_error(CORE_ERROR_SHAPE, op,
+                              "%zu sizes and %zu strides", count,
+                              stride_count);
+    for (size_t i = 0; i < count; i++)
+        if (strides[i] < 0)
+            return core__op_error(CORE_ERROR_SHAPE, op,
+                                  "stride %lld is negative",
+                                  (long long)strides[i]);
+    CORE_TRY(core__tensor_new(o->device, o->dtype, (uint32_t)count, sizes,
+                              strides, &out));
+    core__result_tensor(result, out);
+    return CORE_OK;
+}
+
+CORE__OP(empty_strided)
+{
+    options o;
+
+    CORE_TRY(options_of(call->op, args, 2, core__dtype_default(), NULL, &o));
+    return strided(call->op, &args[0], &args[1], &o, &results[0]);
+}
+
+CORE__OP(full)
+{
+    options o;
+    core_tensor *out = NULL;
+
+    CORE_TRY(options_of(call->op, args, 2, dtype_of_number(&args[1]), NULL,
+                        &o));
+    return filled(empty_of(call->op, &args[0], &o, &out), out, &args[1],
+                  &results[0]);
+}
+
+static core_status constant(core_call *call, const core_value *args,
+                            const core_scalar *value, core_value *result)
+{
+    options o;
+    core_tensor *out = NULL;
+
+    CORE_TRY(options_of(call->op, args, 1, core__dtype_default(), NULL, &o));
+    return filled(empty_of(call->op, &args[0], &o, &out), out, value, result);
+}
+
+CORE__OP(zeros)
+{
+    return constant(call, args, NULL, &results[0]);
+}
+
+CORE__OP(ones)
+{
+    core_scalar one = core_int(1);
+
+    return constant(call, args, &one, &results[0]);
+}
+
+CORE__OP(scalar_tensor)
+{
+    options o;
+    core_tensor *out = NULL;
+
+    CORE_TRY(options_of(call->op, args, 1, core__dtype_default(), NULL, &o));
+    return filled(core__tensor_new(o.device, o.dtype, 0, NULL, NULL, &out),
+                  out, &args[0], &results[0]);
+}
+
+CORE__COMPOSITE(logspace)
+{
+    core_tensor *exponents;
+    options o;
+
+    CORE_TRY(options_of(call->op, args, 4, core__dtype_default(), NULL, &o));
+    exponents = CORE__DO(scope, core_linspace, args[0], args[1], args[2].u.i,
+                         CORE_F64, o.device);
+    exponents = CORE__DO(scope, core_pow_of_scalar,
+                         core_float(core__double_of(&args[3])), exponents);
+    return core__scope_result(scope, core__x_cast(scope, exponents, o.dtype),
+                              &results[0]);
+}
+
+/* ---------------------------------------------------------- like another -- */
+
+static core_status like(core_call *call, const core_value *args,
+                        uint32_t first, const core_scalar *value, bool fill,
+                        core_value *result)
+{
+    core_tensor *self = args[0].u.tensor;
+    core_tensor *out = NULL;
+    options o;
+
+    CORE_TRY(options_of(call->op, args, first, self->dtype, self->device, &o));
+    CORE_TRY(empty_like(self, &o, &args[first + 4], &out));
+    if (fill)
+        return filled(CORE_OK, out, value, result);
+    core__result_tensor(result, out);
+    return CORE_OK;
+}
+
+CORE__OP(empty_like)
+{
+    return like(call, args, 1, NULL, false, &results[0]);
+}
+
+CORE__OP(zeros_like)
+{
+    return like(call, args, 1, NULL, true, &results[0]);
+}
+
+CORE__OP(ones_like)
+{
+    core_scalar one = core_int(1);
+
+    return like(call, args, 1, &one, true, &results[0]);
+}
+
+CORE__OP(full_like)
+{
+    return like(call, args, 2, &args[1], true, &results[0]);
+}
+
+static core_status new_of(core_call *call, const core_value *args,
+                          uint32_t first, const core_scalar *value, bool fill,
+                          core_value *result)
+{
+    core_tensor *self = args[0].u.tensor;
+    core_tensor *out = NULL;
+    options o;
+
+    CORE_TRY(options_of(call->op, args, first, self->dtype, self->device, &o));
+    CORE_TRY(empty_of(call->op, &args[1], &o, &out));
+    if (fill)
+        return filled(CORE_OK, out, value, result);
+    core__result_tensor(result, out);
+    return CORE_OK;
+}
+
+CORE__OP(new_empty)
+{
+    return new_of(call, args, 2, NULL, false, &results[0]);
+}
+
+CORE__OP(new_zeros)
+{
+    return new_of(call, args, 2, NULL, true, &results[0]);
+}
+
+CORE__OP(new_ones)
+{
+    core_scalar one = core_int(1);
+
+    return new_of(call, args, 2, &one, true, &results[0]);
+}
+
+CORE__OP(new_full)
+{
+    return new_of(call, args, 3, &args[2], true, &results[0]);
+}
+
+CORE__OP(new_empty_strided)
+{
+    core_tensor *self = args[0].u.tensor;
+    options o;
+
+    CORE_TRY(options_of(call->op, args, 3, self->dtype, self->device, &o));
+    return strided(call->op, &args[1], &args[2], &o, &results[0]);
+}
+
+/* -------------------------------------------------------------- random -- */
+
+static core_generator *generator_of(const core_value *value)
+{
+    return value->tag == CORE_VALUE_GENERATOR ? value->u.generator : NULL;
+}
+
+static core_status uniform(core_tensor *tensor, const core_value *generator)
+{
+    return core_uniform_(tensor, 0, 1, generator_of(generator));
+}
+
+static core_status normal(core_tensor *tensor, const core_value *generator)
+{
+    return core_normal_(tensor, 0, 1, generator_of(generator));
+}
+
+/* Takes over the reference. */
+static core_status drawn(core_status status, core_tensor *tensor,
+                         core_value *result)
+{
+    if (status != CORE_OK) {
+        core__tensor_release(tensor);
+        tensor = NULL;
+    }
+    core__result_tensor(result, tensor);
+    return status;
+}
+
+static core_status random_of(core_call *call, const core_value *args,
+                             core_status (*draw)(core_tensor *,
+                                                 const core_value *),
+                             core_value *result)
+{
+    options o;
+    core_tensor *out;
+
+    CORE_TRY(options_of(call->op, args, 2, core__dtype_default(), NULL, &o));
+    CORE_TRY(empty_of(call->op, &args[0], &o, &out));
+    return drawn(draw(out, &args[1]), out, result);
+}
+
+CORE__OP(rand)
+{
+    return random_of(call, args, uniform, &results[0]);
+}
+
+CORE__OP(randn)
+{
+    return random_of(call, args, normal, &results[0]);
+}
+
+static core_status random_like(core_call *call, const core_value *args,
+                               core_status (*draw)(core_tensor *,
+                                                   const core_value *),
+                               core_value *result)
+{
+    static const core_value none;
+
+    CORE_TRY(like(call, args, 1, NULL, false, result));
+    return drawn(draw(result->u.tensor, &none), result->u.tensor, result);
+}
+
+CORE__OP(rand_like)
+{
+    return random_like(call, args, uniform, &results[0]);
+}
+
+CORE__OP(randn_like)
+{
+    return random_like(call, args, normal, &results[0]);
+}
+
+/* random_ over [low, high) */
+static core_status integers(const core_operator *op, core_tensor *tensor,
+                            int64_t low, int64_t high,
+                            core_generator *generator)
+{
+    if (low >= high)
+        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
+                              "no integer lies from %lld up to %lld",
+                              (long long)low, (long long)high);
+    return core_random_from_(tensor, low, &high, generator);
+}
+
+static core_status random_integers(core_call *call, const core_value *args,
+                                   uint32_t at, int64_t low, int64_t high,
+                                   core_value *result)
+{
+    options o;
+    core_tensor *out;
+
+    CORE_TRY(options_of(call->op, args, at + 2, CORE_I64, NULL, &o));
+    CORE_TRY(empty_of(call->op, &args[at], &o, &out));
+    return drawn(integers(call->op, out, low, high,
+                          generator_of(&args[at + 1])),
+                 out, result);
+}
+
+CORE__OP(randint)
+{
+    return random_integers(call, args, 1, 0, args[0].u.i, &results[0]);
+}
+
+CORE__OP(randint_low)
+{
+    return random_integers(call, args, 2, args[0].u.i, args[1].u.i,
+                           &results[0]);
+}
+
+CORE__OP(randint_like)
+{
+    CORE_TRY(like(call, args, 2, NULL, false, &results[0]));
+    return drawn(integers(call->op, results[0].u.tensor, 0, args[1].u.i, NULL),
+                 results[0].u.tensor, &results[0]);
+}
+
+/* The order in which random numbers would be sorted: equal ones are too rare
+ * in f64 to matter. */
+CORE__COMPOSITE(randperm)
+{
+    int64_t n = args[0].u.i;
+    core_tensor *keys;
+    options o;
+
+    CORE_TRY(options_of(call->op, args, 2, CORE_I64, NULL, &o));
+    if (n < 0)
+        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
+                              "n is %lld", (long long)n);
+    keys = CORE__DO(scope, core_rand, &n, 1, generator_of(&args[1]), CORE_F64,
+                    o.device);
+    keys = CORE__DO(scope, core_argsort, keys, 0, false);
+    return core__scope_result(scope, core__x_cast(scope, keys, o.dtype),
+                              &results[0]);
+}
+
+CORE__OP(bernoulli_p)
+{
+    core_tensor *self = args[0].u.tensor;
+    core_tensor *out;
+
+    CORE_TRY(core_empty_like(self, CORE_DTYPE_NONE, NULL, -1, &out));
+    return drawn(core_bernoulli_float_(out, core__double_of(&args[1]),
+                                       generator_of(&args[2])),
+                 out, &results[0]);
+}

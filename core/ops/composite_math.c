@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Decompositions of element-wise and reducing operators. */
+
+#include "ops/expression.h"
+#include "tensor/dtype.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Rounded division keeps integers and has no slope; true division is div. */
+CORE__COMPOSITE(div_mode)
+{
+    core_tensor *self = args[0].u.tensor;
+    core_tensor *other = args[1].u.tensor;
+    const char *mode = args[2].tag == CORE_VALUE_STRING ? args[2].u.string
+                                                        : NULL;
+
+    if (!mode)
+        return core__scope_result(scope, core__x_div(scope, self, other),
+                                  &results[0]);
+    if (strcmp(mode, "trunc") != 0 && strcmp(mode, "floor") != 0)
+        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
+                              "rounding_mode is \"trunc\", \"floor\" or none, "
+                              "not \"%s\"",
+                              mode);
+    return core__scope_result(scope,
+                              CORE__DO(scope, core_div_rounded, self, other,
+                                       mode),
+                              &results[0]);
+}
+
+CORE__COMPOSITE(isfinite)
+{
+    core_tensor *self = args[0].u.tensor;
+    core_tensor *bad = CORE__DO(scope, core_isinf, self);
+
+    bad = core__x_logical_or(scope, bad, core__x_isnan(scope, self));
+    return core__scope_result(scope, core__x_logical_not(scope, bad),
+                              &results[0]);
+}
+
+CORE__COMPOSITE(masked_fill_tensor)
+{
+    core_tensor *self = args[0].u.tensor;
+    core_tensor *value = args[2].u.tensor;
+
+    if (value->ndim != 0)
+        return core__op_error(CORE_ERROR_SHAPE, call->op,
+                              "value must have no dimensions, not %u",
+                              value->ndim);
+    value = CORE__DO(scope, core_to, value, self->dtype, self->device, false,
+                     false, -1);
+    return core__scope_result(scope,
+                              core__x_where(scope, args[1].u.tensor, value,
+                                            self),
+                              &results[0]);
+}
+
+/* -------------------------------------------------------------- bounds -- */
+
+static bool needs_float(const core_tensor *self, const core_value *bound)
+{
+    return bound->tag == CORE_VALUE_FLOAT &&
+           !core__dtype_is_floating(self->dtype);
+}
+
+static const core_scalar *number(const core_value *value)
+{
+    return value->tag == CORE_VALUE_NONE ? NULL : value;
+}
+
+static core_status clamped(core__scope *scope, const core_operator *op,
+                           core_tensor *self, const core_value *low,
+                           const core_value *high, core_value *result)
+{
+    if (low->tag == CORE_VALUE_NONE && high->tag == CORE_VALUE_NONE)
+        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
+                              "wants min, max or both");
+    if (needs_float(self, low) || needs_float(self, high))
+        self = core__x_cast(scope, self, core__dtype_default());
+    else if (self->dtype == CORE_BOOL)
+        self = core__x_cast(scope, self, CORE_I64);
+    return core__scope_result(scope,
+                              CORE__DO(scope, core_clamp_same, self,
+                                       number(low), number(high)),
+                              result);
+}
+
+CORE__COMPOSITE(clamp)
+{
+    return clamped(scope, call->op, args[0].u.tensor, &args[1], &args[2],
+                   &results[0]);
+}
+
+CORE__COMPOSITE(clamp_min)
+{
+    static const core_value none;
+
+    return clamped(scope, call->op, args[0].u.tensor, &args[1], &none,
+                   &results[0]);
+}
+
+CORE__COMPOSITE(clamp_max)
+{
+    static const core_value none;
+
+    return clamped(scope, call->op, args[0].u.tensor, &none, &args[1],
+                   &results[0]);
+}
+
+CORE__COMPOSITE(max_other)
+{
+    return core__scope_result(scope,
+                              CORE__DO(scope, core_maximum, args[0].u.tensor,
+                                       args[1].u.tensor),
+                              &results[0]);
+}
+
+CORE__COMPOSITE(min_other)
+{
+    return core__scope_result(scope,
+                              CORE__DO(scope, core_minimum, args[0].u.tensor,
+                                       args[1].u.tensor),
+                              &results[0]);
+}
+
+/* --------------------------------------------------------- activations -- */
+
+/* Clevert, Unterthiner, Hochreiter 2016; Barron 2017 for celu. */
+CORE__COMPOSITE(celu)
+{
+    double alpha = core__double_of(&args[1]);
+
+    if (alpha == 0)
+        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
+                              "alpha is 0");
+    return core__scope_result(scope,
+                              CORE__DO(scope, core_elu, args[0].u.tensor,
+                                       args[1], core_int(1),
+                                       core_float(1 / alpha)),
+                              &results[0]);
+}
+
+/* Klambauer et al. 2017 */
+CORE__COMPOSITE(selu)
+{
+    return core__scope_result(
+        scope,
+        CORE__DO(scope, core_elu, args[0].u.tensor,
+                 core_float(1.6732632423543772848170429916717),
+                 core_float(1.0507009873554804934193349852946), core_int(1)),
+        &results[0]);
+}
+
+CORE__COMPOSITE(relu6)
+{
+    return core__scope_result(scope,
+                              CORE__DO(scope, core_hardtanh, args[0].u.tensor,
+                                       core_int(0), core_int(6)),
+                              &results[0]);
+}
+
+/* min(x, 0) - log1p(exp(-|x|)), exact at both ends */
+static core_tensor *log_sigmoid(core__scope *scope, core_tensor *x)
+{
+    core_tensor *small = core__x_neg(scope, core__x_abs(scope, x));
+    core_tensor *least = CORE__DO(scope, core_clamp_max, x, core_int(0));
+
+    small = core__x_log1p(scope, core__x_exp(scope, small));
+    return core__x_sub(scope, least, small);
+}
+
+/* The second result is scratch that only some devices use. */
+CORE__COMPOSITE(log_sigmoid_forward)
+{
+    core_tensor *self = args[0].u.tensor;
+    core_tensor *out = log_sigmoid(scope, self);
+    int64_t none = 0;
+    core_tensor *buffer = core__x_new_zeros(scope, self, &none, 1);
+
+    CORE_TRY(core__scope_result(scope, out, &results[0]));
+    return core__scope_result(scope, buffer, &results[1]);
+}
+
+CORE__OP(log_sigmoid)
+{
+    core_tensor *out = NULL;
+    core_tensor *buffer = NULL;
+
+    CORE_TRY(core_log_sigmoid_forward(args[0].u.tensor, &out, &buffer));
+    core__tensor_release(buffer);
+    core__result_tensor(&results[0], out);
+    return CORE_OK;
+}
+
+CORE__COMPOSITE(prelu)
+{
+    core_tensor *self = args[0].u.tensor;
+    core_tensor *weight = args[1].u.tensor;
+    int64_t channels = self->ndim > 1 ? self->sizes[1] : 1;
+    core_tensor *negative;
+
+    if (weight->numel != 1 && weight->numel != channels)
+        return core__op_error(CORE_ERROR_SHAPE, call->op,
+                              "weight has %lld elements; wanted are 1 or one "
+                              "for each of %lld channels",
+                              (long long)weight->numel, (long long)channels);
+    if (weight->ndim > 0) {
+        int64_t sizes[CORE_MAX_NDIM];
+
+        for (uint32_t i = 0; i < self->ndim; i++)
+            sizes[i] = i == 1 ? weight->numel : 1;
+        weight = core__x_reshape(scope, weight, sizes, self->ndim);
+    }
+    negative = core__x_mul(scope, self, weight);
+    return core__scope_result(
+        scope,
+        core__x_where(scope,
+                      CORE__DO(scope, core_gt_scalar, self, core_int(0)),
+                      self, negative),
+        &results[0]);
+}
+
+CORE__COMPOSITE(glu)
+{
+    core_tensor *self = args[0].u.tensor;
+    core_tensor *a;
+    core_tensor *b;
+    uint32_t dim;
+    int64_t half;
+
+    CORE_TRY(core__dim_wrap(call->op, args[1].u.i, self->ndim, &dim));
+    if (self->ndim == 0 || self->sizes[dim] % 2 != 0)
+        return core__op_error(CORE_ERROR_SHAPE, call->op,
+                              "dimension %u cannot be halved", dim);
+    half = self->sizes[dim] / 2;
+    a = core__x_slice(scope, self, dim, 0, half);
+    b = core__x_slice(scope, self, dim, half, 2 * half);
+    return core__scope_result(scope,
+                              core__x_mul(scope, a, core__x_sigmoid(scope, b)),
+                              &results[0]);
+}
+
+/* ---------------------------------------------------------- reductions -- */
+
+static const int64_t *correction_of(const core_value *value)
+{
+    return value->tag == CORE_VALUE_NONE ? NULL : &value->u.i;
+}
+
+static core_tensor *mean_of(core__scope *scope, const core_value *args)
+{
+    size_t count;
+    const int64_t *dims = core__ints_of(&args[1], &count);
+
+    return CORE__DO(scope, core_mean_dim, args[0].u.tensor, dims, count,
+                    core__arg_bool(args, 3, false), CORE_DTYPE_NONE);
+}
+
+/* var_mean(self, dim, *, correction, keepdim) */
+CORE__COMPOSITE(var_mean)
+{
+    size_t count;
+    const int64_t *dims = core__ints_of(&args[1], &count);
+    core_tensor *var = CORE__DO(scope, core_var, args[0].u.tensor, dims, count,
+                                correction_of(&args[2]),
+                                core__arg_bool(args, 3, false));
+    core_tensor *mean = mean_of(scope, args);
+
+    CORE_TRY(core__scope_result(scope, var, &results[0]));
+    return core__scope_result(scope, mean, &results[1]);
+}
+
+CORE__COMPOSITE(std_mean)
+{
+    size_t count;
+    const int64_t *dims = core__ints_of(&args[1], &count);
+    core_tensor *std = CORE__DO(scope, core_std, args[0].u.tensor, dims, count,
+                                correction_of(&args[2]),
+                                core__arg_bool(args, 3, false));
+    core_tensor *mean = mean_of(scope, args);
+
+    CORE_TRY(core__scope_result(scope, std, &results[0]));
+    return core__scope_result(scope, mean, &results[1]);
+}
+
+CORE__COMPOSITE(aminmax)
+{
+    core_tensor *self = args[0].u.tensor;
+    bool keepdim = core__arg_bool(args, 2, false);
+    size_t count;
+    const int64_t *dims = core__ints_of(&args[1], &count);
+    core_tensor *low = CORE__DO(scope, core_amin, self, dims, count, keepdim);
+    core_tensor *high = CORE__DO(scope, core_amax, self, dims, count, keepdim);
+
+    CORE_TRY(core__scope_result(scope, low, &results[0]));
+    return core__scope_result(scope, high, &results[1]);
+}
+
+/* norm(self, p, dim, keepdim) */
+CORE__COMPOSITE(norm)
+{
+    core_scalar p = args[1].tag == CORE_VALUE_NONE ? core_int(2) : args[1];
+    size_t count;
+    const int64_t *dims = core__ints_of(&args[2], &count);
+
+    return core__scope_result(scope,
+                              CORE__DO(scope, core_linalg_vector_norm,
+                                       args[0].u.tensor, p, dims, count,
+                                       core__arg_bool(args, 3, false),
+                                       CORE_DTYPE_NONE),
+                              &results[0]);
+}
+
+CORE__OP(argsort)
+{
+    core_tensor *values = NULL;
+    core_tensor *indices = NULL;
+
+    CORE_TRY(core_sort(args[0].u.tensor, args[1].u.i, args[2].u.i != 0,
+                       &values, &indices));
+    core__tensor_release(values);
+    core__result_tensor(&results[0], indices);
+    return CORE_OK;
+}

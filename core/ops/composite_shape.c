@@ -1,0 +1,354 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Operators that arrange elements: stack, repeat, pixel_shuffle, and those
+ * that write a view into a copy. */
+
+#include "base/memory.h"
+#include "ops/expression.h"
+#include "ops/shape.h"
+
+#include <string.h>
+
+CORE__OP(stack)
+{
+    size_t count = args[0].count;
+    core_tensor *const *tensors = args[0].u.tensors;
+    core_tensor **parts;
+    core_tensor *out = NULL;
+    core_status status = CORE_OK;
+    uint32_t dim;
+
+    if (count == 0)
+        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
+                              "the list of tensors is empty");
+    for (size_t i = 1; i < count; i++) {
+        char have[256];
+        char want[256];
+
+        if (tensors[i]->ndim == tensors[0]->ndim &&
+            memcmp(tensors[i]->sizes, tensors[0]->sizes,
+                   tensors[0]->ndim * sizeof(int64_t)) == 0)
+            continue;
+        return core__op_error(
+            CORE_ERROR_SHAPE, call->op,
+            "tensor %zu has sizes %s, the first one %s", i,
+            core__sizes_text(tensors[i]->ndim, tensors[i]->sizes, have,
+                             sizeof have),
+            core__sizes_text(tensors[0]->ndim, tensors[0]->sizes, want,
+                             sizeof want));
+    }
+    CORE_TRY(core__dim_wrap(call->op, args[1].u.i, tensors[0]->ndim + 1,
+                            &dim));
+    parts = core__alloc_zero(count * sizeof *parts);
+    if (!parts)
+        return core__error_memory(count * sizeof *parts);
+    for (size_t i = 0; status == CORE_OK && i < count; i++)
+        status = core_unsqueeze(tensors[i], dim, &parts[i]);
+    if (status == CORE_OK)
+        status = core_cat(parts, count, dim, &out);
+    core_tensors_release(parts, count);
+    if (status == CORE_OK)
+        core__result_tensor(&results[0], out);
+    return status;
+}
+
+/* [a, b] repeated [r, s] times is [1, a, 1, b] expanded to [r, a, s, b]. */
+CORE__COMPOSITE(repeat)
+{
+    core_tensor *self = args[0].u.tensor;
+    int64_t apart[2 * CORE_MAX_NDIM];
+    int64_t wide[2 * CORE_MAX_NDIM];
+    int64_t sizes[CORE_MAX_NDIM];
+    size_t count;
+    const int64_t *repeats = core__ints_of(&args[1], &count);
+    uint32_t added;
+    uint32_t n = 0;
+    core_tensor *x;
+
+    if (count < self->ndim)
+        return core__op_error(CORE_ERROR_SHAPE, call->op,
+                              "%zu repeats for %u dimensions", count,
+                              self->ndim);
+    CORE_TRY(core__ndim_check(call->op, count));
+    added = (uint32_t)count - self->ndim;
+    for (uint32_t i = 0; i < count; i++) {
+        int64_t size = i < added ? 1 : self->sizes[i - added];
+
+        if (repeats[i] < 0)
+            return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
+                                  "repeats %lld times",
+                                  (long long)repeats[i]);
+        sizes[i] = size * repeats[i];
+        if (repeats[i] != 1) {
+            apart[n] = 1;
+            wide[n++] = repeats[i];
+        }
+        apart[n] = size;
+        wide[n++] = size;
+    }
+    CORE_TRY(core__ndim_check(call->op, n));
+    x = core__x_reshape(scope, self, apart, n);
+    x = CORE__DO(scope, core_expand, x, wide, n, false);
+    x = CORE__DO(scope, core_clone, x, CORE_FORMAT_CONTIGUOUS);
+    return core__scope_result(scope, core__x_reshape(scope, x, sizes, count),
+                              &results[0]);
+}
+
+static core_status shuffle_check(const core_operator *op,
+                                 const core_tensor *self, int64_t factor)
+{
+    if (self->ndim < 3 || factor <= 0)
+        return core__op_error(CORE_ERROR_SHAPE, op,
+                              "wants 3 dimensions at least and a positive "
+                              "factor; there are %u, and %lld",
+                              self->ndim, (long long)factor);
+    return CORE_OK;
+}
+
+/* Sizes, permutation and final sizes around the last three dimensions. */
+static core_status rearranged(core__scope *scope, core_tensor *self,
+                              const int64_t *inner, size_t inner_count,
+                              const int64_t *order, const int64_t *last,
+                              core_value *result)
+{
+    int64_t sizes[CORE_MAX_NDIM + 4];
+    int64_t dims[CORE_MAX_NDIM + 4];
+    uint32_t lead = self->ndim - 3;
+    core_tensor *x;
+
+    memcpy(sizes, self->sizes, lead * sizeof *sizes);
+    memcpy(sizes + lead, inner, inner_count * sizeof *sizes);
+    for (uint32_t i = 0; i < lead; i++)
+        dims[i] = i;
+    for (size_t i = 0; i < inner_count; i++)
+        dims[lead + i] = lead + order[i];
+    x = core__x_reshape(scope, self, sizes, lead + inner_count);
+    x = CORE__DO(scope, core_permute, x, dims, lead + inner_count);
+    memcpy(sizes + lead, last, 3 * sizeof *sizes);
+    x = core__x_reshape(scope, x, sizes, lead + 3);
+    return core__scope_result(scope, x, result);
+}
+
+CORE__COMPOSITE(pixel_shuffle)
+{
+    core_tensor *self = args[0].u.tensor;
+    int64_t r = args[1].u.i;
+    static const int64_t order[] = {0, 3, 1, 4, 2};
+    const int64_t *s;
+    int64_t c;
+
+    CORE_TRY(shuffle_check(call->op, self, r));
+    s = self->sizes + self->ndim - 3;
+    if (s[0] % (r * r) != 0)
+        return core__op_error(CORE_ERROR_SHAPE, call->op,
+                              "%lld channels are no multiple of %lld squared",
+                              (long long)s[0], (long long)r);
+    c = s[0] / (r * r);
+    return rearranged(scope, self, (const int64_t[]){c, r, r, s[1], s[2]}, 5,
+                      order, (const int64_t[]){c, s[1] * r, s[2] * r},
+                      &results[0]);
+}
+
+CORE__COMPOSITE(pixel_unshuffle)
+{
+    core_tensor *self = args[0].u.tensor;
+    int64_t r = args[1].u.i;
+    static const int64_t order[] = {0, 2, 4, 1, 3};
+    const int64_t *s;
+
+    CORE_TRY(shuffle_check(call->op, self, r));
+    s = self->sizes + self->ndim - 3;
+    if (s[1] % r != 0 || s[2] % r != 0)
+        return core__op_error(CORE_ERROR_SHAPE, call->op,
+                              "%lld by %lld is no multiple of %lld",
+                              (long long)s[1], (long long)s[2], (long long)r);
+    return rearranged(scope, self,
+                      (const int64_t[]){s[0], s[1] / r, r, s[2] / r, r}, 5,
+                      order,
+                      (const int64_t[]){s[0] * r * r, s[1] / r, s[2] / r},
+                      &results[0]);
+}
+
+/* ------------------------------------------------------------ diagonals -- */
+
+CORE__COMPOSITE(diag)
+{
+    core_tensor *self = args[0].u.tensor;
+    core_tensor *x;
+
+    if (self->ndim == 1) {
+        x = CORE__DO(scope, core_diag_embed, self, args[1].u.i, 0, 1);
+    } else if (self->ndim == 2) {
+        x = CORE__DO(scope, core_diagonal, self, args[1].u.i, 0, 1);
+        x = CORE__DO(scope, core_clone, x, -1);
+    } else {
+        return core__op_error(CORE_ERROR_SHAPE, call->op,
+                              "wants 1 or 2 dimensions, not %u", self->ndim);
+    }
+    return core__scope_result(scope, x, &results[0]);
+}
+
+CORE__COMPOSITE(trace)
+{
+    core_tensor *self = args[0].u.tensor;
+    core_tensor *x;
+
+    if (self->ndim != 2)
+        return core__op_error(CORE_ERROR_SHAPE, call->op,
+                              "wants 2 dimensions, not %u", self->ndim);
+    x = CORE__DO(scope, core_diagonal, self, 0, 0, 1);
+    return core__scope_result(scope, core__x_sum(scope, x), &results[0]);
+}
+
+CORE__COMPOSITE(diag_embed)
+{
+    core_tensor *self = args[0].u.tensor;
+    int64_t offset = args[1].u.i;
+    int64_t sizes[CORE_MAX_NDIM];
+    int64_t side;
+    uint32_t a;
+    uint32_t b;
+    core_tensor *out;
+    core_tensor *view;
+
+    CORE_TRY(core__ndim_check(call->op, self->ndim + 1));
+    CORE_TRY(core__dim_wrap(call->op, args[2].u.i, self->ndim + 1, &a));
+    CORE_TRY(core__dim_wrap(call->op, args[3].u.i, self->ndim + 1, &b));
+    if (self->ndim == 0 || a == b)
+        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
+                              "wants a dimension, and two different ones to "
+                              "put it in");
+    side = self->sizes[self->ndim - 1] + (offset < 0 ? -offset : offset);
+    for (uint32_t i = 0, from = 0; i <= self->ndim; i++)
+        sizes[i] = i == a || i == b ? side : self->sizes[from++];
+    out = core__x_new_zeros(scope, self, sizes, self->ndim + 1);
+    view = CORE__DO(scope, core_diagonal, out, offset, a, b);
+    CORE__RUN(scope, core_copy_(view, self, false));
+    return core__scope_result(scope, out, &results[0]);
+}
+
+CORE__COMPOSITE(narrow_copy)
+{
+    core_tensor *x = CORE__DO(scope, core_narrow, args[0].u.tensor,
+                              args[1].u.i, args[2].u.i, args[3].u.i);
+
+    return core__scope_result(scope, CORE__DO(scope, core_clone, x, -1),
+                              &results[0]);
+}
+
+/* ------------------------------------------------ a view of a new tensor -- */
+
+/* Copies source into the view (the scope's) of target; target results. */
+static core_status written(core__scope *scope, const core_operator *op,
+                           core_tensor *target, core_tensor *view,
+                           core_tensor *source, core_value *result)
+{
+    char have[256];
+    char want[256];
+
+    if (scope->status == CORE_OK &&
+        (view->ndim != source->ndim ||
+         memcmp(view->sizes, source->sizes,
+                view->ndim * sizeof(int64_t)) != 0))
+        return core__op_error(
+            CORE_ERROR_SHAPE, op, "the part has sizes %s, what is to be put "
+            "there %s",
+            core__sizes_text(view->ndim, view->sizes, want, sizeof want),
+            core__sizes_text(source->ndim, source->sizes, have, sizeof have));
+    CORE__RUN(scope, core_copy_(view, source, false));
+    return core__scope_result(scope, target, result);
+}
+
+static core_tensor *zeros_of(core__scope *scope, const core_value *args)
+{
+    size_t count;
+    const int64_t *sizes = core__ints_of(&args[1], &count);
+
+    return core__x_new_zeros(scope, args[0].u.tensor, sizes, count);
+}
+
+static const int64_t *bound(const core_value *value)
+{
+    return value->tag == CORE_VALUE_NONE ? NULL : &value->u.i;
+}
+
+/* slice_backward(grad, input_sizes, dim, start, end, step) */
+CORE__COMPOSITE(slice_backward)
+{
+    core_tensor *out = zeros_of(scope, args);
+    core_tensor *view = CORE__DO(scope, core_slice, out, args[2].u.i,
+                                 bound(&args[3]), bound(&args[4]),
+                                 args[5].u.i);
+
+    return written(scope, call->op, out, view, args[0].u.tensor, &results[0]);
+}
+
+CORE__COMPOSITE(select_backward)
+{
+    core_tensor *out = zeros_of(scope, args);
+    core_tensor *view = CORE__DO(scope, core_select, out, args[2].u.i,
+                                 args[3].u.i);
+
+    return written(scope, call->op, out, view, args[0].u.tensor, &results[0]);
+}
+
+CORE__COMPOSITE(diagonal_backward)
+{
+    core_tensor *out = zeros_of(scope, args);
+    core_tensor *view = CORE__DO(scope, core_diagonal, out, args[2].u.i,
+                                 args[3].u.i, args[4].u.i);
+
+    return written(scope, call->op, out, view, args[0].u.tensor, &results[0]);
+}
+
+static core_tensor *copy_of(core__scope *scope, const core_value *args)
+{
+    return CORE__DO(scope, core_clone, args[0].u.tensor, -1);
+}
+
+CORE__COMPOSITE(slice_scatter)
+{
+    core_tensor *out = copy_of(scope, args);
+    core_tensor *view = CORE__DO(scope, core_slice, out, args[2].u.i,
+                                 bound(&args[3]), bound(&args[4]),
+                                 args[5].u.i);
+
+    return written(scope, call->op, out, view, args[1].u.tensor, &results[0]);
+}
+
+CORE__COMPOSITE(select_scatter)
+{
+    core_tensor *out = copy_of(scope, args);
+    core_tensor *view = CORE__DO(scope, core_select, out, args[2].u.i,
+                                 args[3].u.i);
+
+    return written(scope, call->op, out, view, args[1].u.tensor, &results[0]);
+}
+
+CORE__COMPOSITE(diagonal_scatter)
+{
+    core_tensor *out = copy_of(scope, args);
+    core_tensor *view = CORE__DO(scope, core_diagonal, out, args[2].u.i,
+                                 args[3].u.i, args[4].u.i);
+
+    return written(scope, call->op, out, view, args[1].u.tensor, &results[0]);
+}
+
+/* A row-major copy: strides and offset count in it. */
+CORE__COMPOSITE(as_strided_scatter)
+{
+    core_tensor *self = args[0].u.tensor;
+    core_tensor *out = CORE__DO(scope, core_clone, self,
+                                self->flags & CORE__TENSOR_DENSE
+                                    ? -1
+                                    : CORE_FORMAT_CONTIGUOUS);
+    size_t count;
+    size_t stride_count;
+    const int64_t *sizes = core__ints_of(&args[2], &count);
+    const int64_t *strides = core__ints_of(&args[3], &stride_count);
+    core_tensor *view = CORE__DO(scope, core_as_strided, out, sizes, count,
+                                 strides, stride_count, bound(&args[4]));
+
+    return written(scope, call->op, out, view, args[1].u.tensor, &results[0]);
+}

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+#include "ops/expression.h"
+
+core_tensor *core__scope_take(core__scope *scope, core_status status)
+{
+    core_tensor *tensor = scope->pending;
+
+    scope->pending = NULL;
+    if (scope->status == CORE_OK)
+        scope->status = status;
+    if (!tensor)
+        return NULL;
+    if (scope->count == CORE__SCOPE_TENSORS) {
+        core__tensor_release(tensor);
+        scope->status = core__error(CORE_ERROR_INTERNAL,
+                                    "more than %d intermediate tensors",
+                                    CORE__SCOPE_TENSORS);
+        return NULL;
+    }
+    scope->tensors[scope->count++] = tensor;
+    return tensor;
+}
+
+core_status core__scope_end(core__scope *scope)
+{
+    while (scope->count > 0)
+        core__tensor_release(scope->tensors[--scope->count]);
+    return scope->status;
+}
+
+core_status core__scope_finish(core__scope *scope, core_tensor *result,
+                               core_tensor **out)
+{
+    *out = NULL;
+    if (scope->status == CORE_OK) {
+        core__tensor_retain(result);
+        *out = result;
+    }
+    return core__scope_end(scope);
+}
+
+core_status core__scope_close(core__scope *scope, core_status status,
+                              core_value *results, uint32_t nresults)
+{
+    core_status first = core__scope_end(scope);
+
+    if (status == CORE_OK)
+        status = first;
+    for (uint32_t i = 0; status != CORE_OK && i < nresults; i++)
+        core_value_release(&results[i]);
+    return status;
+}
+
+core_status core__scope_result(core__scope *scope, core_tensor *tensor,
+                               core_value *result)
+{
+    if (scope->status != CORE_OK)
+        return scope->status;
+    core__tensor_retain(tensor);
+    core__result_tensor(result, tensor);
+    return CORE_OK;
+}

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* shape.h: arithmetic on sizes that several operators share. */
+
+#ifndef CORE_OPS_SHAPE_H
+#define CORE_OPS_SHAPE_H
+
+#include "ops/infer.h"
+
+/* SHAPE error for more than CORE_MAX_NDIM dimensions. */
+static inline core_status core__ndim_check(const core_operator *op,
+                                           uint64_t ndim)
+{
+    if (ndim <= CORE_MAX_NDIM)
+        return CORE_OK;
+    return core__op_error(CORE_ERROR_SHAPE, op,
+                          "a tensor has at most %d dimensions, not %llu",
+                          CORE_MAX_NDIM, (unsigned long long)ndim);
+}
+
+/* `wanted` sizes of a view of self, one of which may be -1. */
+core_status core__shape_resolve(const core_operator *op,
+                                const core_tensor *self, size_t count,
+                                const int64_t *wanted, int64_t *out_sizes);
+
+/* The range that start, end and step choose of `size` elements: first element
+ * and count.  NONE: from the beginning, to the end. */
+core_status core__slice_range(const core_operator *op, int64_t size,
+                              const core_value *start, const core_value *end,
+                              int64_t step, int64_t *out_first,
+                              int64_t *out_count);
+
+/* An index of a dimension of `size`, counted from the end if negative. */
+core_status core__index_wrap(const core_operator *op, int64_t index,
+                             int64_t size, uint32_t dim, int64_t *out_index);
+
+#endif

@@ -1,0 +1,375 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Views that rename, reorder or regroup dimensions. */
+
+#include "ops/functions.h"
+#include "ops/shape.h"
+#include "tensor/layout.h"
+
+#include <string.h>
+
+static core_status view_of(core_tensor *self, uint32_t ndim,
+                           const int64_t *sizes, const int64_t *strides,
+                           int64_t offset, core_value *result)
+{
+    core_tensor *view;
+
+    CORE_TRY(core__tensor_view(self, ndim, sizes, strides, offset, &view));
+    core__result_tensor(result, view);
+    return CORE_OK;
+}
+
+/* ------------------------------------------------------ view, reshape -- */
+
+core_status core__shape_resolve(const core_operator *op,
+                                const core_tensor *self, size_t count,
+                                const int64_t *wanted, int64_t *out_sizes)
+{
+    int64_t numel = 1;
+    int64_t open = -1;
+    char have[256];
+    char want[256];
+
+    CORE_TRY(core__ndim_check(op, count));
+    for (size_t i = 0; i < count; i++) {
+        out_sizes[i] = wanted[i];
+        if (wanted[i] == -1 && open < 0)
+            open = (int64_t)i;
+        else if (wanted[i] < 0 ||
+                 __builtin_mul_overflow(numel, wanted[i], &numel))
+            goto error;
+    }
+    if (open >= 0 && numel != 0 && self->numel % numel == 0)
+        out_sizes[open] = self->numel / numel;
+    else if (open >= 0 || numel != self->numel)
+        goto error;
+    return CORE_OK;
+error:
+    return core__op_error(
+        CORE_ERROR_SHAPE, op, "a tensor of %s cannot have the sizes %s",
+        core__sizes_text(self->ndim, self->sizes, have, sizeof have),
+        core__sizes_text((uint32_t)count, wanted, want, sizeof want));
+}
+
+CORE__OP(view)
+{
+    core_tensor *self = args[0].u.tensor;
+    int64_t sizes[CORE_MAX_NDIM];
+    int64_t strides[CORE_MAX_NDIM];
+    size_t count;
+    const int64_t *wanted = core__ints_of(&args[1], &count);
+    char text[256];
+
+    CORE_TRY(core__shape_resolve(call->op, self, count, wanted, sizes));
+    if (!core__layout_view(self->ndim, self->sizes, self->strides,
+                           (uint32_t)count, sizes, strides))
+        return core__op_error(
+            CORE_ERROR_SHAPE, call->op,
+            "sizes %s need a copy, as the strides of self are; use reshape",
+            core__sizes_text((uint32_t)count, sizes, text, sizeof text));
+    return view_of(self, (uint32_t)count, sizes, strides, self->offset,
+                   &results[0]);
+}
+
+/* A view where it can be, else of a row-major copy. */
+CORE__OP(reshape)
+{
+    core_tensor *self = args[0].u.tensor;
+    core_tensor *copy = NULL;
+    core_tensor *out = NULL;
+    int64_t sizes[CORE_MAX_NDIM];
+    int64_t strides[CORE_MAX_NDIM];
+    size_t count;
+    const int64_t *wanted = core__ints_of(&args[1], &count);
+
+    CORE_TRY(core__shape_resolve(call->op, self, count, wanted, sizes));
+    if (core__layout_view(self->ndim, self->sizes, self->strides,
+                          (uint32_t)count, sizes, strides)) {
+        CORE_TRY(core_view_sizes(self, sizes, count, &out));
+    } else {
+        core_status status;
+
+        CORE_TRY(core_clone(self, CORE_FORMAT_CONTIGUOUS, &copy));
+        status = core_view_sizes(copy, sizes, count, &out);
+        core__tensor_release(copy);
+        if (status != CORE_OK)
+            return status;
+    }
+    core__result_tensor(&results[0], out);
+    return CORE_OK;
+}
+
+CORE__OP(unsafe_view)
+{
+    core_tensor *out;
+    size_t count;
+    const int64_t *sizes = core__ints_of(&args[1], &count);
+
+    CORE_TRY(core_view_sizes(args[0].u.tensor, sizes, count, &out));
+    core__result_tensor(&results[0], out);
+    return CORE_OK;
+}
+
+CORE__OP(view_as)
+{
+    core_tensor *other = args[1].u.tensor;
+    core_tensor *out;
+
+    CORE_TRY(core_view_sizes(args[0].u.tensor, other->sizes, other->ndim,
+                             &out));
+    core__result_tensor(&results[0], out);
+    return CORE_OK;
+}
+
+CORE__OP(reshape_as)
+{
+    core_tensor *other = args[1].u.tensor;
+    core_tensor *out;
+
+    CORE_TRY(core_reshape(args[0].u.tensor, other->sizes, other->ndim, &out));
+    core__result_tensor(&results[0], out);
+    return CORE_OK;
+}
+
+CORE__OP(flatten)
+{
+    core_tensor *self = args[0].u.tensor;
+    core_tensor *out;
+    int64_t sizes[CORE_MAX_NDIM];
+    int64_t numel = 1;
+    uint32_t first;
+    uint32_t last;
+    uint32_t count = 0;
+
+    CORE_TRY(core__dim_wrap(call->op, args[1].u.i, self->ndim, &first));
+    CORE_TRY(core__dim_wrap(call->op, args[2].u.i, self->ndim, &last));
+    if (first > last)
+        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
+                              "start_dim %u lies behind end_dim %u", first,
+                              last);
+    for (uint32_t i = 0; i < self->ndim; i++) {
+        if (i < first || i > last) {
+            sizes[count++] = self->sizes[i];
+            continue;
+        }
+        numel *= self->sizes[i];
+        if (i == last)
+            sizes[count++] = numel;
+    }
+    if (self->ndim == 0)
+        sizes[count++] = 1;
+    CORE_TRY(core_reshape(self, sizes, count, &out));
+    core__result_tensor(&results[0], out);
+    return CORE_OK;
+}
+
+/* --------------------------------------------------------------- order -- */
+
+static core_status permuted(core_tensor *self, const uint32_t *order,
+                            core_value *result)
+{
+    int64_t sizes[CORE_MAX_NDIM];
+    int64_t strides[CORE_MAX_NDIM];
+
+    for (uint32_t i = 0; i < self->ndim; i++) {
+        sizes[i] = self->sizes[order[i]];
+        strides[i] = self->strides[order[i]];
+    }
+    return view_of(self, self->ndim, sizes, strides, self->offset, result);
+}
+
+CORE__OP(transpose)
+{
+    core_tensor *self = args[0].u.tensor;
+    uint32_t order[CORE_MAX_NDIM];
+    uint32_t a;
+    uint32_t b;
+
+    CORE_TRY(core__dim_wrap(call->op, args[1].u.i, self->ndim, &a));
+    CORE_TRY(core__dim_wrap(call->op, args[2].u.i, self->ndim, &b));
+    for (uint32_t i = 0; i < self->ndim; i++)
+        order[i] = i == a ? b : i == b ? a : i;
+    return permuted(self, order, &results[0]);
+}
+
+CORE__OP(t)
+{
+    core_tensor *self = args[0].u.tensor;
+    static const uint32_t swapped[2] = {1, 0};
+    static const uint32_t same[1] = {0};
+
+    if (self->ndim > 2)
+        return core__op_error(CORE_ERROR_SHAPE, call->op,
+                              "wants at most 2 dimensions, not %u; use "
+                              "transpose",
+                              self->ndim);
+    return permuted(self, self->ndim == 2 ? swapped : same, &results[0]);
+}
+
+CORE__OP(permute)
+{
+    core_tensor *self = args[0].u.tensor;
+    uint32_t order[CORE_MAX_NDIM];
+    uint32_t seen = 0;
+    size_t count;
+    const int64_t *dims = core__ints_of(&args[1], &count);
+
+    if (count != self->ndim)
+        return core__op_error(CORE_ERROR_SHAPE, call->op,
+                              "dims names %zu dimensions of a tensor with %u",
+                              count, self->ndim);
+    for (uint32_t i = 0; i < count; i++) {
+        CORE_TRY(core__dim_wrap(call->op, dims[i], self->ndim, &order[i]));
+        if (seen >> order[i] & 1)
+            return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
+                                  "dims names dimension %u twice", order[i]);
+        seen |= 1u << order[i];
+    }
+    return permuted(self, order, &results[0]);
+}
+
+CORE__OP(movedim)
+{
+    core_tensor *self = args[0].u.tensor;
+    core_tensor *out;
+    int64_t order[CORE_MAX_NDIM];
+    uint32_t from;
+    uint32_t to;
+    uint32_t next = 0;
+
+    CORE_TRY(core__dim_wrap(call->op, args[1].u.i, self->ndim, &from));
+    CORE_TRY(core__dim_wrap(call->op, args[2].u.i, self->ndim, &to));
+    for (uint32_t i = 0; i < self->ndim; i++) {
+        if (next == from)
+            next++;
+        order[i] = i == to ? from : next++;
+    }
+    CORE_TRY(core_permute(self, order, self->ndim, &out));
+    core__result_tensor(&results[0], out);
+    return CORE_OK;
+}
+
+/* -------------------------------------------------- sizes 1, broadcast -- */
+
+/* Leaves out the dimensions of the mask that have size 1. */
+static core_status squeezed(core_tensor *self, uint32_t mask,
+                            core_value *result)
+{
+    int64_t sizes[CORE_MAX_NDIM];
+    int64_t strides[CORE_MAX_NDIM];
+    uint32_t ndim = 0;
+
+    for (uint32_t i = 0; i < self->ndim; i++) {
+        if (self->sizes[i] == 1 && mask >> i & 1)
+            continue;
+        sizes[ndim] = self->sizes[i];
+        strides[ndim++] = self->strides[i];
+    }
+    return view_of(self, ndim, sizes, strides, self->offset, result);
+}
+
+CORE__OP(squeeze)
+{
+    return squeezed(args[0].u.tensor, UINT32_MAX, &results[0]);
+}
+
+CORE__OP(squeeze_dim)
+{
+    uint32_t dim;
+
+    CORE_TRY(core__dim_wrap(call->op, args[1].u.i, args[0].u.tensor->ndim,
+                            &dim));
+    return squeezed(args[0].u.tensor, 1u << dim, &results[0]);
+}
+
+CORE__OP(unsqueeze)
+{
+    core_tensor *self = args[0].u.tensor;
+    int64_t sizes[CORE_MAX_NDIM + 1];
+    int64_t strides[CORE_MAX_NDIM + 1];
+    uint32_t dim;
+    uint32_t ndim = self->ndim + 1;
+
+    CORE_TRY(core__ndim_check(call->op, ndim));
+    CORE_TRY(core__dim_wrap(call->op, args[1].u.i, ndim, &dim));
+    for (uint32_t i = 0, from = 0; i < ndim; i++) {
+        if (i == dim) {
+            sizes[i] = 1;
+            strides[i] = from < self->ndim
+                             ? self->sizes[from] * self->strides[from]
+                             : 1;
+            continue;
+        }
+        sizes[i] = self->sizes[from];
+        strides[i] = self->strides[from++];
+    }
+    return view_of(self, ndim, sizes, strides, self->offset, &results[0]);
+}
+
+CORE__OP(expand)
+{
+    core_tensor *self = args[0].u.tensor;
+    int64_t sizes[CORE_MAX_NDIM];
+    int64_t strides[CORE_MAX_NDIM];
+    size_t count;
+    const int64_t *wanted = core__ints_of(&args[1], &count);
+    uint32_t added;
+    char have[256];
+    char want[256];
+
+    CORE_TRY(core__ndim_check(call->op, count));
+    if (count < self->ndim)
+        goto error;
+    added = (uint32_t)count - self->ndim;
+    for (uint32_t i = (uint32_t)count; i-- > 0;) {
+        int64_t size = i < added ? 1 : self->sizes[i - added];
+
+        sizes[i] = wanted[i] == -1 && i >= added ? size : wanted[i];
+        strides[i] = i >= added         ? self->strides[i - added]
+                     : i + 1 < count ? sizes[i + 1] * strides[i + 1]
+                                     : 1;
+        if (sizes[i] < 0 || (sizes[i] != size && size != 1))
+            goto error;
+        if (size == 1 && sizes[i] != 1)
+            strides[i] = 0;
+    }
+    return view_of(self, (uint32_t)count, sizes, strides, self->offset,
+                   &results[0]);
+error:
+    return core__op_error(
+        CORE_ERROR_SHAPE, call->op, "a tensor of %s cannot be expanded to %s",
+        core__sizes_text(self->ndim, self->sizes, have, sizeof have),
+        core__sizes_text((uint32_t)count, wanted, want, sizeof want));
+}
+
+CORE__OP(expand_as)
+{
+    core_tensor *other = args[1].u.tensor;
+    core_tensor *out;
+
+    CORE_TRY(core_expand(args[0].u.tensor, other->sizes, other->ndim, false,
+                         &out));
+    core__result_tensor(&results[0], out);
+    return CORE_OK;
+}
+
+/* ----------------------------------------------------------- identical -- */
+
+CORE__OP(alias)
+{
+    core_tensor *self = args[0].u.tensor;
+
+    return view_of(self, self->ndim, self->sizes, self->strides, self->offset,
+                   &results[0]);
+}
+
+CORE__OP(detach)
+{
+    core_tensor *out;
+
+    CORE_TRY(core__tensor_shallow(args[0].u.tensor, &out));
+    out->keys &= ~CORE__KEYS_REQUIRES_GRAD;
+    core__result_tensor(&results[0], out);
+    return CORE_OK;
+}
