@@ -68,21 +68,22 @@ missing_tensor(const core_operator *op, uint32_t position)
                        op->data->schema);
 }
 
-static inline core_status collect(const core_operator *op,
-                                  const core_value *args, uint64_t *keys)
+/* Position of a required tensor that is not there, or CORE__OP_NOWHERE. */
+static inline uint32_t collect(const core_operator *op, const core_value *args,
+                               uint64_t *keys)
 {
-    uint32_t left = op->tensors;
+    uint64_t found = 0;
 
-    while (left) {
+    for (uint32_t left = op->tensors; left; left &= left - 1) {
         uint32_t i = (uint32_t)__builtin_ctz(left);
 
-        left &= left - 1;
         if (core__likely(args[i].tag == CORE_VALUE_TENSOR))
-            *keys |= args[i].u.tensor->keys;
+            found |= args[i].u.tensor->keys;
         else if (core__unlikely(op->required & 1u << i))
-            return missing_tensor(op, i);
+            return i;
     }
-    return CORE_OK;
+    *keys |= found;
+    return CORE__OP_NOWHERE;
 }
 
 /* Lists of tensors, and the device of calls without tensors. */
@@ -90,12 +91,9 @@ static core_status __attribute__((noinline))
 collect_rest(const core_operator *op, const core_value *args, uint32_t nargs,
              uint64_t *keys)
 {
-    uint32_t left = op->lists;
-
-    while (left) {
+    for (uint32_t left = op->lists; left; left &= left - 1) {
         uint32_t i = (uint32_t)__builtin_ctz(left);
 
-        left &= left - 1;
         if (args[i].tag != CORE_VALUE_TENSOR_LIST)
             continue;
         for (uint32_t k = 0; k < args[i].count; k++)
@@ -118,8 +116,12 @@ collect_rest(const core_operator *op, const core_value *args, uint32_t nargs,
 core_status core__keys_of(const core_operator *op, const core_value *args,
                           uint32_t nargs, uint64_t *out_keys)
 {
+    uint32_t missing;
+
     *out_keys = 0;
-    CORE_TRY(collect(op, args, out_keys));
+    missing = collect(op, args, out_keys);
+    if (missing != CORE__OP_NOWHERE)
+        return missing_tensor(op, missing);
     return collect_rest(op, args, nargs, out_keys);
 }
 
@@ -132,31 +134,55 @@ no_keys(const core_operator *op)
                        core__operator_name(op));
 }
 
+static core_status __attribute__((noinline))
+clear(core_status status, core_value *results, uint32_t nresults)
+{
+    for (uint32_t i = 0; i < nresults; i++)
+        results[i] = (core_value){0};
+    return status;
+}
+
+static core_status __attribute__((noinline))
+call_rest(core_operator *op, uint64_t keys, const core_value *args,
+          uint32_t nargs, core_value *results, uint32_t nresults)
+{
+    core__thread *self = core__thread_self();
+    core_status status = collect_rest(op, args, nargs, &keys);
+
+    if (status != CORE_OK)
+        return status;
+    keys &= ~self->excluded & op->mask;
+    if (keys < CORE__KEY_BACKEND)
+        return no_keys(op);
+    core__thread_enter(self);
+    status = serve(op, keys, args, nargs, results, nresults);
+    core__thread_leave(self);
+    return status;
+}
+
 core_status core__call(core_operator *op, const core_value *args,
                        uint32_t nargs, core_value *results, uint32_t nresults)
 {
     core__thread *self = core__thread_self();
     uint64_t keys = self->included;
-    core_status status = collect(op, args, &keys);
+    uint32_t missing = collect(op, args, &keys);
+    core_status status;
 
-    if (core__unlikely(op->lists | (op->flags & CORE__OP_FACTORY)) &&
-        status == CORE_OK)
-        status = collect_rest(op, args, nargs, &keys);
-    keys &= ~self->excluded & op->mask;
-    if (core__likely(status == CORE_OK)) {
-        if (core__likely(keys >= CORE__KEY_BACKEND)) {
-            core__thread_enter(self);
-            status = serve(op, keys, args, nargs, results, nresults);
-            core__thread_leave(self);
-            if (core__likely(status == CORE_OK))
-                return CORE_OK;
-        } else {
-            status = no_keys(op);
-        }
+    if (core__unlikely(missing != CORE__OP_NOWHERE))
+        return clear(missing_tensor(op, missing), results, nresults);
+    if (core__unlikely(op->lists | (op->flags & CORE__OP_FACTORY))) {
+        status = call_rest(op, keys, args, nargs, results, nresults);
+    } else {
+        keys &= ~self->excluded & op->mask;
+        if (core__unlikely(keys < CORE__KEY_BACKEND))
+            return clear(no_keys(op), results, nresults);
+        core__thread_enter(self);
+        status = serve(op, keys, args, nargs, results, nresults);
+        core__thread_leave(self);
     }
-    for (uint32_t i = 0; i < nresults; i++)
-        results[i] = (core_value){0};
-    return status;
+    if (core__likely(status == CORE_OK))
+        return CORE_OK;
+    return clear(status, results, nresults);
 }
 
 core_status core__redispatch(core_operator *op, uint64_t keys,

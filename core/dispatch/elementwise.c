@@ -45,73 +45,78 @@ static bool is_number(const core_value *value)
 
 /* ---------------------------------------------------------- fast path -- */
 
-static bool result_dtype_fits(const core__operator_data *data, core_dtype dtype,
-                              core_dtype *out_dtype)
+/* Strides of a contiguous operand, by item size. */
+static const int64_t item_strides[9] = {0, 1, 2, 3, 4, 5, 6, 7, 8};
+
+static inline void set_operand(core_operand *operand, const core_tensor *tensor,
+                               uint32_t flags)
 {
-    *out_dtype = dtype;
-    if (data->promotion == CORE__PROMOTE_BOOL)
-        *out_dtype = CORE_BOOL;
-    return data->promotion != CORE__PROMOTE_FLOAT ||
-           core__dtype_is_floating(dtype);
+    operand->memory = core__tensor_memory(tensor);
+    operand->strides = &item_strides[core__dtype_size(tensor->dtype)];
+    operand->dtype = tensor->dtype;
+    operand->flags = flags;
+    operand->immediate = 0;
+    operand->reserved = 0;
 }
 
-/* True when it dealt with the call; *out_status is the answer then. */
-static bool fast_path(core_call *call, const core_value *args, uint32_t nargs,
-                      core_value *results, core_status *out_status)
+static inline bool alike(const core_tensor *a, const core_tensor *b)
+{
+    if (a->dtype != b->dtype || a->device != b->device || a->ndim != b->ndim ||
+        !(b->flags & CORE__TENSOR_CONTIGUOUS))
+        return false;
+    for (uint32_t i = 0; i < a->ndim; i++)
+        if (a->sizes[i] != b->sizes[i])
+            return false;
+    return true;
+}
+
+/* True when it dealt with the call; *out_status is the answer then.  Inlined
+ * for each count of inputs, so that its loops are straight lines. */
+static inline __attribute__((always_inline)) bool
+fast_path(core_call *call, const core_value *args, uint32_t nargs,
+          core_value *results, core_status *out_status, const uint32_t count)
 {
     const core__operator_data *data = call->op->data;
     core__kernel_set *set = call->user;
-    uint32_t count = data->operands;
-    core_tensor *first;
-    core_tensor *output;
+    core_tensor *first = args[data->operand[0]].u.tensor;
     core__kernel_call run;
     core_operand operands[4];
     core_dtype dtypes[4];
-    int64_t strides[4];
     core_loop loop;
-    const core_kernel *kernel;
+    const core__kernel *kernel;
 
-    if (call->op->variant != CORE__VARIANT_FUNCTIONAL || count == 0 ||
-        count > 3 || !set || data->promotion == CORE__PROMOTE_OWN ||
-        args[data->operand[0]].tag != CORE_VALUE_TENSOR)
+    if (args[data->operand[0]].tag != CORE_VALUE_TENSOR ||
+        !(first->flags & CORE__TENSOR_CONTIGUOUS) || first->numel == 0 ||
+        first->dtype >= CORE__QUICK_DTYPES)
         return false;
-    first = args[data->operand[0]].u.tensor;
-    if (!(first->flags & CORE__TENSOR_CONTIGUOUS) || first->numel == 0 ||
-        !result_dtype_fits(data, first->dtype, &dtypes[0]))
+    if (data->promotion == CORE__PROMOTE_FLOAT &&
+        !core__dtype_is_floating(first->dtype))
         return false;
+    dtypes[0] =
+        data->promotion == CORE__PROMOTE_BOOL ? CORE_BOOL : first->dtype;
+    dtypes[1] = first->dtype;
     run.tensors[1] = first;
+#pragma GCC unroll 4
     for (uint32_t k = 1; k < count; k++) {
         const core_value *value = &args[data->operand[k]];
-        core_tensor *other = value->u.tensor;
 
-        if (value->tag != CORE_VALUE_TENSOR || other->dtype != first->dtype ||
-            other->device != first->device || other->ndim != first->ndim ||
-            !(other->flags & CORE__TENSOR_CONTIGUOUS))
+        if (value->tag != CORE_VALUE_TENSOR || !alike(first, value->u.tensor))
             return false;
-        for (uint32_t i = 0; i < first->ndim; i++)
-            if (other->sizes[i] != first->sizes[i])
-                return false;
-        run.tensors[k + 1] = other;
+        run.tensors[k + 1] = value->u.tensor;
+        dtypes[k + 1] = first->dtype;
     }
-    for (uint32_t k = 1; k <= count; k++)
-        dtypes[k] = first->dtype;
-    kernel = core__kernel_pick(set, dtypes, count + 1, 1);
-    if (core__unlikely(!kernel))
-        return false; /* the general way words the error */
-    *out_status = core__tensor_new(first->device, dtypes[0], first->ndim,
-                                   first->sizes, NULL, &output);
+    kernel = atomic_load_explicit(&set->quick[first->dtype],
+                                  memory_order_acquire);
+    if (core__unlikely(!kernel || !core__kernel_takes(&kernel->kernel, dtypes,
+                                                      count + 1, 1)))
+        return false; /* the general way searches, and words the error */
+    *out_status = core__tensor_new_like(first, dtypes[0], &run.tensors[0]);
     if (core__unlikely(*out_status != CORE_OK))
         return true;
-    run.tensors[0] = output;
-    for (uint32_t k = 0; k <= count; k++) {
-        operands[k].memory = core__tensor_memory(run.tensors[k]);
-        strides[k] = core__dtype_size(dtypes[k]);
-        operands[k].strides = &strides[k];
-        operands[k].dtype = dtypes[k];
-        operands[k].flags = k == 0 ? CORE_OPERAND_OUTPUT : 0;
-        operands[k].immediate = 0;
-        operands[k].reserved = 0;
-    }
+    set_operand(&operands[0], run.tensors[0], CORE_OPERAND_OUTPUT);
+#pragma GCC unroll 4
+    for (uint32_t k = 1; k <= count; k++)
+        set_operand(&operands[k], run.tensors[k], 0);
     loop.struct_size = sizeof loop;
     loop.flags = CORE_LOOP_CONTIGUOUS;
     loop.ndim = 1;
@@ -125,13 +130,29 @@ static bool fast_path(core_call *call, const core_value *args, uint32_t nargs,
     run.device = first->device;
     run.op = call->op;
     *out_status =
-        core__kernel_launch(&run, kernel, &loop, args, nargs, NULL, 0);
+        core__kernel_launch(&run, &kernel->kernel, &loop, args, nargs, NULL, 0);
     if (core__unlikely(*out_status != CORE_OK)) {
-        core__tensor_release(output);
+        core__tensor_release(run.tensors[0]);
         return true;
     }
-    results[0] = (core_value){CORE_VALUE_TENSOR, 0, {.tensor = output}};
+    results[0] = (core_value){CORE_VALUE_TENSOR, 0, {.tensor = run.tensors[0]}};
     return true;
+}
+
+static inline bool try_fast_path(core_call *call, const core_value *args,
+                                 uint32_t nargs, core_value *results,
+                                 core_status *out_status)
+{
+    const core_operator *op = call->op;
+
+    if (op->variant != CORE__VARIANT_FUNCTIONAL || !call->user ||
+        op->data->promotion == CORE__PROMOTE_OWN || op->data->kept)
+        return false;
+    if (op->data->operands == 2)
+        return fast_path(call, args, nargs, results, out_status, 2);
+    if (op->data->operands == 1)
+        return fast_path(call, args, nargs, results, out_status, 1);
+    return false;
 }
 
 /* -------------------------------------------------------- general way -- */
@@ -453,7 +474,8 @@ static core_status prepare(elementwise *e, core_tensor *target)
     return CORE_OK;
 }
 
-core_status core__elementwise_run(core_call *call, const core_value *args,
+static core_status __attribute__((noinline))
+general_path(core_call *call, const core_value *args,
                                   uint32_t nargs, core_value *results,
                                   uint32_t nresults)
 {
@@ -462,8 +484,6 @@ core_status core__elementwise_run(core_call *call, const core_value *args,
     core_tensor *output = NULL;
     core_status status;
 
-    if (core__likely(fast_path(call, args, nargs, results, &status)))
-        return status;
     e.call = call;
     e.op = call->op;
     e.args = args;
@@ -502,4 +522,15 @@ done:
     if (core__unlikely(status == CORE_ERROR_NO_KERNEL))
         status = core__fallback(call, args, nargs, results, nresults);
     return status;
+}
+
+core_status core__elementwise_run(core_call *call, const core_value *args,
+                                  uint32_t nargs, core_value *results,
+                                  uint32_t nresults)
+{
+    core_status status;
+
+    if (core__likely(try_fast_path(call, args, nargs, results, &status)))
+        return status;
+    return general_path(call, args, nargs, results, nresults);
 }

@@ -30,18 +30,9 @@ const core_kernel *core__kernel_pick(core__kernel_set *set,
 
     if (count > CORE_SIGNATURE_MAX)
         count = CORE_SIGNATURE_MAX;
-    for (; at; at = at->next) {
-        const core_kernel *kernel = &at->kernel;
-        uint32_t i = 0;
-
-        if (core__unlikely(kernel->max_ndim && ndim > kernel->max_ndim))
-            continue;
-        while (i < count && (kernel->signature[i] == 0 || dtypes[i] == 0 ||
-                             kernel->signature[i] >> dtypes[i] & 1))
-            i++;
-        if (i == count)
-            return kernel;
-    }
+    for (; at; at = at->next)
+        if (core__kernel_takes(&at->kernel, dtypes, count, ndim))
+            return &at->kernel;
     return NULL;
 }
 

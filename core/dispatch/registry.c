@@ -86,6 +86,9 @@ static void describe(custom_operator *custom)
     }
     if (!(op->tensors | op->lists))
         op->flags |= CORE__OP_FACTORY;
+    /* Nothing to differentiate, unless a function is registered for it. */
+    if (schema->nresults == 0)
+        op->mask &= ~CORE__KEY_AUTOGRAD;
     custom->data.schema = custom->schema_text;
     custom->data.name = custom->schema.name;
     custom->data.variant = op->variant;
@@ -240,6 +243,11 @@ core_status core__registry_add_function(core_registry *registry,
     registration->entry = (core__entry){function, user};
     registration->next = op->registrations;
     op->registrations = registration;
+    if (key == CORE_KEY_AUTOGRAD || key == CORE_KEY_AUTOCAST ||
+        key == CORE_KEY_INPLACE_OR_VIEW)
+        op->mask |= key == CORE_KEY_AUTOGRAD   ? CORE__KEY_AUTOGRAD
+                    : key == CORE_KEY_AUTOCAST ? CORE__KEY_AUTOCAST
+                                               : CORE__KEY_INPLACE_OR_VIEW;
     core__table_refresh(op);
 done:
     core__registry_unlock();
@@ -306,6 +314,18 @@ static core_status check_kernel(const core_kernel *kernel)
     return CORE_OK;
 }
 
+static void refresh_quick(core__kernel_set *set)
+{
+    for (uint32_t dtype = 0; dtype < CORE__QUICK_DTYPES; dtype++) {
+        core__kernel *at = atomic_load(&set->first);
+
+        while (at && at->kernel.signature[1] &&
+               !(at->kernel.signature[1] >> dtype & 1))
+            at = at->next;
+        atomic_store_explicit(&set->quick[dtype], at, memory_order_release);
+    }
+}
+
 static core_status add_kernel(core_registry *registry, core__backend *backend,
                               const core_kernel *from)
 {
@@ -340,6 +360,7 @@ static core_status add_kernel(core_registry *registry, core__backend *backend,
     registry->kernels = kernel;
     set->sequence = ++sequence;
     atomic_store_explicit(&set->first, kernel, memory_order_release);
+    refresh_quick(set);
     return CORE_OK;
 }
 
@@ -387,6 +408,7 @@ core_status core__registry_add_fallback(core_registry *registry,
     core__registry_lock();
     kernel->next_owned = registry->kernels;
     registry->kernels = kernel;
+    refresh_quick(set);
     owner->fallback = set;
     core__table_refresh_all();
     core__registry_unlock();
@@ -442,6 +464,7 @@ static void undo_kernel(core__kernel *kernel)
         if (at)
             at->next = kernel->next;
     }
+    refresh_quick(kernel->set);
     core__reclaim(kernel);
 }
 

@@ -18,6 +18,8 @@ typedef struct core__kernel {
     core__kernel_set *set;
 } core__kernel;
 
+enum { CORE__QUICK_DTYPES = 16 };
+
 /* The kernels of one operator on one backend.  Lives as long as the process:
  * there are few, and calls may hold one. */
 struct core__kernel_set {
@@ -26,6 +28,9 @@ struct core__kernel_set {
     core_operator *custom;
     uint64_t sequence; /* of the newest registration */
     core__kernel *_Atomic first;
+    /* The newest kernel that takes a dtype for the first input of a loop: the
+     * right one if it takes the other operands as well. */
+    core__kernel *_Atomic quick[CORE__QUICK_DTYPES];
     core__kernel_set *next;
 };
 

@@ -51,6 +51,17 @@ typedef struct core__kernel_call {
     struct core__scratch *scratch;
 } core__kernel_call;
 
+static inline bool core__kernel_takes(const core_kernel *kernel,
+                                      const core_dtype *dtypes, uint32_t count,
+                                      uint32_t ndim)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (kernel->signature[i] != 0 && dtypes[i] != 0 &&
+            !(kernel->signature[i] >> dtypes[i] & 1))
+            return false;
+    return kernel->max_ndim == 0 || ndim <= kernel->max_ndim;
+}
+
 /* Picks the first kernel of the set whose signature takes these dtypes;
  * NULL if none does. */
 const core_kernel *core__kernel_pick(core__kernel_set *set,

@@ -18,7 +18,7 @@
 
 /* ------------------------------------------------------------ storages -- */
 
-static core_storage *storage_wrap(core_device *device, core_memory memory,
+static inline core_storage *storage_wrap(core_device *device, core_memory memory,
                                   uint64_t size, uint64_t capacity)
 {
     core_storage *storage = core__small_alloc(sizeof *storage);
@@ -37,7 +37,7 @@ static core_storage *storage_wrap(core_device *device, core_memory memory,
     return storage;
 }
 
-static core_status storage_new(core_device *device, uint64_t size,
+static inline core_status storage_new(core_device *device, uint64_t size,
                                core_storage **out_storage)
 {
     core_memory memory;
@@ -83,7 +83,7 @@ core_status core__storage_adopt(core_device *device, void *data, uint64_t size,
 /* ------------------------------------------------------------- tensors -- */
 
 /* Header and dimensions; storage, flags and numel are the caller's. */
-static core_tensor *tensor_header(core_device *device, core_dtype dtype,
+static inline core_tensor *tensor_header(core_device *device, core_dtype dtype,
                                   uint32_t ndim)
 {
     core_tensor *tensor = core__small_alloc(sizeof *tensor);
@@ -238,6 +238,29 @@ core_status core__tensor_new(core_device *device, core_dtype dtype,
     tensor = NULL;
 done:
     core__tensor_release(tensor);
+    return status;
+}
+
+core_status core__tensor_new_like(const core_tensor *like, core_dtype dtype,
+                                  core_tensor **out_tensor)
+{
+    core_tensor *tensor = tensor_header(like->device, dtype, like->ndim);
+    core_status status;
+
+    *out_tensor = tensor;
+    if (core__unlikely(!tensor))
+        return core__error_memory(sizeof *tensor);
+    for (uint32_t i = 0; i < 2u * like->ndim; i++)
+        tensor->sizes[i] = like->sizes[i]; /* and strides behind them */
+    tensor->numel = like->numel;
+    tensor->flags |= CORE__TENSOR_CONTIGUOUS | CORE__TENSOR_DENSE;
+    status = storage_new(like->device,
+                         (uint64_t)like->numel * core__dtype_size(dtype),
+                         &tensor->storage);
+    if (core__likely(status == CORE_OK))
+        return CORE_OK;
+    core__tensor_release(tensor);
+    *out_tensor = NULL;
     return status;
 }
 

@@ -68,6 +68,10 @@ struct core_tensor {
 core_status core__tensor_new(core_device *device, core_dtype dtype,
                              uint32_t ndim, const int64_t *sizes,
                              const int64_t *strides, core_tensor **out_tensor);
+/* The same, row-major, with the sizes of a row-major tensor: nothing can
+ * overflow and nothing is checked. */
+core_status core__tensor_new_like(const core_tensor *like, core_dtype dtype,
+                                  core_tensor **out_tensor);
 /* A tensor on the storage of `source`: same device.  offset in elements of
  * dtype.  Not yet a view for autograd: see core__tensor_view. */
 core_status core__tensor_alias(core_tensor *source, core_dtype dtype,
