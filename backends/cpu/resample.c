@@ -267,32 +267,6 @@ static core_status forward(resampling *job, const core_view *self,
     return CORE_OK;
 }
 
-/* upsample_bilinear2d.vec(input, output_size?, align_corners,
- * scale_factors?) and its like; for nearest without align_corners */
-static core_status launch_forward(core_call *call, const core_value *args,
-                                  uint32_t nargs, core_value *results,
-                                  uint32_t nresults)
-{
-    const core_view *self = cpu_view(&args[0]), *result = cpu_view(&results[0]);
-    bool nearest = (uintptr_t)call->user / 4 == NEAREST;
-    const core_value *factors = &args[nearest ? 2 : 3];
-    double scales[3] = {0};
-    resampling job = {0};
-    core_status status;
-
-    (void)nargs;
-    (void)nresults;
-    if (factors->tag == CORE_VALUE_FLOAT_LIST)
-        for (uint32_t k = 0; k < factors->count && k < 3; k++)
-            scales[k] = factors->u.floats[k];
-    status = resampling_open(&job, call, self, result,
-                             !nearest && cpu_int(&args[2]), scales);
-    if (status == CORE_OK)
-        status = forward(&job, self, result);
-    resampling_close(&job);
-    return status;
-}
-
 /* Scales given one by one from args[first] on. */
 static void scales_read(const core_call *call, const core_value *args,
                         uint32_t nargs, uint32_t first, double *out)
@@ -307,7 +281,7 @@ static void scales_read(const core_call *call, const core_value *args,
 
 /* upsample_bilinear2d(self, output_size, align_corners, scales…?) and its
  * like; for nearest without align_corners */
-static core_status launch_plain(core_call *call, const core_value *args,
+static core_status launch_forward(core_call *call, const core_value *args,
                                 uint32_t nargs, core_value *results,
                                 uint32_t nresults)
 {
@@ -360,9 +334,7 @@ static core_status launch_backward(core_call *call, const core_value *args,
 
 #define TWO {CPU_FLOATS, CPU_FLOATS}
 #define UPSAMPLE(NAME, KIND, NDIM, TYPES)                                     \
-    {NAME ".vec", launch_forward, (void *)(KIND * 4 + NDIM), {TYPES, TYPES},  \
-     0},                                                                      \
-    {NAME, launch_plain, (void *)(KIND * 4 + NDIM), {TYPES, TYPES}, 0},       \
+    {NAME, launch_forward, (void *)(KIND * 4 + NDIM), {TYPES, TYPES}, 0},       \
     {NAME "_backward", launch_backward, (void *)(KIND * 4 + NDIM), TWO, 0}
 
 static const cpu_kernel kernels[] = {
