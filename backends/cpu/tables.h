@@ -23,7 +23,12 @@
     X(pad)            \
     X(factory)        \
     X(scan)           \
-    X(sort)
+    X(sort)           \
+    X(conv)           \
+    X(pooling)        \
+    X(resample)       \
+    X(gridsample)     \
+    X(random)
 
 /* Compiled per instruction set (isa.h): the file defines
  * `const cpu_kernel_table CPU_NAME(cpu_<file>_kernels)`.  The element-wise
