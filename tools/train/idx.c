@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* The IDX format (http://yann.lecun.com/exdb/mnist/): two zero bytes, a byte
+ * for the type (8: unsigned bytes), a byte for the number of dimensions, each
+ * dimension as four bytes, big end first, then the elements. */
+
+#include "train.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <zlib.h>
+
+typedef struct idx {
+    const char *path;
+    gzFile file;
+} idx;
+
+static core_status idx_open(idx *file, const char *path)
+{
+    struct stat now;
+
+    file->path = path;
+    file->file = NULL;
+    if (stat(path, &now) != 0)
+        return train_error(errno == ENOENT ? CORE_ERROR_NOT_FOUND
+                                           : CORE_ERROR_IO,
+                           "cannot read %s: %s", path, strerror(errno));
+    if (!S_ISREG(now.st_mode))
+        return train_error(CORE_ERROR_IO, "cannot read %s: it is not a file",
+                           path);
+    errno = 0;
+    file->file = gzopen(path, "rb");
+    if (!file->file)
+        return train_error(CORE_ERROR_IO, "cannot read %s: %s", path,
+                           errno ? strerror(errno) : "no memory");
+    gzbuffer(file->file, 1 << 17);
+    return CORE_OK;
+}
+
+/* A short read is an error: the header has said how much there is. */
+static core_status idx_read(idx *file, void *data, size_t size)
+{
+    char *to = data;
+
+    while (size > 0) {
+        unsigned part = size < (1u << 30) ? (unsigned)size : 1u << 30;
+        int got = gzread(file->file, to, part), code = 0;
+
+        if (got < 0) {
+            const char *reason = gzerror(file->file, &code);
+
+            if (code == Z_ERRNO)
+                return train_error(CORE_ERROR_IO, "cannot read %s: %s",
+                                   file->path, strerror(errno));
+            return train_error(CORE_ERROR_CORRUPT,
+                               "%s is damaged: it cannot be unpacked (%s)",
+                               file->path, reason);
+        }
+        if (got == 0)
+            return train_error(CORE_ERROR_CORRUPT,
+                               "%s is truncated: %zu bytes more are wanted",
+                               file->path, size);
+        to += got;
+        size -= (size_t)got;
+    }
+    return CORE_OK;
+}
+
+/* Nothing may follow; this also makes zlib check the sum at the end. */
+static core_status idx_end(idx *file)
+{
+    char byte;
+    int code = 0, got = gzread(file->file, &byte, 1);
+
+    (void)gzerror(file->file, &code);
+    if (got > 0)
+        return train_error(CORE_ERROR_CORRUPT,
+                           "%s has more data than its header says", file->path);
+    if (got < 0 || code == Z_BUF_ERROR)
+        return train_error(CORE_ERROR_CORRUPT,
+                           "%s is damaged: its check sum or end is wrong",
+                           file->path);
+    return CORE_OK;
+}
+
+static core_status idx_header(idx *file, const char *what, uint32_t ndim,
+                              uint32_t *sizes)
+{
+    uint8_t head[4], size[4];
+
+    CORE_TRY(idx_read(file, head, 4));
+    if (head[0] || head[1] || head[2] != 8 || head[3] != ndim)
+        return train_error(CORE_ERROR_CORRUPT,
+                           "%s is no IDX file of %s: it begins with "
+                           "%02x %02x %02x %02x, not 00 00 08 %02x",
+                           file->path, what, head[0], head[1], head[2], head[3],
+                           ndim);
+    for (uint32_t i = 0; i < ndim; i++) {
+        CORE_TRY(idx_read(file, size, 4));
+        sizes[i] = (uint32_t)size[0] << 24 | (uint32_t)size[1] << 16 |
+                   (uint32_t)size[2] << 8 | size[3];
+    }
+    /* Far above any such data set; no memory is asked for on the word of a
+     * damaged file. */
+    if (sizes[0] == 0 || sizes[0] > 10000000)
+        return train_error(CORE_ERROR_CORRUPT,
+                           "%s says that it has %u %s: that cannot be",
+                           file->path, sizes[0], what);
+    return CORE_OK;
+}
+
+static core_status read_images(const char *path, int64_t *out_count,
+                               uint8_t **out_pixels)
+{
+    idx file;
+    uint32_t sizes[3];
+    core_status status = idx_open(&file, path);
+
+    if (status == CORE_OK)
+        status = idx_header(&file, "images", 3, sizes);
+    if (status == CORE_OK && (sizes[1] != 28 || sizes[2] != 28))
+        status = train_error(CORE_ERROR_SHAPE,
+                             "%s has images of %u x %u; 28 x 28 are wanted",
+                             path, sizes[1], sizes[2]);
+    if (status == CORE_OK) {
+        *out_count = sizes[0];
+        *out_pixels = malloc((size_t)sizes[0] * TRAIN_PIXELS);
+        if (!*out_pixels)
+            status = train_error(CORE_ERROR_OUT_OF_MEMORY,
+                                 "no memory for the images of %s", path);
+    }
+    if (status == CORE_OK)
+        status = idx_read(&file, *out_pixels, (size_t)sizes[0] * TRAIN_PIXELS);
+    if (status == CORE_OK)
+        status = idx_end(&file);
+    if (file.file)
+        gzclose(file.file);
+    return status;
+}
+
+static core_status check_labels(const char *path, const uint8_t *labels,
+                                int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        if (labels[i] >= TRAIN_CLASSES)
+            return train_error(CORE_ERROR_CORRUPT,
+                               "%s: label %lld is %u; labels go from 0 to %d",
+                               path, (long long)i, labels[i],
+                               TRAIN_CLASSES - 1);
+    return CORE_OK;
+}
+
+static core_status read_labels(const char *path, int64_t *out_count,
+                               uint8_t **out_labels)
+{
+    idx file;
+    uint32_t size;
+    core_status status = idx_open(&file, path);
+
+    if (status == CORE_OK)
+        status = idx_header(&file, "labels", 1, &size);
+    if (status == CORE_OK) {
+        *out_count = size;
+        *out_labels = malloc(size);
+        if (!*out_labels)
+            status = train_error(CORE_ERROR_OUT_OF_MEMORY,
+                                 "no memory for the labels of %s", path);
+    }
+    if (status == CORE_OK)
+        status = idx_read(&file, *out_labels, size);
+    if (status == CORE_OK)
+        status = idx_end(&file);
+    if (status == CORE_OK)
+        status = check_labels(path, *out_labels, size);
+    if (file.file)
+        gzclose(file.file);
+    return status;
+}
+
+core_status train_images_read(train_images *images, const char *image_path,
+                              const char *label_path, int64_t limit)
+{
+    int64_t labels = 0;
+    core_status status;
+
+    *images = (train_images){0, NULL, NULL};
+    status = read_images(image_path, &images->count, &images->pixels);
+    if (status == CORE_OK)
+        status = read_labels(label_path, &labels, &images->labels);
+    if (status == CORE_OK && labels != images->count)
+        status = train_error(CORE_ERROR_SHAPE,
+                             "%s has %lld images, but %s has %lld labels",
+                             image_path, (long long)images->count, label_path,
+                             (long long)labels);
+    if (status != CORE_OK)
+        train_images_free(images);
+    else if (limit > 0 && images->count > limit)
+        images->count = limit;
+    return status;
+}
+
+void train_images_free(train_images *images)
+{
+    free(images->pixels);
+    free(images->labels);
+    *images = (train_images){0, NULL, NULL};
+}
+
+/* ------------------------------------------------------------ data sets -- */
+
+static const char *const file_names[4] = {
+    "train-images-idx3-ubyte", "train-labels-idx1-ubyte",
+    "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"};
+
+/* The file in the folder, packed or not. */
+static core_status find_file(const char *folder, const char *name, char *path,
+                             size_t size)
+{
+    struct stat now;
+
+    for (int packed = 1; packed >= 0; packed--) {
+        int length =
+            snprintf(path, size, "%s/%s%s", folder, name, packed ? ".gz" : "");
+
+        if (length < 0 || (size_t)length >= size)
+            return train_error(CORE_ERROR_INVALID_ARGUMENT,
+                               "--data: the name of the folder is too long");
+        if (stat(path, &now) == 0)
+            return CORE_OK;
+    }
+    return train_error(CORE_ERROR_NOT_FOUND,
+                       "the data set is not there: no %s.gz in %s. "
+                       "Debian's package dataset-fashion-mnist brings it "
+                       "(apt install dataset-fashion-mnist); --data DIR says "
+                       "where else it is",
+                       name, folder);
+}
+
+core_status train_data_read(const train_options *options, train_images *train,
+                            train_images *test)
+{
+    char found[4][4096];
+    const char *paths[4];
+    core_status status;
+
+    for (int i = 0; i < 4; i++) {
+        paths[i] = options->files[i];
+        if (paths[i])
+            continue;
+        CORE_TRY(
+            find_file(options->data, file_names[i], found[i], sizeof found[i]));
+        paths[i] = found[i];
+    }
+    status = train_images_read(train, paths[0], paths[1], options->limit);
+    if (status == CORE_OK)
+        status = train_images_read(test, paths[2], paths[3], options->limit);
+    return status;
+}

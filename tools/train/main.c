@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* core-train: trains a classifier on Fashion-MNIST. */
+
+#include "train.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { EXIT_USAGE = 2, EXIT_INTERRUPTED = 130, EXIT_TERMINATED = 143 };
+
+core_status train_error(core_status code, const char *format, ...)
+{
+    char message[1024];
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(message, sizeof message, format, arguments);
+    va_end(arguments);
+    return core_error_set(code, message);
+}
+
+/* -------------------------------------------------------------- signals -- */
+
+static volatile sig_atomic_t caught;
+
+static void on_signal(int number)
+{
+    caught = number;
+}
+
+/* The first one ends training after the batch; a second one ends the process,
+ * as nothing else might if a device hangs. */
+static void catch_signals(void)
+{
+    struct sigaction action;
+
+    memset(&action, 0, sizeof action);
+    action.sa_handler = on_signal;
+    action.sa_flags = SA_RESETHAND | SA_RESTART;
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+/* -------------------------------------------------------------- setting up -- */
+
+static core_status open_device(trainer *t)
+{
+    const train_options *options = &t->options;
+
+    if (options->device)
+        CORE_TRY(core_device_find(options->device, &t->device));
+    else
+        CORE_TRY(core_device_default(&t->device));
+    return options->threads ? core_threads_set(options->threads) : CORE_OK;
+}
+
+static core_status load_data(trainer *t)
+{
+    train_images train = {0, NULL, NULL}, test = {0, NULL, NULL};
+    core_status status;
+
+    status = train_data_read(&t->options, &train, &test);
+    if (status == CORE_OK)
+        status = train_set_upload(&t->train, &train, t->device);
+    if (status == CORE_OK)
+        status = train_set_upload(&t->test, &test, t->device);
+    train_images_free(&train);
+    train_images_free(&test);
+    return status;
+}
+
+static core_status create_progress(trainer *t)
+{
+    const float loss = 0;
+    const int64_t correct = 0;
+
+    CORE_TRY(core_tensor_from_data(&loss, CORE_F32, NULL, 0, t->device,
+                                   &t->loss_sum));
+    return core_tensor_from_data(&correct, CORE_I64, NULL, 0, t->device,
+                                 &t->correct);
+}
+
+/* Whatever can be wrong shows before training begins. */
+static core_status set_up(trainer *t)
+{
+    train_options *options = &t->options;
+    core_safetensors *file = NULL;
+    core_status status = CORE_OK;
+
+    if (options->save)
+        status = core_safetensors_check_path(options->save);
+    if (status == CORE_OK && options->resume)
+        status = core_safetensors_open(options->resume, &file);
+    if (status == CORE_OK && file)
+        status = checkpoint_options(file, options->resume, options);
+    if (status == CORE_OK)
+        status = open_device(t);
+    if (status == CORE_OK)
+        status = load_data(t);
+    if (status == CORE_OK) {
+        core_seed(options->seed);
+        status = train_model_build(&t->model, train_model_find(options->model),
+                                   t->device, options->seed);
+    }
+    if (status == CORE_OK)
+        status = trainer_create_optimizer(t);
+    if (status == CORE_OK)
+        status = create_progress(t);
+    if (status == CORE_OK && file)
+        status = checkpoint_load(file, options->resume, t);
+    core_safetensors_close(file);
+    return status;
+}
+
+/* ------------------------------------------------------------- training -- */
+
+static core_status save(const trainer *t)
+{
+    return t->options.save ? checkpoint_save(t, t->options.save) : CORE_OK;
+}
+
+/* The rest of an epoch; *out_done is false if a signal came before its end. */
+static core_status run_epoch(trainer *t, report *r, bool *out_done)
+{
+    *out_done = false;
+    CORE_TRY(trainer_begin_epoch(t));
+    report_epoch_begin(r, t);
+    while (t->position < t->train.count) {
+        if (caught)
+            return CORE_OK;
+        CORE_TRY(trainer_batch(t));
+        report_batch(r, t);
+    }
+    *out_done = true;
+    return CORE_OK;
+}
+
+static core_status finish_epoch(trainer *t, report *r, train_score *train,
+                                train_score *test)
+{
+    CORE_TRY(trainer_epoch_score(t, train));
+    if (!isfinite(train->loss))
+        return train_error(CORE_ERROR_INVALID_ARGUMENT,
+                           "training diverged in epoch %lld: the loss is not "
+                           "a number; try a smaller --lr",
+                           (long long)t->epoch + 1);
+    CORE_TRY(trainer_evaluate(t, test));
+    CORE_TRY(trainer_end_epoch(t));
+    report_epoch(r, t, train, test);
+    return save(t);
+}
+
+static core_status interrupted(trainer *t, report *r)
+{
+    report_clear(r);
+    if (!t->options.save) {
+        fprintf(stderr,
+                "core-train: interrupted in epoch %lld; nothing was saved "
+                "(--save FILE does)\n",
+                (long long)t->epoch + 1);
+        return CORE_OK;
+    }
+    CORE_TRY(save(t));
+    fprintf(stderr,
+            "core-train: interrupted in epoch %lld after %lld images; go on "
+            "with --resume %s\n",
+            (long long)t->epoch + 1, (long long)t->position, t->options.save);
+    return CORE_OK;
+}
+
+static core_status train(trainer *t, int *out_exit)
+{
+    train_score train, test;
+    bool trained = false, done = true;
+    report r;
+
+    report_start(&r, t);
+    catch_signals();
+    while (t->epoch < t->options.epochs) {
+        core_status status = run_epoch(t, &r, &done);
+
+        if (status == CORE_OK && done)
+            status = finish_epoch(t, &r, &train, &test);
+        if (status != CORE_OK) {
+            report_clear(&r);
+            return status;
+        }
+        if (!done) {
+            *out_exit = caught == SIGINT ? EXIT_INTERRUPTED : EXIT_TERMINATED;
+            return interrupted(t, &r);
+        }
+        trained = true;
+    }
+    if (!trained) {
+        CORE_TRY(trainer_evaluate(t, &test));
+        CORE_TRY(save(t));
+    }
+    return report_result(&r, t, trained ? &train : NULL, &test);
+}
+
+int main(int argc, char **argv)
+{
+    trainer t;
+    core_status status;
+    bool nothing_to_do;
+    int code = EXIT_SUCCESS;
+
+    memset(&t, 0, sizeof t);
+    status = train_options_parse(&t.options, argc, argv, &nothing_to_do);
+    if (status == CORE_OK && nothing_to_do)
+        return EXIT_SUCCESS;
+    if (status != CORE_OK)
+        code = EXIT_USAGE;
+    if (status == CORE_OK)
+        status = set_up(&t);
+    if (status == CORE_OK)
+        status = train(&t, &code);
+    if (status != CORE_OK) {
+        fprintf(stderr, "core-train: %s\n", core_error_message());
+        if (code != EXIT_USAGE)
+            code = EXIT_FAILURE;
+    }
+    trainer_release(&t);
+    return code;
+}
