@@ -84,10 +84,14 @@ AC_DEFUN([LIBCORE_LINKER], [
 # it: a tarball has the generated files.
 AC_DEFUN([LIBCORE_PYTHON], [
   AC_ARG_VAR([PYTHON], [a Python 3 that has PyYAML, for the generators])
+  AC_ARG_WITH([python],
+    [AS_HELP_STRING([--without-python],
+       [generate nothing: a tarball has the generated files])])
   AC_MSG_CHECKING([for a Python 3 with PyYAML])
   libcore_python=
   for candidate in "$PYTHON" python3 /usr/bin/python3 /usr/local/bin/python3
   do
+    AS_IF([test "x$with_python" = xno], [break])
     AS_IF([test -n "$candidate" && "$candidate" -c \
       'import sys, yaml; sys.exit(sys.version_info < (3, 6))' \
       >/dev/null 2>&1], [libcore_python=$candidate; break])
