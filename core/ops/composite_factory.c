@@ -70,9 +70,10 @@ static core_status empty_like(core_tensor *self, const options *o,
 
 /* A tensor that nobody else knows yet: filled below every layer.  Takes over
  * the reference. */
-static core_status filled(core_status status, core_tensor *tensor,
+static core_status filled(core_status status, core_tensor *const *made,
                           const core_scalar *value, core_value *result)
 {
+    core_tensor *tensor = *made;
     core_value args[2] = {{CORE_VALUE_TENSOR, 0, {.tensor = tensor}}};
     uint32_t id = value ? CORE_OP_FILL__SCALAR : CORE_OP_ZERO_;
 
@@ -167,7 +168,7 @@ CORE__OP(full)
 
     CORE_TRY(options_of(call->op, args, 2, dtype_of_number(&args[1]), NULL,
                         &o));
-    return filled(empty_of(call->op, &args[0], &o, &out), out, &args[1],
+    return filled(empty_of(call->op, &args[0], &o, &out), &out, &args[1],
                   &results[0]);
 }
 
@@ -178,7 +179,7 @@ static core_status constant(core_call *call, const core_value *args,
     core_tensor *out = NULL;
 
     CORE_TRY(options_of(call->op, args, 1, core__dtype_default(), NULL, &o));
-    return filled(empty_of(call->op, &args[0], &o, &out), out, value, result);
+    return filled(empty_of(call->op, &args[0], &o, &out), &out, value, result);
 }
 
 CORE__OP(zeros)
@@ -200,7 +201,7 @@ CORE__OP(scalar_tensor)
 
     CORE_TRY(options_of(call->op, args, 1, core__dtype_default(), NULL, &o));
     return filled(core__tensor_new(o.device, o.dtype, 0, NULL, NULL, &out),
-                  out, &args[0], &results[0]);
+                  &out, &args[0], &results[0]);
 }
 
 CORE__COMPOSITE(logspace)
@@ -230,7 +231,7 @@ static core_status like(core_call *call, const core_value *args,
     CORE_TRY(options_of(call->op, args, first, self->dtype, self->device, &o));
     CORE_TRY(empty_like(self, &o, &args[first + 4], &out));
     if (fill)
-        return filled(CORE_OK, out, value, result);
+        return filled(CORE_OK, &out, value, result);
     core__result_tensor(result, out);
     return CORE_OK;
 }
@@ -268,7 +269,7 @@ static core_status new_of(core_call *call, const core_value *args,
     CORE_TRY(options_of(call->op, args, first, self->dtype, self->device, &o));
     CORE_TRY(empty_of(call->op, &args[1], &o, &out));
     if (fill)
-        return filled(CORE_OK, out, value, result);
+        return filled(CORE_OK, &out, value, result);
     core__result_tensor(result, out);
     return CORE_OK;
 }
