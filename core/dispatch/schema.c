@@ -8,6 +8,7 @@
 
 #include "base/memory.h"
 #include "dispatch/operator.h"
+#include "tensor/dtype.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -317,6 +318,7 @@ static const struct {
 static core_status atom(reader *in, core_value *out)
 {
     char name[24];
+    core_dtype dtype;
     size_t from;
 
     skip_spaces(in);
@@ -329,6 +331,11 @@ static core_status atom(reader *in, core_value *out)
             *out = constants[i].value;
             return CORE_OK;
         }
+    }
+    dtype = core__dtype_from_name(name, strlen(name));
+    if (dtype != CORE_DTYPE_NONE) {
+        *out = (core_value){CORE_VALUE_DTYPE, 0, {(int64_t)dtype}};
+        return CORE_OK;
     }
     in->at = from;
     return problem(in, "%s is no default value", name);
