@@ -42,7 +42,7 @@ class Operator:
 
     def __init__(self, name, inputs, forms, output=None, parameters=(),
                  choice="NONE", cost=0, types=None, outputs=1, setup="",
-                 wrap=False):
+                 wrap=False, beyond=None):
         self.name = name
         self.inputs = inputs
         self.forms = forms
@@ -54,6 +54,7 @@ class Operator:
         self.outputs = outputs
         self.setup = setup
         self.wrap = wrap
+        self.beyond = beyond  # (limit, expression) for f32 elements above it
 
 
 OPERATORS = []
@@ -193,8 +194,8 @@ op("clamp_min", 1, {"F": "(a > p0 || a != a) ? a : p0",
                     "I": "a > p0 ? a : p0"}, parameters=[(1, -INFINITY)])
 op("clamp_max", 1, {"F": "(a < p0 || a != a) ? a : p0",
                     "I": "a < p0 ? a : p0"}, parameters=[(1, INFINITY)])
-op("clamp_min.Tensor", 2, {"F": MAXIMUM, "I": "a > b ? a : b"})
-op("clamp_max.Tensor", 2, {"F": MINIMUM, "I": "a < b ? a : b"})
+op("clamp_min.Tensor", 2, {"F": MAXIMUM, "I": "a > b ? a : b", "B": "a | b"})
+op("clamp_max.Tensor", 2, {"F": MINIMUM, "I": "a < b ? a : b", "B": "a & b"})
 op("clamp.Tensor", 3,
    {"F": ["minimum@(maximum@(a, b), c)", MAXIMUM, MINIMUM],
     "I": ["a < b ? (b < c ? b : c) : a > c ? c : a", "a > b ? a : b",
@@ -207,9 +208,10 @@ op("nan_to_num", 1,
 
 # ------------------------------------------------- exponentials and friends --
 
+for name in "sin", "cos", "tan":
+    unary(name, name + "@(a)", 2, beyond=("CPU_TURNS", name + "f(a)"))
 for name, cost in (("exp", 1), ("exp2", 1), ("expm1", 1), ("log", 1),
-                   ("log2", 1), ("log10", 1), ("log1p", 1), ("sin", 2),
-                   ("cos", 2), ("tan", 2), ("asin", 4), ("acos", 4),
+                   ("log2", 1), ("log10", 1), ("log1p", 1), ("asin", 4), ("acos", 4),
                    ("atan", 4), ("sinh", 2), ("cosh", 2), ("tanh", 1),
                    ("asinh", 4), ("acosh", 4), ("atanh", 4), ("erf", 2),
                    ("erfc", 4), ("sigmoid", 1), ("lgamma", 5)):
@@ -220,8 +222,8 @@ unary2("logaddexp", "logaddexp@(a, b)", 2)
 unary2("logaddexp2", "logaddexp2@(a, b)", 2)
 unary2("xlogy.Tensor", "b != b ? b : a == 0 ? 0 : a * log@(b)", 1)
 unary2("special_xlog1py", "b != b ? b : a == 0 ? 0 : a * log1p@(b)", 1)
-unary("sinc", "a == 0 ? 1 : sin@(a * (T)3.141592653589793) / "
-              "(a * (T)3.141592653589793)", 2)
+unary("sinc", "a == 0 ? 1 : (T)sin((double)a * 3.141592653589793) / "
+              "(a * (T)3.141592653589793)", 4)
 unary("special_entr", "a > 0 ? -a * log@(a) : a == 0 ? 0 : "
                       "a != a ? a : -INFINITE@", 1)
 
@@ -320,7 +322,39 @@ def used(word, text):
     return word in parts.split()
 
 
+# In groups, whose input is kept: the output may be the same memory.
+BEYOND_ROW = """static void ROW(char *const *p, int64_t n, cpu_parameters *q)
+{
+    enum { GROUP = 64 };
+    float *o = (float *)p[0];
+    const float *in0 = (const float *)p[1];
+    (void)q;
+    for (int64_t start = 0; start < n; start += GROUP) {
+        const int64_t m = n - start < GROUP ? n - start : GROUP;
+        float kept[GROUP];
+        int outside = 0;
+        memcpy(kept, in0 + start, (size_t)m * sizeof(float));
+        for (int64_t k = 0; k < m; k++) {
+            const float a = kept[k];
+            outside |= !(abs_f32(a) <= LIMIT);
+            o[start + k] = VECTOR;
+        }
+        for (int64_t k = 0; outside && k < m; k++) {
+            const float a = kept[k];
+            if (!(abs_f32(a) <= LIMIT))
+                o[start + k] = SCALAR;
+        }
+    }
+}
+"""
+
+
 def row_text(operator, type_name, expression):
+    if operator.beyond is not None and type_name == "f32":
+        limit, scalar = operator.beyond
+        return BEYOND_ROW.replace("LIMIT", limit).replace(
+            "VECTOR", expression.replace("@", "_f32")).replace(
+            "SCALAR", scalar)
     types = [C_TYPE[t] for t in operand_types(operator, type_name)]
     suffix = "_" + type_name
     setup = operator.setup if used_setup(operator, expression) else ""

@@ -22,6 +22,13 @@
 #define CPU_LOOP
 #endif
 
+/* A call in a loop would keep it from becoming vector code. */
+#if defined(__GNUC__)
+#define CPU_INLINE static inline __attribute__((always_inline))
+#else
+#define CPU_INLINE static inline
+#endif
+
 /* a * b + c, rounded once where the instruction set does it. */
 #if defined(__FMA__) || defined(__aarch64__)
 #define CPU_FMA_F32(a, b, c) __builtin_fmaf(a, b, c)
@@ -31,35 +38,35 @@
 #define CPU_FMA_F64(a, b, c) ((a) * (b) + (c))
 #endif
 
-static inline float cpu_f32_of_bits(uint32_t bits)
+CPU_INLINE float cpu_f32_of_bits(uint32_t bits)
 {
     float x;
     memcpy(&x, &bits, 4);
     return x;
 }
 
-static inline uint32_t cpu_bits_of_f32(float x)
+CPU_INLINE uint32_t cpu_bits_of_f32(float x)
 {
     uint32_t bits;
     memcpy(&bits, &x, 4);
     return bits;
 }
 
-static inline double cpu_f64_of_bits(uint64_t bits)
+CPU_INLINE double cpu_f64_of_bits(uint64_t bits)
 {
     double x;
     memcpy(&x, &bits, 8);
     return x;
 }
 
-static inline uint64_t cpu_bits_of_f64(double x)
+CPU_INLINE uint64_t cpu_bits_of_f64(double x)
 {
     uint64_t bits;
     memcpy(&bits, &x, 8);
     return bits;
 }
 
-static inline float cpu_f32_of_f16(uint16_t half)
+CPU_INLINE float cpu_f32_of_f16(uint16_t half)
 {
     /* Shifted into place the exponent is too small by 112, which a product
      * mends, for subnormals too. */
@@ -72,7 +79,7 @@ static inline float cpu_f32_of_f16(uint16_t half)
         (bits >= UINT32_C(0x0f800000) ? special : scaled) | sign);
 }
 
-static inline uint16_t cpu_f16_of_f32(float x)
+CPU_INLINE uint16_t cpu_f16_of_f32(float x)
 {
     uint32_t bits = cpu_bits_of_f32(x) & UINT32_C(0x7fffffff);
     uint32_t sign = cpu_bits_of_f32(x) >> 16 & 0x8000;
@@ -89,7 +96,7 @@ static inline uint16_t cpu_f16_of_f32(float x)
 }
 
 /* Truncated; the least integer where the value does not fit. */
-static inline int32_t cpu_i32_of_f32(float x)
+CPU_INLINE int32_t cpu_i32_of_f32(float x)
 {
     int fits = x >= -0x1p31f && x < 0x1p31f;
     int32_t i = (int32_t)(fits ? x : 0.0f);
@@ -97,7 +104,7 @@ static inline int32_t cpu_i32_of_f32(float x)
     return fits ? i : INT32_MIN;
 }
 
-static inline int64_t cpu_i64_of_f32(float x)
+CPU_INLINE int64_t cpu_i64_of_f32(float x)
 {
     int fits = x >= -0x1p63f && x < 0x1p63f;
     int64_t i = (int64_t)(fits ? x : 0.0f);
@@ -105,7 +112,7 @@ static inline int64_t cpu_i64_of_f32(float x)
     return fits ? i : INT64_MIN;
 }
 
-static inline int64_t cpu_i64_of_f64(double x)
+CPU_INLINE int64_t cpu_i64_of_f64(double x)
 {
     int fits = x >= -0x1p63 && x < 0x1p63;
     int64_t i = (int64_t)(fits ? x : 0.0);

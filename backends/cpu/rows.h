@@ -9,6 +9,7 @@
 
 #include <math.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "loop.h"
 #include "number.h"
@@ -21,7 +22,7 @@
 #define FMA_f32(a, b, c) CPU_FMA_F32(a, b, c)
 #define FMA_f64(a, b, c) CPU_FMA_F64(a, b, c)
 
-static inline double cpu_power_of_ten(int64_t exponent)
+CPU_INLINE double cpu_power_of_ten(int64_t exponent)
 {
     double power = 1;
 
@@ -31,7 +32,7 @@ static inline double cpu_power_of_ten(int64_t exponent)
 }
 
 #define SATURATE(NAME, TYPE, LEAST, MOST)                       \
-    static inline TYPE saturate_##NAME(int64_t x)               \
+    CPU_INLINE TYPE saturate_##NAME(int64_t x)               \
     {                                                           \
         return (TYPE)(x < (LEAST) ? (LEAST) : x > (MOST) ? (MOST) : x); \
     }
@@ -45,7 +46,7 @@ SATURATE(u8, uint8_t, 0, UINT8_MAX)
 /* ------------------------------------------------------------- integers -- */
 
 /* Division by zero sets *bad.  The least integer by -1 wraps. */
-static inline int64_t divide_i64(int64_t a, int64_t b, int *bad)
+CPU_INLINE int64_t divide_i64(int64_t a, int64_t b, int *bad)
 {
     *bad |= b == 0;
     if (b == 0)
@@ -53,13 +54,13 @@ static inline int64_t divide_i64(int64_t a, int64_t b, int *bad)
     return b == -1 ? -a : a / b;
 }
 
-static inline int64_t modulo_i64(int64_t a, int64_t b, int *bad)
+CPU_INLINE int64_t modulo_i64(int64_t a, int64_t b, int *bad)
 {
     *bad |= b == 0;
     return b == 0 || b == -1 ? 0 : a % b;
 }
 
-static inline int64_t floor_divide_i64(int64_t a, int64_t b, int *bad)
+CPU_INLINE int64_t floor_divide_i64(int64_t a, int64_t b, int *bad)
 {
     int64_t quotient = divide_i64(a, b, bad);
 
@@ -68,7 +69,7 @@ static inline int64_t floor_divide_i64(int64_t a, int64_t b, int *bad)
     return quotient;
 }
 
-static inline int64_t floor_modulo_i64(int64_t a, int64_t b, int *bad)
+CPU_INLINE int64_t floor_modulo_i64(int64_t a, int64_t b, int *bad)
 {
     int64_t rest = modulo_i64(a, b, bad);
 
@@ -76,7 +77,7 @@ static inline int64_t floor_modulo_i64(int64_t a, int64_t b, int *bad)
 }
 
 /* A negative exponent: the reciprocal, truncated. */
-static inline int64_t power_i64(int64_t base, int64_t exponent)
+CPU_INLINE int64_t power_i64(int64_t base, int64_t exponent)
 {
     uint64_t power = 1, square = (uint64_t)base;
 
@@ -104,7 +105,7 @@ static inline int64_t gcd_i64(int64_t a, int64_t b)
     return a < 0 ? -a : a;
 }
 
-static inline int64_t lcm_i64(int64_t a, int64_t b)
+CPU_INLINE int64_t lcm_i64(int64_t a, int64_t b)
 {
     int64_t divisor = gcd_i64(a, b), multiple;
 
@@ -115,12 +116,12 @@ static inline int64_t lcm_i64(int64_t a, int64_t b)
 }
 
 /* Shifts by what the type does not have give what many single steps would. */
-static inline int64_t shift_left_i64(int64_t a, int64_t b)
+CPU_INLINE int64_t shift_left_i64(int64_t a, int64_t b)
 {
     return (uint64_t)b > 63 ? 0 : (int64_t)((uint64_t)a << (b & 63));
 }
 
-static inline int64_t shift_right_i64(int64_t a, int64_t b)
+CPU_INLINE int64_t shift_right_i64(int64_t a, int64_t b)
 {
     return a >> ((uint64_t)b > 63 ? 63 : b);
 }
@@ -128,30 +129,30 @@ static inline int64_t shift_right_i64(int64_t a, int64_t b)
 /* --------------------------------------------------------------- floats -- */
 
 #define FLOATS(S, T, BITS_OF, SIGN, LARGEST, EXPM1_LIMIT)                     \
-    static inline T maximum_##S(T a, T b)                                     \
+    CPU_INLINE T maximum_##S(T a, T b)                                     \
     {                                                                         \
         return (a > b || a != a) ? a : b;                                     \
     }                                                                         \
-    static inline T minimum_##S(T a, T b)                                     \
+    CPU_INLINE T minimum_##S(T a, T b)                                     \
     {                                                                         \
         return (a < b || a != a) ? a : b;                                     \
     }                                                                         \
-    static inline int sign_bit_##S(T a)                                       \
+    CPU_INLINE int sign_bit_##S(T a)                                       \
     {                                                                         \
         return (BITS_OF(a) & (SIGN)) != 0;                                    \
     }                                                                         \
     /* NaN where a bound is. */                                               \
-    static inline T clamp_##S(T a, T low, T high)                             \
+    CPU_INLINE T clamp_##S(T a, T low, T high)                             \
     {                                                                         \
         a = (a < low || low != low) ? low : a;                                \
         return (a > high || high != high) ? high : a;                         \
     }                                                                         \
-    static inline T finite_##S(T a)                                           \
+    CPU_INLINE T finite_##S(T a)                                           \
     {                                                                         \
         return a > (LARGEST) ? (LARGEST) : a < -(LARGEST) ? -(LARGEST) : a;   \
     }                                                                         \
     /* From whichever end is nearer. */                                       \
-    static inline T lerp_##S(T a, T b, T weight)                              \
+    CPU_INLINE T lerp_##S(T a, T b, T weight)                              \
     {                                                                         \
         T difference = b - a;                                                 \
         T low = a + weight * difference;                                      \
@@ -159,7 +160,7 @@ static inline int64_t shift_right_i64(int64_t a, int64_t b)
         return abs_##S(weight) < (T)0.5 ? low : high;                         \
     }                                                                         \
     /* Rounded down the exact quotient, not the rounded one. */               \
-    static inline T floor_divide_##S(T a, T b)                                \
+    CPU_INLINE T floor_divide_##S(T a, T b)                                \
     {                                                                         \
         T rest, quotient, down;                                               \
         if (b == 0)                                                           \
@@ -173,19 +174,19 @@ static inline int64_t shift_right_i64(int64_t a, int64_t b)
         down = floor_##S(quotient);                                           \
         return quotient - down > (T)0.5 ? down + 1 : down;                    \
     }                                                                         \
-    static inline T remainder_##S(T a, T b)                                   \
+    CPU_INLINE T remainder_##S(T a, T b)                                   \
     {                                                                         \
         T rest = fmod_##S(a, b);                                              \
         return rest != 0 && (b < 0) != (rest < 0) ? rest + b : rest;          \
     }                                                                         \
-    static inline T logaddexp_##S(T a, T b)                                   \
+    CPU_INLINE T logaddexp_##S(T a, T b)                                   \
     {                                                                         \
         T most = a > b ? a : b;                                               \
         T sum = most + log1p_##S(exp_##S(-abs_##S(a - b)));                   \
         /* Equal infinities have no difference. */                            \
         return a == b && abs_##S(a) == INFINITE_##S ? a : sum;                \
     }                                                                         \
-    static inline T logaddexp2_##S(T a, T b)                                  \
+    CPU_INLINE T logaddexp2_##S(T a, T b)                                  \
     {                                                                         \
         T most = a > b ? a : b;                                               \
         T sum = most + log1p_##S(exp2_##S(-abs_##S(a - b))) *                 \
@@ -193,43 +194,43 @@ static inline int64_t shift_right_i64(int64_t a, int64_t b)
         return a == b && abs_##S(a) == INFINITE_##S ? a : sum;                \
     }                                                                         \
     /* GELU: x Φ(x), Φ the normal distribution, exact and by tanh. */         \
-    static inline T gelu_##S(T x)                                             \
+    CPU_INLINE T gelu_##S(T x)                                             \
     {                                                                         \
         return (T)0.5 * x * (1 + erf_##S(x * (T)0.7071067811865476));         \
     }                                                                         \
-    static inline T gelu_inner_##S(T x)                                       \
+    CPU_INLINE T gelu_inner_##S(T x)                                       \
     {                                                                         \
         return (T)0.7978845608028654 * (x + (T)0.044715 * x * x * x);         \
     }                                                                         \
-    static inline T gelu_tanh_##S(T x)                                        \
+    CPU_INLINE T gelu_tanh_##S(T x)                                        \
     {                                                                         \
         return (T)0.5 * x * (1 + tanh_##S(gelu_inner_##S(x)));                \
     }                                                                         \
-    static inline T gelu_slope_##S(T x)                                       \
+    CPU_INLINE T gelu_slope_##S(T x)                                       \
     {                                                                         \
         T area = (T)0.5 * (1 + erf_##S(x * (T)0.7071067811865476));           \
         T density = (T)0.3989422804014327 * exp_##S((T)-0.5 * x * x);         \
         return area + x * density;                                            \
     }                                                                         \
-    static inline T gelu_tanh_slope_##S(T x)                                  \
+    CPU_INLINE T gelu_tanh_slope_##S(T x)                                  \
     {                                                                         \
         T t = tanh_##S(gelu_inner_##S(x));                                    \
         T inner = (T)0.7978845608028654 * (1 + (T)0.134145 * x * x);          \
         return (T)0.5 * (1 + t) + (T)0.5 * x * (1 - t * t) * inner;           \
     }                                                                         \
-    static inline T silu_slope_##S(T x)                                       \
+    CPU_INLINE T silu_slope_##S(T x)                                       \
     {                                                                         \
         T s = sigmoid_##S(x);                                                 \
         return s * (1 + x * (1 - s));                                         \
     }                                                                         \
     /* tanh(log(1 + e)) = e (e + 2) / (e (e + 2) + 2), e = exp(x). */         \
-    static inline T tanh_of_softplus_##S(T x)                                 \
+    CPU_INLINE T tanh_of_softplus_##S(T x)                                 \
     {                                                                         \
         T e = exp_##S(x > 20 ? 20 : x);                                       \
         T n = e * (e + 2);                                                    \
         return x > 20 ? 1 : n / (n + 2);                                      \
     }                                                                         \
-    static inline T mish_slope_##S(T x)                                       \
+    CPU_INLINE T mish_slope_##S(T x)                                       \
     {                                                                         \
         T t = tanh_of_softplus_##S(x);                                        \
         return t + x * sigmoid_##S(x) * (1 - t * t);                          \

@@ -1,6 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* vecmath.h: elementary functions without branches, which the compiler turns
+ * into vector code.  All follow one plan: reduce the argument, evaluate a
+ * polynomial (fitted for least greatest error, coefficients rounded to f32),
+ * put the parts together so that at most one rounding is as large as the
+ * result's own.  NaN, infinities, zeros and subnormals come out as C wants.
+ *
+ * Largest error seen over all f32 (tests/unit/test_cpu_vecmath.c has the
+ * limits), in units of the last place:
+ *
+ *     exp exp2 log log1p sin cos tan    1
+ *     expm1 cosh tanh erf               1.5
+ *     sinh log10                        2
+ *     log2 sigmoid                      2.5
+ *
+ * Functions of f64, and rarer ones of f32, are libm's, element by element. */
+
 #ifndef CPU_VECMATH_H
 #define CPU_VECMATH_H
 
@@ -8,22 +24,447 @@
 
 #include "number.h"
 
-#define LIBM(NAME)                                                    \
-    static inline float NAME##_f32(float x) { return NAME##f(x); }    \
-    static inline double NAME##_f64(double x) { return NAME(x); }
-LIBM(sqrt) LIBM(rint) LIBM(floor) LIBM(ceil) LIBM(trunc)
-LIBM(exp) LIBM(exp2) LIBM(expm1) LIBM(log) LIBM(log2) LIBM(log10) LIBM(log1p)
-LIBM(sin) LIBM(cos) LIBM(tan) LIBM(asin) LIBM(acos) LIBM(atan)
-LIBM(sinh) LIBM(cosh) LIBM(tanh) LIBM(asinh) LIBM(acosh) LIBM(atanh)
-LIBM(erf) LIBM(erfc)
-static inline float abs_f32(float x) { return fabsf(x); }
-static inline double abs_f64(double x) { return fabs(x); }
-static inline float lgamma_f32(float x) { int s; return lgammaf_r(x, &s); }
-static inline double lgamma_f64(double x) { int s; return lgamma_r(x, &s); }
-static inline float sigmoid_f32(float x) { return 1 / (1 + expf(-x)); }
-static inline double sigmoid_f64(double x) { return 1 / (1 + exp(-x)); }
-#define LIBM2(NAME)                                                    \
-    static inline float NAME##_f32(float x, float y) { return NAME##f(x, y); }    \
-    static inline double NAME##_f64(double x, double y) { return NAME(x, y); }
-LIBM2(fmod) LIBM2(pow) LIBM2(atan2) LIBM2(hypot) LIBM2(copysign) LIBM2(nextafter)
+#define CPU_LIBM_F32(NAME)                                                    \
+    CPU_INLINE float NAME##_f32(float x)                                   \
+    {                                                                         \
+        return NAME##f(x);                                                    \
+    }
+#define CPU_LIBM_F64(NAME)                                                    \
+    CPU_INLINE double NAME##_f64(double x)                                 \
+    {                                                                         \
+        return NAME(x);                                                       \
+    }
+#define CPU_LIBM(NAME) CPU_LIBM_F32(NAME) CPU_LIBM_F64(NAME)
+#define CPU_LIBM_2(NAME)                                                      \
+    CPU_INLINE float NAME##_f32(float x, float y)                          \
+    {                                                                         \
+        return NAME##f(x, y);                                                 \
+    }                                                                         \
+    CPU_INLINE double NAME##_f64(double x, double y)                       \
+    {                                                                         \
+        return NAME(x, y);                                                    \
+    }
+
+CPU_INLINE float abs_f32(float x)
+{
+    return __builtin_fabsf(x);
+}
+
+CPU_INLINE double abs_f64(double x)
+{
+    return __builtin_fabs(x);
+}
+
+CPU_INLINE float copysign_f32(float x, float sign)
+{
+    return __builtin_copysignf(x, sign);
+}
+
+CPU_INLINE double copysign_f64(double x, double sign)
+{
+    return __builtin_copysign(x, sign);
+}
+
+CPU_INLINE float sqrt_f32(float x)
+{
+    return __builtin_sqrtf(x);
+}
+
+CPU_INLINE double sqrt_f64(double x)
+{
+    return __builtin_sqrt(x);
+}
+
+/* ------------------------------------------------------- whole numbers -- */
+
+#if defined(__SSE4_1__) || !defined(__x86_64__)
+
+CPU_LIBM(rint)
+CPU_LIBM(floor)
+CPU_LIBM(ceil)
+CPU_LIBM(trunc)
+
+#else
+
+/* Adding a number whose last place is 1 rounds; the sign is kept for zeros. */
+#define CPU_WHOLE(S, T, LARGE)                                                \
+    CPU_INLINE T rint_##S(T x)                                             \
+    {                                                                         \
+        T a = abs_##S(x);                                                     \
+        T rounded = (a + (LARGE)) - (LARGE);                                  \
+        return a < (LARGE) ? copysign_##S(rounded, x) : x;                    \
+    }                                                                         \
+    CPU_INLINE T floor_##S(T x)                                            \
+    {                                                                         \
+        T near = rint_##S(x);                                                 \
+        return near > x ? near - 1 : near;                                    \
+    }                                                                         \
+    CPU_INLINE T ceil_##S(T x)                                             \
+    {                                                                         \
+        T near = rint_##S(x);                                                 \
+        return near < x ? copysign_##S(near + 1, x) : near;                   \
+    }                                                                         \
+    CPU_INLINE T trunc_##S(T x)                                            \
+    {                                                                         \
+        T a = abs_##S(x), near = rint_##S(a);                                 \
+        return copysign_##S(near > a ? near - 1 : near, x);                   \
+    }
+CPU_WHOLE(f32, float, 0x1p23f)
+CPU_WHOLE(f64, double, 0x1p52)
+#undef CPU_WHOLE
+
+#endif
+
+/* -------------------------------------------------------- exponentials -- */
+
+/* ln 2 in two parts; products of the first with small integers are exact. */
+#define CPU_LN2_HIGH 0x1.62e4p-1f
+#define CPU_LN2_LOW 0x1.7f7d1cp-20f
+/* Added to a small number, its integer part is in the low bits. */
+#define CPU_ROUNDER 0x1.8p23f
+#define CPU_ROUNDER_BITS 0x4b400000
+
+/* exp(r) - 1 for |r| <= ln 2 / 2. */
+CPU_INLINE float cpu_expm1_small(float r)
+{
+    float q = 0x1.a1bd5cp-13f;
+
+    q = CPU_FMA_F32(q, r, 0x1.6d9e3ep-10f);
+    q = CPU_FMA_F32(q, r, 0x1.11107ap-7f);
+    q = CPU_FMA_F32(q, r, 0x1.555478p-5f);
+    q = CPU_FMA_F32(q, r, 0x1.555556p-3f);
+    q = CPU_FMA_F32(q, r, 0.5f);
+    return CPU_FMA_F32(q * r, r, r);
+}
+
+CPU_INLINE float cpu_power_of_two(int32_t exponent)
+{
+    return cpu_f32_of_bits((uint32_t)(exponent + 127) << 23);
+}
+
+/* p 2^n where the result may overflow or be subnormal: in two steps. */
+CPU_INLINE float cpu_scale(float p, int32_t n)
+{
+    int32_t half = n >> 1;
+
+    return p * cpu_power_of_two(half) * cpu_power_of_two(n - half);
+}
+
+/* x = n ln 2 + r, for |x| < 2^20. */
+CPU_INLINE float cpu_reduce_exp(float x, int32_t *n)
+{
+    float shifted = CPU_FMA_F32(x, 0x1.715476p0f, CPU_ROUNDER);
+    float whole = shifted - CPU_ROUNDER;
+    float r = CPU_FMA_F32(whole, -CPU_LN2_HIGH, x);
+
+    *n = (int32_t)cpu_bits_of_f32(shifted) - CPU_ROUNDER_BITS;
+    return CPU_FMA_F32(whole, -CPU_LN2_LOW, r);
+}
+
+/* exp(x) 2^shift, shift 0 or -1. */
+CPU_INLINE float cpu_exp_shifted(float x, int32_t shift)
+{
+    float r, bounded = x > 90 ? 90 : x;
+    int32_t n;
+
+    bounded = bounded < -104 ? -104 : bounded;
+    r = cpu_reduce_exp(bounded, &n);
+    return cpu_scale(cpu_expm1_small(r) + 1, n + shift);
+}
+
+CPU_INLINE float exp_f32(float x)
+{
+    return cpu_exp_shifted(x, 0);
+}
+
+/* exp for -87 <= x <= 88: neither overflows nor is subnormal. */
+CPU_INLINE float cpu_exp_normal(float x)
+{
+    int32_t n;
+    float r = cpu_reduce_exp(x, &n);
+
+    return (cpu_expm1_small(r) + 1) * cpu_power_of_two(n);
+}
+
+CPU_INLINE float exp2_f32(float x)
+{
+    float bounded = x > 129 ? 129 : x, shifted, r;
+
+    bounded = bounded < -151 ? -151 : bounded;
+    shifted = bounded + CPU_ROUNDER;
+    r = (bounded - (shifted - CPU_ROUNDER)) * 0x1.62e43p-1f;
+    return cpu_scale(cpu_expm1_small(r) + 1,
+                     (int32_t)cpu_bits_of_f32(shifted) - CPU_ROUNDER_BITS);
+}
+
+CPU_INLINE float expm1_f32(float x)
+{
+    float bounded = x > 90 ? 90 : x, r, half, sum;
+    int32_t n;
+
+    bounded = bounded < -20 ? -20 : bounded;
+    r = cpu_expm1_small(cpu_reduce_exp(bounded, &n));
+    /* Half of it, so that 2^n does not overflow where the result does not. */
+    half = cpu_power_of_two((n > 128 ? 128 : n) - 1);
+    sum = CPU_FMA_F32(half, r, half - 0.5f);
+    sum += sum;
+    sum = x > 88.8f ? __builtin_inff() : sum;
+    return x == 0 ? x : sum; /* keeps the sign of zero */
+}
+
+CPU_INLINE float sinh_f32(float x)
+{
+    float a = abs_f32(x), e = cpu_exp_shifted(a, -1);
+    float t = expm1_f32(a > 2 ? 2 : a);
+    float small = 0.5f * (t + t / (t + 1)), big = e - 0.25f / e;
+
+    return copysign_f32(a < 1 ? small : big, x);
+}
+
+CPU_INLINE float cosh_f32(float x)
+{
+    float e = cpu_exp_shifted(abs_f32(x), -1);
+
+    return e + 0.25f / e;
+}
+
+CPU_INLINE float tanh_f32(float x)
+{
+    float a = abs_f32(x), s = x * x, q = -0x1.76abf6p-8f, small, big;
+    float bounded = a > 10 ? 10 : a;
+
+    q = CPU_FMA_F32(q, s, 0x1.5256cep-6f);
+    q = CPU_FMA_F32(q, s, -0x1.b84448p-5f);
+    q = CPU_FMA_F32(q, s, 0x1.110768p-3f);
+    q = CPU_FMA_F32(q, s, -0x1.555534p-2f);
+    small = CPU_FMA_F32(q * s, x, x);
+    big = 1 - 2 / (cpu_exp_normal(bounded + bounded) + 1);
+    return a < 0.625f ? small : copysign_f32(big, x);
+}
+
+CPU_INLINE float sigmoid_f32(float x)
+{
+    float e = exp_f32(-abs_f32(x));
+
+    return (x < 0 ? e : 1) / (1 + e);
+}
+
+/* ---------------------------------------------------------- logarithms -- */
+
+/* x = 2^e (1 + f), f in [-1/3, 1/3), for positive finite x. */
+CPU_INLINE float cpu_split_log(float x, float *e)
+{
+    int tiny = x < 0x1p-126f;
+    float scaled = tiny ? x * 0x1p23f : x;
+    uint32_t bits = cpu_bits_of_f32(scaled);
+    int32_t n = (int32_t)(bits - UINT32_C(0x3f2aaaab)) >> 23;
+
+    *e = (float)n - (tiny ? 23.0f : 0.0f);
+    return cpu_f32_of_bits(bits - ((uint32_t)n << 23)) - 1;
+}
+
+/* log(1 + f) - f for f in [-1/3, 1/3). */
+CPU_INLINE float cpu_log_tail(float f)
+{
+    float q = -0x1.08051ep-3f, s = f * f;
+
+    q = CPU_FMA_F32(q, f, 0x1.1e66e2p-3f);
+    q = CPU_FMA_F32(q, f, -0x1.f3116ap-4f);
+    q = CPU_FMA_F32(q, f, 0x1.1ed70ep-3f);
+    q = CPU_FMA_F32(q, f, -0x1.559dcap-3f);
+    q = CPU_FMA_F32(q, f, 0x1.99d028p-3f);
+    q = CPU_FMA_F32(q, f, -0x1.fffefp-3f);
+    q = CPU_FMA_F32(q, f, 0x1.555506p-2f);
+    return CPU_FMA_F32(q * f, s, -0.5f * s);
+}
+
+/* What a logarithm is where x is not positive and finite. */
+CPU_INLINE float cpu_log_special(float x, float result)
+{
+    result = x > 0x1.fffffep127f ? x : result;
+    result = x == 0 ? -__builtin_inff() : result;
+    return x < 0 || x != x ? __builtin_nanf("") : result;
+}
+
+CPU_INLINE float log_f32(float x)
+{
+    float e, f = cpu_split_log(x, &e);
+    float tail = CPU_FMA_F32(e, CPU_LN2_LOW, cpu_log_tail(f));
+
+    return cpu_log_special(x, CPU_FMA_F32(e, CPU_LN2_HIGH, tail + f));
+}
+
+CPU_INLINE float log2_f32(float x)
+{
+    float e, f = cpu_split_log(x, &e);
+    float l = cpu_log_tail(f) + f;
+
+    /* 1 / ln 2 = 1 + 0.4427 */
+    return cpu_log_special(x, CPU_FMA_F32(l, 0x1.c551d8p-2f, l) + e);
+}
+
+CPU_INLINE float log10_f32(float x)
+{
+    float e, f = cpu_split_log(x, &e);
+    float l = cpu_log_tail(f) + f;
+    float low = CPU_FMA_F32(l, 0x1.bcb7b2p-2f, e * 0x1.3509f8p-18f);
+
+    return cpu_log_special(x, CPU_FMA_F32(e, 0x1.344p-2f, low));
+}
+
+CPU_INLINE float log1p_f32(float x)
+{
+    float u = 1 + x;
+    float rest = (x - (u - 1)) / u; /* what rounding of u took */
+    float e, f = cpu_split_log(u, &e);
+    float tail = CPU_FMA_F32(e, CPU_LN2_LOW, cpu_log_tail(f) + rest);
+    float l = CPU_FMA_F32(e, CPU_LN2_HIGH, tail + f);
+
+    return x == 0 ? x : cpu_log_special(u, l);
+}
+
+/* --------------------------------------------------------------- errors -- */
+
+CPU_INLINE float erf_f32(float x)
+{
+    float a = abs_f32(x), s = x * x, t = a > 4 ? 4 : a;
+    float p = 0x1.496a28p-14f, q = -0x1.87b378p-13f, small, big;
+
+    p = CPU_FMA_F32(p, s, -0x1.a3f6fcp-11f);
+    p = CPU_FMA_F32(p, s, 0x1.5405b2p-8f);
+    p = CPU_FMA_F32(p, s, -0x1.b7f90cp-6f);
+    p = CPU_FMA_F32(p, s, 0x1.ce2cf8p-4f);
+    p = CPU_FMA_F32(p, s, -0x1.81273ep-2f);
+    p = CPU_FMA_F32(p, s, 0x1.06eba8p-3f);
+    small = CPU_FMA_F32(p, x, x);
+    /* -log(1 - erf(t)) */
+    q = CPU_FMA_F32(q, t, 0x1.82e8cp-9f);
+    q = CPU_FMA_F32(q, t, -0x1.66181cp-6f);
+    q = CPU_FMA_F32(q, t, 0x1.a67e88p-4f);
+    q = CPU_FMA_F32(q, t, 0x1.46b432p-1f);
+    q = CPU_FMA_F32(q, t, 0x1.208b1ap0f);
+    q = CPU_FMA_F32(q, t, 0x1.5cd7bep-12f);
+    big = 1 - cpu_exp_normal(-q);
+    return a < 1 ? small : copysign_f32(big, x);
+}
+
+/* --------------------------------------------------------- trigonometry -- */
+
+/* In f64, where the reduction is exact enough for |x| <= CPU_TURNS; beyond,
+ * libm's is called instead (gen_kernels.py, `beyond`). */
+#define CPU_TURNS 1e6f
+
+/* x = quarter π/2 + r, |r| <= π/4; π/2 in parts of 33 bits. */
+CPU_INLINE double cpu_reduce_turn(float x, int64_t *quarter)
+{
+    double shifted = (double)x * 0x1.45f306dc9c883p-1 + 0x1.8p52;
+    double whole = shifted - 0x1.8p52;
+    double r = (double)x - whole * 0x1.921fb544p0;
+
+    *quarter = (int64_t)cpu_bits_of_f64(shifted);
+    return r - whole * 0x1.0b4611a6p-34 - whole * 0x1.3198a2e037073p-69;
+}
+
+CPU_INLINE double cpu_sin_small(double r)
+{
+    double s = r * r, q = -0x1.ae64567f544e4p-26; /* -1/11! */
+
+    q = CPU_FMA_F64(q, s, 0x1.71de3a556c734p-19);
+    q = CPU_FMA_F64(q, s, -0x1.a01a01a01a01ap-13);
+    q = CPU_FMA_F64(q, s, 0x1.1111111111111p-7);
+    q = CPU_FMA_F64(q, s, -0x1.5555555555555p-3);
+    return CPU_FMA_F64(q * s, r, r);
+}
+
+CPU_INLINE double cpu_cos_small(double r)
+{
+    double s = r * r, q = 0x1.1eed8eff8d898p-29; /* 1/12! */
+
+    q = CPU_FMA_F64(q, s, -0x1.27e4fb7789f5cp-22);
+    q = CPU_FMA_F64(q, s, 0x1.a01a01a01a01ap-16);
+    q = CPU_FMA_F64(q, s, -0x1.6c16c16c16c17p-10);
+    q = CPU_FMA_F64(q, s, 0x1.5555555555555p-5);
+    q = CPU_FMA_F64(q, s, -0.5);
+    return CPU_FMA_F64(q, s, 1.0);
+}
+
+CPU_INLINE float sin_f32(float x)
+{
+    int64_t quarter;
+    double r = cpu_reduce_turn(x, &quarter);
+    double y = quarter & 1 ? cpu_cos_small(r) : cpu_sin_small(r);
+
+    y = quarter & 2 ? -y : y;
+    return x == 0 ? x : (float)y;
+}
+
+CPU_INLINE float cos_f32(float x)
+{
+    int64_t quarter;
+    double r = cpu_reduce_turn(x, &quarter);
+    double y = quarter & 1 ? cpu_sin_small(r) : cpu_cos_small(r);
+
+    return (float)((quarter + 1) & 2 ? -y : y);
+}
+
+CPU_INLINE float tan_f32(float x)
+{
+    int64_t quarter;
+    double r = cpu_reduce_turn(x, &quarter);
+    double s = cpu_sin_small(r), c = cpu_cos_small(r);
+    double y = quarter & 1 ? -c / s : s / c;
+
+    return x == 0 ? x : (float)y;
+}
+
+/* ----------------------------------------------------------------- libm -- */
+
+CPU_LIBM_F64(exp)
+CPU_LIBM_F64(exp2)
+CPU_LIBM_F64(expm1)
+CPU_LIBM_F64(log)
+CPU_LIBM_F64(log2)
+CPU_LIBM_F64(log10)
+CPU_LIBM_F64(log1p)
+CPU_LIBM_F64(sinh)
+CPU_LIBM_F64(cosh)
+CPU_LIBM_F64(tanh)
+CPU_LIBM_F64(erf)
+CPU_LIBM_F64(sin)
+CPU_LIBM_F64(cos)
+CPU_LIBM_F64(tan)
+CPU_LIBM(erfc)
+CPU_LIBM(asin)
+CPU_LIBM(acos)
+CPU_LIBM(atan)
+CPU_LIBM(asinh)
+CPU_LIBM(acosh)
+CPU_LIBM(atanh)
+CPU_LIBM_2(fmod)
+CPU_LIBM_2(pow)
+CPU_LIBM_2(atan2)
+CPU_LIBM_2(hypot)
+CPU_LIBM_2(nextafter)
+
+CPU_INLINE float lgamma_f32(float x)
+{
+    int sign;
+
+    return lgammaf_r(x, &sign);
+}
+
+CPU_INLINE double lgamma_f64(double x)
+{
+    int sign;
+
+    return lgamma_r(x, &sign);
+}
+
+CPU_INLINE double sigmoid_f64(double x)
+{
+    double e = exp(-abs_f64(x));
+
+    return (x < 0 ? e : 1) / (1 + e);
+}
+
 #endif
