@@ -8,8 +8,12 @@ core_tensor *core__scope_take(core__scope *scope, core_status status)
     core_tensor *tensor = scope->pending;
 
     scope->pending = NULL;
-    if (scope->status == CORE_OK)
+    if (scope->status == CORE_OK && status != CORE_OK) {
+        /* What comes after may fail for want of a result: its message is not
+         * the one to keep. */
         scope->status = status;
+        core_error_detach(&scope->error);
+    }
     if (!tensor)
         return NULL;
     if (scope->count == CORE__SCOPE_TENSORS) {
@@ -27,6 +31,9 @@ core_status core__scope_end(core__scope *scope)
 {
     while (scope->count > 0)
         core__tensor_release(scope->tensors[--scope->count]);
+    if (scope->error)
+        core_error_raise(scope->error);
+    scope->error = NULL;
     return scope->status;
 }
 

@@ -21,6 +21,7 @@ enum { CORE__SCOPE_TENSORS = 48 };
 typedef struct core__scope {
     core_status status;
     uint32_t count;
+    core_error *error;    /* the record of the first error */
     core_tensor *pending; /* where the operator now called puts its result */
     core_tensor *tensors[CORE__SCOPE_TENSORS];
 } core__scope;
@@ -29,6 +30,7 @@ static inline void core__scope_begin(core__scope *scope)
 {
     scope->status = CORE_OK;
     scope->count = 0;
+    scope->error = NULL;
     scope->pending = NULL;
 }
 
@@ -41,17 +43,17 @@ core_status core__scope_finish(core__scope *scope, core_tensor *result,
                                core_tensor **out);
 
 /* tensor = CORE__DO(scope, core_cumsum, x, dim, CORE_DTYPE_NONE): any typed
- * call with one result.  Its arguments must not contain another CORE__DO. */
+ * call with one result. */
 #define CORE__DO(scope, function, ...)                                 \
     core__scope_take(scope, (scope)->status == CORE_OK                 \
                                 ? function(__VA_ARGS__, &(scope)->pending) \
                                 : (scope)->status)
 
 /* A call without result. */
-#define CORE__RUN(scope, call)                \
-    ((scope)->status == CORE_OK               \
-         ? (void)((scope)->status = (call)) \
-         : (void)0)
+#define CORE__RUN(scope, call) \
+    ((void)core__scope_take(scope, (scope)->status == CORE_OK \
+                                       ? (call)               \
+                                       : (scope)->status))
 
 #define CORE__X_ONE(name)                                                  \
     static inline core_tensor *core__x_##name(core__scope *s,              \

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Indexing with lists of tensors: masks become indices, indices are brought to
+ * one shape, before the kernel (_index, _index_put) sees them. */
+
+#include "ops/expression.h"
+#include "ops/shape.h"
+#include "tensor/dtype.h"
+
+#include <string.h>
+
+typedef struct indices {
+    uint32_t count; /* up to the dimensions of what is indexed */
+    core_tensor *tensors[CORE_MAX_NDIM]; /* NULL: the whole dimension */
+    uint32_t ndim; /* common shape */
+    int64_t sizes[CORE_MAX_NDIM];
+} indices;
+
+static core_status too_many(const core_operator *op, const core_tensor *self)
+{
+    return core__op_error(CORE_ERROR_INDEX, op,
+                          "more indices than the %u dimensions of self",
+                          self->ndim);
+}
+
+/* A mask stands for as many dimensions as it has. */
+static core_status add_mask(core__scope *scope, const core_operator *op,
+                            const core_tensor *self, core_tensor *mask,
+                            indices *out)
+{
+    core_tensor *places;
+
+    if (out->count + mask->ndim > self->ndim)
+        return too_many(op, self);
+    for (uint32_t i = 0; i < mask->ndim; i++)
+        if (mask->sizes[i] != self->sizes[out->count + i])
+            return core__op_error(CORE_ERROR_INDEX, op,
+                                  "a mask has size %lld in dimension %u, where "
+                                  "self has %lld",
+                                  (long long)mask->sizes[i], i,
+                                  (long long)self->sizes[out->count + i]);
+    places = CORE__DO(scope, core_nonzero, mask);
+    for (uint32_t i = 0; i < mask->ndim; i++)
+        out->tensors[out->count++] =
+            CORE__DO(scope, core_select, places, 1, i);
+    return scope->status;
+}
+
+static core_status collect(core__scope *scope, const core_operator *op,
+                           const core_tensor *self, const core_value *list,
+                           indices *out)
+{
+    out->count = 0;
+    out->ndim = 0;
+    for (uint32_t i = 0; i < list->count; i++) {
+        core_tensor *index = list->u.tensors[i];
+
+        if (index && (index->dtype == CORE_BOOL || index->dtype == CORE_U8)) {
+            CORE_TRY(add_mask(scope, op, self, index, out));
+            continue;
+        }
+        if (index && index->dtype != CORE_I64 && index->dtype != CORE_I32)
+            return core__op_error(CORE_ERROR_DTYPE, op,
+                                  "indices are i64, i32 or bool, not %s",
+                                  core__dtype_name(index->dtype));
+        if (out->count == self->ndim)
+            return too_many(op, self);
+        if (index && index->device != self->device)
+            index = CORE__DO(scope, core_to, index, CORE_DTYPE_NONE,
+                             self->device, false, false, -1);
+        out->tensors[out->count++] = index;
+    }
+    for (uint32_t i = 0; i < out->count; i++)
+        if (out->tensors[i])
+            CORE_TRY(core__sizes_broadcast(op, out->ndim, out->sizes,
+                                           out->tensors[i]->ndim,
+                                           out->tensors[i]->sizes, &out->ndim,
+                                           out->sizes));
+    for (uint32_t i = 0; i < out->count; i++)
+        if (out->tensors[i])
+            out->tensors[i] = CORE__DO(scope, core_expand, out->tensors[i],
+                                       out->sizes, out->ndim, false);
+    return scope->status;
+}
+
+CORE__COMPOSITE(index)
+{
+    core_tensor *self = args[0].u.tensor;
+    indices all;
+
+    CORE_TRY(collect(scope, call->op, self, &args[1], &all));
+    return core__scope_result(scope,
+                              CORE__DO(scope, core_index_same, self,
+                                       all.tensors, all.count),
+                              &results[0]);
+}
+
+CORE__COMPOSITE(index_put)
+{
+    core_tensor *self = args[0].u.tensor;
+    core_tensor *values = args[2].u.tensor;
+    indices all;
+
+    CORE_TRY(collect(scope, call->op, self, &args[1], &all));
+    if (values->dtype != self->dtype)
+        return core__op_error(CORE_ERROR_DTYPE, call->op,
+                              "values are %s, self is %s",
+                              core__dtype_name(values->dtype),
+                              core__dtype_name(self->dtype));
+    if (values->device != self->device && values->ndim == 0)
+        values = CORE__DO(scope, core_to, values, CORE_DTYPE_NONE,
+                          self->device, false, false, -1);
+    return core__scope_result(scope,
+                              CORE__DO(scope, core_index_put_same, self,
+                                       all.tensors, all.count, values,
+                                       core__arg_bool(args, 3, false)),
+                              &results[0]);
+}
+
+/* The kernel wants self and mask of one shape. */
+CORE__COMPOSITE(masked_scatter)
+{
+    core_tensor *self = args[0].u.tensor;
+    core_tensor *mask = args[1].u.tensor;
+    int64_t sizes[CORE_MAX_NDIM];
+    uint32_t ndim;
+
+    CORE_TRY(core__sizes_broadcast(call->op, self->ndim, self->sizes,
+                                   mask->ndim, mask->sizes, &ndim, sizes));
+    self = CORE__DO(scope, core_expand, self, sizes, ndim, false);
+    mask = CORE__DO(scope, core_expand, mask, sizes, ndim, false);
+    return core__scope_result(scope,
+                              CORE__DO(scope, core_masked_scatter_same, self,
+                                       mask, args[2].u.tensor),
+                              &results[0]);
+}
+
+/* num_classes -1: one more than the largest, which the host must wait for. */
+CORE__COMPOSITE(one_hot)
+{
+    core_tensor *self = args[0].u.tensor;
+    int64_t classes = args[1].u.i;
+    int64_t sizes[CORE_MAX_NDIM];
+    core_scalar largest;
+    core_tensor *x;
+
+    CORE_TRY(core__ndim_check(call->op, self->ndim + 1));
+    if (self->dtype != CORE_I64)
+        return core__op_error(CORE_ERROR_DTYPE, call->op, "wants i64, not %s",
+                              core__dtype_name(self->dtype));
+    if (classes < 0) {
+        if (self->numel == 0)
+            return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
+                                  "num_classes cannot be found from zero "
+                                  "elements");
+        x = CORE__DO(scope, core_max, self);
+        if (scope->status != CORE_OK)
+            return scope->status;
+        CORE_TRY(core_item(x, &largest));
+        classes = largest.u.i + 1;
+    }
+    memcpy(sizes, self->sizes, self->ndim * sizeof *sizes);
+    sizes[self->ndim] = classes;
+    x = core__x_new_zeros(scope, self, sizes, self->ndim + 1);
+    x = CORE__DO(scope, core_scatter_value, x, -1,
+                 core__x_unsqueeze(scope, self, -1), core_int(1));
+    return core__scope_result(scope, x, &results[0]);
+}

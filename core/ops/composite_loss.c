@@ -1,0 +1,337 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Losses: an expression for each element, then a mean, a sum, or neither. */
+
+#include "ops/expression.h"
+#include "ops/shape.h"
+#include "tensor/dtype.h"
+
+#include <math.h>
+
+enum { REDUCTION_NONE, REDUCTION_MEAN, REDUCTION_SUM };
+
+static core_status reduced(core__scope *scope, const core_operator *op,
+                           core_tensor *loss, const core_value *reduction,
+                           core_value *result)
+{
+    switch (reduction->u.i) {
+    case REDUCTION_NONE:
+        break;
+    case REDUCTION_MEAN:
+        loss = core__x_mean(scope, loss);
+        break;
+    case REDUCTION_SUM:
+        loss = core__x_sum(scope, loss);
+        break;
+    default:
+        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
+                              "reduction is 0 (none), 1 (mean) or 2 (sum), "
+                              "not %lld",
+                              (long long)reduction->u.i);
+    }
+    return core__scope_result(scope, loss, result);
+}
+
+static core_tensor *difference(core__scope *scope, const core_value *args)
+{
+    return core__x_sub(scope, args[0].u.tensor, args[1].u.tensor);
+}
+
+CORE__COMPOSITE(mse_loss)
+{
+    core_tensor *d = difference(scope, args);
+
+    return reduced(scope, call->op, core__x_mul(scope, d, d), &args[2],
+                   &results[0]);
+}
+
+CORE__COMPOSITE(l1_loss)
+{
+    core_tensor *d = difference(scope, args);
+
+    return reduced(scope, call->op, core__x_abs(scope, d), &args[2],
+                   &results[0]);
+}
+
+/* 0.5 d² / beta where |d| < beta, else |d| - 0.5 beta */
+CORE__COMPOSITE(smooth_l1_loss)
+{
+    double beta = core__double_of(&args[3]);
+    core_tensor *d = difference(scope, args);
+    core_tensor *size = core__x_abs(scope, d);
+    core_tensor *inner;
+
+    if (beta < 0)
+        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
+                              "beta is %g, less than 0", beta);
+    if (beta == 0)
+        return reduced(scope, call->op, size, &args[2], &results[0]);
+    inner = core__x_times(scope, core__x_mul(scope, d, d), 0.5 / beta);
+    d = core__x_where(scope, core__x_below(scope, size, beta), inner,
+                      core__x_plus(scope, size, -0.5 * beta));
+    return reduced(scope, call->op, d, &args[2], &results[0]);
+}
+
+/* 0.5 d² where |d| <= delta, else delta (|d| - 0.5 delta) */
+CORE__COMPOSITE(huber_loss)
+{
+    double delta = core__double_of(&args[3]);
+    core_tensor *d = difference(scope, args);
+    core_tensor *size = core__x_abs(scope, d);
+    core_tensor *inner = core__x_times(scope, core__x_mul(scope, d, d), 0.5);
+    core_tensor *outer;
+    core_tensor *mask;
+
+    if (!(delta > 0))
+        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
+                              "delta is %g, not above 0", delta);
+    outer = core__x_times(scope, core__x_plus(scope, size, -0.5 * delta),
+                          delta);
+    mask = CORE__DO(scope, core_le_scalar, size, core_float(delta));
+    return reduced(scope, call->op, core__x_where(scope, mask, inner, outer),
+                   &args[2], &results[0]);
+}
+
+CORE__COMPOSITE(soft_margin_loss)
+{
+    core_tensor *x = core__x_mul(scope, args[0].u.tensor, args[1].u.tensor);
+
+    x = core__x_log1p(scope, core__x_exp(scope, core__x_neg(scope, x)));
+    return reduced(scope, call->op, x, &args[2], &results[0]);
+}
+
+/* target (log target - self); kl_div(self, target, reduction, *, log_target) */
+CORE__COMPOSITE(kl_div)
+{
+    core_tensor *self = args[0].u.tensor;
+    core_tensor *target = args[1].u.tensor;
+    core_tensor *x;
+
+    if (core__arg_bool(args, 3, false)) {
+        x = core__x_mul(scope, core__x_exp(scope, target),
+                        core__x_sub(scope, target, self));
+    } else {
+        x = core__x_sub(scope,
+                        CORE__DO(scope, core_xlogy, target, target),
+                        core__x_mul(scope, target, self));
+    }
+    return reduced(scope, call->op, x, &args[2], &results[0]);
+}
+
+/* -(t log x + (1 - t) log(1 - x)), logarithms bounded below by -100 */
+CORE__COMPOSITE(binary_cross_entropy)
+{
+    core_tensor *self = args[0].u.tensor;
+    core_tensor *target = args[1].u.tensor;
+    core_tensor *weight = core__tensor_of(&args[2]);
+    core_scalar least = core_int(-100);
+    core_tensor *yes;
+    core_tensor *no;
+    core_tensor *x;
+
+    yes = CORE__DO(scope, core_clamp_min, core__x_log(scope, self), least);
+    no = core__x_log1p(scope, core__x_neg(scope, self));
+    no = CORE__DO(scope, core_clamp_min, no, least);
+    x = core__x_sub(scope,
+                    core__x_mul(scope, core__x_plus(scope, target, -1), no),
+                    core__x_mul(scope, target, yes));
+    if (weight)
+        x = core__x_mul(scope, x, weight);
+    return reduced(scope, call->op, x, &args[3], &results[0]);
+}
+
+/* (1 - t) x + (1 + (w - 1) t) log(1 + exp(-x)), in a form that does not
+ * overflow: log(1 + exp(-x)) = max(-x, 0) + log1p(exp(-|x|)) */
+CORE__COMPOSITE(binary_cross_entropy_with_logits)
+{
+    core_tensor *self = args[0].u.tensor;
+    core_tensor *target = args[1].u.tensor;
+    core_tensor *weight = core__tensor_of(&args[2]);
+    core_tensor *positive = core__tensor_of(&args[3]);
+    core_tensor *soft;
+    core_tensor *x;
+
+    soft = CORE__DO(scope, core_log_sigmoid, self);
+    x = core__x_mul(scope, core__x_minus_from(scope, 1, target), self);
+    if (positive)
+        soft = core__x_mul(
+            scope, soft,
+            core__x_plus(scope,
+                         core__x_mul(scope, core__x_plus(scope, positive, -1),
+                                     target),
+                         1));
+    x = core__x_sub(scope, x, soft);
+    if (weight)
+        x = core__x_mul(scope, x, weight);
+    return reduced(scope, call->op, x, &args[4], &results[0]);
+}
+
+/* ------------------------------------------------------ classification -- */
+
+static core_tensor *likelihood(core__scope *scope, core_tensor *self,
+                               core_tensor *target, core_tensor *weight,
+                               int64_t reduction, int64_t ignore, bool planes)
+{
+    core_tensor *total = NULL;
+    core_status status = scope->status;
+
+    if (status == CORE_OK && planes)
+        status = core_nll_loss2d_forward(self, target, weight, reduction,
+                                         ignore, &scope->pending, &total);
+    else if (status == CORE_OK)
+        status = core_nll_loss_forward(self, target, weight, reduction, ignore,
+                                       &scope->pending, &total);
+    core__tensor_release(total);
+    return core__scope_take(scope, status);
+}
+
+/* [N, C, d1, …] as [N, C, 1, d1 …]: what the two-dimensional kernel takes. */
+static core_status many_planes(core__scope *scope, const core_operator *op,
+                               const core_value *args, core_value *result)
+{
+    core_tensor *self = args[0].u.tensor;
+    core_tensor *target = args[1].u.tensor;
+    int64_t inner = 1;
+    core_tensor *x;
+
+    if (self->ndim != target->ndim + 1)
+        return core__op_error(CORE_ERROR_SHAPE, op,
+                              "target has %u dimensions; wanted are %u",
+                              target->ndim, self->ndim - 1);
+    for (uint32_t i = 2; i < self->ndim; i++)
+        inner *= self->sizes[i];
+    x = core__x_reshape(scope, self,
+                        (const int64_t[]){self->sizes[0], self->sizes[1], 1,
+                                          inner},
+                        4);
+    x = likelihood(scope, x,
+                   core__x_reshape(scope, target,
+                                   (const int64_t[]){target->sizes[0], 1,
+                                                     inner},
+                                   3),
+                   core__tensor_of(&args[2]), args[3].u.i, args[4].u.i, true);
+    if (args[3].u.i == REDUCTION_NONE)
+        x = core__x_reshape(scope, x, target->sizes, target->ndim);
+    return core__scope_result(scope, x, result);
+}
+
+CORE__COMPOSITE(nll_loss)
+{
+    core_tensor *self = args[0].u.tensor;
+
+    if (self->ndim == 0)
+        return core__op_error(CORE_ERROR_SHAPE, call->op,
+                              "self has no dimension of classes");
+    if (self->ndim > 2 && self->ndim != 4)
+        return many_planes(scope, call->op, args, &results[0]);
+    return core__scope_result(
+        scope,
+        likelihood(scope, self, args[1].u.tensor, core__tensor_of(&args[2]),
+                   args[3].u.i, args[4].u.i, self->ndim == 4),
+        &results[0]);
+}
+
+/* Targets are probabilities of the classes. */
+static core_status soft_targets(core__scope *scope, const core_operator *op,
+                                const core_value *args, core_tensor *logs,
+                                int64_t dim, core_value *result)
+{
+    core_tensor *target = args[1].u.tensor;
+    core_tensor *weight = core__tensor_of(&args[2]);
+    double smooth = core__double_of(&args[5]);
+    int64_t classes = core_tensor_size(args[0].u.tensor, dim);
+    int64_t numel = args[0].u.tensor->numel;
+    core_tensor *x;
+
+    if (smooth > 0)
+        target = core__x_plus(scope, core__x_times(scope, target, 1 - smooth),
+                              smooth / (double)classes);
+    x = core__x_mul(scope, logs, target);
+    if (weight) {
+        int64_t sizes[CORE_MAX_NDIM];
+
+        for (uint32_t i = 0; i < args[0].u.tensor->ndim; i++)
+            sizes[i] = i == (uint32_t)dim ? classes : 1;
+        x = core__x_mul(scope, x,
+                        core__x_reshape(scope, weight, sizes,
+                                        args[0].u.tensor->ndim));
+    }
+    x = core__x_neg(scope, core__x_sum_dim(scope, x, &dim, 1, false));
+    if (args[3].u.i == REDUCTION_MEAN) {
+        x = core__x_sum(scope, x);
+        x = core__x_over(scope, x,
+                         classes ? (double)numel / (double)classes : 1);
+        return core__scope_result(scope, x, result);
+    }
+    return reduced(scope, op, x, &args[3], result);
+}
+
+/* Mean of the losses of all classes, as the smoothed part of the target. */
+static core_tensor *smoothed(core__scope *scope, const core_value *args,
+                             core_tensor *logs, core_tensor *hard,
+                             int64_t dim)
+{
+    core_tensor *target = args[1].u.tensor;
+    core_tensor *weight = core__tensor_of(&args[2]);
+    double smooth = core__double_of(&args[5]);
+    int64_t classes = core_tensor_size(args[0].u.tensor, dim);
+    core_tensor *ignored =
+        CORE__DO(scope, core_eq_scalar, target, core_int(args[4].u.i));
+    core_tensor *x = logs;
+    core_tensor *count;
+
+    if (weight) {
+        int64_t sizes[CORE_MAX_NDIM];
+
+        for (uint32_t i = 0; i < args[0].u.tensor->ndim; i++)
+            sizes[i] = i == (uint32_t)dim ? classes : 1;
+        x = core__x_mul(scope, x,
+                        core__x_reshape(scope, weight, sizes,
+                                        args[0].u.tensor->ndim));
+    }
+    x = core__x_neg(scope, core__x_sum_dim(scope, x, &dim, 1, false));
+    x = core__x_zero_where(scope, x, ignored);
+    if (args[3].u.i != REDUCTION_NONE)
+        x = core__x_sum(scope, x);
+    if (args[3].u.i == REDUCTION_MEAN) {
+        if (weight) {
+            core_tensor *safe = core__x_zero_where(scope, target, ignored);
+
+            count = core__x_reshape(scope, safe, (const int64_t[]){-1}, 1);
+            count = CORE__DO(scope, core_index_select, weight, 0, count);
+            count = core__x_reshape(scope, count, target->sizes, target->ndim);
+            count = core__x_zero_where(scope, count, ignored);
+        } else {
+            count = core__x_logical_not(scope, ignored);
+        }
+        x = core__x_div(scope, x, core__x_sum(scope, count));
+    }
+    x = core__x_times(scope, x, smooth / (double)classes);
+    return core__x_add(scope, core__x_times(scope, hard, 1 - smooth), x);
+}
+
+/* cross_entropy_loss(self, target, weight, reduction, ignore_index,
+ * label_smoothing) */
+CORE__COMPOSITE(cross_entropy_loss)
+{
+    core_tensor *self = args[0].u.tensor;
+    core_tensor *target = args[1].u.tensor;
+    int64_t dim = self->ndim == 1 ? 0 : 1;
+    double smooth = core__double_of(&args[5]);
+    core_tensor *logs;
+    core_tensor *loss;
+
+    if (self->ndim == 0 || smooth < 0 || smooth > 1)
+        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
+                              "wants a dimension of classes, and "
+                              "label_smoothing from 0 to 1");
+    logs = CORE__DO(scope, core_log_softmax, self, dim, CORE_DTYPE_NONE);
+    if (core__dtype_is_floating(target->dtype))
+        return soft_targets(scope, call->op, args, logs, dim, &results[0]);
+    loss = CORE__DO(scope, core_nll_loss, logs, target,
+                    core__tensor_of(&args[2]), args[3].u.i, args[4].u.i);
+    if (smooth > 0)
+        loss = smoothed(scope, args, logs, loss, dim);
+    return core__scope_result(scope, loss, &results[0]);
+}

@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Products of matrices of any rank, distances, attention. */
+
+#include "ops/expression.h"
+#include "ops/shape.h"
+
+#include <math.h>
+#include <string.h>
+
+/* -------------------------------------------------------------- matmul -- */
+
+/* [..., n] or [..., m, n] as one matrix [rows, n]. */
+static core_tensor *folded(core__scope *scope, core_tensor *x)
+{
+    int64_t n = x->sizes[x->ndim - 1];
+    int64_t rows = 1;
+
+    for (uint32_t i = 0; i + 1 < x->ndim; i++)
+        rows *= x->sizes[i];
+    return core__x_reshape(scope, x, (const int64_t[]){rows, n}, 2);
+}
+
+/* [..., m, k] times [k, n] or [k] */
+static core_tensor *times_matrix(core__scope *scope, core_tensor *a,
+                                 core_tensor *b)
+{
+    int64_t sizes[CORE_MAX_NDIM];
+    uint32_t ndim = a->ndim - (b->ndim == 1);
+    core_tensor *x = folded(scope, a);
+
+    memcpy(sizes, a->sizes, ndim * sizeof *sizes);
+    if (b->ndim == 2) {
+        sizes[ndim - 1] = b->sizes[1];
+        x = core__x_mm(scope, x, b);
+    } else {
+        x = CORE__DO(scope, core_mv, x, b);
+    }
+    return core__x_reshape(scope, x, sizes, ndim);
+}
+
+/* x broadcast to `batch` and its own last two dimensions, as [n, r, c]. */
+static core_tensor *batched(core__scope *scope, core_tensor *x,
+                            uint32_t batch_ndim, const int64_t *batch,
+                            int64_t n)
+{
+    int64_t sizes[CORE_MAX_NDIM];
+    int64_t rows = x->sizes[x->ndim - 2];
+    int64_t columns = x->sizes[x->ndim - 1];
+
+    memcpy(sizes, batch, batch_ndim * sizeof *sizes);
+    sizes[batch_ndim] = rows;
+    sizes[batch_ndim + 1] = columns;
+    x = CORE__DO(scope, core_expand, x, sizes, batch_ndim + 2, false);
+    return core__x_reshape(scope, x, (const int64_t[]){n, rows, columns}, 3);
+}
+
+static core_status batches(core__scope *scope, const core_operator *op,
+                           core_tensor *a, core_tensor *b, core_tensor **out)
+{
+    core_tensor *x = a;
+    core_tensor *y = b;
+    int64_t sizes[CORE_MAX_NDIM];
+    uint32_t ndim;
+    int64_t n;
+
+    if (a->ndim == 1)
+        x = core__x_unsqueeze(scope, a, 0);
+    if (b->ndim == 1)
+        y = core__x_unsqueeze(scope, b, 1);
+    if (scope->status != CORE_OK)
+        return scope->status;
+    CORE_TRY(core__sizes_broadcast(op, x->ndim - 2, x->sizes, y->ndim - 2,
+                                   y->sizes, &ndim, sizes));
+    CORE_TRY(core__sizes_numel(ndim, sizes, &n));
+    sizes[ndim] = x->sizes[x->ndim - 2];
+    sizes[ndim + 1] = y->sizes[y->ndim - 1];
+    x = batched(scope, x, ndim, sizes, n);
+    sizes[ndim] = a->ndim == 1 ? 1 : a->sizes[a->ndim - 2];
+    y = batched(scope, y, ndim, sizes, n);
+    x = core__x_bmm(scope, x, y);
+    if (a->ndim > 1)
+        sizes[ndim++] = a->sizes[a->ndim - 2];
+    if (b->ndim > 1)
+        sizes[ndim++] = b->sizes[b->ndim - 1];
+    *out = core__x_reshape(scope, x, sizes, ndim);
+    return scope->status;
+}
+
+static core_status product(core__scope *scope, const core_operator *op,
+                           core_tensor *a, core_tensor *b, core_tensor **out)
+{
+    int64_t inner_a;
+    int64_t inner_b;
+    char text_a[256];
+    char text_b[256];
+
+    if (a->ndim == 0 || b->ndim == 0)
+        return core__op_error(CORE_ERROR_SHAPE, op,
+                              "both sides need a dimension; they have %u and "
+                              "%u",
+                              a->ndim, b->ndim);
+    inner_a = a->sizes[a->ndim - 1];
+    inner_b = b->sizes[b->ndim - (b->ndim > 1 ? 2 : 1)];
+    if (inner_a != inner_b)
+        return core__op_error(
+            CORE_ERROR_SHAPE, op, "%s times %s: %lld is not %lld",
+            core__sizes_text(a->ndim, a->sizes, text_a, sizeof text_a),
+            core__sizes_text(b->ndim, b->sizes, text_b, sizeof text_b),
+            (long long)inner_a, (long long)inner_b);
+    if (a->ndim == 1 && b->ndim == 1)
+        *out = CORE__DO(scope, core_dot, a, b);
+    else if (a->ndim == 2 && b->ndim == 2)
+        *out = core__x_mm(scope, a, b);
+    else if (a->ndim == 2 && b->ndim == 1)
+        *out = CORE__DO(scope, core_mv, a, b);
+    else if (a->ndim == 1 && b->ndim == 2)
+        *out = CORE__DO(scope, core_mv, core__x_t(scope, b), a);
+    else if (a->ndim > 2 && b->ndim <= 2)
+        *out = times_matrix(scope, a, b);
+    else
+        return batches(scope, op, a, b, out);
+    return scope->status;
+}
+
+CORE__COMPOSITE(matmul)
+{
+    core_tensor *out = NULL;
+
+    CORE_TRY(product(scope, call->op, args[0].u.tensor, args[1].u.tensor,
+                     &out));
+    return core__scope_result(scope, out, &results[0]);
+}
+
+CORE__COMPOSITE(linear)
+{
+    core_tensor *input = args[0].u.tensor;
+    core_tensor *weight = args[1].u.tensor;
+    core_tensor *bias = core__tensor_of(&args[2]);
+    core_tensor *out = NULL;
+
+    if (weight->ndim > 2 || weight->ndim == 0)
+        return core__op_error(CORE_ERROR_SHAPE, call->op,
+                              "weight has %u dimensions; wanted are 2 [out, "
+                              "in], or 1",
+                              weight->ndim);
+    if (bias && bias->ndim == 1 && input->ndim == 2 && weight->ndim == 2)
+        return core__scope_result(
+            scope,
+            CORE__DO(scope, core_addmm, bias, input, core__x_t(scope, weight),
+                     core_int(1), core_int(1)),
+            &results[0]);
+    CORE_TRY(product(scope, call->op, input, core__x_t(scope, weight), &out));
+    if (bias)
+        out = core__x_add(scope, out, bias);
+    return core__scope_result(scope, out, &results[0]);
+}
+
+CORE__COMPOSITE(outer)
+{
+    core_tensor *a = args[0].u.tensor;
+    core_tensor *b = args[1].u.tensor;
+
+    if (a->ndim != 1 || b->ndim != 1)
+        return core__op_error(CORE_ERROR_SHAPE, call->op,
+                              "wants two vectors, not %u and %u dimensions",
+                              a->ndim, b->ndim);
+    return core__scope_result(
+        scope, core__x_mul(scope, core__x_unsqueeze(scope, a, 1), b),
+        &results[0]);
+}
+
+/* ----------------------------------------------------------- distances -- */
+
+/* _cdist_forward(x1 [..., p, m], x2 [..., r, m], p) -> [..., p, r] */
+CORE__COMPOSITE(cdist_forward)
+{
+    core_tensor *a = args[0].u.tensor;
+    core_tensor *b = args[1].u.tensor;
+    int64_t last = -1;
+    core_tensor *d;
+
+    if (a->ndim < 2 || b->ndim < 2 ||
+        a->sizes[a->ndim - 1] != b->sizes[b->ndim - 1])
+        return core__op_error(CORE_ERROR_SHAPE, call->op,
+                              "wants two sets of points with the same number "
+                              "of coordinates");
+    d = core__x_sub(scope, core__x_unsqueeze(scope, a, -2),
+                    core__x_unsqueeze(scope, b, -3));
+    d = CORE__DO(scope, core_linalg_vector_norm, d,
+                 core_float(core__double_of(&args[2])), &last, 1, false,
+                 CORE_DTYPE_NONE);
+    return core__scope_result(scope, d, &results[0]);
+}
+
+/* Distances of row i and row j, for all i < j. */
+CORE__COMPOSITE(pdist_forward)
+{
+    core_tensor *self = args[0].u.tensor;
+    int64_t n;
+    int64_t last = -1;
+    core_tensor *pairs;
+    core_tensor *d;
+
+    if (self->ndim != 2)
+        return core__op_error(CORE_ERROR_SHAPE, call->op,
+                              "wants 2 dimensions, not %u", self->ndim);
+    n = self->sizes[0];
+    pairs = CORE__DO(scope, core_triu_indices, n, n, 1, CORE_I64,
+                     self->device);
+    d = core__x_sub(
+        scope,
+        CORE__DO(scope, core_index_select, self, 0,
+                 CORE__DO(scope, core_select, pairs, 0, 0)),
+        CORE__DO(scope, core_index_select, self, 0,
+                 CORE__DO(scope, core_select, pairs, 0, 1)));
+    d = CORE__DO(scope, core_linalg_vector_norm, d,
+                 core_float(core__double_of(&args[1])), &last, 1, false,
+                 CORE_DTYPE_NONE);
+    return core__scope_result(scope, d, &results[0]);
+}
+
+CORE__COMPOSITE(linalg_cross)
+{
+    core_tensor *a = args[0].u.tensor;
+    core_tensor *b = args[1].u.tensor;
+    uint32_t ndim = a->ndim > b->ndim ? a->ndim : b->ndim;
+    int64_t shift = 1;
+    int64_t other = 2;
+    int64_t dim;
+    uint32_t wrapped;
+    core_tensor *left;
+    core_tensor *right;
+
+    CORE_TRY(core__dim_wrap(call->op, args[2].u.i, ndim, &wrapped));
+    dim = (int64_t)wrapped - ndim;
+    if (core_tensor_size(a, dim) != 3 || core_tensor_size(b, dim) != 3)
+        return core__op_error(CORE_ERROR_SHAPE, call->op,
+                              "dimension %lld must have size 3",
+                              (long long)args[2].u.i);
+    /* c[i] = a[i+1] b[i+2] - a[i+2] b[i+1] */
+    left = core__x_mul(scope, CORE__DO(scope, core_roll, a, &other, 1, &dim, 1),
+                       CORE__DO(scope, core_roll, b, &shift, 1, &dim, 1));
+    right = core__x_mul(scope,
+                        CORE__DO(scope, core_roll, a, &shift, 1, &dim, 1),
+                        CORE__DO(scope, core_roll, b, &other, 1, &dim, 1));
+    return core__scope_result(scope, core__x_sub(scope, left, right),
+                              &results[0]);
+}
+
+/* ----------------------------------------------------------- attention -- */
+
+static core_tensor *causal_mask(core__scope *scope, core_tensor *scores)
+{
+    int64_t sizes[2];
+    core_tensor *mask;
+
+    if (scope->status != CORE_OK)
+        return NULL;
+    sizes[0] = scores->sizes[scores->ndim - 2];
+    sizes[1] = scores->sizes[scores->ndim - 1];
+    mask = CORE__DO(scope, core_new_ones, scores, sizes, 2, CORE_BOOL, NULL);
+    return CORE__DO(scope, core_triu, mask, 1);
+}
+
+/* softmax(Q Kᵀ / sqrt(d) + mask) V: Vaswani et al. 2017, eq. 1 */
+CORE__COMPOSITE(scaled_dot_product_attention)
+{
+    core_tensor *query = args[0].u.tensor;
+    core_tensor *key = args[1].u.tensor;
+    core_tensor *mask = core__tensor_of(&args[3]);
+    double dropout = core__double_of(&args[4]);
+    bool causal = core__arg_bool(args, 5, false);
+    core_scalar least = core_float(-INFINITY);
+    core_tensor *x;
+
+    if (query->ndim < 2 || key->ndim < 2)
+        return core__op_error(CORE_ERROR_SHAPE, call->op,
+                              "query and key need 2 dimensions at least");
+    if (mask && causal)
+        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
+                              "is_causal and attn_mask exclude each other");
+    x = core__x_times(scope, query,
+                      1 / sqrt((double)query->sizes[query->ndim - 1]));
+    x = CORE__DO(scope, core_matmul, x, core__x_transpose(scope, key, -2, -1));
+    if (causal)
+        x = CORE__DO(scope, core_masked_fill, x, causal_mask(scope, x), least);
+    else if (mask && mask->dtype == CORE_BOOL)
+        x = CORE__DO(scope, core_masked_fill, x,
+                     core__x_logical_not(scope, mask), least);
+    else if (mask)
+        x = core__x_add(scope, x, mask);
+    x = CORE__DO(scope, core_softmax, x, -1, CORE_DTYPE_NONE);
+    if (dropout > 0)
+        x = CORE__DO(scope, core_dropout, x, dropout, true);
+    return core__scope_result(
+        scope, CORE__DO(scope, core_matmul, x, args[2].u.tensor), &results[0]);
+}

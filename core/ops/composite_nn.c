@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Layers of networks, as their users call them. */
+
+#include "ops/expression.h"
+#include "ops/shape.h"
+#include "tensor/dtype.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ------------------------------------------------------------- softmax -- */
+
+CORE__COMPOSITE(softmax)
+{
+    core_dtype dtype = core__arg_dtype(args, 2, args[0].u.tensor->dtype);
+
+    return core__scope_result(
+        scope,
+        CORE__DO(scope, core_softmax_forward,
+                 core__x_cast(scope, args[0].u.tensor, dtype), args[1].u.i,
+                 false),
+        &results[0]);
+}
+
+CORE__COMPOSITE(log_softmax)
+{
+    core_dtype dtype = core__arg_dtype(args, 2, args[0].u.tensor->dtype);
+
+    return core__scope_result(
+        scope,
+        CORE__DO(scope, core_log_softmax_forward,
+                 core__x_cast(scope, args[0].u.tensor, dtype), args[1].u.i,
+                 false),
+        &results[0]);
+}
+
+/* ------------------------------------------------------- normalisation -- */
+
+/* Keeps the first of several results. */
+static core_status first_of(core_status status, core_tensor *first,
+                            core_tensor *second, core_tensor *third,
+                            core_value *result)
+{
+    core__tensor_release(second);
+    core__tensor_release(third);
+    if (status == CORE_OK)
+        core__result_tensor(result, first);
+    return status;
+}
+
+CORE__OP(layer_norm)
+{
+    size_t count;
+    const int64_t *shape = core__ints_of(&args[1], &count);
+    core_tensor *out = NULL;
+    core_tensor *mean = NULL;
+    core_tensor *rstd = NULL;
+    core_status status = core_native_layer_norm(
+        args[0].u.tensor, shape, count, core__tensor_of(&args[2]),
+        core__tensor_of(&args[3]), core__double_of(&args[4]), &out, &mean,
+        &rstd);
+
+    return first_of(status, out, mean, rstd, &results[0]);
+}
+
+CORE__OP(group_norm)
+{
+    core_tensor *input = args[0].u.tensor;
+    int64_t groups = args[1].u.i;
+    int64_t inner = 1;
+    core_tensor *out = NULL;
+    core_tensor *mean = NULL;
+    core_tensor *rstd = NULL;
+    core_status status;
+
+    if (input->ndim < 2)
+        return core__op_error(CORE_ERROR_SHAPE, call->op,
+                              "wants 2 dimensions at least, not %u",
+                              input->ndim);
+    for (uint32_t i = 2; i < input->ndim; i++)
+        inner *= input->sizes[i];
+    status = core_native_group_norm(
+        input, core__tensor_of(&args[2]), core__tensor_of(&args[3]),
+        input->sizes[0], input->sizes[1], inner, groups,
+        core__double_of(&args[4]), &out, &mean, &rstd);
+    return first_of(status, out, mean, rstd, &results[0]);
+}
+
+CORE__OP(batch_norm)
+{
+    core_tensor *out = NULL;
+    core_tensor *mean = NULL;
+    core_tensor *rstd = NULL;
+    core_status status = core_native_batch_norm(
+        args[0].u.tensor, core__tensor_of(&args[1]), core__tensor_of(&args[2]),
+        core__tensor_of(&args[3]), core__tensor_of(&args[4]),
+        args[5].u.i != 0, core__double_of(&args[6]), core__double_of(&args[7]),
+        &out, &mean, &rstd);
+
+    return first_of(status, out, mean, rstd, &results[0]);
+}
+
+/* -------------------------------------------------------- convolutions -- */
+
+/* conv1d, conv2d, conv3d(input, weight, bias, stride, padding, dilation,
+ * groups); the weight's rank says which. */
+CORE__COMPOSITE(conv)
+{
+    core_tensor *input = args[0].u.tensor;
+    core_tensor *weight = args[1].u.tensor;
+    uint32_t spatial = (uint32_t)(call->op->data->name[4] - '0');
+    bool batched = input->ndim == spatial + 2;
+    int64_t stride[3];
+    int64_t padding[3];
+    int64_t dilation[3];
+    static const int64_t none[3];
+    core_tensor *out;
+
+    if (weight->ndim != spatial + 2 ||
+        (!batched && input->ndim != spatial + 1))
+        return core__op_error(CORE_ERROR_SHAPE, call->op,
+                              "input has %u dimensions and weight %u; wanted "
+                              "are %u (without batch: %u) and %u",
+                              input->ndim, weight->ndim, spatial + 2,
+                              spatial + 1, spatial + 2);
+    CORE_TRY(core__ints_fill(call->op, "stride", &args[3], spatial, 1,
+                             stride));
+    CORE_TRY(core__ints_fill(call->op, "padding", &args[4], spatial, 0,
+                             padding));
+    CORE_TRY(core__ints_fill(call->op, "dilation", &args[5], spatial, 1,
+                             dilation));
+    if (!batched)
+        input = core__x_unsqueeze(scope, input, 0);
+    out = CORE__DO(scope, core_convolution, input, weight,
+                   core__tensor_of(&args[2]), stride, spatial, padding,
+                   spatial, dilation, spatial, false, none, spatial,
+                   args[6].u.i);
+    if (!batched)
+        out = CORE__DO(scope, core_squeeze_dim, out, 0);
+    return core__scope_result(scope, out, &results[0]);
+}
+
+/* ------------------------------------------------------------- pooling -- */
+
+CORE__OP(max_pool2d)
+{
+    size_t kernel_count;
+    size_t stride_count;
+    size_t padding_count;
+    size_t dilation_count;
+    const int64_t *kernel = core__ints_of(&args[1], &kernel_count);
+    const int64_t *stride = core__ints_of(&args[2], &stride_count);
+    const int64_t *padding = core__ints_of(&args[3], &padding_count);
+    const int64_t *dilation = core__ints_of(&args[4], &dilation_count);
+    core_tensor *out = NULL;
+    core_tensor *indices = NULL;
+    core_status status = core_max_pool2d_with_indices(
+        args[0].u.tensor, kernel, kernel_count, stride, stride_count, padding,
+        padding_count, dilation, dilation_count, args[5].u.i != 0, &out,
+        &indices);
+
+    return first_of(status, out, indices, NULL, &results[0]);
+}
+
+CORE__COMPOSITE(adaptive_avg_pool2d)
+{
+    size_t count;
+    const int64_t *sizes = core__ints_of(&args[1], &count);
+
+    return core__scope_result(scope,
+                              CORE__DO(scope, core_adaptive_avg_pool2d_forward,
+                                       args[0].u.tensor, sizes, count),
+                              &results[0]);
+}
+
+/* ------------------------------------------------------------- dropout -- */
+
+static core_status probability(const core_operator *op, double p)
+{
+    if (p >= 0 && p <= 1)
+        return CORE_OK;
+    return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
+                          "p is %g, no probability", p);
+}
+
+/* native_dropout(input, p, train) -> (result, mask) */
+CORE__COMPOSITE(native_dropout)
+{
+    core_tensor *input = args[0].u.tensor;
+    double p = core__double_of(&args[1]);
+    core_tensor *mask;
+    core_tensor *out;
+
+    CORE_TRY(probability(call->op, p));
+    if (!core__arg_bool(args, 2, true)) {
+        mask = CORE__DO(scope, core_ones_like, input, CORE_BOOL, NULL, -1);
+        out = CORE__DO(scope, core_clone, input, -1);
+    } else {
+        mask = CORE__DO(scope, core_empty_like, input, CORE_BOOL, NULL, -1);
+        CORE__RUN(scope, core_bernoulli_float_(mask, 1 - p, NULL));
+        out = CORE__DO(scope, core_native_dropout_backward, input, mask,
+                       p == 1 ? 0 : 1 / (1 - p));
+    }
+    CORE_TRY(core__scope_result(scope, out, &results[0]));
+    return core__scope_result(scope, mask, &results[1]);
+}
+
+/* grad where the mask is set, times scale: also the forward */
+CORE__COMPOSITE(native_dropout_backward)
+{
+    core_tensor *x = core__x_mul(scope, args[0].u.tensor, args[1].u.tensor);
+
+    return core__scope_result(
+        scope, core__x_times(scope, x, core__double_of(&args[2])),
+        &results[0]);
+}
+
+CORE__OP(dropout)
+{
+    core_tensor *input = args[0].u.tensor;
+    core_tensor *out = NULL;
+    core_tensor *mask = NULL;
+    core_status status;
+
+    CORE_TRY(probability(call->op, core__double_of(&args[1])));
+    if (args[2].u.i == 0 || core__double_of(&args[1]) == 0) {
+        core__tensor_retain(input);
+        core__result_tensor(&results[0], input);
+        return CORE_OK;
+    }
+    status = core_native_dropout(input, core__double_of(&args[1]),
+                                 &(const bool){true}, &out, &mask);
+    return first_of(status, out, mask, NULL, &results[0]);
+}
+
+/* ---------------------------------------------------------- resampling -- */
+
+/* upsample_….vec(input, output_size?, [align_corners,] scale_factors?): sizes
+ * from the factors, for the operator of the same name without .vec. */
+CORE__OP(upsample_vec)
+{
+    core_tensor *input = args[0].u.tensor;
+    const char *name = call->op->data->name;
+    bool aligned = nargs == 4;
+    const core_value *scales = &args[nargs - 1];
+    core_value inner[5];
+    int64_t sizes[3];
+    size_t count;
+    const int64_t *wanted = core__ints_of(&args[1], &count);
+    uint32_t spatial = input->ndim > 2 ? input->ndim - 2 : 0;
+    uint32_t n = 2;
+    core_operator *op;
+
+    if (spatial == 0 || spatial > 3 || (wanted && count != spatial) ||
+        (scales->tag == CORE_VALUE_FLOAT_LIST && scales->count != spatial) ||
+        !wanted == (scales->tag == CORE_VALUE_NONE))
+        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
+                              "wants either an output size or scale factors, "
+                              "one for each dimension after the second");
+    for (uint32_t i = 0; i < spatial; i++)
+        sizes[i] = wanted ? wanted[i]
+                          : (int64_t)floor((double)input->sizes[i + 2] *
+                                           scales->u.floats[i]);
+    op = core__operator_builtin(name, strcspn(name, "."));
+    if (!op)
+        return core__op_error(CORE_ERROR_INTERNAL, call->op,
+                              "has no operator that it stands for");
+    inner[0] = args[0];
+    inner[1] = (core_value){CORE_VALUE_INT_LIST, spatial, {.ints = sizes}};
+    if (aligned)
+        inner[n++] = args[2];
+    for (uint32_t i = 0; i < spatial; i++)
+        inner[n++] = wanted ? core_pack_none()
+                            : core_pack_float(scales->u.floats[i]);
+    return core_op_invoke_on(op, inner, n, results, 1);
+}
