@@ -63,19 +63,31 @@ static void shortest(core_dtype dtype, double value, decimal *out)
     take_digits(text, out);
 }
 
+/* To `precision` digits behind the first. */
+static void exact(double value, int precision, decimal *out)
+{
+    char text[48];
+
+    snprintf(text, sizeof text, "%.*e", precision, value);
+    take_digits(text, out);
+}
+
 /* Rounds to CORE__NUMBER_PRECISION digits behind the point. */
 static void limit(core_dtype dtype, double value, bool scientific, decimal *out)
 {
-    char text[48];
     int precision = CORE__NUMBER_PRECISION;
 
     shortest(dtype, value, out);
+    /* Two or three digits tell a half float from its neighbours, and 65500
+     * would still be a strange way to write 65504. */
+    if (!scientific && core__dtype_size(dtype) == 2 &&
+        out->exponent >= out->count)
+        exact(value, out->exponent, out);
     if (!scientific)
         precision += out->exponent;
     if (out->count - 1 <= precision || precision < 0)
         return;
-    snprintf(text, sizeof text, "%.*e", precision, value);
-    take_digits(text, out);
+    exact(value, precision, out);
 }
 
 /* Digits behind the point when written without exponent. */
@@ -259,11 +271,13 @@ static int write_float(const core__number_style *style, double value,
         right += style->exponent + 2;
     if (!isfinite(value))
         return sprintf(text, "%*s", left + right + 1, special_text(value));
-    limit(style->dtype, value, style->scientific, &number);
     if (style->scientific) {
+        /* All have the same digits, and no zeros in place of known ones. */
+        exact(value, style->fraction, &number);
         write_scientific(&number, style->fraction, style->exponent, bare);
         before = number.negative + 1;
     } else {
+        limit(style->dtype, value, false, &number);
         write_plain(&number, bare);
         before = whole_characters(&number);
     }
