@@ -112,6 +112,16 @@ AC_DEFUN([LIBCORE_CHECK], [
   AM_CONDITIONAL([HAVE_CHECK], [test "x$have_check" = xyes])
 ])
 
+# LIBCORE_ZLIB: core-train reads data sets as they are packed.
+AC_DEFUN([LIBCORE_ZLIB], [
+  ZLIB_LIBS=
+  have_zlib=no
+  AC_CHECK_HEADER([zlib.h],
+    [AC_CHECK_LIB([z], [gzopen], [have_zlib=yes; ZLIB_LIBS=-lz])])
+  AC_SUBST([ZLIB_LIBS])
+  AM_CONDITIONAL([HAVE_ZLIB], [test "x$have_zlib" = xyes])
+])
+
 # LIBCORE_TOOLS: programs that only tests and checks use; absent, the tests
 # that want one say so and are skipped.
 AC_DEFUN([LIBCORE_TOOLS], [
@@ -153,6 +163,8 @@ AC_DEFUN([LIBCORE_SUMMARY], [
   AS_ECHO([""])
   AS_IF([test "x$enable_sanitize" != xno],
     [AS_ECHO(["  sanitizers: $enable_sanitize"])])
+  AS_IF([test "x$have_zlib" = xno],
+    [AS_ECHO(["  core-train: not built, zlib was not found (Debian: zlib1g-dev)"])])
   AS_IF([test "x$have_check" = xno],
     [AS_ECHO(["  unit tests: skipped, Check was not found (Debian: check)"])])
 ])

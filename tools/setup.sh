@@ -37,6 +37,9 @@ missing_packages() {
         have automake || echo automake
         have libtoolize || echo libtool
         have pkg-config || echo pkg-config
+        echo 'int main(void) { return 0; }' |
+            cc -include zlib.h -x c -o /dev/null - -lz 2>/dev/null ||
+            echo zlib1g-dev
         have_yaml || echo python3 python3-yaml
         have_library libopenblas.so.0 || echo libopenblas0-pthread
         ;;
