@@ -22,6 +22,7 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static core__thread emergency = {.shared = true};
 /* What ended threads counted. */
 static int64_t ended_storages[16];
+static _Atomic uint64_t first_included;
 
 static void free_list(core__free_block *block)
 {
@@ -79,6 +80,7 @@ core__thread *core__thread_create(void)
         return &emergency;
     for (size_t i = 0; i < CORE__SMALL_CLASSES; i++)
         self->small[i].room = CORE__SMALL_KEPT;
+    self->included = atomic_load(&first_included);
     pthread_setspecific(key, self);
     pthread_mutex_lock(&lock);
     self->next = all;
@@ -108,4 +110,9 @@ int64_t core__thread_storages(uint32_t slot)
         sum += thread->storages[slot];
     pthread_mutex_unlock(&lock);
     return sum + emergency.storages[slot];
+}
+
+void core__thread_included_set(uint64_t included)
+{
+    atomic_store(&first_included, included);
 }

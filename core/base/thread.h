@@ -78,23 +78,34 @@ static inline core__thread *core__thread_self(void)
     return self;
 }
 
-/* Only the thread itself writes its depth, so a plain add does; the release
- * pairs with what reclaim.c reads. */
+/* Only the thread itself writes its depth, so that no locked instruction is
+ * needed; on x86 one that cannot be torn does. */
 static inline void core__thread_enter(core__thread *self)
 {
+#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
+    __asm__ volatile("addl $1, %0" : "+m"(self->depth) : : "memory");
+#else
     atomic_store_explicit(
         &self->depth,
         atomic_load_explicit(&self->depth, memory_order_relaxed) + 1,
         memory_order_relaxed);
+#endif
 }
 
 static inline void core__thread_leave(core__thread *self)
 {
+#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
+    __asm__ volatile("subl $1, %0" : "+m"(self->depth) : : "memory");
+#else
     atomic_store_explicit(
         &self->depth,
         atomic_load_explicit(&self->depth, memory_order_relaxed) - 1,
         memory_order_release);
+#endif
 }
+
+/* What `included` begins with in threads that are still to come. */
+void core__thread_included_set(uint64_t included);
 
 /* Storages alive on a backend, all threads together. */
 int64_t core__thread_storages(uint32_t slot);

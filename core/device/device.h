@@ -42,6 +42,7 @@ struct core_device {
     uint32_t flags;       /* CORE_DEVICE_… of the properties */
     bool meta;
     bool synchronous;
+    bool small_blocks;    /* threads keep its small blocks: memory/ */
     void *impl;           /* backend's word */
     void *stream;         /* default stream; NULL when synchronous */
     core_memory_table memory; /* hot copy */

@@ -264,6 +264,8 @@ static core_status device_open(core__backend *backend, uint32_t index,
         status = backend->table.device_information(device->impl,
                                                    &device->information);
     device->flags = device->properties.flags;
+    device->small_blocks =
+        device->synchronous && device->flags & CORE_DEVICE_HOST_ACCESS;
     if (device->properties.granularity == 0)
         device->properties.granularity = 1;
     if (status == CORE_OK && !device->synchronous)

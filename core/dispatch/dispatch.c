@@ -20,15 +20,16 @@
 
 #include <stddef.h>
 
-int core__dispatch_trace;
-
 enum { FUNCTION_CALL_SIZE = offsetof(core_call, loop) };
 
+static int tracing;
+
 static void __attribute__((cold, noinline))
-trace(const core_operator *op, uint64_t keys)
+log_step(const core_operator *op, uint64_t keys)
 {
-    static const char *const names[] = {"", "inplace-or-view", "autograd",
-                                        "autocast", "profiler"};
+    static const char *const names[] = {"",         "inplace-or-view",
+                                        "autograd", "autocast",
+                                        "profiler", "trace"};
     uint32_t functionality = core__keys_functionality(keys);
     core__backend *backend = core__backend_by_slot(core__keys_slot(keys));
 
@@ -47,8 +48,6 @@ static inline core_status serve(core_operator *op, uint64_t keys,
         &table[core__keys_index(keys)], memory_order_acquire);
     core_call call;
 
-    if (core__unlikely(core__dispatch_trace))
-        trace(op, keys);
     call.struct_size = FUNCTION_CALL_SIZE;
     call.flags = 0;
     call.host = &core__host;
@@ -134,7 +133,31 @@ no_keys(const core_operator *op)
                        core__operator_name(op));
 }
 
+/* Everything that the hot path leaves aside: a new thread, lists of tensors,
+ * calls without tensors, errors. */
 static core_status __attribute__((noinline))
+call_slowly(core_operator *op, const core_value *args, uint32_t nargs,
+            core_value *results, uint32_t nresults)
+{
+    core__thread *self = core__thread_self();
+    uint64_t keys = 0;
+    core_status status = core__keys_of(op, args, nargs, &keys);
+
+    keys |= self->included;
+    keys &= ~self->excluded & op->mask;
+    if (status == CORE_OK && keys < CORE__KEY_BACKEND)
+        status = no_keys(op);
+    if (status == CORE_OK) {
+        core__thread_enter(self);
+        status = serve(op, keys, args, nargs, results, nresults);
+        core__thread_leave(self);
+    }
+    for (uint32_t i = 0; status != CORE_OK && i < nresults; i++)
+        results[i] = (core_value){0};
+    return status;
+}
+
+static core_status __attribute__((cold, noinline))
 clear(core_status status, core_value *results, uint32_t nresults)
 {
     for (uint32_t i = 0; i < nresults; i++)
@@ -142,47 +165,40 @@ clear(core_status status, core_value *results, uint32_t nresults)
     return status;
 }
 
-static core_status __attribute__((noinline))
-call_rest(core_operator *op, uint64_t keys, const core_value *args,
-          uint32_t nargs, core_value *results, uint32_t nresults)
-{
-    core__thread *self = core__thread_self();
-    core_status status = collect_rest(op, args, nargs, &keys);
-
-    if (status != CORE_OK)
-        return status;
-    keys &= ~self->excluded & op->mask;
-    if (keys < CORE__KEY_BACKEND)
-        return no_keys(op);
-    core__thread_enter(self);
-    status = serve(op, keys, args, nargs, results, nresults);
-    core__thread_leave(self);
-    return status;
-}
-
+/* One call only, at the end, so that few registers need saving; what a failure
+ * needs is kept in memory (volatile: not in a register either). */
 core_status core__call(core_operator *op, const core_value *args,
                        uint32_t nargs, core_value *results, uint32_t nresults)
 {
-    core__thread *self = core__thread_self();
-    uint64_t keys = self->included;
-    uint32_t missing = collect(op, args, &keys);
+    core__thread *self = core__self_pointer;
+    uint64_t left = __atomic_load_n(&op->hot, __ATOMIC_ACQUIRE);
+    core_value *volatile kept_results;
+    volatile uint32_t kept_nresults;
+    const core_value *at = args;
     core_status status;
+    uint64_t keys;
 
-    if (core__unlikely(missing != CORE__OP_NOWHERE))
-        return clear(missing_tensor(op, missing), results, nresults);
-    if (core__unlikely(op->lists | (op->flags & CORE__OP_FACTORY))) {
-        status = call_rest(op, keys, args, nargs, results, nresults);
-    } else {
-        keys &= ~self->excluded & op->mask;
-        if (core__unlikely(keys < CORE__KEY_BACKEND))
-            return clear(no_keys(op), results, nresults);
-        core__thread_enter(self);
-        status = serve(op, keys, args, nargs, results, nresults);
-        core__thread_leave(self);
-    }
+    if (core__unlikely(!self || !left))
+        return call_slowly(op, args, nargs, results, nresults);
+    keys = self->included;
+    do {
+        if (core__unlikely(at->tag != CORE_VALUE_TENSOR))
+            return call_slowly(op, args, nargs, results, nresults);
+        keys |= at->u.tensor->keys;
+        at++;
+    } while (--left);
+    keys &= ~self->excluded;
+    keys &= op->mask;
+    if (core__unlikely(keys < CORE__KEY_BACKEND))
+        return call_slowly(op, args, nargs, results, nresults);
+    kept_results = results;
+    kept_nresults = nresults;
+    core__thread_enter(self);
+    status = serve(op, keys, args, nargs, results, nresults);
+    core__thread_leave(self);
     if (core__likely(status == CORE_OK))
         return CORE_OK;
-    return clear(status, results, nresults);
+    return clear(status, kept_results, kept_nresults);
 }
 
 core_status core__redispatch(core_operator *op, uint64_t keys,
@@ -192,7 +208,35 @@ core_status core__redispatch(core_operator *op, uint64_t keys,
     keys &= op->mask;
     if (core__unlikely(keys < CORE__KEY_BACKEND))
         return no_keys(op);
+    if (core__unlikely(tracing))
+        log_step(op, keys);
     return serve(op, keys, args, nargs, results, nresults);
+}
+
+core_status core__trace_layer(core_call *call, const core_value *args,
+                              uint32_t nargs, core_value *results,
+                              uint32_t nresults)
+{
+    return core__redispatch(
+        call->op,
+        core__keys_below(call->keys, CORE__FUNCTIONALITY_TRACE), args, nargs,
+        results, nresults);
+}
+
+static void set_included(core__thread *thread, void *context)
+{
+    if (*(bool *)context)
+        thread->included |= CORE__KEY_TRACE;
+    else
+        thread->included &= ~CORE__KEY_TRACE;
+}
+
+void core__dispatch_trace_set(bool on)
+{
+    tracing = on;
+    core__thread_self();
+    core__thread_included_set(on ? CORE__KEY_TRACE : 0);
+    core__thread_each(set_included, &on);
 }
 
 core_status core_redispatch_below(core_call *call, const core_value *args,
@@ -217,9 +261,8 @@ core_status core_op_invoke(uint32_t id, const core_value *args, uint32_t nargs,
     return core__call(&core__operators[id], args, nargs, results, nresults);
 }
 
+/* The same function under its public name, without another jump. */
 core_status core_op_invoke_on(core_operator *op, const core_value *args,
                               uint32_t nargs, core_value *results,
                               uint32_t nresults)
-{
-    return core__call(op, args, nargs, results, nresults);
-}
+    __attribute__((alias("core__call")));

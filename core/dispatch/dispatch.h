@@ -24,8 +24,14 @@ core_status core__redispatch(core_operator *op, uint64_t keys,
 /* The key set of a call before masks: union of the tensors' keys. */
 core_status core__keys_of(const core_operator *op, const core_value *args,
                           uint32_t nargs, uint64_t *out_keys);
-/* For LIBCORE_TRACE_DISPATCH: nonzero when each step is logged. */
-extern int core__dispatch_trace;
+/* Logs each step of every call from now on, or no more: what
+ * LIBCORE_TRACE_DISPATCH asks for.  The first step of a call is seen by the
+ * trace layer, whose key is then in every thread's set; redispatches look at
+ * the flag. */
+void core__dispatch_trace_set(bool on);
+core_status core__trace_layer(core_call *call, const core_value *args,
+                              uint32_t nargs, core_value *results,
+                              uint32_t nresults);
 
 core_operator *core__operator_find(const char *name, size_t size);
 

@@ -107,9 +107,12 @@ fast_path(core_call *call, const core_value *args, uint32_t nargs,
     }
     kernel = atomic_load_explicit(&set->quick[first->dtype],
                                   memory_order_acquire);
-    if (core__unlikely(!kernel || !core__kernel_takes(&kernel->kernel, dtypes,
-                                                      count + 1, 1)))
-        return false; /* the general way searches, and words the error */
+    /* Without one, the general way searches, and words the error. */
+    if (core__unlikely(!kernel))
+        return false;
+    if (!(kernel->uniform && dtypes[0] == first->dtype) &&
+        !core__kernel_takes(&kernel->kernel, dtypes, count + 1, 1))
+        return false;
     *out_status = core__tensor_new_like(first, dtypes[0], &run.tensors[0]);
     if (core__unlikely(*out_status != CORE_OK))
         return true;

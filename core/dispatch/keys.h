@@ -29,6 +29,7 @@ enum {
     CORE__FUNCTIONALITY_AUTOGRAD,
     CORE__FUNCTIONALITY_AUTOCAST,
     CORE__FUNCTIONALITY_PROFILER,
+    CORE__FUNCTIONALITY_TRACE, /* in every thread's set while steps are logged */
     CORE__FUNCTIONALITIES
 };
 
@@ -39,6 +40,8 @@ enum {
 #define CORE__KEY_AUTOGRAD CORE__KEY(CORE__FUNCTIONALITY_AUTOGRAD)
 #define CORE__KEY_AUTOCAST CORE__KEY(CORE__FUNCTIONALITY_AUTOCAST)
 #define CORE__KEY_PROFILER CORE__KEY(CORE__FUNCTIONALITY_PROFILER)
+
+#define CORE__KEY_TRACE CORE__KEY(CORE__FUNCTIONALITY_TRACE)
 
 #define CORE__KEYS_SLOTS UINT64_C(0xffff)
 #define CORE__KEYS_REQUIRES_GRAD (UINT64_C(1) << 16)
@@ -60,12 +63,17 @@ static inline uint32_t core__keys_functionality(uint64_t keys)
 static inline uint32_t core__keys_slot(uint64_t keys)
 {
     /* |1: slot 0 when there is none */
-    return 31 - (uint32_t)__builtin_clz((uint32_t)(keys & CORE__KEYS_SLOTS) | 1);
+    return 63 - (uint32_t)__builtin_clzll((keys & CORE__KEYS_SLOTS) | 1);
 }
 
-static inline uint32_t core__keys_index(uint64_t keys)
+static inline uint64_t core__keys_index(uint64_t keys)
 {
-    return core__keys_functionality(keys) * CORE__SLOTS + core__keys_slot(keys);
+    uint64_t highest = 63 ^ (uint64_t)__builtin_clzll(keys);
+    uint64_t slot = 63 ^ (uint64_t)__builtin_clzll((keys & CORE__KEYS_SLOTS) |
+                                                   1);
+
+    return highest * CORE__SLOTS + slot -
+           CORE__FUNCTIONALITY_SHIFT * CORE__SLOTS;
 }
 
 /* The same set without `functionality` and what is above it. */

@@ -116,7 +116,10 @@ struct core_operator {
     uint8_t nresults;
     uint8_t variant;        /* data->variant */
     uint8_t family;         /* data->family */
-    uint32_t reserved;
+    /* How many tensors a call has when they are its first arguments, all
+     * required, and all there are; else 0.  Set when the table is made. */
+    uint8_t hot;
+    uint8_t reserved[3];
     const core__operator_data *data;
     core__registration *registrations; /* newest first; under the lock */
     core__kernel_set *kernels; /* by backend; under the lock */

@@ -354,13 +354,21 @@ static core_status add_kernel(core_registry *registry, core__backend *backend,
     /* the operator's own name has a lifetime that suits */
     kernel->kernel.name.data = core__operator_name(op);
     kernel->kernel.name.size = strlen(kernel->kernel.name.data);
+    kernel->uniform = kernel->kernel.max_ndim == 0;
+    for (uint32_t i = 0; i < CORE_SIGNATURE_MAX; i++)
+        kernel->uniform &= !kernel->kernel.signature[i] ||
+                           kernel->kernel.signature[i] ==
+                               kernel->kernel.signature[1];
     kernel->set = set;
     kernel->next = atomic_load(&set->first);
     kernel->next_owned = registry->kernels;
     registry->kernels = kernel;
     set->sequence = ++sequence;
     atomic_store_explicit(&set->first, kernel, memory_order_release);
-    refresh_quick(set);
+    for (uint32_t dtype = 0; dtype < CORE__QUICK_DTYPES; dtype++)
+        if (!from->signature[1] || from->signature[1] >> dtype & 1)
+            atomic_store_explicit(&set->quick[dtype], kernel,
+                                  memory_order_release);
     return CORE_OK;
 }
 

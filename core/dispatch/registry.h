@@ -12,7 +12,9 @@
 /* One kernel that a backend registered: the full copy of its core_kernel. */
 typedef struct core__kernel {
     core_kernel kernel;
-    char *name;
+    /* All operands take the same dtypes: one that fits for an input fits for
+     * all, where the result's dtype is the inputs'. */
+    bool uniform;
     struct core__kernel *next;       /* in the same set, newest first */
     struct core__kernel *next_owned; /* of the same registration */
     core__kernel_set *set;

@@ -16,8 +16,11 @@
 
 #include "autograd/layer.h"
 #include "base/memory.h"
+#include "base/settings.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/structured.h"
+
+#include <pthread.h>
 
 typedef struct operator_table {
     const core__entry *_Atomic slots[CORE__TABLE_SIZE];
@@ -35,6 +38,7 @@ static const core__entry unresolved = {resolve, NULL};
 static const core__entry missing = {core__missing_kernel, NULL};
 static const core__entry autograd = {core__autograd_layer, NULL};
 static const core__entry inplace_or_view = {core__inplace_or_view_layer, NULL};
+static const core__entry trace = {core__trace_layer, NULL};
 static const core__entry nothing = {core__nothing_to_do, NULL};
 
 #define EIGHT(x) x, x, x, x, x, x, x, x
@@ -42,9 +46,9 @@ const core__entry *_Atomic core__table_unresolved[CORE__TABLE_SIZE] = {
     EIGHT(&unresolved), EIGHT(&unresolved), EIGHT(&unresolved),
     EIGHT(&unresolved), EIGHT(&unresolved), EIGHT(&unresolved),
     EIGHT(&unresolved), EIGHT(&unresolved), EIGHT(&unresolved),
-    EIGHT(&unresolved),
+    EIGHT(&unresolved), EIGHT(&unresolved), EIGHT(&unresolved),
 };
-_Static_assert(CORE__TABLE_SIZE == 80, "as many as above");
+_Static_assert(CORE__TABLE_SIZE == 96, "as many as above");
 
 static core__registration *newest(const core_operator *op, uint32_t key,
                                   uint32_t slot)
@@ -139,7 +143,17 @@ static void fill(core_operator *op, operator_table *table)
         r = newest(op, CORE_KEY_PROFILER, CORE__SLOT_NONE);
         set_slot(table, CORE__FUNCTIONALITY_PROFILER, slot,
                  r ? &r->entry : &nothing);
+        set_slot(table, CORE__FUNCTIONALITY_TRACE, slot, &trace);
     }
+}
+
+static void read_settings(void)
+{
+    bool on = false;
+
+    if (core__setting_boolean(CORE__SETTING_TRACE_DISPATCH, &on) == CORE_OK &&
+        on)
+        core__dispatch_trace_set(true);
 }
 
 /* Every operator's first call: makes its table, then serves the call. */
@@ -148,8 +162,10 @@ static core_status resolve(core_call *call, const core_value *args,
                            uint32_t nresults)
 {
     core_operator *op = call->op;
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     operator_table *table;
 
+    pthread_once(&once, read_settings);
     core__registry_lock();
     if (op->table == core__table_unresolved) {
         table = core__alloc_zero(sizeof *table);
@@ -161,6 +177,12 @@ static core_status resolve(core_call *call, const core_value *args,
         table->meta = (core__entry){core__structured_run(op), NULL};
         fill(op, table);
         __atomic_store_n(&op->table, table->slots, __ATOMIC_RELEASE);
+        if (!op->lists && !(op->flags & CORE__OP_FACTORY) &&
+            op->tensors == op->required &&
+            !(op->tensors & (op->tensors + 1)))
+            __atomic_store_n(&op->hot,
+                             (uint8_t)__builtin_popcount(op->tensors),
+                             __ATOMIC_RELEASE);
     }
     core__registry_unlock();
     return core__redispatch(op, call->keys, args, nargs, results, nresults);

@@ -28,8 +28,7 @@ core_status core__memory_alloc(core_device *device, uint64_t size,
     *out_capacity = 0;
     if (size == 0)
         return CORE_OK;
-    if (core__device_host_access(device) && device->synchronous &&
-        cls < CORE__SMALL_CLASSES) {
+    if (core__likely(device->small_blocks && cls < CORE__SMALL_CLASSES)) {
         core__free_block *block = self->blocks[cls].head;
 
         *out_capacity = cls * UNIT;
@@ -64,9 +63,8 @@ void core__memory_free(core_device *device, core_memory memory,
 
     if (capacity == 0)
         return;
-    if (capacity % UNIT == 0 && cls < CORE__SMALL_CLASSES &&
-        core__device_host_access(device) && device->synchronous &&
-        !self->shared) {
+    if (device->small_blocks && cls < CORE__SMALL_CLASSES &&
+        capacity % UNIT == 0 && !self->shared) {
         if (!self->blocks_of) {
             self->blocks_of = device;
             for (size_t i = 0; i < CORE__SMALL_CLASSES; i++)

@@ -83,7 +83,7 @@ core_status core__storage_adopt(core_device *device, void *data, uint64_t size,
 /* ------------------------------------------------------------- tensors -- */
 
 /* Header and dimensions; storage, flags and numel are the caller's. */
-static inline core_tensor *tensor_header(core_device *device, core_dtype dtype,
+static inline __attribute__((always_inline)) core_tensor *tensor_header(core_device *device, core_dtype dtype,
                                   uint32_t ndim)
 {
     core_tensor *tensor = core__small_alloc(sizeof *tensor);
