@@ -113,30 +113,73 @@ static count *count_kernels(const core_backend_information *backend,
 
 /* ---------------------------------------------------------------- text -- */
 
+/* The ABI that was negotiated, or else the range that the note has. */
+static const char *abi_text(const core_plugin_information *p, char *text,
+                            size_t size)
+{
+    if (p->state == CORE_PLUGIN_LOADED)
+        snprintf(text, size, "%u.%u", p->abi_major, p->abi_minor);
+    else if (p->abi_minor_max > 0)
+        snprintf(text, size, "%u.%u-%u.%u", p->abi_major, p->abi_minor_min,
+                 p->abi_major, p->abi_minor_max);
+    else
+        snprintf(text, size, "-");
+    return text;
+}
+
+enum { COLUMNS = 5 };
+
+/* The columns of a plugin's line that stand before its file. */
+static void plugin_columns(const core_plugin_information *p, char *abi,
+                           size_t size, const char *columns[COLUMNS])
+{
+    columns[0] = *p->name ? p->name : "-";
+    columns[1] = state_name(p->state);
+    columns[2] = abi_text(p, abi, size);
+    columns[3] = *p->version ? p->version : "-";
+    columns[4] = *p->device_types ? p->device_types : "-";
+}
+
+static void print_columns(const char *const columns[COLUMNS],
+                          const int widths[COLUMNS], const char *last)
+{
+    for (int k = 0; k < COLUMNS; k++)
+        printf("  %-*s", widths[k], columns[k]);
+    printf("  %s\n", last);
+}
+
 static void print_plugins(void)
 {
+    static const char *const titles[COLUMNS] = {"name", "state", "ABI",
+                                                "version", "devices"};
     uint32_t plugins = core_plugin_count();
+    const char *columns[COLUMNS];
+    int widths[COLUMNS];
+    char abi[64];
 
     printf("plugins\n");
-    if (plugins == 0)
+    if (plugins == 0) {
         printf("  none was found; LIBCORE_PLUGIN_PATH says where to look\n");
-    else
-        printf("  %-12s %-9s %-10s %-10s %-12s %s\n", "name", "state", "ABI",
-               "version", "devices", "file");
+        return;
+    }
+    for (int k = 0; k < COLUMNS; k++)
+        widths[k] = (int)strlen(titles[k]);
     for (uint32_t i = 0; i < plugins; i++) {
         core_plugin_information p = plugin_information(core_plugin_at(i));
-        char abi[32] = "-";
 
-        if (p.state == CORE_PLUGIN_LOADED)
-            snprintf(abi, sizeof abi, "%u.%u", p.abi_major, p.abi_minor);
-        else if (p.abi_minor_max > 0)
-            snprintf(abi, sizeof abi, "%u.%u-%u.%u", p.abi_major,
-                     p.abi_minor_min, p.abi_major, p.abi_minor_max);
-        printf("  %-12s %-9s %-10s %-10s %-12s %s\n", p.name,
-               state_name(p.state), abi, *p.version ? p.version : "-",
-               *p.device_types ? p.device_types : "-", p.path);
+        plugin_columns(&p, abi, sizeof abi, columns);
+        for (int k = 0; k < COLUMNS; k++)
+            if ((int)strlen(columns[k]) > widths[k])
+                widths[k] = (int)strlen(columns[k]);
+    }
+    print_columns(titles, widths, "file");
+    for (uint32_t i = 0; i < plugins; i++) {
+        core_plugin_information p = plugin_information(core_plugin_at(i));
+
+        plugin_columns(&p, abi, sizeof abi, columns);
+        print_columns(columns, widths, p.path);
         if (*p.reason)
-            printf("  %-12s %s\n", "", p.reason);
+            printf("  %-*s  %s\n", widths[0], "", p.reason);
     }
 }
 
