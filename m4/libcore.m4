@@ -20,7 +20,7 @@ AC_DEFUN([LIBCORE_WARNINGS], [
   AC_ARG_ENABLE([werror],
     [AS_HELP_STRING([--enable-werror], [make warnings errors])])
   WARN_CFLAGS="-Wall -Wextra"
-  for flag in -Wstrict-prototypes -Wmissing-prototypes -Wshadow -Wvla; do
+  for flag in -Wstrict-prototypes -Wmissing-prototypes -Wvla; do
     LIBCORE_CFLAG([$flag], [WARN_CFLAGS="$WARN_CFLAGS $flag"])
   done
   AS_IF([test "x$enable_werror" = xyes],
