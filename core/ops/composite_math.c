@@ -162,23 +162,16 @@ CORE__COMPOSITE(relu6)
                               &results[0]);
 }
 
-/* min(x, 0) - log1p(exp(-|x|)), exact at both ends */
-static core_tensor *log_sigmoid(core__scope *scope, core_tensor *x)
-{
-    core_tensor *small = core__x_neg(scope, core__x_abs(scope, x));
-    core_tensor *least = CORE__DO(scope, core_clamp_max, x, core_int(0));
-
-    small = core__x_log1p(scope, core__x_exp(scope, small));
-    return core__x_sub(scope, least, small);
-}
-
-/* The second result is scratch that only some devices use. */
+/* min(x, 0) - log1p(exp(-|x|)), exact at both ends; the second result is that
+ * exponential, for whoever computes the gradient by hand. */
 CORE__COMPOSITE(log_sigmoid_forward)
 {
     core_tensor *self = args[0].u.tensor;
-    core_tensor *out = log_sigmoid(scope, self);
-    int64_t none = 0;
-    core_tensor *buffer = core__x_new_zeros(scope, self, &none, 1);
+    core_tensor *least = CORE__DO(scope, core_clamp_max, self, core_int(0));
+    core_tensor *buffer =
+        core__x_exp(scope, core__x_neg(scope, core__x_abs(scope, self)));
+    core_tensor *out =
+        core__x_sub(scope, least, core__x_log1p(scope, buffer));
 
     CORE_TRY(core__scope_result(scope, out, &results[0]));
     return core__scope_result(scope, buffer, &results[1]);
