@@ -381,6 +381,43 @@ static bool read_list(golden_file *golden, char **cursor, golden_case *to,
     return read_number_list(golden, cursor, to, argument);
 }
 
+/* Whether the schema's argument number `index` is of a type. */
+static bool has_type(const char *schema, uint32_t index, const char *type)
+{
+    const char *at = strchr(schema, '(');
+    int depth = 0;
+
+    for (at = at ? at + 1 : ""; *at; at++) {
+        if (index == 0 && depth == 0) {
+            at += strspn(at, " *,");
+            return strncmp(at, type, strlen(type)) == 0;
+        }
+        depth += (*at == '(' || *at == '[') - (*at == ')' || *at == ']');
+        /* The star is no argument. */
+        if (*at == ',' && depth == 0 && at[1 + strspn(at + 1, " ")] != '*')
+            index--;
+    }
+    return false;
+}
+
+/* The recorder wrote some defaults of dtype arguments by their number. */
+static bool number_to_dtype(golden_file *golden, golden_argument *argument)
+{
+    static const core_dtype dtypes[] = {
+        CORE_U8,  CORE_I8,  CORE_I16, CORE_I32, CORE_I64, CORE_F16,
+        CORE_F32, CORE_F64, 0,        0,        0,        CORE_BOOL,
+        0,        0,        0,        CORE_BF16,
+    };
+    uint64_t number = (uint64_t)argument->i;
+
+    if (number >= sizeof dtypes / sizeof *dtypes || !dtypes[number])
+        return problem(golden, "there is no dtype of number %" PRId64,
+                       argument->i);
+    argument->kind = GOLDEN_DTYPE;
+    argument->i = dtypes[number];
+    return true;
+}
+
 /* Text is what is left of the line. */
 static bool read_text(golden_file *golden, char **cursor,
                       golden_argument *argument)
@@ -424,7 +461,9 @@ static bool read_argument(golden_file *golden, char **cursor, golden_case *to)
                APPEND(golden, to->tensors, tensor);
     case GOLDEN_INT:
         return read_int(golden, cursor, &argument->i) &&
-               line_ends(golden, cursor);
+               line_ends(golden, cursor) &&
+               (!has_type(to->schema, to->nargs - 1, "ScalarType") ||
+                number_to_dtype(golden, argument));
     case GOLDEN_FLOAT:
         return read_float(golden, cursor, &argument->f) &&
                line_ends(golden, cursor);
@@ -502,6 +541,7 @@ static bool begin_case(golden_file *golden, char **cursor, golden_case *to)
     char *word;
 
     to->nargs = 0;
+    to->schema = "";
     to->is_view = false;
     to->tensors.count = 0;
     to->ints.count = 0;
@@ -526,6 +566,7 @@ static bool read_line(golden_file *golden, const char *word, char **cursor,
     golden_link link;
 
     if (strcmp(word, "schema") == 0) {
+        to->schema = *cursor;
         to->is_view = returns_alias(*cursor);
         return true;
     }
