@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* bench.h: how core-bench measures.
+ *
+ * A row is a function that does one thing once.  It is repeated until a repeat
+ * takes long enough for the clock, then measured a number of times; the median
+ * is printed.  Measuring is inlined around each function, so that a row of a
+ * few nanoseconds does not carry a call through a pointer. */
+
+#ifndef TOOLS_BENCH_H
+#define TOOLS_BENCH_H
+
+#include <libcore/core.h>
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <time.h>
+
+/* --------------------------------------------------------------- results -- */
+
+typedef struct bench_options {
+    double min_time; /* of a repeat, in seconds; 0: as each row has it */
+    uint32_t first_threads;
+    uint32_t last_threads;
+    bool json;
+} bench_options;
+
+extern bench_options bench;
+
+/* A line of the output. */
+void bench_out(const char *name, double value, const char *unit);
+/* "name/t2" */
+void bench_out_threads(const char *name, uint32_t threads, double value,
+                       const char *unit);
+/* Sorts values. */
+double bench_median(double *values, int count);
+
+/* Ends the program with the message of the thread's error. */
+void bench_fail(void) __attribute__((noreturn, cold));
+
+static inline void must(core_status status)
+{
+    if (__builtin_expect(status != CORE_OK, 0))
+        bench_fail();
+}
+
+/* ------------------------------------------------------------- measuring -- */
+
+static inline double bench_now(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* How often to call a function so that it takes min_time, given that n calls
+ * took `time`. */
+static inline long bench_more(long n, double time, double min_time)
+{
+    return time < min_time / 20
+               ? n * 10
+               : (long)((double)n * (min_time / time) * 1.1) + 1;
+}
+
+typedef void (*bench_row)(void *context);
+enum { BENCH_REPEATS = 15 };
+
+/* Seconds per call. */
+static inline __attribute__((always_inline)) double bench_seconds(
+    bench_row row, void *context, double min_time)
+{
+    double values[BENCH_REPEATS], begin, time;
+    long n = 1;
+
+    if (bench.min_time > 0)
+        min_time = bench.min_time;
+    row(context);
+    row(context);
+    for (;;) {
+        begin = bench_now();
+        for (long i = 0; i < n; i++)
+            row(context);
+        time = bench_now() - begin;
+        if (time >= min_time)
+            break;
+        n = bench_more(n, time, min_time);
+    }
+    for (int r = 0; r < BENCH_REPEATS; r++) {
+        begin = bench_now();
+        for (long i = 0; i < n; i++)
+            row(context);
+        values[r] = (bench_now() - begin) / (double)n;
+    }
+    return bench_median(values, BENCH_REPEATS);
+}
+
+static inline __attribute__((always_inline)) void bench_ns(const char *name,
+                                                           bench_row row,
+                                                           void *context)
+{
+    bench_out(name, bench_seconds(row, context, 0.02) * 1e9, "ns");
+}
+
+/* ----------------------------------------------------------------- tensors -- */
+
+/* On the CPU. */
+core_tensor *bench_full(const int64_t *sizes, size_t ndim, float value);
+core_tensor *bench_ones1(void);
+/* Normal numbers times scale. */
+core_tensor *bench_normal(const int64_t *sizes, size_t ndim, float scale);
+/* Whole numbers below `limit`, i64. */
+core_tensor *bench_integers(int64_t count, int64_t limit);
+core_tensor *bench_requires_grad(core_tensor *tensor);
+
+/* ---------------------------------------------------------------- sections -- */
+
+/* Operators of the benchmark's own, which do nothing: what a call costs. */
+typedef struct bench_operators {
+    core_operator *void1;   /* (Tensor a) -> () */
+    core_operator *noop;    /* (Tensor a, Tensor b) -> Tensor */
+    core_operator *void_ad; /* void1, and an autograd function above */
+    core_registration *handles[8];
+    int count;
+} bench_operators;
+
+void bench_operators_register(bench_operators *operators);
+void bench_operators_release(bench_operators *operators);
+
+void bench_micro(void);
+void bench_dispatch(void); /* a part of micro */
+void bench_tensors(void);  /* another */
+void bench_autograd(void);
+void bench_train(void);
+/* Runs one row `count` times inside core_bench_counted, for an instruction
+ * counter; false if there is no such row. */
+bool bench_count(const char *name, long count);
+void bench_count_names(void);
+
+#endif

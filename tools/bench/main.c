@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* core-bench: how fast libcore is. */
+
+#include "bench.h"
+
+#include "base/json.h"
+
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+bench_options bench = {.first_threads = 1, .last_threads = 2};
+
+static const char help[] =
+    "Usage: core-bench [OPTION]... [SECTION]...\n"
+    "       core-bench count ROW N\n"
+    "Measures libcore on the CPU.  Prints lines of name, value and unit.\n"
+    "\n"
+    "Sections (all, if none is named):\n"
+    "  micro      operators on one element, dispatch, tensors, views\n"
+    "  autograd   backward through chains of small operators\n"
+    "  train      training steps of two perceptrons and a transformer block\n"
+    "\n"
+    "  --threads N    train with N threads [1, then 2]\n"
+    "  --min-time S   seconds per repeat, for every row [0.02 to 0.1]\n"
+    "  --json         one JSON object a line\n"
+    "  --help, --version\n"
+    "\n"
+    "count does ROW N times in a function core_bench_counted, for callgrind's\n"
+    "--toggle-collect; `core-bench count` lists the rows.\n";
+
+/* --------------------------------------------------------------- results -- */
+
+void bench_out(const char *name, double value, const char *unit)
+{
+    core__json json;
+
+    if (!bench.json) {
+        printf("%-44s %12.3f %s\n", name, value, unit);
+    } else {
+        core__json_begin(&json, core__json_to_file, stdout);
+        json.flat = true;
+        core__json_object(&json, NULL);
+        core__json_text(&json, "name", name);
+        core__json_number(&json, "value", value);
+        core__json_text(&json, "unit", unit);
+        core__json_end(&json);
+        core__json_finish(&json);
+    }
+    fflush(stdout);
+}
+
+void bench_out_threads(const char *name, uint32_t threads, double value,
+                       const char *unit)
+{
+    char full[96];
+
+    snprintf(full, sizeof full, "%s/t%u", name, threads);
+    bench_out(full, value, unit);
+}
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+double bench_median(double *values, int count)
+{
+    qsort(values, (size_t)count, sizeof *values, compare);
+    return values[count / 2];
+}
+
+void bench_fail(void)
+{
+    fprintf(stderr, "core-bench: %s\n", core_error_message());
+    exit(EXIT_FAILURE);
+}
+
+/* --------------------------------------------------------------- options -- */
+
+static const struct {
+    const char *name;
+    void (*run)(void);
+} sections[] = {
+    {"micro", bench_micro},
+    {"autograd", bench_autograd},
+    {"train", bench_train},
+};
+enum { SECTIONS = sizeof sections / sizeof *sections };
+
+static void usage(const char *what, const char *text)
+{
+    fprintf(stderr, "core-bench: %s %s; see core-bench --help\n", what, text);
+    exit(2);
+}
+
+static void parse_options(int argc, char **argv)
+{
+    static const struct option names[] = {
+        {"threads", required_argument, NULL, 't'},
+        {"min-time", required_argument, NULL, 'm'},
+        {"json", no_argument, NULL, 'j'},
+        {"help", no_argument, NULL, 'h'},
+        {"version", no_argument, NULL, 'v'},
+        {NULL, 0, NULL, 0},
+    };
+    char *end = "";
+    int option;
+
+    opterr = 0;
+    while ((option = getopt_long(argc, argv, "", names, NULL)) != -1) {
+        switch (option) {
+        case 't':
+            bench.first_threads = (uint32_t)strtoul(optarg, &end, 10);
+            bench.last_threads = bench.first_threads;
+            if (*end || bench.first_threads < 1 || bench.first_threads > 4096)
+                usage("--threads wants a number from 1, not", optarg);
+            break;
+        case 'm':
+            bench.min_time = strtod(optarg, &end);
+            if (*end || !(bench.min_time > 0))
+                usage("--min-time wants seconds, not", optarg);
+            break;
+        case 'j':
+            bench.json = true;
+            break;
+        case 'h':
+            fputs(help, stdout);
+            exit(EXIT_SUCCESS);
+        case 'v':
+            printf("core-bench %s\n", core_version());
+            exit(EXIT_SUCCESS);
+        default:
+            usage("cannot understand", argv[optind - 1]);
+        }
+    }
+}
+
+static bool wanted(const char *name, char **words, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (strcmp(words[i], name) == 0)
+            return true;
+    return count == 0;
+}
+
+static void check_sections(char **words, int count)
+{
+    for (int i = 0; i < count; i++) {
+        int k = 0;
+
+        while (k < SECTIONS && strcmp(words[i], sections[k].name) != 0)
+            k++;
+        if (k == SECTIONS)
+            usage("there is no section", words[i]);
+    }
+}
+
+static int count_row(char **words, int count)
+{
+    char *end = "";
+    long n = count == 2 ? strtol(words[1], &end, 10) : 0;
+
+    if (count == 0) {
+        bench_count_names();
+        return EXIT_SUCCESS;
+    }
+    if (count != 2 || *end || n < 1)
+        usage("count wants", "a row and a number");
+    must(core_threads_set(1));
+    if (!bench_count(words[0], n))
+        usage("there is no row", words[0]);
+    return EXIT_SUCCESS;
+}
+
+int main(int argc, char **argv)
+{
+    core_device *cpu;
+
+    parse_options(argc, argv);
+    argc -= optind;
+    argv += optind;
+    must(core_device_find("cpu", &cpu));
+    must(core_device_set_current(cpu));
+    if (argc > 0 && strcmp(argv[0], "count") == 0)
+        return count_row(argv + 1, argc - 1);
+    check_sections(argv, argc);
+    if (sysconf(_SC_NPROCESSORS_ONLN) < (long)bench.last_threads &&
+        bench.first_threads < bench.last_threads)
+        bench.last_threads = bench.first_threads;
+    if (!bench.json)
+        printf("# libcore %s\n", core_version());
+    for (int i = 0; i < SECTIONS; i++)
+        if (wanted(sections[i].name, argv, argc)) {
+            must(core_threads_set(1));
+            sections[i].run();
+        }
+    must(core_device_set_current(NULL));
+    core_device_release(cpu);
+    return ferror(stdout) ? EXIT_FAILURE : EXIT_SUCCESS;
+}
