@@ -92,7 +92,7 @@ const char *cpu_blas_information(void)
 
 /* Below this many multiply-adds a call of the library costs more than it
  * saves. */
-enum { SMALL = 2048 };
+enum { SMALL = 256 };
 
 /* Rows of B stay in cache while all rows of A pass. */
 enum { BLOCK_K = 128, BLOCK_N = 512 };
@@ -218,7 +218,7 @@ void cpu_gemm_i64(bool ta, bool tb, int64_t m, int64_t n, int64_t k,
 
 /* Large enough that a tile packs its operands for many uses of them, many
  * enough that a few threads are all busy. */
-enum { TILE_WORK = 1 << 23, TILE_LEAST = 256, TILES_MOST = 256 };
+enum { TILE_WORK = 1 << 25, TILE_LEAST = 256, TILES_MOST = 256 };
 
 void cpu_gemm_tiles(int64_t m, int64_t n, int64_t k, int64_t *rows,
                     int64_t *columns)

@@ -18,8 +18,8 @@
 #define DTYPES(X)                                                             \
     X(CORE_F64, double, PLAIN, (double))                                      \
     X(CORE_F32, float, PLAIN, (float))                                        \
-    X(CORE_F16, uint16_t, cpu_f16_get, cpu_f16_put)                           \
-    X(CORE_BF16, uint16_t, cpu_bf16_get, cpu_bf16_put)                        \
+    X(CORE_F16, uint16_t, cpu_f32_of_f16, cpu_f16_of_f32)                           \
+    X(CORE_BF16, uint16_t, cpu_f32_of_bf16, cpu_bf16_of_f32)                        \
     X(CORE_I64, int64_t, PLAIN, (int64_t))                                    \
     X(CORE_I32, int32_t, PLAIN, (int32_t))                                    \
     X(CORE_I16, int16_t, PLAIN, (int16_t))                                    \
@@ -30,6 +30,10 @@
 #define GET_CASE(DTYPE, STORED, FROM, TO)                                     \
     case DTYPE: {                                                             \
         const STORED *source = from;                                          \
+        if (stride == 1) {                                                    \
+            CPU_LOOP for (int64_t i = 0; i < n; i++) to[i] = FROM(source[i]); \
+            break;                                                            \
+        }                                                                     \
         for (int64_t i = 0; i < n; i++)                                       \
             to[i] = FROM(source[i * stride]);                                 \
         break;                                                                \
@@ -37,6 +41,10 @@
 #define PUT_CASE(DTYPE, STORED, FROM, TO)                                     \
     case DTYPE: {                                                             \
         STORED *target = to;                                                  \
+        if (stride == 1) {                                                    \
+            CPU_LOOP for (int64_t i = 0; i < n; i++) target[i] = TO(from[i]); \
+            break;                                                            \
+        }                                                                     \
         for (int64_t i = 0; i < n; i++)                                       \
             target[i * stride] = TO(from[i]);                                 \
         break;                                                                \

@@ -19,6 +19,7 @@
 #include <string.h>
 
 #include "cpu.h"
+#include "number.h"
 
 /* ----------------------------------------------------------- arguments -- */
 
@@ -173,65 +174,17 @@ CPU_ARITHMETIC(i64, int64_t, uint64_t)
     CPU_COMPUTE_FLOATS(X)                                                     \
     X(i64, int64_t)
 
-static inline float cpu_from_bits(uint32_t bits)
+CPU_INLINE float cpu_f32_of_bf16(uint16_t half)
 {
-    float value;
-    memcpy(&value, &bits, 4);
-    return value;
+    return cpu_f32_of_bits((uint32_t)half << 16);
 }
 
-static inline uint32_t cpu_to_bits(float value)
+CPU_INLINE uint16_t cpu_bf16_of_f32(float x)
 {
-    uint32_t bits;
-    memcpy(&bits, &value, 4);
-    return bits;
-}
+    uint32_t bits = cpu_bits_of_f32(x);
+    uint32_t number = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
 
-static inline float cpu_f16_get(uint16_t half)
-{
-    /* Shifted into place, the exponent is too small by 112: a product mends
-     * it, for subnormals too. */
-    uint32_t bits = (uint32_t)(half & 0x7fff) << 13;
-    uint32_t sign = (uint32_t)(half & 0x8000) << 16;
-
-    if (bits >= UINT32_C(0x0f800000))
-        bits |= UINT32_C(0x7f800000); /* infinity, NaN */
-    else
-        bits = cpu_to_bits(cpu_from_bits(bits) * 0x1p112f);
-    return cpu_from_bits(bits | sign);
-}
-
-static inline uint16_t cpu_f16_put(float value)
-{
-    uint32_t bits = cpu_to_bits(value);
-    uint32_t sign = bits >> 16 & 0x8000;
-
-    bits &= UINT32_C(0x7fffffff);
-    if (bits > UINT32_C(0x7f800000))
-        return (uint16_t)(sign | 0x7e00);
-    if (bits >= UINT32_C(0x477ff000)) /* 65520 and more round to infinity */
-        return (uint16_t)(sign | 0x7c00);
-    if (bits < UINT32_C(0x38800000)) {
-        /* A unit in the last place of 0.5 is the least subnormal. */
-        bits = cpu_to_bits(cpu_from_bits(bits) + 0.5f);
-        return (uint16_t)(sign | (bits - UINT32_C(0x3f000000)));
-    }
-    bits += (bits >> 13 & 1) + UINT32_C(0xfff) - UINT32_C(0x38000000);
-    return (uint16_t)(sign | bits >> 13);
-}
-
-static inline float cpu_bf16_get(uint16_t half)
-{
-    return cpu_from_bits((uint32_t)half << 16);
-}
-
-static inline uint16_t cpu_bf16_put(float value)
-{
-    uint32_t bits = cpu_to_bits(value);
-
-    if ((bits & UINT32_C(0x7fffffff)) > UINT32_C(0x7f800000))
-        return (uint16_t)(bits >> 16 | 0x40);
-    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+    return (uint16_t)(x == x ? number : bits >> 16 | 0x40);
 }
 
 /* ------------------------------------------------------- dense buffers -- */
