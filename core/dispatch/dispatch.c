@@ -19,6 +19,7 @@
 #include <libcore/dispatch.h>
 
 #include <stddef.h>
+#include <string.h>
 
 enum { FUNCTION_CALL_SIZE = offsetof(core_call, loop) };
 
@@ -48,8 +49,8 @@ static inline core_status serve(core_operator *op, uint64_t keys,
         &table[core__keys_index(keys)], memory_order_acquire);
     core_call call;
 
-    call.struct_size = FUNCTION_CALL_SIZE;
-    call.flags = 0;
+    /* struct_size and flags, as one store */
+    memcpy(&call, &(const uint64_t){FUNCTION_CALL_SIZE}, sizeof(uint64_t));
     call.host = &core__host;
     call.user = entry->user;
     call.op = op;
@@ -152,28 +153,17 @@ call_slowly(core_operator *op, const core_value *args, uint32_t nargs,
         status = serve(op, keys, args, nargs, results, nresults);
         core__thread_leave(self);
     }
-    for (uint32_t i = 0; status != CORE_OK && i < nresults; i++)
-        results[i] = (core_value){0};
     return status;
 }
 
-static core_status __attribute__((cold, noinline))
-clear(core_status status, core_value *results, uint32_t nresults)
-{
-    for (uint32_t i = 0; i < nresults; i++)
-        results[i] = (core_value){0};
-    return status;
-}
-
-/* One call only, at the end, so that few registers need saving; what a failure
- * needs is kept in memory (volatile: not in a register either). */
+/* One call only, at the end, so that few registers need saving.  Functions
+ * leave results alone when they fail: that they are NONE then is for those to
+ * see to who made them. */
 core_status core__call(core_operator *op, const core_value *args,
                        uint32_t nargs, core_value *results, uint32_t nresults)
 {
     core__thread *self = core__self_pointer;
     uint64_t left = __atomic_load_n(&op->hot, __ATOMIC_ACQUIRE);
-    core_value *volatile kept_results;
-    volatile uint32_t kept_nresults;
     const core_value *at = args;
     core_status status;
     uint64_t keys;
@@ -191,14 +181,10 @@ core_status core__call(core_operator *op, const core_value *args,
     keys &= op->mask;
     if (core__unlikely(keys < CORE__KEY_BACKEND))
         return call_slowly(op, args, nargs, results, nresults);
-    kept_results = results;
-    kept_nresults = nresults;
     core__thread_enter(self);
     status = serve(op, keys, args, nargs, results, nresults);
     core__thread_leave(self);
-    if (core__likely(status == CORE_OK))
-        return CORE_OK;
-    return clear(status, kept_results, kept_nresults);
+    return status;
 }
 
 core_status core__redispatch(core_operator *op, uint64_t keys,

@@ -66,13 +66,24 @@ static inline uint32_t core__keys_slot(uint64_t keys)
     return 63 - (uint32_t)__builtin_clzll((keys & CORE__KEYS_SLOTS) | 1);
 }
 
+/* Position of the highest bit; value must not be 0.  On x86 the builtin would
+ * be widened again by a second instruction, on the hot path. */
+static inline uint64_t core__highest_bit(uint64_t value)
+{
+#if defined(__x86_64__)
+    uint64_t position;
+
+    __asm__("bsrq %1, %0" : "=r"(position) : "r"(value) : "cc");
+    return position;
+#else
+    return 63 - (uint64_t)__builtin_clzll(value);
+#endif
+}
+
 static inline uint64_t core__keys_index(uint64_t keys)
 {
-    uint64_t highest = 63 ^ (uint64_t)__builtin_clzll(keys);
-    uint64_t slot = 63 ^ (uint64_t)__builtin_clzll((keys & CORE__KEYS_SLOTS) |
-                                                   1);
-
-    return highest * CORE__SLOTS + slot -
+    return core__highest_bit(keys) * CORE__SLOTS +
+           core__highest_bit((keys & CORE__KEYS_SLOTS) | 1) -
            CORE__FUNCTIONALITY_SHIFT * CORE__SLOTS;
 }
 
