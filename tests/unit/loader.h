@@ -20,14 +20,14 @@
 
 #include "loader/search.h"
 
-typedef char path[PATH_MAX];
+typedef char path_text[PATH_MAX];
 
-static path folder; /* of this test */
+static path_text folder; /* of this test */
 
 /* "name" gives the fixture core_name.so. */
 static inline const char *fixture(const char *name)
 {
-    static path text;
+    static path_text text;
     const char *build = getenv("LIBCORE_BUILD");
 
     snprintf(text, sizeof text, "%s/tests/fixtures/.libs/core_%s.so",
@@ -59,7 +59,7 @@ static inline void folder_remove(void)
 
 static inline const char *inside(const char *name)
 {
-    static path texts[4];
+    static path_text texts[4];
     static unsigned turn;
     char *text = texts[turn++ % 4];
 

@@ -3,12 +3,14 @@
 
 #include "loader.h"
 
+#include "base/memory.h"
 #include "dispatch/dispatch.h"
 #include "loader/loader.h"
 
 #include <elf.h>
 #include <fenv.h>
 #include <locale.h>
+#include <pthread.h>
 #include <signal.h>
 
 /* Opens all that lies in the test's folder. */
@@ -338,6 +340,69 @@ START_TEST(lent_kernels_pin_their_plugin)
 }
 END_TEST
 
+START_TEST(want_of_memory_anywhere_fails_one_load_and_no_more)
+{
+    core_status status = CORE_ERROR_OUT_OF_MEMORY;
+    const char *path = fixture("init_fails");
+    int64_t allowed;
+
+    for (allowed = 0; status == CORE_ERROR_OUT_OF_MEMORY; allowed++) {
+        ck_assert_int_lt(allowed, 1000);
+        core__alloc_fault_set(allowed, true);
+        status = core_plugin_load(path, NULL);
+        core__alloc_fault_set(-1, false);
+        assert_no_backend("halfway");
+    }
+    ck_assert_int_gt(allowed, 5);
+    ck_assert_int_eq(status, CORE_ERROR_NO_DEVICE);
+    status = CORE_ERROR_OUT_OF_MEMORY;
+    path = fixture("good");
+    for (allowed = 0; status != CORE_OK; allowed++) {
+        ck_assert_int_eq(status, CORE_ERROR_OUT_OF_MEMORY);
+        core__alloc_fault_set(allowed, true);
+        status = core_plugin_load(path, NULL);
+        core__alloc_fault_set(-1, false);
+    }
+    ck_assert_uint_eq(entry_of("/core_good.so").state, CORE_PLUGIN_LOADED);
+    ck_assert_str_eq(entry_of("/core_good.so").name, "good");
+}
+END_TEST
+
+static void *load_and_look(void *context)
+{
+    (void)context;
+    for (int i = 0; i < 20; i++) {
+        core_plugin_information p = {.struct_size = sizeof p};
+
+        if (core__loader_load_for("good", 4) != CORE_OK ||
+            core__loader_load_for("refuses", 7) == CORE_OK ||
+            core_plugins_scan() != CORE_OK)
+            return "failed";
+        for (uint32_t k = 0; k < core_plugin_count(); k++)
+            core_plugin_describe(core_plugin_at(k), &p);
+    }
+    return NULL;
+}
+
+START_TEST(threads_may_load_at_once)
+{
+    pthread_t threads[4];
+
+    install("good", "core_good.so");
+    install("refuses", "core_refuses.so");
+    for (int i = 0; i < 4; i++)
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, load_and_look, NULL),
+                         0);
+    for (int i = 0; i < 4; i++) {
+        void *failure;
+
+        pthread_join(threads[i], &failure);
+        ck_assert_ptr_null(failure);
+    }
+    ck_assert_uint_eq(core_plugin_count(), 2);
+}
+END_TEST
+
 START_TEST(registering_outside_init_is_refused)
 {
     core_plugin *plugin = load("good");
@@ -409,6 +474,8 @@ int main(void)
     tcase_add_test(tests, unloading_shuts_down_and_loading_again_works);
     tcase_add_test(tests, unloading_in_use_is_busy_and_changes_nothing);
     tcase_add_test(tests, lent_kernels_pin_their_plugin);
+    tcase_add_test(tests, want_of_memory_anywhere_fails_one_load_and_no_more);
+    tcase_add_test(tests, threads_may_load_at_once);
     tcase_add_test(tests, registering_outside_init_is_refused);
     tcase_add_test(tests, the_host_reads_settings_of_plugins);
     tcase_add_test(tests, a_shorter_error_struct_is_read_no_further);

@@ -16,7 +16,7 @@ static void manifest(const char *name, const char *text)
 /* Manifest folders of the test's own. */
 static void manifest_folders(void)
 {
-    static path shared, local;
+    static path_text shared, local;
 
     snprintf(shared, sizeof shared, "%s", inside("shared"));
     snprintf(local, sizeof local, "%s", inside("local"));
@@ -69,7 +69,7 @@ END_TEST
 
 START_TEST(the_environment_goes_before_the_installation)
 {
-    static path installed;
+    static path_text installed;
 
     mkdir(inside("a"), 0755);
     mkdir(inside("installed"), 0755);
