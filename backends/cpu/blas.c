@@ -216,23 +216,29 @@ void cpu_gemm_i64(bool ta, bool tb, int64_t m, int64_t n, int64_t k,
 
 /* ---------------------------------------------------------------- tiles -- */
 
-/* Large enough that a tile packs its operands for many uses of them, many
- * enough that a few threads are all busy. */
-enum { TILE_WORK = 1 << 25, TILE_LEAST = 256, TILES_MOST = 256 };
+/* Multiply-adds above which a problem is halved, and above which a tile is:
+ * each tile packs its own operands, so that there should be few, but some
+ * threads should all be busy.  No side of a tile is cut below a limit. */
+enum { WORK_WHOLE = 1 << 23, WORK_TILE = 1 << 25 };
+enum { SIDE_WHOLE = 128, SIDE_TILE = 256, TILES_MOST = 256 };
 
 void cpu_gemm_tiles(int64_t m, int64_t n, int64_t k, int64_t *rows,
                     int64_t *columns)
 {
-    int64_t height = m, width = n;
+    int64_t height = m, width = n, tiles = 1;
 
-    while (height * width * (k > 0 ? k : 1) > TILE_WORK &&
-           (height >= 2 * TILE_LEAST || width >= 2 * TILE_LEAST) &&
-           ((m + height - 1) / height) * ((n + width - 1) / width) <
-               TILES_MOST) {
+    while (tiles < TILES_MOST) {
+        int64_t work = tiles > 1 ? WORK_TILE : WORK_WHOLE;
+        int64_t side = tiles > 1 ? SIDE_TILE : SIDE_WHOLE;
+
+        if (height * width * (k > 0 ? k : 1) <= work ||
+            (height < 2 * side && width < 2 * side))
+            break;
         if (height > width)
             height = (height / 2 + 15) / 16 * 16;
         else
             width = (width / 2 + 15) / 16 * 16;
+        tiles = ((m + height - 1) / height) * ((n + width - 1) / width);
     }
     *rows = height > 0 ? height : 1;
     *columns = width > 0 ? width : 1;
