@@ -9,6 +9,7 @@
 #include "base/settings.h"
 #include "base/thread.h"
 #include "loader/loader.h"
+#include "memory/memory.h"
 
 #include <libcore/device.h>
 
@@ -168,6 +169,24 @@ core_status core_device_set_current(core_device *device)
 {
     core__thread_self()->device = device;
     return CORE_OK;
+}
+
+static void forget(core__thread *thread, void *context)
+{
+    if (thread->device == context)
+        thread->device = NULL;
+    if (thread->blocks_of == context)
+        core__memory_thread_end(thread);
+}
+
+void core__device_forget(core_device *device)
+{
+    core_device *expected = device;
+
+    atomic_compare_exchange_strong(&default_device, &expected, NULL);
+    expected = device;
+    atomic_compare_exchange_strong(&host_device, &expected, NULL);
+    core__thread_each(forget, device);
 }
 
 core_status core_device_count(const char *type, uint32_t *out_count,

@@ -60,6 +60,8 @@ core_status core__backend_add(const core_backend *table, core_plugin *plugin,
 void core__backend_remove(core__backend *backend);
 core__backend *core__backend_by_type(const char *type, size_t size);
 core__backend *core__backend_by_slot(uint32_t slot);
+/* No thread and no cache holds the device any more: before it is closed. */
+void core__device_forget(core_device *device);
 void core__device_lock(void);
 void core__device_unlock(void);
 core_status core__backend_enumerate(core__backend *backend);

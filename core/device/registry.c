@@ -182,6 +182,7 @@ static void device_destroy(core_device *device)
 {
     core__backend *backend = device->backend;
 
+    core__device_forget(device);
     if (device->stream)
         backend->streams.destroy(device->impl, device->stream);
     backend->table.device_close(backend->table.user, device->impl);
