@@ -142,6 +142,8 @@ static core_status make_outputs(kernel_run *k)
         const core__result_spec *spec = &k->inference.results[i];
         core_tensor *target = k->targets[i];
 
+        if (spec->dtype == CORE_DTYPE_NONE)
+            continue; /* not asked for */
         if (target && k->op->variant == CORE__VARIANT_OUT)
             CORE_TRY(core__out_check(k->op, target, spec->dtype, spec->ndim,
                                      spec->sizes));
@@ -334,7 +336,7 @@ static core_status finish(kernel_run *k, core_value *results,
     for (uint32_t i = 0; i < k->nresults; i++) {
         core_tensor *target = k->targets[i];
 
-        if (!target || target == k->outputs[i])
+        if (!target || !k->outputs[i] || target == k->outputs[i])
             continue;
         if (k->op->flags & CORE__OP_DYNAMIC_OUTPUT)
             CORE_TRY(core__out_check(k->op, target, k->outputs[i]->dtype,
@@ -345,6 +347,8 @@ static core_status finish(kernel_run *k, core_value *results,
     for (uint32_t i = 0; i < k->nresults && i < nresults; i++) {
         core_tensor *result = k->targets[i] ? k->targets[i] : k->outputs[i];
 
+        if (!result)
+            continue;
         core__tensor_retain(result);
         results[i] = (core_value){CORE_VALUE_TENSOR, 0, {.tensor = result}};
     }
@@ -369,12 +373,13 @@ static core_status run(kernel_run *k, core_value *results, uint32_t nresults)
         bool empty = !dynamic;
 
         for (uint32_t i = 0; i < k->nresults && empty; i++)
-            empty = k->outputs[i]->numel == 0;
+            empty = !k->outputs[i] || k->outputs[i]->numel == 0;
         if (!empty) {
             CORE_TRY(make_values(k));
             CORE_TRY(launch(k));
         }
-        CORE_TRY(take_allocated(k));
+        if (dynamic)
+            CORE_TRY(take_allocated(k));
     }
     return finish(k, results, nresults);
 }

@@ -1,0 +1,387 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Results of convolution, pooling and resampling. */
+
+#include "ops/functions.h"
+#include "ops/shape.h"
+#include "tensor/layout.h"
+
+#include <string.h>
+
+/* A result follows a channels-last input. */
+static void follow(core__result_spec *result, const core_tensor *input,
+                   const core_tensor *other)
+{
+    if (result->ndim != 4 && result->ndim != 5)
+        return;
+    if (!core__layout_is_channels_last(input) &&
+        !(other && core__layout_is_channels_last(other)))
+        return;
+    result->has_strides = true;
+    core__layout_channels_last(result->ndim, result->sizes, result->strides);
+}
+
+/* --------------------------------------------------------- convolution -- */
+
+typedef struct geometry {
+    uint32_t spatial;
+    int64_t stride[3];
+    int64_t padding[3];
+    int64_t dilation[3];
+    int64_t output_padding[3];
+    bool transposed;
+    int64_t groups;
+} geometry;
+
+/* args: stride, padding, dilation, transposed, output_padding, groups */
+static core_status read_geometry(const core_operator *op,
+                                 const core_value *args, geometry *g)
+{
+    CORE_TRY(core__ints_fill(op, "stride", &args[0], g->spatial, 1, g->stride));
+    CORE_TRY(core__ints_fill(op, "padding", &args[1], g->spatial, 0,
+                             g->padding));
+    CORE_TRY(core__ints_fill(op, "dilation", &args[2], g->spatial, 1,
+                             g->dilation));
+    g->transposed = args[3].u.i != 0;
+    CORE_TRY(core__ints_fill(op, "output_padding", &args[4], g->spatial, 0,
+                             g->output_padding));
+    g->groups = args[5].u.i;
+    for (uint32_t i = 0; i < g->spatial; i++)
+        if (g->stride[i] <= 0 || g->dilation[i] <= 0 || g->padding[i] < 0 ||
+            g->output_padding[i] < 0)
+            return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
+                                  "stride and dilation must be positive, "
+                                  "paddings not negative");
+    if (g->groups <= 0)
+        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
+                              "groups is %lld", (long long)g->groups);
+    return CORE_OK;
+}
+
+static core_status check_channels(const core_operator *op,
+                                  const core_tensor *input,
+                                  const core_tensor *weight,
+                                  const core_tensor *bias, const geometry *g)
+{
+    int64_t in = g->transposed ? weight->sizes[0]
+                               : weight->sizes[1] * g->groups;
+    int64_t out = g->transposed ? weight->sizes[1] * g->groups
+                                : weight->sizes[0];
+    char text[256];
+
+    if (input->dtype != weight->dtype ||
+        (bias && bias->dtype != input->dtype))
+        return core__op_error(CORE_ERROR_DTYPE, op,
+                              "input is %s, weight %s, bias %s",
+                              core__dtype_name(input->dtype),
+                              core__dtype_name(weight->dtype),
+                              bias ? core__dtype_name(bias->dtype) : "absent");
+    if (input->sizes[1] != in || weight->sizes[0] % g->groups != 0)
+        return core__op_error(
+            CORE_ERROR_SHAPE, op,
+            "input has %lld channels; weight of %s in %lld groups wants %lld",
+            (long long)input->sizes[1],
+            core__sizes_text(weight->ndim, weight->sizes, text, sizeof text),
+            (long long)g->groups, (long long)in);
+    if (bias && (bias->ndim != 1 || bias->sizes[0] != out))
+        return core__op_error(
+            CORE_ERROR_SHAPE, op, "bias has sizes %s; wanted is [%lld]",
+            core__sizes_text(bias->ndim, bias->sizes, text, sizeof text),
+            (long long)out);
+    return CORE_OK;
+}
+
+static core_status output_size(const core_operator *op, const geometry *g,
+                               uint32_t i, int64_t size, int64_t kernel,
+                               int64_t *out)
+{
+    int64_t reach = g->dilation[i] * (kernel - 1) + 1;
+
+    if (g->transposed)
+        *out = (size - 1) * g->stride[i] - 2 * g->padding[i] + reach +
+               g->output_padding[i];
+    else if (size + 2 * g->padding[i] >= reach)
+        *out = (size + 2 * g->padding[i] - reach) / g->stride[i] + 1;
+    else
+        *out = 0;
+    if (*out > 0)
+        return CORE_OK;
+    return core__op_error(CORE_ERROR_SHAPE, op,
+                          "a kernel of %lld (dilated: %lld) does not fit a "
+                          "size of %lld padded by %lld",
+                          (long long)kernel, (long long)reach,
+                          (long long)size, (long long)g->padding[i]);
+}
+
+/* convolution(input, weight, bias, stride, padding, dilation, transposed,
+ * output_padding, groups) */
+CORE__INFER(convolution)
+{
+    const core_tensor *input = core__arg_tensor(infer->args, 0);
+    const core_tensor *weight = core__arg_tensor(infer->args, 1);
+    const core_tensor *bias = core__arg_tensor(infer->args, 2);
+    core__result_spec *result = &infer->results[0];
+    geometry g;
+
+    if (input->ndim < 3 || input->ndim > 5 || weight->ndim != input->ndim)
+        return core__op_error(CORE_ERROR_SHAPE, infer->op,
+                              "input has %u dimensions and weight %u; both "
+                              "have 3, 4 or 5",
+                              input->ndim, weight->ndim);
+    g.spatial = input->ndim - 2;
+    CORE_TRY(read_geometry(infer->op, &infer->args[3], &g));
+    CORE_TRY(check_channels(infer->op, input, weight, bias, &g));
+    core__result_like(result, input);
+    result->sizes[1] = g.transposed ? weight->sizes[1] * g.groups
+                                    : weight->sizes[0];
+    for (uint32_t i = 0; i < g.spatial; i++)
+        CORE_TRY(output_size(infer->op, &g, i, input->sizes[2 + i],
+                             weight->sizes[2 + i], &result->sizes[2 + i]));
+    follow(result, input, weight);
+    return CORE_OK;
+}
+
+/* Leaves out what output_mask does not ask for. */
+static void masked(core__inference *infer, const core_value *mask,
+                   uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (mask->tag == CORE_VALUE_BOOL_LIST && i < mask->count &&
+            !mask->u.bools[i])
+            infer->results[i].dtype = CORE_DTYPE_NONE;
+}
+
+/* convolution_backward(grad_output, input, weight, bias_sizes, …,
+ * output_mask) */
+CORE__INFER(convolution_backward)
+{
+    const core_tensor *grad = core__arg_tensor(infer->args, 0);
+    const core_tensor *input = core__arg_tensor(infer->args, 1);
+    const core_tensor *weight = core__arg_tensor(infer->args, 2);
+
+    if (grad->ndim != input->ndim || grad->ndim < 3)
+        return core__op_error(CORE_ERROR_SHAPE, infer->op,
+                              "grad_output has %u dimensions, input %u",
+                              grad->ndim, input->ndim);
+    core__result_like(&infer->results[0], input);
+    follow(&infer->results[0], input, weight);
+    core__result_like(&infer->results[1], weight);
+    follow(&infer->results[1], weight, NULL);
+    core__result_set(&infer->results[2], grad->dtype, 1, &grad->sizes[1]);
+    masked(infer, &infer->args[10], 3);
+    return CORE_OK;
+}
+
+/* ------------------------------------------------------------- pooling -- */
+
+static core_status check_planes(const core_operator *op,
+                                const core_tensor *self, uint32_t spatial)
+{
+    if (self->ndim != spatial + 1 && self->ndim != spatial + 2)
+        return core__op_error(CORE_ERROR_SHAPE, op,
+                              "wants %u dimensions, or %u with a batch; there "
+                              "are %u",
+                              spatial + 1, spatial + 2, self->ndim);
+    for (uint32_t i = self->ndim - spatial; i < self->ndim; i++)
+        if (self->sizes[i] == 0)
+            return core__op_error(CORE_ERROR_SHAPE, op,
+                                  "dimension %u is empty", i);
+    return CORE_OK;
+}
+
+/* The digit of "…pool2d…" */
+static uint32_t spatial_of(const core_operator *op)
+{
+    const char *digit = strpbrk(op->data->name, "123");
+
+    return digit ? (uint32_t)(*digit - '0') : 2;
+}
+
+static int64_t windows(int64_t size, int64_t kernel, int64_t stride,
+                       int64_t padding, int64_t dilation, bool ceil_mode)
+{
+    int64_t room = size + 2 * padding - dilation * (kernel - 1) - 1;
+    int64_t count;
+
+    if (room < 0 && !ceil_mode)
+        return 0;
+    room += ceil_mode ? stride - 1 : 0;
+    count = (room < 0 ? -1 : room / stride) + 1;
+    /* The last window must begin within the input or the padding before it. */
+    if (ceil_mode && (count - 1) * stride >= size + padding)
+        count--;
+    return count;
+}
+
+/* args: self, kernel_size, stride, padding, [dilation,] ceil_mode … */
+static core_status pooled(core__inference *infer, bool dilated)
+{
+    const core_tensor *self = core__arg_tensor(infer->args, 0);
+    uint32_t n = spatial_of(infer->op);
+    core__result_spec *result = &infer->results[0];
+    bool ceil_mode = infer->args[dilated ? 5 : 4].u.i != 0;
+    int64_t kernel[3];
+    int64_t stride[3];
+    int64_t padding[3];
+    int64_t dilation[3] = {1, 1, 1};
+    size_t strides;
+
+    CORE_TRY(check_planes(infer->op, self, n));
+    CORE_TRY(core__ints_fill(infer->op, "kernel_size", &infer->args[1], n, 1,
+                             kernel));
+    core__ints_of(&infer->args[2], &strides);
+    memcpy(stride, kernel, sizeof stride);
+    if (strides > 0)
+        CORE_TRY(core__ints_fill(infer->op, "stride", &infer->args[2], n, 1,
+                                 stride));
+    CORE_TRY(core__ints_fill(infer->op, "padding", &infer->args[3], n, 0,
+                             padding));
+    if (dilated)
+        CORE_TRY(core__ints_fill(infer->op, "dilation", &infer->args[4], n, 1,
+                                 dilation));
+    core__result_like(result, self);
+    for (uint32_t i = 0; i < n; i++) {
+        int64_t *size = &result->sizes[self->ndim - n + i];
+
+        if (kernel[i] <= 0 || stride[i] <= 0 || dilation[i] <= 0 ||
+            padding[i] < 0 || 2 * padding[i] > kernel[i])
+            return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
+                                  "kernel %lld, stride %lld, padding %lld, "
+                                  "dilation %lld: padding is at most half the "
+                                  "kernel, the others are positive",
+                                  (long long)kernel[i], (long long)stride[i],
+                                  (long long)padding[i],
+                                  (long long)dilation[i]);
+        *size = windows(*size, kernel[i], stride[i], padding[i], dilation[i],
+                        ceil_mode);
+        if (*size <= 0)
+            return core__op_error(CORE_ERROR_SHAPE, infer->op,
+                                  "a window of %lld does not fit sizes padded "
+                                  "by %lld",
+                                  (long long)kernel[i], (long long)padding[i]);
+    }
+    follow(result, self, NULL);
+    return CORE_OK;
+}
+
+static void indices_like_values(core__inference *infer)
+{
+    infer->results[1] = infer->results[0];
+    infer->results[1].dtype = CORE_I64;
+}
+
+CORE__INFER(max_pool)
+{
+    CORE_TRY(pooled(infer, true));
+    indices_like_values(infer);
+    return CORE_OK;
+}
+
+CORE__INFER(avg_pool)
+{
+    return pooled(infer, false);
+}
+
+CORE__INFER(adaptive_pool)
+{
+    const core_tensor *self = core__arg_tensor(infer->args, 0);
+    uint32_t n = spatial_of(infer->op);
+    core__result_spec *result = &infer->results[0];
+    int64_t sizes[3];
+
+    CORE_TRY(check_planes(infer->op, self, n));
+    CORE_TRY(core__ints_fill(infer->op, "output_size", &infer->args[1], n, 1,
+                             sizes));
+    core__result_like(result, self);
+    for (uint32_t i = 0; i < n; i++) {
+        if (sizes[i] < 0)
+            return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
+                                  "output_size %lld", (long long)sizes[i]);
+        result->sizes[self->ndim - n + i] = sizes[i];
+    }
+    follow(result, self, NULL);
+    return CORE_OK;
+}
+
+CORE__INFER(adaptive_max_pool)
+{
+    CORE_TRY(core__infer_adaptive_pool(infer));
+    indices_like_values(infer);
+    return CORE_OK;
+}
+
+/* ---------------------------------------------------------- resampling -- */
+
+/* upsample…(self, output_size, …) */
+CORE__INFER(upsample)
+{
+    const core_tensor *self = core__arg_tensor(infer->args, 0);
+    uint32_t n = spatial_of(infer->op);
+    core__result_spec *result = &infer->results[0];
+    int64_t sizes[3];
+
+    if (self->ndim != n + 2)
+        return core__op_error(CORE_ERROR_SHAPE, infer->op,
+                              "wants %u dimensions, not %u", n + 2,
+                              self->ndim);
+    CORE_TRY(check_planes(infer->op, self, n));
+    CORE_TRY(core__ints_fill(infer->op, "output_size", &infer->args[1], n, 1,
+                             sizes));
+    core__result_like(result, self);
+    for (uint32_t i = 0; i < n; i++) {
+        if (sizes[i] <= 0)
+            return core__op_error(CORE_ERROR_SHAPE, infer->op,
+                                  "output size %lld", (long long)sizes[i]);
+        result->sizes[2 + i] = sizes[i];
+    }
+    follow(result, self, NULL);
+    return CORE_OK;
+}
+
+/* upsample…_backward(grad_output, output_size, input_size, …) */
+CORE__INFER(upsample_backward)
+{
+    const core_tensor *grad = core__arg_tensor(infer->args, 0);
+    size_t count;
+    const int64_t *sizes = core__ints_of(&infer->args[2], &count);
+
+    if (count != grad->ndim)
+        return core__op_error(CORE_ERROR_SHAPE, infer->op,
+                              "input_size has %zu numbers, grad_output %u "
+                              "dimensions",
+                              count, grad->ndim);
+    core__result_set(&infer->results[0], grad->dtype, grad->ndim, sizes);
+    follow(&infer->results[0], grad, NULL);
+    return CORE_OK;
+}
+
+/* grid_sampler_2d(input [N, C, H, W], grid [N, h, w, 2], …) */
+CORE__INFER(grid_sampler)
+{
+    const core_tensor *input = core__arg_tensor(infer->args, 0);
+    const core_tensor *grid = core__arg_tensor(infer->args, 1);
+
+    if (input->ndim != 4 || grid->ndim != 4 ||
+        input->sizes[0] != grid->sizes[0] || grid->sizes[3] != 2)
+        return core__op_error(CORE_ERROR_SHAPE, infer->op,
+                              "wants an input [N, C, H, W] and a grid [N, h, "
+                              "w, 2]");
+    if (input->dtype != grid->dtype)
+        return core__op_error(CORE_ERROR_DTYPE, infer->op,
+                              "input is %s, grid %s",
+                              core__dtype_name(input->dtype),
+                              core__dtype_name(grid->dtype));
+    core__result_set(&infer->results[0], input->dtype, 4,
+                     (const int64_t[]){input->sizes[0], input->sizes[1],
+                                       grid->sizes[1], grid->sizes[2]});
+    return CORE_OK;
+}
+
+CORE__INFER(grid_sampler_backward)
+{
+    core__result_like(&infer->results[0], core__arg_tensor(infer->args, 1));
+    core__result_like(&infer->results[1], core__arg_tensor(infer->args, 2));
+    masked(infer, &infer->args[6], 2);
+    return CORE_OK;
+}

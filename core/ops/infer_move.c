@@ -1,0 +1,429 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Results of operators that place, order or accumulate along dimensions, and
+ * of factories. */
+
+#include "ops/functions.h"
+#include "ops/shape.h"
+
+#include <math.h>
+#include <string.h>
+
+CORE__INFER(self_like)
+{
+    core__result_like(&infer->results[0], core__arg_tensor(infer->args, 0));
+    return CORE_OK;
+}
+
+/* Gradients with regard to argument 1. */
+CORE__INFER(second_like)
+{
+    const core_tensor *grad = core__arg_tensor(infer->args, 0);
+    const core_tensor *self = core__arg_tensor(infer->args, 1);
+
+    core__result_like(&infer->results[0], self);
+    infer->results[0].dtype = grad->dtype;
+    return CORE_OK;
+}
+
+static core_status floating(const core__inference *infer,
+                            const core_tensor *tensor)
+{
+    if (core__dtype_is_floating(tensor->dtype))
+        return CORE_OK;
+    return core__op_error(CORE_ERROR_DTYPE, infer->op,
+                          "needs a floating dtype, not %s",
+                          core__dtype_name(tensor->dtype));
+}
+
+/* ------------------------------------------------------ along dimensions -- */
+
+/* cumsum(self, dim, *, dtype): integers and bool add up as i64. */
+CORE__INFER(cumulative)
+{
+    const core_tensor *self = core__arg_tensor(infer->args, 0);
+    core_dtype dtype = core__dtype_is_floating(self->dtype) ? self->dtype
+                                                            : CORE_I64;
+    uint32_t dim;
+
+    CORE_TRY(core__dim_wrap(infer->op, infer->args[1].u.i, self->ndim, &dim));
+    core__result_like(&infer->results[0], self);
+    infer->results[0].dtype = core__arg_dtype(infer->args, 2, dtype);
+    return core__dtype_check(infer->results[0].dtype);
+}
+
+/* _softmax(self, dim, half_to_float) */
+CORE__INFER(softmax)
+{
+    const core_tensor *self = core__arg_tensor(infer->args, 0);
+    uint32_t dim;
+
+    CORE_TRY(core__dim_wrap(infer->op, infer->args[1].u.i, self->ndim, &dim));
+    CORE_TRY(floating(infer, self));
+    core__result_like(&infer->results[0], self);
+    if (core__arg_bool(infer->args, 2, false))
+        infer->results[0].dtype = CORE_F32;
+    return CORE_OK;
+}
+
+/* _softmax_backward_data(grad_output, output, dim, input_dtype) */
+CORE__INFER(softmax_backward)
+{
+    const core_tensor *grad = core__arg_tensor(infer->args, 0);
+    const core_tensor *output = core__arg_tensor(infer->args, 1);
+    uint32_t dim;
+
+    CORE_TRY(core__dim_wrap(infer->op, infer->args[2].u.i, grad->ndim, &dim));
+    if (grad->ndim != output->ndim ||
+        memcmp(grad->sizes, output->sizes, grad->ndim * sizeof(int64_t)) != 0)
+        return core__op_error(CORE_ERROR_SHAPE, infer->op,
+                              "grad_output and output differ in sizes");
+    core__result_like(&infer->results[0], grad);
+    infer->results[0].dtype = core__arg_dtype(infer->args, 3, grad->dtype);
+    return CORE_OK;
+}
+
+static core_status sorted(core__inference *infer, uint32_t position)
+{
+    const core_tensor *self = core__arg_tensor(infer->args, 0);
+    uint32_t dim;
+
+    CORE_TRY(core__dim_wrap(infer->op, infer->args[position].u.i, self->ndim,
+                            &dim));
+    core__result_like(&infer->results[0], self);
+    core__result_set(&infer->results[1], CORE_I64, self->ndim, self->sizes);
+    return CORE_OK;
+}
+
+CORE__INFER(sort)
+{
+    return sorted(infer, 1);
+}
+
+CORE__INFER(sort_stable)
+{
+    return sorted(infer, 2);
+}
+
+/* topk(self, k, dim, largest, sorted) */
+CORE__INFER(topk)
+{
+    const core_tensor *self = core__arg_tensor(infer->args, 0);
+    int64_t k = infer->args[1].u.i;
+    int64_t size;
+    uint32_t dim;
+
+    CORE_TRY(core__dim_wrap(infer->op, infer->args[2].u.i, self->ndim, &dim));
+    size = self->ndim == 0 ? 1 : self->sizes[dim];
+    if (k < 0 || k > size)
+        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
+                              "k is %lld, dimension %u has %lld elements",
+                              (long long)k, dim, (long long)size);
+    core__result_like(&infer->results[0], self);
+    if (self->ndim > 0)
+        infer->results[0].sizes[dim] = k;
+    core__result_set(&infer->results[1], CORE_I64, self->ndim,
+                     infer->results[0].sizes);
+    return CORE_OK;
+}
+
+CORE__INFER(flip)
+{
+    const core_tensor *self = core__arg_tensor(infer->args, 0);
+    size_t count;
+    const int64_t *dims = core__ints_of(&infer->args[1], &count);
+    uint32_t seen = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        uint32_t dim;
+
+        CORE_TRY(core__dim_wrap(infer->op, dims[i], self->ndim, &dim));
+        if (seen >> dim & 1)
+            return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
+                                  "dimension %u is named twice", dim);
+        seen |= 1u << dim;
+    }
+    core__result_like(&infer->results[0], self);
+    return CORE_OK;
+}
+
+CORE__INFER(roll)
+{
+    const core_tensor *self = core__arg_tensor(infer->args, 0);
+    size_t shifts;
+    size_t count;
+    const int64_t *dims;
+
+    core__ints_of(&infer->args[1], &shifts);
+    dims = core__ints_of(&infer->args[2], &count);
+    if (shifts == 0 || (count == 0 && shifts != 1) ||
+        (count != 0 && count != shifts))
+        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
+                              "%zu shifts for %zu dimensions", shifts, count);
+    for (size_t i = 0; i < count; i++) {
+        uint32_t dim;
+
+        CORE_TRY(core__dim_wrap(infer->op, dims[i], self->ndim, &dim));
+    }
+    core__result_like(&infer->results[0], self);
+    return CORE_OK;
+}
+
+/* tril, triu */
+CORE__INFER(triangle)
+{
+    const core_tensor *self = core__arg_tensor(infer->args, 0);
+
+    if (self->ndim < 2)
+        return core__op_error(CORE_ERROR_SHAPE, infer->op,
+                              "wants 2 dimensions at least, not %u",
+                              self->ndim);
+    core__result_like(&infer->results[0], self);
+    return CORE_OK;
+}
+
+/* ----------------------------------------------------------------- cat -- */
+
+/* Tensors of sizes [0] are passed over, whatever the others' rank. */
+static bool passed_over(const core_tensor *tensor)
+{
+    return tensor->ndim == 1 && tensor->sizes[0] == 0;
+}
+
+static core_status cat_fits(const core__inference *infer, uint32_t i,
+                            const core_tensor *tensor,
+                            const core_tensor *first, uint32_t dim)
+{
+    bool fits = tensor->ndim == first->ndim;
+    char have[256];
+    char want[256];
+
+    for (uint32_t d = 0; fits && d < tensor->ndim; d++)
+        fits = d == dim || tensor->sizes[d] == first->sizes[d];
+    if (fits)
+        return CORE_OK;
+    return core__op_error(
+        CORE_ERROR_SHAPE, infer->op,
+        "tensor %u has sizes %s, which do not fit %s but for dimension %u", i,
+        core__sizes_text(tensor->ndim, tensor->sizes, have, sizeof have),
+        core__sizes_text(first->ndim, first->sizes, want, sizeof want), dim);
+}
+
+CORE__INFER(cat)
+{
+    const core_value *list = &infer->args[0];
+    core__result_spec *result = &infer->results[0];
+    const core_tensor *first = NULL;
+    core_dtype dtype = CORE_DTYPE_NONE;
+    int64_t length = 0;
+    uint32_t dim = 0;
+
+    if (list->count == 0)
+        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
+                              "the list of tensors is empty");
+    for (uint32_t i = 0; i < list->count; i++) {
+        const core_tensor *tensor = list->u.tensors[i];
+
+        if (!tensor || tensor->ndim == 0)
+            return core__op_error(CORE_ERROR_SHAPE, infer->op,
+                                  "tensor %u has no dimensions", i);
+        dtype = dtype ? core__dtype_promote(dtype, tensor->dtype)
+                      : tensor->dtype;
+        if (passed_over(tensor))
+            continue;
+        if (!first) {
+            first = tensor;
+            CORE_TRY(core__dim_wrap(infer->op, infer->args[1].u.i,
+                                    first->ndim, &dim));
+        }
+        CORE_TRY(cat_fits(infer, i, tensor, first, dim));
+        length += tensor->sizes[dim];
+    }
+    if (!first) {
+        first = list->u.tensors[0];
+        CORE_TRY(core__dim_wrap(infer->op, infer->args[1].u.i, 1, &dim));
+    }
+    core__result_like(result, first);
+    result->dtype = dtype;
+    result->sizes[dim] = length;
+    return CORE_OK;
+}
+
+/* ------------------------------------------------------------- padding -- */
+
+/* pad: pairs before and after, from the last dimension on. */
+static core_status padded(core__inference *infer, const int64_t *pad,
+                          size_t count)
+{
+    const core_tensor *self = core__arg_tensor(infer->args, 0);
+    core__result_spec *result = &infer->results[0];
+
+    if (count % 2 != 0 || count / 2 > self->ndim)
+        return core__op_error(CORE_ERROR_SHAPE, infer->op,
+                              "%zu paddings for a tensor with %u dimensions",
+                              count, self->ndim);
+    core__result_like(result, self);
+    for (size_t k = 0; k < count / 2; k++) {
+        uint32_t dim = self->ndim - 1 - (uint32_t)k;
+
+        result->sizes[dim] += pad[2 * k] + pad[2 * k + 1];
+        if (result->sizes[dim] < 0)
+            return core__op_error(CORE_ERROR_SHAPE, infer->op,
+                                  "padding %lld and %lld leaves nothing of "
+                                  "dimension %u of size %lld",
+                                  (long long)pad[2 * k],
+                                  (long long)pad[2 * k + 1], dim,
+                                  (long long)self->sizes[dim]);
+    }
+    return CORE_OK;
+}
+
+CORE__INFER(constant_pad)
+{
+    size_t count;
+    const int64_t *pad = core__ints_of(&infer->args[1], &count);
+
+    return padded(infer, pad, count);
+}
+
+/* How many dimensions the name speaks of: "…_pad2d". */
+static core_status border(core__inference *infer, bool reflection)
+{
+    const core_tensor *self = core__arg_tensor(infer->args, 0);
+    const char *digit = strpbrk(infer->op->data->name, "123");
+    uint32_t spatial = digit ? (uint32_t)(*digit - '0') : 1;
+    int64_t pad[6];
+
+    CORE_TRY(core__ints_fill(infer->op, "padding", &infer->args[1],
+                             2 * spatial, 0, pad));
+    if (self->ndim != spatial + 1 && self->ndim != spatial + 2)
+        return core__op_error(CORE_ERROR_SHAPE, infer->op,
+                              "wants %u dimensions, or %u with a batch; there "
+                              "are %u",
+                              spatial + 1, spatial + 2, self->ndim);
+    for (uint32_t k = 0; k < 2 * spatial; k++) {
+        int64_t size = self->sizes[self->ndim - 1 - k / 2];
+
+        if (size == 0 || (reflection && pad[k] >= size))
+            return core__op_error(CORE_ERROR_SHAPE, infer->op,
+                                  "padding %lld is too much for a size of "
+                                  "%lld",
+                                  (long long)pad[k], (long long)size);
+    }
+    return padded(infer, pad, 2 * spatial);
+}
+
+CORE__INFER(reflection_pad)
+{
+    return border(infer, true);
+}
+
+CORE__INFER(replication_pad)
+{
+    return border(infer, false);
+}
+
+/* ----------------------------------------------------------- factories -- */
+
+static core_dtype factory_dtype(const core__inference *infer, core_dtype other)
+{
+    return core__arg_dtype(infer->args, infer->nargs - 4, other);
+}
+
+/* arange([start,] end, [step,] dtype, layout, device, pin_memory) */
+CORE__INFER(arange)
+{
+    static const core_value zero = {CORE_VALUE_INT, 0, {0}};
+    static const core_value one = {CORE_VALUE_INT, 0, {1}};
+    uint32_t given = infer->nargs - 4;
+    const core_value *start = given > 1 ? &infer->args[0] : &zero;
+    const core_value *end = &infer->args[given > 1 ? 1 : 0];
+    const core_value *step = given > 2 ? &infer->args[2] : &one;
+    bool whole = start->tag != CORE_VALUE_FLOAT &&
+                 end->tag != CORE_VALUE_FLOAT && step->tag != CORE_VALUE_FLOAT;
+    double by = core__double_of(step);
+    double count = ceil((core__double_of(end) - core__double_of(start)) / by);
+    int64_t size;
+
+    if (whole && by != 0) {
+        int64_t width = end->u.i - start->u.i;
+
+        size = width / step->u.i + (width % step->u.i != 0);
+        count = (double)size;
+    } else {
+        size = count > 0 && count < 9e18 ? (int64_t)count : 0;
+    }
+    if (by == 0 || !(count >= 0) || count >= 9e18)
+        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
+                              "steps of %g do not lead from %g to %g", by,
+                              core__double_of(start), core__double_of(end));
+    core__result_set(&infer->results[0],
+                     factory_dtype(infer,
+                                   whole ? CORE_I64 : core__dtype_default()),
+                     1, &size);
+    return core__dtype_check(infer->results[0].dtype);
+}
+
+CORE__INFER(linspace)
+{
+    int64_t steps = infer->args[2].u.i;
+
+    if (steps < 0)
+        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
+                              "steps is %lld", (long long)steps);
+    core__result_set(&infer->results[0],
+                     factory_dtype(infer, core__dtype_default()), 1, &steps);
+    return core__dtype_check(infer->results[0].dtype);
+}
+
+/* eye(n, …), eye.m(n, m, …) */
+CORE__INFER(eye)
+{
+    int64_t rows = infer->args[0].u.i;
+    int64_t columns = infer->nargs > 5 ? infer->args[1].u.i : rows;
+
+    if (rows < 0 || columns < 0)
+        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
+                              "%lld by %lld", (long long)rows,
+                              (long long)columns);
+    core__result_set(&infer->results[0],
+                     factory_dtype(infer, core__dtype_default()), 2,
+                     (const int64_t[]){rows, columns});
+    return core__dtype_check(infer->results[0].dtype);
+}
+
+/* Elements of rows x columns on and below the diagonal `offset`. */
+static int64_t triangle_count(int64_t rows, int64_t columns, int64_t offset)
+{
+    int64_t count = 0;
+
+    for (int64_t row = 0; row < rows; row++) {
+        int64_t width = row + offset + 1;
+
+        width = width < 0 ? 0 : width > columns ? columns : width;
+        count += width;
+    }
+    return count;
+}
+
+/* tril_indices, triu_indices(row, col, offset, …) */
+CORE__INFER(triangle_indices)
+{
+    int64_t rows = infer->args[0].u.i;
+    int64_t columns = infer->args[1].u.i;
+    int64_t offset = infer->args[2].u.i;
+    bool upper = infer->op->data->name[3] == 'u';
+    int64_t count;
+
+    if (rows < 0 || columns < 0)
+        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
+                              "%lld by %lld", (long long)rows,
+                              (long long)columns);
+    count = triangle_count(rows, columns, upper ? offset - 1 : offset);
+    if (upper)
+        count = rows * columns - count;
+    core__result_set(&infer->results[0], factory_dtype(infer, CORE_I64), 2,
+                     (const int64_t[]){2, count});
+    return core__dtype_check(infer->results[0].dtype);
+}

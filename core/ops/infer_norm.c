@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Results of normalisations and of losses over classes. */
+
+#include "ops/functions.h"
+#include "ops/shape.h"
+#include "tensor/layout.h"
+
+#include <string.h>
+
+static void keep_layout(core__result_spec *result, const core_tensor *input)
+{
+    if (!core__layout_is_channels_last(input))
+        return;
+    result->has_strides = true;
+    core__layout_channels_last(result->ndim, result->sizes, result->strides);
+}
+
+static core_status affine(const core_operator *op, const char *name,
+                          const core_tensor *tensor, uint32_t ndim,
+                          const int64_t *sizes)
+{
+    char have[256];
+    char want[256];
+
+    if (!tensor || (tensor->ndim == ndim &&
+                    memcmp(tensor->sizes, sizes, ndim * sizeof *sizes) == 0))
+        return CORE_OK;
+    return core__op_error(
+        CORE_ERROR_SHAPE, op, "%s has sizes %s; wanted are %s", name,
+        core__sizes_text(tensor->ndim, tensor->sizes, have, sizeof have),
+        core__sizes_text(ndim, sizes, want, sizeof want));
+}
+
+/* Statistics are in the weight's dtype where that is wider than the input's. */
+static core_dtype statistics_dtype(const core_tensor *input,
+                                   const core_tensor *weight)
+{
+    return weight ? core__dtype_promote(input->dtype, weight->dtype)
+                  : input->dtype;
+}
+
+static void masked(core__inference *infer, const core_value *mask)
+{
+    for (uint32_t i = 0; i < 3; i++)
+        if (mask->tag == CORE_VALUE_BOOL_LIST && i < mask->count &&
+            !mask->u.bools[i])
+            infer->results[i].dtype = CORE_DTYPE_NONE;
+}
+
+static core_status floating(const core_operator *op, const core_tensor *input)
+{
+    if (core__dtype_is_floating(input->dtype))
+        return CORE_OK;
+    return core__op_error(CORE_ERROR_DTYPE, op,
+                          "needs a floating dtype, not %s",
+                          core__dtype_name(input->dtype));
+}
+
+/* ----------------------------------------------------------- layer norm -- */
+
+/* native_layer_norm(input, normalized_shape, weight, bias, eps) */
+CORE__INFER(layer_norm)
+{
+    const core_tensor *input = core__arg_tensor(infer->args, 0);
+    const core_tensor *weight = core__arg_tensor(infer->args, 2);
+    size_t count;
+    const int64_t *shape = core__ints_of(&infer->args[1], &count);
+    uint32_t outer;
+    char have[256];
+    char want[256];
+
+    if (count == 0 || count > input->ndim ||
+        memcmp(shape, input->sizes + input->ndim - count,
+               count * sizeof *shape) != 0)
+        return core__op_error(
+            CORE_ERROR_SHAPE, infer->op,
+            "input's sizes %s do not end in the normalized shape %s",
+            core__sizes_text(input->ndim, input->sizes, have, sizeof have),
+            core__sizes_text((uint32_t)count, shape, want, sizeof want));
+    CORE_TRY(floating(infer->op, input));
+    CORE_TRY(affine(infer->op, "weight", weight, (uint32_t)count, shape));
+    CORE_TRY(affine(infer->op, "bias", core__arg_tensor(infer->args, 3),
+                    (uint32_t)count, shape));
+    core__result_like(&infer->results[0], input);
+    core__result_set(&infer->results[1], statistics_dtype(input, weight),
+                     input->ndim, input->sizes);
+    outer = input->ndim - (uint32_t)count;
+    for (uint32_t i = outer; i < input->ndim; i++)
+        infer->results[1].sizes[i] = 1;
+    infer->results[2] = infer->results[1];
+    return CORE_OK;
+}
+
+/* (grad_out, input, normalized_shape, mean, rstd, weight, bias, mask) */
+CORE__INFER(layer_norm_backward)
+{
+    const core_tensor *input = core__arg_tensor(infer->args, 1);
+    const core_tensor *weight = core__arg_tensor(infer->args, 5);
+    core_dtype dtype = weight ? weight->dtype : input->dtype;
+    size_t count;
+    const int64_t *shape = core__ints_of(&infer->args[2], &count);
+
+    core__result_like(&infer->results[0], input);
+    core__result_set(&infer->results[1], dtype, (uint32_t)count, shape);
+    core__result_set(&infer->results[2], dtype, (uint32_t)count, shape);
+    masked(infer, &infer->args[7]);
+    return CORE_OK;
+}
+
+/* ----------------------------------------------------------- group norm -- */
+
+/* native_group_norm(input, weight, bias, N, C, HxW, group, eps) */
+CORE__INFER(group_norm)
+{
+    const core_tensor *input = core__arg_tensor(infer->args, 0);
+    const core_tensor *weight = core__arg_tensor(infer->args, 1);
+    int64_t n = infer->args[3].u.i;
+    int64_t c = infer->args[4].u.i;
+    int64_t inner = infer->args[5].u.i;
+    int64_t groups = infer->args[6].u.i;
+
+    if (groups <= 0 || c % groups != 0 || n * c * inner != input->numel)
+        return core__op_error(CORE_ERROR_SHAPE, infer->op,
+                              "%lld images of %lld channels of %lld elements "
+                              "in %lld groups: input has %lld elements",
+                              (long long)n, (long long)c, (long long)inner,
+                              (long long)groups, (long long)input->numel);
+    CORE_TRY(floating(infer->op, input));
+    CORE_TRY(affine(infer->op, "weight", weight, 1, &c));
+    CORE_TRY(affine(infer->op, "bias", core__arg_tensor(infer->args, 2), 1,
+                    &c));
+    core__result_like(&infer->results[0], input);
+    keep_layout(&infer->results[0], input);
+    core__result_set(&infer->results[1], statistics_dtype(input, weight), 2,
+                     (const int64_t[]){n, groups});
+    infer->results[2] = infer->results[1];
+    return CORE_OK;
+}
+
+/* (grad_out, input, mean, rstd, weight, N, C, HxW, group, mask) */
+CORE__INFER(group_norm_backward)
+{
+    const core_tensor *input = core__arg_tensor(infer->args, 1);
+    const core_tensor *weight = core__arg_tensor(infer->args, 4);
+    core_dtype dtype = weight ? weight->dtype : input->dtype;
+    int64_t c = infer->args[6].u.i;
+
+    core__result_like(&infer->results[0], input);
+    keep_layout(&infer->results[0], input);
+    core__result_set(&infer->results[1], dtype, 1, &c);
+    core__result_set(&infer->results[2], dtype, 1, &c);
+    masked(infer, &infer->args[9]);
+    return CORE_OK;
+}
+
+/* ----------------------------------------------------------- batch norm -- */
+
+/* native_batch_norm(input, weight, bias, running_mean, running_var, training,
+ * momentum, eps): statistics are saved in training only. */
+CORE__INFER(batch_norm)
+{
+    static const char *const names[] = {"weight", "bias", "running_mean",
+                                        "running_var"};
+    const core_tensor *input = core__arg_tensor(infer->args, 0);
+    const core_tensor *weight = core__arg_tensor(infer->args, 1);
+    bool training = infer->args[5].u.i != 0;
+    int64_t saved;
+
+    if (input->ndim < 2)
+        return core__op_error(CORE_ERROR_SHAPE, infer->op,
+                              "wants 2 dimensions at least, not %u",
+                              input->ndim);
+    CORE_TRY(floating(infer->op, input));
+    for (uint32_t i = 0; i < 4; i++)
+        CORE_TRY(affine(infer->op, names[i],
+                        core__arg_tensor(infer->args, 1 + i), 1,
+                        &input->sizes[1]));
+    if (!training && (!core__arg_tensor(infer->args, 3) ||
+                      !core__arg_tensor(infer->args, 4)))
+        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
+                              "needs running_mean and running_var when not "
+                              "training");
+    saved = training ? input->sizes[1] : 0;
+    core__result_like(&infer->results[0], input);
+    keep_layout(&infer->results[0], input);
+    core__result_set(&infer->results[1], statistics_dtype(input, weight), 1,
+                     &saved);
+    infer->results[2] = infer->results[1];
+    return CORE_OK;
+}
+
+/* (grad_out, input, weight, running_mean, running_var, save_mean,
+ * save_invstd, train, eps, mask) */
+CORE__INFER(batch_norm_backward)
+{
+    const core_tensor *input = core__arg_tensor(infer->args, 1);
+    const core_tensor *weight = core__arg_tensor(infer->args, 2);
+    core_dtype dtype = weight ? weight->dtype : input->dtype;
+
+    core__result_like(&infer->results[0], input);
+    keep_layout(&infer->results[0], input);
+    core__result_set(&infer->results[1], dtype, 1, &input->sizes[1]);
+    core__result_set(&infer->results[2], dtype, 1, &input->sizes[1]);
+    masked(infer, &infer->args[9]);
+    return CORE_OK;
+}
+
+/* -------------------------------------------------------------- losses -- */
+
+static core_status check_target(const core__inference *infer,
+                                const core_tensor *self,
+                                const core_tensor *target,
+                                const core_tensor *weight, uint32_t classes)
+{
+    char have[256];
+    char want[256];
+    bool fits = target->ndim + 1 == self->ndim;
+
+    for (uint32_t i = 0, at = 0; fits && i < self->ndim; i++) {
+        if (i == classes)
+            continue;
+        fits = target->sizes[at++] == self->sizes[i];
+    }
+    if (!fits)
+        return core__op_error(
+            CORE_ERROR_SHAPE, infer->op,
+            "target has sizes %s, which do not fit self's %s without its "
+            "dimension of classes",
+            core__sizes_text(target->ndim, target->sizes, have, sizeof have),
+            core__sizes_text(self->ndim, self->sizes, want, sizeof want));
+    if (target->dtype != CORE_I64 && target->dtype != CORE_I32)
+        return core__op_error(CORE_ERROR_DTYPE, infer->op,
+                              "target must be i64 or i32, not %s",
+                              core__dtype_name(target->dtype));
+    return affine(infer->op, "weight", weight, 1, &self->sizes[classes]);
+}
+
+/* (self, target, weight, reduction, ignore_index) */
+static core_status likelihood(core__inference *infer, uint32_t classes)
+{
+    const core_tensor *self = core__arg_tensor(infer->args, 0);
+    const core_tensor *target = core__arg_tensor(infer->args, 1);
+
+    CORE_TRY(floating(infer->op, self));
+    CORE_TRY(check_target(infer, self, target,
+                          core__arg_tensor(infer->args, 2), classes));
+    if (infer->args[3].u.i == 0)
+        core__result_set(&infer->results[0], self->dtype, target->ndim,
+                         target->sizes);
+    else
+        core__result_set(&infer->results[0], self->dtype, 0, NULL);
+    core__result_set(&infer->results[1], self->dtype, 0, NULL);
+    return CORE_OK;
+}
+
+CORE__INFER(nll_loss)
+{
+    const core_tensor *self = core__arg_tensor(infer->args, 0);
+
+    if (self->ndim != 1 && self->ndim != 2)
+        return core__op_error(CORE_ERROR_SHAPE, infer->op,
+                              "self must have 1 or 2 dimensions, not %u",
+                              self->ndim);
+    return likelihood(infer, self->ndim - 1);
+}
+
+CORE__INFER(nll_loss2d)
+{
+    const core_tensor *self = core__arg_tensor(infer->args, 0);
+
+    if (self->ndim != 4)
+        return core__op_error(CORE_ERROR_SHAPE, infer->op,
+                              "self must have 4 dimensions, not %u",
+                              self->ndim);
+    return likelihood(infer, 1);
+}
