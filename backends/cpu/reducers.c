@@ -84,7 +84,17 @@ enum { LANES = 64, FEW = 16 };
         (void)number;                                                         \
         for (k = 0; k < n; k++)                                               \
             t[k] = MAP(x[k]);                                                 \
-        for (r = 1; r < rows; r++) {                                          \
+        for (r = 1; r + 2 < rows; r += 3) {                                   \
+            const TYPE *y = data[r + 1], *z = data[r + 2];                    \
+                                                                              \
+            x = data[r];                                                      \
+            for (k = 0; k < n; k++) {                                         \
+                LANE both = COMBINE(MAP(y[k]), MAP(z[k]));                    \
+                                                                              \
+                t[k] = COMBINE(COMBINE(t[k], MAP(x[k])), both);               \
+            }                                                                 \
+        }                                                                     \
+        for (; r < rows; r++) {                                               \
             x = data[r];                                                      \
             for (k = 0; k < n; k++)                                           \
                 t[k] = COMBINE(t[k], MAP(x[k]));                              \

@@ -209,7 +209,7 @@ CPU_INLINE float expm1_f32(float x)
     sum = CPU_FMA_F32(half, r, half - 0.5f);
     sum += sum;
     sum = x > 88.8f ? __builtin_inff() : sum;
-    return x == 0 ? x : sum; /* keeps the sign of zero */
+    return abs_f32(x) < 0x1p-26f ? x : sum; /* subnormals and -0 too */
 }
 
 CPU_INLINE float sinh_f32(float x)
@@ -239,7 +239,7 @@ CPU_INLINE float tanh_f32(float x)
     q = CPU_FMA_F32(q, s, -0x1.555534p-2f);
     small = CPU_FMA_F32(q * s, x, x);
     big = 1 - 2 / (cpu_exp_normal(bounded + bounded) + 1);
-    return a < 0.625f ? small : copysign_f32(big, x);
+    return copysign_f32(a < 0.625f ? small : big, x);
 }
 
 CPU_INLINE float sigmoid_f32(float x)
