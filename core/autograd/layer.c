@@ -256,22 +256,46 @@ static core_status refuse_out(const core_operator *op)
                        core__operator_name(core__operator_base(op)));
 }
 
-core_status core__autograd_layer(core_call *call, const core_value *args,
-                                 uint32_t nargs, core_value *results,
-                                 uint32_t nresults)
+/* Of a call in which none has the bit: a view whose base has got a history. */
+static bool any_stale_view(const core_value *args, uint32_t nargs)
 {
-    core__thread *self = core__thread_self();
-    const core_operator *op = call->op;
-    const core_operator *base;
-    core__recording recording;
-    bool in_place;
+    for (uint32_t i = 0; i < nargs; i++) {
+        if (args[i].tag == CORE_VALUE_TENSOR) {
+            if (core__wants_grad(args[i].u.tensor))
+                return true;
+        } else if (args[i].tag == CORE_VALUE_TENSOR_LIST) {
+            for (uint32_t j = 0; j < args[i].count; j++)
+                if (args[i].u.tensors[j] &&
+                    core__wants_grad(args[i].u.tensors[j]))
+                    return true;
+        }
+    }
+    return false;
+}
 
-    if (!(call->keys & CORE__KEYS_REQUIRES_GRAD) || self->no_grad)
-        return compute(call, self, args, nargs, results, nresults);
+static core_status pass(core_call *call, core__thread *self,
+                        const core_value *args, uint32_t nargs,
+                        core_value *results, uint32_t nresults)
+{
+    core_status status = compute(call, self, args, nargs, results, nresults);
+
+    if (core__unlikely(call->op->family == CORE__FAMILY_VIEW) &&
+        status == CORE_OK && !self->no_grad &&
+        results[0].tag == CORE_VALUE_TENSOR && results[0].u.tensor->base)
+        results[0].u.tensor->keys |= CORE__KEYS_VIEW;
+    return status;
+}
+
+static core_status record(core_call *call, core__thread *self,
+                          const core_value *args, uint32_t nargs,
+                          core_value *results, uint32_t nresults)
+{
+    const core_operator *op = call->op, *base = core__operator_base(op);
+    bool in_place = op->variant == CORE__VARIANT_INPLACE;
+    core__recording recording;
+
     if (core__unlikely(op->variant == CORE__VARIANT_OUT))
         return refuse_out(op);
-    in_place = op->variant == CORE__VARIANT_INPLACE;
-    base = core__operator_base(op);
     recording.op = op;
     recording.gradient = base->data->gradient;
     recording.args = args;
@@ -296,6 +320,21 @@ core_status core__autograd_layer(core_call *call, const core_value *args,
         return compute(call, self, args, nargs, results, nresults);
     return record_functional(call, self, &recording, args, nargs, results,
                              nresults);
+}
+
+core_status core__autograd_layer(core_call *call, const core_value *args,
+                                 uint32_t nargs, core_value *results,
+                                 uint32_t nresults)
+{
+    core__thread *self = core__thread_self();
+
+    if (self->no_grad ||
+        core__likely(!(call->keys &
+                       (CORE__KEYS_REQUIRES_GRAD | CORE__KEYS_VIEW))) ||
+        (!(call->keys & CORE__KEYS_REQUIRES_GRAD) &&
+         !any_stale_view(args, nargs)))
+        return pass(call, self, args, nargs, results, nresults);
+    return record(call, self, args, nargs, results, nresults);
 }
 
 /* Where an out variant's results stand among its arguments. */
