@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Changes in place, versions, and views. */
+
+#include "autograd.h"
+
+#include "base/memory.h"
+
+static core_status add_to(core_tensor *a, core_tensor *b)
+{
+    return core_add_(a, b, core_int(1));
+}
+
+START_TEST(a_leaf_that_requires_grad_is_not_changed_in_place)
+{
+    core_tensor *a = leaf(VECTOR(2, 1, 2)), *one = VECTOR(2, 1, 1);
+    core_tensor *part = CALL(select, a, 0, 0);
+    bool before;
+
+    FAILS(add_to(a, one), CORE_ERROR_AUTOGRAD, "add_.Tensor", "leaf");
+    FAILS(add_to(part, SCALAR(1)), CORE_ERROR_AUTOGRAD, "view of a leaf");
+    HOLDS(a, 2, 1, 2);
+    before = core_grad_mode_set(false);
+    OK(add_to(a, one));
+    core_grad_mode_set(before);
+    HOLDS(a, 2, 2, 3);
+    ck_assert(core_tensor_is_leaf(a));
+}
+END_TEST
+
+START_TEST(a_changed_result_has_a_new_history)
+{
+    core_tensor *a = leaf(VECTOR(2, 1, 2)), *b = leaf(VECTOR(2, 5, 7));
+    core_tensor *y = mul(a, a);
+    core_node *before = core_tensor_grad_fn(y);
+
+    OK(core_mul_(y, b));
+    ck_assert_ptr_ne(core_tensor_grad_fn(y), before);
+    ck_assert_ptr_eq(core_node_edge(core_tensor_grad_fn(y), 0, NULL), before);
+    backward(sum(y));
+    HOLDS(core_tensor_grad(a), 2, 10, 28);
+    HOLDS(core_tensor_grad(b), 2, 1, 4);
+}
+END_TEST
+
+START_TEST(a_plain_tensor_joins_the_graph_when_it_is_changed)
+{
+    core_tensor *a = leaf(VECTOR(2, 1, 2)), *y = VECTOR(2, 10, 20);
+
+    OK(add_to(y, mul(a, a)));
+    ck_assert(core_tensor_requires_grad(y));
+    backward(sum(mul(y, y)));
+    HOLDS(core_tensor_grad(a), 2, 44, 192);
+}
+END_TEST
+
+START_TEST(a_tensor_times_itself_in_place_is_right)
+{
+    core_tensor *a = leaf(VECTOR(2, 2, 3));
+    core_tensor *y = add(a, VECTOR(2, 0, 0));
+
+    OK(core_mul_(y, y));
+    backward(sum(y));
+    HOLDS(core_tensor_grad(a), 2, 4, 6);
+}
+END_TEST
+
+START_TEST(results_that_a_formula_needs_are_those_after_the_change)
+{
+    core_tensor *a = leaf(VECTOR(2, -1, 2)), *b = leaf(VECTOR(1, 0.5));
+    core_tensor *y = mul(a, VECTOR(1, 1)), *z = mul(b, VECTOR(1, 1));
+
+    OK(core_relu_(y));
+    OK(core_exp_(z));
+    backward(sum(y));
+    backward(z);
+    HOLDS(core_tensor_grad(a), 2, 0, 1);
+    HOLDS(core_tensor_grad(b), 1, 1.6487212707);
+}
+END_TEST
+
+START_TEST(using_what_was_changed_after_it_was_saved_is_an_error)
+{
+    core_tensor *a = leaf(VECTOR(2, 2, 3)), *b = VECTOR(2, 5, 7);
+    core_tensor *y = mul(a, b), *root;
+
+    ck_assert_uint_eq(core_tensor_version(b), 1); /* it was written once */
+    OK(add_to(b, VECTOR(2, 1, 1)));
+    root = sum(y);
+    FAILS(core_backward(&root, 1, NULL, 0), CORE_ERROR_VERSION, "mul.Tensor",
+          "[2]", "version 1", "version 2");
+}
+END_TEST
+
+START_TEST(a_change_through_a_view_or_a_detached_tensor_counts)
+{
+    core_tensor *a = leaf(VECTOR(2, 2, 3)), *b = VECTOR(2, 5, 7), *root;
+    core_tensor *c = VECTOR(2, 5, 7), *view = CALL(select, b, 0, 0);
+
+    root = sum(mul(a, b));
+    OK(add_to(view, SCALAR(1)));
+    FAILS(core_backward(&root, 1, NULL, 0), CORE_ERROR_VERSION, "mul.Tensor");
+    root = sum(mul(a, c));
+    OK(add_to(CALL(detach, c), VECTOR(2, 1, 1)));
+    FAILS(core_backward(&root, 1, NULL, 0), CORE_ERROR_VERSION, "mul.Tensor");
+}
+END_TEST
+
+START_TEST(out_calls_are_not_recorded)
+{
+    core_tensor *a = leaf(VECTOR(2, 2, 3)), *out = VECTOR(2, 0, 0);
+    uint32_t version = core_tensor_version(out);
+    bool before;
+
+    FAILS(core_add_out(a, a, core_int(1), out), CORE_ERROR_AUTOGRAD,
+          "add.out", "add.Tensor", "requires grad");
+    before = core_grad_mode_set(false);
+    OK(core_add_out(a, a, core_int(1), out));
+    core_grad_mode_set(before);
+    HOLDS(out, 2, 4, 6);
+    ck_assert_uint_eq(core_tensor_version(out), version + 1);
+}
+END_TEST
+
+START_TEST(a_change_of_a_view_reaches_the_base)
+{
+    core_tensor *a = leaf(VECTOR(3, 1, 2, 3)), *b = leaf(VECTOR(2, 5, 7));
+    core_tensor *base = mul(a, VECTOR(3, 1, 1, 1));
+    core_tensor *view = CALL(slice, base, 0, &(int64_t){1}, &(int64_t){3}, 1);
+
+    OK(core_mul_(view, b));
+    backward(sum(mul(base, VECTOR(3, 1, 10, 100))));
+    HOLDS(core_tensor_grad(a), 3, 1, 50, 700);
+    HOLDS(core_tensor_grad(b), 2, 20, 300);
+}
+END_TEST
+
+START_TEST(a_change_of_the_base_reaches_the_views)
+{
+    core_tensor *a = leaf(VECTOR(3, 1, 2, 3));
+    core_tensor *base = mul(a, VECTOR(3, 1, 1, 1));
+    core_tensor *view = CALL(select, base, 0, 2);
+    core_node *before = core_tensor_grad_fn(view);
+
+    OK(core_mul_(base, base));
+    ck_assert_ptr_ne(core_tensor_grad_fn(view), before);
+    backward(view);
+    HOLDS(core_tensor_grad(a), 3, 0, 0, 6);
+}
+END_TEST
+
+START_TEST(views_see_each_others_changes)
+{
+    core_tensor *a = leaf(VECTOR(2, 3, 4));
+    core_tensor *base = mul(a, VECTOR(2, 1, 1));
+    core_tensor *first = CALL(select, base, 0, 0);
+    core_tensor *again = CALL(select, base, 0, 0);
+
+    OK(core_mul_(first, SCALAR(10)));
+    OK(core_mul_(again, SCALAR(2)));
+    backward(first);
+    HOLDS(core_tensor_grad(a), 2, 20, 0);
+}
+END_TEST
+
+START_TEST(rows_written_into_a_plain_buffer_keep_their_gradient)
+{
+    core_tensor *a = leaf(VECTOR(2, 3, 4));
+    core_tensor *buffer = MATRIX(2, 2, 0, 0, 0, 0);
+
+    OK(core_copy_(CALL(select, buffer, 0, 0), a, false));
+    OK(core_copy_(CALL(select, buffer, 0, 1), mul(a, a), false));
+    ck_assert(core_tensor_requires_grad(buffer));
+    HOLDS(buffer, 4, 3, 4, 9, 16);
+    backward(sum(mul(buffer, MATRIX(2, 2, 1, 1, 10, 10))));
+    HOLDS(core_tensor_grad(a), 2, 61, 81);
+}
+END_TEST
+
+START_TEST(a_view_made_before_the_base_joined_the_graph_joins_too)
+{
+    core_tensor *a = leaf(VECTOR(2, 3, 4)), *buffer = VECTOR(2, 0, 0);
+    core_tensor *early = CALL(select, buffer, 0, 1), *y;
+
+    OK(core_copy_(buffer, a, false));
+    ck_assert(core_tensor_requires_grad(early));
+    y = mul(early, early);
+    ck_assert(core_tensor_requires_grad(y));
+    backward(y);
+    HOLDS(core_tensor_grad(a), 2, 0, 8);
+}
+END_TEST
+
+START_TEST(a_transposed_view_of_a_change_is_right)
+{
+    core_tensor *a = leaf(MATRIX(2, 3, 1, 2, 3, 4, 5, 6));
+    core_tensor *base = mul(a, MATRIX(1, 1, 1));
+    core_tensor *view = CALL(transpose, base, 0, 1);
+
+    OK(core_mul_(view, MATRIX(3, 2, 1, 2, 3, 4, 5, 6)));
+    backward(sum(base));
+    HOLDS(core_tensor_grad(a), 6, 1, 3, 5, 2, 4, 6);
+}
+END_TEST
+
+START_TEST(changes_of_views_have_second_derivatives)
+{
+    core_tensor *a = leaf(VECTOR(2, 3, 4));
+    core_tensor *base = mul(a, a), *root, *first, *second;
+
+    OK(core_mul_(CALL(select, base, 0, 1), CALL(select, a, 0, 0)));
+    root = sum(base); /* a0^2 + a1^2 a0 */
+    OK(core_grad(&root, 1, NULL, &a, 1, CORE_CREATE_GRAPH, &first));
+    HOLDS(keep(first), 2, 6 + 16, 24);
+    root = sum(mul(first, VECTOR(2, 1, 10)));
+    OK(core_grad(&root, 1, NULL, &a, 1, 0, &second));
+    HOLDS(keep(second), 2, 2 + 80, 8 + 60);
+}
+END_TEST
+
+START_TEST(views_made_without_grad_refuse_recorded_changes)
+{
+    core_tensor *a = leaf(VECTOR(2, 3, 4)), *base = mul(a, a);
+    bool before = core_grad_mode_set(false);
+    core_tensor *view = CALL(select, base, 0, 0);
+
+    core_grad_mode_set(before);
+    FAILS(core_mul_(view, CALL(select, a, 0, 0)), CORE_ERROR_AUTOGRAD,
+          "grad mode was off");
+}
+END_TEST
+
+START_TEST(views_made_in_inference_mode_refuse_recorded_changes)
+{
+    core_tensor *a = leaf(VECTOR(2, 3, 4)), *base = mul(a, a);
+    uint64_t before = core_inference_begin();
+    core_tensor *view = CALL(select, base, 0, 0);
+
+    core_inference_end(before);
+    FAILS(core_mul_(view, CALL(select, a, 0, 0)), CORE_ERROR_AUTOGRAD,
+          "inference mode");
+}
+END_TEST
+
+START_TEST(one_of_several_views_refuses_recorded_changes)
+{
+    core_tensor *a = leaf(VECTOR(2, 3, 4)), *base = mul(a, a), **parts;
+    size_t count;
+
+    OK(core_split(base, 1, 0, &parts, &count));
+    ck_assert_uint_eq(count, 2);
+    FAILS(core_mul_(parts[0], VECTOR(1, 2)), CORE_ERROR_AUTOGRAD, "several");
+    backward(parts[1]);
+    HOLDS(core_tensor_grad(a), 2, 0, 8);
+    core_tensors_release(parts, count);
+}
+END_TEST
+
+/* y's history leads to the node that saved x, and x gets y's history. */
+static void make_cycle_of_results(void)
+{
+    core_tensor *a = leaf(VECTOR(1, 2)), *x = mul(a, a), *y = mul(x, x);
+
+    OK(add_to(x, y));
+    drop_all();
+}
+
+START_TEST(a_saved_tensor_that_is_changed_by_its_own_result_is_freed)
+{
+    int64_t live;
+
+    for (int i = 0; i < 3; i++) {
+        core_tensor *a = leaf(VECTOR(1, 2)), *x = VECTOR(1, 3);
+
+        OK(add_to(x, mul(a, x)));
+        drop_all();
+        make_cycle_of_results();
+        if (i == 1)
+            live = core__alloc_live();
+        if (i == 2)
+            ck_assert_int_eq(core__alloc_live(), live);
+    }
+}
+END_TEST
+
+START_TEST(changes_of_views_leave_nothing_behind)
+{
+    int64_t live;
+
+    for (int i = 0; i < 3; i++) {
+        core_tensor *a = leaf(VECTOR(2, 3, 4)), *base = mul(a, a);
+        core_tensor *view = CALL(select, base, 0, 1);
+
+        OK(core_mul_(view, CALL(select, a, 0, 0)));
+        backward(sum(base));
+        OK(core_mul_(view, view));
+        drop_all();
+        if (i == 1)
+            live = core__alloc_live();
+        if (i == 2)
+            ck_assert_int_eq(core__alloc_live(), live);
+    }
+}
+END_TEST
+
+SUITE("autograd in place",
+      a_leaf_that_requires_grad_is_not_changed_in_place,
+      a_changed_result_has_a_new_history,
+      a_plain_tensor_joins_the_graph_when_it_is_changed,
+      a_tensor_times_itself_in_place_is_right,
+      results_that_a_formula_needs_are_those_after_the_change,
+      using_what_was_changed_after_it_was_saved_is_an_error,
+      a_change_through_a_view_or_a_detached_tensor_counts,
+      out_calls_are_not_recorded, a_change_of_a_view_reaches_the_base,
+      a_change_of_the_base_reaches_the_views, views_see_each_others_changes,
+      rows_written_into_a_plain_buffer_keep_their_gradient,
+      a_view_made_before_the_base_joined_the_graph_joins_too,
+      a_transposed_view_of_a_change_is_right,
+      changes_of_views_have_second_derivatives,
+      views_made_without_grad_refuse_recorded_changes,
+      views_made_in_inference_mode_refuse_recorded_changes,
+      one_of_several_views_refuses_recorded_changes,
+      a_saved_tensor_that_is_changed_by_its_own_result_is_freed,
+      changes_of_views_leave_nothing_behind)
