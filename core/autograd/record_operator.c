@@ -138,6 +138,11 @@ static void save_value(core__saved *saved, const core__saving *saving,
         if (tensor)
             value = (core_value){CORE_VALUE_INT, 0, {.i = tensor->ndim}};
         break;
+    case CORE__SAVE_DEVICE:
+        if (tensor)
+            value =
+                (core_value){CORE_VALUE_DEVICE, 0, {.device = tensor->device}};
+        break;
     default:
         value = *arg;
     }
