@@ -169,10 +169,12 @@ core_status core__formula_index_grad(core_tensor *grad, const int64_t *sizes,
     size_t sizes_count, core_tensor *const *indices, size_t indices_count,
     core_tensor **out);
 core_status core__formula_index_put_self(core_tensor *grad,
-    core_tensor *const *indices, size_t indices_count, const int64_t *sizes,
-    size_t sizes_count, bool accumulate, core_tensor **out);
+    core_tensor *const *indices, size_t indices_count, bool accumulate,
+    core_tensor **out);
 core_status core__formula_larger(core_tensor *grad, core_tensor *self,
     core_tensor *other, core_tensor **out);
+core_status core__formula_logcumsumexp_grad(core_tensor *grad,
+    core_tensor *self, core_tensor *result, int64_t dim, core_tensor **out);
 core_status core__formula_logsumexp_grad(core_tensor *grad, core_tensor *self,
     core_tensor *result, const int64_t *dim, size_t dim_count, bool keepdim,
     core_tensor **out);
@@ -186,7 +188,7 @@ core_status core__formula_mean_grad(core_tensor *grad, const int64_t *sizes,
     size_t sizes_count, const int64_t *dim, size_t dim_count, bool keepdim,
     core_tensor **out);
 core_status core__formula_pooled(core_tensor *grad, core_tensor *indices,
-    core_tensor **out);
+    int64_t spatial, core_tensor **out);
 core_status core__formula_pow_exponent(core_tensor *grad, core_tensor *self,
     core_tensor *exponent, core_tensor *result, core_tensor **out);
 core_status core__formula_pow_of_scalar_grad(core_tensor *grad,

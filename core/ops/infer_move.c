@@ -106,6 +106,77 @@ CORE__INFER(sort_stable)
     return sorted(infer, 2);
 }
 
+/* Values and indices with dim reduced. */
+static core_status picked(core__inference *infer, uint32_t position)
+{
+    const core_tensor *self = core__arg_tensor(infer->args, 0);
+    bool keepdim = core__arg_bool(infer->args, position + 1, false);
+    core__result_spec *result = &infer->results[0];
+    uint32_t dim;
+    uint32_t ndim = 0;
+
+    CORE_TRY(core__dim_wrap(infer->op, infer->args[position].u.i, self->ndim,
+                            &dim));
+    if (self->ndim > 0 && self->sizes[dim] == 0)
+        return core__op_error(CORE_ERROR_INDEX, infer->op,
+                              "dimension %u has no element to pick", dim);
+    core__result_like(result, self);
+    for (uint32_t i = 0; i < self->ndim; i++)
+        if (i != dim || keepdim)
+            result->sizes[ndim++] = i == dim ? 1 : self->sizes[i];
+    result->ndim = ndim;
+    core__result_set(&infer->results[1], CORE_I64, ndim, result->sizes);
+    return CORE_OK;
+}
+
+/* kthvalue(self, k, dim, keepdim) */
+CORE__INFER(kthvalue)
+{
+    const core_tensor *self = core__arg_tensor(infer->args, 0);
+    int64_t k = infer->args[1].u.i;
+    uint32_t dim;
+
+    CORE_TRY(picked(infer, 2));
+    CORE_TRY(core__dim_wrap(infer->op, infer->args[2].u.i, self->ndim, &dim));
+    if (k < 1 || k > (self->ndim ? self->sizes[dim] : 1))
+        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
+                              "k is %lld, dimension %u has %lld elements",
+                              (long long)k, dim,
+                              (long long)(self->ndim ? self->sizes[dim] : 1));
+    return CORE_OK;
+}
+
+/* median.dim(self, dim, keepdim) */
+CORE__INFER(median_dim)
+{
+    return picked(infer, 1);
+}
+
+CORE__INFER(scalar_like)
+{
+    core__result_set(&infer->results[0],
+                     core__arg_tensor(infer->args, 0)->dtype, 0, NULL);
+    return CORE_OK;
+}
+
+/* cummax(self, dim) */
+CORE__INFER(cumulative_extremum)
+{
+    return sorted(infer, 1);
+}
+
+/* A floating tensor, and a dimension of it. */
+CORE__INFER(softmax_like)
+{
+    const core_tensor *self = core__arg_tensor(infer->args, 0);
+    uint32_t dim;
+
+    CORE_TRY(core__dim_wrap(infer->op, infer->args[1].u.i, self->ndim, &dim));
+    CORE_TRY(floating(infer, self));
+    core__result_like(&infer->results[0], self);
+    return CORE_OK;
+}
+
 /* topk(self, k, dim, largest, sorted) */
 CORE__INFER(topk)
 {

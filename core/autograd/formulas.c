@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Gradients of element-wise operators and of reductions. */
+
+#include "autograd/formulas.h"
+
+#include "ops/expression.h"
+
+#include <math.h>
+
+core_status core__formula_scale(core_tensor *grad, core_scalar alpha,
+                                core_tensor **out)
+{
+    if (core__scalar_double(alpha) == 1) {
+        *out = core__formula_same(grad);
+        return CORE_OK;
+    }
+    return core_mul_scalar(grad, alpha, out);
+}
+
+core_status core__formula_copied(core_tensor *grad, core_device *device,
+                                 core_tensor **out)
+{
+    return core_to(grad, CORE_DTYPE_NONE, device, false, false, -1, out);
+}
+
+/* -------------------------------------------------------------- bounds -- */
+
+/* Of the larger of two: all where self is larger, half where they are equal. */
+core_status core__formula_larger(core_tensor *grad, core_tensor *self,
+                                 core_tensor *other, core_tensor **out)
+{
+    core__scope scope;
+    core_tensor *half;
+
+    core__scope_begin(&scope);
+    half = core__x_where(&scope, core__x_eq(&scope, self, other),
+                         core__x_over(&scope, grad, 2), grad);
+    return core__scope_finish(
+        &scope,
+        core__x_zero_where(&scope, half, core__x_lt(&scope, self, other)),
+        out);
+}
+
+core_status core__formula_clamp_grad(core_tensor *grad, core_tensor *self,
+                                     const core_scalar *min,
+                                     const core_scalar *max,
+                                     core_tensor **out)
+{
+    core__scope scope;
+    core_tensor *x = grad;
+
+    core__scope_begin(&scope);
+    if (min)
+        x = core__x_zero_where(&scope, x,
+                               CORE__DO(&scope, core_lt_scalar, self, *min));
+    if (max)
+        x = core__x_zero_where(&scope, x,
+                               CORE__DO(&scope, core_gt_scalar, self, *max));
+    return core__scope_finish(&scope, x, out);
+}
+
+core_status core__formula_clamp_tensor_grad(core_tensor *grad,
+                                            core_tensor *self,
+                                            core_tensor *min, core_tensor *max,
+                                            core_tensor **out)
+{
+    core__scope scope;
+    core_tensor *x = grad;
+
+    core__scope_begin(&scope);
+    if (min)
+        x = core__x_zero_where(&scope, x, core__x_lt(&scope, self, min));
+    if (max)
+        x = core__x_zero_where(&scope, x, core__x_gt(&scope, self, max));
+    return core__scope_finish(&scope, x, out);
+}
+
+/* With crossed bounds (max below min) the result is max. */
+core_status core__formula_clamp_bound(core_tensor *grad, core_tensor *self,
+                                      core_tensor *min, core_tensor *max,
+                                      bool upper, core_tensor **out)
+{
+    core__scope scope;
+    core_tensor *chosen;
+
+    core__scope_begin(&scope);
+    if (upper) {
+        chosen = core__x_gt(&scope, self, max);
+        if (min)
+            chosen = core__x_logical_or(&scope, chosen,
+                                        core__x_lt(&scope, max, min));
+    } else {
+        chosen = core__x_lt(&scope, self, min);
+        if (max)
+            chosen = core__x_logical_and(&scope, chosen,
+                                         core__x_lt(&scope, min, max));
+    }
+    return core__scope_finish(
+        &scope,
+        core__x_zero_where(&scope, grad, core__x_logical_not(&scope, chosen)),
+        out);
+}
+
+/* -------------------------------------------------------------- powers -- */
+
+core_status core__formula_pow_scalar_grad(core_tensor *grad, core_tensor *self,
+                                          core_scalar exponent,
+                                          core_tensor **out)
+{
+    double e = core__scalar_double(exponent);
+    core__scope scope;
+    core_tensor *x;
+
+    core__scope_begin(&scope);
+    if (e == 0)
+        return core__scope_finish(&scope, core__x_zeros_like(&scope, grad),
+                                  out);
+    x = e == 2 ? self : core__x_power(&scope, self, e - 1);
+    x = core__x_times(&scope, x, e);
+    return core__scope_finish(&scope, core__x_mul(&scope, grad, x), out);
+}
+
+core_status core__formula_pow_self(core_tensor *grad, core_tensor *self,
+                                   core_tensor *exponent, core_tensor **out)
+{
+    core__scope scope;
+    core_tensor *x;
+
+    core__scope_begin(&scope);
+    x = core__x_pow(&scope, self, core__x_plus(&scope, exponent, -1));
+    x = core__x_mul(&scope, grad, core__x_mul(&scope, exponent, x));
+    x = core__x_zero_where(&scope, x, core__x_equals(&scope, exponent, 0));
+    return core__scope_finish(&scope, x, out);
+}
+
+/* 0 where self is 0 and the exponent at least 0: the power is constant there,
+ * though its logarithm is not finite. */
+core_status core__formula_pow_exponent(core_tensor *grad, core_tensor *self,
+                                       core_tensor *exponent,
+                                       core_tensor *result, core_tensor **out)
+{
+    core__scope scope;
+    core_tensor *flat;
+    core_tensor *x;
+
+    core__scope_begin(&scope);
+    flat = core__x_logical_and(
+        &scope, core__x_equals(&scope, self, 0),
+        CORE__DO(&scope, core_ge_scalar, exponent, core_int(0)));
+    x = core__x_mul(&scope, result, core__x_log(&scope, self));
+    x = core__x_mul(&scope, grad, x);
+    return core__scope_finish(&scope, core__x_zero_where(&scope, x, flat),
+                              out);
+}
+
+core_status core__formula_pow_of_scalar_grad(core_tensor *grad,
+                                             core_scalar self,
+                                             core_tensor *exponent,
+                                             core_tensor *result,
+                                             core_tensor **out)
+{
+    double base = core__scalar_double(self);
+    core__scope scope;
+    core_tensor *x;
+
+    core__scope_begin(&scope);
+    x = core__x_mul(&scope, grad, core__x_times(&scope, result, log(base)));
+    if (base == 0)
+        x = core__x_zero_where(
+            &scope, x,
+            CORE__DO(&scope, core_ge_scalar, exponent, core_int(0)));
+    return core__scope_finish(&scope, x, out);
+}
+
+/* --------------------------------------------- second derivatives of units -- */
+
+/* Second derivative of gelu (Hendrycks, Gimpel 2016), times both gradients:
+ * exactly, phi(x) (2 - x²); of the approximation by tanh(u) with
+ * u = k (x + c x³), the derivative of 0.5 (1 + t) + 0.5 x (1 - t²) u'. */
+core_status core__formula_gelu_self(core_tensor *grad,
+                                    core_tensor *grad_output,
+                                    core_tensor *self,
+                                    const char *approximate,
+                                    core_tensor **out)
+{
+    static const double k = 0.79788456080286535588, c = 0.044715;
+    core__scope s;
+    core_tensor *square;
+    core_tensor *x;
+
+    core__scope_begin(&s);
+    square = core__x_mul(&s, self, self);
+    if (!core__same_text(approximate, "tanh")) {
+        x = core__x_exp(&s, core__x_times(&s, square, -0.5));
+        x = core__x_times(&s, x, 0.3989422804014327);
+        x = core__x_mul(&s, x, core__x_minus_from(&s, 2, square));
+    } else {
+        core_tensor *u = core__x_plus(&s, core__x_times(&s, square, c), 1);
+        core_tensor *t = core__x_mul(&s, self, core__x_times(&s, u, k));
+        core_tensor *slope =
+            core__x_plus(&s, core__x_times(&s, square, 3 * k * c), k);
+        core_tensor *rest;
+
+        t = core__x_tanh(&s, t);
+        rest = core__x_minus_from(&s, 1, core__x_mul(&s, t, t));
+        x = core__x_mul(&s, core__x_mul(&s, slope, slope),
+                        core__x_times(&s, t, -2));
+        x = core__x_add(&s, x, core__x_times(&s, self, 6 * k * c));
+        x = core__x_times(&s, core__x_mul(&s, self, x), 0.5);
+        x = core__x_mul(&s, rest, core__x_add(&s, slope, x));
+    }
+    x = core__x_mul(&s, core__x_mul(&s, grad, grad_output), x);
+    return core__scope_finish(&s, x, out);
+}
+
+/* s' (2 + x (1 - 2 s)), s the sigmoid of x and s' = s (1 - s) */
+core_status core__formula_silu_self(core_tensor *grad,
+                                    core_tensor *grad_output,
+                                    core_tensor *self, core_tensor **out)
+{
+    core__scope s;
+    core_tensor *y;
+    core_tensor *x;
+
+    core__scope_begin(&s);
+    y = core__x_sigmoid(&s, self);
+    x = core__x_minus_from(&s, 1, core__x_times(&s, y, 2));
+    x = core__x_plus(&s, core__x_mul(&s, self, x), 2);
+    y = core__x_mul(&s, y, core__x_minus_from(&s, 1, y));
+    x = core__x_mul(&s, x, y);
+    x = core__x_mul(&s, core__x_mul(&s, grad, grad_output), x);
+    return core__scope_finish(&s, x, out);
+}
+
+/* L = sum G y (g - sum(g y)); by y: G g - G sum(g y) - g sum(G y) */
+core_status core__formula_softmax_output(core_tensor *grad,
+                                         core_tensor *grad_output,
+                                         core_tensor *output, int64_t dim,
+                                         core_tensor **out)
+{
+    core__scope s;
+    core_tensor *a;
+    core_tensor *b;
+    core_tensor *x;
+
+    core__scope_begin(&s);
+    a = core__x_sum_dim(&s, core__x_mul(&s, grad_output, output), &dim, 1,
+                        true);
+    b = core__x_sum_dim(&s, core__x_mul(&s, grad, output), &dim, 1, true);
+    x = core__x_mul(&s, grad, core__x_sub(&s, grad_output, a));
+    x = core__x_sub(&s, x, core__x_mul(&s, grad_output, b));
+    return core__scope_finish(&s, x, out);
+}
+
+core_status core__formula_dropout_grad(core_tensor *grad, core_tensor *mask,
+                                       double p, const bool *train,
+                                       core_tensor **out)
+{
+    double scale = train && !*train ? 1 : p == 1 ? 0 : 1 / (1 - p);
+
+    return core_native_dropout_backward(grad, mask, scale, out);
+}
