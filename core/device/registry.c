@@ -142,6 +142,9 @@ core_status core__backend_add(const core_backend *table, core_plugin *plugin,
     status = check_type(table->device_type);
     if (status != CORE_OK)
         goto done;
+    if (table->device_type.size == 3 &&
+        memcmp(table->device_type.data, "cpu", 3) == 0)
+        slot = CORE__SLOT_HOST;
     while (slot < CORE__SLOTS && atomic_load(&slots[slot]))
         slot++;
     if (slot == CORE__SLOTS) {

@@ -19,7 +19,9 @@ enum {
     CORE__SLOTS = 16,
     CORE__SLOT_NONE = 0,
     CORE__SLOT_META = 1,
-    CORE__SLOT_FIRST = 2, /* of loaded backends */
+    CORE__SLOT_HOST = 2,  /* "cpu", whenever it loads: a 0-dim tensor of the
+                             host never decides where a call runs */
+    CORE__SLOT_FIRST = 3, /* of the other backends */
     CORE__FUNCTIONALITY_SHIFT = 20
 };
 

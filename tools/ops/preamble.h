@@ -165,6 +165,18 @@ static inline core_value core_pack_format(int32_t x)
     return x < 0 ? core_pack_none() : core_pack_tagged(CORE_VALUE_FORMAT, x);
 }
 
+/* What a failed call leaves: functions write no results then. */
+static inline void core_pack_nothing(core_value *results, uint32_t count)
+{
+    uint32_t i;
+
+    for (i = 0; i < count; i++) {
+        results[i].tag = CORE_VALUE_NONE;
+        results[i].count = 0;
+        results[i].u.i = 0;
+    }
+}
+
 static inline core_tensor *core_unpack_tensor(const core_value *value)
 {
     return value->tag == CORE_VALUE_TENSOR ? value->u.tensor : NULL;
