@@ -84,9 +84,7 @@ static bool begins(const char *name, const char *with)
     return strncmp(name, with, strlen(with)) == 0;
 }
 
-/* Products, convolutions, reductions: operators whose elements are sums of
- * many, by the beginning of their names. */
-static bool sums(const char *name)
+bool operator_sums(const char *name)
 {
     static const char *const names[] = {
         "mm",
@@ -178,7 +176,7 @@ tolerance tolerance_of(const char *name, core_dtype dtype, bool derived)
     case CORE_F64:
         return (tolerance){1e-9, 1e-9};
     case CORE_F32:
-        if (derived || sums(name))
+        if (derived || operator_sums(name))
             return (tolerance){1e-4, 1e-4};
         return (tolerance){1e-5, 1.3e-5};
     case CORE_F16:

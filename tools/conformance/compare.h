@@ -14,6 +14,10 @@ typedef struct tolerance {
     double relative;
 } tolerance;
 
+/* Products, convolutions, reductions: operators whose elements are sums of
+ * many, by the beginning of their names. */
+bool operator_sums(const char *name);
+
 /* Of results of dtype, for an operator.  `derived`: a gradient, whose formula
  * may sum. */
 tolerance tolerance_of(const char *name, core_dtype dtype, bool derived);

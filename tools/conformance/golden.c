@@ -404,8 +404,8 @@ static bool has_type(const char *schema, uint32_t index, const char *type)
 static bool number_to_dtype(golden_file *golden, golden_argument *argument)
 {
     static const core_dtype dtypes[] = {
-        CORE_U8,  CORE_I8,  CORE_I16, CORE_I32, CORE_I64, CORE_F16,
-        CORE_F32, CORE_F64, 0,        0,        0,        CORE_BOOL,
+        CORE_U8,  CORE_I8,  CORE_I16, CORE_I32,  CORE_I64, CORE_F16,
+        CORE_F32, CORE_F64, 0,        0,         0,        CORE_BOOL,
         0,        0,        0,        CORE_BF16,
     };
     uint64_t number = (uint64_t)argument->i;
