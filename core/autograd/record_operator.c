@@ -17,11 +17,48 @@ static size_t aligned(size_t size)
     return (size + 7) & ~(size_t)7;
 }
 
+/* Of a list of tensors, for each its ndim and its sizes; 0 for others. */
+static size_t list_sizes_count(const core_value *arg)
+{
+    size_t count = arg->tag == CORE_VALUE_TENSOR_LIST ? arg->count : 0;
+
+    for (uint32_t i = 0; arg->tag == CORE_VALUE_TENSOR_LIST && i < arg->count;
+         i++)
+        count += arg->u.tensors[i] ? arg->u.tensors[i]->ndim : 0;
+    return count;
+}
+
+/* The sizes of a list of tensors are one list: ndim and sizes of each. */
+static uint32_t list_sizes_count(const core_value *list)
+{
+    uint32_t count = list->count;
+
+    for (uint32_t i = 0; i < list->count; i++)
+        if (list->u.tensors[i])
+            count += list->u.tensors[i]->ndim;
+    return count;
+}
+
+static void list_sizes_fill(const core_value *list, int64_t *sizes)
+{
+    for (uint32_t i = 0; i < list->count; i++) {
+        const core_tensor *tensor = list->u.tensors[i];
+
+        *sizes++ = tensor ? tensor->ndim : 0;
+        for (uint32_t d = 0; tensor && d < tensor->ndim; d++)
+            *sizes++ = tensor->sizes[d];
+    }
+}
+
 /* Bytes that a saved value's copy takes behind the node. */
 static size_t value_size(const core__saving *saving, const core_value *arg)
 {
     if (saving->kind == CORE__SAVE_SIZES && arg->tag == CORE_VALUE_TENSOR)
         return arg->u.tensor->ndim * sizeof(int64_t);
+    if (saving->kind == CORE__SAVE_SIZES && arg->tag == CORE_VALUE_TENSOR_LIST)
+        return list_sizes_count(arg) * sizeof(int64_t);
+    if (saving->kind == CORE__SAVE_SIZES)
+        return list_sizes_count(arg) * sizeof(int64_t);
     if (saving->kind != CORE__SAVE_VALUE)
         return 0;
     switch (arg->tag) {
@@ -90,8 +127,7 @@ static void fill_inputs(core_node *node, const core_value *results,
     }
 }
 
-static core_status fill_edges(core_node *node,
-                              const core__recording *recording)
+static core_status fill_edges(core_node *node, const core__recording *recording)
 {
     const core__gradient *gradient = recording->gradient;
     core__edge *edge = node->edges;
@@ -115,6 +151,25 @@ static core_status fill_edges(core_node *node,
     return CORE_OK;
 }
 
+/* For each tensor of a list its ndim, then its sizes. */
+static void save_list_sizes(core__saved *saved, const core_value *arg,
+                            char **extra)
+{
+    int64_t *to = (int64_t *)*extra;
+
+    saved->kind = CORE__SAVED_VALUE;
+    saved->value = (core_value){
+        CORE_VALUE_INT_LIST, (uint32_t)list_sizes_count(arg), {.ints = to}};
+    for (uint32_t i = 0; i < arg->count; i++) {
+        const core_tensor *tensor = arg->u.tensors[i];
+
+        *to++ = tensor ? tensor->ndim : 0;
+        for (uint32_t d = 0; tensor && d < tensor->ndim; d++)
+            *to++ = tensor->sizes[d];
+    }
+    *extra = (char *)to;
+}
+
 /* Copies what a value points to behind the node. */
 static void save_value(core__saved *saved, const core__saving *saving,
                        const core_value *arg, char **extra)
@@ -126,9 +181,13 @@ static void save_value(core__saved *saved, const core__saving *saving,
 
     switch (saving->kind) {
     case CORE__SAVE_SIZES:
+        if (arg->tag == CORE_VALUE_TENSOR_LIST) {
+            save_list_sizes(saved, arg, extra);
+            return;
+        }
         if (tensor)
-            value = (core_value){CORE_VALUE_INT_LIST, tensor->ndim,
-                                 {.ints = tensor->sizes}};
+            value = (core_value){
+                CORE_VALUE_INT_LIST, tensor->ndim, {.ints = tensor->sizes}};
         break;
     case CORE__SAVE_DTYPE:
         if (tensor)
@@ -146,8 +205,6 @@ static void save_value(core__saved *saved, const core__saving *saving,
     default:
         value = *arg;
     }
-    if (value.tag == CORE_VALUE_STRING && value.count == 0)
-        size = aligned(1);
     if (size) {
         memcpy(*extra, value.u.pointer,
                value.tag == CORE_VALUE_BOOL_LIST ? value.count
@@ -157,7 +214,6 @@ static void save_value(core__saved *saved, const core__saving *saving,
         *extra += size;
     }
     saved->value = value;
-    saved->kind = CORE__SAVED_VALUE;
 }
 
 static core_status save_one(core__saved *saved,
@@ -189,8 +245,7 @@ static core_status save_one(core__saved *saved,
     return CORE_OK;
 }
 
-static core_status fill_saved(core_node *node,
-                              const core__recording *recording,
+static core_status fill_saved(core_node *node, const core__recording *recording,
                               const core_value *results, char **extra)
 {
     const core__gradient *gradient = recording->gradient;
@@ -221,8 +276,7 @@ static core_status record_missing(const core__recording *recording,
     void *extra;
     int64_t *sizes;
 
-    node = core__node_new(0, 0, ninputs, dims * sizeof *sizes + length,
-                          &extra);
+    node = core__node_new(0, 0, ninputs, dims * sizeof *sizes + length, &extra);
     if (!node)
         return core__error_memory(sizeof *node);
     node->kind = CORE__NODE_MISSING;
