@@ -5,6 +5,7 @@
 
 #include "autograd/calls.h"
 #include "autograd/hooks.h"
+#include "base/memory.h"
 #include "base/thread.h"
 
 core_status core__accumulate_new(core_tensor *leaf, core_node **out_node)
@@ -22,6 +23,23 @@ core_status core__accumulate_new(core_tensor *leaf, core_node **out_node)
     /* The leaf outlives the node, and keeps its sizes. */
     core__meta_fill(node->inputs, leaf, leaf->sizes);
     return CORE_OK;
+}
+
+void core__accumulate_park(core_node *node)
+{
+    core_tensor *leaf = node->u.leaf;
+    core__autograd *record = leaf->autograd;
+    bool mine;
+
+    if (core__unlikely(node->hooks != NULL))
+        core__node_hooks_destroy(node);
+    core__spin_lock(&record->lock);
+    mine = record->accumulator == node;
+    node->released = true;
+    core__spin_unlock(&record->lock);
+    if (core__unlikely(!mine))
+        core__small_free(node, node->size);
+    core__tensor_release(leaf);
 }
 
 /* The layout contract: a gradient has its tensor's strides where that is dense

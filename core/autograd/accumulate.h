@@ -13,6 +13,10 @@
 
 core_status core__accumulate_new(core_tensor *leaf, core_node **out_node);
 
+/* The last reference is gone: parks the node in the leaf's record, or frees it
+ * if another one is there. */
+void core__accumulate_park(core_node *node);
+
 /* Adds *grad to the leaf's, or takes it over and makes it NULL. */
 core_status core__accumulate_run(core_node *node, core_tensor **grad);
 

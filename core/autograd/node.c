@@ -3,6 +3,7 @@
 
 #include "autograd/node.h"
 
+#include "autograd/accumulate.h"
 #include "autograd/custom.h"
 #include "autograd/hooks.h"
 #include "autograd/saved.h"
@@ -75,15 +76,7 @@ static void destroy_one(core_node *node)
         core__saved_release(&node->saved[i]);
     for (uint32_t i = 0; i < node->nedges; i++)
         core__node_release(node->edges[i].node);
-    if (node->kind == CORE__NODE_ACCUMULATE) {
-        core__autograd *record = node->u.leaf->autograd;
-
-        core__spin_lock(&record->lock);
-        if (record->accumulator == node)
-            record->accumulator = NULL;
-        core__spin_unlock(&record->lock);
-        core__tensor_release(node->u.leaf);
-    } else if (core__unlikely(node->kind == CORE__NODE_CUSTOM)) {
+    if (core__unlikely(node->kind == CORE__NODE_CUSTOM)) {
         core__custom_destroy(node);
     } else if (core__unlikely(node->kind == CORE__NODE_SLICES)) {
         core__slices_destroy(node);
@@ -101,6 +94,10 @@ void core__node_destroy(core_node *node)
     core_node *pending = node;
     core_node **outer = self->hooks[0];
 
+    if (node->kind == CORE__NODE_ACCUMULATE) {
+        core__accumulate_park(node);
+        return;
+    }
     if (outer) {
         node->dead = *outer;
         *outer = node;

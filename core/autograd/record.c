@@ -49,6 +49,8 @@ void core__autograd_destroy(core_tensor *tensor)
     core__tensor_release(record->grad);
     if (core__unlikely(record->hooks != NULL))
         core__hooks_drop(record->hooks);
+    if (record->accumulator) /* parked: it holds the tensor otherwise */
+        core__small_free(record->accumulator, record->accumulator->size);
     tensor->autograd = NULL;
     core__small_free(record, sizeof *record);
 }
@@ -114,10 +116,11 @@ core_node *core__accumulator_if_any(const core_tensor *leaf)
         return NULL;
     core__spin_lock(&record->lock);
     node = record->accumulator;
+    if (node && node->released)
+        node = NULL;
     /* One that has no reference left is about to leave. */
-    if (node && core__unlikely(atomic_fetch_add_explicit(
-                                   &node->references, 1,
-                                   memory_order_relaxed) == 0)) {
+    if (node && atomic_fetch_add_explicit(&node->references, 1,
+                                          memory_order_relaxed) == 0) {
         atomic_store_explicit(&node->references, 0, memory_order_relaxed);
         node = NULL;
     }
@@ -125,26 +128,47 @@ core_node *core__accumulator_if_any(const core_tensor *leaf)
     return node;
 }
 
+/* Under the record's lock: the accumulator with one more reference, if there
+ * is one to be had. */
+static core_node *revive(core__autograd *record, core_tensor *leaf)
+{
+    core_node *node = record->accumulator;
+
+    if (!node)
+        return NULL;
+    if (node->released) {
+        node->released = false;
+        atomic_store_explicit(&node->references, 1, memory_order_relaxed);
+        core__tensor_retain(leaf);
+        core__meta_fill(node->inputs, leaf, leaf->sizes);
+        return node;
+    }
+    if (core__likely(atomic_fetch_add_explicit(&node->references, 1,
+                                               memory_order_relaxed) != 0))
+        return node;
+    atomic_store_explicit(&node->references, 0, memory_order_relaxed);
+    return NULL;
+}
+
 core_status core__accumulator(core_tensor *leaf, core_node **out_node)
 {
-    core__autograd *record;
+    core__autograd *record = leaf->autograd;
     core_node *node;
 
-    *out_node = core__accumulator_if_any(leaf);
-    if (*out_node)
+    if (core__unlikely(!record))
+        CORE_TRY(core__autograd_record(leaf, &record));
+    core__spin_lock(&record->lock);
+    node = revive(record, leaf);
+    core__spin_unlock(&record->lock);
+    *out_node = node;
+    if (core__likely(node != NULL))
         return CORE_OK;
-    CORE_TRY(core__autograd_record(leaf, &record));
     CORE_TRY(core__accumulate_new(leaf, out_node));
     /* Another thread may have been faster. */
     core__spin_lock(&record->lock);
-    node = record->accumulator;
-    if (!node || atomic_load_explicit(&node->references,
-                                      memory_order_relaxed) == 0) {
+    node = revive(record, leaf);
+    if (!node)
         record->accumulator = *out_node;
-        node = NULL;
-    } else {
-        core__node_retain(node);
-    }
     core__spin_unlock(&record->lock);
     if (node) {
         core__node_release(*out_node);

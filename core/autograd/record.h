@@ -25,7 +25,9 @@ typedef struct core__edge {
 struct core__autograd {
     core_node *grad_fn;     /* referenced; NULL: a leaf */
     core_tensor *grad;      /* referenced */
-    core_node *accumulator; /* not referenced; read and written under lock */
+    /* Of a leaf; not referenced, read and written under lock.  When its last
+     * reference goes it stays here, parked, for the next graph. */
+    core_node *accumulator;
     core_hook *hooks;       /* of a leaf, newest first */
     uint32_t output;        /* which result of grad_fn it is */
     /* How often the history of this tensor was replaced by changes in place of
