@@ -16,7 +16,7 @@ static _Atomic bool fault_sticky;
 static _Atomic int64_t count;
 static _Atomic int64_t live;
 
-static bool fault_now(void)
+bool core__alloc_fault(void)
 {
     int64_t left;
 
@@ -29,7 +29,7 @@ static bool fault_now(void)
 
 void *core__alloc(size_t size)
 {
-    void *memory = fault_now() ? NULL : malloc(size ? size : 1);
+    void *memory = core__alloc_fault() ? NULL : malloc(size ? size : 1);
 
     if (memory)
         atomic_fetch_add_explicit(&live, 1, memory_order_relaxed);
@@ -49,7 +49,7 @@ void *core__realloc(void *memory, size_t size)
 {
     if (!memory)
         return core__alloc(size);
-    return fault_now() ? NULL : realloc(memory, size ? size : 1);
+    return core__alloc_fault() ? NULL : realloc(memory, size ? size : 1);
 }
 
 char *core__strndup(const char *text, size_t size)

@@ -72,6 +72,9 @@ static inline void core__small_free(void *memory, size_t size)
  * core__alloc_count tells how many allocations were asked for since. */
 void core__alloc_fault_set(int64_t allowed, bool sticky);
 int64_t core__alloc_count(void);
+/* Counts an allocation that another allocator serves, device memory say; true
+ * if it is the one to fail. */
+bool core__alloc_fault(void);
 /* Blocks allocated and not freed, free lists not counted. */
 int64_t core__alloc_live(void);
 /* How many blocks of a class a thread may keep: 0 under fault injection. */

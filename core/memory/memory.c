@@ -38,8 +38,12 @@ core_status core__memory_alloc(core_device *device, uint64_t size,
             out_memory->handle = block;
             return CORE_OK;
         }
+        if (core__alloc_fault())
+            return core__error_memory(size);
         return device->memory.alloc(device->impl, cls * UNIT, out_memory);
     }
+    if (core__alloc_fault())
+        return core__error_memory(size);
     if (size > UINT64_MAX - granularity ||
         (device->properties.largest_allocation &&
          size > device->properties.largest_allocation))

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Memory runs out at every point of a training step: the step fails with
+ * OUT_OF_MEMORY, nothing is leaked, and the next step works. */
+
+#include "autograd.h"
+
+#include "base/memory.h"
+#include "base/thread.h"
+#include "device/device.h"
+
+#include <libcore/optim.h>
+#include <libcore/random.h>
+
+typedef struct model {
+    core_device *device;
+    core_tensor *parameters[4];
+    core_tensor *x;
+    core_tensor *y;
+    core_optimizer *optimizer;
+} model;
+
+static core_tensor *randn(core_device *device, int64_t rows, int64_t columns)
+{
+    int64_t sizes[] = {rows, columns};
+    core_tensor *tensor;
+
+    OK(core_randn(sizes, columns ? 2 : 1, NULL, CORE_F32, device, &tensor));
+    return tensor;
+}
+
+static void make(model *m, const char *device, bool adam)
+{
+    int64_t classes[] = {0, 2, 1};
+    int64_t three = 3;
+
+    core_seed(7);
+    OK(core_device_find(device, &m->device));
+    m->parameters[0] = randn(m->device, 5, 4);
+    m->parameters[1] = randn(m->device, 5, 0);
+    m->parameters[2] = randn(m->device, 3, 5);
+    m->parameters[3] = randn(m->device, 3, 0);
+    for (int i = 0; i < 4; i++)
+        OK(core_tensor_set_requires_grad(m->parameters[i], true));
+    m->x = randn(m->device, 3, 4);
+    OK(core_tensor_from_data(classes, CORE_I64, &three, 1, m->device, &m->y));
+    if (adam) {
+        core_adam_options options = {sizeof options, 0,    0.01, 0.9,
+                                     0.999,          1e-8, 0};
+
+        OK(core_adam_create(m->parameters, 4, &options, &m->optimizer));
+    } else {
+        core_sgd_options options = {sizeof options, 1, 0.01, 0.9, 0, 1e-4};
+
+        OK(core_sgd_create(m->parameters, 4, &options, &m->optimizer));
+    }
+}
+
+static void unmake(model *m)
+{
+    core_optimizer_release(m->optimizer);
+    for (int i = 0; i < 4; i++)
+        core_tensor_release(m->parameters[i]);
+    core_tensor_release(m->x);
+    core_tensor_release(m->y);
+}
+
+static core_status forward(model *m, core_tensor **out_loss)
+{
+    core_tensor *hidden = NULL;
+    core_tensor *active = NULL;
+    core_tensor *scores = NULL;
+    core_status status;
+
+    *out_loss = NULL;
+    status = core_linear(m->x, m->parameters[0], m->parameters[1], &hidden);
+    if (status == CORE_OK)
+        status = core_relu(hidden, &active);
+    if (status == CORE_OK)
+        status =
+            core_linear(active, m->parameters[2], m->parameters[3], &scores);
+    if (status == CORE_OK)
+        status = core_cross_entropy_loss(scores, m->y, NULL, 1, -100, 0.0,
+                                         out_loss);
+    core_tensor_release(hidden);
+    core_tensor_release(active);
+    core_tensor_release(scores);
+    return status;
+}
+
+static core_status step(model *m)
+{
+    core_tensor *loss = NULL;
+    core_status status;
+    double value;
+
+    core_optimizer_zero_grad(m->optimizer);
+    status = forward(m, &loss);
+    if (status == CORE_OK)
+        status = core_backward(&loss, 1, NULL, 0);
+    if (status == CORE_OK)
+        status = core_optimizer_step(m->optimizer);
+    if (status == CORE_OK)
+        status = core_tensor_item_float(loss, &value);
+    core_tensor_release(loss);
+    return status;
+}
+
+static int64_t storages(model *m)
+{
+    OK(core_device_synchronize(m->device));
+    return core__thread_storages(m->device->backend->slot);
+}
+
+static void starve(const char *device, bool adam)
+{
+    core_status status = CORE_ERROR_OUT_OF_MEMORY;
+    int64_t allowed = 0;
+    int64_t before;
+    int64_t kept;
+    model m;
+
+    make(&m, device, adam);
+    OK(step(&m)); /* tables, state of the optimizer */
+    core_optimizer_zero_grad(m.optimizer);
+    core__alloc_fault_set(INT32_MAX, false);
+    before = core__alloc_live();
+    kept = storages(&m);
+    while (status != CORE_OK) {
+        core__alloc_fault_set(allowed++, false);
+        status = step(&m);
+        core__alloc_fault_set(INT32_MAX, false);
+        core_optimizer_zero_grad(m.optimizer);
+        if (status != CORE_OK)
+            ck_assert_msg(status == CORE_ERROR_OUT_OF_MEMORY, "%s: %s",
+                          core_status_name(status), core_error_message());
+        ck_assert_msg(storages(&m) == kept, "after %lld: %lld storages leak",
+                      (long long)allowed, (long long)(storages(&m) - kept));
+        ck_assert_msg(core__alloc_live() == before,
+                      "after %lld: %lld blocks leak", (long long)allowed,
+                      (long long)(core__alloc_live() - before));
+    }
+    ck_assert_int_gt(allowed, 30);
+    core__alloc_fault_set(-1, false);
+    OK(step(&m));
+    unmake(&m);
+}
+
+START_TEST(a_step_on_the_cpu_survives_every_failing_allocation)
+{
+    starve("cpu", false);
+    starve("cpu", true);
+}
+END_TEST
+
+START_TEST(a_step_on_sim_survives_every_failing_allocation)
+{
+    starve("sim", false);
+}
+END_TEST
+
+START_TEST(memory_that_never_comes_back_fails_every_step)
+{
+    model m;
+
+    make(&m, "cpu", false);
+    OK(step(&m));
+    for (int64_t allowed = 0; allowed < 20; allowed++) {
+        core__alloc_fault_set(allowed, true);
+        ck_assert_int_eq(step(&m), CORE_ERROR_OUT_OF_MEMORY);
+        core__alloc_fault_set(-1, false);
+    }
+    OK(step(&m));
+    unmake(&m);
+}
+END_TEST
+
+SUITE("memory faults", a_step_on_the_cpu_survives_every_failing_allocation,
+      a_step_on_sim_survives_every_failing_allocation,
+      memory_that_never_comes_back_fails_every_step)
