@@ -17,17 +17,6 @@ static size_t aligned(size_t size)
     return (size + 7) & ~(size_t)7;
 }
 
-/* Of a list of tensors, for each its ndim and its sizes; 0 for others. */
-static size_t list_sizes_count(const core_value *arg)
-{
-    size_t count = arg->tag == CORE_VALUE_TENSOR_LIST ? arg->count : 0;
-
-    for (uint32_t i = 0; arg->tag == CORE_VALUE_TENSOR_LIST && i < arg->count;
-         i++)
-        count += arg->u.tensors[i] ? arg->u.tensors[i]->ndim : 0;
-    return count;
-}
-
 /* The sizes of a list of tensors are one list: ndim and sizes of each. */
 static uint32_t list_sizes_count(const core_value *list)
 {
@@ -56,8 +45,6 @@ static size_t value_size(const core__saving *saving, const core_value *arg)
     if (saving->kind == CORE__SAVE_SIZES && arg->tag == CORE_VALUE_TENSOR)
         return arg->u.tensor->ndim * sizeof(int64_t);
     if (saving->kind == CORE__SAVE_SIZES && arg->tag == CORE_VALUE_TENSOR_LIST)
-        return list_sizes_count(arg) * sizeof(int64_t);
-    if (saving->kind == CORE__SAVE_SIZES)
         return list_sizes_count(arg) * sizeof(int64_t);
     if (saving->kind != CORE__SAVE_VALUE)
         return 0;
@@ -151,25 +138,6 @@ static core_status fill_edges(core_node *node, const core__recording *recording)
     return CORE_OK;
 }
 
-/* For each tensor of a list its ndim, then its sizes. */
-static void save_list_sizes(core__saved *saved, const core_value *arg,
-                            char **extra)
-{
-    int64_t *to = (int64_t *)*extra;
-
-    saved->kind = CORE__SAVED_VALUE;
-    saved->value = (core_value){
-        CORE_VALUE_INT_LIST, (uint32_t)list_sizes_count(arg), {.ints = to}};
-    for (uint32_t i = 0; i < arg->count; i++) {
-        const core_tensor *tensor = arg->u.tensors[i];
-
-        *to++ = tensor ? tensor->ndim : 0;
-        for (uint32_t d = 0; tensor && d < tensor->ndim; d++)
-            *to++ = tensor->sizes[d];
-    }
-    *extra = (char *)to;
-}
-
 /* Copies what a value points to behind the node. */
 static void save_value(core__saved *saved, const core__saving *saving,
                        const core_value *arg, char **extra)
@@ -181,13 +149,12 @@ static void save_value(core__saved *saved, const core__saving *saving,
 
     switch (saving->kind) {
     case CORE__SAVE_SIZES:
-        if (arg->tag == CORE_VALUE_TENSOR_LIST) {
-            save_list_sizes(saved, arg, extra);
-            return;
-        }
         if (tensor)
             value = (core_value){
                 CORE_VALUE_INT_LIST, tensor->ndim, {.ints = tensor->sizes}};
+        else if (arg->tag == CORE_VALUE_TENSOR_LIST)
+            value = (core_value){
+                CORE_VALUE_INT_LIST, list_sizes_count(arg), {0}};
         break;
     case CORE__SAVE_DTYPE:
         if (tensor)
