@@ -28,17 +28,6 @@ static uint32_t list_sizes_count(const core_value *list)
     return count;
 }
 
-static void list_sizes_fill(const core_value *list, int64_t *sizes)
-{
-    for (uint32_t i = 0; i < list->count; i++) {
-        const core_tensor *tensor = list->u.tensors[i];
-
-        *sizes++ = tensor ? tensor->ndim : 0;
-        for (uint32_t d = 0; tensor && d < tensor->ndim; d++)
-            *sizes++ = tensor->sizes[d];
-    }
-}
-
 /* Bytes that a saved value's copy takes behind the node. */
 static size_t value_size(const core__saving *saving, const core_value *arg)
 {
