@@ -37,7 +37,7 @@ static cpu_row row_of(uint32_t bytes, cpu_row of1, cpu_row of2, cpu_row of4,
 
 /* --------------------------------------------------------- transposition -- */
 
-enum { TILE = 32 };
+enum { TILE = 64 };
 
 typedef struct transposition {
     const core_loop *loop;
@@ -46,16 +46,22 @@ typedef struct transposition {
     int64_t tiles; /* along the other dimension */
 } transposition;
 
+/* Reads whole lines, turns them in the first cache, writes whole lines: a
+ * stride that is a power of two would otherwise throw out what is needed. */
 #define TRANSPOSE(BITS)                                                       \
     static void transpose_##BITS(char *to, int64_t to_stride,                 \
                                  const char *from, int64_t from_stride,       \
                                  int64_t rows, int64_t columns)               \
     {                                                                         \
+        uint##BITS##_t tile[TILE][TILE];                                      \
+                                                                              \
+        for (int64_t c = 0; c < columns; c++)                                 \
+            memcpy(tile[c], from + c * from_stride,                           \
+                   (size_t)rows * sizeof(tile[0][0]));                        \
         for (int64_t r = 0; r < rows; r++) {                                  \
             uint##BITS##_t *out = (uint##BITS##_t *)(to + r * to_stride);     \
-            const char *in = from + r * (int64_t)sizeof(*out);                \
             for (int64_t c = 0; c < columns; c++)                             \
-                out[c] = *(const uint##BITS##_t *)(in + c * from_stride);     \
+                out[c] = tile[c][r];                                          \
         }                                                                     \
     }
 TRANSPOSE(8)

@@ -11,7 +11,10 @@
 
 enum {
     /* Shorter rows are gathered several at a time. */
-    SHORT_ROW = 64
+    SHORT_ROW = 64,
+    /* A tile, where an operand is dense along another dimension than 0. */
+    TILE_WIDTH = 32,
+    TILE_HEIGHT = CPU_BLOCK / TILE_WIDTH
 };
 
 /* How an operand reaches the row. */
@@ -27,7 +30,9 @@ typedef struct run {
     cpu_row row;
     cpu_parameters *parameters;
     uint32_t count, noutputs;
-    int all_rows; /* every operand is DENSE or ROWS */
+    int all_rows;   /* every operand is DENSE or ROWS */
+    uint32_t tiled; /* the other dimension of tiles; 0: no tiles */
+    int64_t tiles_across, tiles_down; /* along dimension 0 and the other */
     struct {
         char *base;
         const int64_t *strides;
@@ -233,6 +238,109 @@ static void run_range(void *context, int64_t begin, int64_t end)
     }
 }
 
+/* ------------------------------------------------------------------ tiles -- */
+
+/* An operand that is dense along another dimension than 0 gives one element
+ * of each line of memory to a row of the loop.  In tiles a line is used up
+ * while it is near. */
+static void choose_tiles(run *r)
+{
+    const core_loop *loop = r->loop;
+    uint32_t k, d;
+
+    r->tiled = 0;
+    if (loop->ndim < 2 || loop->sizes[0] < TILE_WIDTH)
+        return;
+    for (k = 0; k < r->count; k++)
+        for (d = 1; r->operand[k].kind == MOVED && d < loop->ndim; d++)
+            if (r->operand[k].strides[d] == (int64_t)r->operand[k].bytes &&
+                r->operand[k].strides[0] > 64 &&
+                loop->sizes[d] >= TILE_HEIGHT)
+                r->tiled = d;
+    if (r->tiled == 0)
+        return;
+    r->tiles_across = (loop->sizes[0] + TILE_WIDTH - 1) / TILE_WIDTH;
+    r->tiles_down = (loop->sizes[r->tiled] + TILE_HEIGHT - 1) / TILE_HEIGHT;
+}
+
+/* Moves a tile of width x height elements between an operand and a dense block
+ * of the row's type. */
+static void move_tile(const run *r, uint32_t k, int64_t offset, char *block,
+                      int64_t width, int64_t height, int out)
+{
+    _Alignas(64) char raw[CPU_BLOCK_BYTES];
+    core_dtype dtype = r->operand[k].dtype, type = r->operand[k].type;
+    uint32_t bytes = r->operand[k].bytes;
+    int64_t y, stride = r->operand[k].strides[0];
+    int64_t down = r->operand[k].strides[r->tiled];
+    char *at = r->operand[k].base + offset;
+    char *dense = dtype == type ? block : raw;
+
+    if (out && dense != block)
+        cpu_convert(dtype, dense, type, block, width * height);
+    for (y = 0; y < height; y++) {
+        char *run = dense + y * width * bytes;
+
+        if (out)
+            cpu_scatter(at + y * down, stride, run, bytes, width);
+        else
+            cpu_gather(run, at + y * down, stride, bytes, width);
+    }
+    if (!out && dense != block)
+        cpu_convert(type, block, dtype, dense, width * height);
+}
+
+static void run_tile(const run *r, int64_t tile,
+                     char (*blocks)[CPU_BLOCK_BYTES])
+{
+    const core_loop *loop = r->loop;
+    int64_t x = tile % r->tiles_across * TILE_WIDTH, width, height, y, rest;
+    char *p[CPU_OPERANDS];
+    cpu_index index = {{0}};
+    uint32_t k, d;
+
+    y = tile / r->tiles_across % r->tiles_down * TILE_HEIGHT;
+    rest = tile / r->tiles_across / r->tiles_down;
+    width = loop->sizes[0] - x < TILE_WIDTH ? loop->sizes[0] - x : TILE_WIDTH;
+    height = loop->sizes[r->tiled] - y;
+    height = height < TILE_HEIGHT ? height : TILE_HEIGHT;
+    for (d = 1; d < loop->ndim; d++)
+        if (d != r->tiled) {
+            index.at[d] = rest % loop->sizes[d];
+            rest /= loop->sizes[d];
+        }
+    index.at[0] = x;
+    index.at[r->tiled] = y;
+    for (k = 0; k < r->count; k++) {
+        p[k] = blocks[k];
+        if (k >= r->noutputs && r->operand[k].kind != SINGLE)
+            move_tile(r, k,
+                      cpu_index_offset(&index, loop, r->operand[k].strides),
+                      blocks[k], width, height, 0);
+    }
+    r->row(p, width * height, r->parameters);
+    for (k = 0; k < r->noutputs; k++)
+        move_tile(r, k, cpu_index_offset(&index, loop, r->operand[k].strides),
+                  blocks[k], width, height, 1);
+}
+
+static void run_tiles(void *context, int64_t begin, int64_t end)
+{
+    const run *r = context;
+    _Alignas(64) char blocks[CPU_OPERANDS][CPU_BLOCK_BYTES];
+    int64_t tile;
+    uint32_t k;
+
+    for (k = 0; k < r->count; k++)
+        if (r->operand[k].kind == SINGLE)
+            cpu_load(r->operand[k].type, blocks[k], r->operand[k].dtype,
+                     r->operand[k].base, 0, CPU_BLOCK);
+    for (tile = begin; tile < end; tile++)
+        run_tile(r, tile, blocks);
+}
+
+/* ---------------------------------------------------------------- kernels -- */
+
 core_status cpu_loop_run(const core_call *call, const cpu_elementwise *self,
                          cpu_row row, cpu_parameters *parameters)
 {
@@ -241,6 +349,16 @@ core_status cpu_loop_run(const core_call *call, const cpu_elementwise *self,
 
     if (status != CORE_OK)
         return status;
+    choose_tiles(&r);
+    if (r.tiled != 0) {
+        int64_t outer = r.loop->numel / r.loop->sizes[0] /
+                        r.loop->sizes[r.tiled];
+        int64_t grain = cpu_loop_grain(self) / CPU_BLOCK;
+
+        cpu_parallel_for(outer * r.tiles_across * r.tiles_down,
+                         grain < 1 ? 1 : grain, run_tiles, &r);
+        return CORE_OK;
+    }
     cpu_parallel_for(call->loop->numel, cpu_loop_grain(self), run_range, &r);
     return CORE_OK;
 }

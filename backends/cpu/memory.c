@@ -31,9 +31,9 @@ static core_status memory_alloc(void *device, uint64_t size,
     (void)device;
     out_memory->handle = NULL;
     out_memory->offset = 0;
-    /* Readable tail, and aligned_alloc wants a multiple of the alignment. */
-    if (size > SIZE_MAX / 2)
+    if (size > UINT64_C(1) << 48) /* more than there are addresses for */
         goto none;
+    /* The tail is readable; aligned_alloc wants a multiple of alignment. */
     rounded = (size + CPU_MEMORY_TAIL + alignment - 1) & ~(alignment - 1);
     memory = aligned_alloc(alignment, rounded);
     if (memory == NULL)

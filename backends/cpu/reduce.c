@@ -154,6 +154,23 @@ static void reduce_run(const plan *p, const char *from, int64_t begin,
     }
 }
 
+/* Pieces of rows are too short for the machine to guess what comes next. */
+static void prefetch_rows(const plan *p, const char *from, int64_t columns,
+                          int64_t begin, int64_t end)
+{
+    int64_t k, at;
+
+    if (end > begin + CPU_REDUCE_ROWS)
+        end = begin + CPU_REDUCE_ROWS;
+    for (k = begin; k < end; k++) {
+        const char *row =
+            from + offset_of(&p->reduced, p->loop, p->input->strides, k);
+
+        for (at = 0; at < columns * p->bytes; at += 64)
+            __builtin_prefetch(row + at);
+    }
+}
+
 static void reduce_columns(const plan *p, const char *from, int64_t columns,
                            int64_t begin, int64_t end, cpu_states *s)
 {
@@ -166,6 +183,8 @@ static void reduce_columns(const plan *p, const char *from, int64_t columns,
 
     for (k = begin; k < end; k += n) {
         n = end - k < CPU_REDUCE_ROWS ? (int)(end - k) : CPU_REDUCE_ROWS;
+        if (dense)
+            prefetch_rows(p, from, columns, k + n, end);
         for (r = 0; r < n; r++) {
             const char *at =
                 from + offset_of(&p->reduced, p->loop, strides, k + r);

@@ -82,7 +82,8 @@ END_TEST
 START_TEST(strided_and_broadcast_operands_are_read_where_they_lie)
 {
     static const int64_t shapes[][3] = {
-        {1, 1, 1}, {3, 5, 7}, {70, 3, 2}, {2, 600, 3}, {513, 9, 1}};
+        {1, 1, 1},    {3, 5, 7},   {70, 3, 2},
+        {2, 600, 3},  {513, 9, 1}, {70, 3, 40}};
     uint32_t state = 2;
 
     ck_assert_int_eq(cpu_open(cpu_isas[_i]), CORE_OK);
