@@ -170,6 +170,7 @@ static void save_value(core__saved *saved, const core__saving *saving,
         *extra += size;
     }
     saved->value = value;
+    saved->kind = CORE__SAVED_VALUE;
 }
 
 static core_status save_one(core__saved *saved,
