@@ -227,7 +227,7 @@ static void undo(core_plugin *plugin, bool init_ran)
 core_status core__plugin_open(core_plugin *plugin)
 {
     core_plugin *outer = core__loader_opening;
-    core_plugin_entry_function entry;
+    core_plugin_entry_function entry = NULL;
     bool init_ran = false;
     core_status status;
     surroundings saved;
