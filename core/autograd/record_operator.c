@@ -127,6 +127,25 @@ static core_status fill_edges(core_node *node, const core__recording *recording)
     return CORE_OK;
 }
 
+/* For each tensor of a list its ndim, then its sizes. */
+static void save_list_sizes(core__saved *saved, const core_value *list,
+                            char **extra)
+{
+    int64_t *sizes = (int64_t *)(void *)*extra;
+
+    saved->kind = CORE__SAVED_VALUE;
+    saved->value = (core_value){
+        CORE_VALUE_INT_LIST, list_sizes_count(list), {.ints = sizes}};
+    for (uint32_t i = 0; i < list->count; i++) {
+        const core_tensor *tensor = list->u.tensors[i];
+
+        *sizes++ = tensor ? tensor->ndim : 0;
+        for (uint32_t d = 0; tensor && d < tensor->ndim; d++)
+            *sizes++ = tensor->sizes[d];
+    }
+    *extra = (char *)sizes;
+}
+
 /* Copies what a value points to behind the node. */
 static void save_value(core__saved *saved, const core__saving *saving,
                        const core_value *arg, char **extra)
@@ -138,12 +157,13 @@ static void save_value(core__saved *saved, const core__saving *saving,
 
     switch (saving->kind) {
     case CORE__SAVE_SIZES:
+        if (arg->tag == CORE_VALUE_TENSOR_LIST) {
+            save_list_sizes(saved, arg, extra);
+            return;
+        }
         if (tensor)
             value = (core_value){
                 CORE_VALUE_INT_LIST, tensor->ndim, {.ints = tensor->sizes}};
-        else if (arg->tag == CORE_VALUE_TENSOR_LIST)
-            value = (core_value){
-                CORE_VALUE_INT_LIST, list_sizes_count(arg), {0}};
         break;
     case CORE__SAVE_DTYPE:
         if (tensor)
