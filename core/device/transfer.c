@@ -186,6 +186,19 @@ core_status core_tensor_from_memory(void *data, core_dtype dtype,
     return CORE_OK;
 }
 
+/* All elements from the caller's memory; there is one at least. */
+static core_status fill(core_tensor *tensor, const void *data)
+{
+    core_tensor *host = NULL;
+    core_status status;
+
+    CORE_TRY(borrow((void *)(uintptr_t)data, tensor->dtype, tensor->ndim,
+                    tensor->sizes, &host));
+    status = core__tensor_copy(tensor, host);
+    core__tensor_release(host);
+    return status;
+}
+
 core_status core_tensor_from_data(const void *data, core_dtype dtype,
                                   const int64_t *sizes, size_t ndim,
                                   core_device *device, core_tensor **out_tensor)
@@ -202,8 +215,7 @@ core_status core_tensor_from_data(const void *data, core_dtype dtype,
         CORE_TRY(core__device_current(&device));
     CORE_TRY(core__tensor_new(device, dtype, (uint32_t)ndim, sizes, NULL,
                               &tensor));
-    status = device->meta ? CORE_OK
-                          : core_tensor_write(tensor, data, bytes_of(tensor));
+    status = device->meta || tensor->numel == 0 ? CORE_OK : fill(tensor, data);
     if (status != CORE_OK) {
         core__tensor_release(tensor);
         return status;
@@ -240,19 +252,12 @@ core_status core_tensor_read(core_tensor *tensor, void *data, size_t size)
 core_status core_tensor_write(core_tensor *tensor, const void *data,
                               size_t size)
 {
-    core_tensor *host = NULL;
-    core_status status;
-
     CORE_TRY(check_size(tensor, size));
     if (size == 0)
         return CORE_OK;
-    CORE_TRY(borrow((void *)(uintptr_t)data, tensor->dtype, tensor->ndim,
-                    tensor->sizes, &host));
-    status = core__tensor_copy(tensor, host);
-    if (status == CORE_OK)
-        core__tensor_bump(tensor);
-    core__tensor_release(host);
-    return status;
+    CORE_TRY(fill(tensor, data));
+    core__tensor_bump(tensor);
+    return CORE_OK;
 }
 
 core_status core_tensor_data(core_tensor *tensor, void **out_data)
