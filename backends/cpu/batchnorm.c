@@ -18,8 +18,8 @@ typedef struct batch_norm {
     double eps, momentum;
     int64_t images, channels, inner;
     cpu_dense x, weight, bias, running_mean, running_var;
-    cpu_dense y, mean, invstd;                       /* forward */
-    cpu_dense grad, grad_x, grad_weight, grad_bias;  /* backward */
+    cpu_dense y, mean, invstd;                      /* forward */
+    cpu_dense grad, grad_x, grad_weight, grad_bias; /* backward */
 } batch_norm;
 
 /* -------------------------------------------------------------- forward -- */
@@ -81,10 +81,10 @@ CPU_COMPUTE_FLOATS(BATCH_FORWARD)
 
 static void batch_close(batch_norm *job)
 {
-    cpu_dense *all[] = {&job->x, &job->weight, &job->bias, &job->running_mean,
-                        &job->running_var, &job->y, &job->mean, &job->invstd,
-                        &job->grad, &job->grad_x, &job->grad_weight,
-                        &job->grad_bias};
+    cpu_dense *all[] = {
+        &job->x,           &job->weight, &job->bias,        &job->running_mean,
+        &job->running_var, &job->y,      &job->mean,        &job->invstd,
+        &job->grad,        &job->grad_x, &job->grad_weight, &job->grad_bias};
 
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         cpu_dense_close(all[i]);
@@ -122,11 +122,10 @@ static core_status batch_open(batch_norm *job, const core_value *args,
         status = cpu_dense_or(cpu_view(&args[2]), dtype, job->channels, 0,
                               &job->bias);
     if (status == CORE_OK)
-        status = cpu_dense_update(cpu_view(&args[3]), dtype,
-                                  &job->running_mean);
+        status =
+            cpu_dense_update(cpu_view(&args[3]), dtype, &job->running_mean);
     if (status == CORE_OK)
-        status = cpu_dense_update(cpu_view(&args[4]), dtype,
-                                  &job->running_var);
+        status = cpu_dense_update(cpu_view(&args[4]), dtype, &job->running_var);
     if (status == CORE_OK)
         status = cpu_dense_open(cpu_view(&results[0]), dtype, &job->y);
     if (status == CORE_OK)
@@ -161,10 +160,9 @@ static core_status launch_forward(core_call *call, const core_value *args,
                            "running statistics");
         goto done;
     }
-    cpu_parallel_for(job.channels,
-                     cpu_grain(job.channels, 3 * job.images * job.inner),
-                     job.dtype == CORE_F32 ? batch_task_f32 : batch_task_f64,
-                     &job);
+    cpu_parallel_for(
+        job.channels, cpu_grain(job.channels, 3 * job.images * job.inner),
+        job.dtype == CORE_F32 ? batch_task_f32 : batch_task_f64, &job);
     cpu_dense_write(&job.y);
     cpu_dense_write(&job.mean);
     cpu_dense_write(&job.invstd);
@@ -179,52 +177,51 @@ done:
 
 /* ------------------------------------------------------------- backward -- */
 
-#define BATCH_BACKWARD(NAME, TYPE)                                            \
-    static void gradient_channel_##NAME(batch_norm *job, int64_t c)           \
-    {                                                                         \
-        int64_t step = job->channels * job->inner;                            \
-        int64_t at = c * job->inner;                                          \
-        const TYPE *x = (const TYPE *)job->x.data + at;                       \
-        const TYPE *grad = (const TYPE *)job->grad.data + at;                 \
-        TYPE *to = (TYPE *)job->grad_x.data;                                  \
-        TYPE mean, invstd, scale, average = 0, slope = 0;                     \
-        double sum = 0, moment = 0;                                           \
-        if (job->training) {                                                  \
-            mean = NUMBER(job->mean, c, TYPE);                                \
-            invstd = NUMBER(job->invstd, c, TYPE);                            \
-        } else {                                                              \
-            mean = NUMBER(job->running_mean, c, TYPE);                        \
-            invstd = (TYPE)(1 / sqrt(NUMBER(job->running_var, c, TYPE) +      \
-                                     job->eps));                              \
-        }                                                                     \
-        for (int64_t i = 0; i < job->images; i++) {                           \
-            sum += lanes_sum_##NAME(grad + i * step, NULL, 0, job->inner);    \
-            moment += lanes_moment_##NAME(x + i * step, grad + i * step,      \
-                                          mean, job->inner);                  \
-        }                                                                     \
-        if (job->grad_weight.data)                                            \
-            NUMBER(job->grad_weight, c, TYPE) = (TYPE)(moment * invstd);      \
-        if (job->grad_bias.data)                                              \
-            NUMBER(job->grad_bias, c, TYPE) = (TYPE)sum;                      \
-        if (!to)                                                              \
-            return;                                                           \
-        to += at;                                                             \
-        scale = invstd * NUMBER(job->weight, c, TYPE);                        \
-        if (job->training) {                                                  \
-            double count = (double)(job->images * job->inner);                \
-            average = (TYPE)(sum / count);                                    \
-            slope = (TYPE)(moment * invstd * invstd / count);                 \
-        }                                                                     \
-        for (int64_t i = 0; i < job->images; i++)                             \
-            for (int64_t j = i * step; j < i * step + job->inner; j++)        \
-                to[j] =                                                       \
-                    scale * (grad[j] - average - (x[j] - mean) * slope);      \
-    }                                                                         \
-    static void gradient_task_##NAME(void *context, int64_t begin,            \
-                                     int64_t end)                             \
-    {                                                                         \
-        for (int64_t c = begin; c < end; c++)                                 \
-            gradient_channel_##NAME(context, c);                              \
+#define BATCH_BACKWARD(NAME, TYPE)                                             \
+    static void gradient_channel_##NAME(batch_norm *job, int64_t c)            \
+    {                                                                          \
+        int64_t step = job->channels * job->inner;                             \
+        int64_t at = c * job->inner;                                           \
+        const TYPE *x = (const TYPE *)job->x.data + at;                        \
+        const TYPE *grad = (const TYPE *)job->grad.data + at;                  \
+        TYPE *to = (TYPE *)job->grad_x.data;                                   \
+        TYPE mean, invstd, scale, average = 0, slope = 0;                      \
+        double sum = 0, moment = 0;                                            \
+        if (job->training) {                                                   \
+            mean = NUMBER(job->mean, c, TYPE);                                 \
+            invstd = NUMBER(job->invstd, c, TYPE);                             \
+        } else {                                                               \
+            mean = NUMBER(job->running_mean, c, TYPE);                         \
+            invstd = (TYPE)(1 / sqrt(NUMBER(job->running_var, c, TYPE) +       \
+                                     job->eps));                               \
+        }                                                                      \
+        for (int64_t i = 0; i < job->images; i++) {                            \
+            sum += lanes_sum_##NAME(grad + i * step, NULL, 0, job->inner);     \
+            moment += lanes_moment_##NAME(x + i * step, grad + i * step, mean, \
+                                          job->inner);                         \
+        }                                                                      \
+        if (job->grad_weight.data)                                             \
+            NUMBER(job->grad_weight, c, TYPE) = (TYPE)(moment * invstd);       \
+        if (job->grad_bias.data)                                               \
+            NUMBER(job->grad_bias, c, TYPE) = (TYPE)sum;                       \
+        if (!to)                                                               \
+            return;                                                            \
+        to += at;                                                              \
+        scale = invstd * NUMBER(job->weight, c, TYPE);                         \
+        if (job->training) {                                                   \
+            double count = (double)(job->images * job->inner);                 \
+            average = (TYPE)(sum / count);                                     \
+            slope = (TYPE)(moment * invstd * invstd / count);                  \
+        }                                                                      \
+        for (int64_t i = 0; i < job->images; i++)                              \
+            for (int64_t j = i * step; j < i * step + job->inner; j++)         \
+                to[j] = scale * (grad[j] - average - (x[j] - mean) * slope);   \
+    }                                                                          \
+    static void gradient_task_##NAME(void *context, int64_t begin,             \
+                                     int64_t end)                              \
+    {                                                                          \
+        for (int64_t c = begin; c < end; c++)                                  \
+            gradient_channel_##NAME(context, c);                               \
     }
 CPU_COMPUTE_FLOATS(BATCH_BACKWARD)
 
@@ -233,11 +230,12 @@ static core_status gradient_open(batch_norm *job, const core_value *args,
 {
     core_dtype dtype = job->dtype;
     const core_value *mask = &args[9];
-    cpu_dense *in[] = {&job->grad, &job->x, NULL, &job->running_mean,
-                       &job->running_var, &job->mean, &job->invstd};
+    cpu_dense *in[] = {&job->grad,         &job->x,           NULL,
+                       &job->running_mean, &job->running_var, &job->mean,
+                       &job->invstd};
     cpu_dense *out[] = {&job->grad_x, &job->grad_weight, &job->grad_bias};
-    core_status status = cpu_dense_or(cpu_view(&args[2]), dtype,
-                                      job->channels, 1, &job->weight);
+    core_status status =
+        cpu_dense_or(cpu_view(&args[2]), dtype, job->channels, 1, &job->weight);
 
     for (uint32_t k = 0; k < 7 && status == CORE_OK; k++)
         if (in[k])
@@ -274,13 +272,13 @@ static core_status launch_backward(core_call *call, const core_value *args,
     if (!mean->data || !spread->data) {
         status = cpu_error(CORE_ERROR_INVALID_ARGUMENT,
                            "native_batch_norm_backward: the %s statistics "
-                           "are missing", job.training ? "saved" : "running");
+                           "are missing",
+                           job.training ? "saved" : "running");
         goto done;
     }
-    cpu_parallel_for(job.channels,
-                     cpu_grain(job.channels, 4 * job.images * job.inner),
-                     job.dtype == CORE_F32 ? gradient_task_f32
-                                           : gradient_task_f64, &job);
+    cpu_parallel_for(
+        job.channels, cpu_grain(job.channels, 4 * job.images * job.inner),
+        job.dtype == CORE_F32 ? gradient_task_f32 : gradient_task_f64, &job);
     cpu_dense_write(&job.grad_x);
     cpu_dense_write(&job.grad_weight);
     cpu_dense_write(&job.grad_bias);
@@ -290,10 +288,16 @@ done:
 }
 
 static const cpu_kernel kernels[] = {
-    {"native_batch_norm", launch_forward, NULL,
-     {CPU_FLOATS, CPU_FLOATS, CPU_FLOATS, CPU_FLOATS, CPU_FLOATS}, 0},
-    {"native_batch_norm_backward", launch_backward, NULL,
-     {CPU_FLOATS, CPU_FLOATS, CPU_FLOATS, CPU_FLOATS, CPU_FLOATS}, 0},
+    {"native_batch_norm",
+     launch_forward,
+     NULL,
+     {CPU_FLOATS, CPU_FLOATS, CPU_FLOATS, CPU_FLOATS, CPU_FLOATS},
+     0},
+    {"native_batch_norm_backward",
+     launch_backward,
+     NULL,
+     {CPU_FLOATS, CPU_FLOATS, CPU_FLOATS, CPU_FLOATS, CPU_FLOATS},
+     0},
 };
 
 const cpu_kernel_table CPU_NAME(cpu_batchnorm_kernels) = {

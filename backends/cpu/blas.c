@@ -18,15 +18,14 @@
 
 enum { ROW_MAJOR = 101, NO_TRANSPOSE = 111, TRANSPOSE = 112 };
 
-#define BLAS_TYPES(NAME, TYPE)                                                \
-    typedef void (*gemm_##NAME)(int order, int transpose_a, int transpose_b,  \
-                                int m, int n, int k, TYPE alpha,              \
-                                const TYPE *a, int lda, const TYPE *b,        \
-                                int ldb, TYPE beta, TYPE *c, int ldc);        \
-    typedef void (*gemv_##NAME)(int order, int transpose, int m, int n,       \
-                                TYPE alpha, const TYPE *a, int lda,           \
-                                const TYPE *x, int incx, TYPE beta, TYPE *y,  \
-                                int incy);
+#define BLAS_TYPES(NAME, TYPE)                                               \
+    typedef void (*gemm_##NAME)(int order, int transpose_a, int transpose_b, \
+                                int m, int n, int k, TYPE alpha,             \
+                                const TYPE *a, int lda, const TYPE *b,       \
+                                int ldb, TYPE beta, TYPE *c, int ldc);       \
+    typedef void (*gemv_##NAME)(                                             \
+        int order, int transpose, int m, int n, TYPE alpha, const TYPE *a,   \
+        int lda, const TYPE *x, int incx, TYPE beta, TYPE *y, int incy);
 CPU_COMPUTE_FLOATS(BLAS_TYPES)
 
 static struct {
@@ -97,21 +96,20 @@ enum { SMALL = 256 };
 /* Rows of B stay in cache while all rows of A pass. */
 enum { BLOCK_K = 128, BLOCK_N = 512 };
 
-#define SCALE(NAME, TYPE)                                                     \
-    static void scale_##NAME(int64_t m, int64_t n, TYPE beta, TYPE *c,        \
-                             int64_t ldc)                                     \
-    {                                                                         \
-        for (int64_t i = 0; i < m && beta != 1; i++)                          \
-            for (int64_t j = 0; j < n; j++)                                   \
-                c[i * ldc + j] = beta == 0 ? 0 : beta * c[i * ldc + j];       \
+#define SCALE(NAME, TYPE)                                               \
+    static void scale_##NAME(int64_t m, int64_t n, TYPE beta, TYPE *c,  \
+                             int64_t ldc)                               \
+    {                                                                   \
+        for (int64_t i = 0; i < m && beta != 1; i++)                    \
+            for (int64_t j = 0; j < n; j++)                             \
+                c[i * ldc + j] = beta == 0 ? 0 : beta * c[i * ldc + j]; \
     }
 
 /* C += alpha A B^T, as dot products. */
 #define DOTS(NAME, TYPE)                                                      \
     static void dots_##NAME(int64_t m, int64_t n, int64_t k, TYPE alpha,      \
                             const TYPE *a, int64_t row_a, int64_t step_a,     \
-                            const TYPE *b, int64_t ldb, TYPE *c,              \
-                            int64_t ldc)                                      \
+                            const TYPE *b, int64_t ldb, TYPE *c, int64_t ldc) \
     {                                                                         \
         for (int64_t i = 0; i < m; i++)                                       \
             for (int64_t j = 0; j < n; j++) {                                 \
@@ -123,42 +121,41 @@ enum { BLOCK_K = 128, BLOCK_N = 512 };
     }
 
 /* C += alpha A B, a block of B's rows at a time. */
-#define AXPYS(NAME, TYPE)                                                     \
-    static void axpys_##NAME(int64_t m, int64_t n, int64_t k, TYPE alpha,     \
-                             const TYPE *a, int64_t row_a, int64_t step_a,    \
-                             const TYPE *b, int64_t ldb, TYPE *c,             \
-                             int64_t ldc)                                     \
-    {                                                                         \
-        for (int64_t p0 = 0; p0 < k; p0 += BLOCK_K)                           \
-            for (int64_t j0 = 0; j0 < n; j0 += BLOCK_N) {                     \
-                int64_t p1 = p0 + BLOCK_K < k ? p0 + BLOCK_K : k;             \
-                int64_t j1 = j0 + BLOCK_N < n ? j0 + BLOCK_N : n;             \
-                for (int64_t i = 0; i < m; i++)                               \
-                    for (int64_t p = p0; p < p1; p++) {                       \
-                        TYPE factor = alpha * a[i * row_a + p * step_a];      \
-                        const TYPE *from = b + p * ldb;                       \
-                        TYPE *to = c + i * ldc;                               \
-                        for (int64_t j = j0; j < j1; j++)                     \
-                            to[j] += factor * from[j];                        \
-                    }                                                         \
-            }                                                                 \
+#define AXPYS(NAME, TYPE)                                                      \
+    static void axpys_##NAME(int64_t m, int64_t n, int64_t k, TYPE alpha,      \
+                             const TYPE *a, int64_t row_a, int64_t step_a,     \
+                             const TYPE *b, int64_t ldb, TYPE *c, int64_t ldc) \
+    {                                                                          \
+        for (int64_t p0 = 0; p0 < k; p0 += BLOCK_K)                            \
+            for (int64_t j0 = 0; j0 < n; j0 += BLOCK_N) {                      \
+                int64_t p1 = p0 + BLOCK_K < k ? p0 + BLOCK_K : k;              \
+                int64_t j1 = j0 + BLOCK_N < n ? j0 + BLOCK_N : n;              \
+                for (int64_t i = 0; i < m; i++)                                \
+                    for (int64_t p = p0; p < p1; p++) {                        \
+                        TYPE factor = alpha * a[i * row_a + p * step_a];       \
+                        const TYPE *from = b + p * ldb;                        \
+                        TYPE *to = c + i * ldc;                                \
+                        for (int64_t j = j0; j < j1; j++)                      \
+                            to[j] += factor * from[j];                         \
+                    }                                                          \
+            }                                                                  \
     }
 
-#define BUILT_IN(NAME, TYPE)                                                  \
-    SCALE(NAME, TYPE)                                                         \
-    DOTS(NAME, TYPE)                                                          \
-    AXPYS(NAME, TYPE)                                                         \
-    static void built_in_##NAME(bool ta, bool tb, int64_t m, int64_t n,       \
-                                int64_t k, TYPE alpha, const TYPE *a,         \
-                                int64_t lda, const TYPE *b, int64_t ldb,      \
-                                TYPE beta, TYPE *c, int64_t ldc)              \
-    {                                                                         \
-        int64_t row_a = ta ? 1 : lda, step_a = ta ? lda : 1;                  \
-        scale_##NAME(m, n, beta, c, ldc);                                     \
-        if (tb)                                                               \
-            dots_##NAME(m, n, k, alpha, a, row_a, step_a, b, ldb, c, ldc);    \
-        else                                                                  \
-            axpys_##NAME(m, n, k, alpha, a, row_a, step_a, b, ldb, c, ldc);   \
+#define BUILT_IN(NAME, TYPE)                                                \
+    SCALE(NAME, TYPE)                                                       \
+    DOTS(NAME, TYPE)                                                        \
+    AXPYS(NAME, TYPE)                                                       \
+    static void built_in_##NAME(bool ta, bool tb, int64_t m, int64_t n,     \
+                                int64_t k, TYPE alpha, const TYPE *a,       \
+                                int64_t lda, const TYPE *b, int64_t ldb,    \
+                                TYPE beta, TYPE *c, int64_t ldc)            \
+    {                                                                       \
+        int64_t row_a = ta ? 1 : lda, step_a = ta ? lda : 1;                \
+        scale_##NAME(m, n, beta, c, ldc);                                   \
+        if (tb)                                                             \
+            dots_##NAME(m, n, k, alpha, a, row_a, step_a, b, ldb, c, ldc);  \
+        else                                                                \
+            axpys_##NAME(m, n, k, alpha, a, row_a, step_a, b, ldb, c, ldc); \
     }
 CPU_COMPUTE_FLOATS(BUILT_IN)
 BUILT_IN(i64, uint64_t) /* wraps around, as integers do here */
@@ -171,37 +168,37 @@ static bool fits_int(int64_t m, int64_t n, int64_t k, int64_t lda, int64_t ldb,
     return (m | n | k | lda | ldb | ldc) <= INT_MAX;
 }
 
-#define ONE_TILE(NAME, TYPE)                                                  \
-    void cpu_gemm_##NAME(bool ta, bool tb, int64_t m, int64_t n, int64_t k,   \
-                         TYPE alpha, const TYPE *a, int64_t lda,              \
-                         const TYPE *b, int64_t ldb, TYPE beta, TYPE *c,      \
-                         int64_t ldc)                                         \
-    {                                                                         \
-        if (m <= 0 || n <= 0)                                                 \
-            return;                                                           \
-        if (k <= 0 || m * n * k <= SMALL) {                                   \
-            built_in_##NAME(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c,  \
-                            ldc);                                             \
-            return;                                                           \
-        }                                                                     \
-        pthread_once(&blas.once, open_library);                               \
-        if (!blas.gemm_##NAME || !fits_int(m, n, k, lda, ldb, ldc))           \
-            built_in_##NAME(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c,  \
-                            ldc);                                             \
-        else if (n == 1)                                                      \
-            blas.gemv_##NAME(ROW_MAJOR, ta ? TRANSPOSE : NO_TRANSPOSE,        \
-                             (int)(ta ? k : m), (int)(ta ? m : k), alpha, a,  \
-                             (int)lda, b, tb ? 1 : (int)ldb, beta, c,         \
-                             (int)ldc);                                       \
-        else if (m == 1)                                                      \
-            blas.gemv_##NAME(ROW_MAJOR, tb ? NO_TRANSPOSE : TRANSPOSE,        \
-                             (int)(tb ? n : k), (int)(tb ? k : n), alpha, b,  \
-                             (int)ldb, a, ta ? (int)lda : 1, beta, c, 1);     \
-        else                                                                  \
-            blas.gemm_##NAME(ROW_MAJOR, ta ? TRANSPOSE : NO_TRANSPOSE,        \
-                             tb ? TRANSPOSE : NO_TRANSPOSE, (int)m, (int)n,   \
-                             (int)k, alpha, a, (int)lda, b, (int)ldb, beta,   \
-                             c, (int)ldc);                                    \
+#define ONE_TILE(NAME, TYPE)                                                   \
+    void cpu_gemm_##NAME(bool ta, bool tb, int64_t m, int64_t n, int64_t k,    \
+                         TYPE alpha, const TYPE *a, int64_t lda,               \
+                         const TYPE *b, int64_t ldb, TYPE beta, TYPE *c,       \
+                         int64_t ldc)                                          \
+    {                                                                          \
+        if (m <= 0 || n <= 0)                                                  \
+            return;                                                            \
+        if (k <= 0 || m * n * k <= SMALL) {                                    \
+            built_in_##NAME(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c,   \
+                            ldc);                                              \
+            return;                                                            \
+        }                                                                      \
+        pthread_once(&blas.once, open_library);                                \
+        if (!blas.gemm_##NAME || !fits_int(m, n, k, lda, ldb, ldc))            \
+            built_in_##NAME(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c,   \
+                            ldc);                                              \
+        else if (n == 1)                                                       \
+            blas.gemv_##NAME(ROW_MAJOR, ta ? TRANSPOSE : NO_TRANSPOSE,         \
+                             (int)(ta ? k : m), (int)(ta ? m : k), alpha, a,   \
+                             (int)lda, b, tb ? 1 : (int)ldb, beta, c,          \
+                             (int)ldc);                                        \
+        else if (m == 1)                                                       \
+            blas.gemv_##NAME(ROW_MAJOR, tb ? NO_TRANSPOSE : TRANSPOSE,         \
+                             (int)(tb ? n : k), (int)(tb ? k : n), alpha, b,   \
+                             (int)ldb, a, ta ? (int)lda : 1, beta, c, 1);      \
+        else                                                                   \
+            blas.gemm_##NAME(ROW_MAJOR, ta ? TRANSPOSE : NO_TRANSPOSE,         \
+                             tb ? TRANSPOSE : NO_TRANSPOSE, (int)m, (int)n,    \
+                             (int)k, alpha, a, (int)lda, b, (int)ldb, beta, c, \
+                             (int)ldc);                                        \
     }
 CPU_COMPUTE_FLOATS(ONE_TILE)
 
@@ -256,34 +253,43 @@ typedef struct tiled {
     } alpha, beta;
 } tiled;
 
-#define TILED(NAME, TYPE)                                                     \
-    static void tile_##NAME(void *context, int64_t begin, int64_t end)        \
-    {                                                                         \
-        const tiled *t = context;                                             \
-        for (int64_t tile = begin; tile < end; tile++) {                      \
-            int64_t i = tile / t->across * t->rows;                           \
-            int64_t j = tile % t->across * t->columns;                        \
-            int64_t m = t->m - i < t->rows ? t->m - i : t->rows;              \
-            int64_t n = t->n - j < t->columns ? t->n - j : t->columns;        \
-            cpu_gemm_##NAME(t->ta, t->tb, m, n, t->k, t->alpha.NAME,          \
-                            (const TYPE *)t->a + (t->ta ? i : i * t->lda),    \
-                            t->lda,                                           \
-                            (const TYPE *)t->b + (t->tb ? j * t->ldb : j),    \
-                            t->ldb, t->beta.NAME,                             \
-                            (TYPE *)t->c + i * t->ldc + j, t->ldc);           \
-        }                                                                     \
-    }                                                                         \
-    void cpu_gemm_tiled_##NAME(bool ta, bool tb, int64_t m, int64_t n,        \
-                               int64_t k, TYPE alpha, const TYPE *a,          \
-                               int64_t lda, const TYPE *b, int64_t ldb,       \
-                               TYPE beta, TYPE *c, int64_t ldc)               \
-    {                                                                         \
-        tiled t = {.ta = ta, .tb = tb, .m = m, .n = n, .k = k, .lda = lda,    \
-                   .ldb = ldb, .ldc = ldc, .a = a, .b = b, .c = c,            \
-                   .alpha.NAME = alpha, .beta.NAME = beta};                   \
-        cpu_gemm_tiles(m, n, k, &t.rows, &t.columns);                         \
-        t.across = (n + t.columns - 1) / t.columns;                           \
-        cpu_parallel_for(t.across * ((m + t.rows - 1) / t.rows), 1,           \
-                         tile_##NAME, &t);                                    \
+#define TILED(NAME, TYPE)                                               \
+    static void tile_##NAME(void *context, int64_t begin, int64_t end)  \
+    {                                                                   \
+        const tiled *t = context;                                       \
+        for (int64_t tile = begin; tile < end; tile++) {                \
+            int64_t i = tile / t->across * t->rows;                     \
+            int64_t j = tile % t->across * t->columns;                  \
+            int64_t m = t->m - i < t->rows ? t->m - i : t->rows;        \
+            int64_t n = t->n - j < t->columns ? t->n - j : t->columns;  \
+            cpu_gemm_##NAME(                                            \
+                t->ta, t->tb, m, n, t->k, t->alpha.NAME,                \
+                (const TYPE *)t->a + (t->ta ? i : i * t->lda), t->lda,  \
+                (const TYPE *)t->b + (t->tb ? j * t->ldb : j), t->ldb,  \
+                t->beta.NAME, (TYPE *)t->c + i * t->ldc + j, t->ldc);   \
+        }                                                               \
+    }                                                                   \
+    void cpu_gemm_tiled_##NAME(bool ta, bool tb, int64_t m, int64_t n,  \
+                               int64_t k, TYPE alpha, const TYPE *a,    \
+                               int64_t lda, const TYPE *b, int64_t ldb, \
+                               TYPE beta, TYPE *c, int64_t ldc)         \
+    {                                                                   \
+        tiled t = {.ta = ta,                                            \
+                   .tb = tb,                                            \
+                   .m = m,                                              \
+                   .n = n,                                              \
+                   .k = k,                                              \
+                   .lda = lda,                                          \
+                   .ldb = ldb,                                          \
+                   .ldc = ldc,                                          \
+                   .a = a,                                              \
+                   .b = b,                                              \
+                   .c = c,                                              \
+                   .alpha.NAME = alpha,                                 \
+                   .beta.NAME = beta};                                  \
+        cpu_gemm_tiles(m, n, k, &t.rows, &t.columns);                   \
+        t.across = (n + t.columns - 1) / t.columns;                     \
+        cpu_parallel_for(t.across *((m + t.rows - 1) / t.rows), 1,      \
+                         tile_##NAME, &t);                              \
     }
 CPU_COMPUTE_TYPES(TILED)

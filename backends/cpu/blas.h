@@ -25,8 +25,7 @@
     void cpu_gemm_tiled_##NAME(bool transpose_a, bool transpose_b, int64_t m, \
                                int64_t n, int64_t k, TYPE alpha,              \
                                const TYPE *a, int64_t lda, const TYPE *b,     \
-                               int64_t ldb, TYPE beta, TYPE *c,               \
-                               int64_t ldc);
+                               int64_t ldb, TYPE beta, TYPE *c, int64_t ldc);
 CPU_GEMM(f32, float)
 CPU_GEMM(f64, double)
 CPU_GEMM(i64, int64_t)

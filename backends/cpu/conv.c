@@ -38,9 +38,9 @@ static void geometry_read(conv_geometry *g, const core_view *input,
 }
 
 /* Calls FUNCTION_f32, _f64 or _i64 on dense operands. */
-#define IN_TYPE(FUNCTION, DTYPE, G, A, B, ...)                                \
-    ((DTYPE) == CORE_F32   ? FUNCTION##_f32(G, A, B, __VA_ARGS__)             \
-     : (DTYPE) == CORE_F64 ? FUNCTION##_f64(G, A, B, __VA_ARGS__)             \
+#define IN_TYPE(FUNCTION, DTYPE, G, A, B, ...)                    \
+    ((DTYPE) == CORE_F32   ? FUNCTION##_f32(G, A, B, __VA_ARGS__) \
+     : (DTYPE) == CORE_F64 ? FUNCTION##_f64(G, A, B, __VA_ARGS__) \
                            : FUNCTION##_i64(G, A, B, __VA_ARGS__))
 
 static core_status supported(const core_call *call, const core_view *input)
@@ -60,11 +60,12 @@ static core_status launch_forward(core_call *call, const core_value *args,
                                   uint32_t nargs, core_value *results,
                                   uint32_t nresults)
 {
-    const core_view *input = cpu_view(&args[0]), *output = cpu_view(&results[0]);
+    const core_view *input = cpu_view(&args[0]),
+                    *output = cpu_view(&results[0]);
     core_dtype dtype = cpu_compute_dtype(input->dtype);
     cpu_dense x = {0}, w = {0}, b = {0}, y = {0};
-    core_value geometry[6] = {args[3], args[4], args[5], args[6], args[7],
-                              args[8]};
+    core_value geometry[6] = {args[3], args[4], args[5],
+                              args[6], args[7], args[8]};
     conv_geometry g;
     core_status status = supported(call, input);
 
@@ -82,11 +83,10 @@ static core_status launch_forward(core_call *call, const core_value *args,
         goto done;
     geometry_read(&g, input, cpu_view(&args[1]), output, geometry);
     if (cpu_int(&args[6]))
-        status = IN_TYPE(conv_input, dtype, &g, x.data, w.data, b.data,
-                         y.data);
+        status = IN_TYPE(conv_input, dtype, &g, x.data, w.data, b.data, y.data);
     else
-        status = IN_TYPE(conv_forward, dtype, &g, x.data, w.data, b.data,
-                         y.data);
+        status =
+            IN_TYPE(conv_forward, dtype, &g, x.data, w.data, b.data, y.data);
     if (status == CORE_OK)
         cpu_dense_write(&y);
     else
@@ -108,17 +108,17 @@ typedef struct bias_job {
     int64_t images, channels, size;
 } bias_job;
 
-#define BIAS(NAME, TYPE, WIDE)                                                \
-    static void bias_##NAME(const bias_job *job, int64_t c)                   \
-    {                                                                         \
-        WIDE total = 0;                                                       \
-        for (int64_t image = 0; image < job->images; image++) {               \
-            const TYPE *from = (const TYPE *)job->from +                      \
-                               (image * job->channels + c) * job->size;       \
-            for (int64_t i = 0; i < job->size; i++)                           \
-                total += from[i];                                             \
-        }                                                                     \
-        ((TYPE *)job->to)[c] = (TYPE)total;                                   \
+#define BIAS(NAME, TYPE, WIDE)                                          \
+    static void bias_##NAME(const bias_job *job, int64_t c)             \
+    {                                                                   \
+        WIDE total = 0;                                                 \
+        for (int64_t image = 0; image < job->images; image++) {         \
+            const TYPE *from = (const TYPE *)job->from +                \
+                               (image * job->channels + c) * job->size; \
+            for (int64_t i = 0; i < job->size; i++)                     \
+                total += from[i];                                       \
+        }                                                               \
+        ((TYPE *)job->to)[c] = (TYPE)total;                             \
     }
 BIAS(f32, float, double)
 BIAS(f64, double, double)
@@ -160,7 +160,10 @@ static core_status gradients_compute(gradients *job)
 
     if (job->gb.data) {
         const conv_geometry *g = &job->g;
-        bias_job bias = {job->dtype, gy, job->gb.data, g->images,
+        bias_job bias = {job->dtype,
+                         gy,
+                         job->gb.data,
+                         g->images,
                          job->transposed ? g->channels : g->filters,
                          job->transposed ? g->in_size : g->out_size};
 
@@ -172,12 +175,12 @@ static core_status gradients_compute(gradients *job)
         status = IN_TYPE(conv_forward, job->dtype, &job->g, gy, w, none,
                          job->gx.data);
     else if (job->gx.data)
-        status = IN_TYPE(conv_input, job->dtype, &job->g, gy, w, none,
-                         job->gx.data);
+        status =
+            IN_TYPE(conv_input, job->dtype, &job->g, gy, w, none, job->gx.data);
     if (status == CORE_OK && job->gw.data)
-        status = IN_TYPE(conv_weight, job->dtype, &job->g,
-                         job->transposed ? gy : x, job->transposed ? x : gy,
-                         job->gw.data);
+        status =
+            IN_TYPE(conv_weight, job->dtype, &job->g, job->transposed ? gy : x,
+                    job->transposed ? x : gy, job->gw.data);
     if (status != CORE_OK)
         cpu_error(status, "convolution_backward: no host memory for its "
                           "columns");
@@ -202,8 +205,8 @@ static core_status launch_backward(core_call *call, const core_value *args,
     for (uint32_t k = 0; k < 3 && status == CORE_OK; k++)
         status = cpu_dense_read(cpu_view(&args[k]), dtype, all[k]);
     for (uint32_t k = 0; k < 3 && status == CORE_OK; k++)
-        status = cpu_dense_open(wanted(&args[10], results, k), dtype,
-                                all[k + 3]);
+        status =
+            cpu_dense_open(wanted(&args[10], results, k), dtype, all[k + 3]);
     if (status != CORE_OK)
         goto done;
     geometry_read(&job.g, input, cpu_view(&args[2]), grad, &args[4]);
@@ -217,11 +220,17 @@ done:
 }
 
 static const cpu_kernel kernels[] = {
-    {"convolution", launch_forward, NULL,
-     {CPU_NUMBERS, CPU_NUMBERS, CPU_NUMBERS, CPU_NUMBERS}, 0},
-    {"convolution_backward", launch_backward, NULL,
-     {CPU_FLOATS, CPU_FLOATS, CPU_FLOATS}, 0},
+    {"convolution",
+     launch_forward,
+     NULL,
+     {CPU_NUMBERS, CPU_NUMBERS, CPU_NUMBERS, CPU_NUMBERS},
+     0},
+    {"convolution_backward",
+     launch_backward,
+     NULL,
+     {CPU_FLOATS, CPU_FLOATS, CPU_FLOATS},
+     0},
 };
 
-const cpu_kernel_table cpu_conv_kernels = {
-    kernels, sizeof kernels / sizeof kernels[0]};
+const cpu_kernel_table cpu_conv_kernels = {kernels,
+                                           sizeof kernels / sizeof kernels[0]};

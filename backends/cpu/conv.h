@@ -17,7 +17,7 @@ typedef struct conv_geometry {
     int64_t images, groups, channels, filters; /* over all groups */
     int64_t in[3], out[3], kernel[3];          /* depth, height, width */
     int64_t stride[3], padding[3], dilation[3];
-    int64_t in_size, out_size, kernel_size;    /* products */
+    int64_t in_size, out_size, kernel_size; /* products */
     bool direct;  /* 1 x 1 x 1, no stride or padding: columns are the input */
     int64_t tile; /* output positions that are computed at once */
 } conv_geometry;
@@ -30,14 +30,14 @@ int64_t conv_channel_block(const conv_geometry *geometry, int64_t tasks);
 
 /* y = conv(x, w) + b, b may be NULL.  gx = gradient by x, plus b per channel
  * if given.  gw = gradient by w. */
-#define CONV(NAME, TYPE)                                                      \
-    core_status conv_forward_##NAME(const conv_geometry *geometry,            \
-                                    const TYPE *x, const TYPE *w,             \
-                                    const TYPE *b, TYPE *y);                  \
-    core_status conv_input_##NAME(const conv_geometry *geometry,              \
-                                  const TYPE *gy, const TYPE *w,              \
-                                  const TYPE *b, TYPE *gx);                   \
-    core_status conv_weight_##NAME(const conv_geometry *geometry,             \
+#define CONV(NAME, TYPE)                                           \
+    core_status conv_forward_##NAME(const conv_geometry *geometry, \
+                                    const TYPE *x, const TYPE *w,  \
+                                    const TYPE *b, TYPE *y);       \
+    core_status conv_input_##NAME(const conv_geometry *geometry,   \
+                                  const TYPE *gy, const TYPE *w,   \
+                                  const TYPE *b, TYPE *gx);        \
+    core_status conv_weight_##NAME(const conv_geometry *geometry,  \
                                    const TYPE *x, const TYPE *gy, TYPE *gw);
 CPU_COMPUTE_TYPES(CONV)
 #undef CONV

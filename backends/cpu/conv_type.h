@@ -12,8 +12,8 @@ typedef struct T(span) {
     int64_t offset;      /* in the image row, of the first */
 } T(span);
 
-static T(span) T(span_of)(const conv_geometry *g, int64_t ow, int64_t run,
-                          int64_t kw)
+static T(span)
+    T(span_of)(const conv_geometry *g, int64_t ow, int64_t run, int64_t kw)
 {
     int64_t stride = g->stride[2];
     int64_t begin = ow * stride - g->padding[2] + kw * g->dilation[2];
@@ -22,8 +22,8 @@ static T(span) T(span_of)(const conv_geometry *g, int64_t ow, int64_t run,
     if (begin < 0)
         s.first = (-begin + stride - 1) / stride;
     if (begin + (run - 1) * stride >= g->in[2])
-        s.last = g->in[2] > begin ? (g->in[2] - begin + stride - 1) / stride
-                                  : 0;
+        s.last =
+            g->in[2] > begin ? (g->in[2] - begin + stride - 1) / stride : 0;
     if (s.first > run)
         s.first = run;
     if (s.last < s.first)
@@ -61,8 +61,7 @@ static void T(row_read)(const conv_geometry *g, const TYPE *image, int64_t p,
     for (int64_t i = 0; i < s.first; i++)
         row[i] = 0;
     if (g->stride[2] == 1)
-        memcpy(row + s.first, from,
-               (size_t)(s.last - s.first) * sizeof *row);
+        memcpy(row + s.first, from, (size_t)(s.last - s.first) * sizeof *row);
     else
         for (int64_t i = s.first; i < s.last; i++)
             row[i] = from[(i - s.first) * g->stride[2]];
@@ -119,7 +118,7 @@ typedef struct T(conv_job) {
     core_status status;
 } T(conv_job);
 
-static TYPE *T(scratch)(T(conv_job) *job, int64_t count)
+static TYPE *T(scratch)(T(conv_job) * job, int64_t count)
 {
     TYPE *memory = cpu_allocate(count, sizeof(TYPE));
 
@@ -132,29 +131,27 @@ static TYPE *T(scratch)(T(conv_job) *job, int64_t count)
 /* ------------------------------------------------------------- forward -- */
 
 /* One image, group and tile of positions. */
-static void T(forward_tile)(const T(conv_job) *job, int64_t image,
+static void T(forward_tile)(const T(conv_job) * job, int64_t image,
                             int64_t group, int64_t begin, TYPE *columns)
 {
     const conv_geometry *g = job->g;
     int64_t channels = g->channels / g->groups;
     int64_t filters = g->filters / g->groups, depth = channels * g->kernel_size;
-    int64_t end = begin + g->tile < g->out_size ? begin + g->tile
-                                                : g->out_size;
+    int64_t end = begin + g->tile < g->out_size ? begin + g->tile : g->out_size;
     const TYPE *x =
         job->x + (image * g->channels + group * channels) * g->in_size;
-    TYPE *y = job->y +
-              (image * g->filters + group * filters) * g->out_size + begin;
+    TYPE *y =
+        job->y + (image * g->filters + group * filters) * g->out_size + begin;
 
     if (!g->direct)
         T(columns)(g, (TYPE *)x, channels, begin, end, columns, false);
     for (int64_t f = 0; job->b && f < filters; f++)
         for (int64_t i = 0; i < end - begin; i++)
             y[f * g->out_size + i] = job->b[group * filters + f];
-    T(cpu_gemm)(false, false, filters, end - begin, depth, 1,
-                job->w + group * filters * depth, depth,
-                g->direct ? x + begin : columns,
-                g->direct ? g->out_size : end - begin, job->b ? 1 : 0, y,
-                g->out_size);
+    T(cpu_gemm)
+    (false, false, filters, end - begin, depth, 1,
+     job->w + group * filters * depth, depth, g->direct ? x + begin : columns,
+     g->direct ? g->out_size : end - begin, job->b ? 1 : 0, y, g->out_size);
 }
 
 static void T(forward_task)(void *context, int64_t begin, int64_t end)
@@ -166,9 +163,9 @@ static void T(forward_task)(void *context, int64_t begin, int64_t end)
     TYPE *columns = T(scratch)(job, g->direct ? 0 : depth * g->tile);
 
     for (int64_t item = begin; item < end && columns; item++)
-        T(forward_tile)(job, item / tiles / g->groups,
-                        item / tiles % g->groups, item % tiles * g->tile,
-                        columns);
+        T(forward_tile)
+    (job, item / tiles / g->groups, item / tiles % g->groups,
+     item % tiles * g->tile, columns);
     free(columns);
 }
 
@@ -191,7 +188,7 @@ core_status T(conv_forward)(const conv_geometry *g, const TYPE *x,
 /* ---------------------------------------------------- gradient of input -- */
 
 /* One image and a block of channels of one group. */
-static void T(input_block)(const T(conv_job) *job, int64_t image,
+static void T(input_block)(const T(conv_job) * job, int64_t image,
                            int64_t group, int64_t first, TYPE *columns)
 {
     const conv_geometry *g = job->g;
@@ -210,11 +207,11 @@ static void T(input_block)(const T(conv_job) *job, int64_t image,
     for (int64_t p = 0; p < g->out_size; p += g->tile) {
         int64_t n = g->out_size - p < g->tile ? g->out_size - p : g->tile;
 
-        T(cpu_gemm)(true, false, count * g->kernel_size, n, filters, 1,
-                    job->w + group * filters * depth + first * g->kernel_size,
-                    depth, gy + p, g->out_size, g->direct ? 1 : 0,
-                    g->direct ? gx + p : columns,
-                    g->direct ? g->in_size : n);
+        T(cpu_gemm)
+        (true, false, count * g->kernel_size, n, filters, 1,
+         job->w + group * filters * depth + first * g->kernel_size, depth,
+         gy + p, g->out_size, g->direct ? 1 : 0, g->direct ? gx + p : columns,
+         g->direct ? g->in_size : n);
         if (!g->direct)
             T(columns)(g, gx, count, p, p + n, columns, true);
     }
@@ -224,18 +221,18 @@ static void T(input_task)(void *context, int64_t begin, int64_t end)
 {
     T(conv_job) *job = context;
     const conv_geometry *g = job->g;
-    TYPE *columns = T(scratch)(
-        job, g->direct ? 0 : job->block * g->kernel_size * g->tile);
+    TYPE *columns =
+        T(scratch)(job, g->direct ? 0 : job->block * g->kernel_size * g->tile);
 
     for (int64_t item = begin; item < end && columns; item++)
-        T(input_block)(job, item / job->blocks / g->groups,
-                       item / job->blocks % g->groups,
-                       item % job->blocks * job->block, columns);
+        T(input_block)
+    (job, item / job->blocks / g->groups, item / job->blocks % g->groups,
+     item % job->blocks * job->block, columns);
     free(columns);
 }
 
-core_status T(conv_input)(const conv_geometry *g, const TYPE *gy,
-                          const TYPE *w, const TYPE *b, TYPE *gx)
+core_status T(conv_input)(const conv_geometry *g, const TYPE *gy, const TYPE *w,
+                          const TYPE *b, TYPE *gx)
 {
     T(conv_job) job = {.g = g, .w = w, .b = b, .gy = gy, .gx = gx};
     int64_t channels = g->channels / g->groups, items;
@@ -255,7 +252,7 @@ core_status T(conv_input)(const conv_geometry *g, const TYPE *gy,
 /* --------------------------------------------------- gradient of weight -- */
 
 /* A block of channels of one group, over one part of the images. */
-static void T(weight_block)(const T(conv_job) *job, int64_t part,
+static void T(weight_block)(const T(conv_job) * job, int64_t part,
                             int64_t group, int64_t first, TYPE *columns)
 {
     const conv_geometry *g = job->g;
@@ -263,8 +260,8 @@ static void T(weight_block)(const T(conv_job) *job, int64_t part,
     int64_t filters = g->filters / g->groups, depth = channels * g->kernel_size;
     int64_t count =
         channels - first < job->block ? channels - first : job->block;
-    TYPE *gw = job->gw + part * g->filters * depth +
-               group * filters * depth + first * g->kernel_size;
+    TYPE *gw = job->gw + part * g->filters * depth + group * filters * depth +
+               first * g->kernel_size;
     int64_t last = g->images * (part + 1) / job->parts;
     TYPE beta = 0;
 
@@ -275,14 +272,15 @@ static void T(weight_block)(const T(conv_job) *job, int64_t part,
                 job->x +
                 (image * g->channels + group * channels + first) * g->in_size;
             const TYPE *gy =
-                job->gy +
-                (image * g->filters + group * filters) * g->out_size + p;
+                job->gy + (image * g->filters + group * filters) * g->out_size +
+                p;
 
             if (!g->direct)
                 T(columns)(g, (TYPE *)x, count, p, p + n, columns, false);
-            T(cpu_gemm)(false, true, filters, count * g->kernel_size, n, 1, gy,
-                        g->out_size, g->direct ? x + p : columns,
-                        g->direct ? g->in_size : n, beta, gw, depth);
+            T(cpu_gemm)
+            (false, true, filters, count * g->kernel_size, n, 1, gy,
+             g->out_size, g->direct ? x + p : columns,
+             g->direct ? g->in_size : n, beta, gw, depth);
         }
 }
 
@@ -290,13 +288,13 @@ static void T(weight_task)(void *context, int64_t begin, int64_t end)
 {
     T(conv_job) *job = context;
     const conv_geometry *g = job->g;
-    TYPE *columns = T(scratch)(
-        job, g->direct ? 0 : job->block * g->kernel_size * g->tile);
+    TYPE *columns =
+        T(scratch)(job, g->direct ? 0 : job->block * g->kernel_size * g->tile);
 
     for (int64_t item = begin; item < end && columns; item++)
-        T(weight_block)(job, item / job->blocks / g->groups,
-                        item / job->blocks % g->groups,
-                        item % job->blocks * job->block, columns);
+        T(weight_block)
+    (job, item / job->blocks / g->groups, item / job->blocks % g->groups,
+     item % job->blocks * job->block, columns);
     free(columns);
 }
 

@@ -13,7 +13,7 @@ typedef struct sequence {
     cpu_dense out;
     int64_t first, step; /* integers */
     double start, end, width;
-    int64_t count;
+    int64_t count, run; /* run: of linspace's integers */
 } sequence;
 
 static core_status sequence_open(sequence *job, const core_view *result)
@@ -33,26 +33,38 @@ static void arange_task(void *context, int64_t begin, int64_t end)
             ((int64_t *)job->out.data)[i] =
                 cpu_add_i64(job->first, cpu_mul_i64(i, job->step));
         else
-            ((double *)job->out.data)[i] =
-                job->start + (double)i * job->width;
+            ((double *)job->out.data)[i] = job->start + (double)i * job->width;
 }
 
 /* Both ends are exact: each half counts from its own. */
+static double linspace_at(const sequence *job, int64_t i)
+{
+    if (i < job->count / 2 || job->count == 1)
+        return job->start + (double)i * job->width;
+    return job->end - (double)(job->count - 1 - i) * job->width;
+}
+
+/* Integers are made in runs of 32 bytes, two at a time: the first of a run is
+ * truncated, and the others count from it, as the reference does. */
+static int64_t linspace_integer(const sequence *job, int64_t i)
+{
+    int64_t first = i;
+
+    if (i < job->count - job->count % (2 * job->run))
+        first = i - i % job->run;
+    return (int64_t)((double)(int64_t)linspace_at(job, first) +
+                     (double)(i - first) * job->width);
+}
+
 static void linspace_task(void *context, int64_t begin, int64_t end)
 {
     const sequence *job = context;
 
-    for (int64_t i = begin; i < end; i++) {
-        double value = i < job->count / 2 || job->count == 1
-                           ? job->start + (double)i * job->width
-                           : job->end -
-                                 (double)(job->count - 1 - i) * job->width;
-
+    for (int64_t i = begin; i < end; i++)
         if (job->integers)
-            ((int64_t *)job->out.data)[i] = (int64_t)value;
+            ((int64_t *)job->out.data)[i] = linspace_integer(job, i);
         else
-            ((double *)job->out.data)[i] = value;
-    }
+            ((double *)job->out.data)[i] = linspace_at(job, i);
 }
 
 static core_status sequence_run(sequence *job, const core_view *result,
@@ -79,8 +91,10 @@ static core_status launch_arange(core_call *call, const core_value *args,
     const core_value one = {.tag = CORE_VALUE_INT, .u.i = 1};
     const core_value *start = given > 1 ? &args[0] : &zero;
     const core_value *step = given > 2 ? &args[2] : &one;
-    sequence job = {.first = cpu_int(start), .step = cpu_int(step),
-                    .start = cpu_float(start), .width = cpu_float(step)};
+    sequence job = {.first = cpu_int(start),
+                    .step = cpu_int(step),
+                    .start = cpu_float(start),
+                    .width = cpu_float(step)};
 
     (void)nargs;
     (void)nresults;
@@ -98,6 +112,11 @@ static core_status launch_linspace(core_call *call, const core_value *args,
     (void)call;
     (void)nargs;
     (void)nresults;
+    if (cpu_compute_dtype(result->dtype) == CORE_I64) {
+        job.start = (double)cpu_int(&args[0]);
+        job.end = (double)cpu_int(&args[1]);
+        job.run = 32 / cpu_item_size(result->dtype);
+    }
     if (result->numel > 1)
         job.width = (job.end - job.start) / (double)(result->numel - 1);
     return sequence_run(&job, result, linspace_task);
@@ -169,5 +188,5 @@ static const cpu_kernel kernels[] = {
     {"triu_indices", launch_triangle, (void *)1, {CPU_NUMBERS}, 0},
 };
 
-const cpu_kernel_table cpu_factory_kernels = {
-    kernels, sizeof kernels / sizeof kernels[0]};
+const cpu_kernel_table cpu_factory_kernels = {kernels, sizeof kernels /
+                                                           sizeof kernels[0]};

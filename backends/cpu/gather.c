@@ -31,8 +31,7 @@ typedef struct gather_job {
     core_status status;
 } gather_job;
 
-static void *line_at(const gather_job *job, const core_view *view,
-                     int64_t line)
+static void *line_at(const gather_job *job, const core_view *view, int64_t line)
 {
     return (char *)cpu_address(view->memory) +
            cpu_line_offset_in(job->index, view, job->dim, line) *
@@ -62,61 +61,61 @@ static bool indices_read(gather_job *job, const void *line, int64_t from,
 /* ------------------------------------------------------------- movement -- */
 
 /* X(item size, type) */
-#define ITEMS(X)                                                              \
-    X(1, uint8_t)                                                             \
-    X(2, uint16_t)                                                            \
-    X(4, uint32_t)                                                            \
+#define ITEMS(X)   \
+    X(1, uint8_t)  \
+    X(2, uint16_t) \
+    X(4, uint32_t) \
     X(8, uint64_t)
 
-#define MOVE_TASKS(SIZE, TYPE)                                                \
-    static void gather_##SIZE(void *context, int64_t begin, int64_t end)      \
-    {                                                                         \
-        gather_job *job = context;                                            \
-        int64_t index[STEP], n = cpu_line_size(job->index, job->dim);         \
-        int64_t all = cpu_line_stride(job->all, job->dim);                    \
-        int64_t some = cpu_line_stride(job->some, job->dim);                  \
-        for (int64_t line = begin; line < end; line++) {                      \
-            const void *indices = line_at(job, job->index, line);             \
-            const TYPE *from = line_at(job, job->all, line);                  \
-            TYPE *to = line_at(job, job->some, line);                         \
-            for (int64_t i = 0; i < n; i += STEP) {                           \
-                int64_t m = n - i < STEP ? n - i : STEP;                      \
-                if (!indices_read(job, indices, i, m, index))                 \
-                    return;                                                   \
-                for (int64_t k = 0; k < m; k++)                               \
-                    to[(i + k) * some] = from[index[k] * all];                \
-            }                                                                 \
-        }                                                                     \
-    }                                                                         \
-    static void scatter_##SIZE(void *context, int64_t begin, int64_t end)     \
-    {                                                                         \
-        gather_job *job = context;                                            \
-        int64_t index[STEP], n = cpu_line_size(job->index, job->dim);         \
-        int64_t all = cpu_line_stride(job->all, job->dim);                    \
-        int64_t some = job->some ? cpu_line_stride(job->some, job->dim) : 0;  \
-        TYPE value;                                                           \
-        memcpy(&value, &job->value, sizeof value);                            \
-        for (int64_t line = begin; line < end; line++) {                      \
-            const void *indices = line_at(job, job->index, line);             \
-            const TYPE *from =                                                \
-                job->some ? line_at(job, job->some, line) : &value;           \
-            TYPE *to = line_at(job, job->all, line);                          \
-            for (int64_t i = 0; i < n; i += STEP) {                           \
-                int64_t m = n - i < STEP ? n - i : STEP;                      \
-                if (!indices_read(job, indices, i, m, index))                 \
-                    return;                                                   \
-                for (int64_t k = 0; k < m; k++)                               \
-                    to[index[k] * all] = from[(i + k) * some];                \
-            }                                                                 \
-        }                                                                     \
+#define MOVE_TASKS(SIZE, TYPE)                                               \
+    static void gather_##SIZE(void *context, int64_t begin, int64_t end)     \
+    {                                                                        \
+        gather_job *job = context;                                           \
+        int64_t index[STEP], n = cpu_line_size(job->index, job->dim);        \
+        int64_t all = cpu_line_stride(job->all, job->dim);                   \
+        int64_t some = cpu_line_stride(job->some, job->dim);                 \
+        for (int64_t line = begin; line < end; line++) {                     \
+            const void *indices = line_at(job, job->index, line);            \
+            const TYPE *from = line_at(job, job->all, line);                 \
+            TYPE *to = line_at(job, job->some, line);                        \
+            for (int64_t i = 0; i < n; i += STEP) {                          \
+                int64_t m = n - i < STEP ? n - i : STEP;                     \
+                if (!indices_read(job, indices, i, m, index))                \
+                    return;                                                  \
+                for (int64_t k = 0; k < m; k++)                              \
+                    to[(i + k) * some] = from[index[k] * all];               \
+            }                                                                \
+        }                                                                    \
+    }                                                                        \
+    static void scatter_##SIZE(void *context, int64_t begin, int64_t end)    \
+    {                                                                        \
+        gather_job *job = context;                                           \
+        int64_t index[STEP], n = cpu_line_size(job->index, job->dim);        \
+        int64_t all = cpu_line_stride(job->all, job->dim);                   \
+        int64_t some = job->some ? cpu_line_stride(job->some, job->dim) : 0; \
+        TYPE value;                                                          \
+        memcpy(&value, &job->value, sizeof value);                           \
+        for (int64_t line = begin; line < end; line++) {                     \
+            const void *indices = line_at(job, job->index, line);            \
+            const TYPE *from =                                               \
+                job->some ? line_at(job, job->some, line) : &value;          \
+            TYPE *to = line_at(job, job->all, line);                         \
+            for (int64_t i = 0; i < n; i += STEP) {                          \
+                int64_t m = n - i < STEP ? n - i : STEP;                     \
+                if (!indices_read(job, indices, i, m, index))                \
+                    return;                                                  \
+                for (int64_t k = 0; k < m; k++)                              \
+                    to[index[k] * all] = from[(i + k) * some];               \
+            }                                                                \
+        }                                                                    \
     }
 ITEMS(MOVE_TASKS)
 
-#define GATHER_CASE(SIZE, TYPE)                                               \
-    case SIZE:                                                                \
+#define GATHER_CASE(SIZE, TYPE) \
+    case SIZE:                  \
         return gather_##SIZE;
-#define SCATTER_CASE(SIZE, TYPE)                                              \
-    case SIZE:                                                                \
+#define SCATTER_CASE(SIZE, TYPE) \
+    case SIZE:                   \
         return scatter_##SIZE;
 
 static cpu_task gather_task(uint32_t size)
@@ -150,71 +149,71 @@ static int64_t floored(int64_t sum, int64_t count)
 
 /* A line of the result is brought to `row`; `count` says how many values
  * each of its elements has met. */
-#define REDUCE_TASK(NAME, TYPE, MEAN)                                         \
-    static void combine_##NAME(const gather_job *job, TYPE *row,              \
-                               int32_t *count, const int64_t *index,          \
-                               const TYPE *source, int64_t n)                 \
-    {                                                                         \
-        for (int64_t k = 0; k < n; k++) {                                     \
-            TYPE *to = row + index[k], from = source[k];                      \
-            if (count[index[k]]++ == 0 && !job->include_self)                 \
-                *to = from;                                                   \
-            else if (job->reduction == REDUCE_PROD)                           \
-                *to = cpu_mul_##NAME(*to, from);                              \
-            else if (job->reduction == REDUCE_MAX)                            \
-                *to = *to != *to ? *to : LARGER(*to, from);                   \
-            else if (job->reduction == REDUCE_MIN)                            \
-                *to = *to != *to ? *to : SMALLER(*to, from);                  \
-            else                                                              \
-                *to = cpu_add_##NAME(*to, from);                              \
-        }                                                                     \
-    }                                                                         \
-    static void reduce_line_##NAME(gather_job *job, int64_t line, TYPE *row,  \
-                                   int32_t *count)                            \
-    {                                                                         \
-        int64_t index[STEP], n = cpu_line_size(job->index, job->dim);         \
-        TYPE source[STEP];                                                    \
-        const core_view *all = job->all, *some = job->some;                   \
-        int64_t size = cpu_line_size(all, job->dim);                          \
-        int64_t stride = cpu_line_stride(all, job->dim);                      \
-        int64_t from_stride = some ? cpu_line_stride(some, job->dim) : 0;     \
-        const char *from = some ? line_at(job, some, line) : NULL;            \
-        memset(count, 0, (size_t)size * sizeof *count);                       \
-        cpu_get_##NAME(row, all->dtype, line_at(job, all, line), stride,      \
-                       size);                                                 \
-        for (int64_t k = 0; k < STEP && !some; k++)                           \
-            source[k] = (TYPE)cpu_float(&job->number);                        \
-        for (int64_t i = 0; i < n; i += STEP) {                               \
-            int64_t m = n - i < STEP ? n - i : STEP;                          \
-            if (!indices_read(job, line_at(job, job->index, line), i, m,      \
-                              index))                                         \
-                return;                                                       \
-            if (some)                                                         \
-                cpu_get_##NAME(source, some->dtype,                           \
-                               from + i * from_stride *                       \
-                                          cpu_item_size(some->dtype),         \
-                               from_stride, m);                               \
-            combine_##NAME(job, row, count, index, source, m);                \
-        }                                                                     \
-        for (int64_t i = 0; job->reduction == REDUCE_MEAN && i < size; i++)   \
-            if (count[i] > 0)                                                 \
-                row[i] = MEAN(row[i], count[i] + job->include_self);          \
-        cpu_put_##NAME(all->dtype, line_at(job, all, line), stride, row,      \
-                       size);                                                 \
-    }                                                                         \
-    static void reduce_##NAME(void *context, int64_t begin, int64_t end)      \
-    {                                                                         \
-        gather_job *job = context;                                            \
-        int64_t size = cpu_line_size(job->all, job->dim);                     \
-        TYPE *row = cpu_allocate(size, sizeof(TYPE) + sizeof(int32_t));       \
-        if (!row) {                                                           \
-            __atomic_store_n(&job->status, CORE_ERROR_OUT_OF_MEMORY,          \
-                             __ATOMIC_RELAXED);                               \
-            return;                                                           \
-        }                                                                     \
-        for (int64_t line = begin; line < end; line++)                        \
-            reduce_line_##NAME(job, line, row, (int32_t *)(row + size));      \
-        free(row);                                                            \
+#define REDUCE_TASK(NAME, TYPE, MEAN)                                        \
+    static void combine_##NAME(const gather_job *job, TYPE *row,             \
+                               int32_t *count, const int64_t *index,         \
+                               const TYPE *source, int64_t n)                \
+    {                                                                        \
+        for (int64_t k = 0; k < n; k++) {                                    \
+            TYPE *to = row + index[k], from = source[k];                     \
+            if (count[index[k]]++ == 0 && !job->include_self)                \
+                *to = from;                                                  \
+            else if (job->reduction == REDUCE_PROD)                          \
+                *to = cpu_mul_##NAME(*to, from);                             \
+            else if (job->reduction == REDUCE_MAX)                           \
+                *to = *to != *to ? *to : LARGER(*to, from);                  \
+            else if (job->reduction == REDUCE_MIN)                           \
+                *to = *to != *to ? *to : SMALLER(*to, from);                 \
+            else                                                             \
+                *to = cpu_add_##NAME(*to, from);                             \
+        }                                                                    \
+    }                                                                        \
+    static void reduce_line_##NAME(gather_job *job, int64_t line, TYPE *row, \
+                                   int32_t *count)                           \
+    {                                                                        \
+        int64_t index[STEP], n = cpu_line_size(job->index, job->dim);        \
+        TYPE source[STEP];                                                   \
+        const core_view *all = job->all, *some = job->some;                  \
+        int64_t size = cpu_line_size(all, job->dim);                         \
+        int64_t stride = cpu_line_stride(all, job->dim);                     \
+        int64_t from_stride = some ? cpu_line_stride(some, job->dim) : 0;    \
+        const char *from = some ? line_at(job, some, line) : NULL;           \
+        memset(count, 0, (size_t)size * sizeof *count);                      \
+        cpu_get_##NAME(row, all->dtype, line_at(job, all, line), stride,     \
+                       size);                                                \
+        for (int64_t k = 0; k < STEP && !some; k++)                          \
+            source[k] = (TYPE)cpu_float(&job->number);                       \
+        for (int64_t i = 0; i < n; i += STEP) {                              \
+            int64_t m = n - i < STEP ? n - i : STEP;                         \
+            if (!indices_read(job, line_at(job, job->index, line), i, m,     \
+                              index))                                        \
+                return;                                                      \
+            if (some)                                                        \
+                cpu_get_##NAME(source, some->dtype,                          \
+                               from + i * from_stride *                      \
+                                          cpu_item_size(some->dtype),        \
+                               from_stride, m);                              \
+            combine_##NAME(job, row, count, index, source, m);               \
+        }                                                                    \
+        for (int64_t i = 0; job->reduction == REDUCE_MEAN && i < size; i++)  \
+            if (count[i] > 0)                                                \
+                row[i] = MEAN(row[i], count[i] + job->include_self);         \
+        cpu_put_##NAME(all->dtype, line_at(job, all, line), stride, row,     \
+                       size);                                                \
+    }                                                                        \
+    static void reduce_##NAME(void *context, int64_t begin, int64_t end)     \
+    {                                                                        \
+        gather_job *job = context;                                           \
+        int64_t size = cpu_line_size(job->all, job->dim);                    \
+        TYPE *row = cpu_allocate(size, sizeof(TYPE) + sizeof(int32_t));      \
+        if (!row) {                                                          \
+            __atomic_store_n(&job->status, CORE_ERROR_OUT_OF_MEMORY,         \
+                             __ATOMIC_RELAXED);                              \
+            return;                                                          \
+        }                                                                    \
+        for (int64_t line = begin; line < end; line++)                       \
+            reduce_line_##NAME(job, line, row, (int32_t *)(row + size));     \
+        free(row);                                                           \
     }
 REDUCE_TASK(f32, float, MEAN_OF_FLOATS)
 REDUCE_TASK(f64, double, MEAN_OF_FLOATS)
@@ -243,14 +242,14 @@ static core_status launch_gather(core_call *call, const core_value *args,
                                  uint32_t nargs, core_value *results,
                                  uint32_t nresults)
 {
-    gather_job job = {.all = cpu_view(&args[0]), .index = cpu_view(&args[2]),
+    gather_job job = {.all = cpu_view(&args[0]),
+                      .index = cpu_view(&args[2]),
                       .some = cpu_view(&results[0])};
 
     (void)nargs;
     (void)nresults;
     job.dim = cpu_dim(cpu_int(&args[1]), job.all->ndim);
-    return run_lines(call, &job,
-                     gather_task(cpu_item_size(job.all->dtype)));
+    return run_lines(call, &job, gather_task(cpu_item_size(job.all->dtype)));
 }
 
 /* What all scatters begin with: self, dim, index, and src or a number. */
@@ -287,8 +286,7 @@ static core_status launch_scatter(core_call *call, const core_value *args,
     (void)nargs;
     (void)nresults;
     scatter_begin(&job, args, results);
-    return run_lines(call, &job,
-                     scatter_task(cpu_item_size(job.all->dtype)));
+    return run_lines(call, &job, scatter_task(cpu_item_size(job.all->dtype)));
 }
 
 static core_status reduction_of(const core_call *call, const core_value *name,
@@ -297,9 +295,9 @@ static core_status reduction_of(const core_call *call, const core_value *name,
     static const struct {
         const char *name;
         uint32_t reduction;
-    } known[] = {{"sum", REDUCE_SUM},       {"add", REDUCE_SUM},
-                 {"prod", REDUCE_PROD},     {"multiply", REDUCE_PROD},
-                 {"mean", REDUCE_MEAN},     {"amax", REDUCE_MAX},
+    } known[] = {{"sum", REDUCE_SUM},   {"add", REDUCE_SUM},
+                 {"prod", REDUCE_PROD}, {"multiply", REDUCE_PROD},
+                 {"mean", REDUCE_MEAN}, {"amax", REDUCE_MAX},
                  {"amin", REDUCE_MIN}};
     core_string op = cpu_operator(call);
 
@@ -336,19 +334,24 @@ static core_status launch_reduce(core_call *call, const core_value *args,
                                          : reduce_i64);
 }
 
-#define SIGNATURE {CPU_ALL, CPU_INDICES, CPU_ALL, CPU_ALL}
+#define SIGNATURE                              \
+    {                                          \
+        CPU_ALL, CPU_INDICES, CPU_ALL, CPU_ALL \
+    }
 
 static const cpu_kernel kernels[] = {
     {"gather", launch_gather, NULL, {CPU_ALL, CPU_INDICES, CPU_ALL}, 0},
     {"scatter.src", launch_scatter, NULL, SIGNATURE, 0},
-    {"scatter.value", launch_scatter, NULL,
-     {CPU_ALL, CPU_INDICES, CPU_ALL}, 0},
+    {"scatter.value", launch_scatter, NULL, {CPU_ALL, CPU_INDICES, CPU_ALL}, 0},
     {"scatter_add", launch_reduce, NULL, SIGNATURE, 0},
     {"scatter.reduce", launch_reduce, NULL, SIGNATURE, 0},
-    {"scatter.value_reduce", launch_reduce, NULL,
-     {CPU_ALL, CPU_INDICES, CPU_ALL}, 0},
+    {"scatter.value_reduce",
+     launch_reduce,
+     NULL,
+     {CPU_ALL, CPU_INDICES, CPU_ALL},
+     0},
     {"scatter_reduce.two", launch_reduce, NULL, SIGNATURE, 0},
 };
 
-const cpu_kernel_table cpu_gather_kernels = {
-    kernels, sizeof kernels / sizeof kernels[0]};
+const cpu_kernel_table cpu_gather_kernels = {kernels, sizeof kernels /
+                                                          sizeof kernels[0]};

@@ -19,9 +19,9 @@ typedef struct index_job {
     core_dtype dtype; /* of the buffers */
     cpu_split split;  /* of what is indexed */
     cpu_dense self, index, other;
-    int64_t count;    /* indices */
-    int64_t ignored;  /* an index that is passed over, or -1 */
-    uint64_t bytes;   /* index_fill: an element */
+    int64_t count;       /* indices */
+    int64_t ignored;     /* an index that is passed over, or -1 */
+    uint64_t bytes;      /* index_fill: an element */
     const double *scale; /* embedding's gradient: per index, or NULL */
     union {
         float f32;
@@ -200,30 +200,30 @@ static void write_task(void *context, int64_t begin, int64_t end)
     }
 }
 
-#define ADD_TASK(NAME, TYPE)                                                  \
-    static void add_task_##NAME(void *context, int64_t begin, int64_t end)    \
-    {                                                                         \
-        index_job *job = context;                                             \
-        const int64_t *index = job->index.data;                               \
-        int64_t inner = job->split.inner;                                     \
-        for (int64_t block = begin; block < end; block++) {                   \
-            columns at = columns_at(&job->split, block);                      \
-            TYPE *to = (TYPE *)job->self.data +                               \
-                       at.outer * job->split.size * inner + at.first;         \
-            const TYPE *from = (const TYPE *)job->other.data +                \
-                               at.outer * job->count * inner + at.first;      \
-            for (int64_t i = 0; i < job->count; i++, from += inner) {         \
-                TYPE *row = to + index[i] * inner;                            \
-                TYPE alpha = job->alpha.NAME;                                 \
-                if (index[i] == job->ignored)                                 \
-                    continue;                                                 \
-                if (job->scale)                                               \
-                    alpha = (TYPE)job->scale[index[i]];                       \
-                for (int64_t j = 0; j < at.width; j++)                        \
-                    row[j] = cpu_add_##NAME(                                  \
-                        row[j], cpu_mul_##NAME(alpha, from[j]));              \
-            }                                                                 \
-        }                                                                     \
+#define ADD_TASK(NAME, TYPE)                                                 \
+    static void add_task_##NAME(void *context, int64_t begin, int64_t end)   \
+    {                                                                        \
+        index_job *job = context;                                            \
+        const int64_t *index = job->index.data;                              \
+        int64_t inner = job->split.inner;                                    \
+        for (int64_t block = begin; block < end; block++) {                  \
+            columns at = columns_at(&job->split, block);                     \
+            TYPE *to = (TYPE *)job->self.data +                              \
+                       at.outer * job->split.size * inner + at.first;        \
+            const TYPE *from = (const TYPE *)job->other.data +               \
+                               at.outer * job->count * inner + at.first;     \
+            for (int64_t i = 0; i < job->count; i++, from += inner) {        \
+                TYPE *row = to + index[i] * inner;                           \
+                TYPE alpha = job->alpha.NAME;                                \
+                if (index[i] == job->ignored)                                \
+                    continue;                                                \
+                if (job->scale)                                              \
+                    alpha = (TYPE)job->scale[index[i]];                      \
+                for (int64_t j = 0; j < at.width; j++)                       \
+                    row[j] = cpu_add_##NAME(row[j],                          \
+                                            cpu_mul_##NAME(alpha, from[j])); \
+            }                                                                \
+        }                                                                    \
     }
 CPU_COMPUTE_TYPES(ADD_TASK)
 
@@ -387,8 +387,7 @@ static core_status launch_gradient(core_call *call, const core_value *args,
         job.alpha.f32 = 1;
     else
         job.alpha.f64 = 1;
-    memset(job.self.data, 0,
-           (size_t)result->numel * cpu_item_size(job.dtype));
+    memset(job.self.data, 0, (size_t)result->numel * cpu_item_size(job.dtype));
     run_columns(&job, add_task(job.dtype));
     cpu_dense_write(&job.self);
 done:
@@ -397,20 +396,29 @@ done:
     return status;
 }
 
-#define WRITES {CPU_ALL, CPU_INDICES, CPU_ALL, CPU_ALL}
+#define WRITES                                 \
+    {                                          \
+        CPU_ALL, CPU_INDICES, CPU_ALL, CPU_ALL \
+    }
 
 static const cpu_kernel kernels[] = {
     {"index_select", launch_select, NULL, {CPU_ALL, CPU_INDICES, CPU_ALL}, 0},
     {"embedding", launch_embedding, NULL, {CPU_ALL, CPU_INDICES, CPU_ALL}, 0},
-    {"embedding_dense_backward", launch_gradient, NULL,
-     {CPU_FLOATS, CPU_INDICES, CPU_FLOATS}, 0},
+    {"embedding_dense_backward",
+     launch_gradient,
+     NULL,
+     {CPU_FLOATS, CPU_INDICES, CPU_FLOATS},
+     0},
     {"take", launch_take, NULL, {CPU_ALL, CPU_INDICES, CPU_ALL}, 0},
     {"index_add", launch_add, NULL, WRITES, 0},
     {"index_copy", launch_copy, NULL, WRITES, 0},
-    {"index_fill.int_Scalar", launch_fill, NULL,
-     {CPU_ALL, CPU_INDICES, CPU_ALL}, 0},
+    {"index_fill.int_Scalar",
+     launch_fill,
+     NULL,
+     {CPU_ALL, CPU_INDICES, CPU_ALL},
+     0},
     {"index_fill.int_Tensor", launch_fill, NULL, WRITES, 0},
 };
 
-const cpu_kernel_table cpu_index_kernels = {
-    kernels, sizeof kernels / sizeof kernels[0]};
+const cpu_kernel_table cpu_index_kernels = {kernels,
+                                            sizeof kernels / sizeof kernels[0]};

@@ -25,7 +25,7 @@ typedef struct indexing {
     core_dtype dtype;      /* of the buffers */
     cpu_dense self, other; /* what is indexed; what has the result's shape */
     table before, indices, after;
-    bool after_follow;     /* after's offsets are 0, 1, 2, … */
+    bool after_follow; /* after's offsets are 0, 1, 2, … */
 } indexing;
 
 static void indexing_close(indexing *job)
@@ -195,8 +195,8 @@ static void write_task(void *context, int64_t begin, int64_t end)
     for (int64_t i = 0; i < job->indices.count; i++)
         for (int64_t j = begin; j < end; j++) {
             int64_t before = j / n, after = j % n;
-            int64_t to = job->before.offsets[before] +
-                         job->indices.offsets[i] + job->after.offsets[after];
+            int64_t to = job->before.offsets[before] + job->indices.offsets[i] +
+                         job->after.offsets[after];
             int64_t from = (before * job->indices.count + i) * n + after;
 
             cpu_move((char *)job->self.data + to * item,
@@ -204,23 +204,23 @@ static void write_task(void *context, int64_t begin, int64_t end)
         }
 }
 
-#define ADD_TASK(NAME, TYPE)                                                  \
-    static void add_task_##NAME(void *context, int64_t begin, int64_t end)    \
-    {                                                                         \
-        const indexing *job = context;                                        \
-        int64_t n = job->after.count;                                         \
-        TYPE *self = job->self.data;                                          \
-        const TYPE *other = job->other.data;                                  \
-        for (int64_t i = 0; i < job->indices.count; i++)                      \
-            for (int64_t j = begin; j < end; j++) {                           \
-                int64_t before = j / n, after = j % n;                        \
-                int64_t to = job->before.offsets[before] +                    \
-                             job->indices.offsets[i] +                        \
-                             job->after.offsets[after];                       \
-                self[to] = cpu_add_##NAME(                                    \
-                    self[to],                                                 \
-                    other[(before * job->indices.count + i) * n + after]);    \
-            }                                                                 \
+#define ADD_TASK(NAME, TYPE)                                               \
+    static void add_task_##NAME(void *context, int64_t begin, int64_t end) \
+    {                                                                      \
+        const indexing *job = context;                                     \
+        int64_t n = job->after.count;                                      \
+        TYPE *self = job->self.data;                                       \
+        const TYPE *other = job->other.data;                               \
+        for (int64_t i = 0; i < job->indices.count; i++)                   \
+            for (int64_t j = begin; j < end; j++) {                        \
+                int64_t before = j / n, after = j % n;                     \
+                int64_t to = job->before.offsets[before] +                 \
+                             job->indices.offsets[i] +                     \
+                             job->after.offsets[after];                    \
+                self[to] = cpu_add_##NAME(                                 \
+                    self[to],                                              \
+                    other[(before * job->indices.count + i) * n + after]); \
+            }                                                              \
     }
 CPU_COMPUTE_TYPES(ADD_TASK)
 
@@ -277,8 +277,7 @@ static core_status values_read(indexing *job, const core_view *self,
             sizes[shape.ndim++] = self->sizes[d];
     }
     shape.sizes = sizes;
-    shape.numel =
-        job->before.count * job->indices.count * job->after.count;
+    shape.numel = job->before.count * job->indices.count * job->after.count;
     return cpu_dense_expand(values, &shape, job->dtype, &job->other);
 }
 
@@ -303,8 +302,8 @@ static core_status launch_put(core_call *call, const core_value *args,
     }
     status = tables_build(&job, self, &args[1]);
     if (status == CORE_OK)
-        status = cpu_dense_copy(cpu_view(&results[0]), self, job.dtype,
-                                &job.self);
+        status =
+            cpu_dense_copy(cpu_view(&results[0]), self, job.dtype, &job.self);
     if (status == CORE_OK)
         status = values_read(&job, self, &args[1], cpu_view(&args[2]));
     if (status != CORE_OK)
@@ -324,5 +323,5 @@ static const cpu_kernel kernels[] = {
     {"index_put", launch_put, NULL, {CPU_ALL, 0, CPU_ALL, CPU_ALL}, 0},
 };
 
-const cpu_kernel_table cpu_indexput_kernels = {
-    kernels, sizeof kernels / sizeof kernels[0]};
+const cpu_kernel_table cpu_indexput_kernels = {kernels, sizeof kernels /
+                                                            sizeof kernels[0]};

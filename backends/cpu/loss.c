@@ -87,8 +87,8 @@ static inline int64_t nll_class_at(const nll *job, int64_t position)
         }                                                                     \
         *total = each ? 0 : (TYPE)weights;                                    \
         if (!each)                                                            \
-            *output = (TYPE)(job->reduction == REDUCE_MEAN ? sum / weights    \
-                                                           : sum);            \
+            *output =                                                         \
+                (TYPE)(job->reduction == REDUCE_MEAN ? sum / weights : sum);  \
     }                                                                         \
     static void nll_backward_##NAME(const nll *job, const TYPE *grad,         \
                                     const TYPE *total, TYPE *out,             \
@@ -101,8 +101,8 @@ static inline int64_t nll_class_at(const nll *job, int64_t position)
         for (int64_t i = 0; i < positions; i++) {                             \
             int64_t at = nll_class_at(job, i);                                \
             if (at >= 0)                                                      \
-                out[at] = -nll_weight_##NAME(job, i) *                        \
-                          grad[each ? i : 0] / factor;                        \
+                out[at] =                                                     \
+                    -nll_weight_##NAME(job, i) * grad[each ? i : 0] / factor; \
         }                                                                     \
     }
 CPU_COMPUTE_FLOATS(NLL)
@@ -181,9 +181,15 @@ done:
     return status;
 }
 
-#define FORWARD {CPU_FLOATS, CPU_INDICES, CPU_FLOATS, CPU_FLOATS, CPU_FLOATS}
-#define BACKWARD {CPU_FLOATS, CPU_FLOATS, CPU_INDICES, CPU_FLOATS, CPU_FLOATS,\
-                  CPU_FLOATS}
+#define FORWARD                                                     \
+    {                                                               \
+        CPU_FLOATS, CPU_INDICES, CPU_FLOATS, CPU_FLOATS, CPU_FLOATS \
+    }
+#define BACKWARD                                                     \
+    {                                                                \
+        CPU_FLOATS, CPU_FLOATS, CPU_INDICES, CPU_FLOATS, CPU_FLOATS, \
+            CPU_FLOATS                                               \
+    }
 
 static const cpu_kernel kernels[] = {
     {"nll_loss_forward", launch_forward, NULL, FORWARD, 0},
@@ -192,5 +198,5 @@ static const cpu_kernel kernels[] = {
     {"nll_loss2d_backward", launch_backward, NULL, BACKWARD, 0},
 };
 
-const cpu_kernel_table cpu_loss_kernels = {
-    kernels, sizeof kernels / sizeof kernels[0]};
+const cpu_kernel_table cpu_loss_kernels = {kernels,
+                                           sizeof kernels / sizeof kernels[0]};

@@ -32,8 +32,8 @@ static core_status launch_nonzero(core_call *call, const core_value *args,
     if (status != CORE_OK)
         goto done;
     sizes[0] = count_true(mask.data, self->numel);
-    status = cpu_host->call_allocate_result(call, 0, CORE_I64, 2, sizes,
-                                            &result);
+    status =
+        cpu_host->call_allocate_result(call, 0, CORE_I64, 2, sizes, &result);
     if (status == CORE_OK)
         status = cpu_dense_open(result, CORE_I64, &out);
     if (status != CORE_OK)
@@ -92,8 +92,7 @@ static core_status launch_select(core_call *call, const core_value *args,
     broadcast_shape(self, cpu_view(&args[1]), sizes, &shape);
     status = cpu_dense_expand(self, &shape, self->dtype, &from);
     if (status == CORE_OK)
-        status = cpu_dense_expand(cpu_view(&args[1]), &shape, CORE_BOOL,
-                                  &mask);
+        status = cpu_dense_expand(cpu_view(&args[1]), &shape, CORE_BOOL, &mask);
     if (status != CORE_OK)
         goto done;
     count = count_true(mask.data, shape.numel);
@@ -137,8 +136,8 @@ static core_status launch_scatter(core_call *call, const core_value *args,
     if (status == CORE_OK)
         status = cpu_dense_read(source, result->dtype, &from);
     if (status == CORE_OK)
-        status = cpu_dense_copy(result, cpu_view(&args[0]), result->dtype,
-                                &out);
+        status =
+            cpu_dense_copy(result, cpu_view(&args[0]), result->dtype, &out);
     if (status != CORE_OK)
         goto done;
     count = count_true(mask.data, result->numel);
@@ -166,9 +165,12 @@ done:
 static const cpu_kernel kernels[] = {
     {"nonzero", launch_nonzero, NULL, {CPU_ALL}, 0},
     {"masked_select", launch_select, NULL, {CPU_ALL, CPU_BOOL}, 0},
-    {"masked_scatter", launch_scatter, NULL,
-     {CPU_ALL, CPU_BOOL, CPU_ALL, CPU_ALL}, 0},
+    {"masked_scatter",
+     launch_scatter,
+     NULL,
+     {CPU_ALL, CPU_BOOL, CPU_ALL, CPU_ALL},
+     0},
 };
 
-const cpu_kernel_table cpu_masked_kernels = {
-    kernels, sizeof kernels / sizeof kernels[0]};
+const cpu_kernel_table cpu_masked_kernels = {kernels, sizeof kernels /
+                                                          sizeof kernels[0]};

@@ -22,11 +22,11 @@ typedef struct matrix {
 } matrix;
 
 typedef struct product {
-    core_dtype dtype;  /* computed in */
+    core_dtype dtype; /* computed in */
     int64_t batch, m, n, k;
     matrix a, b, c, s; /* s.data NULL: there is none */
     bool ta, tb;
-    bool sum_batches;  /* all batches into one C */
+    bool sum_batches; /* all batches into one C */
     int64_t lda, ldb;
     int64_t rows, columns, across, tiles; /* tiles of one C */
     union {
@@ -42,8 +42,10 @@ enum { AS_COLUMN, AS_ROW };
 
 static matrix matrix_of(const core_view *view, uint32_t vector)
 {
-    matrix x = {.data = cpu_address(view->memory), .dtype = view->dtype,
-                .rows = 1, .columns = 1};
+    matrix x = {.data = cpu_address(view->memory),
+                .dtype = view->dtype,
+                .rows = 1,
+                .columns = 1};
     const int64_t *sizes = view->sizes, *strides = view->strides;
 
     if (view->ndim == 1 && vector == AS_COLUMN) {
@@ -121,50 +123,50 @@ static core_status operand_prepare(matrix *x, core_dtype dtype, int64_t batch,
 
 /* ---------------------------------------------------------------- tiles -- */
 
-#define PRODUCT_TILE(NAME, TYPE)                                              \
-    static void add_to_##NAME(const product *p, TYPE *c, int64_t batch,       \
-                              int64_t i, int64_t j, int64_t m, int64_t n)     \
-    {                                                                         \
-        uint32_t size = cpu_item_size(p->s.dtype);                            \
-        for (int64_t row = 0; row < m; row++)                                 \
-            cpu_get_##NAME(c + row * p->c.row_stride, p->s.dtype,             \
-                           p->s.data + (batch * p->s.batch_stride +           \
-                                        (i + row) * p->s.row_stride +         \
-                                        j * p->s.column_stride) * size,       \
-                           p->s.column_stride, n);                            \
-    }                                                                         \
-    static void product_tile_##NAME(const product *p, int64_t batch,          \
-                                    int64_t i, int64_t j)                     \
-    {                                                                         \
-        int64_t m = p->m - i < p->rows ? p->m - i : p->rows;                  \
-        int64_t n = p->n - j < p->columns ? p->n - j : p->columns;            \
-        int64_t last = p->sum_batches ? p->batch : batch + 1;                 \
-        const TYPE *a = (const TYPE *)p->a.data + (p->ta ? i : i * p->lda);   \
-        const TYPE *b = (const TYPE *)p->b.data + (p->tb ? j * p->ldb : j);   \
-        TYPE *c = (TYPE *)p->c.data + batch * p->c.batch_stride +             \
-                  i * p->c.row_stride + j;                                    \
-        TYPE beta = p->beta.NAME;                                             \
-        if (p->s.data && p->s.data != p->c.data)                              \
-            add_to_##NAME(p, c, batch, i, j, m, n);                           \
-        if (last == batch) /* no batches at all */                            \
-            cpu_gemm_##NAME(p->ta, p->tb, m, n, 0, 0, a, p->lda, b, p->ldb,   \
-                            beta, c, p->c.row_stride);                        \
-        for (; batch < last; batch++, beta = 1)                               \
-            cpu_gemm_##NAME(p->ta, p->tb, m, n, p->k, p->alpha.NAME,          \
-                            a + batch * p->a.batch_stride, p->lda,            \
-                            b + batch * p->b.batch_stride, p->ldb, beta, c,   \
-                            p->c.row_stride);                                 \
-    }                                                                         \
-    static void product_task_##NAME(void *context, int64_t begin,             \
-                                    int64_t end)                              \
-    {                                                                         \
-        const product *p = context;                                           \
-        for (int64_t item = begin; item < end; item++) {                      \
-            int64_t tile = item % p->tiles;                                   \
-            product_tile_##NAME(p, item / p->tiles,                           \
-                                tile / p->across * p->rows,                   \
-                                tile % p->across * p->columns);               \
-        }                                                                     \
+#define PRODUCT_TILE(NAME, TYPE)                                               \
+    static void add_to_##NAME(const product *p, TYPE *c, int64_t batch,        \
+                              int64_t i, int64_t j, int64_t m, int64_t n)      \
+    {                                                                          \
+        uint32_t size = cpu_item_size(p->s.dtype);                             \
+        for (int64_t row = 0; row < m; row++)                                  \
+            cpu_get_##NAME(c + row * p->c.row_stride, p->s.dtype,              \
+                           p->s.data + (batch * p->s.batch_stride +            \
+                                        (i + row) * p->s.row_stride +          \
+                                        j * p->s.column_stride) *              \
+                                           size,                               \
+                           p->s.column_stride, n);                             \
+    }                                                                          \
+    static void product_tile_##NAME(const product *p, int64_t batch,           \
+                                    int64_t i, int64_t j)                      \
+    {                                                                          \
+        int64_t m = p->m - i < p->rows ? p->m - i : p->rows;                   \
+        int64_t n = p->n - j < p->columns ? p->n - j : p->columns;             \
+        int64_t last = p->sum_batches ? p->batch : batch + 1;                  \
+        const TYPE *a = (const TYPE *)p->a.data + (p->ta ? i : i * p->lda);    \
+        const TYPE *b = (const TYPE *)p->b.data + (p->tb ? j * p->ldb : j);    \
+        TYPE *c = (TYPE *)p->c.data + batch * p->c.batch_stride +              \
+                  i * p->c.row_stride + j;                                     \
+        TYPE beta = p->beta.NAME;                                              \
+        if (p->s.data && p->s.data != p->c.data)                               \
+            add_to_##NAME(p, c, batch, i, j, m, n);                            \
+        if (last == batch) /* no batches at all */                             \
+            cpu_gemm_##NAME(p->ta, p->tb, m, n, 0, 0, a, p->lda, b, p->ldb,    \
+                            beta, c, p->c.row_stride);                         \
+        for (; batch < last; batch++, beta = 1)                                \
+            cpu_gemm_##NAME(p->ta, p->tb, m, n, p->k, p->alpha.NAME,           \
+                            a + batch * p->a.batch_stride, p->lda,             \
+                            b + batch * p->b.batch_stride, p->ldb, beta, c,    \
+                            p->c.row_stride);                                  \
+    }                                                                          \
+    static void product_task_##NAME(void *context, int64_t begin, int64_t end) \
+    {                                                                          \
+        const product *p = context;                                            \
+        for (int64_t item = begin; item < end; item++) {                       \
+            int64_t tile = item % p->tiles;                                    \
+            product_tile_##NAME(p, item / p->tiles,                            \
+                                tile / p->across * p->rows,                    \
+                                tile % p->across * p->columns);                \
+        }                                                                      \
     }
 CPU_COMPUTE_TYPES(PRODUCT_TILE)
 
@@ -203,15 +205,15 @@ static core_status product_run(product *p)
         status = owned_c ? CORE_OK : CORE_ERROR_OUT_OF_MEMORY;
         if (status != CORE_OK)
             goto done;
-        p->c = (matrix){owned_c, p->dtype, dense[0], p->m, p->n,
-                        p->n > 0 ? p->n : 1, 1};
+        p->c = (matrix){
+            owned_c, p->dtype, dense[0], p->m, p->n, p->n > 0 ? p->n : 1, 1};
     }
-    status = operand_prepare(&p->a, p->dtype, p->batch, &p->ta, &p->lda,
-                             &owned_a);
+    status =
+        operand_prepare(&p->a, p->dtype, p->batch, &p->ta, &p->lda, &owned_a);
     if (status != CORE_OK)
         goto done;
-    status = operand_prepare(&p->b, p->dtype, p->batch, &p->tb, &p->ldb,
-                             &owned_b);
+    status =
+        operand_prepare(&p->b, p->dtype, p->batch, &p->tb, &p->ldb, &owned_b);
     if (status != CORE_OK)
         goto done;
     product_compute(p);
@@ -260,7 +262,6 @@ static void product_factor(product *p, const core_value *beta,
 
 enum { MATRICES, MATRIX_VECTOR, VECTORS, OUTER, SUMMED };
 
-
 /* The strides with which self, broadcast, is read as C's shape. */
 static matrix broadcast(const core_view *self, const matrix *c, bool vector)
 {
@@ -283,7 +284,8 @@ static core_status multiply(const core_call *call, const core_view *self,
 {
     uintptr_t what = (uintptr_t)call->user;
     bool vector = what == MATRIX_VECTOR;
-    product p = {.dtype = cpu_compute_dtype(result->dtype), .batch = 1,
+    product p = {.dtype = cpu_compute_dtype(result->dtype),
+                 .batch = 1,
                  .sum_batches = what == SUMMED};
 
     p.a = matrix_of(a, what == VECTORS ? AS_ROW : AS_COLUMN);
@@ -324,8 +326,14 @@ static core_status launch_added(core_call *call, const core_value *args,
                     cpu_view(&results[0]));
 }
 
-#define TWO {CPU_NUMBERS, CPU_NUMBERS, CPU_NUMBERS}
-#define THREE {CPU_NUMBERS, CPU_NUMBERS, CPU_NUMBERS, CPU_NUMBERS}
+#define TWO                                   \
+    {                                         \
+        CPU_NUMBERS, CPU_NUMBERS, CPU_NUMBERS \
+    }
+#define THREE                                              \
+    {                                                      \
+        CPU_NUMBERS, CPU_NUMBERS, CPU_NUMBERS, CPU_NUMBERS \
+    }
 
 static const cpu_kernel kernels[] = {
     {"mm", launch_product, (void *)MATRICES, TWO, 0},
@@ -340,5 +348,5 @@ static const cpu_kernel kernels[] = {
     {"addr", launch_added, (void *)OUTER, THREE, 0},
 };
 
-const cpu_kernel_table cpu_matmul_kernels = {
-    kernels, sizeof kernels / sizeof kernels[0]};
+const cpu_kernel_table cpu_matmul_kernels = {kernels, sizeof kernels /
+                                                          sizeof kernels[0]};

@@ -128,8 +128,11 @@ static core_status launch_roll(core_call *call, const core_value *args,
     const core_view *self = cpu_view(&args[0]), *result = cpu_view(&results[0]);
     int64_t shifts[CORE_MAX_NDIM] = {0}, one = 1, shift;
     cpu_dense from = {0}, to = {0};
-    core_view row = {.dtype = self->dtype, .numel = self->numel, .ndim = 1,
-                     .sizes = &self->numel, .strides = &one};
+    core_view row = {.dtype = self->dtype,
+                     .numel = self->numel,
+                     .ndim = 1,
+                     .sizes = &self->numel,
+                     .strides = &one};
     core_status status = CORE_OK;
 
     (void)call;
@@ -198,8 +201,7 @@ static void triangle_task(void *context, int64_t begin, int64_t end)
         if (job->upper)
             zero_row(row, stride, item, at);
         else
-            zero_row(row + at * stride * item, stride, item,
-                     job->columns - at);
+            zero_row(row + at * stride * item, stride, item, job->columns - at);
     }
 }
 
@@ -209,7 +211,8 @@ static core_status launch_triangle(core_call *call, const core_value *args,
                                    uint32_t nresults)
 {
     const core_view *self = cpu_view(&args[0]), *result = cpu_view(&results[0]);
-    triangle job = {.result = result, .diagonal = cpu_int(&args[1]),
+    triangle job = {.result = result,
+                    .diagonal = cpu_int(&args[1]),
                     .upper = call->user != NULL};
     int64_t lines;
 
@@ -222,8 +225,7 @@ static core_status launch_triangle(core_call *call, const core_value *args,
     job.rows = result->sizes[result->ndim - 2];
     job.columns = result->sizes[result->ndim - 1];
     lines = result->numel / job.columns;
-    cpu_parallel_for(lines, cpu_grain(lines, job.columns), triangle_task,
-                     &job);
+    cpu_parallel_for(lines, cpu_grain(lines, job.columns), triangle_task, &job);
     return CORE_OK;
 }
 
@@ -301,7 +303,10 @@ done:
     return status;
 }
 
-#define ONE {CPU_ALL, CPU_ALL}
+#define ONE              \
+    {                    \
+        CPU_ALL, CPU_ALL \
+    }
 
 static const cpu_kernel kernels[] = {
     {"cat", launch_cat, NULL, ONE, 0},
@@ -313,5 +318,5 @@ static const cpu_kernel kernels[] = {
     {"repeat_interleave.Tensor", launch_repeat, NULL, {CPU_INDICES}, 0},
 };
 
-const cpu_kernel_table cpu_move_kernels = {
-    kernels, sizeof kernels / sizeof kernels[0]};
+const cpu_kernel_table cpu_move_kernels = {kernels,
+                                           sizeof kernels / sizeof kernels[0]};

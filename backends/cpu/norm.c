@@ -23,47 +23,46 @@ typedef struct norm {
     core_dtype dtype;
     double eps;
     int64_t rows, groups, channels, inner, size;
-    cpu_dense x, weight, bias, y, mean, rstd;        /* forward */
-    cpu_dense grad, grad_x, grad_weight, grad_bias;  /* backward */
+    cpu_dense x, weight, bias, y, mean, rstd;       /* forward */
+    cpu_dense grad, grad_x, grad_weight, grad_bias; /* backward */
 } norm;
 
 /* -------------------------------------------------------------- forward -- */
 
-#define NORM_FORWARD(NAME, TYPE)                                              \
-    static void affine_##NAME(TYPE *y, const TYPE *x, TYPE mean, TYPE rstd,   \
-                              const TYPE *weight, const TYPE *bias,           \
-                              int64_t channels, int64_t inner)                \
-    {                                                                         \
-        if (inner == 1) {                                                     \
-            for (int64_t i = 0; i < channels; i++)                            \
-                y[i] = (x[i] - mean) * rstd * weight[i] + bias[i];            \
-            return;                                                           \
-        }                                                                     \
-        for (int64_t c = 0; c < channels; c++) {                              \
-            TYPE scale = rstd * weight[c], shift = bias[c];                   \
-            for (int64_t i = c * inner; i < (c + 1) * inner; i++)             \
-                y[i] = (x[i] - mean) * scale + shift;                         \
-        }                                                                     \
-    }                                                                         \
-    static void forward_task_##NAME(void *context, int64_t begin,             \
-                                    int64_t end)                              \
-    {                                                                         \
-        norm *job = context;                                                  \
-        for (int64_t row = begin; row < end; row++) {                         \
-            int64_t first = row % job->groups * job->channels;                \
-            const TYPE *x = (const TYPE *)job->x.data + row * job->size;      \
-            TYPE mean = (TYPE)(lanes_sum_##NAME(x, NULL, 0, job->size) /      \
-                               (double)job->size);                            \
-            double var = lanes_square_##NAME(x, NULL, mean, job->size) /      \
-                         (double)job->size;                                   \
-            TYPE rstd = (TYPE)(1 / sqrt(var + job->eps));                     \
-            ((TYPE *)job->mean.data)[row] = mean;                             \
-            ((TYPE *)job->rstd.data)[row] = rstd;                             \
-            affine_##NAME((TYPE *)job->y.data + row * job->size, x, mean,     \
-                          rstd, (const TYPE *)job->weight.data + first,       \
-                          (const TYPE *)job->bias.data + first,               \
-                          job->channels, job->inner);                         \
-        }                                                                     \
+#define NORM_FORWARD(NAME, TYPE)                                               \
+    static void affine_##NAME(TYPE *y, const TYPE *x, TYPE mean, TYPE rstd,    \
+                              const TYPE *weight, const TYPE *bias,            \
+                              int64_t channels, int64_t inner)                 \
+    {                                                                          \
+        if (inner == 1) {                                                      \
+            for (int64_t i = 0; i < channels; i++)                             \
+                y[i] = (x[i] - mean) * rstd * weight[i] + bias[i];             \
+            return;                                                            \
+        }                                                                      \
+        for (int64_t c = 0; c < channels; c++) {                               \
+            TYPE scale = rstd * weight[c], shift = bias[c];                    \
+            for (int64_t i = c * inner; i < (c + 1) * inner; i++)              \
+                y[i] = (x[i] - mean) * scale + shift;                          \
+        }                                                                      \
+    }                                                                          \
+    static void forward_task_##NAME(void *context, int64_t begin, int64_t end) \
+    {                                                                          \
+        norm *job = context;                                                   \
+        for (int64_t row = begin; row < end; row++) {                          \
+            int64_t first = row % job->groups * job->channels;                 \
+            const TYPE *x = (const TYPE *)job->x.data + row * job->size;       \
+            TYPE mean = (TYPE)(lanes_sum_##NAME(x, NULL, 0, job->size) /       \
+                               (double)job->size);                             \
+            double var = lanes_square_##NAME(x, NULL, mean, job->size) /       \
+                         (double)job->size;                                    \
+            TYPE rstd = (TYPE)(1 / sqrt(var + job->eps));                      \
+            ((TYPE *)job->mean.data)[row] = mean;                              \
+            ((TYPE *)job->rstd.data)[row] = rstd;                              \
+            affine_##NAME((TYPE *)job->y.data + row * job->size, x, mean,      \
+                          rstd, (const TYPE *)job->weight.data + first,        \
+                          (const TYPE *)job->bias.data + first, job->channels, \
+                          job->inner);                                         \
+        }                                                                      \
     }
 CPU_COMPUTE_FLOATS(NORM_FORWARD)
 
@@ -90,11 +89,10 @@ static core_status norm_forward(norm *job, const core_view *input,
 
     job->size = job->channels * job->inner;
     if (status == CORE_OK)
-        status = cpu_dense_or(cpu_view(weight), job->dtype, count, 1,
-                              &job->weight);
+        status =
+            cpu_dense_or(cpu_view(weight), job->dtype, count, 1, &job->weight);
     if (status == CORE_OK)
-        status = cpu_dense_or(cpu_view(bias), job->dtype, count, 0,
-                              &job->bias);
+        status = cpu_dense_or(cpu_view(bias), job->dtype, count, 0, &job->bias);
     if (status == CORE_OK)
         status = cpu_dense_open(cpu_view(&results[0]), job->dtype, &job->y);
     if (status == CORE_OK)
@@ -103,9 +101,9 @@ static core_status norm_forward(norm *job, const core_view *input,
         status = cpu_dense_open(cpu_view(&results[2]), job->dtype, &job->rstd);
     if (status != CORE_OK)
         goto done;
-    cpu_parallel_for(job->rows, cpu_grain(job->rows, 3 * job->size),
-                     job->dtype == CORE_F32 ? forward_task_f32
-                                            : forward_task_f64, job);
+    cpu_parallel_for(
+        job->rows, cpu_grain(job->rows, 3 * job->size),
+        job->dtype == CORE_F32 ? forward_task_f32 : forward_task_f64, job);
     cpu_dense_write(&job->y);
     cpu_dense_write(&job->mean);
     cpu_dense_write(&job->rstd);
@@ -131,8 +129,11 @@ static core_status layer_forward(core_call *call, const core_value *args,
 {
     const core_view *input = cpu_view(&args[0]);
     int64_t size = product_of(&args[1]);
-    norm job = {.dtype = cpu_compute_dtype(input->dtype), .groups = 1,
-                .channels = size, .inner = 1, .eps = cpu_float(&args[4])};
+    norm job = {.dtype = cpu_compute_dtype(input->dtype),
+                .groups = 1,
+                .channels = size,
+                .inner = 1,
+                .eps = cpu_float(&args[4])};
 
     (void)call;
     (void)nargs;
@@ -149,7 +150,8 @@ static core_status group_forward(core_call *call, const core_value *args,
 {
     const core_view *input = cpu_view(&args[0]);
     norm job = {.dtype = cpu_compute_dtype(input->dtype),
-                .groups = cpu_int(&args[6]), .inner = cpu_int(&args[5]),
+                .groups = cpu_int(&args[6]),
+                .inner = cpu_int(&args[5]),
                 .eps = cpu_float(&args[7])};
 
     (void)call;
@@ -165,100 +167,96 @@ static core_status group_forward(core_call *call, const core_value *args,
 /* Rows in a block of the sums over rows, which then go on in double. */
 enum { ROW_BLOCK = 64, COLUMN_BLOCK = 128 };
 
-#define NORM_BACKWARD(NAME, TYPE)                                             \
-    static void gradient_row_##NAME(TYPE *to, const TYPE *x,                  \
-                                    const TYPE *grad, TYPE mean, TYPE rstd,   \
-                                    const TYPE *weight, int64_t channels,     \
-                                    int64_t inner, TYPE *scaled)              \
-    {                                                                         \
-        int64_t size = channels * inner;                                      \
-        TYPE average, moment;                                                 \
-        for (int64_t c = 0; inner == 1 && c < channels; c++)                  \
-            scaled[c] = grad[c] * weight[c];                                  \
-        for (int64_t c = 0; inner > 1 && c < channels; c++)                   \
-            for (int64_t i = c * inner; i < (c + 1) * inner; i++)             \
-                scaled[i] = grad[i] * weight[c];                              \
-        average = (TYPE)(lanes_sum_##NAME(scaled, NULL, 0, size) /            \
-                         (double)size);                                       \
-        moment = (TYPE)(lanes_moment_##NAME(x, scaled, mean, size) *          \
-                        (double)rstd * (double)rstd / (double)size);          \
-        for (int64_t i = 0; i < size; i++)                                    \
-            to[i] = rstd * (scaled[i] - average - (x[i] - mean) * moment);    \
-    }                                                                         \
-    static void gradient_task_##NAME(void *context, int64_t begin,            \
-                                     int64_t end)                             \
-    {                                                                         \
-        norm *job = context;                                                  \
-        TYPE *to = job->grad_x.data;                                          \
-        for (int64_t row = begin; row < end; row++) {                         \
-            int64_t at = row * job->size;                                     \
-            int64_t first = row % job->groups * job->channels;                \
-            gradient_row_##NAME(to + at, (const TYPE *)job->x.data + at,      \
-                                (const TYPE *)job->grad.data + at,            \
-                                ((const TYPE *)job->mean.data)[row],          \
-                                ((const TYPE *)job->rstd.data)[row],          \
-                                (const TYPE *)job->weight.data + first,       \
-                                job->channels, job->inner,                    \
-                                (TYPE *)job->y.data + at);                    \
-        }                                                                     \
-    }                                                                         \
-    /* Weights and biases [begin, end), inner 1: whole rows are added. */     \
-    static void columns_task_##NAME(void *context, int64_t begin,             \
-                                    int64_t end)                              \
-    {                                                                         \
-        norm *job = context;                                                  \
-        TYPE *weight = job->grad_weight.data, *bias = job->grad_bias.data;    \
-        double w[COLUMN_BLOCK] = {0}, b[COLUMN_BLOCK] = {0};                  \
-        int64_t width = end - begin;                                          \
-        for (int64_t r = 0; r < job->rows; r += ROW_BLOCK) {                  \
-            TYPE ws[COLUMN_BLOCK] = {0}, bs[COLUMN_BLOCK] = {0};              \
-            for (int64_t s = r; s < r + ROW_BLOCK && s < job->rows; s++) {    \
-                int64_t at = s * job->size + begin;                           \
-                const TYPE *x = (const TYPE *)job->x.data + at;               \
-                const TYPE *grad = (const TYPE *)job->grad.data + at;         \
-                TYPE mean = ((const TYPE *)job->mean.data)[s];                \
-                TYPE rstd = ((const TYPE *)job->rstd.data)[s];                \
-                for (int64_t i = 0; i < width; i++) {                         \
-                    ws[i] += grad[i] * ((x[i] - mean) * rstd);                \
-                    bs[i] += grad[i];                                         \
-                }                                                             \
-            }                                                                 \
-            for (int64_t i = 0; i < width; i++) {                             \
-                w[i] += ws[i];                                                \
-                b[i] += bs[i];                                                \
-            }                                                                 \
-        }                                                                     \
-        for (int64_t i = 0; i < width; i++) {                                 \
-            if (weight)                                                       \
-                weight[begin + i] = (TYPE)w[i];                               \
-            if (bias)                                                         \
-                bias[begin + i] = (TYPE)b[i];                                 \
-        }                                                                     \
-    }                                                                         \
-    /* The same where each weight has runs of elements. */                    \
-    static void runs_task_##NAME(void *context, int64_t begin, int64_t end)   \
-    {                                                                         \
-        norm *job = context;                                                  \
-        TYPE *weight = job->grad_weight.data, *bias = job->grad_bias.data;    \
-        for (int64_t c = begin; c < end; c++) {                               \
-            double w = 0, b = 0;                                              \
-            for (int64_t row = c / job->channels; row < job->rows;            \
-                 row += job->groups) {                                        \
-                int64_t at =                                                  \
-                    row * job->size + c % job->channels * job->inner;         \
-                const TYPE *x = (const TYPE *)job->x.data + at;               \
-                const TYPE *grad = (const TYPE *)job->grad.data + at;         \
-                w += lanes_moment_##NAME(x, grad,                             \
-                                         ((TYPE *)job->mean.data)[row],       \
-                                         job->inner) *                        \
-                     ((TYPE *)job->rstd.data)[row];                           \
-                b += lanes_sum_##NAME(grad, NULL, 0, job->inner);             \
-            }                                                                 \
-            if (weight)                                                       \
-                weight[c] = (TYPE)w;                                          \
-            if (bias)                                                         \
-                bias[c] = (TYPE)b;                                            \
-        }                                                                     \
+#define NORM_BACKWARD(NAME, TYPE)                                              \
+    static void gradient_row_##NAME(                                           \
+        TYPE *to, const TYPE *x, const TYPE *grad, TYPE mean, TYPE rstd,       \
+        const TYPE *weight, int64_t channels, int64_t inner, TYPE *scaled)     \
+    {                                                                          \
+        int64_t size = channels * inner;                                       \
+        TYPE average, moment;                                                  \
+        for (int64_t c = 0; inner == 1 && c < channels; c++)                   \
+            scaled[c] = grad[c] * weight[c];                                   \
+        for (int64_t c = 0; inner > 1 && c < channels; c++)                    \
+            for (int64_t i = c * inner; i < (c + 1) * inner; i++)              \
+                scaled[i] = grad[i] * weight[c];                               \
+        average =                                                              \
+            (TYPE)(lanes_sum_##NAME(scaled, NULL, 0, size) / (double)size);    \
+        moment = (TYPE)(lanes_moment_##NAME(x, scaled, mean, size) *           \
+                        (double)rstd * (double)rstd / (double)size);           \
+        for (int64_t i = 0; i < size; i++)                                     \
+            to[i] = rstd * (scaled[i] - average - (x[i] - mean) * moment);     \
+    }                                                                          \
+    static void gradient_task_##NAME(void *context, int64_t begin,             \
+                                     int64_t end)                              \
+    {                                                                          \
+        norm *job = context;                                                   \
+        TYPE *to = job->grad_x.data;                                           \
+        for (int64_t row = begin; row < end; row++) {                          \
+            int64_t at = row * job->size;                                      \
+            int64_t first = row % job->groups * job->channels;                 \
+            gradient_row_##NAME(to + at, (const TYPE *)job->x.data + at,       \
+                                (const TYPE *)job->grad.data + at,             \
+                                ((const TYPE *)job->mean.data)[row],           \
+                                ((const TYPE *)job->rstd.data)[row],           \
+                                (const TYPE *)job->weight.data + first,        \
+                                job->channels, job->inner,                     \
+                                (TYPE *)job->y.data + at);                     \
+        }                                                                      \
+    }                                                                          \
+    /* Weights and biases [begin, end), inner 1: whole rows are added. */      \
+    static void columns_task_##NAME(void *context, int64_t begin, int64_t end) \
+    {                                                                          \
+        norm *job = context;                                                   \
+        TYPE *weight = job->grad_weight.data, *bias = job->grad_bias.data;     \
+        double w[COLUMN_BLOCK] = {0}, b[COLUMN_BLOCK] = {0};                   \
+        int64_t width = end - begin;                                           \
+        for (int64_t r = 0; r < job->rows; r += ROW_BLOCK) {                   \
+            TYPE ws[COLUMN_BLOCK] = {0}, bs[COLUMN_BLOCK] = {0};               \
+            for (int64_t s = r; s < r + ROW_BLOCK && s < job->rows; s++) {     \
+                int64_t at = s * job->size + begin;                            \
+                const TYPE *x = (const TYPE *)job->x.data + at;                \
+                const TYPE *grad = (const TYPE *)job->grad.data + at;          \
+                TYPE mean = ((const TYPE *)job->mean.data)[s];                 \
+                TYPE rstd = ((const TYPE *)job->rstd.data)[s];                 \
+                for (int64_t i = 0; i < width; i++) {                          \
+                    ws[i] += grad[i] * ((x[i] - mean) * rstd);                 \
+                    bs[i] += grad[i];                                          \
+                }                                                              \
+            }                                                                  \
+            for (int64_t i = 0; i < width; i++) {                              \
+                w[i] += ws[i];                                                 \
+                b[i] += bs[i];                                                 \
+            }                                                                  \
+        }                                                                      \
+        for (int64_t i = 0; i < width; i++) {                                  \
+            if (weight)                                                        \
+                weight[begin + i] = (TYPE)w[i];                                \
+            if (bias)                                                          \
+                bias[begin + i] = (TYPE)b[i];                                  \
+        }                                                                      \
+    }                                                                          \
+    /* The same where each weight has runs of elements. */                     \
+    static void runs_task_##NAME(void *context, int64_t begin, int64_t end)    \
+    {                                                                          \
+        norm *job = context;                                                   \
+        TYPE *weight = job->grad_weight.data, *bias = job->grad_bias.data;     \
+        for (int64_t c = begin; c < end; c++) {                                \
+            double w = 0, b = 0;                                               \
+            for (int64_t row = c / job->channels; row < job->rows;             \
+                 row += job->groups) {                                         \
+                int64_t at = row * job->size + c % job->channels * job->inner; \
+                const TYPE *x = (const TYPE *)job->x.data + at;                \
+                const TYPE *grad = (const TYPE *)job->grad.data + at;          \
+                w += lanes_moment_##NAME(                                      \
+                         x, grad, ((TYPE *)job->mean.data)[row], job->inner) * \
+                     ((TYPE *)job->rstd.data)[row];                            \
+                b += lanes_sum_##NAME(grad, NULL, 0, job->inner);              \
+            }                                                                  \
+            if (weight)                                                        \
+                weight[c] = (TYPE)w;                                           \
+            if (bias)                                                          \
+                bias[c] = (TYPE)b;                                             \
+        }                                                                      \
     }
 CPU_COMPUTE_FLOATS(NORM_BACKWARD)
 
@@ -315,11 +313,11 @@ static core_status norm_backward(norm *job, const norm_arguments *from,
     if (status == CORE_OK)
         status = cpu_dense_open(wanted(from, results, 0), dtype, &job->grad_x);
     if (status == CORE_OK)
-        status = cpu_dense_open(wanted(from, results, 1), dtype,
-                                &job->grad_weight);
+        status =
+            cpu_dense_open(wanted(from, results, 1), dtype, &job->grad_weight);
     if (status == CORE_OK)
-        status = cpu_dense_open(wanted(from, results, 2), dtype,
-                                &job->grad_bias);
+        status =
+            cpu_dense_open(wanted(from, results, 2), dtype, &job->grad_bias);
     if (status == CORE_OK && job->grad_x.data) /* grad * weight */
         status = cpu_dense_or(NULL, dtype, job->rows * job->size, 0, &job->y);
     if (status != CORE_OK)
@@ -339,10 +337,12 @@ static core_status layer_backward(core_call *call, const core_value *args,
                                   uint32_t nargs, core_value *results,
                                   uint32_t nresults)
 {
-    norm_arguments from = {&args[0], &args[1], &args[3], &args[4], &args[5],
-                           &args[7]};
+    norm_arguments from = {&args[0], &args[1], &args[3],
+                           &args[4], &args[5], &args[7]};
     norm job = {.dtype = cpu_compute_dtype(cpu_view(&args[1])->dtype),
-                .groups = 1, .channels = product_of(&args[2]), .inner = 1};
+                .groups = 1,
+                .channels = product_of(&args[2]),
+                .inner = 1};
 
     (void)call;
     (void)nargs;
@@ -357,10 +357,11 @@ static core_status group_backward(core_call *call, const core_value *args,
                                   uint32_t nargs, core_value *results,
                                   uint32_t nresults)
 {
-    norm_arguments from = {&args[0], &args[1], &args[2], &args[3], &args[4],
-                           &args[9]};
+    norm_arguments from = {&args[0], &args[1], &args[2],
+                           &args[3], &args[4], &args[9]};
     norm job = {.dtype = cpu_compute_dtype(cpu_view(&args[1])->dtype),
-                .groups = cpu_int(&args[8]), .inner = cpu_int(&args[7])};
+                .groups = cpu_int(&args[8]),
+                .inner = cpu_int(&args[7])};
 
     (void)call;
     (void)nargs;
@@ -371,14 +372,26 @@ static core_status group_backward(core_call *call, const core_value *args,
 }
 
 static const cpu_kernel kernels[] = {
-    {"native_layer_norm", layer_forward, NULL,
-     {CPU_FLOATS, CPU_FLOATS, CPU_FLOATS, CPU_FLOATS}, 0},
-    {"native_group_norm", group_forward, NULL,
-     {CPU_FLOATS, CPU_FLOATS, CPU_FLOATS, CPU_FLOATS}, 0},
-    {"native_layer_norm_backward", layer_backward, NULL,
-     {CPU_FLOATS, CPU_FLOATS, CPU_FLOATS, CPU_FLOATS, CPU_FLOATS}, 0},
-    {"native_group_norm_backward", group_backward, NULL,
-     {CPU_FLOATS, CPU_FLOATS, CPU_FLOATS, CPU_FLOATS, CPU_FLOATS}, 0},
+    {"native_layer_norm",
+     layer_forward,
+     NULL,
+     {CPU_FLOATS, CPU_FLOATS, CPU_FLOATS, CPU_FLOATS},
+     0},
+    {"native_group_norm",
+     group_forward,
+     NULL,
+     {CPU_FLOATS, CPU_FLOATS, CPU_FLOATS, CPU_FLOATS},
+     0},
+    {"native_layer_norm_backward",
+     layer_backward,
+     NULL,
+     {CPU_FLOATS, CPU_FLOATS, CPU_FLOATS, CPU_FLOATS, CPU_FLOATS},
+     0},
+    {"native_group_norm_backward",
+     group_backward,
+     NULL,
+     {CPU_FLOATS, CPU_FLOATS, CPU_FLOATS, CPU_FLOATS, CPU_FLOATS},
+     0},
 };
 
 const cpu_kernel_table CPU_NAME(cpu_norm_kernels) = {

@@ -100,21 +100,21 @@ static void pad_task(void *context, int64_t begin, int64_t end)
 }
 
 /* Outer indices [begin, end): all that comes from an element is added. */
-#define GRADIENT(NAME, TYPE)                                                  \
-    static void gradient_##NAME(void *context, int64_t begin, int64_t end)    \
-    {                                                                         \
-        const pad_job *job = context;                                         \
-        int64_t rows = job->out[0] * job->out[1], width = job->out[2];        \
-        int64_t plane = job->in[0] * job->in[1] * job->in[2];                 \
-        for (int64_t i = begin; i < end; i++) {                               \
-            TYPE *to = (TYPE *)job->small.data + i * plane;                   \
-            const TYPE *from =                                                \
-                (const TYPE *)job->large.data + i * rows * width;             \
-            memset(to, 0, (size_t)plane * sizeof(TYPE));                      \
-            for (int64_t row = 0; row < rows; row++, from += width)           \
-                for (int64_t x = 0; x < width; x++)                           \
-                    to[row_from(job, row) + job->from[2][x]] += from[x];      \
-        }                                                                     \
+#define GRADIENT(NAME, TYPE)                                               \
+    static void gradient_##NAME(void *context, int64_t begin, int64_t end) \
+    {                                                                      \
+        const pad_job *job = context;                                      \
+        int64_t rows = job->out[0] * job->out[1], width = job->out[2];     \
+        int64_t plane = job->in[0] * job->in[1] * job->in[2];              \
+        for (int64_t i = begin; i < end; i++) {                            \
+            TYPE *to = (TYPE *)job->small.data + i * plane;                \
+            const TYPE *from =                                             \
+                (const TYPE *)job->large.data + i * rows * width;          \
+            memset(to, 0, (size_t)plane * sizeof(TYPE));                   \
+            for (int64_t row = 0; row < rows; row++, from += width)        \
+                for (int64_t x = 0; x < width; x++)                        \
+                    to[row_from(job, row) + job->from[2][x]] += from[x];   \
+        }                                                                  \
     }
 CPU_COMPUTE_FLOATS(GRADIENT)
 
@@ -164,20 +164,21 @@ static core_status launch_gradient(core_call *call, const core_value *args,
     if (status != CORE_OK)
         goto done;
     if (result->numel > 0)
-        cpu_parallel_for(job.outer,
-                         cpu_grain(job.outer, grad->numel / job.outer),
-                         job.dtype == CORE_F32 ? gradient_f32 : gradient_f64,
-                         &job);
+        cpu_parallel_for(
+            job.outer, cpu_grain(job.outer, grad->numel / job.outer),
+            job.dtype == CORE_F32 ? gradient_f32 : gradient_f64, &job);
     cpu_dense_write(&job.small);
 done:
     pad_close(&job);
     return status;
 }
 
-#define PADS(NAME, KIND, NDIM)                                                \
-    {NAME, launch_pad, (void *)(KIND * 4 + NDIM), {CPU_ALL, CPU_ALL}, 0},     \
-    {NAME "_backward", launch_gradient, (void *)(KIND * 4 + NDIM),            \
-     {CPU_FLOATS, CPU_FLOATS, CPU_FLOATS}, 0}
+#define PADS(NAME, KIND, NDIM)                                            \
+    {NAME, launch_pad, (void *)(KIND * 4 + NDIM), {CPU_ALL, CPU_ALL}, 0}, \
+    {                                                                     \
+        NAME "_backward", launch_gradient, (void *)(KIND * 4 + NDIM),     \
+            {CPU_FLOATS, CPU_FLOATS, CPU_FLOATS}, 0                       \
+    }
 
 static const cpu_kernel kernels[] = {
     PADS("reflection_pad1d", REFLECT, 1),
@@ -188,5 +189,5 @@ static const cpu_kernel kernels[] = {
     PADS("replication_pad3d", REPLICATE, 3),
 };
 
-const cpu_kernel_table cpu_pad_kernels = {
-    kernels, sizeof kernels / sizeof kernels[0]};
+const cpu_kernel_table cpu_pad_kernels = {kernels,
+                                          sizeof kernels / sizeof kernels[0]};

@@ -24,10 +24,10 @@ typedef struct pooling {
     core_dtype dtype;
     uint32_t ndim;
     int64_t planes, in[3], out[3], in_size, out_size;
-    int64_t step[3];    /* dilation */
+    int64_t step[3]; /* dilation */
     window *windows[3];
     window *owned;
-    double divisor;     /* instead of the extents; 0: none */
+    double divisor; /* instead of the extents; 0: none */
     cpu_dense x, y, indices;
 } pooling;
 
@@ -117,157 +117,155 @@ static void pooling_close(pooling *job)
 
 /* ---------------------------------------------------------------- planes -- */
 
-#define POOLING(NAME, TYPE, WIDE, LEAST)                                      \
-    /* The largest of a box, NaN above all; where it is. */                   \
-    static TYPE box_max_##NAME(const pooling *job, const TYPE *x,             \
-                               const window *d, const window *h,              \
-                               const window *w, int64_t *out_index)           \
-    {                                                                         \
-        TYPE best = LEAST;                                                    \
-        *out_index = (d->begin * job->in[1] + h->begin) * job->in[2] +        \
-                     w->begin;                                                \
-        for (int64_t i = d->begin; i < d->end; i += job->step[0])             \
-            for (int64_t j = h->begin; j < h->end; j += job->step[1]) {       \
-                int64_t row = (i * job->in[1] + j) * job->in[2];              \
-                for (int64_t k = w->begin; k < w->end; k += job->step[2])     \
-                    if (x[row + k] > best || x[row + k] != x[row + k]) {      \
-                        best = x[row + k];                                    \
-                        *out_index = row + k;                                 \
-                    }                                                         \
-            }                                                                 \
-        return best;                                                          \
-    }                                                                         \
-    static WIDE box_sum_##NAME(const pooling *job, const TYPE *x,             \
-                               const window *d, const window *h,              \
-                               const window *w)                               \
-    {                                                                         \
-        WIDE sum = 0;                                                         \
-        for (int64_t i = d->begin; i < d->end; i++)                           \
-            for (int64_t j = h->begin; j < h->end; j++) {                     \
-                int64_t row = (i * job->in[1] + j) * job->in[2];              \
-                for (int64_t k = w->begin; k < w->end; k++)                   \
-                    sum += x[row + k];                                        \
-            }                                                                 \
-        return sum;                                                           \
-    }                                                                         \
-    static void box_add_##NAME(const pooling *job, TYPE *x, TYPE value,       \
-                               const window *d, const window *h,              \
-                               const window *w)                               \
-    {                                                                         \
-        for (int64_t i = d->begin; i < d->end; i++)                           \
-            for (int64_t j = h->begin; j < h->end; j++) {                     \
-                int64_t row = (i * job->in[1] + j) * job->in[2];              \
-                for (int64_t k = w->begin; k < w->end; k++)                   \
-                    x[row + k] += value;                                      \
-            }                                                                 \
-    }                                                                         \
-    static WIDE divisor_##NAME(const pooling *job, const window *d,           \
-                               const window *h, const window *w)              \
-    {                                                                         \
-        if (job->divisor != 0)                                                \
-            return (WIDE)job->divisor;                                        \
-        return (WIDE)(d->extent * h->extent * w->extent);                     \
-    }                                                                         \
-    static void max_task_##NAME(void *context, int64_t begin, int64_t end)    \
-    {                                                                         \
-        const pooling *job = context;                                         \
-        TYPE *y = job->y.data;                                                \
-        int64_t *index = job->indices.data;                                   \
-        for (int64_t at = begin * job->out_size; at < end * job->out_size;    \
-             at++) {                                                          \
-            int64_t o = at % job->out_size, plane = at / job->out_size;       \
-            int64_t w = o % job->out[2], h = o / job->out[2] % job->out[1];   \
-            int64_t d = o / job->out[2] / job->out[1];                        \
-            y[at] = box_max_##NAME(                                           \
-                job, (const TYPE *)job->x.data + plane * job->in_size,        \
-                &job->windows[0][d], &job->windows[1][h],                     \
-                &job->windows[2][w], &index[at]);                             \
-        }                                                                     \
-    }                                                                         \
-    static void average_task_##NAME(void *context, int64_t begin,             \
-                                    int64_t end)                              \
-    {                                                                         \
-        const pooling *job = context;                                         \
-        TYPE *y = job->y.data;                                                \
-        for (int64_t at = begin * job->out_size; at < end * job->out_size;    \
-             at++) {                                                          \
-            int64_t o = at % job->out_size, plane = at / job->out_size;       \
-            int64_t w = o % job->out[2], h = o / job->out[2] % job->out[1];   \
-            const window *d =                                                 \
-                &job->windows[0][o / job->out[2] / job->out[1]];              \
-            y[at] = (TYPE)(                                                   \
-                box_sum_##NAME(                                               \
-                    job, (const TYPE *)job->x.data + plane * job->in_size, d, \
-                    &job->windows[1][h], &job->windows[2][w]) /               \
-                divisor_##NAME(job, d, &job->windows[1][h],                   \
-                               &job->windows[2][w]));                         \
-        }                                                                     \
-    }                                                                         \
-    static void max_gradient_##NAME(void *context, int64_t begin,             \
-                                    int64_t end)                              \
-    {                                                                         \
-        const pooling *job = context;                                         \
-        const TYPE *y = job->y.data;                                          \
-        const int64_t *index = job->indices.data;                             \
-        for (int64_t plane = begin; plane < end; plane++) {                   \
-            TYPE *x = (TYPE *)job->x.data + plane * job->in_size;             \
-            memset(x, 0, (size_t)job->in_size * sizeof *x);                   \
-            for (int64_t o = plane * job->out_size;                           \
-                 o < (plane + 1) * job->out_size; o++)                        \
-                if ((uint64_t)index[o] < (uint64_t)job->in_size)              \
-                    x[index[o]] += y[o];                                      \
-        }                                                                     \
-    }                                                                         \
-    static void average_gradient_##NAME(void *context, int64_t begin,         \
-                                        int64_t end)                          \
-    {                                                                         \
-        const pooling *job = context;                                         \
-        const TYPE *y = (const TYPE *)job->y.data + begin * job->out_size;    \
-        for (int64_t plane = begin; plane < end; plane++) {                   \
-            TYPE *x = (TYPE *)job->x.data + plane * job->in_size;             \
-            memset(x, 0, (size_t)job->in_size * sizeof *x);                   \
-            for (int64_t d = 0; d < job->out[0]; d++)                         \
-                for (int64_t h = 0; h < job->out[1]; h++)                     \
-                    for (int64_t w = 0; w < job->out[2]; w++) {               \
-                        const window *a = &job->windows[0][d];                \
-                        const window *b = &job->windows[1][h];                \
-                        const window *c = &job->windows[2][w];                \
-                        WIDE by = divisor_##NAME(job, a, b, c);               \
-                        box_add_##NAME(job, x, (TYPE)(*y++ / by), a, b, c);   \
-                    }                                                         \
-        }                                                                     \
+#define POOLING(NAME, TYPE, WIDE, LEAST)                                       \
+    /* The largest of a box, NaN above all; where it is. */                    \
+    static TYPE box_max_##NAME(const pooling *job, const TYPE *x,              \
+                               const window *d, const window *h,               \
+                               const window *w, int64_t *out_index)            \
+    {                                                                          \
+        TYPE best = LEAST;                                                     \
+        *out_index =                                                           \
+            (d->begin * job->in[1] + h->begin) * job->in[2] + w->begin;        \
+        for (int64_t i = d->begin; i < d->end; i += job->step[0])              \
+            for (int64_t j = h->begin; j < h->end; j += job->step[1]) {        \
+                int64_t row = (i * job->in[1] + j) * job->in[2];               \
+                for (int64_t k = w->begin; k < w->end; k += job->step[2])      \
+                    if (x[row + k] > best || x[row + k] != x[row + k]) {       \
+                        best = x[row + k];                                     \
+                        *out_index = row + k;                                  \
+                    }                                                          \
+            }                                                                  \
+        return best;                                                           \
+    }                                                                          \
+    static WIDE box_sum_##NAME(const pooling *job, const TYPE *x,              \
+                               const window *d, const window *h,               \
+                               const window *w)                                \
+    {                                                                          \
+        WIDE sum = 0;                                                          \
+        for (int64_t i = d->begin; i < d->end; i++)                            \
+            for (int64_t j = h->begin; j < h->end; j++) {                      \
+                int64_t row = (i * job->in[1] + j) * job->in[2];               \
+                for (int64_t k = w->begin; k < w->end; k++)                    \
+                    sum += x[row + k];                                         \
+            }                                                                  \
+        return sum;                                                            \
+    }                                                                          \
+    static void box_add_##NAME(const pooling *job, TYPE *x, TYPE value,        \
+                               const window *d, const window *h,               \
+                               const window *w)                                \
+    {                                                                          \
+        for (int64_t i = d->begin; i < d->end; i++)                            \
+            for (int64_t j = h->begin; j < h->end; j++) {                      \
+                int64_t row = (i * job->in[1] + j) * job->in[2];               \
+                for (int64_t k = w->begin; k < w->end; k++)                    \
+                    x[row + k] += value;                                       \
+            }                                                                  \
+    }                                                                          \
+    static WIDE divisor_##NAME(const pooling *job, const window *d,            \
+                               const window *h, const window *w)               \
+    {                                                                          \
+        if (job->divisor != 0)                                                 \
+            return (WIDE)job->divisor;                                         \
+        return (WIDE)(d->extent * h->extent * w->extent);                      \
+    }                                                                          \
+    static void max_task_##NAME(void *context, int64_t begin, int64_t end)     \
+    {                                                                          \
+        const pooling *job = context;                                          \
+        TYPE *y = job->y.data;                                                 \
+        int64_t *index = job->indices.data;                                    \
+        for (int64_t at = begin * job->out_size; at < end * job->out_size;     \
+             at++) {                                                           \
+            int64_t o = at % job->out_size, plane = at / job->out_size;        \
+            int64_t w = o % job->out[2], h = o / job->out[2] % job->out[1];    \
+            int64_t d = o / job->out[2] / job->out[1];                         \
+            y[at] = box_max_##NAME(                                            \
+                job, (const TYPE *)job->x.data + plane * job->in_size,         \
+                &job->windows[0][d], &job->windows[1][h], &job->windows[2][w], \
+                &index[at]);                                                   \
+        }                                                                      \
+    }                                                                          \
+    static void average_task_##NAME(void *context, int64_t begin, int64_t end) \
+    {                                                                          \
+        const pooling *job = context;                                          \
+        TYPE *y = job->y.data;                                                 \
+        for (int64_t at = begin * job->out_size; at < end * job->out_size;     \
+             at++) {                                                           \
+            int64_t o = at % job->out_size, plane = at / job->out_size;        \
+            int64_t w = o % job->out[2], h = o / job->out[2] % job->out[1];    \
+            const window *d = &job->windows[0][o / job->out[2] / job->out[1]]; \
+            y[at] =                                                            \
+                (TYPE)(box_sum_##NAME(                                         \
+                           job,                                                \
+                           (const TYPE *)job->x.data + plane * job->in_size,   \
+                           d, &job->windows[1][h], &job->windows[2][w]) /      \
+                       divisor_##NAME(job, d, &job->windows[1][h],             \
+                                      &job->windows[2][w]));                   \
+        }                                                                      \
+    }                                                                          \
+    static void max_gradient_##NAME(void *context, int64_t begin, int64_t end) \
+    {                                                                          \
+        const pooling *job = context;                                          \
+        const TYPE *y = job->y.data;                                           \
+        const int64_t *index = job->indices.data;                              \
+        for (int64_t plane = begin; plane < end; plane++) {                    \
+            TYPE *x = (TYPE *)job->x.data + plane * job->in_size;              \
+            memset(x, 0, (size_t)job->in_size * sizeof *x);                    \
+            for (int64_t o = plane * job->out_size;                            \
+                 o < (plane + 1) * job->out_size; o++)                         \
+                if ((uint64_t)index[o] < (uint64_t)job->in_size)               \
+                    x[index[o]] += y[o];                                       \
+        }                                                                      \
+    }                                                                          \
+    static void average_gradient_##NAME(void *context, int64_t begin,          \
+                                        int64_t end)                           \
+    {                                                                          \
+        const pooling *job = context;                                          \
+        const TYPE *y = (const TYPE *)job->y.data + begin * job->out_size;     \
+        for (int64_t plane = begin; plane < end; plane++) {                    \
+            TYPE *x = (TYPE *)job->x.data + plane * job->in_size;              \
+            memset(x, 0, (size_t)job->in_size * sizeof *x);                    \
+            for (int64_t d = 0; d < job->out[0]; d++)                          \
+                for (int64_t h = 0; h < job->out[1]; h++)                      \
+                    for (int64_t w = 0; w < job->out[2]; w++) {                \
+                        const window *a = &job->windows[0][d];                 \
+                        const window *b = &job->windows[1][h];                 \
+                        const window *c = &job->windows[2][w];                 \
+                        WIDE by = divisor_##NAME(job, a, b, c);                \
+                        box_add_##NAME(job, x, (TYPE)(*y++ / by), a, b, c);    \
+                    }                                                          \
+        }                                                                      \
     }
 POOLING(f32, float, double, -INFINITY)
 POOLING(f64, double, double, -INFINITY)
 POOLING(i64, int64_t, int64_t, INT64_MIN)
 
-#define TASK(NAME, DTYPE)                                                     \
-    ((DTYPE) == CORE_F32 ? NAME##_f32 : (DTYPE) == CORE_F64 ? NAME##_f64      \
-                                                            : NAME##_i64)
+#define TASK(NAME, DTYPE)               \
+    ((DTYPE) == CORE_F32   ? NAME##_f32 \
+     : (DTYPE) == CORE_F64 ? NAME##_f64 \
+                           : NAME##_i64)
 
 static void run_planes(pooling *job, cpu_task task)
 {
     if (job->planes > 0 && job->in_size > 0)
-        cpu_parallel_for(job->planes,
-                         cpu_grain(job->planes,
-                                   2 * (job->in_size + 4 * job->out_size)),
-                         task, job);
+        cpu_parallel_for(
+            job->planes,
+            cpu_grain(job->planes, 2 * (job->in_size + 4 * job->out_size)),
+            task, job);
 }
 
 /* --------------------------------------------------------------- forward -- */
 
 /* Windows are there; results are (y) or (y, indices). */
 static core_status pooling_forward(pooling *job, const core_view *self,
-                                   const core_value *results,
-                                   uint32_t nresults, cpu_task task)
+                                   const core_value *results, uint32_t nresults,
+                                   cpu_task task)
 {
     core_status status = cpu_dense_read(self, job->dtype, &job->x);
 
     if (status == CORE_OK)
         status = cpu_dense_open(cpu_view(&results[0]), job->dtype, &job->y);
     if (status == CORE_OK && nresults > 1)
-        status = cpu_dense_open(cpu_view(&results[1]), CORE_I64,
-                                &job->indices);
+        status = cpu_dense_open(cpu_view(&results[1]), CORE_I64, &job->indices);
     if (status == CORE_OK) {
         if (job->out_size > 0)
             run_planes(job, task);
@@ -285,8 +283,7 @@ static core_status launch_max(core_call *call, const core_value *args,
 {
     const core_view *self = cpu_view(&args[0]);
     pooling job = {.dtype = cpu_compute_dtype(self->dtype)};
-    core_status status =
-        pooling_shape(&job, call, self, cpu_view(&results[0]));
+    core_status status = pooling_shape(&job, call, self, cpu_view(&results[0]));
 
     (void)nargs;
     if (status == CORE_OK) {
@@ -318,8 +315,7 @@ static core_status launch_average(core_call *call, const core_value *args,
 {
     const core_view *self = cpu_view(&args[0]);
     pooling job = {.dtype = cpu_compute_dtype(self->dtype)};
-    core_status status =
-        pooling_shape(&job, call, self, cpu_view(&results[0]));
+    core_status status = pooling_shape(&job, call, self, cpu_view(&results[0]));
 
     (void)nargs;
     (void)nresults;
@@ -369,8 +365,8 @@ static core_status launch_max_gradient(core_call *call, const core_value *args,
         status = cpu_dense_read(cpu_view(&args[adaptive ? 2 : 7]), CORE_I64,
                                 &job.indices);
     if (status == CORE_OK)
-        status = pooling_backward(&job, grad, result,
-                                  TASK(max_gradient, job.dtype));
+        status =
+            pooling_backward(&job, grad, result, TASK(max_gradient, job.dtype));
     pooling_close(&job);
     return status;
 }
@@ -401,28 +397,40 @@ static core_status launch_average_gradient(core_call *call,
     return status;
 }
 
-#define MAX {CPU_NUMBERS, CPU_NUMBERS, CPU_INDICES}
-#define AVERAGE {CPU_NUMBERS, CPU_NUMBERS}
-#define GRADIENT {CPU_FLOATS, CPU_FLOATS}
+#define MAX                                   \
+    {                                         \
+        CPU_NUMBERS, CPU_NUMBERS, CPU_INDICES \
+    }
+#define AVERAGE                  \
+    {                            \
+        CPU_NUMBERS, CPU_NUMBERS \
+    }
+#define GRADIENT               \
+    {                          \
+        CPU_FLOATS, CPU_FLOATS \
+    }
 #define POOLS(N, SUFFIX)                                                      \
     {"max_pool" SUFFIX "_with_indices", launch_max, (void *)N, MAX, 0},       \
-    {"max_pool" SUFFIX "_with_indices_backward", launch_max_gradient,         \
-     (void *)N, GRADIENT, 0},                                                 \
-    {"adaptive_max_pool" SUFFIX, launch_max, (void *)(N + ADAPTIVE), MAX, 0}, \
-    {"adaptive_max_pool" SUFFIX "_backward", launch_max_gradient,             \
-     (void *)(N + ADAPTIVE), GRADIENT, 0},                                    \
-    {"avg_pool" SUFFIX, launch_average, (void *)N, AVERAGE, 0},               \
-    {"avg_pool" SUFFIX "_backward", launch_average_gradient, (void *)N,       \
-     GRADIENT, 0},                                                            \
-    {"_adaptive_avg_pool" SUFFIX, launch_average, (void *)(N + ADAPTIVE),     \
-     AVERAGE, 0},                                                             \
-    {"_adaptive_avg_pool" SUFFIX "_backward", launch_average_gradient,        \
-     (void *)(N + ADAPTIVE), GRADIENT, 0}
+        {"max_pool" SUFFIX "_with_indices_backward", launch_max_gradient,     \
+         (void *)N, GRADIENT, 0},                                             \
+        {"adaptive_max_pool" SUFFIX, launch_max, (void *)(N + ADAPTIVE), MAX, \
+         0},                                                                  \
+        {"adaptive_max_pool" SUFFIX "_backward", launch_max_gradient,         \
+         (void *)(N + ADAPTIVE), GRADIENT, 0},                                \
+        {"avg_pool" SUFFIX, launch_average, (void *)N, AVERAGE, 0},           \
+        {"avg_pool" SUFFIX "_backward", launch_average_gradient, (void *)N,   \
+         GRADIENT, 0},                                                        \
+        {"_adaptive_avg_pool" SUFFIX, launch_average, (void *)(N + ADAPTIVE), \
+         AVERAGE, 0},                                                         \
+    {                                                                         \
+        "_adaptive_avg_pool" SUFFIX "_backward", launch_average_gradient,     \
+            (void *)(N + ADAPTIVE), GRADIENT, 0                               \
+    }
 
 static const cpu_kernel kernels[] = {
     POOLS(2, "2d"),
     POOLS(3, "3d"),
 };
 
-const cpu_kernel_table cpu_pooling_kernels = {
-    kernels, sizeof kernels / sizeof kernels[0]};
+const cpu_kernel_table cpu_pooling_kernels = {kernels, sizeof kernels /
+                                                           sizeof kernels[0]};

@@ -29,9 +29,9 @@ typedef struct draw {
     core_dtype dtype; /* of the result */
     cpu_dense out, p;
     int64_t n;
-    double a, b;            /* from and to; mean and std; probability */
+    double a, b; /* from and to; mean and std; probability */
     int64_t first;
-    uint64_t range;         /* 0: 2^64 */
+    uint64_t range; /* 0: 2^64 */
 } draw;
 
 /* Elements that one thread draws at least: whole blocks. */
@@ -52,8 +52,8 @@ static draw draw_of(const core_value *args, uint32_t nargs,
 static core_status draw_run(draw *job, const core_value *results,
                             core_dtype dtype, cpu_task task)
 {
-    core_status status = cpu_dense_open(cpu_view(&results[0]), dtype,
-                                        &job->out);
+    core_status status =
+        cpu_dense_open(cpu_view(&results[0]), dtype, &job->out);
 
     if (status == CORE_OK) {
         cpu_parallel_for(job->n, GRAIN, task, job);
@@ -89,8 +89,9 @@ static void uniform_f64(void *context, int64_t begin, int64_t end)
     double *to = job->out.data, width = job->b - job->a;
 
     for (int64_t i = begin; i < end; i++)
-        to[i] = job->a + philox_unit_f64(philox_64(job->seed, job->offset,
-                                                   (uint64_t)i)) * width;
+        to[i] = job->a + philox_unit_f64(
+                             philox_64(job->seed, job->offset, (uint64_t)i)) *
+                             width;
 }
 
 /* uniform_(self, from, to, generator) */
@@ -188,8 +189,7 @@ static void random_task(void *context, int64_t begin, int64_t end)
         if (wide) {
             value = philox_64(job->seed, job->offset, (uint64_t)i);
             if (job->range)
-                value = (uint64_t)((unsigned __int128)value * job->range >>
-                                   64);
+                value = (uint64_t)((unsigned __int128)value * job->range >> 64);
         } else {
             value = philox_32(job->seed, job->offset, (uint64_t)i);
             value = value * job->range >> 32;
@@ -274,9 +274,8 @@ static core_status launch_bernoulli(core_call *call, const core_value *args,
 
 /* bernoulli(self, generator): self holds the probabilities */
 static core_status launch_bernoulli_each(core_call *call,
-                                         const core_value *args,
-                                         uint32_t nargs, core_value *results,
-                                         uint32_t nresults)
+                                         const core_value *args, uint32_t nargs,
+                                         core_value *results, uint32_t nresults)
 {
     draw job = draw_of(args, nargs, results);
     core_status status = cpu_dense_read(cpu_view(&args[0]), CORE_F64, &job.p);
@@ -424,9 +423,8 @@ static const cpu_kernel kernels[] = {
     {"random_.from", launch_random, NULL, {CPU_ALL, CPU_ALL}, 0},
     {"bernoulli_.float", launch_bernoulli, NULL, {CPU_ALL, CPU_ALL}, 0},
     {"bernoulli", launch_bernoulli_each, NULL, {CPU_FLOATS, CPU_ALL}, 0},
-    {"multinomial", launch_multinomial, NULL,
-     {CPU_FLOATS, CPU_INDICES}, 0},
+    {"multinomial", launch_multinomial, NULL, {CPU_FLOATS, CPU_INDICES}, 0},
 };
 
-const cpu_kernel_table cpu_random_kernels = {
-    kernels, sizeof kernels / sizeof kernels[0]};
+const cpu_kernel_table cpu_random_kernels = {kernels, sizeof kernels /
+                                                          sizeof kernels[0]};

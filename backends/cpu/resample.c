@@ -68,8 +68,7 @@ static tap tap_linear(double at, int64_t in)
 
     at = at < 0 ? 0 : at;
     i = clamped((int64_t)at, in);
-    return (tap){{i, i + (i + 1 < in)}, {1 - (at - (double)i),
-                                         at - (double)i}};
+    return (tap){{i, i + (i + 1 < in)}, {1 - (at - (double)i), at - (double)i}};
 }
 
 /* Cubic convolution with a = -3/4 (R. Keys, 1981). */
@@ -101,8 +100,8 @@ static void taps_fill(resampling *job, uint32_t k, double scale)
     double ratio = ratio_of(job, in, out, scale);
 
     for (int64_t o = 0; o < out; o++) {
-        double at = job->align ? (double)o * ratio
-                               : ((double)o + 0.5) * ratio - 0.5;
+        double at =
+            job->align ? (double)o * ratio : ((double)o + 0.5) * ratio - 0.5;
 
         job->taps[k][o] = job->count[k] == NEAREST
                               ? tap_nearest(o, in, out, (float)ratio)
@@ -169,59 +168,57 @@ static int64_t tap_rows(const resampling *job, int64_t row, tap_row *out)
 
     for (int64_t i = 0; i < job->count[0]; i++)
         for (int64_t j = 0; j < job->count[1]; j++)
-            out[n++] = (tap_row){
-                (d->index[i] * job->in[1] + h->index[j]) * job->in[2],
-                d->weight[i] * h->weight[j]};
+            out[n++] =
+                (tap_row){(d->index[i] * job->in[1] + h->index[j]) * job->in[2],
+                          d->weight[i] * h->weight[j]};
     return n;
 }
 
-#define RESAMPLE(NAME, TYPE)                                                  \
-    static void resample_##NAME(void *context, int64_t begin, int64_t end)    \
-    {                                                                         \
-        const resampling *job = context;                                      \
-        int64_t rows = job->out[0] * job->out[1];                             \
-        tap_row around[16];                                                   \
-        for (int64_t at = begin; at < end; at++) {                            \
-            const TYPE *x =                                                   \
-                (const TYPE *)job->x.data + at / rows * job->in_size;         \
-            TYPE *y = (TYPE *)job->y.data + at * job->out[2];                 \
-            int64_t n = tap_rows(job, at % rows, around);                     \
-            for (int64_t o = 0; o < job->out[2]; o++) {                       \
-                const tap *w = &job->taps[2][o];                              \
-                double sum = 0;                                               \
-                for (int64_t i = 0; i < n; i++) {                             \
-                    double row = 0;                                           \
-                    for (int64_t j = 0; j < job->count[2]; j++)               \
-                        row += w->weight[j] *                                 \
-                               x[around[i].offset + w->index[j]];             \
-                    sum += around[i].weight * row;                            \
-                }                                                             \
-                y[o] = (TYPE)sum;                                             \
-            }                                                                 \
-        }                                                                     \
-    }                                                                         \
-    static void gradient_##NAME(void *context, int64_t begin, int64_t end)    \
-    {                                                                         \
-        const resampling *job = context;                                      \
-        int64_t rows = job->out[0] * job->out[1];                             \
-        tap_row around[16];                                                   \
-        for (int64_t plane = begin; plane < end; plane++) {                   \
-            TYPE *x = (TYPE *)job->x.data + plane * job->in_size;             \
-            const TYPE *y = (const TYPE *)job->y.data +                       \
-                            plane * job->out_size;                            \
-            memset(x, 0, (size_t)job->in_size * sizeof *x);                   \
-            for (int64_t row = 0; row < rows; row++) {                        \
-                int64_t n = tap_rows(job, row, around);                       \
-                for (int64_t o = 0; o < job->out[2]; o++, y++) {              \
-                    const tap *w = &job->taps[2][o];                          \
-                    for (int64_t i = 0; i < n; i++)                           \
-                        for (int64_t j = 0; j < job->count[2]; j++)           \
-                            x[around[i].offset + w->index[j]] +=              \
-                                (TYPE)(*y * around[i].weight *                \
-                                       w->weight[j]);                         \
-                }                                                             \
-            }                                                                 \
-        }                                                                     \
+#define RESAMPLE(NAME, TYPE)                                                   \
+    static void resample_##NAME(void *context, int64_t begin, int64_t end)     \
+    {                                                                          \
+        const resampling *job = context;                                       \
+        int64_t rows = job->out[0] * job->out[1];                              \
+        tap_row around[16];                                                    \
+        for (int64_t at = begin; at < end; at++) {                             \
+            const TYPE *x =                                                    \
+                (const TYPE *)job->x.data + at / rows * job->in_size;          \
+            TYPE *y = (TYPE *)job->y.data + at * job->out[2];                  \
+            int64_t n = tap_rows(job, at % rows, around);                      \
+            for (int64_t o = 0; o < job->out[2]; o++) {                        \
+                const tap *w = &job->taps[2][o];                               \
+                double sum = 0;                                                \
+                for (int64_t i = 0; i < n; i++) {                              \
+                    double row = 0;                                            \
+                    for (int64_t j = 0; j < job->count[2]; j++)                \
+                        row +=                                                 \
+                            w->weight[j] * x[around[i].offset + w->index[j]];  \
+                    sum += around[i].weight * row;                             \
+                }                                                              \
+                y[o] = (TYPE)sum;                                              \
+            }                                                                  \
+        }                                                                      \
+    }                                                                          \
+    static void gradient_##NAME(void *context, int64_t begin, int64_t end)     \
+    {                                                                          \
+        const resampling *job = context;                                       \
+        int64_t rows = job->out[0] * job->out[1];                              \
+        tap_row around[16];                                                    \
+        for (int64_t plane = begin; plane < end; plane++) {                    \
+            TYPE *x = (TYPE *)job->x.data + plane * job->in_size;              \
+            const TYPE *y = (const TYPE *)job->y.data + plane * job->out_size; \
+            memset(x, 0, (size_t)job->in_size * sizeof *x);                    \
+            for (int64_t row = 0; row < rows; row++) {                         \
+                int64_t n = tap_rows(job, row, around);                        \
+                for (int64_t o = 0; o < job->out[2]; o++, y++) {               \
+                    const tap *w = &job->taps[2][o];                           \
+                    for (int64_t i = 0; i < n; i++)                            \
+                        for (int64_t j = 0; j < job->count[2]; j++)            \
+                            x[around[i].offset + w->index[j]] +=               \
+                                (TYPE)(*y * around[i].weight * w->weight[j]);  \
+                }                                                              \
+            }                                                                  \
+        }                                                                      \
     }
 CPU_COMPUTE_FLOATS(RESAMPLE)
 
@@ -262,7 +259,8 @@ static core_status forward(resampling *job, const core_view *self,
         cpu_parallel_for(rows, cpu_grain(rows, 8 * job->out[2]),
                          job->kind == NEAREST     ? nearest_task
                          : job->dtype == CORE_F32 ? resample_f32
-                                                  : resample_f64, job);
+                                                  : resample_f64,
+                         job);
     cpu_dense_write(&job->y);
     return CORE_OK;
 }
@@ -282,8 +280,8 @@ static void scales_read(const core_call *call, const core_value *args,
 /* upsample_bilinear2d(self, output_size, align_corners, scales…?) and its
  * like; for nearest without align_corners */
 static core_status launch_forward(core_call *call, const core_value *args,
-                                uint32_t nargs, core_value *results,
-                                uint32_t nresults)
+                                  uint32_t nargs, core_value *results,
+                                  uint32_t nresults)
 {
     const core_view *self = cpu_view(&args[0]), *result = cpu_view(&results[0]);
     bool nearest = (uintptr_t)call->user / 4 == NEAREST;
@@ -322,8 +320,7 @@ static core_status launch_backward(core_call *call, const core_value *args,
     if (status == CORE_OK)
         status = cpu_dense_open(result, job.dtype, &job.x);
     if (status == CORE_OK && result->numel > 0)
-        cpu_parallel_for(job.planes,
-                         cpu_grain(job.planes, 8 * job.out_size),
+        cpu_parallel_for(job.planes, cpu_grain(job.planes, 8 * job.out_size),
                          job.dtype == CORE_F32 ? gradient_f32 : gradient_f64,
                          &job);
     if (status == CORE_OK)
@@ -332,10 +329,15 @@ static core_status launch_backward(core_call *call, const core_value *args,
     return status;
 }
 
-#define TWO {CPU_FLOATS, CPU_FLOATS}
-#define UPSAMPLE(NAME, KIND, NDIM, TYPES)                                     \
-    {NAME, launch_forward, (void *)(KIND * 4 + NDIM), {TYPES, TYPES}, 0},       \
-    {NAME "_backward", launch_backward, (void *)(KIND * 4 + NDIM), TWO, 0}
+#define TWO                    \
+    {                          \
+        CPU_FLOATS, CPU_FLOATS \
+    }
+#define UPSAMPLE(NAME, KIND, NDIM, TYPES)                                    \
+    {NAME, launch_forward, (void *)(KIND * 4 + NDIM), {TYPES, TYPES}, 0},    \
+    {                                                                        \
+        NAME "_backward", launch_backward, (void *)(KIND * 4 + NDIM), TWO, 0 \
+    }
 
 static const cpu_kernel kernels[] = {
     UPSAMPLE("upsample_nearest1d", NEAREST, 1, CPU_ALL),
@@ -347,5 +349,5 @@ static const cpu_kernel kernels[] = {
     UPSAMPLE("upsample_bicubic2d", CUBIC, 2, CPU_FLOATS),
 };
 
-const cpu_kernel_table cpu_resample_kernels = {
-    kernels, sizeof kernels / sizeof kernels[0]};
+const cpu_kernel_table cpu_resample_kernels = {kernels, sizeof kernels /
+                                                            sizeof kernels[0]};

@@ -29,138 +29,137 @@ enum { RUN = 16 };
 /* Up to so many of the best are kept sorted, one by one, by topk. */
 enum { FEW = 64 };
 
-#define SORTING(NAME, TYPE)                                                   \
-    typedef struct pair_##NAME {                                              \
-        TYPE key;                                                             \
-        int64_t index;                                                        \
-    } pair_##NAME;                                                            \
-    static inline bool before_##NAME(TYPE a, TYPE b, bool descending)         \
-    {                                                                         \
-        if (descending)                                                       \
-            return a > b || (a != a && b == b);                               \
-        return a < b || (b != b && a == a);                                   \
-    }                                                                         \
-    static void insert_##NAME(pair_##NAME *x, int64_t n, bool descending)     \
-    {                                                                         \
-        for (int64_t i = 1; i < n; i++) {                                     \
-            pair_##NAME now = x[i];                                           \
-            int64_t j = i;                                                    \
-            for (; j > 0 && before_##NAME(now.key, x[j - 1].key, descending); \
-                 j--)                                                         \
-                x[j] = x[j - 1];                                              \
-            x[j] = now;                                                       \
-        }                                                                     \
-    }                                                                         \
-    static void merge_##NAME(pair_##NAME *to, const pair_##NAME *a,           \
-                             int64_t na, const pair_##NAME *b, int64_t nb,    \
-                             bool descending)                                 \
-    {                                                                         \
-        while (na > 0 && nb > 0)                                              \
-            if (before_##NAME(b->key, a->key, descending)) {                  \
-                *to++ = *b++;                                                 \
-                nb--;                                                         \
-            } else {                                                          \
-                *to++ = *a++;                                                 \
-                na--;                                                         \
-            }                                                                 \
-        memcpy(to, a, (size_t)na * sizeof *to);                               \
-        memcpy(to + na, b, (size_t)nb * sizeof *to);                          \
-    }                                                                         \
-    /* Sorts x with as much memory in y; answers which of them has it. */     \
-    static pair_##NAME *sort_##NAME(pair_##NAME *x, pair_##NAME *y,           \
-                                    int64_t n, bool descending)               \
-    {                                                                         \
-        for (int64_t i = 0; i < n; i += RUN)                                  \
-            insert_##NAME(x + i, n - i < RUN ? n - i : RUN, descending);      \
-        for (int64_t run = RUN; run < n; run *= 2) {                          \
-            pair_##NAME *swap = x;                                            \
-            for (int64_t i = 0; i < n; i += 2 * run) {                        \
-                int64_t na = n - i < run ? n - i : run, nb = n - i - na;      \
-                merge_##NAME(y + i, x + i, na, x + i + na,                    \
-                             nb < run ? nb : run, descending);                \
-            }                                                                 \
-            x = y;                                                            \
-            y = swap;                                                         \
-        }                                                                     \
-        return x;                                                             \
-    }                                                                         \
-    /* The k first of n, k few, sorted in front of x. */                      \
-    static void select_##NAME(pair_##NAME *x, int64_t n, int64_t k,           \
-                              bool descending)                                \
-    {                                                                         \
-        insert_##NAME(x, k, descending);                                      \
-        for (int64_t i = k; i < n; i++) {                                     \
-            pair_##NAME now = x[i];                                           \
-            int64_t j = k - 1;                                                \
-            if (!before_##NAME(now.key, x[j].key, descending))                \
-                continue;                                                     \
-            for (; j > 0 && before_##NAME(now.key, x[j - 1].key, descending); \
-                 j--)                                                         \
-                x[j] = x[j - 1];                                              \
-            x[j] = now;                                                       \
-        }                                                                     \
-    }                                                                         \
-    /* Which place of a sorted line a median takes; NaN is at the end. */     \
-    static int64_t median_##NAME(const pair_##NAME *x, int64_t n,             \
-                                 uint32_t what)                               \
-    {                                                                         \
-        int64_t numbers = n;                                                  \
-        while (numbers > 0 && x[numbers - 1].key != x[numbers - 1].key)       \
-            numbers--;                                                        \
-        if (numbers < n && (what == MEDIAN || numbers == 0))                  \
-            return numbers;                                                   \
-        return (numbers - 1) / 2;                                             \
-    }                                                                         \
-    static void line_put_##NAME(sort_job *job, int64_t line,                  \
-                                const pair_##NAME *x, TYPE *keys,             \
-                                int64_t *index, int64_t n)                    \
-    {                                                                         \
-        const core_view *values = job->values, *at = job->indices;            \
-        if (job->what >= KTH) {                                               \
-            int64_t k = job->what == KTH ? job->k - 1                         \
-                                         : median_##NAME(x, n, job->what);    \
-            ((TYPE *)job->dense_values.data)[line] = x[k].key;                \
-            if (job->dense_indices.data)                                      \
-                ((int64_t *)job->dense_indices.data)[line] = x[k].index;      \
-            return;                                                           \
-        }                                                                     \
-        n = job->what == TOP ? job->k : n;                                    \
-        for (int64_t i = 0; i < n; i++) {                                     \
-            keys[i] = x[i].key;                                               \
-            index[i] = x[i].index;                                            \
-        }                                                                     \
-        cpu_put_##NAME(values->dtype,                                         \
-                       cpu_line_address(values, job->dim, line),              \
-                       cpu_line_stride(values, job->dim), keys, n);           \
-        cpu_put_i64(at->dtype, cpu_line_address(at, job->dim, line),          \
-                    cpu_line_stride(at, job->dim), index, n);                 \
-    }                                                                         \
-    static void sort_task_##NAME(void *context, int64_t begin, int64_t end)   \
-    {                                                                         \
-        sort_job *job = context;                                              \
-        const core_view *self = job->self;                                    \
-        int64_t n = cpu_line_size(self, job->dim);                            \
-        int64_t stride = cpu_line_stride(self, job->dim);                     \
-        pair_##NAME *x = cpu_allocate(2 * n, sizeof *x), *sorted;             \
-        TYPE *keys = cpu_allocate(2 * n, sizeof(int64_t));                    \
-        if (!x || !keys)                                                      \
-            __atomic_store_n(&job->status, CORE_ERROR_OUT_OF_MEMORY,          \
-                             __ATOMIC_RELAXED);                               \
-        for (int64_t line = begin; line < end && x && keys; line++) {         \
-            cpu_get_##NAME(keys, self->dtype,                                 \
-                           cpu_line_address(self, job->dim, line), stride,    \
-                           n);                                                \
-            for (int64_t i = 0; i < n; i++)                                   \
-                x[i] = (pair_##NAME){keys[i], i};                             \
-            sorted = x;                                                       \
-            if (job->what == TOP && job->k <= FEW && job->k > 0)              \
-                select_##NAME(x, n, job->k, job->descending);                 \
-            else                                                              \
-                sorted = sort_##NAME(x, x + n, n, job->descending);           \
-            line_put_##NAME(job, line, sorted, keys, (int64_t *)keys + n, n); \
-        }                                                                     \
-        free(x);                                                              \
-        free(keys);                                                           \
+#define SORTING(NAME, TYPE)                                                    \
+    typedef struct pair_##NAME {                                               \
+        TYPE key;                                                              \
+        int64_t index;                                                         \
+    } pair_##NAME;                                                             \
+    static inline bool before_##NAME(TYPE a, TYPE b, bool descending)          \
+    {                                                                          \
+        if (descending)                                                        \
+            return a > b || (a != a && b == b);                                \
+        return a < b || (b != b && a == a);                                    \
+    }                                                                          \
+    static void insert_##NAME(pair_##NAME *x, int64_t n, bool descending)      \
+    {                                                                          \
+        for (int64_t i = 1; i < n; i++) {                                      \
+            pair_##NAME now = x[i];                                            \
+            int64_t j = i;                                                     \
+            for (; j > 0 && before_##NAME(now.key, x[j - 1].key, descending);  \
+                 j--)                                                          \
+                x[j] = x[j - 1];                                               \
+            x[j] = now;                                                        \
+        }                                                                      \
+    }                                                                          \
+    static void merge_##NAME(pair_##NAME *to, const pair_##NAME *a,            \
+                             int64_t na, const pair_##NAME *b, int64_t nb,     \
+                             bool descending)                                  \
+    {                                                                          \
+        while (na > 0 && nb > 0)                                               \
+            if (before_##NAME(b->key, a->key, descending)) {                   \
+                *to++ = *b++;                                                  \
+                nb--;                                                          \
+            } else {                                                           \
+                *to++ = *a++;                                                  \
+                na--;                                                          \
+            }                                                                  \
+        memcpy(to, a, (size_t)na * sizeof *to);                                \
+        memcpy(to + na, b, (size_t)nb * sizeof *to);                           \
+    }                                                                          \
+    /* Sorts x with as much memory in y; answers which of them has it. */      \
+    static pair_##NAME *sort_##NAME(pair_##NAME *x, pair_##NAME *y, int64_t n, \
+                                    bool descending)                           \
+    {                                                                          \
+        for (int64_t i = 0; i < n; i += RUN)                                   \
+            insert_##NAME(x + i, n - i < RUN ? n - i : RUN, descending);       \
+        for (int64_t run = RUN; run < n; run *= 2) {                           \
+            pair_##NAME *swap = x;                                             \
+            for (int64_t i = 0; i < n; i += 2 * run) {                         \
+                int64_t na = n - i < run ? n - i : run, nb = n - i - na;       \
+                merge_##NAME(y + i, x + i, na, x + i + na,                     \
+                             nb < run ? nb : run, descending);                 \
+            }                                                                  \
+            x = y;                                                             \
+            y = swap;                                                          \
+        }                                                                      \
+        return x;                                                              \
+    }                                                                          \
+    /* The k first of n, k few, sorted in front of x. */                       \
+    static void select_##NAME(pair_##NAME *x, int64_t n, int64_t k,            \
+                              bool descending)                                 \
+    {                                                                          \
+        insert_##NAME(x, k, descending);                                       \
+        for (int64_t i = k; i < n; i++) {                                      \
+            pair_##NAME now = x[i];                                            \
+            int64_t j = k - 1;                                                 \
+            if (!before_##NAME(now.key, x[j].key, descending))                 \
+                continue;                                                      \
+            for (; j > 0 && before_##NAME(now.key, x[j - 1].key, descending);  \
+                 j--)                                                          \
+                x[j] = x[j - 1];                                               \
+            x[j] = now;                                                        \
+        }                                                                      \
+    }                                                                          \
+    /* Which place of a sorted line a median takes; NaN is at the end. */      \
+    static int64_t median_##NAME(const pair_##NAME *x, int64_t n,              \
+                                 uint32_t what)                                \
+    {                                                                          \
+        int64_t numbers = n;                                                   \
+        while (numbers > 0 && x[numbers - 1].key != x[numbers - 1].key)        \
+            numbers--;                                                         \
+        if (numbers < n && (what == MEDIAN || numbers == 0))                   \
+            return numbers;                                                    \
+        return (numbers - 1) / 2;                                              \
+    }                                                                          \
+    static void line_put_##NAME(sort_job *job, int64_t line,                   \
+                                const pair_##NAME *x, TYPE *keys,              \
+                                int64_t *index, int64_t n)                     \
+    {                                                                          \
+        const core_view *values = job->values, *at = job->indices;             \
+        if (job->what >= KTH) {                                                \
+            int64_t k = job->what == KTH ? job->k - 1                          \
+                                         : median_##NAME(x, n, job->what);     \
+            ((TYPE *)job->dense_values.data)[line] = x[k].key;                 \
+            if (job->dense_indices.data)                                       \
+                ((int64_t *)job->dense_indices.data)[line] = x[k].index;       \
+            return;                                                            \
+        }                                                                      \
+        n = job->what == TOP ? job->k : n;                                     \
+        for (int64_t i = 0; i < n; i++) {                                      \
+            keys[i] = x[i].key;                                                \
+            index[i] = x[i].index;                                             \
+        }                                                                      \
+        cpu_put_##NAME(values->dtype,                                          \
+                       cpu_line_address(values, job->dim, line),               \
+                       cpu_line_stride(values, job->dim), keys, n);            \
+        cpu_put_i64(at->dtype, cpu_line_address(at, job->dim, line),           \
+                    cpu_line_stride(at, job->dim), index, n);                  \
+    }                                                                          \
+    static void sort_task_##NAME(void *context, int64_t begin, int64_t end)    \
+    {                                                                          \
+        sort_job *job = context;                                               \
+        const core_view *self = job->self;                                     \
+        int64_t n = cpu_line_size(self, job->dim);                             \
+        int64_t stride = cpu_line_stride(self, job->dim);                      \
+        pair_##NAME *x = cpu_allocate(2 * n, sizeof *x), *sorted;              \
+        TYPE *keys = cpu_allocate(2 * n, sizeof(int64_t));                     \
+        if (!x || !keys)                                                       \
+            __atomic_store_n(&job->status, CORE_ERROR_OUT_OF_MEMORY,           \
+                             __ATOMIC_RELAXED);                                \
+        for (int64_t line = begin; line < end && x && keys; line++) {          \
+            cpu_get_##NAME(keys, self->dtype,                                  \
+                           cpu_line_address(self, job->dim, line), stride, n); \
+            for (int64_t i = 0; i < n; i++)                                    \
+                x[i] = (pair_##NAME){keys[i], i};                              \
+            sorted = x;                                                        \
+            if (job->what == TOP && job->k <= FEW && job->k > 0)               \
+                select_##NAME(x, n, job->k, job->descending);                  \
+            else                                                               \
+                sorted = sort_##NAME(x, x + n, n, job->descending);            \
+            line_put_##NAME(job, line, sorted, keys, (int64_t *)keys + n, n);  \
+        }                                                                      \
+        free(x);                                                               \
+        free(keys);                                                            \
     }
 CPU_COMPUTE_TYPES(SORTING)
 
@@ -174,7 +173,8 @@ static core_status sort_run(sort_job *job)
     cpu_parallel_for(lines, cpu_grain(lines, 16 * job->self->numel / lines),
                      dtype == CORE_F32   ? sort_task_f32
                      : dtype == CORE_F64 ? sort_task_f64
-                                         : sort_task_i64, job);
+                                         : sort_task_i64,
+                     job);
     if (job->status != CORE_OK)
         cpu_error(job->status, "no host memory to sort lines of %lld elements",
                   (long long)(job->self->numel / lines));
@@ -190,7 +190,8 @@ static core_status launch_sort(core_call *call, const core_value *args,
                                uint32_t nresults)
 {
     uintptr_t at = (uintptr_t)call->user;
-    sort_job job = {.self = cpu_view(&args[0]), .what = SORT,
+    sort_job job = {.self = cpu_view(&args[0]),
+                    .what = SORT,
                     .values = cpu_view(&results[0]),
                     .indices = cpu_view(&results[1]),
                     .descending = cpu_int(&args[at + 1]) != 0};
@@ -206,7 +207,8 @@ static core_status launch_top(core_call *call, const core_value *args,
                               uint32_t nargs, core_value *results,
                               uint32_t nresults)
 {
-    sort_job job = {.self = cpu_view(&args[0]), .what = TOP,
+    sort_job job = {.self = cpu_view(&args[0]),
+                    .what = TOP,
                     .values = cpu_view(&results[0]),
                     .indices = cpu_view(&results[1]),
                     .k = cpu_int(&args[1]),
@@ -231,8 +233,7 @@ static core_status run_one(sort_job *job, const core_value *results,
 {
     core_status status =
         cpu_dense_open(cpu_view(&results[0]),
-                       cpu_compute_dtype(job->self->dtype),
-                       &job->dense_values);
+                       cpu_compute_dtype(job->self->dtype), &job->dense_values);
 
     if (status == CORE_OK && nresults > 1)
         status = cpu_dense_open(cpu_view(&results[1]), CORE_I64,
@@ -253,8 +254,8 @@ static core_status launch_kth(core_call *call, const core_value *args,
                               uint32_t nargs, core_value *results,
                               uint32_t nresults)
 {
-    sort_job job = {.self = cpu_view(&args[0]), .what = KTH,
-                    .k = cpu_int(&args[1])};
+    sort_job job = {
+        .self = cpu_view(&args[0]), .what = KTH, .k = cpu_int(&args[1])};
     int64_t size;
 
     (void)call;
@@ -292,8 +293,11 @@ static core_status launch_median_all(core_call *call, const core_value *args,
     cpu_dense all = {0};
     core_status status = cpu_dense_read(self, self->dtype, &all);
     int64_t one = 1;
-    core_view row = {.dtype = self->dtype, .memory.handle = all.data,
-                     .sizes = &self->numel, .strides = &one, .ndim = 1,
+    core_view row = {.dtype = self->dtype,
+                     .memory.handle = all.data,
+                     .sizes = &self->numel,
+                     .strides = &one,
+                     .ndim = 1,
                      .numel = self->numel};
     sort_job job = {.self = &row, .what = (uint32_t)(uintptr_t)call->user};
 
@@ -307,7 +311,10 @@ static core_status launch_median_all(core_call *call, const core_value *args,
     return status;
 }
 
-#define LINES {CPU_ALL, CPU_ALL, CPU_INDICES}
+#define LINES                         \
+    {                                 \
+        CPU_ALL, CPU_ALL, CPU_INDICES \
+    }
 
 static const cpu_kernel kernels[] = {
     {"sort.stable", launch_sort, (void *)2, LINES, 0},
@@ -317,9 +324,8 @@ static const cpu_kernel kernels[] = {
     {"median.dim", launch_median, (void *)MEDIAN, LINES, 0},
     {"nanmedian.dim", launch_median, (void *)NAN_MEDIAN, LINES, 0},
     {"median", launch_median_all, (void *)MEDIAN, {CPU_ALL, CPU_ALL}, 0},
-    {"nanmedian", launch_median_all, (void *)NAN_MEDIAN,
-     {CPU_ALL, CPU_ALL}, 0},
+    {"nanmedian", launch_median_all, (void *)NAN_MEDIAN, {CPU_ALL, CPU_ALL}, 0},
 };
 
-const cpu_kernel_table cpu_sort_kernels = {
-    kernels, sizeof kernels / sizeof kernels[0]};
+const cpu_kernel_table cpu_sort_kernels = {kernels,
+                                           sizeof kernels / sizeof kernels[0]};

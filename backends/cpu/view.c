@@ -15,16 +15,16 @@
 #define TRUTH(value) ((value) != 0)
 
 /* X(dtype, storage type, to number, from number as T) */
-#define DTYPES(X)                                                             \
-    X(CORE_F64, double, PLAIN, (double))                                      \
-    X(CORE_F32, float, PLAIN, (float))                                        \
-    X(CORE_F16, uint16_t, cpu_f32_of_f16, cpu_f16_of_f32)                           \
-    X(CORE_BF16, uint16_t, cpu_f32_of_bf16, cpu_bf16_of_f32)                        \
-    X(CORE_I64, int64_t, PLAIN, (int64_t))                                    \
-    X(CORE_I32, int32_t, PLAIN, (int32_t))                                    \
-    X(CORE_I16, int16_t, PLAIN, (int16_t))                                    \
-    X(CORE_I8, int8_t, PLAIN, (int8_t))                                       \
-    X(CORE_U8, uint8_t, PLAIN, (uint8_t)(int64_t))                            \
+#define DTYPES(X)                                            \
+    X(CORE_F64, double, PLAIN, (double))                     \
+    X(CORE_F32, float, PLAIN, (float))                       \
+    X(CORE_F16, uint16_t, cpu_f32_of_f16, cpu_f16_of_f32)    \
+    X(CORE_BF16, uint16_t, cpu_f32_of_bf16, cpu_bf16_of_f32) \
+    X(CORE_I64, int64_t, PLAIN, (int64_t))                   \
+    X(CORE_I32, int32_t, PLAIN, (int32_t))                   \
+    X(CORE_I16, int16_t, PLAIN, (int16_t))                   \
+    X(CORE_I8, int8_t, PLAIN, (int8_t))                      \
+    X(CORE_U8, uint8_t, PLAIN, (uint8_t)(int64_t))           \
     X(CORE_BOOL, uint8_t, TRUTH, TRUTH)
 
 #define GET_CASE(DTYPE, STORED, FROM, TO)                                     \
@@ -50,24 +50,24 @@
         break;                                                                \
     }
 
-#define ROWS(NAME, TYPE)                                                      \
-    void cpu_get_##NAME(TYPE *to, core_dtype dtype, const void *from,         \
-                        int64_t stride, int64_t n)                            \
-    {                                                                         \
-        switch (dtype) {                                                      \
-            DTYPES(GET_CASE)                                                  \
-        default:                                                              \
-            break;                                                            \
-        }                                                                     \
-    }                                                                         \
-    void cpu_put_##NAME(core_dtype dtype, void *to, int64_t stride,           \
-                        const TYPE *from, int64_t n)                          \
-    {                                                                         \
-        switch (dtype) {                                                      \
-            DTYPES(PUT_CASE)                                                  \
-        default:                                                              \
-            break;                                                            \
-        }                                                                     \
+#define ROWS(NAME, TYPE)                                              \
+    void cpu_get_##NAME(TYPE *to, core_dtype dtype, const void *from, \
+                        int64_t stride, int64_t n)                    \
+    {                                                                 \
+        switch (dtype) {                                              \
+            DTYPES(GET_CASE)                                          \
+        default:                                                      \
+            break;                                                    \
+        }                                                             \
+    }                                                                 \
+    void cpu_put_##NAME(core_dtype dtype, void *to, int64_t stride,   \
+                        const TYPE *from, int64_t n)                  \
+    {                                                                 \
+        switch (dtype) {                                              \
+            DTYPES(PUT_CASE)                                          \
+        default:                                                      \
+            break;                                                    \
+        }                                                             \
     }
 CPU_COMPUTE_TYPES(ROWS)
 
@@ -84,13 +84,13 @@ typedef struct copy {
     int64_t n, to_stride, from_stride; /* of a row */
 } copy;
 
-#define SAME_CASE(SIZE, TYPE)                                                 \
-    case SIZE: {                                                              \
-        TYPE *target = (TYPE *)to;                                            \
-        const TYPE *source = (const TYPE *)from;                              \
-        for (int64_t i = 0; i < n; i++)                                       \
-            target[i * to_stride] = source[i * from_stride];                  \
-        break;                                                                \
+#define SAME_CASE(SIZE, TYPE)                                \
+    case SIZE: {                                             \
+        TYPE *target = (TYPE *)to;                           \
+        const TYPE *source = (const TYPE *)from;             \
+        for (int64_t i = 0; i < n; i++)                      \
+            target[i * to_stride] = source[i * from_stride]; \
+        break;                                               \
     }
 
 static void copy_same(uint32_t size, char *to, int64_t to_stride,
@@ -159,8 +159,7 @@ static void copy_rows(void *context, int64_t begin, int64_t end)
             copy_same(to_size, c->to + to * to_size, c->to_stride,
                       c->from + from * from_size, c->from_stride, c->n);
         else
-            copy_converted(c, c->to + to * to_size,
-                           c->from + from * from_size);
+            copy_converted(c, c->to + to * to_size, c->from + from * from_size);
     }
 }
 
@@ -168,8 +167,13 @@ void cpu_copy(core_dtype to_dtype, void *to, const int64_t *to_strides,
               core_dtype from_dtype, const void *from,
               const int64_t *from_strides, uint32_t ndim, const int64_t *sizes)
 {
-    copy c = {.to_dtype = to_dtype, .from_dtype = from_dtype, .to = to,
-              .from = from, .n = 1, .to_stride = 1, .from_stride = 1};
+    copy c = {.to_dtype = to_dtype,
+              .from_dtype = from_dtype,
+              .to = to,
+              .from = from,
+              .n = 1,
+              .to_stride = 1,
+              .from_stride = 1};
     int64_t rows = 1;
 
     /* Innermost first; dimensions that follow one another become one. */
@@ -180,8 +184,7 @@ void cpu_copy(core_dtype to_dtype, void *to, const int64_t *to_strides,
             return;
         if (sizes[d] == 1)
             continue;
-        if (c.ndim > 0 &&
-            to_strides[d] == c.to_strides[last] * c.sizes[last] &&
+        if (c.ndim > 0 && to_strides[d] == c.to_strides[last] * c.sizes[last] &&
             from_strides[d] == c.from_strides[last] * c.sizes[last]) {
             c.sizes[last] *= sizes[d];
             continue;
@@ -292,8 +295,8 @@ core_status cpu_dense_update(const core_view *view, core_dtype dtype,
     return status;
 }
 
-core_status cpu_dense_or(const core_view *view, core_dtype dtype,
-                         int64_t count, double value, cpu_dense *out)
+core_status cpu_dense_or(const core_view *view, core_dtype dtype, int64_t count,
+                         double value, cpu_dense *out)
 {
     const int64_t none = 0, one = 1;
 

@@ -139,39 +139,38 @@ static inline core_dtype cpu_compute_dtype(core_dtype dtype)
 }
 
 /* Integers wrap around. */
-#define CPU_ARITHMETIC(NAME, TYPE, WORD)                                      \
-    static inline TYPE cpu_add_##NAME(TYPE a, TYPE b)                         \
-    {                                                                         \
-        return (TYPE)((WORD)a + (WORD)b);                                     \
-    }                                                                         \
-    static inline TYPE cpu_mul_##NAME(TYPE a, TYPE b)                         \
-    {                                                                         \
-        return (TYPE)((WORD)a * (WORD)b);                                     \
+#define CPU_ARITHMETIC(NAME, TYPE, WORD)              \
+    static inline TYPE cpu_add_##NAME(TYPE a, TYPE b) \
+    {                                                 \
+        return (TYPE)((WORD)a + (WORD)b);             \
+    }                                                 \
+    static inline TYPE cpu_mul_##NAME(TYPE a, TYPE b) \
+    {                                                 \
+        return (TYPE)((WORD)a * (WORD)b);             \
     }
 CPU_ARITHMETIC(f32, float, float)
 CPU_ARITHMETIC(f64, double, double)
 CPU_ARITHMETIC(i64, int64_t, uint64_t)
 #undef CPU_ARITHMETIC
 
-#define CPU_FLOATS                                                            \
-    (CORE_DTYPE_MASK(CORE_F64) | CORE_DTYPE_MASK(CORE_F32) |                  \
+#define CPU_FLOATS                                           \
+    (CORE_DTYPE_MASK(CORE_F64) | CORE_DTYPE_MASK(CORE_F32) | \
      CORE_DTYPE_MASK(CORE_F16) | CORE_DTYPE_MASK(CORE_BF16))
-#define CPU_INTEGERS                                                          \
-    (CORE_DTYPE_MASK(CORE_I64) | CORE_DTYPE_MASK(CORE_I32) |                  \
-     CORE_DTYPE_MASK(CORE_I16) | CORE_DTYPE_MASK(CORE_I8) |                   \
+#define CPU_INTEGERS                                         \
+    (CORE_DTYPE_MASK(CORE_I64) | CORE_DTYPE_MASK(CORE_I32) | \
+     CORE_DTYPE_MASK(CORE_I16) | CORE_DTYPE_MASK(CORE_I8) |  \
      CORE_DTYPE_MASK(CORE_U8))
 #define CPU_BOOL CORE_DTYPE_MASK(CORE_BOOL)
 #define CPU_NUMBERS (CPU_FLOATS | CPU_INTEGERS)
 #define CPU_ALL (CPU_NUMBERS | CPU_BOOL)
-#define CPU_INDICES                                                           \
-    (CORE_DTYPE_MASK(CORE_I64) | CORE_DTYPE_MASK(CORE_I32))
+#define CPU_INDICES (CORE_DTYPE_MASK(CORE_I64) | CORE_DTYPE_MASK(CORE_I32))
 
 /* Expands X(dtype name, C type) over the types that kernels compute in. */
-#define CPU_COMPUTE_FLOATS(X)                                                 \
-    X(f32, float)                                                             \
+#define CPU_COMPUTE_FLOATS(X) \
+    X(f32, float)             \
     X(f64, double)
-#define CPU_COMPUTE_TYPES(X)                                                  \
-    CPU_COMPUTE_FLOATS(X)                                                     \
+#define CPU_COMPUTE_TYPES(X) \
+    CPU_COMPUTE_FLOATS(X)    \
     X(i64, int64_t)
 
 CPU_INLINE float cpu_f32_of_bf16(uint16_t half)
@@ -212,8 +211,8 @@ core_status cpu_dense_open(const core_view *view, core_dtype dtype,
 void cpu_dense_write(cpu_dense *dense);
 
 /* As cpu_dense_read; where the view is NULL, `count` times a value. */
-core_status cpu_dense_or(const core_view *view, core_dtype dtype,
-                         int64_t count, double value, cpu_dense *out);
+core_status cpu_dense_or(const core_view *view, core_dtype dtype, int64_t count,
+                         double value, cpu_dense *out);
 
 /* Memory for a result, filled with what another view of its shape, or one
  * that broadcasts to it, holds: nothing moves where they are the same. */
@@ -254,8 +253,7 @@ void *cpu_allocate(int64_t count, int64_t size);
 /* Copies and converts, strides in elements. */
 void cpu_copy(core_dtype to_dtype, void *to, const int64_t *to_strides,
               core_dtype from_dtype, const void *from,
-              const int64_t *from_strides, uint32_t ndim,
-              const int64_t *sizes);
+              const int64_t *from_strides, uint32_t ndim, const int64_t *sizes);
 
 /* Copies one view into another of the same sizes. */
 void cpu_view_copy(const core_view *to, const core_view *from);
@@ -264,10 +262,10 @@ void cpu_view_copy(const core_view *to, const core_view *from);
 void cpu_view_fill(const core_view *to, const core_value *number);
 
 /* A row of n elements at a stride, read as and written from a compute type. */
-#define CPU_ROWS(NAME, TYPE)                                                  \
-    void cpu_get_##NAME(TYPE *to, core_dtype dtype, const void *from,         \
-                        int64_t stride, int64_t n);                           \
-    void cpu_put_##NAME(core_dtype dtype, void *to, int64_t stride,           \
+#define CPU_ROWS(NAME, TYPE)                                          \
+    void cpu_get_##NAME(TYPE *to, core_dtype dtype, const void *from, \
+                        int64_t stride, int64_t n);                   \
+    void cpu_put_##NAME(core_dtype dtype, void *to, int64_t stride,   \
                         const TYPE *from, int64_t n);
 CPU_COMPUTE_TYPES(CPU_ROWS)
 #undef CPU_ROWS

@@ -24,8 +24,11 @@ static inline tensor *tensor_strided(core_dtype dtype, uint32_t ndim,
     tensor *t = calloc(1, sizeof(*t));
     int64_t step = 1, last = 0;
 
-    t->view = (core_view){.struct_size = sizeof(core_view), .dtype = dtype,
-                          .ndim = ndim, .numel = 1, .sizes = t->sizes,
+    t->view = (core_view){.struct_size = sizeof(core_view),
+                          .dtype = dtype,
+                          .ndim = ndim,
+                          .numel = 1,
+                          .sizes = t->sizes,
                           .strides = t->strides,
                           .flags = strides ? 0 : CORE_VIEW_CONTIGUOUS};
     for (uint32_t d = ndim; d-- > 0;) {
@@ -46,8 +49,11 @@ static inline tensor *tensor_new(core_dtype dtype, uint32_t ndim,
     return tensor_strided(dtype, ndim, sizes, NULL);
 }
 
-#define SIZES(...) (sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)),      \
-                   (const int64_t[]){__VA_ARGS__}
+#define SIZES(...)                                                          \
+    (sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (const int64_t[]) \
+    {                                                                       \
+        __VA_ARGS__                                                         \
+    }
 #define F64(...) tensor_new(CORE_F64, SIZES(__VA_ARGS__))
 #define F32(...) tensor_new(CORE_F32, SIZES(__VA_ARGS__))
 #define I64(...) tensor_new(CORE_I64, SIZES(__VA_ARGS__))
@@ -138,8 +144,7 @@ static inline tensor *tensor_turned(const tensor *from)
         strides[d] = step;
         step *= from->sizes[d];
     }
-    t = tensor_strided(from->view.dtype, from->view.ndim, from->sizes,
-                       strides);
+    t = tensor_strided(from->view.dtype, from->view.ndim, from->sizes, strides);
     for (int64_t i = 0; i < from->view.numel; i++)
         tensor_set(t, i, tensor_get(from, i));
     return t;
@@ -162,8 +167,8 @@ static inline core_value value_bool(int b)
 
 static inline core_value value_ints(uint32_t count, const int64_t *ints)
 {
-    core_value value = {.tag = CORE_VALUE_INT_LIST, .count = count,
-                        .u.ints = ints};
+    core_value value = {
+        .tag = CORE_VALUE_INT_LIST, .count = count, .u.ints = ints};
     return value;
 }
 #define INTS(...) value_ints(SIZES(__VA_ARGS__))
@@ -171,8 +176,8 @@ static inline core_value value_ints(uint32_t count, const int64_t *ints)
 static inline core_value value_mask(void)
 {
     static const uint8_t all[3] = {1, 1, 1};
-    core_value value = {.tag = CORE_VALUE_BOOL_LIST, .count = 3,
-                        .u.bools = all};
+    core_value value = {
+        .tag = CORE_VALUE_BOOL_LIST, .count = 3, .u.bools = all};
     return value;
 }
 

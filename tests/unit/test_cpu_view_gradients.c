@@ -44,11 +44,10 @@ static void softmax(const char *name, const char *gradient, int dim)
 {
     tensor *x = tensor_random(F64(3, 4, 5), 1), *y = F64(3, 4, 5);
     tensor *g = tensor_random(F64(3, 4, 5), 2), *gx = F64(3, 4, 5);
-    test_call forward = {name, {value_view(x), value_int(dim), value_bool(0)},
-                         3, {y}, 1};
-    test_call backward = {gradient,
-                          {value_view(g), value_view(y), value_int(dim)},
-                          4, {gx}, 1};
+    test_call forward = {
+        name, {value_view(x), value_int(dim), value_bool(0)}, 3, {y}, 1};
+    test_call backward = {
+        gradient, {value_view(g), value_view(y), value_int(dim)}, 4, {gx}, 1};
 
     ck_assert_int_eq(run_call(&forward), CORE_OK);
     ck_assert_int_eq(run_call(&backward), CORE_OK);
@@ -87,12 +86,16 @@ START_TEST(nll_loss_has_its_gradient)
         test_call forward = {"nll_loss2d_forward",
                              {value_view(x), value_view(target), value_view(w),
                               value_int(reduction), value_int(-100)},
-                             5, {y, total}, 2};
+                             5,
+                             {y, total},
+                             2};
         test_call backward = {"nll_loss2d_backward",
-                              {value_view(g), value_view(x),
-                               value_view(target), value_view(w),
-                               value_int(reduction), value_int(-100),
-                               value_view(total)}, 7, {gx}, 1};
+                              {value_view(g), value_view(x), value_view(target),
+                               value_view(w), value_int(reduction),
+                               value_int(-100), value_view(total)},
+                              7,
+                              {gx},
+                              1};
 
         tensor_random(g, 7);
         ck_assert_int_eq(run_call(&forward), CORE_OK);
@@ -124,10 +127,12 @@ static norm norm_new(uint32_t ndim, const int64_t *sizes, int64_t weights,
               .w = tensor_random(F64(weights), 2),
               .b = tensor_random(F64(weights), 3),
               .y = tensor_new(CORE_F64, ndim, sizes),
-              .mean = F64(statistics), .spread = F64(statistics),
+              .mean = F64(statistics),
+              .spread = F64(statistics),
               .g = tensor_random(tensor_new(CORE_F64, ndim, sizes), 4),
               .gx = tensor_new(CORE_F64, ndim, sizes),
-              .gw = F64(weights), .gb = F64(weights)};
+              .gw = F64(weights),
+              .gb = F64(weights)};
     return n;
 }
 
@@ -149,12 +154,16 @@ START_TEST(layer_norm_has_its_gradients)
     test_call forward = {"native_layer_norm",
                          {value_view(n.x), INTS(3, 2), value_view(n.w),
                           value_view(n.b), value_float(1e-5)},
-                         5, {n.y, n.mean, n.spread}, 3};
+                         5,
+                         {n.y, n.mean, n.spread},
+                         3};
     test_call backward = {"native_layer_norm_backward",
                           {value_view(n.g), value_view(n.x), INTS(3, 2),
                            value_view(n.mean), value_view(n.spread),
                            value_view(n.w), value_view(n.b), value_mask()},
-                          8, {n.gx, n.gw, n.gb}, 3};
+                          8,
+                          {n.gx, n.gw, n.gb},
+                          3};
 
     ck_assert_int_eq(cpu_open(cpu_isas[_i]), CORE_OK);
     norm_check(&n, &forward, &backward);
@@ -169,13 +178,17 @@ START_TEST(group_norm_has_its_gradients)
                          {value_view(n.x), value_view(n.w), value_view(n.b),
                           value_int(2), value_int(6), value_int(5),
                           value_int(2), value_float(1e-5)},
-                         8, {n.y, n.mean, n.spread}, 3};
+                         8,
+                         {n.y, n.mean, n.spread},
+                         3};
     test_call backward = {"native_group_norm_backward",
-                          {value_view(n.g), value_view(n.x),
-                           value_view(n.mean), value_view(n.spread),
-                           value_view(n.w), value_int(2), value_int(6),
-                           value_int(5), value_int(2), value_mask()},
-                          10, {n.gx, n.gw, n.gb}, 3};
+                          {value_view(n.g), value_view(n.x), value_view(n.mean),
+                           value_view(n.spread), value_view(n.w), value_int(2),
+                           value_int(6), value_int(5), value_int(2),
+                           value_mask()},
+                          10,
+                          {n.gx, n.gw, n.gb},
+                          3};
 
     ck_assert_int_eq(cpu_open(cpu_isas[_i]), CORE_OK);
     norm_check(&n, &forward, &backward);
@@ -190,18 +203,22 @@ START_TEST(batch_norm_has_its_gradients)
         norm n = norm_new(SIZES(4, 3, 5), 3, 3);
         tensor *mean = tensor_random(F64(3), 8), *var = F64(3);
         test_call forward = {"native_batch_norm",
-                             {value_view(n.x), value_view(n.w),
-                              value_view(n.b), value_view(mean),
-                              value_view(var), value_bool(training),
-                              value_float(0), value_float(1e-5)},
-                             8, {n.y, n.mean, n.spread}, 3};
+                             {value_view(n.x), value_view(n.w), value_view(n.b),
+                              value_view(mean), value_view(var),
+                              value_bool(training), value_float(0),
+                              value_float(1e-5)},
+                             8,
+                             {n.y, n.mean, n.spread},
+                             3};
         test_call backward = {"native_batch_norm_backward",
                               {value_view(n.g), value_view(n.x),
                                value_view(n.w), value_view(mean),
                                value_view(var), value_view(n.mean),
                                value_view(n.spread), value_bool(training),
                                value_float(1e-5), value_mask()},
-                              10, {n.gx, n.gw, n.gb}, 3};
+                              10,
+                              {n.gx, n.gw, n.gb},
+                              3};
 
         for (int i = 0; i < 3; i++)
             tensor_set(var, i, 0.5 + i);
@@ -221,7 +238,9 @@ START_TEST(batch_norm_updates_its_running_statistics)
                          {value_view(x), value_view(NULL), value_view(NULL),
                           value_view(mean), value_view(var), value_bool(1),
                           value_float(0.5), value_float(0)},
-                         8, {y, saved_mean, saved}, 3};
+                         8,
+                         {y, saved_mean, saved},
+                         3};
 
     ck_assert_int_eq(cpu_open(NULL), CORE_OK);
     for (int i = 0; i < 4; i++)
@@ -252,18 +271,20 @@ typedef struct conv_case {
 
 static const conv_case convolutions[] = {
     {3, {2, 4, 9}, {6, 4, 3}, {2, 6, 5}, {2}, {1}, {1}, 0, 1},
-    {4, {2, 4, 6, 7}, {6, 2, 3, 2}, {2, 6, 3, 8}, {2, 1}, {1, 1}, {1, 1}, 0,
-     2},
-    {4, {3, 2, 5, 6}, {3, 2, 1, 1}, {3, 3, 5, 6}, {1, 1}, {0, 0}, {1, 1}, 0,
+    {4, {2, 4, 6, 7}, {6, 2, 3, 2}, {2, 6, 3, 8}, {2, 1}, {1, 1}, {1, 1}, 0, 2},
+    {4, {3, 2, 5, 6}, {3, 2, 1, 1}, {3, 3, 5, 6}, {1, 1}, {0, 0}, {1, 1}, 0, 1},
+    {4, {2, 2, 7, 8}, {4, 1, 2, 3}, {2, 4, 3, 6}, {2, 1}, {0, 1}, {2, 2}, 0, 2},
+    {5,
+     {1, 2, 3, 4, 3},
+     {2, 2, 2, 2, 3},
+     {1, 2, 2, 3, 3},
+     {1, 1, 1},
+     {0, 0, 1},
+     {1, 1, 1},
+     0,
      1},
-    {4, {2, 2, 7, 8}, {4, 1, 2, 3}, {2, 4, 3, 6}, {2, 1}, {0, 1}, {2, 2}, 0,
-     2},
-    {5, {1, 2, 3, 4, 3}, {2, 2, 2, 2, 3}, {1, 2, 2, 3, 3}, {1, 1, 1},
-     {0, 0, 1}, {1, 1, 1}, 0, 1},
-    {4, {2, 4, 3, 4}, {4, 3, 3, 2}, {2, 3, 5, 7}, {2, 2}, {1, 1}, {1, 2}, 1,
-     1},
-    {4, {2, 4, 3, 3}, {4, 1, 3, 3}, {2, 2, 5, 5}, {1, 1}, {0, 0}, {1, 1}, 1,
-     2},
+    {4, {2, 4, 3, 4}, {4, 3, 3, 2}, {2, 3, 5, 7}, {2, 2}, {1, 1}, {1, 2}, 1, 1},
+    {4, {2, 4, 3, 3}, {4, 1, 3, 3}, {2, 2, 5, 5}, {1, 1}, {0, 0}, {1, 1}, 1, 2},
 };
 
 START_TEST(convolution_has_its_gradients)
@@ -278,21 +299,24 @@ START_TEST(convolution_has_its_gradients)
     tensor *g = tensor_random(tensor_new(CORE_F64, n, c->y), 4);
     tensor *gw = tensor_new(CORE_F64, n, c->w), *gb = F64(filters);
     core_value zero = value_ints(0, NULL);
-    test_call forward = {"convolution",
-                         {value_view(x), value_view(w), value_view(b),
-                          value_ints(spatial, c->stride),
-                          value_ints(spatial, c->padding),
-                          value_ints(spatial, c->dilation),
-                          value_bool(c->transposed), zero,
-                          value_int(c->groups)}, 9, {y}, 1};
-    test_call backward = {"convolution_backward",
-                          {value_view(g), value_view(x), value_view(w), zero,
-                           value_ints(spatial, c->stride),
-                           value_ints(spatial, c->padding),
-                           value_ints(spatial, c->dilation),
-                           value_bool(c->transposed), zero,
-                           value_int(c->groups), value_mask()},
-                          11, {NULL, gw, gb}, 3};
+    test_call forward = {
+        "convolution",
+        {value_view(x), value_view(w), value_view(b),
+         value_ints(spatial, c->stride), value_ints(spatial, c->padding),
+         value_ints(spatial, c->dilation), value_bool(c->transposed), zero,
+         value_int(c->groups)},
+        9,
+        {y},
+        1};
+    test_call backward = {
+        "convolution_backward",
+        {value_view(g), value_view(x), value_view(w), zero,
+         value_ints(spatial, c->stride), value_ints(spatial, c->padding),
+         value_ints(spatial, c->dilation), value_bool(c->transposed), zero,
+         value_int(c->groups), value_mask()},
+        11,
+        {NULL, gw, gb},
+        3};
 
     tensor_free(gx);
     gx = backward.results[0] = tensor_new(CORE_F64, n, c->x);
@@ -339,13 +363,18 @@ START_TEST(pooling_has_its_gradients)
     {
         tensor *x = tensor_random(F64(2, 3, 7, 9), 1), *at = I64(2, 3, 4, 4);
         tensor *g = tensor_random(F64(2, 3, 4, 4), 2), *gx = F64(2, 3, 7, 9);
-        test_call forward = {"max_pool2d_with_indices",
-                             {value_view(x), size, stride, padding, one,
-                              value_bool(0)}, 6, {F64(2, 3, 4, 4), at}, 2};
+        test_call forward = {
+            "max_pool2d_with_indices",
+            {value_view(x), size, stride, padding, one, value_bool(0)},
+            6,
+            {F64(2, 3, 4, 4), at},
+            2};
         test_call backward = {"max_pool2d_with_indices_backward",
                               {value_view(g), value_view(x), size, stride,
                                padding, one, value_bool(0), value_view(at)},
-                              8, {gx}, 1};
+                              8,
+                              {gx},
+                              1};
 
         one_input(&forward, &backward, x, g, gx);
     }
@@ -355,11 +384,16 @@ START_TEST(pooling_has_its_gradients)
         test_call forward = {"avg_pool2d",
                              {value_view(x), size, stride, padding,
                               value_bool(0), value_bool(include), none},
-                             7, {F64(2, 4, 4)}, 1};
+                             7,
+                             {F64(2, 4, 4)},
+                             1};
         test_call backward = {"avg_pool2d_backward",
                               {value_view(g), value_view(x), size, stride,
                                padding, value_bool(0), value_bool(include),
-                               none}, 8, {gx}, 1};
+                               none},
+                              8,
+                              {gx},
+                              1};
 
         one_input(&forward, &backward, x, g, gx);
     }
@@ -367,10 +401,15 @@ START_TEST(pooling_has_its_gradients)
         tensor *x = tensor_random(F64(2, 3, 7, 5), 1), *gx = F64(2, 3, 7, 5);
         tensor *g = tensor_random(F64(2, 3, 3, 4), 2);
         test_call forward = {"_adaptive_avg_pool2d",
-                             {value_view(x), INTS(3, 4)}, 2,
-                             {F64(2, 3, 3, 4)}, 1};
+                             {value_view(x), INTS(3, 4)},
+                             2,
+                             {F64(2, 3, 3, 4)},
+                             1};
         test_call backward = {"_adaptive_avg_pool2d_backward",
-                              {value_view(g), value_view(x)}, 2, {gx}, 1};
+                              {value_view(g), value_view(x)},
+                              2,
+                              {gx},
+                              1};
 
         one_input(&forward, &backward, x, g, gx);
     }
@@ -378,11 +417,15 @@ START_TEST(pooling_has_its_gradients)
         tensor *x = tensor_random(F64(2, 3, 7, 5), 1), *gx = F64(2, 3, 7, 5);
         tensor *g = tensor_random(F64(2, 3, 3, 4), 2), *at = I64(2, 3, 3, 4);
         test_call forward = {"adaptive_max_pool2d",
-                             {value_view(x), INTS(3, 4)}, 2,
-                             {F64(2, 3, 3, 4), at}, 2};
+                             {value_view(x), INTS(3, 4)},
+                             2,
+                             {F64(2, 3, 3, 4), at},
+                             2};
         test_call backward = {"adaptive_max_pool2d_backward",
                               {value_view(g), value_view(x), value_view(at)},
-                              3, {gx}, 1};
+                              3,
+                              {gx},
+                              1};
 
         one_input(&forward, &backward, x, g, gx);
     }
@@ -401,11 +444,15 @@ START_TEST(padding_has_its_gradients)
         tensor *x = tensor_random(F64(2, 4, 5), 1), *gx = F64(2, 4, 5);
         tensor *g = tensor_random(F64(2, 8, 8), 2);
         test_call forward = {names[k][0],
-                             {value_view(x), INTS(2, 1, 3, 1)}, 2,
-                             {F64(2, 8, 8)}, 1};
+                             {value_view(x), INTS(2, 1, 3, 1)},
+                             2,
+                             {F64(2, 8, 8)},
+                             1};
         test_call backward = {names[k][1],
-                              {value_view(g), value_view(x),
-                               INTS(2, 1, 3, 1)}, 3, {gx}, 1};
+                              {value_view(g), value_view(x), INTS(2, 1, 3, 1)},
+                              3,
+                              {gx},
+                              1};
 
         one_input(&forward, &backward, x, g, gx);
     }
@@ -419,11 +466,13 @@ static void upsample(const char *name, const char *gradient, int nearest,
     tensor *x = tensor_random(F64(2, 2, 4, 5), 1), *gx = F64(2, 2, 4, 5);
     tensor *g = tensor_random(F64(2, 2, 7, 9), 2);
     core_value none = {0}, size = INTS(7, 9);
-    test_call forward = {name, {value_view(x), size}, nearest ? 4 : 5,
-                         {F64(2, 2, 7, 9)}, 1};
+    test_call forward = {
+        name, {value_view(x), size}, nearest ? 4 : 5, {F64(2, 2, 7, 9)}, 1};
     test_call backward = {gradient,
                           {value_view(g), size, INTS(2, 2, 4, 5)},
-                          nearest ? 5 : 6, {gx}, 1};
+                          nearest ? 5 : 6,
+                          {gx},
+                          1};
 
     for (int k = 2; k < 6; k++)
         forward.args[k] = backward.args[k + 1] = none;
@@ -439,8 +488,7 @@ START_TEST(upsampling_has_its_gradients)
     for (int align = 0; align < 2; align++) {
         upsample("upsample_bilinear2d", "upsample_bilinear2d_backward", 0,
                  align);
-        upsample("upsample_bicubic2d", "upsample_bicubic2d_backward", 0,
-                 align);
+        upsample("upsample_bicubic2d", "upsample_bicubic2d_backward", 0, align);
     }
     cpu_close();
 }
@@ -460,12 +508,18 @@ START_TEST(grid_sampling_has_its_gradients)
                 test_call forward = {"grid_sampler_2d",
                                      {value_view(x), value_view(grid),
                                       value_int(mode), value_int(padding),
-                                      value_bool(align)}, 5, {y}, 1};
+                                      value_bool(align)},
+                                     5,
+                                     {y},
+                                     1};
                 test_call backward = {"grid_sampler_2d_backward",
                                       {value_view(g), value_view(x),
                                        value_view(grid), value_int(mode),
                                        value_int(padding), value_bool(align),
-                                       value_mask()}, 7, {gx, ggrid}, 2};
+                                       value_mask()},
+                                      7,
+                                      {gx, ggrid},
+                                      2};
 
                 for (int64_t i = 0; i < grid->view.numel; i++)
                     tensor_set(grid, i, 1.6 * tensor_get(grid, i));
@@ -491,10 +545,16 @@ START_TEST(embedding_has_its_gradient)
     tensor *g = tensor_random(F64(4, 5, 3), 3);
     test_call forward = {"embedding",
                          {value_view(w), value_view(at), value_int(-1),
-                          value_bool(0), value_bool(0)}, 5, {y}, 1};
+                          value_bool(0), value_bool(0)},
+                         5,
+                         {y},
+                         1};
     test_call backward = {"embedding_dense_backward",
                           {value_view(g), value_view(at), value_int(6),
-                           value_int(-1), value_bool(0)}, 5, {gw}, 1};
+                           value_int(-1), value_bool(0)},
+                          5,
+                          {gw},
+                          1};
 
     ck_assert_int_eq(cpu_open(NULL), CORE_OK);
     ck_assert_int_eq(run_call(&backward), CORE_OK);

@@ -9,8 +9,8 @@ START_TEST(an_index_out_of_range_is_an_error_that_says_which)
 {
     tensor *x = F32(5, 4), *y = F32(3, 4), *at;
     int64_t sizes[2] = {3, 4};
-    test_call call = {by_dimension[_i], {value_view(x), value_int(0)}, 4, {y},
-                      1};
+    test_call call = {
+        by_dimension[_i], {value_view(x), value_int(0)}, 4, {y}, 1};
 
     ck_assert_int_eq(cpu_open(NULL), CORE_OK);
     at = tensor_new(CORE_I64, _i == 0 ? 1 : 2, sizes);
@@ -35,8 +35,8 @@ START_TEST(a_negative_index_counts_from_the_end_in_index)
 {
     tensor *x = tensor_random(F32(5, 4), 1), *y = F32(2, 4), *at = I64(2);
     const core_view *list[] = {&at->view};
-    core_value indices = {.tag = CORE_VALUE_VIEW_LIST, .count = 1,
-                          .u.views = list};
+    core_value indices = {
+        .tag = CORE_VALUE_VIEW_LIST, .count = 1, .u.views = list};
     test_call call = {"index.Tensor", {value_view(x), indices}, 2, {y}, 1};
 
     ck_assert_int_eq(cpu_open(NULL), CORE_OK);
@@ -81,24 +81,46 @@ START_TEST(repeated_indices_add_up_the_same_for_any_threads)
     tensor *rows = tensor_below(I64(400), 50, 3);
     tensor *all = tensor_below(I64(400, 700), 50, 4);
     const core_view *list[] = {&rows->view};
-    core_value indices = {.tag = CORE_VALUE_VIEW_LIST, .count = 1,
-                          .u.views = list};
+    core_value indices = {
+        .tag = CORE_VALUE_VIEW_LIST, .count = 1, .u.views = list};
     test_call calls[] = {
-        {"index_add", {value_view(x), value_int(0), value_view(rows),
-                       value_view(source), value_float(0.5)}, 5, {y}, 1},
-        {"index_copy", {value_view(x), value_int(0), value_view(rows),
-                        value_view(source)}, 4, {y}, 1},
-        {"scatter_add", {value_view(x), value_int(0), value_view(all),
-                         value_view(source)}, 4, {y}, 1},
-        {"scatter.src", {value_view(x), value_int(0), value_view(all),
-                         value_view(source)}, 4, {y}, 1},
-        {"index_put", {value_view(x), indices, value_view(source),
-                       value_bool(1)}, 4, {y}, 1},
-        {"index_put", {value_view(x), indices, value_view(source),
-                       value_bool(0)}, 4, {y}, 1},
-        {"embedding_dense_backward", {value_view(source), value_view(rows),
-                                      value_int(50), value_int(-1),
-                                      value_bool(1)}, 5, {y}, 1},
+        {"index_add",
+         {value_view(x), value_int(0), value_view(rows), value_view(source),
+          value_float(0.5)},
+         5,
+         {y},
+         1},
+        {"index_copy",
+         {value_view(x), value_int(0), value_view(rows), value_view(source)},
+         4,
+         {y},
+         1},
+        {"scatter_add",
+         {value_view(x), value_int(0), value_view(all), value_view(source)},
+         4,
+         {y},
+         1},
+        {"scatter.src",
+         {value_view(x), value_int(0), value_view(all), value_view(source)},
+         4,
+         {y},
+         1},
+        {"index_put",
+         {value_view(x), indices, value_view(source), value_bool(1)},
+         4,
+         {y},
+         1},
+        {"index_put",
+         {value_view(x), indices, value_view(source), value_bool(0)},
+         4,
+         {y},
+         1},
+        {"embedding_dense_backward",
+         {value_view(source), value_view(rows), value_int(50), value_int(-1),
+          value_bool(1)},
+         5,
+         {y},
+         1},
     };
 
     ck_assert_int_eq(cpu_open(NULL), CORE_OK);
@@ -116,9 +138,12 @@ END_TEST
 START_TEST(of_repeated_indices_the_last_is_kept)
 {
     tensor *x = F32(3), *y = F32(3), *at = I64(4), *source = F32(4);
-    test_call call = {"scatter.src",
-                      {value_view(x), value_int(0), value_view(at),
-                       value_view(source)}, 4, {y}, 1};
+    test_call call = {
+        "scatter.src",
+        {value_view(x), value_int(0), value_view(at), value_view(source)},
+        4,
+        {y},
+        1};
 
     ck_assert_int_eq(cpu_open(NULL), CORE_OK);
     for (int k = 0; k < 4; k++) {
@@ -150,7 +175,10 @@ START_TEST(sorting_is_stable_and_puts_nan_last)
     for (int descending = 0; descending < 2; descending++) {
         test_call call = {"sort.stable",
                           {value_view(x), value_bool(1), value_int(0),
-                           value_bool(descending)}, 4, {y, at}, 2};
+                           value_bool(descending)},
+                          4,
+                          {y, at},
+                          2};
 
         ck_assert_int_eq(run_call(&call), CORE_OK);
         ck_assert(memcmp(at->data, descending ? down : up, sizeof(up)) == 0);
@@ -167,9 +195,12 @@ START_TEST(long_lines_are_sorted)
     enum { N = 1000 };
     tensor *x = tensor_below(I64(3, N), 300, 5), *y = I64(3, N);
     tensor *at = I64(3, N);
-    test_call call = {"sort.stable",
-                      {value_view(x), value_bool(1), value_int(1),
-                       value_bool(0)}, 4, {y, at}, 2};
+    test_call call = {
+        "sort.stable",
+        {value_view(x), value_bool(1), value_int(1), value_bool(0)},
+        4,
+        {y, at},
+        2};
 
     ck_assert_int_eq(cpu_open(NULL), CORE_OK);
     ck_assert_int_eq(run_call(&call), CORE_OK);
@@ -215,7 +246,10 @@ START_TEST(strides_do_not_change_results)
     for (size_t k = 0; k < sizeof(cases) / sizeof(cases[0]); k++) {
         test_call dense = {cases[k].name,
                            {value_view(x), cases[k].args[0], cases[k].args[1],
-                            cases[k].args[2]}, 4, {y}, 1};
+                            cases[k].args[2]},
+                           4,
+                           {y},
+                           1};
         test_call strided = dense;
 
         strided.args[0] = value_view(turned);
@@ -223,8 +257,8 @@ START_TEST(strides_do_not_change_results)
         ck_assert_int_eq(run_call(&dense), CORE_OK);
         ck_assert_int_eq(run_call(&strided), CORE_OK);
         for (int64_t i = 0; i < y->view.numel; i++)
-            ck_assert_msg(tensor_get(y, i) == tensor_get(out, i),
-                          "%s at %ld", cases[k].name, (long)i);
+            ck_assert_msg(tensor_get(y, i) == tensor_get(out, i), "%s at %ld",
+                          cases[k].name, (long)i);
     }
     tensor_free(x);
     tensor_free(y);
@@ -240,9 +274,8 @@ int main(void)
     Suite *suite = suite_create("index and order");
     TCase *tests = tcase_create("index");
 
-    tcase_add_loop_test(tests,
-                        an_index_out_of_range_is_an_error_that_says_which, 0,
-                        2);
+    tcase_add_loop_test(
+        tests, an_index_out_of_range_is_an_error_that_says_which, 0, 2);
     tcase_add_test(tests, a_negative_index_counts_from_the_end_in_index);
     tcase_add_test(tests, repeated_indices_add_up_the_same_for_any_threads);
     tcase_add_test(tests, of_repeated_indices_the_last_is_kept);

@@ -30,8 +30,8 @@ static void check_product(const tensor *a, const tensor *b, const tensor *s,
                 sum += tensor_get(a, i * k + p) * tensor_get(b, p * n + j);
             sum = alpha * sum + (s ? beta * tensor_get(s, j) : 0);
             ck_assert_msg(tensor_get(c, i * n + j) == sum,
-                          "%ld x %ld x %ld at (%ld, %ld): %g, want %g",
-                          (long)m, (long)n, (long)k, (long)i, (long)j,
+                          "%ld x %ld x %ld at (%ld, %ld): %g, want %g", (long)m,
+                          (long)n, (long)k, (long)i, (long)j,
                           tensor_get(c, i * n + j), sum);
         }
 }
@@ -45,7 +45,10 @@ static void product(core_dtype dtype, int la, int lb, int lc, int64_t m,
     test_call mm = {"mm", {value_view(a), value_view(b)}, 2, {c}, 1};
     test_call addmm = {"addmm",
                        {value_view(s), value_view(a), value_view(b),
-                        value_int(3), value_int(2)}, 5, {c}, 1};
+                        value_int(3), value_int(2)},
+                       5,
+                       {c},
+                       1};
 
     ck_assert_int_eq(run_call(&mm), CORE_OK);
     check_product(a, b, NULL, 0, 1, c);
@@ -68,8 +71,8 @@ START_TEST(products_of_any_layout_are_right)
         for (int lb = 0; lb < LAYOUTS; lb++)
             for (int lc = 0; lc < REPEATED; lc++)
                 for (int s = 0; s < 5; s++)
-                    product(dtypes[_i], la, lb, lc, shapes[s][0],
-                            shapes[s][1], shapes[s][2]);
+                    product(dtypes[_i], la, lb, lc, shapes[s][0], shapes[s][1],
+                            shapes[s][2]);
     cpu_close();
 }
 END_TEST
@@ -81,7 +84,10 @@ START_TEST(bits_do_not_depend_on_the_number_of_threads)
     tensor *s = tensor_random(F32(700), 3);
     test_call call = {"addmm",
                       {value_view(s), value_view(a), value_view(b),
-                       value_float(1), value_float(1)}, 5, {c}, 1};
+                       value_float(1), value_float(1)},
+                      5,
+                      {c},
+                      1};
 
     ck_assert_int_eq(cpu_open(NULL), CORE_OK);
     for (uint32_t threads = 1; threads <= 5; threads++) {
@@ -109,7 +115,10 @@ START_TEST(batches_are_multiplied_one_by_one_or_added_up)
     test_call bmm = {"bmm", {value_view(a), value_view(b)}, 2, {c}, 1};
     test_call addbmm = {"addbmm",
                         {value_view(s), value_view(a), value_view(b),
-                         value_float(2), value_float(1)}, 5, {sum}, 1};
+                         value_float(2), value_float(1)},
+                        5,
+                        {sum},
+                        1};
 
     ck_assert_int_eq(cpu_open(NULL), CORE_OK);
     ck_assert_int_eq(run_call(&bmm), CORE_OK);
@@ -143,7 +152,10 @@ START_TEST(beta_zero_does_not_read_self)
     tensor *b = tensor_below(F32(30, 10), 5, 2), *s = F32(10);
     test_call call = {"addmm",
                       {value_view(s), value_view(a), value_view(b),
-                       value_float(0), value_float(1)}, 5, {c}, 1};
+                       value_float(0), value_float(1)},
+                      5,
+                      {c},
+                      1};
 
     ck_assert_int_eq(cpu_open(NULL), CORE_OK);
     for (int i = 0; i < 10; i++)
@@ -166,7 +178,10 @@ START_TEST(a_product_over_nothing_is_beta_self)
     tensor *s = tensor_below(F32(4), 9, 1);
     test_call call = {"addmm",
                       {value_view(s), value_view(a), value_view(b),
-                       value_float(2), value_float(1)}, 5, {c}, 1};
+                       value_float(2), value_float(1)},
+                      5,
+                      {c},
+                      1};
 
     ck_assert_int_eq(cpu_open(NULL), CORE_OK);
     ck_assert_int_eq(run_call(&call), CORE_OK);

@@ -28,8 +28,12 @@ static core_status draw(const char *name, core_value a, core_value b,
 {
     core_value none = {0};
     int one = strcmp(name, "bernoulli_.float") == 0;
-    test_call call = {name, {value_view(out), a, b, none, value_int(seed),
-                             value_int(offset)}, 6, {out}, 1};
+    test_call call = {
+        name,
+        {value_view(out), a, b, none, value_int(seed), value_int(offset)},
+        6,
+        {out},
+        1};
 
     if (one) {
         call.args[2] = none;
@@ -61,7 +65,8 @@ START_TEST(draws_have_their_mean_and_variance)
         double sum = 0, square = 0, sigma = sqrt(draws[_i].variance);
 
         ck_assert_int_eq(draw(draws[_i].name, value_float(draws[_i].a),
-                              value_float(draws[_i].b), x, 42, 9), CORE_OK);
+                              value_float(draws[_i].b), x, 42, 9),
+                         CORE_OK);
         for (int k = 0; k < N; k++) {
             double from_mean = tensor_get(x, k) - draws[_i].mean;
 
@@ -84,16 +89,19 @@ START_TEST(an_element_depends_on_seed_and_place_alone)
     for (uint32_t threads = 1; threads <= 3; threads++) {
         cpu_threads(threads);
         ck_assert_int_eq(draw(draws[_i].name, value_float(draws[_i].a),
-                              value_float(draws[_i].b),
-                              threads == 1 ? x : y, 42, 1000), CORE_OK);
+                              value_float(draws[_i].b), threads == 1 ? x : y,
+                              42, 1000),
+                         CORE_OK);
         ck_assert(threads == 1 || memcmp(x->data, y->data, N * 4) == 0);
     }
     /* A later block begins where an earlier one has come to. */
     ck_assert_int_eq(draw(draws[_i].name, value_float(draws[_i].a),
-                          value_float(draws[_i].b), y, 42, 1001), CORE_OK);
+                          value_float(draws[_i].b), y, 42, 1001),
+                     CORE_OK);
     ck_assert(memcmp((float *)x->data + 4, y->data, (N - 4) * 4) == 0);
     ck_assert_int_eq(draw(draws[_i].name, value_float(draws[_i].a),
-                          value_float(draws[_i].b), y, 43, 1000), CORE_OK);
+                          value_float(draws[_i].b), y, 43, 1000),
+                     CORE_OK);
     ck_assert(memcmp(x->data, y->data, N * 4) != 0);
     tensor_free(x);
     tensor_free(y);
@@ -109,8 +117,8 @@ START_TEST(integers_reach_both_ends_of_their_range)
     core_value none = {0};
 
     ck_assert_int_eq(cpu_open(NULL), CORE_OK);
-    ck_assert_int_eq(draw("random_.from", value_int(-3), value_int(4), x, 1,
-                          0), CORE_OK);
+    ck_assert_int_eq(draw("random_.from", value_int(-3), value_int(4), x, 1, 0),
+                     CORE_OK);
     for (int k = 0; k < N; k++) {
         ck_assert(data[k] >= -3 && data[k] < 4);
         low += data[k] == -3;
@@ -118,8 +126,8 @@ START_TEST(integers_reach_both_ends_of_their_range)
     }
     ck_assert(low > 0 && high > 0);
     low = high = 0;
-    ck_assert_int_eq(draw("random_.from", value_int(INT64_MIN), none, x, 1,
-                          0), CORE_OK);
+    ck_assert_int_eq(draw("random_.from", value_int(INT64_MIN), none, x, 1, 0),
+                     CORE_OK);
     for (int k = 0; k < N; k++) {
         low += data[k] < 0;
         high += data[k] > 0;
@@ -146,7 +154,10 @@ START_TEST(multinomial_follows_its_weights)
         test_call call = {"multinomial",
                           {value_view(p), value_int(SAMPLES),
                            value_bool(replacement), none, value_int(5),
-                           value_int(0)}, 6, {out}, 1};
+                           value_int(0)},
+                          6,
+                          {out},
+                          1};
 
         ck_assert_int_eq(run_call(&call), CORE_OK);
         for (int i = 0; i < 2000 * SAMPLES; i++)
