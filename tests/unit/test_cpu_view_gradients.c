@@ -338,7 +338,7 @@ START_TEST(convolution_has_its_gradients)
 }
 END_TEST
 
-/* --------------------------------------------- pooling, padding, sampling -- */
+/* --------------------------------------------- pooling, padding, sampling - */
 
 /* Forward and gradient of an operator of one input. */
 static void one_input(test_call *forward, test_call *backward, tensor *x,
