@@ -247,8 +247,10 @@ static void put_value(deferred *block, size_t *used, const core_value *from,
         item = 1;
         break;
     case CORE_VALUE_TENSOR:
+        /* Opaque to a kernel, its data is in the loop; but that there is one
+         * tells which operand is which. */
+        return;
     case CORE_VALUE_TENSOR_LIST:
-        /* opaque to a kernel; its data is in the loop */
         if (to)
             *to = (core_value){0};
         return;
