@@ -156,9 +156,8 @@ call_slowly(core_operator *op, const core_value *args, uint32_t nargs,
     return status;
 }
 
-/* One call only, at the end, so that few registers need saving.  Functions
- * leave results alone when they fail: that they are NONE then is for those to
- * see to who made them. */
+/* One call only, at the end, so that few registers need saving.  Results are
+ * NONE when a function is called and when it fails: nobody clears them here. */
 core_status core__call(core_operator *op, const core_value *args,
                        uint32_t nargs, core_value *results, uint32_t nresults)
 {

@@ -176,7 +176,8 @@ static core_status gather(elementwise *e)
             e->inputs[e->ninputs++] = value->u.tensor;
         else if (is_number(value))
             e->numbers[e->ninputs++] = *value;
-        else if (value->tag != CORE_VALUE_NONE)
+        else if (value->tag != CORE_VALUE_NONE ||
+                 !(e->op->tensors >> position & 1))
             return core__op_error(CORE_ERROR_INVALID_ARGUMENT, e->op,
                                   "argument %u is neither a tensor nor a "
                                   "number",

@@ -40,7 +40,8 @@ core_status core_op_call(core_operator *op, const core_value *args,
                          uint32_t nresults);
 
 /* What the typed wrappers call: id from ops.h, complete arguments.  Results are
- * written on success only, here and in the next one. */
+ * NONE before the call, here and in the next one, and still are if it
+ * fails. */
 core_status core_op_invoke(uint32_t id, const core_value *args, uint32_t nargs,
                            core_value *results, uint32_t nresults);
 /* The same with the operator in hand: complete, trusted arguments. */

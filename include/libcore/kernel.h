@@ -18,7 +18,8 @@
  *
  *   A *function* (layer, composite, custom operator, gradient) receives TENSOR
  *   values and calls operators through the host table; it leaves owned values
- *   in results.
+ *   in results.  They are NONE when it is called, and must be so again when it
+ *   fails.
  *
  * Everything that a call points to is valid until the kernel returns; a device
  * that runs later copies the call (core_host.call_copy). */

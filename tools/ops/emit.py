@@ -295,9 +295,8 @@ def wrapper(operator, names):
     if not outs:
         lines.append("    " + wrap("return %s;" % call, "        ", 75))
     else:
+        lines.append("    core_pack_nothing(results_, %d);" % len(outs))
         lines.append("    " + wrap("status_ = %s;" % call, "        ", 75))
-        lines += ["    if (status_ != CORE_OK)",
-                  "        core_pack_nothing(results_, %d);" % len(outs)]
         for i, name in enumerate(outs):
             if out_results[i].list:
                 lines.append("    *%s = core_unpack_tensors(&results_[%d], "

@@ -165,7 +165,7 @@ static inline core_value core_pack_format(int32_t x)
     return x < 0 ? core_pack_none() : core_pack_tagged(CORE_VALUE_FORMAT, x);
 }
 
-/* What a failed call leaves: functions write no results then. */
+/* What results are before a call, and stay if it fails. */
 static inline void core_pack_nothing(core_value *results, uint32_t count)
 {
     uint32_t i;
