@@ -9,6 +9,7 @@
 
 #include <check.h>
 #include <dirent.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -395,17 +396,20 @@ START_TEST(a_file_with_any_byte_changed_is_read_or_refused)
     uint8_t bytes[512];
     size_t size = write_valid(bytes, sizeof bytes);
 
-    for (size_t i = 0; i < size; i++)
+    int fd = open(file_path, O_WRONLY);
+
+    ck_assert_int_ge(fd, 0);
+    for (size_t i = 0; i < size; i++) {
         for (size_t k = 0; k < sizeof values; k++) {
-            uint8_t kept = bytes[i];
             core_status status;
 
-            bytes[i] = values[k];
-            write_bytes(bytes, size);
+            ck_assert_int_eq(pwrite(fd, &values[k], 1, (off_t)i), 1);
             status = try_open();
             ck_assert(status == CORE_OK || status == CORE_ERROR_CORRUPT);
-            bytes[i] = kept;
         }
+        ck_assert_int_eq(pwrite(fd, &bytes[i], 1, (off_t)i), 1);
+    }
+    close(fd);
 }
 END_TEST
 
@@ -603,8 +607,8 @@ START_TEST(without_memory_at_any_point_nothing_is_left)
         core__alloc_fault_set(-1, false);
         allowed++;
         ck_assert_int_lt(allowed, 1000);
-    } while (status != CORE_OK || allowed < 8);
-    ck_assert_int_gt(allowed, 8);
+    } while (status != CORE_OK);
+    ck_assert_int_gt(allowed, 4);
     core_tensor_release(tensor);
 }
 END_TEST
