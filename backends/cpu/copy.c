@@ -9,19 +9,32 @@
 #include "loop.h"
 #include "pool.h"
 
+enum { GRAIN = 65536 /* elements for one thread */ };
+
 #define MOVE_ROWS(BITS)                                                       \
-    static void copy_##BITS(char *const *p, int64_t n, cpu_parameters *q)     \
+    static core_status copy_##BITS(char *out, const char *a, const char *b,   \
+                                   int64_t n, cpu_parameters *q,              \
+                                   char *const *p)                            \
     {                                                                         \
+        (void)b;                                                              \
         (void)q;                                                              \
-        if (p[0] != p[1])                                                     \
-            memcpy(p[0], p[1], (size_t)n * ((BITS) / 8));                     \
+        (void)p;                                                              \
+        if (out != a)                                                         \
+            memcpy(out, a, (size_t)n * ((BITS) / 8));                         \
+        return CORE_OK;                                                       \
     }                                                                         \
-    static void fill_##BITS(char *const *p, int64_t n, cpu_parameters *q)     \
+    static core_status fill_##BITS(char *out, const char *a, const char *b,   \
+                                   int64_t n, cpu_parameters *q,              \
+                                   char *const *p)                            \
     {                                                                         \
-        uint##BITS##_t *to = (uint##BITS##_t *)p[0];                          \
+        uint##BITS##_t *to = (uint##BITS##_t *)out;                           \
         uint##BITS##_t word = (uint##BITS##_t)q->bits;                        \
+        (void)a;                                                              \
+        (void)b;                                                              \
+        (void)p;                                                              \
         for (int64_t k = 0; k < n; k++)                                       \
             to[k] = word;                                                     \
+        return CORE_OK;                                                       \
     }
 MOVE_ROWS(8)
 MOVE_ROWS(16)
@@ -177,7 +190,8 @@ static core_status copy_launch(core_call *call, const core_value *args,
     const core_loop *loop = call->loop;
     const core_operand *to = &loop->operands[0], *from = &loop->operands[1];
     uint32_t bytes = cpu_bytes_of(to->dtype);
-    cpu_elementwise self = {.types = {(uint8_t)to->dtype, (uint8_t)to->dtype}};
+    cpu_elementwise self = {.types = {(uint8_t)to->dtype, (uint8_t)to->dtype},
+                            .grain = GRAIN};
     int dense = (loop->flags & CORE_LOOP_CONTIGUOUS) &&
                 !(from->flags & CORE_OPERAND_IMMEDIATE);
 
@@ -197,7 +211,7 @@ static core_status copy_launch(core_call *call, const core_value *args,
         conversion c = {to->dtype, from->dtype, cpu_address(to->memory),
                         cpu_address(from->memory)};
 
-        cpu_parallel_for(loop->numel, 65536, convert_task, &c);
+        cpu_parallel_for(loop->numel, GRAIN, convert_task, &c);
         return CORE_OK;
     }
     if (to->dtype == from->dtype &&
@@ -214,9 +228,8 @@ static core_status fill_launch(core_call *call, const core_value *args,
 {
     const core_loop *loop = call->loop;
     const core_operand *to = &loop->operands[0];
-    static const cpu_elementwise self;
+    static const cpu_elementwise self = {.grain = GRAIN};
     cpu_parameters parameters;
-    char *p[1];
     cpu_row row = row_of(cpu_bytes_of(to->dtype), fill_8, fill_16, fill_32,
                          fill_64);
 
@@ -225,11 +238,10 @@ static core_status fill_launch(core_call *call, const core_value *args,
     if (nargs < 2)
         return cpu_error(CORE_ERROR_INTERNAL, "fill_ came without a value");
     parameters.bits = cpu_scalar_bits(&args[1], to->dtype);
-    if (!(loop->flags & CORE_LOOP_CONTIGUOUS) || loop->numel > 65536)
+    if (!(loop->flags & CORE_LOOP_CONTIGUOUS) || loop->numel > GRAIN)
         return cpu_loop_run(call, &self, row, &parameters);
-    p[0] = cpu_address(to->memory);
-    row(p, loop->numel, &parameters);
-    return CORE_OK;
+    return row(cpu_address(to->memory), NULL, NULL, loop->numel, &parameters,
+               NULL);
 }
 
 static core_status zero_launch(core_call *call, const core_value *args,

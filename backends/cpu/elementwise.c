@@ -13,13 +13,14 @@
 /* How the masks of a signature come from the types of the rows. */
 enum {
     FORM_EXACT, /* each operand has its type */
-    FORM_HALF,  /* f32 stands for f16 and bf16; a number may be f32 */
+    FORM_HALF,  /* f32 stands for f16 and bf16 */
     FORM_WORD   /* type 0 stands for every dtype of `word` bytes */
 };
 
 typedef struct entry {
     uint16_t name; /* where it begins in `names` */
     uint16_t row;
+    /* cost: log2 of the cost of an element, an addition being 0 */
     uint8_t function, form, word, operands, cost, choice, nparameters;
     uint8_t types[CPU_OPERANDS];
     uint8_t argument[CPU_PARAMETERS];
@@ -54,8 +55,7 @@ static uint32_t mask(const entry *e, uint32_t k)
     if (e->types[k] == 0)
         return words(e->word);
     if (e->form == FORM_HALF && e->types[k] == CORE_F32)
-        return CORE_DTYPE_MASK(CORE_F16) | CORE_DTYPE_MASK(CORE_BF16) |
-               (k > 0 ? CORE_DTYPE_MASK(CORE_F32) : 0);
+        return CORE_DTYPE_MASK(CORE_F16) | CORE_DTYPE_MASK(CORE_BF16);
     return CORE_DTYPE_MASK(e->types[k]);
 }
 
@@ -67,7 +67,7 @@ static void expand(const entry *e, const cpu_loop_functions *functions,
     self->rows = functions->rows + e->row;
     self->row = self->rows[0];
     memcpy(self->types, e->types, sizeof(self->types));
-    self->cost = e->cost;
+    self->grain = INT64_C(65536) >> e->cost;
     self->choice = e->choice;
     self->nparameters = e->nparameters;
     memcpy(self->argument, e->argument, sizeof(self->argument));

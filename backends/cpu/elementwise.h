@@ -22,8 +22,12 @@ typedef struct cpu_parameters {
                         cpu_row_fail */
 } cpu_parameters;
 
-/* p: outputs, then inputs; dense runs of n elements of the row's types. */
-typedef void (*cpu_row)(char *const *p, int64_t n, cpu_parameters *parameters);
+/* Computes dense runs of n elements of the row's types: out from a, b and, if
+ * there are more, p[3] on (p has all operands).  Returns CORE_OK, so that a
+ * kernel may end in the call of a row. */
+typedef core_status (*cpu_row)(char *out, const char *a, const char *b,
+                               int64_t n, cpu_parameters *parameters,
+                               char *const *p);
 
 static inline void cpu_row_fail(cpu_parameters *parameters)
 {
@@ -36,7 +40,7 @@ typedef struct cpu_elementwise {
     const cpu_row *rows; /* its variants, which `choice` chooses from */
     /* Types of the row's operands; 0: that of the operand, never converted. */
     uint8_t types[CPU_OPERANDS];
-    uint8_t cost;   /* log2 of the cost of an element, an addition being 0 */
+    int64_t grain;  /* elements in a chunk, for one thread */
     uint8_t choice; /* CPU_CHOICE_… */
     uint8_t nparameters;
     uint8_t argument[CPU_PARAMETERS];  /* where each parameter comes from */
@@ -57,12 +61,6 @@ enum {
 /* The variant for a call, or -1. */
 int cpu_choose(const cpu_elementwise *self, const core_call *call,
                const core_value *args, uint32_t nargs);
-
-/* Elements in a chunk, for one thread. */
-static inline int64_t cpu_loop_grain(const cpu_elementwise *self)
-{
-    return INT64_C(65536) >> self->cost;
-}
 
 /* What differs between instruction sets, for the table of kernels. */
 enum {

@@ -306,7 +306,7 @@ class Rows:
             while name in self.names:
                 name += "x"
             self.names.append(name)
-            self.text.append(text.replace("ROW", name, 1))
+            self.text.append(text.replace("(ROW)", "(%s)" % name, 1))
         return index
 
 
@@ -323,12 +323,11 @@ def used(word, text):
 
 
 # In groups, whose input is kept: the output may be the same memory.
-BEYOND_ROW = """static void ROW(char *const *p, int64_t n, cpu_parameters *q)
+BEYOND_ROW = """ROW_FUNCTION(ROW)
 {
     enum { GROUP = 64 };
-    float *o = (float *)p[0];
-    const float *in0 = (const float *)p[1];
-    (void)q;
+    float *o = (float *)out;
+    const float *in0 = (const float *)first;
     for (int64_t start = 0; start < n; start += GROUP) {
         const int64_t m = n - start < GROUP ? n - start : GROUP;
         float kept[GROUP];
@@ -345,6 +344,7 @@ BEYOND_ROW = """static void ROW(char *const *p, int64_t n, cpu_parameters *q)
                 o[start + k] = SCALAR;
         }
     }
+    return CORE_OK;
 }
 """
 
@@ -359,13 +359,14 @@ def row_text(operator, type_name, expression):
     suffix = "_" + type_name
     setup = operator.setup if used_setup(operator, expression) else ""
     text = expression + " " + setup
-    lines = ["static void ROW(char *const *p, int64_t n, cpu_parameters *q)",
+    lines = ["ROW_FUNCTION(ROW)",
              "{", "    typedef %s T;" % C_TYPE[type_name],
-             "    %s *o = (%s *)p[0];" % (types[0], types[0])]
+             "    %s *o = (%s *)out;" % (types[0], types[0])]
     letters = [k for k in range(operator.inputs) if used("abc"[k], expression)]
     for k in letters:
-        lines.append("    const %s *in%d = (const %s *)p[%d];" %
-                     (types[k + 1], k, types[k + 1], k + 1))
+        source = ("first", "second", "p[3]")[k]
+        lines.append("    const %s *in%d = (const %s *)%s;" %
+                     (types[k + 1], k, types[k + 1], source))
     for k in range(len(operator.parameters)):
         if used("p%d" % k, text):
             field = "(T)q->d[%d]" if type_name[0] == "f" else "(T)q->i[%d]"
@@ -377,10 +378,6 @@ def row_text(operator, type_name, expression):
         lines.append("    " + setup)
     if used("bad", expression):
         lines.append("    int bad = 0;")
-    uses_q = any("q->" in line for line in lines) or "q->" in expression or \
-        used("bad", expression)
-    if not uses_q:
-        lines.append("    (void)q;")
     lines.append("    CPU_LOOP")
     lines.append("    for (int64_t k = 0; k < n; k++) {")
     for k in letters:
@@ -391,6 +388,7 @@ def row_text(operator, type_name, expression):
     if used("bad", expression):
         lines.append("    if (bad)")
         lines.append("        cpu_row_fail(q);")
+    lines.append("    return CORE_OK;")
     lines.append("}")
     if "T" not in "".join(lines[3:]):
         del lines[2]

@@ -3,6 +3,7 @@
 
 #include "loop.h"
 
+#include <math.h>
 #include <string.h>
 
 #include <libcore/sdk.h>
@@ -199,7 +200,7 @@ static void run_range(void *context, int64_t begin, int64_t end)
 {
     const run *r = context;
     _Alignas(64) char blocks[CPU_OPERANDS][CPU_BLOCK_BYTES];
-    char *p[CPU_OPERANDS];
+    char *p[CPU_OPERANDS] = {NULL};
     cpu_index index;
     int64_t m, inner = r->loop->ndim > 0 ? r->loop->sizes[0] : 1;
     uint32_t k;
@@ -230,7 +231,7 @@ static void run_range(void *context, int64_t begin, int64_t end)
                     move(r, k, &index, blocks[k], m, 0);
             }
         }
-        r->row(p, m, r->parameters);
+        r->row(p[0], p[1], p[2], m, r->parameters, p);
         for (k = 0; k < r->noutputs; k++)
             if (p[k] == blocks[k])
                 move(r, k, &index, blocks[k], m, 1);
@@ -279,12 +280,12 @@ static void move_tile(const run *r, uint32_t k, int64_t offset, char *block,
     if (out && dense != block)
         cpu_convert(dtype, dense, type, block, width * height);
     for (y = 0; y < height; y++) {
-        char *run = dense + y * width * bytes;
+        char *line = dense + y * width * bytes;
 
         if (out)
-            cpu_scatter(at + y * down, stride, run, bytes, width);
+            cpu_scatter(at + y * down, stride, line, bytes, width);
         else
-            cpu_gather(run, at + y * down, stride, bytes, width);
+            cpu_gather(line, at + y * down, stride, bytes, width);
     }
     if (!out && dense != block)
         cpu_convert(type, block, dtype, dense, width * height);
@@ -295,7 +296,7 @@ static void run_tile(const run *r, int64_t tile,
 {
     const core_loop *loop = r->loop;
     int64_t x = tile % r->tiles_across * TILE_WIDTH, width, height, y, rest;
-    char *p[CPU_OPERANDS];
+    char *p[CPU_OPERANDS] = {NULL};
     cpu_index index = {{0}};
     uint32_t k, d;
 
@@ -318,7 +319,7 @@ static void run_tile(const run *r, int64_t tile,
                       cpu_index_offset(&index, loop, r->operand[k].strides),
                       blocks[k], width, height, 0);
     }
-    r->row(p, width * height, r->parameters);
+    r->row(p[0], p[1], p[2], width * height, r->parameters, p);
     for (k = 0; k < r->noutputs; k++)
         move_tile(r, k, cpu_index_offset(&index, loop, r->operand[k].strides),
                   blocks[k], width, height, 1);
@@ -353,14 +354,22 @@ core_status cpu_loop_run(const core_call *call, const cpu_elementwise *self,
     if (r.tiled != 0) {
         int64_t outer = r.loop->numel / r.loop->sizes[0] /
                         r.loop->sizes[r.tiled];
-        int64_t grain = cpu_loop_grain(self) / CPU_BLOCK;
+        int64_t grain = self->grain / CPU_BLOCK;
 
         cpu_parallel_for(outer * r.tiles_across * r.tiles_down,
                          grain < 1 ? 1 : grain, run_tiles, &r);
         return CORE_OK;
     }
-    cpu_parallel_for(call->loop->numel, cpu_loop_grain(self), run_range, &r);
+    cpu_parallel_for(call->loop->numel, self->grain, run_range, &r);
     return CORE_OK;
+}
+
+/* An absent bound is infinite. */
+static int64_t whole(double value)
+{
+    if (value == (double)INFINITY)
+        return INT64_MAX;
+    return value == -(double)INFINITY ? INT64_MIN : (int64_t)value;
 }
 
 core_status cpu_loop_general(core_call *call, const core_value *args,
@@ -383,8 +392,8 @@ core_status cpu_loop_general(core_call *call, const core_value *args,
                                               self->otherwise[k]);
         parameters.i[k] = self->argument[k] < nargs
                               ? core_sdk_int(&args[self->argument[k]],
-                                             (int64_t)self->otherwise[k])
-                              : (int64_t)self->otherwise[k];
+                                             whole(self->otherwise[k]))
+                              : whole(self->otherwise[k]);
     }
     if (self->choice != CPU_CHOICE_NONE) {
         int variant = cpu_choose(self, call, args, nargs);
@@ -405,7 +414,10 @@ core_status cpu_loop_general(core_call *call, const core_value *args,
     return status;
 }
 
-/* What is short and dense goes to the row at once. */
+/* What is short and dense goes to the row at once, in few instructions. */
+#define SHORT_AND_DENSE(loop, self) \
+    (((loop)->flags & CORE_LOOP_CONTIGUOUS) && (loop)->numel <= (self)->grain)
+
 core_status cpu_loop_plain_1(core_call *call, const core_value *args,
                              uint32_t nargs, core_value *results,
                              uint32_t nresults)
@@ -413,43 +425,66 @@ core_status cpu_loop_plain_1(core_call *call, const core_value *args,
     const cpu_elementwise *self = call->user;
     const core_loop *loop = call->loop;
     const core_operand *operand = loop->operands;
-    char *p[2];
 
-    if (!(loop->flags & CORE_LOOP_CONTIGUOUS) ||
-        (operand[1].flags & CORE_OPERAND_IMMEDIATE) ||
-        loop->numel > cpu_loop_grain(self))
+    if (!SHORT_AND_DENSE(loop, self) ||
+        (operand[1].flags & CORE_OPERAND_IMMEDIATE))
         return cpu_loop_general(call, args, nargs, results, nresults);
-    p[0] = cpu_address(operand[0].memory);
-    p[1] = cpu_address(operand[1].memory);
-    self->row(p, loop->numel, NULL);
-    return CORE_OK;
+    return self->row(cpu_address(operand[0].memory),
+                     cpu_address(operand[1].memory), NULL, loop->numel, NULL,
+                     NULL);
+}
+
+/* An element with a number; anything else is general. */
+static core_status one_with_number(core_call *call, const core_value *args,
+                                   uint32_t nargs, core_value *results,
+                                   uint32_t nresults)
+{
+    const cpu_elementwise *self = call->user;
+    const core_loop *loop = call->loop;
+    const core_operand *operand = loop->operands;
+    const char *a = cpu_address(operand[1].memory);
+    const char *b = cpu_address(operand[2].memory);
+
+    if (loop->numel != 1)
+        return cpu_loop_general(call, args, nargs, results, nresults);
+    if (operand[1].flags & CORE_OPERAND_IMMEDIATE)
+        a = (const char *)&operand[1].immediate;
+    if (operand[2].flags & CORE_OPERAND_IMMEDIATE)
+        b = (const char *)&operand[2].immediate;
+    return self->row(cpu_address(operand[0].memory), a, b, 1, NULL, NULL);
+}
+
+static inline core_status plain_2(core_call *call, const core_value *args,
+                                  uint32_t nargs, core_value *results,
+                                  uint32_t nresults)
+{
+    const cpu_elementwise *self = call->user;
+    const core_loop *loop = call->loop;
+    const core_operand *operand = loop->operands;
+
+    if (!SHORT_AND_DENSE(loop, self))
+        return cpu_loop_general(call, args, nargs, results, nresults);
+    if ((operand[1].flags | operand[2].flags) & CORE_OPERAND_IMMEDIATE)
+        return one_with_number(call, args, nargs, results, nresults);
+    return self->row(cpu_address(operand[0].memory),
+                     cpu_address(operand[1].memory),
+                     cpu_address(operand[2].memory), loop->numel, NULL, NULL);
 }
 
 core_status cpu_loop_plain_2(core_call *call, const core_value *args,
                              uint32_t nargs, core_value *results,
                              uint32_t nresults)
 {
-    const cpu_elementwise *self = call->user;
-    const core_loop *loop = call->loop;
-    const core_operand *operand = loop->operands;
-    char *p[3];
+    return plain_2(call, args, nargs, results, nresults);
+}
 
-    if (!(loop->flags & CORE_LOOP_CONTIGUOUS) ||
-        loop->numel > cpu_loop_grain(self))
+core_status cpu_loop_alpha(core_call *call, const core_value *args,
+                           uint32_t nargs, core_value *results,
+                           uint32_t nresults)
+{
+    if (nargs > 2 && (args[2].tag != CORE_VALUE_INT || args[2].u.i != 1))
         return cpu_loop_general(call, args, nargs, results, nresults);
-    p[0] = cpu_address(operand[0].memory);
-    p[1] = cpu_address(operand[1].memory);
-    p[2] = cpu_address(operand[2].memory);
-    if ((operand[1].flags | operand[2].flags) & CORE_OPERAND_IMMEDIATE) {
-        if (loop->numel != 1)
-            return cpu_loop_general(call, args, nargs, results, nresults);
-        if (operand[1].flags & CORE_OPERAND_IMMEDIATE)
-            p[1] = (char *)&operand[1].immediate;
-        if (operand[2].flags & CORE_OPERAND_IMMEDIATE)
-            p[2] = (char *)&operand[2].immediate;
-    }
-    self->row(p, loop->numel, NULL);
-    return CORE_OK;
+    return plain_2(call, args, nargs, results, nresults);
 }
 
 core_status cpu_loop_plain(core_call *call, const core_value *args,
@@ -459,30 +494,17 @@ core_status cpu_loop_plain(core_call *call, const core_value *args,
     const cpu_elementwise *self = call->user;
     const core_loop *loop = call->loop;
     const core_operand *operand = loop->operands;
-    char *p[CPU_OPERANDS];
+    char *p[CPU_OPERANDS] = {NULL};
     uint32_t k;
 
-    if (!(loop->flags & CORE_LOOP_CONTIGUOUS) ||
-        loop->noperands > CPU_OPERANDS ||
-        loop->numel > cpu_loop_grain(self))
+    if (!SHORT_AND_DENSE(loop, self) || loop->noperands > CPU_OPERANDS)
         return cpu_loop_general(call, args, nargs, results, nresults);
     for (k = 0; k < loop->noperands; k++) {
         if (operand[k].flags & CORE_OPERAND_IMMEDIATE)
             return cpu_loop_general(call, args, nargs, results, nresults);
         p[k] = cpu_address(operand[k].memory);
     }
-    self->row(p, loop->numel, NULL);
-    return CORE_OK;
-}
-
-core_status cpu_loop_alpha(core_call *call, const core_value *args,
-                           uint32_t nargs, core_value *results,
-                           uint32_t nresults)
-{
-    if (nargs <= 2 ||
-        (args[2].tag == CORE_VALUE_INT && args[2].u.i == 1))
-        return cpu_loop_plain_2(call, args, nargs, results, nresults);
-    return cpu_loop_general(call, args, nargs, results, nresults);
+    return self->row(p[0], p[1], p[2], loop->numel, NULL, p);
 }
 
 extern const cpu_row CPU_NAME(cpu_elementwise_rows)[];
