@@ -165,6 +165,12 @@ core_status core__formula_extremum(core_tensor *grad, core_tensor *self,
     core_tensor **out);
 core_status core__formula_gelu_self(core_tensor *grad, core_tensor *grad_output,
     core_tensor *self, const char *approximate, core_tensor **out);
+core_status core__formula_group_norm_grad(core_tensor *grad,
+    core_tensor *grad_mean, core_tensor *grad_rstd, core_tensor *input,
+    core_tensor *mean, core_tensor *rstd, core_tensor *weight, int64_t N,
+    int64_t C, int64_t HxW, int64_t group, const uint8_t *output_mask,
+    size_t output_mask_count, core_tensor **out0, core_tensor **out1,
+    core_tensor **out2);
 core_status core__formula_index_grad(core_tensor *grad, const int64_t *sizes,
     size_t sizes_count, core_tensor *const *indices, size_t indices_count,
     core_tensor **out);

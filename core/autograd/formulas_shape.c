@@ -325,3 +325,37 @@ core_status core__formula_pooled(core_tensor *grad, core_tensor *indices,
     x = core__x_reshape(&s, x, indices->sizes, indices->ndim);
     return core__scope_finish(&s, x, out);
 }
+
+/* Of group norm whose statistics are used too: mean is linear in the input,
+ * and rstd falls by rstd³ (x - mean) / n. */
+core_status core__formula_group_norm_grad(
+    core_tensor *grad, core_tensor *grad_mean, core_tensor *grad_rstd,
+    core_tensor *input, core_tensor *mean, core_tensor *rstd,
+    core_tensor *weight, int64_t N, int64_t C, int64_t HxW, int64_t group,
+    const uint8_t *output_mask, size_t output_mask_count, core_tensor **out0,
+    core_tensor **out1, core_tensor **out2)
+{
+    double n = (double)(C / group * HxW);
+    int64_t flat[3] = {N, group, -1};
+    core_tensor *direct;
+    core__scope s;
+    core_tensor *x;
+
+    CORE_TRY(core_native_group_norm_backward(
+        grad, input, mean, rstd, weight, N, C, HxW, group, output_mask,
+        output_mask_count, &direct, out1, out2));
+    *out0 = direct;
+    if (!direct)
+        return CORE_OK;
+    core__scope_begin(&s);
+    x = core__x_sub(&s, core__x_reshape(&s, input, flat, 3),
+                    core__x_unsqueeze(&s, mean, -1));
+    grad_rstd = core__x_mul(&s, grad_rstd, core__x_power(&s, rstd, 3));
+    x = core__x_mul(&s, x, core__x_unsqueeze(&s, grad_rstd, -1));
+    x = core__x_sub(&s, core__x_unsqueeze(&s, grad_mean, -1), x);
+    x = core__x_reshape(&s, core__x_over(&s, x, n), input->sizes, input->ndim);
+    x = core__x_add(&s, direct, x);
+    CORE_TRY(core__scope_finish(&s, x, out0));
+    core__tensor_release(direct);
+    return CORE_OK;
+}

@@ -292,6 +292,21 @@ CORE__COMPOSITE(aminmax)
     return core__scope_result(scope, high, &results[1]);
 }
 
+/* Integers and bool are taken as floats. */
+CORE__COMPOSITE(logsumexp)
+{
+    core_tensor *self = args[0].u.tensor;
+    size_t count;
+    const int64_t *dims = core__ints_of(&args[1], &count);
+
+    if (!core__dtype_is_floating(self->dtype))
+        self = core__x_cast(scope, self, core__dtype_default());
+    return core__scope_result(scope,
+                              CORE__DO(scope, core_logsumexp_same, self, dims,
+                                       count, core__arg_bool(args, 2, false)),
+                              &results[0]);
+}
+
 /* norm(self, p, dim, keepdim) */
 CORE__COMPOSITE(norm)
 {

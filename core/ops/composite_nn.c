@@ -81,7 +81,7 @@ CORE__OP(group_norm)
                               input->ndim);
     for (uint32_t i = 2; i < input->ndim; i++)
         inner *= input->sizes[i];
-    status = core_native_group_norm(
+    status = core_group_norm_forward(
         input, core__tensor_of(&args[2]), core__tensor_of(&args[3]),
         input->sizes[0], input->sizes[1], inner, groups,
         core__double_of(&args[4]), &out, &mean, &rstd);

@@ -114,7 +114,7 @@ CORE__OP(select)
     core_tensor *self = args[0].u.tensor;
     window w;
     uint32_t dim;
-    int64_t index;
+    int64_t index = 0;
 
     if (self->ndim == 0)
         return no_dimension(call->op);
