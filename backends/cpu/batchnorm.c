@@ -20,62 +20,116 @@ typedef struct batch_norm {
     cpu_dense x, weight, bias, running_mean, running_var;
     cpu_dense y, mean, invstd;                      /* forward */
     cpu_dense grad, grad_x, grad_weight, grad_bias; /* backward */
+    core_status status;
 } batch_norm;
+
+/* A channel's elements: runs of `inner`, `step` apart. */
+typedef struct runs {
+    int64_t count, inner, step;
+} runs;
+
+/* Where runs are shorter than this, a channel is brought together first. */
+enum { SHORT = 16 };
+
+static runs runs_of(const batch_norm *job)
+{
+    if (job->inner < SHORT)
+        return (runs){1, job->images * job->inner, 0};
+    return (runs){job->images, job->inner, job->channels * job->inner};
+}
 
 /* -------------------------------------------------------------- forward -- */
 
 #define NUMBER(DENSE, INDEX, TYPE) (((TYPE *)(DENSE).data)[INDEX])
 
-#define BATCH_FORWARD(NAME, TYPE)                                             \
-    static void statistics_##NAME(batch_norm *job, const TYPE *x, int64_t c,  \
-                                  TYPE *out_mean, TYPE *out_invstd)           \
-    {                                                                         \
-        int64_t step = job->channels * job->inner;                            \
-        double count = (double)(job->images * job->inner), sum = 0, var = 0;  \
-        double mix = job->momentum;                                           \
-        TYPE mean;                                                            \
-        for (int64_t i = 0; i < job->images; i++)                             \
-            sum += lanes_sum_##NAME(x + i * step, NULL, 0, job->inner);       \
-        mean = (TYPE)(sum / count);                                           \
-        for (int64_t i = 0; i < job->images; i++)                             \
-            var += lanes_square_##NAME(x + i * step, NULL, mean, job->inner); \
-        *out_mean = mean;                                                     \
-        *out_invstd = (TYPE)(1 / sqrt(var / count + job->eps));               \
-        if (job->running_mean.data)                                           \
-            NUMBER(job->running_mean, c, TYPE) =                              \
-                (TYPE)((1 - mix) * NUMBER(job->running_mean, c, TYPE) +       \
-                       mix * mean);                                           \
-        if (job->running_var.data)                                            \
-            NUMBER(job->running_var, c, TYPE) =                               \
-                (TYPE)((1 - mix) * NUMBER(job->running_var, c, TYPE) +        \
-                       mix * var / (count - 1));                              \
-    }                                                                         \
-    static void batch_channel_##NAME(batch_norm *job, int64_t c)              \
-    {                                                                         \
-        int64_t step = job->channels * job->inner;                            \
-        const TYPE *x = (const TYPE *)job->x.data + c * job->inner;           \
-        TYPE *y = (TYPE *)job->y.data + c * job->inner;                       \
-        TYPE mean, invstd, scale, shift = NUMBER(job->bias, c, TYPE);         \
-        if (job->training) {                                                  \
-            statistics_##NAME(job, x, c, &mean, &invstd);                     \
-        } else {                                                              \
-            mean = NUMBER(job->running_mean, c, TYPE);                        \
-            invstd = (TYPE)(1 / sqrt(NUMBER(job->running_var, c, TYPE) +      \
-                                     job->eps));                              \
-        }                                                                     \
-        if (job->mean.data)                                                   \
-            NUMBER(job->mean, c, TYPE) = mean;                                \
-        if (job->invstd.data)                                                 \
-            NUMBER(job->invstd, c, TYPE) = invstd;                            \
-        scale = invstd * NUMBER(job->weight, c, TYPE);                        \
-        for (int64_t i = 0; i < job->images; i++)                             \
-            for (int64_t j = i * step; j < i * step + job->inner; j++)        \
-                y[j] = (x[j] - mean) * scale + shift;                         \
-    }                                                                         \
-    static void batch_task_##NAME(void *context, int64_t begin, int64_t end)  \
-    {                                                                         \
-        for (int64_t c = begin; c < end; c++)                                 \
-            batch_channel_##NAME(context, c);                                 \
+#define BATCH_FORWARD(NAME, TYPE)                                              \
+    /* Memory for `rows` channels that are brought together. */                \
+    static TYPE *together_##NAME(batch_norm *job, int64_t rows)                \
+    {                                                                          \
+        int64_t size = job->inner < SHORT ? job->images * job->inner : 0;      \
+        TYPE *memory = cpu_allocate(rows * size, sizeof(TYPE));                \
+        if (!memory)                                                           \
+            __atomic_store_n(&job->status, CORE_ERROR_OUT_OF_MEMORY,           \
+                             __ATOMIC_RELAXED);                                \
+        return memory;                                                         \
+    }                                                                          \
+    /* A channel of a dense operand: in place, or gathered to `row`. */        \
+    static const TYPE *channel_##NAME(const batch_norm *job, const void *data, \
+                                      int64_t c, TYPE *row)                    \
+    {                                                                          \
+        const TYPE *from = (const TYPE *)data + c * job->inner;                \
+        int64_t step = job->channels * job->inner;                             \
+        if (job->inner >= SHORT)                                               \
+            return from;                                                       \
+        for (int64_t i = 0; i < job->images; i++)                              \
+            for (int64_t j = 0; j < job->inner; j++)                           \
+                row[i * job->inner + j] = from[i * step + j];                  \
+        return row;                                                            \
+    }                                                                          \
+    static void scatter_##NAME(const batch_norm *job, void *data, int64_t c,   \
+                               const TYPE *row)                                \
+    {                                                                          \
+        TYPE *to = (TYPE *)data + c * job->inner;                              \
+        int64_t step = job->channels * job->inner;                             \
+        for (int64_t i = 0; job->inner < SHORT && i < job->images; i++)        \
+            for (int64_t j = 0; j < job->inner; j++)                           \
+                to[i * step + j] = row[i * job->inner + j];                    \
+    }                                                                          \
+    static void statistics_##NAME(batch_norm *job, const TYPE *x, int64_t c,   \
+                                  TYPE *out_mean, TYPE *out_invstd)            \
+    {                                                                          \
+        runs r = runs_of(job);                                                 \
+        double count = (double)(r.count * r.inner), sum = 0, var = 0;          \
+        double mix = job->momentum;                                            \
+        TYPE mean;                                                             \
+        for (int64_t i = 0; i < r.count; i++)                                  \
+            sum += lanes_sum_##NAME(x + i * r.step, NULL, 0, r.inner);         \
+        mean = (TYPE)(sum / count);                                            \
+        for (int64_t i = 0; i < r.count; i++)                                  \
+            var += lanes_square_##NAME(x + i * r.step, NULL, mean, r.inner);   \
+        *out_mean = mean;                                                      \
+        *out_invstd = (TYPE)(1 / sqrt(var / count + job->eps));                \
+        if (job->running_mean.data)                                            \
+            NUMBER(job->running_mean, c, TYPE) =                               \
+                (TYPE)((1 - mix) * NUMBER(job->running_mean, c, TYPE) +        \
+                       mix * mean);                                            \
+        if (job->running_var.data)                                             \
+            NUMBER(job->running_var, c, TYPE) =                                \
+                (TYPE)((1 - mix) * NUMBER(job->running_var, c, TYPE) +         \
+                       mix * var / (count - 1));                               \
+    }                                                                          \
+    static void batch_channel_##NAME(batch_norm *job, const TYPE *x, TYPE *y,  \
+                                     int64_t c)                                \
+    {                                                                          \
+        runs r = runs_of(job);                                                 \
+        TYPE mean, invstd, scale, shift = NUMBER(job->bias, c, TYPE);          \
+        if (job->training) {                                                   \
+            statistics_##NAME(job, x, c, &mean, &invstd);                      \
+        } else {                                                               \
+            mean = NUMBER(job->running_mean, c, TYPE);                         \
+            invstd = (TYPE)(1 / sqrt(NUMBER(job->running_var, c, TYPE) +       \
+                                     job->eps));                               \
+        }                                                                      \
+        if (job->mean.data)                                                    \
+            NUMBER(job->mean, c, TYPE) = mean;                                 \
+        if (job->invstd.data)                                                  \
+            NUMBER(job->invstd, c, TYPE) = invstd;                             \
+        scale = invstd * NUMBER(job->weight, c, TYPE);                         \
+        for (int64_t i = 0; i < r.count; i++)                                  \
+            for (int64_t j = i * r.step; j < i * r.step + r.inner; j++)        \
+                y[j] = (x[j] - mean) * scale + shift;                          \
+    }                                                                          \
+    static void batch_task_##NAME(void *context, int64_t begin, int64_t end)   \
+    {                                                                          \
+        batch_norm *job = context;                                             \
+        TYPE *row = together_##NAME(job, 1);                                   \
+        for (int64_t c = begin; row && c < end; c++) {                         \
+            const TYPE *x = channel_##NAME(job, job->x.data, c, row);          \
+            TYPE *y = x == row ? row : (TYPE *)job->y.data + c * job->inner;   \
+            batch_channel_##NAME(job, x, y, c);                                \
+            scatter_##NAME(job, job->y.data, c, row);                          \
+        }                                                                      \
+        free(row);                                                             \
     }
 CPU_COMPUTE_FLOATS(BATCH_FORWARD)
 
@@ -135,6 +189,14 @@ static core_status batch_open(batch_norm *job, const core_value *args,
     return status;
 }
 
+/* A worker's message is not this thread's. */
+static core_status batch_done(const batch_norm *job)
+{
+    if (job->status != CORE_OK)
+        cpu_error(job->status, "no host memory for a channel's elements");
+    return job->status;
+}
+
 /* native_batch_norm(input, weight?, bias?, running_mean?, running_var?,
  * training, momentum, eps) -> (output, save_mean, save_invstd).  In training
  * the running statistics are updated in place. */
@@ -163,6 +225,9 @@ static core_status launch_forward(core_call *call, const core_value *args,
     cpu_parallel_for(
         job.channels, cpu_grain(job.channels, 3 * job.images * job.inner),
         job.dtype == CORE_F32 ? batch_task_f32 : batch_task_f64, &job);
+    status = batch_done(&job);
+    if (status != CORE_OK)
+        goto done;
     cpu_dense_write(&job.y);
     cpu_dense_write(&job.mean);
     cpu_dense_write(&job.invstd);
@@ -178,13 +243,10 @@ done:
 /* ------------------------------------------------------------- backward -- */
 
 #define BATCH_BACKWARD(NAME, TYPE)                                             \
-    static void gradient_channel_##NAME(batch_norm *job, int64_t c)            \
+    static void gradient_channel_##NAME(batch_norm *job, const TYPE *x,        \
+                                        const TYPE *grad, TYPE *to, int64_t c) \
     {                                                                          \
-        int64_t step = job->channels * job->inner;                             \
-        int64_t at = c * job->inner;                                           \
-        const TYPE *x = (const TYPE *)job->x.data + at;                        \
-        const TYPE *grad = (const TYPE *)job->grad.data + at;                  \
-        TYPE *to = (TYPE *)job->grad_x.data;                                   \
+        runs r = runs_of(job);                                                 \
         TYPE mean, invstd, scale, average = 0, slope = 0;                      \
         double sum = 0, moment = 0;                                            \
         if (job->training) {                                                   \
@@ -195,33 +257,45 @@ done:
             invstd = (TYPE)(1 / sqrt(NUMBER(job->running_var, c, TYPE) +       \
                                      job->eps));                               \
         }                                                                      \
-        for (int64_t i = 0; i < job->images; i++) {                            \
-            sum += lanes_sum_##NAME(grad + i * step, NULL, 0, job->inner);     \
-            moment += lanes_moment_##NAME(x + i * step, grad + i * step, mean, \
-                                          job->inner);                         \
+        for (int64_t i = 0; i < r.count; i++) {                                \
+            sum += lanes_sum_##NAME(grad + i * r.step, NULL, 0, r.inner);      \
+            moment += lanes_moment_##NAME(x + i * r.step, grad + i * r.step,   \
+                                          mean, r.inner);                      \
         }                                                                      \
         if (job->grad_weight.data)                                             \
             NUMBER(job->grad_weight, c, TYPE) = (TYPE)(moment * invstd);       \
         if (job->grad_bias.data)                                               \
             NUMBER(job->grad_bias, c, TYPE) = (TYPE)sum;                       \
-        if (!to)                                                               \
-            return;                                                            \
-        to += at;                                                              \
         scale = invstd * NUMBER(job->weight, c, TYPE);                         \
         if (job->training) {                                                   \
-            double count = (double)(job->images * job->inner);                 \
+            double count = (double)(r.count * r.inner);                        \
             average = (TYPE)(sum / count);                                     \
             slope = (TYPE)(moment * invstd * invstd / count);                  \
         }                                                                      \
-        for (int64_t i = 0; i < job->images; i++)                              \
-            for (int64_t j = i * step; j < i * step + job->inner; j++)         \
+        for (int64_t i = 0; to && i < r.count; i++)                            \
+            for (int64_t j = i * r.step; j < i * r.step + r.inner; j++)        \
                 to[j] = scale * (grad[j] - average - (x[j] - mean) * slope);   \
     }                                                                          \
     static void gradient_task_##NAME(void *context, int64_t begin,             \
                                      int64_t end)                              \
     {                                                                          \
-        for (int64_t c = begin; c < end; c++)                                  \
-            gradient_channel_##NAME(context, c);                               \
+        batch_norm *job = context;                                             \
+        int64_t size = job->images * job->inner;                               \
+        TYPE *rows = together_##NAME(job, 2), *to = job->grad_x.data;          \
+        for (int64_t c = begin; rows && c < end; c++) {                        \
+            const TYPE *x = channel_##NAME(job, job->x.data, c, rows);         \
+            const TYPE *grad = channel_##NAME(job, job->grad.data, c,          \
+                                              rows + (x == rows ? size : 0));  \
+            if (!to)                                                           \
+                gradient_channel_##NAME(job, x, grad, NULL, c);                \
+            else if (x == rows)                                                \
+                gradient_channel_##NAME(job, x, grad, rows, c);                \
+            else                                                               \
+                gradient_channel_##NAME(job, x, grad, to + c * job->inner, c); \
+            if (to)                                                            \
+                scatter_##NAME(job, to, c, rows);                              \
+        }                                                                      \
+        free(rows);                                                            \
     }
 CPU_COMPUTE_FLOATS(BATCH_BACKWARD)
 
@@ -279,6 +353,9 @@ static core_status launch_backward(core_call *call, const core_value *args,
     cpu_parallel_for(
         job.channels, cpu_grain(job.channels, 4 * job.images * job.inner),
         job.dtype == CORE_F32 ? gradient_task_f32 : gradient_task_f64, &job);
+    status = batch_done(&job);
+    if (status != CORE_OK)
+        goto done;
     cpu_dense_write(&job.grad_x);
     cpu_dense_write(&job.grad_weight);
     cpu_dense_write(&job.grad_bias);
