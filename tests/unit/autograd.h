@@ -12,7 +12,7 @@
 #include <libcore/tensor.h>
 
 #include <check.h>
-#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
