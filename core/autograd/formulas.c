@@ -39,14 +39,12 @@ core_status core__formula_larger(core_tensor *grad, core_tensor *self,
                          core__x_over(&scope, grad, 2), grad);
     return core__scope_finish(
         &scope,
-        core__x_zero_where(&scope, half, core__x_lt(&scope, self, other)),
-        out);
+        core__x_zero_where(&scope, half, core__x_lt(&scope, self, other)), out);
 }
 
 core_status core__formula_clamp_grad(core_tensor *grad, core_tensor *self,
                                      const core_scalar *min,
-                                     const core_scalar *max,
-                                     core_tensor **out)
+                                     const core_scalar *max, core_tensor **out)
 {
     core__scope scope;
     core_tensor *x = grad;
@@ -62,9 +60,8 @@ core_status core__formula_clamp_grad(core_tensor *grad, core_tensor *self,
 }
 
 core_status core__formula_clamp_tensor_grad(core_tensor *grad,
-                                            core_tensor *self,
-                                            core_tensor *min, core_tensor *max,
-                                            core_tensor **out)
+                                            core_tensor *self, core_tensor *min,
+                                            core_tensor *max, core_tensor **out)
 {
     core__scope scope;
     core_tensor *x = grad;
@@ -151,8 +148,7 @@ core_status core__formula_pow_exponent(core_tensor *grad, core_tensor *self,
         CORE__DO(&scope, core_ge_scalar, exponent, core_int(0)));
     x = core__x_mul(&scope, result, core__x_log(&scope, self));
     x = core__x_mul(&scope, grad, x);
-    return core__scope_finish(&scope, core__x_zero_where(&scope, x, flat),
-                              out);
+    return core__scope_finish(&scope, core__x_zero_where(&scope, x, flat), out);
 }
 
 core_status core__formula_pow_of_scalar_grad(core_tensor *grad,
@@ -169,8 +165,7 @@ core_status core__formula_pow_of_scalar_grad(core_tensor *grad,
     x = core__x_mul(&scope, grad, core__x_times(&scope, result, log(base)));
     if (base == 0)
         x = core__x_zero_where(
-            &scope, x,
-            CORE__DO(&scope, core_ge_scalar, exponent, core_int(0)));
+            &scope, x, CORE__DO(&scope, core_ge_scalar, exponent, core_int(0)));
     return core__scope_finish(&scope, x, out);
 }
 
@@ -179,10 +174,8 @@ core_status core__formula_pow_of_scalar_grad(core_tensor *grad,
 /* Second derivative of gelu (Hendrycks, Gimpel 2016), times both gradients:
  * exactly, phi(x) (2 - x²); of the approximation by tanh(u) with
  * u = k (x + c x³), the derivative of 0.5 (1 + t) + 0.5 x (1 - t²) u'. */
-core_status core__formula_gelu_self(core_tensor *grad,
-                                    core_tensor *grad_output,
-                                    core_tensor *self,
-                                    const char *approximate,
+core_status core__formula_gelu_self(core_tensor *grad, core_tensor *grad_output,
+                                    core_tensor *self, const char *approximate,
                                     core_tensor **out)
 {
     static const double k = 0.79788456080286535588, c = 0.044715;
@@ -216,8 +209,7 @@ core_status core__formula_gelu_self(core_tensor *grad,
 }
 
 /* s' (2 + x (1 - 2 s)), s the sigmoid of x and s' = s (1 - s) */
-core_status core__formula_silu_self(core_tensor *grad,
-                                    core_tensor *grad_output,
+core_status core__formula_silu_self(core_tensor *grad, core_tensor *grad_output,
                                     core_tensor *self, core_tensor **out)
 {
     core__scope s;

@@ -65,8 +65,8 @@ static inline const char *core__value_string(const core_value *value)
     return value->tag == CORE_VALUE_STRING ? value->u.string : NULL;
 }
 
-static inline const core_scalar *
-core__value_scalar_optional(const core_value *value)
+static inline const core_scalar *core__value_scalar_optional(
+    const core_value *value)
 {
     return value->tag == CORE_VALUE_NONE ? NULL : value;
 }
@@ -108,142 +108,185 @@ static inline core_tensor *core__formula_same(core_tensor *tensor)
  * arguments as in the list `helpers:` of ops.yaml.  Those of a list fill one
  * gradient per element, where needed is not 0. */
 core_status core__formula_addbmm_grad(core_tensor *grad, const int64_t *sizes,
-    size_t sizes_count, core_tensor **out);
-core_status core__formula_as_strided_grad(core_tensor *grad, core_tensor *self,
-    const int64_t *size, size_t size_count, const int64_t *stride,
-    size_t stride_count, const int64_t *storage_offset, core_tensor **out);
-core_status core__formula_as_strided_self(core_tensor *grad, core_tensor *self,
-    const int64_t *size, size_t size_count, const int64_t *stride,
-    size_t stride_count, const int64_t *storage_offset, core_tensor **out);
+                                      size_t sizes_count, core_tensor **out);
+core_status core__formula_as_strided_grad(
+    core_tensor *grad, core_tensor *self, const int64_t *size,
+    size_t size_count, const int64_t *stride, size_t stride_count,
+    const int64_t *storage_offset, core_tensor **out);
+core_status core__formula_as_strided_self(
+    core_tensor *grad, core_tensor *self, const int64_t *size,
+    size_t size_count, const int64_t *stride, size_t stride_count,
+    const int64_t *storage_offset, core_tensor **out);
 core_status core__formula_as_strided_src(core_tensor *grad, core_tensor *self,
-    const int64_t *size, size_t size_count, const int64_t *stride,
-    size_t stride_count, const int64_t *storage_offset, core_tensor **out);
+                                         const int64_t *size, size_t size_count,
+                                         const int64_t *stride,
+                                         size_t stride_count,
+                                         const int64_t *storage_offset,
+                                         core_tensor **out);
 core_status core__formula_cat_grad(core_tensor *grad, const int64_t *sizes,
-    size_t sizes_count, int64_t dim, const uint8_t *needed, size_t count,
-    core_tensor **out);
+                                   size_t sizes_count, int64_t dim,
+                                   const uint8_t *needed, size_t count,
+                                   core_tensor **out);
 core_status core__formula_clamp_bound(core_tensor *grad, core_tensor *self,
-    core_tensor *min, core_tensor *max, bool upper, core_tensor **out);
+                                      core_tensor *min, core_tensor *max,
+                                      bool upper, core_tensor **out);
 core_status core__formula_clamp_grad(core_tensor *grad, core_tensor *self,
-    const core_scalar *min, const core_scalar *max, core_tensor **out);
+                                     const core_scalar *min,
+                                     const core_scalar *max, core_tensor **out);
 core_status core__formula_clamp_tensor_grad(core_tensor *grad,
-    core_tensor *self, core_tensor *min, core_tensor *max, core_tensor **out);
+                                            core_tensor *self, core_tensor *min,
+                                            core_tensor *max,
+                                            core_tensor **out);
 core_status core__formula_constant_pad_grad(core_tensor *grad,
-    const int64_t *pad, size_t pad_count, core_tensor **out);
-core_status core__formula_convolution_grad_output(core_tensor *grad_input,
-    core_tensor *grad_weight, core_tensor *grad_bias, core_tensor *input,
+                                            const int64_t *pad,
+                                            size_t pad_count,
+                                            core_tensor **out);
+core_status core__formula_convolution_grad_output(
+    core_tensor *grad_input, core_tensor *grad_weight, core_tensor *grad_bias,
+    core_tensor *input, core_tensor *weight, const int64_t *stride,
+    size_t stride_count, const int64_t *padding, size_t padding_count,
+    const int64_t *dilation, size_t dilation_count, bool transposed,
+    const int64_t *output_padding, size_t output_padding_count, int64_t groups,
+    core_tensor **out);
+core_status core__formula_convolution_input(
+    core_tensor *grad_weight, core_tensor *grad_output, core_tensor *input,
     core_tensor *weight, const int64_t *stride, size_t stride_count,
     const int64_t *padding, size_t padding_count, const int64_t *dilation,
     size_t dilation_count, bool transposed, const int64_t *output_padding,
     size_t output_padding_count, int64_t groups, core_tensor **out);
-core_status core__formula_convolution_input(core_tensor *grad_weight,
-    core_tensor *grad_output, core_tensor *input, core_tensor *weight,
-    const int64_t *stride, size_t stride_count, const int64_t *padding,
-    size_t padding_count, const int64_t *dilation, size_t dilation_count,
-    bool transposed, const int64_t *output_padding, size_t output_padding_count,
-    int64_t groups, core_tensor **out);
-core_status core__formula_convolution_weight(core_tensor *grad_input,
-    core_tensor *grad_output, core_tensor *input, core_tensor *weight,
-    const int64_t *stride, size_t stride_count, const int64_t *padding,
-    size_t padding_count, const int64_t *dilation, size_t dilation_count,
-    bool transposed, const int64_t *output_padding, size_t output_padding_count,
-    int64_t groups, core_tensor **out);
+core_status core__formula_convolution_weight(
+    core_tensor *grad_input, core_tensor *grad_output, core_tensor *input,
+    core_tensor *weight, const int64_t *stride, size_t stride_count,
+    const int64_t *padding, size_t padding_count, const int64_t *dilation,
+    size_t dilation_count, bool transposed, const int64_t *output_padding,
+    size_t output_padding_count, int64_t groups, core_tensor **out);
 core_status core__formula_copied(core_tensor *grad, core_device *device,
-    core_tensor **out);
+                                 core_tensor **out);
 core_status core__formula_cumprod_grad(core_tensor *grad, core_tensor *self,
-    core_tensor *result, int64_t dim, core_tensor **out);
+                                       core_tensor *result, int64_t dim,
+                                       core_tensor **out);
 core_status core__formula_cumsum_grad(core_tensor *grad, int64_t dim,
-    core_tensor **out);
+                                      core_tensor **out);
 core_status core__formula_dropout_grad(core_tensor *grad, core_tensor *mask,
-    double p, const bool *train, core_tensor **out);
+                                       double p, const bool *train,
+                                       core_tensor **out);
 core_status core__formula_embedding_grad(core_tensor *grad,
-    core_tensor *indices, int64_t padding_idx, bool scale, core_tensor **out);
+                                         core_tensor *indices,
+                                         int64_t padding_idx, bool scale,
+                                         core_tensor **out);
 core_status core__formula_expanded(core_tensor *grad, const int64_t *sizes,
-    size_t sizes_count, const int64_t *dim, size_t dim_count, bool keepdim,
-    core_tensor **out);
+                                   size_t sizes_count, const int64_t *dim,
+                                   size_t dim_count, bool keepdim,
+                                   core_tensor **out);
 core_status core__formula_extremum(core_tensor *grad, core_tensor *self,
-    core_tensor *result, const int64_t *dim, size_t dim_count, bool keepdim,
-    core_tensor **out);
+                                   core_tensor *result, const int64_t *dim,
+                                   size_t dim_count, bool keepdim,
+                                   core_tensor **out);
 core_status core__formula_gelu_self(core_tensor *grad, core_tensor *grad_output,
-    core_tensor *self, const char *approximate, core_tensor **out);
-core_status core__formula_group_norm_grad(core_tensor *grad,
-    core_tensor *grad_mean, core_tensor *grad_rstd, core_tensor *input,
-    core_tensor *mean, core_tensor *rstd, core_tensor *weight, int64_t N,
-    int64_t C, int64_t HxW, int64_t group, const uint8_t *output_mask,
-    size_t output_mask_count, core_tensor **out0, core_tensor **out1,
-    core_tensor **out2);
+                                    core_tensor *self, const char *approximate,
+                                    core_tensor **out);
+core_status core__formula_group_norm_grad(
+    core_tensor *grad, core_tensor *grad_mean, core_tensor *grad_rstd,
+    core_tensor *input, core_tensor *mean, core_tensor *rstd,
+    core_tensor *weight, int64_t N, int64_t C, int64_t HxW, int64_t group,
+    const uint8_t *output_mask, size_t output_mask_count, core_tensor **out0,
+    core_tensor **out1, core_tensor **out2);
 core_status core__formula_index_grad(core_tensor *grad, const int64_t *sizes,
-    size_t sizes_count, core_tensor *const *indices, size_t indices_count,
-    core_tensor **out);
+                                     size_t sizes_count,
+                                     core_tensor *const *indices,
+                                     size_t indices_count, core_tensor **out);
 core_status core__formula_index_put_self(core_tensor *grad,
-    core_tensor *const *indices, size_t indices_count, bool accumulate,
-    core_tensor **out);
+                                         core_tensor *const *indices,
+                                         size_t indices_count, bool accumulate,
+                                         core_tensor **out);
 core_status core__formula_larger(core_tensor *grad, core_tensor *self,
-    core_tensor *other, core_tensor **out);
+                                 core_tensor *other, core_tensor **out);
 core_status core__formula_logcumsumexp_grad(core_tensor *grad,
-    core_tensor *self, core_tensor *result, int64_t dim, core_tensor **out);
+                                            core_tensor *self,
+                                            core_tensor *result, int64_t dim,
+                                            core_tensor **out);
 core_status core__formula_logsumexp_grad(core_tensor *grad, core_tensor *self,
-    core_tensor *result, const int64_t *dim, size_t dim_count, bool keepdim,
-    core_tensor **out);
+                                         core_tensor *result,
+                                         const int64_t *dim, size_t dim_count,
+                                         bool keepdim, core_tensor **out);
 core_status core__formula_masked_scatter_source(core_tensor *grad,
-    core_tensor *mask, const int64_t *sizes, size_t sizes_count,
-    core_tensor **out);
+                                                core_tensor *mask,
+                                                const int64_t *sizes,
+                                                size_t sizes_count,
+                                                core_tensor **out);
 core_status core__formula_masked_select_grad(core_tensor *grad,
-    core_tensor *mask, const int64_t *sizes, size_t sizes_count,
-    core_tensor **out);
+                                             core_tensor *mask,
+                                             const int64_t *sizes,
+                                             size_t sizes_count,
+                                             core_tensor **out);
 core_status core__formula_mean_grad(core_tensor *grad, const int64_t *sizes,
-    size_t sizes_count, const int64_t *dim, size_t dim_count, bool keepdim,
-    core_tensor **out);
+                                    size_t sizes_count, const int64_t *dim,
+                                    size_t dim_count, bool keepdim,
+                                    core_tensor **out);
 core_status core__formula_pooled(core_tensor *grad, core_tensor *indices,
-    int64_t spatial, core_tensor **out);
+                                 int64_t spatial, core_tensor **out);
 core_status core__formula_pow_exponent(core_tensor *grad, core_tensor *self,
-    core_tensor *exponent, core_tensor *result, core_tensor **out);
+                                       core_tensor *exponent,
+                                       core_tensor *result, core_tensor **out);
 core_status core__formula_pow_of_scalar_grad(core_tensor *grad,
-    core_scalar self, core_tensor *exponent, core_tensor *result,
-    core_tensor **out);
+                                             core_scalar self,
+                                             core_tensor *exponent,
+                                             core_tensor *result,
+                                             core_tensor **out);
 core_status core__formula_pow_scalar_grad(core_tensor *grad, core_tensor *self,
-    core_scalar exponent, core_tensor **out);
+                                          core_scalar exponent,
+                                          core_tensor **out);
 core_status core__formula_pow_self(core_tensor *grad, core_tensor *self,
-    core_tensor *exponent, core_tensor **out);
+                                   core_tensor *exponent, core_tensor **out);
 core_status core__formula_prod_grad(core_tensor *grad, core_tensor *self,
-    const int64_t *dim, bool keepdim, core_tensor **out);
+                                    const int64_t *dim, bool keepdim,
+                                    core_tensor **out);
 core_status core__formula_scale(core_tensor *grad, core_scalar alpha,
-    core_tensor **out);
-core_status core__formula_scatter_reduce_self(core_tensor *grad,
-    core_tensor *self, int64_t dim, core_tensor *index, core_tensor *src,
-    const char *reduce, bool include_self, core_tensor *result,
-    core_tensor **out);
-core_status core__formula_scatter_reduce_src(core_tensor *grad,
-    core_tensor *self, int64_t dim, core_tensor *index, core_tensor *src,
-    const char *reduce, bool include_self, core_tensor *result,
-    core_tensor **out);
+                                core_tensor **out);
+core_status core__formula_scatter_reduce_self(
+    core_tensor *grad, core_tensor *self, int64_t dim, core_tensor *index,
+    core_tensor *src, const char *reduce, bool include_self,
+    core_tensor *result, core_tensor **out);
+core_status core__formula_scatter_reduce_src(
+    core_tensor *grad, core_tensor *self, int64_t dim, core_tensor *index,
+    core_tensor *src, const char *reduce, bool include_self,
+    core_tensor *result, core_tensor **out);
 core_status core__formula_selected(core_tensor *grad, const int64_t *sizes,
-    size_t sizes_count, int64_t dim, core_tensor *indices, bool keepdim,
-    core_tensor **out);
+                                   size_t sizes_count, int64_t dim,
+                                   core_tensor *indices, bool keepdim,
+                                   core_tensor **out);
 core_status core__formula_silu_self(core_tensor *grad, core_tensor *grad_output,
-    core_tensor *self, core_tensor **out);
+                                    core_tensor *self, core_tensor **out);
 core_status core__formula_softmax_grad(core_tensor *grad, core_tensor *output,
-    int64_t dim, core_dtype dtype, core_tensor **out);
+                                       int64_t dim, core_dtype dtype,
+                                       core_tensor **out);
 core_status core__formula_softmax_output(core_tensor *grad,
-    core_tensor *grad_output, core_tensor *output, int64_t dim,
-    core_tensor **out);
+                                         core_tensor *grad_output,
+                                         core_tensor *output, int64_t dim,
+                                         core_tensor **out);
 core_status core__formula_std_grad(core_tensor *grad, core_tensor *self,
-    core_tensor *result, const int64_t *dim, size_t dim_count,
-    const int64_t *correction, bool keepdim, core_tensor **out);
+                                   core_tensor *result, const int64_t *dim,
+                                   size_t dim_count, const int64_t *correction,
+                                   bool keepdim, core_tensor **out);
 core_status core__formula_take_grad(core_tensor *grad, const int64_t *sizes,
-    size_t sizes_count, core_tensor *index, core_tensor **out);
+                                    size_t sizes_count, core_tensor *index,
+                                    core_tensor **out);
 core_status core__formula_unfold_grad(core_tensor *grad, const int64_t *sizes,
-    size_t sizes_count, int64_t dimension, int64_t size, int64_t step,
-    core_tensor **out);
+                                      size_t sizes_count, int64_t dimension,
+                                      int64_t size, int64_t step,
+                                      core_tensor **out);
 core_status core__formula_unpermuted(core_tensor *grad, const int64_t *dims,
-    size_t dims_count, core_tensor **out);
+                                     size_t dims_count, core_tensor **out);
 core_status core__formula_unrolled(core_tensor *grad, const int64_t *shifts,
-    size_t shifts_count, const int64_t *dims, size_t dims_count,
-    core_tensor **out);
+                                   size_t shifts_count, const int64_t *dims,
+                                   size_t dims_count, core_tensor **out);
 core_status core__formula_var_grad(core_tensor *grad, core_tensor *self,
-    const int64_t *dim, size_t dim_count, const int64_t *correction,
-    bool keepdim, core_tensor **out);
+                                   const int64_t *dim, size_t dim_count,
+                                   const int64_t *correction, bool keepdim,
+                                   core_tensor **out);
 core_status core__formula_vector_norm_grad(core_tensor *grad, core_tensor *self,
-    core_tensor *result, core_scalar ord, const int64_t *dim, size_t dim_count,
-    bool keepdim, core_tensor **out);
+                                           core_tensor *result, core_scalar ord,
+                                           const int64_t *dim, size_t dim_count,
+                                           bool keepdim, core_tensor **out);
 
 #endif

@@ -64,8 +64,8 @@ core_status core__formula_index_grad(core_tensor *grad, const int64_t *sizes,
 
 core_status core__formula_index_put_self(core_tensor *grad,
                                          core_tensor *const *indices,
-                                         size_t indices_count,
-                                         bool accumulate, core_tensor **out)
+                                         size_t indices_count, bool accumulate,
+                                         core_tensor **out)
 {
     core__scope s;
     core_tensor *zero;
@@ -145,12 +145,11 @@ static core_tensor *added(core__scope *s, const scattering *k, core_tensor *x,
 static core_tensor *counts(core__scope *s, const scattering *k,
                            core_tensor *grad)
 {
-    core_tensor *n = k->include_self
-                         ? CORE__DO(s, core_ones_like, grad, CORE_DTYPE_NONE,
-                                    NULL, -1)
-                         : core__x_zeros_like(s, grad);
-    core_tensor *ones = CORE__DO(s, core_ones_like, k->src, CORE_DTYPE_NONE,
-                                 NULL, -1);
+    core_tensor *n = k->include_self ? CORE__DO(s, core_ones_like, grad,
+                                                CORE_DTYPE_NONE, NULL, -1)
+                                     : core__x_zeros_like(s, grad);
+    core_tensor *ones =
+        CORE__DO(s, core_ones_like, k->src, CORE_DTYPE_NONE, NULL, -1);
 
     n = added(s, k, n, ones);
     return CORE__DO(s, core_masked_fill, n, core__x_equals(s, n, 0),
@@ -162,8 +161,8 @@ static core_tensor *shared(core__scope *s, const scattering *k,
                            core_tensor *grad, core_tensor *self,
                            core_tensor *result)
 {
-    core_tensor *own = core__x_cast(s, core__x_eq(s, self, result),
-                                    grad->dtype);
+    core_tensor *own =
+        core__x_cast(s, core__x_eq(s, self, result), grad->dtype);
     core_tensor *theirs = core__x_cast(
         s, core__x_eq(s, k->src, gathered(s, k, result)), grad->dtype);
 
@@ -194,8 +193,7 @@ core_status core__formula_scatter_reduce_self(
 
     core__scope_begin(&s);
     if (strcmp(reduce, "prod") == 0) {
-        core_tensor *safe = ones_where(&s, self,
-                                       core__x_equals(&s, self, 0));
+        core_tensor *safe = ones_where(&s, self, core__x_equals(&s, self, 0));
 
         x = core__x_mul(&s, grad, product(&s, &k, safe, src));
         x = core__x_div(&s, x, safe);
@@ -247,8 +245,7 @@ core_status core__formula_scatter_reduce_src(
         x = gathered(&s, &k, x);
     } else {
         x = gathered(&s, &k, shared(&s, &k, grad, self, result));
-        x = core__x_mul(&s, x,
-                        core__x_eq(&s, src, gathered(&s, &k, result)));
+        x = core__x_mul(&s, x, core__x_eq(&s, src, gathered(&s, &k, result)));
     }
     return core__scope_finish(&s, x, out);
 }

@@ -86,8 +86,8 @@ static core_tensor *var_grad(core__scope *s, core_tensor *grad,
     uint32_t mask = reduced_mask(self->ndim, dim, dim_count);
     double n = reduced_numel(self->sizes, self->ndim, mask);
     double freedom = n - (double)(correction ? *correction : 1);
-    core_tensor *mean = CORE__DO(s, core_mean_dim, self, dim, dim_count, true,
-                                 CORE_DTYPE_NONE);
+    core_tensor *mean =
+        CORE__DO(s, core_mean_dim, self, dim, dim_count, true, CORE_DTYPE_NONE);
     core_tensor *x = core__x_sub(s, self, mean);
 
     x = core__x_times(s, x, 2 / (freedom > 0 ? freedom : 0));
@@ -103,8 +103,7 @@ core_status core__formula_var_grad(core_tensor *grad, core_tensor *self,
 
     core__scope_begin(&s);
     return core__scope_finish(
-        &s, var_grad(&s, grad, self, dim, dim_count, correction, keepdim),
-        out);
+        &s, var_grad(&s, grad, self, dim, dim_count, correction, keepdim), out);
 }
 
 /* Where the deviation is 0 the gradient is taken as 0. */
@@ -138,10 +137,9 @@ core_status core__formula_extremum(core_tensor *grad, core_tensor *self,
     result = kept(&s, result, self->ndim, mask, keepdim);
     grad = kept(&s, grad, self->ndim, mask, keepdim);
     chosen = core__x_eq(&s, self, result);
-    chosen = core__x_logical_or(
-        &s, chosen,
-        core__x_logical_and(&s, core__x_isnan(&s, self),
-                            core__x_isnan(&s, result)));
+    chosen = core__x_logical_or(&s, chosen,
+                                core__x_logical_and(&s, core__x_isnan(&s, self),
+                                                    core__x_isnan(&s, result)));
     x = core__x_sum_dim(&s, chosen, dim, dim_count, true);
     x = core__x_mul(&s, core__x_div(&s, grad, x), chosen);
     return core__scope_finish(&s, x, out);
@@ -186,8 +184,8 @@ core_status core__formula_logsumexp_grad(core_tensor *grad, core_tensor *self,
 /* --------------------------------------------------------------- norms -- */
 
 static core_tensor *norm_grad(core__scope *s, core_tensor *grad,
-                              core_tensor *self, core_tensor *result,
-                              double p, const int64_t *dim, size_t dim_count)
+                              core_tensor *self, core_tensor *result, double p,
+                              const int64_t *dim, size_t dim_count)
 {
     core_tensor *x;
 
@@ -217,13 +215,10 @@ static core_tensor *norm_grad(core__scope *s, core_tensor *grad,
     return core__x_mul(s, x, grad);
 }
 
-core_status core__formula_vector_norm_grad(core_tensor *grad,
-                                           core_tensor *self,
-                                           core_tensor *result,
-                                           core_scalar ord,
-                                           const int64_t *dim,
-                                           size_t dim_count, bool keepdim,
-                                           core_tensor **out)
+core_status core__formula_vector_norm_grad(core_tensor *grad, core_tensor *self,
+                                           core_tensor *result, core_scalar ord,
+                                           const int64_t *dim, size_t dim_count,
+                                           bool keepdim, core_tensor **out)
 {
     uint32_t mask = reduced_mask(self->ndim, dim, dim_count);
     core__scope s;
@@ -354,9 +349,8 @@ static core_tensor *cumprod_element(core__scope *s, core_tensor *grad,
     x = core__x_mul(s, x, core__x_slice(s, grad, dim, k, size));
     x = core__x_sum_dim(s, x, &dim, 1, true);
     if (k > 0) {
-        first = CORE__DO(s, core_prod_dim,
-                         core__x_slice(s, self, dim, 0, k), dim, true,
-                         CORE_DTYPE_NONE);
+        first = CORE__DO(s, core_prod_dim, core__x_slice(s, self, dim, 0, k),
+                         dim, true, CORE_DTYPE_NONE);
         x = core__x_mul(s, x, first);
     }
     return x;

@@ -32,8 +32,7 @@ core_status core__formula_unrolled(core_tensor *grad, const int64_t *shifts,
 
 core_status core__formula_constant_pad_grad(core_tensor *grad,
                                             const int64_t *pad,
-                                            size_t pad_count,
-                                            core_tensor **out)
+                                            size_t pad_count, core_tensor **out)
 {
     int64_t back[2 * CORE_MAX_NDIM];
 
@@ -60,8 +59,8 @@ core_status core__formula_cat_grad(core_tensor *grad, const int64_t *sizes,
         at += ndim + 1;
         if (passed_over) {
             if (needed[i])
-                CORE_TRY(core_new_zeros(grad, own, ndim, CORE_DTYPE_NONE,
-                                        NULL, &out[i]));
+                CORE_TRY(core_new_zeros(grad, own, ndim, CORE_DTYPE_NONE, NULL,
+                                        &out[i]));
             continue;
         }
         length = own[dim < 0 ? dim + (int64_t)ndim : dim];
@@ -124,27 +123,24 @@ static core_tensor *places(core__scope *s, core_tensor *all,
                            const int64_t *sizes, size_t ndim,
                            const int64_t *strides, int64_t offset)
 {
-    core_tensor *x = CORE__DO(s, core_as_strided, all, sizes, ndim, strides,
-                              ndim, &offset);
+    core_tensor *x =
+        CORE__DO(s, core_as_strided, all, sizes, ndim, strides, ndim, &offset);
 
     return core__x_reshape(s, x, &(int64_t){-1}, 1);
 }
 
 /* The storage's elements collect what the window's elements bring; self then
  * reads them where its own elements lie. */
-core_status core__formula_as_strided_grad(core_tensor *grad, core_tensor *self,
-                                          const int64_t *size,
-                                          size_t size_count,
-                                          const int64_t *stride,
-                                          size_t stride_count,
-                                          const int64_t *storage_offset,
-                                          core_tensor **out)
+core_status core__formula_as_strided_grad(
+    core_tensor *grad, core_tensor *self, const int64_t *size,
+    size_t size_count, const int64_t *stride, size_t stride_count,
+    const int64_t *storage_offset, core_tensor **out)
 {
     int64_t offset = storage_offset ? *storage_offset : self->offset;
     int64_t least = offset < self->offset ? offset : self->offset;
     int64_t end = end_of(offset, size, stride, size_count);
-    int64_t end_self = end_of(self->offset, self->sizes, self->strides,
-                              self->ndim);
+    int64_t end_self =
+        end_of(self->offset, self->sizes, self->strides, self->ndim);
     int64_t first = self->offset - least;
     int64_t extent = (end > end_self ? end : end_self) - least;
     core__scope s;
@@ -154,34 +150,29 @@ core_status core__formula_as_strided_grad(core_tensor *grad, core_tensor *self,
     (void)stride_count;
     core__scope_begin(&s);
     all = core__x_arange(&s, grad, extent);
-    x = CORE__DO(&s, core_index_add,
-                 core__x_new_zeros(&s, grad, &extent, 1), 0,
+    x = CORE__DO(&s, core_index_add, core__x_new_zeros(&s, grad, &extent, 1), 0,
                  places(&s, all, size, size_count, stride, offset - least),
                  core__x_reshape(&s, grad, &(int64_t){-1}, 1), core_int(1));
     if (core__layout_overlaps_itself(self)) {
-        core_tensor *mine = places(&s, all, self->sizes, self->ndim,
-                                   self->strides, first);
+        core_tensor *mine =
+            places(&s, all, self->sizes, self->ndim, self->strides, first);
         core_tensor *count = core__x_new_zeros(&s, grad, &extent, 1);
         core_tensor *ones = CORE__DO(&s, core_new_ones, grad, &self->numel, 1,
                                      CORE_DTYPE_NONE, NULL);
 
-        count = CORE__DO(&s, core_index_add, count, 0, mine, ones,
-                         core_int(1));
+        count = CORE__DO(&s, core_index_add, count, 0, mine, ones, core_int(1));
         count = CORE__DO(&s, core_clamp_min, count, core_int(1));
         x = core__x_div(&s, x, count);
     }
-    x = CORE__DO(&s, core_as_strided, x, self->sizes, self->ndim,
-                 self->strides, self->ndim, &first);
+    x = CORE__DO(&s, core_as_strided, x, self->sizes, self->ndim, self->strides,
+                 self->ndim, &first);
     return core__scope_finish(&s, x, out);
 }
 
-core_status core__formula_as_strided_self(core_tensor *grad, core_tensor *self,
-                                          const int64_t *size,
-                                          size_t size_count,
-                                          const int64_t *stride,
-                                          size_t stride_count,
-                                          const int64_t *storage_offset,
-                                          core_tensor **out)
+core_status core__formula_as_strided_self(
+    core_tensor *grad, core_tensor *self, const int64_t *size,
+    size_t size_count, const int64_t *stride, size_t stride_count,
+    const int64_t *storage_offset, core_tensor **out)
 {
     core__scope s;
     core_tensor *zeros;
@@ -197,8 +188,7 @@ core_status core__formula_as_strided_self(core_tensor *grad, core_tensor *self,
 }
 
 core_status core__formula_as_strided_src(core_tensor *grad, core_tensor *self,
-                                         const int64_t *size,
-                                         size_t size_count,
+                                         const int64_t *size, size_t size_count,
                                          const int64_t *stride,
                                          size_t stride_count,
                                          const int64_t *storage_offset,
@@ -210,8 +200,8 @@ core_status core__formula_as_strided_src(core_tensor *grad, core_tensor *self,
     (void)self;
     core__scope_begin(&s);
     x = CORE__DO(&s, core_clone, grad, CORE_FORMAT_CONTIGUOUS);
-    x = CORE__DO(&s, core_as_strided, x, size, size_count, stride,
-                 stride_count, storage_offset);
+    x = CORE__DO(&s, core_as_strided, x, size, size_count, stride, stride_count,
+                 storage_offset);
     return core__scope_finish(&s, x, out);
 }
 
@@ -226,10 +216,9 @@ core_status core__formula_addbmm_grad(core_tensor *grad, const int64_t *sizes,
     return core_expand(grad, wide, 3, false, out);
 }
 
-#define GEOMETRY                                                          \
-    stride, stride_count, padding, padding_count, dilation,               \
-        dilation_count, transposed, output_padding, output_padding_count, \
-        groups
+#define GEOMETRY                                                            \
+    stride, stride_count, padding, padding_count, dilation, dilation_count, \
+        transposed, output_padding, output_padding_count, groups
 
 /* Convolution is linear in each of input, weight and bias. */
 core_status core__formula_convolution_grad_output(
@@ -249,16 +238,16 @@ core_status core__formula_convolution_grad_output(
     if (grad_input)
         x = CORE__DO(&s, core_convolution, grad_input, weight, NULL, GEOMETRY);
     if (grad_weight) {
-        core_tensor *y = CORE__DO(&s, core_convolution, input, grad_weight,
-                                  NULL, GEOMETRY);
+        core_tensor *y =
+            CORE__DO(&s, core_convolution, input, grad_weight, NULL, GEOMETRY);
 
         x = grad_input ? core__x_add(&s, x, y) : y;
     }
     if (grad_bias) {
         int64_t sizes[5] = {1, grad_bias->numel, 1, 1, 1};
 
-        x = core__x_add(&s, x, core__x_reshape(&s, grad_bias, sizes,
-                                               input->ndim));
+        x = core__x_add(&s, x,
+                        core__x_reshape(&s, grad_bias, sizes, input->ndim));
     }
     return core__scope_finish(&s, x, out);
 }

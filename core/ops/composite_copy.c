@@ -39,8 +39,7 @@ core_status core__op_variant(core_call *call, const core_value *args,
     core_status status;
 
     memset(values, 0, sizeof values);
-    status = core_op_invoke_on(base, args, base->nargs, values,
-                               base->nresults);
+    status = core_op_invoke_on(base, args, base->nargs, values, base->nresults);
     for (uint32_t i = 0; status == CORE_OK && i < base->nresults; i++) {
         uint32_t position = op->variant == CORE__VARIANT_INPLACE
                                 ? i
@@ -126,8 +125,8 @@ CORE__OP(clone)
 CORE__OP(to_copy)
 {
     core_tensor *self = args[0].u.tensor;
-    core_device *device = args[3].tag == CORE_VALUE_DEVICE ? args[3].u.device
-                                                           : self->device;
+    core_device *device =
+        args[3].tag == CORE_VALUE_DEVICE ? args[3].u.device : self->device;
 
     return copy_of(call->op, self, device,
                    core__arg_dtype(args, 1, self->dtype), format_of(&args[6]),
@@ -145,19 +144,19 @@ static bool has_format(const core_tensor *self, int64_t format)
 CORE__COMPOSITE(to)
 {
     core_tensor *self = args[0].u.tensor;
-    core_device *device = args[3].tag == CORE_VALUE_DEVICE ? args[3].u.device
-                                                           : self->device;
+    core_device *device =
+        args[3].tag == CORE_VALUE_DEVICE ? args[3].u.device : self->device;
     core_dtype dtype = core__arg_dtype(args, 1, self->dtype);
     int64_t format = format_of(&args[7]);
 
     if (device == self->device && dtype == self->dtype &&
         !core__arg_bool(args, 6, false) && has_format(self, format))
         return core__scope_result(scope, self, &results[0]);
-    return core__scope_result(
-        scope,
-        CORE__DO(scope, core_to_copy, self, dtype, device,
-                 core__arg_bool(args, 5, false), (int32_t)format),
-        &results[0]);
+    return core__scope_result(scope,
+                              CORE__DO(scope, core_to_copy, self, dtype, device,
+                                       core__arg_bool(args, 5, false),
+                                       (int32_t)format),
+                              &results[0]);
 }
 
 CORE__COMPOSITE(type_as)
@@ -174,15 +173,13 @@ CORE__COMPOSITE(type_as)
 CORE__COMPOSITE(contiguous)
 {
     core_tensor *self = args[0].u.tensor;
-    int64_t format = args[1].tag == CORE_VALUE_NONE ? CORE_FORMAT_CONTIGUOUS
-                                                    : args[1].u.i;
+    int64_t format =
+        args[1].tag == CORE_VALUE_NONE ? CORE_FORMAT_CONTIGUOUS : args[1].u.i;
 
     if (has_format(self, format))
         return core__scope_result(scope, self, &results[0]);
-    return core__scope_result(scope,
-                              CORE__DO(scope, core_clone, self,
-                                       (int32_t)format),
-                              &results[0]);
+    return core__scope_result(
+        scope, CORE__DO(scope, core_clone, self, (int32_t)format), &results[0]);
 }
 
 CORE__OP(fill_tensor_)

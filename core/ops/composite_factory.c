@@ -51,8 +51,8 @@ static core_status empty_like(core_tensor *self, const options *o,
                               const core_value *format, core_tensor **out)
 {
     int64_t strides[CORE_MAX_NDIM];
-    int64_t kind = format->tag == CORE_VALUE_NONE ? CORE_FORMAT_PRESERVE
-                                                  : format->u.i;
+    int64_t kind =
+        format->tag == CORE_VALUE_NONE ? CORE_FORMAT_PRESERVE : format->u.i;
 
     if (kind == CORE_FORMAT_PRESERVE && self->flags & CORE__TENSOR_DENSE)
         memcpy(strides, self->strides, self->ndim * sizeof *strides);
@@ -108,8 +108,8 @@ CORE__OP(empty)
     size_t count;
     const int64_t *sizes = core__ints_of(&args[0], &count);
     int64_t strides[CORE_MAX_NDIM];
-    int64_t format = args[5].tag == CORE_VALUE_NONE ? CORE_FORMAT_CONTIGUOUS
-                                                    : args[5].u.i;
+    int64_t format =
+        args[5].tag == CORE_VALUE_NONE ? CORE_FORMAT_CONTIGUOUS : args[5].u.i;
 
     CORE_TRY(options_of(call->op, args, 1, core__dtype_default(), NULL, &o));
     if (format == CORE_FORMAT_CONTIGUOUS || format == CORE_FORMAT_PRESERVE) {
@@ -139,9 +139,8 @@ static core_status strided(const core_operator *op, const core_value *size,
     core_tensor *out;
 
     if (count != stride_count || count > CORE_MAX_NDIM)
-        return core__op_error(CORE_ERROR_SHAPE, op,
-                              "%zu sizes and %zu strides", count,
-                              stride_count);
+        return core__op_error(CORE_ERROR_SHAPE, op, "%zu sizes and %zu strides",
+                              count, stride_count);
     for (size_t i = 0; i < count; i++)
         if (strides[i] < 0)
             return core__op_error(CORE_ERROR_SHAPE, op,
@@ -166,8 +165,8 @@ CORE__OP(full)
     options o;
     core_tensor *out = NULL;
 
-    CORE_TRY(options_of(call->op, args, 2, dtype_of_number(&args[1]), NULL,
-                        &o));
+    CORE_TRY(
+        options_of(call->op, args, 2, dtype_of_number(&args[1]), NULL, &o));
     return filled(empty_of(call->op, &args[0], &o, &out), &out, &args[1],
                   &results[0]);
 }
@@ -220,9 +219,8 @@ CORE__COMPOSITE(logspace)
 
 /* ---------------------------------------------------------- like another -- */
 
-static core_status like(core_call *call, const core_value *args,
-                        uint32_t first, const core_scalar *value, bool fill,
-                        core_value *result)
+static core_status like(core_call *call, const core_value *args, uint32_t first,
+                        const core_scalar *value, bool fill, core_value *result)
 {
     core_tensor *self = args[0].u.tensor;
     core_tensor *out = NULL;
@@ -399,9 +397,9 @@ static core_status random_integers(core_call *call, const core_value *args,
 
     CORE_TRY(options_of(call->op, args, at + 2, CORE_I64, NULL, &o));
     CORE_TRY(empty_of(call->op, &args[at], &o, &out));
-    return drawn(integers(call->op, out, low, high,
-                          generator_of(&args[at + 1])),
-                 out, result);
+    return drawn(
+        integers(call->op, out, low, high, generator_of(&args[at + 1])), out,
+        result);
 }
 
 CORE__OP(randint)

@@ -13,7 +13,7 @@
 typedef struct indices {
     uint32_t count; /* up to the dimensions of what is indexed */
     core_tensor *tensors[CORE_MAX_NDIM]; /* NULL: the whole dimension */
-    uint32_t ndim; /* common shape */
+    uint32_t ndim;                       /* common shape */
     int64_t sizes[CORE_MAX_NDIM];
 } indices;
 
@@ -42,8 +42,7 @@ static core_status add_mask(core__scope *scope, const core_operator *op,
                                   (long long)self->sizes[out->count + i]);
     places = CORE__DO(scope, core_nonzero, mask);
     for (uint32_t i = 0; i < mask->ndim; i++)
-        out->tensors[out->count++] =
-            CORE__DO(scope, core_select, places, 1, i);
+        out->tensors[out->count++] = CORE__DO(scope, core_select, places, 1, i);
     return scope->status;
 }
 
@@ -73,10 +72,9 @@ static core_status collect(core__scope *scope, const core_operator *op,
     }
     for (uint32_t i = 0; i < out->count; i++)
         if (out->tensors[i])
-            CORE_TRY(core__sizes_broadcast(op, out->ndim, out->sizes,
-                                           out->tensors[i]->ndim,
-                                           out->tensors[i]->sizes, &out->ndim,
-                                           out->sizes));
+            CORE_TRY(core__sizes_broadcast(
+                op, out->ndim, out->sizes, out->tensors[i]->ndim,
+                out->tensors[i]->sizes, &out->ndim, out->sizes));
     for (uint32_t i = 0; i < out->count; i++)
         if (out->tensors[i])
             out->tensors[i] = CORE__DO(scope, core_expand, out->tensors[i],
@@ -90,10 +88,9 @@ CORE__COMPOSITE(index)
     indices all;
 
     CORE_TRY(collect(scope, call->op, self, &args[1], &all));
-    return core__scope_result(scope,
-                              CORE__DO(scope, core_index_same, self,
-                                       all.tensors, all.count),
-                              &results[0]);
+    return core__scope_result(
+        scope, CORE__DO(scope, core_index_same, self, all.tensors, all.count),
+        &results[0]);
 }
 
 CORE__COMPOSITE(index_put)
@@ -104,13 +101,12 @@ CORE__COMPOSITE(index_put)
 
     CORE_TRY(collect(scope, call->op, self, &args[1], &all));
     if (values->dtype != self->dtype)
-        return core__op_error(CORE_ERROR_DTYPE, call->op,
-                              "values are %s, self is %s",
-                              core__dtype_name(values->dtype),
-                              core__dtype_name(self->dtype));
+        return core__op_error(
+            CORE_ERROR_DTYPE, call->op, "values are %s, self is %s",
+            core__dtype_name(values->dtype), core__dtype_name(self->dtype));
     if (values->device != self->device && values->ndim == 0)
-        values = CORE__DO(scope, core_to, values, CORE_DTYPE_NONE,
-                          self->device, false, false, -1);
+        values = CORE__DO(scope, core_to, values, CORE_DTYPE_NONE, self->device,
+                          false, false, -1);
     return core__scope_result(scope,
                               CORE__DO(scope, core_index_put_same, self,
                                        all.tensors, all.count, values,
@@ -130,10 +126,10 @@ CORE__COMPOSITE(masked_scatter)
                                    mask->ndim, mask->sizes, &ndim, sizes));
     self = CORE__DO(scope, core_expand, self, sizes, ndim, false);
     mask = CORE__DO(scope, core_expand, mask, sizes, ndim, false);
-    return core__scope_result(scope,
-                              CORE__DO(scope, core_masked_scatter_same, self,
-                                       mask, args[2].u.tensor),
-                              &results[0]);
+    return core__scope_result(
+        scope,
+        CORE__DO(scope, core_masked_scatter_same, self, mask, args[2].u.tensor),
+        &results[0]);
 }
 
 /* num_classes -1: one more than the largest, which the host must wait for. */

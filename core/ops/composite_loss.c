@@ -86,8 +86,8 @@ CORE__COMPOSITE(huber_loss)
     if (!(delta > 0))
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
                               "delta is %g, not above 0", delta);
-    outer = core__x_times(scope, core__x_plus(scope, size, -0.5 * delta),
-                          delta);
+    outer =
+        core__x_times(scope, core__x_plus(scope, size, -0.5 * delta), delta);
     mask = CORE__DO(scope, core_le_scalar, size, core_float(delta));
     return reduced(scope, call->op, core__x_where(scope, mask, inner, outer),
                    &args[2], &results[0]);
@@ -112,8 +112,7 @@ CORE__COMPOSITE(kl_div)
         x = core__x_mul(scope, core__x_exp(scope, target),
                         core__x_sub(scope, target, self));
     } else {
-        x = core__x_sub(scope,
-                        CORE__DO(scope, core_xlogy, target, target),
+        x = core__x_sub(scope, CORE__DO(scope, core_xlogy, target, target),
                         core__x_mul(scope, target, self));
     }
     return reduced(scope, call->op, x, &args[2], &results[0]);
@@ -157,10 +156,10 @@ CORE__COMPOSITE(binary_cross_entropy_with_logits)
     if (positive)
         soft = core__x_mul(
             scope, soft,
-            core__x_plus(scope,
-                         core__x_mul(scope, core__x_plus(scope, positive, -1),
-                                     target),
-                         1));
+            core__x_plus(
+                scope,
+                core__x_mul(scope, core__x_plus(scope, positive, -1), target),
+                1));
     x = core__x_sub(scope, x, soft);
     if (weight)
         x = core__x_mul(scope, x, weight);
@@ -201,16 +200,14 @@ static core_status many_planes(core__scope *scope, const core_operator *op,
                               target->ndim, self->ndim - 1);
     for (uint32_t i = 2; i < self->ndim; i++)
         inner *= self->sizes[i];
-    x = core__x_reshape(scope, self,
-                        (const int64_t[]){self->sizes[0], self->sizes[1], 1,
-                                          inner},
-                        4);
-    x = likelihood(scope, x,
-                   core__x_reshape(scope, target,
-                                   (const int64_t[]){target->sizes[0], 1,
-                                                     inner},
-                                   3),
-                   core__tensor_of(&args[2]), args[3].u.i, args[4].u.i, true);
+    x = core__x_reshape(
+        scope, self,
+        (const int64_t[]){self->sizes[0], self->sizes[1], 1, inner}, 4);
+    x = likelihood(
+        scope, x,
+        core__x_reshape(scope, target,
+                        (const int64_t[]){target->sizes[0], 1, inner}, 3),
+        core__tensor_of(&args[2]), args[3].u.i, args[4].u.i, true);
     if (args[3].u.i == REDUCTION_NONE)
         x = core__x_reshape(scope, x, target->sizes, target->ndim);
     return core__scope_result(scope, x, result);
@@ -225,11 +222,11 @@ CORE__COMPOSITE(nll_loss)
                               "self has no dimension of classes");
     if (self->ndim > 2 && self->ndim != 4)
         return many_planes(scope, call->op, args, &results[0]);
-    return core__scope_result(
-        scope,
-        likelihood(scope, self, args[1].u.tensor, core__tensor_of(&args[2]),
-                   args[3].u.i, args[4].u.i, self->ndim == 4),
-        &results[0]);
+    return core__scope_result(scope,
+                              likelihood(scope, self, args[1].u.tensor,
+                                         core__tensor_of(&args[2]), args[3].u.i,
+                                         args[4].u.i, self->ndim == 4),
+                              &results[0]);
 }
 
 /* Targets are probabilities of the classes. */
@@ -253,9 +250,9 @@ static core_status soft_targets(core__scope *scope, const core_operator *op,
 
         for (uint32_t i = 0; i < args[0].u.tensor->ndim; i++)
             sizes[i] = i == (uint32_t)dim ? classes : 1;
-        x = core__x_mul(scope, x,
-                        core__x_reshape(scope, weight, sizes,
-                                        args[0].u.tensor->ndim));
+        x = core__x_mul(
+            scope, x,
+            core__x_reshape(scope, weight, sizes, args[0].u.tensor->ndim));
     }
     x = core__x_neg(scope, core__x_sum_dim(scope, x, &dim, 1, false));
     if (args[3].u.i == REDUCTION_MEAN) {
@@ -269,8 +266,7 @@ static core_status soft_targets(core__scope *scope, const core_operator *op,
 
 /* Mean of the losses of all classes, as the smoothed part of the target. */
 static core_tensor *smoothed(core__scope *scope, const core_value *args,
-                             core_tensor *logs, core_tensor *hard,
-                             int64_t dim)
+                             core_tensor *logs, core_tensor *hard, int64_t dim)
 {
     core_tensor *target = args[1].u.tensor;
     core_tensor *weight = core__tensor_of(&args[2]);
@@ -286,9 +282,9 @@ static core_tensor *smoothed(core__scope *scope, const core_value *args,
 
         for (uint32_t i = 0; i < args[0].u.tensor->ndim; i++)
             sizes[i] = i == (uint32_t)dim ? classes : 1;
-        x = core__x_mul(scope, x,
-                        core__x_reshape(scope, weight, sizes,
-                                        args[0].u.tensor->ndim));
+        x = core__x_mul(
+            scope, x,
+            core__x_reshape(scope, weight, sizes, args[0].u.tensor->ndim));
     }
     x = core__x_neg(scope, core__x_sum_dim(scope, x, &dim, 1, false));
     x = core__x_zero_where(scope, x, ignored);

@@ -14,8 +14,8 @@ CORE__COMPOSITE(div_mode)
 {
     core_tensor *self = args[0].u.tensor;
     core_tensor *other = args[1].u.tensor;
-    const char *mode = args[2].tag == CORE_VALUE_STRING ? args[2].u.string
-                                                        : NULL;
+    const char *mode =
+        args[2].tag == CORE_VALUE_STRING ? args[2].u.string : NULL;
 
     if (!mode)
         return core__scope_result(scope, core__x_div(scope, self, other),
@@ -25,10 +25,9 @@ CORE__COMPOSITE(div_mode)
                               "rounding_mode is \"trunc\", \"floor\" or none, "
                               "not \"%s\"",
                               mode);
-    return core__scope_result(scope,
-                              CORE__DO(scope, core_div_rounded, self, other,
-                                       mode),
-                              &results[0]);
+    return core__scope_result(
+        scope, CORE__DO(scope, core_div_rounded, self, other, mode),
+        &results[0]);
 }
 
 CORE__COMPOSITE(isfinite)
@@ -52,10 +51,9 @@ CORE__COMPOSITE(masked_fill_tensor)
                               value->ndim);
     value = CORE__DO(scope, core_to, value, self->dtype, self->device, false,
                      false, -1);
-    return core__scope_result(scope,
-                              core__x_where(scope, args[1].u.tensor, value,
-                                            self),
-                              &results[0]);
+    return core__scope_result(
+        scope, core__x_where(scope, args[1].u.tensor, value, self),
+        &results[0]);
 }
 
 /* -------------------------------------------------------------- bounds -- */
@@ -82,10 +80,10 @@ static core_status clamped(core__scope *scope, const core_operator *op,
         self = core__x_cast(scope, self, core__dtype_default());
     else if (self->dtype == CORE_BOOL)
         self = core__x_cast(scope, self, CORE_I64);
-    return core__scope_result(scope,
-                              CORE__DO(scope, core_clamp_same, self,
-                                       number(low), number(high)),
-                              result);
+    return core__scope_result(
+        scope,
+        CORE__DO(scope, core_clamp_same, self, number(low), number(high)),
+        result);
 }
 
 CORE__COMPOSITE(clamp)
@@ -112,18 +110,18 @@ CORE__COMPOSITE(clamp_max)
 
 CORE__COMPOSITE(max_other)
 {
-    return core__scope_result(scope,
-                              CORE__DO(scope, core_maximum, args[0].u.tensor,
-                                       args[1].u.tensor),
-                              &results[0]);
+    return core__scope_result(
+        scope,
+        CORE__DO(scope, core_maximum, args[0].u.tensor, args[1].u.tensor),
+        &results[0]);
 }
 
 CORE__COMPOSITE(min_other)
 {
-    return core__scope_result(scope,
-                              CORE__DO(scope, core_minimum, args[0].u.tensor,
-                                       args[1].u.tensor),
-                              &results[0]);
+    return core__scope_result(
+        scope,
+        CORE__DO(scope, core_minimum, args[0].u.tensor, args[1].u.tensor),
+        &results[0]);
 }
 
 /* --------------------------------------------------------- activations -- */
@@ -170,8 +168,7 @@ CORE__COMPOSITE(log_sigmoid_forward)
     core_tensor *least = CORE__DO(scope, core_clamp_max, self, core_int(0));
     core_tensor *buffer =
         core__x_exp(scope, core__x_neg(scope, core__x_abs(scope, self)));
-    core_tensor *out =
-        core__x_sub(scope, least, core__x_log1p(scope, buffer));
+    core_tensor *out = core__x_sub(scope, least, core__x_log1p(scope, buffer));
 
     CORE_TRY(core__scope_result(scope, out, &results[0]));
     return core__scope_result(scope, buffer, &results[1]);
@@ -210,8 +207,7 @@ CORE__COMPOSITE(prelu)
     negative = core__x_mul(scope, self, weight);
     return core__scope_result(
         scope,
-        core__x_where(scope,
-                      CORE__DO(scope, core_gt_scalar, self, core_int(0)),
+        core__x_where(scope, CORE__DO(scope, core_gt_scalar, self, core_int(0)),
                       self, negative),
         &results[0]);
 }
@@ -231,9 +227,8 @@ CORE__COMPOSITE(glu)
     half = self->sizes[dim] / 2;
     a = core__x_slice(scope, self, dim, 0, half);
     b = core__x_slice(scope, self, dim, half, 2 * half);
-    return core__scope_result(scope,
-                              core__x_mul(scope, a, core__x_sigmoid(scope, b)),
-                              &results[0]);
+    return core__scope_result(
+        scope, core__x_mul(scope, a, core__x_sigmoid(scope, b)), &results[0]);
 }
 
 /* ---------------------------------------------------------- reductions -- */
@@ -257,9 +252,9 @@ CORE__COMPOSITE(var_mean)
 {
     size_t count;
     const int64_t *dims = core__ints_of(&args[1], &count);
-    core_tensor *var = CORE__DO(scope, core_var, args[0].u.tensor, dims, count,
-                                correction_of(&args[2]),
-                                core__arg_bool(args, 3, false));
+    core_tensor *var =
+        CORE__DO(scope, core_var, args[0].u.tensor, dims, count,
+                 correction_of(&args[2]), core__arg_bool(args, 3, false));
     core_tensor *mean = mean_of(scope, args);
 
     CORE_TRY(core__scope_result(scope, var, &results[0]));
@@ -270,9 +265,9 @@ CORE__COMPOSITE(std_mean)
 {
     size_t count;
     const int64_t *dims = core__ints_of(&args[1], &count);
-    core_tensor *std = CORE__DO(scope, core_std, args[0].u.tensor, dims, count,
-                                correction_of(&args[2]),
-                                core__arg_bool(args, 3, false));
+    core_tensor *std =
+        CORE__DO(scope, core_std, args[0].u.tensor, dims, count,
+                 correction_of(&args[2]), core__arg_bool(args, 3, false));
     core_tensor *mean = mean_of(scope, args);
 
     CORE_TRY(core__scope_result(scope, std, &results[0]));
@@ -314,12 +309,11 @@ CORE__COMPOSITE(norm)
     size_t count;
     const int64_t *dims = core__ints_of(&args[2], &count);
 
-    return core__scope_result(scope,
-                              CORE__DO(scope, core_linalg_vector_norm,
-                                       args[0].u.tensor, p, dims, count,
-                                       core__arg_bool(args, 3, false),
-                                       CORE_DTYPE_NONE),
-                              &results[0]);
+    return core__scope_result(
+        scope,
+        CORE__DO(scope, core_linalg_vector_norm, args[0].u.tensor, p, dims,
+                 count, core__arg_bool(args, 3, false), CORE_DTYPE_NONE),
+        &results[0]);
 }
 
 CORE__OP(argsort)
@@ -327,8 +321,8 @@ CORE__OP(argsort)
     core_tensor *values = NULL;
     core_tensor *indices = NULL;
 
-    CORE_TRY(core_sort(args[0].u.tensor, args[1].u.i, args[2].u.i != 0,
-                       &values, &indices));
+    CORE_TRY(core_sort(args[0].u.tensor, args[1].u.i, args[2].u.i != 0, &values,
+                       &indices));
     core__tensor_release(values);
     core__result_tensor(&results[0], indices);
     return CORE_OK;

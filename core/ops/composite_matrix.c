@@ -128,8 +128,8 @@ CORE__COMPOSITE(matmul)
 {
     core_tensor *out = NULL;
 
-    CORE_TRY(product(scope, call->op, args[0].u.tensor, args[1].u.tensor,
-                     &out));
+    CORE_TRY(
+        product(scope, call->op, args[0].u.tensor, args[1].u.tensor, &out));
     return core__scope_result(scope, out, &results[0]);
 }
 
@@ -146,11 +146,11 @@ CORE__COMPOSITE(linear)
                               "in], or 1",
                               weight->ndim);
     if (bias && bias->ndim == 1 && input->ndim == 2 && weight->ndim == 2)
-        return core__scope_result(
-            scope,
-            CORE__DO(scope, core_addmm, bias, input, core__x_t(scope, weight),
-                     core_int(1), core_int(1)),
-            &results[0]);
+        return core__scope_result(scope,
+                                  CORE__DO(scope, core_addmm, bias, input,
+                                           core__x_t(scope, weight),
+                                           core_int(1), core_int(1)),
+                                  &results[0]);
     CORE_TRY(product(scope, call->op, input, core__x_t(scope, weight), &out));
     if (bias)
         out = core__x_add(scope, out, bias);
@@ -207,14 +207,12 @@ CORE__COMPOSITE(pdist_forward)
         return core__op_error(CORE_ERROR_SHAPE, call->op,
                               "wants 2 dimensions, not %u", self->ndim);
     n = self->sizes[0];
-    pairs = CORE__DO(scope, core_triu_indices, n, n, 1, CORE_I64,
-                     self->device);
-    d = core__x_sub(
-        scope,
-        CORE__DO(scope, core_index_select, self, 0,
-                 CORE__DO(scope, core_select, pairs, 0, 0)),
-        CORE__DO(scope, core_index_select, self, 0,
-                 CORE__DO(scope, core_select, pairs, 0, 1)));
+    pairs = CORE__DO(scope, core_triu_indices, n, n, 1, CORE_I64, self->device);
+    d = core__x_sub(scope,
+                    CORE__DO(scope, core_index_select, self, 0,
+                             CORE__DO(scope, core_select, pairs, 0, 0)),
+                    CORE__DO(scope, core_index_select, self, 0,
+                             CORE__DO(scope, core_select, pairs, 0, 1)));
     d = CORE__DO(scope, core_linalg_vector_norm, d,
                  core_float(core__double_of(&args[1])), &last, 1, false,
                  CORE_DTYPE_NONE);
@@ -242,9 +240,9 @@ CORE__COMPOSITE(linalg_cross)
     /* c[i] = a[i+1] b[i+2] - a[i+2] b[i+1] */
     left = core__x_mul(scope, CORE__DO(scope, core_roll, a, &other, 1, &dim, 1),
                        CORE__DO(scope, core_roll, b, &shift, 1, &dim, 1));
-    right = core__x_mul(scope,
-                        CORE__DO(scope, core_roll, a, &shift, 1, &dim, 1),
-                        CORE__DO(scope, core_roll, b, &other, 1, &dim, 1));
+    right =
+        core__x_mul(scope, CORE__DO(scope, core_roll, a, &shift, 1, &dim, 1),
+                    CORE__DO(scope, core_roll, b, &other, 1, &dim, 1));
     return core__scope_result(scope, core__x_sub(scope, left, right),
                               &results[0]);
 }

@@ -95,9 +95,9 @@ CORE__OP(batch_norm)
     core_tensor *rstd = NULL;
     core_status status = core_native_batch_norm(
         args[0].u.tensor, core__tensor_of(&args[1]), core__tensor_of(&args[2]),
-        core__tensor_of(&args[3]), core__tensor_of(&args[4]),
-        args[5].u.i != 0, core__double_of(&args[6]), core__double_of(&args[7]),
-        &out, &mean, &rstd);
+        core__tensor_of(&args[3]), core__tensor_of(&args[4]), args[5].u.i != 0,
+        core__double_of(&args[6]), core__double_of(&args[7]), &out, &mean,
+        &rstd);
 
     return first_of(status, out, mean, rstd, &results[0]);
 }
@@ -118,25 +118,22 @@ CORE__COMPOSITE(conv)
     static const int64_t none[3];
     core_tensor *out;
 
-    if (weight->ndim != spatial + 2 ||
-        (!batched && input->ndim != spatial + 1))
+    if (weight->ndim != spatial + 2 || (!batched && input->ndim != spatial + 1))
         return core__op_error(CORE_ERROR_SHAPE, call->op,
                               "input has %u dimensions and weight %u; wanted "
                               "are %u (without batch: %u) and %u",
                               input->ndim, weight->ndim, spatial + 2,
                               spatial + 1, spatial + 2);
-    CORE_TRY(core__ints_fill(call->op, "stride", &args[3], spatial, 1,
-                             stride));
-    CORE_TRY(core__ints_fill(call->op, "padding", &args[4], spatial, 0,
-                             padding));
-    CORE_TRY(core__ints_fill(call->op, "dilation", &args[5], spatial, 1,
-                             dilation));
+    CORE_TRY(core__ints_fill(call->op, "stride", &args[3], spatial, 1, stride));
+    CORE_TRY(
+        core__ints_fill(call->op, "padding", &args[4], spatial, 0, padding));
+    CORE_TRY(
+        core__ints_fill(call->op, "dilation", &args[5], spatial, 1, dilation));
     if (!batched)
         input = core__x_unsqueeze(scope, input, 0);
     out = CORE__DO(scope, core_convolution, input, weight,
-                   core__tensor_of(&args[2]), stride, spatial, padding,
-                   spatial, dilation, spatial, false, none, spatial,
-                   args[6].u.i);
+                   core__tensor_of(&args[2]), stride, spatial, padding, spatial,
+                   dilation, spatial, false, none, spatial, args[6].u.i);
     if (!batched)
         out = CORE__DO(scope, core_squeeze_dim, out, 0);
     return core__scope_result(scope, out, &results[0]);
@@ -213,8 +210,7 @@ CORE__COMPOSITE(native_dropout_backward)
     core_tensor *x = core__x_mul(scope, args[0].u.tensor, args[1].u.tensor);
 
     return core__scope_result(
-        scope, core__x_times(scope, x, core__double_of(&args[2])),
-        &results[0]);
+        scope, core__x_times(scope, x, core__double_of(&args[2])), &results[0]);
 }
 
 CORE__OP(dropout)
@@ -272,7 +268,7 @@ CORE__OP(upsample_vec)
     if (aligned)
         inner[n++] = args[2];
     for (uint32_t i = 0; i < spatial; i++)
-        inner[n++] = wanted ? core_pack_none()
-                            : core_pack_float(scales->u.floats[i]);
+        inner[n++] =
+            wanted ? core_pack_none() : core_pack_float(scales->u.floats[i]);
     return core_op_invoke_on(op, inner, n, results, 1);
 }

@@ -38,8 +38,7 @@ CORE__OP(stack)
             core__sizes_text(tensors[0]->ndim, tensors[0]->sizes, want,
                              sizeof want));
     }
-    CORE_TRY(core__dim_wrap(call->op, args[1].u.i, tensors[0]->ndim + 1,
-                            &dim));
+    CORE_TRY(core__dim_wrap(call->op, args[1].u.i, tensors[0]->ndim + 1, &dim));
     parts = core__alloc_zero(count * sizeof *parts);
     if (!parts)
         return core__error_memory(count * sizeof *parts);
@@ -77,8 +76,7 @@ CORE__COMPOSITE(repeat)
 
         if (repeats[i] < 0)
             return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
-                                  "repeats %lld times",
-                                  (long long)repeats[i]);
+                                  "repeats %lld times", (long long)repeats[i]);
         sizes[i] = size * repeats[i];
         if (repeats[i] != 1) {
             apart[n] = 1;
@@ -163,11 +161,10 @@ CORE__COMPOSITE(pixel_unshuffle)
         return core__op_error(CORE_ERROR_SHAPE, call->op,
                               "%lld by %lld is no multiple of %lld",
                               (long long)s[1], (long long)s[2], (long long)r);
-    return rearranged(scope, self,
-                      (const int64_t[]){s[0], s[1] / r, r, s[2] / r, r}, 5,
-                      order,
-                      (const int64_t[]){s[0] * r * r, s[1] / r, s[2] / r},
-                      &results[0]);
+    return rearranged(
+        scope, self, (const int64_t[]){s[0], s[1] / r, r, s[2] / r, r}, 5,
+        order, (const int64_t[]){s[0] * r * r, s[1] / r, s[2] / r},
+        &results[0]);
 }
 
 /* ------------------------------------------------------------ diagonals -- */
@@ -230,8 +227,8 @@ CORE__COMPOSITE(diag_embed)
 
 CORE__COMPOSITE(narrow_copy)
 {
-    core_tensor *x = CORE__DO(scope, core_narrow, args[0].u.tensor,
-                              args[1].u.i, args[2].u.i, args[3].u.i);
+    core_tensor *x = CORE__DO(scope, core_narrow, args[0].u.tensor, args[1].u.i,
+                              args[2].u.i, args[3].u.i);
 
     return core__scope_result(scope, CORE__DO(scope, core_clone, x, -1),
                               &results[0]);
@@ -249,10 +246,10 @@ static core_status written(core__scope *scope, const core_operator *op,
 
     if (scope->status == CORE_OK &&
         (view->ndim != source->ndim ||
-         memcmp(view->sizes, source->sizes,
-                view->ndim * sizeof(int64_t)) != 0))
+         memcmp(view->sizes, source->sizes, view->ndim * sizeof(int64_t)) != 0))
         return core__op_error(
-            CORE_ERROR_SHAPE, op, "the part has sizes %s, what is to be put "
+            CORE_ERROR_SHAPE, op,
+            "the part has sizes %s, what is to be put "
             "there %s",
             core__sizes_text(view->ndim, view->sizes, want, sizeof want),
             core__sizes_text(source->ndim, source->sizes, have, sizeof have));
@@ -278,8 +275,7 @@ CORE__COMPOSITE(slice_backward)
 {
     core_tensor *out = zeros_of(scope, args);
     core_tensor *view = CORE__DO(scope, core_slice, out, args[2].u.i,
-                                 bound(&args[3]), bound(&args[4]),
-                                 args[5].u.i);
+                                 bound(&args[3]), bound(&args[4]), args[5].u.i);
 
     return written(scope, call->op, out, view, args[0].u.tensor, &results[0]);
 }
@@ -287,8 +283,8 @@ CORE__COMPOSITE(slice_backward)
 CORE__COMPOSITE(select_backward)
 {
     core_tensor *out = zeros_of(scope, args);
-    core_tensor *view = CORE__DO(scope, core_select, out, args[2].u.i,
-                                 args[3].u.i);
+    core_tensor *view =
+        CORE__DO(scope, core_select, out, args[2].u.i, args[3].u.i);
 
     return written(scope, call->op, out, view, args[0].u.tensor, &results[0]);
 }
@@ -311,8 +307,7 @@ CORE__COMPOSITE(slice_scatter)
 {
     core_tensor *out = copy_of(scope, args);
     core_tensor *view = CORE__DO(scope, core_slice, out, args[2].u.i,
-                                 bound(&args[3]), bound(&args[4]),
-                                 args[5].u.i);
+                                 bound(&args[3]), bound(&args[4]), args[5].u.i);
 
     return written(scope, call->op, out, view, args[1].u.tensor, &results[0]);
 }
@@ -320,8 +315,8 @@ CORE__COMPOSITE(slice_scatter)
 CORE__COMPOSITE(select_scatter)
 {
     core_tensor *out = copy_of(scope, args);
-    core_tensor *view = CORE__DO(scope, core_select, out, args[2].u.i,
-                                 args[3].u.i);
+    core_tensor *view =
+        CORE__DO(scope, core_select, out, args[2].u.i, args[3].u.i);
 
     return written(scope, call->op, out, view, args[1].u.tensor, &results[0]);
 }
@@ -339,10 +334,9 @@ CORE__COMPOSITE(diagonal_scatter)
 CORE__COMPOSITE(as_strided_scatter)
 {
     core_tensor *self = args[0].u.tensor;
-    core_tensor *out = CORE__DO(scope, core_clone, self,
-                                self->flags & CORE__TENSOR_DENSE
-                                    ? -1
-                                    : CORE_FORMAT_CONTIGUOUS);
+    core_tensor *out = CORE__DO(
+        scope, core_clone, self,
+        self->flags & CORE__TENSOR_DENSE ? -1 : CORE_FORMAT_CONTIGUOUS);
     size_t count;
     size_t stride_count;
     const int64_t *sizes = core__ints_of(&args[2], &count);

@@ -44,22 +44,20 @@ core_status core__scope_finish(core__scope *scope, core_tensor *result,
 
 /* tensor = CORE__DO(scope, core_cumsum, x, dim, CORE_DTYPE_NONE): any typed
  * call with one result. */
-#define CORE__DO(scope, function, ...)                                 \
-    core__scope_take(scope, (scope)->status == CORE_OK                 \
+#define CORE__DO(scope, function, ...)                                     \
+    core__scope_take(scope, (scope)->status == CORE_OK                     \
                                 ? function(__VA_ARGS__, &(scope)->pending) \
                                 : (scope)->status)
 
 /* A call without result. */
 #define CORE__RUN(scope, call) \
-    ((void)core__scope_take(scope, (scope)->status == CORE_OK \
-                                       ? (call)               \
-                                       : (scope)->status))
+    ((void)core__scope_take(   \
+        scope, (scope)->status == CORE_OK ? (call) : (scope)->status))
 
-#define CORE__X_ONE(name)                                                  \
-    static inline core_tensor *core__x_##name(core__scope *s,              \
-                                              core_tensor *a)              \
-    {                                                                      \
-        return CORE__DO(s, core_##name, a);                                \
+#define CORE__X_ONE(name)                                                     \
+    static inline core_tensor *core__x_##name(core__scope *s, core_tensor *a) \
+    {                                                                         \
+        return CORE__DO(s, core_##name, a);                                   \
     }
 CORE__X_ONE(abs)
 CORE__X_ONE(cos)
@@ -79,11 +77,11 @@ CORE__X_ONE(t)
 CORE__X_ONE(tanh)
 #undef CORE__X_ONE
 
-#define CORE__X_TWO(name)                                                  \
-    static inline core_tensor *core__x_##name(                             \
-        core__scope *s, core_tensor *a, core_tensor *b)                    \
-    {                                                                      \
-        return CORE__DO(s, core_##name, a, b);                             \
+#define CORE__X_TWO(name)                                                     \
+    static inline core_tensor *core__x_##name(core__scope *s, core_tensor *a, \
+                                              core_tensor *b)                 \
+    {                                                                         \
+        return CORE__DO(s, core_##name, a, b);                                \
     }
 CORE__X_TWO(bmm)
 CORE__X_TWO(div)
@@ -217,8 +215,7 @@ static inline core_tensor *core__x_zeros_like(core__scope *s, core_tensor *a)
 
 /* Zeros of other sizes, with a's dtype and device. */
 static inline core_tensor *core__x_new_zeros(core__scope *s, core_tensor *a,
-                                             const int64_t *sizes,
-                                             size_t count)
+                                             const int64_t *sizes, size_t count)
 {
     return CORE__DO(s, core_new_zeros, a, sizes, count, CORE_DTYPE_NONE, NULL);
 }
@@ -240,26 +237,24 @@ static inline core_tensor *core__x_arange(core__scope *s, core_tensor *like,
 /* ---------------------------------------------------------- composites -- */
 
 /* Begins an operator's function whose body has a scope. */
-#define CORE__COMPOSITE(name)                                                \
-    static core_status name##_body(core__scope *scope, core_call *call,      \
-                                   const core_value *args,                   \
-                                   core_value *results);                     \
-    CORE__OP(name)                                                           \
-    {                                                                        \
-        core__scope scope;                                                   \
-        core_status status;                                                  \
-                                                                             \
-        core__scope_begin(&scope);                                           \
-        status = name##_body(&scope, call, args, results);                   \
-        return core__scope_close(&scope, status, results, nresults);         \
-    }                                                                        \
-    static core_status name##_body(core__scope *scope                        \
-                                   __attribute__((unused)),                  \
-                                   core_call *call __attribute__((unused)),  \
-                                   const core_value *args                    \
-                                   __attribute__((unused)),                  \
-                                   core_value *results                       \
-                                   __attribute__((unused)))
+#define CORE__COMPOSITE(name)                                           \
+    static core_status name##_body(core__scope *scope, core_call *call, \
+                                   const core_value *args,              \
+                                   core_value *results);                \
+    CORE__OP(name)                                                      \
+    {                                                                   \
+        core__scope scope;                                              \
+        core_status status;                                             \
+                                                                        \
+        core__scope_begin(&scope);                                      \
+        status = name##_body(&scope, call, args, results);              \
+        return core__scope_close(&scope, status, results, nresults);    \
+    }                                                                   \
+    static core_status name##_body(                                     \
+        core__scope *scope __attribute__((unused)),                     \
+        core_call *call __attribute__((unused)),                        \
+        const core_value *args __attribute__((unused)),                 \
+        core_value *results __attribute__((unused)))
 
 /* Ends the scope of a composite; on failure releases what is in results. */
 core_status core__scope_close(core__scope *scope, core_status status,

@@ -15,21 +15,19 @@
 /* Begins the function of an operator, core__op_<name>: what a line of ops.yaml
  * finds by its `function:`, or by its C name.  It declares it first: the
  * generated table is the only one that calls it. */
-#define CORE__OP(name)                                                      \
-    core_status core__op_##name(core_call *call, const core_value *args,    \
-                                uint32_t nargs, core_value *results,        \
-                                uint32_t nresults);                         \
-    core_status core__op_##name(core_call *call                             \
-                                __attribute__((unused)),                    \
-                                const core_value *args                      \
-                                __attribute__((unused)),                    \
-                                uint32_t nargs __attribute__((unused)),     \
-                                core_value *results                         \
-                                __attribute__((unused)),                    \
+#define CORE__OP(name)                                                       \
+    core_status core__op_##name(core_call *call, const core_value *args,     \
+                                uint32_t nargs, core_value *results,         \
+                                uint32_t nresults);                          \
+    core_status core__op_##name(core_call *call __attribute__((unused)),     \
+                                const core_value *args                       \
+                                __attribute__((unused)),                     \
+                                uint32_t nargs __attribute__((unused)),      \
+                                core_value *results __attribute__((unused)), \
                                 uint32_t nresults __attribute__((unused)))
 
 /* Begins an inference function, core__infer_<name>. */
-#define CORE__INFER(name)                                  \
+#define CORE__INFER(name)                                   \
     core_status core__infer_##name(core__inference *infer); \
     core_status core__infer_##name(core__inference *infer)
 

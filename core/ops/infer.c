@@ -16,16 +16,14 @@ core_tensor *core__arg_tensor(const core_value *args, uint32_t position)
     return core__tensor_of(&args[position]);
 }
 
-int64_t core__arg_int(const core_value *args, uint32_t position,
-                      int64_t absent)
+int64_t core__arg_int(const core_value *args, uint32_t position, int64_t absent)
 {
     return args[position].tag == CORE_VALUE_NONE
                ? absent
                : core__int_of(&args[position]);
 }
 
-double core__arg_float(const core_value *args, uint32_t position,
-                       double absent)
+double core__arg_float(const core_value *args, uint32_t position, double absent)
 {
     return args[position].tag == CORE_VALUE_NONE
                ? absent
@@ -107,10 +105,8 @@ core_status core__sizes_numel(uint32_t ndim, const int64_t *sizes,
     *out_numel = 0;
     for (uint32_t i = 0; i < ndim; i++)
         if (sizes[i] < 0 || __builtin_mul_overflow(numel, sizes[i], &numel))
-            return core__error(CORE_ERROR_SHAPE,
-                               "sizes %s: %s",
-                               core__sizes_text(ndim, sizes, text,
-                                                sizeof text),
+            return core__error(CORE_ERROR_SHAPE, "sizes %s: %s",
+                               core__sizes_text(ndim, sizes, text, sizeof text),
                                sizes[i] < 0 ? "one is negative"
                                             : "too many elements");
     *out_numel = numel;
@@ -155,11 +151,11 @@ const char *core__sizes_text(uint32_t ndim, const int64_t *sizes, char *text,
         return text;
     text[0] = 0;
     for (uint32_t i = 0; i <= ndim && used < size; i++) {
-        int written =
-            i == ndim ? snprintf(text + used, size - used, "%s]",
-                                 ndim == 0 ? "[" : "")
-                      : snprintf(text + used, size - used, "%s%lld",
-                                 i == 0 ? "[" : ", ", (long long)sizes[i]);
+        int written = i == ndim
+                          ? snprintf(text + used, size - used, "%s]",
+                                     ndim == 0 ? "[" : "")
+                          : snprintf(text + used, size - used, "%s%lld",
+                                     i == 0 ? "[" : ", ", (long long)sizes[i]);
 
         used += written > 0 ? (size_t)written : 0;
     }

@@ -39,10 +39,10 @@ static core_status read_geometry(const core_operator *op,
                                  const core_value *args, geometry *g)
 {
     CORE_TRY(core__ints_fill(op, "stride", &args[0], g->spatial, 1, g->stride));
-    CORE_TRY(core__ints_fill(op, "padding", &args[1], g->spatial, 0,
-                             g->padding));
-    CORE_TRY(core__ints_fill(op, "dilation", &args[2], g->spatial, 1,
-                             g->dilation));
+    CORE_TRY(
+        core__ints_fill(op, "padding", &args[1], g->spatial, 0, g->padding));
+    CORE_TRY(
+        core__ints_fill(op, "dilation", &args[2], g->spatial, 1, g->dilation));
     g->transposed = args[3].u.i != 0;
     CORE_TRY(core__ints_fill(op, "output_padding", &args[4], g->spatial, 0,
                              g->output_padding));
@@ -54,8 +54,8 @@ static core_status read_geometry(const core_operator *op,
                                   "stride and dilation must be positive, "
                                   "paddings not negative");
     if (g->groups <= 0)
-        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
-                              "groups is %lld", (long long)g->groups);
+        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op, "groups is %lld",
+                              (long long)g->groups);
     return CORE_OK;
 }
 
@@ -64,19 +64,17 @@ static core_status check_channels(const core_operator *op,
                                   const core_tensor *weight,
                                   const core_tensor *bias, const geometry *g)
 {
-    int64_t in = g->transposed ? weight->sizes[0]
-                               : weight->sizes[1] * g->groups;
-    int64_t out = g->transposed ? weight->sizes[1] * g->groups
-                                : weight->sizes[0];
+    int64_t in =
+        g->transposed ? weight->sizes[0] : weight->sizes[1] * g->groups;
+    int64_t out =
+        g->transposed ? weight->sizes[1] * g->groups : weight->sizes[0];
     char text[256];
 
-    if (input->dtype != weight->dtype ||
-        (bias && bias->dtype != input->dtype))
-        return core__op_error(CORE_ERROR_DTYPE, op,
-                              "input is %s, weight %s, bias %s",
-                              core__dtype_name(input->dtype),
-                              core__dtype_name(weight->dtype),
-                              bias ? core__dtype_name(bias->dtype) : "absent");
+    if (input->dtype != weight->dtype || (bias && bias->dtype != input->dtype))
+        return core__op_error(
+            CORE_ERROR_DTYPE, op, "input is %s, weight %s, bias %s",
+            core__dtype_name(input->dtype), core__dtype_name(weight->dtype),
+            bias ? core__dtype_name(bias->dtype) : "absent");
     if (input->sizes[1] != in || weight->sizes[0] % g->groups != 0)
         return core__op_error(
             CORE_ERROR_SHAPE, op,
@@ -110,8 +108,8 @@ static core_status output_size(const core_operator *op, const geometry *g,
     return core__op_error(CORE_ERROR_SHAPE, op,
                           "a kernel of %lld (dilated: %lld) does not fit a "
                           "size of %lld padded by %lld",
-                          (long long)kernel, (long long)reach,
-                          (long long)size, (long long)g->padding[i]);
+                          (long long)kernel, (long long)reach, (long long)size,
+                          (long long)g->padding[i]);
 }
 
 /* convolution(input, weight, bias, stride, padding, dilation, transposed,
@@ -133,8 +131,8 @@ CORE__INFER(convolution)
     CORE_TRY(read_geometry(infer->op, &infer->args[3], &g));
     CORE_TRY(check_channels(infer->op, input, weight, bias, &g));
     core__result_like(result, input);
-    result->sizes[1] = g.transposed ? weight->sizes[1] * g.groups
-                                    : weight->sizes[0];
+    result->sizes[1] =
+        g.transposed ? weight->sizes[1] * g.groups : weight->sizes[0];
     for (uint32_t i = 0; i < g.spatial; i++)
         CORE_TRY(output_size(infer->op, &g, i, input->sizes[2 + i],
                              weight->sizes[2 + i], &result->sizes[2 + i]));
@@ -185,8 +183,8 @@ static core_status check_planes(const core_operator *op,
                               spatial + 1, spatial + 2, self->ndim);
     for (uint32_t i = self->ndim - spatial; i < self->ndim; i++)
         if (self->sizes[i] == 0)
-            return core__op_error(CORE_ERROR_SHAPE, op,
-                                  "dimension %u is empty", i);
+            return core__op_error(CORE_ERROR_SHAPE, op, "dimension %u is empty",
+                                  i);
     return CORE_OK;
 }
 
@@ -235,8 +233,8 @@ static core_status pooled(core__inference *infer, bool dilated)
     if (strides > 0)
         CORE_TRY(core__ints_fill(infer->op, "stride", &infer->args[2], n, 1,
                                  stride));
-    CORE_TRY(core__ints_fill(infer->op, "padding", &infer->args[3], n, 0,
-                             padding));
+    CORE_TRY(
+        core__ints_fill(infer->op, "padding", &infer->args[3], n, 0, padding));
     if (dilated)
         CORE_TRY(core__ints_fill(infer->op, "dilation", &infer->args[4], n, 1,
                                  dilation));
@@ -323,8 +321,7 @@ CORE__INFER(upsample)
 
     if (self->ndim != n + 2)
         return core__op_error(CORE_ERROR_SHAPE, infer->op,
-                              "wants %u dimensions, not %u", n + 2,
-                              self->ndim);
+                              "wants %u dimensions, not %u", n + 2, self->ndim);
     CORE_TRY(check_planes(infer->op, self, n));
     CORE_TRY(core__ints_fill(infer->op, "output_size", &infer->args[1], n, 1,
                              sizes));
@@ -368,10 +365,9 @@ CORE__INFER(grid_sampler)
                               "wants an input [N, C, H, W] and a grid [N, h, "
                               "w, 2]");
     if (input->dtype != grid->dtype)
-        return core__op_error(CORE_ERROR_DTYPE, infer->op,
-                              "input is %s, grid %s",
-                              core__dtype_name(input->dtype),
-                              core__dtype_name(grid->dtype));
+        return core__op_error(
+            CORE_ERROR_DTYPE, infer->op, "input is %s, grid %s",
+            core__dtype_name(input->dtype), core__dtype_name(grid->dtype));
     core__result_set(&infer->results[0], input->dtype, 4,
                      (const int64_t[]){input->sizes[0], input->sizes[1],
                                        grid->sizes[1], grid->sizes[2]});

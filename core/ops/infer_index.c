@@ -137,8 +137,8 @@ CORE__INFER(index_write)
     CORE_TRY(same_dtype(infer->op, "source", source, self));
     fits = rank_of(source) == rank_of(self);
     for (uint32_t i = 0; fits && i < rank_of(self); i++)
-        fits = size_of(source, i) ==
-               (i == dim ? index->numel : size_of(self, i));
+        fits =
+            size_of(source, i) == (i == dim ? index->numel : size_of(self, i));
     if (!fits)
         return core__op_error(
             CORE_ERROR_SHAPE, infer->op,
@@ -205,8 +205,7 @@ static core_status indexed(core__inference *infer, uint32_t *out_ndim,
             ndim += index->ndim;
             index = NULL;
         }
-        if (i < self->ndim &&
-            (i >= list->count || !list->u.tensors[i]))
+        if (i < self->ndim && (i >= list->count || !list->u.tensors[i]))
             out_sizes[ndim++] = self->sizes[i];
     }
     *out_ndim = ndim;
@@ -307,11 +306,11 @@ CORE__INFER(embedding_backward)
     if (grad->ndim == 0)
         return core__op_error(CORE_ERROR_SHAPE, infer->op,
                               "grad_output has no dimension");
-    CORE_TRY(index_dtype(infer->op, "indices",
-                         core__arg_tensor(infer->args, 1)));
-    core__result_set(&infer->results[0], grad->dtype, 2,
-                     (const int64_t[]){infer->args[2].u.i,
-                                       grad->sizes[grad->ndim - 1]});
+    CORE_TRY(
+        index_dtype(infer->op, "indices", core__arg_tensor(infer->args, 1)));
+    core__result_set(
+        &infer->results[0], grad->dtype, 2,
+        (const int64_t[]){infer->args[2].u.i, grad->sizes[grad->ndim - 1]});
     return CORE_OK;
 }
 

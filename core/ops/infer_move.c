@@ -43,8 +43,8 @@ static core_status floating(const core__inference *infer,
 CORE__INFER(cumulative)
 {
     const core_tensor *self = core__arg_tensor(infer->args, 0);
-    core_dtype dtype = core__dtype_is_floating(self->dtype) ? self->dtype
-                                                            : CORE_I64;
+    core_dtype dtype =
+        core__dtype_is_floating(self->dtype) ? self->dtype : CORE_I64;
     uint32_t dim;
 
     CORE_TRY(core__dim_wrap(infer->op, infer->args[1].u.i, self->ndim, &dim));
@@ -89,8 +89,8 @@ static core_status sorted(core__inference *infer, uint32_t position)
     const core_tensor *self = core__arg_tensor(infer->args, 0);
     uint32_t dim;
 
-    CORE_TRY(core__dim_wrap(infer->op, infer->args[position].u.i, self->ndim,
-                            &dim));
+    CORE_TRY(
+        core__dim_wrap(infer->op, infer->args[position].u.i, self->ndim, &dim));
     core__result_like(&infer->results[0], self);
     core__result_set(&infer->results[1], CORE_I64, self->ndim, self->sizes);
     return CORE_OK;
@@ -115,8 +115,8 @@ static core_status picked(core__inference *infer, uint32_t position)
     uint32_t dim;
     uint32_t ndim = 0;
 
-    CORE_TRY(core__dim_wrap(infer->op, infer->args[position].u.i, self->ndim,
-                            &dim));
+    CORE_TRY(
+        core__dim_wrap(infer->op, infer->args[position].u.i, self->ndim, &dim));
     if (self->ndim > 0 && self->sizes[dim] == 0)
         return core__op_error(CORE_ERROR_INDEX, infer->op,
                               "dimension %u has no element to pick", dim);
@@ -263,8 +263,8 @@ static bool passed_over(const core_tensor *tensor)
 }
 
 static core_status cat_fits(const core__inference *infer, uint32_t i,
-                            const core_tensor *tensor,
-                            const core_tensor *first, uint32_t dim)
+                            const core_tensor *tensor, const core_tensor *first,
+                            uint32_t dim)
 {
     bool fits = tensor->ndim == first->ndim;
     char have[256];
@@ -299,14 +299,14 @@ CORE__INFER(cat)
         if (!tensor || tensor->ndim == 0)
             return core__op_error(CORE_ERROR_SHAPE, infer->op,
                                   "tensor %u has no dimensions", i);
-        dtype = dtype ? core__dtype_promote(dtype, tensor->dtype)
-                      : tensor->dtype;
+        dtype =
+            dtype ? core__dtype_promote(dtype, tensor->dtype) : tensor->dtype;
         if (passed_over(tensor))
             continue;
         if (!first) {
             first = tensor;
-            CORE_TRY(core__dim_wrap(infer->op, infer->args[1].u.i,
-                                    first->ndim, &dim));
+            CORE_TRY(core__dim_wrap(infer->op, infer->args[1].u.i, first->ndim,
+                                    &dim));
         }
         CORE_TRY(cat_fits(infer, i, tensor, first, dim));
         length += tensor->sizes[dim];
@@ -366,8 +366,8 @@ static core_status border(core__inference *infer, bool reflection)
     uint32_t spatial = digit ? (uint32_t)(*digit - '0') : 1;
     int64_t pad[6];
 
-    CORE_TRY(core__ints_fill(infer->op, "padding", &infer->args[1],
-                             2 * spatial, 0, pad));
+    CORE_TRY(core__ints_fill(infer->op, "padding", &infer->args[1], 2 * spatial,
+                             0, pad));
     if (self->ndim != spatial + 1 && self->ndim != spatial + 2)
         return core__op_error(CORE_ERROR_SHAPE, infer->op,
                               "wants %u dimensions, or %u with a batch; there "
@@ -429,10 +429,10 @@ CORE__INFER(arange)
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
                               "steps of %g do not lead from %g to %g", by,
                               core__double_of(start), core__double_of(end));
-    core__result_set(&infer->results[0],
-                     factory_dtype(infer,
-                                   whole ? CORE_I64 : core__dtype_default()),
-                     1, &size);
+    core__result_set(
+        &infer->results[0],
+        factory_dtype(infer, whole ? CORE_I64 : core__dtype_default()), 1,
+        &size);
     return core__dtype_check(infer->results[0].dtype);
 }
 

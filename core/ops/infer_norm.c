@@ -129,8 +129,8 @@ CORE__INFER(group_norm)
                               (long long)groups, (long long)input->numel);
     CORE_TRY(floating(infer->op, input));
     CORE_TRY(affine(infer->op, "weight", weight, 1, &c));
-    CORE_TRY(affine(infer->op, "bias", core__arg_tensor(infer->args, 2), 1,
-                    &c));
+    CORE_TRY(
+        affine(infer->op, "bias", core__arg_tensor(infer->args, 2), 1, &c));
     core__result_like(&infer->results[0], input);
     keep_layout(&infer->results[0], input);
     core__result_set(&infer->results[1], statistics_dtype(input, weight), 2,
@@ -244,8 +244,8 @@ static core_status likelihood(core__inference *infer, uint32_t classes)
     const core_tensor *target = core__arg_tensor(infer->args, 1);
 
     CORE_TRY(floating(infer->op, self));
-    CORE_TRY(check_target(infer, self, target,
-                          core__arg_tensor(infer->args, 2), classes));
+    CORE_TRY(check_target(infer, self, target, core__arg_tensor(infer->args, 2),
+                          classes));
     if (infer->args[3].u.i == 0)
         core__result_set(&infer->results[0], self->dtype, target->ndim,
                          target->sizes);

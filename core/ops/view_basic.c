@@ -116,8 +116,8 @@ CORE__OP(view_as)
     core_tensor *other = args[1].u.tensor;
     core_tensor *out;
 
-    CORE_TRY(core_view_sizes(args[0].u.tensor, other->sizes, other->ndim,
-                             &out));
+    CORE_TRY(
+        core_view_sizes(args[0].u.tensor, other->sizes, other->ndim, &out));
     core__result_tensor(&results[0], out);
     return CORE_OK;
 }
@@ -278,8 +278,8 @@ CORE__OP(squeeze_dim)
 {
     uint32_t dim;
 
-    CORE_TRY(core__dim_wrap(call->op, args[1].u.i, args[0].u.tensor->ndim,
-                            &dim));
+    CORE_TRY(
+        core__dim_wrap(call->op, args[1].u.i, args[0].u.tensor->ndim, &dim));
     return squeezed(args[0].u.tensor, 1u << dim, &results[0]);
 }
 
@@ -296,9 +296,8 @@ CORE__OP(unsqueeze)
     for (uint32_t i = 0, from = 0; i < ndim; i++) {
         if (i == dim) {
             sizes[i] = 1;
-            strides[i] = from < self->ndim
-                             ? self->sizes[from] * self->strides[from]
-                             : 1;
+            strides[i] =
+                from < self->ndim ? self->sizes[from] * self->strides[from] : 1;
             continue;
         }
         sizes[i] = self->sizes[from];
@@ -326,7 +325,7 @@ CORE__OP(expand)
         int64_t size = i < added ? 1 : self->sizes[i - added];
 
         sizes[i] = wanted[i] == -1 && i >= added ? size : wanted[i];
-        strides[i] = i >= added         ? self->strides[i - added]
+        strides[i] = i >= added      ? self->strides[i - added]
                      : i + 1 < count ? sizes[i + 1] * strides[i + 1]
                                      : 1;
         if (sizes[i] < 0 || (sizes[i] != size && size != 1))
@@ -348,8 +347,8 @@ CORE__OP(expand_as)
     core_tensor *other = args[1].u.tensor;
     core_tensor *out;
 
-    CORE_TRY(core_expand(args[0].u.tensor, other->sizes, other->ndim, false,
-                         &out));
+    CORE_TRY(
+        core_expand(args[0].u.tensor, other->sizes, other->ndim, false, &out));
     core__result_tensor(&results[0], out);
     return CORE_OK;
 }

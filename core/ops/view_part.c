@@ -119,8 +119,8 @@ CORE__OP(select)
     if (self->ndim == 0)
         return no_dimension(call->op);
     CORE_TRY(core__dim_wrap(call->op, args[1].u.i, self->ndim, &dim));
-    CORE_TRY(core__index_wrap(call->op, args[2].u.i, self->sizes[dim], dim,
-                              &index));
+    CORE_TRY(
+        core__index_wrap(call->op, args[2].u.i, self->sizes[dim], dim, &index));
     window_of(self, &w);
     w.offset += index * self->strides[dim];
     window_remove(&w, dim);
@@ -221,8 +221,8 @@ CORE__OP(as_strided)
     size_t stride_count;
     const int64_t *sizes = core__ints_of(&args[1], &count);
     const int64_t *strides = core__ints_of(&args[2], &stride_count);
-    int64_t offset = args[3].tag == CORE_VALUE_NONE ? self->offset
-                                                    : args[3].u.i;
+    int64_t offset =
+        args[3].tag == CORE_VALUE_NONE ? self->offset : args[3].u.i;
     int64_t numel;
     int64_t last = offset;
     core_tensor *view;
@@ -230,8 +230,7 @@ CORE__OP(as_strided)
     CORE_TRY(core__ndim_check(call->op, count));
     if (count != stride_count)
         return core__op_error(CORE_ERROR_SHAPE, call->op,
-                              "%zu sizes but %zu strides", count,
-                              stride_count);
+                              "%zu sizes but %zu strides", count, stride_count);
     CORE_TRY(core__sizes_numel((uint32_t)count, sizes, &numel));
     for (size_t i = 0; i < count; i++) {
         int64_t reach;
@@ -245,13 +244,12 @@ CORE__OP(as_strided)
     if (offset < 0 || (numel > 0 && self->storage &&
                        (uint64_t)(last + 1) * core__dtype_size(self->dtype) >
                            self->storage->size))
-        return core__op_error(CORE_ERROR_SHAPE, call->op,
-                              "reaches element %lld, but the storage has %llu "
-                              "bytes",
-                              (long long)last,
-                              self->storage
-                                  ? (unsigned long long)self->storage->size
-                                  : 0ull);
+        return core__op_error(
+            CORE_ERROR_SHAPE, call->op,
+            "reaches element %lld, but the storage has %llu "
+            "bytes",
+            (long long)last,
+            self->storage ? (unsigned long long)self->storage->size : 0ull);
     CORE_TRY(core__tensor_view(self, (uint32_t)count, sizes, strides, offset,
                                &view));
     core__result_tensor(&results[0], view);
@@ -282,8 +280,8 @@ static core_status parts_of(core_tensor *self, uint32_t dim, size_t count,
         core_tensors_release(parts, count);
         return status;
     }
-    *result = (core_value){CORE_VALUE_TENSOR_LIST, (uint32_t)count,
-                           {.tensors = parts}};
+    *result = (core_value){
+        CORE_VALUE_TENSOR_LIST, (uint32_t)count, {.tensors = parts}};
     return CORE_OK;
 }
 
@@ -339,16 +337,14 @@ CORE__OP(split_with_sizes)
     for (size_t i = 0; i < count; i++) {
         if (lengths[i] < 0)
             return core__op_error(CORE_ERROR_SHAPE, call->op,
-                                  "a part of size %lld",
-                                  (long long)lengths[i]);
+                                  "a part of size %lld", (long long)lengths[i]);
         sum += lengths[i];
     }
     if (sum != self->sizes[dim])
         return core__op_error(CORE_ERROR_SHAPE, call->op,
                               "the parts add up to %lld, dimension %u has "
                               "size %lld",
-                              (long long)sum, dim,
-                              (long long)self->sizes[dim]);
+                              (long long)sum, dim, (long long)self->sizes[dim]);
     return parts_of(self, dim, count, lengths, &results[0]);
 }
 
@@ -398,7 +394,7 @@ CORE__OP(unbind)
         core_tensors_release(parts, count);
         return status;
     }
-    results[0] = (core_value){CORE_VALUE_TENSOR_LIST, (uint32_t)count,
-                              {.tensors = parts}};
+    results[0] = (core_value){
+        CORE_VALUE_TENSOR_LIST, (uint32_t)count, {.tensors = parts}};
     return CORE_OK;
 }
