@@ -69,8 +69,7 @@ static core_status first(core_tensor *leaf, core_tensor **grad, bool recording)
         return CORE_OK;
     }
     CORE_TRY(core__ag_copy_as(
-        *grad, leaf->flags & CORE__TENSOR_DENSE ? leaf->strides : NULL,
-        &copy));
+        *grad, leaf->flags & CORE__TENSOR_DENSE ? leaf->strides : NULL, &copy));
     leaf->autograd->grad = copy;
     return CORE_OK;
 }

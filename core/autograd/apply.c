@@ -11,8 +11,6 @@
 #include "autograd/view.h"
 #include "tensor/dtype.h"
 
-
-
 static core_status was_released(const core_node *node)
 {
     return core__error(CORE_ERROR_AUTOGRAD,
@@ -43,9 +41,9 @@ static core_status run_formula(core_node *node, core__backward *context,
     core_status status = CORE_OK;
 
     for (uint32_t i = 0; i < node->nsaved && status == CORE_OK; i++)
-        status = core__saved_unpack(node, &node->saved[i], history, &values[i],
-                                    context->temporaries,
-                                    &context->ntemporaries);
+        status =
+            core__saved_unpack(node, &node->saved[i], history, &values[i],
+                               context->temporaries, &context->ntemporaries);
     if (status != CORE_OK)
         return status;
     context->values = values;

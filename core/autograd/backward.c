@@ -60,8 +60,8 @@ static core_status root(roots *roots, size_t index, core_tensor *tensor,
     core__tensor_retain(grad);
     *out = grad;
     if (grad->ndim == tensor->ndim &&
-        memcmp(grad->sizes, tensor->sizes,
-               grad->ndim * sizeof *grad->sizes) == 0) {
+        memcmp(grad->sizes, tensor->sizes, grad->ndim * sizeof *grad->sizes) ==
+            0) {
         snprintf(what, sizeof what, "%s", roots->name);
         return core__validate(what, (uint32_t)index,
                               &edge->node->inputs[edge->input], out);
@@ -190,11 +190,10 @@ core_status core_grad(core_tensor *const *outputs, size_t noutputs,
     captures = core__alloc(ninputs * sizeof *captures);
     if (!captures)
         return core__error_memory(ninputs * sizeof *captures);
-    status =
-        roots_begin(&roots, "core_grad", outputs, noutputs, grad_outputs);
+    status = roots_begin(&roots, "core_grad", outputs, noutputs, grad_outputs);
     while (status == CORE_OK && used < ninputs) {
-        status = capture_of(&captures[used], inputs[used], used,
-                            &out_grads[used]);
+        status =
+            capture_of(&captures[used], inputs[used], used, &out_grads[used]);
         used++;
     }
     if (status == CORE_OK)

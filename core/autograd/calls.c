@@ -170,8 +170,8 @@ core_status core__ag_sum_to(core_tensor *tensor, uint32_t ndim,
         if (i < lead || sizes[i - lead] != tensor->sizes[i])
             dims[count++] = i;
     if (count) {
-        core_value args[] = {of_tensor(tensor), of_ints(dims, count),
-                             of_bool(true), {0}};
+        core_value args[] = {
+            of_tensor(tensor), of_ints(dims, count), of_bool(true), {0}};
 
         CORE_TRY(call(SUM, args, 4, &sum));
     } else {

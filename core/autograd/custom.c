@@ -33,9 +33,8 @@ core_status core__custom_run(core_node *node, core_tensor *const *grads,
                              core_tensor **gradients)
 {
     core__custom *custom = node->u.custom;
-    core_status status =
-        custom->backward(node, custom->context, grads, node->ninputs,
-                         gradients, node->nedges);
+    core_status status = custom->backward(
+        node, custom->context, grads, node->ninputs, gradients, node->nedges);
 
     if (status != CORE_OK && core_error_code() != status)
         return core__error(status, "the function failed");
@@ -59,8 +58,8 @@ void core__custom_destroy(core_node *node)
 
 /* -------------------------------------------------------------- recording -- */
 
-static core_status check_outputs(const char *name,
-                                 core_tensor *const *outputs, size_t count)
+static core_status check_outputs(const char *name, core_tensor *const *outputs,
+                                 size_t count)
 {
     for (size_t i = 0; i < count; i++)
         if (!core__dtype_is_floating(outputs[i]->dtype) ||
@@ -123,9 +122,9 @@ static core_status make_node(const core_function_info *info,
     for (size_t i = 0; i < noutputs; i++)
         dims += outputs[i]->ndim;
     CORE_TRY(make_custom(info, &custom));
-    node = core__node_new((uint32_t)ninputs, (uint32_t)nsaved,
-                          (uint32_t)noutputs, dims * sizeof *sizes,
-                          (void **)&sizes);
+    node =
+        core__node_new((uint32_t)ninputs, (uint32_t)nsaved, (uint32_t)noutputs,
+                       dims * sizeof *sizes, (void **)&sizes);
     *out_node = node;
     if (!node) {
         core__free(custom);
@@ -168,8 +167,8 @@ core_status core_function_record(const core_function_info *info,
         goto done;
     status = check_outputs(info->name, outputs, noutputs);
     if (status == CORE_OK)
-        status = make_node(info, inputs, ninputs, outputs, noutputs, nsaved,
-                           &node);
+        status =
+            make_node(info, inputs, ninputs, outputs, noutputs, nsaved, &node);
     if (status == CORE_OK)
         status = fill_saved(node, saved, nsaved, outputs, noutputs);
     for (size_t i = 0; i < noutputs && status == CORE_OK; i++) {

@@ -21,8 +21,8 @@ enum {
 
 enum { INLINE_GRADS = 8, INLINE_GRADIENTS = 16 };
 
-static core_status see(core__task *task, core_node *node,
-                       core__slot **out_slot, bool *out_new)
+static core_status see(core__task *task, core_node *node, core__slot **out_slot,
+                       bool *out_new)
 {
     if (core__likely(atomic_load_explicit(&node->slot.task,
                                           memory_order_relaxed) == task)) {
@@ -93,8 +93,7 @@ static core_status mark_needed_from(core__task *task, core_node *root,
         }
         slot->flags |= SLOT_DONE;
         if (depth == *capacity) {
-            frame *more =
-                core__realloc(*stack, 2 * *capacity * sizeof *more);
+            frame *more = core__realloc(*stack, 2 * *capacity * sizeof *more);
 
             if (!more)
                 return core__error_memory(2 * *capacity * sizeof *more);
@@ -340,8 +339,7 @@ static void release_all(core_tensor **tensors, uint32_t count)
         core__tensor_release(tensors[i]);
 }
 
-static core_status evaluate(core__task *task, core_node *node,
-                            core__slot *slot)
+static core_status evaluate(core__task *task, core_node *node, core__slot *slot)
 {
     uint32_t ninputs = node->ninputs, nedges = node->nedges;
     core_tensor *inline_grads[INLINE_GRADS];
@@ -435,8 +433,7 @@ static void *run_elsewhere(void *argument)
 
 /* Backwards inside backwards inside …: a fresh stack now and then, so that
  * their number has no limit. */
-static core_status run_on_fresh_stack(core__task *task,
-                                      const core__edge *roots,
+static core_status run_on_fresh_stack(core__task *task, const core__edge *roots,
                                       core_tensor *const *grads, size_t count)
 {
     elsewhere call = {.task = task,
@@ -460,10 +457,9 @@ static core_status run_on_fresh_stack(core__task *task,
     return CORE_OK;
 }
 
-core_status core__engine_run(const core__edge *roots,
-                             core_tensor *const *grads, size_t count,
-                             bool retain, bool create, core__capture *captures,
-                             size_t ncaptures)
+core_status core__engine_run(const core__edge *roots, core_tensor *const *grads,
+                             size_t count, bool retain, bool create,
+                             core__capture *captures, size_t ncaptures)
 {
     core__task task;
 

@@ -36,11 +36,11 @@ typedef struct core__capture {
 
 struct core__task {
     core__thread *self;
-    core__task *outer;  /* of the backward that this one is inside of */
+    core__task *outer; /* of the backward that this one is inside of */
     uint32_t depth;
     bool retain;
-    bool create;        /* grad mode is on */
-    uint64_t excluded;  /* of the thread before, and while nodes run */
+    bool create;       /* grad mode is on */
+    uint64_t excluded; /* of the thread before, and while nodes run */
     uint64_t running_excluded;
     bool no_grad;
     core__capture *captures; /* NULL: every leaf accumulates */
@@ -59,10 +59,9 @@ struct core__task {
 };
 
 /* roots[i] gets grads[i]: NULL entries are filled with ones by the caller. */
-core_status core__engine_run(const core__edge *roots,
-                             core_tensor *const *grads, size_t count,
-                             bool retain, bool create, core__capture *captures,
-                             size_t ncaptures);
+core_status core__engine_run(const core__edge *roots, core_tensor *const *grads,
+                             size_t count, bool retain, bool create,
+                             core__capture *captures, size_t ncaptures);
 
 /* task.c: what a task knows of nodes. */
 void core__task_begin(core__task *task);
@@ -71,8 +70,7 @@ void core__task_end(core__task *task);
 /* The slot of a node; a new one is listed in task->nodes. */
 core_status core__task_slot_slow(core__task *task, core_node *node,
                                  core__slot **out_slot, bool *out_new);
-core__slot *core__task_find_slow(const core__task *task,
-                                 const core_node *node);
+core__slot *core__task_find_slow(const core__task *task, const core_node *node);
 core_status core__task_push(core__task *task, core_node *node,
                             core__slot *slot);
 bool core__task_pop(core__task *task, core__ready *out_ready);

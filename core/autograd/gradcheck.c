@@ -154,8 +154,7 @@ static core_status analytic_row(core_tensor *output, int64_t element,
 
 static core_status mismatch(const check *check, size_t output,
                             int64_t out_element, size_t input,
-                            int64_t in_element, double analytic,
-                            double numeric)
+                            int64_t in_element, double analytic, double numeric)
 {
     return core__error(CORE_ERROR_AUTOGRAD,
                        "%s: derivative of output %zu, element %lld with "
@@ -192,8 +191,7 @@ static core_status compare(const check *check, size_t index,
         if (!core__dtype_is_floating(outputs[o]->dtype))
             continue;
         for (int64_t k = 0; k < outputs[o]->numel; k++) {
-            CORE_TRY(analytic_row(outputs[o], k, input, work->seed,
-                                  work->row));
+            CORE_TRY(analytic_row(outputs[o], k, input, work->seed, work->row));
             for (int64_t j = 0; j < input->numel; j++) {
                 double numeric =
                     work->numeric[(size_t)j * total + first + (size_t)k];
@@ -281,8 +279,8 @@ core_status core_gradcheck(core_gradcheck_function function, void *context,
                            core_tensor *const *inputs, size_t ninputs,
                            double eps, double atol, double rtol)
 {
-    check check = {"core_gradcheck", function, context, inputs, ninputs,
-                   eps,              atol,     rtol};
+    check check = {"core_gradcheck", function, context, inputs,
+                   ninputs,          eps,      atol,    rtol};
     bool before = core_grad_mode_set(true);
     core_status status = run(&check);
 
@@ -316,8 +314,8 @@ static core_status first_derivative(void *context, core_tensor *const *inputs,
     for (size_t i = 0; i < count; i++)
         if (core__wants_grad(results[i]))
             roots[nroots++] = results[i];
-    for (size_t i = 0;
-         i < first->ninputs && nwanted < CORE_GRADCHECK_OUTPUTS; i++)
+    for (size_t i = 0; i < first->ninputs && nwanted < CORE_GRADCHECK_OUTPUTS;
+         i++)
         if (core__wants_grad(inputs[i]))
             wanted[nwanted++] = inputs[i];
     (void)ninputs;
@@ -388,8 +386,14 @@ core_status core_gradgradcheck(core_gradcheck_function function, void *context,
                                double eps, double atol, double rtol)
 {
     first first = {function, context, ninputs};
-    check check = {"core_gradgradcheck", first_derivative, &first, NULL, 0,
-                   eps,                  atol,             rtol};
+    check check = {"core_gradgradcheck",
+                   first_derivative,
+                   &first,
+                   NULL,
+                   0,
+                   eps,
+                   atol,
+                   rtol};
     bool before = core_grad_mode_set(true);
     core_status status = run_second(&first, inputs, &check);
 

@@ -152,8 +152,7 @@ core_status core_tensor_register_accumulate_hook(core_tensor *tensor,
 
     if (out_hook)
         *out_hook = NULL;
-    CORE_TRY(
-        must_require_grad(tensor, "core_tensor_register_accumulate_hook"));
+    CORE_TRY(must_require_grad(tensor, "core_tensor_register_accumulate_hook"));
     if (!core__is_leaf(tensor))
         return core__error(CORE_ERROR_AUTOGRAD,
                            "core_tensor_register_accumulate_hook: only leaves "
@@ -261,10 +260,10 @@ core_status core_tensor_retain_grad(core_tensor *tensor)
 static core_status replace(core_tensor **grad, core_tensor *other)
 {
     core_tensor *old = *grad;
-    bool same = other->dtype == old->dtype && other->ndim == old->ndim &&
-                other->device == old->device &&
-                memcmp(other->sizes, old->sizes,
-                       old->ndim * sizeof *old->sizes) == 0;
+    bool same =
+        other->dtype == old->dtype && other->ndim == old->ndim &&
+        other->device == old->device &&
+        memcmp(other->sizes, old->sizes, old->ndim * sizeof *old->sizes) == 0;
 
     if (!same) {
         core__tensor_release(other);
@@ -321,8 +320,8 @@ core_status core__hooks_run_pre(core_node *node, core_tensor **grads)
 {
     for (core_hook *hook = node->hooks->first; hook; hook = hook->next)
         if (hook->kind == CORE__HOOK_NODE_PRE && !atomic_load(&hook->removed))
-            CORE_TRY(hook->function.pre(hook->context, node, grads,
-                                        node->ninputs));
+            CORE_TRY(
+                hook->function.pre(hook->context, node, grads, node->ninputs));
     return CORE_OK;
 }
 
@@ -340,8 +339,7 @@ core_status core__hooks_run_post(core_node *node, core_tensor *const *grads,
 core_status core__hooks_run_accumulate(core_tensor *leaf)
 {
     for (core_hook *hook = leaf->autograd->hooks; hook; hook = hook->next)
-        if (hook->kind == CORE__HOOK_ACCUMULATE &&
-            !atomic_load(&hook->removed))
+        if (hook->kind == CORE__HOOK_ACCUMULATE && !atomic_load(&hook->removed))
             CORE_TRY(hook->function.accumulate(hook->context, leaf));
     return CORE_OK;
 }

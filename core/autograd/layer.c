@@ -46,8 +46,8 @@ static void collect_wanted(core__recording *recording)
             recording->nedges++;
         } else if (arg->tag == CORE_VALUE_TENSOR_LIST) {
             for (uint32_t j = 0; j < arg->count; j++)
-                wanted |= arg->u.tensors[j] &&
-                          core__wants_grad(arg->u.tensors[j]);
+                wanted |=
+                    arg->u.tensors[j] && core__wants_grad(arg->u.tensors[j]);
             recording->nedges += arg->count;
         } else {
             recording->nedges++;
@@ -64,8 +64,7 @@ static void release_results(core_value *results, uint32_t nresults)
 
 /* ------------------------------------------------------------ functional -- */
 
-static core_status attach(core_tensor *tensor, core_node *node,
-                          uint32_t output)
+static core_status attach(core_tensor *tensor, core_node *node, uint32_t output)
 {
     if (!core__dtype_is_floating(tensor->dtype))
         return CORE_OK;
@@ -118,8 +117,7 @@ static core_status record_functional(core_call *call, core__thread *self,
                                      core_value *results, uint32_t nresults)
 {
     core_node *node = NULL;
-    core_status status =
-        compute(call, self, args, nargs, results, nresults);
+    core_status status = compute(call, self, args, nargs, results, nresults);
 
     if (core__unlikely(status != CORE_OK))
         return status;
@@ -222,8 +220,8 @@ static core_status record_in_place(core_call *call, core__thread *self,
 
     CORE_TRY(check_in_place(call->op, target));
     self->excluded |= CORE__KEY_AUTOGRAD;
-    status = recording->gradient ? copy_before(recording, target, before)
-                                 : CORE_OK;
+    status =
+        recording->gradient ? copy_before(recording, target, before) : CORE_OK;
     self->excluded = excluded;
     if (status == CORE_OK)
         status = compute(call, self, args, nargs, results, nresults);
@@ -312,8 +310,8 @@ static core_status record(core_call *call, core__thread *self,
         if (core__dtype_is_floating(target->dtype) &&
             (recording.wanted || !recording.gradient ||
              core__wants_grad(target)))
-            return record_in_place(call, self, &recording, args, nargs,
-                                   results, nresults);
+            return record_in_place(call, self, &recording, args, nargs, results,
+                                   nresults);
         return compute(call, self, args, nargs, results, nresults);
     }
     if (core__unlikely(!recording.wanted && recording.gradient))
@@ -329,8 +327,8 @@ core_status core__autograd_layer(core_call *call, const core_value *args,
     core__thread *self = core__thread_self();
 
     if (self->no_grad ||
-        core__likely(!(call->keys &
-                       (CORE__KEYS_REQUIRES_GRAD | CORE__KEYS_VIEW))) ||
+        core__likely(
+            !(call->keys & (CORE__KEYS_REQUIRES_GRAD | CORE__KEYS_VIEW))) ||
         (!(call->keys & CORE__KEYS_REQUIRES_GRAD) &&
          !any_stale_view(args, nargs)))
         return pass(call, self, args, nargs, results, nresults);
@@ -353,9 +351,8 @@ static core_status refuse_inference(const core_operator *op)
                        core__operator_name(op));
 }
 
-core_status core__inplace_or_view_layer(core_call *call,
-                                        const core_value *args, uint32_t nargs,
-                                        core_value *results,
+core_status core__inplace_or_view_layer(core_call *call, const core_value *args,
+                                        uint32_t nargs, core_value *results,
                                         uint32_t nresults)
 {
     const core_operator *op = call->op;
@@ -371,9 +368,9 @@ core_status core__inplace_or_view_layer(core_call *call,
             args[i].u.tensor->flags & CORE__TENSOR_INFERENCE)
             return refuse_inference(op);
     status = core__redispatch(
-        call->op, core__keys_below(call->keys,
-                                      CORE__FUNCTIONALITY_INPLACE_OR_VIEW),
-        args, nargs, results, nresults);
+        call->op,
+        core__keys_below(call->keys, CORE__FUNCTIONALITY_INPLACE_OR_VIEW), args,
+        nargs, results, nresults);
     if (status != CORE_OK)
         return status;
     for (uint32_t i = first; i < end; i++)

@@ -14,9 +14,8 @@ core_status core__autograd_layer(core_call *call, const core_value *args,
                                  uint32_t nargs, core_value *results,
                                  uint32_t nresults);
 /* Computes below itself, then bumps the version of what was changed. */
-core_status core__inplace_or_view_layer(core_call *call,
-                                        const core_value *args, uint32_t nargs,
-                                        core_value *results,
+core_status core__inplace_or_view_layer(core_call *call, const core_value *args,
+                                        uint32_t nargs, core_value *results,
                                         uint32_t nresults);
 
 /* record_operator.c: the node of a call that was computed. */

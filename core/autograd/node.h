@@ -14,11 +14,11 @@
 #include "autograd/gradient.h"
 #include "autograd/record.h"
 
-typedef struct core__task core__task;           /* engine.h */
+typedef struct core__task core__task;             /* engine.h */
 typedef struct core__node_hooks core__node_hooks; /* hooks.h */
-typedef struct core__saved core__saved;         /* saved.h */
-typedef struct core__custom core__custom;       /* custom.c */
-typedef struct core__slices core__slices;       /* view.h */
+typedef struct core__saved core__saved;           /* saved.h */
+typedef struct core__custom core__custom;         /* custom.c */
+typedef struct core__slices core__slices;         /* view.h */
 
 typedef enum core__node_kind {
     CORE__NODE_OPERATOR,   /* a formula of ops.yaml */
@@ -53,17 +53,17 @@ struct core_node {
     _Atomic uint8_t lock; /* of saved values, while they are used */
     bool released;        /* saved values are gone */
     uint8_t reserved;
-    uint32_t size;        /* of the block */
-    uint32_t needed;      /* OPERATOR: gradients wanted, by index */
-    uint64_t sequence;    /* larger: made later */
+    uint32_t size;     /* of the block */
+    uint32_t needed;   /* OPERATOR: gradients wanted, by index */
+    uint64_t sequence; /* larger: made later */
     const char *name;
     uint32_t nedges;
-    uint32_t ninputs;     /* results of the forward */
+    uint32_t ninputs; /* results of the forward */
     core__edge *edges;
     core__meta *inputs;
     core__saved *saved;
     uint32_t nsaved;
-    uint16_t counts[6];   /* OPERATOR: edges by gradient */
+    uint16_t counts[6];      /* OPERATOR: edges by gradient */
     core__node_hooks *hooks; /* NULL mostly */
     core__slot slot;
     const core__gradient *gradient; /* OPERATOR */

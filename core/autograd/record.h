@@ -23,13 +23,13 @@ typedef struct core__edge {
 } core__edge;
 
 struct core__autograd {
-    core_node *grad_fn;     /* referenced; NULL: a leaf */
-    core_tensor *grad;      /* referenced */
+    core_node *grad_fn; /* referenced; NULL: a leaf */
+    core_tensor *grad;  /* referenced */
     /* Of a leaf; not referenced, read and written under lock.  When its last
      * reference goes it stays here, parked, for the next graph. */
     core_node *accumulator;
-    core_hook *hooks;       /* of a leaf, newest first */
-    uint32_t output;        /* which result of grad_fn it is */
+    core_hook *hooks; /* of a leaf, newest first */
+    uint32_t output;  /* which result of grad_fn it is */
     /* How often the history of this tensor was replaced by changes in place of
      * its views; a view holds what it saw when its own was made. */
     uint32_t generation;
@@ -102,8 +102,7 @@ void core__spin_wait(_Atomic uint8_t *lock);
 
 static inline void core__spin_lock(_Atomic uint8_t *lock)
 {
-    if (core__unlikely(
-            atomic_exchange_explicit(lock, 1, memory_order_acquire)))
+    if (core__unlikely(atomic_exchange_explicit(lock, 1, memory_order_acquire)))
         core__spin_wait(lock);
 }
 

@@ -97,8 +97,8 @@ core_status core__saved_list(core__saved *saved, core_tensor *const *tensors,
         return core__error_memory(list_size(count));
     for (uint32_t i = 0; i < count; i++)
         items[i].kind = CORE__SAVED_NONE;
-    saved->value = (core_value){CORE_VALUE_TENSOR_LIST, count,
-                                {.pointer = items}};
+    saved->value =
+        (core_value){CORE_VALUE_TENSOR_LIST, count, {.pointer = items}};
     saved->kind = CORE__SAVED_LIST;
     for (uint32_t i = 0; i < count; i++)
         if (tensors[i])
@@ -145,8 +145,8 @@ static core_status check_version(const core_node *node,
         CORE_ERROR_VERSION,
         "%s needs a tensor of sizes %s as it was at version %u, but it is at "
         "version %u now: it was changed in place since it was saved",
-        node->name, core__sizes_text(tensor->ndim, tensor->sizes, text,
-                                     sizeof text),
+        node->name,
+        core__sizes_text(tensor->ndim, tensor->sizes, text, sizeof text),
         saved->version, core__tensor_version(tensor));
 }
 
@@ -179,12 +179,12 @@ static core_status unpack_list(core_node *node, core__saved *saved,
     for (uint32_t i = 0; i < count; i++) {
         core_value value;
 
-        CORE_TRY(core__saved_unpack(node, &items[i], history, &value, NULL,
-                                    NULL));
+        CORE_TRY(
+            core__saved_unpack(node, &items[i], history, &value, NULL, NULL));
         tensors[i] = value.tag == CORE_VALUE_TENSOR ? value.u.tensor : NULL;
     }
-    *out_value = (core_value){CORE_VALUE_TENSOR_LIST, count,
-                              {.tensors = tensors}};
+    *out_value =
+        (core_value){CORE_VALUE_TENSOR_LIST, count, {.tensors = tensors}};
     return CORE_OK;
 }
 

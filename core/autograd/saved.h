@@ -16,7 +16,7 @@
 
 typedef enum core__saved_kind {
     CORE__SAVED_NONE,
-    CORE__SAVED_VALUE,  /* no tensor; lists lie in the node's block */
+    CORE__SAVED_VALUE, /* no tensor; lists lie in the node's block */
     CORE__SAVED_TENSOR,
     CORE__SAVED_RESULT, /* a result of the node's own forward */
     CORE__SAVED_LIST,   /* u.pointer: count elements of core__saved */

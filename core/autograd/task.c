@@ -64,8 +64,7 @@ static core__map_entry *map_at(core__map_entry *map, size_t capacity,
     return &map[i];
 }
 
-core__slot *core__task_find_slow(const core__task *task,
-                                 const core_node *node)
+core__slot *core__task_find_slow(const core__task *task, const core_node *node)
 {
     if (!task->map)
         return NULL;
@@ -98,8 +97,7 @@ static core__slot *map_add(core__task *task, core_node *node)
 
     if (!map_reserve(task))
         return NULL;
-    slot = core__alloc_zero(sizeof *slot +
-                            node->ninputs * sizeof *slot->grads);
+    slot = core__alloc_zero(sizeof *slot + node->ninputs * sizeof *slot->grads);
     if (!slot)
         return NULL;
     slot->grads = (core_tensor **)(void *)(slot + 1);
@@ -116,8 +114,8 @@ static bool nodes_grow(core__task *task)
 {
     size_t capacity = task->nodes_capacity * 2;
     bool owned = task->nodes != task->inline_nodes;
-    core_node **nodes = core__realloc(owned ? task->nodes : NULL,
-                                      capacity * sizeof *nodes);
+    core_node **nodes =
+        core__realloc(owned ? task->nodes : NULL, capacity * sizeof *nodes);
 
     if (!nodes)
         return false;
@@ -141,8 +139,8 @@ core_status core__task_slot_slow(core__task *task, core_node *node,
     if (task->nnodes == task->nodes_capacity && !nodes_grow(task))
         return core__error_memory(2 * task->nodes_capacity *
                                   sizeof *task->nodes);
-    if (atomic_compare_exchange_strong_explicit(&node->slot.task, &nobody,
-                                                task, memory_order_acquire,
+    if (atomic_compare_exchange_strong_explicit(&node->slot.task, &nobody, task,
+                                                memory_order_acquire,
                                                 memory_order_relaxed))
         slot = &node->slot;
     else
@@ -162,8 +160,8 @@ static bool ready_grow(core__task *task)
 {
     size_t capacity = task->ready_capacity * 2;
     bool owned = task->ready != task->inline_ready;
-    core__ready *ready = core__realloc(owned ? task->ready : NULL,
-                                       capacity * sizeof *ready);
+    core__ready *ready =
+        core__realloc(owned ? task->ready : NULL, capacity * sizeof *ready);
 
     if (!ready)
         return false;
@@ -174,8 +172,7 @@ static bool ready_grow(core__task *task)
     return true;
 }
 
-core_status core__task_push(core__task *task, core_node *node,
-                            core__slot *slot)
+core_status core__task_push(core__task *task, core_node *node, core__slot *slot)
 {
     uint64_t sequence = node->sequence;
     size_t i;

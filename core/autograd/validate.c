@@ -11,8 +11,8 @@
 static bool same_sizes(const core__meta *meta, const core_tensor *grad)
 {
     return grad->ndim == meta->ndim &&
-           memcmp(grad->sizes, meta->sizes,
-                  meta->ndim * sizeof *meta->sizes) == 0;
+           memcmp(grad->sizes, meta->sizes, meta->ndim * sizeof *meta->sizes) ==
+               0;
 }
 
 /* Whether a tensor of meta's sizes broadcasts to the gradient's. */

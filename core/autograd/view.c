@@ -66,8 +66,8 @@ static core_status slices_node(core_tensor *view, core_node *inner,
 
     *out_node = NULL;
     CORE_TRY(core__gradient_edge(base, &own));
-    node = core__node_new(1 + inner->nedges, 0, 1,
-                          base->ndim * sizeof *sizes, (void **)&sizes);
+    node = core__node_new(1 + inner->nedges, 0, 1, base->ndim * sizeof *sizes,
+                          (void **)&sizes);
     if (!node) {
         core__node_release(own.node);
         return core__error_memory(sizeof *node);
@@ -217,16 +217,16 @@ static core_status run_in(core__task *task, const core__slices *slices,
         core__meta meta;
 
         core__meta_fill(&meta, part, part->sizes);
-        status = core__validate(slices->inner->name, slices->self_edge, &meta,
-                                &own);
+        status =
+            core__validate(slices->inner->name, slices->self_edge, &meta, &own);
     } else if (status == CORE_OK) {
         status = core__ag_full(part->device, part->dtype, part->ndim,
                                part->sizes, 0, &own);
     }
     if (status == CORE_OK)
-        status = core__ag_as_strided_scatter(
-            grad, own, slices->ndim, slices->sizes, slices->strides, offset,
-            &gradients[0]);
+        status =
+            core__ag_as_strided_scatter(grad, own, slices->ndim, slices->sizes,
+                                        slices->strides, offset, &gradients[0]);
     core__tensor_release(own);
     core__tensor_release(part);
     return status;

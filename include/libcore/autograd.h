@@ -165,7 +165,7 @@ core_node *core_node_edge(const core_node *node, size_t index,
  * node. */
 typedef struct core_function_info {
     uint32_t struct_size;
-    uint32_t flags; /* 0 */
+    uint32_t flags;   /* 0 */
     const char *name; /* copied */
     /* grads: by output, borrowed; zeros where undefined.  gradients: one per
      * input, all NULL; set those that are wanted (core_node_needs_gradient) to

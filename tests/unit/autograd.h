@@ -16,22 +16,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define OK(call)                                                      \
-    do {                                                              \
-        core_status status_ = (call);                                 \
-        ck_assert_msg(status_ == CORE_OK, "%s: %s", #call,            \
-                      core_error_message());                          \
+#define OK(call)                                           \
+    do {                                                   \
+        core_status status_ = (call);                      \
+        ck_assert_msg(status_ == CORE_OK, "%s: %s", #call, \
+                      core_error_message());               \
     } while (0)
 
 /* The call fails with this code, and its message has all of the texts. */
-#define FAILS(call, code, ...)                                        \
-    do {                                                              \
-        const char *texts_[] = {__VA_ARGS__};                         \
-        ck_assert_int_eq((call), (code));                             \
+#define FAILS(call, code, ...)                                         \
+    do {                                                               \
+        const char *texts_[] = {__VA_ARGS__};                          \
+        ck_assert_int_eq((call), (code));                              \
         for (size_t i_ = 0; i_ < sizeof texts_ / sizeof *texts_; i_++) \
-            ck_assert_msg(strstr(core_error_message(), texts_[i_]),   \
-                          "\"%s\" is not in \"%s\"", texts_[i_],      \
-                          core_error_message());                      \
+            ck_assert_msg(strstr(core_error_message(), texts_[i_]),    \
+                          "\"%s\" is not in \"%s\"", texts_[i_],       \
+                          core_error_message());                       \
     } while (0)
 
 static core_tensor *pool[4096];
@@ -88,11 +88,11 @@ static inline core_tensor *leaf(core_tensor *tensor)
     return tensor;
 }
 
-#define CALL(name, ...)                          \
-    __extension__({                              \
-        core_tensor *out_;                       \
-        OK(core_##name(__VA_ARGS__, &out_));     \
-        keep(out_);                              \
+#define CALL(name, ...)                      \
+    __extension__({                          \
+        core_tensor *out_;                   \
+        OK(core_##name(__VA_ARGS__, &out_)); \
+        keep(out_);                          \
     })
 
 static inline core_tensor *add(core_tensor *a, core_tensor *b)
@@ -153,11 +153,11 @@ static inline int run_suite(const char *name, const TTest *const *tests,
     return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
-#define SUITE(name, ...)                                           \
-    int main(void)                                                 \
-    {                                                              \
-        const TTest *const tests[] = {__VA_ARGS__};                \
-                                                                   \
+#define SUITE(name, ...)                                             \
+    int main(void)                                                   \
+    {                                                                \
+        const TTest *const tests[] = {__VA_ARGS__};                  \
+                                                                     \
         return run_suite(name, tests, sizeof tests / sizeof *tests); \
     }
 

@@ -195,8 +195,7 @@ static void product_release(void *context)
     ((product *)context)->released++;
 }
 
-static core_tensor *product_of(product *product, core_tensor *a,
-                               core_tensor *b)
+static core_tensor *product_of(product *product, core_tensor *a, core_tensor *b)
 {
     core_function_info info = {.struct_size = sizeof info,
                                .name = "product",
@@ -463,8 +462,8 @@ static core_status again(void *context, core_tensor *grad,
     if (inside)
         return CORE_OK;
     inside = 1;
-    status = core_grad(&pair[0], 1, NULL, &pair[1], 1, CORE_RETAIN_GRAPH,
-                       &inner);
+    status =
+        core_grad(&pair[0], 1, NULL, &pair[1], 1, CORE_RETAIN_GRAPH, &inner);
     inside = 0;
     if (status == CORE_OK) {
         HOLDS(inner, 1, 12);

@@ -23,8 +23,7 @@ static core_status cubes(void *context, core_tensor *const *inputs,
 
 /* Forgets half of the derivative: one factor is detached. */
 static core_status half(void *context, core_tensor *const *inputs,
-                        size_t ninputs, core_tensor **outputs,
-                        size_t *noutputs)
+                        size_t ninputs, core_tensor **outputs, size_t *noutputs)
 {
     core_tensor *cut = NULL;
     core_status status = core_detach(inputs[0], &cut);

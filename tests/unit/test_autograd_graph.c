@@ -88,8 +88,7 @@ END_TEST
 
 START_TEST(gradients_come_in_the_dtype_of_the_tensor)
 {
-    core_tensor *a =
-        leaf(typed(CORE_F32, 1, (int64_t[]){2}, (double[]){1, 2}));
+    core_tensor *a = leaf(typed(CORE_F32, 1, (int64_t[]){2}, (double[]){1, 2}));
 
     backward(sum(mul(a, VECTOR(2, 3, 4))));
     ck_assert_uint_eq(core_tensor_dtype(core_tensor_grad(a)), CORE_F32);
@@ -436,7 +435,9 @@ START_TEST(every_failing_allocation_is_reported_and_leaks_nothing)
         core_tensor_release(e);
         OK(core_tensor_set_grad(a, NULL));
         OK(core_tensor_set_grad(b, NULL));
-        ck_assert_msg(core__alloc_live() == live, "allocation %lld: %lld, not %lld", (long long)at, (long long)core__alloc_live(), (long long)live);
+        ck_assert_msg(core__alloc_live() == live,
+                      "allocation %lld: %lld, not %lld", (long long)at,
+                      (long long)core__alloc_live(), (long long)live);
         if (status == CORE_OK)
             break;
         ck_assert_int_eq(status, CORE_ERROR_OUT_OF_MEMORY);

@@ -116,8 +116,8 @@ START_TEST(out_calls_are_not_recorded)
     uint32_t version = core_tensor_version(out);
     bool before;
 
-    FAILS(core_add_out(a, a, core_int(1), out), CORE_ERROR_AUTOGRAD,
-          "add.out", "add.Tensor", "requires grad");
+    FAILS(core_add_out(a, a, core_int(1), out), CORE_ERROR_AUTOGRAD, "add.out",
+          "add.Tensor", "requires grad");
     before = core_grad_mode_set(false);
     OK(core_add_out(a, a, core_int(1), out));
     core_grad_mode_set(before);
@@ -307,8 +307,7 @@ START_TEST(changes_of_views_leave_nothing_behind)
 }
 END_TEST
 
-SUITE("autograd in place",
-      a_leaf_that_requires_grad_is_not_changed_in_place,
+SUITE("autograd in place", a_leaf_that_requires_grad_is_not_changed_in_place,
       a_changed_result_has_a_new_history,
       a_plain_tensor_joins_the_graph_when_it_is_changed,
       a_tensor_times_itself_in_place_is_right,
