@@ -70,6 +70,7 @@ static void collect_texts(contents *c, const trainer *t)
     add_text(c, "model", "%s", t->model.kind->name);
     add_text(c, "optimizer", "%s", train_optimizers[options->optimizer]);
     add_text(c, "lr", "%.17g", options->lr);
+    add_text(c, "lr_decay", "%.17g", options->lr_decay);
     add_text(c, "momentum", "%.17g", options->momentum);
     add_text(c, "weight_decay", "%.17g", options->weight_decay);
     add_text(c, "batch", "%lld", (long long)options->batch);
@@ -236,7 +237,7 @@ core_status checkpoint_options(const core_safetensors *file, const char *path,
                                train_options *options)
 {
     const char *format = core_safetensors_text(file, "format");
-    double lr, momentum, weight_decay;
+    double lr, lr_decay, momentum, weight_decay;
     int64_t version;
 
     if (!format || strcmp(format, "core-train") != 0)
@@ -253,11 +254,14 @@ core_status checkpoint_options(const core_safetensors *file, const char *path,
     CORE_TRY(take_names(file, path, options));
     CORE_TRY(take_order(file, path, options));
     CORE_TRY(number_of(file, path, "lr", &lr));
+    CORE_TRY(number_of(file, path, "lr_decay", &lr_decay));
     CORE_TRY(number_of(file, path, "momentum", &momentum));
     CORE_TRY(number_of(file, path, "weight_decay", &weight_decay));
     /* These may change on the way. */
     if (!(options->given & TRAIN_GAVE_LR))
         options->lr = lr;
+    if (!(options->given & TRAIN_GAVE_LR_DECAY))
+        options->lr_decay = lr_decay;
     if (!(options->given & TRAIN_GAVE_MOMENTUM))
         options->momentum = momentum;
     if (!(options->given & TRAIN_GAVE_WEIGHT_DECAY))

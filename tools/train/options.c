@@ -27,6 +27,7 @@ static const char help[] =
     "  --batch N             images per step [128]\n"
     "  --optimizer NAME      adam, adamw or sgd [adam]\n"
     "  --lr X                learning rate [0.001; sgd 0.05]\n"
+    "  --lr-decay X          after each epoch lr is multiplied by it [0.9]\n"
     "  --momentum X          of sgd [0.9]\n"
     "  --weight-decay X      [0]\n"
     "  --seed N              of weights and order of the images [0]\n"
@@ -52,6 +53,7 @@ enum {
     OPTION_BATCH,
     OPTION_OPTIMIZER,
     OPTION_LR,
+    OPTION_LR_DECAY,
     OPTION_MOMENTUM,
     OPTION_WEIGHT_DECAY,
     OPTION_SEED,
@@ -76,6 +78,7 @@ static const struct option names[] = {
     {"batch", required_argument, NULL, OPTION_BATCH},
     {"optimizer", required_argument, NULL, OPTION_OPTIMIZER},
     {"lr", required_argument, NULL, OPTION_LR},
+    {"lr-decay", required_argument, NULL, OPTION_LR_DECAY},
     {"momentum", required_argument, NULL, OPTION_MOMENTUM},
     {"weight-decay", required_argument, NULL, OPTION_WEIGHT_DECAY},
     {"seed", required_argument, NULL, OPTION_SEED},
@@ -200,6 +203,9 @@ static core_status take_number(train_options *options, int option,
     case OPTION_LR:
         options->given |= TRAIN_GAVE_LR;
         return parse_number(option, text, false, &options->lr);
+    case OPTION_LR_DECAY:
+        options->given |= TRAIN_GAVE_LR_DECAY;
+        return parse_number(option, text, false, &options->lr_decay);
     case OPTION_MOMENTUM:
         options->given |= TRAIN_GAVE_MOMENTUM;
         return parse_number(option, text, true, &options->momentum);
@@ -252,6 +258,7 @@ static void set_defaults(train_options *options)
         .epochs = 15,
         .batch = 128,
         .optimizer = TRAIN_ADAM,
+        .lr_decay = 0.9,
         .momentum = 0.9,
     };
 }

@@ -32,7 +32,8 @@ enum {
     TRAIN_GAVE_MOMENTUM = 1u << 3,
     TRAIN_GAVE_WEIGHT_DECAY = 1u << 4,
     TRAIN_GAVE_SEED = 1u << 5,
-    TRAIN_GAVE_BATCH = 1u << 6
+    TRAIN_GAVE_BATCH = 1u << 6,
+    TRAIN_GAVE_LR_DECAY = 1u << 7
 };
 
 enum { TRAIN_ADAM = 0, TRAIN_ADAMW = 1, TRAIN_SGD = 2, TRAIN_OPTIMIZERS = 3 };
@@ -53,7 +54,8 @@ typedef struct train_options {
     uint64_t seed;
     uint32_t threads; /* 0: as the library chooses */
     uint32_t optimizer;
-    double lr;
+    double lr;       /* of the first epoch */
+    double lr_decay; /* its factor from epoch to epoch */
     double momentum;
     double weight_decay;
     bool json;
@@ -160,7 +162,7 @@ void train_set_release(train_set *set);
 core_status trainer_create_optimizer(trainer *t);
 /* One batch; moves position. */
 core_status trainer_batch(trainer *t);
-/* Makes the order of the next epoch. */
+/* Makes the order of the next epoch, and sets its learning rate. */
 core_status trainer_begin_epoch(trainer *t);
 /* What the epoch's batches gave on the way. */
 core_status trainer_epoch_score(trainer *t, train_score *out_score);

@@ -165,7 +165,12 @@ core_status trainer_batch(trainer *t)
 core_status trainer_begin_epoch(trainer *t)
 {
     int64_t count = t->train.count;
+    double lr = t->options.lr;
 
+    /* Depends on the epoch alone, so that a resumed run has the same. */
+    for (int64_t i = 0; i < t->epoch; i++)
+        lr *= t->options.lr_decay;
+    CORE_TRY(core_optimizer_set_learning_rate(t->optimizer, lr));
     if (!t->order)
         t->order = malloc((size_t)count * sizeof *t->order);
     if (!t->order)

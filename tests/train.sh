@@ -1,0 +1,330 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The libcore authors
+
+# core-train: on a small data set of its own, that training goes on where it
+# stopped, gives the same bits whatever the threads, and what it refuses.
+train=$LIBCORE_BUILD/core-train
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+number=0
+data=$work/data
+places=$work/places
+mkdir "$data" "$places"
+
+# ok NAME COMMAND…: the command's status decides.
+ok() {
+    name=$1
+    shift
+    number=$((number + 1))
+    if "$@" >"$work/log" 2>&1; then
+        echo "ok $number - $name"
+    else
+        echo "not ok $number - $name"
+        sed 's/^/# /' "$work/log"
+    fi
+}
+
+# idx_images COUNT ROWS FILE, idx_labels COUNT FILE: as the headers say; the
+# pixels are of no meaning, but they differ.  COUNT is below 65536.
+number_bytes() {
+    printf '\000\000'
+    # shellcheck disable=SC2059 # the format is what is wanted
+    printf "$(printf '\\%03o\\%03o' $(($1 / 256)) $(($1 % 256)))"
+}
+idx_images() {
+    {
+        printf '\000\000\010\003'
+        number_bytes "$1"
+        number_bytes "$2"
+        number_bytes 28
+        seq 100000 200000 | head -c $(($1 * $2 * 28))
+    } >"$3"
+}
+idx_labels() {
+    {
+        printf '\000\000\010\001'
+        number_bytes "$1"
+        # shellcheck disable=SC2059
+        printf "$(awk -v n="$1" 'BEGIN {
+            for (i = 0; i < n; i++) printf "\\%03o", i * 7 % 10 }')"
+    } >"$2"
+}
+
+make_data() {
+    idx_images 300 28 "$data/train-images-idx3-ubyte"
+    idx_labels 300 "$data/train-labels-idx1-ubyte"
+    idx_images 100 28 "$data/t10k-images-idx3-ubyte"
+    idx_labels 100 "$data/t10k-labels-idx1-ubyte"
+}
+
+# Trains on the small set; the last line of its output is left in last.
+small() {
+    "$train" --data "$data" --batch 64 --json "$@" >"$work/out" || return
+    last=$(tail -n 1 "$work/out")
+}
+
+# weights ARGUMENT…: prints what stands for all bits of the parameters.
+weights() {
+    small "$@" || return
+    printf '%s\n' "$last" | sed -n 's/.*"weights": "\([0-9a-f]*\)".*/\1/p'
+}
+
+# same A B: two texts, not empty.
+same() {
+    echo "$1 $2"
+    [ -n "$1" ] && [ "$1" = "$2" ]
+}
+
+# refuses STATUS PATTERN ARGUMENT…: that exit status, a message that matches,
+# and nothing new where files are written.
+refuses() {
+    status=$1 pattern=$2
+    shift 2
+    find "$places" -ls >"$work/before"
+    "$train" --data "$data" --batch 64 --epochs 1 "$@" >"$work/out" \
+        2>"$work/err"
+    got=$?
+    cat "$work/err"
+    find "$places" -ls | diff "$work/before" - || return
+    [ $got = "$status" ] && grep -E -q -e "$pattern" "$work/err"
+}
+
+# ----------------------------------------------------------------- training
+
+shows_result() {
+    small --epochs 2 --seed 1 || return
+    cat "$work/out"
+    [ "$(wc -l <"$work/out")" = 3 ] &&
+        printf '%s\n' "$last" |
+        grep -E '^\{.*"test_accuracy": [0-9.]+[,}].*\}$'
+}
+
+plain_lines() {
+    "$train" --data "$data" --epochs 2 >"$work/out" || return
+    cat "$work/out"
+    ! grep "$(printf '\r')" "$work/out" &&
+        grep -E '^epoch +2/2 +loss [0-9.]+ +train +[0-9.]+ %' "$work/out"
+}
+
+learns() {
+    small --epochs 30 --lr 0.003 --lr-decay 1 || return
+    printf '%s\n' "$last" | sed 's/.*"train_loss": \([0-9.e-]*\).*/\1/' |
+        awk '{ print; exit !($1 < 1.5) }'
+}
+
+packed_files() {
+    mkdir -p "$work/packed" &&
+        cp "$data"/* "$work/packed" && gzip -f "$work/packed"/* || return
+    plain=$(weights --epochs 1) || return
+    same "$plain" "$(weights --epochs 1 --data "$work/packed")"
+}
+
+any_threads() {
+    one=$(weights --epochs 3 --threads 1) || return
+    for threads in 2 3 8; do
+        same "$one" "$(weights --epochs 3 --threads $threads)" || return
+    done
+}
+
+another_seed() {
+    one=$(weights --epochs 1 --seed 1) || return
+    two=$(weights --epochs 1 --seed 2) || return
+    ! same "$one" "$two"
+}
+
+# goes_on ARGUMENT…: 2 epochs and 2 more are 4.
+goes_on() {
+    straight=$(weights --epochs 4 "$@") || return
+    weights --epochs 2 --save "$work/half" "$@" || return
+    same "$straight" "$(weights --epochs 4 --resume "$work/half")"
+}
+
+after_interrupt() {
+    rm -f "$work/out" "$work/err"
+    "$train" --data "$data" --batch 64 --epochs 100000 --json \
+        --save "$work/stopped" >"$work/out" 2>"$work/err" &
+    pid=$!
+    tries=0
+    until [ -s "$work/out" ] || [ $tries = 300 ]; do
+        sleep 0.1
+        kill -0 $pid || return
+        tries=$((tries + 1))
+    done
+    kill -"$1" $pid
+    wait $pid
+    got=$?
+    cat "$work/err"
+    [ $got = "$2" ] || return
+    epoch=$(sed -n 's/.*interrupted in epoch \([0-9]*\) .*/\1/p' "$work/err")
+    # Not long to do again: it was interrupted at once.
+    [ -n "$epoch" ] && [ "$epoch" -lt 5000 ] || return
+    straight=$(weights --epochs "$epoch") || return
+    same "$straight" \
+        "$(weights --epochs "$epoch" --resume "$work/stopped")"
+}
+
+complete_already() {
+    weights --epochs 1 --save "$work/done" || return
+    small --epochs 1 --resume "$work/done" || return
+    printf '%s\n' "$last" | grep '"test_accuracy"'
+}
+
+# ---------------------------------------------------------------- bad input
+
+# damaged NAME PATTERN: the four files, with one as it lies in work/bad.
+damaged() {
+    refuses 1 "$2" "--$1" "$work/bad"
+}
+
+cut() { # FILE BYTES
+    head -c "$2" "$1" >"$work/bad"
+}
+
+extra() {
+    { cat "$1" && printf x; } >"$work/bad"
+}
+
+bad_images() {
+    images=$data/train-images-idx3-ubyte
+    cut "$images" 100000 && damaged train-images 'bad is truncated' || return
+    cut "$images" 10 && damaged train-images 'bad is truncated' || return
+    : >"$work/bad" && damaged train-images 'bad is truncated' || return
+    extra "$images" && damaged train-images 'more data than' || return
+    cp "$data/train-labels-idx1-ubyte" "$work/bad"
+    damaged train-images 'begins with 00 00 08 01, not 00 00 08 03' || return
+    idx_images 300 27 "$work/bad"
+    damaged train-images 'images of 27 x 28; 28 x 28 are wanted' || return
+    idx_images 299 28 "$work/bad"
+    damaged train-images '299 images, but .* has 300 labels' || return
+    idx_images 0 28 "$work/bad"
+    damaged train-images 'says that it has 0 images'
+}
+
+bad_labels() {
+    { head -c 307 "$data/train-labels-idx1-ubyte" && printf '\012'; } \
+        >"$work/bad"
+    damaged train-labels 'label 299 is 10; labels go from 0 to 9' || return
+    cut "$data/t10k-labels-idx1-ubyte" 20
+    damaged test-labels 'bad is truncated'
+}
+
+bad_packed() {
+    packed=$work/packed/train-images-idx3-ubyte.gz
+    size=$(wc -c <"$packed")
+    cut "$packed" $((size / 2))
+    damaged train-images 'bad is (truncated|damaged)' || return
+    cut "$packed" $((size - 4))
+    damaged train-images 'bad is (truncated|damaged)' || return
+    {
+        head -c $((size / 2)) "$packed"
+        printf 'xxxxxxxx'
+        tail -c +$((size / 2 + 9)) "$packed"
+    } >"$work/bad"
+    damaged train-images 'bad is damaged'
+}
+
+bad_checkpoint() {
+    weights --epochs 1 --save "$work/good" || return
+    refuses 1 'cannot read .*/none' --resume "$work/none" || return
+    cut "$work/good" 200000
+    refuses 1 'bad: .*truncated' --resume "$work/bad" || return
+    extra "$work/good"
+    refuses 1 'bad: 1 bytes of data belong' --resume "$work/bad" || return
+    refuses 1 'not a safetensors file' \
+        --resume "$data/t10k-images-idx3-ubyte" || return
+    printf '\002\000\000\000\000\000\000\000{}' >"$work/bad"
+    refuses 1 'no checkpoint of core-train' --resume "$work/bad"
+}
+
+other_checkpoint() {
+    weights --epochs 1 --save "$work/good" || return
+    refuses 1 'optimizer adam and cannot go on with sgd' \
+        --resume "$work/good" --optimizer sgd || return
+    "$train" --data "$data" --resume "$work/good" --batch 32 2>"$work/err"
+    [ $? = 1 ] && grep 'batch 64 and cannot go on with 32' "$work/err" ||
+        return
+    refuses 1 'seed 0 and cannot go on with 3' --resume "$work/good" \
+        --seed 3 || return
+    refuses 1 'with 300 training images, and here are 200' \
+        --resume "$work/good" --limit 200 || return
+    # Weights of other sizes, under the same names.
+    sed 's/"shape":\[256,784\]/"shape":[784,256]/' "$work/good" >"$work/bad"
+    refuses 1 '\[784, 256\], and \[256, 784\] is wanted' --resume "$work/bad"
+}
+
+bad_output() {
+    refuses 1 'cannot write .*/none/file' --save "$places/none/file" ||
+        return
+    refuses 1 'it is a folder' --save "$places" || return
+    refuses 1 'not a regular file' --save /dev/null || return
+    # Before anything else is looked at.
+    refuses 1 'cannot write' --save "$places/none/file" --data /nowhere
+}
+
+full() {
+    [ -c /dev/full ] || return 0
+    "$train" --data "$data" --epochs 1 --json >/dev/full 2>"$work/err"
+    [ $? = 1 ] && grep 'cannot write to the standard output' "$work/err"
+}
+
+diverges() {
+    refuses 1 'diverged in epoch 1: .*try a smaller --lr' \
+        --optimizer sgd --lr 1e30 --save "$places/file"
+}
+
+wrong_usage() {
+    refuses 2 'unknown option --colour' --colour || return
+    refuses 2 'unknown option -x' -x || return
+    refuses 2 'what is "more"' more || return
+    refuses 2 '--epochs wants a value' --epochs || return
+    refuses 2 '--epochs none: a whole number from 1' --epochs none ||
+        return
+    refuses 2 '--epochs 0: ' --epochs 0 || return
+    refuses 2 '--batch 1x: ' --batch 1x || return
+    refuses 2 '--lr nan: a number above 0' --lr nan || return
+    refuses 2 '--lr -1: ' --lr -1 || return
+    refuses 2 '--seed -1: ' --seed -1 || return
+    refuses 2 'optimizer lion: there are adam, adamw and sgd' \
+        --optimizer lion || return
+    refuses 2 'model vit: there is mlp' --model vit || return
+    refuses 2 'goes with --optimizer sgd' --momentum 0.5
+}
+
+helps() {
+    "$train" --help | grep -e '--resume FILE' &&
+        "$train" --version | grep '^core-train [0-9]'
+}
+
+make_data
+echo 1..26
+ok 'help and version' helps
+ok 'the last line of the output is the result' shows_result
+ok 'what is no terminal gets plain lines' plain_lines
+ok 'the loss falls' learns
+ok 'files packed by gzip are read' packed_files
+ok 'the number of threads changes no bit' any_threads
+ok 'another seed is another start' another_seed
+ok 'adam goes on where it stopped' goes_on
+ok 'adamw goes on where it stopped' goes_on --optimizer adamw \
+    --weight-decay 0.01
+ok 'sgd goes on where it stopped' goes_on --optimizer sgd
+ok 'sgd without momentum goes on' goes_on --optimizer sgd --momentum 0
+ok 'SIGINT saves within an epoch' after_interrupt INT 130
+ok 'SIGTERM does too' after_interrupt TERM 143
+ok 'a complete checkpoint is only tested' complete_already
+ok 'wrong usage is told' wrong_usage
+ok 'an unknown device is told' refuses 1 'abacus' --device abacus
+ok 'a missing data set names the package' refuses 1 \
+    'no train-images-idx3-ubyte.gz in .*/places.*dataset-fashion-mnist' \
+    --data "$places"
+ok 'a missing file is named' refuses 1 'cannot read .*/none' \
+    --train-images "$work/none"
+ok 'damaged images are told' bad_images
+ok 'damaged labels are told' bad_labels
+ok 'damaged packed files are told' bad_packed
+ok 'a damaged checkpoint is told' bad_checkpoint
+ok 'a checkpoint of something else is told' other_checkpoint
+ok 'a place that cannot be written is told before training' bad_output
+ok 'output that cannot be written is an error' full
+ok 'a loss that is no number ends training, and nothing is saved' diverges
