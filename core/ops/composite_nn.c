@@ -241,7 +241,7 @@ CORE__OP(upsample_vec)
     const char *name = call->op->data->name;
     bool aligned = nargs == 4;
     const core_value *scales = &args[nargs - 1];
-    core_value inner[5];
+    core_value inner[6]; /* input, size, alignment, a scale each */
     int64_t sizes[3];
     size_t count;
     const int64_t *wanted = core__ints_of(&args[1], &count);
