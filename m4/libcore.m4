@@ -66,6 +66,17 @@ AC_DEFUN([LIBCORE_SANITIZE], [
   AM_CONDITIONAL([SANITIZE], [test "x$enable_sanitize" != xno])
 ])
 
+# LIBCORE_SMALL: SMALL_CFLAGS.  Tables for unwinding are a tenth of the
+# libraries, and nothing here unwinds; debuggers have theirs in the debug
+# information.  Sanitizers want them for their reports.
+AC_DEFUN([LIBCORE_SMALL], [
+  SMALL_CFLAGS=
+  AS_IF([test "x$enable_sanitize" = xno],
+    [LIBCORE_CFLAG([-fno-asynchronous-unwind-tables],
+       [SMALL_CFLAGS=-fno-asynchronous-unwind-tables])])
+  AC_SUBST([SMALL_CFLAGS])
+])
+
 # LIBCORE_LINKER: version scripts, which decide what our objects export.
 AC_DEFUN([LIBCORE_LINKER], [
   AC_MSG_CHECKING([whether the linker takes version scripts])
