@@ -81,12 +81,12 @@ same() {
 refuses() {
     status=$1 pattern=$2
     shift 2
-    find "$places" -ls >"$work/before"
+    find "$places" >"$work/before"
     "$train" --data "$data" --batch 64 --epochs 1 "$@" >"$work/out" \
         2>"$work/err"
     got=$?
     cat "$work/err"
-    find "$places" -ls | diff "$work/before" - || return
+    find "$places" | diff "$work/before" - || return
     [ $got = "$status" ] && grep -E -q -e "$pattern" "$work/err"
 }
 

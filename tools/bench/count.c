@@ -21,7 +21,7 @@ typedef struct fixture {
 
 /* --------------------------------------------------------------- forward -- */
 
-static void plain(fixture *f)
+static inline void plain(fixture *f)
 {
     core_tensor *result;
 
@@ -29,7 +29,7 @@ static void plain(fixture *f)
     core_tensor_release(result);
 }
 
-static void with_grad(fixture *f)
+static inline void with_grad(fixture *f)
 {
     core_tensor *result;
 
@@ -37,26 +37,26 @@ static void with_grad(fixture *f)
     core_tensor_release(result);
 }
 
-static void out(fixture *f)
+static inline void out(fixture *f)
 {
     must(core_add_out(f->a, f->b, core_int(1), f->out));
 }
 
-static void void1(fixture *f)
+static inline void void1(fixture *f)
 {
     core_value args[1] = {core_pack_tensor(f->a)};
 
     must(core_op_invoke_on(f->operators.void1, args, 1, NULL, 0));
 }
 
-static void void_ad(fixture *f)
+static inline void void_ad(fixture *f)
 {
     core_value args[1] = {core_pack_tensor(f->a)};
 
     must(core_op_invoke_on(f->operators.void_ad, args, 1, NULL, 0));
 }
 
-static void empty1(fixture *f)
+static inline void empty1(fixture *f)
 {
     const int64_t size = 1;
     core_tensor *result;
@@ -66,7 +66,7 @@ static void empty1(fixture *f)
     core_tensor_release(result);
 }
 
-static void transpose(fixture *f)
+static inline void transpose(fixture *f)
 {
     core_tensor *result;
 
@@ -74,7 +74,7 @@ static void transpose(fixture *f)
     core_tensor_release(result);
 }
 
-static void narrow(fixture *f)
+static inline void narrow(fixture *f)
 {
     core_tensor *result;
 
@@ -128,64 +128,103 @@ static void link_add_self(fixture *f)
 
 /* ------------------------------------------------------------------ rows -- */
 
-/* One function is what a forward row repeats; a backward row builds a chain of
- * it and counts the way back. */
+/* Forward rows are numbered; a backward row builds a chain of links and counts
+ * the way back. */
+enum {
+    ADD,
+    ADD_GRAD,
+    ADD_OUT,
+    VOID1,
+    VOID_AD,
+    EMPTY1,
+    TRANSPOSE,
+    NARROW,
+    NONE
+};
+
 static const struct {
     const char *name;
-    void (*run)(fixture *f);
-    bool backward;
+    int forward;
+    void (*link)(fixture *f);
 } rows[] = {
-    {"add1.plain", plain, false},
-    {"add1.grad", with_grad, false},
-    {"add1_out.plain", out, false},
-    {"disp.void1", void1, false},
-    {"disp.autograd_redispatch", void_ad, false},
-    {"tensor.empty1", empty1, false},
-    {"view.transpose", transpose, false},
-    {"view.narrow", narrow, false},
-    {"bwd.mul_per_node", link_mul, true},
-    {"bwd.add_per_node", link_add, true},
-    {"bwd.mul+add_per_node", link_both, true},
-    {"bwd.fanin_add_per_node", link_add_self, true},
+    {"add1.plain", ADD, NULL},
+    {"add1.grad", ADD_GRAD, NULL},
+    {"add1_out.plain", ADD_OUT, NULL},
+    {"disp.void1", VOID1, NULL},
+    {"disp.autograd_redispatch", VOID_AD, NULL},
+    {"tensor.empty1", EMPTY1, NULL},
+    {"view.transpose", TRANSPOSE, NULL},
+    {"view.narrow", NARROW, NULL},
+    {"bwd.mul_per_node", NONE, link_mul},
+    {"bwd.add_per_node", NONE, link_add},
+    {"bwd.mul+add_per_node", NONE, link_both},
+    {"bwd.fanin_add_per_node", NONE, link_add_self},
 };
 enum { ROWS = sizeof rows / sizeof *rows, WARM = 50 };
 
-/* Seen from outside, and never part of another function. */
-void core_bench_counted(fixture *f, void (*run)(fixture *f), long count);
-__attribute__((noinline)) void core_bench_counted(fixture *f,
-                                                  void (*run)(fixture *f),
-                                                  long count)
+static inline __attribute__((always_inline)) void repeat(
+    fixture *f, void (*run)(fixture *f), long count)
 {
-    if (run)
-        for (long i = 0; i < count; i++)
-            run(f);
-    else
-        must(core_backward(&f->y, 1, NULL, 0));
+    for (long i = 0; i < count; i++)
+        run(f);
 }
 
-static void build_chain(fixture *f, void (*run)(fixture *f), long length)
+/* Seen from outside, and never part of another function.  Each row has a loop
+ * of its own, so that nothing but the row is counted. */
+void core_bench_counted(fixture *f, int forward, long count);
+__attribute__((noinline)) void core_bench_counted(fixture *f, int forward,
+                                                  long count)
+{
+    switch (forward) {
+    case ADD:
+        repeat(f, plain, count);
+        break;
+    case ADD_GRAD:
+        repeat(f, with_grad, count);
+        break;
+    case ADD_OUT:
+        repeat(f, out, count);
+        break;
+    case VOID1:
+        repeat(f, void1, count);
+        break;
+    case VOID_AD:
+        repeat(f, void_ad, count);
+        break;
+    case EMPTY1:
+        repeat(f, empty1, count);
+        break;
+    case TRANSPOSE:
+        repeat(f, transpose, count);
+        break;
+    case NARROW:
+        repeat(f, narrow, count);
+        break;
+    default:
+        must(core_backward(&f->y, 1, NULL, 0));
+        break;
+    }
+}
+
+static void build_chain(fixture *f, void (*link)(fixture *f), long length)
 {
     core_tensor_release(f->y);
     f->y = core_tensor_retain(f->x);
     must(core_tensor_set_grad(f->x, NULL));
     for (long i = 0; i < length; i++)
-        run(f);
+        link(f);
 }
 
 static void run_row(fixture *f, int row, long count)
 {
-    void (*run)(fixture *) = rows[row].run;
-
-    if (!rows[row].backward) {
-        for (int i = 0; i < WARM; i++)
-            run(f);
-        core_bench_counted(f, run, count);
-        return;
+    if (rows[row].forward != NONE) {
+        core_bench_counted(f, rows[row].forward, WARM);
+    } else {
+        build_chain(f, rows[row].link, 2 * WARM);
+        core_bench_counted(f, NONE, 0);
+        build_chain(f, rows[row].link, count);
     }
-    build_chain(f, run, 2 * WARM);
-    must(core_backward(&f->y, 1, NULL, 0));
-    build_chain(f, run, count);
-    core_bench_counted(f, NULL, count);
+    core_bench_counted(f, rows[row].forward, count);
 }
 
 bool bench_count(const char *name, long count)
