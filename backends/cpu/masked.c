@@ -33,7 +33,7 @@ static core_status launch_nonzero(core_call *call, const core_value *args,
         goto done;
     sizes[0] = count_true(mask.data, self->numel);
     status =
-        cpu_host->call_allocate_result(call, 0, CORE_I64, 2, sizes, &result);
+        call->host->call_allocate_result(call, 0, CORE_I64, 2, sizes, &result);
     if (status == CORE_OK)
         status = cpu_dense_open(result, CORE_I64, &out);
     if (status != CORE_OK)
@@ -96,7 +96,7 @@ static core_status launch_select(core_call *call, const core_value *args,
     if (status != CORE_OK)
         goto done;
     count = count_true(mask.data, shape.numel);
-    status = cpu_host->call_allocate_result(call, 0, self->dtype, 1, &count,
+    status = call->host->call_allocate_result(call, 0, self->dtype, 1, &count,
                                             &result);
     if (status == CORE_OK)
         status = cpu_dense_open(result, self->dtype, &out);

@@ -281,7 +281,7 @@ static core_status launch_repeat(core_call *call, const core_value *args,
         total += count[i];
     }
     if (status == CORE_OK && !result)
-        status = cpu_host->call_allocate_result(call, 0, repeats->dtype, 1,
+        status = call->host->call_allocate_result(call, 0, repeats->dtype, 1,
                                                 &total, &result);
     if (status == CORE_OK && result->numel != total)
         status = cpu_error(CORE_ERROR_INVALID_ARGUMENT,

@@ -3,7 +3,12 @@
 
 /* The CPU's kernels, borrowed.  A launch copies the call and puts it on the
  * stream; when the stream comes to it, handles become addresses and the CPU's
- * kernel runs on them. */
+ * kernel runs on them.
+ *
+ * A kernel that is to allocate results itself (their shape depends on data)
+ * must be done when the launch returns: for it the stream is run to its end,
+ * and the host table that it sees allocates in device memory and shows the
+ * address. */
 
 #include "sim.h"
 
@@ -118,6 +123,44 @@ static core_status run_kernel(sim_work *work)
     return status;
 }
 
+static core_host lent_host; /* what such a kernel sees */
+
+static core_status allocate(core_call *call, uint32_t index, core_dtype dtype,
+                            uint32_t ndim, const int64_t *sizes,
+                            const core_view **out_view)
+{
+    translated *t = (translated *)(void *)call; /* its first member */
+    const core_view *view;
+    core_status status = sim_host->call_allocate_result(call, index, dtype,
+                                                        ndim, sizes, &view);
+
+    *out_view = NULL;
+    if (status == CORE_OK && translate_view(t, view, out_view) != 0)
+        status = core_sdk_error(sim_host, CORE_ERROR_UNSUPPORTED, "sim",
+                                "a call with too many operands");
+    return status;
+}
+
+static core_status run_now(sim_work *work)
+{
+    translated *t = malloc(sizeof *t);
+    core_status status = sim_stream_table.synchronize(NULL, NULL);
+
+    if (status == CORE_OK && !t)
+        status = core_sdk_error(sim_host, CORE_ERROR_OUT_OF_MEMORY, "sim",
+                                "no host memory to run a kernel");
+    if (status == CORE_OK && translate(t, work) != 0)
+        status = core_sdk_error(sim_host, CORE_ERROR_UNSUPPORTED, "sim",
+                                "a call with too many operands");
+    if (status == CORE_OK) {
+        t->call.host = &lent_host;
+        status = work->kernel->launch(&t->call, t->values, work->nargs,
+                                      t->values + work->nargs, work->nresults);
+    }
+    free(t);
+    return status;
+}
+
 static core_status launch(core_call *call, const core_value *args,
                           uint32_t nargs, core_value *results,
                           uint32_t nresults)
@@ -128,11 +171,14 @@ static core_status launch(core_call *call, const core_value *args,
                      .kernel = call->user};
     core_status status;
 
-    for (uint32_t i = 0; i < nresults; i++)
-        if (results[i].tag == CORE_VALUE_NONE)
-            return core_sdk_error(sim_host, CORE_ERROR_NO_KERNEL, "sim",
-                                  "operators whose result's shape depends on "
-                                  "data are not computed here");
+    for (uint32_t i = 0; i < nresults; i++) {
+        if (results[i].tag != CORE_VALUE_NONE)
+            continue;
+        work.call = call;
+        work.args = args;
+        work.results = results;
+        return run_now(&work);
+    }
     status = sim_host->call_copy(call, args, nargs, results, nresults,
                                  &work.call, &work.args, &work.results);
     if (status != CORE_OK)
@@ -159,6 +205,8 @@ core_status sim_register_kernels(core_registry *registry)
     uint32_t count = count_kernels(cpu);
     core_status status = CORE_OK;
 
+    lent_host = *sim_host;
+    lent_host.call_allocate_result = allocate;
     if (count == 0)
         return core_sdk_error(sim_host, CORE_ERROR_NOT_FOUND, "sim",
                               "the cpu backend, whose kernels are borrowed, "
