@@ -6,9 +6,8 @@
 #include "autograd/accumulate.h"
 #include "autograd/custom.h"
 #include "autograd/hooks.h"
-#include "autograd/saved.h"
+#include "autograd/node_make.h"
 #include "autograd/view.h"
-#include "base/memory.h"
 #include "base/thread.h"
 
 #include <string.h>
@@ -16,46 +15,7 @@
 core_node *core__node_new(uint32_t nedges, uint32_t nsaved, uint32_t ninputs,
                           size_t extra, void **out_extra)
 {
-    size_t size = sizeof(core_node) + nedges * sizeof(core__edge) +
-                  nsaved * sizeof(core__saved) +
-                  ninputs * (sizeof(core__meta) + sizeof(core_tensor *)) +
-                  extra;
-    core_node *node = size < UINT32_MAX ? core__small_alloc(size) : NULL;
-    char *rest;
-
-    if (core__unlikely(!node))
-        return NULL;
-    node->references = 1;
-    node->lock = 0;
-    node->released = false;
-    node->reserved = 0;
-    node->size = (uint32_t)size;
-    node->needed = 0;
-    node->sequence = core__thread_self()->sequence++;
-    node->nedges = nedges;
-    node->ninputs = ninputs;
-    node->nsaved = nsaved;
-    node->hooks = NULL;
-    node->gradient = NULL;
-    rest = (char *)(node + 1);
-    node->edges = (core__edge *)(void *)rest;
-    rest += nedges * sizeof(core__edge);
-    node->saved = (core__saved *)(void *)rest;
-    rest += nsaved * sizeof(core__saved);
-    node->inputs = (core__meta *)(void *)rest;
-    rest += ninputs * sizeof(core__meta);
-    node->slot.grads = (core_tensor **)(void *)rest;
-    rest += ninputs * sizeof(core_tensor *);
-    atomic_init(&node->slot.task, NULL);
-    for (uint32_t i = 0; i < ninputs; i++)
-        node->slot.grads[i] = NULL;
-    for (uint32_t i = 0; i < nedges; i++)
-        node->edges[i].node = NULL;
-    for (uint32_t i = 0; i < nsaved; i++)
-        node->saved[i].kind = CORE__SAVED_NONE;
-    if (out_extra)
-        *out_extra = rest;
-    return node;
+    return core__node_make(nedges, nsaved, ninputs, extra, out_extra);
 }
 
 void core__node_release_saved(core_node *node)

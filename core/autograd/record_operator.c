@@ -5,8 +5,7 @@
 
 #include "autograd/layer.h"
 
-#include "autograd/saved.h"
-#include "base/memory.h"
+#include "autograd/node_make.h"
 
 #include <string.h>
 
@@ -75,8 +74,8 @@ static uint32_t flat_count(const core_value *results, uint32_t nresults,
 
 /* --------------------------------------------------------------- filling -- */
 
-static void fill_meta(core__meta *meta, const core_tensor *tensor,
-                      int64_t **sizes)
+static inline void fill_meta(core__meta *meta, const core_tensor *tensor,
+                             int64_t **sizes)
 {
     for (uint32_t i = 0; i < tensor->ndim; i++)
         (*sizes)[i] = tensor->sizes[i];
@@ -84,8 +83,8 @@ static void fill_meta(core__meta *meta, const core_tensor *tensor,
     *sizes += tensor->ndim;
 }
 
-static void fill_inputs(core_node *node, const core_value *results,
-                        uint32_t nresults, int64_t **sizes)
+static inline void fill_inputs(core_node *node, const core_value *results,
+                               uint32_t nresults, int64_t **sizes)
 {
     core__meta *meta = node->inputs;
 
@@ -193,6 +192,15 @@ static void save_value(core__saved *saved, const core__saving *saving,
     saved->kind = CORE__SAVED_VALUE;
 }
 
+/* Rows that may need room behind the node; most are tensors and numbers. */
+static inline bool may_have_size(const core__saving *saving,
+                                 const core_value *arg)
+{
+    return saving->kind == CORE__SAVE_SIZES ||
+           (saving->kind == CORE__SAVE_VALUE &&
+            (arg->tag >= CORE_VALUE_INT_LIST || arg->tag == CORE_VALUE_STRING));
+}
+
 static core_status save_one(core__saved *saved,
                             const core__recording *recording,
                             const core__saving *saving,
@@ -212,7 +220,12 @@ static core_status save_one(core__saved *saved,
                 recording->gradient->results >> saving->position & 1);
     }
     if (saving->kind != CORE__SAVE_ARGUMENT) {
-        save_value(saved, saving, arg, extra);
+        if (saving->kind == CORE__SAVE_VALUE && !may_have_size(saving, arg)) {
+            saved->value = *arg;
+            saved->kind = CORE__SAVED_VALUE;
+        } else {
+            save_value(saved, saving, arg, extra);
+        }
         return CORE_OK;
     }
     if (core__likely(arg->tag == CORE_VALUE_TENSOR))
@@ -279,12 +292,21 @@ core_status core__record_operator(const core__recording *recording,
     *out_node = NULL;
     if (core__unlikely(!gradient))
         return record_missing(recording, results, nresults, out_node);
-    ninputs = flat_count(results, nresults, &dims);
-    for (uint32_t i = 0; i < gradient->nsaved; i++)
-        extra_size += value_size(&gradient->saved[i],
-                                 &recording->args[gradient->saved[i].position]);
-    node = core__node_new(recording->nedges, gradient->nsaved, ninputs,
-                          dims * sizeof *sizes + extra_size, (void **)&sizes);
+    if (core__likely(nresults == 1 && results[0].tag == CORE_VALUE_TENSOR)) {
+        ninputs = 1;
+        dims = results[0].u.tensor->ndim;
+    } else {
+        ninputs = flat_count(results, nresults, &dims);
+    }
+    for (uint32_t i = 0; i < gradient->nsaved; i++) {
+        const core__saving *saving = &gradient->saved[i];
+        const core_value *arg = &recording->args[saving->position];
+
+        if (may_have_size(saving, arg))
+            extra_size += value_size(saving, arg);
+    }
+    node = core__node_make(recording->nedges, gradient->nsaved, ninputs,
+                           dims * sizeof *sizes + extra_size, (void **)&sizes);
     if (core__unlikely(!node))
         return core__error_memory(sizeof *node);
     node->kind = CORE__NODE_OPERATOR;
