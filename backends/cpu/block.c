@@ -40,15 +40,15 @@ enum { HALVES = 16 };
 
 static inline void widen(float *to, const uint16_t *from)
 {
-    _mm512_storeu_ps(to, _mm512_cvtph_ps(_mm256_loadu_si256((const void *)from)));
+    _mm512_storeu_ps(to,
+                     _mm512_cvtph_ps(_mm256_loadu_si256((const void *)from)));
 }
 
 static inline void narrow(uint16_t *to, const float *from)
 {
-    _mm256_storeu_si256((void *)to,
-                        _mm512_cvtps_ph(_mm512_loadu_ps(from),
-                                        _MM_FROUND_TO_NEAREST_INT |
-                                            _MM_FROUND_NO_EXC));
+    _mm256_storeu_si256((void *)to, _mm512_cvtps_ph(_mm512_loadu_ps(from),
+                                                    _MM_FROUND_TO_NEAREST_INT |
+                                                        _MM_FROUND_NO_EXC));
 }
 
 #elif defined(__F16C__)
@@ -62,9 +62,8 @@ static inline void widen(float *to, const uint16_t *from)
 
 static inline void narrow(uint16_t *to, const float *from)
 {
-    _mm_storeu_si128((void *)to,
-                     _mm256_cvtps_ph(_mm256_loadu_ps(from),
-                                     _MM_FROUND_TO_NEAREST_INT));
+    _mm_storeu_si128((void *)to, _mm256_cvtps_ph(_mm256_loadu_ps(from),
+                                                 _MM_FROUND_TO_NEAREST_INT));
 }
 
 #else
@@ -122,14 +121,14 @@ static void f16_from_f32(uint16_t *to, const float *from, int64_t n)
 /* Every conversion goes through one of three wide types, f32, f64 and i64: the
  * one that holds all of the source. */
 
-#define LOOP(NAME, TO, FROM, EXPRESSION)                      \
-    static void NAME(TO *to, const FROM *from, int64_t n)     \
-    {                                                         \
-        CPU_LOOP                                              \
-        for (int64_t k = 0; k < n; k++) {                     \
-            FROM x = from[k];                                 \
-            to[k] = (TO)(EXPRESSION);                         \
-        }                                                     \
+#define LOOP(NAME, TO, FROM, EXPRESSION)                  \
+    static void NAME(TO *to, const FROM *from, int64_t n) \
+    {                                                     \
+        CPU_LOOP                                          \
+        for (int64_t k = 0; k < n; k++) {                 \
+            FROM x = from[k];                             \
+            to[k] = (TO)(EXPRESSION);                     \
+        }                                                 \
     }
 
 LOOP(i64_from_i32, int64_t, int32_t, x)
@@ -330,18 +329,18 @@ uint64_t cpu_scalar_bits(const core_value *value, core_dtype dtype)
 
 /* -------------------------------------------------------------- strides -- */
 
-#define MOVE(NAME, TYPE)                                                     \
-    static void gather_##NAME(TYPE *to, const char *from, int64_t stride,    \
-                              int64_t n)                                     \
-    {                                                                        \
-        for (int64_t k = 0; k < n; k++)                                      \
-            to[k] = *(const TYPE *)(from + k * stride);                      \
-    }                                                                        \
-    static void scatter_##NAME(char *to, int64_t stride, const TYPE *from,   \
-                               int64_t n)                                    \
-    {                                                                        \
-        for (int64_t k = 0; k < n; k++)                                      \
-            *(TYPE *)(to + k * stride) = from[k];                            \
+#define MOVE(NAME, TYPE)                                                   \
+    static void gather_##NAME(TYPE *to, const char *from, int64_t stride,  \
+                              int64_t n)                                   \
+    {                                                                      \
+        for (int64_t k = 0; k < n; k++)                                    \
+            to[k] = *(const TYPE *)(from + k * stride);                    \
+    }                                                                      \
+    static void scatter_##NAME(char *to, int64_t stride, const TYPE *from, \
+                               int64_t n)                                  \
+    {                                                                      \
+        for (int64_t k = 0; k < n; k++)                                    \
+            *(TYPE *)(to + k * stride) = from[k];                          \
     }
 
 /* Elements of any dtype move as integers of their size. */
@@ -354,12 +353,12 @@ MOVE(32, word32)
 MOVE(64, word64)
 #undef MOVE
 
-#define REPEAT(NAME, TYPE)                                                   \
-    static void repeat_##NAME(TYPE *to, const char *from, int64_t n)         \
-    {                                                                        \
-        TYPE x = *(const TYPE *)from;                                        \
-        for (int64_t k = 0; k < n; k++)                                      \
-            to[k] = x;                                                       \
+#define REPEAT(NAME, TYPE)                                           \
+    static void repeat_##NAME(TYPE *to, const char *from, int64_t n) \
+    {                                                                \
+        TYPE x = *(const TYPE *)from;                                \
+        for (int64_t k = 0; k < n; k++)                              \
+            to[k] = x;                                               \
     }
 REPEAT(16, word16)
 REPEAT(32, word32)

@@ -11,30 +11,30 @@
 
 enum { GRAIN = 65536 /* elements for one thread */ };
 
-#define MOVE_ROWS(BITS)                                                       \
-    static core_status copy_##BITS(char *out, const char *a, const char *b,   \
-                                   int64_t n, cpu_parameters *q,              \
-                                   char *const *p)                            \
-    {                                                                         \
-        (void)b;                                                              \
-        (void)q;                                                              \
-        (void)p;                                                              \
-        if (out != a)                                                         \
-            memcpy(out, a, (size_t)n * ((BITS) / 8));                         \
-        return CORE_OK;                                                       \
-    }                                                                         \
-    static core_status fill_##BITS(char *out, const char *a, const char *b,   \
-                                   int64_t n, cpu_parameters *q,              \
-                                   char *const *p)                            \
-    {                                                                         \
-        uint##BITS##_t *to = (uint##BITS##_t *)out;                           \
-        uint##BITS##_t word = (uint##BITS##_t)q->bits;                        \
-        (void)a;                                                              \
-        (void)b;                                                              \
-        (void)p;                                                              \
-        for (int64_t k = 0; k < n; k++)                                       \
-            to[k] = word;                                                     \
-        return CORE_OK;                                                       \
+#define MOVE_ROWS(BITS)                                                     \
+    static core_status copy_##BITS(char *out, const char *a, const char *b, \
+                                   int64_t n, cpu_parameters *q,            \
+                                   char *const *p)                          \
+    {                                                                       \
+        (void)b;                                                            \
+        (void)q;                                                            \
+        (void)p;                                                            \
+        if (out != a)                                                       \
+            memcpy(out, a, (size_t)n *((BITS) / 8));                        \
+        return CORE_OK;                                                     \
+    }                                                                       \
+    static core_status fill_##BITS(char *out, const char *a, const char *b, \
+                                   int64_t n, cpu_parameters *q,            \
+                                   char *const *p)                          \
+    {                                                                       \
+        uint##BITS##_t *to = (uint##BITS##_t *)out;                         \
+        uint##BITS##_t word = (uint##BITS##_t)q->bits;                      \
+        (void)a;                                                            \
+        (void)b;                                                            \
+        (void)p;                                                            \
+        for (int64_t k = 0; k < n; k++)                                     \
+            to[k] = word;                                                   \
+        return CORE_OK;                                                     \
     }
 MOVE_ROWS(8)
 MOVE_ROWS(16)
@@ -61,21 +61,21 @@ typedef struct transposition {
 
 /* Reads whole lines, turns them in the first cache, writes whole lines: a
  * stride that is a power of two would otherwise throw out what is needed. */
-#define TRANSPOSE(BITS)                                                       \
-    static void transpose_##BITS(char *to, int64_t to_stride,                 \
-                                 const char *from, int64_t from_stride,       \
-                                 int64_t rows, int64_t columns)               \
-    {                                                                         \
-        uint##BITS##_t tile[TILE][TILE];                                      \
-                                                                              \
-        for (int64_t c = 0; c < columns; c++)                                 \
-            memcpy(tile[c], from + c * from_stride,                           \
-                   (size_t)rows * sizeof(tile[0][0]));                        \
-        for (int64_t r = 0; r < rows; r++) {                                  \
-            uint##BITS##_t *out = (uint##BITS##_t *)(to + r * to_stride);     \
-            for (int64_t c = 0; c < columns; c++)                             \
-                out[c] = tile[c][r];                                          \
-        }                                                                     \
+#define TRANSPOSE(BITS)                                                   \
+    static void transpose_##BITS(char *to, int64_t to_stride,             \
+                                 const char *from, int64_t from_stride,   \
+                                 int64_t rows, int64_t columns)           \
+    {                                                                     \
+        uint##BITS##_t tile[TILE][TILE];                                  \
+                                                                          \
+        for (int64_t c = 0; c < columns; c++)                             \
+            memcpy(tile[c], from + c * from_stride,                       \
+                   (size_t)rows * sizeof(tile[0][0]));                    \
+        for (int64_t r = 0; r < rows; r++) {                              \
+            uint##BITS##_t *out = (uint##BITS##_t *)(to + r * to_stride); \
+            for (int64_t c = 0; c < columns; c++)                         \
+                out[c] = tile[c][r];                                      \
+        }                                                                 \
     }
 TRANSPOSE(8)
 TRANSPOSE(16)
@@ -214,12 +214,11 @@ static core_status copy_launch(core_call *call, const core_value *args,
         cpu_parallel_for(loop->numel, GRAIN, convert_task, &c);
         return CORE_OK;
     }
-    if (to->dtype == from->dtype &&
-        !(from->flags & CORE_OPERAND_IMMEDIATE) && transpose(loop, bytes))
+    if (to->dtype == from->dtype && !(from->flags & CORE_OPERAND_IMMEDIATE) &&
+        transpose(loop, bytes))
         return CORE_OK;
     return cpu_loop_run(call, &self,
-                        row_of(bytes, copy_8, copy_16, copy_32, copy_64),
-                        NULL);
+                        row_of(bytes, copy_8, copy_16, copy_32, copy_64), NULL);
 }
 
 static core_status fill_launch(core_call *call, const core_value *args,
@@ -230,8 +229,8 @@ static core_status fill_launch(core_call *call, const core_value *args,
     const core_operand *to = &loop->operands[0];
     static const cpu_elementwise self = {.grain = GRAIN};
     cpu_parameters parameters;
-    cpu_row row = row_of(cpu_bytes_of(to->dtype), fill_8, fill_16, fill_32,
-                         fill_64);
+    cpu_row row =
+        row_of(cpu_bytes_of(to->dtype), fill_8, fill_16, fill_32, fill_64);
 
     (void)results;
     (void)nresults;
@@ -256,11 +255,11 @@ static core_status zero_launch(core_call *call, const core_value *args,
     return fill_launch(call, with_zero, 2, results, nresults);
 }
 
-#define ALL                                                                   \
-    (CORE_DTYPE_MASK(CORE_F64) | CORE_DTYPE_MASK(CORE_F32) |                  \
-     CORE_DTYPE_MASK(CORE_F16) | CORE_DTYPE_MASK(CORE_BF16) |                 \
-     CORE_DTYPE_MASK(CORE_I64) | CORE_DTYPE_MASK(CORE_I32) |                  \
-     CORE_DTYPE_MASK(CORE_I16) | CORE_DTYPE_MASK(CORE_I8) |                   \
+#define ALL                                                   \
+    (CORE_DTYPE_MASK(CORE_F64) | CORE_DTYPE_MASK(CORE_F32) |  \
+     CORE_DTYPE_MASK(CORE_F16) | CORE_DTYPE_MASK(CORE_BF16) | \
+     CORE_DTYPE_MASK(CORE_I64) | CORE_DTYPE_MASK(CORE_I32) |  \
+     CORE_DTYPE_MASK(CORE_I16) | CORE_DTYPE_MASK(CORE_I8) |   \
      CORE_DTYPE_MASK(CORE_U8) | CORE_DTYPE_MASK(CORE_BOOL))
 
 static const cpu_kernel kernels[] = {

@@ -18,7 +18,7 @@ core_status cpu_error(core_status code, const char *format, ...)
 
 /* One row of a file's table of kernels; the plugin registers them all. */
 typedef struct cpu_kernel {
-    const char *name;    /* functional operator, "add.Tensor" */
+    const char *name; /* functional operator, "add.Tensor" */
     core_function launch;
     void *user;
     uint32_t signature[CORE_SIGNATURE_MAX]; /* kernel.h; 0 = any */

@@ -8,6 +8,10 @@
 #include <string.h>
 #include <sys/utsname.h>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #include <libcore/sdk.h>
 
 #include "cpu.h"
@@ -22,12 +26,40 @@ static struct {
 } texts;
 static pthread_once_t texts_once = PTHREAD_ONCE_INIT;
 
+#if defined(__x86_64__)
+
+/* The processor says it at once; /proc/cpuinfo asks every core first. */
+static void read_model(char *text, size_t size)
+{
+    unsigned int words[12];
+    const char *name = (const char *)words;
+    char copy[sizeof(words) + 1];
+    unsigned int k;
+
+    snprintf(text, size, "x86-64 processor");
+    if (__get_cpuid_max(0x80000000, NULL) < 0x80000004)
+        return;
+    for (k = 0; k < 3; k++)
+        __get_cpuid(0x80000002 + k, &words[4 * k], &words[4 * k + 1],
+                    &words[4 * k + 2], &words[4 * k + 3]);
+    memcpy(copy, name, sizeof(words));
+    copy[sizeof(words)] = '\0';
+    name = copy + strspn(copy, " ");
+    k = (unsigned int)strlen(name);
+    while (k > 0 && name[k - 1] == ' ')
+        k--;
+    if (k > 0)
+        snprintf(text, size, "%.*s", (int)k, name);
+}
+
+#else
+
 static void read_model(char *text, size_t size)
 {
     char line[256], *value;
     FILE *file = fopen("/proc/cpuinfo", "re");
 
-    snprintf(text, size, "CPU");
+    snprintf(text, size, "processor");
     if (file == NULL)
         return;
     while (fgets(line, sizeof(line), file) != NULL) {
@@ -43,6 +75,8 @@ static void read_model(char *text, size_t size)
     }
     fclose(file);
 }
+
+#endif
 
 static void write_texts(void)
 {

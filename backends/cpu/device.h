@@ -14,8 +14,7 @@ core_status cpu_device_enumerate(void *backend, uint32_t *out_count,
                                  core_string *out_reason);
 core_status cpu_device_open(void *backend, uint32_t index, void **out_device);
 void cpu_device_close(void *backend, void *device);
-core_status cpu_device_information(void *device,
-                                   core_device_information *out);
+core_status cpu_device_information(void *device, core_device_information *out);
 core_status cpu_device_properties(void *device, core_device_properties *out);
 
 /* Bytes of memory that the machine has, and that it could give now; 0 where

@@ -43,7 +43,7 @@ typedef struct cpu_elementwise {
     int64_t grain;  /* elements in a chunk, for one thread */
     uint8_t choice; /* CPU_CHOICE_… */
     uint8_t nparameters;
-    uint8_t argument[CPU_PARAMETERS];  /* where each parameter comes from */
+    uint8_t argument[CPU_PARAMETERS]; /* where each parameter comes from */
     double otherwise[CPU_PARAMETERS]; /* its value if absent or NONE */
 } cpu_elementwise;
 

@@ -172,8 +172,7 @@ static void move(const run *r, uint32_t k, const cpu_index *start, char *block,
 /* Elements that the next call of the row takes. */
 static int64_t step(const run *r, const cpu_index *index, int64_t left)
 {
-    int64_t rest =
-        r->loop->ndim > 0 ? r->loop->sizes[0] - index->at[0] : 1;
+    int64_t rest = r->loop->ndim > 0 ? r->loop->sizes[0] - index->at[0] : 1;
 
     if (r->all_rows && rest >= SHORT_ROW)
         return rest < left ? rest : left;
@@ -223,8 +222,7 @@ static void run_range(void *context, int64_t begin, int64_t end)
                 p[k] = r->operand[k].base + begin * r->operand[k].bytes;
             } else if (r->operand[k].kind == ROWS && within) {
                 p[k] = r->operand[k].base +
-                       cpu_index_offset(&index, r->loop,
-                                        r->operand[k].strides);
+                       cpu_index_offset(&index, r->loop, r->operand[k].strides);
             } else if (r->operand[k].kind != SINGLE) {
                 p[k] = blocks[k];
                 if (k >= r->noutputs)
@@ -255,8 +253,7 @@ static void choose_tiles(run *r)
     for (k = 0; k < r->count; k++)
         for (d = 1; r->operand[k].kind == MOVED && d < loop->ndim; d++)
             if (r->operand[k].strides[d] == (int64_t)r->operand[k].bytes &&
-                r->operand[k].strides[0] > 64 &&
-                loop->sizes[d] >= TILE_HEIGHT)
+                r->operand[k].strides[0] > 64 && loop->sizes[d] >= TILE_HEIGHT)
                 r->tiled = d;
     if (r->tiled == 0)
         return;
@@ -352,8 +349,8 @@ core_status cpu_loop_run(const core_call *call, const cpu_elementwise *self,
         return status;
     choose_tiles(&r);
     if (r.tiled != 0) {
-        int64_t outer = r.loop->numel / r.loop->sizes[0] /
-                        r.loop->sizes[r.tiled];
+        int64_t outer =
+            r.loop->numel / r.loop->sizes[0] / r.loop->sizes[r.tiled];
         int64_t grain = self->grain / CPU_BLOCK;
 
         cpu_parallel_for(outer * r.tiles_across * r.tiles_down,
@@ -388,8 +385,8 @@ core_status cpu_loop_general(core_call *call, const core_value *args,
     for (k = 0; k < self->nparameters; k++) {
         parameters.d[k] = self->otherwise[k];
         if (self->argument[k] < nargs)
-            parameters.d[k] = core_sdk_double(&args[self->argument[k]],
-                                              self->otherwise[k]);
+            parameters.d[k] =
+                core_sdk_double(&args[self->argument[k]], self->otherwise[k]);
         parameters.i[k] = self->argument[k] < nargs
                               ? core_sdk_int(&args[self->argument[k]],
                                              whole(self->otherwise[k]))

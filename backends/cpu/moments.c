@@ -28,8 +28,8 @@ static inline void take_moments(cpu_states *s, int64_t k, double count,
 
     s->w[0][k].d = total;
     s->w[1][k].d = before == 0 ? mean : s->w[1][k].d + distance * share;
-    s->w[2][k].d += squares + (before == 0 ? 0 : distance * distance *
-                                                     before * share);
+    s->w[2][k].d +=
+        squares + (before == 0 ? 0 : distance * distance * before * share);
 }
 
 #define MOMENTS(NAME, TYPE)                                                   \
@@ -135,14 +135,22 @@ static void finish_deviation(cpu_states *s, int64_t n, const cpu_reduction *r)
         s->w[0][k].d = sqrt(s->w[0][k].d);
 }
 
-#define TABLE(name, finish)                                                   \
-    static const cpu_reducer name##_of_f32 = {                                \
-        3, {CORE_F64, CORE_F64}, {{.d = 0}}, moments_f32_run,                 \
-        moments_f32_rows, moments_merge, finish};                             \
-    static const cpu_reducer name##_of_f64 = {                                \
-        3, {CORE_F64, CORE_F64}, {{.d = 0}}, moments_f64_run,                 \
-        moments_f64_rows, moments_merge, finish};                             \
-    const cpu_reducers CPU_NAME(cpu_reduce_##name) = {&name##_of_f32,         \
+#define TABLE(name, finish)                                           \
+    static const cpu_reducer name##_of_f32 = {3,                      \
+                                              {CORE_F64, CORE_F64},   \
+                                              {{.d = 0}},             \
+                                              moments_f32_run,        \
+                                              moments_f32_rows,       \
+                                              moments_merge,          \
+                                              finish};                \
+    static const cpu_reducer name##_of_f64 = {3,                      \
+                                              {CORE_F64, CORE_F64},   \
+                                              {{.d = 0}},             \
+                                              moments_f64_run,        \
+                                              moments_f64_rows,       \
+                                              moments_merge,          \
+                                              finish};                \
+    const cpu_reducers CPU_NAME(cpu_reduce_##name) = {&name##_of_f32, \
                                                       &name##_of_f64, NULL};
 TABLE(var, finish_moments)
 TABLE(var_mean, finish_moments)
@@ -161,8 +169,7 @@ static inline void take_exponentials(cpu_states *s, int64_t k, double most,
     /* Of infinities, distances are NaN; then only they count. */
     double shift = fabs(greater) == INFINITY ? 0 : greater;
 
-    s->w[1][k].d =
-        s->w[1][k].d * exp(before - shift) + sum * exp(most - shift);
+    s->w[1][k].d = s->w[1][k].d * exp(before - shift) + sum * exp(most - shift);
     s->w[0][k].d = greater;
 }
 
@@ -191,7 +198,9 @@ static inline void take_exponentials(cpu_states *s, int64_t k, double most,
             sum += lanes[j];                                                  \
         /* The sum is of exp(x - shift); state it about the maximum. */       \
         take_exponentials(s, 0, (double)most,                                 \
-                          shift == most ? sum : sum > 0 ? 1 : 0);             \
+                          shift == most ? sum                                 \
+                          : sum > 0     ? 1                                   \
+                                        : 0);                                     \
     }                                                                         \
                                                                               \
     static void NAME##_rows(cpu_states *s, const void *const *data, int rows, \
@@ -201,16 +210,15 @@ static inline void take_exponentials(cpu_states *s, int64_t k, double most,
         (void)index;                                                          \
         (void)reduction;                                                      \
         for (int64_t k = 0; k < n; k++) {                                     \
-            TYPE column[CPU_REDUCE_ROWS] = {0}, most;                              \
+            TYPE column[CPU_REDUCE_ROWS] = {0}, most;                         \
             double sum = 0;                                                   \
                                                                               \
             for (int r = 0; r < rows; r++)                                    \
                 column[r] = ((const TYPE *)data[r])[k];                       \
             most = column[0];                                                 \
             for (int r = 1; r < rows; r++)                                    \
-                most = column[r] > most || column[r] != column[r]             \
-                           ? column[r]                                        \
-                           : most;                                            \
+                most = column[r] > most || column[r] != column[r] ? column[r] \
+                                                                  : most;     \
             if (fabs((double)most) == INFINITY)                               \
                 sum = most > 0;                                               \
             else                                                              \
@@ -222,8 +230,7 @@ static inline void take_exponentials(cpu_states *s, int64_t k, double most,
 EXPONENTIALS(exponentials_f32, float, f32)
 EXPONENTIALS(exponentials_f64, double, f64)
 
-static void exponentials_merge(cpu_states *s, const cpu_states *from,
-                               int64_t n)
+static void exponentials_merge(cpu_states *s, const cpu_states *from, int64_t n)
 {
     for (int64_t k = 0; k < n; k++)
         take_exponentials(s, k, from->w[0][k].d, from->w[1][k].d);
@@ -238,13 +245,19 @@ static void finish_exponentials(cpu_states *s, int64_t n,
             s->w[0][k].d += log(s->w[1][k].d);
 }
 
-static const cpu_reducer logsumexp_of_f32 = {
-    2, {CORE_F64, CORE_F64}, {{.d = -INFINITY}, {.d = 0}},
-    exponentials_f32_run, exponentials_f32_rows, exponentials_merge,
-    finish_exponentials};
-static const cpu_reducer logsumexp_of_f64 = {
-    2, {CORE_F64, CORE_F64}, {{.d = -INFINITY}, {.d = 0}},
-    exponentials_f64_run, exponentials_f64_rows, exponentials_merge,
-    finish_exponentials};
-const cpu_reducers CPU_NAME(cpu_reduce_logsumexp) = {
-    &logsumexp_of_f32, &logsumexp_of_f64, NULL};
+static const cpu_reducer logsumexp_of_f32 = {2,
+                                             {CORE_F64, CORE_F64},
+                                             {{.d = -INFINITY}, {.d = 0}},
+                                             exponentials_f32_run,
+                                             exponentials_f32_rows,
+                                             exponentials_merge,
+                                             finish_exponentials};
+static const cpu_reducer logsumexp_of_f64 = {2,
+                                             {CORE_F64, CORE_F64},
+                                             {{.d = -INFINITY}, {.d = 0}},
+                                             exponentials_f64_run,
+                                             exponentials_f64_rows,
+                                             exponentials_merge,
+                                             finish_exponentials};
+const cpu_reducers CPU_NAME(cpu_reduce_logsumexp) = {&logsumexp_of_f32,
+                                                     &logsumexp_of_f64, NULL};

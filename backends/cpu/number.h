@@ -75,8 +75,8 @@ CPU_INLINE float cpu_f32_of_f16(uint16_t half)
     uint32_t scaled = cpu_bits_of_f32(cpu_f32_of_bits(bits) * 0x1p112f);
     uint32_t special = bits | UINT32_C(0x7f800000); /* infinity, NaN */
 
-    return cpu_f32_of_bits(
-        (bits >= UINT32_C(0x0f800000) ? special : scaled) | sign);
+    return cpu_f32_of_bits((bits >= UINT32_C(0x0f800000) ? special : scaled) |
+                           sign);
 }
 
 CPU_INLINE uint16_t cpu_f16_of_f32(float x)

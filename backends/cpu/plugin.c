@@ -38,13 +38,13 @@ static const cpu_kernel_table *const tables[] = {
 /* Compiled per instruction set: three of each, or one. */
 static const cpu_kernel_table *const isa_tables[][3] = {
 #ifdef CPU_X86_ISA
-#define ROW(file)                                                    \
-    {&cpu_##file##_kernels_baseline, &cpu_##file##_kernels_avx2,     \
+#define ROW(file)                                                \
+    {&cpu_##file##_kernels_baseline, &cpu_##file##_kernels_avx2, \
      &cpu_##file##_kernels_avx512},
 #else
 #define ROW(file) {&cpu_##file##_kernels_baseline, NULL, NULL},
 #endif
-    CPU_ISA_TABLES(ROW) {NULL, NULL, NULL}
+    CPU_ISA_TABLES(ROW){NULL, NULL, NULL}
 #undef ROW
 };
 
@@ -114,8 +114,7 @@ done:
     return status;
 }
 
-static core_status register_all(const core_host *host,
-                                core_registry *registry)
+static core_status register_all(const core_host *host, core_registry *registry)
 {
     core_status status;
     size_t k;

@@ -47,11 +47,11 @@ static struct {
     int64_t n, grain;
     _Alignas(64) _Atomic int64_t next; /* first index that nobody has taken */
     _Alignas(64) _Atomic uint32_t gate;
-    _Atomic uint32_t limit;    /* workers with an index from here on stay out */
+    _Atomic uint32_t limit; /* workers with an index from here on stay out */
     _Alignas(64) _Atomic uint32_t epoch; /* workers sleep on it */
     _Atomic uint32_t sleepers;
     _Atomic uint32_t stop;
-    _Atomic uint32_t wanted;   /* threads, the caller included; 0: not set */
+    _Atomic uint32_t wanted; /* threads, the caller included; 0: not set */
 
     pthread_mutex_t lock; /* held by the caller for as long as its job lasts */
     uint32_t started;     /* workers; under lock */
@@ -124,8 +124,8 @@ static bool enter(void)
 
 static void leave(void)
 {
-    uint32_t before = atomic_fetch_sub_explicit(&pool.gate, GATE_STEP,
-                                                memory_order_acq_rel);
+    uint32_t before =
+        atomic_fetch_sub_explicit(&pool.gate, GATE_STEP, memory_order_acq_rel);
 
     /* The caller shut the gate, may sleep on it, and this was the last. */
     if (before == GATE_STEP)
@@ -139,8 +139,8 @@ static void *work(void *argument)
 
     inside = 1;
     while (!atomic_load(&pool.stop)) {
-        uint32_t epoch = atomic_load_explicit(&pool.epoch,
-                                              memory_order_acquire);
+        uint32_t epoch =
+            atomic_load_explicit(&pool.epoch, memory_order_acquire);
         int spins = 0;
 
         while (epoch == seen && spins++ < SPINS_WORKER) {
@@ -191,8 +191,7 @@ static uint32_t available_processors(void)
 
 uint32_t cpu_pool_threads(void)
 {
-    uint32_t wanted =
-        atomic_load_explicit(&pool.wanted, memory_order_relaxed);
+    uint32_t wanted = atomic_load_explicit(&pool.wanted, memory_order_relaxed);
 
     if (wanted == 0) {
         wanted = available_processors();
@@ -248,8 +247,7 @@ static void run_alone(int64_t n, int64_t grain, cpu_task task, void *context)
 /* Shuts the gate and waits until all who joined have left. */
 static void finish(void)
 {
-    uint32_t gate = atomic_fetch_and_explicit(&pool.gate,
-                                              ~(uint32_t)GATE_OPEN,
+    uint32_t gate = atomic_fetch_and_explicit(&pool.gate, ~(uint32_t)GATE_OPEN,
                                               memory_order_acq_rel) &
                     ~(uint32_t)GATE_OPEN;
     int spins = 0;

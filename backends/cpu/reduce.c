@@ -19,10 +19,10 @@
 #include "pool.h"
 
 enum {
-    SHORT_ROW = 32,    /* shorter ones are reduced as columns */
+    SHORT_ROW = 32, /* shorter ones are reduced as columns */
     FEW_UNITS = 64,
-    CHUNK = 65536,     /* elements, where reduced ones are cut */
-    WORK = 32768       /* elements that are worth a thread */
+    CHUNK = 65536, /* elements, where reduced ones are cut */
+    WORK = 32768   /* elements that are worth a thread */
 };
 
 typedef struct dims {
@@ -39,13 +39,13 @@ typedef struct plan {
     const core_operand *input;
     char *base;
     uint32_t bytes;
-    dims kept, reduced;  /* kept: without the column's dimension */
+    dims kept, reduced; /* kept: without the column's dimension */
     int by_column;
-    uint32_t column;     /* which dimension */
-    int64_t columns;     /* its size; 1 by rows */
-    int64_t blocks;      /* of columns */
+    uint32_t column; /* which dimension */
+    int64_t columns; /* its size; 1 by rows */
+    int64_t blocks;  /* of columns */
     int64_t units, chunks, chunk;
-    cpu_word *partial;   /* NULL where chunks == 1 */
+    cpu_word *partial; /* NULL where chunks == 1 */
 } plan;
 
 static void add_dim(dims *list, const core_loop *loop, uint32_t d)
@@ -84,8 +84,8 @@ static void make_plan(plan *p)
     for (d = loop->ndim; d-- > 0;)
         if (!(loop->reduced >> d & 1))
             first = d;
-    p->by_column = first < loop->ndim &&
-                   (first == 0 || loop->sizes[0] < SHORT_ROW);
+    p->by_column =
+        first < loop->ndim && (first == 0 || loop->sizes[0] < SHORT_ROW);
     for (d = 0; d < loop->ndim; d++) {
         if (loop->reduced >> d & 1)
             add_dim(&p->reduced, loop, d);
@@ -149,8 +149,7 @@ static void reduce_run(const plan *p, const char *from, int64_t begin,
 
     for (k = begin; k < end; k += m) {
         m = end - k < CPU_BLOCK ? end - k : CPU_BLOCK;
-        p->reducer->run(s, load_run(p, from, k, m, block), m, k,
-                        &p->reduction);
+        p->reducer->run(s, load_run(p, from, k, m, block), m, k, &p->reduction);
     }
 }
 
@@ -219,8 +218,7 @@ static int64_t columns_of(const plan *p, int64_t unit)
 
 static int64_t unit_offset(const plan *p, const int64_t *strides, int64_t unit)
 {
-    int64_t offset =
-        offset_of(&p->kept, p->loop, strides, unit / p->blocks);
+    int64_t offset = offset_of(&p->kept, p->loop, strides, unit / p->blocks);
 
     if (p->by_column)
         offset += unit % p->blocks * CPU_BLOCK * strides[p->column];
@@ -239,8 +237,7 @@ static void finish_unit(const plan *p, int64_t unit, cpu_states *s)
         char *to = (char *)cpu_address(out->memory) +
                    unit_offset(p, out->strides, unit);
 
-        cpu_store(out->dtype, to,
-                  p->by_column ? out->strides[p->column] : 0,
+        cpu_store(out->dtype, to, p->by_column ? out->strides[p->column] : 0,
                   p->reducer->result[k], s->w[k], n);
     }
 }
@@ -308,8 +305,8 @@ static core_status run_plan(plan *p)
     int64_t grain;
 
     if (p->chunks > 1) {
-        p->partial = malloc((size_t)(p->units * p->chunks * work) *
-                            CPU_WORDS * sizeof(cpu_word));
+        p->partial = malloc((size_t)(p->units * p->chunks * work) * CPU_WORDS *
+                            sizeof(cpu_word));
         if (p->partial == NULL)
             return cpu_error(CORE_ERROR_OUT_OF_MEMORY,
                              "no memory for a reduction's partial results");
@@ -412,7 +409,10 @@ static const operation op_argmin = {REDUCERS(argmin), BY_INPUT, -1, 0};
 
 /* The core has checked and chosen dtypes; every pair that it comes with is
  * served. */
-#define KERNEL(name, operation) {name, reduce_launch, (void *)&operation, {0}, 0}
+#define KERNEL(name, operation)                         \
+    {                                                   \
+        name, reduce_launch, (void *)&operation, {0}, 0 \
+    }
 
 static const cpu_kernel kernels[] = {
     KERNEL("sum", op_sum),

@@ -13,8 +13,8 @@
 #include "block.h"
 
 enum {
-    CPU_WORDS = 3,       /* of a state */
-    CPU_REDUCE_ROWS = 8  /* rows that are taken in together */
+    CPU_WORDS = 3,      /* of a state */
+    CPU_REDUCE_ROWS = 8 /* rows that are taken in together */
 };
 
 typedef union cpu_word {
@@ -28,14 +28,14 @@ typedef struct cpu_states {
 } cpu_states;
 
 typedef struct cpu_reduction {
-    int64_t count;  /* elements reduced into one output */
-    double number;  /* correction, or order of a norm */
+    int64_t count; /* elements reduced into one output */
+    double number; /* correction, or order of a norm */
 } cpu_reduction;
 
 /* For one of the types f32, f64, i64.  Words of float types are doubles. */
 typedef struct cpu_reducer {
     uint32_t words;
-    core_dtype result[2]; /* of words 0 and 1 after finish: F64 or I64 */
+    core_dtype result[2];      /* of words 0 and 1 after finish: F64 or I64 */
     cpu_word first[CPU_WORDS]; /* of nothing */
     /* Takes n <= CPU_BLOCK elements, which begin at `index` of the reduced
      * elements, into output 0. */
@@ -57,11 +57,32 @@ typedef struct cpu_reducers {
     const cpu_reducer *f32, *f64, *i64;
 } cpu_reducers;
 
-#define CPU_REDUCERS(X)                                                      \
-    X(sum) X(nansum) X(mean) X(prod) X(amax) X(amin) X(any) X(all)           \
-    X(count_nonzero) X(norm_0) X(norm_1) X(norm_2) X(norm_p) X(norm_most)    \
-    X(norm_least) X(logsumexp) X(var) X(std) X(var_mean) X(std_mean)         \
-    X(max_index) X(min_index) X(argmax) X(argmin) X(aminmax)
+#define CPU_REDUCERS(X) \
+    X(sum)              \
+    X(nansum)           \
+    X(mean)             \
+    X(prod)             \
+    X(amax)             \
+    X(amin)             \
+    X(any)              \
+    X(all)              \
+    X(count_nonzero)    \
+    X(norm_0)           \
+    X(norm_1)           \
+    X(norm_2)           \
+    X(norm_p)           \
+    X(norm_most)        \
+    X(norm_least)       \
+    X(logsumexp)        \
+    X(var)              \
+    X(std)              \
+    X(var_mean)         \
+    X(std_mean)         \
+    X(max_index)        \
+    X(min_index)        \
+    X(argmax)           \
+    X(argmin)           \
+    X(aminmax)
 
 #define DECLARE(name) extern const cpu_reducers CPU_NAME(cpu_reduce_##name);
 CPU_REDUCERS(DECLARE)

@@ -22,92 +22,92 @@ enum { LANES = 64, FEW = 16 };
  * TYPE: of the elements; LANE: what they are mapped to by MAP(x); WORD: d or
  * i.  COMBINE(a, b): of lanes, a found before b.  TAKE(w, n, k, x) takes a lane
  * x into the words of output k. */
-#define REDUCER(NAME, TYPE, LANE, MAP, COMBINE, TAKE, MERGE)                  \
-    static void NAME##_run(cpu_states *s, const void *data, int64_t n,        \
-                           int64_t index, const cpu_reduction *reduction)     \
-    {                                                                         \
-        const TYPE *x = data;                                                 \
-        const double number = reduction->number;                              \
-        LANE lanes[LANES];                                                    \
-        int64_t k, j;                                                         \
-                                                                              \
-        (void)index;                                                          \
-        (void)number;                                                         \
-        if (n <= FEW) {                                                       \
-            lanes[0] = MAP(x[0]);                                             \
-            for (k = 1; k < n; k++)                                           \
-                lanes[0] = COMBINE(lanes[0], MAP(x[k]));                      \
-            TAKE(s, 0, lanes[0]);                                             \
-            return;                                                           \
-        }                                                                     \
-        if (n < LANES) {                                                      \
-            /* One fold by hand: the rest is a half. */                       \
-            for (k = 0; k < FEW; k++)                                         \
-                lanes[k] = MAP(x[k]);                                         \
-            for (k = FEW; k + FEW <= n; k += FEW)                             \
-                for (j = 0; j < FEW; j++)                                     \
-                    lanes[j] = COMBINE(lanes[j], MAP(x[k + j]));              \
-            for (j = 0; j < n - k; j++)                                       \
-                lanes[j] = COMBINE(lanes[j], MAP(x[k + j]));                  \
-            k = FEW;                                                          \
-        } else {                                                              \
-            for (k = 0; k < LANES; k++)                                       \
-                lanes[k] = MAP(x[k]);                                         \
-            for (k = LANES; k + LANES <= n; k += LANES)                       \
-                for (j = 0; j < LANES; j++)                                   \
-                    lanes[j] = COMBINE(lanes[j], MAP(x[k + j]));              \
-            for (j = 0; j < n - k; j++)                                       \
-                lanes[j] = COMBINE(lanes[j], MAP(x[k + j]));                  \
-            for (j = 0; j < LANES / 2; j++)                                   \
-                lanes[j] = COMBINE(lanes[j], lanes[j + LANES / 2]);           \
-            for (j = 0; j < LANES / 4; j++)                                   \
-                lanes[j] = COMBINE(lanes[j], lanes[j + LANES / 4]);           \
-            k = LANES / 4;                                                    \
-        }                                                                     \
-        for (k /= 2; k > 0; k /= 2)                                           \
-            for (j = 0; j < k; j++)                                           \
-                lanes[j] = COMBINE(lanes[j], lanes[j + k]);                   \
-        TAKE(s, 0, lanes[0]);                                                 \
-    }                                                                         \
-                                                                              \
-    static void NAME##_rows(cpu_states *s, const void *const *data, int rows, \
-                            int64_t n, int64_t index,                         \
-                            const cpu_reduction *reduction)                   \
-    {                                                                         \
-        const double number = reduction->number;                              \
-        LANE t[CPU_BLOCK];                                                    \
-        const TYPE *x = data[0];                                              \
-        int64_t k;                                                            \
-        int r;                                                                \
-                                                                              \
-        (void)index;                                                          \
-        (void)number;                                                         \
-        for (k = 0; k < n; k++)                                               \
-            t[k] = MAP(x[k]);                                                 \
-        for (r = 1; r + 2 < rows; r += 3) {                                   \
-            const TYPE *y = data[r + 1], *z = data[r + 2];                    \
-                                                                              \
-            x = data[r];                                                      \
-            for (k = 0; k < n; k++) {                                         \
-                LANE both = COMBINE(MAP(y[k]), MAP(z[k]));                    \
-                                                                              \
-                t[k] = COMBINE(COMBINE(t[k], MAP(x[k])), both);               \
-            }                                                                 \
-        }                                                                     \
-        for (; r < rows; r++) {                                               \
-            x = data[r];                                                      \
-            for (k = 0; k < n; k++)                                           \
-                t[k] = COMBINE(t[k], MAP(x[k]));                              \
-        }                                                                     \
-        CPU_LOOP                                                              \
-        for (k = 0; k < n; k++)                                               \
-            TAKE(s, k, t[k]);                                                 \
-    }                                                                         \
-                                                                              \
+#define REDUCER(NAME, TYPE, LANE, MAP, COMBINE, TAKE, MERGE)                   \
+    static void NAME##_run(cpu_states *s, const void *data, int64_t n,         \
+                           int64_t index, const cpu_reduction *reduction)      \
+    {                                                                          \
+        const TYPE *x = data;                                                  \
+        const double number = reduction->number;                               \
+        LANE lanes[LANES];                                                     \
+        int64_t k, j;                                                          \
+                                                                               \
+        (void)index;                                                           \
+        (void)number;                                                          \
+        if (n <= FEW) {                                                        \
+            lanes[0] = MAP(x[0]);                                              \
+            for (k = 1; k < n; k++)                                            \
+                lanes[0] = COMBINE(lanes[0], MAP(x[k]));                       \
+            TAKE(s, 0, lanes[0]);                                              \
+            return;                                                            \
+        }                                                                      \
+        if (n < LANES) {                                                       \
+            /* One fold by hand: the rest is a half. */                        \
+            for (k = 0; k < FEW; k++)                                          \
+                lanes[k] = MAP(x[k]);                                          \
+            for (k = FEW; k + FEW <= n; k += FEW)                              \
+                for (j = 0; j < FEW; j++)                                      \
+                    lanes[j] = COMBINE(lanes[j], MAP(x[k + j]));               \
+            for (j = 0; j < n - k; j++)                                        \
+                lanes[j] = COMBINE(lanes[j], MAP(x[k + j]));                   \
+            k = FEW;                                                           \
+        } else {                                                               \
+            for (k = 0; k < LANES; k++)                                        \
+                lanes[k] = MAP(x[k]);                                          \
+            for (k = LANES; k + LANES <= n; k += LANES)                        \
+                for (j = 0; j < LANES; j++)                                    \
+                    lanes[j] = COMBINE(lanes[j], MAP(x[k + j]));               \
+            for (j = 0; j < n - k; j++)                                        \
+                lanes[j] = COMBINE(lanes[j], MAP(x[k + j]));                   \
+            for (j = 0; j < LANES / 2; j++)                                    \
+                lanes[j] = COMBINE(lanes[j], lanes[j + LANES / 2]);            \
+            for (j = 0; j < LANES / 4; j++)                                    \
+                lanes[j] = COMBINE(lanes[j], lanes[j + LANES / 4]);            \
+            k = LANES / 4;                                                     \
+        }                                                                      \
+        for (k /= 2; k > 0; k /= 2)                                            \
+            for (j = 0; j < k; j++)                                            \
+                lanes[j] = COMBINE(lanes[j], lanes[j + k]);                    \
+        TAKE(s, 0, lanes[0]);                                                  \
+    }                                                                          \
+                                                                               \
+    static void NAME##_rows(cpu_states *s, const void *const *data, int rows,  \
+                            int64_t n, int64_t index,                          \
+                            const cpu_reduction *reduction)                    \
+    {                                                                          \
+        const double number = reduction->number;                               \
+        LANE t[CPU_BLOCK];                                                     \
+        const TYPE *x = data[0];                                               \
+        int64_t k;                                                             \
+        int r;                                                                 \
+                                                                               \
+        (void)index;                                                           \
+        (void)number;                                                          \
+        for (k = 0; k < n; k++)                                                \
+            t[k] = MAP(x[k]);                                                  \
+        for (r = 1; r + 2 < rows; r += 3) {                                    \
+            const TYPE *y = data[r + 1], *z = data[r + 2];                     \
+                                                                               \
+            x = data[r];                                                       \
+            for (k = 0; k < n; k++) {                                          \
+                LANE both = COMBINE(MAP(y[k]), MAP(z[k]));                     \
+                                                                               \
+                t[k] = COMBINE(COMBINE(t[k], MAP(x[k])), both);                \
+            }                                                                  \
+        }                                                                      \
+        for (; r < rows; r++) {                                                \
+            x = data[r];                                                       \
+            for (k = 0; k < n; k++)                                            \
+                t[k] = COMBINE(t[k], MAP(x[k]));                               \
+        }                                                                      \
+        CPU_LOOP                                                               \
+        for (k = 0; k < n; k++)                                                \
+            TAKE(s, k, t[k]);                                                  \
+    }                                                                          \
+                                                                               \
     static void NAME##_merge(cpu_states *s, const cpu_states *from, int64_t n) \
-    {                                                                         \
-        for (int64_t k = 0; k < n; k++)                                       \
-            MERGE(s, from, k);                                                \
+    {                                                                          \
+        for (int64_t k = 0; k < n; k++)                                        \
+            MERGE(s, from, k);                                                 \
     }
 
 #define ADD(a, b) ((a) + (b))
@@ -136,13 +136,12 @@ static inline void add_exactly(double *sum, double *lost, double x)
 }
 
 #define TAKE_SUM(s, k, x) add_exactly(&(s)->w[0][k].d, &(s)->w[1][k].d, x)
-#define MERGE_SUM(s, from, k)                    \
-    (TAKE_SUM(s, k, (from)->w[0][k].d),          \
-     (s)->w[1][k].d += (from)->w[1][k].d)
+#define MERGE_SUM(s, from, k) \
+    (TAKE_SUM(s, k, (from)->w[0][k].d), (s)->w[1][k].d += (from)->w[1][k].d)
 
-#define TAKE_D(COMBINE, s, k, x)                                             \
+#define TAKE_D(COMBINE, s, k, x) \
     ((s)->w[0][k].d = COMBINE((s)->w[0][k].d, (double)(x)))
-#define TAKE_I(COMBINE, s, k, x)                                             \
+#define TAKE_I(COMBINE, s, k, x) \
     ((s)->w[0][k].i = COMBINE((s)->w[0][k].i, (int64_t)(x)))
 #define TAKE_D_ADD(s, k, x) TAKE_D(ADD, s, k, x)
 #define TAKE_D_MULTIPLY(s, k, x) TAKE_D(MULTIPLY, s, k, x)
@@ -245,22 +244,34 @@ static void finish_integer_mean(cpu_states *s, int64_t n,
 
 /* ----------------------------------------------------------------- tables -- */
 
-#define FLOATS(name, functions, words_, first_, finish_)                     \
-    static const cpu_reducer name##_of_f32 = {                               \
-        words_, {CORE_F64, CORE_F64}, {{.d = first_}}, functions##_f32_run,  \
-        functions##_f32_rows, functions##_f32_merge, finish_};               \
-    static const cpu_reducer name##_of_f64 = {                               \
-        words_, {CORE_F64, CORE_F64}, {{.d = first_}}, functions##_f64_run,  \
-        functions##_f64_rows, functions##_f64_merge, finish_};
+#define FLOATS(name, functions, words_, first_, finish_)             \
+    static const cpu_reducer name##_of_f32 = {words_,                \
+                                              {CORE_F64, CORE_F64},  \
+                                              {{.d = first_}},       \
+                                              functions##_f32_run,   \
+                                              functions##_f32_rows,  \
+                                              functions##_f32_merge, \
+                                              finish_};              \
+    static const cpu_reducer name##_of_f64 = {words_,                \
+                                              {CORE_F64, CORE_F64},  \
+                                              {{.d = first_}},       \
+                                              functions##_f64_run,   \
+                                              functions##_f64_rows,  \
+                                              functions##_f64_merge, \
+                                              finish_};
 #define INTEGERS(name, functions, type, first_, finish_)                     \
-    static const cpu_reducer name##_of_##type = {                            \
-        1, {CORE_I64, CORE_I64}, {{.i = first_}}, functions##_##type##_run,  \
-        functions##_##type##_rows, functions##_##type##_merge, finish_};
-#define FLOAT_TABLE(name)                                                    \
-    const cpu_reducers CPU_NAME(cpu_reduce_##name) = {&name##_of_f32,        \
+    static const cpu_reducer name##_of_##type = {1,                          \
+                                                 {CORE_I64, CORE_I64},       \
+                                                 {{.i = first_}},            \
+                                                 functions##_##type##_run,   \
+                                                 functions##_##type##_rows,  \
+                                                 functions##_##type##_merge, \
+                                                 finish_};
+#define FLOAT_TABLE(name)                                             \
+    const cpu_reducers CPU_NAME(cpu_reduce_##name) = {&name##_of_f32, \
                                                       &name##_of_f64, NULL};
-#define TABLE(name)                                                          \
-    const cpu_reducers CPU_NAME(cpu_reduce_##name) = {                       \
+#define TABLE(name)                                    \
+    const cpu_reducers CPU_NAME(cpu_reduce_##name) = { \
         &name##_of_f32, &name##_of_f64, &name##_of_i64};
 
 FLOATS(sum, sum, 2, 0, finish_sum)

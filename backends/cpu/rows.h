@@ -16,12 +16,12 @@
 #include "vecmath.h"
 
 /* A row (elementwise.h); few use all that they are given. */
-#define ROW_FUNCTION(name)                                                    \
-    static core_status name(char *out, const char *first __attribute__((unused)), \
-                            const char *second __attribute__((unused)),       \
-                            int64_t n,                                        \
-                            cpu_parameters *q __attribute__((unused)),        \
-                            char *const *p __attribute__((unused)))
+#define ROW_FUNCTION(name)                                     \
+    static core_status name(                                   \
+        char *out, const char *first __attribute__((unused)),  \
+        const char *second __attribute__((unused)), int64_t n, \
+        cpu_parameters *q __attribute__((unused)),             \
+        char *const *p __attribute__((unused)))
 
 #define INFINITE_f32 __builtin_inff()
 #define INFINITE_f64 __builtin_inf()
@@ -39,9 +39,9 @@ CPU_INLINE double cpu_power_of_ten(int64_t exponent)
     return power;
 }
 
-#define SATURATE(NAME, TYPE, LEAST, MOST)                       \
-    CPU_INLINE TYPE saturate_##NAME(int64_t x)               \
-    {                                                           \
+#define SATURATE(NAME, TYPE, LEAST, MOST)                               \
+    CPU_INLINE TYPE saturate_##NAME(int64_t x)                          \
+    {                                                                   \
         return (TYPE)(x < (LEAST) ? (LEAST) : x > (MOST) ? (MOST) : x); \
     }
 SATURATE(i64, int64_t, INT64_MIN, INT64_MAX)
@@ -137,30 +137,30 @@ CPU_INLINE int64_t shift_right_i64(int64_t a, int64_t b)
 /* --------------------------------------------------------------- floats -- */
 
 #define FLOATS(S, T, BITS_OF, SIGN, LARGEST, EXPM1_LIMIT)                     \
-    CPU_INLINE T maximum_##S(T a, T b)                                     \
+    CPU_INLINE T maximum_##S(T a, T b)                                        \
     {                                                                         \
         return (a > b || a != a) ? a : b;                                     \
     }                                                                         \
-    CPU_INLINE T minimum_##S(T a, T b)                                     \
+    CPU_INLINE T minimum_##S(T a, T b)                                        \
     {                                                                         \
         return (a < b || a != a) ? a : b;                                     \
     }                                                                         \
-    CPU_INLINE int sign_bit_##S(T a)                                       \
+    CPU_INLINE int sign_bit_##S(T a)                                          \
     {                                                                         \
         return (BITS_OF(a) & (SIGN)) != 0;                                    \
     }                                                                         \
     /* NaN where a bound is. */                                               \
-    CPU_INLINE T clamp_##S(T a, T low, T high)                             \
+    CPU_INLINE T clamp_##S(T a, T low, T high)                                \
     {                                                                         \
         a = (a < low || low != low) ? low : a;                                \
         return (a > high || high != high) ? high : a;                         \
     }                                                                         \
-    CPU_INLINE T finite_##S(T a)                                           \
+    CPU_INLINE T finite_##S(T a)                                              \
     {                                                                         \
         return a > (LARGEST) ? (LARGEST) : a < -(LARGEST) ? -(LARGEST) : a;   \
     }                                                                         \
     /* From whichever end is nearer. */                                       \
-    CPU_INLINE T lerp_##S(T a, T b, T weight)                              \
+    CPU_INLINE T lerp_##S(T a, T b, T weight)                                 \
     {                                                                         \
         T difference = b - a;                                                 \
         T low = a + weight * difference;                                      \
@@ -168,7 +168,7 @@ CPU_INLINE int64_t shift_right_i64(int64_t a, int64_t b)
         return abs_##S(weight) < (T)0.5 ? low : high;                         \
     }                                                                         \
     /* Rounded down the exact quotient, not the rounded one. */               \
-    CPU_INLINE T floor_divide_##S(T a, T b)                                \
+    CPU_INLINE T floor_divide_##S(T a, T b)                                   \
     {                                                                         \
         T rest, quotient, down;                                               \
         if (b == 0)                                                           \
@@ -182,63 +182,63 @@ CPU_INLINE int64_t shift_right_i64(int64_t a, int64_t b)
         down = floor_##S(quotient);                                           \
         return quotient - down > (T)0.5 ? down + 1 : down;                    \
     }                                                                         \
-    CPU_INLINE T remainder_##S(T a, T b)                                   \
+    CPU_INLINE T remainder_##S(T a, T b)                                      \
     {                                                                         \
         T rest = fmod_##S(a, b);                                              \
         return rest != 0 && (b < 0) != (rest < 0) ? rest + b : rest;          \
     }                                                                         \
-    CPU_INLINE T logaddexp_##S(T a, T b)                                   \
+    CPU_INLINE T logaddexp_##S(T a, T b)                                      \
     {                                                                         \
         T most = a > b ? a : b;                                               \
         T sum = most + log1p_##S(exp_##S(-abs_##S(a - b)));                   \
         /* Equal infinities have no difference. */                            \
         return a == b && abs_##S(a) == INFINITE_##S ? a : sum;                \
     }                                                                         \
-    CPU_INLINE T logaddexp2_##S(T a, T b)                                  \
+    CPU_INLINE T logaddexp2_##S(T a, T b)                                     \
     {                                                                         \
         T most = a > b ? a : b;                                               \
-        T sum = most + log1p_##S(exp2_##S(-abs_##S(a - b))) *                 \
-                           (T)1.4426950408889634;                             \
+        T sum = most +                                                        \
+                log1p_##S(exp2_##S(-abs_##S(a - b))) * (T)1.4426950408889634; \
         return a == b && abs_##S(a) == INFINITE_##S ? a : sum;                \
     }                                                                         \
-    /* GELU: x Φ(x), Φ the normal distribution, exact and by tanh. */         \
-    CPU_INLINE T gelu_##S(T x)                                             \
+    /* GELU: x Φ(x), Φ the normal distribution, exact and by tanh. */       \
+    CPU_INLINE T gelu_##S(T x)                                                \
     {                                                                         \
         return (T)0.5 * x * (1 + erf_##S(x * (T)0.7071067811865476));         \
     }                                                                         \
-    CPU_INLINE T gelu_inner_##S(T x)                                       \
+    CPU_INLINE T gelu_inner_##S(T x)                                          \
     {                                                                         \
         return (T)0.7978845608028654 * (x + (T)0.044715 * x * x * x);         \
     }                                                                         \
-    CPU_INLINE T gelu_tanh_##S(T x)                                        \
+    CPU_INLINE T gelu_tanh_##S(T x)                                           \
     {                                                                         \
         return (T)0.5 * x * (1 + tanh_##S(gelu_inner_##S(x)));                \
     }                                                                         \
-    CPU_INLINE T gelu_slope_##S(T x)                                       \
+    CPU_INLINE T gelu_slope_##S(T x)                                          \
     {                                                                         \
         T area = (T)0.5 * (1 + erf_##S(x * (T)0.7071067811865476));           \
         T density = (T)0.3989422804014327 * exp_##S((T)-0.5 * x * x);         \
         return area + x * density;                                            \
     }                                                                         \
-    CPU_INLINE T gelu_tanh_slope_##S(T x)                                  \
+    CPU_INLINE T gelu_tanh_slope_##S(T x)                                     \
     {                                                                         \
         T t = tanh_##S(gelu_inner_##S(x));                                    \
         T inner = (T)0.7978845608028654 * (1 + (T)0.134145 * x * x);          \
         return (T)0.5 * (1 + t) + (T)0.5 * x * (1 - t * t) * inner;           \
     }                                                                         \
-    CPU_INLINE T silu_slope_##S(T x)                                       \
+    CPU_INLINE T silu_slope_##S(T x)                                          \
     {                                                                         \
         T s = sigmoid_##S(x);                                                 \
         return s * (1 + x * (1 - s));                                         \
     }                                                                         \
     /* tanh(log(1 + e)) = e (e + 2) / (e (e + 2) + 2), e = exp(x). */         \
-    CPU_INLINE T tanh_of_softplus_##S(T x)                                 \
+    CPU_INLINE T tanh_of_softplus_##S(T x)                                    \
     {                                                                         \
         T e = exp_##S(x > 20 ? 20 : x);                                       \
         T n = e * (e + 2);                                                    \
         return x > 20 ? 1 : n / (n + 2);                                      \
     }                                                                         \
-    CPU_INLINE T mish_slope_##S(T x)                                       \
+    CPU_INLINE T mish_slope_##S(T x)                                          \
     {                                                                         \
         T t = tanh_of_softplus_##S(x);                                        \
         return t + x * sigmoid_##S(x) * (1 - t * t);                          \

@@ -24,25 +24,25 @@
 
 #include "number.h"
 
-#define CPU_LIBM_F32(NAME)                                                    \
-    CPU_INLINE float NAME##_f32(float x)                                   \
-    {                                                                         \
-        return NAME##f(x);                                                    \
+#define CPU_LIBM_F32(NAME)               \
+    CPU_INLINE float NAME##_f32(float x) \
+    {                                    \
+        return NAME##f(x);               \
     }
-#define CPU_LIBM_F64(NAME)                                                    \
-    CPU_INLINE double NAME##_f64(double x)                                 \
-    {                                                                         \
-        return NAME(x);                                                       \
+#define CPU_LIBM_F64(NAME)                 \
+    CPU_INLINE double NAME##_f64(double x) \
+    {                                      \
+        return NAME(x);                    \
     }
 #define CPU_LIBM(NAME) CPU_LIBM_F32(NAME) CPU_LIBM_F64(NAME)
-#define CPU_LIBM_2(NAME)                                                      \
-    CPU_INLINE float NAME##_f32(float x, float y)                          \
-    {                                                                         \
-        return NAME##f(x, y);                                                 \
-    }                                                                         \
-    CPU_INLINE double NAME##_f64(double x, double y)                       \
-    {                                                                         \
-        return NAME(x, y);                                                    \
+#define CPU_LIBM_2(NAME)                             \
+    CPU_INLINE float NAME##_f32(float x, float y)    \
+    {                                                \
+        return NAME##f(x, y);                        \
+    }                                                \
+    CPU_INLINE double NAME##_f64(double x, double y) \
+    {                                                \
+        return NAME(x, y);                           \
     }
 
 CPU_INLINE float abs_f32(float x)
@@ -87,27 +87,27 @@ CPU_LIBM(trunc)
 #else
 
 /* Adding a number whose last place is 1 rounds; the sign is kept for zeros. */
-#define CPU_WHOLE(S, T, LARGE)                                                \
-    CPU_INLINE T rint_##S(T x)                                             \
-    {                                                                         \
-        T a = abs_##S(x);                                                     \
-        T rounded = (a + (LARGE)) - (LARGE);                                  \
-        return a < (LARGE) ? copysign_##S(rounded, x) : x;                    \
-    }                                                                         \
-    CPU_INLINE T floor_##S(T x)                                            \
-    {                                                                         \
-        T near = rint_##S(x);                                                 \
-        return near > x ? near - 1 : near;                                    \
-    }                                                                         \
-    CPU_INLINE T ceil_##S(T x)                                             \
-    {                                                                         \
-        T near = rint_##S(x);                                                 \
-        return near < x ? copysign_##S(near + 1, x) : near;                   \
-    }                                                                         \
-    CPU_INLINE T trunc_##S(T x)                                            \
-    {                                                                         \
-        T a = abs_##S(x), near = rint_##S(a);                                 \
-        return copysign_##S(near > a ? near - 1 : near, x);                   \
+#define CPU_WHOLE(S, T, LARGE)                              \
+    CPU_INLINE T rint_##S(T x)                              \
+    {                                                       \
+        T a = abs_##S(x);                                   \
+        T rounded = (a + (LARGE)) - (LARGE);                \
+        return a < (LARGE) ? copysign_##S(rounded, x) : x;  \
+    }                                                       \
+    CPU_INLINE T floor_##S(T x)                             \
+    {                                                       \
+        T near = rint_##S(x);                               \
+        return near > x ? near - 1 : near;                  \
+    }                                                       \
+    CPU_INLINE T ceil_##S(T x)                              \
+    {                                                       \
+        T near = rint_##S(x);                               \
+        return near < x ? copysign_##S(near + 1, x) : near; \
+    }                                                       \
+    CPU_INLINE T trunc_##S(T x)                             \
+    {                                                       \
+        T a = abs_##S(x), near = rint_##S(a);               \
+        return copysign_##S(near > a ? near - 1 : near, x); \
     }
 CPU_WHOLE(f32, float, 0x1p23f)
 CPU_WHOLE(f64, double, 0x1p52)

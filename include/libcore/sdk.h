@@ -122,7 +122,8 @@ static inline int64_t core_sdk_int(const core_value *value, int64_t otherwise)
     if (value->tag == CORE_VALUE_INT || value->tag == CORE_VALUE_BOOL)
         return value->u.i;
     /* Out of range, or NaN: no conversion is defined. */
-    if (value->tag == CORE_VALUE_FLOAT && value->u.f >= -9223372036854775808.0 &&
+    if (value->tag == CORE_VALUE_FLOAT &&
+        value->u.f >= -9223372036854775808.0 &&
         value->u.f < 9223372036854775808.0)
         return (int64_t)value->u.f;
     return otherwise;
@@ -210,31 +211,32 @@ CORE_STATIC_ASSERT(sizeof(core_sdk_note) == 20 + 320, "core_sdk_note");
 /* Texts are literals that fit their fields of core_plugin_note; device_types
  * is a comma-separated list of what init will register; minimum_driver may be
  * "".  Runs under every minor from minor_min on. */
-#define CORE_SDK_NOTE_SINCE(minor_min, name, vendor, version, license,        \
-                            device_types, minimum_driver)                     \
-    __attribute__((section(".note.libcore"), used, aligned(4)))         \
-    static const core_sdk_note core_sdk_note_of_plugin = {                    \
-        8,                                                                    \
-        (uint32_t)sizeof(core_plugin_note),                                   \
-        CORE_NOTE_TYPE,                                                       \
-        "libcore",                                                            \
-        {{'L', 'I', 'B', 'C', 'O', 'R', 'E', 0},                              \
-         CORE_NOTE_VERSION,                                                   \
-         CORE_ABI_MAJOR,                                                      \
-         minor_min,                                                           \
-         CORE_ABI_MINOR,                                                      \
-         0,                                                                   \
-         0,                                                                   \
-         name,                                                                \
-         vendor,                                                              \
-         version,                                                             \
-         license,                                                             \
-         device_types,                                                        \
+#define CORE_SDK_NOTE_SINCE(minor_min, name, vendor, version, license,      \
+                            device_types, minimum_driver)                   \
+    __attribute__((                                                         \
+        section(".note.libcore"), used,                                     \
+        aligned(4))) static const core_sdk_note core_sdk_note_of_plugin = { \
+        8,                                                                  \
+        (uint32_t)sizeof(core_plugin_note),                                 \
+        CORE_NOTE_TYPE,                                                     \
+        "libcore",                                                          \
+        {{'L', 'I', 'B', 'C', 'O', 'R', 'E', 0},                            \
+         CORE_NOTE_VERSION,                                                 \
+         CORE_ABI_MAJOR,                                                    \
+         minor_min,                                                         \
+         CORE_ABI_MINOR,                                                    \
+         0,                                                                 \
+         0,                                                                 \
+         name,                                                              \
+         vendor,                                                            \
+         version,                                                           \
+         license,                                                           \
+         device_types,                                                      \
          minimum_driver}}
 
-#define CORE_SDK_NOTE(name, vendor, version, license, device_types,           \
-                      minimum_driver)                                         \
-    CORE_SDK_NOTE_SINCE(1, name, vendor, version, license, device_types,      \
+#define CORE_SDK_NOTE(name, vendor, version, license, device_types,      \
+                      minimum_driver)                                    \
+    CORE_SDK_NOTE_SINCE(1, name, vendor, version, license, device_types, \
                         minimum_driver)
 
 #endif

@@ -57,8 +57,8 @@ static core_status host_register_kernels(core_registry *registry,
 {
     (void)registry;
     ck_assert(core_sdk_string_equal(backend, "cpu"));
-    cpu_all_kernels = realloc(cpu_all_kernels, (cpu_kernel_count + count) *
-                                                   sizeof(core_kernel));
+    cpu_all_kernels = realloc(cpu_all_kernels,
+                              (cpu_kernel_count + count) * sizeof(core_kernel));
     for (uint32_t k = 0; k < count; k++)
         cpu_all_kernels[cpu_kernel_count++] = *kernels[k];
     return CORE_OK;
@@ -83,8 +83,11 @@ static const core_host cpu_test_host = {
 /* Loads the backend; isa NULL: the machine's best. */
 static inline core_status cpu_open(const char *isa)
 {
-    core_plugin_offer offer = {sizeof(offer), CORE_ABI_MAJOR, CORE_ABI_MINOR,
-                               CORE_ABI_MINOR, {"test", 4}};
+    core_plugin_offer offer = {sizeof(offer),
+                               CORE_ABI_MAJOR,
+                               CORE_ABI_MINOR,
+                               CORE_ABI_MINOR,
+                               {"test", 4}};
     void *plugin;
 
     cpu_isa_setting = isa;
@@ -140,8 +143,8 @@ static inline core_status cpu_launch(const char *name, const core_loop *loop,
 {
     const core_kernel *kernel = cpu_find(name, loop);
     core_value results[2] = {{0}, {0}};
-    core_call call = {.struct_size = sizeof(call), .host = &cpu_test_host,
-                      .loop = loop};
+    core_call call = {
+        .struct_size = sizeof(call), .host = &cpu_test_host, .loop = loop};
 
     ck_assert_msg(kernel != NULL, "no kernel for %s", name);
     call.user = kernel->user;

@@ -158,10 +158,10 @@ START_TEST(a_transposed_copy_puts_every_element_in_its_place)
             for (int64_t z = 0; z < n[2]; z++)
                 for (int64_t y = 0; y < n[1]; y++)
                     for (int64_t x = 0; x < n[0]; x++)
-                        wrong += memcmp(
-                            to + x * out[0] + y * out[1] + z * out[2],
-                            from + x * in[0] + y * in[1] + z * in[2],
-                            (size_t)bytes) != 0;
+                        wrong +=
+                            memcmp(to + x * out[0] + y * out[1] + z * out[2],
+                                   from + x * in[0] + y * in[1] + z * in[2],
+                                   (size_t)bytes) != 0;
             ck_assert_int_eq(wrong, 0);
             free(from);
             free(to);

@@ -81,9 +81,8 @@ END_TEST
  * order of dimensions, or broadcast. */
 START_TEST(strided_and_broadcast_operands_are_read_where_they_lie)
 {
-    static const int64_t shapes[][3] = {
-        {1, 1, 1},    {3, 5, 7},   {70, 3, 2},
-        {2, 600, 3},  {513, 9, 1}, {70, 3, 40}};
+    static const int64_t shapes[][3] = {{1, 1, 1},   {3, 5, 7},   {70, 3, 2},
+                                        {2, 600, 3}, {513, 9, 1}, {70, 3, 40}};
     uint32_t state = 2;
 
     ck_assert_int_eq(cpu_open(cpu_isas[_i]), CORE_OK);
@@ -148,8 +147,8 @@ END_TEST
  * neighbours. */
 START_TEST(an_element_has_the_same_bits_at_any_place)
 {
-    static const char *const names[] = {"exp", "log", "tanh", "erf", "gelu",
-                                        "sigmoid", "sin", "log1p", "silu"};
+    static const char *const names[] = {
+        "exp", "log", "tanh", "erf", "gelu", "sigmoid", "sin", "log1p", "silu"};
     float in[301], dense[301], lone, apart[602];
     core_value args[2] = {{0}, value_string("none")};
     uint32_t state = 3;
@@ -297,8 +296,7 @@ int main(void)
     tcase_add_loop_test(
         tests, strided_and_broadcast_operands_are_read_where_they_lie, 0, 3);
     tcase_add_loop_test(tests, an_output_may_be_its_input, 0, 3);
-    tcase_add_loop_test(tests, an_element_has_the_same_bits_at_any_place, 0,
-                        3);
+    tcase_add_loop_test(tests, an_element_has_the_same_bits_at_any_place, 0, 3);
     tcase_add_test(tests, many_threads_give_the_bits_of_one);
     tcase_add_test(tests, integers_divided_by_zero_are_an_error);
     tcase_add_test(tests, a_rounding_mode_that_nobody_knows_is_an_error);

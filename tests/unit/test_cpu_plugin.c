@@ -5,8 +5,8 @@
 
 START_TEST(an_offer_of_another_major_is_refused_with_a_reason)
 {
-    core_plugin_offer offer = {sizeof(offer), CORE_ABI_MAJOR + 1, 0, 9,
-                               {"test", 4}};
+    core_plugin_offer offer = {
+        sizeof(offer), CORE_ABI_MAJOR + 1, 0, 9, {"test", 4}};
     core_plugin_answer answer = {.struct_size = sizeof(answer)};
 
     ck_assert_int_eq(core_plugin_entry(&offer, &answer),
@@ -17,8 +17,8 @@ END_TEST
 
 START_TEST(a_newer_host_gets_the_plugins_minor)
 {
-    core_plugin_offer offer = {sizeof(offer), CORE_ABI_MAJOR, 0,
-                               CORE_ABI_MINOR + 5, {"test", 4}};
+    core_plugin_offer offer = {
+        sizeof(offer), CORE_ABI_MAJOR, 0, CORE_ABI_MINOR + 5, {"test", 4}};
     core_plugin_answer answer = {.struct_size = sizeof(answer)};
 
     ck_assert_int_eq(core_plugin_entry(&offer, &answer), CORE_OK);
@@ -29,8 +29,7 @@ END_TEST
 START_TEST(the_backend_has_one_synchronous_device)
 {
     core_device_properties properties = {.struct_size = sizeof(properties)};
-    core_device_information information = {.struct_size =
-                                               sizeof(information)};
+    core_device_information information = {.struct_size = sizeof(information)};
     core_string reason;
     uint32_t count;
     void *device;

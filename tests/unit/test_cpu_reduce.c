@@ -32,9 +32,8 @@ static core_status reduce(const char *name, const int64_t *n, uint32_t mask,
 }
 
 static const int64_t shapes[][3] = {
-    {1, 1, 1},   {7, 3, 2},      {40, 30, 20},    {3, 1000, 5},
-    {1000, 1, 7}, {600, 2, 2},   {200000, 1, 1},  {1, 300000, 1},
-    {5, 70000, 2}, {530, 300, 1}};
+    {1, 1, 1},   {7, 3, 2},      {40, 30, 20},   {3, 1000, 5},  {1000, 1, 7},
+    {600, 2, 2}, {200000, 1, 1}, {1, 300000, 1}, {5, 70000, 2}, {530, 300, 1}};
 enum { SHAPES = sizeof(shapes) / sizeof(shapes[0]) };
 
 /* Where the output of element (x, y, z) is. */
@@ -156,9 +155,9 @@ START_TEST(the_first_of_equal_extremes_is_told)
                      CORE_OK);
     ck_assert(isnan(value));
     ck_assert_int_eq(index, 700);
-    ck_assert_int_eq(reduce("argmin", n, 1, in, CORE_F32, &index, CORE_I64,
-                            NULL, NULL, 0),
-                     CORE_OK);
+    ck_assert_int_eq(
+        reduce("argmin", n, 1, in, CORE_F32, &index, CORE_I64, NULL, NULL, 0),
+        CORE_OK);
     ck_assert_int_eq(index, 700);
     cpu_close();
 }
@@ -172,13 +171,13 @@ START_TEST(an_index_counts_the_innermost_dimension_fastest)
 
     ck_assert_int_eq(cpu_open(cpu_isas[_i]), CORE_OK);
     in[2 + 4 * (3 + 5 * 4)] = 1;
-    ck_assert_int_eq(reduce("argmax", n, 7, in, CORE_I32, &index, CORE_I64,
-                            NULL, NULL, 0),
-                     CORE_OK);
+    ck_assert_int_eq(
+        reduce("argmax", n, 7, in, CORE_I32, &index, CORE_I64, NULL, NULL, 0),
+        CORE_OK);
     ck_assert_int_eq(index, 2 + 4 * (3 + 5 * 4));
-    ck_assert_int_eq(reduce("argmax", n, 6, in, CORE_I32, columns, CORE_I64,
-                            NULL, NULL, 0),
-                     CORE_OK);
+    ck_assert_int_eq(
+        reduce("argmax", n, 6, in, CORE_I32, columns, CORE_I64, NULL, NULL, 0),
+        CORE_OK);
     ck_assert(columns[0] == 0 && columns[2] == 3 + 5 * 4);
     cpu_close();
 }
@@ -212,8 +211,8 @@ START_TEST(a_reduction_of_nothing_is_the_identity)
     static const struct {
         const char *name;
         float want;
-    } cases[] = {{"sum.dim_IntList", 0}, {"prod.dim_int", 1},
-                 {"mean.dim", NAN},      {"linalg_vector_norm", 0},
+    } cases[] = {{"sum.dim_IntList", 0},   {"prod.dim_int", 1},
+                 {"mean.dim", NAN},        {"linalg_vector_norm", 0},
                  {"logsumexp", -INFINITY}, {"var.correction", NAN}};
     float in[1], out[3];
 
@@ -225,8 +224,7 @@ START_TEST(a_reduction_of_nothing_is_the_identity)
         for (int j = 0; j < 3; j++)
             ck_assert_msg(out[j] == cases[k].want ||
                               (isnan(out[j]) && isnan(cases[k].want)),
-                          "%s of nothing is %g", cases[k].name,
-                          (double)out[j]);
+                          "%s of nothing is %g", cases[k].name, (double)out[j]);
     }
     cpu_close();
 }
@@ -256,14 +254,14 @@ START_TEST(infinities_do_not_spoil_sums_and_logsumexp)
     ck_assert_int_eq(cpu_open(cpu_isas[_i]), CORE_OK);
     for (int k = 0; k < 100; k++)
         in[k] = 1000;
-    ck_assert_int_eq(reduce("logsumexp", n, 1, in, CORE_F32, &out, CORE_F32,
-                            NULL, NULL, 0),
-                     CORE_OK);
+    ck_assert_int_eq(
+        reduce("logsumexp", n, 1, in, CORE_F32, &out, CORE_F32, NULL, NULL, 0),
+        CORE_OK);
     ck_assert_float_eq_tol(out, 1004.60517f, 1e-3f);
     in[50] = INFINITY;
-    ck_assert_int_eq(reduce("logsumexp", n, 1, in, CORE_F32, &out, CORE_F32,
-                            NULL, NULL, 0),
-                     CORE_OK);
+    ck_assert_int_eq(
+        reduce("logsumexp", n, 1, in, CORE_F32, &out, CORE_F32, NULL, NULL, 0),
+        CORE_OK);
     ck_assert(out == INFINITY);
     ck_assert_int_eq(reduce("sum.dim_IntList", n, 1, in, CORE_F32, &out,
                             CORE_F32, NULL, NULL, 0),
@@ -271,9 +269,9 @@ START_TEST(infinities_do_not_spoil_sums_and_logsumexp)
     ck_assert(out == INFINITY);
     for (int k = 0; k < 100; k++)
         in[k] = -INFINITY;
-    ck_assert_int_eq(reduce("logsumexp", n, 1, in, CORE_F32, &out, CORE_F32,
-                            NULL, NULL, 0),
-                     CORE_OK);
+    ck_assert_int_eq(
+        reduce("logsumexp", n, 1, in, CORE_F32, &out, CORE_F32, NULL, NULL, 0),
+        CORE_OK);
     ck_assert(out == -INFINITY);
     cpu_close();
 }

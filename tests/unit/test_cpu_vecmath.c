@@ -17,17 +17,13 @@ static const struct {
     double (*exact)(double);
     double limit; /* units in the last place */
 } functions[] = {
-    {"exp", exp, 1},         {"exp2", exp2, 1},
-    {"expm1", expm1, 1.5},   {"log", log, 1},
-    {"log2", log2, 2.5},     {"log10", log10, 2},
-    {"log1p", log1p, 1},     {"sinh", sinh, 2},
-    {"cosh", cosh, 1.5},     {"tanh", tanh, 1.5},
-    {"sigmoid", sigmoid, 2.5}, {"erf", erf, 1.5},
-    {"erfc", erfc, 2},       {"sin", sin, 1},
-    {"cos", cos, 1},         {"tan", tan, 1},
-    {"sqrt", sqrt, 0.5},     {"floor", floor, 0},
-    {"ceil", ceil, 0},       {"trunc", trunc, 0},
-    {"round", rint, 0},
+    {"exp", exp, 1},     {"exp2", exp2, 1},         {"expm1", expm1, 1.5},
+    {"log", log, 1},     {"log2", log2, 2.5},       {"log10", log10, 2},
+    {"log1p", log1p, 1}, {"sinh", sinh, 2},         {"cosh", cosh, 1.5},
+    {"tanh", tanh, 1.5}, {"sigmoid", sigmoid, 2.5}, {"erf", erf, 1.5},
+    {"erfc", erfc, 2},   {"sin", sin, 1},           {"cos", cos, 1},
+    {"tan", tan, 1},     {"sqrt", sqrt, 0.5},       {"floor", floor, 0},
+    {"ceil", ceil, 0},   {"trunc", trunc, 0},       {"round", rint, 0},
 };
 
 enum { FUNCTIONS = sizeof(functions) / sizeof(functions[0]) };
@@ -90,9 +86,9 @@ END_TEST
 
 START_TEST(special_values_come_out_as_in_c)
 {
-    static const float special[] = {0.0f,  -0.0f,    INFINITY, -INFINITY, NAN,
-                                    1.0f,  -1.0f,    1e-45f,   -1e-45f,
-                                    88.8f, -103.99f, 3e38f,    -3e38f};
+    static const float special[] = {0.0f,     -0.0f, INFINITY, -INFINITY, NAN,
+                                    1.0f,     -1.0f, 1e-45f,   -1e-45f,   88.8f,
+                                    -103.99f, 3e38f, -3e38f};
     enum { SPECIAL = sizeof(special) / sizeof(special[0]) };
 
     ck_assert_int_eq(cpu_open(cpu_isas[_i]), CORE_OK);
