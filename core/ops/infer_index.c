@@ -11,8 +11,9 @@
 static core_status index_dtype(const core_operator *op, const char *name,
                                const core_tensor *index)
 {
-    if (index->dtype == CORE_I64 || index->dtype == CORE_I32)
-        return CORE_OK;
+    if (index->dtype == CORE_I64 || index->dtype == CORE_I32 ||
+        index->numel == 0)
+        return CORE_OK; /* an empty list has no dtype to speak of */
     return core__op_error(CORE_ERROR_DTYPE, op, "%s must be i64 or i32, not %s",
                           name, core__dtype_name(index->dtype));
 }
