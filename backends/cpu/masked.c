@@ -97,7 +97,7 @@ static core_status launch_select(core_call *call, const core_value *args,
         goto done;
     count = count_true(mask.data, shape.numel);
     status = call->host->call_allocate_result(call, 0, self->dtype, 1, &count,
-                                            &result);
+                                              &result);
     if (status == CORE_OK)
         status = cpu_dense_open(result, self->dtype, &out);
     if (status != CORE_OK)

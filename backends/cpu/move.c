@@ -282,7 +282,7 @@ static core_status launch_repeat(core_call *call, const core_value *args,
     }
     if (status == CORE_OK && !result)
         status = call->host->call_allocate_result(call, 0, repeats->dtype, 1,
-                                                &total, &result);
+                                                  &total, &result);
     if (status == CORE_OK && result->numel != total)
         status = cpu_error(CORE_ERROR_INVALID_ARGUMENT,
                            "repeat_interleave: the counts add up to %lld, "

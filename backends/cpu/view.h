@@ -61,7 +61,7 @@ static inline uint32_t cpu_dim(int64_t dim, uint32_t ndim)
 /* The name of the operator that is computed, for messages. */
 static inline core_string cpu_operator(const core_call *call)
 {
-    return cpu_host->operator_name(call->op);
+    return call->host->operator_name(call->op);
 }
 
 /* Reports an index out of range of a dimension. */
