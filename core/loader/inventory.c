@@ -76,7 +76,7 @@ core_status core_backend_describe(uint32_t index,
     uint32_t slot, seen = 0;
 
     core__loader_lock();
-    for (slot = CORE__SLOT_FIRST; slot < CORE__SLOTS; slot++) {
+    for (slot = CORE__SLOT_HOST; slot < CORE__SLOTS; slot++) {
         backend = core__backend_by_slot(slot);
         if (backend && seen++ == index)
             break;
