@@ -24,7 +24,7 @@ typedef struct reduction {
     core_tensor *input; /* owned */
     uint32_t reduced;   /* mask of the input's dimensions */
     bool keepdim;
-    uint32_t ndim;      /* of the results */
+    uint32_t ndim; /* of the results */
     int64_t sizes[CORE_MAX_NDIM];
     uint32_t nresults;
     core_dtype dtypes[RESULTS_MAX];
@@ -87,17 +87,17 @@ static core_status find_dtypes(reduction *r)
         !core__dtype_is_floating(input))
         r->dtypes[0] = CORE_I64;
     else if (data->promotion == CORE__REDUCE_BOOL)
-        r->dtypes[0] = CORE_BOOL;
+        /* u8 was the truth value before there was bool, and stays. */
+        r->dtypes[0] = input == CORE_U8 ? CORE_U8 : CORE_BOOL;
     else if (data->promotion == CORE__REDUCE_INDEX)
         r->dtypes[0] = CORE_I64;
     else if (data->promotion == CORE__REDUCE_FLOAT &&
              !core__dtype_is_floating(input))
-        return core__op_error(CORE_ERROR_DTYPE, r->op,
-                              "needs a floating dtype, not %s%s",
-                              core__dtype_name(input),
-                              data->dtype == CORE__OP_NOWHERE
-                                  ? ""
-                                  : " (its dtype argument converts)");
+        return core__op_error(
+            CORE_ERROR_DTYPE, r->op, "needs a floating dtype, not %s%s",
+            core__dtype_name(input),
+            data->dtype == CORE__OP_NOWHERE ? ""
+                                            : " (its dtype argument converts)");
     r->dtypes[1] = r->op->flags & CORE__OP_ORDERED ? CORE_I64 : r->dtypes[0];
     return CORE_OK;
 }
@@ -194,8 +194,8 @@ static core_status compute(reduction *r)
     }
     core__loop_finish(&builder, r->nresults);
     builder.loop.flags = 0;
-    kernel = core__kernel_pick(r->set, dtypes, r->nresults + 1,
-                               builder.loop.ndim);
+    kernel =
+        core__kernel_pick(r->set, dtypes, r->nresults + 1, builder.loop.ndim);
     if (!kernel)
         return core__kernel_refused(r->call->op, r->set, dtypes,
                                     r->nresults + 1);

@@ -402,7 +402,21 @@ static core_dtype factory_dtype(const core__inference *infer, core_dtype other)
     return core__arg_dtype(infer->args, infer->nargs - 4, other);
 }
 
-/* arange([start,] end, [step,] dtype, layout, device, pin_memory) */
+/* Whole numbers from start to below end; false: there is no such list. */
+static bool whole_steps(int64_t start, int64_t end, int64_t step,
+                        int64_t *out_count)
+{
+    int64_t width;
+
+    if (step == 0 || __builtin_sub_overflow(end, start, &width) ||
+        width == INT64_MIN || (width != 0 && (width < 0) != (step < 0)))
+        return false;
+    *out_count = width / step + (width % step != 0);
+    return true;
+}
+
+/* arange([start,] end, [step,] dtype, layout, device, pin_memory).  Into i64
+ * the numbers are cut to integers first. */
 CORE__INFER(arange)
 {
     static const core_value zero = {CORE_VALUE_INT, 0, {0}};
@@ -413,27 +427,22 @@ CORE__INFER(arange)
     const core_value *step = given > 2 ? &infer->args[2] : &one;
     bool whole = start->tag != CORE_VALUE_FLOAT &&
                  end->tag != CORE_VALUE_FLOAT && step->tag != CORE_VALUE_FLOAT;
+    core_dtype dtype =
+        factory_dtype(infer, whole ? CORE_I64 : core__dtype_default());
     double by = core__double_of(step);
     double count = ceil((core__double_of(end) - core__double_of(start)) / by);
-    int64_t size;
+    bool good = by != 0 && count >= 0 && count < 9e18;
+    int64_t size = good ? (int64_t)count : 0;
 
-    if (whole && by != 0) {
-        int64_t width = end->u.i - start->u.i;
-
-        size = width / step->u.i + (width % step->u.i != 0);
-        count = (double)size;
-    } else {
-        size = count > 0 && count < 9e18 ? (int64_t)count : 0;
-    }
-    if (by == 0 || !(count >= 0) || count >= 9e18)
+    if (good && (whole || dtype == CORE_I64))
+        good = whole_steps(core__int_of(start), core__int_of(end),
+                           core__int_of(step), &size);
+    if (!good)
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
                               "steps of %g do not lead from %g to %g", by,
                               core__double_of(start), core__double_of(end));
-    core__result_set(
-        &infer->results[0],
-        factory_dtype(infer, whole ? CORE_I64 : core__dtype_default()), 1,
-        &size);
-    return core__dtype_check(infer->results[0].dtype);
+    core__result_set(&infer->results[0], dtype, 1, &size);
+    return core__dtype_check(dtype);
 }
 
 CORE__INFER(linspace)
