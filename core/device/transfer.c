@@ -48,8 +48,8 @@ static core_status raw_copy(core_tensor *to, core_tensor *from)
     core_memory source = core__tensor_memory(from);
 
     if (device == from->device)
-        return device->memory.copy(device->impl, device->stream, target,
-                                   source, bytes_of(to));
+        return device->memory.copy(device->impl, device->stream, target, source,
+                                   bytes_of(to));
     if (core__device_host_access(from->device))
         return device->memory.copy_from_host(
             device->impl, device->stream, target,
@@ -69,8 +69,7 @@ static core_status cross(core_tensor *to, core_tensor *from)
     if (core__device_host_access(from->device)) {
         status = raw_copy(to, from);
         /* The host side may be freed or changed as soon as this returns. */
-        if (status == CORE_OK &&
-            !(to->device->flags & CORE_DEVICE_HOST_STABLE))
+        if (status == CORE_OK && !(to->device->flags & CORE_DEVICE_HOST_STABLE))
             status = core__host_wait(to->device, "copy from the host");
         return status;
     }
@@ -213,8 +212,8 @@ core_status core_tensor_from_data(const void *data, core_dtype dtype,
                            CORE_MAX_NDIM);
     if (!device)
         CORE_TRY(core__device_current(&device));
-    CORE_TRY(core__tensor_new(device, dtype, (uint32_t)ndim, sizes, NULL,
-                              &tensor));
+    CORE_TRY(
+        core__tensor_new(device, dtype, (uint32_t)ndim, sizes, NULL, &tensor));
     status = device->meta || tensor->numel == 0 ? CORE_OK : fill(tensor, data);
     if (status != CORE_OK) {
         core__tensor_release(tensor);
@@ -292,8 +291,8 @@ core_status core__tensor_load(core_tensor *tensor, core_scalar *out_value)
         return no_memory_error(tensor);
     if (core__device_host_access(device)) {
         CORE_TRY(core__host_wait(device, "item"));
-        *out_value = core__element_load(
-            tensor->dtype, (char *)memory.handle + memory.offset);
+        *out_value = core__element_load(tensor->dtype,
+                                        (char *)memory.handle + memory.offset);
         return CORE_OK;
     }
     CORE_TRY(device->memory.copy_to_host(device->impl, device->stream, &bytes,
@@ -315,8 +314,7 @@ core_status core_tensor_item_float(core_tensor *tensor, double *out_value)
 
     *out_value = 0;
     CORE_TRY(core__tensor_load(tensor, &value));
-    *out_value =
-        value.tag == CORE_VALUE_FLOAT ? value.u.f : (double)value.u.i;
+    *out_value = value.tag == CORE_VALUE_FLOAT ? value.u.f : (double)value.u.i;
     return CORE_OK;
 }
 
@@ -327,8 +325,7 @@ core_status core_tensor_item_int(core_tensor *tensor, int64_t *out_value)
     *out_value = 0;
     CORE_TRY(core__tensor_load(tensor, &value));
     if (value.tag == CORE_VALUE_FLOAT)
-        return core__error(CORE_ERROR_DTYPE,
-                           "a %s tensor has no integer value",
+        return core__error(CORE_ERROR_DTYPE, "a %s tensor has no integer value",
                            core__dtype_name(tensor->dtype));
     *out_value = value.u.i;
     return CORE_OK;

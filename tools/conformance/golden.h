@@ -70,7 +70,7 @@ typedef struct golden_case {
     int64_t id;
     char name[GOLDEN_NAME];
     const char *schema; /* as recorded; "" if there was none */
-    bool is_view; /* the schema returns an alias of an argument */
+    bool is_view;       /* the schema returns an alias of an argument */
     uint32_t nargs;
     golden_argument args[GOLDEN_ARGUMENTS];
     GOLDEN_ARRAY(golden_tensor) tensors; /* of the arguments, in order */
