@@ -25,8 +25,9 @@ static inline core_storage *storage_wrap(core_device *device, core_memory memory
 
     if (!storage)
         return NULL;
-    storage->references = 1;
-    storage->version = 0;
+    /* a plain assignment would be a locked exchange */
+    atomic_init(&storage->references, 1);
+    atomic_init(&storage->version, 0);
     storage->device = device;
     storage->memory = memory;
     storage->size = size;
@@ -90,7 +91,7 @@ static inline __attribute__((always_inline)) core_tensor *tensor_header(core_dev
 
     if (core__unlikely(!tensor))
         return NULL;
-    tensor->references = 1;
+    atomic_init(&tensor->references, 1);
     tensor->ndim = (uint8_t)ndim;
     tensor->dtype = (uint8_t)dtype;
     tensor->flags = 0;

@@ -23,8 +23,8 @@ static void manifest_folders(void)
     ck_assert_int_eq(mkdir(shared, 0755), 0);
     ck_assert_int_eq(mkdir(local, 0755), 0);
     core__search_set_folders("", shared, local);
-    core_setting_set("LIBCORE_PLUGIN_PATH", NULL);
     unsetenv("LIBCORE_PLUGIN_PATH");
+    core_setting_set("LIBCORE_PLUGIN_PATH", NULL);
 }
 
 static const char *manifest_for(const char *fixture_name)
@@ -271,8 +271,8 @@ END_TEST
 START_TEST(a_path_of_the_program_may_be_relative)
 {
     install("good", "core_good.so");
-    core_setting_set("LIBCORE_PLUGIN_PATH", NULL);
     unsetenv("LIBCORE_PLUGIN_PATH");
+    core_setting_set("LIBCORE_PLUGIN_PATH", NULL);
     ck_assert_int_eq(chdir(folder), 0);
     ck_assert_int_eq(core_plugin_load("core_good.so", NULL), CORE_OK);
     ck_assert_uint_eq(entry_of("/core_good.so").from, CORE_PLUGIN_FROM_PROGRAM);
@@ -317,6 +317,8 @@ int main(void)
     tcase_add_test(tests, a_manifest_that_is_not_understood_is_told);
     tcase_add_test(tests, a_path_of_the_program_may_be_relative);
     tcase_add_test(tests, a_path_that_is_not_there_is_an_error);
+    /* The folders of the build are not what is searched here. */
+    unsetenv("LIBCORE_PLUGIN_PATH");
     suite_add_tcase(suite, tests);
     return run(suite);
 }
