@@ -28,7 +28,8 @@
     X(pooling)        \
     X(resample)       \
     X(gridsample)     \
-    X(random)
+    X(random)         \
+    X(linalg)
 
 /* Compiled per instruction set (isa.h): the file defines
  * `const cpu_kernel_table CPU_NAME(cpu_<file>_kernels)`.  The element-wise

@@ -127,6 +127,8 @@ core_status core__formula_cat_grad(core_tensor *grad, const int64_t *sizes,
                                    size_t sizes_count, int64_t dim,
                                    const uint8_t *needed, size_t count,
                                    core_tensor **out);
+core_status core__formula_cholesky_grad(core_tensor *grad, core_tensor *L,
+                                        bool upper, core_tensor **out);
 core_status core__formula_clamp_bound(core_tensor *grad, core_tensor *self,
                                       core_tensor *min, core_tensor *max,
                                       bool upper, core_tensor **out);
@@ -241,6 +243,9 @@ core_status core__formula_pow_self(core_tensor *grad, core_tensor *self,
 core_status core__formula_prod_grad(core_tensor *grad, core_tensor *self,
                                     const int64_t *dim, bool keepdim,
                                     core_tensor **out);
+core_status core__formula_qr_grad(core_tensor *grad_Q, core_tensor *grad_R,
+                                  core_tensor *Q, core_tensor *R,
+                                  const char *mode, core_tensor **out);
 core_status core__formula_scale(core_tensor *grad, core_scalar alpha,
                                 core_tensor **out);
 core_status core__formula_scatter_reduce_self(
@@ -271,6 +276,10 @@ core_status core__formula_std_grad(core_tensor *grad, core_tensor *self,
 core_status core__formula_take_grad(core_tensor *grad, const int64_t *sizes,
                                     size_t sizes_count, core_tensor *index,
                                     core_tensor **out);
+core_status core__formula_triangular_grad(core_tensor *grad_B,
+                                          core_tensor *result, bool upper,
+                                          bool left, bool unitriangular,
+                                          core_tensor **out);
 core_status core__formula_unfold_grad(core_tensor *grad, const int64_t *sizes,
                                       size_t sizes_count, int64_t dimension,
                                       int64_t size, int64_t step,

@@ -311,6 +311,10 @@ static const check matrices[] = {
     {"linear", "t:2,2,3 t:4,3 t:4", -1, 1, SECOND},
     {"_cdist_forward", "t:3,2 t:4,2 f:2 n", -1, 1, SECOND},
     {"_pdist_forward", "t:4,2 f:3", -1, 1, SECOND},
+    {"linalg_qr", "u:4,3", -1, 1, SECOND},
+    {"linalg_qr", "u:2,2,3", -1, 1, FIRST},
+    {"linalg_solve_triangular", "t:3,3 t:3,2 b:1", .5, 2, SECOND},
+    {"linalg_solve_triangular", "t:3,3 t:2,3 b:0 b:0 b:1", .5, 2, SECOND},
     {"linalg_cross", "t:2,3 t:2,3", -1, 1, SECOND},
     {"scaled_dot_product_attention", "t:2,3,2 t:2,3,2 t:2,3,2 n f:0 b:1", -1, 1,
      SECOND},
@@ -363,9 +367,15 @@ START_TEST(a_missing_formula_raises_when_it_is_asked_for)
 {
     core_tensor *x = leaf(VECTOR(2, .5, 1.5));
     core_tensor *y = CALL(lgamma, x);
+    core_tensor *grad = NULL;
     core_tensor *loss = CALL(sum, y, CORE_DTYPE_NONE);
 
     FAILS(core_backward(&loss, 1, NULL, 0), CORE_ERROR_UNSUPPORTED, "lgamma");
+    /* nor does core_grad take its input for an unused one */
+    loss = sum(CALL(lgamma, x));
+    FAILS(core_grad(&loss, 1, NULL, &x, 1, CORE_ALLOW_UNUSED, &grad),
+          CORE_ERROR_UNSUPPORTED, "lgamma");
+    ck_assert_ptr_null(grad);
 }
 END_TEST
 

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Factorisations and systems, as their users call them. */
+
+#include "ops/expression.h"
+#include "ops/shape.h"
+
+#include <string.h>
+
+CORE__OP(cholesky)
+{
+    core_tensor *factor = NULL;
+    core_tensor *info = NULL;
+
+    CORE_TRY(core_linalg_cholesky_ex(args[0].u.tensor, args[1].u.i != 0, true,
+                                     &factor, &info));
+    core__tensor_release(info);
+    core__result_tensor(&results[0], factor);
+    return CORE_OK;
+}
+
+/* Batches broadcast; the kernel gets them expanded. */
+CORE__COMPOSITE(linalg_solve_triangular)
+{
+    core_tensor *parts[2] = {args[0].u.tensor, args[1].u.tensor};
+    int64_t sizes[CORE_MAX_NDIM];
+    uint32_t ndim;
+
+    if (parts[0]->ndim < 2 || parts[1]->ndim < 2)
+        return core__op_error(CORE_ERROR_SHAPE, call->op,
+                              "wants two matrices; there are %u and %u "
+                              "dimensions",
+                              parts[0]->ndim, parts[1]->ndim);
+    CORE_TRY(core__sizes_broadcast(call->op, parts[0]->ndim - 2,
+                                   parts[0]->sizes, parts[1]->ndim - 2,
+                                   parts[1]->sizes, &ndim, sizes));
+    for (int i = 0; i < 2; i++) {
+        memcpy(sizes + ndim, parts[i]->sizes + parts[i]->ndim - 2,
+               2 * sizeof *sizes);
+        parts[i] =
+            CORE__DO(scope, core_expand, parts[i], sizes, ndim + 2, false);
+    }
+    return core__scope_result(scope,
+                              CORE__DO(scope, core_solve_triangular_same,
+                                       parts[0], parts[1], args[2].u.i != 0,
+                                       core__arg_bool(args, 3, true),
+                                       core__arg_bool(args, 4, false)),
+                              &results[0]);
+}
