@@ -253,8 +253,32 @@ static core_status fill_saved(core_node *node, const core__recording *recording,
 
 /* ------------------------------------------------------------------ nodes -- */
 
+/* Edges to every tensor that wants a gradient, or only how many there are. */
+static core_status edges_of_all(const core__recording *recording,
+                                core__edge *edges, uint32_t *out_count)
+{
+    *out_count = 0;
+    for (uint32_t i = 0; i < recording->op->nargs; i++) {
+        const core_value *arg = &recording->args[i];
+        bool list = arg->tag == CORE_VALUE_TENSOR_LIST;
+        uint32_t count = list ? arg->count : arg->tag == CORE_VALUE_TENSOR;
+
+        for (uint32_t j = 0; j < count; j++) {
+            core_tensor *tensor = list ? arg->u.tensors[j] : arg->u.tensor;
+
+            if (!tensor || !core__wants_grad(tensor))
+                continue;
+            if (edges)
+                CORE_TRY(core__gradient_edge(tensor, &edges[*out_count]));
+            ++*out_count;
+        }
+    }
+    return CORE_OK;
+}
+
 /* An operator without formula: an error only when its gradient is asked for,
- * which then must come from somewhere. */
+ * which then must come from somewhere.  It has its edges, so that asking for
+ * the gradient of an input finds it in the way. */
 static core_status record_missing(const core__recording *recording,
                                   const core_value *results, uint32_t nresults,
                                   core_node **out_node)
@@ -262,17 +286,27 @@ static core_status record_missing(const core__recording *recording,
     const char *name = core__operator_name(recording->op);
     size_t length = strlen(name) + 1, dims;
     uint32_t ninputs = flat_count(results, nresults, &dims);
+    uint32_t nedges;
+    core_status status;
     core_node *node;
     void *extra;
     int64_t *sizes;
 
-    node = core__node_new(0, 0, ninputs, dims * sizeof *sizes + length, &extra);
+    *out_node = NULL;
+    CORE_TRY(edges_of_all(recording, NULL, &nedges));
+    node = core__node_new(nedges, 0, ninputs, dims * sizeof *sizes + length,
+                          &extra);
     if (!node)
         return core__error_memory(sizeof *node);
     node->kind = CORE__NODE_MISSING;
     sizes = extra;
     fill_inputs(node, results, nresults, &sizes);
     node->name = memcpy(sizes, name, length);
+    status = edges_of_all(recording, node->edges, &nedges);
+    if (status != CORE_OK) {
+        core__node_release(node);
+        return status;
+    }
     *out_node = node;
     return CORE_OK;
 }

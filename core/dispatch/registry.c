@@ -92,6 +92,9 @@ static void describe(custom_operator *custom)
     custom->data.schema = custom->schema_text;
     custom->data.name = custom->schema.name;
     custom->data.variant = op->variant;
+    /* Until a function is registered under AUTOGRAD, asking for its gradient
+     * is an error. */
+    custom->data.no_gradient = schema->nresults > 0;
     custom->data.dim = custom->data.keepdim = custom->data.dtype =
         CORE__OP_NOWHERE;
     op->data = &custom->data;

@@ -220,7 +220,7 @@ static void permute(uint32_t *order, uint32_t count, uint32_t at)
 
 START_TEST(order_of_registration_never_changes_the_table)
 {
-    uint32_t order[KINDS];
+    uint32_t order[KINDS] = {0};
 
     tried = 0;
     for (uint32_t count = 0; count <= KINDS; count++)
