@@ -26,8 +26,8 @@ static const char help[] =
     "  --epochs N            how often to go through the data, in total [15]\n"
     "  --batch N             images per step [128]\n"
     "  --optimizer NAME      adam, adamw or sgd [adam]\n"
-    "  --lr X                learning rate [0.001; sgd 0.05]\n"
-    "  --lr-decay X          after each epoch lr is multiplied by it [0.9]\n"
+    "  --lr X                learning rate [0.0015; sgd 0.05]\n"
+    "  --lr-decay X          after each epoch lr is multiplied by it [0.85]\n"
     "  --momentum X          of sgd [0.9]\n"
     "  --weight-decay X      [0]\n"
     "  --seed N              of weights and order of the images [0]\n"
@@ -258,7 +258,7 @@ static void set_defaults(train_options *options)
         .epochs = 15,
         .batch = 128,
         .optimizer = TRAIN_ADAM,
-        .lr_decay = 0.9,
+        .lr_decay = 0.85,
         .momentum = 0.9,
     };
 }
@@ -306,6 +306,6 @@ core_status train_options_parse(train_options *options, int argc, char **argv,
         return train_error(CORE_ERROR_INVALID_ARGUMENT,
                            "--momentum goes with --optimizer sgd");
     if (!(options->given & TRAIN_GAVE_LR))
-        options->lr = options->optimizer == TRAIN_SGD ? 0.05 : 0.001;
+        options->lr = options->optimizer == TRAIN_SGD ? 0.05 : 0.0015;
     return CORE_OK;
 }
