@@ -24,6 +24,30 @@ static core_status variant_write(core_operator *op, core_tensor *target,
     return core_copy_(target, value, false);
 }
 
+/* The functional operator saves its argument, whose content is about to
+ * change: where autograd records, it gets a copy. */
+static bool needs_copy(const core_operator *op, const core_tensor *self)
+{
+    const core__thread *thread = core__thread_self();
+
+    return op->variant == CORE__VARIANT_INPLACE && !thread->no_grad &&
+           core__tensor_requires_grad(self) &&
+           !(thread->excluded & CORE__KEY_AUTOGRAD);
+}
+
+static core_status variant_call(core_operator *base, const core_value *args,
+                                core_tensor *copy, core_value *values)
+{
+    core_value own[32];
+
+    if (!copy)
+        return core_op_invoke_on(base, args, base->nargs, values,
+                                 base->nresults);
+    memcpy(own, args, base->nargs * sizeof *own);
+    own[0].u.tensor = copy;
+    return core_op_invoke_on(base, own, base->nargs, values, base->nresults);
+}
+
 /* Computes with the functional operator, then copies into what is to be
  * changed: autograd sees both. */
 core_status core__op_variant(core_call *call, const core_value *args,
@@ -35,11 +59,13 @@ core_status core__op_variant(core_call *call, const core_value *args,
 {
     core_operator *op = call->op;
     core_operator *base = &core__operators[op->data->base];
-    core_value values[CORE__RESULTS_MAX];
+    core_value values[CORE__RESULTS_MAX] = {0};
+    core_tensor *copy = NULL;
     core_status status;
 
-    memset(values, 0, sizeof values);
-    status = core_op_invoke_on(base, args, base->nargs, values, base->nresults);
+    if (args[0].tag == CORE_VALUE_TENSOR && needs_copy(op, args[0].u.tensor))
+        CORE_TRY(core_clone(args[0].u.tensor, -1, &copy));
+    status = variant_call(base, args, copy, values);
     for (uint32_t i = 0; status == CORE_OK && i < base->nresults; i++) {
         uint32_t position = op->variant == CORE__VARIANT_INPLACE
                                 ? i
@@ -55,6 +81,7 @@ core_status core__op_variant(core_call *call, const core_value *args,
     }
     for (uint32_t i = 0; i < base->nresults; i++)
         core_value_release(&values[i]);
+    core__tensor_release(copy);
     return status;
 }
 

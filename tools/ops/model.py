@@ -23,8 +23,7 @@ KEYS = {"op", "since", "c", "family", "operands", "kernel", "promote", "dim",
         "autocast", "backward", "not_differentiable", "differentiable_results",
         "kept"}
 NOWHERE = 255
-DROPPED_OVERLOADS = ("Tensor", "int", "self", "vec", "correction", "default",
-                     "using_ints")
+DROPPED_OVERLOADS = ("Tensor", "int", "self", "vec", "correction", "default")
 
 
 class Operator:
