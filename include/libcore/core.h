@@ -10,8 +10,11 @@
 #include "device.h"
 #include "dispatch.h"
 #include "ops.h"
+#include "optim.h"
 #include "plugins.h"
 #include "random.h"
+#include "safetensors.h"
+#include "settings.h"
 #include "status.h"
 #include "tensor.h"
 
