@@ -11,6 +11,44 @@
 
 #include <string.h>
 
+/* A kernel's call holds so many tensors; longer lists are joined in groups,
+ * and the groups again. */
+enum { CAT_MOST = 24 };
+
+static core_status cat_many(core_tensor *const *tensors, size_t count,
+                            int64_t dim, core_tensor **out)
+{
+    size_t groups = (count + CAT_MOST - 1) / CAT_MOST;
+    core_tensor **parts;
+    core_status status = CORE_OK;
+
+    *out = NULL;
+    if (count <= CAT_MOST)
+        return core_cat_few(tensors, count, dim, out);
+    parts = core__alloc_zero(groups * sizeof *parts);
+    if (!parts)
+        return core__error_memory(groups * sizeof *parts);
+    for (size_t i = 0; status == CORE_OK && i < groups; i++) {
+        size_t first = i * CAT_MOST;
+        size_t length = count - first < CAT_MOST ? count - first : CAT_MOST;
+
+        status = core_cat_few(tensors + first, length, dim, &parts[i]);
+    }
+    if (status == CORE_OK)
+        status = cat_many(parts, groups, dim, out);
+    core_tensors_release(parts, groups);
+    return status;
+}
+
+CORE__OP(cat)
+{
+    core_tensor *out = NULL;
+
+    CORE_TRY(cat_many(args[0].u.tensors, args[0].count, args[1].u.i, &out));
+    core__result_tensor(&results[0], out);
+    return CORE_OK;
+}
+
 CORE__OP(stack)
 {
     size_t count = args[0].count;

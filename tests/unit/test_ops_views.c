@@ -132,6 +132,21 @@ START_TEST(a_change_in_place_by_a_composite_is_differentiated)
 }
 END_TEST
 
+START_TEST(a_long_list_is_joined_whole)
+{
+    core_tensor *parts[700];
+    core_tensor *out;
+
+    for (int i = 0; i < 700; i++)
+        parts[i] = leaf(VECTOR(1, i));
+    out = CALL(cat, parts, 700, 0);
+    ck_assert_int_eq(core_tensor_numel(out), 700);
+    HOLDS(CALL(select, out, 0, 123), 1, 123);
+    backward(sum(out));
+    HOLDS(core_tensor_grad(parts[699]), 1, 1);
+}
+END_TEST
+
 START_TEST(factories_take_dtype_and_numbers)
 {
     core_tensor *x =
@@ -177,5 +192,5 @@ SUITE("ops views", views_share_memory_and_count_from_the_end,
       tensors_without_dimensions_or_elements_are_fine,
       several_views_come_as_a_list, composites_have_in_place_and_out_variants,
       a_change_in_place_by_a_composite_is_differentiated,
-      factories_take_dtype_and_numbers,
+      a_long_list_is_joined_whole, factories_take_dtype_and_numbers,
       channels_last_goes_through_convolution_and_pooling)
