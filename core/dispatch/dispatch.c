@@ -162,28 +162,34 @@ core_status core__call(core_operator *op, const core_value *args,
                        uint32_t nargs, core_value *results, uint32_t nresults)
 {
     core__thread *self = core__self_pointer;
-    uint64_t left = __atomic_load_n(&op->hot, __ATOMIC_ACQUIRE);
-    const core_value *at = args;
+    uint8_t hot = __atomic_load_n(&op->hot, __ATOMIC_ACQUIRE);
     core_status status;
     uint64_t keys;
 
-    if (core__unlikely(!self || !left))
-        return call_slowly(op, args, nargs, results, nresults);
+    if (core__unlikely(!self))
+        goto slowly;
     keys = self->included;
-    do {
-        if (core__unlikely(at->tag != CORE_VALUE_TENSOR))
-            return call_slowly(op, args, nargs, results, nresults);
-        keys |= at->u.tensor->keys;
-        at++;
-    } while (--left);
-    keys &= ~self->excluded;
-    keys &= op->mask;
+    if (core__likely(hot == 1)) {
+        if (core__unlikely(args[0].tag != CORE_VALUE_TENSOR))
+            goto slowly;
+        keys |= args[0].u.tensor->keys;
+    } else if (core__likely(hot == 2)) {
+        if (core__unlikely(args[0].tag != CORE_VALUE_TENSOR ||
+                           args[1].tag != CORE_VALUE_TENSOR))
+            goto slowly;
+        keys |= args[0].u.tensor->keys | args[1].u.tensor->keys;
+    } else {
+        goto slowly;
+    }
+    keys &= ~self->excluded & op->mask;
     if (core__unlikely(keys < CORE__KEY_BACKEND))
-        return call_slowly(op, args, nargs, results, nresults);
+        goto slowly;
     core__thread_enter(self);
     status = serve(op, keys, args, nargs, results, nresults);
     core__thread_leave(self);
     return status;
+slowly:
+    return call_slowly(op, args, nargs, results, nresults);
 }
 
 core_status core__redispatch(core_operator *op, uint64_t keys,
