@@ -207,6 +207,10 @@ core_status core__formula_logcumsumexp_grad(core_tensor *grad,
                                             core_tensor *self,
                                             core_tensor *result, int64_t dim,
                                             core_tensor **out);
+core_status core__formula_linear_input(core_tensor *grad, core_tensor *weight,
+                                       core_tensor **out);
+core_status core__formula_linear_weight(core_tensor *grad, core_tensor *input,
+                                        int64_t ndim, core_tensor **out);
 core_status core__formula_logsumexp_grad(core_tensor *grad, core_tensor *self,
                                          core_tensor *result,
                                          const int64_t *dim, size_t dim_count,

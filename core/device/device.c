@@ -9,6 +9,7 @@
 #include "base/settings.h"
 #include "base/thread.h"
 #include "loader/loader.h"
+#include "memory/cache.h"
 #include "memory/memory.h"
 
 #include <libcore/device.h>
@@ -187,6 +188,7 @@ void core__device_forget(core_device *device)
     expected = device;
     atomic_compare_exchange_strong(&host_device, &expected, NULL);
     core__thread_each(forget, device);
+    core__cache_empty(device);
 }
 
 core_status core_device_count(const char *type, uint32_t *out_count,

@@ -70,11 +70,31 @@ static inline bool alike(const core_tensor *a, const core_tensor *b)
     return true;
 }
 
+/* A given tensor takes the result as it is: same dtype and shape, and none of
+ * the inputs but those that are the very same elements. */
+static inline bool takes_result(const core_tensor *target, core_dtype dtype,
+                                core_tensor *const *inputs, uint32_t count)
+{
+    if (target->dtype != dtype || !(target->flags & CORE__TENSOR_CONTIGUOUS) ||
+        target->device != inputs[0]->device || target->ndim != inputs[0]->ndim)
+        return false;
+    for (uint32_t i = 0; i < target->ndim; i++)
+        if (target->sizes[i] != inputs[0]->sizes[i])
+            return false;
+    for (uint32_t k = 0; k < count; k++)
+        if (inputs[k]->storage == target->storage &&
+            inputs[k]->offset != target->offset)
+            return false;
+    return true;
+}
+
 /* True when it dealt with the call; *out_status is the answer then.  Inlined
- * for each count of inputs, so that its loops are straight lines. */
+ * for each count of inputs, and for calls with and without a given result, so
+ * that its loops are straight lines. */
 static inline __attribute__((always_inline)) bool
 fast_path(core_call *call, const core_value *args, uint32_t nargs,
-          core_value *results, core_status *out_status, const uint32_t count)
+          core_value *results, core_status *out_status, const uint32_t count,
+          core_tensor *const target)
 {
     const core__operator_data *data = call->op->data;
     core__kernel_set *set = call->user;
@@ -113,9 +133,15 @@ fast_path(core_call *call, const core_value *args, uint32_t nargs,
     if (!(kernel->uniform && dtypes[0] == first->dtype) &&
         !core__kernel_takes(&kernel->kernel, dtypes, count + 1, 1))
         return false;
-    *out_status = core__tensor_new_like(first, dtypes[0], &run.tensors[0]);
-    if (core__unlikely(*out_status != CORE_OK))
-        return true;
+    if (target) {
+        if (!takes_result(target, dtypes[0], &run.tensors[1], count))
+            return false;
+        run.tensors[0] = target;
+    } else {
+        *out_status = core__tensor_new_like(first, dtypes[0], &run.tensors[0]);
+        if (core__unlikely(*out_status != CORE_OK))
+            return true;
+    }
     set_operand(&operands[0], run.tensors[0], CORE_OPERAND_OUTPUT);
 #pragma GCC unroll 4
     for (uint32_t k = 1; k <= count; k++)
@@ -134,6 +160,8 @@ fast_path(core_call *call, const core_value *args, uint32_t nargs,
     run.op = call->op;
     *out_status =
         core__kernel_launch(&run, &kernel->kernel, &loop, args, nargs, NULL, 0);
+    if (target)
+        return true; /* the caller gives it as the result */
     if (core__unlikely(*out_status != CORE_OK)) {
         core__tensor_release(run.tensors[0]);
         return true;
@@ -142,20 +170,42 @@ fast_path(core_call *call, const core_value *args, uint32_t nargs,
     return true;
 }
 
-static inline bool try_fast_path(core_call *call, const core_value *args,
-                                 uint32_t nargs, core_value *results,
-                                 core_status *out_status)
+static __attribute__((noinline)) bool
+fast_into(core_call *call, const core_value *args, uint32_t nargs,
+          core_value *results, uint32_t nresults, core_status *out_status)
 {
     const core_operator *op = call->op;
+    uint32_t position =
+        op->variant == CORE__VARIANT_INPLACE ? 0 : op->nargs - 1u;
+    core_tensor *target = args[position].u.tensor;
+    bool done = op->data->operands == 2
+                    ? fast_path(call, args, nargs, results, out_status, 2,
+                                target)
+                    : fast_path(call, args, nargs, results, out_status, 1,
+                                target);
 
-    if (op->variant != CORE__VARIANT_FUNCTIONAL || !call->user ||
-        op->data->promotion == CORE__PROMOTE_OWN || op->data->kept)
+    if (!done || *out_status != CORE_OK || nresults == 0)
+        return done;
+    core__tensor_retain(target);
+    results[0] = (core_value){CORE_VALUE_TENSOR, 0, {.tensor = target}};
+    return true;
+}
+
+static inline bool try_fast_path(core_call *call, const core_value *args,
+                                 uint32_t nargs, core_value *results,
+                                 uint32_t nresults, core_status *out_status)
+{
+    const core_operator *op = call->op;
+    uint32_t count = op->data->operands;
+
+    if (!call->user || op->data->promotion == CORE__PROMOTE_OWN ||
+        op->data->kept || count == 0 || count > 2)
         return false;
-    if (op->data->operands == 2)
-        return fast_path(call, args, nargs, results, out_status, 2);
-    if (op->data->operands == 1)
-        return fast_path(call, args, nargs, results, out_status, 1);
-    return false;
+    if (op->variant != CORE__VARIANT_FUNCTIONAL)
+        return fast_into(call, args, nargs, results, nresults, out_status);
+    if (count == 2)
+        return fast_path(call, args, nargs, results, out_status, 2, NULL);
+    return fast_path(call, args, nargs, results, out_status, 1, NULL);
 }
 
 /* -------------------------------------------------------- general way -- */
@@ -534,7 +584,8 @@ core_status core__elementwise_run(core_call *call, const core_value *args,
 {
     core_status status;
 
-    if (core__likely(try_fast_path(call, args, nargs, results, &status)))
+    if (core__likely(try_fast_path(call, args, nargs, results, nresults,
+                                  &status)))
         return status;
     return general_path(call, args, nargs, results, nresults);
 }

@@ -2,19 +2,39 @@
  * Copyright The libcore authors */
 
 /* Small blocks of the host's device are kept per thread, so that the result of
- * a small call costs no lock and no system call.  The device's own allocator
- * serves all others; the caching allocator for devices with streams will stand
- * between. */
+ * a small call costs no lock and no system call; larger ones are kept for all
+ * threads (cache.h).  The device's own allocator serves the rest, and devices
+ * with streams: their caching allocator will stand between. */
 
 #include "memory/memory.h"
 
 #include "base/memory.h"
+#include "memory/cache.h"
 
 enum { UNIT = 64 };
 
 static core__free_block *block_of(core_memory memory)
 {
     return (core__free_block *)((char *)memory.handle + memory.offset);
+}
+
+/* Blocks above the small ones, of a device the host can use: from what was
+ * freed before, else from the device, which gets back what is kept when it has
+ * no more. */
+static core_status alloc_kept(core_device *device, uint64_t size,
+                              core_memory *out_memory, uint64_t *out_capacity)
+{
+    uint64_t capacity = core__cache_capacity(size);
+    core_status status;
+
+    *out_capacity = capacity ? capacity : size;
+    if (capacity && core__cache_take(device, capacity, out_memory))
+        return CORE_OK;
+    status = device->memory.alloc(device->impl, *out_capacity, out_memory);
+    if (core__likely(status != CORE_ERROR_OUT_OF_MEMORY))
+        return status;
+    core__cache_empty(device);
+    return device->memory.alloc(device->impl, *out_capacity, out_memory);
 }
 
 core_status core__memory_alloc(core_device *device, uint64_t size,
@@ -55,6 +75,8 @@ core_status core__memory_alloc(core_device *device, uint64_t size,
                                device->properties.largest_allocation);
     if (granularity > 1)
         size = (size + granularity - 1) / granularity * granularity;
+    if (device->small_blocks)
+        return alloc_kept(device, size, out_memory, out_capacity);
     *out_capacity = size;
     return device->memory.alloc(device->impl, size, out_memory);
 }
@@ -84,6 +106,9 @@ void core__memory_free(core_device *device, core_memory memory,
             return;
         }
     }
+    if (device->small_blocks && core__cache_capacity(capacity) == capacity &&
+        core__cache_keep(device, memory, capacity))
+        return;
     device->memory.free(device->impl, memory, capacity);
 }
 

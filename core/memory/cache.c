@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+#include "memory/cache.h"
+
+#include "base/memory.h"
+
+#include <pthread.h>
+
+enum {
+    LEAST_LOG2 = 10,
+    MOST_LOG2 = 34,
+    STEPS = 8, /* classes to a power of two */
+    CLASSES = (MOST_LOG2 - LEAST_LOG2) * STEPS,
+    DEVICES = 4
+};
+
+typedef struct kept_block {
+    struct kept_block *next;
+} kept_block;
+
+/* Host devices are few, and mostly one. */
+typedef struct cache {
+    core_device *device;
+    uint64_t kept; /* bytes */
+    kept_block *classes[CLASSES];
+} cache;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static cache caches[DEVICES];
+
+static void before_fork(void)
+{
+    pthread_mutex_lock(&lock);
+}
+
+static void after_fork(void)
+{
+    pthread_mutex_unlock(&lock);
+}
+
+static void watch_forks(void)
+{
+    pthread_atfork(before_fork, after_fork, after_fork);
+}
+
+/* 2^(10 + n/8) in steps: the class's number, and its size. */
+static uint32_t class_of(uint64_t size, uint64_t *out_capacity)
+{
+    uint64_t power = 63 - (uint64_t)__builtin_clzll(size - 1);
+    uint64_t step = (UINT64_C(1) << power) / STEPS;
+    uint64_t above = (size - (UINT64_C(1) << power) + step - 1) / step;
+
+    *out_capacity = (UINT64_C(1) << power) + above * step;
+    return (uint32_t)((power - LEAST_LOG2) * STEPS + above - 1);
+}
+
+uint64_t core__cache_capacity(uint64_t size)
+{
+    uint64_t capacity;
+
+    if (size <= UINT64_C(1) << LEAST_LOG2 || size > UINT64_C(1) << MOST_LOG2)
+        return 0;
+    class_of(size, &capacity);
+    return capacity;
+}
+
+static cache *find(core_device *device)
+{
+    cache *unused = NULL;
+
+    for (uint32_t i = 0; i < DEVICES; i++) {
+        if (caches[i].device == device)
+            return &caches[i];
+        if (!caches[i].device && !unused)
+            unused = &caches[i];
+    }
+    if (unused)
+        unused->device = device;
+    return unused;
+}
+
+bool core__cache_take(core_device *device, uint64_t capacity,
+                      core_memory *out_memory)
+{
+    kept_block *block = NULL;
+    uint64_t same;
+    cache *from;
+
+    pthread_mutex_lock(&lock);
+    from = find(device);
+    if (from) {
+        kept_block **class = &from->classes[class_of(capacity, &same)];
+
+        block = *class;
+        if (block) {
+            *class = block->next;
+            from->kept -= capacity;
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    *out_memory = (core_memory){block, 0};
+    return block != NULL;
+}
+
+/* An eighth of the device's memory at most. */
+static bool has_room(const cache *to, uint64_t capacity)
+{
+    uint64_t total = to->device->properties.total_memory;
+
+    return to->kept + capacity <= total / 8;
+}
+
+bool core__cache_keep(core_device *device, core_memory memory,
+                      uint64_t capacity)
+{
+    kept_block *block = (kept_block *)((char *)memory.handle + memory.offset);
+    uint64_t same;
+    uint32_t class = class_of(capacity, &same);
+    bool keep;
+    cache *to;
+
+    if (core__small_kept() == 0)
+        return false; /* faults are injected: every use is an allocation */
+    pthread_once(&once, watch_forks);
+    pthread_mutex_lock(&lock);
+    to = find(device);
+    keep = to && has_room(to, capacity);
+    if (keep) {
+        block->next = to->classes[class];
+        to->classes[class] = block;
+        to->kept += capacity;
+    }
+    pthread_mutex_unlock(&lock);
+    return keep;
+}
+
+void core__cache_empty(core_device *device)
+{
+    pthread_mutex_lock(&lock);
+    for (uint32_t i = 0; i < DEVICES; i++) {
+        if (caches[i].device != device)
+            continue;
+        for (uint32_t class = 0; class < CLASSES; class++) {
+            uint64_t capacity =
+                (UINT64_C(1) << (LEAST_LOG2 + class / STEPS)) / STEPS *
+                (STEPS + 1 + class % STEPS);
+
+            while (caches[i].classes[class]) {
+                kept_block *block = caches[i].classes[class];
+
+                caches[i].classes[class] = block->next;
+                device->memory.free(device->impl, (core_memory){block, 0},
+                                    capacity);
+            }
+        }
+        caches[i].kept = 0;
+        caches[i].device = NULL;
+    }
+    pthread_mutex_unlock(&lock);
+}
