@@ -42,6 +42,7 @@ uint64_t core_inference_begin(void)
     self->inference = true;
     self->no_grad = true;
     self->excluded |= CORE__KEY_AUTOGRAD;
+    self->included &= ~CORE__KEY_INPLACE_OR_VIEW;
     return before;
 }
 
@@ -51,6 +52,8 @@ void core_inference_end(uint64_t before)
 
     self->inference = before & BEFORE_INFERENCE;
     self->no_grad = before & BEFORE_NO_GRAD;
+    if (!self->inference)
+        self->included |= CORE__KEY_INPLACE_OR_VIEW;
     if (!(before & BEFORE_EXCLUDED))
         self->excluded &= ~CORE__KEY_AUTOGRAD;
 }

@@ -53,6 +53,7 @@ core_status core__error(core_status code, const char *format, ...)
     va_list arguments;
 
     record->code = code;
+    record->sequence++;
     record->severity = CORE_SEVERITY_RECOVERABLE;
     record->vendor_code = 0;
     va_start(arguments, format);
@@ -148,6 +149,7 @@ core_status core_error_raise(core_error *error)
     if (!error)
         return CORE_OK;
     code = error->record.code;
+    error->record.sequence = core__thread_self()->error.sequence + 1;
     core__thread_self()->error = error->record;
     core__free(error);
     return code;

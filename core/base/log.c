@@ -97,3 +97,14 @@ void core_log_set_sink(core_log_function function, void *context,
     atomic_store(&level_generation, 0);
     pthread_mutex_unlock(&lock);
 }
+
+void core__log_asked(const char *component, const char *format, ...)
+{
+    char text[LOG_TEXT];
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    write_line(CORE_LOG_INFO, component, text);
+}

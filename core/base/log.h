@@ -18,4 +18,8 @@ bool core__log_wanted(uint32_t level);
 void core__log(uint32_t level, const char *component, const char *format, ...)
     __attribute__((format(printf, 3, 4), cold));
 
+/* The same, whatever the level: what a setting of its own asked for. */
+void core__log_asked(const char *component, const char *format, ...)
+    __attribute__((format(printf, 2, 3), cold));
+
 #endif

@@ -22,7 +22,7 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static core__thread emergency = {.shared = true};
 /* What ended threads counted. */
 static int64_t ended_storages[16];
-static _Atomic uint64_t first_included;
+static _Atomic uint64_t first_included = CORE__THREAD_INCLUDED;
 
 static void free_list(core__free_block *block)
 {

@@ -16,12 +16,19 @@
 
 enum { CORE__SMALL_CLASSES = 17, CORE__ERROR_TEXT = 2048 };
 
+/* What `included` is in a thread to begin with: the key in-place-or-view
+ * (dispatch/keys.h), so that a change of an inference tensor, which does not
+ * carry it, is seen outside of inference mode. */
+#define CORE__THREAD_INCLUDED (UINT64_C(1) << 21)
+
+
 typedef struct core__free_block {
     struct core__free_block *next;
 } core__free_block;
 
 typedef struct core__error_record {
     core_status code;
+    uint32_t sequence; /* counts errors: tells a fresh record from an old one */
     uint32_t severity;
     int64_t vendor_code;
     char text[CORE__ERROR_TEXT];

@@ -33,6 +33,10 @@ static bool parse_name(const char *name, size_t size, size_t *out_type,
     *out_index = 0;
     if (*out_type == 0 || *out_type > 31)
         return false;
+    for (size_t i = 0; i < *out_type; i++)
+        if (!(name[i] >= 'a' && name[i] <= 'z') &&
+            !(i > 0 && name[i] >= '0' && name[i] <= '9'))
+            return false;
     if (!colon)
         return true;
     if (colon + 1 == name + size)

@@ -6,6 +6,7 @@
 #include "base/memory.h"
 #include "device/device.h"
 #include "dispatch/dispatch.h"
+#include "dispatch/registry.h"
 #include "memory/memory.h"
 #include "ops_ids.h"
 #include "tensor/dtype.h"
@@ -89,49 +90,127 @@ static core_status cross(core_tensor *to, core_tensor *from)
     return status;
 }
 
-core_status core__tensor_copy(core_tensor *to, core_tensor *from)
+/* Bytes between a tensor's first and last element, both counted. */
+static uint64_t span_of(const core_tensor *tensor)
+{
+    uint64_t last = 0;
+
+    for (uint32_t i = 0; i < tensor->ndim; i++)
+        last += (uint64_t)((tensor->sizes[i] - 1) * tensor->strides[i]);
+    return (last + 1) * core__dtype_size(tensor->dtype);
+}
+
+/* The same elements with the same strides, on the host: through the memory
+ * table alone, for a device that has no kernel to gather them. */
+static core_status span_to_host(core_tensor *tensor, core_tensor **out_tensor)
+{
+    int64_t count =
+        (int64_t)(span_of(tensor) / core__dtype_size(tensor->dtype));
+    core_device *device = tensor->device;
+    core_tensor *flat;
+    core_device *host;
+    core_status status;
+
+    *out_tensor = NULL;
+    CORE_TRY(core__device_host(&host));
+    CORE_TRY(core__tensor_new(host, tensor->dtype, 1, &count, NULL, &flat));
+    status = device->memory.copy_to_host(
+        device->impl, device->stream, core__tensor_memory(flat).handle,
+        core__tensor_memory(tensor), span_of(tensor));
+    if (status == CORE_OK)
+        status = core__host_wait(device, "copy to the host");
+    if (status == CORE_OK)
+        status = core__tensor_alias(flat, tensor->dtype, tensor->ndim,
+                                    tensor->sizes, tensor->strides, 0,
+                                    out_tensor);
+    core__tensor_release(flat);
+    return status;
+}
+
+static core_status span_from_host(core_tensor *to, core_tensor *staged)
+{
+    core_device *device = to->device;
+
+    CORE_TRY(device->memory.copy_from_host(
+        device->impl, device->stream, core__tensor_memory(to),
+        core__tensor_memory(staged).handle, span_of(to)));
+    return core__host_wait(device, "copy from the host");
+}
+
+static bool is_plain(const core_tensor *tensor, core_dtype dtype)
+{
+    return tensor->dtype == dtype && tensor->flags & CORE__TENSOR_CONTIGUOUS;
+}
+
+/* Whether a device can gather, scatter and convert by itself. */
+static bool has_copy_kernel(const core_device *device)
+{
+    core__kernel_set *set =
+        core__registry_set(core__operator_kernel(&core__operators[CORE_OP_COPY_]),
+                           device->backend);
+
+    return (set && atomic_load(&set->first)) || device->backend->fallback;
+}
+
+/* Between devices, row-major tensors of one dtype at either end: where the
+ * elements come from, they are gathered and converted first, so that the
+ * other side only needs a plain copy. */
+static core_status copy_across(core_tensor *to, core_tensor *from)
 {
     core_tensor *source = NULL;
     core_tensor *target = NULL;
     core_status status = CORE_OK;
 
+    if (is_plain(from, to->dtype)) {
+        source = from;
+        core__tensor_retain(source);
+    } else if (has_copy_kernel(from->device)) {
+        status = core__tensor_new(from->device, to->dtype, from->ndim,
+                                  from->sizes, NULL, &source);
+        if (status == CORE_OK)
+            status = copy_kernel(source, from);
+    } else {
+        status = span_to_host(from, &source);
+        if (status == CORE_OK)
+            status = core__tensor_copy(to, source);
+        goto done;
+    }
+    if (status != CORE_OK)
+        goto done;
+    if (to->flags & CORE__TENSOR_CONTIGUOUS) {
+        status = cross(to, source);
+        goto done;
+    }
+    if (has_copy_kernel(to->device)) {
+        status = core__tensor_new(to->device, to->dtype, to->ndim, to->sizes,
+                                  NULL, &target);
+        if (status == CORE_OK)
+            status = cross(target, source);
+        if (status == CORE_OK)
+            status = copy_kernel(to, target);
+    } else {
+        /* What lies between the elements must stay as it is. */
+        status = span_to_host(to, &target);
+        if (status == CORE_OK)
+            status = core__tensor_copy(target, source);
+        if (status == CORE_OK)
+            status = span_from_host(to, target);
+    }
+done:
+    core__tensor_release(source);
+    core__tensor_release(target);
+    return status;
+}
+
+core_status core__tensor_copy(core_tensor *to, core_tensor *from)
+{
     if (core__tensor_is_meta(to))
         return CORE_OK; /* shapes only */
     if (core__tensor_is_meta(from))
         return no_memory_error(from);
     if (to->device == from->device)
         return copy_kernel(to, from);
-    if (to->numel == 0)
-        return CORE_OK;
-    /* Convert where the elements come from, so that fewer bytes may travel and
-     * the target only needs a plain copy. */
-    if (from->dtype == to->dtype && from->flags & CORE__TENSOR_CONTIGUOUS) {
-        source = from;
-        core__tensor_retain(source);
-    } else {
-        status = core__tensor_new(from->device, to->dtype, from->ndim,
-                                  from->sizes, NULL, &source);
-        if (status == CORE_OK)
-            status = copy_kernel(source, from);
-    }
-    if (status != CORE_OK)
-        goto done;
-    if (to->flags & CORE__TENSOR_CONTIGUOUS) {
-        target = to;
-        core__tensor_retain(target);
-    } else {
-        status = core__tensor_new(to->device, to->dtype, to->ndim, to->sizes,
-                                  NULL, &target);
-        if (status != CORE_OK)
-            goto done;
-    }
-    status = cross(target, source);
-    if (status == CORE_OK && target != to)
-        status = copy_kernel(to, target);
-done:
-    core__tensor_release(source);
-    core__tensor_release(target);
-    return status;
+    return to->numel == 0 ? CORE_OK : copy_across(to, from);
 }
 
 /* ------------------------------------------------- the public host side -- */

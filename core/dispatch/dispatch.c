@@ -25,6 +25,9 @@ enum { FUNCTION_CALL_SIZE = offsetof(core_call, loop) };
 
 static int tracing;
 
+_Static_assert(CORE__THREAD_INCLUDED == CORE__KEY_INPLACE_OR_VIEW,
+               "base/thread.h names this key by its bit");
+
 static void __attribute__((cold, noinline))
 log_step(const core_operator *op, uint64_t keys)
 {
@@ -34,9 +37,9 @@ log_step(const core_operator *op, uint64_t keys)
     uint32_t functionality = core__keys_functionality(keys);
     core__backend *backend = core__backend_by_slot(core__keys_slot(keys));
 
-    core__log(CORE_LOG_INFO, "dispatch", "%s: %s%s%s", core__operator_name(op),
-              names[functionality], functionality ? " " : "",
-              backend ? backend->type : "(no backend)");
+    core__log_asked("dispatch", "%s: %s%s%s", core__operator_name(op),
+                    names[functionality], functionality ? " " : "",
+                    backend ? backend->type : "(no backend)");
 }
 
 static inline core_status serve(core_operator *op, uint64_t keys,
@@ -226,7 +229,8 @@ void core__dispatch_trace_set(bool on)
 {
     tracing = on;
     core__thread_self();
-    core__thread_included_set(on ? CORE__KEY_TRACE : 0);
+    core__thread_included_set(CORE__THREAD_INCLUDED |
+                              (on ? CORE__KEY_TRACE : 0));
     core__thread_each(set_included, &on);
 }
 

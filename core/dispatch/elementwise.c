@@ -14,6 +14,7 @@
 #include "dispatch/dispatch.h"
 #include "dispatch/loop.h"
 #include "ops/infer.h"
+#include "ops_ids.h"
 #include "tensor/dtype.h"
 #include "tensor/layout.h"
 
@@ -459,6 +460,41 @@ static core_status make_output(elementwise *e, core_tensor **out_output)
                             out_output);
 }
 
+static core_status compute(elementwise *e, core_tensor *output);
+
+/* The same with every tensor as large as the loop, and row-major. */
+static core_status compute_contiguous(elementwise *e, core_tensor *output)
+{
+    core_tensor *result = output;
+    core_status status = CORE_OK;
+
+    for (uint32_t k = 0; k < e->ninputs && status == CORE_OK; k++) {
+        core_tensor *input = e->inputs[k];
+        core_tensor *copy = NULL;
+
+        if (!input || (input->flags & CORE__TENSOR_CONTIGUOUS &&
+                       input->numel == output->numel))
+            continue;
+        CORE_TRY(core__tensor_new(e->device, input->dtype, e->ndim, e->sizes,
+                                  NULL, &copy));
+        status = core__tensor_copy_broadcast(e->op, copy, input);
+        if (e->owned[k])
+            core__tensor_release(input);
+        e->inputs[k] = copy;
+        e->owned[k] = true;
+    }
+    if (status == CORE_OK && !(output->flags & CORE__TENSOR_CONTIGUOUS))
+        status = core__tensor_new(e->device, output->dtype, e->ndim, e->sizes,
+                                  NULL, &result);
+    if (status == CORE_OK)
+        status = compute(e, result);
+    if (status == CORE_OK && result != output)
+        status = core__tensor_copy(output, result);
+    if (result != output)
+        core__tensor_release(result);
+    return status;
+}
+
 /* The input that an in-place operator changes is also its target. */
 static core_status compute(elementwise *e, core_tensor *output)
 {
@@ -492,9 +528,15 @@ static core_status compute(elementwise *e, core_tensor *output)
     core__loop_finish(&builder, 1);
     kernel =
         core__kernel_pick(e->set, dtypes, e->ninputs + 1, builder.loop.ndim);
-    if (!kernel)
+    if (!kernel || (kernel->demands & CORE_DEMAND_CONTIGUOUS &&
+                    !(builder.loop.flags & CORE_LOOP_CONTIGUOUS))) {
+        /* A kernel may want contiguous operands, or few dimensions. */
+        if (!(builder.loop.flags & CORE_LOOP_CONTIGUOUS) &&
+            core__kernel_pick(e->set, dtypes, e->ninputs + 1, 1))
+            return compute_contiguous(e, output);
         return core__kernel_refused(e->call->op, e->set, dtypes,
                                     e->ninputs + 1);
+    }
     run.device = e->device;
     run.op = e->call->op;
     return core__kernel_launch(&run, kernel, &builder.loop, e->args, e->nargs,
@@ -528,6 +570,27 @@ static core_status prepare(elementwise *e, core_tensor *target)
     return CORE_OK;
 }
 
+/* copy_ is the one operator whose operands may be on different devices. */
+static bool is_copy_across(const core_call *call, const core_value *args)
+{
+    return call->op->id == CORE_OP_COPY_ && args[1].tag == CORE_VALUE_TENSOR &&
+           args[0].u.tensor->device != args[1].u.tensor->device;
+}
+
+static core_status copy_across(core_call *call, const core_value *args,
+                               core_value *results, uint32_t nresults)
+{
+    core_tensor *target = args[0].u.tensor;
+
+    CORE_TRY(
+        core__tensor_copy_broadcast(call->op, target, args[1].u.tensor));
+    if (nresults > 0) {
+        core__tensor_retain(target);
+        results[0] = (core_value){CORE_VALUE_TENSOR, 0, {.tensor = target}};
+    }
+    return CORE_OK;
+}
+
 static core_status __attribute__((noinline))
 general_path(core_call *call, const core_value *args,
                                   uint32_t nargs, core_value *results,
@@ -538,6 +601,8 @@ general_path(core_call *call, const core_value *args,
     core_tensor *output = NULL;
     core_status status;
 
+    if (core__unlikely(is_copy_across(call, args)))
+        return copy_across(call, args, results, nresults);
     e.call = call;
     e.op = call->op;
     e.args = args;

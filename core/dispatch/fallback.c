@@ -192,10 +192,35 @@ static bool on_host(const core_call *call, const core_value *args,
            core__keys_slot(keys) == CORE__SLOT_META;
 }
 
+/* A word that is no operator is a misspelling, and would forbid in silence
+ * what was meant to be allowed. */
+static core_status check_words(const core_operator *op)
+{
+    const char *text = NULL;
+
+    CORE_TRY(core__setting_text(CORE__SETTING_FALLBACK, &text));
+    if (!text || strcmp(text, "error") == 0 || strcmp(text, "count") == 0)
+        return CORE_OK;
+    while (*text) {
+        size_t size = strcspn(text, ",");
+
+        if (size > 0 && !core__operator_find(text, size))
+            return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
+                                  "the device has no kernel, and "
+                                  "LIBCORE_FALLBACK names \"%.*s\", which is "
+                                  "no operator; it is error, count, or a list "
+                                  "of operators",
+                                  (int)size, text);
+        text += size + (text[size] == ',');
+    }
+    return CORE_OK;
+}
+
 core_status core__fallback(core_call *call, const core_value *args,
                            uint32_t nargs, core_value *results,
                            uint32_t nresults)
 {
+    CORE_TRY(check_words(call->op));
     if (allowed(call->op) && !on_host(call, args, nargs))
         return compute(call->op, args, nargs, results, nresults);
     return CORE_ERROR_NO_KERNEL;

@@ -84,13 +84,15 @@ core_status core__kernel_launch(core__kernel_call *run,
                                 uint32_t nresults)
 {
     core_device *device = run->device;
+    core__thread *self = core__thread_self();
     core_call *call = &run->call;
+    uint32_t errors = self->error.sequence;
     core_status status;
 
     call->struct_size = sizeof *call;
-    call->flags =
-        core__thread_self()->deterministic ? CORE_CALL_DETERMINISTIC : 0;
-    call->host = &core__host;
+    call->flags = self->deterministic ? CORE_CALL_DETERMINISTIC : 0;
+    /* the table that the kernel's plugin negotiated */
+    call->host = ((const core__kernel *)(const void *)kernel)->host;
     call->user = kernel->user;
     call->op = run->op;
     call->keys = 0;
@@ -113,6 +115,11 @@ core_status core__kernel_launch(core__kernel_call *run,
         core__memory_free(device, item->memory, item->capacity);
         core__free(item);
     }
+    if (core__unlikely(status != CORE_OK && self->error.sequence == errors))
+        return core__op_error(status, run->op,
+                              "the kernel of \"%s\" failed and did not say "
+                              "why",
+                              device->name);
     return status;
 }
 

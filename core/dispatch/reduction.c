@@ -196,6 +196,15 @@ static core_status compute(reduction *r)
     builder.loop.flags = 0;
     kernel =
         core__kernel_pick(r->set, dtypes, r->nresults + 1, builder.loop.ndim);
+    if (kernel && kernel->demands & CORE_DEMAND_CONTIGUOUS &&
+        !(r->input->flags & CORE__TENSOR_CONTIGUOUS)) {
+        core_tensor *copy;
+
+        CORE_TRY(core__tensor_contiguous(r->input, &copy));
+        core__tensor_release(r->input);
+        r->input = copy;
+        return compute(r);
+    }
     if (!kernel)
         return core__kernel_refused(r->call->op, r->set, dtypes,
                                     r->nresults + 1);

@@ -11,6 +11,7 @@
 #include "dispatch/dispatch.h"
 #include "dispatch/schema.h"
 #include "dispatch/table.h"
+#include "loader/loader.h"
 
 #include <libcore/dispatch.h>
 
@@ -357,6 +358,7 @@ static core_status add_kernel(core_registry *registry, core__backend *backend,
     /* the operator's own name has a lifetime that suits */
     kernel->kernel.name.data = core__operator_name(op);
     kernel->kernel.name.size = strlen(kernel->kernel.name.data);
+    kernel->host = registry->plugin ? &registry->plugin->host : &core__host;
     kernel->uniform = kernel->kernel.max_ndim == 0;
     for (uint32_t i = 0; i < CORE_SIGNATURE_MAX; i++)
         kernel->uniform &= !kernel->kernel.signature[i] ||
@@ -413,6 +415,7 @@ core_status core__registry_add_fallback(core_registry *registry,
     kernel->kernel.struct_size = sizeof kernel->kernel;
     kernel->kernel.launch = function;
     kernel->kernel.user = user;
+    kernel->host = registry->plugin ? &registry->plugin->host : &core__host;
     set->backend = owner;
     set->first = kernel;
     kernel->set = set;

@@ -12,6 +12,7 @@
 /* One kernel that a backend registered: the full copy of its core_kernel. */
 typedef struct core__kernel {
     core_kernel kernel;
+    const core_host *host; /* of the plugin it belongs to */
     /* All operands take the same dtypes: one that fits for an input fits for
      * all, where the result's dtype is the inputs'. */
     bool uniform;

@@ -127,3 +127,35 @@ core_status core__out_check(const core_operator *op, core_tensor *out,
         core__sizes_text(ndim, sizes, want, sizeof want),
         core__sizes_text(out->ndim, out->sizes, have, sizeof have));
 }
+
+core_status core__tensor_copy_broadcast(const core_operator *op,
+                                        core_tensor *to, core_tensor *from)
+{
+    int64_t sizes[CORE_MAX_NDIM];
+    int64_t strides[CORE_MAX_NDIM] = {0};
+    core_tensor *wide = NULL;
+    char want[128];
+    char have[128];
+    core_status status;
+    uint32_t ndim;
+    bool fits;
+
+    CORE_TRY(core__sizes_broadcast(op, to->ndim, to->sizes, from->ndim,
+                                   from->sizes, &ndim, sizes));
+    fits = ndim == to->ndim;
+    for (uint32_t i = 0; fits && i < ndim; i++)
+        fits = sizes[i] == to->sizes[i];
+    if (!fits)
+        return core__op_error(
+            CORE_ERROR_SHAPE, op, "%s does not broadcast to %s",
+            core__sizes_text(from->ndim, from->sizes, have, sizeof have),
+            core__sizes_text(to->ndim, to->sizes, want, sizeof want));
+    for (uint32_t i = 0; i < from->ndim; i++)
+        if (from->sizes[i] != 1)
+            strides[ndim - from->ndim + i] = from->strides[i];
+    CORE_TRY(core__tensor_alias(from, from->dtype, ndim, sizes, strides,
+                                from->offset, &wide));
+    status = core__tensor_copy(to, wide);
+    core__tensor_release(wide);
+    return status;
+}

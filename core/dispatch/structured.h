@@ -104,6 +104,10 @@ core_status core__tensor_cast(core_tensor *tensor, core_dtype dtype,
 core_status core__tensor_contiguous(core_tensor *tensor,
                                     core_tensor **out_tensor);
 
+/* from, broadcast to the sizes of to, into to; an error names op. */
+core_status core__tensor_copy_broadcast(const core_operator *op,
+                                        core_tensor *to, core_tensor *from);
+
 /* The common device of a call's tensors; an error names two that differ. */
 core_status core__device_of(const core_operator *op, core_tensor *const *tensors,
                             uint32_t count, core_device **out_device);

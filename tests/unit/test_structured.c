@@ -221,6 +221,50 @@ START_TEST(meta_tensors_have_shape_and_no_data)
 }
 END_TEST
 
+START_TEST(copy_goes_between_devices_and_broadcasts)
+{
+    core_tensor *here = MATRIX(2, 2, 1, 2, 3, 4);
+    core_tensor *far;
+    core_device *sim;
+
+    OK(core_device_find("sim", &sim));
+    OK(core_zeros((int64_t[]){2, 2}, 2, CORE_F32, sim, &far));
+    keep(far);
+    OK(core_copy_(far, CALL(transpose, here, 0, 1), false));
+    HOLDS(far, 4, 1, 3, 2, 4);
+    OK(core_copy_(here, far, false));
+    HOLDS(here, 4, 1, 3, 2, 4);
+    OK(core_copy_(far, VECTOR(2, 7, 8), false));
+    HOLDS(far, 4, 7, 8, 7, 8);
+    FAILS(core_copy_(far, VECTOR(3, 7, 8, 9), false), CORE_ERROR_SHAPE,
+          "copy_", "[3]");
+    /* and the gradient comes back to where the source is */
+    leaf(here);
+    OK(core_copy_(far, here, false));
+    backward(sum(mul(far, far)));
+    HOLDS(core_tensor_grad(here), 4, 2, 6, 4, 8);
+    ck_assert_ptr_eq(core_tensor_device(core_tensor_grad(here)),
+                     core_tensor_device(here));
+}
+END_TEST
+
+START_TEST(an_inference_tensor_changes_in_inference_mode_alone)
+{
+    uint64_t before = core_inference_begin();
+    core_tensor *inside = VECTOR(2, 1, 2);
+
+    OK(core_mul_scalar_(inside, core_float(2)));
+    core_inference_end(before);
+    FAILS(core_mul_scalar_(inside, core_float(2)), CORE_ERROR_AUTOGRAD,
+          "mul_.Scalar", "inference");
+    FAILS(core_zero_(inside), CORE_ERROR_AUTOGRAD, "inference");
+    before = core_inference_begin();
+    OK(core_mul_scalar_(inside, core_float(2)));
+    core_inference_end(before);
+    HOLDS(inside, 2, 4, 8);
+}
+END_TEST
+
 START_TEST(out_of_memory_at_every_allocation_leaks_nothing)
 {
     core_tensor *a = MATRIX(2, 3, 1, 2, 3, 4, 5, 6);
@@ -261,4 +305,6 @@ SUITE("structured", category_comes_first_then_dimensions,
       zero_size_and_zero_dim_tensors_work,
       reductions_keep_or_drop_their_dimensions,
       meta_tensors_have_shape_and_no_data,
+      copy_goes_between_devices_and_broadcasts,
+      an_inference_tensor_changes_in_inference_mode_alone,
       out_of_memory_at_every_allocation_leaks_nothing)
