@@ -46,10 +46,9 @@ core_status core_op_find(const char *name, core_operator **out_op)
 {
     char others[400];
 
+    CORE__NOT_NULL(out_op);
     *out_op = NULL;
-    if (!name)
-        return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "an operator is found by its name; there is none");
+    CORE__NOT_NULL(name);
     *out_op = core__operator_find(name, strlen(name));
     if (*out_op)
         return CORE_OK;
@@ -137,15 +136,24 @@ static core_status complete_absent(completion *call, uint32_t i)
     return CORE_OK;
 }
 
+static core_status check_list(const completion *call, uint32_t i)
+{
+    const core_value *value = &call->args[i];
+
+    if (!value->count || value->u.pointer)
+        return CORE_OK;
+    return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                       "%s: argument %u, %s, is %s, %u long, at no address",
+                       core__operator_name(call->op), i + 1,
+                       call->schema->arguments[i].name, tag_name(value->tag),
+                       value->count);
+}
+
 static core_status check_tensors(const completion *call, uint32_t i)
 {
     const core_value *value = &call->args[i];
 
-    if (value->count && !value->u.tensors)
-        return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "%s: argument %u is a list of %u tensors at no "
-                           "address",
-                           core__operator_name(call->op), i + 1, value->count);
+    CORE_TRY(check_list(call, i));
     if (call->schema->arguments[i].optional_elements)
         return CORE_OK;
     for (uint32_t k = 0; k < value->count; k++)
@@ -198,6 +206,10 @@ static core_status check_value(completion *call, uint32_t i)
                            (long long)value->u.i);
     case CORE_VALUE_TENSOR_LIST:
         return check_tensors(call, i);
+    case CORE_VALUE_INT_LIST:
+    case CORE_VALUE_FLOAT_LIST:
+    case CORE_VALUE_BOOL_LIST:
+        return check_list(call, i);
     default:
         return CORE_OK;
     }
@@ -221,6 +233,7 @@ static core_status convert_list(completion *call, uint32_t i)
     }
     if (argument->tag == CORE_VALUE_FLOAT_LIST &&
         given.tag == CORE_VALUE_INT_LIST && given.count <= CORE__SCHEMA_LIST) {
+        CORE_TRY(check_list(call, i));
         for (uint32_t k = 0; k < given.count; k++)
             call->floats[i][k] = (double)given.u.ints[k];
         *value = (core_value){CORE_VALUE_FLOAT_LIST, given.count, {0}};
@@ -301,11 +314,13 @@ core_status core_op_call(core_operator *op, const core_value *args,
     completion call;
     bool changes;
 
+    if (nresults > 0)
+        CORE__NOT_NULL(results);
     for (uint32_t i = 0; i < nresults; i++)
         results[i] = (core_value){0};
-    if (!op)
-        return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "a call needs an operator; it is NULL");
+    CORE__NOT_NULL(op);
+    if (nargs > 0)
+        CORE__NOT_NULL(args);
     call.op = op;
     CORE_TRY(core__schema_of(op, &call.schema));
     CORE_TRY(complete(&call, args, nargs));

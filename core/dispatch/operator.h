@@ -119,7 +119,8 @@ struct core_operator {
     /* How many tensors a call has when they are its first arguments, all
      * required, and all there are; else 0.  Set when the table is made. */
     uint8_t hot;
-    uint8_t reserved[3];
+    uint8_t override_told; /* a warning was given; under the lock */
+    uint8_t reserved[2];
     const core__operator_data *data;
     core__registration *registrations; /* newest first; under the lock */
     core__kernel_set *kernels; /* by backend; under the lock */

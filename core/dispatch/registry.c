@@ -170,6 +170,12 @@ core_status core__registry_add_operator(core_registry *registry,
                              parsed->name);
         goto done;
     }
+    if (strncmp(parsed->name, "aten::", 6) == 0) {
+        status = core__error(CORE_ERROR_INVALID_ARGUMENT,
+                             "%s: the namespace aten is libcore's own",
+                             parsed->name);
+        goto done;
+    }
     if (core__operator_find(parsed->name, strlen(parsed->name))) {
         status = core__error(CORE_ERROR_REFUSED,
                              "the operator %s is registered already",
@@ -205,6 +211,22 @@ static core_status slot_of(core_string backend, uint32_t *out_slot)
                            backend.data);
     *out_slot = found->slot;
     return CORE_OK;
+}
+
+/* Once per operator: what replaced what is hard to find otherwise. */
+static void warn_of_override(core_operator *op, uint32_t key, uint32_t slot)
+{
+    const core__registration *old = op->registrations;
+
+    while (old && !(old->key == key && old->slot == slot))
+        old = old->next;
+    if (!old || op->override_told)
+        return;
+    op->override_told = 1;
+    core__log(CORE_LOG_WARNING, "registry",
+              "%s: a function registered under the same key replaces an older "
+              "one until it is released",
+              core__operator_name(op));
 }
 
 core_status core__registry_add_function(core_registry *registry,
@@ -245,6 +267,7 @@ core_status core__registry_add_function(core_registry *registry,
     registration->key = key;
     registration->slot = slot;
     registration->entry = (core__entry){function, user};
+    warn_of_override(op, key, slot);
     registration->next = op->registrations;
     op->registrations = registration;
     if (key == CORE_KEY_AUTOGRAD || key == CORE_KEY_AUTOCAST ||
@@ -564,9 +587,12 @@ static core_status finish(core_status status, core_registration *registration,
 core_status core_op_register(const char *schema,
                              core_registration **out_registration)
 {
-    core_registration *made = core__alloc_zero(sizeof *made);
+    core_registration *made;
 
+    CORE__NOT_NULL(out_registration);
     *out_registration = NULL;
+    CORE__NOT_NULL(schema);
+    made = core__alloc_zero(sizeof *made);
     if (!made)
         return core__error_memory(sizeof *made);
     return finish(core__registry_add_operator(
@@ -579,10 +605,14 @@ core_status core_function_register(const char *operator_name, uint32_t key,
                                    core_function function, void *user,
                                    core_registration **out_registration)
 {
-    core_registration *made = core__alloc_zero(sizeof *made);
     core_string type = {device_type, device_type ? strlen(device_type) : 0};
+    core_registration *made;
 
+    CORE__NOT_NULL(out_registration);
     *out_registration = NULL;
+    CORE__NOT_NULL(operator_name);
+    CORE__NOT_NULL(function);
+    made = core__alloc_zero(sizeof *made);
     if (!made)
         return core__error_memory(sizeof *made);
     return finish(
@@ -604,10 +634,12 @@ void core_registration_release(core_registration *registration)
 core_status core_kernel_at(const char *device_type, uint32_t index,
                            const core_kernel **out_kernel)
 {
-    core__backend *backend =
-        core__backend_by_type(device_type, strlen(device_type));
+    core__backend *backend;
 
+    CORE__NOT_NULL(out_kernel);
     *out_kernel = NULL;
+    CORE__NOT_NULL(device_type);
+    backend = core__backend_by_type(device_type, strlen(device_type));
     if (!backend)
         return core__error(CORE_ERROR_NOT_FOUND, "no backend \"%s\" is loaded",
                            device_type);

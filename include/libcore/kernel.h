@@ -40,7 +40,8 @@ enum {
 };
 
 /* A strided window on a device's memory.  Sizes and strides are in elements,
- * outermost dimension first; strides may be 0 or negative-free (>= 0). */
+ * outermost dimension first; strides are >= 0; 0 where a dimension is
+ * broadcast. */
 struct core_view {
     uint32_t struct_size;
     core_dtype dtype;
@@ -165,7 +166,8 @@ struct core_kernel {
      * NONE.  CORE_ERROR_UNSUPPORTED: precedence goes on without this kernel. */
     core_status (*supports)(const core_call *call, const core_value *args,
                             uint32_t nargs);
-    /* Optional, for devices that compile per shape: all three or none. */
+    /* For devices that compile per shape.  Reserved: this minor serves no plans,
+     * and refuses a kernel that has one (UNSUPPORTED). */
     core_status (*prepare)(core_call *call, const core_value *args,
                            uint32_t nargs, const core_value *results,
                            uint32_t nresults, void **out_plan);

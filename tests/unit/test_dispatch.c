@@ -126,6 +126,37 @@ START_TEST(newest_registration_wins_and_the_older_comes_back)
 }
 END_TEST
 
+static char logged[4096];
+
+static void sink(void *context, uint32_t level, const char *component,
+                 const char *text)
+{
+    (void)context;
+    (void)level;
+    (void)component;
+    strncat(logged, text, sizeof logged - strlen(logged) - 2);
+    strcat(logged, "\n");
+}
+
+START_TEST(overriding_warns_once)
+{
+    core_registration *all[4];
+
+    core_log_set_sink(sink, NULL, CORE_LOG_WARNING);
+    custom(&all[0]);
+    all[1] = put(CORE_KEY_BACKEND, "cpu", "a");
+    ck_assert_str_eq(logged, "");
+    all[2] = put(CORE_KEY_BACKEND, "cpu", "b");
+    ck_assert_ptr_nonnull(strstr(logged, "test::f"));
+    logged[0] = '\0';
+    all[3] = put(CORE_KEY_BACKEND, "cpu", "c");
+    ck_assert_str_eq(logged, "");
+    core_log_set_sink(NULL, NULL, 0);
+    for (size_t i = 4; i-- > 0;)
+        core_registration_release(all[i]);
+}
+END_TEST
+
 START_TEST(an_older_handle_may_go_before_a_newer_one)
 {
     core_registration *all[3];
@@ -292,18 +323,6 @@ START_TEST(registering_twice_or_without_a_namespace_is_refused)
 }
 END_TEST
 
-static char logged[4096];
-
-static void sink(void *context, uint32_t level, const char *component,
-                 const char *text)
-{
-    (void)context;
-    (void)level;
-    (void)component;
-    strncat(logged, text, sizeof logged - strlen(logged) - 2);
-    strcat(logged, "\n");
-}
-
 START_TEST(each_step_of_a_dispatch_can_be_traced)
 {
     core_tensor *a = ones(2);
@@ -400,6 +419,7 @@ int main(void)
     tcase_add_test(tests,
                    excluded_keys_win_over_included_and_over_the_tensors);
     tcase_add_test(tests, newest_registration_wins_and_the_older_comes_back);
+    tcase_add_test(tests, overriding_warns_once);
     tcase_add_test(tests, an_older_handle_may_go_before_a_newer_one);
     tcase_add_test(tests, order_of_registration_never_changes_the_table);
     tcase_add_test(tests, a_missing_kernel_names_operator_device_and_who_has_it);
