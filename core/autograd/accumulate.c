@@ -8,6 +8,8 @@
 #include "base/memory.h"
 #include "base/thread.h"
 
+#include <pthread.h>
+
 core_status core__accumulate_new(core_tensor *leaf, core_node **out_node)
 {
     core_node *node = core__node_new(0, 0, 1, 0, NULL);
@@ -58,7 +60,7 @@ static bool obeys_contract(const core_tensor *grad, const core_tensor *leaf)
 
 static core_status first(core_tensor *leaf, core_tensor **grad, bool recording)
 {
-    core_tensor *copy;
+    core_tensor *copy, *old;
 
     /* Nobody but the engine holds it: taken as it is. */
     if (!recording &&
@@ -70,7 +72,54 @@ static core_status first(core_tensor *leaf, core_tensor **grad, bool recording)
     }
     CORE_TRY(core__ag_copy_as(
         *grad, leaf->flags & CORE__TENSOR_DENSE ? leaf->strides : NULL, &copy));
+    old = leaf->autograd->grad; /* by a call from inside: NULL else */
     leaf->autograd->grad = copy;
+    core__tensor_release(old);
+    return CORE_OK;
+}
+
+/* Two backwards may meet at one leaf, and adding calls operators, which may be
+ * the program's code: a lock to sleep on, that of the leaf's address.  The same
+ * thread may come again, from inside. */
+enum { LOCKS = 64 };
+
+static pthread_mutex_t locks[LOCKS];
+static pthread_once_t locks_once = PTHREAD_ONCE_INIT;
+
+static void make_locks(void)
+{
+    pthread_mutexattr_t attributes;
+
+    pthread_mutexattr_init(&attributes);
+    pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_RECURSIVE);
+    for (int i = 0; i < LOCKS; i++)
+        pthread_mutex_init(&locks[i], &attributes);
+    pthread_mutexattr_destroy(&attributes);
+}
+
+static pthread_mutex_t *lock_of(const core_tensor *leaf)
+{
+    uint64_t hash = (uintptr_t)leaf * UINT64_C(0x9e3779b97f4a7c15);
+
+    pthread_once(&locks_once, make_locks);
+    return &locks[hash >> 58];
+}
+
+/* *out_old: what the sum replaced or was added to, for the caller to drop. */
+static core_status add(core__autograd *record, core_tensor *grad,
+                       bool recording, core_tensor **out_old)
+{
+    core_tensor *old = record->grad, *sum;
+
+    core__tensor_retain(old);
+    *out_old = old;
+    if (!recording)
+        return core__ag_add_to(old, grad);
+    CORE_TRY(core__ag_add(old, grad, &sum));
+    /* The leaf's own reference, if nothing inside has changed it since. */
+    old = record->grad;
+    record->grad = sum;
+    core__tensor_release(old);
     return CORE_OK;
 }
 
@@ -79,23 +128,17 @@ core_status core__accumulate_run(core_node *node, core_tensor **grad)
     core_tensor *leaf = node->u.leaf;
     core__autograd *record = leaf->autograd;
     bool recording = !core__thread_self()->no_grad;
-    core_tensor *sum = NULL;
+    pthread_mutex_t *lock = lock_of(leaf);
+    core_tensor *old = NULL;
     core_status status;
 
-    /* Two backwards may meet at one leaf. */
-    core__spin_lock(&node->lock);
-    if (!record->grad) {
+    pthread_mutex_lock(lock);
+    if (!record->grad)
         status = first(leaf, grad, recording);
-    } else if (!recording) {
-        status = core__ag_add_to(record->grad, *grad);
-    } else {
-        status = core__ag_add(record->grad, *grad, &sum);
-        if (status == CORE_OK) {
-            core__tensor_release(record->grad);
-            record->grad = sum;
-        }
-    }
-    core__spin_unlock(&node->lock);
+    else
+        status = add(record, *grad, recording, &old);
+    pthread_mutex_unlock(lock);
+    core__tensor_release(old);
     if (status == CORE_OK && core__unlikely(record->hooks != NULL))
         status = core__hooks_run_accumulate(leaf);
     return status;

@@ -49,6 +49,9 @@ static core_status root(roots *roots, size_t index, core_tensor *tensor,
     core_tensor **out = &roots->grads[index];
     char what[64];
 
+    if (!tensor)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "%s: tensor %zu is NULL", roots->name, index);
     if (!core__wants_grad(tensor))
         return core__error(CORE_ERROR_AUTOGRAD,
                            "%s: tensor %zu does not require grad, and no "
@@ -97,7 +100,7 @@ static core_status roots_begin(roots *roots, const char *name,
     roots->count = 0;
     roots->edges = roots->inline_edges;
     roots->grads = roots->inline_grads;
-    if (count == 0)
+    if (count == 0 || !tensors)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "%s: there is no tensor to begin with", name);
     if (count > INLINE_ROOTS) {
@@ -144,6 +147,9 @@ static core_status capture_of(core__capture *capture, core_tensor *input,
     core__edge edge = {0};
 
     *capture = (core__capture){.out = out};
+    if (!input)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "core_grad: input %zu is NULL", index);
     if (!core__wants_grad(input))
         return core__error(CORE_ERROR_AUTOGRAD,
                            "core_grad: input %zu does not require grad", index);
@@ -181,9 +187,9 @@ core_status core_grad(core_tensor *const *outputs, size_t noutputs,
     size_t used = 0;
     roots roots;
 
-    for (size_t i = 0; i < ninputs; i++)
+    for (size_t i = 0; out_grads && i < ninputs; i++)
         out_grads[i] = NULL;
-    if (ninputs == 0)
+    if (ninputs == 0 || !inputs || !out_grads)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "core_grad: there is no input to differentiate "
                            "with respect to");

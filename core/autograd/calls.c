@@ -148,6 +148,16 @@ core_status core__ag_cast(core_tensor *tensor, core_dtype dtype,
     return call(CAST, args, 7, out_tensor);
 }
 
+core_status core__ag_move(core_tensor *tensor, core_device *device,
+                          core_tensor **out_tensor)
+{
+    core_value args[7] = {of_tensor(tensor)};
+
+    args[3] = (core_value){CORE_VALUE_DEVICE, 0, {.device = device}};
+    args[5] = of_bool(false);
+    return call(CAST, args, 7, out_tensor);
+}
+
 static core_status view(core_tensor *tensor, uint32_t ndim,
                         const int64_t *sizes, core_tensor **out_tensor)
 {

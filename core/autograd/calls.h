@@ -19,6 +19,8 @@ core_status core__ag_copy_as(core_tensor *tensor, const int64_t *strides,
                              core_tensor **out_tensor);
 core_status core__ag_cast(core_tensor *tensor, core_dtype dtype,
                           core_tensor **out_tensor);
+core_status core__ag_move(core_tensor *tensor, core_device *device,
+                          core_tensor **out_tensor);
 /* Sums what broadcasting repeated; sizes must broadcast to the tensor's. */
 core_status core__ag_sum_to(core_tensor *tensor, uint32_t ndim,
                             const int64_t *sizes, core_tensor **out_tensor);

@@ -33,11 +33,16 @@ core_status core__custom_run(core_node *node, core_tensor *const *grads,
                              core_tensor **gradients)
 {
     core__custom *custom = node->u.custom;
+    uint32_t errors = core__thread_self()->error.sequence;
     core_status status = custom->backward(
         node, custom->context, grads, node->ninputs, gradients, node->nedges);
 
-    if (status != CORE_OK && core_error_code() != status)
-        return core__error(status, "the function failed");
+    /* It may give a code and leave no message; an older one is not its. */
+    if (status != CORE_OK &&
+        (core__thread_self()->error.sequence == errors ||
+         core_error_code() != status))
+        return core__error(status,
+                           "the function failed, and did not say why");
     return status;
 }
 
@@ -58,18 +63,57 @@ void core__custom_destroy(core_node *node)
 
 /* -------------------------------------------------------------- recording -- */
 
-static core_status check_outputs(const char *name, core_tensor *const *outputs,
-                                 size_t count)
+static bool is_among(const core_tensor *tensor, core_tensor *const *tensors,
+                     size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        if (!core__dtype_is_floating(outputs[i]->dtype) ||
-            core__wants_grad(outputs[i]) ||
-            outputs[i]->flags & CORE__TENSOR_INFERENCE)
-            return core__error(CORE_ERROR_AUTOGRAD,
-                               "core_function_record: output %zu of %s must "
-                               "be floating, without history, and made "
-                               "outside of inference mode",
-                               i, name);
+        if (tensors[i] == tensor)
+            return true;
+    return false;
+}
+
+static core_status check_output(const char *name, size_t index,
+                                core_tensor *const *outputs,
+                                core_tensor *const *inputs, size_t ninputs)
+{
+    const core_tensor *output = outputs[index];
+    const char *what = NULL;
+
+    if (is_among(output, inputs, ninputs))
+        what = "is one of its inputs; make a new tensor";
+    else if (is_among(output, outputs, index))
+        what = "is an earlier output too; each must be a tensor of its own";
+    else if (output->base)
+        what = "is a view of another tensor; make a new tensor";
+    else if (!core__dtype_is_floating(output->dtype) ||
+             core__wants_grad(output) || output->flags & CORE__TENSOR_INFERENCE)
+        what = "must be floating, without history, and made outside of "
+               "inference mode";
+    if (!what)
+        return CORE_OK;
+    return core__error(CORE_ERROR_AUTOGRAD,
+                       "core_function_record: output %zu of %s %s", index, name,
+                       what);
+}
+
+static core_status check_arguments(const core_function_info *info,
+                                   core_tensor *const *inputs, size_t ninputs,
+                                   size_t nsaved, core_tensor *const *saved,
+                                   core_tensor *const *outputs, size_t noutputs)
+{
+    if (!info || !info->name || !info->backward)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "core_function_record: info, its name or its "
+                           "backward is NULL");
+    if ((ninputs && !inputs) || (nsaved && !saved) || (noutputs && !outputs))
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "core_function_record: a list of tensors of %s is "
+                           "NULL",
+                           info->name);
+    if (is_among(NULL, outputs, noutputs))
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "core_function_record: an output of %s is NULL",
+                           info->name);
     return CORE_OK;
 }
 
@@ -163,9 +207,13 @@ core_status core_function_record(const core_function_info *info,
 
     if (out_node)
         *out_node = NULL;
-    if (core__thread_self()->no_grad || !any_wants_grad(inputs, ninputs))
+    status = check_arguments(info, inputs, ninputs, nsaved, saved, outputs,
+                             noutputs);
+    if (status != CORE_OK || core__thread_self()->no_grad ||
+        !any_wants_grad(inputs, ninputs))
         goto done;
-    status = check_outputs(info->name, outputs, noutputs);
+    for (size_t i = 0; i < noutputs && status == CORE_OK; i++)
+        status = check_output(info->name, i, outputs, inputs, ninputs);
     if (status == CORE_OK)
         status =
             make_node(info, inputs, ninputs, outputs, noutputs, nsaved, &node);
@@ -186,7 +234,7 @@ core_status core_function_record(const core_function_info *info,
         node->released = true; /* outputs that have it already cannot use it */
     core__node_release(node);
 done:
-    if (info->release)
+    if (info && info->release)
         info->release(info->context);
     return status;
 }

@@ -184,14 +184,17 @@ static core_status start(core__task *task, const core__edge *roots,
 static core_status run_hooks_before(core__task *task, core_node *node,
                                     core_tensor **grads)
 {
-    core_hook *first = node->hooks ? node->hooks->first : NULL;
+    core__hook_list list = {0};
     core_status status = CORE_OK;
 
     if (node->kind == CORE__NODE_ACCUMULATE)
-        first = node->u.leaf->autograd->hooks;
+        list = core__hooks_of_leaf(node->u.leaf->autograd);
+    else if (node->hooks)
+        list = core__hooks_of_node(node->hooks);
     task->self->excluded = task->excluded;
-    for (uint32_t i = 0; first && i < node->ninputs && status == CORE_OK; i++)
-        status = core__hooks_run_tensor(first, i, &grads[i]);
+    for (uint32_t i = 0; list.first && i < node->ninputs && status == CORE_OK;
+         i++)
+        status = core__hooks_run_tensor(list, i, &grads[i]);
     if (status == CORE_OK && node->hooks)
         status = core__hooks_run_retained(node, grads);
     task->self->excluded = task->running_excluded;

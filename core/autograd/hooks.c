@@ -4,6 +4,7 @@
 #include "autograd/hooks.h"
 
 #include "base/memory.h"
+#include "base/thread.h"
 
 #include <string.h>
 
@@ -42,15 +43,20 @@ void core__hooks_drop(core_hook *first)
     }
 }
 
-/* Takes removed ones off the list, gives the place where the next one goes. */
-static core_hook **purge(core_hook **link)
+/* Under the list's lock.  Takes removed ones off it, if nobody walks it: the
+ * caller drops them when it has let go of the lock.  Gives the place where the
+ * next one goes. */
+static core_hook **purge(core__hook_list list, core_hook **out_removed)
 {
+    core_hook **link = list.first;
+
     while (*link) {
         core_hook *hook = *link;
 
-        if (atomic_load(&hook->removed)) {
+        if (*list.walks == 0 && atomic_load(&hook->removed)) {
             *link = hook->next;
-            hook_release(hook);
+            hook->next = *out_removed;
+            *out_removed = hook;
         } else {
             link = &hook->next;
         }
@@ -58,10 +64,11 @@ static core_hook **purge(core_hook **link)
     return link;
 }
 
-static core_status add(core_hook **first, const core_hook *what,
+static core_status add(core__hook_list list, const core_hook *what,
                        core_hook **out_handle)
 {
     core_hook *hook = core__alloc(sizeof *hook);
+    core_hook *removed = NULL;
 
     if (!hook)
         return core__error_memory(sizeof *hook);
@@ -69,7 +76,10 @@ static core_status add(core_hook **first, const core_hook *what,
     hook->next = NULL;
     atomic_init(&hook->references, out_handle ? 2 : 1);
     atomic_init(&hook->removed, false);
-    *purge(first) = hook;
+    core__spin_lock(list.lock);
+    *purge(list, &removed) = hook;
+    core__spin_unlock(list.lock);
+    core__hooks_drop(removed);
     if (out_handle)
         *out_handle = hook;
     return CORE_OK;
@@ -100,12 +110,23 @@ void core__node_hooks_destroy(core_node *node)
 static core_status must_require_grad(const core_tensor *tensor,
                                      const char *what)
 {
+    if (!tensor)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT, "%s: the tensor is NULL",
+                           what);
     if (core__wants_grad(tensor))
         return CORE_OK;
     return core__error(CORE_ERROR_AUTOGRAD,
                        "%s: the tensor does not require grad, so it will "
                        "never have one",
                        what);
+}
+
+static core_status must_be_given(bool given, const char *what)
+{
+    if (given)
+        return CORE_OK;
+    return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                       "%s: the node or the function is NULL", what);
 }
 
 core_status core_tensor_register_hook(core_tensor *tensor,
@@ -125,15 +146,16 @@ core_status core_tensor_register_hook(core_tensor *tensor,
     if (out_hook)
         *out_hook = NULL;
     CORE_TRY(must_require_grad(tensor, "core_tensor_register_hook"));
+    CORE_TRY(must_be_given(function != NULL, "core_tensor_register_hook"));
     if (core__is_leaf(tensor)) {
         CORE_TRY(core__autograd_record(tensor, &record));
-        return add(&record->hooks, &hook, out_hook);
+        return add(core__hooks_of_leaf(record), &hook, out_hook);
     }
     CORE_TRY(core__gradient_edge(tensor, &edge));
     hook.output = edge.input;
     status = node_hooks(edge.node, &hooks);
     if (status == CORE_OK)
-        status = add(&hooks->first, &hook, out_hook);
+        status = add(core__hooks_of_node(hooks), &hook, out_hook);
     core__node_release(edge.node);
     return status;
 }
@@ -153,13 +175,15 @@ core_status core_tensor_register_accumulate_hook(core_tensor *tensor,
     if (out_hook)
         *out_hook = NULL;
     CORE_TRY(must_require_grad(tensor, "core_tensor_register_accumulate_hook"));
+    CORE_TRY(must_be_given(function != NULL,
+                           "core_tensor_register_accumulate_hook"));
     if (!core__is_leaf(tensor))
         return core__error(CORE_ERROR_AUTOGRAD,
                            "core_tensor_register_accumulate_hook: only leaves "
                            "accumulate a gradient, and this tensor is the "
                            "result of an operator");
     CORE_TRY(core__autograd_record(tensor, &record));
-    return add(&record->hooks, &hook, out_hook);
+    return add(core__hooks_of_leaf(record), &hook, out_hook);
 }
 
 static core_status node_hook_add(core_node *node, const core_hook *hook,
@@ -167,10 +191,8 @@ static core_status node_hook_add(core_node *node, const core_hook *hook,
 {
     core__node_hooks *hooks;
 
-    if (out_hook)
-        *out_hook = NULL;
     CORE_TRY(node_hooks(node, &hooks));
-    return add(&hooks->first, hook, out_hook);
+    return add(core__hooks_of_node(hooks), hook, out_hook);
 }
 
 core_status core_node_register_pre_hook(core_node *node,
@@ -184,6 +206,9 @@ core_status core_node_register_pre_hook(core_node *node,
                       .context = context,
                       .drop = drop};
 
+    if (out_hook)
+        *out_hook = NULL;
+    CORE_TRY(must_be_given(node && function, "core_node_register_pre_hook"));
     return node_hook_add(node, &hook, out_hook);
 }
 
@@ -198,6 +223,9 @@ core_status core_node_register_post_hook(core_node *node,
                       .context = context,
                       .drop = drop};
 
+    if (out_hook)
+        *out_hook = NULL;
+    CORE_TRY(must_be_given(node && function, "core_node_register_post_hook"));
     return node_hook_add(node, &hook, out_hook);
 }
 
@@ -234,6 +262,19 @@ void core__hooks_forget_tensor(core_node *node, core_tensor *tensor)
         if (hooks->retained[i].tensor == tensor)
             hooks->retained[i].tensor = NULL;
     core__spin_unlock(&hooks->lock);
+}
+
+core_status core__hooks_move_retained(core_tensor *tensor, core_node *node,
+                                      uint32_t output)
+{
+    core__autograd *record = tensor->autograd;
+    core_status status = CORE_OK;
+
+    core__hooks_forget_tensor(record->grad_fn, tensor);
+    if (node)
+        status = core__hooks_retain_grad(node, output, tensor);
+    record->retains_grad = node && status == CORE_OK;
+    return status;
 }
 
 core_status core_tensor_retain_grad(core_tensor *tensor)
@@ -276,20 +317,82 @@ static core_status replace(core_tensor **grad, core_tensor *other)
     return CORE_OK;
 }
 
-core_status core__hooks_run_tensor(core_hook *first, uint32_t output,
+/* One run through a list, up to what was its end. */
+typedef struct walk {
+    core__hook_list list;
+    core_hook *next;
+    core_hook *last;
+    uint32_t errors; /* of the thread, before the hook that runs */
+} walk;
+
+static void walk_begin(walk *walk, core__hook_list list)
+{
+    walk->list = list;
+    core__spin_lock(list.lock);
+    walk->next = *list.first;
+    walk->last = walk->next;
+    while (walk->last && walk->last->next)
+        walk->last = walk->last->next;
+    ++*list.walks;
+    core__spin_unlock(list.lock);
+}
+
+/* The next hook of this kind; NULL: there is none. */
+static core_hook *walk_next(walk *walk, core__hook_kind kind)
+{
+    core_hook *hook = walk->next;
+
+    while (hook && (hook->kind != kind || atomic_load(&hook->removed)))
+        hook = hook == walk->last ? NULL : hook->next;
+    walk->next = hook && hook != walk->last ? hook->next : NULL;
+    walk->errors = core__thread_self()->error.sequence;
+    return hook;
+}
+
+/* A hook may give a code and leave no message. */
+static core_status worded(const walk *walk, core_status status)
+{
+    if (status != CORE_OK &&
+        (core__thread_self()->error.sequence == walk->errors ||
+         core_error_code() != status))
+        return core__error(status, "the hook failed, and did not say why");
+    return status;
+}
+
+static core_status walk_end(walk *walk, core_status status)
+{
+    core_hook *removed = NULL;
+
+    core__spin_lock(walk->list.lock);
+    --*walk->list.walks;
+    purge(walk->list, &removed);
+    core__spin_unlock(walk->list.lock);
+    core__hooks_drop(removed);
+    return status;
+}
+
+core_status core__hooks_run_tensor(core__hook_list list, uint32_t output,
                                    core_tensor **grad)
 {
-    for (core_hook *hook = first; hook && *grad; hook = hook->next) {
+    core_status status = CORE_OK;
+    core_hook *hook;
+    walk walk;
+
+    walk_begin(&walk, list);
+    while (status == CORE_OK && *grad &&
+           (hook = walk_next(&walk, CORE__HOOK_TENSOR)) != NULL) {
         core_tensor *other = NULL;
 
-        if (hook->kind != CORE__HOOK_TENSOR || hook->output != output ||
-            atomic_load(&hook->removed))
+        if (hook->output != output)
             continue;
-        CORE_TRY(hook->function.tensor(hook->context, *grad, &other));
-        if (other)
-            CORE_TRY(replace(grad, other));
+        status = worded(&walk,
+                        hook->function.tensor(hook->context, *grad, &other));
+        if (status == CORE_OK && other)
+            status = replace(grad, other);
+        else
+            core__tensor_release(other);
     }
-    return CORE_OK;
+    return walk_end(&walk, status);
 }
 
 core_status core__hooks_run_retained(core_node *node, core_tensor **grads)
@@ -316,30 +419,69 @@ core_status core__hooks_run_retained(core_node *node, core_tensor **grads)
     return CORE_OK;
 }
 
+/* What a hook put in place of a gradient must look like it. */
+static core_status check_replaced(const core_node *node,
+                                  core_tensor *const *grads)
+{
+    for (uint32_t i = 0; i < node->ninputs; i++) {
+        const core__meta *meta = &node->inputs[i];
+        const core_tensor *grad = grads[i];
+
+        if (grad &&
+            (grad->dtype != meta->dtype || grad->ndim != meta->ndim ||
+             grad->device != meta->device ||
+             memcmp(grad->sizes, meta->sizes,
+                    grad->ndim * sizeof *grad->sizes) != 0))
+            return core__error(CORE_ERROR_AUTOGRAD,
+                               "it replaced gradient %u by one of other sizes, "
+                               "dtype or device",
+                               i);
+    }
+    return CORE_OK;
+}
+
 core_status core__hooks_run_pre(core_node *node, core_tensor **grads)
 {
-    for (core_hook *hook = node->hooks->first; hook; hook = hook->next)
-        if (hook->kind == CORE__HOOK_NODE_PRE && !atomic_load(&hook->removed))
-            CORE_TRY(
-                hook->function.pre(hook->context, node, grads, node->ninputs));
-    return CORE_OK;
+    core_status status = CORE_OK;
+    core_hook *hook;
+    walk walk;
+
+    walk_begin(&walk, core__hooks_of_node(node->hooks));
+    while (status == CORE_OK &&
+           (hook = walk_next(&walk, CORE__HOOK_NODE_PRE)) != NULL) {
+        status = worded(&walk, hook->function.pre(hook->context, node, grads,
+                                                  node->ninputs));
+        if (status == CORE_OK)
+            status = check_replaced(node, grads);
+    }
+    return walk_end(&walk, status);
 }
 
 core_status core__hooks_run_post(core_node *node, core_tensor *const *grads,
                                  core_tensor **gradients)
 {
-    for (core_hook *hook = node->hooks->first; hook; hook = hook->next)
-        if (hook->kind == CORE__HOOK_NODE_POST && !atomic_load(&hook->removed))
-            CORE_TRY(hook->function.post(hook->context, node, grads,
-                                         node->ninputs, gradients,
-                                         node->nedges));
-    return CORE_OK;
+    core_status status = CORE_OK;
+    core_hook *hook;
+    walk walk;
+
+    walk_begin(&walk, core__hooks_of_node(node->hooks));
+    while (status == CORE_OK &&
+           (hook = walk_next(&walk, CORE__HOOK_NODE_POST)) != NULL)
+        status = worded(&walk, hook->function.post(hook->context, node, grads,
+                                                   node->ninputs, gradients,
+                                                   node->nedges));
+    return walk_end(&walk, status);
 }
 
 core_status core__hooks_run_accumulate(core_tensor *leaf)
 {
-    for (core_hook *hook = leaf->autograd->hooks; hook; hook = hook->next)
-        if (hook->kind == CORE__HOOK_ACCUMULATE && !atomic_load(&hook->removed))
-            CORE_TRY(hook->function.accumulate(hook->context, leaf));
-    return CORE_OK;
+    core_status status = CORE_OK;
+    core_hook *hook;
+    walk walk;
+
+    walk_begin(&walk, core__hooks_of_leaf(leaf->autograd));
+    while (status == CORE_OK &&
+           (hook = walk_next(&walk, CORE__HOOK_ACCUMULATE)) != NULL)
+        status = worded(&walk, hook->function.accumulate(hook->context, leaf));
+    return walk_end(&walk, status);
 }

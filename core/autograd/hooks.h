@@ -44,8 +44,28 @@ struct core__node_hooks {
     core_hook *first;
     core__retained *retained;
     uint32_t count;
-    _Atomic uint8_t lock; /* of retained */
+    uint32_t walks; /* how many run the hooks now */
+    _Atomic uint8_t lock;
 };
+
+/* A leaf's hooks or a node's.  While any walk is on, nothing leaves the list:
+ * a hook may remove itself and register others, and the walk goes on.  What is
+ * registered during a walk is not run by it. */
+typedef struct core__hook_list {
+    core_hook **first;
+    uint32_t *walks;
+    _Atomic uint8_t *lock; /* of both, and of the links */
+} core__hook_list;
+
+static inline core__hook_list core__hooks_of_leaf(core__autograd *record)
+{
+    return (core__hook_list){&record->hooks, &record->walks, &record->lock};
+}
+
+static inline core__hook_list core__hooks_of_node(core__node_hooks *hooks)
+{
+    return (core__hook_list){&hooks->first, &hooks->walks, &hooks->lock};
+}
 
 void core__node_hooks_destroy(core_node *node);
 /* Drops a whole list. */
@@ -55,9 +75,13 @@ void core__hooks_drop(core_hook *first);
 core_status core__hooks_retain_grad(core_node *node, uint32_t output,
                                     core_tensor *tensor);
 void core__hooks_forget_tensor(core_node *node, core_tensor *tensor);
+/* The tensor, which retains its grad, becomes result `output` of another node;
+ * NULL: of none. */
+core_status core__hooks_move_retained(core_tensor *tensor, core_node *node,
+                                      uint32_t output);
 
 /* Each may replace gradients. */
-core_status core__hooks_run_tensor(core_hook *first, uint32_t output,
+core_status core__hooks_run_tensor(core__hook_list list, uint32_t output,
                                    core_tensor **grad);
 core_status core__hooks_run_retained(core_node *node, core_tensor **grads);
 core_status core__hooks_run_pre(core_node *node, core_tensor **grads);

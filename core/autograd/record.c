@@ -90,10 +90,8 @@ core_status core__history_replace(core_tensor *tensor, core_node *node,
         return status;
     }
     /* Retained grads are of the tensor as it is now. */
-    if (record->retains_grad) {
-        core__hooks_forget_tensor(record->grad_fn, tensor);
-        status = core__hooks_retain_grad(node, output, tensor);
-    }
+    if (record->retains_grad)
+        status = core__hooks_move_retained(tensor, node, output);
     core__node_release(record->grad_fn);
     record->grad_fn = node;
     record->output = output;

@@ -28,13 +28,14 @@ struct core__autograd {
     /* Of a leaf; not referenced, read and written under lock.  When its last
      * reference goes it stays here, parked, for the next graph. */
     core_node *accumulator;
-    core_hook *hooks; /* of a leaf, newest first */
+    core_hook *hooks; /* of a leaf, oldest first; under lock */
     uint32_t output;  /* which result of grad_fn it is */
     /* How often the history of this tensor was replaced by changes in place of
      * its views; a view holds what it saw when its own was made. */
     uint32_t generation;
     _Atomic uint8_t lock;
     bool retains_grad;
+    uint32_t walks; /* of hooks, under lock */
 };
 
 /* A fact among the keys: a view made with grad mode on.  Its base may join the

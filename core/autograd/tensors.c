@@ -18,6 +18,9 @@ core_status core_tensor_set_requires_grad(core_tensor *tensor,
 {
     core__autograd *record;
 
+    if (!tensor)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "core_tensor_set_requires_grad: the tensor is NULL");
     if (!core__is_leaf(tensor)) {
         if (requires_grad)
             return CORE_OK;
@@ -48,17 +51,17 @@ core_status core_tensor_set_requires_grad(core_tensor *tensor,
 
 bool core_tensor_requires_grad(const core_tensor *tensor)
 {
-    return core__wants_grad(tensor);
+    return tensor && core__wants_grad(tensor);
 }
 
 bool core_tensor_is_leaf(const core_tensor *tensor)
 {
-    return core__is_leaf(tensor);
+    return tensor && core__is_leaf(tensor);
 }
 
 core_tensor *core_tensor_grad(const core_tensor *tensor)
 {
-    return tensor->autograd ? tensor->autograd->grad : NULL;
+    return tensor && tensor->autograd ? tensor->autograd->grad : NULL;
 }
 
 static core_status check_grad(const core_tensor *tensor,
@@ -93,6 +96,9 @@ core_status core_tensor_set_grad(core_tensor *tensor, core_tensor *grad)
     core__autograd *record;
     core_tensor *old;
 
+    if (!tensor)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "core_tensor_set_grad: the tensor is NULL");
     if (!grad && !tensor->autograd)
         return CORE_OK;
     if (grad == tensor)
@@ -114,7 +120,7 @@ core_node *core_tensor_grad_fn(core_tensor *tensor)
 {
     core__edge edge;
 
-    if (core__is_leaf(tensor) ||
+    if (!tensor || core__is_leaf(tensor) ||
         core__gradient_edge(tensor, &edge) != CORE_OK || !edge.node)
         return NULL;
     core__node_release(edge.node); /* the tensor holds it */
@@ -123,14 +129,15 @@ core_node *core_tensor_grad_fn(core_tensor *tensor)
 
 uint32_t core_tensor_output_number(const core_tensor *tensor)
 {
-    return tensor->autograd ? tensor->autograd->output : 0;
+    return tensor && tensor->autograd ? tensor->autograd->output : 0;
 }
 
 /* ------------------------------------------------------------------ nodes -- */
 
 core_node *core_node_retain(core_node *node)
 {
-    core__node_retain(node);
+    if (node)
+        core__node_retain(node);
     return node;
 }
 

@@ -40,7 +40,8 @@ core_status core__validate_slow(const char *what, uint32_t index,
 {
     core_tensor *other;
 
-    if ((*grad)->device != meta->device)
+    /* A tensor without dimensions goes with those of any device. */
+    if ((*grad)->device != meta->device && meta->ndim)
         return core__error(CORE_ERROR_DEVICE,
                            "gradient %u of %s is on %s, but the tensor is on "
                            "%s",
@@ -63,6 +64,10 @@ core_status core__validate_slow(const char *what, uint32_t index,
                 core__sizes_text(meta->ndim, meta->sizes, want, sizeof want));
         }
         CORE_TRY(core__ag_sum_to(*grad, meta->ndim, meta->sizes, &other));
+        exchange(grad, other);
+    }
+    if ((*grad)->device != meta->device) {
+        CORE_TRY(core__ag_move(*grad, meta->device, &other));
         exchange(grad, other);
     }
     if ((*grad)->dtype != meta->dtype) {

@@ -3,7 +3,8 @@
 
 /* validate.h: a gradient must look like the tensor that it is the gradient of.
  * One of a broadcast tensor is summed to its sizes, one of another floating
- * dtype is cast; anything else names the node and the index. */
+ * dtype is cast, one of a 0-dim tensor, which operators take from any device,
+ * is moved to that; anything else names the node and the index. */
 
 #ifndef CORE_AUTOGRAD_VALIDATE_H
 #define CORE_AUTOGRAD_VALIDATE_H

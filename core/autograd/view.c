@@ -5,6 +5,7 @@
 
 #include "autograd/calls.h"
 #include "autograd/engine.h"
+#include "autograd/hooks.h"
 #include "autograd/validate.h"
 #include "base/memory.h"
 #include "base/thread.h"
@@ -113,9 +114,13 @@ core_status core__view_rebase(core_tensor *view, core_node *node,
     if (status == CORE_OK)
         status = core__history_replace(base, slices, 0);
     core__node_release(node);
-    if (status == CORE_OK)
-        view->keys |= CORE__KEYS_REQUIRES_GRAD; /* stale; made when used */
-    return status;
+    if (status != CORE_OK)
+        return status;
+    view->keys |= CORE__KEYS_REQUIRES_GRAD; /* stale; made when used */
+    /* A retained grad is of the view as it is now. */
+    if (view->autograd && view->autograd->retains_grad)
+        return core__view_regenerate(view);
+    return CORE_OK;
 }
 
 core_status core__view_regenerate(core_tensor *view)
@@ -141,6 +146,8 @@ core_status core__view_regenerate(core_tensor *view)
         node = again->autograd ? again->autograd->grad_fn : NULL;
         if (node)
             core__node_retain(node);
+        if (record->retains_grad)
+            status = core__hooks_move_retained(view, node, 0);
         core__node_release(record->grad_fn);
         record->grad_fn = node;
         record->output = 0;

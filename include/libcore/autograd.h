@@ -47,7 +47,9 @@ core_status core_tensor_set_grad(core_tensor *tensor, core_tensor *grad);
  * it for core_tensor_grad. */
 core_status core_tensor_retain_grad(core_tensor *tensor);
 
-/* The node that made a tensor, borrowed from it; NULL for a leaf. */
+/* The node that made a tensor, borrowed from it; NULL for a leaf.  That of a
+ * view whose base was changed in place is made here: NULL too, with an error
+ * set, if that fails; core_tensor_is_leaf tells the two apart. */
 core_node *core_tensor_grad_fn(core_tensor *tensor);
 /* Which result of it the tensor is. */
 uint32_t core_tensor_output_number(const core_tensor *tensor);
@@ -99,7 +101,9 @@ bool core_inference_mode(void);
 /* Every register_… copies function and context into a hook.  drop(context),
  * unless NULL, is called once, when the hook is gone.  out_hook may be NULL;
  * else the handle is given back with core_hook_remove (the hook runs no more)
- * or core_hook_release (it stays). */
+ * or core_hook_release (it stays).
+ * A hook may do both, and register others: they run from the next gradient
+ * on. */
 
 /* Sees a gradient of the tensor before anything uses it; *out_grad, left NULL,
  * may be set to an owned tensor that replaces it. */
@@ -183,10 +187,10 @@ typedef struct core_function_info {
 
 /* saved: tensors for core_node_saved, inputs and outputs among them, checked
  * for changes in place; entries may be NULL.  Outputs must be fresh, floating
- * and without history; an output that is an input changed in place is not
- * supported.  Records nothing, and releases the context, when no input requires
- * grad or grad mode is off.  out_node may be NULL; else it is borrowed from the
- * outputs, NULL if nothing was recorded. */
+ * and without history: neither inputs nor views, each given once.  Records
+ * nothing, and releases the context, when no input requires grad or grad mode
+ * is off.  out_node may be NULL; else it is borrowed from the outputs, NULL if
+ * nothing was recorded. */
 core_status core_function_record(const core_function_info *info,
                                  core_tensor *const *inputs, size_t ninputs,
                                  core_tensor *const *saved, size_t nsaved,

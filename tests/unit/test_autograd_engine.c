@@ -149,6 +149,168 @@ START_TEST(a_result_keeps_its_grad_if_asked)
 }
 END_TEST
 
+/* A hook of any kind that takes itself off, and puts two others on. */
+typedef struct restless {
+    core_tensor *tensor;
+    core_node *node;
+    core_hook *self;
+    int runs;
+    int dropped;
+} restless;
+
+static void restless_drop(void *context)
+{
+    ((restless *)context)->dropped++;
+}
+
+static core_status restless_tensor(void *context, core_tensor *grad,
+                                   core_tensor **out_grad)
+{
+    restless *r = context;
+
+    (void)grad;
+    (void)out_grad;
+    core_hook_remove(r->self);
+    r->runs++;
+    CORE_TRY(core_tensor_register_hook(r->tensor, tell, "t ", NULL, NULL));
+    return core_tensor_register_hook(r->tensor, restless_tensor, r,
+                                     restless_drop, &r->self);
+}
+
+static core_status restless_leaf(void *context, core_tensor *leaf)
+{
+    restless *r = context;
+
+    core_hook_remove(r->self);
+    r->runs++;
+    CORE_TRY(core_tensor_register_accumulate_hook(leaf, tell_leaf, "l ", NULL,
+                                                  NULL));
+    return core_tensor_register_accumulate_hook(leaf, restless_leaf, r,
+                                                restless_drop, &r->self);
+}
+
+static core_status restless_pre(void *context, core_node *node,
+                                core_tensor **grads, size_t count)
+{
+    restless *r = context;
+
+    (void)grads;
+    (void)count;
+    core_hook_remove(r->self);
+    r->runs++;
+    CORE_TRY(core_node_register_pre_hook(node, tell_pre, "b ", NULL, NULL));
+    return core_node_register_pre_hook(node, restless_pre, r, restless_drop,
+                                       &r->self);
+}
+
+static core_status restless_post(void *context, core_node *node,
+                                 core_tensor *const *grads, size_t ngrads,
+                                 core_tensor **gradients, size_t ngradients)
+{
+    restless *r = context;
+
+    (void)grads;
+    (void)ngrads;
+    (void)gradients;
+    (void)ngradients;
+    core_hook_remove(r->self);
+    r->runs++;
+    CORE_TRY(core_node_register_post_hook(node, tell_post, "p ", NULL, NULL));
+    return core_node_register_post_hook(node, restless_post, r, restless_drop,
+                                        &r->self);
+}
+
+START_TEST(a_hook_may_remove_itself_and_register_others)
+{
+    core_tensor *a = leaf(VECTOR(1, 2)), *y = mul(a, VECTOR(1, 3));
+    core_node *node = core_tensor_grad_fn(y);
+    restless of_y = {.tensor = y}, of_a = {.tensor = a}, stored = {0},
+             before = {0}, after = {0};
+    restless *all[] = {&of_y, &of_a, &stored, &before, &after};
+
+    OK(core_tensor_register_hook(y, restless_tensor, &of_y, restless_drop,
+                                 &of_y.self));
+    OK(core_tensor_register_hook(y, tell, "y ", NULL, NULL));
+    OK(core_tensor_register_hook(a, restless_tensor, &of_a, restless_drop,
+                                 &of_a.self));
+    OK(core_tensor_register_accumulate_hook(a, restless_leaf, &stored,
+                                            restless_drop, &stored.self));
+    OK(core_node_register_pre_hook(node, restless_pre, &before, restless_drop,
+                                   &before.self));
+    OK(core_node_register_post_hook(node, restless_post, &after, restless_drop,
+                                    &after.self));
+    story[0] = '\0';
+    OK(core_backward(&y, 1, NULL, CORE_RETAIN_GRAPH));
+    ck_assert_str_eq(story, "y ");
+    OK(core_backward(&y, 1, NULL, CORE_RETAIN_GRAPH));
+    ck_assert_str_eq(story, "y y t b p t l ");
+    HOLDS(core_tensor_grad(a), 1, 6);
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        ck_assert_int_eq(all[i]->runs, 2);
+        ck_assert_int_eq(all[i]->dropped, 2);
+        core_hook_release(all[i]->self);
+    }
+    drop_all();
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        ck_assert_int_eq(all[i]->dropped, 3);
+}
+END_TEST
+
+static core_status fail_silently(void *context, core_tensor *grad,
+                                 core_tensor **out_grad)
+{
+    (void)context;
+    (void)grad;
+    (void)out_grad;
+    return CORE_ERROR_SHAPE;
+}
+
+/* Leaves an error of this code behind, of something else. */
+static void fail_before(void)
+{
+    core_tensor *out;
+
+    FAILS(core_add(VECTOR(3, 1, 1, 1), VECTOR(2, 1, 1), core_int(1), &out),
+          CORE_ERROR_SHAPE, "add.Tensor");
+}
+
+START_TEST(a_hook_that_fails_without_a_word_gets_one)
+{
+    core_tensor *a = leaf(VECTOR(1, 2)), *y = mul(a, a);
+
+    OK(core_tensor_register_hook(y, fail_silently, NULL, NULL, NULL));
+    fail_before();
+    FAILS(core_backward(&y, 1, NULL, 0), CORE_ERROR_SHAPE, "hook",
+          "mul.Tensor", "did not say why");
+    ck_assert_ptr_null(strstr(core_error_message(), "add.Tensor"));
+}
+END_TEST
+
+static core_status widen_pre(void *context, core_node *node,
+                             core_tensor **grads, size_t count)
+{
+    core_tensor *wide;
+
+    (void)context;
+    (void)node;
+    (void)count;
+    CORE_TRY(core_expand(grads[0], (int64_t[]){2, 1}, 2, false, &wide));
+    core_tensor_release(grads[0]);
+    grads[0] = wide;
+    return CORE_OK;
+}
+
+START_TEST(a_hook_before_a_node_may_not_change_the_sizes)
+{
+    core_tensor *a = leaf(VECTOR(1, 2)), *y = mul(a, a);
+
+    OK(core_node_register_pre_hook(core_tensor_grad_fn(y), widen_pre, NULL,
+                                   NULL, NULL));
+    FAILS(core_backward(&y, 1, NULL, 0), CORE_ERROR_AUTOGRAD, "hook before",
+          "mul.Tensor", "gradient 0", "sizes");
+}
+END_TEST
+
 /* -------------------------------------------------------------- functions -- */
 
 /* y = a * b, and what the node was told. */
@@ -257,6 +419,100 @@ START_TEST(a_function_written_with_operators_has_higher_derivatives)
     HOLDS(keep(first), 1, 100);
     OK(core_grad(&first, 1, NULL, &b, 1, 0, &second));
     HOLDS(keep(second), 1, 40);
+}
+END_TEST
+
+static core_status silent_backward(core_node *node, void *context,
+                                   core_tensor *const *grads, size_t ngrads,
+                                   core_tensor **gradients, size_t ngradients)
+{
+    (void)node;
+    (void)context;
+    (void)grads;
+    (void)ngrads;
+    (void)gradients;
+    (void)ngradients;
+    return CORE_ERROR_SHAPE;
+}
+
+START_TEST(a_function_that_fails_without_a_word_gets_one)
+{
+    core_function_info info = {.struct_size = sizeof info,
+                               .name = "silent",
+                               .backward = silent_backward};
+    core_tensor *a = leaf(VECTOR(1, 2)), *y = VECTOR(1, 4);
+
+    OK(core_function_record(&info, &a, 1, NULL, 0, &y, 1, NULL));
+    fail_before();
+    FAILS(core_backward(&y, 1, NULL, 0), CORE_ERROR_SHAPE, "silent",
+          "did not say why");
+    ck_assert_ptr_null(strstr(core_error_message(), "add.Tensor"));
+}
+END_TEST
+
+START_TEST(outputs_of_a_function_are_new_tensors)
+{
+    product p = {0};
+    core_function_info info = {.struct_size = sizeof info,
+                               .name = "product",
+                               .backward = product_backward,
+                               .context = &p,
+                               .release = product_release};
+    core_tensor *inputs[2], *outputs[2], *plain = VECTOR(1, 7);
+
+    inputs[0] = leaf(VECTOR(1, 2));
+    inputs[1] = plain;
+    outputs[0] = VECTOR(1, 4);
+    outputs[1] = outputs[0];
+    FAILS(core_function_record(&info, inputs, 2, NULL, 0, outputs, 2, NULL),
+          CORE_ERROR_AUTOGRAD, "output 1", "product", "earlier output");
+    outputs[1] = plain;
+    FAILS(core_function_record(&info, inputs, 2, NULL, 0, outputs, 2, NULL),
+          CORE_ERROR_AUTOGRAD, "output 1", "inputs");
+    outputs[1] = CALL(select, plain, 0, 0);
+    FAILS(core_function_record(&info, inputs, 2, NULL, 0, outputs, 2, NULL),
+          CORE_ERROR_AUTOGRAD, "output 1", "view");
+    outputs[1] = NULL;
+    FAILS(core_function_record(&info, inputs, 2, NULL, 0, outputs, 2, NULL),
+          CORE_ERROR_INVALID_ARGUMENT, "output", "NULL");
+    FAILS(core_function_record(NULL, inputs, 2, NULL, 0, outputs, 2, NULL),
+          CORE_ERROR_INVALID_ARGUMENT, "NULL");
+    ck_assert_int_eq(p.released, 4);
+    ck_assert(!core_tensor_requires_grad(outputs[0]));
+}
+END_TEST
+
+START_TEST(no_tensor_is_an_error_not_a_crash)
+{
+    core_tensor *a = leaf(VECTOR(1, 2)), *y = mul(a, a), *none = NULL, *grad;
+
+    FAILS(core_backward(&none, 1, NULL, 0), CORE_ERROR_INVALID_ARGUMENT,
+          "tensor 0", "NULL");
+    FAILS(core_backward(NULL, 1, NULL, 0), CORE_ERROR_INVALID_ARGUMENT,
+          "core_backward");
+    FAILS(core_grad(&none, 1, NULL, &a, 1, 0, &grad),
+          CORE_ERROR_INVALID_ARGUMENT, "core_grad", "NULL");
+    FAILS(core_grad(&y, 1, NULL, &none, 1, 0, &grad),
+          CORE_ERROR_INVALID_ARGUMENT, "input 0", "NULL");
+    FAILS(core_grad(&y, 1, NULL, NULL, 1, 0, &grad),
+          CORE_ERROR_INVALID_ARGUMENT, "core_grad");
+    FAILS(core_tensor_set_requires_grad(NULL, true),
+          CORE_ERROR_INVALID_ARGUMENT, "NULL");
+    FAILS(core_tensor_set_grad(NULL, a), CORE_ERROR_INVALID_ARGUMENT, "NULL");
+    FAILS(core_tensor_retain_grad(NULL), CORE_ERROR_INVALID_ARGUMENT, "NULL");
+    FAILS(core_tensor_register_hook(NULL, tell, "", NULL, NULL),
+          CORE_ERROR_INVALID_ARGUMENT, "NULL");
+    FAILS(core_tensor_register_hook(a, NULL, "", NULL, NULL),
+          CORE_ERROR_INVALID_ARGUMENT, "NULL");
+    FAILS(core_tensor_register_accumulate_hook(NULL, tell_leaf, "", NULL, NULL),
+          CORE_ERROR_INVALID_ARGUMENT, "NULL");
+    FAILS(core_node_register_pre_hook(NULL, tell_pre, "", NULL, NULL),
+          CORE_ERROR_INVALID_ARGUMENT, "NULL");
+    FAILS(core_node_register_post_hook(NULL, tell_post, "", NULL, NULL),
+          CORE_ERROR_INVALID_ARGUMENT, "NULL");
+    ck_assert(!core_tensor_requires_grad(NULL));
+    ck_assert_ptr_null(core_tensor_grad(NULL));
+    ck_assert_ptr_null(core_tensor_grad_fn(NULL));
 }
 END_TEST
 
@@ -571,7 +827,13 @@ END_TEST
 SUITE("autograd engine", hooks_run_in_their_order,
       a_hook_replaces_the_gradient_until_it_is_removed,
       a_hook_may_not_change_the_sizes, hooks_are_for_what_has_gradients,
-      a_result_keeps_its_grad_if_asked, a_function_of_ones_own_takes_part,
+      a_result_keeps_its_grad_if_asked,
+      a_hook_may_remove_itself_and_register_others,
+      a_hook_that_fails_without_a_word_gets_one,
+      a_hook_before_a_node_may_not_change_the_sizes,
+      a_function_that_fails_without_a_word_gets_one,
+      outputs_of_a_function_are_new_tensors, no_tensor_is_an_error_not_a_crash,
+      a_function_of_ones_own_takes_part,
       a_function_whose_state_was_released_says_so,
       a_function_written_with_operators_has_higher_derivatives,
       a_function_without_gradients_records_nothing,

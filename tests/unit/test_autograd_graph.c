@@ -96,6 +96,34 @@ START_TEST(gradients_come_in_the_dtype_of_the_tensor)
 }
 END_TEST
 
+START_TEST(a_0_dim_tensor_of_the_host_goes_with_a_devices)
+{
+    core_tensor *scale = leaf(SCALAR(2)), *far, *y, *grad;
+    const double values[12] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
+    core_device *sim;
+
+    OK(core_device_find("sim", &sim));
+    OK(core_tensor_from_data(values, CORE_F64, (int64_t[]){3, 4}, 2, sim,
+                             &far));
+    leaf(keep(far));
+    y = sum(mul(far, scale));
+    OK(core_backward(&y, 1, NULL, CORE_RETAIN_GRAPH));
+    HOLDS(core_tensor_grad(scale), 1, 66);
+    ck_assert_ptr_eq(core_tensor_device(core_tensor_grad(scale)),
+                     core_tensor_device(scale));
+    ck_assert_ptr_eq(core_tensor_device(core_tensor_grad(far)), sim);
+    /* The move is part of the graph: d/dfar of the sum's square. */
+    OK(core_grad(&y, 1, NULL, &scale, 1, CORE_CREATE_GRAPH, &grad));
+    keep(grad);
+    y = mul(grad, grad);
+    OK(core_tensor_set_grad(far, NULL));
+    backward(y);
+    ck_assert_ptr_eq(core_tensor_device(core_tensor_grad(far)), sim);
+    HOLDS(core_tensor_grad(far), 12, 132, 132, 132, 132, 132, 132, 132, 132,
+          132, 132, 132, 132);
+}
+END_TEST
+
 START_TEST(only_one_element_may_go_without_gradient)
 {
     core_tensor *a = leaf(VECTOR(2, 1, 2)), *y = mul(a, a);
@@ -454,6 +482,7 @@ SUITE("autograd graph", a_product_gives_each_factor_the_other,
       what_requires_no_grad_records_nothing, results_know_their_node,
       gradients_of_broadcast_tensors_are_summed,
       gradients_come_in_the_dtype_of_the_tensor,
+      a_0_dim_tensor_of_the_host_goes_with_a_devices,
       only_one_element_may_go_without_gradient, several_roots_go_together,
       a_leaf_may_be_the_root, a_second_backward_wants_the_graph_kept,
       derivatives_of_any_order_come_from_create_graph,

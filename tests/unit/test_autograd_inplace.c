@@ -110,6 +110,41 @@ START_TEST(a_change_through_a_view_or_a_detached_tensor_counts)
 }
 END_TEST
 
+START_TEST(a_views_retained_grad_goes_with_its_new_history)
+{
+    core_tensor *a = leaf(VECTOR(2, 2, 3)), *w = leaf(VECTOR(2, 1, 1));
+    core_tensor *x = mul(a, a), *v = CALL(select, x, 0, 0), *y, *s, *roots[2];
+
+    OK(core_tensor_retain_grad(v));
+    y = add(v, v);
+    OK(add_to(x, w));
+    ck_assert_ptr_nonnull(core_tensor_grad_fn(v));
+    drop(v); /* its entry in the old node as well */
+    s = sum(x);
+    roots[0] = s;
+    roots[1] = y;
+    OK(core_backward(roots, 2, NULL, 0));
+    ck_assert_ptr_null(core_tensor_grad(s));
+    HOLDS(core_tensor_grad(a), 2, 12, 6);
+    HOLDS(core_tensor_grad(w), 2, 1, 1);
+}
+END_TEST
+
+START_TEST(a_changed_view_keeps_the_grad_of_what_it_is_now)
+{
+    core_tensor *a = leaf(VECTOR(2, 2, 3)), *x = mul(a, a);
+    core_tensor *v = CALL(select, x, 0, 0), *old = add(v, v), *roots[2];
+
+    OK(core_tensor_retain_grad(v));
+    OK(core_mul_scalar_(v, core_float(10)));
+    roots[0] = sum(v);
+    roots[1] = old; /* of v as it was: not of its grad */
+    OK(core_backward(roots, 2, NULL, 0));
+    HOLDS(core_tensor_grad(v), 1, 1);
+    HOLDS(core_tensor_grad(a), 2, 48, 0);
+}
+END_TEST
+
 START_TEST(out_calls_are_not_recorded)
 {
     core_tensor *a = leaf(VECTOR(2, 2, 3)), *out = VECTOR(2, 0, 0);
@@ -314,6 +349,8 @@ SUITE("autograd in place", a_leaf_that_requires_grad_is_not_changed_in_place,
       results_that_a_formula_needs_are_those_after_the_change,
       using_what_was_changed_after_it_was_saved_is_an_error,
       a_change_through_a_view_or_a_detached_tensor_counts,
+      a_views_retained_grad_goes_with_its_new_history,
+      a_changed_view_keeps_the_grad_of_what_it_is_now,
       out_calls_are_not_recorded, a_change_of_a_view_reaches_the_base,
       a_change_of_the_base_reaches_the_views, views_see_each_others_changes,
       rows_written_into_a_plain_buffer_keep_their_gradient,
