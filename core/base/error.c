@@ -102,6 +102,12 @@ void core__error_prefix(const char *format, ...)
     record->text[sizeof record->text - 1] = '\0';
 }
 
+core_status core__error_null(const char *function, const char *argument)
+{
+    return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                       "%s: the argument %s is NULL", function, argument);
+}
+
 const char *core_error_message(void)
 {
     return core__thread_self()->error.text;

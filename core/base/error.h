@@ -18,7 +18,18 @@ core_status core__error_memory(size_t size) __attribute__((cold));
 void core__error_prefix(const char *format, ...)
     __attribute__((format(printf, 1, 2), cold));
 
+/* For an argument that is NULL and must not be. */
+core_status core__error_null(const char *function, const char *argument)
+    __attribute__((cold));
+
 #define core__likely(x) __builtin_expect(!!(x), 1)
 #define core__unlikely(x) __builtin_expect(!!(x), 0)
+
+/* At the top of a public function: its argument must not be NULL. */
+#define CORE__NOT_NULL(argument)                            \
+    do {                                                    \
+        if (core__unlikely(!(argument)))                    \
+            return core__error_null(__func__, #argument);   \
+    } while (0)
 
 #endif

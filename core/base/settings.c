@@ -407,9 +407,11 @@ core_status core_setting_describe(uint32_t index,
                                   core_setting_information *out_information)
 {
     core_setting_information filled = {.struct_size = sizeof filled};
-    uint32_t size = out_information->struct_size;
     setting_value value;
+    uint32_t size;
 
+    CORE__NOT_NULL(out_information);
+    size = out_information->struct_size;
     if (index >= CORE__SETTINGS)
         return core__error(CORE_ERROR_NOT_FOUND,
                            "there are %d settings; number %u was asked for",
@@ -436,7 +438,9 @@ core_status core_setting_get(const char *name, const char **out_value)
     core_status status;
     setting_value *value;
 
+    CORE__NOT_NULL(out_value);
     *out_value = NULL;
+    CORE__NOT_NULL(name);
     pthread_mutex_lock(&lock);
     status = by_name(name, strlen(name), &value);
     if (status == CORE_OK)
@@ -475,6 +479,7 @@ core_status core_setting_set(const char *name, const char *text)
 {
     core_status status;
 
+    CORE__NOT_NULL(name);
     pthread_mutex_lock(&lock);
     status = set(name, text);
     pthread_mutex_unlock(&lock);

@@ -284,7 +284,10 @@ core_status core_tensor_from_data(const void *data, core_dtype dtype,
     core_tensor *tensor;
     core_status status;
 
+    CORE__NOT_NULL(out_tensor);
     *out_tensor = NULL;
+    if (ndim > 0)
+        CORE__NOT_NULL(sizes);
     if (ndim > CORE_MAX_NDIM)
         return core__error(CORE_ERROR_SHAPE,
                            "%zu dimensions; a tensor has at most %d", ndim,
@@ -293,7 +296,10 @@ core_status core_tensor_from_data(const void *data, core_dtype dtype,
         CORE_TRY(core__device_current(&device));
     CORE_TRY(
         core__tensor_new(device, dtype, (uint32_t)ndim, sizes, NULL, &tensor));
-    status = device->meta || tensor->numel == 0 ? CORE_OK : fill(tensor, data);
+    if (device->meta || tensor->numel == 0)
+        status = CORE_OK;
+    else
+        status = data ? fill(tensor, data) : core__error_null(__func__, "data");
     if (status != CORE_OK) {
         core__tensor_release(tensor);
         return status;
@@ -318,9 +324,11 @@ core_status core_tensor_read(core_tensor *tensor, void *data, size_t size)
     core_tensor *host = NULL;
     core_status status;
 
+    CORE__NOT_NULL(tensor);
     CORE_TRY(check_size(tensor, size));
     if (size == 0)
         return CORE_OK;
+    CORE__NOT_NULL(data);
     CORE_TRY(borrow(data, tensor->dtype, tensor->ndim, tensor->sizes, &host));
     status = core__tensor_copy(host, tensor);
     core__tensor_release(host);
@@ -330,9 +338,11 @@ core_status core_tensor_read(core_tensor *tensor, void *data, size_t size)
 core_status core_tensor_write(core_tensor *tensor, const void *data,
                               size_t size)
 {
+    CORE__NOT_NULL(tensor);
     CORE_TRY(check_size(tensor, size));
     if (size == 0)
         return CORE_OK;
+    CORE__NOT_NULL(data);
     CORE_TRY(fill(tensor, data));
     core__tensor_bump(tensor);
     return CORE_OK;
@@ -340,9 +350,12 @@ core_status core_tensor_write(core_tensor *tensor, const void *data,
 
 core_status core_tensor_data(core_tensor *tensor, void **out_data)
 {
-    core_memory memory = core__tensor_memory(tensor);
+    core_memory memory;
 
+    CORE__NOT_NULL(out_data);
     *out_data = NULL;
+    CORE__NOT_NULL(tensor);
+    memory = core__tensor_memory(tensor);
     if (core__tensor_is_meta(tensor))
         return no_memory_error(tensor);
     if (!core__device_host_access(tensor->device))
@@ -384,6 +397,9 @@ core_status core__tensor_load(core_tensor *tensor, core_scalar *out_value)
 
 core_status core_tensor_item(core_tensor *tensor, core_scalar *out_value)
 {
+    CORE__NOT_NULL(out_value);
+    *out_value = (core_scalar){0};
+    CORE__NOT_NULL(tensor);
     return core__tensor_load(tensor, out_value);
 }
 
@@ -391,7 +407,9 @@ core_status core_tensor_item_float(core_tensor *tensor, double *out_value)
 {
     core_scalar value;
 
+    CORE__NOT_NULL(out_value);
     *out_value = 0;
+    CORE__NOT_NULL(tensor);
     CORE_TRY(core__tensor_load(tensor, &value));
     *out_value = value.tag == CORE_VALUE_FLOAT ? value.u.f : (double)value.u.i;
     return CORE_OK;
@@ -401,7 +419,9 @@ core_status core_tensor_item_int(core_tensor *tensor, int64_t *out_value)
 {
     core_scalar value;
 
+    CORE__NOT_NULL(out_value);
     *out_value = 0;
+    CORE__NOT_NULL(tensor);
     CORE_TRY(core__tensor_load(tensor, &value));
     if (value.tag == CORE_VALUE_FLOAT)
         return core__error(CORE_ERROR_DTYPE, "a %s tensor has no integer value",

@@ -99,7 +99,11 @@ core_status core_adam_create(core_tensor *const *parameters, size_t count,
                              const core_adam_options *options,
                              core_optimizer **out_optimizer)
 {
+    CORE__NOT_NULL(out_optimizer);
     *out_optimizer = NULL;
+    CORE__NOT_NULL(options);
+    if (count > 0)
+        CORE__NOT_NULL(parameters);
     if (options->struct_size < sizeof *options)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "struct_size of core_adam_options is not set");

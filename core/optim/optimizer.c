@@ -89,8 +89,11 @@ void core_optimizer_release(core_optimizer *optimizer)
 
 core_status core_optimizer_step(core_optimizer *optimizer)
 {
-    bool before = core_grad_mode_set(false);
     core_status status = CORE_OK;
+    bool before;
+
+    CORE__NOT_NULL(optimizer);
+    before = core_grad_mode_set(false);
 
     for (size_t i = 0; status == CORE_OK && i < optimizer->count; i++) {
         core__parameter *parameter = &optimizer->parameters[i];
@@ -110,6 +113,8 @@ core_status core_optimizer_step(core_optimizer *optimizer)
 
 void core_optimizer_zero_grad(core_optimizer *optimizer)
 {
+    if (!optimizer)
+        return;
     for (size_t i = 0; i < optimizer->count; i++)
         core_tensor_set_grad(optimizer->parameters[i].tensor, NULL);
 }
@@ -122,6 +127,7 @@ double core_optimizer_learning_rate(const core_optimizer *optimizer)
 core_status core_optimizer_set_learning_rate(core_optimizer *optimizer,
                                              double learning_rate)
 {
+    CORE__NOT_NULL(optimizer);
     CORE_TRY(core__optimizer_check(learning_rate, "learning rate"));
     optimizer->learning_rate = learning_rate;
     return CORE_OK;
@@ -199,6 +205,7 @@ core_status core_optimizer_set_state(core_optimizer *optimizer,
     core__parameter *entry;
     size_t slots = 0;
 
+    CORE__NOT_NULL(optimizer);
     while (core_optimizer_state_name(optimizer, slots))
         slots++;
     if (parameter >= optimizer->count)
@@ -214,6 +221,8 @@ core_status core_optimizer_set_state(core_optimizer *optimizer,
                            "the optimizer's state has %zu tensors per "
                            "parameter, and %zu were given",
                            slots, count);
+    if (slots > 0)
+        CORE__NOT_NULL(tensors);
     for (size_t i = 0; i < slots; i++)
         CORE_TRY(
             check_state(tensors[i], entry->tensor, optimizer->table->slots[i]));

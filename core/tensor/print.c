@@ -296,9 +296,12 @@ static core_status write_tensor(picture *self)
 core_status core_tensor_format(core_tensor *tensor, char **out_text)
 {
     picture self = {.tensor = tensor};
-    core_status status = write_tensor(&self);
+    core_status status;
 
+    CORE__NOT_NULL(out_text);
     *out_text = NULL;
+    CORE__NOT_NULL(tensor);
+    status = write_tensor(&self);
     if (status == CORE_OK && self.out.failed)
         status = core__error_memory(self.out.size);
     if (status == CORE_OK) {
@@ -315,6 +318,7 @@ core_status core_tensor_print(core_tensor *tensor)
     core_status status = CORE_OK;
     char *text;
 
+    CORE__NOT_NULL(tensor);
     CORE_TRY(core_tensor_format(tensor, &text));
     if (puts(text) < 0)
         status = core__error(CORE_ERROR_IO,

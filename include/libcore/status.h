@@ -6,7 +6,14 @@
  * Calls that can fail return a core_status (codes in plugin.h).  The call that
  * decided the error left a record in its thread: code, and a message in full
  * sentences that names operator, shapes, dtypes, device.  A later successful
- * call leaves the record alone; a later failing one replaces it. */
+ * call leaves the record alone; a later failing one replaces it.
+ *
+ * NULL: a call that returns a core_status answers INVALID_ARGUMENT to a
+ * pointer that is NULL and must not be (an object, a name, a list with a count
+ * above 0), with a message that names the call and the argument.  Not so the
+ * `out…` of the typed calls (ops.h) and the accessors that return a value,
+ * such as core_tensor_ndim: theirs must not be NULL.  Release functions take
+ * NULL.  A pointer that is neither NULL nor valid is never noticed. */
 
 #ifndef LIBCORE_STATUS_H
 #define LIBCORE_STATUS_H

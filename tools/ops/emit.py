@@ -3,6 +3,7 @@
 """The generated files, as text."""
 
 import json
+import re
 
 from .model import AUTOCAST, FAMILIES
 from .schema import c_parameters
@@ -255,6 +256,22 @@ def comment(text):
     return "\n".join(lines + [current + " */"])
 
 
+def list_checks(operator):
+    """What a typed call answers to lists at no address."""
+    checks = []
+    for argument in operator.schema.arguments:
+        parameters, packing = c_parameters(argument)
+        if len(parameters) < 2 or "optional" in packing:
+            continue
+        name = re.search(r"(\w+)$", parameters[0]).group(1)
+        checks.append(
+            "    if (!%s && %s_count > 0)\n"
+            "        return core_error_set(CORE_ERROR_INVALID_ARGUMENT,\n"
+            "            \"%s: the argument %s is NULL\");" % (
+                name, name, operator.c, name))
+    return checks
+
+
 def wrapper(operator, names):
     o, schema = operator, operator.schema
     declarations, packed = [], []
@@ -287,6 +304,14 @@ def wrapper(operator, names):
         lines += ["    core_value results_[%d];" % len(outs),
                   "    core_status status_;"]
     lines.append("")
+    checks = list_checks(o)
+    if checks:
+        for i, name in enumerate(outs):
+            if out_results[i].list:
+                lines.append("    *%s_count = 0;" % name)
+            if out_results[i].base != "Scalar" or out_results[i].list:
+                lines.append("    *%s = NULL;" % name)
+    lines += checks
     for i, packing in enumerate(packed):
         lines.append("    args_[%d] = %s;" % (i, packing))
     call = "core_op_invoke(%s, %s, %d, %s, %d)" % (
