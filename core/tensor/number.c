@@ -281,8 +281,8 @@ static int write_float(const core__number_style *style, double value,
         write_plain(&number, bare);
         before = whole_characters(&number);
     }
-    return sprintf(text, "%*s%-*s", left - before, "", before + 1 + right,
-                   bare);
+    return snprintf(text, CORE__NUMBER_TEXT, "%*s%-*s", left - before, "",
+                    before + 1 + right, bare);
 }
 
 int core__number_write(const core__number_style *style, const void *element,
