@@ -216,12 +216,19 @@ bad_packed() {
     damaged train-images 'bad is (truncated|damaged)' || return
     cut "$packed" $((size - 4))
     damaged train-images 'bad is (truncated|damaged)' || return
+    # Without check sum and length.
+    cut "$packed" $((size - 8))
+    damaged train-images 'bad is truncated' || return
+    extra "$packed"
+    damaged train-images 'bad is (truncated|damaged)' || return
+    { cat "$packed" && printf 'not packed at all'; } >"$work/bad"
+    damaged train-images 'bad is damaged' || return
     {
         head -c $((size / 2)) "$packed"
         printf 'xxxxxxxx'
         tail -c +$((size / 2 + 9)) "$packed"
     } >"$work/bad"
-    damaged train-images 'bad is damaged'
+    damaged train-images 'bad (is damaged|has more data)'
 }
 
 bad_checkpoint() {
@@ -282,6 +289,10 @@ wrong_usage() {
         return
     refuses 2 '--epochs 0: ' --epochs 0 || return
     refuses 2 '--batch 1x: ' --batch 1x || return
+    refuses 2 '--threads 0: a whole number from 1 to 1024' --threads 0 ||
+        return
+    refuses 2 '--threads 1025: ' --threads 1025 || return
+    refuses 2 '--device meta: ' --device meta || return
     refuses 2 '--lr nan: a number above 0' --lr nan || return
     refuses 2 '--lr -1: ' --lr -1 || return
     refuses 2 '--seed -1: ' --seed -1 || return

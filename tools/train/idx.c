@@ -13,10 +13,38 @@
 #include <sys/stat.h>
 #include <zlib.h>
 
+/* What gzopen does, but strict: its reader takes a file that lacks its check
+ * sum, and ignores what follows the packed data. */
 typedef struct idx {
     const char *path;
-    gzFile file;
+    FILE *file;
+    z_stream stream;
+    bool packed;
+    bool ended; /* the packed data, check sum and all */
+    unsigned char input[1 << 16];
 } idx;
+
+static void idx_close(idx *file)
+{
+    if (file->packed)
+        inflateEnd(&file->stream);
+    if (file->file)
+        fclose(file->file);
+}
+
+/* More input, if there is none left; none at the end of the file. */
+static core_status idx_more(idx *file)
+{
+    if (file->stream.avail_in > 0)
+        return CORE_OK;
+    file->stream.next_in = file->input;
+    file->stream.avail_in =
+        (unsigned)fread(file->input, 1, sizeof file->input, file->file);
+    if (ferror(file->file))
+        return train_error(CORE_ERROR_IO, "cannot read %s: %s", file->path,
+                           strerror(errno));
+    return CORE_OK;
+}
 
 static core_status idx_open(idx *file, const char *path)
 {
@@ -24,6 +52,8 @@ static core_status idx_open(idx *file, const char *path)
 
     file->path = path;
     file->file = NULL;
+    file->packed = file->ended = false;
+    memset(&file->stream, 0, sizeof file->stream);
     if (stat(path, &now) != 0)
         return train_error(errno == ENOENT ? CORE_ERROR_NOT_FOUND
                                            : CORE_ERROR_IO,
@@ -31,58 +61,100 @@ static core_status idx_open(idx *file, const char *path)
     if (!S_ISREG(now.st_mode))
         return train_error(CORE_ERROR_IO, "cannot read %s: it is not a file",
                            path);
-    errno = 0;
-    file->file = gzopen(path, "rb");
+    file->file = fopen(path, "rb");
     if (!file->file)
         return train_error(CORE_ERROR_IO, "cannot read %s: %s", path,
-                           errno ? strerror(errno) : "no memory");
-    gzbuffer(file->file, 1 << 17);
+                           strerror(errno));
+    CORE_TRY(idx_more(file));
+    if (file->stream.avail_in < 2 || file->input[0] != 0x1f ||
+        file->input[1] != 0x8b)
+        return CORE_OK;
+    /* 15 + 16: the largest window, and the format of gzip. */
+    if (inflateInit2(&file->stream, 15 + 16) != Z_OK)
+        return train_error(CORE_ERROR_OUT_OF_MEMORY,
+                           "no memory to unpack %s", path);
+    file->packed = true;
+    return CORE_OK;
+}
+
+/* Unpacks up to *size bytes, and says in it how many it could not; those are
+ * behind the end.  Packed files may follow one another. */
+static core_status idx_unpack(idx *file, void *data, size_t *size)
+{
+    z_stream *stream = &file->stream;
+
+    stream->next_out = data;
+    while (*size > 0) {
+        unsigned part = *size < 1u << 30 ? (unsigned)*size : 1u << 30;
+        int code;
+
+        CORE_TRY(idx_more(file));
+        if (stream->avail_in == 0 && file->ended)
+            return CORE_OK;
+        if (stream->avail_in == 0)
+            return train_error(CORE_ERROR_CORRUPT,
+                               "%s is truncated: the end of the packed data "
+                               "is not there",
+                               file->path);
+        if (file->ended)
+            inflateReset(stream);
+        file->ended = false;
+        stream->avail_out = part;
+        code = inflate(stream, Z_NO_FLUSH);
+        *size -= part - stream->avail_out;
+        file->ended = code == Z_STREAM_END;
+        if (code != Z_OK && code != Z_STREAM_END && code != Z_BUF_ERROR)
+            return train_error(CORE_ERROR_CORRUPT,
+                               "%s is damaged: it cannot be unpacked (%s)",
+                               file->path,
+                               stream->msg ? stream->msg : zError(code));
+    }
+    return CORE_OK;
+}
+
+static core_status idx_copy(idx *file, char *to, size_t *size)
+{
+    while (*size > 0) {
+        size_t part;
+
+        CORE_TRY(idx_more(file));
+        part = file->stream.avail_in;
+        if (part == 0)
+            return CORE_OK;
+        if (part > *size)
+            part = *size;
+        memcpy(to, file->stream.next_in, part);
+        file->stream.next_in += part;
+        file->stream.avail_in -= (unsigned)part;
+        to += part;
+        *size -= part;
+    }
     return CORE_OK;
 }
 
 /* A short read is an error: the header has said how much there is. */
 static core_status idx_read(idx *file, void *data, size_t size)
 {
-    char *to = data;
-
-    while (size > 0) {
-        unsigned part = size < (1u << 30) ? (unsigned)size : 1u << 30;
-        int got = gzread(file->file, to, part), code = 0;
-
-        if (got < 0) {
-            const char *reason = gzerror(file->file, &code);
-
-            if (code == Z_ERRNO)
-                return train_error(CORE_ERROR_IO, "cannot read %s: %s",
-                                   file->path, strerror(errno));
-            return train_error(CORE_ERROR_CORRUPT,
-                               "%s is damaged: it cannot be unpacked (%s)",
-                               file->path, reason);
-        }
-        if (got == 0)
-            return train_error(CORE_ERROR_CORRUPT,
-                               "%s is truncated: %zu bytes more are wanted",
-                               file->path, size);
-        to += got;
-        size -= (size_t)got;
-    }
+    CORE_TRY(file->packed ? idx_unpack(file, data, &size)
+                          : idx_copy(file, data, &size));
+    if (size > 0)
+        return train_error(CORE_ERROR_CORRUPT,
+                           "%s is truncated: %zu bytes more are wanted",
+                           file->path, size);
     return CORE_OK;
 }
 
 /* Nothing may follow; this also makes zlib check the sum at the end. */
 static core_status idx_end(idx *file)
 {
+    size_t size = 1;
     char byte;
-    int code = 0, got = gzread(file->file, &byte, 1);
 
-    (void)gzerror(file->file, &code);
-    if (got > 0)
+    CORE_TRY(file->packed ? idx_unpack(file, &byte, &size)
+                          : idx_copy(file, &byte, &size));
+    if (size == 0)
         return train_error(CORE_ERROR_CORRUPT,
                            "%s has more data than its header says", file->path);
-    if (got < 0 || code == Z_BUF_ERROR)
-        return train_error(CORE_ERROR_CORRUPT,
-                           "%s is damaged: its check sum or end is wrong",
-                           file->path);
     return CORE_OK;
 }
 
@@ -136,8 +208,7 @@ static core_status read_images(const char *path, int64_t *out_count,
         status = idx_read(&file, *out_pixels, (size_t)sizes[0] * TRAIN_PIXELS);
     if (status == CORE_OK)
         status = idx_end(&file);
-    if (file.file)
-        gzclose(file.file);
+    idx_close(&file);
     return status;
 }
 
@@ -175,8 +246,7 @@ static core_status read_labels(const char *path, int64_t *out_count,
         status = idx_end(&file);
     if (status == CORE_OK)
         status = check_labels(path, *out_labels, size);
-    if (file.file)
-        gzclose(file.file);
+    idx_close(&file);
     return status;
 }
 

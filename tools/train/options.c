@@ -21,8 +21,8 @@ static const char help[] =
     "well it does.\n"
     "\n"
     "  --model NAME          mlp: 784-256-128-100-10 [mlp]\n"
-    "  --device NAME         cpu, cuda:1, ... [the best there is]\n"
-    "  --threads N           of the CPU; results do not depend on it\n"
+    "  --device NAME         cpu, cuda:1, ... [LIBCORE_DEVICE, else cpu]\n"
+    "  --threads N           of the CPU, 1 to 1024; changes no result\n"
     "  --epochs N            how often to go through the data, in total [15]\n"
     "  --batch N             images per step [128]\n"
     "  --optimizer NAME      adam, adamw or sgd [adam]\n"
@@ -185,7 +185,7 @@ static core_status take_number(train_options *options, int option,
 
     switch (option) {
     case OPTION_THREADS:
-        CORE_TRY(parse_integer(option, text, 1, 4096, &value));
+        CORE_TRY(parse_integer(option, text, 1, 1024, &value));
         options->threads = (uint32_t)value;
         return CORE_OK;
     case OPTION_EPOCHS:
@@ -225,6 +225,8 @@ static core_status take(train_options *options, int option, const char *text)
         options->given |= TRAIN_GAVE_OPTIMIZER;
         return parse_optimizer(text, &options->optimizer);
     case OPTION_DEVICE:
+        if (strcmp(text, "meta") == 0)
+            return wrong(option, text, "a device that computes is wanted");
         options->device = text;
         return CORE_OK;
     case OPTION_SAVE:
