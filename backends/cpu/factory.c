@@ -154,13 +154,18 @@ static core_status launch_triangle(core_call *call, const core_value *args,
     bool upper = call->user != NULL;
     int64_t rows = cpu_int(&args[0]), columns = cpu_int(&args[1]);
     int64_t offset = cpu_int(&args[2]), count = result->numel / 2, at = 0;
+    int64_t begin, end;
     cpu_dense out = {0};
     core_status status = cpu_dense_open(result, CORE_I64, &out);
     int64_t *to = out.data;
 
     (void)nargs;
     (void)nresults;
-    for (int64_t i = 0; status == CORE_OK && i < rows; i++) {
+    /* Rows without elements are passed over: there may be very many. */
+    offset = offset < -rows ? -rows : offset > columns ? columns : offset;
+    begin = !upper && offset < 0 ? -offset : 0;
+    end = upper && columns - offset < rows ? columns - offset : rows;
+    for (int64_t i = begin; status == CORE_OK && i < end; i++) {
         int64_t first = upper ? i + offset : 0;
         int64_t last = upper ? columns : i + offset + 1;
 

@@ -144,8 +144,8 @@ static core_status launch_roll(core_call *call, const core_value *args,
         for (uint32_t k = 0; k < args[2].count; k++) {
             uint32_t dim = cpu_dim(args[2].u.ints[k], result->ndim);
 
-            shift = shifts[dim] + cpu_list_int(&args[1], k, 0);
-            shifts[dim] = modulo(shift, result->sizes[dim]);
+            shift = modulo(cpu_list_int(&args[1], k, 0), result->sizes[dim]);
+            shifts[dim] = modulo(shifts[dim] + shift, result->sizes[dim]);
         }
         roll_from(part_of(result), part_of(self), shifts, 0, result);
         return CORE_OK;
@@ -224,6 +224,11 @@ static core_status launch_triangle(core_call *call, const core_value *args,
         cpu_view_copy(result, self);
     job.rows = result->sizes[result->ndim - 2];
     job.columns = result->sizes[result->ndim - 1];
+    /* Beyond the corners nothing changes. */
+    if (job.diagonal < -job.rows)
+        job.diagonal = -job.rows;
+    if (job.diagonal > job.columns)
+        job.diagonal = job.columns;
     lines = result->numel / job.columns;
     cpu_parallel_for(lines, cpu_grain(lines, job.columns), triangle_task, &job);
     return CORE_OK;
@@ -278,7 +283,10 @@ static core_status launch_repeat(core_call *call, const core_value *args,
             status = cpu_error(CORE_ERROR_INVALID_ARGUMENT,
                                "repeat_interleave: the count at %lld is %lld",
                                (long long)i, (long long)count[i]);
-        total += count[i];
+        else if (__builtin_add_overflow(total, count[i], &total))
+            status = cpu_error(CORE_ERROR_INVALID_ARGUMENT,
+                               "repeat_interleave: the counts add up to more "
+                               "than can be counted");
     }
     if (status == CORE_OK && !result)
         status = call->host->call_allocate_result(call, 0, repeats->dtype, 1,

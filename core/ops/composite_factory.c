@@ -6,6 +6,7 @@
 #include "device/device.h"
 #include "dispatch/dispatch.h"
 #include "ops/expression.h"
+#include "ops/shape.h"
 #include "tensor/layout.h"
 
 #include <string.h>
@@ -39,10 +40,7 @@ static core_status empty_of(const core_operator *op, const core_value *size,
     const int64_t *sizes = core__ints_of(size, &count);
 
     *out = NULL;
-    if (count > CORE_MAX_NDIM)
-        return core__op_error(CORE_ERROR_SHAPE, op,
-                              "a tensor has at most %d dimensions, not %zu",
-                              CORE_MAX_NDIM, count);
+    CORE_TRY(core__sizes_check(op, count, sizes));
     return core__tensor_new(o->device, o->dtype, (uint32_t)count, sizes, NULL,
                             out);
 }
@@ -120,6 +118,7 @@ CORE__OP(empty)
                                   "the memory format does not fit %zu "
                                   "dimensions",
                                   count);
+        CORE_TRY(core__sizes_check(call->op, count, sizes));
         core__layout_channels_last((uint32_t)count, sizes, strides);
         CORE_TRY(core__tensor_new(o.device, o.dtype, (uint32_t)count, sizes,
                                   strides, &out));
@@ -136,18 +135,24 @@ static core_status strided(const core_operator *op, const core_value *size,
     size_t stride_count;
     const int64_t *sizes = core__ints_of(size, &count);
     const int64_t *strides = core__ints_of(stride, &stride_count);
+    core_status status;
     core_tensor *out;
 
     if (count != stride_count || count > CORE_MAX_NDIM)
         return core__op_error(CORE_ERROR_SHAPE, op, "%zu sizes and %zu strides",
                               count, stride_count);
+    CORE_TRY(core__sizes_check(op, count, sizes));
     for (size_t i = 0; i < count; i++)
         if (strides[i] < 0)
             return core__op_error(CORE_ERROR_SHAPE, op,
                                   "stride %lld is negative",
                                   (long long)strides[i]);
-    CORE_TRY(core__tensor_new(o->device, o->dtype, (uint32_t)count, sizes,
-                              strides, &out));
+    status = core__tensor_new(o->device, o->dtype, (uint32_t)count, sizes,
+                              strides, &out);
+    if (status != CORE_OK) {
+        core__error_prefix("%s", core__operator_name(op));
+        return status;
+    }
     core__result_tensor(result, out);
     return CORE_OK;
 }
@@ -209,6 +214,7 @@ CORE__COMPOSITE(logspace)
     options o;
 
     CORE_TRY(options_of(call->op, args, 4, core__dtype_default(), NULL, &o));
+    CORE_TRY(core__sizes_check(call->op, 1, &args[2].u.i));
     exponents = CORE__DO(scope, core_linspace, args[0], args[1], args[2].u.i,
                          CORE_F64, o.device);
     exponents = CORE__DO(scope, core_pow_of_scalar,
@@ -432,6 +438,7 @@ CORE__COMPOSITE(randperm)
     if (n < 0)
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
                               "n is %lld", (long long)n);
+    CORE_TRY(core__sizes_check(call->op, 1, &n));
     keys = CORE__DO(scope, core_rand, &n, 1, generator_of(&args[1]), CORE_F64,
                     o.device);
     keys = CORE__DO(scope, core_argsort, keys, 0, false);

@@ -145,6 +145,9 @@ CORE__COMPOSITE(one_hot)
     if (self->dtype != CORE_I64)
         return core__op_error(CORE_ERROR_DTYPE, call->op, "wants i64, not %s",
                               core__dtype_name(self->dtype));
+    if (classes < -1)
+        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
+                              "num_classes is %lld", (long long)classes);
     if (classes < 0) {
         if (self->numel == 0)
             return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
@@ -154,10 +157,14 @@ CORE__COMPOSITE(one_hot)
         if (scope->status != CORE_OK)
             return scope->status;
         CORE_TRY(core_item(x, &largest));
+        if (largest.u.i < 0 || largest.u.i == INT64_MAX)
+            return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
+                                  "%lld is no class", (long long)largest.u.i);
         classes = largest.u.i + 1;
     }
     memcpy(sizes, self->sizes, self->ndim * sizeof *sizes);
     sizes[self->ndim] = classes;
+    CORE_TRY(core__sizes_check(call->op, self->ndim + 1, sizes));
     x = core__x_new_zeros(scope, self, sizes, self->ndim + 1);
     x = CORE__DO(scope, core_scatter_value, x, -1,
                  core__x_unsqueeze(scope, self, -1), core_int(1));

@@ -9,26 +9,22 @@
 
 #include <math.h>
 
-enum { REDUCTION_NONE, REDUCTION_MEAN, REDUCTION_SUM };
-
 static core_status reduced(core__scope *scope, const core_operator *op,
                            core_tensor *loss, const core_value *reduction,
                            core_value *result)
 {
+    CORE_TRY(core__reduction_check(op, reduction->u.i));
     switch (reduction->u.i) {
-    case REDUCTION_NONE:
+    case CORE_REDUCTION_NONE:
         break;
-    case REDUCTION_MEAN:
+    case CORE_REDUCTION_MEAN:
         loss = core__x_mean(scope, loss);
         break;
-    case REDUCTION_SUM:
+    case CORE_REDUCTION_SUM:
         loss = core__x_sum(scope, loss);
         break;
     default:
-        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
-                              "reduction is 0 (none), 1 (mean) or 2 (sum), "
-                              "not %lld",
-                              (long long)reduction->u.i);
+        break;
     }
     return core__scope_result(scope, loss, result);
 }
@@ -208,7 +204,7 @@ static core_status many_planes(core__scope *scope, const core_operator *op,
         core__x_reshape(scope, target,
                         (const int64_t[]){target->sizes[0], 1, inner}, 3),
         core__tensor_of(&args[2]), args[3].u.i, args[4].u.i, true);
-    if (args[3].u.i == REDUCTION_NONE)
+    if (args[3].u.i == CORE_REDUCTION_NONE)
         x = core__x_reshape(scope, x, target->sizes, target->ndim);
     return core__scope_result(scope, x, result);
 }
@@ -217,6 +213,7 @@ CORE__COMPOSITE(nll_loss)
 {
     core_tensor *self = args[0].u.tensor;
 
+    CORE_TRY(core__reduction_check(call->op, args[3].u.i));
     if (self->ndim == 0)
         return core__op_error(CORE_ERROR_SHAPE, call->op,
                               "self has no dimension of classes");
@@ -255,7 +252,7 @@ static core_status soft_targets(core__scope *scope, const core_operator *op,
             core__x_reshape(scope, weight, sizes, args[0].u.tensor->ndim));
     }
     x = core__x_neg(scope, core__x_sum_dim(scope, x, &dim, 1, false));
-    if (args[3].u.i == REDUCTION_MEAN) {
+    if (args[3].u.i == CORE_REDUCTION_MEAN) {
         x = core__x_sum(scope, x);
         x = core__x_over(scope, x,
                          classes ? (double)numel / (double)classes : 1);
@@ -288,9 +285,9 @@ static core_tensor *smoothed(core__scope *scope, const core_value *args,
     }
     x = core__x_neg(scope, core__x_sum_dim(scope, x, &dim, 1, false));
     x = core__x_zero_where(scope, x, ignored);
-    if (args[3].u.i != REDUCTION_NONE)
+    if (args[3].u.i != CORE_REDUCTION_NONE)
         x = core__x_sum(scope, x);
-    if (args[3].u.i == REDUCTION_MEAN) {
+    if (args[3].u.i == CORE_REDUCTION_MEAN) {
         if (weight) {
             core_tensor *safe = core__x_zero_where(scope, target, ignored);
 
@@ -322,6 +319,7 @@ CORE__COMPOSITE(cross_entropy_loss)
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
                               "wants a dimension of classes, and "
                               "label_smoothing from 0 to 1");
+    CORE_TRY(core__reduction_check(call->op, args[3].u.i));
     logs = CORE__DO(scope, core_log_softmax, self, dim, CORE_DTYPE_NONE);
     if (core__dtype_is_floating(target->dtype))
         return soft_targets(scope, call->op, args, logs, dim, &results[0]);

@@ -61,6 +61,10 @@ CORE__OP(stack)
     if (count == 0)
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
                               "the list of tensors is empty");
+    for (size_t i = 0; i < count; i++)
+        if (!tensors[i])
+            return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
+                                  "tensor %zu of the list is missing", i);
     for (size_t i = 1; i < count; i++) {
         char have[256];
         char want[256];
@@ -116,7 +120,11 @@ CORE__COMPOSITE(repeat)
         if (repeats[i] < 0)
             return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
                                   "repeats %lld times", (long long)repeats[i]);
-        sizes[i] = size * repeats[i];
+        if (__builtin_mul_overflow(size, repeats[i], &sizes[i]))
+            return core__op_error(CORE_ERROR_SHAPE, call->op,
+                                  "%lld elements repeated %lld times are more "
+                                  "than can be counted",
+                                  (long long)size, (long long)repeats[i]);
         if (repeats[i] != 1) {
             apart[n] = 1;
             wide[n++] = repeats[i];
@@ -125,6 +133,7 @@ CORE__COMPOSITE(repeat)
         wide[n++] = size;
     }
     CORE_TRY(core__ndim_check(call->op, n));
+    CORE_TRY(core__sizes_check(call->op, count, sizes));
     x = core__x_reshape(scope, self, apart, n);
     x = CORE__DO(scope, core_expand, x, wide, n, false);
     x = CORE__DO(scope, core_clone, x, CORE_FORMAT_CONTIGUOUS);
@@ -135,10 +144,10 @@ CORE__COMPOSITE(repeat)
 static core_status shuffle_check(const core_operator *op,
                                  const core_tensor *self, int64_t factor)
 {
-    if (self->ndim < 3 || factor <= 0)
+    if (self->ndim < 3 || factor <= 0 || factor > INT32_MAX)
         return core__op_error(CORE_ERROR_SHAPE, op,
                               "wants 3 dimensions at least and a positive "
-                              "factor; there are %u, and %lld",
+                              "factor below 2^31; there are %u, and %lld",
                               self->ndim, (long long)factor);
     return CORE_OK;
 }
@@ -177,6 +186,7 @@ CORE__COMPOSITE(pixel_shuffle)
 
     CORE_TRY(shuffle_check(call->op, self, r));
     s = self->sizes + self->ndim - 3;
+    CORE_TRY(core__sizes_check(call->op, 3, (const int64_t[]){r, s[1], s[2]}));
     if (s[0] % (r * r) != 0)
         return core__op_error(CORE_ERROR_SHAPE, call->op,
                               "%lld channels are no multiple of %lld squared",
@@ -196,6 +206,7 @@ CORE__COMPOSITE(pixel_unshuffle)
 
     CORE_TRY(shuffle_check(call->op, self, r));
     s = self->sizes + self->ndim - 3;
+    CORE_TRY(core__sizes_check(call->op, 3, (const int64_t[]){s[0], r, r}));
     if (s[1] % r != 0 || s[2] % r != 0)
         return core__op_error(CORE_ERROR_SHAPE, call->op,
                               "%lld by %lld is no multiple of %lld",
@@ -255,9 +266,11 @@ CORE__COMPOSITE(diag_embed)
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
                               "wants a dimension, and two different ones to "
                               "put it in");
+    CORE_TRY(core__step_check(call->op, "offset", offset));
     side = self->sizes[self->ndim - 1] + (offset < 0 ? -offset : offset);
     for (uint32_t i = 0, from = 0; i <= self->ndim; i++)
         sizes[i] = i == a || i == b ? side : self->sizes[from++];
+    CORE_TRY(core__sizes_check(call->op, self->ndim + 1, sizes));
     out = core__x_new_zeros(scope, self, sizes, self->ndim + 1);
     view = CORE__DO(scope, core_diagonal, out, offset, a, b);
     CORE__RUN(scope, core_copy_(view, self, false));

@@ -4,6 +4,9 @@
 #include "ops/infer.h"
 
 #include "ops/functions.h"
+#include "ops/shape.h"
+
+#include <libcore/tensor.h>
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -56,9 +59,21 @@ core_status core__ints_fill(const core_operator *op, const char *name,
                               "%s must have %zu numbers, or one for all; it "
                               "has %zu",
                               name, count, given);
+    for (size_t i = 0; i < given; i++)
+        CORE_TRY(core__step_check(op, name, values[i]));
     for (size_t i = 0; i < count; i++)
         out_values[i] = given == 0 ? absent : values[given == 1 ? 0 : i];
     return CORE_OK;
+}
+
+core_status core__step_check(const core_operator *op, const char *name,
+                             int64_t value)
+{
+    if (value > -CORE__STEP_MOST && value < CORE__STEP_MOST)
+        return CORE_OK;
+    return core__op_error(CORE_ERROR_SHAPE, op,
+                          "%s is %lld, which no size could take", name,
+                          (long long)value);
 }
 
 core_status core__dim_wrap(const core_operator *op, int64_t dim, uint32_t ndim,
@@ -111,6 +126,41 @@ core_status core__sizes_numel(uint32_t ndim, const int64_t *sizes,
                                             : "too many elements");
     *out_numel = numel;
     return CORE_OK;
+}
+
+core_status core__sizes_check(const core_operator *op, size_t ndim,
+                              const int64_t *sizes)
+{
+    int64_t numel = 1;
+    char text[256];
+
+    CORE_TRY(core__ndim_check(op, ndim));
+    for (size_t i = 0; i < ndim; i++) {
+        if (sizes[i] < 0)
+            return core__op_error(CORE_ERROR_SHAPE, op,
+                                  "the size of dimension %zu is %lld; sizes "
+                                  "are not negative",
+                                  i, (long long)sizes[i]);
+        if (__builtin_mul_overflow(numel, sizes[i] > 1 ? sizes[i] : 1,
+                                   &numel) ||
+            numel >= CORE__NUMEL_MOST)
+            return core__op_error(
+                CORE_ERROR_SHAPE, op,
+                "a tensor of sizes %s has more elements than can be addressed",
+                core__sizes_text((uint32_t)ndim, sizes, text, sizeof text));
+    }
+    return CORE_OK;
+}
+
+core_status core__reduction_check(const core_operator *op, int64_t reduction)
+{
+    if (reduction == CORE_REDUCTION_NONE || reduction == CORE_REDUCTION_MEAN ||
+        reduction == CORE_REDUCTION_SUM)
+        return CORE_OK;
+    return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
+                          "reduction is CORE_REDUCTION_NONE (0), _MEAN (1) or "
+                          "_SUM (2), not %lld",
+                          (long long)reduction);
 }
 
 core_status core__sizes_broadcast(const core_operator *op, uint32_t ndim_a,

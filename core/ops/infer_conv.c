@@ -56,7 +56,7 @@ static core_status read_geometry(const core_operator *op,
     if (g->groups <= 0)
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op, "groups is %lld",
                               (long long)g->groups);
-    return CORE_OK;
+    return core__step_check(op, "groups", g->groups);
 }
 
 static core_status check_channels(const core_operator *op,
@@ -64,11 +64,19 @@ static core_status check_channels(const core_operator *op,
                                   const core_tensor *weight,
                                   const core_tensor *bias, const geometry *g)
 {
-    int64_t in =
-        g->transposed ? weight->sizes[0] : weight->sizes[1] * g->groups;
-    int64_t out =
-        g->transposed ? weight->sizes[1] * g->groups : weight->sizes[0];
+    int64_t all;
+    int64_t in;
+    int64_t out;
     char text[256];
+
+    if (__builtin_mul_overflow(weight->sizes[1], g->groups, &all))
+        return core__op_error(CORE_ERROR_SHAPE, op,
+                              "groups is %lld, and weight has %lld channels in "
+                              "each",
+                              (long long)g->groups,
+                              (long long)weight->sizes[1]);
+    in = g->transposed ? weight->sizes[0] : all;
+    out = g->transposed ? all : weight->sizes[0];
 
     if (input->dtype != weight->dtype || (bias && bias->dtype != input->dtype))
         return core__op_error(
@@ -94,11 +102,21 @@ static core_status output_size(const core_operator *op, const geometry *g,
                                uint32_t i, int64_t size, int64_t kernel,
                                int64_t *out)
 {
-    int64_t reach = g->dilation[i] * (kernel - 1) + 1;
+    int64_t reach;
+    int64_t span;
 
+    if (__builtin_mul_overflow(g->dilation[i], kernel - 1, &reach) ||
+        __builtin_mul_overflow(g->stride[i], size - 1, &span) ||
+        reach >= CORE__NUMEL_MOST || span >= CORE__NUMEL_MOST)
+        return core__op_error(CORE_ERROR_SHAPE, op,
+                              "stride %lld and dilation %lld are too large for "
+                              "a size of %lld and a kernel of %lld",
+                              (long long)g->stride[i],
+                              (long long)g->dilation[i], (long long)size,
+                              (long long)kernel);
+    reach++;
     if (g->transposed)
-        *out = (size - 1) * g->stride[i] - 2 * g->padding[i] + reach +
-               g->output_padding[i];
+        *out = span - 2 * g->padding[i] + reach + g->output_padding[i];
     else if (size + 2 * g->padding[i] >= reach)
         *out = (size + 2 * g->padding[i] - reach) / g->stride[i] + 1;
     else
@@ -112,6 +130,30 @@ static core_status output_size(const core_operator *op, const geometry *g,
                           (long long)g->padding[i]);
 }
 
+/* args: as read_geometry's */
+static core_status convolved(const core_operator *op, const core_tensor *input,
+                             const core_tensor *weight, const core_tensor *bias,
+                             const core_value *args, core__result_spec *result)
+{
+    geometry g;
+
+    if (input->ndim < 3 || input->ndim > 5 || weight->ndim != input->ndim)
+        return core__op_error(CORE_ERROR_SHAPE, op,
+                              "input has %u dimensions and weight %u; both "
+                              "have 3, 4 or 5",
+                              input->ndim, weight->ndim);
+    g.spatial = input->ndim - 2;
+    CORE_TRY(read_geometry(op, args, &g));
+    CORE_TRY(check_channels(op, input, weight, bias, &g));
+    core__result_like(result, input);
+    result->sizes[1] =
+        g.transposed ? weight->sizes[1] * g.groups : weight->sizes[0];
+    for (uint32_t i = 0; i < g.spatial; i++)
+        CORE_TRY(output_size(op, &g, i, input->sizes[2 + i],
+                             weight->sizes[2 + i], &result->sizes[2 + i]));
+    return core__sizes_check(op, result->ndim, result->sizes);
+}
+
 /* convolution(input, weight, bias, stride, padding, dilation, transposed,
  * output_padding, groups) */
 CORE__INFER(convolution)
@@ -120,22 +162,9 @@ CORE__INFER(convolution)
     const core_tensor *weight = core__arg_tensor(infer->args, 1);
     const core_tensor *bias = core__arg_tensor(infer->args, 2);
     core__result_spec *result = &infer->results[0];
-    geometry g;
 
-    if (input->ndim < 3 || input->ndim > 5 || weight->ndim != input->ndim)
-        return core__op_error(CORE_ERROR_SHAPE, infer->op,
-                              "input has %u dimensions and weight %u; both "
-                              "have 3, 4 or 5",
-                              input->ndim, weight->ndim);
-    g.spatial = input->ndim - 2;
-    CORE_TRY(read_geometry(infer->op, &infer->args[3], &g));
-    CORE_TRY(check_channels(infer->op, input, weight, bias, &g));
-    core__result_like(result, input);
-    result->sizes[1] =
-        g.transposed ? weight->sizes[1] * g.groups : weight->sizes[0];
-    for (uint32_t i = 0; i < g.spatial; i++)
-        CORE_TRY(output_size(infer->op, &g, i, input->sizes[2 + i],
-                             weight->sizes[2 + i], &result->sizes[2 + i]));
+    CORE_TRY(convolved(infer->op, input, weight, bias, &infer->args[3],
+                       result));
     follow(result, input, weight);
     return CORE_OK;
 }
@@ -157,11 +186,22 @@ CORE__INFER(convolution_backward)
     const core_tensor *grad = core__arg_tensor(infer->args, 0);
     const core_tensor *input = core__arg_tensor(infer->args, 1);
     const core_tensor *weight = core__arg_tensor(infer->args, 2);
+    core__result_spec forward;
+    char have[256];
+    char want[256];
 
     if (grad->ndim != input->ndim || grad->ndim < 3)
         return core__op_error(CORE_ERROR_SHAPE, infer->op,
                               "grad_output has %u dimensions, input %u",
                               grad->ndim, input->ndim);
+    CORE_TRY(convolved(infer->op, input, weight, NULL, &infer->args[4],
+                       &forward));
+    if (memcmp(forward.sizes, grad->sizes, grad->ndim * sizeof(int64_t)) != 0)
+        return core__op_error(
+            CORE_ERROR_SHAPE, infer->op,
+            "grad_output has sizes %s; the convolution's result has %s",
+            core__sizes_text(grad->ndim, grad->sizes, have, sizeof have),
+            core__sizes_text(grad->ndim, forward.sizes, want, sizeof want));
     core__result_like(&infer->results[0], input);
     follow(&infer->results[0], input, weight);
     core__result_like(&infer->results[1], weight);
@@ -196,11 +236,19 @@ static uint32_t spatial_of(const core_operator *op)
     return digit ? (uint32_t)(*digit - '0') : 2;
 }
 
+/* All numbers are below CORE__STEP_MOST, and the size CORE__NUMEL_MOST; but
+ * for the product of dilation and kernel, which is cut: no size is as wide. */
 static int64_t windows(int64_t size, int64_t kernel, int64_t stride,
                        int64_t padding, int64_t dilation, bool ceil_mode)
 {
-    int64_t room = size + 2 * padding - dilation * (kernel - 1) - 1;
+    int64_t room;
     int64_t count;
+    int64_t reach;
+
+    if (__builtin_mul_overflow(dilation, kernel - 1, &reach) ||
+        reach > 2 * CORE__NUMEL_MOST)
+        return 0;
+    room = size + 2 * padding - reach - 1;
 
     if (room < 0 && !ceil_mode)
         return 0;
@@ -259,6 +307,7 @@ static core_status pooled(core__inference *infer, bool dilated)
                                   "by %lld",
                                   (long long)kernel[i], (long long)padding[i]);
     }
+    CORE_TRY(core__sizes_check(infer->op, result->ndim, result->sizes));
     follow(result, self, NULL);
     return CORE_OK;
 }
@@ -298,6 +347,7 @@ CORE__INFER(adaptive_pool)
                                   "output_size %lld", (long long)sizes[i]);
         result->sizes[self->ndim - n + i] = sizes[i];
     }
+    CORE_TRY(core__sizes_check(infer->op, result->ndim, result->sizes));
     follow(result, self, NULL);
     return CORE_OK;
 }
@@ -332,6 +382,7 @@ CORE__INFER(upsample)
                                   "output size %lld", (long long)sizes[i]);
         result->sizes[2 + i] = sizes[i];
     }
+    CORE_TRY(core__sizes_check(infer->op, result->ndim, result->sizes));
     follow(result, self, NULL);
     return CORE_OK;
 }

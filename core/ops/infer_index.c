@@ -303,15 +303,16 @@ CORE__INFER(embedding)
 CORE__INFER(embedding_backward)
 {
     const core_tensor *grad = core__arg_tensor(infer->args, 0);
+    int64_t sizes[2] = {infer->args[2].u.i, 0};
 
     if (grad->ndim == 0)
         return core__op_error(CORE_ERROR_SHAPE, infer->op,
                               "grad_output has no dimension");
     CORE_TRY(
         index_dtype(infer->op, "indices", core__arg_tensor(infer->args, 1)));
-    core__result_set(
-        &infer->results[0], grad->dtype, 2,
-        (const int64_t[]){infer->args[2].u.i, grad->sizes[grad->ndim - 1]});
+    sizes[1] = grad->sizes[grad->ndim - 1];
+    CORE_TRY(core__sizes_check(infer->op, 2, sizes));
+    core__result_set(&infer->results[0], grad->dtype, 2, sizes);
     return CORE_OK;
 }
 
@@ -333,5 +334,5 @@ CORE__INFER(multinomial)
                               (long long)self->sizes[self->ndim - 1]);
     core__result_set(result, CORE_I64, self->ndim, self->sizes);
     result->sizes[self->ndim - 1] = samples;
-    return CORE_OK;
+    return core__sizes_check(infer->op, result->ndim, result->sizes);
 }

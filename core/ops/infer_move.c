@@ -296,7 +296,10 @@ CORE__INFER(cat)
     for (uint32_t i = 0; i < list->count; i++) {
         const core_tensor *tensor = list->u.tensors[i];
 
-        if (!tensor || tensor->ndim == 0)
+        if (!tensor)
+            return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
+                                  "tensor %u of the list is missing", i);
+        if (tensor->ndim == 0)
             return core__op_error(CORE_ERROR_SHAPE, infer->op,
                                   "tensor %u has no dimensions", i);
         dtype =
@@ -309,7 +312,11 @@ CORE__INFER(cat)
                                     &dim));
         }
         CORE_TRY(cat_fits(infer, i, tensor, first, dim));
-        length += tensor->sizes[dim];
+        if (__builtin_add_overflow(length, tensor->sizes[dim], &length))
+            return core__op_error(CORE_ERROR_SHAPE, infer->op,
+                                  "the sizes of dimension %u add up to more "
+                                  "than can be counted",
+                                  dim);
     }
     if (!first) {
         first = list->u.tensors[0];
@@ -318,7 +325,7 @@ CORE__INFER(cat)
     core__result_like(result, first);
     result->dtype = dtype;
     result->sizes[dim] = length;
-    return CORE_OK;
+    return core__sizes_check(infer->op, result->ndim, result->sizes);
 }
 
 /* ------------------------------------------------------------- padding -- */
@@ -334,6 +341,8 @@ static core_status padded(core__inference *infer, const int64_t *pad,
         return core__op_error(CORE_ERROR_SHAPE, infer->op,
                               "%zu paddings for a tensor with %u dimensions",
                               count, self->ndim);
+    for (size_t k = 0; k < count; k++)
+        CORE_TRY(core__step_check(infer->op, "padding", pad[k]));
     core__result_like(result, self);
     for (size_t k = 0; k < count / 2; k++) {
         uint32_t dim = self->ndim - 1 - (uint32_t)k;
@@ -347,7 +356,7 @@ static core_status padded(core__inference *infer, const int64_t *pad,
                                   (long long)pad[2 * k + 1], dim,
                                   (long long)self->sizes[dim]);
     }
-    return CORE_OK;
+    return core__sizes_check(infer->op, result->ndim, result->sizes);
 }
 
 CORE__INFER(constant_pad)
@@ -441,6 +450,7 @@ CORE__INFER(arange)
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
                               "steps of %g do not lead from %g to %g", by,
                               core__double_of(start), core__double_of(end));
+    CORE_TRY(core__sizes_check(infer->op, 1, &size));
     core__result_set(&infer->results[0], dtype, 1, &size);
     return core__dtype_check(dtype);
 }
@@ -452,6 +462,7 @@ CORE__INFER(linspace)
     if (steps < 0)
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
                               "steps is %lld", (long long)steps);
+    CORE_TRY(core__sizes_check(infer->op, 1, &steps));
     core__result_set(&infer->results[0],
                      factory_dtype(infer, core__dtype_default()), 1, &steps);
     return core__dtype_check(infer->results[0].dtype);
@@ -462,29 +473,33 @@ CORE__INFER(eye)
 {
     int64_t rows = infer->args[0].u.i;
     int64_t columns = infer->nargs > 5 ? infer->args[1].u.i : rows;
+    int64_t sizes[] = {rows, columns};
 
     if (rows < 0 || columns < 0)
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
                               "%lld by %lld", (long long)rows,
                               (long long)columns);
+    CORE_TRY(core__sizes_check(infer->op, 2, sizes));
     core__result_set(&infer->results[0],
-                     factory_dtype(infer, core__dtype_default()), 2,
-                     (const int64_t[]){rows, columns});
+                     factory_dtype(infer, core__dtype_default()), 2, sizes);
     return core__dtype_check(infer->results[0].dtype);
 }
 
-/* Elements of rows x columns on and below the diagonal `offset`. */
+/* Elements of rows x columns on and below the diagonal `offset`, which lies
+ * between -rows - 1 and columns: rows of 1, 2, … elements, then full ones. */
 static int64_t triangle_count(int64_t rows, int64_t columns, int64_t offset)
 {
-    int64_t count = 0;
+    int64_t first = offset < 0 ? -offset : 0;
+    int64_t full = columns - 1 - offset;
+    int64_t n;
+    int64_t ends;
 
-    for (int64_t row = 0; row < rows; row++) {
-        int64_t width = row + offset + 1;
-
-        width = width < 0 ? 0 : width > columns ? columns : width;
-        count += width;
-    }
-    return count;
+    if (first >= rows)
+        return 0;
+    full = full < first ? first : full > rows ? rows : full;
+    n = full - first;
+    ends = first + offset + 1 + full + offset;
+    return (n % 2 == 0 ? n / 2 * ends : ends / 2 * n) + (rows - full) * columns;
 }
 
 /* tril_indices, triu_indices(row, col, offset, …) */
@@ -494,16 +509,21 @@ CORE__INFER(triangle_indices)
     int64_t columns = infer->args[1].u.i;
     int64_t offset = infer->args[2].u.i;
     bool upper = infer->op->data->name[3] == 'u';
-    int64_t count;
+    int64_t sizes[2] = {rows, columns};
 
     if (rows < 0 || columns < 0)
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
                               "%lld by %lld", (long long)rows,
                               (long long)columns);
-    count = triangle_count(rows, columns, upper ? offset - 1 : offset);
+    CORE_TRY(core__sizes_check(infer->op, 2, sizes));
+    /* Beyond the corners nothing changes. */
+    offset = offset < -rows ? -rows : offset > columns ? columns : offset;
+    sizes[0] = 2;
+    sizes[1] = triangle_count(rows, columns, upper ? offset - 1 : offset);
     if (upper)
-        count = rows * columns - count;
+        sizes[1] = rows * columns - sizes[1];
+    CORE_TRY(core__sizes_check(infer->op, 2, sizes));
     core__result_set(&infer->results[0], factory_dtype(infer, CORE_I64), 2,
-                     (const int64_t[]){2, count});
+                     sizes);
     return core__dtype_check(infer->results[0].dtype);
 }

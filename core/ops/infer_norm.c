@@ -7,6 +7,8 @@
 #include "ops/shape.h"
 #include "tensor/layout.h"
 
+#include <libcore/tensor.h>
+
 #include <string.h>
 
 static void keep_layout(core__result_spec *result, const core_tensor *input)
@@ -102,6 +104,12 @@ CORE__INFER(layer_norm_backward)
     size_t count;
     const int64_t *shape = core__ints_of(&infer->args[2], &count);
 
+    if (count == 0 || count > input->ndim ||
+        memcmp(shape, input->sizes + input->ndim - count,
+               count * sizeof *shape) != 0)
+        return core__op_error(CORE_ERROR_SHAPE, infer->op,
+                              "input's sizes do not end in the normalized "
+                              "shape");
     core__result_like(&infer->results[0], input);
     core__result_set(&infer->results[1], dtype, (uint32_t)count, shape);
     core__result_set(&infer->results[2], dtype, (uint32_t)count, shape);
@@ -121,6 +129,7 @@ CORE__INFER(group_norm)
     int64_t inner = infer->args[5].u.i;
     int64_t groups = infer->args[6].u.i;
 
+    CORE_TRY(core__sizes_check(infer->op, 3, (const int64_t[]){n, c, inner}));
     if (groups <= 0 || c % groups != 0 || n * c * inner != input->numel)
         return core__op_error(CORE_ERROR_SHAPE, infer->op,
                               "%lld images of %lld channels of %lld elements "
@@ -145,8 +154,18 @@ CORE__INFER(group_norm_backward)
     const core_tensor *input = core__arg_tensor(infer->args, 1);
     const core_tensor *weight = core__arg_tensor(infer->args, 4);
     core_dtype dtype = weight ? weight->dtype : input->dtype;
+    int64_t n = infer->args[5].u.i;
     int64_t c = infer->args[6].u.i;
+    int64_t inner = infer->args[7].u.i;
+    int64_t groups = infer->args[8].u.i;
 
+    CORE_TRY(core__sizes_check(infer->op, 3, (const int64_t[]){n, c, inner}));
+    if (groups <= 0 || c % groups != 0 || n * c * inner != input->numel)
+        return core__op_error(CORE_ERROR_SHAPE, infer->op,
+                              "%lld images of %lld channels of %lld elements "
+                              "in %lld groups: input has %lld elements",
+                              (long long)n, (long long)c, (long long)inner,
+                              (long long)groups, (long long)input->numel);
     core__result_like(&infer->results[0], input);
     keep_layout(&infer->results[0], input);
     core__result_set(&infer->results[1], dtype, 1, &c);
@@ -243,10 +262,11 @@ static core_status likelihood(core__inference *infer, uint32_t classes)
     const core_tensor *self = core__arg_tensor(infer->args, 0);
     const core_tensor *target = core__arg_tensor(infer->args, 1);
 
+    CORE_TRY(core__reduction_check(infer->op, infer->args[3].u.i));
     CORE_TRY(floating(infer->op, self));
     CORE_TRY(check_target(infer, self, target, core__arg_tensor(infer->args, 2),
                           classes));
-    if (infer->args[3].u.i == 0)
+    if (infer->args[3].u.i == CORE_REDUCTION_NONE)
         core__result_set(&infer->results[0], self->dtype, target->ndim,
                          target->sizes);
     else

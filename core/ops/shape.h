@@ -19,6 +19,24 @@ static inline core_status core__ndim_check(const core_operator *op,
                           CORE_MAX_NDIM, (unsigned long long)ndim);
 }
 
+/* Numbers that are added to sizes or multiplied by them (paddings, strides,
+ * dilations, offsets) stay below this, and tensors' elements below
+ * CORE__NUMEL_MOST: sums of a few of both do not overflow. */
+#define CORE__STEP_MOST ((int64_t)1 << 40)
+#define CORE__NUMEL_MOST (INT64_MAX / 8)
+
+/* SHAPE error for a number of CORE__STEP_MOST or more, of either sign. */
+core_status core__step_check(const core_operator *op, const char *name,
+                             int64_t value);
+
+/* SHAPE error for a negative size, and for more elements than can be
+ * addressed; sizes of 0 count as 1, as strides count them. */
+core_status core__sizes_check(const core_operator *op, size_t ndim,
+                              const int64_t *sizes);
+
+/* One of CORE_REDUCTION_…, else INVALID_ARGUMENT. */
+core_status core__reduction_check(const core_operator *op, int64_t reduction);
+
 /* `wanted` sizes of a view of self, one of which may be -1. */
 core_status core__shape_resolve(const core_operator *op,
                                 const core_tensor *self, size_t count,

@@ -44,7 +44,7 @@ core_status core__shape_resolve(const core_operator *op,
         out_sizes[open] = self->numel / numel;
     else if (open >= 0 || numel != self->numel)
         goto error;
-    return CORE_OK;
+    return core__sizes_check(op, count, out_sizes);
 error:
     return core__op_error(
         CORE_ERROR_SHAPE, op, "a tensor of %s cannot have the sizes %s",
@@ -325,14 +325,16 @@ CORE__OP(expand)
         int64_t size = i < added ? 1 : self->sizes[i - added];
 
         sizes[i] = wanted[i] == -1 && i >= added ? size : wanted[i];
-        strides[i] = i >= added      ? self->strides[i - added]
-                     : i + 1 < count ? sizes[i + 1] * strides[i + 1]
-                                     : 1;
         if (sizes[i] < 0 || (sizes[i] != size && size != 1))
             goto error;
+        strides[i] = i >= added ? self->strides[i - added] : 1;
+        if (i < added && i + 1 < count &&
+            __builtin_mul_overflow(sizes[i + 1], strides[i + 1], &strides[i]))
+            strides[i] = 0;
         if (size == 1 && sizes[i] != 1)
             strides[i] = 0;
     }
+    CORE_TRY(core__sizes_check(call->op, count, sizes));
     return view_of(self, (uint32_t)count, sizes, strides, self->offset,
                    &results[0]);
 error:

@@ -47,6 +47,16 @@ static core_status window_view(core_tensor *self, const window *w,
     return CORE_OK;
 }
 
+/* A step over count elements; one that nothing is reached with, and that
+ * would not fit, is left out. */
+static void window_step(window *w, uint32_t dim, int64_t step)
+{
+    int64_t stride;
+
+    if (!__builtin_mul_overflow(w->strides[dim], step, &stride))
+        w->strides[dim] = stride;
+}
+
 static core_status no_dimension(const core_operator *op)
 {
     return core__op_error(CORE_ERROR_INDEX, op,
@@ -105,7 +115,7 @@ CORE__OP(slice)
     CORE_TRY(core__slice_range(call->op, self->sizes[dim], &args[2], &args[3],
                                step, &first, &w.sizes[dim]));
     w.offset += first * self->strides[dim];
-    w.strides[dim] *= step;
+    window_step(&w, dim, step);
     return window_view(self, &w, &results[0]);
 }
 
@@ -171,6 +181,11 @@ CORE__OP(diagonal)
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
                               "dim1 and dim2 are both %u", a);
     window_of(self, &w);
+    /* Beyond the corners all diagonals are empty. */
+    if (offset < -self->sizes[a])
+        offset = -self->sizes[a];
+    if (offset > self->sizes[b])
+        offset = self->sizes[b];
     rows = self->sizes[a] - (offset < 0 ? -offset : 0);
     columns = self->sizes[b] - (offset > 0 ? offset : 0);
     size = rows < columns ? rows : columns;
@@ -208,7 +223,7 @@ CORE__OP(unfold)
     w.strides[w.ndim++] = self->ndim == 0 ? 1 : self->strides[dim];
     if (self->ndim > 0) {
         w.sizes[dim] = (have - size) / step + 1;
-        w.strides[dim] = step * self->strides[dim];
+        window_step(&w, dim, step);
     }
     return window_view(self, &w, &results[0]);
 }
@@ -231,19 +246,23 @@ CORE__OP(as_strided)
     if (count != stride_count)
         return core__op_error(CORE_ERROR_SHAPE, call->op,
                               "%zu sizes but %zu strides", count, stride_count);
+    CORE_TRY(core__sizes_check(call->op, count, sizes));
     CORE_TRY(core__sizes_numel((uint32_t)count, sizes, &numel));
     for (size_t i = 0; i < count; i++) {
-        int64_t reach;
+        int64_t reach; /* what is empty is taken for one element */
 
         if (strides[i] < 0 ||
-            __builtin_mul_overflow(sizes[i] - 1, strides[i], &reach) ||
+            __builtin_mul_overflow(sizes[i] > 1 ? sizes[i] - 1 : 0, strides[i],
+                                   &reach) ||
             __builtin_add_overflow(last, reach, &last))
             return core__op_error(CORE_ERROR_SHAPE, call->op,
-                                  "strides are negative or too large");
+                                  "stride %lld is negative or too large",
+                                  (long long)strides[i]);
     }
-    if (offset < 0 || (numel > 0 && self->storage &&
-                       (uint64_t)(last + 1) * core__dtype_size(self->dtype) >
-                           self->storage->size))
+    if (offset < 0 || last >= CORE__NUMEL_MOST ||
+        (numel > 0 && self->storage &&
+         (uint64_t)(last + 1) * core__dtype_size(self->dtype) >
+             self->storage->size))
         return core__op_error(
             CORE_ERROR_SHAPE, call->op,
             "reaches element %lld, but the storage has %llu "
@@ -257,6 +276,16 @@ CORE__OP(as_strided)
 }
 
 /* ------------------------------------------------------- several views -- */
+
+/* A list of values holds so many. */
+static core_status count_check(const core_operator *op, int64_t count)
+{
+    if (count <= INT32_MAX)
+        return CORE_OK;
+    return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
+                          "gives %lld tensors; a list holds %ld at most",
+                          (long long)count, (long)INT32_MAX);
+}
 
 /* Narrows of self along dim; each is one of several views. */
 static core_status parts_of(core_tensor *self, uint32_t dim, size_t count,
@@ -308,6 +337,7 @@ CORE__OP(split)
     core_tensor *self = args[0].u.tensor;
     int64_t length = args[1].u.i;
     int64_t size;
+    int64_t count;
     uint32_t dim;
 
     if (self->ndim == 0)
@@ -318,9 +348,9 @@ CORE__OP(split)
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
                               "split_size %lld does not split a size of %lld",
                               (long long)length, (long long)size);
-    return equal_parts(self, dim, length,
-                       size == 0 ? 1 : (size_t)((size + length - 1) / length),
-                       &results[0]);
+    count = size == 0 ? 1 : size / length + (size % length != 0);
+    CORE_TRY(count_check(call->op, count));
+    return equal_parts(self, dim, length, (size_t)count, &results[0]);
 }
 
 CORE__OP(split_with_sizes)
@@ -335,10 +365,9 @@ CORE__OP(split_with_sizes)
         return no_dimension(call->op);
     CORE_TRY(core__dim_wrap(call->op, args[2].u.i, self->ndim, &dim));
     for (size_t i = 0; i < count; i++) {
-        if (lengths[i] < 0)
+        if (lengths[i] < 0 || __builtin_add_overflow(sum, lengths[i], &sum))
             return core__op_error(CORE_ERROR_SHAPE, call->op,
                                   "a part of size %lld", (long long)lengths[i]);
-        sum += lengths[i];
     }
     if (sum != self->sizes[dim])
         return core__op_error(CORE_ERROR_SHAPE, call->op,
@@ -363,11 +392,11 @@ CORE__OP(chunk)
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
                               "%lld chunks", (long long)chunks);
     size = self->sizes[dim];
-    length = (size + chunks - 1) / chunks;
-    return equal_parts(self, dim, length,
-                       size == 0 ? (size_t)chunks
-                                 : (size_t)((size + length - 1) / length),
-                       &results[0]);
+    length = size / chunks + (size % chunks != 0);
+    if (size > 0)
+        chunks = size / length + (size % length != 0);
+    CORE_TRY(count_check(call->op, chunks));
+    return equal_parts(self, dim, length, (size_t)chunks, &results[0]);
 }
 
 CORE__OP(unbind)
@@ -381,6 +410,7 @@ CORE__OP(unbind)
     if (self->ndim == 0)
         return no_dimension(call->op);
     CORE_TRY(core__dim_wrap(call->op, args[1].u.i, self->ndim, &dim));
+    CORE_TRY(count_check(call->op, self->sizes[dim]));
     count = (size_t)self->sizes[dim];
     parts = core__alloc_zero((count ? count : 1) * sizeof *parts);
     if (!parts)

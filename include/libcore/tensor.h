@@ -50,6 +50,13 @@ static inline core_scalar core_bool(bool value)
     return scalar;
 }
 
+/* What losses do with the values of the elements: their argument reduction. */
+enum {
+    CORE_REDUCTION_NONE = 0, /* gives all */
+    CORE_REDUCTION_MEAN = 1,
+    CORE_REDUCTION_SUM = 2
+};
+
 /* Drops what a result value owns (a tensor, a list of tensors) and makes it
  * NONE. */
 void core_value_release(core_value *value);
