@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* NULL where something must be: an error that names call and argument. */
+
+#include <libcore/core.h>
+#include <libcore/optim.h>
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+static core_tensor *tensor;
+static core_tensor *result;
+static const int64_t sizes[2] = {2, 3};
+
+static void start(void)
+{
+    result = NULL;
+    ck_assert_msg(core_zeros(sizes, 2, CORE_F32, NULL, &tensor) == CORE_OK,
+                  "%s", core_error_message());
+}
+
+static void stop(void)
+{
+    core_tensor_release(tensor);
+    core_tensor_release(result);
+}
+
+static void refused(core_status status, const char *call, const char *argument)
+{
+    ck_assert_int_eq(status, CORE_ERROR_INVALID_ARGUMENT);
+    ck_assert_msg(strstr(core_error_message(), call) &&
+                      strstr(core_error_message(), argument),
+                  "%s, %s: %s", call, argument, core_error_message());
+    core_error_clear();
+}
+
+START_TEST(tensors_and_their_data)
+{
+    float data[6] = {0};
+    core_scalar scalar;
+    char *text;
+    void *address;
+    double number;
+    int64_t integer;
+
+    refused(core_tensor_print(NULL), "core_tensor_print", "tensor");
+    refused(core_tensor_format(NULL, &text), "core_tensor_format", "tensor");
+    refused(core_tensor_format(tensor, NULL), "core_tensor_format",
+            "out_text");
+    refused(core_tensor_read(NULL, data, 24), "core_tensor_read", "tensor");
+    refused(core_tensor_read(tensor, NULL, 24), "core_tensor_read", "data");
+    refused(core_tensor_write(NULL, data, 24), "core_tensor_write", "tensor");
+    refused(core_tensor_write(tensor, NULL, 24), "core_tensor_write", "data");
+    refused(core_tensor_data(NULL, &address), "core_tensor_data", "tensor");
+    refused(core_tensor_data(tensor, NULL), "core_tensor_data", "out_data");
+    refused(core_tensor_item(NULL, &scalar), "core_tensor_item", "tensor");
+    refused(core_tensor_item_float(NULL, &number), "core_tensor_item_float",
+            "tensor");
+    refused(core_tensor_item_int(NULL, &integer), "core_tensor_item_int",
+            "tensor");
+    refused(core_tensor_item_int(tensor, NULL), "core_tensor_item_int",
+            "out_value");
+    refused(core_tensor_from_data(NULL, CORE_F32, sizes, 2, NULL, &result),
+            "core_tensor_from_data", "data");
+    refused(core_tensor_from_data(data, CORE_F32, NULL, 2, NULL, &result),
+            "core_tensor_from_data", "sizes");
+    refused(core_tensor_from_data(data, CORE_F32, sizes, 2, NULL, NULL),
+            "core_tensor_from_data", "out_tensor");
+    ck_assert_ptr_null(result);
+}
+END_TEST
+
+START_TEST(typed_calls)
+{
+    core_tensor *kept = tensor;
+
+    result = tensor; /* what fails leaves NULL */
+    refused(core_zeros(NULL, 2, CORE_F32, NULL, &result), "core_zeros",
+            "size");
+    ck_assert_ptr_null(result);
+    refused(core_cat(NULL, 3, 0, &result), "core_cat", "tensors");
+    refused(core_reshape(tensor, NULL, 2, &result), "core_reshape", "shape");
+    refused(core_neg(NULL, &result), "neg", "argument 1");
+    refused(core_add(tensor, NULL, core_int(1), &result), "add",
+            "argument 2");
+    ck_assert_ptr_eq(tensor, kept);
+    /* An empty list need not have an address. */
+    ck_assert_int_eq(core_zeros(NULL, 0, CORE_F32, NULL, &result), CORE_OK);
+}
+END_TEST
+
+START_TEST(calls_by_name)
+{
+    core_value value = {CORE_VALUE_INT_LIST, 2, {0}};
+    core_value answer;
+    core_operator *op;
+
+    refused(core_op_find(NULL, &op), "core_op_find", "name");
+    ck_assert_int_eq(core_op_find("zeros", &op), CORE_OK);
+    refused(core_op_call(NULL, &value, 1, &answer, 1), "core_op_call", "op");
+    refused(core_op_call(op, NULL, 1, &answer, 1), "core_op_call", "args");
+    refused(core_op_call(op, &value, 1, NULL, 1), "core_op_call", "results");
+    refused(core_op_call(op, &value, 1, &answer, 1), "zeros", "size");
+}
+END_TEST
+
+static core_status nothing(core_call *call, const core_value *args,
+                           uint32_t nargs, core_value *results,
+                           uint32_t nresults)
+{
+    (void)call;
+    (void)args;
+    (void)nargs;
+    (void)results;
+    (void)nresults;
+    return CORE_OK;
+}
+
+START_TEST(registrations_and_settings)
+{
+    core_registration *made;
+    const char *text;
+
+    refused(core_op_register(NULL, &made), "core_op_register", "schema");
+    refused(core_op_register("null::f(Tensor x) -> Tensor", NULL),
+            "core_op_register", "out_registration");
+    refused(core_op_register("aten::f(Tensor x) -> Tensor", &made), "aten::f",
+            "libcore's own");
+    ck_assert_ptr_null(made);
+    refused(core_function_register(NULL, CORE_KEY_AUTOGRAD, NULL, nothing,
+                                   NULL, &made),
+            "core_function_register", "operator_name");
+    refused(core_function_register("neg", CORE_KEY_AUTOGRAD, NULL, NULL, NULL,
+                                   &made),
+            "core_function_register", "function");
+    refused(core_setting_set(NULL, "1"), "core_setting_set", "name");
+    refused(core_setting_get(NULL, &text), "core_setting_get", "name");
+    refused(core_setting_describe(0, NULL), "core_setting_describe",
+            "out_information");
+}
+END_TEST
+
+START_TEST(optimizers)
+{
+    core_adam_options adam = {.struct_size = sizeof adam};
+    core_optimizer *optimizer;
+
+    refused(core_sgd_create(&tensor, 1, NULL, &optimizer), "core_sgd_create",
+            "options");
+    refused(core_adam_create(&tensor, 1, NULL, &optimizer),
+            "core_adam_create", "options");
+    refused(core_adam_create(NULL, 1, &adam, &optimizer), "core_adam_create",
+            "parameters");
+    refused(core_adam_create(&tensor, 1, &adam, NULL), "core_adam_create",
+            "out_optimizer");
+    refused(core_optimizer_step(NULL), "core_optimizer_step", "optimizer");
+    core_optimizer_zero_grad(NULL);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("null");
+    TCase *tests = tcase_create("null");
+    SRunner *runner = srunner_create(suite);
+    int failed;
+
+    tcase_add_checked_fixture(tests, start, stop);
+    tcase_add_test(tests, tensors_and_their_data);
+    tcase_add_test(tests, typed_calls);
+    tcase_add_test(tests, calls_by_name);
+    tcase_add_test(tests, registrations_and_settings);
+    tcase_add_test(tests, optimizers);
+    suite_add_tcase(suite, tests);
+    srunner_run_all(runner, CK_ENV);
+    failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
