@@ -78,7 +78,8 @@ static core_status launch_cholesky(core_call *call, const core_value *args,
         double *to = (double *)l.data + b * n * n;
         int32_t minor;
 
-        memset(to, 0, (size_t)(n * n) * sizeof *to);
+        if (n > 0)
+            memset(to, 0, (size_t)(n * n) * sizeof *to);
         minor = cholesky((const double *)a.data + b * n * n, to, n, upper);
         ((int64_t *)info.data)[b] = minor;
         if (upper)

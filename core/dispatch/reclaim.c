@@ -18,13 +18,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-typedef struct retired {
-    struct retired *next;
-    void *memory;
-} retired;
-
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static retired *waiting;
+static core__retired *waiting;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static bool has_barrier;
 
@@ -57,28 +52,24 @@ static bool all_outside(void)
 
 /* Where a kernel has no membarrier, nothing is ever freed: registrations are
  * few, and keeping them is right where freeing could be wrong. */
-void core__reclaim(void *memory)
+void core__reclaim(core__retired *link, void *memory)
 {
-    retired *item = memory ? core__alloc(sizeof *item) : NULL;
-    retired *freeable = NULL;
+    core__retired *freeable = NULL;
 
     pthread_once(&once, register_barrier);
     pthread_mutex_lock(&lock);
-    if (item) {
-        item->memory = memory;
-        item->next = waiting;
-        waiting = item;
-    }
-    if (waiting && all_outside()) {
+    link->memory = memory;
+    link->next = waiting;
+    waiting = link;
+    if (all_outside()) {
         freeable = waiting;
         waiting = NULL;
     }
     pthread_mutex_unlock(&lock);
     while (freeable) {
-        retired *next = freeable->next;
+        core__retired *next = freeable->next;
 
         core__free(freeable->memory);
-        core__free(freeable);
         freeable = next;
     }
 }

@@ -249,10 +249,9 @@ core_status core__registry_add_function(core_registry *registry,
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "a backend is named for CORE_KEY_BACKEND, and may "
                            "be for CORE_KEY_AUTOGRAD only");
+    /* Devices are locked before registrations, never the other way. */
+    CORE_TRY(slot_of(backend, &slot));
     core__registry_lock();
-    status = slot_of(backend, &slot);
-    if (status != CORE_OK)
-        goto done;
     op = core__operator_find(operator_name.data, operator_name.size);
     if (!op) {
         status = core__error(CORE_ERROR_NOT_FOUND,
@@ -486,7 +485,7 @@ static void undo_registration(core__registration *registration)
             *at = registration->next;
         core__table_refresh(op);
     }
-    core__reclaim(registration);
+    core__reclaim(&registration->retired, registration);
 }
 
 static void undo_kernel(core__kernel *kernel)
@@ -502,7 +501,7 @@ static void undo_kernel(core__kernel *kernel)
             at->next = kernel->next;
     }
     refresh_quick(kernel->set);
-    core__reclaim(kernel);
+    core__reclaim(&kernel->retired, kernel);
 }
 
 /* Sets of a backend that goes away keep their memory, not their owner. */

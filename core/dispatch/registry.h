@@ -9,6 +9,12 @@
 #include "device/device.h"
 #include "dispatch/operator.h"
 
+/* A link of the list of what is freed later. */
+typedef struct core__retired {
+    struct core__retired *next;
+    void *memory; /* what the link is a part of */
+} core__retired;
+
 /* One kernel that a backend registered: the full copy of its core_kernel. */
 typedef struct core__kernel {
     core_kernel kernel;
@@ -19,6 +25,7 @@ typedef struct core__kernel {
     struct core__kernel *next;       /* in the same set, newest first */
     struct core__kernel *next_owned; /* of the same registration */
     core__kernel_set *set;
+    core__retired retired;
 } core__kernel;
 
 enum { CORE__QUICK_DTYPES = 16 };
@@ -76,7 +83,8 @@ core__kernel_set *core__registry_set(const core_operator *op,
 /* The table of operators that nobody called yet: every entry resolves. */
 extern const core__entry *_Atomic core__table_unresolved[CORE__TABLE_SIZE];
 
-/* An entry or a kernel that calls may still be using: freed later. */
-void core__reclaim(void *memory);
+/* An entry or a kernel that calls may still be using is freed later.  The link
+ * is a member of it, so that there is nothing to allocate. */
+void core__reclaim(core__retired *link, void *memory);
 
 #endif

@@ -18,6 +18,7 @@ struct core__registration {
     uint64_t sequence;
     core__registration *next;       /* same operator, older */
     core__registration *next_owned; /* same registry */
+    core__retired retired;
 };
 
 void core__registry_lock(void);

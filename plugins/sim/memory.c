@@ -32,9 +32,8 @@ int sim_memory_open(void)
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (handles == MAP_FAILED)
         return -1;
-    blocks = mmap(NULL, BLOCKS * sizeof *blocks, PROT_READ | PROT_WRITE,
-                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (blocks == MAP_FAILED) {
+    blocks = calloc(BLOCKS, sizeof *blocks);
+    if (!blocks) {
         munmap(handles, (size_t)BLOCKS * SPACING);
         return -1;
     }
@@ -45,7 +44,7 @@ void sim_memory_close(void)
 {
     for (uint32_t i = 0; i < used; i++)
         free(blocks[i].data);
-    munmap(blocks, BLOCKS * sizeof *blocks);
+    free(blocks);
     munmap(handles, (size_t)BLOCKS * SPACING);
     used = first_free = 0;
     taken = 0;
