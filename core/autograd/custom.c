@@ -38,11 +38,9 @@ core_status core__custom_run(core_node *node, core_tensor *const *grads,
         node, custom->context, grads, node->ninputs, gradients, node->nedges);
 
     /* It may give a code and leave no message; an older one is not its. */
-    if (status != CORE_OK &&
-        (core__thread_self()->error.sequence == errors ||
-         core_error_code() != status))
-        return core__error(status,
-                           "the function failed, and did not say why");
+    if (status != CORE_OK && (core__thread_self()->error.sequence == errors ||
+                              core_error_code() != status))
+        return core__error(status, "the function failed, and did not say why");
     return status;
 }
 

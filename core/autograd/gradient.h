@@ -37,8 +37,8 @@ typedef struct core__backward core__backward;
 
 /* Constant; one per differentiable functional operator. */
 struct core__gradient {
-    const char *name;     /* of the node: "add.Tensor backward" */
-    uint8_t ngradients;   /* differentiable tensor arguments */
+    const char *name;   /* of the node: "add.Tensor backward" */
+    uint8_t ngradients; /* differentiable tensor arguments */
     uint8_t nsaved;
     uint8_t arguments[6]; /* their positions, in order; a list counts once and
                              has one edge per element */
@@ -55,9 +55,9 @@ struct core__gradient {
 struct core__backward {
     core_node *node;
     const core__gradient *gradient;
-    core_tensor *const *grads;   /* by result */
-    core_tensor **gradients;     /* out, one per edge (lists flattened); owned */
-    uint32_t needed;             /* mask by gradient index */
+    core_tensor *const *grads; /* by result */
+    core_tensor **gradients;   /* out, one per edge (lists flattened); owned */
+    uint32_t needed;           /* mask by gradient index */
     const uint8_t *needed_edges; /* by edge, for lists */
     const core_value *values;    /* by saved row: unpacked: TENSOR borrowed
                                     (NONE if absent or not saved), or value */

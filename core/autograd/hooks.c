@@ -111,8 +111,8 @@ static core_status must_require_grad(const core_tensor *tensor,
                                      const char *what)
 {
     if (!tensor)
-        return core__error(CORE_ERROR_INVALID_ARGUMENT, "%s: the tensor is NULL",
-                           what);
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "%s: the tensor is NULL", what);
     if (core__wants_grad(tensor))
         return CORE_OK;
     return core__error(CORE_ERROR_AUTOGRAD,
@@ -385,8 +385,8 @@ core_status core__hooks_run_tensor(core__hook_list list, uint32_t output,
 
         if (hook->output != output)
             continue;
-        status = worded(&walk,
-                        hook->function.tensor(hook->context, *grad, &other));
+        status =
+            worded(&walk, hook->function.tensor(hook->context, *grad, &other));
         if (status == CORE_OK && other)
             status = replace(grad, other);
         else
@@ -427,11 +427,10 @@ static core_status check_replaced(const core_node *node,
         const core__meta *meta = &node->inputs[i];
         const core_tensor *grad = grads[i];
 
-        if (grad &&
-            (grad->dtype != meta->dtype || grad->ndim != meta->ndim ||
-             grad->device != meta->device ||
-             memcmp(grad->sizes, meta->sizes,
-                    grad->ndim * sizeof *grad->sizes) != 0))
+        if (grad && (grad->dtype != meta->dtype || grad->ndim != meta->ndim ||
+                     grad->device != meta->device ||
+                     memcmp(grad->sizes, meta->sizes,
+                            grad->ndim * sizeof *grad->sizes) != 0))
             return core__error(CORE_ERROR_AUTOGRAD,
                                "it replaced gradient %u by one of other sizes, "
                                "dtype or device",

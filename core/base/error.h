@@ -26,10 +26,10 @@ core_status core__error_null(const char *function, const char *argument)
 #define core__unlikely(x) __builtin_expect(!!(x), 0)
 
 /* At the top of a public function: its argument must not be NULL. */
-#define CORE__NOT_NULL(argument)                            \
-    do {                                                    \
-        if (core__unlikely(!(argument)))                    \
-            return core__error_null(__func__, #argument);   \
+#define CORE__NOT_NULL(argument)                          \
+    do {                                                  \
+        if (core__unlikely(!(argument)))                  \
+            return core__error_null(__func__, #argument); \
     } while (0)
 
 #endif

@@ -21,7 +21,6 @@ enum { CORE__SMALL_CLASSES = 17, CORE__ERROR_TEXT = 2048 };
  * carry it, is seen outside of inference mode. */
 #define CORE__THREAD_INCLUDED (UINT64_C(1) << 21)
 
-
 typedef struct core__free_block {
     struct core__free_block *next;
 } core__free_block;
@@ -42,8 +41,8 @@ struct core__thread {
     /* > 0 while a dispatched call runs in this thread: what it may be reading
      * is not reclaimed (dispatch/reclaim.c). */
     _Atomic uint32_t depth;
-    bool no_grad;        /* autograd records nothing */
-    bool inference;      /* results are inference tensors */
+    bool no_grad;   /* autograd records nothing */
+    bool inference; /* results are inference tensors */
     bool deterministic;
     bool shared;         /* the emergency record: no memory for a real one */
     uint64_t sequence;   /* of the next autograd node */

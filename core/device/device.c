@@ -52,8 +52,7 @@ static bool parse_name(const char *name, size_t size, size_t *out_type,
     return true;
 }
 
-static core_status find(const char *name, size_t size,
-                        core_device **out_device)
+static core_status find(const char *name, size_t size, core_device **out_device)
 {
     core__backend *backend;
     uint32_t index;
@@ -280,8 +279,7 @@ core_status core__host_wait(core_device *device, const char *reason)
     if (device->synchronous)
         return CORE_OK;
     atomic_fetch_add_explicit(&waits, 1, memory_order_relaxed);
-    status = device->backend->streams.synchronize(device->impl,
-                                                  device->stream);
+    status = device->backend->streams.synchronize(device->impl, device->stream);
     if (core__unlikely(status != CORE_OK))
         core__error_prefix("%s: work given to the device failed (found by %s)",
                            device->name, reason);

@@ -19,36 +19,36 @@ typedef struct core_plugin core_plugin;
 
 /* One registered backend.  Lives until its plugin is unloaded. */
 typedef struct core__backend {
-    char type[32];        /* "cpu" */
+    char type[32]; /* "cpu" */
     uint32_t slot;
-    core_plugin *plugin;  /* NULL: built in (meta) */
-    core_backend table;   /* full, zero-filled copy, likewise the next three */
+    core_plugin *plugin; /* NULL: built in (meta) */
+    core_backend table;  /* full, zero-filled copy, likewise the next three */
     core_memory_table memory;
     core_stream_table streams;
     core_event_table events;
-    bool synchronous;     /* no streams */
+    bool synchronous;      /* no streams */
     uint32_t device_count; /* as enumerated last */
     core_device **devices; /* opened when first asked for */
     char *reason;          /* why there are none */
-    void *fallback; /* core__kernel_set of its kernel for everything */
+    void *fallback;        /* core__kernel_set of its kernel for everything */
 } core__backend;
 
 struct core_device {
     _Atomic uint32_t references; /* one is the backend's */
     uint32_t index;
     core__backend *backend;
-    char name[40];        /* "cpu", "cuda:1" */
-    uint64_t keys;        /* CORE__KEY_SLOT */
-    uint32_t flags;       /* CORE_DEVICE_… of the properties */
+    char name[40];  /* "cpu", "cuda:1" */
+    uint64_t keys;  /* CORE__KEY_SLOT */
+    uint32_t flags; /* CORE_DEVICE_… of the properties */
     bool meta;
     bool synchronous;
-    bool small_blocks;    /* threads keep its small blocks: memory/ */
-    void *impl;           /* backend's word */
-    void *stream;         /* default stream; NULL when synchronous */
+    bool small_blocks;        /* threads keep its small blocks: memory/ */
+    void *impl;               /* backend's word */
+    void *stream;             /* default stream; NULL when synchronous */
     core_memory_table memory; /* hot copy */
     core_device_properties properties;
     core_device_information information;
-    void *allocator;      /* memory/ */
+    void *allocator; /* memory/ */
 };
 
 extern core_device core__meta_device;

@@ -148,9 +148,9 @@ core_status core__backend_add(const core_backend *table, core_plugin *plugin,
     while (slot < CORE__SLOTS && atomic_load(&slots[slot]))
         slot++;
     if (slot == CORE__SLOTS) {
-        status = core__error(CORE_ERROR_REFUSED,
-                             "all %d backend slots are taken",
-                             CORE__SLOTS - CORE__SLOT_FIRST);
+        status =
+            core__error(CORE_ERROR_REFUSED, "all %d backend slots are taken",
+                        CORE__SLOTS - CORE__SLOT_FIRST);
         goto done;
     }
     backend = core__alloc_zero(sizeof *backend);
@@ -166,8 +166,7 @@ core_status core__backend_add(const core_backend *table, core_plugin *plugin,
     backend->synchronous = !backend->table.streams;
     copy_table(&backend->streams, sizeof backend->streams,
                backend->table.streams);
-    copy_table(&backend->events, sizeof backend->events,
-               backend->table.events);
+    copy_table(&backend->events, sizeof backend->events, backend->table.events);
     backend->device_count = UINT32_MAX; /* not enumerated */
     status = check_tables(backend);
     if (status != CORE_OK)
@@ -243,8 +242,8 @@ static core_status device_open(core__backend *backend, uint32_t index,
     *out_device = NULL;
     if (!device)
         return core__error_memory(sizeof *device);
-    status = backend->table.device_open(backend->table.user, index,
-                                        &device->impl);
+    status =
+        backend->table.device_open(backend->table.user, index, &device->impl);
     if (status != CORE_OK) {
         core__free(device);
         return status;
@@ -262,8 +261,8 @@ static core_status device_open(core__backend *backend, uint32_t index,
     device->memory = backend->memory;
     device->properties.struct_size = sizeof device->properties;
     device->information.struct_size = sizeof device->information;
-    status = backend->table.device_properties(device->impl,
-                                              &device->properties);
+    status =
+        backend->table.device_properties(device->impl, &device->properties);
     if (status == CORE_OK && backend->table.device_information)
         status = backend->table.device_information(device->impl,
                                                    &device->information);
@@ -300,16 +299,14 @@ core_status core__backend_device(core__backend *backend, uint32_t index,
     if (status != CORE_OK)
         goto done;
     if (backend->device_count == 0) {
-        status = core__error(CORE_ERROR_NO_DEVICE, "%s: no device: %s",
-                             backend->type,
-                             backend->reason && *backend->reason
-                                 ? backend->reason
-                                 : "the plugin gave no reason");
+        status = core__error(
+            CORE_ERROR_NO_DEVICE, "%s: no device: %s", backend->type,
+            backend->reason && *backend->reason ? backend->reason
+                                                : "the plugin gave no reason");
     } else if (index >= backend->device_count) {
-        status = core__error(CORE_ERROR_NOT_FOUND,
-                             "there is no device \"%s:%u\": %s has %u",
-                             backend->type, index, backend->type,
-                             backend->device_count);
+        status = core__error(
+            CORE_ERROR_NOT_FOUND, "there is no device \"%s:%u\": %s has %u",
+            backend->type, index, backend->type, backend->device_count);
     } else {
         if (!backend->devices[index])
             status = device_open(backend, index, &backend->devices[index]);

@@ -120,9 +120,9 @@ static core_status span_to_host(core_tensor *tensor, core_tensor **out_tensor)
     if (status == CORE_OK)
         status = core__host_wait(device, "copy to the host");
     if (status == CORE_OK)
-        status = core__tensor_alias(flat, tensor->dtype, tensor->ndim,
-                                    tensor->sizes, tensor->strides, 0,
-                                    out_tensor);
+        status =
+            core__tensor_alias(flat, tensor->dtype, tensor->ndim, tensor->sizes,
+                               tensor->strides, 0, out_tensor);
     core__tensor_release(flat);
     return status;
 }
@@ -145,9 +145,9 @@ static bool is_plain(const core_tensor *tensor, core_dtype dtype)
 /* Whether a device can gather, scatter and convert by itself. */
 static bool has_copy_kernel(const core_device *device)
 {
-    core__kernel_set *set =
-        core__registry_set(core__operator_kernel(&core__operators[CORE_OP_COPY_]),
-                           device->backend);
+    core__kernel_set *set = core__registry_set(
+        core__operator_kernel(&core__operators[CORE_OP_COPY_]),
+        device->backend);
 
     return (set && atomic_load(&set->first)) || device->backend->fallback;
 }

@@ -31,9 +31,8 @@ _Static_assert(CORE__THREAD_INCLUDED == CORE__KEY_INPLACE_OR_VIEW,
 static void __attribute__((cold, noinline))
 log_step(const core_operator *op, uint64_t keys)
 {
-    static const char *const names[] = {"",         "inplace-or-view",
-                                        "autograd", "autocast",
-                                        "profiler", "trace"};
+    static const char *const names[] = {
+        "", "inplace-or-view", "autograd", "autocast", "profiler", "trace"};
     uint32_t functionality = core__keys_functionality(keys);
     core__backend *backend = core__backend_by_slot(core__keys_slot(keys));
 
@@ -67,8 +66,7 @@ missing_tensor(const core_operator *op, uint32_t position)
     return core__error(CORE_ERROR_INVALID_ARGUMENT,
                        "%s: argument %u must be a tensor; there is none. The "
                        "operator is %s",
-                       core__operator_name(op), position + 1,
-                       op->data->schema);
+                       core__operator_name(op), position + 1, op->data->schema);
 }
 
 /* Position of a required tensor that is not there, or CORE__OP_NOWHERE. */
@@ -212,9 +210,8 @@ core_status core__trace_layer(core_call *call, const core_value *args,
                               uint32_t nresults)
 {
     return core__redispatch(
-        call->op,
-        core__keys_below(call->keys, CORE__FUNCTIONALITY_TRACE), args, nargs,
-        results, nresults);
+        call->op, core__keys_below(call->keys, CORE__FUNCTIONALITY_TRACE), args,
+        nargs, results, nresults);
 }
 
 static void set_included(core__thread *thread, void *context)
@@ -247,8 +244,7 @@ core_status core_redispatch_below(core_call *call, const core_value *args,
 core_status core_op_invoke(uint32_t id, const core_value *args, uint32_t nargs,
                            core_value *results, uint32_t nresults)
 {
-    if (core__unlikely(id >= core__operator_count ||
-                       !core__operators[id].data))
+    if (core__unlikely(id >= core__operator_count || !core__operators[id].data))
         return core__error(CORE_ERROR_UNSUPPORTED,
                            "this libcore has no operator %u: the program was "
                            "built for a newer one",

@@ -31,7 +31,7 @@ typedef struct elementwise {
     core_tensor *inputs[CORE__OPERANDS_MAX]; /* NULL: a number */
     core_scalar numbers[CORE__OPERANDS_MAX];
     core_dtype number_dtypes[CORE__OPERANDS_MAX]; /* NONE: as computed in */
-    bool owned[CORE__OPERANDS_MAX]; /* inputs made here */
+    bool owned[CORE__OPERANDS_MAX];               /* inputs made here */
     core_dtype compute;
     core_dtype result;
     uint32_t ndim;
@@ -92,10 +92,10 @@ static inline bool takes_result(const core_tensor *target, core_dtype dtype,
 /* True when it dealt with the call; *out_status is the answer then.  Inlined
  * for each count of inputs, and for calls with and without a given result, so
  * that its loops are straight lines. */
-static inline __attribute__((always_inline)) bool
-fast_path(core_call *call, const core_value *args, uint32_t nargs,
-          core_value *results, core_status *out_status, const uint32_t count,
-          core_tensor *const target)
+static inline __attribute__((always_inline)) bool fast_path(
+    core_call *call, const core_value *args, uint32_t nargs,
+    core_value *results, core_status *out_status, const uint32_t count,
+    core_tensor *const target)
 {
     const core__operator_data *data = call->op->data;
     core__kernel_set *set = call->user;
@@ -126,8 +126,8 @@ fast_path(core_call *call, const core_value *args, uint32_t nargs,
         run.tensors[k + 1] = value->u.tensor;
         dtypes[k + 1] = first->dtype;
     }
-    kernel = atomic_load_explicit(&set->quick[first->dtype],
-                                  memory_order_acquire);
+    kernel =
+        atomic_load_explicit(&set->quick[first->dtype], memory_order_acquire);
     /* Without one, the general way searches, and words the error. */
     if (core__unlikely(!kernel))
         return false;
@@ -171,19 +171,18 @@ fast_path(core_call *call, const core_value *args, uint32_t nargs,
     return true;
 }
 
-static __attribute__((noinline)) bool
-fast_into(core_call *call, const core_value *args, uint32_t nargs,
-          core_value *results, uint32_t nresults, core_status *out_status)
+static __attribute__((noinline)) bool fast_into(
+    core_call *call, const core_value *args, uint32_t nargs,
+    core_value *results, uint32_t nresults, core_status *out_status)
 {
     const core_operator *op = call->op;
     uint32_t position =
         op->variant == CORE__VARIANT_INPLACE ? 0 : op->nargs - 1u;
     core_tensor *target = args[position].u.tensor;
-    bool done = op->data->operands == 2
-                    ? fast_path(call, args, nargs, results, out_status, 2,
-                                target)
-                    : fast_path(call, args, nargs, results, out_status, 1,
-                                target);
+    bool done =
+        op->data->operands == 2
+            ? fast_path(call, args, nargs, results, out_status, 2, target)
+            : fast_path(call, args, nargs, results, out_status, 1, target);
 
     if (!done || *out_status != CORE_OK || nresults == 0)
         return done;
@@ -272,18 +271,19 @@ static core_dtype common_dtype(const elementwise *e)
                         ? core__dtype_default()
                         : tensor->dtype;
         } else {
-            dtype = e->numbers[k].tag == CORE_VALUE_FLOAT ? core__dtype_default()
+            dtype = e->numbers[k].tag == CORE_VALUE_FLOAT
+                        ? core__dtype_default()
                     : e->numbers[k].tag == CORE_VALUE_INT ? CORE_I64
                                                           : CORE_BOOL;
         }
-        ranks[rank] = ranks[rank] ? core__dtype_promote(ranks[rank], dtype)
-                                  : dtype;
+        ranks[rank] =
+            ranks[rank] ? core__dtype_promote(ranks[rank], dtype) : dtype;
     }
     for (uint32_t rank = 0; rank < 3; rank++) {
         if (!ranks[rank])
             continue;
-        if (!common || core__dtype_category(ranks[rank]) >
-                           core__dtype_category(common))
+        if (!common ||
+            core__dtype_category(ranks[rank]) > core__dtype_category(common))
             common = ranks[rank];
     }
     return common;
@@ -345,8 +345,8 @@ static core_status find_sizes(elementwise *e)
 static core_status convert(elementwise *e, uint32_t k)
 {
     core_tensor *tensor = e->inputs[k];
-    core_dtype wanted = e->op->data->kept >> k & 1 ? CORE_DTYPE_NONE
-                                                   : e->compute;
+    core_dtype wanted =
+        e->op->data->kept >> k & 1 ? CORE_DTYPE_NONE : e->compute;
     core_tensor *cast;
 
     if (!tensor)
@@ -418,8 +418,8 @@ static core_status check_target(elementwise *e, core_tensor *target)
                               "lie at one place (an expanded tensor?); clone "
                               "it first");
     for (uint32_t k = 0; k < e->ninputs; k++)
-        if (e->inputs[k] && core__layout_overlap(target, e->inputs[k]) ==
-                                CORE__OVERLAP_PARTIAL)
+        if (e->inputs[k] &&
+            core__layout_overlap(target, e->inputs[k]) == CORE__OVERLAP_PARTIAL)
             return core__op_error(CORE_ERROR_INVALID_ARGUMENT, e->op,
                                   "operand %u shares some memory with the "
                                   "tensor to be written; clone one of them",
@@ -582,8 +582,7 @@ static core_status copy_across(core_call *call, const core_value *args,
 {
     core_tensor *target = args[0].u.tensor;
 
-    CORE_TRY(
-        core__tensor_copy_broadcast(call->op, target, args[1].u.tensor));
+    CORE_TRY(core__tensor_copy_broadcast(call->op, target, args[1].u.tensor));
     if (nresults > 0) {
         core__tensor_retain(target);
         results[0] = (core_value){CORE_VALUE_TENSOR, 0, {.tensor = target}};
@@ -592,9 +591,8 @@ static core_status copy_across(core_call *call, const core_value *args,
 }
 
 static core_status __attribute__((noinline))
-general_path(core_call *call, const core_value *args,
-                                  uint32_t nargs, core_value *results,
-                                  uint32_t nresults)
+general_path(core_call *call, const core_value *args, uint32_t nargs,
+             core_value *results, uint32_t nresults)
 {
     elementwise e;
     core_tensor *target;
@@ -649,8 +647,8 @@ core_status core__elementwise_run(core_call *call, const core_value *args,
 {
     core_status status;
 
-    if (core__likely(try_fast_path(call, args, nargs, results, nresults,
-                                  &status)))
+    if (core__likely(
+            try_fast_path(call, args, nargs, results, nresults, &status)))
         return status;
     return general_path(call, args, nargs, results, nresults);
 }

@@ -48,12 +48,10 @@ static core_status find_device(kernel_run *k)
     for (uint32_t i = 0; i < k->nargs; i++) {
         const core_value *value = &k->args[i];
         bool list = value->tag == CORE_VALUE_TENSOR_LIST;
-        uint32_t items = list ? value->count
-                              : value->tag == CORE_VALUE_TENSOR;
+        uint32_t items = list ? value->count : value->tag == CORE_VALUE_TENSOR;
 
         for (uint32_t j = 0; j < items; j++) {
-            core_tensor *tensor =
-                list ? value->u.tensors[j] : value->u.tensor;
+            core_tensor *tensor = list ? value->u.tensors[j] : value->u.tensor;
 
             if (!tensor)
                 continue;
@@ -99,8 +97,7 @@ static bool writes_target(const kernel_run *k, const core_tensor *target,
         const core_value *value = &k->args[i];
 
         if (value->tag == CORE_VALUE_TENSOR && value->u.tensor != target &&
-            core__layout_overlap(target, value->u.tensor) !=
-                CORE__OVERLAP_NONE)
+            core__layout_overlap(target, value->u.tensor) != CORE__OVERLAP_NONE)
             return false;
         if (value->tag == CORE_VALUE_TENSOR_LIST)
             for (uint32_t j = 0; j < value->count; j++)
@@ -188,7 +185,8 @@ static core_status view_list(kernel_run *k, const core_value *from,
                               "a list of %u tensors is longer than the %d "
                               "that one kernel takes",
                               from->count, VIEWS_MAX - 2);
-    *to = (core_value){CORE_VALUE_VIEW_LIST, from->count,
+    *to = (core_value){CORE_VALUE_VIEW_LIST,
+                       from->count,
                        {.views = k->view_lists + k->nlisted}};
     note_dtype(k, from->count && from->u.tensors[0] ? from->u.tensors[0]->dtype
                                                     : CORE_DTYPE_NONE);
@@ -330,8 +328,7 @@ static core_status take_allocated(kernel_run *k)
     return CORE_OK;
 }
 
-static core_status finish(kernel_run *k, core_value *results,
-                          uint32_t nresults)
+static core_status finish(kernel_run *k, core_value *results, uint32_t nresults)
 {
     for (uint32_t i = 0; i < k->nresults; i++) {
         core_tensor *target = k->targets[i];

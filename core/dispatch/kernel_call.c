@@ -50,10 +50,10 @@ core_status core__kernel_refused(const core_operator *op, core__kernel_set *set,
         for (uint32_t i = 0; i < count && i < CORE_SIGNATURE_MAX; i++) {
             uint32_t mask = at->kernel.signature[i];
             const char *name =
-                mask == 0             ? "any"
-                : mask & (mask - 1)   ? "several"
-                                      : core__dtype_name(
-                                          (core_dtype)__builtin_ctz(mask));
+                mask == 0 ? "any"
+                : mask & (mask - 1)
+                    ? "several"
+                    : core__dtype_name((core_dtype)__builtin_ctz(mask));
 
             length += (size_t)snprintf(have + length, sizeof have - length,
                                        "%s%s", i ? "," : "", name);
@@ -67,9 +67,9 @@ core_status core__kernel_refused(const core_operator *op, core__kernel_set *set,
         size_t at_want = 0;
 
         for (uint32_t i = 0; i < count && at_want < 100; i++)
-            at_want += (size_t)snprintf(want + at_want, sizeof want - at_want,
-                                        "%s%s", i ? "," : "",
-                                        core__dtype_name(dtypes[i]));
+            at_want +=
+                (size_t)snprintf(want + at_want, sizeof want - at_want, "%s%s",
+                                 i ? "," : "", core__dtype_name(dtypes[i]));
         return core__op_error(CORE_ERROR_NO_KERNEL, op,
                               "\"%s\" has no kernel for the dtypes (%s), "
                               "results first; it has %s",
@@ -134,8 +134,8 @@ core_status core__call_scratch(core_call *call, uint64_t size,
     item = core__alloc(sizeof *item);
     if (!item)
         return core__error_memory(sizeof *item);
-    status = core__memory_alloc(run->device, size, &item->memory,
-                                &item->capacity);
+    status =
+        core__memory_alloc(run->device, size, &item->memory, &item->capacity);
     if (status != CORE_OK) {
         core__free(item);
         return status;
@@ -164,8 +164,7 @@ core_status core__call_allocate_result(core_call *call, uint32_t index,
                               "the kernel allocated result %u twice", index);
     CORE_TRY(core__tensor_new(run->device, dtype, ndim, sizes, NULL,
                               &run->allocated[index]));
-    core__tensor_fill_view(run->allocated[index],
-                           &run->allocated_views[index]);
+    core__tensor_fill_view(run->allocated[index], &run->allocated_views[index]);
     *out_view = &run->allocated_views[index];
     return CORE_OK;
 }

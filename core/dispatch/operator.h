@@ -18,7 +18,7 @@
 typedef struct core__operator_data core__operator_data;
 typedef struct core__kernel_set core__kernel_set;
 typedef struct core__registration core__registration;
-typedef struct core__gradient core__gradient; /* autograd/gradient.h */
+typedef struct core__gradient core__gradient;   /* autograd/gradient.h */
 typedef struct core__inference core__inference; /* ops/infer.h */
 
 /* What a table slot holds.  Never changed once published: a new registration
@@ -45,11 +45,11 @@ typedef enum core__variant {
 
 /* How the result dtype of a loop family follows from the operands. */
 typedef enum core__promotion {
-    CORE__PROMOTE_NONE,    /* first operand's dtype; others must be equal */
-    CORE__PROMOTE_COMMON,  /* all operands to the common dtype */
-    CORE__PROMOTE_FLOAT,   /* the same; integers and bool to default float */
-    CORE__PROMOTE_BOOL,    /* compare in the common dtype, result bool */
-    CORE__PROMOTE_OWN      /* operands keep theirs; result: first operand's */
+    CORE__PROMOTE_NONE,   /* first operand's dtype; others must be equal */
+    CORE__PROMOTE_COMMON, /* all operands to the common dtype */
+    CORE__PROMOTE_FLOAT,  /* the same; integers and bool to default float */
+    CORE__PROMOTE_BOOL,   /* compare in the common dtype, result bool */
+    CORE__PROMOTE_OWN     /* operands keep theirs; result: first operand's */
 } core__promotion;
 
 /* The result dtype of a reduction. */
@@ -58,19 +58,19 @@ typedef enum core__reduce_dtype {
     CORE__REDUCE_SUM,   /* integers and bool: i64 */
     CORE__REDUCE_FLOAT, /* floating only: the argument's dtype */
     CORE__REDUCE_BOOL,
-    CORE__REDUCE_INDEX  /* i64 */
+    CORE__REDUCE_INDEX /* i64 */
 } core__reduce_dtype;
 
 enum {
     CORE__OP_DYNAMIC_OUTPUT = 1u << 0,
-    CORE__OP_FACTORY = 1u << 1,     /* no tensor decides: device argument */
-    CORE__OP_RANDOM = 1u << 2,      /* seed and offset are appended */
-    CORE__OP_ORDERED = 1u << 3,     /* reduction that must see original order */
-    CORE__OP_HOST_WAIT = 1u << 4,   /* reads device data on the host (item) */
+    CORE__OP_FACTORY = 1u << 1,   /* no tensor decides: device argument */
+    CORE__OP_RANDOM = 1u << 2,    /* seed and offset are appended */
+    CORE__OP_ORDERED = 1u << 3,   /* reduction that must see original order */
+    CORE__OP_HOST_WAIT = 1u << 4, /* reads device data on the host (item) */
     CORE__OP_MULTIPLE_VIEWS = 1u << 5, /* view operator with a list result */
-    CORE__OP_NO_IDENTITY = 1u << 6, /* reduction refuses zero elements */
-    CORE__OP_IDENTITY_VIEW = 1u << 7, /* may return its argument itself */
-    CORE__OP_CUSTOM = 1u << 8       /* registered at run time */
+    CORE__OP_NO_IDENTITY = 1u << 6,    /* reduction refuses zero elements */
+    CORE__OP_IDENTITY_VIEW = 1u << 7,  /* may return its argument itself */
+    CORE__OP_CUSTOM = 1u << 8          /* registered at run time */
 };
 
 enum { CORE__OP_NOWHERE = 255 };
@@ -85,37 +85,37 @@ struct core__operator_data {
                            has add.Tensor's); itself mostly */
     uint8_t family;
     uint8_t variant;
-    uint8_t promotion;    /* loop families: core__promotion or reduce_dtype */
-    uint8_t operands;     /* element-wise: how many inputs the loop has */
-    uint8_t operand[8];   /* their positions among the arguments */
-    uint8_t dim;          /* reduction: position of the dimensions, or NOWHERE */
+    uint8_t promotion;  /* loop families: core__promotion or reduce_dtype */
+    uint8_t operands;   /* element-wise: how many inputs the loop has */
+    uint8_t operand[8]; /* their positions among the arguments */
+    uint8_t dim;        /* reduction: position of the dimensions, or NOWHERE */
     uint8_t keepdim;
-    uint8_t dtype;        /* position of a dtype argument, or NOWHERE */
-    uint8_t kept; /* element-wise: mask of operands (by index) that keep their
+    uint8_t dtype; /* position of a dtype argument, or NOWHERE */
+    uint8_t kept;  /* element-wise: mask of operands (by index) that keep their
                      dtype and take no part in promotion, as a condition */
     /* FAMILY_KERNEL: dtypes and shapes of results (ops/infer.h). */
     core_status (*infer)(core__inference *inference);
     /* FAMILY_VIEW, composites: the function. */
     core_function function;
-    bool implicit;        /* function is a decomposition: autograd inside */
-    uint8_t autocast;     /* core__autocast_rule */
-    bool no_gradient;     /* nor formula, nor "not differentiable": refused */
+    bool implicit;    /* function is a decomposition: autograd inside */
+    uint8_t autocast; /* core__autocast_rule */
+    bool no_gradient; /* nor formula, nor "not differentiable": refused */
     const core__gradient *gradient; /* NULL: not differentiable, or implicit */
 };
 
 struct core_operator {
     /* CORE__TABLE_SIZE entries; until first used the table that resolves. */
     const core__entry *_Atomic *table;
-    uint64_t mask;          /* functionalities that are not fallthrough */
-    uint32_t tensors;       /* positions that hold a tensor */
-    uint32_t required;      /* those of them that must */
-    uint32_t lists;         /* positions that hold a list of tensors */
+    uint64_t mask;     /* functionalities that are not fallthrough */
+    uint32_t tensors;  /* positions that hold a tensor */
+    uint32_t required; /* those of them that must */
+    uint32_t lists;    /* positions that hold a list of tensors */
     uint16_t id;
-    uint16_t flags;         /* CORE__OP_… */
+    uint16_t flags; /* CORE__OP_… */
     uint8_t nargs;
     uint8_t nresults;
-    uint8_t variant;        /* data->variant */
-    uint8_t family;         /* data->family */
+    uint8_t variant; /* data->variant */
+    uint8_t family;  /* data->family */
     /* How many tensors a call has when they are its first arguments, all
      * required, and all there are; else 0.  Set when the table is made. */
     uint8_t hot;
@@ -123,8 +123,8 @@ struct core_operator {
     uint8_t reserved[2];
     const core__operator_data *data;
     core__registration *registrations; /* newest first; under the lock */
-    core__kernel_set *kernels; /* by backend; under the lock */
-    void *schema;           /* parsed when first asked for: dispatch/schema.h */
+    core__kernel_set *kernels;         /* by backend; under the lock */
+    void *schema; /* parsed when first asked for: dispatch/schema.h */
 };
 
 /* Generated. */

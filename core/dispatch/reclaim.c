@@ -25,9 +25,8 @@ static bool has_barrier;
 
 static void register_barrier(void)
 {
-    has_barrier =
-        syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0,
-                0) == 0;
+    has_barrier = syscall(SYS_membarrier,
+                          MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
 }
 
 static void look(core__thread *thread, void *context)

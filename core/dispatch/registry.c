@@ -177,9 +177,9 @@ core_status core__registry_add_operator(core_registry *registry,
         goto done;
     }
     if (core__operator_find(parsed->name, strlen(parsed->name))) {
-        status = core__error(CORE_ERROR_REFUSED,
-                             "the operator %s is registered already",
-                             parsed->name);
+        status =
+            core__error(CORE_ERROR_REFUSED,
+                        "the operator %s is registered already", parsed->name);
         goto done;
     }
     status = custom_find_or_make(schema, &custom);
@@ -230,8 +230,8 @@ static void warn_of_override(core_operator *op, uint32_t key, uint32_t slot)
 }
 
 core_status core__registry_add_function(core_registry *registry,
-                                        core_string operator_name,
-                                        uint32_t key, core_string backend,
+                                        core_string operator_name, uint32_t key,
+                                        core_string backend,
                                         core_function function, void *user)
 {
     core__registration *registration;
@@ -254,9 +254,9 @@ core_status core__registry_add_function(core_registry *registry,
     core__registry_lock();
     op = core__operator_find(operator_name.data, operator_name.size);
     if (!op) {
-        status = core__error(CORE_ERROR_NOT_FOUND,
-                             "there is no operator \"%.*s\"",
-                             (int)operator_name.size, operator_name.data);
+        status =
+            core__error(CORE_ERROR_NOT_FOUND, "there is no operator \"%.*s\"",
+                        (int)operator_name.size, operator_name.data);
         goto done;
     }
     status = own(registry, &registration);
@@ -317,8 +317,8 @@ static core__backend *own_backend(core_registry *registry, core_string type)
             memcmp(registry->backends[i]->type, type.data, type.size) == 0)
             return registry->backends[i];
     core__error(CORE_ERROR_NOT_FOUND,
-                "the plugin has registered no backend \"%.*s\"",
-                (int)type.size, type.data);
+                "the plugin has registered no backend \"%.*s\"", (int)type.size,
+                type.data);
     return NULL;
 }
 
@@ -331,8 +331,7 @@ static core_status check_kernel(const core_kernel *kernel)
                            "struct_size of %u",
                            (int)kernel->name.size, kernel->name.data,
                            kernel->struct_size);
-    if (kernel->struct_size > offsetof(core_kernel, prepare) &&
-        kernel->prepare)
+    if (kernel->struct_size > offsetof(core_kernel, prepare) && kernel->prepare)
         return core__error(CORE_ERROR_UNSUPPORTED,
                            "kernel \"%.*s\": plans (prepare) are not served "
                            "by this libcore",
@@ -383,9 +382,9 @@ static core_status add_kernel(core_registry *registry, core__backend *backend,
     kernel->host = registry->plugin ? &registry->plugin->host : &core__host;
     kernel->uniform = kernel->kernel.max_ndim == 0;
     for (uint32_t i = 0; i < CORE_SIGNATURE_MAX; i++)
-        kernel->uniform &= !kernel->kernel.signature[i] ||
-                           kernel->kernel.signature[i] ==
-                               kernel->kernel.signature[1];
+        kernel->uniform &=
+            !kernel->kernel.signature[i] ||
+            kernel->kernel.signature[i] == kernel->kernel.signature[1];
     kernel->set = set;
     kernel->next = atomic_load(&set->first);
     kernel->next_owned = registry->kernels;
@@ -614,12 +613,11 @@ core_status core_function_register(const char *operator_name, uint32_t key,
     made = core__alloc_zero(sizeof *made);
     if (!made)
         return core__error_memory(sizeof *made);
-    return finish(
-        core__registry_add_function(
-            &made->registry,
-            (core_string){operator_name, strlen(operator_name)}, key, type,
-            function, user),
-        made, out_registration);
+    return finish(core__registry_add_function(
+                      &made->registry,
+                      (core_string){operator_name, strlen(operator_name)}, key,
+                      type, function, user),
+                  made, out_registration);
 }
 
 void core_registration_release(core_registration *registration)

@@ -67,8 +67,8 @@ core_status core__registry_add_fallback(core_registry *registry,
 core_status core__registry_add_operator(core_registry *registry,
                                         core_string schema);
 core_status core__registry_add_function(core_registry *registry,
-                                        core_string operator_name,
-                                        uint32_t key, core_string backend,
+                                        core_string operator_name, uint32_t key,
+                                        core_string backend,
                                         core_function function, void *user);
 /* Undoes all of it, backends too; the registry may be used again. */
 void core__registry_undo(core_registry *registry);

@@ -29,8 +29,9 @@ core_status core__nothing_to_do(core_call *call, const core_value *args,
     return core_redispatch_below(call, args, nargs, results, nresults);
 }
 
-core_status core__device_of(const core_operator *op, core_tensor *const *tensors,
-                            uint32_t count, core_device **out_device)
+core_status core__device_of(const core_operator *op,
+                            core_tensor *const *tensors, uint32_t count,
+                            core_device **out_device)
 {
     core_device *device = NULL;
     bool only_number = false; /* so far there are only 0-dim host tensors */

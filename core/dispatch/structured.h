@@ -68,9 +68,10 @@ const core_kernel *core__kernel_pick(core__kernel_set *set,
                                      const core_dtype *dtypes, uint32_t count,
                                      uint32_t ndim);
 core_status core__kernel_launch(core__kernel_call *kernel_call,
-                                const core_kernel *kernel, const core_loop *loop,
-                                const core_value *args, uint32_t nargs,
-                                core_value *results, uint32_t nresults);
+                                const core_kernel *kernel,
+                                const core_loop *loop, const core_value *args,
+                                uint32_t nargs, core_value *results,
+                                uint32_t nresults);
 /* NO_KERNEL: none of the set takes these dtypes; says which there are. */
 core_status core__kernel_refused(const core_operator *op, core__kernel_set *set,
                                  const core_dtype *dtypes, uint32_t count);
@@ -109,8 +110,9 @@ core_status core__tensor_copy_broadcast(const core_operator *op,
                                         core_tensor *to, core_tensor *from);
 
 /* The common device of a call's tensors; an error names two that differ. */
-core_status core__device_of(const core_operator *op, core_tensor *const *tensors,
-                            uint32_t count, core_device **out_device);
+core_status core__device_of(const core_operator *op,
+                            core_tensor *const *tensors, uint32_t count,
+                            core_device **out_device);
 /* Makes sure that `out` can take a result: resizes an empty one, else shape
  * must fit.  dtype must be castable. */
 core_status core__out_check(const core_operator *op, core_tensor *out,

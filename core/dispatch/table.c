@@ -85,8 +85,7 @@ static const core__entry *backend_entry(core_operator *op,
         return &direct->entry;
     if (set) {
         if (table->kernels[slot].user != set)
-            table->kernels[slot] =
-                (core__entry){core__structured_run(op), set};
+            table->kernels[slot] = (core__entry){core__structured_run(op), set};
         return &table->kernels[slot];
     }
     composite = newest(op, CORE_KEY_COMPOSITE_EXPLICIT, CORE__SLOT_NONE);
@@ -178,10 +177,8 @@ static core_status resolve(core_call *call, const core_value *args,
         fill(op, table);
         __atomic_store_n(&op->table, table->slots, __ATOMIC_RELEASE);
         if (!op->lists && !(op->flags & CORE__OP_FACTORY) &&
-            op->tensors == op->required &&
-            !(op->tensors & (op->tensors + 1)))
-            __atomic_store_n(&op->hot,
-                             (uint8_t)__builtin_popcount(op->tensors),
+            op->tensors == op->required && !(op->tensors & (op->tensors + 1)))
+            __atomic_store_n(&op->hot, (uint8_t)__builtin_popcount(op->tensors),
                              __ATOMIC_RELEASE);
     }
     core__registry_unlock();

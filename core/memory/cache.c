@@ -142,10 +142,9 @@ void core__cache_empty(core_device *device)
     for (uint32_t i = 0; i < DEVICES; i++) {
         if (caches[i].device != device)
             continue;
-        for (uint32_t class = 0; class < CLASSES; class++) {
-            uint64_t capacity =
-                (UINT64_C(1) << (LEAST_LOG2 + class / STEPS)) / STEPS *
-                (STEPS + 1 + class % STEPS);
+        for (uint32_t class = 0; class < CLASSES; class ++) {
+            uint64_t capacity = (UINT64_C(1) << (LEAST_LOG2 + class / STEPS)) /
+                                STEPS * (STEPS + 1 + class % STEPS);
 
             while (caches[i].classes[class]) {
                 kept_block *block = caches[i].classes[class];

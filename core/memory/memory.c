@@ -67,12 +67,12 @@ core_status core__memory_alloc(core_device *device, uint64_t size,
     if (size > UINT64_MAX - granularity ||
         (device->properties.largest_allocation &&
          size > device->properties.largest_allocation))
-        return core__error(CORE_ERROR_OUT_OF_MEMORY,
-                           "%s: %llu bytes are more than its largest "
-                           "allocation of %llu",
-                           device->name, (unsigned long long)size,
-                           (unsigned long long)
-                               device->properties.largest_allocation);
+        return core__error(
+            CORE_ERROR_OUT_OF_MEMORY,
+            "%s: %llu bytes are more than its largest "
+            "allocation of %llu",
+            device->name, (unsigned long long)size,
+            (unsigned long long)device->properties.largest_allocation);
     if (granularity > 1)
         size = (size + granularity - 1) / granularity * granularity;
     if (device->small_blocks)

@@ -14,8 +14,7 @@
  * back.  Small blocks of devices that the host can use come from per-thread
  * free lists. */
 core_status core__memory_alloc(core_device *device, uint64_t size,
-                               core_memory *out_memory,
-                               uint64_t *out_capacity);
+                               core_memory *out_memory, uint64_t *out_capacity);
 void core__memory_free(core_device *device, core_memory memory,
                        uint64_t capacity);
 /* Gives the blocks that an ending thread kept back to their devices. */

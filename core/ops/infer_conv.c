@@ -163,8 +163,8 @@ CORE__INFER(convolution)
     const core_tensor *bias = core__arg_tensor(infer->args, 2);
     core__result_spec *result = &infer->results[0];
 
-    CORE_TRY(convolved(infer->op, input, weight, bias, &infer->args[3],
-                       result));
+    CORE_TRY(
+        convolved(infer->op, input, weight, bias, &infer->args[3], result));
     follow(result, input, weight);
     return CORE_OK;
 }
@@ -194,8 +194,8 @@ CORE__INFER(convolution_backward)
         return core__op_error(CORE_ERROR_SHAPE, infer->op,
                               "grad_output has %u dimensions, input %u",
                               grad->ndim, input->ndim);
-    CORE_TRY(convolved(infer->op, input, weight, NULL, &infer->args[4],
-                       &forward));
+    CORE_TRY(
+        convolved(infer->op, input, weight, NULL, &infer->args[4], &forward));
     if (memcmp(forward.sizes, grad->sizes, grad->ndim * sizeof(int64_t)) != 0)
         return core__op_error(
             CORE_ERROR_SHAPE, infer->op,

@@ -62,8 +62,7 @@ void core_generator_seed(core_generator *generator, uint64_t seed)
     core_generator_set_state(generator, seed, 0);
 }
 
-core_status core_generator_create(uint64_t seed,
-                                  core_generator **out_generator)
+core_status core_generator_create(uint64_t seed, core_generator **out_generator)
 {
     core_generator *generator = core__alloc_zero(sizeof *generator);
 

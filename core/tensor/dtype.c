@@ -7,15 +7,15 @@
 #include <string.h>
 
 const uint8_t core__dtype_sizes[CORE_DTYPE_LIMIT] = {
-    [CORE_F64] = 8, [CORE_F32] = 4, [CORE_F16] = 2, [CORE_BF16] = 2,
-    [CORE_I64] = 8, [CORE_I32] = 4, [CORE_I16] = 2, [CORE_I8] = 1,
+    [CORE_F64] = 8, [CORE_F32] = 4,  [CORE_F16] = 2, [CORE_BF16] = 2,
+    [CORE_I64] = 8, [CORE_I32] = 4,  [CORE_I16] = 2, [CORE_I8] = 1,
     [CORE_U8] = 1,  [CORE_BOOL] = 1,
 };
 
 static const char *const names[CORE_DTYPE_LIMIT] = {
-    [CORE_F64] = "f64", [CORE_F32] = "f32",   [CORE_F16] = "f16",
+    [CORE_F64] = "f64",   [CORE_F32] = "f32", [CORE_F16] = "f16",
     [CORE_BF16] = "bf16", [CORE_I64] = "i64", [CORE_I32] = "i32",
-    [CORE_I16] = "i16", [CORE_I8] = "i8",     [CORE_U8] = "u8",
+    [CORE_I16] = "i16",   [CORE_I8] = "i8",   [CORE_U8] = "u8",
     [CORE_BOOL] = "bool",
 };
 
@@ -198,8 +198,8 @@ void core__element_store(core_dtype dtype, void *to, core_scalar value)
         memcpy(to, &half, 2);
         break;
     case CORE_BOOL:
-        *(uint8_t *)to = value.tag == CORE_VALUE_FLOAT ? value.u.f != 0
-                                                       : value.u.i != 0;
+        *(uint8_t *)to =
+            value.tag == CORE_VALUE_FLOAT ? value.u.f != 0 : value.u.i != 0;
         break;
     default: /* little endian: the low bytes of an integer of any width */
         memcpy(to, &integer, core__dtype_sizes[dtype]);

@@ -161,11 +161,10 @@ bool core__layout_view(uint32_t ndim, const int64_t *sizes,
      * are each cut into target dimensions. */
     for (uint32_t i = ndim; i-- > 0;) {
         chunk_numel *= sizes[i];
-        if (i != 0 && (sizes[i - 1] == 1 ||
-                       strides[i - 1] == chunk_numel * chunk_stride))
+        if (i != 0 &&
+            (sizes[i - 1] == 1 || strides[i - 1] == chunk_numel * chunk_stride))
             continue;
-        while (to > 0 &&
-               (to_numel < chunk_numel || to_sizes[to - 1] == 1)) {
+        while (to > 0 && (to_numel < chunk_numel || to_sizes[to - 1] == 1)) {
             to--;
             out_strides[to] = to_numel * chunk_stride;
             to_numel *= to_sizes[to];

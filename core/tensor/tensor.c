@@ -18,8 +18,9 @@
 
 /* ------------------------------------------------------------ storages -- */
 
-static inline core_storage *storage_wrap(core_device *device, core_memory memory,
-                                  uint64_t size, uint64_t capacity)
+static inline core_storage *storage_wrap(core_device *device,
+                                         core_memory memory, uint64_t size,
+                                         uint64_t capacity)
 {
     core_storage *storage = core__small_alloc(sizeof *storage);
 
@@ -39,7 +40,7 @@ static inline core_storage *storage_wrap(core_device *device, core_memory memory
 }
 
 static inline core_status storage_new(core_device *device, uint64_t size,
-                               core_storage **out_storage)
+                                      core_storage **out_storage)
 {
     core_memory memory;
     uint64_t capacity;
@@ -84,8 +85,8 @@ core_status core__storage_adopt(core_device *device, void *data, uint64_t size,
 /* ------------------------------------------------------------- tensors -- */
 
 /* Header and dimensions; storage, flags and numel are the caller's. */
-static inline __attribute__((always_inline)) core_tensor *tensor_header(core_device *device, core_dtype dtype,
-                                  uint32_t ndim)
+static inline __attribute__((always_inline)) core_tensor *tensor_header(
+    core_device *device, core_dtype dtype, uint32_t ndim)
 {
     core_tensor *tensor = core__small_alloc(sizeof *tensor);
 
@@ -134,8 +135,8 @@ void core__tensor_refresh(core_tensor *tensor)
                                         tensor->strides, &tensor->numel);
 
     tensor->flags =
-        (uint16_t)((tensor->flags & ~(uint32_t)(CORE__TENSOR_CONTIGUOUS |
-                                                CORE__TENSOR_DENSE)) |
+        (uint16_t)((tensor->flags &
+                    ~(uint32_t)(CORE__TENSOR_CONTIGUOUS | CORE__TENSOR_DENSE)) |
                    flags);
 }
 

@@ -32,10 +32,10 @@ struct core_storage {
 };
 
 enum {
-    CORE__TENSOR_CONTIGUOUS = 1u << 0,  /* row-major, no gaps */
-    CORE__TENSOR_DENSE = 1u << 1,       /* some permutation is, so no overlap */
-    CORE__TENSOR_INFERENCE = 1u << 2,   /* made in inference mode */
-    CORE__TENSOR_NUMBER = 1u << 3,      /* stands for a number argument: ranks
+    CORE__TENSOR_CONTIGUOUS = 1u << 0, /* row-major, no gaps */
+    CORE__TENSOR_DENSE = 1u << 1,      /* some permutation is, so no overlap */
+    CORE__TENSOR_INFERENCE = 1u << 2,  /* made in inference mode */
+    CORE__TENSOR_NUMBER = 1u << 3,     /* stands for a number argument: ranks
                                            below 0-dim tensors in promotion */
     CORE__TENSOR_VIEW_NO_GRAD = 1u << 4,   /* view made under no_grad */
     CORE__TENSOR_VIEW_INFERENCE = 1u << 5, /* view made in inference mode */
@@ -49,11 +49,11 @@ struct core_tensor {
     uint8_t ndim;
     uint8_t dtype;
     uint16_t flags;
-    uint64_t keys; /* slot, functionality, requires-grad fact */
+    uint64_t keys;         /* slot, functionality, requires-grad fact */
     core_storage *storage; /* NULL on the meta device */
     core_device *device;   /* borrowed: the storage's; permanent for meta */
     int64_t numel;
-    int64_t offset; /* elements, from the start of the storage */
+    int64_t offset;           /* elements, from the start of the storage */
     core__autograd *autograd; /* NULL until it is needed */
     core_tensor *base; /* of a view: the tensor that is no view; referenced */
     int64_t *sizes;    /* inline_dims, or a block of 2 * ndim */

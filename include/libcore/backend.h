@@ -31,14 +31,14 @@ enum {
 
 typedef struct core_device_properties {
     uint32_t struct_size;
-    uint32_t flags;            /* CORE_DEVICE_… */
-    uint64_t base_alignment;   /* of every allocation, a power of two */
-    uint64_t granularity;      /* sizes are rounded up to it; >= 1 */
-    uint64_t tail_padding;     /* bytes readable behind every allocation */
+    uint32_t flags;              /* CORE_DEVICE_… */
+    uint64_t base_alignment;     /* of every allocation, a power of two */
+    uint64_t granularity;        /* sizes are rounded up to it; >= 1 */
+    uint64_t tail_padding;       /* bytes readable behind every allocation */
     uint64_t largest_allocation; /* 0 = total_memory */
-    uint64_t total_memory;     /* bytes; 0 = not known */
+    uint64_t total_memory;       /* bytes; 0 = not known */
     uint32_t compute_units;
-    uint32_t numa_node;        /* UINT32_MAX = none */
+    uint32_t numa_node; /* UINT32_MAX = none */
 } core_device_properties;
 CORE_STATIC_ASSERT(sizeof(core_device_properties) == 56, "properties");
 
@@ -51,7 +51,7 @@ typedef struct core_device_information {
     core_string driver;    /* versions; may be empty */
     core_string runtime;
     core_string firmware;
-    core_string features;  /* comma-separated */
+    core_string features; /* comma-separated */
 } core_device_information;
 CORE_STATIC_ASSERT(sizeof(core_device_information) == 104, "information");
 
@@ -76,8 +76,7 @@ typedef struct core_memory_table {
                         core_memory from, uint64_t size);
     /* Repeats the pattern of 1, 2, 4 or 8 bytes; size is a multiple. */
     core_status (*fill)(void *device, void *stream, core_memory to,
-                        uint64_t size, uint64_t pattern,
-                        uint32_t pattern_size);
+                        uint64_t size, uint64_t pattern, uint32_t pattern_size);
 } core_memory_table;
 CORE_STATIC_ASSERT(sizeof(core_memory_table) == 64, "core_memory_table");
 
@@ -126,8 +125,7 @@ struct core_backend {
     void (*device_close)(void *backend, void *device);
     core_status (*device_information)(void *device,
                                       core_device_information *out);
-    core_status (*device_properties)(void *device,
-                                     core_device_properties *out);
+    core_status (*device_properties)(void *device, core_device_properties *out);
     /* CORE_OK, DEVICE_LOST, …  NULL: always well. */
     core_status (*device_status)(void *device);
     /* An optional interface by name ("core.timing") and least version; NULL

@@ -50,7 +50,7 @@ struct core_view {
     const int64_t *strides;
     int64_t numel;
     uint32_t ndim;
-    uint32_t flags;     /* CORE_VIEW_… */
+    uint32_t flags;      /* CORE_VIEW_… */
     core_device *device; /* opaque */
 };
 CORE_STATIC_ASSERT(sizeof(core_view) == 64, "core_view");
@@ -125,10 +125,10 @@ struct core_call {
     core_operator *op; /* what is being computed */
     uint64_t keys;     /* functions: the key set still to serve */
     /* kernels only, from here on */
-    const core_loop *loop; /* loop families, else NULL */
+    const core_loop *loop;    /* loop families, else NULL */
     core_operator *kernel_op; /* the functional operator that `op` is an
                                  in-place or out variant of, or `op` */
-    void *device; /* backend's word for the device */
+    void *device;             /* backend's word for the device */
     void *stream; /* backend's word for the stream; NULL: synchronous */
     void *plan;   /* what prepare answered */
     uint64_t id;  /* increases with every kernel call of the process */
@@ -149,7 +149,7 @@ enum { CORE_SIGNATURE_MAX = 8 };
 
 struct core_kernel {
     uint32_t struct_size;
-    uint32_t demands;  /* CORE_DEMAND_… */
+    uint32_t demands; /* CORE_DEMAND_… */
     /* The functional operator, "add.Tensor".  Its in-place and out variants
      * use the same kernel. */
     core_string name;

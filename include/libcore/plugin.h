@@ -40,28 +40,28 @@ extern "C" {
 typedef int32_t core_status;
 enum {
     CORE_OK = 0,
-    CORE_ERROR_INVALID_ARGUMENT = 1, /* a value that no call accepts */
-    CORE_ERROR_OUT_OF_MEMORY = 2,    /* host or device memory */
-    CORE_ERROR_UNSUPPORTED = 3,      /* valid, but not provided here */
-    CORE_ERROR_NOT_FOUND = 4,        /* no such name, file, device, operator */
-    CORE_ERROR_SHAPE = 5,            /* sizes or strides do not fit */
-    CORE_ERROR_DTYPE = 6,            /* dtypes do not fit */
-    CORE_ERROR_DEVICE = 7,           /* devices do not fit */
-    CORE_ERROR_INDEX = 8,            /* an index or dimension out of range */
-    CORE_ERROR_NO_KERNEL = 9,        /* the device lacks the operator */
-    CORE_ERROR_DATA_DEPENDENT = 10,  /* shape depends on data (meta device) */
-    CORE_ERROR_AUTOGRAD = 11,        /* the graph forbids it */
-    CORE_ERROR_VERSION = 12,         /* a saved tensor was changed in place */
-    CORE_ERROR_IO = 13,              /* a file could not be read or written */
-    CORE_ERROR_CORRUPT = 14,         /* a file's content is malformed */
-    CORE_ERROR_INCOMPATIBLE = 15,    /* ABI or format versions do not meet */
-    CORE_ERROR_NO_DEVICE = 16,       /* a backend without devices here */
-    CORE_ERROR_DEVICE_LOST = 17,     /* the device must be opened again */
-    CORE_ERROR_STREAM = 18,          /* an asynchronous failure on a stream */
-    CORE_ERROR_BUSY = 19,            /* in use, or not finished yet */
-    CORE_ERROR_CANCELLED = 20,       /* stopped by the caller */
-    CORE_ERROR_REFUSED = 21,         /* policy forbids it */
-    CORE_ERROR_INTERNAL = 22,        /* a defect in libcore or a plugin */
+    CORE_ERROR_INVALID_ARGUMENT = 1,  /* a value that no call accepts */
+    CORE_ERROR_OUT_OF_MEMORY = 2,     /* host or device memory */
+    CORE_ERROR_UNSUPPORTED = 3,       /* valid, but not provided here */
+    CORE_ERROR_NOT_FOUND = 4,         /* no such name, file, device, operator */
+    CORE_ERROR_SHAPE = 5,             /* sizes or strides do not fit */
+    CORE_ERROR_DTYPE = 6,             /* dtypes do not fit */
+    CORE_ERROR_DEVICE = 7,            /* devices do not fit */
+    CORE_ERROR_INDEX = 8,             /* an index or dimension out of range */
+    CORE_ERROR_NO_KERNEL = 9,         /* the device lacks the operator */
+    CORE_ERROR_DATA_DEPENDENT = 10,   /* shape depends on data (meta device) */
+    CORE_ERROR_AUTOGRAD = 11,         /* the graph forbids it */
+    CORE_ERROR_VERSION = 12,          /* a saved tensor was changed in place */
+    CORE_ERROR_IO = 13,               /* a file could not be read or written */
+    CORE_ERROR_CORRUPT = 14,          /* a file's content is malformed */
+    CORE_ERROR_INCOMPATIBLE = 15,     /* ABI or format versions do not meet */
+    CORE_ERROR_NO_DEVICE = 16,        /* a backend without devices here */
+    CORE_ERROR_DEVICE_LOST = 17,      /* the device must be opened again */
+    CORE_ERROR_STREAM = 18,           /* an asynchronous failure on a stream */
+    CORE_ERROR_BUSY = 19,             /* in use, or not finished yet */
+    CORE_ERROR_CANCELLED = 20,        /* stopped by the caller */
+    CORE_ERROR_REFUSED = 21,          /* policy forbids it */
+    CORE_ERROR_INTERNAL = 22,         /* a defect in libcore or a plugin */
     CORE_ERROR_VENDOR_FIRST = 0x10000 /* from here on: a vendor's own */
 };
 
@@ -129,23 +129,23 @@ typedef struct core_string {
 /* What u holds.  A scalar argument is INT, FLOAT or BOOL. */
 enum {
     CORE_VALUE_NONE = 0,
-    CORE_VALUE_TENSOR = 1,      /* u.tensor, never NULL */
-    CORE_VALUE_VIEW = 2,        /* u.view, never NULL */
-    CORE_VALUE_INT = 3,         /* u.i */
-    CORE_VALUE_FLOAT = 4,       /* u.f */
-    CORE_VALUE_BOOL = 5,        /* u.i, 0 or 1 */
-    CORE_VALUE_STRING = 6,      /* u.string, count bytes, then a NUL */
-    CORE_VALUE_DTYPE = 7,       /* u.i */
-    CORE_VALUE_DEVICE = 8,      /* u.device */
-    CORE_VALUE_FORMAT = 9,      /* u.i, CORE_FORMAT_… */
-    CORE_VALUE_LAYOUT = 10,     /* u.i, 0 = strided */
-    CORE_VALUE_GENERATOR = 11,  /* u.generator */
-    CORE_VALUE_INT_LIST = 12,   /* u.ints, count elements */
-    CORE_VALUE_FLOAT_LIST = 13, /* u.floats, count elements */
-    CORE_VALUE_BOOL_LIST = 14,  /* u.bools, count elements */
+    CORE_VALUE_TENSOR = 1,       /* u.tensor, never NULL */
+    CORE_VALUE_VIEW = 2,         /* u.view, never NULL */
+    CORE_VALUE_INT = 3,          /* u.i */
+    CORE_VALUE_FLOAT = 4,        /* u.f */
+    CORE_VALUE_BOOL = 5,         /* u.i, 0 or 1 */
+    CORE_VALUE_STRING = 6,       /* u.string, count bytes, then a NUL */
+    CORE_VALUE_DTYPE = 7,        /* u.i */
+    CORE_VALUE_DEVICE = 8,       /* u.device */
+    CORE_VALUE_FORMAT = 9,       /* u.i, CORE_FORMAT_… */
+    CORE_VALUE_LAYOUT = 10,      /* u.i, 0 = strided */
+    CORE_VALUE_GENERATOR = 11,   /* u.generator */
+    CORE_VALUE_INT_LIST = 12,    /* u.ints, count elements */
+    CORE_VALUE_FLOAT_LIST = 13,  /* u.floats, count elements */
+    CORE_VALUE_BOOL_LIST = 14,   /* u.bools, count elements */
     CORE_VALUE_TENSOR_LIST = 15, /* u.tensors, count; elements may be NULL */
-    CORE_VALUE_VIEW_LIST = 16,  /* u.views, count; elements may be NULL */
-    CORE_VALUE_VALUE_LIST = 17  /* u.values, count elements */
+    CORE_VALUE_VIEW_LIST = 16,   /* u.views, count; elements may be NULL */
+    CORE_VALUE_VALUE_LIST = 17   /* u.values, count elements */
 };
 
 /* Frozen at 16 bytes.  As an argument it is borrowed, with all it points to;
@@ -214,8 +214,8 @@ typedef struct core_plugin_note {
     char name[32];          /* [a-z0-9_]+, unique in the process */
     char vendor[64];
     char version[32];
-    char license[32];       /* SPDX expression */
-    char device_types[64];  /* comma-separated: what init will register */
+    char license[32];        /* SPDX expression */
+    char device_types[64];   /* comma-separated: what init will register */
     char minimum_driver[64]; /* for people; empty if none */
 } core_plugin_note;
 CORE_STATIC_ASSERT(sizeof(core_plugin_note) == 320, "core_plugin_note");
@@ -226,9 +226,9 @@ CORE_STATIC_ASSERT(sizeof(core_plugin_note) == 320, "core_plugin_note");
 typedef struct core_error_info {
     uint32_t struct_size;
     core_status code;
-    uint32_t severity;    /* CORE_SEVERITY_… */
-    uint32_t retryable;   /* 1: the same call may succeed later */
-    int64_t vendor_code;  /* cudaError_t and the like, or 0 */
+    uint32_t severity;     /* CORE_SEVERITY_… */
+    uint32_t retryable;    /* 1: the same call may succeed later */
+    int64_t vendor_code;   /* cudaError_t and the like, or 0 */
     core_string component; /* "cublas", "driver", …; may be empty */
     core_string text;
 } core_error_info;
@@ -243,7 +243,7 @@ enum {
 
 /* Functionality under which a function is registered (see core_host). */
 enum {
-    CORE_KEY_BACKEND = 0,            /* one backend's slot */
+    CORE_KEY_BACKEND = 0, /* one backend's slot */
     CORE_KEY_INPLACE_OR_VIEW = 1,
     CORE_KEY_AUTOGRAD = 2,
     CORE_KEY_AUTOCAST = 3,

@@ -25,11 +25,11 @@ extern "C" {
 #endif
 
 /* Returns from the enclosing function when the call failed. */
-#define CORE_TRY(call)                    \
-    do {                                  \
-        core_status core_try_ = (call);   \
-        if (core_try_ != CORE_OK)         \
-            return core_try_;             \
+#define CORE_TRY(call)                  \
+    do {                                \
+        core_status core_try_ = (call); \
+        if (core_try_ != CORE_OK)       \
+            return core_try_;           \
     } while (0)
 
 /* An error taken off one thread, to be raised on another. */

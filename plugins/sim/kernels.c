@@ -84,9 +84,8 @@ static int translate(translated *t, const sim_work *work)
     if (count > VALUES || (loop && loop->noperands > OPERANDS))
         return -1;
     for (uint32_t i = 0; i < count; i++) {
-        const core_value *from = i < work->nargs
-                                     ? &work->args[i]
-                                     : &work->results[i - work->nargs];
+        const core_value *from =
+            i < work->nargs ? &work->args[i] : &work->results[i - work->nargs];
 
         if (translate_value(t, from, &t->values[i]) != 0)
             return -1;
@@ -131,8 +130,8 @@ static core_status allocate(core_call *call, uint32_t index, core_dtype dtype,
 {
     translated *t = (translated *)(void *)call; /* its first member */
     const core_view *view;
-    core_status status = sim_host->call_allocate_result(call, index, dtype,
-                                                        ndim, sizes, &view);
+    core_status status =
+        sim_host->call_allocate_result(call, index, dtype, ndim, sizes, &view);
 
     *out_view = NULL;
     if (status == CORE_OK && translate_view(t, view, out_view) != 0)

@@ -16,8 +16,7 @@ static core_status enumerate(void *backend, uint32_t *out_count,
     return CORE_OK;
 }
 
-static core_status device_open(void *backend, uint32_t index,
-                               void **out_device)
+static core_status device_open(void *backend, uint32_t index, void **out_device)
 {
     (void)index;
     *out_device = backend;

@@ -11,7 +11,7 @@
 static char story[256];
 
 static inline core_status tell(void *context, core_tensor *grad,
-                        core_tensor **out_grad)
+                               core_tensor **out_grad)
 {
     (void)grad;
     (void)out_grad;
@@ -19,8 +19,8 @@ static inline core_status tell(void *context, core_tensor *grad,
     return CORE_OK;
 }
 
-static inline core_status tell_pre(void *context, core_node *node, core_tensor **grads,
-                            size_t count)
+static inline core_status tell_pre(void *context, core_node *node,
+                                   core_tensor **grads, size_t count)
 {
     (void)node;
     (void)grads;
@@ -30,8 +30,8 @@ static inline core_status tell_pre(void *context, core_node *node, core_tensor *
 }
 
 static inline core_status tell_post(void *context, core_node *node,
-                             core_tensor *const *grads, size_t ngrads,
-                             core_tensor **gradients, size_t ngradients)
+                                    core_tensor *const *grads, size_t ngrads,
+                                    core_tensor **gradients, size_t ngradients)
 {
     (void)node;
     ck_assert_uint_eq(ngrads, 1);
@@ -48,7 +48,6 @@ static inline core_status tell_leaf(void *context, core_tensor *leaf)
     strcat(story, context);
     return CORE_OK;
 }
-
 
 /* Leaves an error of this code behind, of something else. */
 static inline void fail_before(void)

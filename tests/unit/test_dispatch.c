@@ -32,8 +32,8 @@ static core_tensor *ones(int64_t n)
 /* A function that notes its user word, and goes on below if it says so. */
 static char path[64];
 
-static core_status note(core_call *call, const core_value *args,
-                        uint32_t nargs, core_value *results, uint32_t nresults)
+static core_status note(core_call *call, const core_value *args, uint32_t nargs,
+                        core_value *results, uint32_t nresults)
 {
     const char *word = call->user;
 
@@ -317,8 +317,8 @@ START_TEST(registering_twice_or_without_a_namespace_is_refused)
           CORE_ERROR_INVALID_ARGUMENT, "namespace");
     ck_assert_ptr_null(second);
     core_registration_release(own);
-    FAILS(core_function_register("test::f", CORE_KEY_BACKEND, "cpu", note,
-                                 NULL, &second),
+    FAILS(core_function_register("test::f", CORE_KEY_BACKEND, "cpu", note, NULL,
+                                 &second),
           CORE_ERROR_NOT_FOUND, "test::f");
 }
 END_TEST
@@ -382,8 +382,8 @@ START_TEST(calls_run_while_registrations_come_and_go)
 
     OK(core_op_register("test::g(Tensor a) -> ()", &own));
     OK(core_op_find("test::g", &op));
-    OK(core_function_register("test::g", CORE_KEY_BACKEND, "cpu", quiet,
-                              &seven, &base));
+    OK(core_function_register("test::g", CORE_KEY_BACKEND, "cpu", quiet, &seven,
+                              &base));
     atomic_store(&stop, false);
     for (int i = 0; i < 2; i++)
         ck_assert_int_eq(pthread_create(&threads[i], NULL, caller, op), 0);
@@ -416,13 +416,13 @@ int main(void)
     tcase_add_checked_fixture(tests, setup, NULL);
     tcase_add_test(
         tests, highest_functionality_is_served_first_and_redispatch_goes_below);
-    tcase_add_test(tests,
-                   excluded_keys_win_over_included_and_over_the_tensors);
+    tcase_add_test(tests, excluded_keys_win_over_included_and_over_the_tensors);
     tcase_add_test(tests, newest_registration_wins_and_the_older_comes_back);
     tcase_add_test(tests, overriding_warns_once);
     tcase_add_test(tests, an_older_handle_may_go_before_a_newer_one);
     tcase_add_test(tests, order_of_registration_never_changes_the_table);
-    tcase_add_test(tests, a_missing_kernel_names_operator_device_and_who_has_it);
+    tcase_add_test(tests,
+                   a_missing_kernel_names_operator_device_and_who_has_it);
     tcase_add_test(tests, a_call_without_tensors_says_so);
     tcase_add_test(tests, a_required_tensor_that_is_absent_is_named);
     tcase_add_test(tests, registering_twice_or_without_a_namespace_is_refused);

@@ -81,8 +81,8 @@ static core_status forward(model *m, core_tensor **out_loss)
         status =
             core_linear(active, m->parameters[2], m->parameters[3], &scores);
     if (status == CORE_OK)
-        status = core_cross_entropy_loss(scores, m->y, NULL, 1, -100, 0.0,
-                                         out_loss);
+        status =
+            core_cross_entropy_loss(scores, m->y, NULL, 1, -100, 0.0, out_loss);
     core_tensor_release(hidden);
     core_tensor_release(active);
     core_tensor_release(scores);

@@ -47,8 +47,7 @@ START_TEST(tensors_and_their_data)
 
     refused(core_tensor_print(NULL), "core_tensor_print", "tensor");
     refused(core_tensor_format(NULL, &text), "core_tensor_format", "tensor");
-    refused(core_tensor_format(tensor, NULL), "core_tensor_format",
-            "out_text");
+    refused(core_tensor_format(tensor, NULL), "core_tensor_format", "out_text");
     refused(core_tensor_read(NULL, data, 24), "core_tensor_read", "tensor");
     refused(core_tensor_read(tensor, NULL, 24), "core_tensor_read", "data");
     refused(core_tensor_write(NULL, data, 24), "core_tensor_write", "tensor");
@@ -77,14 +76,12 @@ START_TEST(typed_calls)
     core_tensor *kept = tensor;
 
     result = tensor; /* what fails leaves NULL */
-    refused(core_zeros(NULL, 2, CORE_F32, NULL, &result), "core_zeros",
-            "size");
+    refused(core_zeros(NULL, 2, CORE_F32, NULL, &result), "core_zeros", "size");
     ck_assert_ptr_null(result);
     refused(core_cat(NULL, 3, 0, &result), "core_cat", "tensors");
     refused(core_reshape(tensor, NULL, 2, &result), "core_reshape", "shape");
     refused(core_neg(NULL, &result), "neg", "argument 1");
-    refused(core_add(tensor, NULL, core_int(1), &result), "add",
-            "argument 2");
+    refused(core_add(tensor, NULL, core_int(1), &result), "add", "argument 2");
     ck_assert_ptr_eq(tensor, kept);
     /* An empty list need not have an address. */
     ck_assert_int_eq(core_zeros(NULL, 0, CORE_F32, NULL, &result), CORE_OK);
@@ -129,8 +126,8 @@ START_TEST(registrations_and_settings)
     refused(core_op_register("aten::f(Tensor x) -> Tensor", &made), "aten::f",
             "libcore's own");
     ck_assert_ptr_null(made);
-    refused(core_function_register(NULL, CORE_KEY_AUTOGRAD, NULL, nothing,
-                                   NULL, &made),
+    refused(core_function_register(NULL, CORE_KEY_AUTOGRAD, NULL, nothing, NULL,
+                                   &made),
             "core_function_register", "operator_name");
     refused(core_function_register("neg", CORE_KEY_AUTOGRAD, NULL, NULL, NULL,
                                    &made),
@@ -149,8 +146,8 @@ START_TEST(optimizers)
 
     refused(core_sgd_create(&tensor, 1, NULL, &optimizer), "core_sgd_create",
             "options");
-    refused(core_adam_create(&tensor, 1, NULL, &optimizer),
-            "core_adam_create", "options");
+    refused(core_adam_create(&tensor, 1, NULL, &optimizer), "core_adam_create",
+            "options");
     refused(core_adam_create(NULL, 1, &adam, &optimizer), "core_adam_create",
             "parameters");
     refused(core_adam_create(&tensor, 1, &adam, NULL), "core_adam_create",

@@ -111,11 +111,10 @@ START_TEST(numbers_beyond_all_sizes_are_refused)
                        status == CORE_ERROR_INVALID_ARGUMENT) &&
                           strstr(said, r->text) && strchr(said, ':'),
                       "%s(%s): %d, \"%s\"", r->op, r->words, status, said);
-        ck_assert_msg(strstr(said, name) != NULL ||
-                          strncmp(r->op, "max_", 4) == 0 ||
-                          strncmp(r->op, "conv", 4) == 0 ||
-                          strcmp(r->op, "diag") == 0,
-                      "%s: \"%s\" does not name it", r->op, said);
+        ck_assert_msg(
+            strstr(said, name) != NULL || strncmp(r->op, "max_", 4) == 0 ||
+                strncmp(r->op, "conv", 4) == 0 || strcmp(r->op, "diag") == 0,
+            "%s: \"%s\" does not name it", r->op, said);
         for (int k = 0; k < 4; k++)
             ck_assert_uint_eq(results[k].tag, CORE_VALUE_NONE);
     }

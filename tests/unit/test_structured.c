@@ -33,13 +33,13 @@ END_TEST
 
 START_TEST(numbers_rank_below_tensors)
 {
-    core_tensor *integers = typed(CORE_I32, 1, (int64_t[]){2},
-                                  (double[]){1, 2});
+    core_tensor *integers =
+        typed(CORE_I32, 1, (int64_t[]){2}, (double[]){1, 2});
     core_tensor *halves = typed(CORE_F16, 1, (int64_t[]){2}, (double[]){1, 2});
 
-    ck_assert_uint_eq(core_tensor_dtype(CALL(add_scalar, integers, core_int(1),
-                                             core_int(1))),
-                      CORE_I32);
+    ck_assert_uint_eq(
+        core_tensor_dtype(CALL(add_scalar, integers, core_int(1), core_int(1))),
+        CORE_I32);
     ck_assert_uint_eq(core_tensor_dtype(CALL(add_scalar, integers,
                                              core_float(0.5), core_int(1))),
                       CORE_F32);
@@ -80,8 +80,8 @@ START_TEST(devices_that_differ_are_an_error_with_both)
     double value = 2;
 
     OK(core_device_find("sim", &sim));
-    OK(core_tensor_from_data((double[]){1, 2}, CORE_F64, (int64_t[]){2}, 1,
-                             sim, &far));
+    OK(core_tensor_from_data((double[]){1, 2}, CORE_F64, (int64_t[]){2}, 1, sim,
+                             &far));
     keep(far);
     FAILS(core_add(far, VECTOR(2, 1, 2), core_int(1), &out), CORE_ERROR_DEVICE,
           "\"sim\"", "\"cpu\"");
@@ -101,16 +101,16 @@ START_TEST(strided_operands_need_no_copy_and_give_their_layout)
     ck_assert_int_eq(core_tensor_strides(result)[0], 1);
     ck_assert_int_eq(core_tensor_strides(result)[1], 3);
     HOLDS(result, 6, 2, 8, 4, 10, 6, 12);
-    HOLDS(add(turned, CALL(expand, VECTOR(2, 10, 20), (int64_t[]){3, 2}, 2,
-                           false)),
+    HOLDS(add(turned,
+              CALL(expand, VECTOR(2, 10, 20), (int64_t[]){3, 2}, 2, false)),
           6, 11, 24, 12, 25, 13, 26);
 }
 END_TEST
 
 START_TEST(in_place_keeps_dtype_and_refuses_a_higher_category)
 {
-    core_tensor *integers = typed(CORE_I32, 1, (int64_t[]){2},
-                                  (double[]){1, 2});
+    core_tensor *integers =
+        typed(CORE_I32, 1, (int64_t[]){2}, (double[]){1, 2});
     core_tensor *singles = typed(CORE_F32, 1, (int64_t[]){2}, (double[]){1, 2});
     uint32_t version = core_tensor_version(singles);
 
@@ -129,8 +129,8 @@ START_TEST(in_place_does_not_grow_its_target)
 {
     core_tensor *a = VECTOR(2, 1, 2);
 
-    FAILS(core_add_(a, MATRIX(2, 2, 1, 2, 3, 4), core_int(1)),
-          CORE_ERROR_SHAPE, "[2, 2]", "[2]");
+    FAILS(core_add_(a, MATRIX(2, 2, 1, 2, 3, 4), core_int(1)), CORE_ERROR_SHAPE,
+          "[2, 2]", "[2]");
     HOLDS(a, 2, 1, 2);
 }
 END_TEST
@@ -140,8 +140,8 @@ START_TEST(out_resizes_only_an_empty_tensor)
     core_tensor *a = VECTOR(2, 1, 2);
     core_tensor *empty = typed(CORE_F64, 1, (int64_t[]){0}, NULL);
     core_tensor *wrong = VECTOR(3, 0, 0, 0);
-    core_tensor *integers = typed(CORE_I64, 1, (int64_t[]){2},
-                                  (double[]){0, 0});
+    core_tensor *integers =
+        typed(CORE_I64, 1, (int64_t[]){2}, (double[]){0, 0});
 
     OK(core_add_out(a, a, core_int(1), empty));
     HOLDS(empty, 2, 2, 4);
@@ -185,8 +185,7 @@ START_TEST(reductions_keep_or_drop_their_dimensions)
 
     HOLDS(CALL(sum_dim, a, &last, 1, false, CORE_DTYPE_NONE), 2, 6, 15);
     ck_assert_uint_eq(
-        core_tensor_ndim(CALL(sum_dim, a, &last, 1, true, CORE_DTYPE_NONE)),
-        2);
+        core_tensor_ndim(CALL(sum_dim, a, &last, 1, true, CORE_DTYPE_NONE)), 2);
     HOLDS(CALL(sum_dim, CALL(transpose, a, 0, 1), &last, 1, false,
                CORE_DTYPE_NONE),
           3, 5, 7, 9);
@@ -236,8 +235,8 @@ START_TEST(copy_goes_between_devices_and_broadcasts)
     HOLDS(here, 4, 1, 3, 2, 4);
     OK(core_copy_(far, VECTOR(2, 7, 8), false));
     HOLDS(far, 4, 7, 8, 7, 8);
-    FAILS(core_copy_(far, VECTOR(3, 7, 8, 9), false), CORE_ERROR_SHAPE,
-          "copy_", "[3]");
+    FAILS(core_copy_(far, VECTOR(3, 7, 8, 9), false), CORE_ERROR_SHAPE, "copy_",
+          "[3]");
     /* and the gradient comes back to where the source is */
     leaf(here);
     OK(core_copy_(far, here, false));

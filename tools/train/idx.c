@@ -71,8 +71,8 @@ static core_status idx_open(idx *file, const char *path)
         return CORE_OK;
     /* 15 + 16: the largest window, and the format of gzip. */
     if (inflateInit2(&file->stream, 15 + 16) != Z_OK)
-        return train_error(CORE_ERROR_OUT_OF_MEMORY,
-                           "no memory to unpack %s", path);
+        return train_error(CORE_ERROR_OUT_OF_MEMORY, "no memory to unpack %s",
+                           path);
     file->packed = true;
     return CORE_OK;
 }
@@ -104,10 +104,9 @@ static core_status idx_unpack(idx *file, void *data, size_t *size)
         *size -= part - stream->avail_out;
         file->ended = code == Z_STREAM_END;
         if (code != Z_OK && code != Z_STREAM_END && code != Z_BUF_ERROR)
-            return train_error(CORE_ERROR_CORRUPT,
-                               "%s is damaged: it cannot be unpacked (%s)",
-                               file->path,
-                               stream->msg ? stream->msg : zError(code));
+            return train_error(
+                CORE_ERROR_CORRUPT, "%s is damaged: it cannot be unpacked (%s)",
+                file->path, stream->msg ? stream->msg : zError(code));
     }
     return CORE_OK;
 }
