@@ -17,8 +17,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The text of a tensor of these data; freed with it when the test ends, as
- * every test is a process. */
+/* The text of a tensor of these data; kept until the test, which is a process,
+ * ends. */
+static char *kept[256];
+static size_t nkept;
+
 static const char *shown(core_dtype dtype, const void *data, size_t ndim,
                          const int64_t *sizes)
 {
@@ -31,6 +34,8 @@ static const char *shown(core_dtype dtype, const void *data, size_t ndim,
     ck_assert_msg(core_tensor_format(tensor, &text) == CORE_OK, "%s",
                   core_error_message());
     core_tensor_release(tensor);
+    ck_assert_uint_lt(nkept, sizeof kept / sizeof *kept);
+    kept[nkept++] = text;
     return text;
 }
 
