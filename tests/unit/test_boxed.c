@@ -196,7 +196,7 @@ START_TEST(what_does_not_fit_is_named)
     says(core_op_call(add, args, 3, &result, 1), CORE_ERROR_INVALID_ARGUMENT,
          "a number");
     says(core_op_call(NULL, args, 2, &result, 1), CORE_ERROR_INVALID_ARGUMENT,
-         "operator");
+         "core_op_call: the argument op is NULL");
     says(core_op_call(add, args, 2, NULL, 0), CORE_ERROR_INVALID_ARGUMENT,
          "room for 0");
     ck_assert_uint_eq(core_tensor_references(tensor), 1);
