@@ -64,7 +64,7 @@ struct core__backward {
     uint32_t first_edge[6];      /* of each gradient */
     uint32_t edge_count[6];      /* 1, or the list's length */
     /* Owned temporaries, released by the caller when the formula returns. */
-    core_tensor *temporaries[16];
+    core_tensor *temporaries[40]; /* unpacked values, then the formula's */
     uint32_t ntemporaries;
 };
 

@@ -199,9 +199,9 @@ def gradient(operator):
     lines += ["", "static core_status backward_%d(core__backward *context)" %
               o.id, "{"]
     if f.temporaries:
-        lines += ["    core_tensor **t = context->temporaries;", "",
+        lines += ["    core_tensor **t = context->temporaries + context->ntemporaries;", "",
                   "    memset(t, 0, %d * sizeof *t);" % f.temporaries,
-                  "    context->ntemporaries = %d;" % f.temporaries]
+                  "    context->ntemporaries += %d;" % f.temporaries]
     lines += f.lines + ["    return CORE_OK;", "}", ""]
     results = 0
     for i in o.differentiable_results():
