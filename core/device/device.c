@@ -107,9 +107,13 @@ static core_status first_of(const char *list, core_device **out_device)
     *out_device = NULL;
     while (*list) {
         size_t size = strcspn(list, ",");
+        size_t first = strspn(list, " ");
+        size_t last = size;
 
-        if (size > 0) {
-            status = find(list, size, out_device);
+        while (last > first && list[last - 1] == ' ')
+            last--;
+        if (last > first) {
+            status = find(list + first, last - first, out_device);
             if (status == CORE_OK)
                 return CORE_OK;
         }
@@ -128,7 +132,9 @@ static core_status choose(core_device **out_device)
         return find(wanted, strlen(wanted), out_device);
     core__device_lock();
     status = preference ? first_of(preference, out_device)
-                        : find("cpu", 3, out_device);
+                        : CORE_ERROR_NOT_FOUND;
+    if (status != CORE_OK)
+        status = find("cpu", 3, out_device);
     core__device_unlock();
     return status;
 }
