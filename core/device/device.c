@@ -131,8 +131,8 @@ static core_status choose(core_device **out_device)
     if (wanted && *wanted)
         return find(wanted, strlen(wanted), out_device);
     core__device_lock();
-    status = preference ? first_of(preference, out_device)
-                        : CORE_ERROR_NOT_FOUND;
+    status =
+        preference ? first_of(preference, out_device) : CORE_ERROR_NOT_FOUND;
     if (status != CORE_OK)
         status = find("cpu", 3, out_device);
     core__device_unlock();
