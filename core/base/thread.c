@@ -4,6 +4,7 @@
 #include "base/thread.h"
 
 #include "base/memory.h"
+#include "device/stream.h"
 #include "memory/memory.h"
 
 #include <pthread.h>
@@ -49,6 +50,7 @@ static void thread_end(void *argument)
         ended_storages[i] += self->storages[i];
     pthread_mutex_unlock(&lock);
     core__memory_thread_end(self);
+    core__stream_thread_end(self);
     for (size_t i = 0; i < CORE__SMALL_CLASSES; i++)
         free_list(self->small[i].head);
     core__self_pointer = NULL;

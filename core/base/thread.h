@@ -47,8 +47,13 @@ struct core__thread {
     bool shared;         /* the emergency record: no memory for a real one */
     uint64_t sequence;   /* of the next autograd node */
     core_device *device; /* current device; NULL: the default one */
-    void *engine;        /* autograd's state of a backward in this thread */
-    void *hooks[4];      /* for later layers */
+    /* Current streams by the device's ordinal, referenced; NULL: the default
+     * one.  The array itself is NULL until one is set (device/stream.c). */
+    struct core_stream **streams;
+    uint32_t nstreams;
+    void *pools;    /* memory pools in use here, innermost first (memory/) */
+    void *engine;   /* autograd's state of a backward in this thread */
+    void *hooks[4]; /* for later layers */
     /* Free lists of small objects: index is the size class. */
     struct {
         core__free_block *head;

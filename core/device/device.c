@@ -4,6 +4,7 @@
 /* Devices by name, and which one a call gets that names none. */
 
 #include "device/device.h"
+#include "device/stream.h"
 
 #include "base/memory.h"
 #include "base/settings.h"
@@ -187,6 +188,7 @@ static void forget(core__thread *thread, void *context)
         thread->device = NULL;
     if (thread->blocks_of == context)
         core__memory_thread_end(thread);
+    core__stream_thread_forget(thread, context);
 }
 
 void core__device_forget(core_device *device)
@@ -197,6 +199,7 @@ void core__device_forget(core_device *device)
     expected = device;
     atomic_compare_exchange_strong(&host_device, &expected, NULL);
     core__thread_each(forget, device);
+    core__stream_default_drop(device);
     core__cache_empty(device);
 }
 
@@ -276,25 +279,11 @@ core_status core_device_memory(core_device *device, uint64_t *out_free,
     return device->memory.info(device->impl, out_free, out_total);
 }
 
-static _Atomic uint64_t waits;
-
 core_status core__host_wait(core_device *device, const char *reason)
 {
-    core_status status;
-
     if (device->synchronous)
         return CORE_OK;
-    atomic_fetch_add_explicit(&waits, 1, memory_order_relaxed);
-    status = device->backend->streams.synchronize(device->impl, device->stream);
-    if (core__unlikely(status != CORE_OK))
-        core__error_prefix("%s: work given to the device failed (found by %s)",
-                           device->name, reason);
-    return status;
-}
-
-uint64_t core__host_waits(void)
-{
-    return atomic_load(&waits);
+    return core__stream_wait(core__stream_current(device), reason);
 }
 
 core_status core_device_synchronize(core_device *device)

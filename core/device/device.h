@@ -16,6 +16,7 @@
 #include <stdbool.h>
 
 typedef struct core_plugin core_plugin;
+typedef struct core_stream core_stream;
 
 /* One registered backend.  Lives until its plugin is unloaded. */
 typedef struct core__backend {
@@ -33,6 +34,20 @@ typedef struct core__backend {
     void *fallback;        /* core__kernel_set of its kernel for everything */
 } core__backend;
 
+/* Optional tables, full copies; one that is absent is all NULL. */
+typedef struct core__interfaces {
+    core_timing_interface timing;
+    core_host_callback_interface host_callback;
+    core_host_memory_interface host_memory;
+    core_stream_adopt_interface stream_adopt;
+    core_stream_priority_interface stream_priority;
+    core_virtual_memory_interface virtual_memory;
+    core_peer_interface peer;
+    core_graph_capture_interface graph_capture;
+    core_device_reset_interface device_reset;
+    core_stream_error_interface stream_error;
+} core__interfaces;
+
 struct core_device {
     _Atomic uint32_t references; /* one is the backend's */
     uint32_t index;
@@ -42,13 +57,22 @@ struct core_device {
     uint32_t flags; /* CORE_DEVICE_… of the properties */
     bool meta;
     bool synchronous;
-    bool small_blocks;        /* threads keep its small blocks: memory/ */
-    void *impl;               /* backend's word */
-    void *stream;             /* default stream; NULL when synchronous */
-    core_memory_table memory; /* hot copy */
+    bool small_blocks;   /* threads keep its small blocks: memory/ */
+    void *impl;          /* backend's word */
+    core_stream *stream; /* default stream; its impl is NULL when
+                                 synchronous */
+    uint32_t ordinal;    /* small, unique among open devices */
+    uint32_t generation; /* counts losses: what is older is stale */
+    _Atomic bool lost;
+    _Atomic uint64_t events_made;
+    core__interfaces interfaces; /* NULL where the plugin has none */
+    core_memory_table memory;    /* hot copy */
     core_device_properties properties;
     core_device_information information;
-    void *allocator; /* memory/ */
+    void *allocator; /* memory/allocator.h; NULL: host blocks (memory.c) */
+    void *host_pool; /* memory/: pinned blocks */
+    void *event_stock;
+    void *queues; /* where max_streams bounds them */
 };
 
 extern core_device core__meta_device;
@@ -79,9 +103,8 @@ static inline bool core__device_host_access(const core_device *device)
     return device->flags & CORE_DEVICE_HOST_ACCESS;
 }
 
-/* All work on the device's default stream is done; the one place in which the
- * core waits for data.  reason is counted and reported. */
+/* All work on this thread's stream of the device is done (stream.h); the one
+ * place in which the core waits for data.  reason is counted and reported. */
 core_status core__host_wait(core_device *device, const char *reason);
-uint64_t core__host_waits(void);
 
 #endif

@@ -5,6 +5,7 @@
 
 #include "base/memory.h"
 #include "device/device.h"
+#include "device/stream.h"
 #include "loader/loader.h"
 
 #include <pthread.h>
@@ -185,8 +186,6 @@ static void device_destroy(core_device *device)
     core__backend *backend = device->backend;
 
     core__device_forget(device);
-    if (device->stream)
-        backend->streams.destroy(device->impl, device->stream);
     backend->table.device_close(backend->table.user, device->impl);
     core__free(device);
 }
@@ -271,8 +270,8 @@ static core_status device_open(core__backend *backend, uint32_t index,
         device->synchronous && device->flags & CORE_DEVICE_HOST_ACCESS;
     if (device->properties.granularity == 0)
         device->properties.granularity = 1;
-    if (status == CORE_OK && !device->synchronous)
-        status = backend->streams.create(device->impl, 0, &device->stream);
+    if (status == CORE_OK)
+        status = core__stream_default_make(device);
     if (status != CORE_OK) {
         device_destroy(device);
         return status;

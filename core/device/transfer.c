@@ -5,6 +5,7 @@
 
 #include "base/memory.h"
 #include "device/device.h"
+#include "device/stream.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/registry.h"
 #include "memory/memory.h"
@@ -49,14 +50,15 @@ static core_status raw_copy(core_tensor *to, core_tensor *from)
     core_memory source = core__tensor_memory(from);
 
     if (device == from->device)
-        return device->memory.copy(device->impl, device->stream, target, source,
-                                   bytes_of(to));
+        return device->memory.copy(device->impl,
+                                   core__stream_current(device)->impl, target,
+                                   source, bytes_of(to));
     if (core__device_host_access(from->device))
         return device->memory.copy_from_host(
-            device->impl, device->stream, target,
+            device->impl, core__stream_current(device)->impl, target,
             (char *)source.handle + source.offset, bytes_of(to));
     return from->device->memory.copy_to_host(
-        from->device->impl, from->device->stream,
+        from->device->impl, core__stream_current(from->device)->impl,
         (char *)target.handle + target.offset, source, bytes_of(to));
 }
 
@@ -115,8 +117,9 @@ static core_status span_to_host(core_tensor *tensor, core_tensor **out_tensor)
     CORE_TRY(core__device_host(&host));
     CORE_TRY(core__tensor_new(host, tensor->dtype, 1, &count, NULL, &flat));
     status = device->memory.copy_to_host(
-        device->impl, device->stream, core__tensor_memory(flat).handle,
-        core__tensor_memory(tensor), span_of(tensor));
+        device->impl, core__stream_current(device)->impl,
+        core__tensor_memory(flat).handle, core__tensor_memory(tensor),
+        span_of(tensor));
     if (status == CORE_OK)
         status = core__host_wait(device, "copy to the host");
     if (status == CORE_OK)
@@ -132,8 +135,9 @@ static core_status span_from_host(core_tensor *to, core_tensor *staged)
     core_device *device = to->device;
 
     CORE_TRY(device->memory.copy_from_host(
-        device->impl, device->stream, core__tensor_memory(to),
-        core__tensor_memory(staged).handle, span_of(to)));
+        device->impl, core__stream_current(device)->impl,
+        core__tensor_memory(to), core__tensor_memory(staged).handle,
+        span_of(to)));
     return core__host_wait(device, "copy from the host");
 }
 
@@ -387,9 +391,9 @@ core_status core__tensor_load(core_tensor *tensor, core_scalar *out_value)
                                         (char *)memory.handle + memory.offset);
         return CORE_OK;
     }
-    CORE_TRY(device->memory.copy_to_host(device->impl, device->stream, &bytes,
-                                         memory,
-                                         core__dtype_size(tensor->dtype)));
+    CORE_TRY(device->memory.copy_to_host(
+        device->impl, core__stream_current(device)->impl, &bytes, memory,
+        core__dtype_size(tensor->dtype)));
     CORE_TRY(core__host_wait(device, "item"));
     *out_value = core__element_load(tensor->dtype, &bytes);
     return CORE_OK;

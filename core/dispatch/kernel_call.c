@@ -4,6 +4,7 @@
 /* The call that a kernel receives, and the services it offers. */
 
 #include "base/memory.h"
+#include "device/stream.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/structured.h"
 #include "memory/memory.h"
@@ -13,12 +14,11 @@
 #include <stdio.h>
 #include <string.h>
 
-static _Atomic uint64_t calls;
-
 typedef struct scratch {
     struct scratch *next;
     core_memory memory;
     uint64_t capacity;
+    struct core__block *block;
 } scratch;
 
 const core_kernel *core__kernel_pick(core__kernel_set *set,
@@ -84,6 +84,7 @@ core_status core__kernel_launch(core__kernel_call *run,
                                 uint32_t nresults)
 {
     core_device *device = run->device;
+    core_stream *stream = core__stream_current(device);
     core__thread *self = core__thread_self();
     core_call *call = &run->call;
     uint32_t errors = self->error.sequence;
@@ -99,20 +100,20 @@ core_status core__kernel_launch(core__kernel_call *run,
     call->loop = loop;
     call->kernel_op = core__operator_kernel(run->op);
     call->device = device->impl;
-    call->stream = device->stream;
+    call->stream = stream->impl;
     call->plan = NULL;
     /* Only devices that run later need to tell calls apart. */
-    call->id = device->synchronous
-                   ? 0
-                   : atomic_fetch_add_explicit(&calls, 1, memory_order_relaxed);
+    call->id = device->synchronous ? 0 : core__call_number();
     call->core = run;
     run->scratch = NULL;
+    if (!device->synchronous)
+        CORE_TRY(core__stream_check(stream));
     status = kernel->launch(call, args, nargs, results, nresults);
     while (core__unlikely(run->scratch != NULL)) {
         scratch *item = (scratch *)run->scratch;
 
         run->scratch = (struct core__scratch *)item->next;
-        core__memory_free(device, item->memory, item->capacity);
+        core__memory_free(device, item->memory, item->capacity, item->block);
         core__free(item);
     }
     if (core__unlikely(status != CORE_OK && self->error.sequence == errors))
@@ -120,6 +121,8 @@ core_status core__kernel_launch(core__kernel_call *run,
                               "the kernel of \"%s\" failed and did not say "
                               "why",
                               device->name);
+    if (status == CORE_OK && !device->synchronous)
+        return core__stream_launched(stream, run->op, call->id);
     return status;
 }
 
@@ -134,8 +137,8 @@ core_status core__call_scratch(core_call *call, uint64_t size,
     item = core__alloc(sizeof *item);
     if (!item)
         return core__error_memory(sizeof *item);
-    status =
-        core__memory_alloc(run->device, size, &item->memory, &item->capacity);
+    status = core__memory_alloc(run->device, size, &item->memory,
+                                &item->capacity, &item->block);
     if (status != CORE_OK) {
         core__free(item);
         return status;

@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "base/settings.h"
+#include "base/thread.h"
 #include "dispatch/dispatch.h"
 #include "loader/loader.h"
 #include "tensor/tensor.h"
@@ -35,6 +36,21 @@ static core_status host_error(const core_error_info *info)
     /* An older plugin's struct is shorter. */
     memcpy(&known, info, size < sizeof known ? size : sizeof known);
     return core__error_info(&known);
+}
+
+static void host_error_last(core_error_info *out_info)
+{
+    const core__error_record *record = &core__thread_self()->error;
+
+    if (out_info->struct_size < sizeof *out_info)
+        return; /* it has been this long since there is the function */
+    *out_info = (core_error_info){
+        .struct_size = out_info->struct_size,
+        .code = record->code,
+        .severity = record->severity,
+        .vendor_code = record->vendor_code,
+        .text = {record->text, strlen(record->text)},
+    };
 }
 
 static void host_log(uint32_t level, core_string component, core_string text)
@@ -217,12 +233,17 @@ const core_host core__host = {
     .call_allocate_result = core__call_allocate_result,
     .call_copy = core__call_copy,
     .call_drop = core__call_drop,
+    .error_last = host_error_last,
 };
 
-/* Minor 1 has the whole table; what a later minor appends is left out of the
- * size that an older plugin is told. */
+/* A plugin is told the size that its minor's table has, and finds nothing
+ * behind it. */
 void core__host_fill(core_host *host, uint32_t abi_minor)
 {
     *host = core__host;
     host->abi_minor = abi_minor;
+    if (abi_minor < 2) {
+        host->struct_size = offsetof(core_host, error_last);
+        host->error_last = NULL;
+    }
 }

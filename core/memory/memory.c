@@ -38,7 +38,8 @@ static core_status alloc_kept(core_device *device, uint64_t size,
 }
 
 core_status core__memory_alloc(core_device *device, uint64_t size,
-                               core_memory *out_memory, uint64_t *out_capacity)
+                               core_memory *out_memory, uint64_t *out_capacity,
+                               struct core__block **out_block)
 {
     core__thread *self = core__thread_self();
     uint64_t cls = (size + UNIT - 1) / UNIT;
@@ -46,6 +47,7 @@ core_status core__memory_alloc(core_device *device, uint64_t size,
 
     *out_memory = (core_memory){0};
     *out_capacity = 0;
+    *out_block = NULL;
     if (size == 0)
         return CORE_OK;
     if (core__likely(device->small_blocks && cls < CORE__SMALL_CLASSES)) {
@@ -82,11 +84,12 @@ core_status core__memory_alloc(core_device *device, uint64_t size,
 }
 
 void core__memory_free(core_device *device, core_memory memory,
-                       uint64_t capacity)
+                       uint64_t capacity, struct core__block *block)
 {
     core__thread *self = core__thread_self();
     uint64_t cls = capacity / UNIT;
 
+    (void)block;
     if (capacity == 0)
         return;
     if (device->small_blocks && cls < CORE__SMALL_CLASSES &&
@@ -98,10 +101,10 @@ void core__memory_free(core_device *device, core_memory memory,
         }
         if (core__likely(self->blocks_of == device &&
                          self->blocks[cls].room != 0)) {
-            core__free_block *block = block_of(memory);
+            core__free_block *freed = block_of(memory);
 
-            block->next = self->blocks[cls].head;
-            self->blocks[cls].head = block;
+            freed->next = self->blocks[cls].head;
+            self->blocks[cls].head = freed;
             self->blocks[cls].room--;
             return;
         }

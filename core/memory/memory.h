@@ -10,13 +10,17 @@
 #include "base/thread.h"
 #include "device/device.h"
 
-/* size may be 0: memory is then a null pair.  *out_capacity must be handed
- * back.  Small blocks of devices that the host can use come from per-thread
- * free lists. */
+struct core__block; /* allocator.h */
+
+/* size may be 0: memory is then a null pair.  *out_capacity and *out_block
+ * (NULL where the device has no caching allocator) must be handed back.  Memory
+ * is the current stream's.  Small blocks of devices that the host can use come
+ * from per-thread free lists. */
 core_status core__memory_alloc(core_device *device, uint64_t size,
-                               core_memory *out_memory, uint64_t *out_capacity);
+                               core_memory *out_memory, uint64_t *out_capacity,
+                               struct core__block **out_block);
 void core__memory_free(core_device *device, core_memory memory,
-                       uint64_t capacity);
+                       uint64_t capacity, struct core__block *block);
 /* Gives the blocks that an ending thread kept back to their devices. */
 void core__memory_thread_end(core__thread *thread);
 

@@ -33,6 +33,7 @@ static inline core_storage *storage_wrap(core_device *device,
     storage->memory = memory;
     storage->size = size;
     storage->capacity = capacity;
+    storage->block = NULL;
     storage->release = NULL;
     storage->context = NULL;
     core__thread_self()->storages[core__keys_slot(device->keys)]++;
@@ -42,16 +43,18 @@ static inline core_storage *storage_wrap(core_device *device,
 static inline core_status storage_new(core_device *device, uint64_t size,
                                       core_storage **out_storage)
 {
+    struct core__block *block;
     core_memory memory;
     uint64_t capacity;
 
     *out_storage = NULL;
-    CORE_TRY(core__memory_alloc(device, size, &memory, &capacity));
+    CORE_TRY(core__memory_alloc(device, size, &memory, &capacity, &block));
     *out_storage = storage_wrap(device, memory, size, capacity);
     if (!*out_storage) {
-        core__memory_free(device, memory, capacity);
+        core__memory_free(device, memory, capacity, block);
         return core__error_memory(sizeof **out_storage);
     }
+    (*out_storage)->block = block;
     return CORE_OK;
 }
 
@@ -62,7 +65,8 @@ void core__storage_destroy(core_storage *storage)
     if (storage->release)
         storage->release(storage->context, storage->memory.handle);
     else if (storage->capacity)
-        core__memory_free(device, storage->memory, storage->capacity);
+        core__memory_free(device, storage->memory, storage->capacity,
+                          storage->block);
     core__thread_self()->storages[core__keys_slot(device->keys)]--;
     core__small_free(storage, sizeof *storage);
 }

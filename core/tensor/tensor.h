@@ -24,8 +24,9 @@ struct core_storage {
     _Atomic uint32_t version;
     core_device *device; /* referenced */
     core_memory memory;
-    uint64_t size;     /* bytes that tensors may use */
-    uint64_t capacity; /* bytes that the allocator gave */
+    uint64_t size;             /* bytes that tensors may use */
+    uint64_t capacity;         /* bytes that the allocator gave */
+    struct core__block *block; /* memory/allocator.h; NULL: none */
     /* Memory that was brought in from outside: called instead of freeing. */
     void (*release)(void *context, void *data);
     void *context;

@@ -22,7 +22,11 @@
  *   fails.
  *
  * Everything that a call points to is valid until the kernel returns; a device
- * that runs later copies the call (core_host.call_copy). */
+ * that runs later copies the call (core_host.call_copy).
+ *
+ * Random operators find three more values behind args: INT seed, INT offset,
+ * and NONE or, while a capture is made, a VIEW of one i64 on the device, whose
+ * value at run time is added to offset: so a replay draws fresh numbers. */
 
 #ifndef LIBCORE_KERNEL_H
 #define LIBCORE_KERNEL_H
@@ -166,8 +170,13 @@ struct core_kernel {
      * NONE.  CORE_ERROR_UNSUPPORTED: precedence goes on without this kernel. */
     core_status (*supports)(const core_call *call, const core_value *args,
                             uint32_t nargs);
-    /* For devices that compile per shape.  Reserved: this minor serves no plans,
-     * and refuses a kernel that has one (UNSUPPORTED). */
+    /* For devices that compile per shape; since 0.2 (a host of 0.1 refuses a
+     * kernel that has it).  prepare looks at everything of the call but memory
+     * (handles, offsets, immediates; results are views too) and answers a plan;
+     * launch then finds it in call->plan.  The core keeps plans by structure:
+     * kernel, dtypes, sizes, strides and the arguments that are no tensors; a
+     * bounded number, the least recently used goes first, through
+     * plan_destroy.  Any thread; one plan may be launched by several. */
     core_status (*prepare)(core_call *call, const core_value *args,
                            uint32_t nargs, const core_value *results,
                            uint32_t nresults, void **out_plan);

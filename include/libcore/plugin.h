@@ -196,7 +196,7 @@ CORE_STATIC_ASSERT(sizeof(core_memory) == 16, "core_memory is frozen");
 
 enum {
     CORE_ABI_MAJOR = 0,
-    CORE_ABI_MINOR = 1,
+    CORE_ABI_MINOR = 2,
     CORE_NOTE_TYPE = 0x434f5245, /* n_type of the note; its owner: "libcore" */
     CORE_NOTE_VERSION = 1
 };
@@ -320,16 +320,24 @@ typedef struct core_host {
                                         const int64_t *sizes,
                                         const core_view **out_view);
     /* A copy of a call with everything that its kernel may read (arguments,
-     * views, loop), to run later; it keeps the tensors' memory alive until
-     * call_drop.  The copy's results are in out_results[0 … nresults). */
+     * views, loop), to run later, once or often, until call_drop.  It holds no
+     * memory: that is ordered by streams (backend.h).  The copy's results are in
+     * out_results[0 … nresults). */
     core_status (*call_copy)(const core_call *call, const core_value *args,
                              uint32_t nargs, const core_value *results,
                              uint32_t nresults, core_call **out_call,
                              const core_value **out_args,
                              core_value **out_results);
     void (*call_drop)(core_call *call);
+
+    /* since 0.2 */
+
+    /* The thread's newest error, for a plugin whose own thread runs work that
+     * fails there and is reported elsewhere.  Strings live until the thread's
+     * next error.  code CORE_OK: there was none. */
+    void (*error_last)(core_error_info *out_info);
 } core_host;
-CORE_STATIC_ASSERT(sizeof(core_host) == 8 + 8 * 20, "core_host");
+CORE_STATIC_ASSERT(sizeof(core_host) == 8 + 8 * 21, "core_host");
 
 /* -------------------------------------------------------- negotiation -- */
 

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* allocator.h: the caching allocator of a device with streams (policy: see
+ * libcore/memory.h), inside the core.
+ *
+ * A block is a part of a segment, {handle, offset}; nothing is ever read or
+ * written through it.  Free blocks lie with the stream (and pool) they were
+ * allocated on, under that stream's lock; segments are the device's. */
+
+#ifndef CORE_MEMORY_ALLOCATOR_H
+#define CORE_MEMORY_ALLOCATOR_H
+
+#include "device/stream.h"
+
+#include <libcore/memory.h>
+
+typedef struct core__allocator core__allocator;
+typedef struct core__block core__block;
+
+core_status core__allocator_create(core_device *device);
+/* All blocks are back or stale; segments go to the device. */
+void core__allocator_destroy(core_device *device);
+/* After a loss and reset: forgets everything without calling the device;
+ * blocks of before free as nothing. */
+void core__allocator_reset(core_device *device);
+
+/* size > 0.  The block carries its memory. */
+core_status core__allocator_alloc(core_device *device, core_stream *stream,
+                                  uint64_t size, core_memory *out_memory,
+                                  uint64_t *out_capacity,
+                                  core__block **out_block);
+void core__allocator_free(core_device *device, core__block *block);
+core_status core__allocator_record(core_device *device, core__block *block,
+                                   core_stream *stream);
+/* The stream ends: its free blocks are for any other that can wait for it. */
+void core__allocator_stream_end(core_stream *stream);
+
+/* A capture: blocks for this stream come from the pool from now on. */
+core_status core__allocator_capture_begin(core_stream *stream,
+                                          core_memory_pool *pool);
+void core__allocator_capture_end(core_stream *stream);
+
+#endif
