@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* random.c: random numbers, by element (philox.h).  The core puts two INT
- * values behind the arguments of these kernels: the seed, and the first
- * counter block that the call may use.  An operator uses no more blocks than
+/* random.c: random numbers, by element (philox.h).  The core puts three
+ * values behind the arguments of these kernels (kernel.h): the seed, the first
+ * counter block that the call may use, and where to look for both at run
+ * time.  An operator uses no more blocks than
  * its largest tensor has elements.
  *
  * What an element is, in exact arithmetic where not said otherwise:
@@ -41,11 +42,21 @@ static draw draw_of(const core_value *args, uint32_t nargs,
                     const core_value *results)
 {
     const core_view *view = cpu_view(&results[0]);
+    const core_value *last = &args[nargs - 1];
+    /* A lender's borrower may be of minor 0.1: two values. */
+    const core_value *seed = last->tag == CORE_VALUE_INT ? last - 1 : last - 2;
+    draw job = {.seed = (uint64_t)seed[0].u.i,
+                .offset = (uint64_t)seed[1].u.i,
+                .dtype = view->dtype,
+                .n = view->numel};
 
-    return (draw){.seed = (uint64_t)args[nargs - 2].u.i,
-                  .offset = (uint64_t)args[nargs - 1].u.i,
-                  .dtype = view->dtype,
-                  .n = view->numel};
+    if (last->tag == CORE_VALUE_VIEW) {
+        const uint64_t *counter = cpu_address(last->u.view->memory);
+
+        job.offset += counter[0];
+        job.seed = counter[1];
+    }
+    return job;
 }
 
 /* Computes a result of a compute type and writes it back. */

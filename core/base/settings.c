@@ -80,6 +80,10 @@ static const setting_row rows[CORE__SETTINGS] = {
         {"LIBCORE_LOG", CORE_SETTING_CHOICE, "error,warning,info,debug", 0, 3,
          0, "nothing is printed", "error, warning, info or debug",
          "The least important messages that go to the standard error.", "log"},
+    [CORE__SETTING_PLAN_CACHE] =
+        {"LIBCORE_PLAN_CACHE", CORE_SETTING_INTEGER, NULL, 1, 1 << 20, 1024,
+         "1024", "a number of plans, at least 1",
+         "Plans that are kept of devices that compile per shape.", "dispatch"},
 };
 
 /* Texts that were handed out stay until the process ends. */

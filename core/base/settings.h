@@ -24,6 +24,7 @@ typedef enum core__setting_id {
     CORE__SETTING_FALLBACK,
     CORE__SETTING_DETERMINISTIC,
     CORE__SETTING_LOG,
+    CORE__SETTING_PLAN_CACHE,
     CORE__SETTINGS
 } core__setting_id;
 

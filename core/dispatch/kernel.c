@@ -230,10 +230,14 @@ static core_status make_values(kernel_run *k)
     return CORE_OK;
 }
 
-/* Random kernels find seed and offset behind their arguments. */
-static void add_random(kernel_run *k)
+/* Random kernels find seed, offset and the counter of a capture behind their
+ * arguments. */
+static core_status add_random(kernel_run *k, const core_kernel *kernel)
 {
+    uint32_t minor =
+        ((const core__kernel *)(const void *)kernel)->host->abi_minor;
     core_generator *generator = NULL;
+    core_tensor *counter = NULL;
     uint64_t numel = 0;
     uint64_t seed;
     uint64_t offset;
@@ -252,6 +256,18 @@ static void add_random(kernel_run *k)
         (core_value){CORE_VALUE_INT, 0, {.i = (int64_t)seed}};
     k->values[k->nvalues++] =
         (core_value){CORE_VALUE_INT, 0, {.i = (int64_t)offset}};
+    if (minor < 2)
+        return CORE_OK;
+    k->values[k->nvalues] = (core_value){0};
+    if (counter) {
+        core_view *view = &k->views[k->nviews++];
+
+        CORE_TRY(use(k, counter, view));
+        k->values[k->nvalues] =
+            (core_value){CORE_VALUE_VIEW, 0, {.view = view}};
+    }
+    k->nvalues++;
+    return CORE_OK;
 }
 
 static core_status make_contiguous(kernel_run *k)
@@ -296,7 +312,7 @@ static core_status launch(kernel_run *k)
     if (kernel->demands & CORE_DEMAND_CONTIGUOUS)
         CORE_TRY(make_contiguous(k));
     if (k->op->flags & CORE__OP_RANDOM)
-        add_random(k);
+        CORE_TRY(add_random(k, kernel));
     if (kernel->supports) {
         core_call probe = {.struct_size = sizeof probe,
                            .host = &core__host,

@@ -6,6 +6,7 @@
 #include "base/memory.h"
 #include "device/stream.h"
 #include "dispatch/dispatch.h"
+#include "dispatch/plan.h"
 #include "dispatch/structured.h"
 #include "memory/memory.h"
 #include "ops/infer.h"
@@ -87,6 +88,7 @@ core_status core__kernel_launch(core__kernel_call *run,
     core_stream *stream = core__stream_current(device);
     core__thread *self = core__thread_self();
     core_call *call = &run->call;
+    core__plan *plan = NULL;
     uint32_t errors = self->error.sequence;
     core_status status;
 
@@ -108,7 +110,14 @@ core_status core__kernel_launch(core__kernel_call *run,
     run->scratch = NULL;
     if (!device->synchronous)
         CORE_TRY(core__stream_check(stream));
+    if (core__unlikely(kernel->prepare != NULL)) {
+        CORE_TRY(core__plan_find(run, kernel, args, nargs, results, nresults,
+                                 &plan));
+        call->plan = core__plan_word(plan);
+    }
     status = kernel->launch(call, args, nargs, results, nresults);
+    if (core__unlikely(plan != NULL))
+        core__plan_done(plan);
     while (core__unlikely(run->scratch != NULL)) {
         scratch *item = (scratch *)run->scratch;
 

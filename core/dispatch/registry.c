@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/memory.h"
+#include "dispatch/plan.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/schema.h"
 #include "dispatch/table.h"
@@ -331,11 +332,6 @@ static core_status check_kernel(const core_kernel *kernel)
                            "struct_size of %u",
                            (int)kernel->name.size, kernel->name.data,
                            kernel->struct_size);
-    if (kernel->struct_size > offsetof(core_kernel, prepare) && kernel->prepare)
-        return core__error(CORE_ERROR_UNSUPPORTED,
-                           "kernel \"%.*s\": plans (prepare) are not served "
-                           "by this libcore",
-                           (int)kernel->name.size, kernel->name.data);
     return CORE_OK;
 }
 
@@ -500,6 +496,8 @@ static void undo_kernel(core__kernel *kernel)
             at->next = kernel->next;
     }
     refresh_quick(kernel->set);
+    if (kernel->kernel.prepare)
+        core__plans_drop(&kernel->kernel, NULL);
     core__reclaim(&kernel->retired, kernel);
 }
 

@@ -8,8 +8,10 @@
 #include <libcore/random.h>
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 struct core_generator {
+    _Atomic uint32_t references;
     uint64_t seed;
     uint64_t offset; /* counter blocks of four 32-bit numbers used up */
 };
@@ -17,7 +19,7 @@ struct core_generator {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static core_generator standard = {.seed = 0};
 
-void core__generator_take(core_generator *generator, uint64_t numel,
+void core__generator_skip(core_generator *generator, uint64_t blocks,
                           uint64_t *out_seed, uint64_t *out_offset)
 {
     core_generator *from = generator ? generator : &standard;
@@ -25,9 +27,15 @@ void core__generator_take(core_generator *generator, uint64_t numel,
     pthread_mutex_lock(&lock);
     *out_seed = from->seed;
     *out_offset = from->offset;
-    /* A block per element: enough for doubles and pairs. */
-    from->offset += numel > 0 ? numel : 1;
+    from->offset += blocks;
     pthread_mutex_unlock(&lock);
+}
+
+void core__generator_take(core_generator *generator, uint64_t numel,
+                          uint64_t *out_seed, uint64_t *out_offset)
+{
+    core__generator_skip(generator, core__generator_blocks(numel), out_seed,
+                         out_offset);
 }
 
 void core_generator_set_state(core_generator *generator, uint64_t seed,
@@ -69,11 +77,19 @@ core_status core_generator_create(uint64_t seed, core_generator **out_generator)
     *out_generator = generator;
     if (!generator)
         return core__error_memory(sizeof *generator);
+    atomic_init(&generator->references, 1);
     generator->seed = seed;
     return CORE_OK;
 }
 
+void core__generator_retain(core_generator *generator)
+{
+    if (generator)
+        atomic_fetch_add(&generator->references, 1);
+}
+
 void core_generator_release(core_generator *generator)
 {
-    core__free(generator);
+    if (generator && atomic_fetch_sub(&generator->references, 1) == 1)
+        core__free(generator);
 }

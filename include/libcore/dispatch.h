@@ -49,6 +49,17 @@ core_status core_op_invoke_on(core_operator *op, const core_value *args,
                               uint32_t nargs, core_value *results,
                               uint32_t nresults);
 
+/* ---------------------------------------------------------------- plans -- */
+
+/* Of devices that compile per shape, since the process began. */
+typedef struct core_plan_counts {
+    uint64_t hits;
+    uint64_t prepared;
+    uint64_t evicted; /* to stay within LIBCORE_PLAN_CACHE */
+    uint64_t kept;    /* now */
+} core_plan_counts;
+void core_plan_get_counts(core_plan_counts *out_counts);
+
 /* ------------------------------------------------- extending operators -- */
 
 /* Undoes one registration when released; newest wins, and the older one comes

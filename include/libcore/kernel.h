@@ -25,8 +25,10 @@
  * that runs later copies the call (core_host.call_copy).
  *
  * Random operators find three more values behind args: INT seed, INT offset,
- * and NONE or, while a capture is made, a VIEW of one i64 on the device, whose
- * value at run time is added to offset: so a replay draws fresh numbers. */
+ * and NONE or, while a capture is made, a VIEW of two i64 on the device.  Then
+ * what lies there when the kernel runs counts: the first is added to offset,
+ * the second stands for seed; so a replay draws fresh numbers.  (A plugin of
+ * minor 0.1 gets the first two alone.) */
 
 #ifndef LIBCORE_KERNEL_H
 #define LIBCORE_KERNEL_H
@@ -174,9 +176,12 @@ struct core_kernel {
      * kernel that has it).  prepare looks at everything of the call but memory
      * (handles, offsets, immediates; results are views too) and answers a plan;
      * launch then finds it in call->plan.  The core keeps plans by structure:
-     * kernel, dtypes, sizes, strides and the arguments that are no tensors; a
-     * bounded number, the least recently used goes first, through
-     * plan_destroy.  Any thread; one plan may be launched by several. */
+     * kernel, device, dtypes, sizes, strides and the arguments that are neither
+     * tensors nor numbers (Scalar, float); a bounded number, the least recently
+     * used goes first, through plan_destroy.  That may come while work that was
+     * launched with the plan still waits on a stream or lies in a graph: the
+     * plugin keeps what that needs.  Any thread; one plan may be launched by
+     * several. */
     core_status (*prepare)(core_call *call, const core_value *args,
                            uint32_t nargs, const core_value *results,
                            uint32_t nresults, void **out_plan);

@@ -18,7 +18,8 @@ extern "C" {
  * none.  Any thread. */
 void core_seed(uint64_t seed);
 
-/* A generator of one's own.  One thread at a time. */
+/* A generator of one's own.  Any thread may draw from it; numbers then go to
+ * the threads as they come.  A captured graph keeps those that it drew from. */
 core_status core_generator_create(uint64_t seed,
                                   core_generator **out_generator);
 void core_generator_release(core_generator *generator);

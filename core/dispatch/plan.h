@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* plan.h: what devices that compile per shape have prepared. */
+
+#ifndef CORE_DISPATCH_PLAN_H
+#define CORE_DISPATCH_PLAN_H
+
+#include "dispatch/structured.h"
+
+typedef struct core__plan core__plan;
+
+/* The plan of this call, prepared if there is none of its structure; it is not
+ * destroyed before core__plan_done.  call is complete but for `plan`. */
+core_status core__plan_find(core__kernel_call *run, const core_kernel *kernel,
+                            const core_value *args, uint32_t nargs,
+                            const core_value *results, uint32_t nresults,
+                            core__plan **out_plan);
+void *core__plan_word(const core__plan *plan);
+void core__plan_done(core__plan *plan);
+
+/* Before a kernel or a device goes away.  NULL: any. */
+void core__plans_drop(const core_kernel *kernel, const core_device *device);
+
+#endif
