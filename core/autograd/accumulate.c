@@ -58,9 +58,11 @@ static bool obeys_contract(const core_tensor *grad, const core_tensor *leaf)
     return true;
 }
 
-static core_status first(core_tensor *leaf, core_tensor **grad, bool recording)
+/* out_old: what was there before, for the caller to drop. */
+static core_status first(core_tensor *leaf, core_tensor **grad, bool recording,
+                         core_tensor **out_old)
 {
-    core_tensor *copy, *old;
+    core_tensor *copy;
 
     /* Nobody but the engine holds it: taken as it is. */
     if (!recording &&
@@ -72,40 +74,11 @@ static core_status first(core_tensor *leaf, core_tensor **grad, bool recording)
     }
     CORE_TRY(core__ag_copy_as(
         *grad, leaf->flags & CORE__TENSOR_DENSE ? leaf->strides : NULL, &copy));
-    old = leaf->autograd->grad; /* by a call from inside: NULL else */
+    *out_old = leaf->autograd->grad; /* by a call from inside: NULL else */
     leaf->autograd->grad = copy;
-    core__tensor_release(old);
     return CORE_OK;
 }
 
-/* Two backwards may meet at one leaf, and adding calls operators, which may be
- * the program's code: a lock to sleep on, that of the leaf's address.  The same
- * thread may come again, from inside. */
-enum { LOCKS = 64 };
-
-static pthread_mutex_t locks[LOCKS];
-static pthread_once_t locks_once = PTHREAD_ONCE_INIT;
-
-static void make_locks(void)
-{
-    pthread_mutexattr_t attributes;
-
-    pthread_mutexattr_init(&attributes);
-    pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_RECURSIVE);
-    for (int i = 0; i < LOCKS; i++)
-        pthread_mutex_init(&locks[i], &attributes);
-    pthread_mutexattr_destroy(&attributes);
-}
-
-static pthread_mutex_t *lock_of(const core_tensor *leaf)
-{
-    uint64_t hash = (uintptr_t)leaf * UINT64_C(0x9e3779b97f4a7c15);
-
-    pthread_once(&locks_once, make_locks);
-    return &locks[hash >> 58];
-}
-
-/* *out_old: what the sum replaced or was added to, for the caller to drop. */
 static core_status add(core__autograd *record, core_tensor *grad,
                        bool recording, core_tensor **out_old)
 {
@@ -123,23 +96,169 @@ static core_status add(core__autograd *record, core_tensor *grad,
     return CORE_OK;
 }
 
-core_status core__accumulate_run(core_node *node, core_tensor **grad)
+/* Takes *grad over if it can. */
+static core_status put(core_tensor *leaf, core_tensor **grad)
 {
-    core_tensor *leaf = node->u.leaf;
-    core__autograd *record = leaf->autograd;
     bool recording = !core__thread_self()->no_grad;
-    pthread_mutex_t *lock = lock_of(leaf);
     core_tensor *old = NULL;
     core_status status;
 
-    pthread_mutex_lock(lock);
-    if (!record->grad)
-        status = first(leaf, grad, recording);
+    if (!leaf->autograd->grad)
+        status = first(leaf, grad, recording, &old);
     else
-        status = add(record, *grad, recording, &old);
-    pthread_mutex_unlock(lock);
+        status = add(leaf->autograd, *grad, recording, &old);
     core__tensor_release(old);
-    if (status == CORE_OK && core__unlikely(record->hooks != NULL))
+    return status;
+}
+
+/* ---------------------------------------------------------- one at a time -- */
+
+/* Two backwards may meet at one leaf.  Adding calls operators, which may be the
+ * program's code, so no lock is held meanwhile: the leaf is marked busy, and
+ * who comes then waits.  But a thread that is itself inside of an accumulation,
+ * this one or that of another leaf, never waits: it leaves its gradient to the
+ * one that is busy.  Who is waited for thus waits for nobody. */
+typedef struct core__late {
+    struct core__late *next;
+    core_tensor *grad; /* owned */
+    uint64_t excluded;
+    bool no_grad;
+} core__late;
+
+typedef enum claim {
+    CLAIMED,
+    LEFT, /* to the thread that is busy */
+    TAKEN
+} claim;
+
+static pthread_mutex_t wait_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t wait_change = PTHREAD_COND_INITIALIZER;
+static _Atomic uint32_t waiting;
+
+/* late: to be queued if the leaf is busy, or NULL. */
+static claim try_claim(core__autograd *record, core__late *late)
+{
+    claim claim = TAKEN;
+
+    core__spin_lock(&record->lock);
+    if (!record->busy) {
+        record->busy = true;
+        claim = CLAIMED;
+    } else if (late) {
+        core__late **end = &record->late;
+
+        while (*end)
+            end = &(*end)->next;
+        *end = late;
+        claim = LEFT;
+    }
+    core__spin_unlock(&record->lock);
+    return claim;
+}
+
+static void wait_and_claim(core__autograd *record)
+{
+    pthread_mutex_lock(&wait_lock);
+    atomic_fetch_add(&waiting, 1);
+    while (try_claim(record, NULL) != CLAIMED)
+        pthread_cond_wait(&wait_change, &wait_lock);
+    atomic_fetch_sub(&waiting, 1);
+    pthread_mutex_unlock(&wait_lock);
+}
+
+/* The next gradient that was left here; NULL: none, and busy no more. */
+static core__late *finish(core__autograd *record)
+{
+    core__late *late;
+
+    core__spin_lock(&record->lock);
+    late = record->late;
+    if (late)
+        record->late = late->next;
+    else
+        record->busy = false;
+    core__spin_unlock(&record->lock);
+    if (core__unlikely(!late && atomic_load(&waiting))) {
+        pthread_mutex_lock(&wait_lock);
+        pthread_cond_broadcast(&wait_change);
+        pthread_mutex_unlock(&wait_lock);
+    }
+    return late;
+}
+
+static core_status put_late(core_tensor *leaf, core__late *late,
+                            core_status before)
+{
+    core__thread *self = core__thread_self();
+    uint64_t excluded = self->excluded;
+    bool no_grad = self->no_grad;
+    core_status status = before;
+
+    self->excluded = late->excluded;
+    self->no_grad = late->no_grad;
+    if (before == CORE_OK)
+        status = put(leaf, &late->grad);
+    self->excluded = excluded;
+    self->no_grad = no_grad;
+    core__tensor_release(late->grad);
+    core__free(late);
+    return status;
+}
+
+/* From inside of another accumulation. */
+static core_status leave_or_claim(core_tensor *leaf, core_tensor **grad,
+                                  claim *out_claim)
+{
+    core__thread *self = core__thread_self();
+    core__late *late = core__alloc(sizeof *late);
+
+    if (!late)
+        return core__error_memory(sizeof *late);
+    *late = (core__late){NULL, *grad, self->excluded, self->no_grad};
+    *out_claim = try_claim(leaf->autograd, late);
+    if (*out_claim == LEFT)
+        *grad = NULL;
+    else
+        core__free(late);
+    return CORE_OK;
+}
+
+static core_status put_in_turn(core_tensor *leaf, core_tensor **grad,
+                               uint32_t *out_times)
+{
+    core__thread *self = core__thread_self();
+    claim claim = TAKEN;
+    core_status status;
+    core__late *late;
+
+    *out_times = 0;
+    if (core__unlikely(self->accumulating)) {
+        CORE_TRY(leave_or_claim(leaf, grad, &claim));
+        if (claim == LEFT)
+            return CORE_OK;
+    } else if (core__unlikely(try_claim(leaf->autograd, NULL) != CLAIMED)) {
+        wait_and_claim(leaf->autograd);
+    }
+    self->accumulating++;
+    status = put(leaf, grad);
+    *out_times = 1;
+    while (core__unlikely((late = finish(leaf->autograd)) != NULL)) {
+        status = put_late(leaf, late, status);
+        ++*out_times;
+    }
+    self->accumulating--;
+    return status;
+}
+
+core_status core__accumulate_run(core_node *node, core_tensor **grad)
+{
+    core_tensor *leaf = node->u.leaf;
+    uint32_t times;
+    core_status status = put_in_turn(leaf, grad, &times);
+
+    /* For each gradient that was added, nothing being held any more. */
+    while (status == CORE_OK && times-- > 0 &&
+           core__unlikely(leaf->autograd->hooks != NULL))
         status = core__hooks_run_accumulate(leaf);
     return status;
 }

@@ -11,7 +11,7 @@
 #include "autograd/view.h"
 #include "tensor/dtype.h"
 
-static core_status was_released(const core_node *node)
+core_status core__node_was_released(const core_node *node)
 {
     return core__error(CORE_ERROR_AUTOGRAD,
                        "%s was run before, and what it had saved was released "
@@ -22,7 +22,7 @@ static core_status was_released(const core_node *node)
 
 /* Formulas of operators with several results are written for gradients that
  * are all there. */
-static core_status fill_undefined(core_node *node, core_tensor **grads)
+core_status core__fill_undefined(core_node *node, core_tensor **grads)
 {
     for (uint32_t i = 0; i < node->ninputs; i++) {
         const core__meta *meta = &node->inputs[i];
@@ -34,22 +34,68 @@ static core_status fill_undefined(core_node *node, core_tensor **grads)
     return CORE_OK;
 }
 
-static core_status run_formula(core_node *node, core__backward *context,
-                               bool history)
+/* Those that the program packed, without the lock. */
+static core_status unpack_packed(core_node *node, core__backward *context,
+                                 bool history, core_value *values)
+{
+    for (uint32_t i = 0; i < node->nsaved; i++) {
+        core__saved *saved = &node->saved[i];
+        core_tensor *tensor;
+
+        if (!core__saved_is_packed(saved))
+            continue;
+        if (saved->kind == CORE__SAVED_LIST) {
+            CORE_TRY(core__packed_list_unpack(node, saved, history, &values[i],
+                                              &context->lists));
+            continue;
+        }
+        CORE_TRY(core__packed_unpack(node, saved, history, &tensor));
+        context->temporaries[context->ntemporaries++] = tensor;
+        values[i] = (core_value){CORE_VALUE_TENSOR, 0, {.tensor = tensor}};
+    }
+    return CORE_OK;
+}
+
+/* Makes the caller a user of the node, unless it was released. */
+static core_status unpack(core_node *node, core__backward *context,
+                          bool history, core_value *values)
+{
+    core_status status = CORE_OK;
+    bool packed = false;
+
+    core__spin_lock(&node->lock);
+    if (core__unlikely(node->released)) {
+        core__spin_unlock(&node->lock);
+        return core__node_was_released(node);
+    }
+    node->users++;
+    for (uint32_t i = 0; i < node->nsaved && status == CORE_OK; i++) {
+        if (core__unlikely(core__saved_is_packed(&node->saved[i])))
+            packed = true;
+        else
+            status = core__saved_unpack(node, &node->saved[i], history,
+                                        &values[i], context->temporaries,
+                                        &context->ntemporaries);
+    }
+    core__spin_unlock(&node->lock);
+    if (core__unlikely(packed && status == CORE_OK))
+        status = unpack_packed(node, context, history, values);
+    if (core__unlikely(status != CORE_OK))
+        core__node_end_use(node);
+    return status;
+}
+
+static core_status run_formula(core_node *node, core__backward *context)
 {
     core_value values[CORE__SAVED_MAX];
-    core_status status = CORE_OK;
+    core_status status;
 
-    for (uint32_t i = 0; i < node->nsaved && status == CORE_OK; i++)
-        status =
-            core__saved_unpack(node, &node->saved[i], history, &values[i],
-                               context->temporaries, &context->ntemporaries);
-    if (status != CORE_OK)
-        return status;
+    if (node->nsaved)
+        CORE_TRY(unpack(node, context, !core__thread_self()->no_grad, values));
     context->values = values;
     status = node->gradient->backward(context);
-    if (core__unlikely(status != CORE_OK))
-        core__error_prefix("%s", node->name);
+    if (node->nsaved)
+        core__node_end_use(node);
     return status;
 }
 
@@ -63,7 +109,7 @@ static core_status apply_operator(core_node *node, core_tensor **grads,
     uint32_t edge = 0;
 
     if (core__unlikely(node->ninputs > 1))
-        CORE_TRY(fill_undefined(node, grads));
+        CORE_TRY(core__fill_undefined(node, grads));
     context.node = node;
     context.gradient = gradient;
     context.grads = grads;
@@ -71,6 +117,7 @@ static core_status apply_operator(core_node *node, core_tensor **grads,
     context.needed = node->needed;
     context.needed_edges = needed_edges;
     context.ntemporaries = 0;
+    context.lists = NULL;
     for (uint32_t i = 0; i < gradient->ngradients; i++) {
         context.first_edge[i] = edge;
         context.edge_count[i] = node->counts[i];
@@ -85,16 +132,11 @@ static core_status apply_operator(core_node *node, core_tensor **grads,
     }
     if (!gradient->backward || !context.needed)
         return CORE_OK;
-    if (node->nsaved)
-        core__spin_lock(&node->lock);
-    if (core__unlikely(node->released))
-        status = was_released(node);
-    else
-        status = run_formula(node, &context, !core__thread_self()->no_grad);
-    if (node->nsaved)
-        core__spin_unlock(&node->lock);
+    status = run_formula(node, &context);
     for (uint32_t i = 0; i < context.ntemporaries; i++)
         core__tensor_release(context.temporaries[i]);
+    if (core__unlikely(context.lists != NULL))
+        core__unpacked_release(context.lists);
     return status;
 }
 
@@ -112,18 +154,22 @@ core_status core__node_apply(core__task *task, core_node *node,
         status = core__accumulate_run(node, &grads[0]);
         break;
     case CORE__NODE_SLICES:
-        status = node->released ? was_released(node)
-                                : core__slices_run(node, grads, gradients);
+        if (!core__node_use(node))
+            return core__node_was_released(node);
+        status = core__slices_run(node, grads, gradients);
+        core__node_end_use(node);
         break;
     case CORE__NODE_CUSTOM:
         /* The program's code sees the thread as the caller left it. */
-        CORE_TRY(fill_undefined(node, grads));
-        if (node->released)
-            return was_released(node);
         task->self->excluded = task->excluded;
         status = core__custom_run(node, grads, gradients);
         task->self->excluded = task->running_excluded;
         break;
+    case CORE__NODE_ONCE:
+        return core__error(CORE_ERROR_AUTOGRAD,
+                           "%s can be differentiated once only: its backward "
+                           "is not recorded",
+                           node->name);
     default:
         return core__error(CORE_ERROR_UNSUPPORTED,
                            "%s: the operator has no gradient formula",

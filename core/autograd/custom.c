@@ -3,7 +3,9 @@
 
 #include "autograd/custom.h"
 
+#include "autograd/layer.h"
 #include "autograd/saved.h"
+#include "autograd/view.h"
 #include "base/memory.h"
 #include "base/thread.h"
 #include "tensor/dtype.h"
@@ -18,19 +20,24 @@ struct core__custom {
                             core_tensor **gradients, size_t ngradients);
     void *context;
     void (*release)(void *context);
+    uint32_t flags;
     char name[];
 };
 
 static void release_context(core__custom *custom)
 {
-    if (custom->release)
-        custom->release(custom->context);
+    void (*release)(void *) = custom->release;
+
     custom->release = NULL;
+    if (release)
+        release(custom->context);
     custom->context = NULL;
 }
 
-core_status core__custom_run(core_node *node, core_tensor *const *grads,
-                             core_tensor **gradients)
+/* --------------------------------------------------------------- running -- */
+
+static core_status call(core_node *node, core_tensor *const *grads,
+                        core_tensor **gradients)
 {
     core__custom *custom = node->u.custom;
     uint32_t errors = core__thread_self()->error.sequence;
@@ -41,6 +48,99 @@ core_status core__custom_run(core_node *node, core_tensor *const *grads,
     if (status != CORE_OK && (core__thread_self()->error.sequence == errors ||
                               core_error_code() != status))
         return core__error(status, "the function failed, and did not say why");
+    return status;
+}
+
+/* What the gradients of a function that is differentiable once come from: a
+ * node that can only refuse, with an edge to all that they depend on. */
+static core_status refusing_node(const core_node *of, core_tensor *const *grads,
+                                 core_tensor *const *gradients,
+                                 core_node **out_node)
+{
+    size_t length = strlen(of->name) + 1, dims = 0;
+    core_status status = CORE_OK;
+    core_node *node;
+    int64_t *sizes;
+
+    for (uint32_t i = 0; i < of->nedges; i++)
+        dims += gradients[i] ? gradients[i]->ndim : 0;
+    node = core__node_new(of->ninputs, 0, of->nedges,
+                          dims * sizeof *sizes + length, (void **)&sizes);
+    *out_node = node;
+    if (!node)
+        return core__error_memory(sizeof *node);
+    node->kind = CORE__NODE_ONCE;
+    for (uint32_t i = 0; i < of->nedges; i++) {
+        const core_tensor *tensor = gradients[i];
+
+        node->inputs[i] = (core__meta){0};
+        if (!tensor)
+            continue;
+        memcpy(sizes, tensor->sizes, tensor->ndim * sizeof *sizes);
+        core__meta_fill(&node->inputs[i], tensor, sizes);
+        sizes += tensor->ndim;
+    }
+    node->name = memcpy(sizes, of->name, length);
+    for (uint32_t i = 0; i < of->ninputs && status == CORE_OK; i++)
+        if (grads[i] && core__wants_grad(grads[i]))
+            status = core__gradient_edge(grads[i], &node->edges[i]);
+    return status;
+}
+
+static core_status with_refusal(core_node *node, uint32_t output,
+                                core_tensor **gradient)
+{
+    core_tensor *twin;
+    core_status status;
+
+    CORE_TRY(core__tensor_shallow(*gradient, &twin));
+    twin->keys &= ~CORE__KEYS_REQUIRES_GRAD;
+    core__node_retain(node);
+    status = core__history_set(twin, node, output);
+    if (status != CORE_OK) {
+        core__tensor_release(twin);
+        return status;
+    }
+    core__tensor_release(*gradient);
+    *gradient = twin;
+    return CORE_OK;
+}
+
+static core_status refuse_second(const core_node *of, core_tensor *const *grads,
+                                 core_tensor **gradients)
+{
+    core_node *node;
+    core_status status = refusing_node(of, grads, gradients, &node);
+
+    for (uint32_t i = 0; i < of->nedges && status == CORE_OK; i++)
+        if (gradients[i] && core__dtype_is_floating(gradients[i]->dtype))
+            status = with_refusal(node, i, &gradients[i]);
+    core__node_release(node);
+    return status;
+}
+
+core_status core__custom_run(core_node *node, core_tensor **grads,
+                             core_tensor **gradients)
+{
+    core__thread *self = core__thread_self();
+    bool no_grad = self->no_grad;
+    core_status status;
+    uint32_t flags;
+
+    if (!core__node_use(node))
+        return core__node_was_released(node);
+    flags = node->u.custom->flags;
+    status = flags & CORE_FUNCTION_NO_ZEROS ? CORE_OK
+                                            : core__fill_undefined(node, grads);
+    if (flags & CORE_FUNCTION_ONCE_DIFFERENTIABLE)
+        self->no_grad = true;
+    if (status == CORE_OK)
+        status = call(node, grads, gradients);
+    self->no_grad = no_grad;
+    if (status == CORE_OK && !no_grad &&
+        flags & CORE_FUNCTION_ONCE_DIFFERENTIABLE)
+        status = refuse_second(node, grads, gradients);
+    core__node_end_use(node);
     return status;
 }
 
@@ -70,40 +170,80 @@ static bool is_among(const core_tensor *tensor, core_tensor *const *tensors,
     return false;
 }
 
-static core_status check_output(const char *name, size_t index,
+static bool is_dirty(const core_function_info *info, const core_tensor *tensor)
+{
+    return is_among(tensor, info->dirty, info->ndirty);
+}
+
+static bool has_gradient(const core_function_info *info,
+                         const core_tensor *output)
+{
+    return core__dtype_is_floating(output->dtype) &&
+           !is_among(output, info->non_differentiable,
+                     info->nnon_differentiable);
+}
+
+static core_status check_output(const core_function_info *info, size_t index,
                                 core_tensor *const *outputs,
                                 core_tensor *const *inputs, size_t ninputs)
 {
     const core_tensor *output = outputs[index];
     const char *what = NULL;
 
-    if (is_among(output, inputs, ninputs))
-        what = "is one of its inputs; make a new tensor";
-    else if (is_among(output, outputs, index))
+    if (is_among(output, outputs, index))
         what = "is an earlier output too; each must be a tensor of its own";
+    else if (is_dirty(info, output))
+        return CORE_OK; /* was checked before */
+    else if (is_among(output, inputs, ninputs))
+        what = "is one of its inputs; make a new tensor, or say that it is "
+               "dirty if it was changed in place";
     else if (output->base)
         what = "is a view of another tensor; make a new tensor";
-    else if (!core__dtype_is_floating(output->dtype) ||
-             core__wants_grad(output) || output->flags & CORE__TENSOR_INFERENCE)
-        what = "must be floating, without history, and made outside of "
-               "inference mode";
+    else if (core__wants_grad(output) || output->flags & CORE__TENSOR_INFERENCE)
+        what = "must be without history, and made outside of inference mode";
     if (!what)
         return CORE_OK;
     return core__error(CORE_ERROR_AUTOGRAD,
-                       "core_function_record: output %zu of %s %s", index, name,
-                       what);
+                       "core_function_record: output %zu of %s %s", index,
+                       info->name, what);
 }
 
-static core_status check_arguments(const core_function_info *info,
-                                   core_tensor *const *inputs, size_t ninputs,
-                                   size_t nsaved, core_tensor *const *saved,
-                                   core_tensor *const *outputs, size_t noutputs)
+/* Inputs that were changed in place, and are outputs now. */
+static core_status check_dirty(const core_function_info *info,
+                               core_tensor *const *inputs, size_t ninputs,
+                               core_tensor *const *outputs, size_t noutputs)
 {
-    if (!info || !info->name || !info->backward)
-        return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "core_function_record: info, its name or its "
-                           "backward is NULL");
-    if ((ninputs && !inputs) || (nsaved && !saved) || (noutputs && !outputs))
+    for (size_t i = 0; i < info->ndirty; i++) {
+        const core_tensor *tensor = info->dirty[i];
+        const char *what = NULL;
+
+        if (!tensor || !is_among(tensor, inputs, ninputs))
+            what = "is none of its inputs";
+        else if (!is_among(tensor, outputs, noutputs))
+            what = "is none of its outputs; what was changed must be returned";
+        else if (tensor->base && noutputs > 1)
+            what = "is a view, which a function of several outputs cannot "
+                   "change in place";
+        else if (!has_gradient(info, tensor))
+            what = "is said to have no gradient";
+        if (what)
+            return core__error(CORE_ERROR_AUTOGRAD,
+                               "core_function_record: dirty tensor %zu of %s "
+                               "%s",
+                               i, info->name, what);
+        CORE_TRY(core__check_in_place(info->name, tensor));
+    }
+    return CORE_OK;
+}
+
+static core_status check_lists(const core_function_info *info,
+                               core_tensor *const *inputs, size_t ninputs,
+                               size_t nsaved, core_tensor *const *saved,
+                               core_tensor *const *outputs, size_t noutputs)
+{
+    if ((ninputs && !inputs) || (nsaved && !saved) || (noutputs && !outputs) ||
+        (info->ndirty && !info->dirty) ||
+        (info->nnon_differentiable && !info->non_differentiable))
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "core_function_record: a list of tensors of %s is "
                            "NULL",
@@ -112,6 +252,36 @@ static core_status check_arguments(const core_function_info *info,
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "core_function_record: an output of %s is NULL",
                            info->name);
+    return CORE_OK;
+}
+
+/* A caller built against an older header gives a shorter one. */
+static core_status complete(const core_function_info *given,
+                            core_function_info *info)
+{
+    const uint32_t known =
+        CORE_FUNCTION_ONCE_DIFFERENTIABLE | CORE_FUNCTION_NO_ZEROS;
+    size_t least = offsetof(core_function_info, dirty);
+
+    CORE__NOT_NULL(given);
+    if (given->struct_size < least)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "core_function_record: info says struct_size %u; "
+                           "expected %zu at least",
+                           given->struct_size, least);
+    memset(info, 0, sizeof *info);
+    memcpy(info, given,
+           given->struct_size < sizeof *info ? given->struct_size
+                                             : sizeof *info);
+    if (!info->name || !info->backward)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "core_function_record: info's %s is NULL",
+                           info->name ? "backward" : "name");
+    if (info->flags & ~known)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "core_function_record: %s has flags 0x%x; known are "
+                           "0x%x",
+                           info->name, info->flags, known);
     return CORE_OK;
 }
 
@@ -127,13 +297,14 @@ static core_status make_custom(const core_function_info *info,
     custom->backward = info->backward;
     custom->context = info->context;
     custom->release = NULL; /* until nothing can fail any more */
+    custom->flags = info->flags;
     memcpy(custom->name, info->name, length);
     return CORE_OK;
 }
 
-static core_status fill_saved(core_node *node, core_tensor *const *saved,
-                              size_t nsaved, core_tensor *const *outputs,
-                              size_t noutputs)
+static core_status fill_saved(core_node *node, const core_function_info *info,
+                              core_tensor *const *saved, size_t nsaved,
+                              core_tensor *const *outputs, size_t noutputs)
 {
     for (size_t i = 0; i < nsaved; i++) {
         size_t output = 0;
@@ -144,7 +315,8 @@ static core_status fill_saved(core_node *node, core_tensor *const *saved,
             output++;
         if (output < noutputs)
             CORE_TRY(core__saved_result(&node->saved[i], saved[i],
-                                        (uint32_t)output, true));
+                                        (uint32_t)output,
+                                        has_gradient(info, saved[i])));
         else
             CORE_TRY(core__saved_tensor(&node->saved[i], saved[i], NULL));
     }
@@ -194,76 +366,112 @@ static bool any_wants_grad(core_tensor *const *tensors, size_t count)
     return false;
 }
 
-core_status core_function_record(const core_function_info *info,
+/* The outputs are the node's from now on. */
+static core_status attach(const core_function_info *info, core_node *node,
+                          core_tensor *const *inputs, size_t ninputs,
+                          core_tensor *const *outputs, size_t noutputs)
+{
+    for (size_t i = 0; i < noutputs; i++) {
+        core_tensor *output = outputs[i];
+        uint32_t edge = 0;
+
+        if (!has_gradient(info, output))
+            continue;
+        core__node_retain(node);
+        if (!is_dirty(info, output)) {
+            CORE_TRY(core__history_set(output, node, (uint32_t)i));
+            continue;
+        }
+        while (edge < ninputs && inputs[edge] != output)
+            edge++;
+        CORE_TRY(output->base
+                     ? core__view_rebase(output, node, edge)
+                     : core__history_replace(output, node, (uint32_t)i));
+    }
+    return CORE_OK;
+}
+
+static core_status record(const core_function_info *info,
+                          core_tensor *const *inputs, size_t ninputs,
+                          core_tensor *const *saved, size_t nsaved,
+                          core_tensor *const *outputs, size_t noutputs,
+                          core_node **out_node)
+{
+    core_node *node = NULL;
+    core_status status;
+
+    status = check_dirty(info, inputs, ninputs, outputs, noutputs);
+    for (size_t i = 0; i < noutputs && status == CORE_OK; i++)
+        status = check_output(info, i, outputs, inputs, ninputs);
+    if (status == CORE_OK)
+        status =
+            make_node(info, inputs, ninputs, outputs, noutputs, nsaved, &node);
+    if (status == CORE_OK)
+        status = fill_saved(node, info, saved, nsaved, outputs, noutputs);
+    if (status == CORE_OK)
+        status = attach(info, node, inputs, ninputs, outputs, noutputs);
+    if (status == CORE_OK) {
+        *out_node = node;
+        return CORE_OK;
+    }
+    if (node)
+        node->released = true; /* outputs that have it already cannot use it */
+    core__node_release(node);
+    return status;
+}
+
+core_status core_function_record(const core_function_info *given,
                                  core_tensor *const *inputs, size_t ninputs,
                                  core_tensor *const *saved, size_t nsaved,
                                  core_tensor *const *outputs, size_t noutputs,
                                  core_node **out_node)
 {
     core_node *node = NULL;
-    core_status status = CORE_OK;
+    core_function_info info;
+    core_status status;
 
     if (out_node)
         *out_node = NULL;
-    status = check_arguments(info, inputs, ninputs, nsaved, saved, outputs,
+    status = complete(given, &info);
+    if (status == CORE_OK)
+        status = check_lists(&info, inputs, ninputs, nsaved, saved, outputs,
                              noutputs);
-    if (status != CORE_OK || core__thread_self()->no_grad ||
-        !any_wants_grad(inputs, ninputs))
-        goto done;
-    for (size_t i = 0; i < noutputs && status == CORE_OK; i++)
-        status = check_output(info->name, i, outputs, inputs, ninputs);
-    if (status == CORE_OK)
-        status =
-            make_node(info, inputs, ninputs, outputs, noutputs, nsaved, &node);
-    if (status == CORE_OK)
-        status = fill_saved(node, saved, nsaved, outputs, noutputs);
-    for (size_t i = 0; i < noutputs && status == CORE_OK; i++) {
-        core__node_retain(node);
-        status = core__history_set(outputs[i], node, (uint32_t)i);
-    }
-    if (status == CORE_OK) {
-        node->u.custom->release = info->release;
-        if (out_node && noutputs)
+    if (status == CORE_OK && !core__thread_self()->no_grad &&
+        any_wants_grad(inputs, ninputs))
+        status = record(&info, inputs, ninputs, saved, nsaved, outputs,
+                        noutputs, &node);
+    if (node) {
+        node->u.custom->release = info.release;
+        /* The outputs hold it, if they have gradients. */
+        if (out_node &&
+            atomic_load_explicit(&node->references, memory_order_relaxed) > 1)
             *out_node = node;
         core__node_release(node);
-        return CORE_OK;
+    } else if (given &&
+               given->struct_size >= offsetof(core_function_info, dirty) &&
+               given->release) {
+        given->release(given->context);
     }
-    if (node)
-        node->released = true; /* outputs that have it already cannot use it */
-    core__node_release(node);
-done:
-    if (info && info->release)
-        info->release(info->context);
     return status;
 }
 
 /* -------------------------------------------------------------- in backward -- */
 
-core_status core_node_saved(core_node *node, size_t index,
+/* A user of the node. */
+static core_status saved_of(core_node *node, core__saved *saved,
                             core_tensor **out_tensor)
 {
+    bool history = !core__thread_self()->no_grad;
     core_tensor *temporaries[1];
     core_value value = {0};
     uint32_t count = 0;
     core_status status;
 
-    *out_tensor = NULL;
-    if (index >= node->nsaved)
-        return core__error(CORE_ERROR_INDEX,
-                           "core_node_saved: %s saved %u tensors; there is no "
-                           "number %zu",
-                           node->name, node->nsaved, index);
+    if (saved->kind == CORE__SAVED_PACKED)
+        return core__packed_unpack(node, saved, history, out_tensor);
     core__spin_lock(&node->lock);
-    if (node->released)
-        status = core__error(CORE_ERROR_AUTOGRAD,
-                             "core_node_saved: what %s saved was released "
-                             "after its backward; it can be differentiated "
-                             "once, or keep the graph with CORE_RETAIN_GRAPH",
-                             node->name);
-    else
-        status = core__saved_unpack(node, &node->saved[index],
-                                    !core__thread_self()->no_grad, &value,
-                                    temporaries, &count);
+    status =
+        core__saved_unpack(node, saved, history, &value, temporaries, &count);
     if (status == CORE_OK && value.tag == CORE_VALUE_TENSOR) {
         *out_tensor = value.u.tensor;
         if (!count)
@@ -273,7 +481,36 @@ core_status core_node_saved(core_node *node, size_t index,
     return status;
 }
 
+core_status core_node_saved(core_node *node, size_t index,
+                            core_tensor **out_tensor)
+{
+    core_status status;
+
+    CORE__NOT_NULL(out_tensor);
+    *out_tensor = NULL;
+    CORE__NOT_NULL(node);
+    if (node->kind != CORE__NODE_CUSTOM)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "core_node_saved: %s is no function of a program's "
+                           "own, and keeps to itself what it saved",
+                           node->name);
+    if (index >= node->nsaved)
+        return core__error(CORE_ERROR_INDEX,
+                           "core_node_saved: %s saved %u tensors; there is no "
+                           "number %zu",
+                           node->name, node->nsaved, index);
+    if (!core__node_use(node))
+        return core__error(CORE_ERROR_AUTOGRAD,
+                           "core_node_saved: what %s saved was released "
+                           "after its backward; it can be differentiated "
+                           "once, or keep the graph with CORE_RETAIN_GRAPH",
+                           node->name);
+    status = saved_of(node, &node->saved[index], out_tensor);
+    core__node_end_use(node);
+    return status;
+}
+
 bool core_node_needs_gradient(const core_node *node, size_t input)
 {
-    return input < node->nedges && node->edges[input].node;
+    return node && input < node->nedges && node->edges[input].node;
 }

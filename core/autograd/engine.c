@@ -290,14 +290,6 @@ static void needed_edges(core__task *task, core_node *node, uint8_t *needed)
     }
 }
 
-static void release_saved(core_node *node)
-{
-    core__spin_lock(&node->lock);
-    if (!node->released)
-        core__node_release_saved(node);
-    core__spin_unlock(&node->lock);
-}
-
 /* grads: owned by the caller. */
 static core_status run_node(core__task *task, core_node *node,
                             const core__slot *slot, core_tensor **grads,
@@ -328,7 +320,7 @@ static core_status run_node(core__task *task, core_node *node,
     }
     if (core__likely(!task->retain) &&
         (node->nsaved || node->kind >= CORE__NODE_CUSTOM))
-        release_saved(node);
+        core__node_release_saved(node);
     for (uint32_t i = 0; i < node->ninputs; i++) {
         core__tensor_release(grads[i]);
         grads[i] = NULL;

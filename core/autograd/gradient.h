@@ -66,6 +66,7 @@ struct core__backward {
     /* Owned temporaries, released by the caller when the formula returns. */
     core_tensor *temporaries[40]; /* unpacked values, then the formula's */
     uint32_t ntemporaries;
+    struct core__unpacked *lists; /* tensors that were packed, in lists */
 };
 
 #endif

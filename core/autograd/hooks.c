@@ -85,24 +85,34 @@ static core_status add(core__hook_list list, const core_hook *what,
     return CORE_OK;
 }
 
-static core_status node_hooks(core_node *node, core__node_hooks **out_hooks)
+/* Threads may come at once: one of them makes it. */
+core_status core__node_hooks_make(core_node *node, core__node_hooks **out_hooks)
 {
-    *out_hooks = NULL;
-    if (!node->hooks) {
-        node->hooks = core__alloc_zero(sizeof *node->hooks);
-        if (!node->hooks)
-            return core__error_memory(sizeof *node->hooks);
+    core__node_hooks *none = NULL, *made;
+
+    *out_hooks = atomic_load(&node->hooks);
+    if (*out_hooks)
+        return CORE_OK;
+    made = core__alloc_zero(sizeof *made);
+    if (!made)
+        return core__error_memory(sizeof *made);
+    if (atomic_compare_exchange_strong(&node->hooks, &none, made)) {
+        *out_hooks = made;
+        return CORE_OK;
     }
-    *out_hooks = node->hooks;
+    core__free(made);
+    *out_hooks = none;
     return CORE_OK;
 }
 
 void core__node_hooks_destroy(core_node *node)
 {
-    core__hooks_drop(node->hooks->first);
-    core__free(node->hooks->retained);
-    core__free(node->hooks);
-    node->hooks = NULL;
+    core__node_hooks *hooks = atomic_exchange(&node->hooks, NULL);
+
+    core__hooks_drop(hooks->first);
+    core__free(hooks->retained);
+    core__free(hooks->place);
+    core__free(hooks);
 }
 
 /* ------------------------------------------------------------ registering -- */
@@ -153,7 +163,7 @@ core_status core_tensor_register_hook(core_tensor *tensor,
     }
     CORE_TRY(core__gradient_edge(tensor, &edge));
     hook.output = edge.input;
-    status = node_hooks(edge.node, &hooks);
+    status = core__node_hooks_make(edge.node, &hooks);
     if (status == CORE_OK)
         status = add(core__hooks_of_node(hooks), &hook, out_hook);
     core__node_release(edge.node);
@@ -191,7 +201,7 @@ static core_status node_hook_add(core_node *node, const core_hook *hook,
 {
     core__node_hooks *hooks;
 
-    CORE_TRY(node_hooks(node, &hooks));
+    CORE_TRY(core__node_hooks_make(node, &hooks));
     return add(core__hooks_of_node(hooks), hook, out_hook);
 }
 
@@ -236,7 +246,7 @@ core_status core__hooks_retain_grad(core_node *node, uint32_t output,
     core__retained *more;
     core_status status = CORE_OK;
 
-    CORE_TRY(node_hooks(node, &hooks));
+    CORE_TRY(core__node_hooks_make(node, &hooks));
     core__spin_lock(&hooks->lock);
     more = core__realloc(hooks->retained,
                          (hooks->count + 1) * sizeof *hooks->retained);

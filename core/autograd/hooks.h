@@ -46,6 +46,7 @@ struct core__node_hooks {
     uint32_t count;
     uint32_t walks; /* how many run the hooks now */
     _Atomic uint8_t lock;
+    struct core__place *place; /* anomaly.h: where the forward was; or NULL */
 };
 
 /* A leaf's hooks or a node's.  While any walk is on, nothing leaves the list:
@@ -67,6 +68,8 @@ static inline core__hook_list core__hooks_of_node(core__node_hooks *hooks)
     return (core__hook_list){&hooks->first, &hooks->walks, &hooks->lock};
 }
 
+core_status core__node_hooks_make(core_node *node,
+                                  core__node_hooks **out_hooks);
 void core__node_hooks_destroy(core_node *node);
 /* Drops a whole list. */
 void core__hooks_drop(core_hook *first);

@@ -140,8 +140,7 @@ static core_status record_functional(core_call *call, core__thread *self,
 
 /* --------------------------------------------------------------- in place -- */
 
-static core_status check_in_place(const core_operator *op,
-                                  const core_tensor *self)
+core_status core__check_in_place(const char *name, const core_tensor *self)
 {
     const core_tensor *base = self->base;
 
@@ -149,7 +148,7 @@ static core_status check_in_place(const core_operator *op,
         return core__error(CORE_ERROR_AUTOGRAD,
                            "%s: a leaf that requires grad cannot be changed "
                            "in place while operators are recorded",
-                           core__operator_name(op));
+                           name);
     if (!base)
         return CORE_OK;
     if (self->flags & CORE__TENSOR_VIEW_INFERENCE)
@@ -157,25 +156,25 @@ static core_status check_in_place(const core_operator *op,
                            "%s: this view was made in inference mode, so "
                            "autograd does not know how it belongs to its "
                            "base, and cannot record a change of it in place",
-                           core__operator_name(op));
+                           name);
     if (self->flags & CORE__TENSOR_VIEW_NO_GRAD)
         return core__error(CORE_ERROR_AUTOGRAD,
                            "%s: this view was made while grad mode was off, "
                            "so a change of it in place cannot be recorded "
                            "now: make the view with grad mode on, or change "
                            "it with grad mode off",
-                           core__operator_name(op));
+                           name);
     if (self->flags & CORE__TENSOR_VIEW_MULTIPLE)
         return core__error(CORE_ERROR_AUTOGRAD,
                            "%s: this view is one of several that one operator "
                            "returned; their changes in place cannot be "
                            "recorded: take views one by one instead",
-                           core__operator_name(op));
+                           name);
     if (core__tensor_requires_grad(base) && core__is_leaf(base))
         return core__error(CORE_ERROR_AUTOGRAD,
                            "%s: a view of a leaf that requires grad cannot be "
                            "changed in place while operators are recorded",
-                           core__operator_name(op));
+                           name);
     return CORE_OK;
 }
 
@@ -218,7 +217,7 @@ static core_status record_in_place(core_call *call, core__thread *self,
     core_node *node = NULL;
     core_status status;
 
-    CORE_TRY(check_in_place(call->op, target));
+    CORE_TRY(core__check_in_place(core__operator_name(call->op), target));
     self->excluded |= CORE__KEY_AUTOGRAD;
     status =
         recording->gradient ? copy_before(recording, target, before) : CORE_OK;

@@ -18,6 +18,9 @@ core_status core__inplace_or_view_layer(core_call *call, const core_value *args,
                                         uint32_t nargs, core_value *results,
                                         uint32_t nresults);
 
+/* Whether a change in place of it can be recorded; name is for the message. */
+core_status core__check_in_place(const char *name, const core_tensor *self);
+
 /* record_operator.c: the node of a call that was computed. */
 typedef struct core__recording {
     const core_operator *op;

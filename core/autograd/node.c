@@ -18,7 +18,8 @@ core_node *core__node_new(uint32_t nedges, uint32_t nsaved, uint32_t ninputs,
     return core__node_make(nedges, nsaved, ninputs, extra, out_extra);
 }
 
-void core__node_release_saved(core_node *node)
+/* Nobody can see what was saved any more. */
+void core__node_unused(core_node *node)
 {
     for (uint32_t i = 0; i < node->nsaved; i++)
         core__saved_release(&node->saved[i]);
@@ -26,7 +27,18 @@ void core__node_release_saved(core_node *node)
         core__slices_release_saved(node);
     else if (node->kind == CORE__NODE_CUSTOM)
         core__custom_released(node);
+}
+
+void core__node_release_saved(core_node *node)
+{
+    bool drop;
+
+    core__spin_lock(&node->lock);
+    drop = !node->released && node->users == 0;
     node->released = true;
+    core__spin_unlock(&node->lock);
+    if (core__likely(drop))
+        core__node_unused(node);
 }
 
 /* Frees one node; what it referenced may land on the thread's list. */
@@ -120,7 +132,7 @@ static bool visited_grow(visited *set)
 static void forget_in(core_node *node, core_tensor *tensor)
 {
     core__spin_lock(&node->lock);
-    for (uint32_t i = 0; i < node->nsaved; i++) {
+    for (uint32_t i = 0; !node->released && i < node->nsaved; i++) {
         core__saved *saved = &node->saved[i];
 
         if (saved->kind == CORE__SAVED_TENSOR &&

@@ -25,7 +25,9 @@ typedef enum core__node_kind {
     CORE__NODE_ACCUMULATE, /* adds to the grad of a leaf */
     CORE__NODE_CUSTOM,     /* a program's function */
     CORE__NODE_SLICES,     /* a change in place of a view, seen by the base */
-    CORE__NODE_MISSING     /* no formula: using it is an error */
+    CORE__NODE_MISSING,    /* no formula: using it is an error */
+    CORE__NODE_ONCE        /* the same: gradients of a function that can be
+                              differentiated once */
 } core__node_kind;
 
 /* What is known of a result of the forward: gradients must look like it. */
@@ -50,8 +52,8 @@ typedef struct core__slot {
 struct core_node {
     _Atomic uint32_t references;
     uint8_t kind;
-    _Atomic uint8_t lock; /* of saved values, while they are used */
-    bool released;        /* saved values are gone */
+    _Atomic uint8_t lock; /* of saved values and of the three below */
+    bool released;        /* saved values are gone, or go with `users` */
     uint8_t reserved;
     uint32_t size;     /* of the block */
     uint32_t needed;   /* OPERATOR: gradients wanted, by index */
@@ -63,8 +65,9 @@ struct core_node {
     core__meta *inputs;
     core__saved *saved;
     uint32_t nsaved;
-    uint16_t counts[6];      /* OPERATOR: edges by gradient */
-    core__node_hooks *hooks; /* NULL mostly */
+    uint16_t counts[6]; /* OPERATOR: edges by gradient */
+    uint32_t users;     /* who computes with the saved values now */
+    _Atomic(core__node_hooks *) hooks; /* NULL mostly; made once */
     core__slot slot;
     const core__gradient *gradient; /* OPERATOR */
     union {
@@ -96,8 +99,38 @@ static inline void core__node_release(core_node *node)
         core__node_destroy(node);
 }
 
-/* Drops what was saved; from then on the node cannot run. */
+/* Drops what was saved, when nobody uses it any more; from now on the node
+ * cannot run. */
 void core__node_release_saved(core_node *node);
+/* Whoever computes with saved values is a user of the node: no lock is held
+ * while formulas and programs' functions run, and what was saved outlives
+ * them.  False: released. */
+static inline bool core__node_use(core_node *node);
+core_status core__node_was_released(const core_node *node); /* the error */
+static inline void core__node_end_use(core_node *node);
+void core__node_unused(core_node *node);
+
+static inline bool core__node_use(core_node *node)
+{
+    bool usable;
+
+    core__spin_lock(&node->lock);
+    usable = !node->released;
+    node->users += usable;
+    core__spin_unlock(&node->lock);
+    return usable;
+}
+
+static inline void core__node_end_use(core_node *node)
+{
+    bool last;
+
+    core__spin_lock(&node->lock);
+    last = --node->users == 0 && node->released;
+    core__spin_unlock(&node->lock);
+    if (core__unlikely(last))
+        core__node_unused(node);
+}
 
 static inline void core__meta_fill(core__meta *meta, const core_tensor *tensor,
                                    const int64_t *sizes)

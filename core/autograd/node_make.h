@@ -33,7 +33,8 @@ static inline core_node *core__node_make(uint32_t nedges, uint32_t nsaved,
     node->nedges = nedges;
     node->ninputs = ninputs;
     node->nsaved = nsaved;
-    node->hooks = NULL;
+    node->users = 0;
+    atomic_init(&node->hooks, NULL);
     node->gradient = NULL;
     rest = (char *)(node + 1);
     node->edges = (core__edge *)(void *)rest;

@@ -35,7 +35,10 @@ struct core__autograd {
     uint32_t generation;
     _Atomic uint8_t lock;
     bool retains_grad;
+    bool busy;      /* a thread adds to grad; under lock */
     uint32_t walks; /* of hooks, under lock */
+    struct core__late
+        *late; /* what that thread is to add as well; under lock */
 };
 
 /* A fact among the keys: a view made with grad mode on.  Its base may join the

@@ -4,6 +4,7 @@
 #include "autograd/saved.h"
 
 #include "base/memory.h"
+#include "base/thread.h"
 #include "ops/infer.h"
 
 #include <string.h>
@@ -31,6 +32,30 @@ mark_saved(core_tensor *tensor)
     __atomic_fetch_or(&tensor->flags, CORE__TENSOR_SAVED, __ATOMIC_RELAXED);
 }
 
+/* With hooks in force: the content goes to the program, the history stays. */
+static core_status __attribute__((noinline, cold))
+pack(core__saved *saved, core_tensor *tensor, core_tensor *stand_in)
+{
+    core_tensor *content = NULL;
+    core__edge edge = {0};
+    core_status status = CORE_OK;
+
+    if (core__wants_grad(tensor))
+        CORE_TRY(core__gradient_edge(tensor, &edge));
+    if (!stand_in)
+        status = twin(tensor, &content);
+    if (status == CORE_OK)
+        status = core__saved_pack(saved, stand_in ? stand_in : content, false);
+    core__tensor_release(content);
+    if (status != CORE_OK) {
+        core__node_release(edge.node);
+        return status;
+    }
+    saved->grad_fn = edge.node;
+    saved->output = (uint16_t)edge.input;
+    return CORE_OK;
+}
+
 core_status core__saved_tensor(core__saved *saved, core_tensor *tensor,
                                core_tensor *stand_in)
 {
@@ -42,6 +67,8 @@ core_status core__saved_tensor(core__saved *saved, core_tensor *tensor,
                            "a tensor made in inference mode is needed for the "
                            "backward; such tensors have no version and cannot "
                            "be saved: clone it in normal mode first");
+    if (core__unlikely(core__thread_self()->saved_hooks != NULL))
+        return pack(saved, tensor, stand_in);
     saved->grad_fn = NULL;
     saved->output = 0;
     if (core__likely(!stand_in && core__is_leaf(tensor))) {
@@ -75,9 +102,15 @@ core_status core__saved_result(core__saved *saved, core_tensor *tensor,
     core_tensor *content;
 
     CORE_TRY(twin(tensor, &content));
-    hold(saved, content);
     saved->grad_fn = NULL;
     saved->output = (uint16_t)output;
+    if (core__unlikely(core__thread_self()->saved_hooks != NULL)) {
+        core_status status = core__saved_pack(saved, content, differentiable);
+
+        core__tensor_release(content);
+        return status;
+    }
+    hold(saved, content);
     if (differentiable)
         saved->kind = CORE__SAVED_RESULT;
     return CORE_OK;
@@ -100,9 +133,12 @@ core_status core__saved_list(core__saved *saved, core_tensor *const *tensors,
     saved->value =
         (core_value){CORE_VALUE_TENSOR_LIST, count, {.pointer = items}};
     saved->kind = CORE__SAVED_LIST;
-    for (uint32_t i = 0; i < count; i++)
+    saved->output = 0;
+    for (uint32_t i = 0; i < count; i++) {
         if (tensors[i])
             CORE_TRY(core__saved_tensor(&items[i], tensors[i], NULL));
+        saved->output |= items[i].kind == CORE__SAVED_PACKED;
+    }
     return CORE_OK;
 }
 
@@ -120,6 +156,10 @@ void core__saved_release(core__saved *saved)
         for (uint32_t i = 0; i < saved->value.count; i++)
             core__saved_release((core__saved *)saved->value.u.pointer + i);
         core__free(saved->value.u.pointer);
+        break;
+    case CORE__SAVED_PACKED:
+        core__packed_release(saved->value.u.pointer);
+        core__node_release(saved->grad_fn);
         break;
     case CORE__SAVED_STALE:
         core__node_release(saved->grad_fn);

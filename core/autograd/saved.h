@@ -13,6 +13,7 @@
 #define CORE_AUTOGRAD_SAVED_H
 
 #include "autograd/node.h"
+#include "autograd/saved_hooks.h"
 
 typedef enum core__saved_kind {
     CORE__SAVED_NONE,
@@ -20,14 +21,15 @@ typedef enum core__saved_kind {
     CORE__SAVED_TENSOR,
     CORE__SAVED_RESULT, /* a result of the node's own forward */
     CORE__SAVED_LIST,   /* u.pointer: count elements of core__saved */
-    CORE__SAVED_STALE   /* was a tensor, changed in place since and let go */
+    CORE__SAVED_STALE,  /* was a tensor, changed in place since and let go */
+    CORE__SAVED_PACKED  /* u.pointer: core__packed, a program has the content */
 } core__saved_kind;
 
 struct core__saved {
     core_value value;
     core_node *grad_fn; /* history of a twin; referenced, but for RESULT */
     uint32_t version;
-    uint16_t output;
+    uint16_t output; /* LIST: whether any of it is PACKED */
     uint16_t kind;
 };
 
@@ -42,9 +44,16 @@ core_status core__saved_list(core__saved *saved, core_tensor *const *tensors,
                              uint32_t count);
 void core__saved_release(core__saved *saved);
 
-/* Fills out_value (borrowed from the slot).  With history wanted (grad mode
- * on), twins are given theirs; a saved result becomes a new tensor, appended to
- * temporaries.  The node's lock is held. */
+/* Whether unpacking calls the program, which must not be under the lock. */
+static inline bool core__saved_is_packed(const core__saved *saved)
+{
+    return saved->kind == CORE__SAVED_PACKED ||
+           (saved->kind == CORE__SAVED_LIST && saved->output);
+}
+
+/* Fills out_value (borrowed from the slot) of a slot that is not packed.  With
+ * history wanted (grad mode on), twins are given theirs; a saved result becomes
+ * a new tensor, appended to temporaries.  The node's lock is held. */
 core_status core__saved_unpack(core_node *node, core__saved *saved,
                                bool history, core_value *out_value,
                                core_tensor **temporaries,

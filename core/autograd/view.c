@@ -255,12 +255,7 @@ core_status core__slices_run(core_node *node, core_tensor *const *grads,
 
 void core__slices_release_saved(core_node *node)
 {
-    core_node *inner = node->u.slices->inner;
-
-    core__spin_lock(&inner->lock);
-    if (!inner->released)
-        core__node_release_saved(inner);
-    core__spin_unlock(&inner->lock);
+    core__node_release_saved(node->u.slices->inner);
 }
 
 void core__slices_destroy(core_node *node)

@@ -54,6 +54,13 @@ struct core__thread {
     void *pools;    /* memory pools in use here, innermost first (memory/) */
     void *engine;   /* autograd's state of a backward in this thread */
     void *hooks[4]; /* for later layers */
+    /* Autograd's, see autograd/saved_hooks.h and autograd/anomaly.h. */
+    struct core__saved_hooks *saved_hooks;   /* in force, innermost first */
+    struct core__destinations *destinations; /* of the backward that begins */
+    const char *place;         /* where the program says that it is */
+    struct core_node *running; /* in anomaly mode: the node that runs */
+    bool anomaly;
+    uint32_t accumulating; /* accumulations that this thread is inside of */
     /* Free lists of small objects: index is the size class. */
     struct {
         core__free_block *head;

@@ -28,6 +28,14 @@ extern "C" {
 typedef struct core_node core_node;
 typedef struct core_hook core_hook;
 
+/* Computes outputs (owned, at most *noutputs, which it then sets) from inputs
+ * by operators.  On failure what it left in outputs is released. */
+typedef core_status (*core_tensor_function)(void *context,
+                                            core_tensor *const *inputs,
+                                            size_t ninputs,
+                                            core_tensor **outputs,
+                                            size_t *noutputs);
+
 /* ------------------------------------------------------------- tensors -- */
 
 /* Only floating leaves can be given it; AUTOGRAD error otherwise. */
@@ -167,9 +175,17 @@ core_node *core_node_edge(const core_node *node, size_t index,
  * inputs, recording nothing (core_grad_mode_set(false), or detached inputs),
  * then calls core_function_record, which makes the outputs results of a new
  * node. */
+enum {
+    /* backward computes by means that are not recorded.  It runs with grad mode
+     * off, and a derivative of its gradients is an error, never zero. */
+    CORE_FUNCTION_ONCE_DIFFERENTIABLE = 1u << 0,
+    /* grads may have NULL entries: those of outputs that nothing used. */
+    CORE_FUNCTION_NO_ZEROS = 1u << 1
+};
+
 typedef struct core_function_info {
     uint32_t struct_size;
-    uint32_t flags;   /* 0 */
+    uint32_t flags;   /* CORE_FUNCTION_… */
     const char *name; /* copied */
     /* grads: by output, borrowed; zeros where undefined.  gradients: one per
      * input, all NULL; set those that are wanted (core_node_needs_gradient) to
@@ -183,11 +199,17 @@ typedef struct core_function_info {
      * CORE_RETAIN_GRAPH, or when the node goes.  Called once, also when
      * recording fails.  May be NULL. */
     void (*release)(void *context);
+    /* Inputs that were changed in place; each must be an output too. */
+    core_tensor *const *dirty;
+    size_t ndirty;
+    /* Outputs that have no gradient; those that are not floating never do. */
+    core_tensor *const *non_differentiable;
+    size_t nnon_differentiable;
 } core_function_info;
 
 /* saved: tensors for core_node_saved, inputs and outputs among them, checked
- * for changes in place; entries may be NULL.  Outputs must be fresh, floating
- * and without history: neither inputs nor views, each given once.  Records
+ * for changes in place; entries may be NULL.  Outputs must be fresh and without
+ * history: neither views nor, unless dirty, inputs, each given once.  Records
  * nothing, and releases the context, when no input requires grad or grad mode
  * is off.  out_node may be NULL; else it is borrowed from the outputs, NULL if
  * nothing was recorded. */
@@ -205,13 +227,7 @@ bool core_node_needs_gradient(const core_node *node, size_t input);
 
 /* -------------------------------------------------------------- checking -- */
 
-/* Computes outputs (owned, at most *noutputs, which it then sets) from inputs
- * by recorded operators. */
-typedef core_status (*core_gradcheck_function)(void *context,
-                                               core_tensor *const *inputs,
-                                               size_t ninputs,
-                                               core_tensor **outputs,
-                                               size_t *noutputs);
+typedef core_tensor_function core_gradcheck_function;
 enum { CORE_GRADCHECK_OUTPUTS = 8 };
 
 /* Compares the recorded derivative with central differences of step eps,

@@ -14,6 +14,7 @@
 #include "plugins.h"
 #include "random.h"
 #include "safetensors.h"
+#include "saved.h"
 #include "settings.h"
 #include "status.h"
 #include "tensor.h"
