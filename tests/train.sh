@@ -298,7 +298,7 @@ wrong_usage() {
     refuses 2 '--seed -1: ' --seed -1 || return
     refuses 2 'optimizer lion: there are adam, adamw and sgd' \
         --optimizer lion || return
-    refuses 2 'model vit: there is mlp' --model vit || return
+    refuses 2 'model vit: there are mlp, cnn and gpt' --model vit || return
     refuses 2 'goes with --optimizer sgd' --momentum 0.5
 }
 

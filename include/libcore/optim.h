@@ -103,6 +103,44 @@ size_t core_optimizer_parameter_count(const core_optimizer *optimizer);
 core_tensor *core_optimizer_parameter(const core_optimizer *optimizer,
                                       size_t parameter);
 
+/* ----------------------------------------------------- gradients' size -- */
+
+/* Multiplies the grads of the parameters, those that have one, by
+ * min(1, max_norm / (norm + 1e-6)) in place; norm is that of all grads as one
+ * vector, of order norm_type (2 is usual, infinity the largest magnitude), as
+ * torch.nn.utils.clip_grad_norm_ does.  Grads may be on several devices.  The
+ * norm before clipping is *out_norm (may be NULL): 0-dim, f32 or f64, on the
+ * device of the first grad; nothing waits for it.  A norm that is not finite
+ * makes grads so, unless error_if_nonfinite: then that is INVALID_ARGUMENT,
+ * told before any grad changes (this waits for the device). */
+core_status core_clip_grad_norm(core_tensor *const *parameters, size_t count,
+                                double max_norm, double norm_type,
+                                bool error_if_nonfinite,
+                                core_tensor **out_norm);
+/* Clamps every element of the grads to [-max_value, max_value], in place. */
+core_status core_clip_grad_value(core_tensor *const *parameters, size_t count,
+                                 double max_value);
+
+/* ----------------------------------------------------- learning rates -- */
+
+/* The learning rate of a step, counted from 0; for
+ * core_optimizer_set_learning_rate.  They depend on their arguments alone, so a
+ * resumed run has the same. */
+
+/* Rises linearly over the first `warmup` steps: rate * (step + 1) /
+ * (warmup + 1); rate behind them. */
+double core_schedule_warmup(double rate, uint64_t warmup, uint64_t step);
+/* The same, then half a cosine from rate at step warmup to least at step total
+ * (Loshchilov and Hutter 2017); least from there on. */
+double core_schedule_cosine(double rate, double least, uint64_t warmup,
+                            uint64_t total, uint64_t step);
+/* Likewise, along a line. */
+double core_schedule_linear(double rate, double least, uint64_t warmup,
+                            uint64_t total, uint64_t step);
+/* rate * factor ^ floor(step / every); every 0: rate. */
+double core_schedule_decay(double rate, double factor, uint64_t every,
+                           uint64_t step);
+
 /* --------------------------------------------------------- checkpoints -- */
 
 /* The state of an optimizer is, per parameter, a number of steps and some

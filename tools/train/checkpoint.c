@@ -9,26 +9,57 @@
  *     progress.loss_sum, progress.correct   of the epoch that was begun
  *
  * and texts: what the options were, how far training came, and the state of
- * the random generator.  The order of the images follows from seed and
+ * the random generator.  The order of the samples follows from seed and
  * epoch. */
 
 #include "train.h"
 
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { SLOTS = 2, NAMES = TRAIN_PARAMETERS * (1 + SLOTS) + 3, TEXTS = 16 };
+enum { SLOTS = 2, OTHERS = 3, TEXTS = 32 };
 
 typedef struct contents {
-    core_named_tensor tensors[NAMES];
-    char names[NAMES][80];
+    core_named_tensor *tensors;
+    char (*names)[80];
     size_t tensor_count;
     core_named_text texts[TEXTS];
     char values[TEXTS][40];
     size_t text_count;
+    char characters[2 * 256 + 1];
     core_tensor *steps;
 } contents;
+
+/* Options that go along.  The fixed ones cannot change on the way; those that
+ * come later in the format's life may be missing. */
+static const struct {
+    const char *name;
+    size_t at;
+    unsigned given;
+    bool number; /* or whole */
+    bool fixed;
+    bool later;
+} saved[] = {
+#define AT(field) offsetof(train_options, field)
+    {"batch", AT(batch), TRAIN_GAVE_BATCH, false, true, false},
+    {"seed", AT(seed), TRAIN_GAVE_SEED, false, true, false},
+    {"lr", AT(lr), TRAIN_GAVE_LR, true, false, false},
+    {"lr_decay", AT(lr_decay), TRAIN_GAVE_LR_DECAY, true, false, false},
+    {"momentum", AT(momentum), TRAIN_GAVE_MOMENTUM, true, false, false},
+    {"weight_decay", AT(weight_decay), TRAIN_GAVE_WEIGHT_DECAY, true, false,
+     false},
+    {"warmup", AT(warmup), TRAIN_GAVE_WARMUP, false, false, true},
+    {"clip", AT(clip), TRAIN_GAVE_CLIP, true, false, true},
+    {"dropout", AT(dropout), TRAIN_GAVE_DROPOUT, true, false, true},
+    {"context", AT(context), TRAIN_GAVE_CONTEXT, false, true, true},
+    {"layers", AT(layers), TRAIN_GAVE_LAYERS, false, true, true},
+    {"heads", AT(heads), TRAIN_GAVE_HEADS, false, true, true},
+    {"width", AT(width), TRAIN_GAVE_WIDTH, false, true, true},
+#undef AT
+};
+enum { SAVED = sizeof saved / sizeof *saved };
 
 /* --------------------------------------------------------------- saving -- */
 
@@ -59,35 +90,54 @@ static void add_text(contents *c, const char *name, const char *format, ...)
     c->texts[index] = (core_named_text){name, c->values[index]};
 }
 
+static void collect_characters(contents *c, const train_text *text)
+{
+    for (int64_t i = 0; i < text->count; i++)
+        snprintf(c->characters + 2 * i, 3, "%02x", text->known[i]);
+    c->texts[c->text_count++] = (core_named_text){"characters", c->characters};
+    add_text(c, "text.size", "%lld", (long long)text->size);
+    add_text(c, "text.digest", "%016llx", (unsigned long long)text->digest);
+}
+
 static void collect_texts(contents *c, const trainer *t)
 {
-    const train_options *options = &t->options;
+    const char *options = (const char *)&t->options;
     uint64_t seed, offset;
 
     core_generator_state(NULL, &seed, &offset);
     add_text(c, "format", "core-train");
     add_text(c, "format_version", "1");
     add_text(c, "model", "%s", t->model.kind->name);
-    add_text(c, "optimizer", "%s", train_optimizers[options->optimizer]);
-    add_text(c, "lr", "%.17g", options->lr);
-    add_text(c, "lr_decay", "%.17g", options->lr_decay);
-    add_text(c, "momentum", "%.17g", options->momentum);
-    add_text(c, "weight_decay", "%.17g", options->weight_decay);
-    add_text(c, "batch", "%lld", (long long)options->batch);
-    add_text(c, "seed", "%llu", (unsigned long long)options->seed);
+    add_text(c, "optimizer", "%s", train_optimizers[t->options.optimizer]);
+    add_text(c, "schedule", "%s", train_schedules[t->options.schedule]);
+    for (size_t i = 0; i < SAVED; i++) {
+        const void *value = options + saved[i].at;
+
+        if (saved[i].number)
+            add_text(c, saved[i].name, "%.17g", *(const double *)value);
+        else
+            add_text(c, saved[i].name, "%lld",
+                     (long long)*(const int64_t *)value);
+    }
     add_text(c, "images", "%lld", (long long)t->train.count);
     add_text(c, "epoch", "%lld", (long long)t->epoch);
     add_text(c, "position", "%lld", (long long)t->position);
     add_text(c, "generator.seed", "%llu", (unsigned long long)seed);
     add_text(c, "generator.offset", "%llu", (unsigned long long)offset);
+    if (t->text.count)
+        collect_characters(c, &t->text);
 }
 
 static core_status collect_tensors(contents *c, const trainer *t)
 {
-    int64_t steps[TRAIN_PARAMETERS], count = (int64_t)t->model.count;
-    core_device *cpu;
+    int64_t *steps, count = (int64_t)t->model.count;
+    core_device *cpu = NULL;
     core_status status;
 
+    steps = malloc(t->model.count * sizeof *steps);
+    if (!steps)
+        return train_error(CORE_ERROR_OUT_OF_MEMORY,
+                           "no memory for a checkpoint");
     for (size_t i = 0; i < t->model.count; i++) {
         const char *slot;
 
@@ -101,28 +151,42 @@ static core_status collect_tensors(contents *c, const trainer *t)
     }
     add_tensor(c, t->loss_sum, "progress.loss_sum");
     add_tensor(c, t->correct, "progress.correct");
-    CORE_TRY(core_device_find("cpu", &cpu));
-    status = core_tensor_from_data(steps, CORE_I64, &count, 1, cpu, &c->steps);
+    status = core_device_find("cpu", &cpu);
+    if (status == CORE_OK)
+        status =
+            core_tensor_from_data(steps, CORE_I64, &count, 1, cpu, &c->steps);
     core_device_release(cpu);
     if (status == CORE_OK)
         add_tensor(c, c->steps, "optimizer.steps");
+    free(steps);
     return status;
 }
 
 core_status checkpoint_save(const trainer *t, const char *path)
 {
+    size_t names = t->model.count * (1 + SLOTS) + OTHERS;
     contents *c = calloc(1, sizeof *c);
-    core_status status;
+    core_status status = CORE_OK;
 
-    if (!c)
-        return train_error(CORE_ERROR_OUT_OF_MEMORY,
-                           "no memory for a checkpoint");
-    collect_texts(c, t);
-    status = collect_tensors(c, t);
+    if (c) {
+        c->tensors = calloc(names, sizeof *c->tensors);
+        c->names = calloc(names, sizeof *c->names);
+    }
+    if (!c || !c->tensors || !c->names)
+        status =
+            train_error(CORE_ERROR_OUT_OF_MEMORY, "no memory for a checkpoint");
+    if (status == CORE_OK) {
+        collect_texts(c, t);
+        status = collect_tensors(c, t);
+    }
     if (status == CORE_OK)
         status = core_safetensors_save(path, c->tensors, c->tensor_count,
                                        c->texts, c->text_count);
-    core_tensor_release(c->steps);
+    if (c) {
+        core_tensor_release(c->steps);
+        free(c->tensors);
+        free(c->names);
+    }
     free(c);
     return status;
 }
@@ -191,6 +255,7 @@ static core_status take_names(const core_safetensors *file, const char *path,
         strcmp(text, options->model) != 0)
         return contradiction(path, "model", text, options->model);
     options->model = train_model_find(text)->name;
+    train_options_complete(options);
 
     CORE_TRY(text_of(file, path, "optimizer", &text));
     while (optimizer < TRAIN_OPTIMIZERS &&
@@ -209,27 +274,67 @@ static core_status take_names(const core_safetensors *file, const char *path,
     return CORE_OK;
 }
 
-/* What the order of the images depends on must stay. */
-static core_status take_order(const core_safetensors *file, const char *path,
-                              train_options *options)
+static core_status take_schedule(const core_safetensors *file, const char *path,
+                                 train_options *options)
 {
-    int64_t batch, seed;
-    char has[24], given[24];
+    const char *text = core_safetensors_text(file, "schedule");
+    uint32_t schedule = 0;
 
-    CORE_TRY(integer_of(file, path, "batch", 1, &batch));
-    CORE_TRY(integer_of(file, path, "seed", 0, &seed));
-    if ((options->given & TRAIN_GAVE_BATCH) && batch != options->batch) {
-        snprintf(has, sizeof has, "%lld", (long long)batch);
-        snprintf(given, sizeof given, "%lld", (long long)options->batch);
-        return contradiction(path, "batch", has, given);
+    if (options->given & TRAIN_GAVE_SCHEDULE)
+        return CORE_OK;
+    while (text && schedule < TRAIN_SCHEDULES &&
+           strcmp(text, train_schedules[schedule]) != 0)
+        schedule++;
+    if (schedule == TRAIN_SCHEDULES)
+        return train_error(CORE_ERROR_UNSUPPORTED,
+                           "%s has a schedule \"%.40s\", which this "
+                           "core-train does not know",
+                           path, text);
+    options->schedule = schedule;
+    return CORE_OK;
+}
+
+static core_status take_whole(const core_safetensors *file, const char *path,
+                              size_t index, train_options *options)
+{
+    int64_t *value = (int64_t *)(void *)((char *)options + saved[index].at);
+    bool given = options->given & saved[index].given;
+    int64_t found;
+    char has[24], wants[24];
+
+    CORE_TRY(integer_of(file, path, saved[index].name, 0, &found));
+    if (given && saved[index].fixed && found != *value) {
+        snprintf(has, sizeof has, "%lld", (long long)found);
+        snprintf(wants, sizeof wants, "%lld", (long long)*value);
+        return contradiction(path, saved[index].name, has, wants);
     }
-    if ((options->given & TRAIN_GAVE_SEED) && (uint64_t)seed != options->seed) {
-        snprintf(has, sizeof has, "%lld", (long long)seed);
-        snprintf(given, sizeof given, "%lld", (long long)options->seed);
-        return contradiction(path, "seed", has, given);
+    if (!given)
+        *value = found;
+    return CORE_OK;
+}
+
+static core_status take_options(const core_safetensors *file, const char *path,
+                                train_options *options)
+{
+    for (size_t i = 0; i < SAVED; i++) {
+        double *number = (double *)(void *)((char *)options + saved[i].at);
+        double found;
+
+        if (saved[i].later && !core_safetensors_text(file, saved[i].name))
+            continue;
+        if (!saved[i].number) {
+            CORE_TRY(take_whole(file, path, i, options));
+            continue;
+        }
+        CORE_TRY(number_of(file, path, saved[i].name, &found));
+        if (!(options->given & saved[i].given))
+            *number = found;
     }
-    options->batch = batch;
-    options->seed = (uint64_t)seed;
+    if (options->batch < 1 || options->context < 1 || options->layers < 1 ||
+        options->heads < 1 || options->width < 1 || options->dropout >= 1 ||
+        options->width % options->heads != 0)
+        return train_error(CORE_ERROR_CORRUPT,
+                           "%s is damaged: its options are not possible", path);
     return CORE_OK;
 }
 
@@ -237,7 +342,6 @@ core_status checkpoint_options(const core_safetensors *file, const char *path,
                                train_options *options)
 {
     const char *format = core_safetensors_text(file, "format");
-    double lr, lr_decay, momentum, weight_decay;
     int64_t version;
 
     if (!format || strcmp(format, "core-train") != 0)
@@ -252,21 +356,8 @@ core_status checkpoint_options(const core_safetensors *file, const char *path,
                            "core-train reads version 1",
                            path, (long long)version);
     CORE_TRY(take_names(file, path, options));
-    CORE_TRY(take_order(file, path, options));
-    CORE_TRY(number_of(file, path, "lr", &lr));
-    CORE_TRY(number_of(file, path, "lr_decay", &lr_decay));
-    CORE_TRY(number_of(file, path, "momentum", &momentum));
-    CORE_TRY(number_of(file, path, "weight_decay", &weight_decay));
-    /* These may change on the way. */
-    if (!(options->given & TRAIN_GAVE_LR))
-        options->lr = lr;
-    if (!(options->given & TRAIN_GAVE_LR_DECAY))
-        options->lr_decay = lr_decay;
-    if (!(options->given & TRAIN_GAVE_MOMENTUM))
-        options->momentum = momentum;
-    if (!(options->given & TRAIN_GAVE_WEIGHT_DECAY))
-        options->weight_decay = weight_decay;
-    return CORE_OK;
+    CORE_TRY(take_schedule(file, path, options));
+    return take_options(file, path, options);
 }
 
 static core_status load_state(const core_safetensors *file, trainer *t,
@@ -296,7 +387,7 @@ static core_status load_state(const core_safetensors *file, trainer *t,
 static core_status load_optimizer(const core_safetensors *file,
                                   const char *path, trainer *t)
 {
-    int64_t steps[TRAIN_PARAMETERS], count = (int64_t)t->model.count;
+    int64_t *steps, count = (int64_t)t->model.count;
     core_tensor *tensor = NULL;
     core_device *cpu;
     core_status status;
@@ -306,8 +397,13 @@ static core_status load_optimizer(const core_safetensors *file,
     core_device_release(cpu);
     if (status != CORE_OK)
         return status;
-    if (core_tensor_dtype(tensor) != CORE_I64 ||
-        core_tensor_ndim(tensor) != 1 || core_tensor_numel(tensor) != count)
+    steps = malloc((size_t)count * sizeof *steps);
+    if (!steps)
+        status = train_error(CORE_ERROR_OUT_OF_MEMORY,
+                             "no memory to read a checkpoint");
+    else if (core_tensor_dtype(tensor) != CORE_I64 ||
+             core_tensor_ndim(tensor) != 1 ||
+             core_tensor_numel(tensor) != count)
         status = train_error(CORE_ERROR_SHAPE,
                              "%s: tensor \"optimizer.steps\" must be %lld "
                              "numbers of dtype i64",
@@ -324,7 +420,27 @@ static core_status load_optimizer(const core_safetensors *file,
         else if (steps[i] > 0)
             status = load_state(file, t, i, steps[i]);
     }
+    free(steps);
     return status;
+}
+
+/* Weights of characters mean nothing to others. */
+static core_status check_text(const core_safetensors *file, const char *path,
+                              const trainer *t)
+{
+    const char *digest;
+    char here[24];
+
+    if (!t->text.count)
+        return CORE_OK;
+    CORE_TRY(text_of(file, path, "text.digest", &digest));
+    snprintf(here, sizeof here, "%016llx", (unsigned long long)t->text.digest);
+    if (strcmp(here, digest) != 0)
+        return train_error(CORE_ERROR_INVALID_ARGUMENT,
+                           "%s was made with another text than %s (--text, "
+                           "--limit)",
+                           path, t->options.text);
+    return CORE_OK;
 }
 
 static core_status load_progress(const core_safetensors *file, const char *path,
@@ -335,14 +451,15 @@ static core_status load_progress(const core_safetensors *file, const char *path,
     CORE_TRY(integer_of(file, path, "images", 1, &images));
     if (images != t->train.count)
         return train_error(CORE_ERROR_SHAPE,
-                           "%s was made with %lld training images, and here "
+                           "%s was made with %lld training %s, and here "
                            "are %lld (--limit, --data)",
-                           path, (long long)images, (long long)t->train.count);
+                           path, (long long)images, t->task->samples,
+                           (long long)t->train.count);
     CORE_TRY(integer_of(file, path, "epoch", 0, &t->epoch));
     CORE_TRY(integer_of(file, path, "position", 0, &t->position));
     if (t->position >= images || t->position % t->options.batch != 0)
         return train_error(CORE_ERROR_CORRUPT,
-                           "%s is damaged: it stopped at image %lld of %lld",
+                           "%s is damaged: it stopped at sample %lld of %lld",
                            path, (long long)t->position, (long long)images);
     CORE_TRY(integer_of(file, path, "generator.seed", 0, &seed));
     CORE_TRY(integer_of(file, path, "generator.offset", 0, &offset));
@@ -357,6 +474,7 @@ core_status checkpoint_load(const core_safetensors *file, const char *path,
 {
     char name[80];
 
+    CORE_TRY(check_text(file, path, t));
     for (size_t i = 0; i < t->model.count; i++) {
         snprintf(name, sizeof name, "model.%s", t->model.names[i]);
         CORE_TRY(

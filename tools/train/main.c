@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* core-train: trains a classifier on Fashion-MNIST. */
+/* core-train: trains classifiers of images, and a transformer on text. */
 
 #include "train.h"
 
@@ -60,21 +60,6 @@ static core_status open_device(trainer *t)
     return options->threads ? core_threads_set(options->threads) : CORE_OK;
 }
 
-static core_status load_data(trainer *t)
-{
-    train_images train = {0, NULL, NULL}, test = {0, NULL, NULL};
-    core_status status;
-
-    status = train_data_read(&t->options, &train, &test);
-    if (status == CORE_OK)
-        status = train_set_upload(&t->train, &train, t->device);
-    if (status == CORE_OK)
-        status = train_set_upload(&t->test, &test, t->device);
-    train_images_free(&train);
-    train_images_free(&test);
-    return status;
-}
-
 static core_status create_progress(trainer *t)
 {
     const float loss = 0;
@@ -102,11 +87,13 @@ static core_status set_up(trainer *t)
     if (status == CORE_OK)
         status = open_device(t);
     if (status == CORE_OK)
-        status = load_data(t);
+        t->task = train_model_find(options->model)->task;
+    if (status == CORE_OK)
+        status = t->task->load(t);
     if (status == CORE_OK) {
-        core_seed(options->seed);
-        status = train_model_build(&t->model, train_model_find(options->model),
-                                   t->device, options->seed);
+        core_seed((uint64_t)options->seed);
+        status = train_model_build(&t->model, options, t->task->classes(t),
+                                   t->device);
     }
     if (status == CORE_OK)
         status = trainer_create_optimizer(t);
@@ -125,17 +112,29 @@ static core_status save(const trainer *t)
     return t->options.save ? checkpoint_save(t, t->options.save) : CORE_OK;
 }
 
-/* The rest of an epoch; *out_done is false if a signal came before its end. */
+static bool stops(const trainer *t)
+{
+    return t->options.steps >= 0 && trainer_steps(t) >= t->options.steps;
+}
+
+/* The rest of an epoch; *out_done is false if a signal or --steps came before
+ * its end. */
 static core_status run_epoch(trainer *t, report *r, bool *out_done)
 {
+    int64_t log = t->options.log;
+
     *out_done = false;
     CORE_TRY(trainer_begin_epoch(t));
     report_epoch_begin(r, t);
     while (t->position < t->train.count) {
-        if (caught)
+        bool told = log && (trainer_steps(t) + 1) % log == 0;
+
+        if (caught || stops(t))
             return CORE_OK;
-        CORE_TRY(trainer_batch(t));
+        CORE_TRY(trainer_batch(t, told));
         report_batch(r, t);
+        if (told)
+            report_step(r, t);
     }
     *out_done = true;
     return CORE_OK;
@@ -168,10 +167,31 @@ static core_status interrupted(trainer *t, report *r)
     }
     CORE_TRY(save(t));
     fprintf(stderr,
-            "core-train: interrupted in epoch %lld after %lld images; go on "
+            "core-train: interrupted in epoch %lld after %lld %s; go on "
             "with --resume %s\n",
-            (long long)t->epoch + 1, (long long)t->position, t->options.save);
+            (long long)t->epoch + 1, (long long)t->position, t->task->samples,
+            t->options.save);
     return CORE_OK;
+}
+
+/* What there is to say of the model as it is now. */
+static core_status result(trainer *t, report *r, const train_score *train,
+                          const train_score *test)
+{
+    int64_t size = t->text.count ? t->options.sample : 0;
+    char *sample = NULL;
+    core_status status = CORE_OK;
+
+    if (size) {
+        sample = malloc((size_t)size + 1);
+        status = sample ? train_text_sample(t, size, sample)
+                        : train_error(CORE_ERROR_OUT_OF_MEMORY,
+                                      "no memory for a text");
+    }
+    if (status == CORE_OK)
+        status = report_result(r, t, train, test, sample);
+    free(sample);
+    return status;
 }
 
 static core_status train(trainer *t, int *out_exit)
@@ -182,7 +202,7 @@ static core_status train(trainer *t, int *out_exit)
 
     report_start(&r, t);
     catch_signals();
-    while (t->epoch < t->options.epochs) {
+    while (t->epoch < t->options.epochs && !stops(t)) {
         core_status status = run_epoch(t, &r, &done);
 
         if (status == CORE_OK && done)
@@ -191,17 +211,18 @@ static core_status train(trainer *t, int *out_exit)
             report_clear(&r);
             return status;
         }
-        if (!done) {
+        if (!done && caught) {
             *out_exit = caught == SIGINT ? EXIT_INTERRUPTED : EXIT_TERMINATED;
             return interrupted(t, &r);
         }
-        trained = true;
+        trained = done;
     }
+    report_clear(&r);
     if (!trained) {
         CORE_TRY(trainer_evaluate(t, &test));
         CORE_TRY(save(t));
     }
-    return report_result(&r, t, trained ? &train : NULL, &test);
+    return result(t, &r, trained ? &train : NULL, &test);
 }
 
 int main(int argc, char **argv)

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <getopt.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,35 +16,67 @@ const char *const train_optimizers[TRAIN_OPTIMIZERS] = {
     [TRAIN_SGD] = "sgd",
 };
 
+const char *const train_schedules[TRAIN_SCHEDULES] = {
+    [TRAIN_DECAY] = "decay",
+    [TRAIN_COSINE] = "cosine",
+};
+
 static const char help[] =
     "Usage: core-train [OPTION]...\n"
-    "Trains a classifier of small grey images (Fashion-MNIST) and says how\n"
-    "well it does.\n"
+    "Trains a classifier of small grey images (Fashion-MNIST), or a\n"
+    "transformer on a text, and says how well it does.\n"
     "\n"
-    "  --model NAME          mlp: 784-256-128-100-10 [mlp]\n"
+    "  --model NAME          mlp: 784-256-128-100-10\n"
+    "                        cnn: two convolutions, 92,000 parameters\n"
+    "                        gpt: transformer that guesses the next character\n"
+    "                        [mlp]\n"
     "  --device NAME         cpu, cuda:1, ... [LIBCORE_DEVICE, else cpu]\n"
     "  --threads N           of the CPU, 1 to 1024; changes no result\n"
-    "  --epochs N            how often to go through the data, in total [15]\n"
-    "  --batch N             images per step [128]\n"
-    "  --optimizer NAME      adam, adamw or sgd [adam]\n"
-    "  --lr X                learning rate [0.0015; sgd 0.05]\n"
-    "  --lr-decay X          after each epoch lr is multiplied by it [0.85]\n"
+    "  --epochs N            how often to go through the data, in total\n"
+    "                        [15; cnn 20; gpt 10]\n"
+    "  --steps N             stop after N batches in total, 0 or more\n"
+    "  --batch N             images or windows of text per step [128; gpt 32]\n"
+    "  --optimizer NAME      adam, adamw or sgd [adam; gpt adamw]\n"
+    "  --lr X                learning rate [0.0015; cnn 0.002; gpt 0.001;\n"
+    "                        sgd 0.05]\n"
+    "  --schedule NAME       decay: lr is multiplied by --lr-decay after each\n"
+    "                        epoch; cosine: it falls to a tenth at the end\n"
+    "                        [decay; cnn and gpt cosine]\n"
+    "  --lr-decay X          [0.85; else 1]\n"
+    "  --warmup N            steps in which lr rises at first [0; cnn 200;\n"
+    "                        gpt 100]\n"
     "  --momentum X          of sgd [0.9]\n"
-    "  --weight-decay X      [0]\n"
-    "  --seed N              of weights and order of the images [0]\n"
+    "  --weight-decay X      [0; gpt 0.01]\n"
+    "  --clip X              largest norm of the gradient, 0: any [0; gpt 1]\n"
+    "  --dropout X           share that is dropped, below 1 [cnn 0.2; gpt "
+    "0.1]\n"
+    "  --seed N              of weights, dropout and order of the samples [0]\n"
     "  --save FILE           writes a checkpoint after every epoch, and when\n"
     "                        interrupted (Ctrl-C)\n"
     "  --resume FILE         goes on from a checkpoint\n"
     "  --json                standard output is JSON, one object a line; the\n"
-    "                        last one has \"test_accuracy\"\n"
-    "  --limit N             use only the first N images of each half\n"
+    "                        last one has \"test_accuracy\" or, of a text,\n"
+    "                        \"validation_loss\"\n"
+    "  --log N               tells the loss after every N steps\n"
+    "  --limit N             use only the first N images of each half, or\n"
+    "                        characters of the text\n"
+    "\n"
+    "Images:\n"
     "  --data DIR            where the data set is\n"
     "                        [/usr/share/datasets/fashion-mnist]\n"
     "  --train-images FILE, --train-labels FILE, --test-images FILE,\n"
     "  --test-labels FILE    its files, IDX format, packed by gzip or not\n"
+    "\n"
+    "Text (--model gpt):\n"
+    "  --text FILE           any file; a tenth of it is for validation\n"
+    "  --context N           characters that it sees at once [64]\n"
+    "  --layers N, --heads N, --width N    of the transformer [4, 4, 128]\n"
+    "  --sample N            characters to write at the end [300]\n"
+    "\n"
     "  --help, --version\n"
     "\n"
-    "Exit status: 0 trained, 1 failed, 2 wrong usage, 130 interrupted.\n";
+    "Exit status: 0 trained, 1 failed, 2 wrong usage, 130 interrupted, 143\n"
+    "terminated.\n";
 
 enum {
     OPTION_MODEL = 256,
@@ -57,6 +90,18 @@ enum {
     OPTION_MOMENTUM,
     OPTION_WEIGHT_DECAY,
     OPTION_SEED,
+    OPTION_STEPS,
+    OPTION_SCHEDULE,
+    OPTION_WARMUP,
+    OPTION_CLIP,
+    OPTION_DROPOUT,
+    OPTION_LOG,
+    OPTION_TEXT,
+    OPTION_CONTEXT,
+    OPTION_LAYERS,
+    OPTION_HEADS,
+    OPTION_WIDTH,
+    OPTION_SAMPLE,
     OPTION_SAVE,
     OPTION_RESUME,
     OPTION_JSON,
@@ -82,6 +127,18 @@ static const struct option names[] = {
     {"momentum", required_argument, NULL, OPTION_MOMENTUM},
     {"weight-decay", required_argument, NULL, OPTION_WEIGHT_DECAY},
     {"seed", required_argument, NULL, OPTION_SEED},
+    {"steps", required_argument, NULL, OPTION_STEPS},
+    {"schedule", required_argument, NULL, OPTION_SCHEDULE},
+    {"warmup", required_argument, NULL, OPTION_WARMUP},
+    {"clip", required_argument, NULL, OPTION_CLIP},
+    {"dropout", required_argument, NULL, OPTION_DROPOUT},
+    {"log", required_argument, NULL, OPTION_LOG},
+    {"text", required_argument, NULL, OPTION_TEXT},
+    {"context", required_argument, NULL, OPTION_CONTEXT},
+    {"layers", required_argument, NULL, OPTION_LAYERS},
+    {"heads", required_argument, NULL, OPTION_HEADS},
+    {"width", required_argument, NULL, OPTION_WIDTH},
+    {"sample", required_argument, NULL, OPTION_SAMPLE},
     {"save", required_argument, NULL, OPTION_SAVE},
     {"resume", required_argument, NULL, OPTION_RESUME},
     {"json", no_argument, NULL, OPTION_JSON},
@@ -173,46 +230,85 @@ static core_status parse_optimizer(const char *text, uint32_t *out_optimizer)
 static core_status parse_model(const char *text, const char **out_model)
 {
     if (!train_model_find(text))
-        return wrong(OPTION_MODEL, text, "there is mlp");
+        return wrong(OPTION_MODEL, text, "there are mlp, cnn and gpt");
     *out_model = text;
     return CORE_OK;
 }
+
+static core_status parse_schedule(const char *text, uint32_t *out_schedule)
+{
+    for (uint32_t i = 0; i < TRAIN_SCHEDULES; i++)
+        if (strcmp(text, train_schedules[i]) == 0) {
+            *out_schedule = i;
+            return CORE_OK;
+        }
+    return wrong(OPTION_SCHEDULE, text, "there are decay and cosine");
+}
+
+/* Options that are a whole number. */
+static const struct {
+    int option;
+    unsigned gave;
+    size_t at;
+    int64_t least;
+    int64_t most;
+} integers[] = {
+#define AT(field) offsetof(train_options, field)
+    {OPTION_EPOCHS, TRAIN_GAVE_EPOCHS, AT(epochs), 1, 1000000},
+    {OPTION_STEPS, 0, AT(steps), 0, INT64_MAX},
+    {OPTION_BATCH, TRAIN_GAVE_BATCH, AT(batch), 1, 1000000},
+    {OPTION_LIMIT, 0, AT(limit), 1, INT64_MAX},
+    {OPTION_SEED, TRAIN_GAVE_SEED, AT(seed), 0, INT64_MAX},
+    {OPTION_LOG, 0, AT(log), 1, INT64_MAX},
+    {OPTION_SAMPLE, 0, AT(sample), 0, 1000000},
+    {OPTION_WARMUP, TRAIN_GAVE_WARMUP, AT(warmup), 0, 1000000000},
+    {OPTION_CONTEXT, TRAIN_GAVE_CONTEXT, AT(context), 1, 65536},
+    {OPTION_LAYERS, TRAIN_GAVE_LAYERS, AT(layers), 1, 1000},
+    {OPTION_HEADS, TRAIN_GAVE_HEADS, AT(heads), 1, 1000},
+    {OPTION_WIDTH, TRAIN_GAVE_WIDTH, AT(width), 1, 65536},
+};
+
+/* And those that are any number. */
+static const struct {
+    int option;
+    unsigned gave;
+    size_t at;
+    bool or_zero;
+} numbers[] = {
+    {OPTION_LR, TRAIN_GAVE_LR, AT(lr), false},
+    {OPTION_LR_DECAY, TRAIN_GAVE_LR_DECAY, AT(lr_decay), false},
+    {OPTION_MOMENTUM, TRAIN_GAVE_MOMENTUM, AT(momentum), true},
+    {OPTION_WEIGHT_DECAY, TRAIN_GAVE_WEIGHT_DECAY, AT(weight_decay), true},
+    {OPTION_CLIP, TRAIN_GAVE_CLIP, AT(clip), true},
+    {OPTION_DROPOUT, TRAIN_GAVE_DROPOUT, AT(dropout), true},
+#undef AT
+};
 
 static core_status take_number(train_options *options, int option,
                                const char *text)
 {
     int64_t value = 0;
 
-    switch (option) {
-    case OPTION_THREADS:
-        CORE_TRY(parse_integer(option, text, 1, 1024, &value));
-        options->threads = (uint32_t)value;
-        return CORE_OK;
-    case OPTION_EPOCHS:
-        return parse_integer(option, text, 1, 1000000, &options->epochs);
-    case OPTION_BATCH:
-        options->given |= TRAIN_GAVE_BATCH;
-        return parse_integer(option, text, 1, 1000000, &options->batch);
-    case OPTION_LIMIT:
-        return parse_integer(option, text, 1, INT64_MAX, &options->limit);
-    case OPTION_SEED:
-        options->given |= TRAIN_GAVE_SEED;
-        CORE_TRY(parse_integer(option, text, 0, INT64_MAX, &value));
-        options->seed = (uint64_t)value;
-        return CORE_OK;
-    case OPTION_LR:
-        options->given |= TRAIN_GAVE_LR;
-        return parse_number(option, text, false, &options->lr);
-    case OPTION_LR_DECAY:
-        options->given |= TRAIN_GAVE_LR_DECAY;
-        return parse_number(option, text, false, &options->lr_decay);
-    case OPTION_MOMENTUM:
-        options->given |= TRAIN_GAVE_MOMENTUM;
-        return parse_number(option, text, true, &options->momentum);
-    default: /* OPTION_WEIGHT_DECAY */
-        options->given |= TRAIN_GAVE_WEIGHT_DECAY;
-        return parse_number(option, text, true, &options->weight_decay);
-    }
+    for (size_t i = 0; i < sizeof integers / sizeof *integers; i++)
+        if (integers[i].option == option) {
+            options->given |= integers[i].gave;
+            return parse_integer(
+                option, text, integers[i].least, integers[i].most,
+                (int64_t *)(void *)((char *)options + integers[i].at));
+        }
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        if (numbers[i].option == option) {
+            options->given |= numbers[i].gave;
+            CORE_TRY(parse_number(
+                option, text, numbers[i].or_zero,
+                (double *)(void *)((char *)options + numbers[i].at)));
+            if (option == OPTION_DROPOUT && options->dropout >= 1)
+                return wrong(option, text, "a number below 1 is wanted");
+            return CORE_OK;
+        }
+    CORE_TRY(parse_integer(option, text, 1, 1024, &value)); /* --threads */
+    options->threads = (uint32_t)value;
+    return CORE_OK;
 }
 
 static core_status take(train_options *options, int option, const char *text)
@@ -224,6 +320,12 @@ static core_status take(train_options *options, int option, const char *text)
     case OPTION_OPTIMIZER:
         options->given |= TRAIN_GAVE_OPTIMIZER;
         return parse_optimizer(text, &options->optimizer);
+    case OPTION_SCHEDULE:
+        options->given |= TRAIN_GAVE_SCHEDULE;
+        return parse_schedule(text, &options->schedule);
+    case OPTION_TEXT:
+        options->text = text;
+        return CORE_OK;
     case OPTION_DEVICE:
         if (strcmp(text, "meta") == 0)
             return wrong(option, text, "a device that computes is wanted");
@@ -257,12 +359,72 @@ static void set_defaults(train_options *options)
     *options = (train_options){
         .model = "mlp",
         .data = "/usr/share/datasets/fashion-mnist",
-        .epochs = 15,
-        .batch = 128,
-        .optimizer = TRAIN_ADAM,
-        .lr_decay = 0.85,
+        .steps = -1,
+        .sample = 300,
         .momentum = 0.9,
+        .context = 64,
+        .layers = 4,
+        .heads = 4,
+        .width = 128,
     };
+}
+
+void train_options_complete(train_options *options)
+{
+    const train_options *usual = &train_model_find(options->model)->defaults;
+    unsigned given = options->given;
+
+    if (!(given & TRAIN_GAVE_EPOCHS))
+        options->epochs = usual->epochs;
+    if (!(given & TRAIN_GAVE_BATCH))
+        options->batch = usual->batch;
+    if (!(given & TRAIN_GAVE_OPTIMIZER))
+        options->optimizer = usual->optimizer;
+    if (!(given & TRAIN_GAVE_LR))
+        options->lr = options->optimizer == TRAIN_SGD ? 0.05 : usual->lr;
+    if (!(given & TRAIN_GAVE_SCHEDULE))
+        options->schedule = usual->schedule;
+    if (!(given & TRAIN_GAVE_LR_DECAY))
+        options->lr_decay = usual->lr_decay;
+    if (!(given & TRAIN_GAVE_WARMUP))
+        options->warmup = usual->warmup;
+    if (!(given & TRAIN_GAVE_WEIGHT_DECAY))
+        options->weight_decay = usual->weight_decay;
+    if (!(given & TRAIN_GAVE_CLIP))
+        options->clip = usual->clip;
+    if (!(given & TRAIN_GAVE_DROPOUT))
+        options->dropout = usual->dropout;
+}
+
+/* Options that say nothing to the others. */
+static core_status check_together(const train_options *options)
+{
+    const unsigned shape = TRAIN_GAVE_CONTEXT | TRAIN_GAVE_LAYERS |
+                           TRAIN_GAVE_HEADS | TRAIN_GAVE_WIDTH;
+    bool text = train_model_find(options->model)->task == &train_text_task;
+
+    if ((options->given & TRAIN_GAVE_MOMENTUM) &&
+        options->optimizer != TRAIN_SGD)
+        return train_error(CORE_ERROR_INVALID_ARGUMENT,
+                           "--momentum goes with --optimizer sgd");
+    if (!text && (options->text || (options->given & shape)))
+        return train_error(CORE_ERROR_INVALID_ARGUMENT,
+                           "--text, --context, --layers, --heads and --width "
+                           "go with --model gpt");
+    if ((options->given & TRAIN_GAVE_DROPOUT) && options->dropout > 0 &&
+        strcmp(options->model, "mlp") == 0)
+        return train_error(CORE_ERROR_INVALID_ARGUMENT,
+                           "--dropout goes with --model cnn or gpt");
+    if (text && !options->text)
+        return train_error(CORE_ERROR_INVALID_ARGUMENT,
+                           "--model gpt wants --text FILE to learn from; see "
+                           "core-train --help");
+    if (text && options->width % options->heads != 0)
+        return train_error(CORE_ERROR_INVALID_ARGUMENT,
+                           "--width %lld cannot be shared among --heads %lld",
+                           (long long)options->width,
+                           (long long)options->heads);
+    return CORE_OK;
 }
 
 core_status train_options_parse(train_options *options, int argc, char **argv,
@@ -303,11 +465,7 @@ core_status train_options_parse(train_options *options, int argc, char **argv,
         return train_error(CORE_ERROR_INVALID_ARGUMENT,
                            "what is \"%s\"? See core-train --help",
                            argv[optind]);
-    if ((options->given & TRAIN_GAVE_MOMENTUM) && !options->resume &&
-        options->optimizer != TRAIN_SGD)
-        return train_error(CORE_ERROR_INVALID_ARGUMENT,
-                           "--momentum goes with --optimizer sgd");
-    if (!(options->given & TRAIN_GAVE_LR))
-        options->lr = options->optimizer == TRAIN_SGD ? 0.05 : 0.0015;
-    return CORE_OK;
+    train_options_complete(options);
+    /* Of a checkpoint it is not known yet what belongs to it. */
+    return options->resume ? CORE_OK : check_together(options);
 }

@@ -24,20 +24,20 @@ uint64_t train_random(uint64_t seed, uint64_t stream, uint64_t index)
 
 /* A number below bound > 0.  The bias of the product is below 2^-40 for what
  * is shuffled here. */
-static int64_t below(uint64_t number, int64_t bound)
+int64_t train_random_below(uint64_t number, int64_t bound)
 {
     return (int64_t)((unsigned __int128)number * (uint64_t)bound >> 64);
 }
 
 void train_shuffle(int64_t *order, int64_t count, uint64_t seed, uint64_t epoch)
 {
-    /* Streams below are the parameters'. */
-    const uint64_t stream = UINT64_C(1) << 32 | epoch;
+    const uint64_t stream = TRAIN_STREAM_ORDER | epoch;
 
     for (int64_t i = 0; i < count; i++)
         order[i] = i;
     for (int64_t i = count - 1; i > 0; i--) {
-        int64_t k = below(train_random(seed, stream, (uint64_t)i), i + 1);
+        int64_t k =
+            train_random_below(train_random(seed, stream, (uint64_t)i), i + 1);
         int64_t kept = order[i];
 
         order[i] = order[k];

@@ -42,7 +42,7 @@ void report_start(report *r, const trainer *t)
     *r = (report){.text = options->json ? stderr : stdout,
                   .json = options->json,
                   .epochs = options->epochs,
-                  .images = t->train.count};
+                  .samples = t->train.count};
     r->bar = isatty(fileno(r->text));
     /* Only shown: a device that does not tell goes without. */
     if (core_device_get_information(t->device, &information) != CORE_OK)
@@ -58,14 +58,16 @@ void report_start(report *r, const trainer *t)
     if (threads)
         fprintf(r->text, ", %u thread%s", threads, threads == 1 ? "" : "s");
     fprintf(r->text,
-            "\ndata    %lld images, %lld to test with\n"
-            "steps   %s, lr %g, batch %lld, seed %llu\n",
-            (long long)t->train.count, (long long)t->test.count,
+            "\ndata    %lld %s, %lld for %s\n"
+            "steps   %lld an epoch: %s, lr %g, batch %lld, seed %lld\n",
+            (long long)t->train.count, t->task->samples,
+            (long long)t->test.count, t->task->half,
+            (long long)trainer_steps_per_epoch(t),
             train_optimizers[options->optimizer], options->lr,
-            (long long)options->batch, (unsigned long long)options->seed);
+            (long long)options->batch, (long long)options->seed);
     if (t->epoch || t->position)
-        fprintf(r->text, "resume  after epoch %lld, image %lld\n",
-                (long long)t->epoch, (long long)t->position);
+        fprintf(r->text, "resume  after epoch %lld, %s %lld\n",
+                (long long)t->epoch, t->task->samples, (long long)t->position);
     fflush(r->text);
     r->begin = report_now();
 }
@@ -73,14 +75,15 @@ void report_start(report *r, const trainer *t)
 void report_epoch_begin(report *r, const trainer *t)
 {
     r->epoch_begin = report_now();
-    r->first = t->position;
+    r->first = r->reached = t->position;
 }
 
 static void draw(report *r, const trainer *t, double now)
 {
     struct winsize window;
     double rate = (double)(t->position - r->first) / (now - r->epoch_begin);
-    int64_t left = (r->epochs - t->epoch) * r->images - t->position;
+    double units = rate * (double)t->task->labels(t);
+    int64_t left = (r->epochs - t->epoch) * r->samples - t->position;
     int width = 80, room, filled;
     char eta[32];
 
@@ -91,14 +94,15 @@ static void draw(report *r, const trainer *t, double now)
             (long long)r->epochs);
     room = width - 56 < 30 ? width - 56 : 30;
     if (room > 3) {
-        filled = (int)((double)room * (double)t->position / (double)r->images);
+        filled = (int)((double)room * (double)t->position / (double)r->samples);
         fputc('[', r->text);
         for (int i = 0; i < room; i++)
             fputc(i < filled ? '=' : i == filled ? '>' : ' ', r->text);
         fputs("] ", r->text);
     }
-    fprintf(r->text, "%3.0f %%  %.0f images/s  %s left\033[K",
-            100.0 * (double)t->position / (double)r->images, rate, eta);
+    fprintf(r->text, "%3.0f %%  %.0f %s/s  %s left\033[K",
+            100.0 * (double)t->position / (double)r->samples, units,
+            t->task->unit, eta);
     fflush(r->text);
     r->shown = true;
     r->drawn = now;
@@ -108,11 +112,35 @@ void report_batch(report *r, const trainer *t)
 {
     double now;
 
+    r->done += t->position - r->reached;
+    r->reached = t->position;
     if (!r->bar)
         return;
     now = report_now();
     if (now - r->drawn > 0.1)
         draw(r, t, now);
+}
+
+void report_step(report *r, const trainer *t)
+{
+    double lr = core_optimizer_learning_rate(t->optimizer);
+    core__json json;
+
+    report_clear(r);
+    fprintf(r->text, "step %6lld  loss %.4f  lr %.3g\n",
+            (long long)trainer_steps(t), t->last_loss, lr);
+    fflush(r->text);
+    if (!r->json)
+        return;
+    core__json_begin(&json, core__json_to_file, stdout);
+    json.flat = true;
+    core__json_object(&json, NULL);
+    core__json_integer(&json, "step", trainer_steps(t));
+    core__json_number(&json, "loss", t->last_loss);
+    core__json_number(&json, "lr", lr);
+    core__json_end(&json);
+    core__json_finish(&json);
+    fflush(stdout);
 }
 
 void report_clear(report *r)
@@ -124,20 +152,32 @@ void report_clear(report *r)
     r->shown = false;
 }
 
+/* Loss and accuracy of a half, under names that begin with it. */
+static void score_json(core__json *json, const char *half,
+                       const train_score *score)
+{
+    char name[32];
+
+    snprintf(name, sizeof name, "%s_loss", half);
+    core__json_number(json, name, score->loss);
+    snprintf(name, sizeof name, "%s_accuracy", half);
+    core__json_number(json, name, score->accuracy);
+}
+
 void report_epoch(report *r, const trainer *t, const train_score *train,
                   const train_score *test)
 {
     double seconds = report_now() - r->epoch_begin;
-    int64_t images = t->train.count - r->first;
+    int64_t samples = t->train.count - r->first;
 
-    r->done += images;
     report_clear(r);
     fprintf(r->text,
-            "epoch %3lld/%lld  loss %.4f  train %5.2f %%  test %5.2f %%  "
-            "%.1f s  %.0f images/s\n",
+            "epoch %3lld/%lld  loss %.4f  train %5.2f %%  %s %.4f %5.2f %%  "
+            "%.1f s  %.0f %s/s\n",
             (long long)t->epoch, (long long)r->epochs, train->loss,
-            100 * train->accuracy, 100 * test->accuracy, seconds,
-            (double)images / seconds);
+            100 * train->accuracy, t->task->half, test->loss,
+            100 * test->accuracy, seconds,
+            (double)(samples * t->task->labels(t)) / seconds, t->task->unit);
     fflush(r->text);
     if (r->json) {
         core__json json;
@@ -146,10 +186,8 @@ void report_epoch(report *r, const trainer *t, const train_score *train,
         json.flat = true;
         core__json_object(&json, NULL);
         core__json_integer(&json, "epoch", t->epoch);
-        core__json_number(&json, "train_loss", train->loss);
-        core__json_number(&json, "train_accuracy", train->accuracy);
-        core__json_number(&json, "test_loss", test->loss);
-        core__json_number(&json, "test_accuracy", test->accuracy);
+        score_json(&json, "train", train);
+        score_json(&json, t->task->half, test);
         core__json_number(&json, "seconds", seconds);
         core__json_end(&json);
         core__json_finish(&json);
@@ -159,33 +197,37 @@ void report_epoch(report *r, const trainer *t, const train_score *train,
 
 static bool result_json(const report *r, const trainer *t, double seconds,
                         const train_score *train, const train_score *test,
-                        const char *digest)
+                        const char *digest, const char *sample)
 {
     core__json json;
+    char name[48];
 
     core__json_begin(&json, core__json_to_file, stdout);
     json.flat = true;
     core__json_object(&json, NULL);
     core__json_text(&json, "model", t->model.kind->name);
     core__json_text(&json, "device", core_device_name(t->device));
+    core__json_integer(&json, "parameters", train_model_size(&t->model));
     core__json_integer(&json, "epochs", t->epoch);
-    if (train) {
-        core__json_number(&json, "train_loss", train->loss);
-        core__json_number(&json, "train_accuracy", train->accuracy);
-    }
-    core__json_number(&json, "test_loss", test->loss);
-    core__json_number(&json, "test_accuracy", test->accuracy);
+    core__json_integer(&json, "steps", trainer_steps(t));
+    if (train)
+        score_json(&json, "train", train);
+    score_json(&json, t->task->half, test);
     core__json_number(&json, "seconds", seconds);
-    core__json_number(&json, "images_per_second",
-                      seconds > 0 ? (double)r->done / seconds : 0);
+    snprintf(name, sizeof name, "%s_per_second", t->task->unit);
+    core__json_number(
+        &json, name,
+        seconds > 0 ? (double)(r->done * t->task->labels(t)) / seconds : 0);
     core__json_text(&json, "weights", digest);
     core__json_text(&json, "checkpoint", t->options.save);
+    if (sample)
+        core__json_text(&json, "sample", sample);
     core__json_end(&json);
     return core__json_finish(&json);
 }
 
 core_status report_result(report *r, const trainer *t, const train_score *train,
-                          const train_score *test)
+                          const train_score *test, const char *sample)
 {
     double seconds = report_now() - r->begin;
     uint64_t digest;
@@ -193,15 +235,17 @@ core_status report_result(report *r, const trainer *t, const train_score *train,
 
     CORE_TRY(train_model_digest(&t->model, &digest));
     snprintf(text, sizeof text, "%016llx", (unsigned long long)digest);
-    fprintf(r->text, "test accuracy %.2f %%, loss %.4f, after %lld epoch%s",
-            100 * test->accuracy, test->loss, (long long)t->epoch,
-            t->epoch == 1 ? "" : "s");
+    if (sample)
+        fprintf(r->text, "\n%s\n\n", sample);
+    fprintf(r->text, "%s accuracy %.2f %%, loss %.4f, after %lld epoch%s",
+            t->task->half, 100 * test->accuracy, test->loss,
+            (long long)t->epoch, t->epoch == 1 ? "" : "s");
     fprintf(r->text, "; %s\nweights %s\n", duration((char[32]){0}, 32, seconds),
             text);
     if (t->options.save)
         fprintf(r->text, "saved %s\n", t->options.save);
     fflush(r->text);
-    if (r->json && !result_json(r, t, seconds, train, test, text))
+    if (r->json && !result_json(r, t, seconds, train, test, text, sample))
         return train_error(CORE_ERROR_IO,
                            "cannot write to the standard output");
     if (fflush(stdout) != 0 || ferror(stdout))

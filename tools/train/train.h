@@ -33,43 +33,74 @@ enum {
     TRAIN_GAVE_WEIGHT_DECAY = 1u << 4,
     TRAIN_GAVE_SEED = 1u << 5,
     TRAIN_GAVE_BATCH = 1u << 6,
-    TRAIN_GAVE_LR_DECAY = 1u << 7
+    TRAIN_GAVE_LR_DECAY = 1u << 7,
+    TRAIN_GAVE_EPOCHS = 1u << 8,
+    TRAIN_GAVE_SCHEDULE = 1u << 9,
+    TRAIN_GAVE_WARMUP = 1u << 10,
+    TRAIN_GAVE_CLIP = 1u << 11,
+    TRAIN_GAVE_DROPOUT = 1u << 12,
+    TRAIN_GAVE_CONTEXT = 1u << 13,
+    TRAIN_GAVE_LAYERS = 1u << 14,
+    TRAIN_GAVE_HEADS = 1u << 15,
+    TRAIN_GAVE_WIDTH = 1u << 16
 };
 
 enum { TRAIN_ADAM = 0, TRAIN_ADAMW = 1, TRAIN_SGD = 2, TRAIN_OPTIMIZERS = 3 };
 extern const char *const train_optimizers[TRAIN_OPTIMIZERS];
 
+/* How the learning rate goes on behind the warm-up. */
+enum {
+    TRAIN_DECAY = 0,  /* times lr_decay after every epoch */
+    TRAIN_COSINE = 1, /* half a cosine, down to a tenth at the last step */
+    TRAIN_SCHEDULES = 2
+};
+extern const char *const train_schedules[TRAIN_SCHEDULES];
+
 /* Texts are the command line's. */
 typedef struct train_options {
-    unsigned given; /* TRAIN_GAVE_… */
+    unsigned given;   /* TRAIN_GAVE_… */
+    uint32_t threads; /* 0: as the library chooses */
     const char *model;
     const char *device; /* NULL: the default one */
     const char *data;
     const char *files[4]; /* train images, labels, test images, labels */
+    const char *text;
     const char *save;
     const char *resume;
     int64_t epochs;
+    int64_t steps; /* stop after so many, in total; -1: at the end */
     int64_t batch;
-    int64_t limit; /* 0: all */
-    uint64_t seed;
-    uint32_t threads; /* 0: as the library chooses */
-    uint32_t optimizer;
+    int64_t limit;  /* 0: all */
+    int64_t log;    /* tell the loss every so many steps; 0: never */
+    int64_t sample; /* characters to write at the end */
+    int64_t warmup; /* steps in which the learning rate rises */
+    int64_t seed;
+    int64_t context; /* characters that the transformer sees */
+    int64_t layers;
+    int64_t heads;
+    int64_t width;
     double lr;       /* of the first epoch */
     double lr_decay; /* its factor from epoch to epoch */
     double momentum;
     double weight_decay;
+    double clip; /* largest norm of the gradient; 0: any */
+    double dropout;
+    uint32_t optimizer;
+    uint32_t schedule;
     bool json;
 } train_options;
 
 /* *out_exit: there is nothing more to do (--help, --version). */
 core_status train_options_parse(train_options *options, int argc, char **argv,
                                 bool *out_exit);
+/* What depends on the model and was not given. */
+void train_options_complete(train_options *options);
 /* Whole numbers from least to most, and numbers; no other characters. */
 bool train_parse_integer(const char *text, int64_t least, int64_t most,
                          int64_t *out_value);
 bool train_parse_number(const char *text, double *out_value);
 
-/* ---------------------------------------------------------------- data -- */
+/* ---------------------------------------------------------------- files -- */
 
 enum { TRAIN_PIXELS = 28 * 28, TRAIN_CLASSES = 10 };
 
@@ -88,52 +119,92 @@ void train_images_free(train_images *images);
 core_status train_data_read(const train_options *options, train_images *train,
                             train_images *test);
 
+/* Any file, as bytes; its characters are those that occur in it. */
+typedef struct train_text {
+    int64_t size;
+    uint8_t *bytes;     /* numbers of characters, below count */
+    int64_t count;      /* of characters */
+    uint8_t known[256]; /* the characters, ascending */
+    uint64_t digest;    /* of all */
+} train_text;
+
+core_status train_text_read(train_text *text, const char *path, int64_t limit);
+void train_text_free(train_text *text);
+
 /* ------------------------------------------------------ random numbers -- */
+
+/* Streams below are the parameters'. */
+#define TRAIN_STREAM_ORDER (UINT64_C(1) << 32)
+#define TRAIN_STREAM_SHIFT (UINT64_C(2) << 32)
+#define TRAIN_STREAM_SAMPLE (UINT64_C(3) << 32)
 
 /* The index-th of the numbers that belong to (seed, stream). */
 uint64_t train_random(uint64_t seed, uint64_t stream, uint64_t index);
+/* Below bound > 0, from one of them. */
+int64_t train_random_below(uint64_t number, int64_t bound);
 /* A permutation of 0 … count-1, for an epoch. */
 void train_shuffle(int64_t *order, int64_t count, uint64_t seed,
                    uint64_t epoch);
 
 /* --------------------------------------------------------------- model -- */
 
-enum { TRAIN_PARAMETERS = 16 };
-
+typedef struct train_task train_task;
 typedef struct train_model train_model;
+
 typedef struct train_model_kind {
     const char *name;
     const char *description;
+    const train_task *task;
+    /* Of the options that were not given. */
+    train_options defaults;
+    /* Adds the parameters; shape is set. */
     core_status (*build)(train_model *model, core_device *device,
                          uint64_t seed);
-    /* images: [n, TRAIN_PIXELS] f32.  Gives [n, TRAIN_CLASSES]. */
-    core_status (*forward)(const train_model *model, core_tensor *images,
-                           core_tensor **out_logits);
+    /* Gives the logits, [labels of the batch, classes].  training: dropout is
+     * on. */
+    core_status (*forward)(const train_model *model, core_tensor *inputs,
+                           bool training, core_tensor **out_logits);
 } train_model_kind;
 
 struct train_model {
     const train_model_kind *kind;
     size_t count;
-    core_tensor *parameters[TRAIN_PARAMETERS];
-    char names[TRAIN_PARAMETERS][32];
+    size_t room;
+    core_tensor **parameters;
+    char (*names)[48];
+    /* Shape, where the kind has a choice. */
+    int64_t classes;
+    int64_t context;
+    int64_t layers;
+    int64_t heads;
+    int64_t width;
+    double dropout;
 };
 
+extern const train_model_kind train_mlp, train_cnn, train_gpt;
 extern const train_model_kind *const train_model_kinds[]; /* NULL ends */
 const train_model_kind *train_model_find(const char *name);
-core_status train_model_build(train_model *model, const train_model_kind *kind,
-                              core_device *device, uint64_t seed);
+core_status train_model_build(train_model *model, const train_options *options,
+                              int64_t classes, core_device *device);
 void train_model_release(train_model *model);
 int64_t train_model_size(const train_model *model);
 /* A number that differs if a bit of a parameter does. */
 core_status train_model_digest(const train_model *model, uint64_t *out_digest);
 
-/* ------------------------------------------------------------ training -- */
+/* For build: a parameter that is uniform in centre ± bound; they are counted
+ * from 0 in the order of these calls. */
+core_status train_model_add(train_model *model, core_device *device,
+                            uint64_t seed, const char *name,
+                            const int64_t *sizes, size_t ndim, double centre,
+                            double bound);
+
+/* ---------------------------------------------------------------- tasks -- */
 
 /* One half of the data, on the device. */
 typedef struct train_set {
-    int64_t count;
-    core_tensor *images; /* [count, TRAIN_PIXELS] f32, normalised */
-    core_tensor *labels; /* [count] i64 */
+    int64_t count; /* samples */
+    core_tensor *data;
+    core_tensor *labels; /* or NULL */
 } train_set;
 
 typedef struct train_score {
@@ -144,32 +215,63 @@ typedef struct train_score {
 typedef struct trainer {
     train_options options; /* a checkpoint's, where it has some */
     core_device *device;
+    const train_task *task;
     train_set train;
     train_set test;
+    train_text text; /* of a task on text */
     train_model model;
     core_optimizer *optimizer;
     int64_t epoch;         /* complete ones */
-    int64_t position;      /* images of the next one that are done */
+    int64_t position;      /* samples of the next one that are done */
     core_tensor *loss_sum; /* over those; f32 */
     core_tensor *correct;  /* i64 */
+    double last_loss;      /* of the batch, where it was asked for */
     int64_t *order;
     core_tensor *order_on_device;
 } trainer;
 
-core_status train_set_upload(train_set *set, const train_images *images,
-                             core_device *device);
+/* What is learnt: where samples come from, and what they are called. */
+struct train_task {
+    const char *samples; /* "images" */
+    const char *half;    /* what the other half is for: "test" */
+    const char *unit;    /* what speed is counted in */
+    int64_t part;        /* samples that are evaluated at once */
+    int64_t (*labels)(const trainer *t); /* of a sample */
+    /* Fills the sets. */
+    core_status (*load)(trainer *t);
+    int64_t (*classes)(const trainer *t);
+    /* Turns numbers of samples into places, for an epoch; NULL: they are. */
+    void (*places)(const trainer *t, int64_t *samples, int64_t count,
+                   int64_t epoch);
+    /* The samples at these places. */
+    core_status (*batch)(const trainer *t, const train_set *set,
+                         core_tensor *places, core_tensor **out_inputs,
+                         core_tensor **out_labels);
+};
+
+extern const train_task train_images_task, train_text_task;
+
 void train_set_release(train_set *set);
+
+/* ------------------------------------------------------------- training -- */
+
 core_status trainer_create_optimizer(trainer *t);
-/* One batch; moves position. */
-core_status trainer_batch(trainer *t);
-/* Makes the order of the next epoch, and sets its learning rate. */
+/* One batch; moves position.  log: last_loss is set. */
+core_status trainer_batch(trainer *t, bool log);
+/* Makes the order of the next epoch. */
 core_status trainer_begin_epoch(trainer *t);
+int64_t trainer_steps_per_epoch(const trainer *t);
+/* Steps that are done. */
+int64_t trainer_steps(const trainer *t);
 /* What the epoch's batches gave on the way. */
 core_status trainer_epoch_score(trainer *t, train_score *out_score);
 /* position 0 of the next epoch. */
 core_status trainer_end_epoch(trainer *t);
 core_status trainer_evaluate(const trainer *t, train_score *out_score);
 void trainer_release(trainer *t);
+
+/* Characters that the model writes, size of them and a NUL. */
+core_status train_text_sample(const trainer *t, int64_t size, char *out_text);
 
 /* --------------------------------------------------------- checkpoints -- */
 
@@ -193,9 +295,10 @@ typedef struct report {
     double begin;       /* of training */
     double epoch_begin; /* of this epoch, or of what is done of it here */
     double drawn;       /* when the bar was */
-    int64_t images;     /* per epoch */
+    int64_t samples;    /* per epoch */
     int64_t first;      /* position at epoch_begin */
-    int64_t done;       /* images in this run */
+    int64_t reached;    /* position that is counted in done */
+    int64_t done;       /* samples in this run */
 } report;
 
 double report_now(void);
@@ -203,10 +306,13 @@ void report_start(report *r, const trainer *t);
 void report_epoch_begin(report *r, const trainer *t);
 /* Cheap; draws a few times a second. */
 void report_batch(report *r, const trainer *t);
+/* A step whose loss was asked for. */
+void report_step(report *r, const trainer *t);
 void report_epoch(report *r, const trainer *t, const train_score *train,
                   const train_score *test);
+/* sample may be NULL. */
 core_status report_result(report *r, const trainer *t, const train_score *train,
-                          const train_score *test);
+                          const train_score *test, const char *sample);
 /* Takes the bar off the screen. */
 void report_clear(report *r);
 

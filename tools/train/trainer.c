@@ -6,46 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ----------------------------------------------------------------- data -- */
-
-/* Mean and standard deviation of the data set's training images. */
-static const double pixel_mean = 0.2860, pixel_deviation = 0.3530;
-
-core_status train_set_upload(train_set *set, const train_images *images,
-                             core_device *device)
-{
-    const int64_t sizes[2] = {images->count, TRAIN_PIXELS};
-    size_t pixels = (size_t)images->count * TRAIN_PIXELS;
-    float *values = malloc(pixels * sizeof *values);
-    int64_t *labels = malloc((size_t)images->count * sizeof *labels);
-    core_status status = CORE_OK;
-    float table[256];
-
-    *set = (train_set){images->count, NULL, NULL};
-    for (int i = 0; i < 256; i++)
-        table[i] = (float)((i / 255.0 - pixel_mean) / pixel_deviation);
-    if (!values || !labels)
-        status =
-            train_error(CORE_ERROR_OUT_OF_MEMORY, "no memory for %lld images",
-                        (long long)images->count);
-    for (size_t i = 0; status == CORE_OK && i < pixels; i++)
-        values[i] = table[images->pixels[i]];
-    for (int64_t i = 0; status == CORE_OK && i < images->count; i++)
-        labels[i] = images->labels[i];
-    if (status == CORE_OK)
-        status = core_tensor_from_data(values, CORE_F32, sizes, 2, device,
-                                       &set->images);
-    if (status == CORE_OK)
-        status = core_tensor_from_data(labels, CORE_I64, sizes, 1, device,
-                                       &set->labels);
-    free(values);
-    free(labels);
-    return status;
-}
-
 void train_set_release(train_set *set)
 {
-    core_tensor_release(set->images);
+    core_tensor_release(set->data);
     core_tensor_release(set->labels);
     *set = (train_set){0, NULL, NULL};
 }
@@ -110,73 +73,127 @@ static core_status cross_entropy(core_tensor *logits, core_tensor *labels,
                                    0, out_loss);
 }
 
-/* What the epoch's score is made of stays on the device: reading it would make
- * every batch wait. */
-static core_status account(trainer *t, core_tensor *loss, core_tensor *logits,
-                           core_tensor *labels, int64_t count)
+/* Logits and loss of the samples at some places. */
+static core_status forward(const trainer *t, const train_set *set,
+                           core_tensor *places, bool training,
+                           core_tensor **out_logits, core_tensor **out_labels,
+                           core_tensor **out_loss)
+{
+    core_tensor *inputs = NULL;
+    core_status status;
+
+    *out_logits = *out_labels = *out_loss = NULL;
+    status = t->task->batch(t, set, places, &inputs, out_labels);
+    if (status == CORE_OK)
+        status =
+            t->model.kind->forward(&t->model, inputs, training, out_logits);
+    if (status == CORE_OK)
+        status = cross_entropy(*out_logits, *out_labels, out_loss);
+    core_tensor_release(inputs);
+    return status;
+}
+
+/* What a score is made of stays on the device: reading it would make every
+ * batch wait. */
+static core_status account(core_tensor *loss, core_tensor *logits,
+                           core_tensor *labels, int64_t count,
+                           core_tensor *loss_sum, core_tensor *correct)
 {
     bool before = core_grad_mode_set(false);
     core_status status;
 
-    status = core_add_(t->loss_sum, loss, core_float((double)count));
+    status = core_add_(loss_sum, loss, core_float((double)count));
     if (status == CORE_OK)
-        status = count_correct(logits, labels, t->correct);
+        status = count_correct(logits, labels, correct);
     core_grad_mode_set(before);
     return status;
 }
 
-core_status trainer_batch(trainer *t)
+/* The learning rate depends on the number of the step alone, so that a resumed
+ * run has the same. */
+static core_status set_rate(trainer *t)
+{
+    const train_options *options = &t->options;
+    uint64_t step = (uint64_t)trainer_steps(t);
+    uint64_t warmup = (uint64_t)options->warmup;
+    double lr = options->lr;
+
+    if (options->schedule == TRAIN_COSINE) {
+        lr = core_schedule_cosine(
+            lr, 0.1 * lr, warmup,
+            (uint64_t)(trainer_steps_per_epoch(t) * options->epochs), step);
+    } else {
+        for (int64_t i = 0; i < t->epoch; i++)
+            lr *= options->lr_decay;
+        lr = core_schedule_warmup(lr, warmup, step);
+    }
+    return core_optimizer_set_learning_rate(t->optimizer, lr);
+}
+
+/* From the loss to the changed parameters. */
+static core_status learn(trainer *t, core_tensor *loss)
+{
+    CORE_TRY(set_rate(t));
+    core_optimizer_zero_grad(t->optimizer);
+    CORE_TRY(core_backward(&loss, 1, NULL, 0));
+    if (t->options.clip > 0)
+        CORE_TRY(core_clip_grad_norm(t->model.parameters, t->model.count,
+                                     t->options.clip, 2, false, NULL));
+    return core_optimizer_step(t->optimizer);
+}
+
+core_status trainer_batch(trainer *t, bool log)
 {
     int64_t left = t->train.count - t->position;
     int64_t count = left < t->options.batch ? left : t->options.batch;
-    core_tensor *index = NULL, *images = NULL, *labels = NULL;
-    core_tensor *logits = NULL, *loss = NULL;
+    core_tensor *places = NULL, *logits = NULL, *labels = NULL, *loss = NULL;
     core_status status;
 
-    status = core_narrow(t->order_on_device, 0, t->position, count, &index);
+    status = core_narrow(t->order_on_device, 0, t->position, count, &places);
     if (status == CORE_OK)
-        status = core_index_select(t->train.images, 0, index, &images);
+        status = forward(t, &t->train, places, true, &logits, &labels, &loss);
     if (status == CORE_OK)
-        status = core_index_select(t->train.labels, 0, index, &labels);
+        status = learn(t, loss);
     if (status == CORE_OK)
-        status = t->model.kind->forward(&t->model, images, &logits);
-    if (status == CORE_OK)
-        status = cross_entropy(logits, labels, &loss);
-    if (status == CORE_OK) {
-        core_optimizer_zero_grad(t->optimizer);
-        status = core_backward(&loss, 1, NULL, 0);
-    }
-    if (status == CORE_OK)
-        status = core_optimizer_step(t->optimizer);
-    if (status == CORE_OK)
-        status = account(t, loss, logits, labels, count);
+        status = account(loss, logits, labels, count, t->loss_sum, t->correct);
+    if (status == CORE_OK && log)
+        status = core_tensor_item_float(loss, &t->last_loss);
     if (status == CORE_OK)
         t->position += count;
-    core_tensor_release(index);
-    core_tensor_release(images);
-    core_tensor_release(labels);
+    core_tensor_release(places);
     core_tensor_release(logits);
+    core_tensor_release(labels);
     core_tensor_release(loss);
     return status;
 }
 
 /* --------------------------------------------------------------- epochs -- */
 
+int64_t trainer_steps_per_epoch(const trainer *t)
+{
+    return (t->train.count + t->options.batch - 1) / t->options.batch;
+}
+
+int64_t trainer_steps(const trainer *t)
+{
+    return t->epoch * trainer_steps_per_epoch(t) +
+           (t->position + t->options.batch - 1) / t->options.batch;
+}
+
 core_status trainer_begin_epoch(trainer *t)
 {
     int64_t count = t->train.count;
-    double lr = t->options.lr;
 
-    /* Depends on the epoch alone, so that a resumed run has the same. */
-    for (int64_t i = 0; i < t->epoch; i++)
-        lr *= t->options.lr_decay;
-    CORE_TRY(core_optimizer_set_learning_rate(t->optimizer, lr));
     if (!t->order)
         t->order = malloc((size_t)count * sizeof *t->order);
     if (!t->order)
         return train_error(CORE_ERROR_OUT_OF_MEMORY,
-                           "no memory for the order of the images");
-    train_shuffle(t->order, count, t->options.seed, (uint64_t)t->epoch);
+                           "no memory for the order of the %s",
+                           t->task->samples);
+    train_shuffle(t->order, count, (uint64_t)t->options.seed,
+                  (uint64_t)t->epoch);
+    if (t->task->places)
+        t->task->places(t, t->order, count, t->epoch);
     if (t->order_on_device)
         return core_tensor_write(t->order_on_device, t->order,
                                  (size_t)count * sizeof *t->order);
@@ -184,8 +201,9 @@ core_status trainer_begin_epoch(trainer *t)
                                  &t->order_on_device);
 }
 
-static core_status read_score(core_tensor *loss_sum, core_tensor *correct,
-                              int64_t count, train_score *out_score)
+static core_status read_score(const trainer *t, core_tensor *loss_sum,
+                              core_tensor *correct, int64_t count,
+                              train_score *out_score)
 {
     double loss = 0;
     int64_t right = 0;
@@ -193,13 +211,13 @@ static core_status read_score(core_tensor *loss_sum, core_tensor *correct,
     CORE_TRY(core_tensor_item_float(loss_sum, &loss));
     CORE_TRY(core_tensor_item_int(correct, &right));
     out_score->loss = loss / (double)count;
-    out_score->accuracy = (double)right / (double)count;
+    out_score->accuracy = (double)right / (double)(count * t->task->labels(t));
     return CORE_OK;
 }
 
 core_status trainer_epoch_score(trainer *t, train_score *out_score)
 {
-    return read_score(t->loss_sum, t->correct, t->position, out_score);
+    return read_score(t, t->loss_sum, t->correct, t->position, out_score);
 }
 
 core_status trainer_end_epoch(trainer *t)
@@ -216,21 +234,24 @@ core_status trainer_end_epoch(trainer *t)
 static core_status evaluate_part(const trainer *t, int64_t first, int64_t count,
                                  core_tensor *loss_sum, core_tensor *correct)
 {
-    core_tensor *images = NULL, *labels = NULL, *logits = NULL, *loss = NULL;
+    core_tensor *places = NULL, *labels = NULL, *logits = NULL, *loss = NULL;
+    int64_t *numbers = malloc((size_t)count * sizeof *numbers);
     core_status status;
 
-    status = core_narrow(t->test.images, 0, first, count, &images);
+    if (!numbers)
+        return train_error(CORE_ERROR_OUT_OF_MEMORY, "no memory for a test");
+    for (int64_t i = 0; i < count; i++)
+        numbers[i] = first + i;
+    if (t->task->places)
+        t->task->places(t, numbers, count, -1);
+    status =
+        core_tensor_from_data(numbers, CORE_I64, &count, 1, t->device, &places);
+    free(numbers);
     if (status == CORE_OK)
-        status = core_narrow(t->test.labels, 0, first, count, &labels);
+        status = forward(t, &t->test, places, false, &logits, &labels, &loss);
     if (status == CORE_OK)
-        status = t->model.kind->forward(&t->model, images, &logits);
-    if (status == CORE_OK)
-        status = cross_entropy(logits, labels, &loss);
-    if (status == CORE_OK)
-        status = core_add_(loss_sum, loss, core_float((double)count));
-    if (status == CORE_OK)
-        status = count_correct(logits, labels, correct);
-    core_tensor_release(images);
+        status = account(loss, logits, labels, count, loss_sum, correct);
+    core_tensor_release(places);
     core_tensor_release(labels);
     core_tensor_release(logits);
     core_tensor_release(loss);
@@ -239,9 +260,9 @@ static core_status evaluate_part(const trainer *t, int64_t first, int64_t count,
 
 core_status trainer_evaluate(const trainer *t, train_score *out_score)
 {
-    enum { PART = 1000 };
     bool before = core_grad_mode_set(false);
     core_tensor *loss_sum = NULL, *correct = NULL;
+    int64_t part = t->task->part;
     core_status status;
 
     status = core_zeros_like(t->loss_sum, CORE_DTYPE_NONE, NULL, -1, &loss_sum);
@@ -249,14 +270,14 @@ core_status trainer_evaluate(const trainer *t, train_score *out_score)
         status =
             core_zeros_like(t->correct, CORE_DTYPE_NONE, NULL, -1, &correct);
     for (int64_t first = 0; status == CORE_OK && first < t->test.count;
-         first += PART) {
+         first += part) {
         int64_t left = t->test.count - first;
 
-        status = evaluate_part(t, first, left < PART ? left : PART, loss_sum,
+        status = evaluate_part(t, first, left < part ? left : part, loss_sum,
                                correct);
     }
     if (status == CORE_OK)
-        status = read_score(loss_sum, correct, t->test.count, out_score);
+        status = read_score(t, loss_sum, correct, t->test.count, out_score);
     core_tensor_release(loss_sum);
     core_tensor_release(correct);
     core_grad_mode_set(before);
@@ -269,6 +290,7 @@ void trainer_release(trainer *t)
     train_model_release(&t->model);
     train_set_release(&t->train);
     train_set_release(&t->test);
+    train_text_free(&t->text);
     core_tensor_release(t->loss_sum);
     core_tensor_release(t->correct);
     core_tensor_release(t->order_on_device);

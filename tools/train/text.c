@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* The task on text: which character comes next.  A sample is a window of
+ * `context` characters; its labels are the characters one further on.  Windows
+ * lie side by side, each epoch somewhere else; the last tenth of the text is
+ * kept for validation. */
+
+#include "train.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ----------------------------------------------------------------- file -- */
+
+static core_status read_all(FILE *file, const char *path, int64_t limit,
+                            train_text *text)
+{
+    size_t room = 0, size = 0, got;
+
+    do {
+        uint8_t *larger;
+
+        room = room ? 2 * room : 65536;
+        if (limit && room > (size_t)limit)
+            room = (size_t)limit;
+        larger = realloc(text->bytes, room);
+        if (!larger)
+            return train_error(CORE_ERROR_OUT_OF_MEMORY, "no memory for %s",
+                               path);
+        text->bytes = larger;
+        got = fread(larger + size, 1, room - size, file);
+        size += got;
+    } while (size == room && (!limit || size < (size_t)limit));
+    if (ferror(file))
+        return train_error(CORE_ERROR_IO, "cannot read %s: %s", path,
+                           strerror(errno));
+    text->size = (int64_t)size;
+    return CORE_OK;
+}
+
+static void number_characters(train_text *text)
+{
+    uint8_t number[256] = {0};
+    bool seen[256] = {false};
+
+    text->digest = UINT64_C(0xcbf29ce484222325); /* FNV-1a */
+    for (int64_t i = 0; i < text->size; i++) {
+        seen[text->bytes[i]] = true;
+        text->digest =
+            (text->digest ^ text->bytes[i]) * UINT64_C(0x100000001b3);
+    }
+    text->count = 0;
+    for (int c = 0; c < 256; c++)
+        if (seen[c]) {
+            number[c] = (uint8_t)text->count;
+            text->known[text->count++] = (uint8_t)c;
+        }
+    for (int64_t i = 0; i < text->size; i++)
+        text->bytes[i] = number[text->bytes[i]];
+}
+
+core_status train_text_read(train_text *text, const char *path, int64_t limit)
+{
+    core_status status;
+    FILE *file;
+
+    memset(text, 0, sizeof *text);
+    file = fopen(path, "rb");
+    if (!file)
+        return train_error(errno == ENOENT ? CORE_ERROR_NOT_FOUND
+                                           : CORE_ERROR_IO,
+                           "cannot read %s: %s", path, strerror(errno));
+    status = read_all(file, path, limit, text);
+    fclose(file);
+    if (status == CORE_OK)
+        number_characters(text);
+    return status;
+}
+
+void train_text_free(train_text *text)
+{
+    free(text->bytes);
+    text->bytes = NULL;
+}
+
+/* ----------------------------------------------------------------- sets -- */
+
+static core_status upload(train_set *set, const train_text *text, int64_t first,
+                          int64_t size, core_device *device)
+{
+    int64_t *numbers = malloc((size_t)size * sizeof *numbers);
+    core_status status;
+
+    if (!numbers)
+        return train_error(CORE_ERROR_OUT_OF_MEMORY,
+                           "no memory for %lld characters", (long long)size);
+    for (int64_t i = 0; i < size; i++)
+        numbers[i] = text->bytes[first + i];
+    status =
+        core_tensor_from_data(numbers, CORE_I64, &size, 1, device, &set->data);
+    free(numbers);
+    return status;
+}
+
+static core_status load(trainer *t)
+{
+    const train_options *options = &t->options;
+    int64_t context = options->context, kept;
+
+    if (!options->text)
+        return train_error(CORE_ERROR_INVALID_ARGUMENT,
+                           "the model gpt wants a text to learn from: --text "
+                           "FILE");
+    CORE_TRY(train_text_read(&t->text, options->text, options->limit));
+    kept = t->text.size / 10;
+    /* A window may begin up to context - 1 later than it does at first. */
+    t->train.count = (t->text.size - kept - context) / context;
+    t->test.count = (kept - 1) / context;
+    if (t->text.size - kept < 2 * context || kept <= context)
+        return train_error(CORE_ERROR_SHAPE,
+                           "%s has %lld characters; with --context %lld at "
+                           "least %lld are wanted",
+                           options->text, (long long)t->text.size,
+                           (long long)context, (long long)context * 10 + 10);
+    CORE_TRY(upload(&t->train, &t->text, 0, t->text.size - kept, t->device));
+    return upload(&t->test, &t->text, t->text.size - kept, kept, t->device);
+}
+
+static void places(const trainer *t, int64_t *samples, int64_t count,
+                   int64_t epoch)
+{
+    int64_t context = t->options.context, shift = 0;
+
+    if (epoch >= 0)
+        shift = train_random_below(train_random((uint64_t)t->options.seed,
+                                                TRAIN_STREAM_SHIFT,
+                                                (uint64_t)epoch),
+                                   context);
+    for (int64_t i = 0; i < count; i++)
+        samples[i] = samples[i] * context + shift;
+}
+
+/* windows: [n, context + 1] */
+static core_status gather(const train_set *set, core_tensor *begins,
+                          int64_t context, core_tensor **out_windows)
+{
+    int64_t n = core_tensor_numel(begins);
+    const int64_t column[2] = {n, 1}, flat = -1, sizes[2] = {n, context + 1};
+    core_tensor *rows = NULL, *steps = NULL, *index = NULL, *line = NULL;
+    core_tensor *found = NULL;
+    core_status status;
+
+    *out_windows = NULL;
+    status = core_reshape(begins, column, 2, &rows);
+    if (status == CORE_OK)
+        status = core_arange(core_int(context + 1), CORE_I64,
+                             core_tensor_device(begins), &steps);
+    if (status == CORE_OK)
+        status = core_add(rows, steps, core_int(1), &index);
+    if (status == CORE_OK)
+        status = core_reshape(index, &flat, 1, &line);
+    if (status == CORE_OK)
+        status = core_index_select(set->data, 0, line, &found);
+    if (status == CORE_OK)
+        status = core_reshape(found, sizes, 2, out_windows);
+    core_tensor_release(rows);
+    core_tensor_release(steps);
+    core_tensor_release(index);
+    core_tensor_release(line);
+    core_tensor_release(found);
+    return status;
+}
+
+static core_status batch(const trainer *t, const train_set *set,
+                         core_tensor *begins, core_tensor **out_inputs,
+                         core_tensor **out_labels)
+{
+    int64_t context = t->options.context;
+    const int64_t flat = -1;
+    core_tensor *windows = NULL, *next = NULL;
+    core_status status;
+
+    *out_inputs = *out_labels = NULL;
+    status = gather(set, begins, context, &windows);
+    if (status == CORE_OK)
+        status = core_narrow(windows, 1, 0, context, out_inputs);
+    if (status == CORE_OK)
+        status = core_narrow(windows, 1, 1, context, &next);
+    if (status == CORE_OK)
+        status = core_reshape(next, &flat, 1, out_labels);
+    core_tensor_release(windows);
+    core_tensor_release(next);
+    return status;
+}
+
+static int64_t labels(const trainer *t)
+{
+    return t->options.context;
+}
+
+static int64_t classes(const trainer *t)
+{
+    return t->text.count;
+}
+
+const train_task train_text_task = {
+    .samples = "windows",
+    .half = "validation",
+    .unit = "characters",
+    .part = 32,
+    .labels = labels,
+    .load = load,
+    .classes = classes,
+    .places = places,
+    .batch = batch,
+};
+
+/* --------------------------------------------------------------- writing -- */
+
+/* One of the numbers, as likely as their logits say. */
+static int64_t draw(const float *logits, int64_t count, double chance)
+{
+    double most = logits[0], sum = 0, reached = 0;
+
+    for (int64_t i = 1; i < count; i++)
+        if (logits[i] > most)
+            most = logits[i];
+    for (int64_t i = 0; i < count; i++)
+        sum += exp(logits[i] - most);
+    for (int64_t i = 0; i < count; i++) {
+        reached += exp(logits[i] - most) / sum;
+        if (chance < reached)
+            return i;
+    }
+    return count - 1;
+}
+
+/* The character behind `length` others. */
+static core_status next(const trainer *t, const int64_t *numbers,
+                        int64_t length, uint64_t index, int64_t *out_number)
+{
+    const int64_t sizes[2] = {1, length};
+    core_tensor *inputs = NULL, *logits = NULL, *last = NULL;
+    float values[256];
+    core_status status;
+
+    status =
+        core_tensor_from_data(numbers, CORE_I64, sizes, 2, t->device, &inputs);
+    if (status == CORE_OK)
+        status = t->model.kind->forward(&t->model, inputs, false, &logits);
+    if (status == CORE_OK)
+        status = core_select(logits, 0, length - 1, &last);
+    if (status == CORE_OK)
+        status = core_tensor_read(last, values,
+                                  (size_t)t->text.count * sizeof *values);
+    if (status == CORE_OK)
+        *out_number = draw(values, t->text.count,
+                           (double)(train_random((uint64_t)t->options.seed,
+                                                 TRAIN_STREAM_SAMPLE, index) >>
+                                    11) *
+                               0x1p-53);
+    core_tensor_release(inputs);
+    core_tensor_release(logits);
+    core_tensor_release(last);
+    return status;
+}
+
+core_status train_text_sample(const trainer *t, int64_t size, char *out_text)
+{
+    int64_t context = t->options.context;
+    int64_t *numbers = malloc((size_t)(size + 1) * sizeof *numbers);
+    bool before = core_grad_mode_set(false);
+    core_status status = CORE_OK;
+
+    *out_text = 0;
+    if (!numbers)
+        status = train_error(CORE_ERROR_OUT_OF_MEMORY, "no memory for a text");
+    else
+        numbers[0] = t->text.bytes[0]; /* as the text begins */
+    for (int64_t i = 0; status == CORE_OK && i < size; i++) {
+        int64_t from = i + 1 > context ? i + 1 - context : 0;
+
+        status =
+            next(t, numbers + from, i + 1 - from, (uint64_t)i, &numbers[i + 1]);
+        if (status == CORE_OK)
+            out_text[i] = (char)t->text.known[numbers[i + 1]];
+        out_text[i + 1] = 0;
+    }
+    free(numbers);
+    core_grad_mode_set(before);
+    return status;
+}

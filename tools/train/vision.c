@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* The models of images. */
+
+#include "scope.h"
+
+#include <math.h>
+
+/* Weight and bias, uniform in ± 1 / sqrt(inputs of an output): Kaiming's with
+ * a = sqrt(5), the usual start. */
+static core_status add_layer(train_model *model, core_device *device,
+                             uint64_t seed, const char *name,
+                             const int64_t *sizes, size_t ndim)
+{
+    double inputs = 1;
+    char full[48];
+
+    for (size_t i = 1; i < ndim; i++)
+        inputs *= (double)sizes[i];
+    snprintf(full, sizeof full, "%s.weight", name);
+    CORE_TRY(train_model_add(model, device, seed, full, sizes, ndim, 0,
+                             1 / sqrt(inputs)));
+    snprintf(full, sizeof full, "%s.bias", name);
+    return train_model_add(model, device, seed, full, sizes, 1, 0,
+                           1 / sqrt(inputs));
+}
+
+/* ------------------------------------------------------------------ mlp -- */
+
+static const int64_t mlp_sizes[] = {TRAIN_PIXELS, 256, 128, 100, TRAIN_CLASSES};
+enum { MLP_LAYERS = sizeof mlp_sizes / sizeof *mlp_sizes - 1 };
+
+static core_status mlp_build(train_model *model, core_device *device,
+                             uint64_t seed)
+{
+    char name[16];
+
+    for (int i = 0; i < MLP_LAYERS; i++) {
+        const int64_t sizes[2] = {mlp_sizes[i + 1], mlp_sizes[i]};
+
+        snprintf(name, sizeof name, "layer%d", i + 1);
+        CORE_TRY(add_layer(model, device, seed, name, sizes, 2));
+    }
+    return CORE_OK;
+}
+
+static core_status mlp_forward(const train_model *model, core_tensor *images,
+                               bool training, core_tensor **out_logits)
+{
+    train_scope s = {.status = CORE_OK};
+    core_tensor *x = images;
+
+    (void)training;
+    for (int i = 0; i < MLP_LAYERS; i++) {
+        x = train_linear(&s, x, model->parameters[2 * i],
+                         model->parameters[2 * i + 1]);
+        if (i + 1 < MLP_LAYERS)
+            x = train_relu(&s, x);
+    }
+    return train_scope_end(&s, x, out_logits);
+}
+
+const train_model_kind train_mlp = {
+    .name = "mlp",
+    .description = "784-256-128-100-10",
+    .task = &train_images_task,
+    .defaults = {.epochs = 15,
+                 .batch = 128,
+                 .optimizer = TRAIN_ADAM,
+                 .lr = 0.0015,
+                 .lr_decay = 0.85},
+    .build = mlp_build,
+    .forward = mlp_forward,
+};
+
+/* ------------------------------------------------------------------ cnn -- */
+
+enum {
+    SIDE = 28,
+    FIRST = 24,
+    SECOND = 48,
+    FEATURES = SECOND * 49,
+    HIDDEN = 32
+};
+
+static core_status cnn_build(train_model *model, core_device *device,
+                             uint64_t seed)
+{
+    const int64_t conv1[4] = {FIRST, 1, 3, 3};
+    const int64_t conv2[4] = {SECOND, FIRST, 3, 3};
+    const int64_t hidden[2] = {HIDDEN, FEATURES};
+    const int64_t output[2] = {TRAIN_CLASSES, HIDDEN};
+
+    CORE_TRY(add_layer(model, device, seed, "conv1", conv1, 4));
+    CORE_TRY(add_layer(model, device, seed, "conv2", conv2, 4));
+    CORE_TRY(add_layer(model, device, seed, "hidden", hidden, 2));
+    return add_layer(model, device, seed, "output", output, 2);
+}
+
+static core_status cnn_forward(const train_model *model, core_tensor *images,
+                               bool training, core_tensor **out_logits)
+{
+    const int64_t square[4] = {-1, 1, SIDE, SIDE}, flat[2] = {-1, FEATURES};
+    core_tensor *const *w = model->parameters;
+    train_scope s = {.status = CORE_OK};
+    core_tensor *x = train_reshape(&s, images, square, 4);
+
+    x = train_pool(&s, train_relu(&s, train_conv(&s, x, w[0], w[1])));
+    x = train_pool(&s, train_relu(&s, train_conv(&s, x, w[2], w[3])));
+    x = train_reshape(&s, x, flat, 2);
+    x = train_dropout(&s, x, model->dropout, training);
+    x = train_relu(&s, train_linear(&s, x, w[4], w[5]));
+    x = train_dropout(&s, x, model->dropout, training);
+    x = train_linear(&s, x, w[6], w[7]);
+    return train_scope_end(&s, x, out_logits);
+}
+
+const train_model_kind train_cnn = {
+    .name = "cnn",
+    .description = "3x3 convolutions of 24 and 48, 32, 10",
+    .task = &train_images_task,
+    .defaults = {.epochs = 20,
+                 .batch = 128,
+                 .optimizer = TRAIN_ADAM,
+                 .lr = 0.002,
+                 .lr_decay = 1,
+                 .schedule = TRAIN_COSINE,
+                 .warmup = 200,
+                 .dropout = 0.2},
+    .build = cnn_build,
+    .forward = cnn_forward,
+};
