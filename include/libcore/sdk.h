@@ -152,6 +152,69 @@ static inline uint32_t core_sdk_itemsize(core_dtype dtype)
     }
 }
 
+/* --------------------------------------------------------------- loops -- */
+
+/* For devices whose memory the plugin's own code can address: handle + offset
+ * is an address. */
+static inline char *core_sdk_address(core_memory memory)
+{
+    return (char *)memory.handle + memory.offset;
+}
+
+enum { CORE_SDK_OPERANDS = 16 };
+
+/* One run along a loop's innermost dimension: data[k] and strides[k] (bytes)
+ * of operand k, outputs first; an immediate has stride 0. */
+typedef void (*core_sdk_row)(void *context, char *const *data,
+                             const int64_t *strides, int64_t count);
+
+/* Calls row for all of an element-wise or reduction loop, whatever its
+ * dimensions.  UNSUPPORTED (and no message) with more operands or dimensions
+ * than it has room for. */
+static inline core_status core_sdk_loop_rows(const core_loop *loop,
+                                             core_sdk_row row, void *context)
+{
+    char *data[CORE_SDK_OPERANDS] = {0};
+    int64_t inner[CORE_SDK_OPERANDS] = {0};
+    int64_t index[CORE_MAX_NDIM];
+    int64_t count = loop->ndim > 0 ? loop->sizes[0] : 1;
+    uint32_t d, k;
+
+    if (loop->noperands > (uint32_t)CORE_SDK_OPERANDS ||
+        loop->ndim > (uint32_t)CORE_MAX_NDIM)
+        return CORE_ERROR_UNSUPPORTED;
+    for (k = 0; k < loop->noperands; k++) {
+        const core_operand *operand = &loop->operands[k];
+        int fixed = (operand->flags & (uint32_t)CORE_OPERAND_IMMEDIATE) != 0;
+
+        data[k] = fixed ? (char *)(uintptr_t)&operand->immediate
+                        : core_sdk_address(operand->memory);
+        inner[k] = fixed || loop->ndim == 0 ? 0 : operand->strides[0];
+    }
+    for (d = 0; d < loop->ndim; d++) {
+        index[d] = 0;
+        if (loop->sizes[d] == 0)
+            return CORE_OK;
+    }
+    for (;;) {
+        row(context, data, inner, count);
+        for (d = 1; d < loop->ndim; d++) {
+            int64_t back = ++index[d] < loop->sizes[d] ? 0 : index[d];
+
+            for (k = 0; k < loop->noperands; k++)
+                if (!(loop->operands[k].flags &
+                      (uint32_t)CORE_OPERAND_IMMEDIATE))
+                    data[k] +=
+                        loop->operands[k].strides[d] * (back ? 1 - back : 1);
+            if (!back)
+                break;
+            index[d] = 0;
+        }
+        if (d >= loop->ndim)
+            return CORE_OK;
+    }
+}
+
 /* --------------------------------------------------------- negotiation -- */
 
 /* The whole of core_plugin_entry.  minor_min: the oldest ABI minor that the

@@ -1,0 +1,57 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The libcore authors
+
+# plugins/template: builds from the headers alone, is short enough to copy, and
+# is a whole device.
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+number=0
+
+ok() { # name, command...
+    name=$1
+    shift
+    number=$((number + 1))
+    if "$@" >"$work/log" 2>&1; then
+        echo "ok $number - $name"
+    else
+        echo "not ok $number - $name"
+        sed 's/^/# /' "$work/log"
+    fi
+}
+
+says() { # pattern, command...
+    pattern=$1
+    shift
+    "$@" >"$work/out" 2>&1
+    cat "$work/out"
+    grep -qE "$pattern" "$work/out"
+}
+
+golden() {
+    "$LIBCORE_BUILD/core-conformance" \
+        --golden "$LIBCORE_SOURCE/tests/golden/public" --device template "$@"
+}
+
+cp "$LIBCORE_SOURCE"/plugins/template/* "$work/"
+# shellcheck disable=SC2016 # the inner shell expands
+ok 'it has less than 300 lines' sh -c '[ "$(wc -l <"$1")" -lt 300 ]' sh \
+    "$work/template.c"
+# shellcheck disable=SC2086 # CC may be words
+ok 'it builds without warnings' ${CC:-cc} -std=gnu11 -O2 -Wall -Wextra \
+    -Werror -fPIC -fvisibility=hidden -I"$LIBCORE_SOURCE/include" -shared \
+    -Wl,-z,defs -Wl,--version-script="$work/plugin.map" \
+    -o "$work/core_template.so" "$work/template.c" -lm
+LIBCORE_PLUGIN_PATH=$LIBCORE_BUILD/.libs:$work
+export LIBCORE_PLUGIN_PATH
+ok 'core-info shows its device' says '^ *template ' "$LIBCORE_BUILD/core-info"
+LIBCORE_FALLBACK=copy_
+export LIBCORE_FALLBACK
+for name in 'add.Tensor' exp mm; do
+    ok "its kernel of $name is right" \
+        says '^[1-9][0-9]* passed, 0 failed' golden --filter "$name"
+done
+LIBCORE_FALLBACK=count
+ok 'with the fallback every recorded case passes' \
+    says '^[0-9]{4} passed, 0 failed, 0 missing' golden
+echo "1..$number"
