@@ -76,6 +76,11 @@ static const setting_row rows[CORE__SETTINGS] = {
         {"LIBCORE_DETERMINISTIC", CORE_SETTING_BOOLEAN, NULL, 0, 1, 0, "0",
          SWITCH, "Kernels give the same bits in every run, or refuse.",
          "dispatch"},
+    [CORE__SETTING_BLOCKING] =
+        {"LIBCORE_BLOCKING", CORE_SETTING_BOOLEAN, NULL, 0, 1, 0, "0", SWITCH,
+         "The host waits after each call, so that an error names the operator "
+         "that failed.",
+         "device"},
     [CORE__SETTING_LOG] =
         {"LIBCORE_LOG", CORE_SETTING_CHOICE, "error,warning,info,debug", 0, 3,
          0, "nothing is printed", "error, warning, info or debug",

@@ -188,7 +188,6 @@ static void forget(core__thread *thread, void *context)
         thread->device = NULL;
     if (thread->blocks_of == context)
         core__memory_thread_end(thread);
-    core__stream_thread_forget(thread, context);
 }
 
 void core__device_forget(core_device *device)
@@ -199,6 +198,7 @@ void core__device_forget(core_device *device)
     expected = device;
     atomic_compare_exchange_strong(&host_device, &expected, NULL);
     core__thread_each(forget, device);
+    core__stream_forget(device);
     core__stream_default_drop(device);
     core__cache_empty(device);
 }
@@ -288,7 +288,12 @@ core_status core__host_wait(core_device *device, const char *reason)
 
 core_status core_device_synchronize(core_device *device)
 {
-    return core__host_wait(device, "synchronize");
+    CORE__NOT_NULL(device);
+    if (device->synchronous)
+        return CORE_OK;
+    if (atomic_load(&device->lost))
+        return core__device_stale(device);
+    return core__queues_wait(device, "core_device_synchronize");
 }
 
 static core_status cpu_threads(const core_cpu_threads_interface **out)

@@ -62,8 +62,11 @@ struct core_device {
     core_stream *stream; /* default stream; its impl is NULL when
                                  synchronous */
     uint32_t ordinal;    /* small, unique among open devices */
-    uint32_t generation; /* counts losses: what is older is stale */
+    /* Counts losses and resets: what is older is stale.  Between a loss and
+     * the reset, `lost` is set, and the plugin still knows what is one older. */
+    _Atomic uint32_t generation;
     _Atomic bool lost;
+    char *loss; /* why */
     _Atomic uint64_t events_made;
     core__interfaces interfaces; /* NULL where the plugin has none */
     core_memory_table memory;    /* hot copy */
@@ -72,9 +75,12 @@ struct core_device {
     void *allocator; /* memory/allocator.h; NULL: host blocks (memory.c) */
     void *host_pool; /* memory/: pinned blocks */
     void *event_stock;
-    void *queues; /* where max_streams bounds them */
+    struct core__queues *queues; /* NULL when synchronous */
 };
 
+enum { CORE__ORDINAL_META = 0 };
+
+extern core_stream core__meta_stream;
 extern core_device core__meta_device;
 extern core__backend core__meta_backend;
 
@@ -101,6 +107,22 @@ core_status core__device_host(core_device **out_device);
 static inline bool core__device_host_access(const core_device *device)
 {
     return device->flags & CORE_DEVICE_HOST_ACCESS;
+}
+
+/* What a plugin's call for this device answered: a loss is noted.  Returns
+ * status. */
+core_status core__device_result(core_device *device, core_status status);
+/* DEVICE_LOST, and why, for what was made in an older generation. */
+core_status core__device_stale(core_device *device);
+/* Whether the plugin still knows an object of that generation, so that it is
+ * to be destroyed; else it is gone already. */
+static inline bool core__device_knows(const core_device *device,
+                                      uint32_t generation)
+{
+    uint32_t now = atomic_load(&device->generation);
+
+    return generation == now ||
+           (generation + 1 == now && atomic_load(&device->lost));
 }
 
 /* All work on this thread's stream of the device is done (stream.h); the one

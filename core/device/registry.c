@@ -33,6 +33,8 @@ core_device core__meta_device = {
     .keys = CORE__KEY_SLOT(CORE__SLOT_META),
     .meta = true,
     .synchronous = true,
+    .stream = &core__meta_stream,
+    .ordinal = CORE__ORDINAL_META,
     .properties = {.struct_size = sizeof(core_device_properties),
                    .granularity = 1,
                    .base_alignment = 1},
@@ -122,14 +124,48 @@ static core_status check_tables(const core__backend *backend)
         missing = "alloc, free, copy_from_host, copy_to_host, copy";
     else if (!backend->synchronous &&
              (!backend->streams.create || !backend->streams.destroy ||
-              !backend->streams.query || !backend->streams.synchronize))
-        missing = "stream create, destroy, query, synchronize";
+              !backend->streams.query || !backend->streams.synchronize ||
+              !backend->streams.wait_event))
+        missing = "stream create, destroy, query, synchronize, wait_event";
+    else if (!backend->synchronous &&
+             (!backend->events.create || !backend->events.destroy ||
+              !backend->events.record || !backend->events.query ||
+              !backend->events.synchronize))
+        missing = "event create, destroy, record, query, synchronize";
     if (!missing)
         return CORE_OK;
     return core__error(CORE_ERROR_INCOMPATIBLE,
                        "backend \"%s\" lacks a function among: %s",
                        backend->type, missing);
 }
+
+/* --------------------------------------------------------------- ordinals -- */
+
+/* Under the lock of the registry: one bit per open device; meta has the
+ * first. */
+static uint64_t ordinals[16] = {UINT64_C(1) << CORE__ORDINAL_META};
+
+static bool ordinal_take(uint32_t *out_ordinal)
+{
+    for (uint32_t i = 0; i < sizeof ordinals / sizeof *ordinals; i++) {
+        uint32_t bit;
+
+        if (ordinals[i] == UINT64_MAX)
+            continue;
+        bit = (uint32_t)__builtin_ctzll(~ordinals[i]);
+        ordinals[i] |= UINT64_C(1) << bit;
+        *out_ordinal = i * 64 + bit;
+        return true;
+    }
+    return false;
+}
+
+static void ordinal_give(uint32_t ordinal)
+{
+    ordinals[ordinal / 64] &= ~(UINT64_C(1) << ordinal % 64);
+}
+
+/* --------------------------------------------------------------- backends -- */
 
 core_status core__backend_add(const core_backend *table, core_plugin *plugin,
                               core__backend **out_backend)
@@ -187,6 +223,8 @@ static void device_destroy(core_device *device)
 
     core__device_forget(device);
     backend->table.device_close(backend->table.user, device->impl);
+    ordinal_give(device->ordinal);
+    core__free(device->loss);
     core__free(device);
 }
 
@@ -232,6 +270,34 @@ done:
     return status;
 }
 
+/* The optional tables, in full copies. */
+static void fetch_interfaces(const core__backend *backend,
+                             core__interfaces *interfaces)
+{
+    const struct {
+        const char *name;
+        void *to;
+        size_t size;
+    } rows[] = {
+#define ROW(field) \
+    {"core." #field, &interfaces->field, sizeof interfaces->field}
+        ROW(timing),       ROW(host_callback),   ROW(host_memory),
+        ROW(stream_adopt), ROW(stream_priority), ROW(virtual_memory),
+        ROW(peer),         ROW(graph_capture),   ROW(device_reset),
+        ROW(stream_error),
+#undef ROW
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        core_string name = {rows[i].name, strlen(rows[i].name)};
+
+        if (backend->table.get_interface)
+            copy_table(
+                rows[i].to, rows[i].size,
+                backend->table.get_interface(backend->table.user, name, 1));
+    }
+}
+
 static core_status device_open(core__backend *backend, uint32_t index,
                                core_device **out_device)
 {
@@ -241,9 +307,14 @@ static core_status device_open(core__backend *backend, uint32_t index,
     *out_device = NULL;
     if (!device)
         return core__error_memory(sizeof *device);
+    if (!ordinal_take(&device->ordinal)) {
+        core__free(device);
+        return core__error(CORE_ERROR_REFUSED, "1024 devices are open");
+    }
     status =
         backend->table.device_open(backend->table.user, index, &device->impl);
     if (status != CORE_OK) {
+        ordinal_give(device->ordinal);
         core__free(device);
         return status;
     }
@@ -258,6 +329,7 @@ static core_status device_open(core__backend *backend, uint32_t index,
     device->keys = CORE__KEY_SLOT(backend->slot);
     device->synchronous = backend->synchronous;
     device->memory = backend->memory;
+    fetch_interfaces(backend, &device->interfaces);
     device->properties.struct_size = sizeof device->properties;
     device->information.struct_size = sizeof device->information;
     status =

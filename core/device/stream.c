@@ -1,48 +1,82 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Streams: which is current, and what a wait for one says. */
+/* Streams: how they are made and end, and what can be asked of one. */
 
 #include "device/stream.h"
 
 #include "base/memory.h"
-#include "dispatch/dispatch.h"
 
-#include <stdlib.h>
+static _Atomic uint64_t newest_id;
 
-static _Atomic uint64_t waits;
-static _Atomic uint64_t calls;
+/* ------------------------------------------------------- the default one -- */
 
-uint64_t core_host_waits(void)
+/* The meta device computes nothing, and has a stream like all. */
+core_stream core__meta_stream = {
+    .references = 1,
+    .device = &core__meta_device,
+    .queue = &core__queue_idle,
+    .lock = PTHREAD_MUTEX_INITIALIZER,
+};
+
+static core_stream *stream_new(core_device *device)
 {
-    return atomic_load(&waits);
+    core_stream *stream = core__alloc_zero(sizeof *stream);
+
+    if (!stream) {
+        core__error_memory(sizeof *stream);
+        return NULL;
+    }
+    atomic_init(&stream->references, 1);
+    stream->device = device;
+    stream->generation = atomic_load(&device->generation);
+    stream->queue = &core__queue_idle;
+    pthread_mutex_init(&stream->lock, NULL);
+    return stream;
 }
 
-uint64_t core__call_number(void)
+static void stream_free(core_stream *stream)
 {
-    return atomic_fetch_add_explicit(&calls, 1, memory_order_relaxed) + 1;
+    core__queue_release(stream->queue);
+    pthread_mutex_destroy(&stream->lock);
+    core__free(stream);
 }
 
 core_status core__stream_default_make(core_device *device)
 {
-    core_stream *stream = core__alloc_zero(sizeof *stream);
+    core_stream *stream = stream_new(device);
+    core_status status = CORE_OK;
 
     if (!stream)
-        return core__error_memory(sizeof *stream);
-    atomic_init(&stream->references, 1);
-    stream->device = device;
-    stream->generation = device->generation;
-    pthread_mutex_init(&stream->lock, NULL);
+        return CORE_ERROR_OUT_OF_MEMORY;
     if (!device->synchronous) {
-        core_status status =
-            device->backend->streams.create(device->impl, 0, &stream->impl);
-
+        status = core__queues_create(device);
+        if (status == CORE_OK)
+            status = core__event_stock_make(device);
+        if (status == CORE_OK)
+            status = core__queue_take(device, 0, &stream->queue);
         if (status != CORE_OK) {
-            core__free(stream);
+            stream->queue = NULL;
+            stream_free(stream);
             return status;
         }
+        stream->impl = stream->queue->impl;
     }
     device->stream = stream;
+    return CORE_OK;
+}
+
+core_status core__stream_default_renew(core_device *device)
+{
+    core_stream *stream = device->stream;
+    core__queue *queue = &core__queue_idle;
+
+    if (!device->synchronous)
+        CORE_TRY(core__queue_take(device, 0, &queue));
+    core__queue_release(stream->queue);
+    stream->queue = queue;
+    stream->impl = queue->impl;
+    stream->generation = queue->generation;
     return CORE_OK;
 }
 
@@ -50,61 +84,236 @@ void core__stream_default_drop(core_device *device)
 {
     core_stream *stream = device->stream;
 
-    if (!stream)
-        return;
+    core__event_stock_drop(device);
     device->stream = NULL;
-    if (!device->synchronous)
-        device->backend->streams.destroy(device->impl, stream->impl);
-    pthread_mutex_destroy(&stream->lock);
-    core__free(stream);
+    if (stream)
+        stream_free(stream);
+    core__queues_destroy(device);
 }
 
-core_stream *core__stream_current_slow(core__thread *self, core_device *device)
-{
-    core_stream *stream = device->ordinal < self->nstreams
-                              ? self->streams[device->ordinal]
-                              : NULL;
+/* --------------------------------------------------------------- creating -- */
 
-    return stream ? stream : device->stream;
-}
-
-void core__stream_thread_end(core__thread *thread)
+/* A stream on a queue, whose reference it takes. */
+static core_status wrap(core_device *device, core__queue *queue,
+                        core_stream **out_stream)
 {
-    free(thread->streams);
-    thread->streams = NULL;
-    thread->nstreams = 0;
-}
+    core_stream *stream = stream_new(device);
 
-void core__stream_thread_forget(core__thread *thread, core_device *device)
-{
-    if (device->ordinal < thread->nstreams)
-        thread->streams[device->ordinal] = NULL;
-}
-
-core_status core__stream_check_slow(core_stream *stream)
-{
-    return core__error(CORE_ERROR_STREAM, "%s: the stream failed before",
-                       stream->device->name);
-}
-
-core_status core__stream_launched(core_stream *stream, core_operator *op,
-                                  uint64_t id)
-{
-    (void)stream;
-    (void)op;
-    (void)id;
+    if (!stream) {
+        core__queue_release(queue);
+        return CORE_ERROR_OUT_OF_MEMORY;
+    }
+    stream->queue = queue;
+    stream->impl = queue->impl;
+    stream->id = atomic_fetch_add(&newest_id, 1) + 1;
+    core_device_retain(device);
+    *out_stream = stream;
     return CORE_OK;
 }
 
-core_status core__stream_wait(core_stream *stream, const char *reason)
+static core_status check_alive(core_device *device)
 {
-    core_device *device = stream->device;
+    return atomic_load(&device->lost) ? core__device_stale(device) : CORE_OK;
+}
+
+static core_status create(core_device *device, int32_t priority,
+                          core_stream **out_stream)
+{
+    core__queue *queue = &core__queue_idle;
+
+    CORE_TRY(check_alive(device));
+    if (!device->synchronous)
+        CORE_TRY(core__queue_take(device, priority, &queue));
+    return wrap(device, queue, out_stream);
+}
+
+core_status core_stream_create(core_device *device, core_stream **out_stream)
+{
+    CORE__NOT_NULL(out_stream);
+    *out_stream = NULL;
+    CORE__NOT_NULL(device);
+    return create(device, 0, out_stream);
+}
+
+core_status core_device_priorities(core_device *device, int32_t *out_least,
+                                   int32_t *out_greatest)
+{
+    core_status (*range)(void *, int32_t *, int32_t *);
+
+    CORE__NOT_NULL(out_least);
+    CORE__NOT_NULL(out_greatest);
+    *out_least = *out_greatest = 0;
+    CORE__NOT_NULL(device);
+    range = device->interfaces.stream_priority.range;
+    if (!range || !device->interfaces.stream_priority.create)
+        return CORE_OK;
+    return core__device_result(device,
+                               range(device->impl, out_least, out_greatest));
+}
+
+core_status core_stream_create_priority(core_device *device, int32_t priority,
+                                        core_stream **out_stream)
+{
+    int32_t least, greatest;
+
+    CORE__NOT_NULL(out_stream);
+    *out_stream = NULL;
+    CORE__NOT_NULL(device);
+    CORE_TRY(core_device_priorities(device, &least, &greatest));
+    if (priority != 0 && !device->interfaces.stream_priority.create)
+        return core__error(CORE_ERROR_UNSUPPORTED,
+                           "the streams of \"%s\" have no priorities: 0 is the "
+                           "only one, not %d",
+                           device->name, (int)priority);
+    if (priority > least)
+        priority = least;
+    if (priority < greatest)
+        priority = greatest;
+    return create(device, priority, out_stream);
+}
+
+core_status core_stream_adopt(core_device *device, void *native,
+                              core_stream **out_stream)
+{
+    core__queue *queue;
+
+    CORE__NOT_NULL(out_stream);
+    *out_stream = NULL;
+    CORE__NOT_NULL(device);
+    if (!device->interfaces.stream_adopt.adopt)
+        return core__error(CORE_ERROR_UNSUPPORTED,
+                           "\"%s\" takes no streams of other libraries",
+                           device->name);
+    CORE__NOT_NULL(native);
+    CORE_TRY(check_alive(device));
+    CORE_TRY(core__queue_adopt(device, native, &queue));
+    return wrap(device, queue, out_stream);
+}
+
+core_status core_stream_native(core_stream *stream, void **out_native)
+{
+    core_device *device;
     core_status status;
 
-    atomic_fetch_add_explicit(&waits, 1, memory_order_relaxed);
-    status = device->backend->streams.synchronize(device->impl, stream->impl);
-    if (core__unlikely(status != CORE_OK))
-        core__error_prefix("%s: work given to the device failed (found by %s)",
-                           device->name, reason);
+    CORE__NOT_NULL(out_native);
+    *out_native = NULL;
+    CORE__NOT_NULL(stream);
+    device = stream->device;
+    if (!device->interfaces.stream_adopt.native)
+        return core__error(CORE_ERROR_UNSUPPORTED,
+                           "the streams of \"%s\" have no handle of another "
+                           "library",
+                           device->name);
+    CORE_TRY(core__stream_check(stream));
+    pthread_mutex_lock(&stream->queue->lock);
+    status = device->interfaces.stream_adopt.native(device->impl, stream->impl,
+                                                    out_native);
+    pthread_mutex_unlock(&stream->queue->lock);
+    return core__device_result(device, status);
+}
+
+/* ------------------------------------------------------------- references -- */
+
+core_stream *core_stream_retain(core_stream *stream)
+{
+    if (stream == stream->device->stream)
+        core_device_retain(stream->device);
+    else
+        atomic_fetch_add_explicit(&stream->references, 1, memory_order_relaxed);
+    return stream;
+}
+
+void core_stream_release(core_stream *stream)
+{
+    core_device *device;
+
+    if (!stream)
+        return;
+    device = stream->device;
+    if (stream != device->stream) {
+        if (atomic_fetch_sub_explicit(&stream->references, 1,
+                                      memory_order_acq_rel) != 1)
+            return;
+        stream_free(stream);
+    }
+    core_device_release(device);
+}
+
+core_device *core_stream_device(const core_stream *stream)
+{
+    return stream->device;
+}
+
+uint64_t core_stream_id(const core_stream *stream)
+{
+    return stream->id;
+}
+
+/* ---------------------------------------------------------------- waiting -- */
+
+core_status core_stream_query(core_stream *stream)
+{
+    core_device *device;
+    core__queue *queue;
+    uint64_t launched;
+    core_status status;
+
+    CORE__NOT_NULL(stream);
+    device = stream->device;
+    queue = stream->queue;
+    if (device->synchronous)
+        return CORE_OK;
+    CORE_TRY(core__stream_check(stream));
+    if (stream->capture)
+        return core__capture_refuses(device, "core_stream_query");
+    launched = atomic_load(&queue->launched);
+    pthread_mutex_lock(&queue->lock);
+    status = device->backend->streams.query(device->impl, queue->impl);
+    pthread_mutex_unlock(&queue->lock);
+    if (status != CORE_OK)
+        return core__queue_result(queue, status, "core_stream_query");
+    return core__queue_passed(queue, launched, "core_stream_query");
+}
+
+core_status core_stream_synchronize(core_stream *stream)
+{
+    CORE__NOT_NULL(stream);
+    return core__stream_wait(stream, "core_stream_synchronize");
+}
+
+/* -------------------------------------------------------------- callbacks -- */
+
+static void nothing(void *context)
+{
+    (void)context;
+}
+
+core_status core_stream_callback(core_stream *stream,
+                                 void (*function)(void *context), void *context,
+                                 void (*drop)(void *context))
+{
+    core_device *device = stream ? stream->device : NULL;
+    core_status status;
+
+    if (!drop)
+        drop = nothing;
+    if (!stream) {
+        status = core__error_null(__func__, "stream");
+    } else if (!function) {
+        status = core__error_null(__func__, "function");
+    } else if (device->synchronous) {
+        function(context);
+        return CORE_OK;
+    } else if (!device->interfaces.host_callback.enqueue) {
+        status = core__error(CORE_ERROR_UNSUPPORTED,
+                             "the streams of \"%s\" call no host functions",
+                             device->name);
+    } else if ((status = core__stream_check(stream)) == CORE_OK) {
+        /* From here on the plugin drops it. */
+        return core__stream_given(
+            stream, device->interfaces.host_callback.enqueue(
+                        device->impl, stream->impl, function, context, drop));
+    }
+    drop(context);
     return status;
 }

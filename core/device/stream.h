@@ -13,41 +13,64 @@
 
 #include <pthread.h>
 
-struct core_stream {
-    _Atomic uint32_t references;
+enum { CORE__QUEUE_RING = 64 };
+
+/* What the plugin knows as a stream.  Mostly one core_stream has it to itself;
+ * where max_streams bounds them, several share one. */
+typedef struct core__queue {
+    uint32_t references; /* under the lock of the device's queues */
     uint32_t generation; /* of the device, when it was made */
-    core_device *device; /* referenced, but for the default stream */
-    void *impl;          /* backend's word; NULL on a synchronous device */
-    uint64_t id;         /* 0: the default stream */
+    core_device *device;
+    void *impl; /* backend's word; NULL on a synchronous device */
     int32_t priority;
     bool adopted;
-    bool shared; /* impl serves other streams too (max_streams) */
-    /* The plugin's calls on this stream, one at a time.  A leaf: nothing else
-     * is taken, and no other plugin called, while it is held. */
+    /* Plugin calls that name this stream, one at a time, but for giving work
+     * and waiting.  A leaf: nothing else is taken, and no other plugin called,
+     * while it is held. */
     pthread_mutex_t lock;
-    /* Kernel calls since the last success: first and newest; ids are 0 while
-     * there are none. */
-    _Atomic uint64_t first_call;
-    _Atomic uint64_t last_call;
-    core_operator *_Atomic first_op;
-    core_operator *_Atomic last_op;
-    /* STREAM or DEVICE_LOST once it is poisoned, and what was said then. */
+    /* STREAM once it is poisoned, and what was said then: set before. */
     _Atomic core_status failed;
     char *failure;
-    void *capture; /* capture.c: the capture under way; NULL */
-    void *pool;    /* memory/: where its blocks come from */
+    /* Calls given, and how many of them are known to have succeeded.  The
+     * oldest one after those, and the newest ones, by number and operator. */
+    _Atomic uint64_t launched;
+    _Atomic uint64_t succeeded;
+    _Atomic uint64_t first_call;
+    core_operator *_Atomic first_op;
+    struct {
+        _Atomic uint64_t call;
+        core_operator *_Atomic op;
+    } ring[CORE__QUEUE_RING];
+} core__queue;
+
+struct core_stream {
+    /* Those of a default stream are its device's references. */
+    _Atomic uint32_t references;
+    uint32_t generation;  /* of the device, when it was made */
+    core_device *device;  /* referenced, but for the default stream */
+    core__queue *queue;   /* never NULL */
+    void *impl;           /* the queue's */
+    uint64_t id;          /* 0: the default stream */
+    pthread_mutex_t lock; /* memory/'s: of pool */
+    void *pool;           /* memory/: where its blocks come from */
+    void *capture;        /* capture.c: the capture under way; NULL */
 };
 
 struct core_event {
     _Atomic uint32_t references;
     uint32_t generation;
-    core_device *device;
-    void *impl; /* NULL on a synchronous device */
+    core_device *device; /* referenced, but of an event of the core's own */
+    void *impl;          /* NULL on a synchronous device */
     uint32_t flags;
-    bool recorded;
-    core_stream *stream;  /* of the newest record; referenced */
-    uint64_t recorded_ns; /* synchronous devices: host clock */
+    bool own; /* from the stock: core__event_take */
+    /* Under the lock, which goes before a queue's. */
     pthread_mutex_t lock;
+    bool recorded;
+    core__queue *queue;   /* of the newest record; referenced */
+    uint64_t launched;    /* its calls at that time */
+    void *capture;        /* the stream was capturing */
+    uint64_t recorded_ns; /* synchronous devices: host clock */
+    core_event *next;     /* in the stock */
 };
 
 /* This thread's stream of a device, never NULL: its default one has no other
@@ -62,8 +85,11 @@ static inline core_stream *core__stream_current(core_device *device)
     return core__stream_current_slow(self, device);
 }
 
-/* Without changes to the current device; stream may be NULL (none). */
+/* Makes a stream its device's current one in this thread, without changes to
+ * the current device.  *out_before, what was current, comes with a reference,
+ * which core__stream_restore takes back; it accepts NULL. */
 core_status core__stream_swap(core_stream *stream, core_stream **out_before);
+void core__stream_restore(core_stream *before);
 
 /* A kernel call was given to it: for the messages of errors that come later.
  * Under LIBCORE_BLOCKING it waits, and an error names this operator. */
@@ -74,19 +100,25 @@ core_status core__stream_launched(core_stream *stream, core_operator *op,
 core_status core__stream_check_slow(core_stream *stream);
 static inline core_status core__stream_check(core_stream *stream)
 {
-    if (core__likely(atomic_load_explicit(&stream->failed,
+    if (core__likely(atomic_load_explicit(&stream->queue->failed,
                                           memory_order_relaxed) == CORE_OK &&
-                     stream->generation == stream->device->generation))
+                     stream->generation ==
+                         atomic_load_explicit(&stream->device->generation,
+                                              memory_order_relaxed)))
         return CORE_OK;
     return core__stream_check_slow(stream);
 }
 /* Waits for the stream, counted, refused while it is capturing; takes its error
  * word.  reason: "item", "copy to the host". */
 core_status core__stream_wait(core_stream *stream, const char *reason);
-/* What a plugin's call on this stream answered, turned into what the user is
- * told: range of operators, poison, loss. */
+/* What a plugin's call that waits for or asks about this stream answered,
+ * turned into what the user is told: range of operators, poison, loss.  BUSY
+ * passes. */
 core_status core__stream_result(core_stream *stream, core_status status,
                                 const char *reason);
+/* What a plugin's call that gives work to this stream answered: the message is
+ * left as it is, poison and loss are noted. */
+core_status core__stream_given(core_stream *stream, core_status status);
 
 /* `later` waits for all that was given to `earlier`; nothing if they are equal,
  * and no event is made then. */
@@ -98,12 +130,52 @@ void core__event_give(core_event *event);
 
 /* Kernel calls, numbered over the process. */
 uint64_t core__call_number(void);
+/* Counts a wait that is not core__stream_wait's. */
+void core__host_wait_count(void);
 
 /* The default stream of a device that is being opened, and back. */
 core_status core__stream_default_make(core_device *device);
 void core__stream_default_drop(core_device *device);
-/* When a thread ends, or a device closes. */
+/* The same stream on a new queue, after a reset. */
+core_status core__stream_default_renew(core_device *device);
+/* When a thread ends. */
 void core__stream_thread_end(core__thread *thread);
-void core__stream_thread_forget(core__thread *thread, core_device *device);
+/* The default stream is current in all threads: when a device closes or is
+ * reset. */
+void core__stream_forget(core_device *device);
+
+/* ---------------------------------------------------------- queues (queue.c,
+ * queue_error.c) -- */
+
+/* Of synchronous devices: nothing ever happens to it. */
+extern core__queue core__queue_idle;
+
+core_status core__queues_create(core_device *device);
+/* All but the default stream's are gone, or are destroyed here. */
+void core__queues_destroy(core_device *device);
+/* One for a new stream: its own, or one that it shares. */
+core_status core__queue_take(core_device *device, int32_t priority,
+                             core__queue **out_queue);
+core_status core__queue_adopt(core_device *device, void *native,
+                              core__queue **out_queue);
+core__queue *core__queue_retain(core__queue *queue);
+void core__queue_release(core__queue *queue);
+/* Waits for all of a device; its first error. */
+core_status core__queues_wait(core_device *device, const char *reason);
+
+core_status core__queue_check(core__queue *queue);
+core_status core__queue_wait(core__queue *queue, const char *reason);
+core_status core__queue_result(core__queue *queue, core_status status,
+                               const char *reason);
+/* Calls up to this many have succeeded; takes the error word. */
+core_status core__queue_passed(core__queue *queue, uint64_t launched,
+                               const char *reason);
+
+/* UNSUPPORTED: what the host wants cannot be inside a capture. */
+core_status core__capture_refuses(const core_device *device, const char *what);
+
+core_status core__event_stock_make(core_device *device);
+void core__event_stock_empty(core_device *device);
+void core__event_stock_drop(core_device *device);
 
 #endif

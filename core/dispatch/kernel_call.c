@@ -126,13 +126,14 @@ core_status core__kernel_launch(core__kernel_call *run,
         core__free(item);
     }
     if (core__unlikely(status != CORE_OK && self->error.sequence == errors))
-        return core__op_error(status, run->op,
-                              "the kernel of \"%s\" failed and did not say "
-                              "why",
-                              device->name);
-    if (status == CORE_OK && !device->synchronous)
-        return core__stream_launched(stream, run->op, call->id);
-    return status;
+        core__op_error(status, run->op,
+                       "the kernel of \"%s\" failed and did not say why",
+                       device->name);
+    if (device->synchronous)
+        return status;
+    if (core__unlikely(status != CORE_OK))
+        return core__stream_given(stream, status);
+    return core__stream_launched(stream, run->op, call->id);
 }
 
 core_status core__call_scratch(core_call *call, uint64_t size,

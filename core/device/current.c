@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Each thread's current stream of each device, and guards. */
+
+#include "base/memory.h"
+#include "device/stream.h"
+
+core_stream *core__stream_current_slow(core__thread *self, core_device *device)
+{
+    core_stream *stream = device->ordinal < self->nstreams
+                              ? self->streams[device->ordinal]
+                              : NULL;
+
+    return stream ? stream : device->stream;
+}
+
+/* Room for the device in this thread's array. */
+static core_status make_room(core__thread *self, const core_device *device)
+{
+    uint32_t room = (device->ordinal / 8 + 1) * 8;
+    core_stream **streams;
+
+    if (device->ordinal < self->nstreams)
+        return CORE_OK;
+    if (self->shared)
+        return core__error(CORE_ERROR_OUT_OF_MEMORY,
+                           "no host memory for this thread's current streams");
+    streams = core__realloc(self->streams, room * sizeof(core_stream *));
+    if (!streams)
+        return core__error_memory(room * sizeof(core_stream *));
+    for (uint32_t i = self->nstreams; i < room; i++)
+        streams[i] = NULL;
+    self->streams = streams;
+    self->nstreams = room;
+    return CORE_OK;
+}
+
+/* Takes a reference (of a stream that is not the default one), and gives the
+ * one of before to the caller: NULL for the default stream. */
+static core_status exchange(core_stream *stream, core_stream **out_before)
+{
+    core__thread *self = core__thread_self();
+    core_device *device = stream->device;
+    bool is_default = stream == device->stream;
+    core_stream **slot;
+
+    *out_before = NULL;
+    if (is_default && device->ordinal >= self->nstreams)
+        return CORE_OK;
+    CORE_TRY(make_room(self, device));
+    slot = &self->streams[device->ordinal];
+    *out_before = *slot;
+    *slot = is_default ? NULL : core_stream_retain(stream);
+    return CORE_OK;
+}
+
+core_status core__stream_swap(core_stream *stream, core_stream **out_before)
+{
+    CORE_TRY(exchange(stream, out_before));
+    if (!*out_before)
+        *out_before = core_stream_retain(stream->device->stream);
+    return CORE_OK;
+}
+
+void core__stream_restore(core_stream *before)
+{
+    core_stream *mine = NULL;
+
+    if (!before)
+        return;
+    /* The array has room: core__stream_swap made it. */
+    exchange(before, &mine);
+    core_stream_release(mine);
+    core_stream_release(before);
+}
+
+core_status core_stream_default(core_device *device, core_stream **out_stream)
+{
+    CORE__NOT_NULL(out_stream);
+    *out_stream = NULL;
+    CORE__NOT_NULL(device);
+    *out_stream = device->stream;
+    return CORE_OK;
+}
+
+core_status core_stream_current(core_device *device, core_stream **out_stream)
+{
+    CORE__NOT_NULL(out_stream);
+    *out_stream = NULL;
+    CORE__NOT_NULL(device);
+    *out_stream = core__stream_current(device);
+    return CORE_OK;
+}
+
+core_status core_stream_set_current(core_stream *stream)
+{
+    core_stream *before;
+
+    CORE__NOT_NULL(stream);
+    CORE_TRY(exchange(stream, &before));
+    core_stream_release(before);
+    return CORE_OK;
+}
+
+/* ----------------------------------------------------------------- guards -- */
+
+core_status core_stream_guard_enter(core_stream *stream,
+                                    core_stream_guard *guard)
+{
+    core__thread *self = core__thread_self();
+
+    CORE__NOT_NULL(guard);
+    *guard = (core_stream_guard){0};
+    CORE__NOT_NULL(stream);
+    CORE_TRY(core__stream_swap(stream, &guard->stream));
+    guard->entered = core_stream_retain(stream);
+    guard->device = self->device;
+    self->device = stream->device;
+    return CORE_OK;
+}
+
+void core_stream_guard_leave(core_stream_guard *guard)
+{
+    if (!guard || !guard->entered)
+        return;
+    core__thread_self()->device = guard->device;
+    core__stream_restore(guard->stream);
+    core_stream_release(guard->entered);
+    *guard = (core_stream_guard){0};
+}
+
+core_status core_device_guard_enter(core_device *device,
+                                    core_device_guard *guard)
+{
+    core__thread *self = core__thread_self();
+
+    CORE__NOT_NULL(guard);
+    *guard = (core_device_guard){0};
+    CORE__NOT_NULL(device);
+    guard->device = self->device;
+    guard->entered = 1;
+    self->device = device;
+    return CORE_OK;
+}
+
+void core_device_guard_leave(core_device_guard *guard)
+{
+    if (!guard || !guard->entered)
+        return;
+    core__thread_self()->device = guard->device;
+    *guard = (core_device_guard){0};
+}
+
+/* ---------------------------------------------------------------- threads -- */
+
+void core__stream_thread_end(core__thread *thread)
+{
+    for (uint32_t i = 0; i < thread->nstreams; i++)
+        core_stream_release(thread->streams[i]);
+    core__free(thread->streams);
+    thread->streams = NULL;
+    thread->nstreams = 0;
+}
+
+/* One at a time: releasing a stream may end a thread of the plugin's, which
+ * must not meet the lock of the list of threads. */
+typedef struct forgotten {
+    core_device *device;
+    core_stream *stream;
+} forgotten;
+
+static void forget_one(core__thread *thread, void *context)
+{
+    forgotten *found = context;
+    uint32_t ordinal = found->device->ordinal;
+
+    if (found->stream || ordinal >= thread->nstreams)
+        return;
+    found->stream = thread->streams[ordinal];
+    thread->streams[ordinal] = NULL;
+}
+
+void core__stream_forget(core_device *device)
+{
+    forgotten found;
+
+    do {
+        found = (forgotten){device, NULL};
+        core__thread_each(forget_one, &found);
+        core_stream_release(found.stream);
+    } while (found.stream);
+}

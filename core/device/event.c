@@ -1,0 +1,446 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Events, and the order that they make between streams.
+ *
+ * Locks: an event's goes before a queue's.  Neither is held while the host
+ * waits. */
+
+#include "base/memory.h"
+#include "device/stream.h"
+
+#include <time.h>
+
+typedef struct event_stock {
+    pthread_mutex_t lock;
+    core_event *first;
+} event_stock;
+
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* ----------------------------------------------------------------- making -- */
+
+static core_status event_new(core_device *device, uint32_t flags,
+                             core_event **out_event)
+{
+    core_event *event = core__alloc_zero(sizeof *event);
+    core_status status;
+
+    if (!event)
+        return core__error_memory(sizeof *event);
+    atomic_init(&event->references, 1);
+    event->device = device;
+    event->generation = atomic_load(&device->generation);
+    event->flags = flags;
+    if (!device->synchronous) {
+        status =
+            device->backend->events.create(device->impl, flags, &event->impl);
+        if (status != CORE_OK) {
+            core__free(event);
+            return core__device_result(device, status);
+        }
+        atomic_fetch_add_explicit(&device->events_made, 1,
+                                  memory_order_relaxed);
+    }
+    pthread_mutex_init(&event->lock, NULL);
+    *out_event = event;
+    return CORE_OK;
+}
+
+static void event_free(core_event *event)
+{
+    core_device *device = event->device;
+
+    if (!device->synchronous && core__device_knows(device, event->generation))
+        device->backend->events.destroy(device->impl, event->impl);
+    core__queue_release(event->queue);
+    pthread_mutex_destroy(&event->lock);
+    core__free(event);
+}
+
+core_status core_event_create(core_device *device, uint32_t flags,
+                              core_event **out_event)
+{
+    CORE__NOT_NULL(out_event);
+    *out_event = NULL;
+    CORE__NOT_NULL(device);
+    if (flags & ~(uint32_t)CORE_EVENT_TIMING)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "flags of an event are 0 or CORE_EVENT_TIMING, not "
+                           "0x%x",
+                           flags);
+    if (atomic_load(&device->lost))
+        return core__device_stale(device);
+    CORE_TRY(event_new(device, flags, out_event));
+    core_device_retain(device);
+    return CORE_OK;
+}
+
+core_event *core_event_retain(core_event *event)
+{
+    atomic_fetch_add_explicit(&event->references, 1, memory_order_relaxed);
+    return event;
+}
+
+void core_event_release(core_event *event)
+{
+    core_device *device;
+
+    if (!event || atomic_fetch_sub_explicit(&event->references, 1,
+                                            memory_order_acq_rel) != 1)
+        return;
+    device = event->device;
+    event_free(event);
+    core_device_release(device);
+}
+
+core_device *core_event_device(const core_event *event)
+{
+    return event->device;
+}
+
+uint64_t core_device_events_made(const core_device *device)
+{
+    return atomic_load(&device->events_made);
+}
+
+/* ------------------------------------------------------------------ stock -- */
+
+core_status core__event_stock_make(core_device *device)
+{
+    event_stock *stock = core__alloc_zero(sizeof *stock);
+
+    if (!stock)
+        return core__error_memory(sizeof *stock);
+    pthread_mutex_init(&stock->lock, NULL);
+    device->event_stock = stock;
+    return CORE_OK;
+}
+
+void core__event_stock_empty(core_device *device)
+{
+    event_stock *stock = device->event_stock;
+    core_event *event;
+
+    if (!stock)
+        return;
+    pthread_mutex_lock(&stock->lock);
+    event = stock->first;
+    stock->first = NULL;
+    pthread_mutex_unlock(&stock->lock);
+    while (event) {
+        core_event *next = event->next;
+
+        event_free(event);
+        event = next;
+    }
+}
+
+void core__event_stock_drop(core_device *device)
+{
+    event_stock *stock = device->event_stock;
+
+    core__event_stock_empty(device);
+    if (stock)
+        pthread_mutex_destroy(&stock->lock);
+    core__free(stock);
+    device->event_stock = NULL;
+}
+
+core_status core__event_take(core_device *device, core_event **out_event)
+{
+    event_stock *stock = device->event_stock;
+
+    *out_event = NULL;
+    if (stock) {
+        pthread_mutex_lock(&stock->lock);
+        *out_event = stock->first;
+        if (*out_event)
+            stock->first = (*out_event)->next;
+        pthread_mutex_unlock(&stock->lock);
+    }
+    if (*out_event)
+        return CORE_OK;
+    CORE_TRY(event_new(device, 0, out_event));
+    (*out_event)->own = true;
+    return CORE_OK;
+}
+
+void core__event_give(core_event *event)
+{
+    event_stock *stock;
+
+    if (!event)
+        return;
+    stock = event->device->event_stock;
+    core__queue_release(event->queue);
+    event->queue = NULL;
+    event->recorded = false;
+    if (!stock ||
+        event->generation != atomic_load(&event->device->generation)) {
+        event_free(event);
+        return;
+    }
+    pthread_mutex_lock(&stock->lock);
+    event->next = stock->first;
+    stock->first = event;
+    pthread_mutex_unlock(&stock->lock);
+}
+
+/* -------------------------------------------------------------- recording -- */
+
+static core_status check_event(const core_event *event)
+{
+    if (core__unlikely(event->generation !=
+                       atomic_load(&event->device->generation)))
+        return core__device_stale(event->device);
+    return CORE_OK;
+}
+
+static core_status record_impl(core_event *event, core_stream *stream)
+{
+    core_device *device = event->device;
+    core__queue *queue = stream->queue;
+    core_status status;
+
+    if (device->synchronous) {
+        event->recorded_ns = now_ns();
+        return CORE_OK;
+    }
+    if (stream->capture)
+        return CORE_OK; /* nothing may wait for it */
+    pthread_mutex_lock(&queue->lock);
+    status =
+        device->backend->events.record(device->impl, event->impl, queue->impl);
+    pthread_mutex_unlock(&queue->lock);
+    return core__stream_given(stream, status);
+}
+
+core_status core_event_record(core_event *event, core_stream *stream)
+{
+    core__queue *before = NULL;
+    uint64_t launched;
+    core_status status;
+
+    CORE__NOT_NULL(event);
+    CORE__NOT_NULL(stream);
+    if (event->device != stream->device)
+        return core__error(CORE_ERROR_DEVICE,
+                           "an event of \"%s\" cannot be recorded on a stream "
+                           "of \"%s\"",
+                           event->device->name, stream->device->name);
+    CORE_TRY(core__stream_check(stream));
+    CORE_TRY(check_event(event));
+    pthread_mutex_lock(&event->lock);
+    launched = atomic_load(&stream->queue->launched);
+    status = record_impl(event, stream);
+    if (status == CORE_OK) {
+        event->recorded = true;
+        event->launched = launched;
+        event->capture = stream->capture;
+        if (event->queue != stream->queue) {
+            before = event->queue;
+            event->queue = core__queue_retain(stream->queue);
+        }
+    }
+    pthread_mutex_unlock(&event->lock);
+    core__queue_release(before);
+    return status;
+}
+
+/* ---------------------------------------------------------------- waiting -- */
+
+/* Under the event's lock. */
+static core_status check_recorded(const core_event *event, const char *what)
+{
+    CORE_TRY(check_event(event));
+    if (!event->recorded)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "%s: the event of \"%s\" was never recorded", what,
+                           event->device->name);
+    if (event->capture)
+        return core__capture_refuses(event->device, what);
+    return CORE_OK;
+}
+
+core_status core_event_query(core_event *event)
+{
+    core__queue *queue = NULL;
+    core_device *device;
+    uint64_t launched;
+    core_status status;
+
+    CORE__NOT_NULL(event);
+    device = event->device;
+    pthread_mutex_lock(&event->lock);
+    status = check_recorded(event, "core_event_query");
+    if (status != CORE_OK || device->synchronous) {
+        pthread_mutex_unlock(&event->lock);
+        return status;
+    }
+    launched = event->launched;
+    queue = core__queue_retain(event->queue);
+    status = device->backend->events.query(device->impl, event->impl);
+    pthread_mutex_unlock(&event->lock);
+    if (status != CORE_OK)
+        status = core__queue_result(queue, status, "core_event_query");
+    else
+        status = core__queue_passed(queue, launched, "core_event_query");
+    core__queue_release(queue);
+    return status;
+}
+
+static core_status synchronize(core_event *event, const char *reason)
+{
+    core_device *device = event->device;
+    core__queue *queue;
+    uint64_t launched;
+    core_status status;
+
+    pthread_mutex_lock(&event->lock);
+    status = check_recorded(event, reason);
+    if (status != CORE_OK || device->synchronous) {
+        pthread_mutex_unlock(&event->lock);
+        return status;
+    }
+    launched = event->launched;
+    queue = core__queue_retain(event->queue);
+    pthread_mutex_unlock(&event->lock);
+    core__host_wait_count();
+    status = device->backend->events.synchronize(device->impl, event->impl);
+    if (status != CORE_OK)
+        status = core__queue_result(queue, status, reason);
+    else
+        status = core__queue_passed(queue, launched, reason);
+    core__queue_release(queue);
+    return status;
+}
+
+core_status core_event_synchronize(core_event *event)
+{
+    CORE__NOT_NULL(event);
+    return synchronize(event, "core_event_synchronize");
+}
+
+static core_status wait_impl(core_stream *stream, core_event *event)
+{
+    core__queue *queue = stream->queue;
+    core_status status;
+
+    pthread_mutex_lock(&queue->lock);
+    status = stream->device->backend->streams.wait_event(
+        stream->device->impl, queue->impl, event->impl);
+    pthread_mutex_unlock(&queue->lock);
+    return core__stream_given(stream, status);
+}
+
+core_status core_stream_wait_event(core_stream *stream, core_event *event)
+{
+    core_status status;
+
+    CORE__NOT_NULL(stream);
+    CORE__NOT_NULL(event);
+    CORE_TRY(core__stream_check(stream));
+    if (stream->device->backend != event->device->backend)
+        return synchronize(event, "core_stream_wait_event");
+    pthread_mutex_lock(&event->lock);
+    status = check_event(event);
+    /* What a stream was given before lies before: nothing to do. */
+    if (status == CORE_OK && event->recorded && event->queue == stream->queue) {
+        pthread_mutex_unlock(&event->lock);
+        return CORE_OK;
+    }
+    if (status == CORE_OK)
+        status = check_recorded(event, "core_stream_wait_event");
+    if (status == CORE_OK && stream->capture)
+        status = core__capture_refuses(stream->device, "work of other streams");
+    if (status == CORE_OK && !stream->device->synchronous)
+        status = wait_impl(stream, event);
+    pthread_mutex_unlock(&event->lock);
+    return status;
+}
+
+core_status core__stream_order(core_stream *later, core_stream *earlier)
+{
+    core_event *event;
+    core_status status;
+
+    if (later->queue == earlier->queue || earlier->device->synchronous)
+        return CORE_OK;
+    if (later->device->backend != earlier->device->backend)
+        return core__stream_wait(earlier, "a device of another plugin");
+    CORE_TRY(core__stream_check(later));
+    CORE_TRY(core__stream_check(earlier));
+    CORE_TRY(core__event_take(earlier->device, &event));
+    status = core_event_record(event, earlier);
+    if (status == CORE_OK)
+        status = core_stream_wait_event(later, event);
+    core__event_give(event);
+    return status;
+}
+
+core_status core_stream_wait_stream(core_stream *stream, core_stream *other)
+{
+    CORE__NOT_NULL(stream);
+    CORE__NOT_NULL(other);
+    CORE_TRY(core__stream_check(stream));
+    CORE_TRY(core__stream_check(other));
+    return core__stream_order(stream, other);
+}
+
+/* ------------------------------------------------------------------- time -- */
+
+static core_status check_timed(core_event *event, const char *which)
+{
+    core_status status;
+
+    if (!(event->flags & CORE_EVENT_TIMING))
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "the event `%s` was made without CORE_EVENT_TIMING",
+                           which);
+    status = core_event_query(event);
+    if (status == CORE_ERROR_BUSY)
+        return core__error(CORE_ERROR_BUSY,
+                           "the event `%s` is not done yet: wait for it first",
+                           which);
+    return status;
+}
+
+core_status core_event_elapsed(core_event *start, core_event *end,
+                               double *out_milliseconds)
+{
+    core_device *device;
+    int64_t nanoseconds = 0;
+    core_status status;
+
+    CORE__NOT_NULL(out_milliseconds);
+    *out_milliseconds = 0;
+    CORE__NOT_NULL(start);
+    CORE__NOT_NULL(end);
+    device = start->device;
+    if (device != end->device)
+        return core__error(CORE_ERROR_DEVICE,
+                           "no time between events of \"%s\" and \"%s\"",
+                           device->name, end->device->name);
+    if (!device->synchronous && !device->interfaces.timing.elapsed)
+        return core__error(CORE_ERROR_UNSUPPORTED, "\"%s\" has no clock",
+                           device->name);
+    CORE_TRY(check_timed(start, "start"));
+    CORE_TRY(check_timed(end, "end"));
+    if (device->synchronous) {
+        nanoseconds = (int64_t)(end->recorded_ns - start->recorded_ns);
+    } else {
+        status = device->interfaces.timing.elapsed(device->impl, start->impl,
+                                                   end->impl, &nanoseconds);
+        if (status != CORE_OK)
+            return core__device_result(device, status);
+    }
+    *out_milliseconds = (double)nanoseconds / 1e6;
+    return CORE_OK;
+}

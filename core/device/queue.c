@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* The streams of a plugin, shared out among those of the core.  A device that
+ * has max_streams of them serves more by giving several core streams one
+ * queue: order is all that a stream promises. */
+
+#include "base/memory.h"
+#include "device/stream.h"
+
+typedef struct core__queues {
+    pthread_mutex_t lock;
+    core__queue **list; /* all there are; the default stream's first */
+    uint32_t count;
+    uint32_t room;
+    uint32_t next; /* whose turn it is to be shared */
+} core__queues;
+
+core__queue core__queue_idle = {
+    .references = 1,
+    .lock = PTHREAD_MUTEX_INITIALIZER,
+};
+
+core_status core__queues_create(core_device *device)
+{
+    core__queues *queues = core__alloc_zero(sizeof *queues);
+
+    if (!queues)
+        return core__error_memory(sizeof *queues);
+    pthread_mutex_init(&queues->lock, NULL);
+    device->queues = queues;
+    return CORE_OK;
+}
+
+static void destroy(core__queue *queue)
+{
+    core_device *device = queue->device;
+
+    if (core__device_knows(device, queue->generation))
+        device->backend->streams.destroy(device->impl, queue->impl);
+    pthread_mutex_destroy(&queue->lock);
+    core__free(queue->failure);
+    core__free(queue);
+}
+
+void core__queues_destroy(core_device *device)
+{
+    core__queues *queues = device->queues;
+
+    if (!queues)
+        return;
+    for (uint32_t i = 0; i < queues->count; i++)
+        destroy(queues->list[i]);
+    pthread_mutex_destroy(&queues->lock);
+    core__free(queues->list);
+    core__free(queues);
+    device->queues = NULL;
+}
+
+core__queue *core__queue_retain(core__queue *queue)
+{
+    if (queue && queue != &core__queue_idle) {
+        pthread_mutex_lock(&queue->device->queues->lock);
+        queue->references++;
+        pthread_mutex_unlock(&queue->device->queues->lock);
+    }
+    return queue;
+}
+
+void core__queue_release(core__queue *queue)
+{
+    core__queues *queues;
+    bool last;
+
+    if (!queue || queue == &core__queue_idle)
+        return;
+    queues = queue->device->queues;
+    pthread_mutex_lock(&queues->lock);
+    last = --queue->references == 0;
+    for (uint32_t i = 0; last && i < queues->count; i++)
+        if (queues->list[i] == queue) {
+            queues->count--;
+            for (; i < queues->count; i++)
+                queues->list[i] = queues->list[i + 1];
+        }
+    pthread_mutex_unlock(&queues->lock);
+    if (last)
+        destroy(queue);
+}
+
+/* ---------------------------------------------------------------- making -- */
+
+static core_status make_room(core__queues *queues)
+{
+    uint32_t room = queues->room ? 2 * queues->room : 8;
+    core__queue **list;
+
+    if (queues->count < queues->room)
+        return CORE_OK;
+    list = core__realloc(queues->list, room * sizeof(core__queue *));
+    if (!list)
+        return core__error_memory(room * sizeof(core__queue *));
+    queues->list = list;
+    queues->room = room;
+    return CORE_OK;
+}
+
+/* The plugin's stream: adopted, of a priority, or plain. */
+static core_status open_impl(core_device *device, int32_t priority,
+                             void *native, void **out_impl)
+{
+    const core__interfaces *interfaces = &device->interfaces;
+
+    if (native)
+        return interfaces->stream_adopt.adopt(device->impl, native, out_impl);
+    if (priority != 0)
+        return interfaces->stream_priority.create(device->impl, 0, priority,
+                                                  out_impl);
+    return device->backend->streams.create(device->impl, 0, out_impl);
+}
+
+/* Under the lock of the queues. */
+static core_status make(core_device *device, int32_t priority, void *native,
+                        core__queue **out_queue)
+{
+    core__queues *queues = device->queues;
+    core__queue *queue;
+    core_status status;
+
+    CORE_TRY(make_room(queues));
+    queue = core__alloc_zero(sizeof *queue);
+    if (!queue)
+        return core__error_memory(sizeof *queue);
+    queue->references = 1;
+    queue->device = device;
+    queue->generation = atomic_load(&device->generation);
+    queue->priority = priority;
+    queue->adopted = native != NULL;
+    status = open_impl(device, priority, native, &queue->impl);
+    if (status != CORE_OK) {
+        core__free(queue);
+        return core__device_result(device, status);
+    }
+    pthread_mutex_init(&queue->lock, NULL);
+    queues->list[queues->count++] = queue;
+    *out_queue = queue;
+    return CORE_OK;
+}
+
+static bool serves(const core__queue *queue)
+{
+    return !queue->adopted && atomic_load(&queue->failed) == CORE_OK &&
+           queue->generation == atomic_load(&queue->device->generation);
+}
+
+/* How many of the device's own streams are in use. */
+static uint32_t count_own(const core__queues *queues)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < queues->count; i++)
+        count += !queues->list[i]->adopted &&
+                 core__device_knows(queues->list[i]->device,
+                                    queues->list[i]->generation);
+    return count;
+}
+
+/* The next in turn that is well; of the same priority, and not the default
+ * stream's, if there is one. */
+static core__queue *share(core__queues *queues, int32_t priority)
+{
+    core__queue *best = NULL;
+    uint32_t first = queues->next++;
+
+    for (uint32_t i = 0; i < queues->count; i++) {
+        uint32_t index = (first + i) % queues->count;
+        core__queue *queue = queues->list[index];
+
+        if (!serves(queue))
+            continue;
+        if (queue->priority == priority && index > 0) {
+            best = queue;
+            break;
+        }
+        if (!best || best == queues->list[0])
+            best = queue;
+    }
+    if (best)
+        best->references++;
+    return best;
+}
+
+core_status core__queue_take(core_device *device, int32_t priority,
+                             core__queue **out_queue)
+{
+    core__queues *queues = device->queues;
+    uint32_t limit = device->properties.max_streams;
+    core_status status = CORE_OK;
+
+    *out_queue = NULL;
+    pthread_mutex_lock(&queues->lock);
+    if (limit == 0 || count_own(queues) < limit)
+        status = make(device, priority, NULL, out_queue);
+    else
+        *out_queue = share(queues, priority);
+    pthread_mutex_unlock(&queues->lock);
+    if (status == CORE_OK && !*out_queue)
+        return core__error(CORE_ERROR_STREAM,
+                           "%s has %u streams, and all of them failed; "
+                           "core_device_reset gives new ones",
+                           device->name, limit);
+    return status;
+}
+
+core_status core__queue_adopt(core_device *device, void *native,
+                              core__queue **out_queue)
+{
+    core_status status;
+
+    *out_queue = NULL;
+    pthread_mutex_lock(&device->queues->lock);
+    status = make(device, 0, native, out_queue);
+    pthread_mutex_unlock(&device->queues->lock);
+    return status;
+}
+
+/* --------------------------------------------------------------- waiting -- */
+
+core_status core__queues_wait(core_device *device, const char *reason)
+{
+    core__queues *queues = device->queues;
+    core_error *error = NULL;
+    core_status status = CORE_OK;
+    core__queue **list;
+    uint32_t count;
+
+    /* References, so that waiting needs no lock. */
+    pthread_mutex_lock(&queues->lock);
+    count = queues->count;
+    list = core__alloc(count * sizeof(core__queue *));
+    for (uint32_t i = 0; list && i < count; i++) {
+        list[i] = queues->list[i];
+        list[i]->references++;
+    }
+    pthread_mutex_unlock(&queues->lock);
+    if (!list)
+        return core__error_memory(count * sizeof(core__queue *));
+    for (uint32_t i = 0; i < count; i++) {
+        /* Of an older generation: it is its own streams' matter. */
+        bool stale = list[i]->generation != atomic_load(&device->generation) &&
+                     !atomic_load(&device->lost);
+        core_status one = stale ? CORE_OK : core__queue_wait(list[i], reason);
+
+        if (one != CORE_OK && status == CORE_OK) {
+            status = one;
+            core_error_detach(&error);
+        }
+        core__queue_release(list[i]);
+    }
+    core__free(list);
+    if (error)
+        core_error_raise(error);
+    return status;
+}

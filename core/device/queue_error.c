@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Waiting for a plugin's stream, and what is said when its work failed.
+ *
+ * Work fails after the call that gave it has returned, so that the error names
+ * no operator by itself.  A queue keeps the numbers of the calls it was given
+ * and how many are known to be done; what failed is among those between. */
+
+#include "base/memory.h"
+#include "base/settings.h"
+#include "device/stream.h"
+#include "dispatch/dispatch.h"
+#include "dispatch/operator.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static _Atomic uint64_t waits;
+static _Atomic uint64_t calls;
+
+uint64_t core_host_waits(void)
+{
+    return atomic_load(&waits);
+}
+
+void core__host_wait_count(void)
+{
+    atomic_fetch_add_explicit(&waits, 1, memory_order_relaxed);
+}
+
+uint64_t core__call_number(void)
+{
+    return atomic_fetch_add_explicit(&calls, 1, memory_order_relaxed) + 1;
+}
+
+/* -------------------------------------------------------------- the calls -- */
+
+/* Read anew after each core_setting_set. */
+static core_status blocking(bool *out)
+{
+    static _Atomic uint32_t seen; /* generation + 1 */
+    static _Atomic bool value;
+    uint32_t now = core__settings_generation() + 1;
+
+    if (core__unlikely(atomic_load(&seen) != now)) {
+        bool on;
+
+        *out = false;
+        CORE_TRY(core__setting_boolean(CORE__SETTING_BLOCKING, &on));
+        atomic_store(&value, on);
+        atomic_store(&seen, now);
+    }
+    *out = atomic_load_explicit(&value, memory_order_relaxed);
+    return CORE_OK;
+}
+
+core_status core__stream_launched(core_stream *stream, core_operator *op,
+                                  uint64_t id)
+{
+    core__queue *queue = stream->queue;
+    uint64_t n =
+        atomic_fetch_add_explicit(&queue->launched, 1, memory_order_relaxed);
+    bool wait;
+
+    atomic_store_explicit(&queue->ring[n % CORE__QUEUE_RING].call, id,
+                          memory_order_relaxed);
+    atomic_store_explicit(&queue->ring[n % CORE__QUEUE_RING].op, op,
+                          memory_order_relaxed);
+    if (n == atomic_load_explicit(&queue->succeeded, memory_order_relaxed)) {
+        atomic_store_explicit(&queue->first_call, id, memory_order_relaxed);
+        atomic_store_explicit(&queue->first_op, op, memory_order_relaxed);
+    }
+    CORE_TRY(blocking(&wait));
+    if (core__likely(!wait) || stream->capture)
+        return CORE_OK;
+    return core__queue_wait(queue, "LIBCORE_BLOCKING");
+}
+
+static const char *name_of(core_operator *op)
+{
+    return op ? core__operator_name(op) : "a kernel";
+}
+
+/* The call of that number; NULL if the ring has lost it. */
+static core_operator *find_call(core__queue *queue, uint64_t call)
+{
+    for (uint32_t i = 0; i < CORE__QUEUE_RING; i++)
+        if (atomic_load(&queue->ring[i].call) == call)
+            return atomic_load(&queue->ring[i].op);
+    return NULL;
+}
+
+/* "mm (call 12)" or "one of the 7 calls since …": what may have failed. */
+static void describe(core__queue *queue, char *text, size_t size)
+{
+    uint64_t launched = atomic_load(&queue->launched);
+    uint64_t count = launched - atomic_load(&queue->succeeded);
+    uint32_t last = (uint32_t)((launched - 1) % CORE__QUEUE_RING);
+
+    if (launched == 0 || count == 0)
+        snprintf(text, size, "work given to the stream failed");
+    else if (count == 1)
+        snprintf(text, size, "%s (call %llu) failed",
+                 name_of(atomic_load(&queue->ring[last].op)),
+                 (unsigned long long)atomic_load(&queue->ring[last].call));
+    else
+        snprintf(text, size,
+                 "one of the %llu calls since the last success, from %s "
+                 "(call %llu) to %s (call %llu), failed",
+                 (unsigned long long)count,
+                 name_of(atomic_load(&queue->first_op)),
+                 (unsigned long long)atomic_load(&queue->first_call),
+                 name_of(atomic_load(&queue->ring[last].op)),
+                 (unsigned long long)atomic_load(&queue->ring[last].call));
+}
+
+/* ------------------------------------------------------------- the errors -- */
+
+/* A stale queue, or one that failed before. */
+core_status core__queue_check(core__queue *queue)
+{
+    if (queue == &core__queue_idle)
+        return CORE_OK;
+    if (queue->generation != atomic_load(&queue->device->generation))
+        return core__device_stale(queue->device);
+    if (atomic_load(&queue->failed) != CORE_OK)
+        return core__error(CORE_ERROR_STREAM, "%s", queue->failure);
+    return CORE_OK;
+}
+
+core_status core__stream_check_slow(core_stream *stream)
+{
+    if (stream->generation != atomic_load(&stream->device->generation))
+        return core__device_stale(stream->device);
+    return core__queue_check(stream->queue);
+}
+
+/* The record of the error that a plugin's call answered with: its own, or one
+ * made up for a plugin that said nothing. */
+static core__error_record *record_of(const core_device *device,
+                                     core_status status)
+{
+    core__error_record *record = &core__thread_self()->error;
+
+    if (record->code != status)
+        core__error(status, "the plugin of \"%s\" did not say why",
+                    device->name);
+    return record;
+}
+
+/* The first to see it writes it down; the record has the text. */
+static core_status poison(core__queue *queue)
+{
+    core__error_record *record = &core__thread_self()->error;
+    char *text = core__strdup(record->text);
+
+    pthread_mutex_lock(&queue->lock);
+    if (atomic_load(&queue->failed) == CORE_OK && text) {
+        queue->failure = text;
+        atomic_store(&queue->failed, CORE_ERROR_STREAM);
+        text = NULL;
+    }
+    pthread_mutex_unlock(&queue->lock);
+    core__free(text);
+    record->code = CORE_ERROR_STREAM;
+    record->severity = CORE_SEVERITY_STREAM_POISONED;
+    return CORE_ERROR_STREAM;
+}
+
+core_status core__queue_result(core__queue *queue, core_status status,
+                               const char *reason)
+{
+    core_device *device = queue->device;
+    core__error_record *record;
+    char range[512];
+    bool lost;
+
+    if (core__likely(status == CORE_OK || status == CORE_ERROR_BUSY))
+        return status;
+    record = record_of(device, status);
+    lost = status == CORE_ERROR_DEVICE_LOST ||
+           record->severity == CORE_SEVERITY_DEVICE_LOST;
+    describe(queue, range, sizeof range);
+    if (lost) {
+        core__device_result(device, status);
+        core__device_stale(device);
+        core__error_prefix("%s (found by %s)", range, reason);
+        return CORE_ERROR_DEVICE_LOST;
+    }
+    core__error_prefix("%s: %s (found by %s)", device->name, range, reason);
+    if (status == CORE_ERROR_STREAM ||
+        record->severity == CORE_SEVERITY_STREAM_POISONED)
+        return poison(queue);
+    return status;
+}
+
+core_status core__stream_result(core_stream *stream, core_status status,
+                                const char *reason)
+{
+    return core__queue_result(stream->queue, status, reason);
+}
+
+core_status core__stream_given(core_stream *stream, core_status status)
+{
+    core__error_record *record;
+
+    if (core__likely(status == CORE_OK) || stream->device->synchronous)
+        return status;
+    record = record_of(stream->device, status);
+    if (status == CORE_ERROR_DEVICE_LOST ||
+        record->severity == CORE_SEVERITY_DEVICE_LOST)
+        return core__device_result(stream->device, status);
+    if (status == CORE_ERROR_STREAM ||
+        record->severity == CORE_SEVERITY_STREAM_POISONED)
+        return poison(stream->queue);
+    return status;
+}
+
+/* Bad data that a kernel found: told once, and the stream goes on. */
+static core_status take_word(core__queue *queue, const char *reason)
+{
+    core_device *device = queue->device;
+    core_stream_error word = {.struct_size = sizeof word};
+    core_operator *op;
+    core_status status;
+
+    if (!device->interfaces.stream_error.take)
+        return CORE_OK;
+    pthread_mutex_lock(&queue->lock);
+    status =
+        device->interfaces.stream_error.take(device->impl, queue->impl, &word);
+    if (status == CORE_OK && word.code != CORE_OK) {
+        op = find_call(queue, word.call_id);
+        status = core__error(
+            word.code,
+            "%s: %s (call %llu) met bad data, %lld: %.*s (found by %s)",
+            device->name, name_of(op), (unsigned long long)word.call_id,
+            (long long)word.index,
+            (int)(word.text.size < 512 ? word.text.size : 512),
+            word.text.size ? word.text.data : "", reason);
+        pthread_mutex_unlock(&queue->lock);
+        return status;
+    }
+    pthread_mutex_unlock(&queue->lock);
+    return core__queue_result(queue, status, reason);
+}
+
+core_status core__queue_passed(core__queue *queue, uint64_t launched,
+                               const char *reason)
+{
+    uint64_t before = atomic_load(&queue->succeeded);
+    uint64_t now;
+    uint32_t slot = (uint32_t)(launched % CORE__QUEUE_RING);
+
+    while (before < launched &&
+           !atomic_compare_exchange_weak(&queue->succeeded, &before, launched))
+        ;
+    /* What came meanwhile is now the oldest that is not known. */
+    now = atomic_load(&queue->launched);
+    if (now > launched && now - launched <= CORE__QUEUE_RING &&
+        before < launched) {
+        atomic_store(&queue->first_call, atomic_load(&queue->ring[slot].call));
+        atomic_store(&queue->first_op, atomic_load(&queue->ring[slot].op));
+    }
+    return take_word(queue, reason);
+}
+
+/* ---------------------------------------------------------------- waiting -- */
+
+core_status core__queue_wait(core__queue *queue, const char *reason)
+{
+    core_device *device = queue->device;
+    uint64_t launched = atomic_load(&queue->launched);
+    core_status status;
+
+    CORE_TRY(core__queue_check(queue));
+    core__host_wait_count();
+    status = device->backend->streams.synchronize(device->impl, queue->impl);
+    if (core__unlikely(status != CORE_OK))
+        return core__queue_result(queue, status, reason);
+    return core__queue_passed(queue, launched, reason);
+}
+
+core_status core__capture_refuses(const core_device *device, const char *what)
+{
+    return core__error(CORE_ERROR_UNSUPPORTED,
+                       "%s: %s cannot be inside a capture: nothing of it has "
+                       "run yet",
+                       device->name, what);
+}
+
+core_status core__stream_wait(core_stream *stream, const char *reason)
+{
+    if (stream->device->synchronous)
+        return CORE_OK;
+    if (core__unlikely(stream->capture))
+        return core__capture_refuses(stream->device, reason);
+    return core__queue_wait(stream->queue, reason);
+}
