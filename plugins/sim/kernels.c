@@ -6,157 +6,42 @@
  * kernel runs on them.
  *
  * A kernel that is to allocate results itself (their shape depends on data)
- * must be done when the launch returns: for it the stream is run to its end,
- * and the host table that it sees allocates in device memory and shows the
- * address. */
+ * must be done when the launch returns: it runs on the thread of its caller,
+ * at its place in the stream. */
 
-#include "sim.h"
+#include "translate.h"
 
 #include <stdlib.h>
-
-enum { VALUES = 48, VIEWS = 64, OPERANDS = 16 };
 
 static core_kernel *kernels;
 static const core_kernel **pointers;
 
-/* A call with addresses for handles. */
-typedef struct translated {
-    core_call call;
-    core_loop loop;
-    core_operand operands[OPERANDS];
-    core_value values[VALUES];
-    core_view views[VIEWS];
-    const core_view *lists[VIEWS];
-    uint32_t nviews;
-    uint32_t nlisted;
-} translated;
-
-static core_memory address(core_memory memory)
-{
-    core_memory flat = {NULL, 0};
-
-    if (memory.handle)
-        flat.handle = sim_memory_address(memory);
-    return flat;
-}
-
-static int translate_view(translated *t, const core_view *view,
-                          const core_view **out_view)
-{
-    *out_view = NULL;
-    if (!view)
-        return 0;
-    if (t->nviews == VIEWS)
-        return -1;
-    t->views[t->nviews] = *view;
-    t->views[t->nviews].memory = address(view->memory);
-    *out_view = &t->views[t->nviews++];
-    return 0;
-}
-
-static int translate_value(translated *t, const core_value *from,
-                           core_value *to)
-{
-    *to = *from;
-    if (from->tag == CORE_VALUE_VIEW)
-        return translate_view(t, from->u.view, &to->u.view);
-    if (from->tag != CORE_VALUE_VIEW_LIST)
-        return 0;
-    if (t->nlisted + from->count > VIEWS)
-        return -1;
-    to->u.views = &t->lists[t->nlisted];
-    for (uint32_t i = 0; i < from->count; i++)
-        if (translate_view(t, from->u.views[i], &t->lists[t->nlisted++]) != 0)
-            return -1;
-    return 0;
-}
-
-static int translate(translated *t, const sim_work *work)
-{
-    const core_loop *loop = work->call->loop;
-    uint32_t count = work->nargs + work->nresults;
-
-    t->nviews = t->nlisted = 0;
-    t->call = *work->call;
-    t->call.user = work->kernel->user;
-    t->call.device = NULL;
-    t->call.stream = NULL;
-    if (count > VALUES || (loop && loop->noperands > OPERANDS))
-        return -1;
-    for (uint32_t i = 0; i < count; i++) {
-        const core_value *from =
-            i < work->nargs ? &work->args[i] : &work->results[i - work->nargs];
-
-        if (translate_value(t, from, &t->values[i]) != 0)
-            return -1;
-    }
-    if (!loop)
-        return 0;
-    t->loop = *loop;
-    t->loop.operands = t->operands;
-    t->call.loop = &t->loop;
-    for (uint32_t i = 0; i < loop->noperands; i++) {
-        t->operands[i] = loop->operands[i];
-        if (!(loop->operands[i].flags & CORE_OPERAND_IMMEDIATE))
-            t->operands[i].memory = address(loop->operands[i].memory);
-    }
-    return 0;
-}
-
 static core_status run_kernel(sim_work *work)
 {
-    translated *t = malloc(sizeof *t);
-    core_status status;
+    sim_translated *t;
+    core_status status = sim_translate(work->stream->device, work, &t);
 
-    if (!t)
-        status = core_sdk_error(sim_host, CORE_ERROR_OUT_OF_MEMORY, "sim",
-                                "no host memory to run a kernel");
-    else if (translate(t, work) != 0)
-        status = core_sdk_error(sim_host, CORE_ERROR_UNSUPPORTED, "sim",
-                                "a call with too many operands");
-    else
+    if (status == CORE_OK)
         status = work->kernel->launch(&t->call, t->values, work->nargs,
                                       t->values + work->nargs, work->nresults);
-    free(t);
+    sim_translated_free(t);
+    return status;
+}
+
+static void end_kernel(sim_work *work)
+{
     sim_host->call_drop(work->call);
-    return status;
 }
 
-static core_host lent_host; /* what such a kernel sees */
-
-static core_status allocate(core_call *call, uint32_t index, core_dtype dtype,
-                            uint32_t ndim, const int64_t *sizes,
-                            const core_view **out_view)
+static core_status run_now(sim_stream *stream, sim_work *work)
 {
-    translated *t = (translated *)(void *)call; /* its first member */
-    const core_view *view;
-    core_status status =
-        sim_host->call_allocate_result(call, index, dtype, ndim, sizes, &view);
+    core_status status = sim_turn_begin(stream, work->op);
 
-    *out_view = NULL;
-    if (status == CORE_OK && translate_view(t, view, out_view) != 0)
-        status = core_sdk_error(sim_host, CORE_ERROR_UNSUPPORTED, "sim",
-                                "a call with too many operands");
-    return status;
-}
-
-static core_status run_now(sim_work *work)
-{
-    translated *t = malloc(sizeof *t);
-    core_status status = sim_stream_table.synchronize(NULL, NULL);
-
-    if (status == CORE_OK && !t)
-        status = core_sdk_error(sim_host, CORE_ERROR_OUT_OF_MEMORY, "sim",
-                                "no host memory to run a kernel");
-    if (status == CORE_OK && translate(t, work) != 0)
-        status = core_sdk_error(sim_host, CORE_ERROR_UNSUPPORTED, "sim",
-                                "a call with too many operands");
-    if (status == CORE_OK) {
-        t->call.host = &lent_host;
-        status = work->kernel->launch(&t->call, t->values, work->nargs,
-                                      t->values + work->nargs, work->nresults);
-    }
-    free(t);
+    if (status != CORE_OK)
+        return status;
+    work->stream = stream;
+    status = run_kernel(work);
+    sim_turn_end(stream);
     return status;
 }
 
@@ -165,24 +50,29 @@ static core_status launch(core_call *call, const core_value *args,
                           uint32_t nresults)
 {
     sim_work work = {.run = run_kernel,
+                     .end = end_kernel,
+                     .op = call->op,
+                     .call_id = call->id,
                      .nargs = nargs,
                      .nresults = nresults,
                      .kernel = call->user};
-    core_status status;
+    core_status status = sim_usable(call->device);
 
+    if (status != CORE_OK)
+        return status;
     for (uint32_t i = 0; i < nresults; i++) {
         if (results[i].tag != CORE_VALUE_NONE)
             continue;
         work.call = call;
         work.args = args;
         work.results = results;
-        return run_now(&work);
+        return run_now(call->stream, &work);
     }
     status = sim_host->call_copy(call, args, nargs, results, nresults,
                                  &work.call, &work.args, &work.results);
     if (status != CORE_OK)
         return status;
-    status = sim_enqueue(&work);
+    status = sim_enqueue(call->stream, &work);
     if (status != CORE_OK)
         sim_host->call_drop(work.call);
     return status;
@@ -204,8 +94,7 @@ core_status sim_register_kernels(core_registry *registry)
     uint32_t count = count_kernels(cpu);
     core_status status = CORE_OK;
 
-    lent_host = *sim_host;
-    lent_host.call_allocate_result = allocate;
+    sim_translate_open();
     if (count == 0)
         return core_sdk_error(sim_host, CORE_ERROR_NOT_FOUND, "sim",
                               "the cpu backend, whose kernels are borrowed, "

@@ -1,13 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* sim.h: a simulated accelerator, small.
+/* sim.h: a simulated accelerator that forgives nothing.
  *
- * It exists so that the plugin ABI is not shaped by the CPU alone: its memory
- * is named by handles that fault when the host touches them, nothing that is
- * given to its one stream happens before somebody waits, and it is built from
- * installed headers alone.  Its kernels are the CPU's, borrowed through the
- * host table and run on the memory behind the handles. */
+ * It exists so that the core is proven without hardware.  Its devices have
+ * memory that the host cannot touch, poisoned when it is fresh and when it is
+ * freed; each of their streams is a thread that runs what it is given later,
+ * after random delays; a missing wait shows as a wrong number, as a fault, or,
+ * under LIBCORE_SIM_CHECK=1, as an error that names both operators (race.h).
+ * It is built from installed headers alone.  Its kernels are the CPU's,
+ * borrowed through the host table.
+ *
+ * Threads: one lock, sim_lock, guards everything but the content of device
+ * memory; kernels, host callbacks and calls of the host table run without. */
 
 #ifndef SIM_H
 #define SIM_H
@@ -15,33 +20,120 @@
 #include <libcore/sdk.h>
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdint.h>
 
-extern const core_host *sim_host;
+typedef struct sim_device sim_device;
+typedef struct sim_stream sim_stream;
+typedef struct sim_event sim_event;
+typedef struct sim_marker sim_marker;
+typedef struct sim_work sim_work;
 
-/* -------------------------------------------------------------- memory -- */
+extern const core_host *sim_host;
+extern pthread_mutex_t sim_lock;
+
+/* ------------------------------------------------------------- settings -- */
+
+enum { SIM_DEVICES = 64, SIM_FLAT = 1 };
+
+typedef struct sim_settings {
+    uint32_t devices;
+    uint32_t queues; /* 0: any number */
+    uint64_t seed;
+    uint64_t delay_us; /* the longest */
+} sim_settings;
+
+extern sim_settings sim_set;
+
+/* From LIBCORE_SIM_…; a value that makes no sense is an error. */
+core_status sim_settings_read(void);
+
+/* -------------------------------------------------------------- devices -- */
+
+struct sim_device {
+    uint32_t index;
+    bool open;
+    _Atomic bool lost;
+    sim_stream *streams; /* all that live or still work */
+    void *memory;        /* memory.c */
+    char name[16];       /* "sim:1" */
+    char id[16];
+};
+
+extern sim_device sim_devices[SIM_DEVICES];
+
+/* CORE_OK, or why nothing can be done: lost, or in a forked child. */
+core_status sim_usable(const sim_device *device);
+void sim_lose(sim_device *device, const char *why); /* under the lock */
+/* True in a child of fork, where there are no workers. */
+bool sim_forked(void);
+
+/* --------------------------------------------------------------- memory -- */
 
 extern const core_memory_table sim_memory_table;
 
-int sim_memory_open(void);
-void sim_memory_close(void);
-/* The host address behind device memory; only for work that runs. */
-void *sim_memory_address(core_memory memory);
-/* Ends a block: what the stream does when it comes to a free. */
-void sim_memory_end(core_memory memory);
+core_status sim_memory_open(sim_device *device);
+void sim_memory_close(sim_device *device);
+/* The host address behind `size` bytes of device memory, for work that runs.
+ * A failure says what is wrong with them. */
+core_status sim_memory_resolve(sim_device *device, core_memory memory,
+                               uint64_t size, void **out_address);
 
-/* -------------------------------------------------------------- stream -- */
+/* -------------------------------------------------------------- streams -- */
 
 extern const core_stream_table sim_stream_table;
-extern const core_event_table sim_event_table;
 
-typedef struct sim_work sim_work;
+enum { SIM_TEXT = 400 };
+
+/* What a stream died of, or its error word. */
+typedef struct sim_failure {
+    core_status code;
+    uint64_t call_id;
+    char text[SIM_TEXT];
+} sim_failure;
+
+struct sim_stream {
+    sim_stream *next; /* of the device */
+    sim_device *device;
+    uint32_t references; /* markers, the worker, the list of the device */
+    uint32_t holders;    /* create and adopt, minus destroy */
+    uint64_t id;
+    int32_t priority;
+    bool started;
+    bool idle;    /* the worker sleeps until there is work */
+    bool busy;    /* has work that is not waiting for something else */
+    bool closing; /* ends when all is done */
+    pthread_t thread;
+    pthread_cond_t wake;     /* the worker */
+    pthread_cond_t progress; /* those who wait for a number */
+    sim_work *first;
+    sim_work *last;
+    uint64_t given;
+    uint64_t done;
+    uint64_t awaited; /* the least number that somebody waits for */
+    uint64_t random;
+    pthread_t turn_of; /* runs a call in this stream's place */
+    uint64_t turn;     /* the number of that; 0: nobody */
+    sim_failure failure;
+    sim_failure word;
+};
+
+/* One thing to do.  run is called once at most, then end, always. */
 struct sim_work {
     sim_work *next;
     uint64_t number;
-    core_status (*run)(sim_work *work); /* also frees what it holds */
+    sim_stream *stream;
+    core_status (*run)(sim_work *work);
+    void (*end)(sim_work *work); /* releases what it holds */
+    core_operator *op;           /* a kernel's */
+    uint64_t call_id;
+    const char *what; /* else: "fill" */
+    sim_marker *marker;
+    bool records; /* the marker is this stream's, not one to wait for */
+    bool quick;   /* no delay */
     core_memory to;
     core_memory from;
+    sim_device *from_device;
     void *host;
     uint64_t size;
     uint64_t pattern;
@@ -52,11 +144,50 @@ struct sim_work {
     const core_value *args;
     core_value *results;
     const core_kernel *kernel;
+    void (*function)(void *context);
+    void (*drop)(void *context);
+    void *context;
 };
 
-/* Appends a copy of *work to the stream. */
-core_status sim_enqueue(const sim_work *work);
-void sim_stream_close(void);
+/* Appends a copy of *work to the stream.  On failure the caller keeps what it
+ * holds. */
+core_status sim_enqueue(sim_stream *stream, const sim_work *work);
+core_status sim_enqueue_locked(sim_stream *stream, const sim_work *work);
+/* Waits (lock held) until the stream has come past a number. */
+void sim_stream_await(sim_stream *stream, uint64_t number);
+/* The stream's failure as this thread's error; CORE_OK if it has none. */
+core_status sim_stream_report(const sim_failure *failure, uint32_t severity);
+void sim_stream_unref(sim_stream *stream); /* under the lock */
+/* The caller runs a call in the stream's place: from begin, which waits for
+ * what was given before, to end. */
+core_status sim_turn_begin(sim_stream *stream, core_operator *op);
+void sim_turn_end(sim_stream *stream);
+/* A failure of work that ran, or of this thread's newest error: data errors go
+ * to the word, others poison. */
+void sim_stream_failed(sim_stream *stream, const sim_work *work,
+                       core_status status);
+void sim_word_set(sim_stream *stream, core_status code, uint64_t call_id,
+                  const char *text); /* under the lock */
+/* Joins the workers of streams that ended; of all, once they are told to. */
+void sim_streams_close(sim_device *device);
+extern const core_stream_error_interface sim_stream_error;
+extern bool sim_words_taken; /* the core asks for error words */
+
+/* --------------------------------------------------------------- events -- */
+
+extern const core_event_table sim_event_table;
+
+/* A place in a stream. */
+struct sim_marker {
+    uint32_t references;
+    sim_stream *stream;
+    uint64_t number;
+    int64_t time_ns; /* when the stream came past it */
+    sim_failure failure;
+};
+
+void sim_marker_unref(sim_marker *marker); /* under the lock */
+bool sim_marker_done(const sim_marker *marker);
 
 /* -------------------------------------------------------------- kernels -- */
 

@@ -1,147 +1,140 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* The one stream: a list of work that runs when somebody waits for it, on the
- * thread that waits.  The first failure is kept and told to the next who
- * synchronises; then the stream goes on. */
+/* Streams as the core sees them: what it gives them, and how it waits. */
 
-#include "sim.h"
+#include "worker.h"
 
 #include <stdlib.h>
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the list */
-static pthread_mutex_t running = PTHREAD_MUTEX_INITIALIZER;
-static sim_work *first;
-static sim_work *last;
-static uint64_t enqueued;
-static uint64_t done;
-static core_status failure;
-static pthread_t failed_in; /* whose error record has the message */
-
-core_status sim_enqueue(const sim_work *work)
+core_status sim_stream_report(const sim_failure *failure, uint32_t severity)
 {
-    sim_work *item = malloc(sizeof *item);
+    core_error_info info = {.struct_size = sizeof info,
+                            .code = failure->code,
+                            .severity = severity,
+                            .component = core_sdk_string("sim"),
+                            .text = core_sdk_string(failure->text)};
 
-    if (!item)
-        return core_sdk_error(sim_host, CORE_ERROR_OUT_OF_MEMORY, "sim",
-                              "no host memory to queue work");
-    *item = *work;
-    item->next = NULL;
-    pthread_mutex_lock(&lock);
-    item->number = ++enqueued;
-    if (last)
-        last->next = item;
-    else
-        first = item;
-    last = item;
-    pthread_mutex_unlock(&lock);
-    return CORE_OK;
+    if (failure->code == CORE_OK)
+        return CORE_OK;
+    if (failure->code == CORE_ERROR_DEVICE_LOST)
+        info.severity = CORE_SEVERITY_DEVICE_LOST;
+    return sim_host->error(&info);
 }
 
-static sim_work *take(uint64_t until)
-{
-    sim_work *work;
-
-    pthread_mutex_lock(&lock);
-    work = first && first->number <= until ? first : NULL;
-    if (work) {
-        first = work->next;
-        if (!first)
-            last = NULL;
-    }
-    pthread_mutex_unlock(&lock);
-    return work;
-}
-
-/* Runs what was enqueued up to a number.  Work may be enqueued meanwhile, by
- * the release of what a kernel call held. */
-static void run_until(uint64_t until)
-{
-    sim_work *work;
-
-    pthread_mutex_lock(&running);
-    while ((work = take(until)) != NULL) {
-        core_status status = work->run(work);
-
-        if (status != CORE_OK && failure == CORE_OK) {
-            failure = status;
-            failed_in = pthread_self();
-        }
-        done = work->number;
-        free(work);
-    }
-    pthread_mutex_unlock(&running);
-}
-
-static uint64_t newest(void)
-{
-    uint64_t number;
-
-    pthread_mutex_lock(&lock);
-    number = enqueued;
-    pthread_mutex_unlock(&lock);
-    return number;
-}
-
-static core_status report(void)
+core_status sim_enqueue(sim_stream *stream, const sim_work *work)
 {
     core_status status;
 
-    pthread_mutex_lock(&running);
-    status = failure;
-    failure = CORE_OK;
-    pthread_mutex_unlock(&running);
-    if (status == CORE_OK || pthread_equal(failed_in, pthread_self()))
+    pthread_mutex_lock(&sim_lock);
+    status = sim_enqueue_locked(stream, work);
+    pthread_mutex_unlock(&sim_lock);
+    return status;
+}
+
+/* What a stream answers: its failure; else, where the core does not take error
+ * words itself, that. */
+static core_status answer(sim_stream *stream)
+{
+    sim_failure failure = stream->failure;
+    uint32_t severity = CORE_SEVERITY_STREAM_POISONED;
+
+    if (failure.code == CORE_OK && !sim_words_taken) {
+        failure = stream->word;
+        severity = CORE_SEVERITY_RECOVERABLE;
+        stream->word.code = CORE_OK;
+    }
+    pthread_mutex_unlock(&sim_lock);
+    return sim_stream_report(&failure, severity);
+}
+
+static core_status query(void *device, void *words)
+{
+    sim_stream *stream = words;
+    core_status status = sim_usable(device);
+
+    if (status != CORE_OK)
         return status;
-    return core_sdk_error(sim_host, status, "sim",
-                          "a kernel failed while another thread waited for "
-                          "the stream");
+    pthread_mutex_lock(&sim_lock);
+    if (stream->done < stream->given && stream->failure.code == CORE_OK) {
+        pthread_mutex_unlock(&sim_lock);
+        return CORE_ERROR_BUSY;
+    }
+    return answer(stream);
+}
+
+static core_status synchronize(void *device, void *words)
+{
+    sim_stream *stream = words;
+    core_status status = sim_usable(device);
+
+    if (status != CORE_OK)
+        return status;
+    pthread_mutex_lock(&sim_lock);
+    sim_stream_await(stream, stream->given);
+    return answer(stream);
+}
+
+static core_status run_nothing(sim_work *work)
+{
+    (void)work;
+    return CORE_OK;
+}
+
+static void end_wait(sim_work *work)
+{
+    pthread_mutex_lock(&sim_lock);
+    sim_marker_unref(work->marker);
+    pthread_mutex_unlock(&sim_lock);
+}
+
+static core_status wait_event(void *device, void *words, void *of)
+{
+    sim_event *event = of;
+    sim_work work = {.run = run_nothing,
+                     .end = end_wait,
+                     .what = "wait for an event",
+                     .quick = true};
+    core_status status = sim_usable(device);
+
+    if (status != CORE_OK)
+        return status;
+    pthread_mutex_lock(&sim_lock);
+    work.marker = event->marker;
+    if (!work.marker) {
+        status = core_sdk_error(sim_host, CORE_ERROR_INTERNAL, "sim",
+                                "a wait for an event that was never recorded");
+    } else {
+        work.marker->references++;
+        status = sim_enqueue_locked(words, &work);
+        if (status != CORE_OK)
+            sim_marker_unref(work.marker);
+    }
+    pthread_mutex_unlock(&sim_lock);
+    return status;
 }
 
 static core_status create(void *device, uint32_t flags, void **out_stream)
 {
-    (void)device;
-    (void)flags;
-    *out_stream = &first; /* any word that is not NULL */
-    return CORE_OK;
+    if (flags != 0)
+        return core_sdk_error(sim_host, CORE_ERROR_UNSUPPORTED, "sim",
+                              "a stream with the flags 0x%x", flags);
+    return sim_stream_make(device, 0, out_stream);
 }
 
-static void destroy(void *device, void *stream)
+static void destroy(void *device, void *words)
 {
-    (void)device;
-    (void)stream;
-    run_until(newest());
-}
+    sim_stream *stream = words;
 
-static core_status query(void *device, void *stream)
-{
     (void)device;
-    (void)stream;
-    if (newest() == done)
-        return report();
-    run_until(done + 1); /* something happens between two looks */
-    return CORE_ERROR_BUSY;
-}
-
-static core_status synchronize(void *device, void *stream)
-{
-    (void)device;
-    (void)stream;
-    run_until(newest());
-    return report();
-}
-
-static core_status wait_event(void *device, void *stream, void *event)
-{
-    (void)device;
-    (void)stream;
-    (void)event; /* one stream: whatever was recorded lies before */
-    return CORE_OK;
-}
-
-void sim_stream_close(void)
-{
-    run_until(UINT64_MAX);
+    pthread_mutex_lock(&sim_lock);
+    if (--stream->holders == 0) {
+        stream->closing = true;
+        pthread_cond_signal(&stream->wake);
+        if (!stream->started)
+            sim_stream_leave(stream);
+    }
+    pthread_mutex_unlock(&sim_lock);
 }
 
 const core_stream_table sim_stream_table = {
@@ -153,53 +146,38 @@ const core_stream_table sim_stream_table = {
     .wait_event = wait_event,
 };
 
-/* -------------------------------------------------------------- events -- */
+/* ---------------------------------------------------------- error words -- */
 
-static core_status event_create(void *device, uint32_t flags, void **out_event)
+bool sim_words_taken;
+
+void sim_word_set(sim_stream *stream, core_status code, uint64_t call_id,
+                  const char *text)
 {
-    (void)device;
-    (void)flags;
-    *out_event = calloc(1, sizeof(uint64_t));
-    return *out_event ? CORE_OK
-                      : core_sdk_error(sim_host, CORE_ERROR_OUT_OF_MEMORY,
-                                       "sim", "no host memory for an event");
+    if (stream->word.code != CORE_OK)
+        return;
+    stream->word.code = code;
+    stream->word.call_id = call_id;
+    snprintf(stream->word.text, sizeof stream->word.text, "%s", text);
 }
 
-static void event_destroy(void *device, void *event)
+static core_status take(void *device, void *words, core_stream_error *out)
 {
-    (void)device;
-    free(event);
-}
+    static _Thread_local char text[SIM_TEXT];
+    sim_stream *stream = words;
 
-static core_status event_record(void *device, void *event, void *stream)
-{
     (void)device;
-    (void)stream;
-    *(uint64_t *)event = newest();
+    pthread_mutex_lock(&sim_lock);
+    memcpy(text, stream->word.text, sizeof text);
+    out->code = stream->word.code;
+    out->call_id = stream->word.call_id;
+    out->index = 0;
+    stream->word.code = CORE_OK;
+    pthread_mutex_unlock(&sim_lock);
+    out->text = core_sdk_string(out->code != CORE_OK ? text : "");
     return CORE_OK;
 }
 
-static core_status event_query(void *device, void *event)
-{
-    (void)device;
-    if (*(uint64_t *)event <= done)
-        return report();
-    run_until(done + 1);
-    return CORE_ERROR_BUSY;
-}
-
-static core_status event_synchronize(void *device, void *event)
-{
-    (void)device;
-    run_until(*(uint64_t *)event);
-    return report();
-}
-
-const core_event_table sim_event_table = {
-    .struct_size = sizeof(core_event_table),
-    .create = event_create,
-    .destroy = event_destroy,
-    .record = event_record,
-    .query = event_query,
-    .synchronize = event_synchronize,
+const core_stream_error_interface sim_stream_error = {
+    .struct_size = sizeof(core_stream_error_interface),
+    .take = take,
 };

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Devices: opened and closed, lost and found. */
+
+#include "device.h"
+
+#include <stdatomic.h>
+
+pthread_mutex_t sim_lock = PTHREAD_MUTEX_INITIALIZER;
+sim_device sim_devices[SIM_DEVICES];
+
+static _Atomic bool forked;
+
+static void before_fork(void)
+{
+    pthread_mutex_lock(&sim_lock);
+}
+
+static void after_fork(void)
+{
+    pthread_mutex_unlock(&sim_lock);
+}
+
+static void after_fork_in_child(void)
+{
+    atomic_store(&forked, true);
+    pthread_mutex_unlock(&sim_lock);
+}
+
+void sim_watch_forks(void)
+{
+    pthread_atfork(before_fork, after_fork, after_fork_in_child);
+}
+
+bool sim_forked(void)
+{
+    return atomic_load_explicit(&forked, memory_order_relaxed);
+}
+
+core_status sim_usable(const sim_device *device)
+{
+    core_error_info info = {.struct_size = sizeof info,
+                            .code = CORE_ERROR_DEVICE_LOST,
+                            .severity = CORE_SEVERITY_DEVICE_LOST,
+                            .component = core_sdk_string("sim")};
+
+    if (sim_forked())
+        return core_sdk_error(sim_host, CORE_ERROR_UNSUPPORTED, "sim",
+                              "%s: a forked process cannot use the devices of "
+                              "its parent",
+                              device->name);
+    if (!atomic_load(&device->lost))
+        return CORE_OK;
+    info.text = core_sdk_string("the device is lost until it is reset");
+    return sim_host->error(&info);
+}
+
+void sim_lose(sim_device *device, const char *why)
+{
+    atomic_store(&device->lost, true);
+    for (sim_stream *at = device->streams; at; at = at->next) {
+        if (at->failure.code == CORE_ERROR_DEVICE_LOST)
+            continue;
+        at->failure.code = CORE_ERROR_DEVICE_LOST;
+        snprintf(at->failure.text, sizeof at->failure.text, "%s", why);
+    }
+}
+
+/* --------------------------------------------------- the backend's slots -- */
+
+core_status sim_enumerate(void *backend, uint32_t *out_count,
+                          core_string *out_reason)
+{
+    (void)backend;
+    *out_count = sim_set.devices;
+    *out_reason =
+        core_sdk_string(sim_set.devices ? "" : "LIBCORE_SIM_DEVICES is 0");
+    return CORE_OK;
+}
+
+core_status sim_device_open(void *backend, uint32_t index, void **out_device)
+{
+    sim_device *device = &sim_devices[index];
+    core_status status;
+
+    (void)backend;
+    *out_device = NULL;
+    device->index = index;
+    snprintf(device->name, sizeof device->name, "sim:%u", index);
+    snprintf(device->id, sizeof device->id, "sim-%u", index);
+    atomic_store(&device->lost, false);
+    status = sim_usable(device);
+    if (status == CORE_OK)
+        status = sim_memory_open(device);
+    if (status == CORE_OK) {
+        device->open = true;
+        *out_device = device;
+    }
+    return status;
+}
+
+void sim_device_close(void *backend, void *words)
+{
+    sim_device *device = words;
+
+    (void)backend;
+    if (!device->open || sim_forked())
+        return;
+    sim_streams_close(device);
+    sim_memory_close(device);
+    device->open = false;
+}
+
+core_status sim_device_information(void *words, core_device_information *out)
+{
+    sim_device *device = words;
+
+    out->name = core_sdk_string("simulated accelerator");
+    out->stable_id = core_sdk_string(device->id);
+    out->features = core_sdk_string("handles,deferred");
+    return CORE_OK;
+}
+
+core_status sim_device_properties(void *device, core_device_properties *out)
+{
+    uint64_t unused;
+
+    out->flags = CORE_DEVICE_HAS_F64;
+    out->base_alignment = 64;
+    out->granularity = 64;
+    out->tail_padding = 0;
+    out->compute_units = 1;
+    out->numa_node = UINT32_MAX;
+    out->max_streams = sim_set.queues;
+    return sim_memory_table.info(device, &unused, &out->total_memory);
+}
+
+core_status sim_device_status(void *device)
+{
+    return sim_usable(device);
+}
+
+const void *sim_get_interface(void *backend, core_string name, uint32_t version)
+{
+    (void)backend;
+    if (version > 1)
+        return NULL;
+    if (core_sdk_string_equal(name, "core.stream_error")) {
+        sim_words_taken = true;
+        return &sim_stream_error;
+    }
+    return NULL;
+}

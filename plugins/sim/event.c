@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+#include "event.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+void sim_marker_unref(sim_marker *marker)
+{
+    if (--marker->references > 0)
+        return;
+    sim_stream_unref(marker->stream);
+    free(marker);
+}
+
+bool sim_marker_done(const sim_marker *marker)
+{
+    return marker->stream->done >= marker->number;
+}
+
+static core_status create(void *device, uint32_t flags, void **out_event)
+{
+    core_status status = sim_usable(device);
+    sim_event *event;
+
+    *out_event = NULL;
+    if (status != CORE_OK)
+        return status;
+    if (flags & ~(uint32_t)CORE_EVENT_TIMING)
+        return core_sdk_error(sim_host, CORE_ERROR_UNSUPPORTED, "sim",
+                              "an event with the flags 0x%x", flags);
+    event = calloc(1, sizeof *event);
+    if (!event)
+        return core_sdk_error(sim_host, CORE_ERROR_OUT_OF_MEMORY, "sim",
+                              "no host memory for an event");
+    event->device = device;
+    event->flags = flags;
+    *out_event = event;
+    return CORE_OK;
+}
+
+static void destroy(void *device, void *words)
+{
+    sim_event *event = words;
+
+    (void)device;
+    pthread_mutex_lock(&sim_lock);
+    if (event->marker)
+        sim_marker_unref(event->marker);
+    pthread_mutex_unlock(&sim_lock);
+    free(event);
+}
+
+/* The stream has come to the marker. */
+static core_status run_record(sim_work *work)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    pthread_mutex_lock(&sim_lock);
+    work->marker->time_ns = now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+    pthread_mutex_unlock(&sim_lock);
+    return CORE_OK;
+}
+
+static void end_record(sim_work *work)
+{
+    pthread_mutex_lock(&sim_lock);
+    work->marker->failure = work->stream->failure;
+    sim_marker_unref(work->marker);
+    pthread_mutex_unlock(&sim_lock);
+}
+
+static core_status record(void *device, void *words, void *stream)
+{
+    sim_event *event = words;
+    sim_work work = {.run = run_record,
+                     .end = end_record,
+                     .what = "record of an event",
+                     .records = true,
+                     .quick = true};
+    sim_marker *marker;
+    core_status status = sim_usable(device);
+
+    if (status != CORE_OK)
+        return status;
+    marker = calloc(1, sizeof *marker);
+    if (!marker)
+        return core_sdk_error(sim_host, CORE_ERROR_OUT_OF_MEMORY, "sim",
+                              "no host memory to record an event");
+    pthread_mutex_lock(&sim_lock);
+    work.marker = marker;
+    marker->references = 2; /* the event's, the work's */
+    marker->stream = stream;
+    marker->stream->references++;
+    status = sim_enqueue_locked(stream, &work);
+    if (status != CORE_OK) {
+        marker->references = 1;
+        sim_marker_unref(marker);
+    } else {
+        marker->number = marker->stream->given;
+        if (event->marker)
+            sim_marker_unref(event->marker);
+        event->marker = marker;
+    }
+    pthread_mutex_unlock(&sim_lock);
+    return status;
+}
+
+/* With the lock, which it gives back. */
+static core_status answer(const sim_marker *marker)
+{
+    sim_failure failure = marker->failure;
+
+    pthread_mutex_unlock(&sim_lock);
+    return sim_stream_report(&failure, CORE_SEVERITY_STREAM_POISONED);
+}
+
+static core_status query(void *device, void *words)
+{
+    sim_event *event = words;
+    core_status status = sim_usable(device);
+
+    if (status != CORE_OK)
+        return status;
+    pthread_mutex_lock(&sim_lock);
+    if (event->marker && sim_marker_done(event->marker))
+        return answer(event->marker);
+    pthread_mutex_unlock(&sim_lock);
+    return CORE_ERROR_BUSY;
+}
+
+static core_status synchronize(void *device, void *words)
+{
+    sim_event *event = words;
+    core_status status = sim_usable(device);
+    sim_marker *marker;
+    sim_failure failure;
+
+    if (status != CORE_OK)
+        return status;
+    pthread_mutex_lock(&sim_lock);
+    marker = event->marker;
+    if (!marker) {
+        pthread_mutex_unlock(&sim_lock);
+        return core_sdk_error(sim_host, CORE_ERROR_INTERNAL, "sim",
+                              "a wait for an event that was never recorded");
+    }
+    marker->references++; /* it may be recorded anew meanwhile */
+    sim_stream_await(marker->stream, marker->number);
+    failure = marker->failure;
+    sim_marker_unref(marker);
+    pthread_mutex_unlock(&sim_lock);
+    return sim_stream_report(&failure, CORE_SEVERITY_STREAM_POISONED);
+}
+
+const core_event_table sim_event_table = {
+    .struct_size = sizeof(core_event_table),
+    .create = create,
+    .destroy = destroy,
+    .record = record,
+    .query = query,
+    .synchronize = synchronize,
+};

@@ -1,0 +1,415 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* One thread per stream, started with its first work.  It takes one thing after
+ * the other, waits as long as chance says, and runs it without the lock. */
+
+#include "worker.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <time.h>
+
+static uint64_t streams_made;
+static sim_stream *ended; /* their threads are to be joined */
+static pthread_cond_t some_ended = PTHREAD_COND_INITIALIZER;
+
+/* ---------------------------------------------------------------- making -- */
+
+static uint32_t count_streams(const sim_device *device)
+{
+    uint32_t count = 0;
+
+    for (sim_stream *at = device->streams; at; at = at->next)
+        count += !at->closing;
+    return count;
+}
+
+core_status sim_stream_make(sim_device *device, int32_t priority,
+                            void **out_stream)
+{
+    core_status status = sim_usable(device);
+    sim_stream *stream;
+    bool room;
+
+    *out_stream = NULL;
+    if (status != CORE_OK)
+        return status;
+    stream = calloc(1, sizeof *stream);
+    if (!stream)
+        return core_sdk_error(sim_host, CORE_ERROR_OUT_OF_MEMORY, "sim",
+                              "no host memory for a stream");
+    stream->device = device;
+    stream->holders = 1;
+    stream->references = 1; /* the list's */
+    stream->priority = priority;
+    stream->awaited = UINT64_MAX;
+    pthread_cond_init(&stream->wake, NULL);
+    pthread_cond_init(&stream->progress, NULL);
+    pthread_mutex_lock(&sim_lock);
+    room = sim_set.queues == 0 || count_streams(device) < sim_set.queues;
+    if (room) {
+        stream->id = ++streams_made;
+        stream->random = (sim_set.seed ^ stream->id * 0x9e3779b97f4a7c15) | 1;
+        stream->next = device->streams;
+        device->streams = stream;
+        *out_stream = stream;
+    } else {
+        sim_stream_unref(stream);
+    }
+    pthread_mutex_unlock(&sim_lock);
+    if (!room)
+        return core_sdk_error(sim_host, CORE_ERROR_UNSUPPORTED, "sim",
+                              "%s has %u streams and all are in use",
+                              device->name, sim_set.queues);
+    return CORE_OK;
+}
+
+void sim_stream_unref(sim_stream *stream)
+{
+    if (--stream->references > 0)
+        return;
+    pthread_cond_destroy(&stream->wake);
+    pthread_cond_destroy(&stream->progress);
+    free(stream);
+}
+
+void sim_stream_leave(sim_stream *stream)
+{
+    sim_stream **at = &stream->device->streams;
+
+    while (*at != stream)
+        at = &(*at)->next;
+    *at = stream->next;
+    sim_stream_unref(stream);
+}
+
+/* --------------------------------------------------------------- running -- */
+
+/* xorshift64*: repeatable for a seed and the order in which streams are
+ * made. */
+static uint64_t draw(sim_stream *stream)
+{
+    uint64_t x = stream->random;
+
+    x ^= x >> 12;
+    x ^= x << 25;
+    x ^= x >> 27;
+    stream->random = x;
+    return x * 0x2545f4914f6cdd1d;
+}
+
+static void delay(uint64_t random)
+{
+    uint64_t us = random % (sim_set.delay_us + 1);
+    struct timespec time = {(time_t)(us / 1000000),
+                            (long)(us % 1000000) * 1000};
+
+    /* Every other one goes at once. */
+    if (us == 0 || random >> 63)
+        return;
+    while (nanosleep(&time, &time) != 0 && errno == EINTR)
+        ;
+}
+
+static const char *name_of(const sim_work *work, char *room, size_t size)
+{
+    core_string name;
+
+    if (!work->op)
+        return work->what;
+    name = sim_host->operator_name(work->op);
+    snprintf(room, size, "%.*s", (int)name.size, name.data);
+    return room;
+}
+
+static bool is_about_data(core_status status)
+{
+    switch (status) {
+    case CORE_ERROR_OUT_OF_MEMORY:
+    case CORE_ERROR_STREAM:
+    case CORE_ERROR_DEVICE_LOST:
+    case CORE_ERROR_INTERNAL:
+    case CORE_ERROR_BUSY:
+    case CORE_ERROR_CANCELLED:
+    case CORE_ERROR_IO:
+        return false;
+    default:
+        return status < CORE_ERROR_VENDOR_FIRST;
+    }
+}
+
+void sim_stream_failed(sim_stream *stream, const sim_work *work,
+                       core_status status)
+{
+    core_error_info info = {.struct_size = sizeof info};
+    sim_device *device = stream->device;
+    char text[SIM_TEXT], name[128];
+    bool data = work->op && is_about_data(status);
+
+    if (sim_host->abi_minor >= 2 && sim_host->error_last)
+        sim_host->error_last(&info);
+    if (info.code != status)
+        info.text = core_sdk_string("it did not say why");
+    if (data)
+        snprintf(text, sizeof text, "%.*s", (int)info.text.size,
+                 info.text.data);
+    else
+        snprintf(text, sizeof text, "%s, stream %llu: %s: %.*s", device->name,
+                 (unsigned long long)stream->id,
+                 name_of(work, name, sizeof name), (int)info.text.size,
+                 info.text.data);
+    pthread_mutex_lock(&sim_lock);
+    if (data) {
+        sim_word_set(stream, status, work->call_id, text);
+    } else if (status == CORE_ERROR_DEVICE_LOST) {
+        sim_lose(device, text);
+    } else if (stream->failure.code == CORE_OK) {
+        stream->failure.code = CORE_ERROR_STREAM;
+        stream->failure.call_id = work->call_id;
+        memcpy(stream->failure.text, text, sizeof text);
+    }
+    pthread_mutex_unlock(&sim_lock);
+}
+
+/* What it waits for failed: the stream goes on, but says so. */
+static void wait_failed(sim_stream *stream, const sim_marker *marker)
+{
+    char text[SIM_TEXT];
+
+    snprintf(text, sizeof text, "waited for work that failed: %.300s",
+             marker->failure.text);
+    sim_word_set(stream, CORE_ERROR_STREAM, 0, text);
+}
+
+/* Streams of smaller priority number go first. */
+static void give_way(sim_stream *stream)
+{
+    for (;;) {
+        sim_stream *at = stream->device->streams;
+
+        while (at && !(at->priority < stream->priority && at->busy))
+            at = at->next;
+        if (!at)
+            return;
+        at->awaited = 0;
+        pthread_cond_wait(&at->progress, &sim_lock);
+    }
+}
+
+/* With the lock; false where the work is dropped. */
+static bool prepare(sim_stream *stream, sim_work *work)
+{
+    sim_marker *marker = work->marker;
+
+    if (stream->failure.code != CORE_OK)
+        return false;
+    if (marker && !work->records) {
+        stream->busy = false;
+        pthread_cond_broadcast(&stream->progress);
+        sim_stream_await(marker->stream, marker->number);
+        stream->busy = true;
+        if (marker->failure.code != CORE_OK && stream->failure.code == CORE_OK)
+            wait_failed(stream, marker);
+    }
+    give_way(stream);
+    return stream->failure.code == CORE_OK;
+}
+
+/* With the lock. */
+static void run(sim_stream *stream, sim_work *work)
+{
+    bool runs = prepare(stream, work);
+    uint64_t random = draw(stream);
+    core_status status = CORE_OK;
+
+    pthread_mutex_unlock(&sim_lock);
+    if (runs && sim_set.delay_us && !work->quick)
+        delay(random);
+    if (runs)
+        status = work->run(work);
+    if (status != CORE_OK)
+        sim_stream_failed(stream, work, status);
+    if (work->end)
+        work->end(work);
+    pthread_mutex_lock(&sim_lock);
+    stream->done = work->number;
+    if (stream->awaited <= stream->done) {
+        stream->awaited = UINT64_MAX;
+        pthread_cond_broadcast(&stream->progress);
+    }
+    free(work);
+}
+
+static void *work_on(void *context)
+{
+    sim_stream *stream = context;
+
+    pthread_mutex_lock(&sim_lock);
+    for (;;) {
+        sim_work *work = stream->first;
+
+        if (work) {
+            stream->first = work->next;
+            if (!stream->first)
+                stream->last = NULL;
+            stream->busy = true;
+            run(stream, work);
+            continue;
+        }
+        if (stream->busy) {
+            stream->busy = false;
+            pthread_cond_broadcast(&stream->progress);
+        }
+        if (stream->closing)
+            break;
+        stream->idle = true;
+        pthread_cond_wait(&stream->wake, &sim_lock);
+        stream->idle = false;
+    }
+    stream->references++;
+    sim_stream_leave(stream);
+    stream->next = ended;
+    ended = stream;
+    pthread_cond_broadcast(&some_ended);
+    pthread_mutex_unlock(&sim_lock);
+    return NULL;
+}
+
+/* ---------------------------------------------------- starting, stopping -- */
+
+/* With the lock, which it leaves for a while. */
+static void join_ended(void)
+{
+    while (ended) {
+        sim_stream *stream = ended;
+
+        ended = stream->next;
+        pthread_mutex_unlock(&sim_lock);
+        pthread_join(stream->thread, NULL);
+        pthread_mutex_lock(&sim_lock);
+        sim_stream_unref(stream);
+    }
+}
+
+void sim_streams_close(sim_device *device)
+{
+    sim_stream *next;
+
+    pthread_mutex_lock(&sim_lock);
+    for (sim_stream *at = device->streams; at; at = next) {
+        next = at->next;
+        at->closing = true;
+        pthread_cond_signal(&at->wake);
+        if (!at->started)
+            sim_stream_leave(at);
+    }
+    while (device->streams)
+        pthread_cond_wait(&some_ended, &sim_lock);
+    join_ended();
+    pthread_mutex_unlock(&sim_lock);
+}
+
+/* Signals are the program's: its own threads take them. */
+static int start(sim_stream *stream)
+{
+    sigset_t all, before;
+    int failed;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    failed = pthread_create(&stream->thread, NULL, work_on, stream);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return failed;
+}
+
+core_status sim_enqueue_locked(sim_stream *stream, const sim_work *work)
+{
+    core_status status = sim_usable(stream->device);
+    sim_work *item;
+
+    if (status != CORE_OK)
+        return status;
+    item = malloc(sizeof *item);
+    if (!item || (!stream->started && start(stream) != 0)) {
+        free(item);
+        return core_sdk_error(sim_host, CORE_ERROR_OUT_OF_MEMORY, "sim",
+                              "no host memory to queue work");
+    }
+    stream->started = true;
+    *item = *work;
+    item->next = NULL;
+    item->stream = stream;
+    item->number = ++stream->given;
+    if (stream->last)
+        stream->last->next = item;
+    else
+        stream->first = item;
+    stream->last = item;
+    if (stream->idle)
+        pthread_cond_signal(&stream->wake);
+    return CORE_OK;
+}
+
+/* --------------------------------------------------------------- waiting -- */
+
+void sim_stream_await(sim_stream *stream, uint64_t number)
+{
+    /* Whoever runs a call in the stream's place is not waited for by
+     * itself. */
+    if (stream->turn && pthread_equal(stream->turn_of, pthread_self()) &&
+        number >= stream->turn)
+        return;
+    while (stream->done < number) {
+        if (stream->awaited > number)
+            stream->awaited = number;
+        pthread_cond_wait(&stream->progress, &sim_lock);
+    }
+}
+
+static core_status run_turn(sim_work *work)
+{
+    sim_stream *stream = work->stream;
+
+    pthread_mutex_lock(&sim_lock);
+    stream->turn = work->number;
+    pthread_cond_broadcast(&stream->progress);
+    while (stream->turn)
+        pthread_cond_wait(&stream->progress, &sim_lock);
+    pthread_mutex_unlock(&sim_lock);
+    return CORE_OK;
+}
+
+core_status sim_turn_begin(sim_stream *stream, core_operator *op)
+{
+    sim_work work = {.run = run_turn, .op = op};
+    core_status status;
+    uint64_t number;
+
+    pthread_mutex_lock(&sim_lock);
+    status = sim_enqueue_locked(stream, &work);
+    number = stream->given;
+    while (status == CORE_OK && stream->turn != number) {
+        if (stream->done >= number) { /* dropped: the stream failed */
+            sim_failure failure = stream->failure;
+
+            pthread_mutex_unlock(&sim_lock);
+            return sim_stream_report(&failure, CORE_SEVERITY_STREAM_POISONED);
+        }
+        stream->awaited = 0;
+        pthread_cond_wait(&stream->progress, &sim_lock);
+    }
+    if (status == CORE_OK)
+        stream->turn_of = pthread_self();
+    pthread_mutex_unlock(&sim_lock);
+    return status;
+}
+
+void sim_turn_end(sim_stream *stream)
+{
+    pthread_mutex_lock(&sim_lock);
+    stream->turn = 0;
+    pthread_cond_broadcast(&stream->progress);
+    pthread_mutex_unlock(&sim_lock);
+}

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* worker.h: the threads behind streams. */
+
+#ifndef SIM_WORKER_H
+#define SIM_WORKER_H
+
+#include "event.h"
+#include "sim.h"
+
+core_status sim_stream_make(sim_device *device, int32_t priority,
+                            void **out_stream);
+/* It has ended: off the device's list.  Under the lock. */
+void sim_stream_leave(sim_stream *stream);
+
+#endif
