@@ -4,6 +4,7 @@
 #include "autograd/accumulate.h"
 
 #include "autograd/calls.h"
+#include "autograd/destination.h"
 #include "autograd/hooks.h"
 #include "base/memory.h"
 #include "base/thread.h"
@@ -250,12 +251,20 @@ static core_status put_in_turn(core_tensor *leaf, core_tensor **grad,
     return status;
 }
 
-core_status core__accumulate_run(core_node *node, core_tensor **grad)
+core_status core__accumulate_run(core__task *task, core_node *node,
+                                 core_tensor **grad)
 {
+    core__destination *destination = NULL;
     core_tensor *leaf = node->u.leaf;
-    uint32_t times;
-    core_status status = put_in_turn(leaf, grad, &times);
+    uint32_t times = 1;
+    core_status status;
 
+    if (core__unlikely(task->destinations != NULL))
+        destination = core__destination_of(task->destinations, node, 0);
+    if (core__likely(!destination))
+        status = put_in_turn(leaf, grad, &times);
+    else
+        status = *grad ? core__destination_put(destination, *grad) : CORE_OK;
     /* For each gradient that was added, nothing being held any more. */
     while (status == CORE_OK && times-- > 0 &&
            core__unlikely(leaf->autograd->hooks != NULL))

@@ -4,8 +4,10 @@
 #include "autograd/engine.h"
 
 #include "autograd/accumulate.h"
+#include "autograd/anomaly.h"
 #include "autograd/calls.h"
 #include "autograd/custom.h"
+#include "autograd/destination.h"
 #include "autograd/layer.h"
 #include "autograd/saved.h"
 #include "autograd/view.h"
@@ -78,14 +80,18 @@ static core_status unpack(core_node *node, core__backward *context,
                                         &context->ntemporaries);
     }
     core__spin_unlock(&node->lock);
-    if (core__unlikely(packed && status == CORE_OK))
+    if (core__unlikely(packed && status == CORE_OK)) {
         status = unpack_packed(node, context, history, values);
+        if (status != CORE_OK)
+            core__error_prefix("%s", node->name);
+    }
     if (core__unlikely(status != CORE_OK))
         core__node_end_use(node);
     return status;
 }
 
-static core_status run_formula(core_node *node, core__backward *context)
+static core_status run_formula(core__task *task, core_node *node,
+                               core__backward *context)
 {
     core_value values[CORE__SAVED_MAX];
     core_status status;
@@ -93,14 +99,21 @@ static core_status run_formula(core_node *node, core__backward *context)
     if (node->nsaved)
         CORE_TRY(unpack(node, context, !core__thread_self()->no_grad, values));
     context->values = values;
-    status = node->gradient->backward(context);
+    status = CORE_OK;
+    if (core__unlikely(task->destinations != NULL))
+        status = core__destination_straight(task->destinations, context);
+    if (core__likely(status == CORE_OK && context->needed))
+        status = node->gradient->backward(context);
+    if (core__unlikely(status != CORE_OK))
+        core__error_prefix("%s", node->name);
     if (node->nsaved)
         core__node_end_use(node);
     return status;
 }
 
-static core_status apply_operator(core_node *node, core_tensor **grads,
-                                  const uint8_t *needed_edges, bool captures,
+static core_status apply_operator(core__task *task, core_node *node,
+                                  core_tensor **grads,
+                                  const uint8_t *needed_edges,
                                   core_tensor **gradients)
 {
     const core__gradient *gradient = node->gradient;
@@ -123,7 +136,7 @@ static core_status apply_operator(core_node *node, core_tensor **grads,
         context.edge_count[i] = node->counts[i];
         edge += node->counts[i];
     }
-    if (core__unlikely(captures)) {
+    if (core__unlikely(task->captures != NULL)) {
         context.needed = 0;
         for (uint32_t i = 0; i < gradient->ngradients; i++)
             for (uint32_t e = 0; e < context.edge_count[i]; e++)
@@ -132,7 +145,7 @@ static core_status apply_operator(core_node *node, core_tensor **grads,
     }
     if (!gradient->backward || !context.needed)
         return CORE_OK;
-    status = run_formula(node, &context);
+    status = run_formula(task, node, &context);
     for (uint32_t i = 0; i < context.ntemporaries; i++)
         core__tensor_release(context.temporaries[i]);
     if (core__unlikely(context.lists != NULL))
@@ -140,18 +153,17 @@ static core_status apply_operator(core_node *node, core_tensor **grads,
     return status;
 }
 
-core_status core__node_apply(core__task *task, core_node *node,
-                             core_tensor **grads, const uint8_t *needed_edges,
-                             core_tensor **gradients)
+core_status core__node_compute(core__task *task, core_node *node,
+                               core_tensor **grads, const uint8_t *needed_edges,
+                               core_tensor **gradients)
 {
     core_status status;
 
     if (core__likely(node->kind == CORE__NODE_OPERATOR))
-        return apply_operator(node, grads, needed_edges, task->captures,
-                              gradients);
+        return apply_operator(task, node, grads, needed_edges, gradients);
     switch (node->kind) {
     case CORE__NODE_ACCUMULATE:
-        status = core__accumulate_run(node, &grads[0]);
+        status = core__accumulate_run(task, node, &grads[0]);
         break;
     case CORE__NODE_SLICES:
         if (!core__node_use(node))
@@ -178,4 +190,13 @@ core_status core__node_apply(core__task *task, core_node *node,
     if (status != CORE_OK)
         core__error_prefix("%s", node->name);
     return status;
+}
+
+core_status core__node_apply(core__task *task, core_node *node,
+                             core_tensor **grads, const uint8_t *needed_edges,
+                             core_tensor **gradients)
+{
+    if (core__unlikely(task->anomaly))
+        return core__anomaly_apply(task, node, grads, needed_edges, gradients);
+    return core__node_compute(task, node, grads, needed_edges, gradients);
 }

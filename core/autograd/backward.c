@@ -4,6 +4,7 @@
 /* core_backward and core_grad: from tensors to roots and captures. */
 
 #include "autograd/calls.h"
+#include "autograd/destination.h"
 #include "autograd/engine.h"
 #include "autograd/validate.h"
 #include "base/memory.h"
@@ -123,19 +124,58 @@ static core_status roots_begin(roots *roots, const char *name,
     return status;
 }
 
+static core_status check_flags(const char *name, uint32_t flags, uint32_t known)
+{
+    if (flags & ~known)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "%s: flags 0x%x; known here are 0x%x", name, flags,
+                           known);
+    return CORE_OK;
+}
+
+static bool keeps_graph(uint32_t flags)
+{
+    return flags & (CORE_RETAIN_GRAPH | CORE_CREATE_GRAPH);
+}
+
 core_status core_backward(core_tensor *const *tensors, size_t count,
                           core_tensor *const *grads, uint32_t flags)
 {
-    bool create = flags & CORE_CREATE_GRAPH;
     core_status status;
     roots roots;
 
+    CORE_TRY(check_flags("core_backward", flags,
+                         CORE_RETAIN_GRAPH | CORE_CREATE_GRAPH));
     status = roots_begin(&roots, "core_backward", tensors, count, grads);
     if (status == CORE_OK)
         status = core__engine_run(roots.edges, roots.grads, count,
-                                  create || flags & CORE_RETAIN_GRAPH, create,
+                                  keeps_graph(flags), flags & CORE_CREATE_GRAPH,
                                   NULL, 0);
     roots_end(&roots);
+    return status;
+}
+
+core_status core_backward_into(core_tensor *const *tensors, size_t count,
+                               core_tensor *const *grads, uint32_t flags,
+                               core_gradient_destination *destinations,
+                               size_t ndestinations)
+{
+    core__destinations to = {0};
+    core_status status;
+    roots roots;
+
+    CORE_TRY(check_flags("core_backward_into", flags, CORE_RETAIN_GRAPH));
+    status = roots_begin(&roots, "core_backward_into", tensors, count, grads);
+    if (status == CORE_OK)
+        status = core__destinations_begin("core_backward_into", destinations,
+                                          ndestinations, true, &to);
+    if (status == CORE_OK) {
+        core__thread_self()->destinations = &to;
+        status = core__engine_run(roots.edges, roots.grads, count,
+                                  keeps_graph(flags), false, NULL, 0);
+    }
+    roots_end(&roots);
+    core__destinations_end(&to, destinations, status == CORE_OK);
     return status;
 }
 
@@ -164,15 +204,19 @@ static core_status capture_of(core__capture *capture, core_tensor *input,
     return CORE_OK;
 }
 
+static core_status unused(const char *name, size_t input)
+{
+    return core__error(CORE_ERROR_AUTOGRAD,
+                       "%s: the outputs do not depend on input %zu; if that is "
+                       "as meant, pass CORE_ALLOW_UNUSED",
+                       name, input);
+}
+
 static core_status check_unused(core_tensor *const *out_grads, size_t count)
 {
     for (size_t i = 0; i < count; i++)
         if (!out_grads[i])
-            return core__error(CORE_ERROR_AUTOGRAD,
-                               "core_grad: the outputs do not depend on input "
-                               "%zu; if that is as meant, pass "
-                               "CORE_ALLOW_UNUSED",
-                               i);
+            return unused("core_grad", i);
     return CORE_OK;
 }
 
@@ -181,7 +225,6 @@ core_status core_grad(core_tensor *const *outputs, size_t noutputs,
                       core_tensor *const *inputs, size_t ninputs,
                       uint32_t flags, core_tensor **out_grads)
 {
-    bool create = flags & CORE_CREATE_GRAPH;
     core__capture *captures;
     core_status status;
     size_t used = 0;
@@ -189,6 +232,9 @@ core_status core_grad(core_tensor *const *outputs, size_t noutputs,
 
     for (size_t i = 0; out_grads && i < ninputs; i++)
         out_grads[i] = NULL;
+    CORE_TRY(
+        check_flags("core_grad", flags,
+                    CORE_RETAIN_GRAPH | CORE_CREATE_GRAPH | CORE_ALLOW_UNUSED));
     if (ninputs == 0 || !inputs || !out_grads)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "core_grad: there is no input to differentiate "
@@ -204,7 +250,7 @@ core_status core_grad(core_tensor *const *outputs, size_t noutputs,
     }
     if (status == CORE_OK)
         status = core__engine_run(roots.edges, roots.grads, noutputs,
-                                  create || flags & CORE_RETAIN_GRAPH, create,
+                                  keeps_graph(flags), flags & CORE_CREATE_GRAPH,
                                   captures, ninputs);
     if (status == CORE_OK && !(flags & CORE_ALLOW_UNUSED))
         status = check_unused(out_grads, ninputs);
@@ -216,5 +262,70 @@ core_status core_grad(core_tensor *const *outputs, size_t noutputs,
         core__tensor_release(out_grads[i]);
         out_grads[i] = NULL;
     }
+    return status;
+}
+
+/* What was captured goes into the buffers; formulas wrote some of it. */
+static core_status put_captured(core__destinations *to, core_tensor **grads,
+                                bool allow_unused)
+{
+    for (size_t i = 0; i < to->count; i++) {
+        if (grads[i])
+            CORE_TRY(core__destination_put(&to->items[i], grads[i]));
+        else if (!to->items[i].touched && !allow_unused)
+            return unused("core_grad_into", i);
+    }
+    return CORE_OK;
+}
+
+static core_status grad_into(core__destinations *to, const roots *roots,
+                             uint32_t flags)
+{
+    size_t size = to->count * (sizeof(core__capture) + sizeof(core_tensor *));
+    core__capture *captures = core__alloc_zero(size);
+    core__thread *self = core__thread_self();
+    bool no_grad = self->no_grad;
+    core_tensor **grads;
+    core_status status;
+
+    if (!captures)
+        return core__error_memory(size);
+    grads = (core_tensor **)(void *)(captures + to->count);
+    for (size_t i = 0; i < to->count; i++)
+        captures[i] =
+            (core__capture){to->items[i].node, to->items[i].input, &grads[i]};
+    self->destinations = to;
+    status = core__engine_run(roots->edges, roots->grads, roots->count,
+                              keeps_graph(flags), false, captures, to->count);
+    self->no_grad = true;
+    if (status == CORE_OK)
+        status = put_captured(to, grads, flags & CORE_ALLOW_UNUSED);
+    self->no_grad = no_grad;
+    for (size_t i = 0; i < to->count; i++)
+        core__tensor_release(grads[i]);
+    core__free(captures);
+    return status;
+}
+
+core_status core_grad_into(core_tensor *const *outputs, size_t noutputs,
+                           core_tensor *const *grad_outputs, uint32_t flags,
+                           core_gradient_destination *destinations,
+                           size_t ndestinations)
+{
+    core__destinations to = {0};
+    core_status status;
+    roots roots;
+
+    CORE_TRY(check_flags("core_grad_into", flags,
+                         CORE_RETAIN_GRAPH | CORE_ALLOW_UNUSED));
+    status =
+        roots_begin(&roots, "core_grad_into", outputs, noutputs, grad_outputs);
+    if (status == CORE_OK)
+        status = core__destinations_begin("core_grad_into", destinations,
+                                          ndestinations, false, &to);
+    if (status == CORE_OK)
+        status = grad_into(&to, &roots, flags);
+    roots_end(&roots);
+    core__destinations_end(&to, destinations, status == CORE_OK);
     return status;
 }

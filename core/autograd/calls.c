@@ -111,6 +111,13 @@ core_status core__ag_add_to(core_tensor *a, core_tensor *b)
     return call_in_place(ADD_TO, args, 3);
 }
 
+core_status core__ag_copy_to(core_tensor *a, core_tensor *b)
+{
+    core_value args[] = {of_tensor(a), of_tensor(b), of_bool(false)};
+
+    return call_in_place(COPY, args, 3);
+}
+
 core_status core__ag_clone(core_tensor *tensor, core_tensor **out_tensor)
 {
     core_value args[] = {of_tensor(tensor), {0}};

@@ -13,6 +13,8 @@ core_status core__ag_add(core_tensor *a, core_tensor *b,
                          core_tensor **out_tensor);
 /* a += b */
 core_status core__ag_add_to(core_tensor *a, core_tensor *b);
+/* a = b */
+core_status core__ag_copy_to(core_tensor *a, core_tensor *b);
 core_status core__ag_clone(core_tensor *tensor, core_tensor **out_tensor);
 /* A copy with the given strides, NULL for row-major. */
 core_status core__ag_copy_as(core_tensor *tensor, const int64_t *strides,

@@ -3,6 +3,7 @@
 
 #include "autograd/custom.h"
 
+#include "autograd/anomaly.h"
 #include "autograd/layer.h"
 #include "autograd/saved.h"
 #include "autograd/view.h"
@@ -81,6 +82,8 @@ static core_status refusing_node(const core_node *of, core_tensor *const *grads,
         sizes += tensor->ndim;
     }
     node->name = memcpy(sizes, of->name, length);
+    if (core__thread_self()->anomaly)
+        core__anomaly_note(node);
     for (uint32_t i = 0; i < of->ninputs && status == CORE_OK; i++)
         if (grads[i] && core__wants_grad(grads[i]))
             status = core__gradient_edge(grads[i], &node->edges[i]);
@@ -352,6 +355,8 @@ static core_status make_node(const core_function_info *info,
         core__meta_fill(&node->inputs[i], outputs[i], sizes);
         sizes += outputs[i]->ndim;
     }
+    if (core__thread_self()->anomaly)
+        core__anomaly_note(node);
     for (size_t i = 0; i < ninputs; i++)
         if (inputs[i] && core__wants_grad(inputs[i]))
             CORE_TRY(core__gradient_edge(inputs[i], &node->edges[i]));

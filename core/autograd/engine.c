@@ -4,6 +4,7 @@
 #include "autograd/engine.h"
 
 #include "autograd/accumulate.h"
+#include "autograd/destination.h"
 #include "autograd/hooks.h"
 #include "autograd/input_buffer.h"
 #include "autograd/saved.h"
@@ -309,6 +310,8 @@ static core_status run_node(core__task *task, core_node *node,
         CORE_TRY(run_pre_hooks(task, node, grads));
     for (uint32_t i = 0; i < node->ninputs; i++)
         defined |= grads[i] != NULL;
+    if (core__unlikely(task->destinations != NULL))
+        defined |= core__destination_touched(task->destinations, node);
     needed_edges(task, node, needed);
     if (core__likely(defined)) {
         CORE_TRY(core__node_apply(task, node, grads, needed, gradients));
@@ -462,6 +465,9 @@ core_status core__engine_run(const core__edge *roots, core_tensor *const *grads,
     task.depth = task.outer ? task.outer->depth + 1 : 0;
     task.retain = retain;
     task.create = create;
+    task.anomaly = core__thread_self()->anomaly;
+    task.destinations = core__thread_self()->destinations;
+    core__thread_self()->destinations = NULL; /* not for those inside */
     task.captures = captures;
     task.ncaptures = ncaptures;
     if (core__unlikely(task.depth && task.depth % CORE__TASK_DEPTH == 0))

@@ -21,6 +21,8 @@
 
 enum { CORE__TASK_INLINE = 64, CORE__TASK_DEPTH = 60 };
 
+typedef struct core__destinations core__destinations; /* destination.h */
+
 typedef struct core__ready {
     uint64_t sequence;
     core_node *node;
@@ -43,7 +45,9 @@ struct core__task {
     uint64_t excluded; /* of the thread before, and while nodes run */
     uint64_t running_excluded;
     bool no_grad;
-    core__capture *captures; /* NULL: every leaf accumulates */
+    bool anomaly;                     /* anomaly.h */
+    core__destinations *destinations; /* destination.h; NULL mostly */
+    core__capture *captures;          /* NULL: every leaf accumulates */
     size_t ncaptures;
     /* Ready queue: a heap by sequence.  One, since one thread runs. */
     core__ready *ready;
@@ -87,6 +91,10 @@ static inline core__slot *core__task_find(const core__task *task,
 
 /* apply.c: runs one node on its gradients.  needed_edges: by edge.  gradients:
  * nedges entries, NULL, owned by the caller afterwards. */
+core_status core__node_compute(core__task *task, core_node *node,
+                               core_tensor **grads, const uint8_t *needed_edges,
+                               core_tensor **gradients);
+/* The same, with what anomaly mode adds. */
 core_status core__node_apply(core__task *task, core_node *node,
                              core_tensor **grads, const uint8_t *needed_edges,
                              core_tensor **gradients);

@@ -3,6 +3,7 @@
 
 #include "autograd/hooks.h"
 
+#include "autograd/anomaly.h"
 #include "base/memory.h"
 #include "base/thread.h"
 
@@ -111,7 +112,7 @@ void core__node_hooks_destroy(core_node *node)
 
     core__hooks_drop(hooks->first);
     core__free(hooks->retained);
-    core__free(hooks->place);
+    core__place_destroy(hooks->place);
     core__free(hooks);
 }
 

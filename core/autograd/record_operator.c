@@ -3,6 +3,7 @@
 
 /* From a call and its results to a node of the graph. */
 
+#include "autograd/anomaly.h"
 #include "autograd/layer.h"
 
 #include "autograd/node_make.h"
@@ -307,6 +308,8 @@ static core_status record_missing(const core__recording *recording,
         core__node_release(node);
         return status;
     }
+    if (core__thread_self()->anomaly)
+        core__anomaly_note(node);
     *out_node = node;
     return CORE_OK;
 }
@@ -349,6 +352,8 @@ core_status core__record_operator(const core__recording *recording,
     node->needed = recording->wanted;
     fill_inputs(node, results, nresults, &sizes);
     extra = (char *)sizes;
+    if (core__unlikely(core__thread_self()->anomaly))
+        core__anomaly_note(node);
     status = fill_edges(node, recording);
     if (core__likely(status == CORE_OK))
         status = fill_saved(node, recording, results, &extra);

@@ -170,8 +170,7 @@ void core__saved_release(core__saved *saved)
     saved->kind = CORE__SAVED_NONE;
 }
 
-static core_status check_version(const core_node *node,
-                                 const core__saved *saved)
+static core_status check_version(const char *name, const core__saved *saved)
 {
     const core_tensor *tensor = saved->value.u.tensor;
     char text[256];
@@ -180,13 +179,12 @@ static core_status check_version(const core_node *node,
         return core__error(CORE_ERROR_VERSION,
                            "%s needs a tensor as it was at version %u, but it "
                            "was changed in place since then",
-                           node->name, saved->version);
+                           name, saved->version);
     return core__error(
         CORE_ERROR_VERSION,
         "%s needs a tensor of sizes %s as it was at version %u, but it is at "
         "version %u now: it was changed in place since it was saved",
-        node->name,
-        core__sizes_text(tensor->ndim, tensor->sizes, text, sizeof text),
+        name, core__sizes_text(tensor->ndim, tensor->sizes, text, sizeof text),
         saved->version, core__tensor_version(tensor));
 }
 
@@ -228,6 +226,26 @@ static core_status unpack_list(core_node *node, core__saved *saved,
     return CORE_OK;
 }
 
+/* A twin gets its history when it is first wanted. */
+static core_status give_history(core__saved *saved)
+{
+    core_tensor *tensor = saved->value.u.tensor;
+
+    if (!saved->grad_fn || tensor->autograd)
+        return CORE_OK;
+    core__node_retain(saved->grad_fn);
+    return core__history_set(tensor, saved->grad_fn, saved->output);
+}
+
+core_status core__saved_unpack_named(const char *name, core__saved *saved,
+                                     core_value *out_value)
+{
+    *out_value = saved->value;
+    if (core__tensor_version(saved->value.u.tensor) != saved->version)
+        return check_version(name, saved);
+    return give_history(saved);
+}
+
 core_status core__saved_unpack(core_node *node, core__saved *saved,
                                bool history, core_value *out_value,
                                core_tensor **temporaries,
@@ -237,18 +255,14 @@ core_status core__saved_unpack(core_node *node, core__saved *saved,
     case CORE__SAVED_TENSOR:
         if (core__unlikely(core__tensor_version(saved->value.u.tensor) !=
                            saved->version))
-            return check_version(node, saved);
-        if (core__unlikely(history && saved->grad_fn) &&
-            !saved->value.u.tensor->autograd) {
-            core__node_retain(saved->grad_fn);
-            CORE_TRY(core__history_set(saved->value.u.tensor, saved->grad_fn,
-                                       saved->output));
-        }
+            return check_version(node->name, saved);
+        if (core__unlikely(history))
+            CORE_TRY(give_history(saved));
         break;
     case CORE__SAVED_RESULT:
         if (core__unlikely(core__tensor_version(saved->value.u.tensor) !=
                            saved->version))
-            return check_version(node, saved);
+            return check_version(node->name, saved);
         if (core__unlikely(history)) {
             CORE_TRY(unpack_result(node, saved, temporaries, ntemporaries));
             *out_value = saved->value;
@@ -259,7 +273,7 @@ core_status core__saved_unpack(core_node *node, core__saved *saved,
     case CORE__SAVED_LIST:
         return unpack_list(node, saved, history, out_value);
     case CORE__SAVED_STALE:
-        return check_version(node, saved);
+        return check_version(node->name, saved);
     case CORE__SAVED_NONE:
         *out_value = (core_value){0};
         return CORE_OK;

@@ -58,5 +58,9 @@ core_status core__saved_unpack(core_node *node, core__saved *saved,
                                bool history, core_value *out_value,
                                core_tensor **temporaries,
                                uint32_t *ntemporaries);
+/* The same for a tensor that no node saved, with history; name is for the
+ * message. */
+core_status core__saved_unpack_named(const char *name, core__saved *saved,
+                                     core_value *out_value);
 
 #endif

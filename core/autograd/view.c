@@ -3,6 +3,7 @@
 
 #include "autograd/view.h"
 
+#include "autograd/anomaly.h"
 #include "autograd/calls.h"
 #include "autograd/engine.h"
 #include "autograd/hooks.h"
@@ -76,6 +77,8 @@ static core_status slices_node(core_tensor *view, core_node *inner,
     node->kind = CORE__NODE_SLICES;
     node->name = inner->name;
     node->u.slices = NULL;
+    if (core__thread_self()->anomaly)
+        core__anomaly_note(node);
     node->edges[0] = own;
     for (uint32_t i = 0; i < inner->nedges; i++) {
         if (i == self_edge || !inner->edges[i].node)

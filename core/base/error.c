@@ -102,6 +102,18 @@ void core__error_prefix(const char *format, ...)
     record->text[sizeof record->text - 1] = '\0';
 }
 
+void core__error_suffix(const char *format, ...)
+{
+    core__error_record *record = &core__thread_self()->error;
+    size_t length = strlen(record->text);
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(record->text + length, sizeof record->text - length, format,
+              arguments);
+    va_end(arguments);
+}
+
 core_status core__error_null(const char *function, const char *argument)
 {
     return core__error(CORE_ERROR_INVALID_ARGUMENT,

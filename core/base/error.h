@@ -18,6 +18,10 @@ core_status core__error_memory(size_t size) __attribute__((cold));
 void core__error_prefix(const char *format, ...)
     __attribute__((format(printf, 1, 2), cold));
 
+/* Puts text behind it. */
+void core__error_suffix(const char *format, ...)
+    __attribute__((format(printf, 1, 2), cold));
+
 /* For an argument that is NULL and must not be. */
 core_status core__error_null(const char *function, const char *argument)
     __attribute__((cold));

@@ -281,6 +281,11 @@ done:
     return status;
 }
 
+void core__registry_set_payload(core_registry *registry, core__retired *payload)
+{
+    registry->first->payload = payload;
+}
+
 /* ------------------------------------------------------------- kernels -- */
 
 core__kernel_set *core__registry_set(const core_operator *op,
@@ -480,6 +485,8 @@ static void undo_registration(core__registration *registration)
             *at = registration->next;
         core__table_refresh(op);
     }
+    if (registration->payload)
+        core__reclaim(registration->payload, registration->payload);
     core__reclaim(&registration->retired, registration);
 }
 
@@ -616,6 +623,11 @@ core_status core_function_register(const char *operator_name, uint32_t key,
                       (core_string){operator_name, strlen(operator_name)}, key,
                       type, function, user),
                   made, out_registration);
+}
+
+core_registry *core__registration_registry(core_registration *registration)
+{
+    return &registration->registry;
 }
 
 void core_registration_release(core_registration *registration)

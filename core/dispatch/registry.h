@@ -15,6 +15,8 @@ typedef struct core__retired {
     void *memory; /* what the link is a part of */
 } core__retired;
 
+struct core_registration; /* libcore/dispatch.h */
+
 /* One kernel that a backend registered: the full copy of its core_kernel. */
 typedef struct core__kernel {
     core_kernel kernel;
@@ -70,6 +72,11 @@ core_status core__registry_add_function(core_registry *registry,
                                         core_string operator_name, uint32_t key,
                                         core_string backend,
                                         core_function function, void *user);
+/* The newest registration's user word lies in memory that goes with it. */
+void core__registry_set_payload(core_registry *registry,
+                                core__retired *payload);
+core_registry *core__registration_registry(
+    struct core_registration *registration);
 /* Undoes all of it, backends too; the registry may be used again. */
 void core__registry_undo(core_registry *registry);
 

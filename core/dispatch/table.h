@@ -19,6 +19,7 @@ struct core__registration {
     core__registration *next;       /* same operator, older */
     core__registration *next_owned; /* same registry */
     core__retired retired;
+    core__retired *payload; /* goes with it: the user word's memory; or NULL */
 };
 
 void core__registry_lock(void);

@@ -104,6 +104,17 @@ uint64_t core_inference_begin(void);
 void core_inference_end(uint64_t before);
 bool core_inference_mode(void);
 
+/* Anomaly mode: nodes remember where they were made, and in backward each
+ * gradient that a node gives is looked at; one that holds NaN is an error that
+ * names node and place.  Slow: for finding errors.  The place is what the
+ * program said last with core_anomaly_place_set, or, if it said nothing (NULL),
+ * its stack where the system can tell.  Returns what it was. */
+bool core_anomaly_mode_set(bool enabled);
+bool core_anomaly_mode(void);
+/* "decoder, layer 3": copied when an operator is recorded, so it must live
+ * until the next call.  Returns what it was. */
+const char *core_anomaly_place_set(const char *place);
+
 /* ---------------------------------------------------------------- hooks -- */
 
 /* Every register_… copies function and context into a hook.  drop(context),

@@ -7,8 +7,11 @@
 #define LIBCORE_CORE_H
 
 #include "autograd.h"
+#include "destination.h"
 #include "device.h"
 #include "dispatch.h"
+#include "function.h"
+#include "functional.h"
 #include "ops.h"
 #include "optim.h"
 #include "plugins.h"

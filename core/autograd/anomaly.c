@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+#include "autograd/anomaly.h"
+
+#include "autograd/hooks.h"
+#include "base/memory.h"
+#include "base/thread.h"
+#include "tensor/dtype.h"
+
+#include <libcore/autograd.h>
+#include <libcore/ops.h>
+#include <libcore/tensor.h>
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+#if defined(__GLIBC__)
+#include <execinfo.h>
+#endif
+
+enum { FRAMES = 48, SHOWN = 12 };
+
+struct core__place {
+    char *label;  /* what the program said; NULL: nothing */
+    char *within; /* the node that was running, in a backward; or NULL */
+    int nframes;
+    void *frames[];
+};
+
+bool core_anomaly_mode_set(bool enabled)
+{
+    core__thread *self = core__thread_self();
+    bool before = self->anomaly;
+
+    self->anomaly = enabled;
+    return before;
+}
+
+bool core_anomaly_mode(void)
+{
+    return core__thread_self()->anomaly;
+}
+
+const char *core_anomaly_place_set(const char *place)
+{
+    core__thread *self = core__thread_self();
+    const char *before = self->place;
+
+    self->place = place;
+    return before;
+}
+
+/* ----------------------------------------------------------------- places -- */
+
+static char *copy(const char *text)
+{
+    return text ? core__strndup(text, strlen(text)) : NULL;
+}
+
+static core__place *place_new(const core__thread *self)
+{
+    void *frames[FRAMES];
+    core__place *place;
+    int count = 0;
+
+#if defined(__GLIBC__)
+    if (!self->place)
+        count = backtrace(frames, FRAMES);
+#endif
+    place = core__alloc(sizeof *place + (size_t)count * sizeof *frames);
+    if (!place)
+        return NULL;
+    place->label = copy(self->place);
+    place->within = self->running ? copy(self->running->name) : NULL;
+    place->nframes = count;
+    memcpy(place->frames, frames, (size_t)count * sizeof *frames);
+    return place;
+}
+
+void core__place_destroy(core__place *place)
+{
+    if (!place)
+        return;
+    core__free(place->label);
+    core__free(place->within);
+    core__free(place);
+}
+
+void core__anomaly_note(core_node *node)
+{
+    uint32_t errors = core__thread_self()->error.sequence;
+    core__node_hooks *hooks;
+
+    if (core__node_hooks_make(node, &hooks) == CORE_OK) {
+        if (!hooks->place)
+            hooks->place = place_new(core__thread_self());
+    } else if (core__thread_self()->error.sequence != errors) {
+        core_error_clear(); /* the call that records goes on without */
+    }
+}
+
+/* Frames of the program: those of this library say nothing. */
+static size_t print_frames(const core__place *place, char *text, size_t size)
+{
+    Dl_info own = {0}, info;
+    size_t length = 0;
+    int shown = 0;
+
+    dladdr((void *)(uintptr_t)core__anomaly_note, &own);
+    for (int i = 0; i < place->nframes && shown < SHOWN && length < size; i++) {
+        if (!dladdr(place->frames[i], &info) || info.dli_fbase == own.dli_fbase)
+            continue;
+        length += (size_t)snprintf(
+            text + length, size - length, "%s%s+0x%lx (%s)",
+            shown++ ? ", " : "", info.dli_sname ? info.dli_sname : "?",
+            (unsigned long)((char *)place->frames[i] -
+                            (char *)(info.dli_sname ? info.dli_saddr
+                                                    : info.dli_fbase)),
+            info.dli_fname ? info.dli_fname : "?");
+    }
+    return length;
+}
+
+static const char *print_place(core_node *node, char *text, size_t size)
+{
+    core__node_hooks *hooks = atomic_load(&node->hooks);
+    const core__place *place = hooks ? hooks->place : NULL;
+    size_t length = 0;
+
+    if (!place) {
+        snprintf(text, size,
+                 "a place that is not known, since anomaly mode was off then");
+        return text;
+    }
+    text[0] = '\0';
+    if (place->within)
+        length = (size_t)snprintf(text, size, "the backward of %s, at ",
+                                  place->within);
+    if (length < size && place->label)
+        snprintf(text + length, size - length, "%s", place->label);
+    else if (length < size &&
+             print_frames(place, text + length, size - length) == 0)
+        snprintf(text + length, size - length, "an unknown place");
+    return text;
+}
+
+/* ----------------------------------------------------------------- looking -- */
+
+static core_status has_nan(core_tensor *tensor, bool *out_has)
+{
+    core_tensor *which = NULL, *any = NULL;
+    core_scalar answer = {0};
+    core_status status = CORE_OK;
+
+    *out_has = false;
+    if (!core__dtype_is_floating(tensor->dtype) || tensor->numel == 0 ||
+        core__tensor_is_meta(tensor))
+        return CORE_OK;
+    status = core_isnan(tensor, &which);
+    if (status == CORE_OK)
+        status = core_any(which, &any);
+    if (status == CORE_OK)
+        status = core_item(any, &answer);
+    *out_has = status == CORE_OK && answer.u.i;
+    core__tensor_release(any);
+    core__tensor_release(which);
+    return status;
+}
+
+static core_status look(core_node *node, core_tensor *const *gradients)
+{
+    core__thread *self = core__thread_self();
+    uint64_t excluded = self->excluded;
+    bool no_grad = self->no_grad, found = false;
+    core_status status = CORE_OK;
+
+    self->no_grad = true;
+    self->excluded |= CORE__KEY_AUTOGRAD;
+    for (uint32_t i = 0; i < node->nedges && status == CORE_OK; i++) {
+        if (gradients[i])
+            status = has_nan(gradients[i], &found);
+        if (found)
+            status =
+                core__error(CORE_ERROR_AUTOGRAD,
+                            "%s: its gradient %u holds NaN", node->name, i);
+    }
+    self->no_grad = no_grad;
+    self->excluded = excluded;
+    return status;
+}
+
+core_status core__anomaly_apply(core__task *task, core_node *node,
+                                core_tensor **grads,
+                                const uint8_t *needed_edges,
+                                core_tensor **gradients)
+{
+    core__thread *self = core__thread_self();
+    core_node *before = self->running;
+    bool anomaly = self->anomaly;
+    core_status status;
+    char text[1500];
+
+    self->running = node;
+    self->anomaly = true;
+    status = core__node_compute(task, node, grads, needed_edges, gradients);
+    self->running = before;
+    self->anomaly = anomaly;
+    if (status == CORE_OK)
+        status = look(node, gradients);
+    if (status != CORE_OK)
+        core__error_suffix("; the forward made it at %s",
+                           print_place(node, text, sizeof text));
+    return status;
+}

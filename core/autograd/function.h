@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* function.h: what setup of a program's function collects. */
+
+#ifndef CORE_AUTOGRAD_FUNCTION_H
+#define CORE_AUTOGRAD_FUNCTION_H
+
+#include "tensor/tensor.h"
+
+#include <libcore/function.h>
+
+typedef struct core__tensor_list {
+    core_tensor **tensors; /* borrowed */
+    size_t count;
+} core__tensor_list;
+
+struct core_function_context {
+    core__tensor_list saved, dirty, non_differentiable;
+    bool was_saved;
+    bool no_zeros;
+    bool has_state;
+    void *state;
+    void (*release)(void *state);
+};
+
+core_status core__context_add(core__tensor_list *list, core_tensor *tensor);
+/* Frees the lists; the state is released if nobody took it. */
+void core__context_end(core_function_context *context);
+
+/* Records a call with what setup said; takes the state over. */
+core_status core__context_record(core_function_context *context,
+                                 core_function_info *info,
+                                 core_tensor *const *inputs, size_t ninputs,
+                                 core_tensor *const *outputs, size_t noutputs);
+
+/* A program's status without a message gets one. */
+core_status core__worded(uint32_t errors, core_status status, const char *what);
+
+#endif
