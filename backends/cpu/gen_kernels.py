@@ -227,6 +227,44 @@ unary("sinc", "a == 0 ? 1 : (T)sin((double)a * 3.141592653589793) / "
 unary("special_entr", "a > 0 ? -a * log@(a) : a == 0 ? 0 : "
                       "a != a ? a : -INFINITE@", 1)
 
+# Special functions: one row calls them all, through a table (special.c).
+SPECIAL_UNARY = [
+    "digamma", "erfinv", "special_erfcx", "special_log_ndtr", "special_ndtri",
+    "i0", "special_i0e", "special_i1", "special_i1e",
+    "special_modified_bessel_k0", "special_scaled_modified_bessel_k0",
+    "special_modified_bessel_k1", "special_scaled_modified_bessel_k1",
+    "special_bessel_j0", "special_bessel_j1", "special_bessel_y0",
+    "special_bessel_y1", "special_airy_ai", "special_spherical_bessel_j0",
+    "angle"]
+SPECIAL_BINARY = [
+    "polygamma", "special_zeta", "igamma", "igammac",
+    "special_chebyshev_polynomial_t", "special_chebyshev_polynomial_u",
+    "special_chebyshev_polynomial_v", "special_chebyshev_polynomial_w",
+    "special_shifted_chebyshev_polynomial_t",
+    "special_shifted_chebyshev_polynomial_u",
+    "special_shifted_chebyshev_polynomial_v",
+    "special_shifted_chebyshev_polynomial_w",
+    "special_hermite_polynomial_h", "special_hermite_polynomial_he",
+    "special_laguerre_polynomial_l", "special_legendre_polynomial_p"]
+NO_ARGUMENT = 99  # beyond every argument: the parameter is its default
+
+
+def special(name, function, inputs, expression, **options):
+    table, kind = ("unary", 1) if name in SPECIAL_UNARY else ("binary", 2)
+    place = (SPECIAL_UNARY if kind == 1 else SPECIAL_BINARY).index(function)
+    op(name, inputs, {"F": expression}, cost=6,
+       setup="const cpu_special_%d special = cpu_special_%s[q->i[0]];" % (
+           kind, table),
+       parameters=[(NO_ARGUMENT, place)] + options.get("parameters", []))
+
+
+for name in SPECIAL_UNARY:
+    special(name, name, 1, "(T)special((double)a)")
+for name in SPECIAL_BINARY[1:]:
+    special(name, name, 2, "(T)special((double)a, (double)b)")
+special("polygamma", "polygamma", 1, "(T)special((double)p1, (double)a)",
+        parameters=[(0, 0)])
+
 # ------------------------------------------------------------- activations --
 
 op("relu", 1, {"F": "a <= 0 ? 0 : a", "I": "a < 0 ? 0 : a"})

@@ -13,6 +13,7 @@
 
 #include "loop.h"
 #include "number.h"
+#include "special.h"
 #include "vecmath.h"
 
 /* A row (elementwise.h); few use all that they are given. */

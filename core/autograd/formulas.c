@@ -25,6 +25,32 @@ core_status core__formula_copied(core_tensor *grad, core_device *device,
     return core_to(grad, CORE_DTYPE_NONE, device, false, false, -1, out);
 }
 
+/* For an argument without a derivative, beside others that have one. */
+core_status core__formula_refused(core_tensor *grad, const char *op,
+                                  const char *argument, core_tensor **out)
+{
+    (void)grad;
+    *out = NULL;
+    return core__error(CORE_ERROR_UNSUPPORTED,
+                       "%s has no derivative with respect to %s", op, argument);
+}
+
+/* value / self, and its limit where self is 0. */
+core_status core__formula_over_or(core_tensor *value, core_tensor *self,
+                                  double limit, core_tensor **out)
+{
+    core__scope s;
+    core_tensor *zero;
+    core_tensor *x;
+
+    core__scope_begin(&s);
+    zero = core__x_equals(&s, self, 0);
+    x = CORE__DO(&s, core_masked_fill, self, zero, core_int(1));
+    x = core__x_div(&s, value, x);
+    x = CORE__DO(&s, core_masked_fill, x, zero, core_float(limit));
+    return core__scope_finish(&s, x, out);
+}
+
 /* -------------------------------------------------------------- bounds -- */
 
 /* Of the larger of two: all where self is larger, half where they are equal. */
@@ -223,6 +249,52 @@ core_status core__formula_silu_self(core_tensor *grad, core_tensor *grad_output,
     y = core__x_mul(&s, y, core__x_minus_from(&s, 1, y));
     x = core__x_mul(&s, x, y);
     x = core__x_mul(&s, core__x_mul(&s, grad, grad_output), x);
+    return core__scope_finish(&s, x, out);
+}
+
+/* With t = tanh(softplus(x)) and s the sigmoid of x: u (2 + x (1 - s - 2 t s)),
+ * where u = s (1 - t²) is the slope of t. */
+core_status core__formula_mish_self(core_tensor *grad, core_tensor *grad_output,
+                                    core_tensor *self, core_tensor **out)
+{
+    core__scope k;
+    core_tensor *t;
+    core_tensor *s;
+    core_tensor *u;
+    core_tensor *x;
+
+    core__scope_begin(&k);
+    s = core__x_sigmoid(&k, self);
+    t = core__x_tanh(
+        &k, CORE__DO(&k, core_softplus, self, core_int(1), core_int(20)));
+    u = core__x_minus_from(&k, 1, core__x_mul(&k, t, t));
+    u = core__x_mul(&k, s, u);
+    x = core__x_mul(&k, s, core__x_plus(&k, core__x_times(&k, t, 2), 1));
+    x = core__x_mul(&k, self, core__x_minus_from(&k, 1, x));
+    x = core__x_mul(&k, u, core__x_plus(&k, x, 2));
+    x = core__x_mul(&k, core__x_mul(&k, grad, grad_output), x);
+    return core__scope_finish(&k, x, out);
+}
+
+/* The slope is scale above 0, and below it input_scale times the result plus
+ * alpha scale, the result's own slope being the same. */
+core_status core__formula_elu_self(core_tensor *grad, core_tensor *grad_output,
+                                   core_scalar alpha, core_scalar scale,
+                                   core_scalar input_scale, bool is_result,
+                                   core_tensor *self_or_result,
+                                   core_tensor **out)
+{
+    core__scope s;
+    core_tensor *x;
+
+    core__scope_begin(&s);
+    x = core__x_mul(&s, grad, grad_output);
+    if (!is_result)
+        x = CORE__DO(&s, core_elu_backward, x, alpha, scale, input_scale, false,
+                     self_or_result);
+    x = CORE__DO(&s, core_mul_scalar, x, input_scale);
+    x = core__x_zero_where(
+        &s, x, CORE__DO(&s, core_gt_scalar, self_or_result, core_int(0)));
     return core__scope_finish(&s, x, out);
 }
 

@@ -123,6 +123,13 @@ core_status core__formula_as_strided_src(core_tensor *grad, core_tensor *self,
                                          size_t stride_count,
                                          const int64_t *storage_offset,
                                          core_tensor **out);
+core_status core__formula_batch_norm_second(
+    core_tensor *grad0, core_tensor *grad1, core_tensor *grad2,
+    core_tensor *grad_out, core_tensor *input, core_tensor *weight,
+    core_tensor *running_mean, core_tensor *running_var, core_tensor *save_mean,
+    core_tensor *save_invstd, bool train, double eps,
+    const uint8_t *output_mask, size_t output_mask_count, core_tensor **out0,
+    core_tensor **out1, core_tensor **out2);
 core_status core__formula_cat_grad(core_tensor *grad, const int64_t *sizes,
                                    size_t sizes_count, int64_t dim,
                                    const uint8_t *needed, size_t count,
@@ -172,6 +179,11 @@ core_status core__formula_cumsum_grad(core_tensor *grad, int64_t dim,
 core_status core__formula_dropout_grad(core_tensor *grad, core_tensor *mask,
                                        double p, const bool *train,
                                        core_tensor **out);
+core_status core__formula_elu_self(core_tensor *grad, core_tensor *grad_output,
+                                   core_scalar alpha, core_scalar scale,
+                                   core_scalar input_scale, bool is_result,
+                                   core_tensor *self_or_result,
+                                   core_tensor **out);
 core_status core__formula_embedding_grad(core_tensor *grad,
                                          core_tensor *indices,
                                          int64_t padding_idx, bool scale,
@@ -193,6 +205,12 @@ core_status core__formula_group_norm_grad(
     core_tensor *weight, int64_t N, int64_t C, int64_t HxW, int64_t group,
     const uint8_t *output_mask, size_t output_mask_count, core_tensor **out0,
     core_tensor **out1, core_tensor **out2);
+core_status core__formula_group_norm_second(
+    core_tensor *grad0, core_tensor *grad1, core_tensor *grad2,
+    core_tensor *grad_out, core_tensor *input, core_tensor *mean,
+    core_tensor *rstd, core_tensor *weight, int64_t N, int64_t C, int64_t HxW,
+    int64_t group, const uint8_t *output_mask, size_t output_mask_count,
+    core_tensor **out0, core_tensor **out1, core_tensor **out2);
 core_status core__formula_index_grad(core_tensor *grad, const int64_t *sizes,
                                      size_t sizes_count,
                                      core_tensor *const *indices,
@@ -207,6 +225,12 @@ core_status core__formula_logcumsumexp_grad(core_tensor *grad,
                                             core_tensor *self,
                                             core_tensor *result, int64_t dim,
                                             core_tensor **out);
+core_status core__formula_layer_norm_second(
+    core_tensor *grad0, core_tensor *grad1, core_tensor *grad2,
+    core_tensor *grad_out, core_tensor *input, const int64_t *normalized_shape,
+    size_t normalized_shape_count, core_tensor *mean, core_tensor *rstd,
+    core_tensor *weight, const uint8_t *output_mask, size_t output_mask_count,
+    core_tensor **out0, core_tensor **out1, core_tensor **out2);
 core_status core__formula_linear_input(core_tensor *grad, core_tensor *weight,
                                        core_tensor **out);
 core_status core__formula_linear_weight(core_tensor *grad, core_tensor *input,
@@ -229,6 +253,10 @@ core_status core__formula_mean_grad(core_tensor *grad, const int64_t *sizes,
                                     size_t sizes_count, const int64_t *dim,
                                     size_t dim_count, bool keepdim,
                                     core_tensor **out);
+core_status core__formula_mish_self(core_tensor *grad, core_tensor *grad_output,
+                                    core_tensor *self, core_tensor **out);
+core_status core__formula_over_or(core_tensor *value, core_tensor *self,
+                                  double limit, core_tensor **out);
 core_status core__formula_pooled(core_tensor *grad, core_tensor *indices,
                                  int64_t spatial, core_tensor **out);
 core_status core__formula_pow_exponent(core_tensor *grad, core_tensor *self,
@@ -250,6 +278,8 @@ core_status core__formula_prod_grad(core_tensor *grad, core_tensor *self,
 core_status core__formula_qr_grad(core_tensor *grad_Q, core_tensor *grad_R,
                                   core_tensor *Q, core_tensor *R,
                                   const char *mode, core_tensor **out);
+core_status core__formula_refused(core_tensor *grad, const char *op,
+                                  const char *argument, core_tensor **out);
 core_status core__formula_scale(core_tensor *grad, core_scalar alpha,
                                 core_tensor **out);
 core_status core__formula_scatter_reduce_self(

@@ -129,6 +129,14 @@ typedef struct scattering {
     bool include_self;
 } scattering;
 
+/* scatter.reduce has names of its own. */
+static const char *plain_name(const char *reduce)
+{
+    return strcmp(reduce, "add") == 0        ? "sum"
+           : strcmp(reduce, "multiply") == 0 ? "prod"
+                                             : reduce;
+}
+
 static core_tensor *gathered(core__scope *s, const scattering *k,
                              core_tensor *x)
 {
@@ -187,19 +195,19 @@ core_status core__formula_scatter_reduce_self(
     core_tensor *src, const char *reduce, bool include_self,
     core_tensor *result, core_tensor **out)
 {
-    scattering k = {dim, index, src, reduce, include_self};
+    scattering k = {dim, index, src, plain_name(reduce), include_self};
     core__scope s;
     core_tensor *x = grad;
 
     core__scope_begin(&s);
-    if (strcmp(reduce, "prod") == 0) {
+    if (strcmp(k.reduce, "prod") == 0) {
         core_tensor *safe = ones_where(&s, self, core__x_equals(&s, self, 0));
 
         x = core__x_mul(&s, grad, product(&s, &k, safe, src));
         x = core__x_div(&s, x, safe);
-    } else if (strcmp(reduce, "mean") == 0) {
+    } else if (strcmp(k.reduce, "mean") == 0) {
         x = core__x_div(&s, grad, counts(&s, &k, grad));
-    } else if (strcmp(reduce, "sum") != 0) {
+    } else if (strcmp(k.reduce, "sum") != 0) {
         x = shared(&s, &k, grad, self, result);
         x = core__x_mul(&s, x, core__x_eq(&s, self, result));
     }
@@ -231,16 +239,16 @@ core_status core__formula_scatter_reduce_src(
     core_tensor *src, const char *reduce, bool include_self,
     core_tensor *result, core_tensor **out)
 {
-    scattering k = {dim, index, src, reduce, include_self};
+    scattering k = {dim, index, src, plain_name(reduce), include_self};
     core__scope s;
     core_tensor *x;
 
     core__scope_begin(&s);
-    if (strcmp(reduce, "sum") == 0) {
+    if (strcmp(k.reduce, "sum") == 0) {
         x = gathered(&s, &k, grad);
-    } else if (strcmp(reduce, "prod") == 0) {
+    } else if (strcmp(k.reduce, "prod") == 0) {
         x = product_src(&s, &k, grad, self, result);
-    } else if (strcmp(reduce, "mean") == 0) {
+    } else if (strcmp(k.reduce, "mean") == 0) {
         x = core__x_div(&s, grad, counts(&s, &k, grad));
         x = gathered(&s, &k, x);
     } else {

@@ -306,6 +306,18 @@ core_status core__formula_cumsum_grad(core_tensor *grad, int64_t dim,
     return core__scope_finish(&s, summed_from(&s, grad, dim), out);
 }
 
+/* log x where x is positive; elsewhere so little that its exponential is 0, and
+ * yet finite, for the sake of the second derivative. */
+static core_tensor *log_positive(core__scope *s, core_tensor *x)
+{
+    core_tensor *other = CORE__DO(s, core_le_scalar, x, core_int(0));
+    double little = s->status == CORE_OK && x->dtype == CORE_F16 ? -3e4 : -1e30;
+
+    x = CORE__DO(s, core_masked_fill, x, other, core_int(1));
+    return CORE__DO(s, core_masked_fill, core__x_log(s, x), other,
+                    core_float(little));
+}
+
 /* sum over i >= k of g_i exp(x_k - r_i), with exponents that stay small:
  * positive and negative gradients apart, each as a logarithm. */
 core_status core__formula_logcumsumexp_grad(core_tensor *grad,
@@ -320,9 +332,8 @@ core_status core__formula_logcumsumexp_grad(core_tensor *grad,
     if (self->ndim == 0)
         return core__scope_finish(&s, grad, out);
     for (int sign = 0; sign < 2; sign++) {
-        core_tensor *x = sign ? core__x_neg(&s, grad) : grad;
+        core_tensor *x = log_positive(&s, sign ? core__x_neg(&s, grad) : grad);
 
-        x = core__x_log(&s, core__x_relu(&s, x));
         x = core__x_sub(&s, x, result);
         x = reversed(&s, x, dim);
         x = CORE__DO(&s, core_logcumsumexp, x, dim);

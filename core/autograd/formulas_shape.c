@@ -169,6 +169,21 @@ core_status core__formula_as_strided_grad(
     return core__scope_finish(&s, x, out);
 }
 
+/* grad, laid out as the result of as_strided_scatter is: as self, if that is
+ * dense. */
+static core_tensor *laid_out(core__scope *s, core_tensor *grad,
+                             const core_tensor *self)
+{
+    core_tensor *x;
+
+    if (!(self->flags & CORE__TENSOR_DENSE))
+        return CORE__DO(s, core_contiguous, grad, -1);
+    x = CORE__DO(s, core_new_empty_strided, grad, self->sizes, self->ndim,
+                 self->strides, self->ndim, CORE_DTYPE_NONE, NULL);
+    CORE__RUN(s, core_copy_(x, grad, false));
+    return x;
+}
+
 core_status core__formula_as_strided_self(
     core_tensor *grad, core_tensor *self, const int64_t *size,
     size_t size_count, const int64_t *stride, size_t stride_count,
@@ -178,9 +193,8 @@ core_status core__formula_as_strided_self(
     core_tensor *zeros;
     core_tensor *x;
 
-    (void)self;
     core__scope_begin(&s);
-    x = CORE__DO(&s, core_contiguous, grad, -1);
+    x = laid_out(&s, grad, self);
     zeros = core__x_new_zeros(&s, grad, size, size_count);
     x = CORE__DO(&s, core_as_strided_scatter, x, zeros, size, size_count,
                  stride, stride_count, storage_offset);
@@ -197,9 +211,8 @@ core_status core__formula_as_strided_src(core_tensor *grad, core_tensor *self,
     core__scope s;
     core_tensor *x;
 
-    (void)self;
     core__scope_begin(&s);
-    x = CORE__DO(&s, core_clone, grad, CORE_FORMAT_CONTIGUOUS);
+    x = laid_out(&s, grad, self);
     x = CORE__DO(&s, core_as_strided, x, size, size_count, stride, stride_count,
                  storage_offset);
     return core__scope_finish(&s, x, out);
@@ -313,38 +326,4 @@ core_status core__formula_pooled(core_tensor *grad, core_tensor *indices,
     x = CORE__DO(&s, core_gather, x, -1, index, false);
     x = core__x_reshape(&s, x, indices->sizes, indices->ndim);
     return core__scope_finish(&s, x, out);
-}
-
-/* Of group norm whose statistics are used too: mean is linear in the input,
- * and rstd falls by rstd³ (x - mean) / n. */
-core_status core__formula_group_norm_grad(
-    core_tensor *grad, core_tensor *grad_mean, core_tensor *grad_rstd,
-    core_tensor *input, core_tensor *mean, core_tensor *rstd,
-    core_tensor *weight, int64_t N, int64_t C, int64_t HxW, int64_t group,
-    const uint8_t *output_mask, size_t output_mask_count, core_tensor **out0,
-    core_tensor **out1, core_tensor **out2)
-{
-    double n = (double)(C / group * HxW);
-    int64_t flat[3] = {N, group, -1};
-    core_tensor *direct;
-    core__scope s;
-    core_tensor *x;
-
-    CORE_TRY(core_native_group_norm_backward(
-        grad, input, mean, rstd, weight, N, C, HxW, group, output_mask,
-        output_mask_count, &direct, out1, out2));
-    *out0 = direct;
-    if (!direct)
-        return CORE_OK;
-    core__scope_begin(&s);
-    x = core__x_sub(&s, core__x_reshape(&s, input, flat, 3),
-                    core__x_unsqueeze(&s, mean, -1));
-    grad_rstd = core__x_mul(&s, grad_rstd, core__x_power(&s, rstd, 3));
-    x = core__x_mul(&s, x, core__x_unsqueeze(&s, grad_rstd, -1));
-    x = core__x_sub(&s, core__x_unsqueeze(&s, grad_mean, -1), x);
-    x = core__x_reshape(&s, core__x_over(&s, x, n), input->sizes, input->ndim);
-    x = core__x_add(&s, direct, x);
-    CORE_TRY(core__scope_finish(&s, x, out0));
-    core__tensor_release(direct);
-    return CORE_OK;
 }

@@ -327,3 +327,27 @@ CORE__OP(argsort)
     core__result_tensor(&results[0], indices);
     return CORE_OK;
 }
+
+/* mvlgamma(self, p): sum of lgamma(self - i / 2) for i below p, and
+ * p (p - 1) / 4 log pi. */
+CORE__COMPOSITE(mvlgamma)
+{
+    int64_t p = args[1].u.i, last = -1;
+    core_tensor *x = args[0].u.tensor;
+    core_dtype dtype = core__dtype_is_floating(x->dtype) ? x->dtype : CORE_F32;
+    core_tensor *steps;
+
+    if (p < 1)
+        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
+                              "p must be 1 at least, not %lld", (long long)p);
+    x = core__x_cast(scope, x, dtype);
+    steps = core__x_arange(scope, x, p);
+    steps = core__x_times(scope, steps, -0.5);
+    x = core__x_add(scope, core__x_unsqueeze(scope, x, -1),
+                    core__x_cast(scope, steps, dtype));
+    x = CORE__DO(scope, core_lgamma, x);
+    x = core__x_sum_dim(scope, x, &last, 1, false);
+    x = core__x_plus(scope, x,
+                     (double)p * (double)(p - 1) / 4 * 1.1447298858494002);
+    return core__scope_result(scope, x, &results[0]);
+}

@@ -16,7 +16,7 @@
 
 #include "ops/functions.h"
 
-enum { CORE__SCOPE_TENSORS = 48 };
+enum { CORE__SCOPE_TENSORS = 96 };
 
 typedef struct core__scope {
     core_status status;

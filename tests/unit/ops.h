@@ -8,7 +8,9 @@
  *     q:5     a permutation of 0 … 4       m:2,3   bool
  *     [ … ]   list of tensors              i:2 f:.5 b:1 s:text   values
  *     l:1,2   integers                     n       none
- *     k:1,0,1 bools */
+ *     k:1,0,1 bools                     g:2,.5 floats
+ *     d:f64   a dtype
+ *     h:3,3   leaf; who calls makes a positive definite matrix of it */
 
 #ifndef TESTS_UNIT_OPS_H
 #define TESTS_UNIT_OPS_H
@@ -30,8 +32,10 @@ typedef struct arguments {
     core_operator *op;
     core_value values[ARGUMENTS];
     uint32_t count;
+    uint32_t positive; /* arguments that are h: */
     int64_t ints[ARGUMENTS][8];
     uint8_t bools[ARGUMENTS][8];
+    double floats[ARGUMENTS][8];
     core_tensor *lists[ARGUMENTS][TENSORS];
     core_tensor *leaves[TENSORS];
     size_t nleaves;
@@ -83,7 +87,7 @@ static inline core_tensor *tensor_of(arguments *a, const check *c,
                    : kind == 'm'              ? CORE_BOOL
                                               : CORE_F64,
                    ndim, sizes, values);
-    if (kind == 't' || kind == 'u')
+    if (kind == 't' || kind == 'u' || kind == 'h')
         a->leaves[a->nleaves++] = leaf(tensor);
     return tensor;
 }
@@ -112,8 +116,25 @@ static inline core_value value_of(arguments *a, const check *c,
             a->bools[at][i] = a->ints[at][i] != 0;
         return core_pack_bools(a->bools[at], n);
     }
+    case 'd':
+        return core_pack_dtype(core_dtype_from_name(text));
+    case 'g': {
+        size_t n = 0;
+
+        for (char *end; n < 8; text = end + (*end == ',')) {
+            double number = strtod(text, &end);
+
+            if (end == text)
+                break;
+            a->floats[at][n++] = number;
+        }
+        return core_pack_floats(a->floats[at], n);
+    }
     case 'n':
         return core_pack_none();
+    case 'h':
+        a->positive |= 1u << at;
+        return core_pack_tensor(tensor_of(a, c, word));
     default:
         return core_pack_tensor(tensor_of(a, c, word));
     }
