@@ -73,7 +73,7 @@ core_status sim_enumerate(void *backend, uint32_t *out_count,
                           core_string *out_reason)
 {
     (void)backend;
-    *out_count = sim_set.devices;
+    *out_count = (uint32_t)sim_set.devices;
     *out_reason =
         core_sdk_string(sim_set.devices ? "" : "LIBCORE_SIM_DEVICES is 0");
     return CORE_OK;
@@ -118,22 +118,24 @@ core_status sim_device_information(void *words, core_device_information *out)
 
     out->name = core_sdk_string("simulated accelerator");
     out->stable_id = core_sdk_string(device->id);
-    out->features = core_sdk_string("handles,deferred");
+    out->features =
+        core_sdk_string(sim_set.flat ? "flat,deferred" : "handles,deferred");
     return CORE_OK;
 }
 
 core_status sim_device_properties(void *device, core_device_properties *out)
 {
-    uint64_t unused;
-
-    out->flags = CORE_DEVICE_HAS_F64;
-    out->base_alignment = 64;
-    out->granularity = 64;
-    out->tail_padding = 0;
+    (void)device;
+    out->flags = CORE_DEVICE_HAS_F64 | (sim_set.flat ? CORE_DEVICE_FLAT : 0);
+    out->base_alignment = sim_set.alignment;
+    out->granularity = sim_set.granularity;
+    out->tail_padding = sim_set.tail;
+    out->largest_allocation = sim_set.largest;
+    out->total_memory = sim_set.bytes;
     out->compute_units = 1;
     out->numa_node = UINT32_MAX;
-    out->max_streams = sim_set.queues;
-    return sim_memory_table.info(device, &unused, &out->total_memory);
+    out->max_streams = (uint32_t)sim_set.queues;
+    return CORE_OK;
 }
 
 core_status sim_device_status(void *device)
@@ -144,11 +146,22 @@ core_status sim_device_status(void *device)
 const void *sim_get_interface(void *backend, core_string name, uint32_t version)
 {
     (void)backend;
-    if (version > 1)
-        return NULL;
-    if (core_sdk_string_equal(name, "core.stream_error")) {
-        sim_words_taken = true;
-        return &sim_stream_error;
+    static const struct {
+        const char *name;
+        const void *table;
+    } tables[] = {
+        {"core.stream_error", &sim_stream_error},
+        {"core.peer", &sim_peer},
+        {"core.host_memory", &sim_host_memory},
+    };
+
+    (void)backend;
+    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
+        if (version > 1 || !core_sdk_string_equal(name, tables[i].name))
+            continue;
+        if (tables[i].table == &sim_stream_error)
+            sim_words_taken = true;
+        return tables[i].table;
     }
     return NULL;
 }

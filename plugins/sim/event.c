@@ -3,6 +3,8 @@
 
 #include "event.h"
 
+#include "race.h"
+
 #include <stdlib.h>
 #include <time.h>
 
@@ -11,6 +13,7 @@ void sim_marker_unref(sim_marker *marker)
     if (--marker->references > 0)
         return;
     sim_stream_unref(marker->stream);
+    free(marker->clock);
     free(marker);
 }
 
@@ -100,6 +103,7 @@ static core_status record(void *device, void *words, void *stream)
         sim_marker_unref(marker);
     } else {
         marker->number = marker->stream->given;
+        marker->clock = sim_clock_copy(stream);
         if (event->marker)
             sim_marker_unref(event->marker);
         event->marker = marker;
@@ -125,8 +129,10 @@ static core_status query(void *device, void *words)
     if (status != CORE_OK)
         return status;
     pthread_mutex_lock(&sim_lock);
-    if (event->marker && sim_marker_done(event->marker))
+    if (event->marker && sim_marker_done(event->marker)) {
+        sim_clock_host_learns(event->marker->clock);
         return answer(event->marker);
+    }
     pthread_mutex_unlock(&sim_lock);
     return CORE_ERROR_BUSY;
 }
@@ -149,6 +155,7 @@ static core_status synchronize(void *device, void *words)
     }
     marker->references++; /* it may be recorded anew meanwhile */
     sim_stream_await(marker->stream, marker->number);
+    sim_clock_host_learns(marker->clock);
     failure = marker->failure;
     sim_marker_unref(marker);
     pthread_mutex_unlock(&sim_lock);

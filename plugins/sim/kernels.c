@@ -19,7 +19,7 @@ static const core_kernel **pointers;
 static core_status run_kernel(sim_work *work)
 {
     sim_translated *t;
-    core_status status = sim_translate(work->stream->device, work, &t);
+    core_status status = sim_translate(work, &t);
 
     if (status == CORE_OK)
         status = work->kernel->launch(&t->call, t->values, work->nargs,
@@ -35,13 +35,14 @@ static void end_kernel(sim_work *work)
 
 static core_status run_now(sim_stream *stream, sim_work *work)
 {
-    core_status status = sim_turn_begin(stream, work->op);
+    core_status status = sim_turn_begin(stream, work);
 
     if (status != CORE_OK)
         return status;
     work->stream = stream;
     status = run_kernel(work);
     sim_turn_end(stream);
+    free(work->conflict);
     return status;
 }
 

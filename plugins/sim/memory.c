@@ -1,287 +1,247 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Blocks of device memory.  A handle is an address in a range without access:
- * it tells blocks apart and faults for whoever takes it for a pointer.  New
- * memory is poisoned, and so is freed memory before it goes; a handle is not
- * given anew before all others were, and work that touches a freed block
- * fails. */
+/* Memory is poisoned when it is fresh, and when it was freed: its data stays
+ * poison for a while, for work that is at it without right. */
 
-#include "sim.h"
+#include "block.h"
 
 #include <stdlib.h>
 #include <sys/mman.h>
 
-enum { BLOCKS = 1 << 20, SPACING = 16, POISON = 0xa5 };
+enum { QUARANTINE = 256 };
 
-typedef struct block {
-    char *data; /* NULL: free */
-    uint64_t size;
-    uint32_t next_free; /* index + 1 */
-} block;
+/* Freed data, the oldest of which is overwritten. */
+static char *quarantine[QUARANTINE];
+static uint64_t quarantined[QUARANTINE]; /* bytes */
+static uint64_t quarantine_bytes;
+static uint32_t quarantine_next;
 
-typedef struct memory {
-    char *handles; /* BLOCKS * SPACING bytes without access */
-    block *blocks;
-    uint32_t used;
-    uint32_t first_free; /* index + 1, the oldest */
-    uint32_t last_free;
-    uint64_t total;
-    uint64_t taken;
-} memory;
+uint64_t sim_overruns;
+uint64_t sim_bad_frees;
 
-core_status sim_memory_open(sim_device *device)
+static uint64_t data_bytes(uint64_t size)
 {
-    memory *of = calloc(1, sizeof *of);
+    uint64_t all = size + sim_set.tail + SIM_CANARY;
 
-    if (of) {
-        of->total = UINT64_C(4) << 30;
-        of->blocks = calloc(BLOCKS, sizeof *of->blocks);
-        of->handles = mmap(NULL, (size_t)BLOCKS * SPACING, PROT_NONE,
-                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (of->blocks && of->handles != MAP_FAILED) {
-            device->memory = of;
-            return CORE_OK;
-        }
-        if (of->handles != MAP_FAILED)
-            munmap(of->handles, (size_t)BLOCKS * SPACING);
-        free(of->blocks);
-    }
-    free(of);
-    return core_sdk_error(sim_host, CORE_ERROR_OUT_OF_MEMORY, "sim",
-                          "no address space for handles");
+    return (all + sim_set.alignment - 1) / sim_set.alignment *
+           sim_set.alignment;
 }
 
-void sim_memory_close(sim_device *device)
+static void evict(uint32_t index)
 {
-    memory *of = device->memory;
+    free(quarantine[index]);
+    quarantine_bytes -= quarantined[index];
+    quarantine[index] = NULL;
+    quarantined[index] = 0;
+}
 
-    for (uint32_t i = 0; i < of->used; i++)
-        free(of->blocks[i].data);
-    free(of->blocks);
-    munmap(of->handles, (size_t)BLOCKS * SPACING);
-    free(of);
-    device->memory = NULL;
+void sim_quarantine_empty(void)
+{
+    for (uint32_t i = 0; i < QUARANTINE; i++)
+        evict(i);
+}
+
+static void keep_poisoned(char *data, uint64_t size)
+{
+    memset(data, SIM_POISON_FREED, size);
+    for (uint32_t i = 0;
+         i < QUARANTINE && quarantine_bytes + size > UINT64_C(32) << 20; i++)
+        evict((quarantine_next + i) % QUARANTINE);
+    evict(quarantine_next);
+    quarantine[quarantine_next] = data;
+    quarantined[quarantine_next] = size;
+    quarantine_bytes += size;
+    quarantine_next = (quarantine_next + 1) % QUARANTINE;
+}
+
+void sim_block_free_data(sim_block *block)
+{
+    sim_history_drop(&block->history);
+    if (block->mapped)
+        munmap(block->data, block->size);
+    else if (block->size > UINT64_C(8) << 20)
+        free(block->data);
+    else
+        keep_poisoned(block->data, block->size);
+    free(block->mapped);
+    block->mapped = NULL;
+    block->data = NULL;
+}
+
+/* ---------------------------------------------------------- taking memory -- */
+
+core_status sim_memory_refused(const sim_device *device, uint64_t size)
+{
+    return core_sdk_error(sim_host, CORE_ERROR_OUT_OF_MEMORY, "sim",
+                          "%llu bytes: %s has %llu, of which %llu are in use",
+                          (unsigned long long)size, device->name,
+                          (unsigned long long)sim_set.bytes,
+                          (unsigned long long)device->memory->taken);
+}
+
+static core_status check_size(const sim_device *device, uint64_t size)
+{
+    uint64_t largest = sim_set.largest ? sim_set.largest : sim_set.bytes;
+
+    if (size == 0 || size % sim_set.granularity != 0)
+        return core_sdk_error(sim_host, CORE_ERROR_INTERNAL, "sim",
+                              "an allocation of %llu bytes, no multiple of "
+                              "the granularity of %llu",
+                              (unsigned long long)size,
+                              (unsigned long long)sim_set.granularity);
+    if (size > largest)
+        return core_sdk_error(sim_host, CORE_ERROR_OUT_OF_MEMORY, "sim",
+                              "%llu bytes: the largest allocation of %s is "
+                              "%llu",
+                              (unsigned long long)size, device->name,
+                              (unsigned long long)largest);
+    return CORE_OK;
 }
 
 static core_status alloc(void *words, uint64_t size, core_memory *out_memory)
 {
     sim_device *device = words;
-    memory *of = device->memory;
     core_status status = sim_usable(device);
-    uint32_t index = 0;
-    uint64_t taken;
+    sim_block *block = NULL;
     char *data;
 
     out_memory->handle = NULL;
     out_memory->offset = 0;
+    if (status == CORE_OK)
+        status = check_size(device, size);
     if (status != CORE_OK)
         return status;
-    data = aligned_alloc(64, (size + 63) / 64 * 64);
+    data = aligned_alloc(sim_set.alignment, data_bytes(size));
     if (data)
-        memset(data, POISON, size);
+        memset(data, SIM_POISON, data_bytes(size));
     pthread_mutex_lock(&sim_lock);
-    taken = of->taken;
-    if (data && taken + size <= of->total &&
-        (of->first_free || of->used < BLOCKS)) {
-        if (of->used < BLOCKS) {
-            index = of->used++;
-        } else {
-            index = of->first_free - 1;
-            of->first_free = of->blocks[index].next_free;
-            if (!of->first_free)
-                of->last_free = 0;
-        }
-        of->blocks[index].data = data;
-        of->blocks[index].size = size;
-        of->blocks[index].next_free = 0;
-        of->taken += size;
-        out_memory->handle = of->handles + (size_t)index * SPACING;
-    } else {
-        status = CORE_ERROR_OUT_OF_MEMORY;
-    }
+    if (data && device->memory->taken + size <= sim_set.bytes)
+        block = sim_block_make(device, size, data, out_memory);
+    if (block)
+        device->memory->taken += size;
+    else
+        status = sim_memory_refused(device, size);
     pthread_mutex_unlock(&sim_lock);
-    if (status == CORE_OK)
-        return status;
-    free(data);
-    return core_sdk_error(sim_host, status, "sim",
-                          "%llu bytes: the device has %llu, of which %llu "
-                          "are in use",
-                          (unsigned long long)size,
-                          (unsigned long long)of->total,
-                          (unsigned long long)taken);
+    if (status != CORE_OK)
+        free(data);
+    return status;
+}
+
+/* --------------------------------------------------------- giving it back -- */
+
+static void complain(const char *text)
+{
+    sim_host->log(CORE_LOG_ERROR, core_sdk_string("sim"),
+                  core_sdk_string(text));
+}
+
+/* Behind the block everything must be as it was. */
+static void check_canary(const sim_device *device, const sim_block *block)
+{
+    uint64_t end = data_bytes(block->size);
+    char text[128];
+
+    for (uint64_t i = block->size; i < end; i++) {
+        if ((uint8_t)block->data[i] == SIM_POISON)
+            continue;
+        sim_overruns++;
+        snprintf(text, sizeof text,
+                 "something wrote %llu bytes behind the end of block %llu of "
+                 "%s",
+                 (unsigned long long)(i - block->size),
+                 (unsigned long long)block->serial, device->name);
+        complain(text);
+        return;
+    }
+}
+
+void sim_fail_user(sim_device *device, uint64_t stream, const char *text)
+{
+    sim_conflicts++;
+    complain(text);
+    for (sim_stream *at = device->streams; at; at = at->next) {
+        if (at->id != stream || at->failure.code != CORE_OK)
+            continue;
+        at->failure.code = CORE_ERROR_STREAM;
+        snprintf(at->failure.text, sizeof at->failure.text, "%s", text);
+    }
+}
+
+static void end_history(sim_device *device, sim_block *block)
+{
+    sim_clock clock;
+    char where[64], text[SIM_TEXT];
+    uint64_t stream;
+
+    if (!sim_set.check)
+        return;
+    clock = *sim_clock_host();
+    if (sim_running) /* a worker knows that its stream came so far */
+        clock.at[sim_running->stream->place] = sim_running->time;
+    snprintf(where, sizeof where, "block %llu of %s",
+             (unsigned long long)block->serial, device->name);
+    if (sim_history_end(&block->history, &clock, where, text, sizeof text,
+                        &stream))
+        sim_fail_user(device, stream, text);
 }
 
 static void release(void *words, core_memory freed, uint64_t size)
 {
     sim_device *device = words;
-    memory *of = device->memory;
-    uint32_t index =
-        (uint32_t)((uint64_t)((char *)freed.handle - of->handles) / SPACING);
-    block *ending = &of->blocks[index];
+    uint64_t offset;
+    sim_block *block;
 
-    (void)size;
+    if (sim_forked())
+        return;
     pthread_mutex_lock(&sim_lock);
-    memset(ending->data, (uint8_t)~POISON, ending->size);
-    free(ending->data);
-    of->taken -= ending->size;
-    ending->data = NULL;
-    if (of->last_free)
-        of->blocks[of->last_free - 1].next_free = index + 1;
-    else
-        of->first_free = index + 1;
-    of->last_free = index + 1;
+    block = sim_block_find(device, freed, &offset);
+    if (!block || !block->data || block->mapped || offset != 0 ||
+        block->size != size) {
+        sim_bad_frees++;
+        complain("memory is freed that is none, or was freed, or has another "
+                 "size");
+    } else {
+        device->memory->taken -= size;
+        if (!device->lost)
+            end_history(device, block);
+        check_canary(device, block);
+        sim_block_free_data(block);
+        sim_block_unmake(device, block);
+    }
     pthread_mutex_unlock(&sim_lock);
 }
+
+/* ---------------------------------------------------------------- looking -- */
 
 core_status sim_memory_resolve(sim_device *device, core_memory place,
                                uint64_t size, void **out_address)
 {
-    memory *of = device->memory;
-    uint64_t distance = (uint64_t)((char *)place.handle - of->handles);
-    uint64_t index = distance / SPACING;
-    block found = {0};
+    char text[SIM_TEXT];
+    uint64_t offset;
+    sim_block *block;
 
     *out_address = NULL;
     pthread_mutex_lock(&sim_lock);
-    if (index < of->used && distance % SPACING == 0)
-        found = of->blocks[index];
+    block = sim_block_find(device, place, &offset);
+    sim_block_check(device, block, place, offset, size, text, sizeof text);
+    if (!text[0])
+        *out_address = block->data + offset;
     pthread_mutex_unlock(&sim_lock);
-    if (index >= of->used || distance % SPACING != 0)
-        return core_sdk_error(sim_host, CORE_ERROR_INTERNAL, "sim",
-                              "%p is no memory of %s", place.handle,
-                              device->name);
-    if (!found.data)
-        return core_sdk_error(sim_host, CORE_ERROR_STREAM, "sim",
-                              "it touches block %llu of %s (%llu bytes), "
-                              "which was freed",
-                              (unsigned long long)index, device->name,
-                              (unsigned long long)found.size);
-    if (place.offset > found.size || size > found.size - place.offset)
-        return core_sdk_error(sim_host, CORE_ERROR_STREAM, "sim",
-                              "it touches %llu bytes at %llu of block %llu of "
-                              "%s, which has %llu",
-                              (unsigned long long)size,
-                              (unsigned long long)place.offset,
-                              (unsigned long long)index, device->name,
-                              (unsigned long long)found.size);
-    *out_address = found.data + place.offset;
+    if (text[0])
+        return core_sdk_error(sim_host, CORE_ERROR_STREAM, "sim", "%s", text);
     return CORE_OK;
 }
 
 static core_status info(void *words, uint64_t *out_free, uint64_t *out_total)
 {
     sim_device *device = words;
-    memory *of = device->memory;
 
     pthread_mutex_lock(&sim_lock);
-    *out_free = of->total - of->taken;
-    *out_total = of->total;
+    *out_free = sim_set.bytes - device->memory->taken;
+    *out_total = sim_set.bytes;
     pthread_mutex_unlock(&sim_lock);
     return CORE_OK;
-}
-
-/* -------------------------------------------------------------- copies -- */
-
-static core_status run_from_host(sim_work *work)
-{
-    void *to;
-    core_status status =
-        sim_memory_resolve(work->stream->device, work->to, work->size, &to);
-
-    if (status == CORE_OK)
-        memcpy(to, work->host, work->size);
-    return status;
-}
-
-static core_status run_to_host(sim_work *work)
-{
-    void *from;
-    core_status status =
-        sim_memory_resolve(work->stream->device, work->from, work->size, &from);
-
-    if (status == CORE_OK)
-        memcpy(work->host, from, work->size);
-    return status;
-}
-
-static core_status run_copy(sim_work *work)
-{
-    void *to, *from;
-    core_status status =
-        sim_memory_resolve(work->stream->device, work->to, work->size, &to);
-
-    if (status == CORE_OK)
-        status = sim_memory_resolve(work->from_device, work->from, work->size,
-                                    &from);
-    if (status == CORE_OK)
-        memmove(to, from, work->size);
-    return status;
-}
-
-static core_status run_fill(sim_work *work)
-{
-    void *to;
-    core_status status =
-        sim_memory_resolve(work->stream->device, work->to, work->size, &to);
-
-    for (uint64_t i = 0; status == CORE_OK && i < work->size;
-         i += work->pattern_size)
-        memcpy((char *)to + i, &work->pattern, work->pattern_size);
-    return status;
-}
-
-static core_status copy_from_host(void *device, void *stream, core_memory to,
-                                  const void *from, uint64_t size)
-{
-    sim_work work = {.run = run_from_host,
-                     .what = "copy from the host",
-                     .to = to,
-                     .host = (void *)(uintptr_t)from,
-                     .size = size};
-
-    (void)device;
-    return sim_enqueue(stream, &work);
-}
-
-static core_status copy_to_host(void *device, void *stream, void *to,
-                                core_memory from, uint64_t size)
-{
-    sim_work work = {.run = run_to_host,
-                     .what = "copy to the host",
-                     .from = from,
-                     .host = to,
-                     .size = size};
-
-    (void)device;
-    return sim_enqueue(stream, &work);
-}
-
-static core_status copy(void *device, void *stream, core_memory to,
-                        core_memory from, uint64_t size)
-{
-    sim_work work = {.run = run_copy,
-                     .what = "copy",
-                     .to = to,
-                     .from = from,
-                     .from_device = device,
-                     .size = size};
-
-    return sim_enqueue(stream, &work);
-}
-
-static core_status fill(void *device, void *stream, core_memory to,
-                        uint64_t size, uint64_t pattern, uint32_t pattern_size)
-{
-    sim_work work = {.run = run_fill,
-                     .what = "fill",
-                     .to = to,
-                     .size = size,
-                     .pattern = pattern,
-                     .pattern_size = pattern_size};
-
-    (void)device;
-    return sim_enqueue(stream, &work);
 }
 
 const core_memory_table sim_memory_table = {
@@ -289,8 +249,8 @@ const core_memory_table sim_memory_table = {
     .alloc = alloc,
     .free = release,
     .info = info,
-    .copy_from_host = copy_from_host,
-    .copy_to_host = copy_to_host,
-    .copy = copy,
-    .fill = fill,
+    .copy_from_host = sim_copy_from_host,
+    .copy_to_host = sim_copy_to_host,
+    .copy = sim_copy,
+    .fill = sim_fill,
 };

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+#include "block.h"
 #include "device.h"
 
 CORE_SDK_NOTE("sim", "libcore", "0.2", "Apache-2.0", "sim", "");
@@ -34,6 +35,7 @@ static core_status stop(void *plugin, uint64_t deadline_ns)
     (void)plugin;
     (void)deadline_ns;
     close_devices();
+    sim_quarantine_empty();
     sim_kernels_close();
     return CORE_OK;
 }

@@ -33,21 +33,66 @@ refuse:
                           (unsigned long long)least, (unsigned long long)most);
 }
 
+static core_status word(const char *name, const char *const *words,
+                        uint32_t *value)
+{
+    core_string text = sim_host->setting(core_sdk_string(name));
+
+    if (!text.data || text.size == 0)
+        return CORE_OK;
+    for (uint32_t i = 0; words[i]; i++) {
+        if (core_sdk_string_equal(text, words[i])) {
+            *value = i;
+            return CORE_OK;
+        }
+    }
+    return core_sdk_error(sim_host, CORE_ERROR_INVALID_ARGUMENT, "sim",
+                          "%s is \"%.*s\"; it can be %s or %s", name,
+                          (int)text.size, text.data, words[0], words[1]);
+}
+
+static core_status powers(void)
+{
+    if (sim_set.alignment & (sim_set.alignment - 1))
+        return core_sdk_error(sim_host, CORE_ERROR_INVALID_ARGUMENT, "sim",
+                              "LIBCORE_SIM_ALIGNMENT is %llu, which is no "
+                              "power of two",
+                              (unsigned long long)sim_set.alignment);
+    return CORE_OK;
+}
+
 core_status sim_settings_read(void)
 {
-    uint64_t devices = 2, queues = 0, seed = 1, delay = 0;
-    core_status status;
+    static const char *const memories[] = {"handle", "flat", NULL};
+    static const struct {
+        const char *name;
+        uint64_t least, most, otherwise;
+        uint64_t *value;
+    } numbers[] = {
+        {"DEVICES", 0, SIM_DEVICES, 2, &sim_set.devices},
+        {"QUEUES", 0, 1024, 0, &sim_set.queues},
+        {"SEED", 0, UINT64_MAX, 1, &sim_set.seed},
+        {"DELAY_US", 0, 10000000, 0, &sim_set.delay_us},
+        {"CHECK", 0, 1, 0, &sim_set.check},
+        {"BYTES", 1, UINT64_C(1) << 40, UINT64_C(4) << 30, &sim_set.bytes},
+        {"ALIGNMENT", 8, 1 << 16, 64, &sim_set.alignment},
+        {"GRANULARITY", 1, 1 << 30, 64, &sim_set.granularity},
+        {"TAIL", 0, 1 << 20, 0, &sim_set.tail},
+        {"LARGEST", 0, UINT64_MAX, 0, &sim_set.largest},
+    };
+    core_status status = CORE_OK;
+    uint32_t flat = 0;
+    char name[64];
 
-    status = number("LIBCORE_SIM_DEVICES", 0, SIM_DEVICES, &devices);
-    if (status == CORE_OK)
-        status = number("LIBCORE_SIM_QUEUES", 0, 1024, &queues);
-    if (status == CORE_OK)
-        status = number("LIBCORE_SIM_SEED", 0, UINT64_MAX, &seed);
-    if (status == CORE_OK)
-        status = number("LIBCORE_SIM_DELAY_US", 0, 10000000, &delay);
-    sim_set.devices = (uint32_t)devices;
-    sim_set.queues = (uint32_t)queues;
-    sim_set.seed = seed;
-    sim_set.delay_us = delay;
-    return status;
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        *numbers[i].value = numbers[i].otherwise;
+        snprintf(name, sizeof name, "LIBCORE_SIM_%s", numbers[i].name);
+        status =
+            number(name, numbers[i].least, numbers[i].most, numbers[i].value);
+        if (status != CORE_OK)
+            return status;
+    }
+    status = word("LIBCORE_SIM_MEMORY", memories, &flat);
+    sim_set.flat = flat;
+    return status == CORE_OK ? powers() : status;
 }

@@ -28,19 +28,27 @@ typedef struct sim_stream sim_stream;
 typedef struct sim_event sim_event;
 typedef struct sim_marker sim_marker;
 typedef struct sim_work sim_work;
+typedef struct sim_clock sim_clock;
 
 extern const core_host *sim_host;
 extern pthread_mutex_t sim_lock;
 
 /* ------------------------------------------------------------- settings -- */
 
-enum { SIM_DEVICES = 64, SIM_FLAT = 1 };
+enum { SIM_DEVICES = 64 };
 
 typedef struct sim_settings {
-    uint32_t devices;
-    uint32_t queues; /* 0: any number */
+    uint64_t devices;
+    uint64_t queues; /* 0: any number */
     uint64_t seed;
     uint64_t delay_us; /* the longest */
+    uint64_t check;    /* 1: race.h */
+    bool flat;         /* memory has addresses */
+    uint64_t bytes;    /* of memory, per device; the rest is properties */
+    uint64_t alignment;
+    uint64_t granularity;
+    uint64_t tail;
+    uint64_t largest;
 } sim_settings;
 
 extern sim_settings sim_set;
@@ -54,9 +62,9 @@ struct sim_device {
     uint32_t index;
     bool open;
     _Atomic bool lost;
-    sim_stream *streams; /* all that live or still work */
-    void *memory;        /* memory.c */
-    char name[16];       /* "sim:1" */
+    sim_stream *streams;       /* all that live or still work */
+    struct sim_memory *memory; /* block.h */
+    char name[16];             /* "sim:1" */
     char id[16];
 };
 
@@ -112,6 +120,10 @@ struct sim_stream {
     uint64_t done;
     uint64_t awaited; /* the least number that somebody waits for */
     uint64_t random;
+    uint32_t place; /* in clocks */
+    uint64_t time;
+    uint64_t host_version; /* what it knows of the host's */
+    sim_clock *clock;
     pthread_t turn_of; /* runs a call in this stream's place */
     uint64_t turn;     /* the number of that; 0: nobody */
     sim_failure failure;
@@ -122,6 +134,7 @@ struct sim_stream {
 struct sim_work {
     sim_work *next;
     uint64_t number;
+    uint64_t time; /* the stream's clock */
     sim_stream *stream;
     core_status (*run)(sim_work *work);
     void (*end)(sim_work *work); /* releases what it holds */
@@ -129,8 +142,9 @@ struct sim_work {
     uint64_t call_id;
     const char *what; /* else: "fill" */
     sim_marker *marker;
-    bool records; /* the marker is this stream's, not one to wait for */
-    bool quick;   /* no delay */
+    bool records;   /* the marker is this stream's, not one to wait for */
+    bool quick;     /* no delay */
+    char *conflict; /* why it may not run */
     core_memory to;
     core_memory from;
     sim_device *from_device;
@@ -149,6 +163,9 @@ struct sim_work {
     void *context;
 };
 
+/* What this thread, a worker, runs; else NULL. */
+extern _Thread_local sim_work *sim_running;
+
 /* Appends a copy of *work to the stream.  On failure the caller keeps what it
  * holds. */
 core_status sim_enqueue(sim_stream *stream, const sim_work *work);
@@ -160,7 +177,7 @@ core_status sim_stream_report(const sim_failure *failure, uint32_t severity);
 void sim_stream_unref(sim_stream *stream); /* under the lock */
 /* The caller runs a call in the stream's place: from begin, which waits for
  * what was given before, to end. */
-core_status sim_turn_begin(sim_stream *stream, core_operator *op);
+core_status sim_turn_begin(sim_stream *stream, const sim_work *call);
 void sim_turn_end(sim_stream *stream);
 /* A failure of work that ran, or of this thread's newest error: data errors go
  * to the word, others poison. */
@@ -171,6 +188,8 @@ void sim_word_set(sim_stream *stream, core_status code, uint64_t call_id,
 /* Joins the workers of streams that ended; of all, once they are told to. */
 void sim_streams_close(sim_device *device);
 extern const core_stream_error_interface sim_stream_error;
+extern const core_peer_interface sim_peer;
+extern const core_host_memory_interface sim_host_memory;
 extern bool sim_words_taken; /* the core asks for error words */
 
 /* --------------------------------------------------------------- events -- */
@@ -183,6 +202,7 @@ struct sim_marker {
     sim_stream *stream;
     uint64_t number;
     int64_t time_ns; /* when the stream came past it */
+    sim_clock *clock;
     sim_failure failure;
 };
 

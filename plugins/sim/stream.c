@@ -5,6 +5,8 @@
 
 #include "worker.h"
 
+#include "race.h"
+
 #include <stdlib.h>
 
 core_status sim_stream_report(const sim_failure *failure, uint32_t severity)
@@ -60,6 +62,7 @@ static core_status query(void *device, void *words)
         pthread_mutex_unlock(&sim_lock);
         return CORE_ERROR_BUSY;
     }
+    sim_clock_host_learns(stream->clock);
     return answer(stream);
 }
 
@@ -67,11 +70,15 @@ static core_status synchronize(void *device, void *words)
 {
     sim_stream *stream = words;
     core_status status = sim_usable(device);
+    sim_clock *clock;
 
     if (status != CORE_OK)
         return status;
     pthread_mutex_lock(&sim_lock);
+    clock = sim_clock_copy(stream); /* more may be given while it waits */
     sim_stream_await(stream, stream->given);
+    sim_clock_host_learns(clock);
+    free(clock);
     return answer(stream);
 }
 
@@ -107,6 +114,8 @@ static core_status wait_event(void *device, void *words, void *of)
     } else {
         work.marker->references++;
         status = sim_enqueue_locked(words, &work);
+        if (status == CORE_OK)
+            sim_clock_learn(words, work.marker->clock);
         if (status != CORE_OK)
             sim_marker_unref(work.marker);
     }

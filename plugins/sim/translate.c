@@ -6,6 +6,8 @@
 
 #include "translate.h"
 
+#include "race.h"
+
 #include <stdlib.h>
 
 static core_host lent_host; /* what the borrowed kernels see */
@@ -133,8 +135,7 @@ static core_status translate(sim_translated *t, const sim_work *work)
     return status;
 }
 
-core_status sim_translate(sim_device *device, const sim_work *work,
-                          sim_translated **out)
+core_status sim_translate(sim_work *work, sim_translated **out)
 {
     sim_translated *t = malloc(sizeof *t);
     core_status status;
@@ -143,7 +144,8 @@ core_status sim_translate(sim_device *device, const sim_work *work,
     if (!t)
         return core_sdk_error(sim_host, CORE_ERROR_OUT_OF_MEMORY, "sim",
                               "no host memory to run a kernel");
-    t->device = device;
+    t->work = work;
+    t->device = work->stream->device;
     status = translate(t, work);
     if (status != CORE_OK)
         sim_translated_free(t);
@@ -190,9 +192,15 @@ static core_status allocate(core_call *call, uint32_t index, core_dtype dtype,
         sim_host->call_allocate_result(call, index, dtype, ndim, sizes, &view);
 
     *out_view = NULL;
-    if (status == CORE_OK)
-        status = sim_translate_view(t, view, out_view);
-    return status;
+    if (status != CORE_OK)
+        return status;
+    pthread_mutex_lock(&sim_lock);
+    sim_race_note_result(t->work->stream, t->work, view);
+    pthread_mutex_unlock(&sim_lock);
+    if (t->work->conflict)
+        return core_sdk_error(sim_host, CORE_ERROR_STREAM, "sim", "%s",
+                              t->work->conflict);
+    return sim_translate_view(t, view, out_view);
 }
 
 void sim_translate_open(void)

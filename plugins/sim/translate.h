@@ -12,6 +12,7 @@ enum { SIM_VALUES = 48, SIM_VIEWS = 128, SIM_OPERANDS = 16, SIM_SCRATCH = 16 };
 
 typedef struct sim_translated {
     core_call call;
+    sim_work *work;
     sim_device *device;
     core_loop loop;
     core_operand operands[SIM_OPERANDS];
@@ -25,8 +26,7 @@ typedef struct sim_translated {
 } sim_translated;
 
 /* What the call of a piece of work says, for the borrowed kernel. */
-core_status sim_translate(sim_device *device, const sim_work *work,
-                          sim_translated **out);
+core_status sim_translate(sim_work *work, sim_translated **out);
 void sim_translated_free(sim_translated *translated);
 core_status sim_translate_view(sim_translated *translated,
                                const core_view *view,

@@ -6,10 +6,14 @@
 
 #include "worker.h"
 
+#include "race.h"
+
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <time.h>
+
+_Thread_local sim_work *sim_running;
 
 static uint64_t streams_made;
 static sim_stream *ended; /* their threads are to be joined */
@@ -54,6 +58,7 @@ core_status sim_stream_make(sim_device *device, int32_t priority,
         stream->random = (sim_set.seed ^ stream->id * 0x9e3779b97f4a7c15) | 1;
         stream->next = device->streams;
         device->streams = stream;
+        sim_clock_open(stream);
         *out_stream = stream;
     } else {
         sim_stream_unref(stream);
@@ -61,8 +66,8 @@ core_status sim_stream_make(sim_device *device, int32_t priority,
     pthread_mutex_unlock(&sim_lock);
     if (!room)
         return core_sdk_error(sim_host, CORE_ERROR_UNSUPPORTED, "sim",
-                              "%s has %u streams and all are in use",
-                              device->name, sim_set.queues);
+                              "%s has %llu streams and all are in use",
+                              device->name, (unsigned long long)sim_set.queues);
     return CORE_OK;
 }
 
@@ -82,6 +87,7 @@ void sim_stream_leave(sim_stream *stream)
     while (*at != stream)
         at = &(*at)->next;
     *at = stream->next;
+    sim_clock_close(stream);
     sim_stream_unref(stream);
 }
 
@@ -224,21 +230,27 @@ static void run(sim_stream *stream, sim_work *work)
     uint64_t random = draw(stream);
     core_status status = CORE_OK;
 
+    sim_running = work;
     pthread_mutex_unlock(&sim_lock);
     if (runs && sim_set.delay_us && !work->quick)
         delay(random);
-    if (runs)
+    if (runs && work->conflict)
+        status = core_sdk_error(sim_host, CORE_ERROR_STREAM, "sim", "%s",
+                                work->conflict);
+    else if (runs)
         status = work->run(work);
     if (status != CORE_OK)
         sim_stream_failed(stream, work, status);
     if (work->end)
         work->end(work);
+    sim_running = NULL;
     pthread_mutex_lock(&sim_lock);
     stream->done = work->number;
     if (stream->awaited <= stream->done) {
         stream->awaited = UINT64_MAX;
         pthread_cond_broadcast(&stream->progress);
     }
+    free(work->conflict);
     free(work);
 }
 
@@ -342,6 +354,9 @@ core_status sim_enqueue_locked(sim_stream *stream, const sim_work *work)
     item->next = NULL;
     item->stream = stream;
     item->number = ++stream->given;
+    sim_clock_step(stream);
+    item->time = stream->time;
+    sim_race_note(stream, item);
     if (stream->last)
         stream->last->next = item;
     else
@@ -381,12 +396,14 @@ static core_status run_turn(sim_work *work)
     return CORE_OK;
 }
 
-core_status sim_turn_begin(sim_stream *stream, core_operator *op)
+core_status sim_turn_begin(sim_stream *stream, const sim_work *call)
 {
-    sim_work work = {.run = run_turn, .op = op};
+    sim_work work = *call;
     core_status status;
     uint64_t number;
 
+    work.run = run_turn;
+    work.end = NULL;
     pthread_mutex_lock(&sim_lock);
     status = sim_enqueue_locked(stream, &work);
     number = stream->given;

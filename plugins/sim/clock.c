@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Clocks of streams and of the host. */
+
+#include "race.h"
+
+#include <stdlib.h>
+
+static sim_clock host;
+static uint64_t host_version = 1; /* counts what the host learned */
+static uint32_t places = 1;       /* given out so far; the host has 0 */
+static uint64_t last[SIM_CLOCKS]; /* time of streams that ended */
+static bool vacant[SIM_CLOCKS];
+
+const sim_clock *sim_clock_host(void)
+{
+    return &host;
+}
+
+static void join(sim_clock *to, const sim_clock *from)
+{
+    for (uint32_t i = 0; i < places; i++)
+        if (to->at[i] < from->at[i])
+            to->at[i] = from->at[i];
+}
+
+void sim_clock_open(sim_stream *stream)
+{
+    uint32_t place = 0;
+
+    if (!sim_set.check)
+        return;
+    stream->clock = calloc(1, sizeof *stream->clock);
+    if (!stream->clock)
+        return;
+    for (uint32_t i = 1; i < places && !place; i++)
+        if (vacant[i] && host.at[i] >= last[i])
+            place = i;
+    if (!place && places < SIM_CLOCKS)
+        place = places++;
+    for (uint32_t i = 1; i < places && !place; i++)
+        if (vacant[i]) /* less exact, from here on */
+            place = i;
+    if (!place)
+        place = 1 + (uint32_t)(stream->id % (SIM_CLOCKS - 1));
+    vacant[place] = false;
+    stream->place = place;
+    stream->time = last[place];
+}
+
+void sim_clock_close(sim_stream *stream)
+{
+    if (!stream->clock)
+        return;
+    last[stream->place] = stream->time;
+    vacant[stream->place] = true;
+    free(stream->clock);
+    stream->clock = NULL;
+}
+
+void sim_clock_host_learns(const sim_clock *clock)
+{
+    if (!clock)
+        return;
+    join(&host, clock);
+    host_version++;
+}
+
+void sim_clock_learn(sim_stream *stream, const sim_clock *clock)
+{
+    if (stream->clock && clock)
+        join(stream->clock, clock);
+}
+
+void sim_clock_step(sim_stream *stream)
+{
+    if (!stream->clock)
+        return;
+    if (stream->host_version != host_version) {
+        join(stream->clock, &host);
+        stream->host_version = host_version;
+    }
+    stream->clock->at[stream->place] = ++stream->time;
+}
+
+sim_clock *sim_clock_copy(const sim_stream *stream)
+{
+    sim_clock *copy = stream->clock ? malloc(sizeof *copy) : NULL;
+
+    if (copy)
+        memcpy(copy, stream->clock, sizeof *copy);
+    return copy;
+}

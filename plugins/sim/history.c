@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* What bytes remember of who used them. */
+
+#include "shape.h"
+
+#include <stdlib.h>
+
+void sim_use_unref(sim_use *use)
+{
+    if (--use->references > 0)
+        return;
+    while (use->shapes) {
+        sim_shape *next = use->shapes->next;
+
+        free(use->shapes);
+        use->shapes = next;
+    }
+    free(use);
+}
+
+static void entries_hold(const sim_stretch *stretch)
+{
+    for (uint32_t i = 0; i < stretch->count; i++)
+        stretch->entries[i].use->references++;
+}
+
+static void entries_drop(sim_stretch *stretch)
+{
+    for (uint32_t i = 0; i < stretch->count; i++)
+        sim_use_unref(stretch->entries[i].use);
+    stretch->count = 0;
+}
+
+void sim_history_drop(sim_history *history)
+{
+    for (uint32_t i = 0; i < history->count; i++)
+        entries_drop(&history->stretches[i]);
+    free(history->stretches);
+    memset(history, 0, sizeof *history);
+}
+
+/* ------------------------------------------------------------ stretches -- */
+
+/* The first stretch that ends behind an offset. */
+static uint32_t find(const sim_history *history, uint64_t offset)
+{
+    uint32_t low = 0, high = history->count;
+
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+
+        if (history->stretches[middle].to > offset)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
+/* Room for one stretch at an index; false without memory. */
+static bool insert(sim_history *history, uint32_t index)
+{
+    sim_stretch *at;
+
+    if (history->count == history->room) {
+        uint32_t room = history->room ? history->room * 2 : 4;
+
+        at = realloc(history->stretches, room * sizeof *at);
+        if (!at)
+            return false;
+        history->stretches = at;
+        history->room = room;
+    }
+    at = history->stretches + index;
+    memmove(at + 1, at, (history->count - index) * sizeof *at);
+    history->count++;
+    return true;
+}
+
+/* Cuts the stretch at an index in two. */
+static bool cut(sim_history *history, uint32_t index, uint64_t offset)
+{
+    sim_stretch *at;
+
+    if (!insert(history, index))
+        return false;
+    at = history->stretches + index;
+    at[0] = at[1];
+    at[0].to = offset;
+    at[1].from = offset;
+    entries_hold(&at[0]);
+    return true;
+}
+
+static bool alike(const sim_stretch *a, const sim_stretch *b)
+{
+    if (a->to != b->from || a->count != b->count)
+        return false;
+    for (uint32_t i = 0; i < a->count; i++)
+        if (a->entries[i].use != b->entries[i].use ||
+            a->entries[i].shape != b->entries[i].shape ||
+            a->entries[i].writes != b->entries[i].writes)
+            return false;
+    return true;
+}
+
+/* Neighbours among [first, last] that became alike are one again. */
+static void merge(sim_history *history, uint32_t first, uint32_t last)
+{
+    sim_stretch *all = history->stretches;
+    uint32_t kept;
+
+    if (first > 0)
+        first--;
+    if (last >= history->count)
+        last = history->count - 1;
+    kept = first;
+    for (uint32_t i = first + 1; i <= last; i++) {
+        if (alike(&all[kept], &all[i])) {
+            all[kept].to = all[i].to;
+            entries_drop(&all[i]);
+        } else if (++kept != i) {
+            all[kept] = all[i];
+        }
+    }
+    memmove(all + kept + 1, all + last + 1,
+            (history->count - last - 1) * sizeof *all);
+    history->count -= last - kept;
+}
+
+/* ------------------------------------------------------------------ uses -- */
+
+typedef struct using
+{
+    sim_use *use;
+    const sim_clock *clock;
+    sim_shape *shape; /* NULL: every byte */
+    bool writes;
+    const char *where;
+    char *conflict;
+    size_t room;
+}
+using;
+
+static bool is_before(const sim_use *use, const sim_clock *clock)
+{
+    return clock->at[use->place] >= use->time;
+}
+
+/* Whether the two have a byte in common in this stretch. */
+static bool meet(const using *u, const sim_entry *entry,
+                 const sim_stretch *stretch)
+{
+    if (u->shape && entry->shape)
+        return sim_shape_meet(u->shape, entry->shape, stretch->from,
+                              stretch->to);
+    if (u->shape || entry->shape)
+        return sim_shape_touches(u->shape ? u->shape : entry->shape,
+                                 stretch->from, stretch->to);
+    return true;
+}
+
+static void tell(const using *u, const sim_entry *entry,
+                 const sim_stretch *stretch)
+{
+    if (u->conflict[0])
+        return;
+    snprintf(u->conflict, u->room,
+             "race: %s (call %llu, stream %llu) %s bytes [%llu, %llu) of %s, "
+             "which %s (call %llu, stream %llu) %s, and nothing orders them",
+             u->use->name, (unsigned long long)u->use->call_id,
+             (unsigned long long)u->use->stream, u->writes ? "writes" : "reads",
+             (unsigned long long)stretch->from, (unsigned long long)stretch->to,
+             u->where, entry->use->name,
+             (unsigned long long)entry->use->call_id,
+             (unsigned long long)entry->use->stream,
+             entry->writes ? "writes" : "reads");
+}
+
+/* Whether the new use says all that the entry did: who is not ordered with the
+ * entry is not ordered with the new use either. */
+static bool supersedes(const using *u, const sim_entry *entry)
+{
+    if (entry->writes && !u->writes)
+        return false;
+    if (!u->shape)
+        return true;
+    return entry->shape && entry->shape->run == u->shape->run &&
+           entry->shape->offset == u->shape->offset &&
+           entry->shape->ndim == u->shape->ndim &&
+           memcmp(entry->shape->sizes, u->shape->sizes,
+                  u->shape->ndim * sizeof(uint64_t)) == 0 &&
+           memcmp(entry->shape->strides, u->shape->strides,
+                  u->shape->ndim * sizeof(uint64_t)) == 0;
+}
+
+static void stretch_use(const using *u, sim_stretch *stretch)
+{
+    uint32_t kept = 0;
+
+    for (uint32_t i = 0; i < stretch->count; i++) {
+        sim_entry entry = stretch->entries[i];
+        bool before = entry.use == u->use || is_before(entry.use, u->clock);
+
+        if (!before && (u->writes || entry.writes) && meet(u, &entry, stretch))
+            tell(u, &entry, stretch);
+        if (before ? supersedes(u, &entry) : u->writes && !u->shape)
+            sim_use_unref(entry.use);
+        else
+            stretch->entries[kept++] = entry;
+    }
+    if (kept == SIM_ENTRIES) {
+        sim_use_unref(stretch->entries[0].use);
+        kept--;
+        memmove(stretch->entries, stretch->entries + 1,
+                kept * sizeof(sim_entry));
+    }
+    stretch->entries[kept++] = (sim_entry){u->use, u->shape, u->writes};
+    stretch->count = kept;
+    u->use->references++;
+}
+
+static void bytes_use(sim_history *history, const using *u, uint64_t from,
+                      uint64_t to)
+{
+    uint32_t first = find(history, from);
+    uint32_t at = first;
+    uint64_t place = from;
+
+    while (place < to) {
+        sim_stretch *stretch = history->stretches + at;
+
+        if (at == history->count || stretch->from > place) { /* a gap */
+            uint64_t end =
+                at < history->count && stretch->from < to ? stretch->from : to;
+
+            if (!insert(history, at))
+                return;
+            stretch = history->stretches + at;
+            stretch->from = place;
+            stretch->to = end;
+            stretch->count = 0;
+        } else if (stretch->from < place) {
+            if (!cut(history, at, place))
+                return;
+            at++;
+            continue;
+        } else if (stretch->to > to) {
+            if (!cut(history, at, to))
+                return;
+            stretch = history->stretches + at;
+        }
+        stretch_use(u, stretch);
+        place = stretch->to;
+        at++;
+    }
+    if (at > first)
+        merge(history, first, at);
+}
+
+void sim_history_use(sim_history *history, sim_use *use, const sim_clock *clock,
+                     const sim_shape *shape, bool writes, const char *where,
+                     char *conflict, size_t room)
+{
+    uint64_t runs = sim_shape_runs(shape);
+    using u = {use, clock, NULL, writes, where, conflict, room};
+
+    if (runs > SIM_RUNS) {
+        u.shape = malloc(sizeof *shape);
+        if (!u.shape)
+            return;
+        *u.shape = *shape;
+        u.shape->next = use->shapes;
+        use->shapes = u.shape;
+        bytes_use(history, &u, shape->offset, shape->end);
+        return;
+    }
+    for (uint64_t i = 0; i < runs; i++) {
+        uint64_t at = sim_shape_run_at(shape, i);
+
+        bytes_use(history, &u, at, at + shape->run);
+    }
+}
+
+bool sim_history_end(sim_history *history, const sim_clock *host,
+                     const char *where, char *conflict, size_t room,
+                     uint64_t *out_stream)
+{
+    bool found = false;
+
+    for (uint32_t i = 0; i < history->count && !found; i++) {
+        const sim_stretch *stretch = &history->stretches[i];
+
+        for (uint32_t k = 0; k < stretch->count && !found; k++) {
+            const sim_use *use = stretch->entries[k].use;
+
+            if (is_before(use, host))
+                continue;
+            found = true;
+            *out_stream = use->stream;
+            snprintf(conflict, room,
+                     "race: %s is freed, whose bytes [%llu, %llu) %s (call "
+                     "%llu, stream %llu) %s, and nothing waited for that",
+                     where, (unsigned long long)stretch->from,
+                     (unsigned long long)stretch->to, use->name,
+                     (unsigned long long)use->call_id,
+                     (unsigned long long)use->stream,
+                     stretch->entries[k].writes ? "writes" : "reads");
+        }
+    }
+    sim_history_drop(history);
+    return found;
+}

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Pinned host memory: ordinary memory, but remembered, so that uses by streams
+ * that nothing orders are found in it too. */
+
+#include "block.h"
+
+#include <stdlib.h>
+
+typedef struct pinned {
+    struct pinned *next;
+    char *data;
+    uint64_t size;
+    sim_history history;
+} pinned;
+
+static pinned *all;
+
+sim_history *sim_pinned_history(const void *data, uint64_t size,
+                                uint64_t *out_offset)
+{
+    for (pinned *at = all; at; at = at->next) {
+        if ((const char *)data < at->data ||
+            (const char *)data + size > at->data + at->size)
+            continue;
+        *out_offset = (uint64_t)((const char *)data - at->data);
+        return &at->history;
+    }
+    return NULL;
+}
+
+static core_status alloc(void *device, uint64_t size, void **out_data)
+{
+    core_status status = sim_usable(device);
+    pinned *block;
+
+    *out_data = NULL;
+    if (status != CORE_OK)
+        return status;
+    block = calloc(1, sizeof *block);
+    if (block)
+        block->data = aligned_alloc(64, (size + 63) / 64 * 64);
+    if (!block || !block->data) {
+        free(block);
+        return core_sdk_error(sim_host, CORE_ERROR_OUT_OF_MEMORY, "sim",
+                              "%llu bytes of host memory",
+                              (unsigned long long)size);
+    }
+    memset(block->data, SIM_POISON, size);
+    block->size = size;
+    pthread_mutex_lock(&sim_lock);
+    block->next = all;
+    all = block;
+    pthread_mutex_unlock(&sim_lock);
+    *out_data = block->data;
+    return CORE_OK;
+}
+
+static void release(void *words, void *data, uint64_t size)
+{
+    char text[SIM_TEXT];
+    uint64_t stream;
+    pinned **at = &all;
+    pinned *block;
+
+    (void)size;
+    if (sim_forked())
+        return;
+    pthread_mutex_lock(&sim_lock);
+    while (*at && (*at)->data != data)
+        at = &(*at)->next;
+    block = *at;
+    if (block)
+        *at = block->next;
+    else
+        sim_bad_frees++;
+    if (block && sim_set.check &&
+        sim_history_end(&block->history, sim_clock_host(), "pinned host memory",
+                        text, sizeof text, &stream))
+        sim_fail_user(words, stream, text);
+    pthread_mutex_unlock(&sim_lock);
+    if (block)
+        memset(block->data, SIM_POISON_FREED, block->size);
+    if (block)
+        free(block->data);
+    free(block);
+}
+
+const core_host_memory_interface sim_host_memory = {
+    .struct_size = sizeof(core_host_memory_interface),
+    .alloc = alloc,
+    .free = release,
+};

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* race.h: finds what no wait orders (LIBCORE_SIM_CHECK=1).
+ *
+ * Every stream, and the host as one more, has a vector clock.  Work takes the
+ * clock of its stream when it is given, and that of the host, which knows of
+ * all that it waited for; an event carries the clock of its stream to those
+ * who wait for it.  Each byte of device and pinned memory remembers its last
+ * write and the reads since.  Two uses of a byte, one of them a write, neither
+ * of which is ordered before the other, are a conflict, whatever happened to
+ * come first: what is found does not depend on time.  The later of the two
+ * fails, and says which the other was.
+ *
+ * Exact but for three cases, all silent: the host's threads count as one; no
+ * more than SIM_ENTRIES uses of a byte are remembered; and of more than
+ * SIM_RUNS separate runs of bytes in one operand, a conflict is found as
+ * exactly, but what they overwrote between them may be forgotten. */
+
+#ifndef SIM_RACE_H
+#define SIM_RACE_H
+
+#include "sim.h"
+
+enum {
+    SIM_CLOCKS = 256,
+    SIM_HOST = 0, /* the host's place in a clock */
+    SIM_ENTRIES = 8,
+    SIM_RUNS = 256
+};
+
+struct sim_clock {
+    uint64_t at[SIM_CLOCKS];
+};
+
+/* The bytes of an operand: runs of `run` bytes, at every sum of strides.
+ * Dimensions go from the largest stride to the smallest. */
+typedef struct sim_shape {
+    struct sim_shape *next; /* of the same use */
+    uint64_t run;
+    uint64_t offset; /* of the first, within the block */
+    uint64_t end;    /* behind the last */
+    uint32_t ndim;
+    uint64_t sizes[CORE_MAX_NDIM];
+    uint64_t strides[CORE_MAX_NDIM];
+} sim_shape;
+
+/* One piece of work that used memory, as long as some byte remembers it. */
+typedef struct sim_use {
+    uint32_t references;
+    uint32_t place; /* of its stream, in clocks */
+    uint64_t time;
+    uint64_t call_id;
+    uint64_t stream;
+    sim_shape *shapes; /* those that entries name */
+    char name[96];
+} sim_use;
+
+typedef struct sim_entry {
+    sim_use *use;
+    sim_shape *shape; /* NULL: every byte of the stretch */
+    bool writes;
+} sim_entry;
+
+/* Bytes that were used alike. */
+typedef struct sim_stretch {
+    uint64_t from;
+    uint64_t to;
+    uint32_t count;
+    sim_entry entries[SIM_ENTRIES];
+} sim_stretch;
+
+/* In order, without overlap. */
+typedef struct sim_history {
+    sim_stretch *stretches;
+    uint32_t count;
+    uint32_t room;
+} sim_history;
+
+/* Places in clocks.  A stream's is given anew once the host knows of all its
+ * work. */
+void sim_clock_open(sim_stream *stream);
+void sim_clock_close(sim_stream *stream);
+/* What the host learns, and what a stream learns. */
+const sim_clock *sim_clock_host(void);
+void sim_clock_host_learns(const sim_clock *clock);
+void sim_clock_learn(sim_stream *stream, const sim_clock *clock);
+/* Work is given: a step of the stream. */
+void sim_clock_step(sim_stream *stream);
+/* A copy for a marker; NULL without memory, or unchecked. */
+sim_clock *sim_clock_copy(const sim_stream *stream);
+
+/* Notes one use of a shape in a history, on behalf of `use`; a conflict leaves
+ * its text, if there is none yet. */
+void sim_history_use(sim_history *history, sim_use *use, const sim_clock *clock,
+                     const sim_shape *shape, bool writes, const char *where,
+                     char *conflict, size_t room);
+/* Ends a history: the host frees the memory.  True, with a text, if somebody
+ * may still use it; out_stream is the number of that stream. */
+bool sim_history_end(sim_history *history, const sim_clock *host,
+                     const char *where, char *conflict, size_t room,
+                     uint64_t *out_stream);
+void sim_history_drop(sim_history *history);
+
+sim_use *sim_use_make(const sim_stream *stream, const sim_work *work);
+void sim_use_unref(sim_use *use);
+
+/* Notes all that a piece of work uses.  On conflict its text, which fails it
+ * when it comes to run, is left in work->conflict. */
+void sim_race_note(sim_stream *stream, sim_work *work);
+
+/* A result that a kernel allocated while it ran. */
+void sim_race_note_result(sim_stream *stream, sim_work *work,
+                          const core_view *view);
+
+/* Of pinned host memory (host.c), and how far in data lies; NULL for other
+ * memory. */
+sim_history *sim_pinned_history(const void *data, uint64_t size,
+                                uint64_t *out_offset);
+
+extern uint64_t sim_conflicts;
+
+#endif

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* shape.h: the bytes that operands consist of, and whether they meet. */
+
+#ifndef SIM_SHAPE_H
+#define SIM_SHAPE_H
+
+#include "race.h"
+
+/* Strides in units of `scale` bytes; false if there are no bytes. */
+bool sim_shape_of(sim_shape *shape, uint32_t ndim, const int64_t *sizes,
+                  const int64_t *strides, uint64_t scale, uint64_t itemsize);
+void sim_shape_bytes(sim_shape *shape, uint64_t size);
+uint64_t sim_shape_runs(const sim_shape *shape);
+/* Where the index-th run begins. */
+uint64_t sim_shape_run_at(const sim_shape *shape, uint64_t index);
+/* Whether a byte of it lies in [from, to); whether two share one there. */
+bool sim_shape_touches(const sim_shape *shape, uint64_t from, uint64_t to);
+bool sim_shape_meet(const sim_shape *a, const sim_shape *b, uint64_t from,
+                    uint64_t to);
+
+#endif
