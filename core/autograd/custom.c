@@ -65,7 +65,7 @@ static core_status refusing_node(const core_node *of, core_tensor *const *grads,
 
     for (uint32_t i = 0; i < of->nedges; i++)
         dims += gradients[i] ? gradients[i]->ndim : 0;
-    node = core__node_new(of->ninputs, 0, of->nedges,
+    node = core__node_new(of->ninputs + of->nedges, 0, of->nedges,
                           dims * sizeof *sizes + length, (void **)&sizes);
     *out_node = node;
     if (!node)
@@ -87,6 +87,13 @@ static core_status refusing_node(const core_node *of, core_tensor *const *grads,
     for (uint32_t i = 0; i < of->ninputs && status == CORE_OK; i++)
         if (grads[i] && core__wants_grad(grads[i]))
             status = core__gradient_edge(grads[i], &node->edges[i]);
+    /* The gradients may depend on the inputs, too: then those are behind it. */
+    for (uint32_t i = 0; i < of->nedges; i++) {
+        if (!of->edges[i].node)
+            continue;
+        core__node_retain(of->edges[i].node);
+        node->edges[of->ninputs + i] = of->edges[i];
+    }
     return status;
 }
 
