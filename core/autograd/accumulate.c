@@ -8,6 +8,7 @@
 #include "autograd/hooks.h"
 #include "base/memory.h"
 #include "base/thread.h"
+#include "device/stream.h"
 
 #include <pthread.h>
 
@@ -25,6 +26,7 @@ core_status core__accumulate_new(core_tensor *leaf, core_node **out_node)
     node->u.leaf = leaf;
     /* The leaf outlives the node, and keeps its sizes. */
     core__meta_fill(node->inputs, leaf, leaf->sizes);
+    core__node_place(node);
     return CORE_OK;
 }
 
@@ -32,16 +34,20 @@ void core__accumulate_park(core_node *node)
 {
     core_tensor *leaf = node->u.leaf;
     core__autograd *record = leaf->autograd;
+    core_stream *stream = node->stream;
     bool mine;
 
     if (core__unlikely(node->hooks != NULL))
         core__node_hooks_destroy(node);
+    node->stream = NULL;
     core__spin_lock(&record->lock);
     mine = record->accumulator == node;
     node->released = true;
     core__spin_unlock(&record->lock);
     if (core__unlikely(!mine))
         core__small_free(node, node->size);
+    if (core__unlikely(stream != NULL))
+        core_stream_release(stream);
     core__tensor_release(leaf);
 }
 
@@ -269,5 +275,23 @@ core_status core__accumulate_run(core__task *task, core_node *node,
     while (status == CORE_OK && times-- > 0 &&
            core__unlikely(leaf->autograd->hooks != NULL))
         status = core__hooks_run_accumulate(leaf);
+    return status;
+}
+
+core_status core__accumulate_record(core_node *node, core_stream *stream)
+{
+    core_tensor *leaf = node->u.leaf;
+    core_status status = CORE_OK;
+    core__late *late;
+
+    if (try_claim(leaf->autograd, NULL) != CLAIMED) {
+        if (core__thread_self()->accumulating)
+            return CORE_OK; /* whoever is busy makes it anew */
+        wait_and_claim(leaf->autograd);
+    }
+    if (leaf->autograd->grad && leaf->autograd->grad->device == stream->device)
+        status = core__used_on(leaf->autograd->grad, stream);
+    while ((late = finish(leaf->autograd)) != NULL)
+        status = put_late(leaf, late, status);
     return status;
 }

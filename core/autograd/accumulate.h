@@ -23,4 +23,7 @@ void core__accumulate_park(core_node *node);
 core_status core__accumulate_run(core__task *task, core_node *node,
                                  core_tensor **grad);
 
+/* The leaf's grad is for work of this stream too. */
+core_status core__accumulate_record(core_node *node, core_stream *stream);
+
 #endif

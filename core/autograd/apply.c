@@ -11,6 +11,7 @@
 #include "autograd/layer.h"
 #include "autograd/saved.h"
 #include "autograd/view.h"
+#include "device/stream.h"
 #include "tensor/dtype.h"
 
 core_status core__node_was_released(const core_node *node)
@@ -29,9 +30,15 @@ core_status core__fill_undefined(core_node *node, core_tensor **grads)
     for (uint32_t i = 0; i < node->ninputs; i++) {
         const core__meta *meta = &node->inputs[i];
 
-        if (!grads[i] && core__dtype_is_floating(meta->dtype))
-            CORE_TRY(core__ag_full(meta->device, meta->dtype, meta->ndim,
-                                   meta->sizes, 0, &grads[i]));
+        if (grads[i] || !core__dtype_is_floating(meta->dtype))
+            continue;
+        CORE_TRY(core__ag_full(meta->device, meta->dtype, meta->ndim,
+                               meta->sizes, 0, &grads[i]));
+        /* The node expects all to be ready on its own stream. */
+        if (node->stream && !meta->device->synchronous &&
+            meta->device != node->stream->device)
+            CORE_TRY(core__stream_order(node->stream,
+                                        core__stream_current(meta->device)));
     }
     return CORE_OK;
 }
@@ -157,6 +164,7 @@ core_status core__node_compute(core__task *task, core_node *node,
                                core_tensor **grads, const uint8_t *needed_edges,
                                core_tensor **gradients)
 {
+    core__thread *self;
     core_status status;
 
     if (core__likely(node->kind == CORE__NODE_OPERATOR))
@@ -173,9 +181,10 @@ core_status core__node_compute(core__task *task, core_node *node,
         break;
     case CORE__NODE_CUSTOM:
         /* The program's code sees the thread as the caller left it. */
-        task->self->excluded = task->excluded;
+        self = core__thread_self();
+        self->excluded = task->caller.excluded;
         status = core__custom_run(node, grads, gradients);
-        task->self->excluded = task->running_excluded;
+        self->excluded = task->running.excluded;
         break;
     case CORE__NODE_ONCE:
         return core__error(CORE_ERROR_AUTOGRAD,

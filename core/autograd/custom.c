@@ -362,6 +362,7 @@ static core_status make_node(const core_function_info *info,
         core__meta_fill(&node->inputs[i], outputs[i], sizes);
         sizes += outputs[i]->ndim;
     }
+    core__node_place(node);
     if (core__thread_self()->anomaly)
         core__anomaly_note(node);
     for (size_t i = 0; i < ninputs; i++)

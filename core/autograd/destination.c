@@ -141,6 +141,9 @@ core_status core__destination_straight(core__destinations *destinations,
     grad = context->grads[0];
     if (!edge->node || edge->node->kind != CORE__NODE_ACCUMULATE || !input)
         return CORE_OK;
+    /* On another stream it would have no order to what else is put there. */
+    if (edge->node->stream != context->node->stream)
+        return CORE_OK;
     to = core__destination_of(destinations, edge->node, edge->input);
     if (!to || to->buffer->ndim != 2 || to->buffer->dtype != grad->dtype ||
         input->dtype != grad->dtype || has_hooks(edge->node) ||

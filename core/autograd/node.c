@@ -9,6 +9,7 @@
 #include "autograd/node_make.h"
 #include "autograd/view.h"
 #include "base/thread.h"
+#include "device/stream.h"
 
 #include <string.h>
 
@@ -41,6 +42,18 @@ void core__node_release_saved(core_node *node)
         core__node_unused(node);
 }
 
+void core__node_place_slow(core_node *node)
+{
+    for (uint32_t i = 0; i < node->ninputs; i++) {
+        core_device *device = node->inputs[i].device;
+
+        if (!device || device->synchronous)
+            continue;
+        node->stream = core_stream_retain(core__stream_current(device));
+        return;
+    }
+}
+
 /* Frees one node; what it referenced may land on the thread's list. */
 static void destroy_one(core_node *node)
 {
@@ -55,6 +68,8 @@ static void destroy_one(core_node *node)
     }
     if (core__unlikely(node->hooks != NULL))
         core__node_hooks_destroy(node);
+    if (core__unlikely(node->stream != NULL))
+        core_stream_release(node->stream);
     core__small_free(node, node->size);
 }
 

@@ -13,12 +13,15 @@
 
 #include "autograd/gradient.h"
 #include "autograd/record.h"
+#include "device/device.h"
 
 typedef struct core__task core__task;             /* engine.h */
 typedef struct core__node_hooks core__node_hooks; /* hooks.h */
 typedef struct core__saved core__saved;           /* saved.h */
 typedef struct core__custom core__custom;         /* custom.c */
 typedef struct core__slices core__slices;         /* view.h */
+typedef struct core__arrival core__arrival;       /* input_buffer.h */
+typedef struct core__pending core__pending;       /* deliver.c */
 
 typedef enum core__node_kind {
     CORE__NODE_OPERATOR,   /* a formula of ops.yaml */
@@ -45,8 +48,12 @@ typedef struct core__meta {
 typedef struct core__slot {
     _Atomic(core__task *) task;
     uint32_t dependencies; /* edges that have not delivered yet */
-    uint32_t flags;        /* engine.c */
-    core_tensor **grads;   /* by input; owned, NULL while undefined */
+    uint16_t flags;        /* engine.h */
+    bool busy;             /* some thread is adding to the gradients */
+    uint8_t reserved;
+    core_tensor **grads;     /* by input; owned, NULL while undefined */
+    core__arrival *arrivals; /* by input; NULL while streams are equal */
+    core__pending *pending;  /* what arrived while it was busy */
 } core__slot;
 
 struct core_node {
@@ -69,6 +76,10 @@ struct core_node {
     uint32_t users;     /* who computes with the saved values now */
     _Atomic(core__node_hooks *) hooks; /* NULL mostly; made once */
     core__slot slot;
+    /* Its canonical stream, referenced: the current one, when the node was
+     * made, of the first of its results' devices that has streams; NULL where
+     * none has.  The stream's device is the node's. */
+    core_stream *stream;
     const core__gradient *gradient; /* OPERATOR */
     union {
         core_tensor *leaf;    /* ACCUMULATE; referenced */
@@ -141,6 +152,28 @@ static inline void core__meta_fill(core__meta *meta, const core_tensor *tensor,
     meta->dtype = tensor->dtype;
     meta->reserved0 = 0;
     meta->reserved1 = 0;
+}
+
+/* The tensor's memory is used by work of this stream too.  Nothing keeps freed
+ * memory for a stream yet: devices take it back when their work is done. */
+static inline core_status core__used_on(core_tensor *tensor,
+                                        core_stream *stream)
+{
+    (void)tensor;
+    (void)stream;
+    return CORE_OK;
+}
+
+/* Gives the node its canonical stream; its inputs are filled. */
+void core__node_place_slow(core_node *node);
+static inline void core__node_place(core_node *node)
+{
+    for (uint32_t i = 0; i < node->ninputs; i++)
+        if (core__unlikely(node->inputs[i].device &&
+                           !node->inputs[i].device->synchronous)) {
+            core__node_place_slow(node);
+            return;
+        }
 }
 
 /* Keeps `root`'s new history from owning `tensor`: nodes behind it that saved

@@ -35,6 +35,7 @@ static inline core_node *core__node_make(uint32_t nedges, uint32_t nsaved,
     node->nsaved = nsaved;
     node->users = 0;
     atomic_init(&node->hooks, NULL);
+    node->stream = NULL;
     node->gradient = NULL;
     rest = (char *)(node + 1);
     node->edges = (core__edge *)(void *)rest;

@@ -139,6 +139,7 @@ static core_node *revive(core__autograd *record, core_tensor *leaf)
         atomic_store_explicit(&node->references, 1, memory_order_relaxed);
         core__tensor_retain(leaf);
         core__meta_fill(node->inputs, leaf, leaf->sizes);
+        core__node_place(node);
         return node;
     }
     if (core__likely(atomic_fetch_add_explicit(&node->references, 1,

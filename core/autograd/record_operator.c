@@ -302,6 +302,7 @@ static core_status record_missing(const core__recording *recording,
     node->kind = CORE__NODE_MISSING;
     sizes = extra;
     fill_inputs(node, results, nresults, &sizes);
+    core__node_place(node);
     node->name = memcpy(sizes, name, length);
     status = edges_of_all(recording, node->edges, &nedges);
     if (status != CORE_OK) {
@@ -351,6 +352,7 @@ core_status core__record_operator(const core__recording *recording,
     node->gradient = gradient;
     node->needed = recording->wanted;
     fill_inputs(node, results, nresults, &sizes);
+    core__node_place(node);
     extra = (char *)sizes;
     if (core__unlikely(core__thread_self()->anomaly))
         core__anomaly_note(node);

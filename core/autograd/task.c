@@ -3,6 +3,7 @@
 
 #include "autograd/engine.h"
 
+#include "autograd/input_buffer.h"
 #include "base/memory.h"
 
 #include <string.h>
@@ -23,6 +24,15 @@ void core__task_begin(core__task *task)
     task->map = NULL;
     task->map_count = 0;
     task->map_capacity = 0;
+    task->host = false;
+    task->several = false;
+    task->device = NULL;
+    task->leaves = NULL;
+    task->nleaves = 0;
+    task->leaves_capacity = 0;
+    task->workers = task->inline_workers;
+    task->nworkers = 0;
+    task->workers_capacity = CORE__TASK_WORKERS;
 }
 
 static void clear(core_node *node, core__slot *slot)
@@ -31,6 +41,10 @@ static void clear(core_node *node, core__slot *slot)
         core__tensor_release(slot->grads[i]);
         slot->grads[i] = NULL;
     }
+    if (core__unlikely(slot->arrivals != NULL))
+        core__input_buffer_clear(slot, node->ninputs);
+    if (core__unlikely(slot->pending != NULL))
+        core__pending_clear(slot);
 }
 
 void core__task_end(core__task *task)
@@ -49,6 +63,11 @@ void core__task_end(core__task *task)
         core__free(task->ready);
     if (task->nodes != task->inline_nodes)
         core__free(task->nodes);
+    if (task->workers != task->inline_workers)
+        core__free(task->workers);
+    for (size_t i = 0; i < task->nleaves; i++)
+        core_stream_release(task->leaves[i]);
+    core__free(task->leaves);
     core__free(task->map);
 }
 
@@ -127,13 +146,12 @@ static bool nodes_grow(core__task *task)
 }
 
 core_status core__task_slot_slow(core__task *task, core_node *node,
-                                 core__slot **out_slot, bool *out_new)
+                                 core__slot **out_slot)
 {
     core__slot *slot = core__task_find_slow(task, node);
     core__task *nobody = NULL;
 
     *out_slot = slot;
-    *out_new = !slot;
     if (slot)
         return CORE_OK;
     if (task->nnodes == task->nodes_capacity && !nodes_grow(task))
@@ -149,6 +167,15 @@ core_status core__task_slot_slow(core__task *task, core_node *node,
         return core__error_memory(sizeof *slot);
     slot->dependencies = 0;
     slot->flags = 0;
+    slot->busy = false;
+    slot->arrivals = NULL;
+    slot->pending = NULL;
+    if (core__likely(!node->stream))
+        task->host = true;
+    else if (!task->device)
+        task->device = node->stream->device;
+    else if (task->device != node->stream->device)
+        task->several = true;
     task->nodes[task->nnodes++] = node;
     *out_slot = slot;
     return CORE_OK;

@@ -16,22 +16,26 @@
 core_status core__validate_slow(const char *what, uint32_t index,
                                 const core__meta *meta, core_tensor **grad);
 
+static inline bool core__validate_fits(const core__meta *meta,
+                                       const core_tensor *grad)
+{
+    uint32_t i = 0;
+
+    if (core__unlikely(grad->dtype != meta->dtype || grad->ndim != meta->ndim ||
+                       grad->device != meta->device))
+        return false;
+    while (i < grad->ndim && grad->sizes[i] == meta->sizes[i])
+        i++;
+    return i == grad->ndim;
+}
+
 /* what and index are for the message: "gradient INDEX of WHAT". */
 static inline core_status core__validate(const char *what, uint32_t index,
                                          const core__meta *meta,
                                          core_tensor **grad)
 {
-    const core_tensor *g = *grad;
-
-    if (core__likely(g->dtype == meta->dtype && g->ndim == meta->ndim &&
-                     g->device == meta->device)) {
-        uint32_t i = 0;
-
-        while (i < g->ndim && g->sizes[i] == meta->sizes[i])
-            i++;
-        if (core__likely(i == g->ndim))
-            return CORE_OK;
-    }
+    if (core__likely(core__validate_fits(meta, *grad)))
+        return CORE_OK;
     return core__validate_slow(what, index, meta, grad);
 }
 

@@ -88,6 +88,7 @@ static core_status slices_node(core_tensor *view, core_node *inner,
     }
     memcpy(sizes, base->sizes, base->ndim * sizeof *sizes);
     core__meta_fill(node->inputs, base, sizes);
+    core__node_place(node);
     node->u.slices = slices_new(view, inner, self_edge);
     if (node->u.slices) {
         core__node_retain(inner);

@@ -53,6 +53,8 @@ struct core__thread {
     uint32_t nstreams;
     void *pools;    /* memory pools in use here, innermost first (memory/) */
     void *engine;   /* autograd's state of a backward in this thread */
+    void *executor; /* where it takes nodes from (autograd/worker.h) */
+    uint32_t level; /* backwards on this stack, inside each other */
     void *hooks[4]; /* for later layers */
     /* Autograd's, see autograd/saved_hooks.h and autograd/anomaly.h. */
     struct core__saved_hooks *saved_hooks;   /* in force, innermost first */

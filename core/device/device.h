@@ -88,6 +88,9 @@ extern core__backend core__meta_backend;
 core_status core__backend_add(const core_backend *table, core_plugin *plugin,
                               core__backend **out_backend);
 void core__backend_remove(core__backend *backend);
+/* Called with each device that is going to be closed, no lock held; NULL until
+ * someone (autograd's workers) has something to end then. */
+extern void (*_Atomic core__device_closing)(core_device *device);
 core__backend *core__backend_by_type(const char *type, size_t size);
 core__backend *core__backend_by_slot(uint32_t slot);
 /* No thread and no cache holds the device any more: before it is closed. */

@@ -228,8 +228,17 @@ static void device_destroy(core_device *device)
     core__free(device);
 }
 
+void (*_Atomic core__device_closing)(core_device *device);
+
 void core__backend_remove(core__backend *backend)
 {
+    void (*closing)(core_device *) = atomic_load(&core__device_closing);
+
+    /* What serves the devices ends before, and without, the lock. */
+    for (uint32_t i = 0;
+         closing && backend->devices && i < backend->device_count; i++)
+        if (backend->devices[i])
+            closing(backend->devices[i]);
     core__device_lock();
     atomic_store(&slots[backend->slot], NULL);
     for (uint32_t i = 0; backend->devices && i < backend->device_count; i++)

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* state.h: what a thread's calls depend on, to be taken to another thread or to
+ * a later time: keys, modes, current device, hooks of saved tensors.  Current
+ * streams are not part of it. */
+
+#ifndef CORE_AUTOGRAD_STATE_H
+#define CORE_AUTOGRAD_STATE_H
+
+#include "base/thread.h"
+
+typedef struct core__thread_state {
+    uint64_t included;
+    uint64_t excluded;
+    core_device *device;
+    uint64_t sequence; /* a thread that takes the state over goes on from here,
+                          so that what it records is newer */
+    struct core__saved_hooks
+        *saved_hooks; /* borrowed: of a thread that waits */
+    const char *place;
+    bool no_grad;
+    bool inference;
+    bool deterministic;
+    bool anomaly;
+} core__thread_state;
+
+static inline core__thread_state core__thread_state_of(const core__thread *self)
+{
+    return (core__thread_state){
+        self->included,      self->excluded, self->device,  self->sequence,
+        self->saved_hooks,   self->place,    self->no_grad, self->inference,
+        self->deterministic, self->anomaly};
+}
+
+static inline void core__thread_state_set(core__thread *self,
+                                          const core__thread_state *state)
+{
+    self->included = state->included;
+    self->excluded = state->excluded;
+    self->device = state->device;
+    if (self->sequence < state->sequence)
+        self->sequence = state->sequence;
+    self->saved_hooks = state->saved_hooks;
+    self->place = state->place;
+    self->no_grad = state->no_grad;
+    self->inference = state->inference;
+    self->deterministic = state->deterministic;
+    self->anomaly = state->anomaly;
+}
+
+#endif
