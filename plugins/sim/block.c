@@ -200,7 +200,7 @@ sim_block *sim_block_find(sim_device *device, core_memory memory,
 
 static bool is_mapped(const sim_block *block, uint64_t offset, uint64_t size)
 {
-    uint64_t granule = sim_set.granularity;
+    uint64_t granule = sim_granule();
 
     for (uint64_t i = offset / granule; i <= (offset + size - 1) / granule; i++)
         if (!block->mapped[i])

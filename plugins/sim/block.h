@@ -46,6 +46,7 @@ typedef struct sim_memory {
     uint64_t taken; /* bytes */
     uint64_t made;
     uint64_t live;
+    uint64_t reservations;
 } sim_memory;
 
 /* A name for a block of so many bytes; NULL where there is none left. */
@@ -72,6 +73,12 @@ void sim_quarantine_empty(void);
 
 extern uint64_t sim_overruns;  /* blocks with something behind their end */
 extern uint64_t sim_bad_frees; /* frees of what is no block */
+
+uint64_t sim_granule(void); /* of reservations */
+/* The host takes bytes away: everybody must be done with them. */
+void sim_history_check(sim_device *device, sim_block *block, uint64_t from,
+                       uint64_t to);
+extern uint64_t sim_pinned_blocks;
 
 /* copy.c */
 core_status sim_copy_from_host(void *device, void *stream, core_memory to,

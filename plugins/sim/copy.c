@@ -4,6 +4,7 @@
 /* Copies and fills, on a stream; between two devices too. */
 
 #include "block.h"
+#include "fault.h"
 
 static core_status run_from_host(sim_work *work)
 {
@@ -56,13 +57,18 @@ static core_status run_fill(sim_work *work)
 static core_status give(sim_device *device, sim_stream *stream,
                         const sim_work *work)
 {
+    core_status status;
+
     if (work->size == 0)
         return CORE_OK;
     if (stream->device != device)
         return core_sdk_error(sim_host, CORE_ERROR_INTERNAL, "sim",
                               "%s on %s, with a stream of %s", work->what,
                               device->name, stream->device->name);
-    return sim_enqueue(stream, work);
+    status = sim_usable(device);
+    if (status == CORE_OK)
+        status = sim_fault(device, SIM_FAULT_COPY);
+    return status == CORE_OK ? sim_enqueue(stream, work) : status;
 }
 
 core_status sim_copy_from_host(void *device, void *stream, core_memory to,

@@ -4,6 +4,7 @@
 /* Devices: opened and closed, lost and found. */
 
 #include "device.h"
+#include "fault.h"
 
 #include <stdatomic.h>
 
@@ -59,6 +60,7 @@ core_status sim_usable(const sim_device *device)
 void sim_lose(sim_device *device, const char *why)
 {
     atomic_store(&device->lost, true);
+    pthread_cond_broadcast(&device->let_go);
     for (sim_stream *at = device->streams; at; at = at->next) {
         if (at->failure.code == CORE_ERROR_DEVICE_LOST)
             continue;
@@ -94,6 +96,10 @@ core_status sim_device_open(void *backend, uint32_t index, void **out_device)
     if (status == CORE_OK)
         status = sim_memory_open(device);
     if (status == CORE_OK) {
+        memset(&device->count, 0, sizeof device->count);
+        sim_faults_open(device);
+        device->held = false;
+        pthread_cond_init(&device->let_go, NULL);
         device->open = true;
         *out_device = device;
     }
@@ -109,6 +115,7 @@ void sim_device_close(void *backend, void *words)
         return;
     sim_streams_close(device);
     sim_memory_close(device);
+    pthread_cond_destroy(&device->let_go);
     device->open = false;
 }
 
@@ -153,6 +160,13 @@ const void *sim_get_interface(void *backend, core_string name, uint32_t version)
         {"core.stream_error", &sim_stream_error},
         {"core.peer", &sim_peer},
         {"core.host_memory", &sim_host_memory},
+        {"core.host_callback", &sim_host_callback},
+        {"core.timing", &sim_timing},
+        {"core.stream_adopt", &sim_stream_adopt},
+        {"core.stream_priority", &sim_stream_priority},
+        {"core.virtual_memory", &sim_virtual_memory},
+        {"core.device_reset", &sim_device_reset},
+        {"sim.control", &sim_control_table},
     };
 
     (void)backend;

@@ -3,6 +3,7 @@
 
 #include "event.h"
 
+#include "fault.h"
 #include "race.h"
 
 #include <stdlib.h>
@@ -28,6 +29,8 @@ static core_status create(void *device, uint32_t flags, void **out_event)
     sim_event *event;
 
     *out_event = NULL;
+    if (status == CORE_OK)
+        status = sim_fault(device, SIM_FAULT_EVENT);
     if (status != CORE_OK)
         return status;
     if (flags & ~(uint32_t)CORE_EVENT_TIMING)
@@ -39,6 +42,12 @@ static core_status create(void *device, uint32_t flags, void **out_event)
                               "no host memory for an event");
     event->device = device;
     event->flags = flags;
+    pthread_mutex_lock(&sim_lock);
+    event->next = event->device->events;
+    event->device->events = event;
+    event->device->count.events++;
+    event->device->count.events_made++;
+    pthread_mutex_unlock(&sim_lock);
     *out_event = event;
     return CORE_OK;
 }
@@ -46,9 +55,15 @@ static core_status create(void *device, uint32_t flags, void **out_event)
 static void destroy(void *device, void *words)
 {
     sim_event *event = words;
+    sim_event **at;
 
     (void)device;
     pthread_mutex_lock(&sim_lock);
+    at = &event->device->events;
+    while (*at != event)
+        at = &(*at)->next;
+    *at = event->next;
+    event->device->count.events--;
     if (event->marker)
         sim_marker_unref(event->marker);
     pthread_mutex_unlock(&sim_lock);
@@ -86,6 +101,8 @@ static core_status record(void *device, void *words, void *stream)
     sim_marker *marker;
     core_status status = sim_usable(device);
 
+    if (status == CORE_OK)
+        status = sim_fault(device, SIM_FAULT_RECORD);
     if (status != CORE_OK)
         return status;
     marker = calloc(1, sizeof *marker);
@@ -103,6 +120,7 @@ static core_status record(void *device, void *words, void *stream)
         sim_marker_unref(marker);
     } else {
         marker->number = marker->stream->given;
+        event->device->count.records++;
         marker->clock = sim_clock_copy(stream);
         if (event->marker)
             sim_marker_unref(event->marker);

@@ -11,6 +11,7 @@
 
 struct sim_event {
     sim_device *device;
+    sim_event *next; /* of the device */
     uint32_t flags;
     sim_marker *marker; /* NULL: never recorded */
 };

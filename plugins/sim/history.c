@@ -206,7 +206,7 @@ static void stretch_use(const using *u, sim_stretch *stretch)
 
         if (!before && (u->writes || entry.writes) && meet(u, &entry, stretch))
             tell(u, &entry, stretch);
-        if (before ? supersedes(u, &entry) : u->writes && !u->shape)
+        if (before && supersedes(u, &entry))
             sim_use_unref(entry.use);
         else
             stretch->entries[kept++] = entry;
@@ -284,15 +284,17 @@ void sim_history_use(sim_history *history, sim_use *use, const sim_clock *clock,
     }
 }
 
-bool sim_history_end(sim_history *history, const sim_clock *host,
-                     const char *where, char *conflict, size_t room,
-                     uint64_t *out_stream)
+bool sim_history_end(sim_history *history, const sim_clock *host, uint64_t from,
+                     uint64_t to, const char *where, char *conflict,
+                     size_t room, uint64_t *out_stream)
 {
     bool found = false;
 
-    for (uint32_t i = 0; i < history->count && !found; i++) {
-        const sim_stretch *stretch = &history->stretches[i];
+    for (uint32_t i = 0; i < history->count; i++) {
+        sim_stretch *stretch = &history->stretches[i];
 
+        if (stretch->to <= from || stretch->from >= to)
+            continue;
         for (uint32_t k = 0; k < stretch->count && !found; k++) {
             const sim_use *use = stretch->entries[k].use;
 
@@ -301,15 +303,16 @@ bool sim_history_end(sim_history *history, const sim_clock *host,
             found = true;
             *out_stream = use->stream;
             snprintf(conflict, room,
-                     "race: %s is freed, whose bytes [%llu, %llu) %s (call "
-                     "%llu, stream %llu) %s, and nothing waited for that",
+                     "race: %s is taken back, whose bytes [%llu, %llu) %s "
+                     "(call %llu, stream %llu) %s, and nothing waited for that",
                      where, (unsigned long long)stretch->from,
                      (unsigned long long)stretch->to, use->name,
                      (unsigned long long)use->call_id,
                      (unsigned long long)use->stream,
                      stretch->entries[k].writes ? "writes" : "reads");
         }
+        if (stretch->from >= from && stretch->to <= to)
+            entries_drop(stretch);
     }
-    sim_history_drop(history);
     return found;
 }

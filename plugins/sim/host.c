@@ -5,6 +5,7 @@
  * that nothing orders are found in it too. */
 
 #include "block.h"
+#include "fault.h"
 
 #include <stdlib.h>
 
@@ -16,6 +17,7 @@ typedef struct pinned {
 } pinned;
 
 static pinned *all;
+uint64_t sim_pinned_blocks;
 
 sim_history *sim_pinned_history(const void *data, uint64_t size,
                                 uint64_t *out_offset)
@@ -35,6 +37,8 @@ static core_status alloc(void *device, uint64_t size, void **out_data)
     core_status status = sim_usable(device);
     pinned *block;
 
+    if (status == CORE_OK)
+        status = sim_fault(device, SIM_FAULT_HOST);
     *out_data = NULL;
     if (status != CORE_OK)
         return status;
@@ -52,6 +56,7 @@ static core_status alloc(void *device, uint64_t size, void **out_data)
     pthread_mutex_lock(&sim_lock);
     block->next = all;
     all = block;
+    sim_pinned_blocks++;
     pthread_mutex_unlock(&sim_lock);
     *out_data = block->data;
     return CORE_OK;
@@ -76,9 +81,13 @@ static void release(void *words, void *data, uint64_t size)
     else
         sim_bad_frees++;
     if (block && sim_set.check &&
-        sim_history_end(&block->history, sim_clock_host(), "pinned host memory",
-                        text, sizeof text, &stream))
+        sim_history_end(&block->history, sim_clock_host(), 0, block->size,
+                        "pinned host memory", text, sizeof text, &stream))
         sim_fail_user(words, stream, text);
+    if (block) {
+        sim_history_drop(&block->history);
+        sim_pinned_blocks--;
+    }
     pthread_mutex_unlock(&sim_lock);
     if (block)
         memset(block->data, SIM_POISON_FREED, block->size);

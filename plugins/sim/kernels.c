@@ -9,9 +9,13 @@
  * must be done when the launch returns: it runs on the thread of its caller,
  * at its place in the stream. */
 
+#include "fault.h"
 #include "translate.h"
 
 #include <stdlib.h>
+
+uint64_t sim_compiles;
+uint64_t sim_plans;
 
 static core_kernel *kernels;
 static const core_kernel **pointers;
@@ -59,6 +63,8 @@ static core_status launch(core_call *call, const core_value *args,
                      .kernel = call->user};
     core_status status = sim_usable(call->device);
 
+    if (status == CORE_OK)
+        status = sim_fault(call->device, SIM_FAULT_LAUNCH);
     if (status != CORE_OK)
         return status;
     for (uint32_t i = 0; i < nresults; i++) {

@@ -5,6 +5,7 @@
  * poison for a while, for work that is at it without right. */
 
 #include "block.h"
+#include "fault.h"
 
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -110,6 +111,8 @@ static core_status alloc(void *words, uint64_t size, core_memory *out_memory)
     out_memory->offset = 0;
     if (status == CORE_OK)
         status = check_size(device, size);
+    if (status == CORE_OK)
+        status = sim_fault(device, SIM_FAULT_ALLOC);
     if (status != CORE_OK)
         return status;
     data = aligned_alloc(sim_set.alignment, data_bytes(size));
@@ -158,7 +161,7 @@ static void check_canary(const sim_device *device, const sim_block *block)
 
 void sim_fail_user(sim_device *device, uint64_t stream, const char *text)
 {
-    sim_conflicts++;
+    sim_conflicted(text);
     complain(text);
     for (sim_stream *at = device->streams; at; at = at->next) {
         if (at->id != stream || at->failure.code != CORE_OK)
@@ -168,21 +171,22 @@ void sim_fail_user(sim_device *device, uint64_t stream, const char *text)
     }
 }
 
-static void end_history(sim_device *device, sim_block *block)
+void sim_history_check(sim_device *device, sim_block *block, uint64_t from,
+                       uint64_t to)
 {
     sim_clock clock;
     char where[64], text[SIM_TEXT];
     uint64_t stream;
 
-    if (!sim_set.check)
+    if (!sim_set.check || device->lost)
         return;
     clock = *sim_clock_host();
     if (sim_running) /* a worker knows that its stream came so far */
         clock.at[sim_running->stream->place] = sim_running->time;
     snprintf(where, sizeof where, "block %llu of %s",
              (unsigned long long)block->serial, device->name);
-    if (sim_history_end(&block->history, &clock, where, text, sizeof text,
-                        &stream))
+    if (sim_history_end(&block->history, &clock, from, to, where, text,
+                        sizeof text, &stream))
         sim_fail_user(device, stream, text);
 }
 
@@ -203,8 +207,7 @@ static void release(void *words, core_memory freed, uint64_t size)
                  "size");
     } else {
         device->memory->taken -= size;
-        if (!device->lost)
-            end_history(device, block);
+        sim_history_check(device, block, 0, size);
         check_canary(device, block);
         sim_block_free_data(block);
         sim_block_unmake(device, block);

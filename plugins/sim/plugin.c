@@ -3,6 +3,7 @@
 
 #include "block.h"
 #include "device.h"
+#include "fault.h"
 
 CORE_SDK_NOTE("sim", "libcore", "0.2", "Apache-2.0", "sim", "");
 
@@ -40,6 +41,21 @@ static core_status stop(void *plugin, uint64_t deadline_ns)
     return CORE_OK;
 }
 
+/* The process ends: nothing of ours runs into what is torn down. */
+__attribute__((destructor)) static void at_exit(void)
+{
+    if (sim_forked() || sim_running)
+        return;
+    pthread_mutex_lock(&sim_lock);
+    for (uint32_t i = 0; i < SIM_DEVICES; i++)
+        if (sim_devices[i].open)
+            sim_lose(&sim_devices[i], "the process ends");
+    pthread_mutex_unlock(&sim_lock);
+    for (uint32_t i = 0; i < SIM_DEVICES; i++)
+        if (sim_devices[i].open)
+            sim_streams_close(&sim_devices[i]);
+}
+
 static core_status init(const core_host *host, core_registry *registry,
                         void **out_plugin)
 {
@@ -50,6 +66,8 @@ static core_status init(const core_host *host, core_registry *registry,
     *out_plugin = NULL;
     pthread_once(&once, sim_watch_forks);
     status = sim_settings_read();
+    if (status == CORE_OK)
+        status = sim_faults_read();
     if (status == CORE_OK)
         status = host->register_backend(registry, &backend);
     if (status == CORE_OK)

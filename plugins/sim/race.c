@@ -9,6 +9,13 @@
 #include <stdlib.h>
 
 uint64_t sim_conflicts;
+char sim_conflict_text[SIM_TEXT];
+
+void sim_conflicted(const char *text)
+{
+    sim_conflicts++;
+    snprintf(sim_conflict_text, sizeof sim_conflict_text, "%s", text);
+}
 
 typedef struct noting {
     sim_stream *stream;
@@ -142,7 +149,7 @@ static void leave(noting *n, sim_work *work)
     sim_use_unref(n->use);
     if (!n->text[0])
         return;
-    sim_conflicts++;
+    sim_conflicted(n->text);
     work->conflict = strdup(n->text);
 }
 

@@ -95,11 +95,12 @@ sim_clock *sim_clock_copy(const sim_stream *stream);
 void sim_history_use(sim_history *history, sim_use *use, const sim_clock *clock,
                      const sim_shape *shape, bool writes, const char *where,
                      char *conflict, size_t room);
-/* Ends a history: the host frees the memory.  True, with a text, if somebody
- * may still use it; out_stream is the number of that stream. */
-bool sim_history_end(sim_history *history, const sim_clock *host,
-                     const char *where, char *conflict, size_t room,
-                     uint64_t *out_stream);
+/* The host takes [from, to) back, and nobody remembers it any more.  True, with
+ * a text, if somebody may still use it; out_stream is the number of that
+ * stream. */
+bool sim_history_end(sim_history *history, const sim_clock *host, uint64_t from,
+                     uint64_t to, const char *where, char *conflict,
+                     size_t room, uint64_t *out_stream);
 void sim_history_drop(sim_history *history);
 
 sim_use *sim_use_make(const sim_stream *stream, const sim_work *work);
@@ -119,5 +120,7 @@ sim_history *sim_pinned_history(const void *data, uint64_t size,
                                 uint64_t *out_offset);
 
 extern uint64_t sim_conflicts;
+extern char sim_conflict_text[SIM_TEXT]; /* the newest */
+void sim_conflicted(const char *text);
 
 #endif

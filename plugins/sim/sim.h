@@ -20,6 +20,7 @@
 #include <libcore/sdk.h>
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -35,7 +36,7 @@ extern pthread_mutex_t sim_lock;
 
 /* ------------------------------------------------------------- settings -- */
 
-enum { SIM_DEVICES = 64 };
+enum { SIM_DEVICES = 64, SIM_FAULT_KINDS = 13 };
 
 typedef struct sim_settings {
     uint64_t devices;
@@ -62,9 +63,19 @@ struct sim_device {
     uint32_t index;
     bool open;
     _Atomic bool lost;
-    sim_stream *streams;       /* all that live or still work */
+    bool held; /* begins nothing new */
+    pthread_cond_t let_go;
+    sim_stream *streams; /* all that live or still work */
+    sim_event *events;
     struct sim_memory *memory; /* block.h */
-    char name[16];             /* "sim:1" */
+    _Atomic uint64_t
+        faults[SIM_FAULT_KINDS]; /* left until it comes; 0: never */
+    struct {
+        uint64_t streams_made, events, events_made, records, waits, launches;
+        uint64_t copies, callbacks, graphs, graph_launches, words;
+        _Atomic uint64_t faults;
+    } count;
+    char name[16]; /* "sim:1" */
     char id[16];
 };
 
@@ -144,6 +155,8 @@ struct sim_work {
     sim_marker *marker;
     bool records;   /* the marker is this stream's, not one to wait for */
     bool quick;     /* no delay */
+    bool loses;     /* the device is lost with it */
+    bool fails;     /* as asked for */
     char *conflict; /* why it may not run */
     core_memory to;
     core_memory from;
@@ -189,6 +202,12 @@ void sim_word_set(sim_stream *stream, core_status code, uint64_t call_id,
 void sim_streams_close(sim_device *device);
 extern const core_stream_error_interface sim_stream_error;
 extern const core_peer_interface sim_peer;
+extern const core_host_callback_interface sim_host_callback;
+extern const core_timing_interface sim_timing;
+extern const core_stream_adopt_interface sim_stream_adopt;
+extern const core_stream_priority_interface sim_stream_priority;
+extern const core_virtual_memory_interface sim_virtual_memory;
+extern const core_device_reset_interface sim_device_reset;
 extern const core_host_memory_interface sim_host_memory;
 extern bool sim_words_taken; /* the core asks for error words */
 
@@ -214,5 +233,8 @@ bool sim_marker_done(const sim_marker *marker);
 /* Registers every kernel of the CPU under this device. */
 core_status sim_register_kernels(core_registry *registry);
 void sim_kernels_close(void);
+
+extern uint64_t sim_compiles;
+extern uint64_t sim_plans; /* that live */
 
 #endif

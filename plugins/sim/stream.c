@@ -5,6 +5,7 @@
 
 #include "worker.h"
 
+#include "fault.h"
 #include "race.h"
 
 #include <stdlib.h>
@@ -104,6 +105,8 @@ static core_status wait_event(void *device, void *words, void *of)
                      .quick = true};
     core_status status = sim_usable(device);
 
+    if (status == CORE_OK)
+        status = sim_fault(device, SIM_FAULT_WAIT);
     if (status != CORE_OK)
         return status;
     pthread_mutex_lock(&sim_lock);
@@ -116,6 +119,7 @@ static core_status wait_event(void *device, void *words, void *of)
         status = sim_enqueue_locked(words, &work);
         if (status == CORE_OK)
             sim_clock_learn(words, work.marker->clock);
+        event->device->count.waits++;
         if (status != CORE_OK)
             sim_marker_unref(work.marker);
     }
@@ -164,6 +168,7 @@ void sim_word_set(sim_stream *stream, core_status code, uint64_t call_id,
 {
     if (stream->word.code != CORE_OK)
         return;
+    stream->device->count.words++;
     stream->word.code = code;
     stream->word.call_id = call_id;
     snprintf(stream->word.text, sizeof stream->word.text, "%s", text);

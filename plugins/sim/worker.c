@@ -6,6 +6,7 @@
 
 #include "worker.h"
 
+#include "fault.h"
 #include "race.h"
 
 #include <errno.h>
@@ -38,6 +39,8 @@ core_status sim_stream_make(sim_device *device, int32_t priority,
     bool room;
 
     *out_stream = NULL;
+    if (status == CORE_OK)
+        status = sim_fault(device, SIM_FAULT_STREAM);
     if (status != CORE_OK)
         return status;
     stream = calloc(1, sizeof *stream);
@@ -55,7 +58,8 @@ core_status sim_stream_make(sim_device *device, int32_t priority,
     room = sim_set.queues == 0 || count_streams(device) < sim_set.queues;
     if (room) {
         stream->id = ++streams_made;
-        stream->random = (sim_set.seed ^ stream->id * 0x9e3779b97f4a7c15) | 1;
+        device->count.streams_made++;
+        sim_stream_seed(stream);
         stream->next = device->streams;
         device->streams = stream;
         sim_clock_open(stream);
@@ -69,6 +73,11 @@ core_status sim_stream_make(sim_device *device, int32_t priority,
                               "%s has %llu streams and all are in use",
                               device->name, (unsigned long long)sim_set.queues);
     return CORE_OK;
+}
+
+void sim_stream_seed(sim_stream *stream)
+{
+    stream->random = (sim_set.seed ^ stream->id * 0x9e3779b97f4a7c15) | 1;
 }
 
 void sim_stream_unref(sim_stream *stream)
@@ -106,9 +115,9 @@ static uint64_t draw(sim_stream *stream)
     return x * 0x2545f4914f6cdd1d;
 }
 
-static void delay(uint64_t random)
+static void delay(uint64_t random, uint64_t most_us)
 {
-    uint64_t us = random % (sim_set.delay_us + 1);
+    uint64_t us = random % (most_us + 1);
     struct timespec time = {(time_t)(us / 1000000),
                             (long)(us % 1000000) * 1000};
 
@@ -189,19 +198,42 @@ static void wait_failed(sim_stream *stream, const sim_marker *marker)
     sim_word_set(stream, CORE_ERROR_STREAM, 0, text);
 }
 
-/* Streams of smaller priority number go first. */
-static void give_way(sim_stream *stream)
+/* A stream of this device that goes first: its priority is a smaller
+ * number. */
+static sim_stream *that_goes_first(const sim_stream *stream)
 {
-    for (;;) {
-        sim_stream *at = stream->device->streams;
+    sim_stream *at = stream->device->streams;
 
-        while (at && !(at->priority < stream->priority && at->busy))
-            at = at->next;
-        if (!at)
+    while (at && !(at->priority < stream->priority && at->busy))
+        at = at->next;
+    return at;
+}
+
+/* Until nothing is before it.  With the lock. */
+static void take_turns(sim_stream *stream)
+{
+    while (stream->failure.code == CORE_OK) {
+        sim_stream *first = that_goes_first(stream);
+
+        if (stream->device->held) {
+            pthread_cond_wait(&stream->device->let_go, &sim_lock);
+        } else if (first) {
+            first->references++;
+            first->awaited = 0;
+            pthread_cond_wait(&first->progress, &sim_lock);
+            sim_stream_unref(first);
+        } else {
             return;
-        at->awaited = 0;
-        pthread_cond_wait(&at->progress, &sim_lock);
+        }
     }
+}
+
+void sim_stream_rests(sim_stream *stream, bool rests)
+{
+    pthread_mutex_lock(&sim_lock);
+    stream->busy = !rests;
+    pthread_cond_broadcast(&stream->progress);
+    pthread_mutex_unlock(&sim_lock);
 }
 
 /* With the lock; false where the work is dropped. */
@@ -219,7 +251,7 @@ static bool prepare(sim_stream *stream, sim_work *work)
         if (marker->failure.code != CORE_OK && stream->failure.code == CORE_OK)
             wait_failed(stream, marker);
     }
-    give_way(stream);
+    take_turns(stream);
     return stream->failure.code == CORE_OK;
 }
 
@@ -227,16 +259,22 @@ static bool prepare(sim_stream *stream, sim_work *work)
 static void run(sim_stream *stream, sim_work *work)
 {
     bool runs = prepare(stream, work);
-    uint64_t random = draw(stream);
+    uint64_t random = draw(stream), most_us = sim_set.delay_us;
     core_status status = CORE_OK;
 
     sim_running = work;
     pthread_mutex_unlock(&sim_lock);
-    if (runs && sim_set.delay_us && !work->quick)
-        delay(random);
+    if (runs && most_us && !work->quick)
+        delay(random, most_us);
     if (runs && work->conflict)
         status = core_sdk_error(sim_host, CORE_ERROR_STREAM, "sim", "%s",
                                 work->conflict);
+    else if (runs && work->fails)
+        status = core_sdk_error(sim_host, CORE_ERROR_STREAM, "sim",
+                                "the work that was to fail");
+    else if (runs && work->loses)
+        status = core_sdk_error(sim_host, CORE_ERROR_DEVICE_LOST, "sim",
+                                "the device was lost");
     else if (runs)
         status = work->run(work);
     if (status != CORE_OK)
@@ -310,9 +348,12 @@ void sim_streams_close(sim_device *device)
     sim_stream *next;
 
     pthread_mutex_lock(&sim_lock);
+    device->held = false;
+    pthread_cond_broadcast(&device->let_go);
     for (sim_stream *at = device->streams; at; at = next) {
         next = at->next;
         at->closing = true;
+        at->holders = 0;
         pthread_cond_signal(&at->wake);
         if (!at->started)
             sim_stream_leave(at);
@@ -338,7 +379,8 @@ static int start(sim_stream *stream)
 
 core_status sim_enqueue_locked(sim_stream *stream, const sim_work *work)
 {
-    core_status status = sim_usable(stream->device);
+    sim_device *device = stream->device;
+    core_status status = sim_usable(device);
     sim_work *item;
 
     if (status != CORE_OK)
@@ -354,16 +396,23 @@ core_status sim_enqueue_locked(sim_stream *stream, const sim_work *work)
     item->next = NULL;
     item->stream = stream;
     item->number = ++stream->given;
+    device->count.launches += item->op != NULL;
+    device->count.copies += !item->op && item->size > 0;
+    device->count.callbacks += item->function != NULL;
     sim_clock_step(stream);
     item->time = stream->time;
     sim_race_note(stream, item);
+    item->fails = item->op && sim_fault_due(device, SIM_FAULT_ASYNC);
+    item->loses = !item->quick && sim_fault_due(device, SIM_FAULT_LOST);
     if (stream->last)
         stream->last->next = item;
     else
         stream->first = item;
     stream->last = item;
-    if (stream->idle)
+    if (stream->idle) {
+        stream->busy = true;
         pthread_cond_signal(&stream->wake);
+    }
     return CORE_OK;
 }
 

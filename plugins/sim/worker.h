@@ -14,4 +14,8 @@ core_status sim_stream_make(sim_device *device, int32_t priority,
 /* It has ended: off the device's list.  Under the lock. */
 void sim_stream_leave(sim_stream *stream);
 
+/* Its worker waits for the host: streams of less priority need not. */
+void sim_stream_rests(sim_stream *stream, bool rests);
+void sim_stream_seed(sim_stream *stream); /* under the lock */
+
 #endif

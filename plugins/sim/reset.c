@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* A device starts anew: whatever was on it is gone. */
+
+#include "block.h"
+#include "fault.h"
+#include "worker.h"
+
+#include <stdlib.h>
+
+static void drop_events(sim_device *device)
+{
+    while (device->events) {
+        sim_event *event = device->events;
+
+        device->events = event->next;
+        if (event->marker)
+            sim_marker_unref(event->marker);
+        free(event);
+    }
+    device->count.events = 0;
+}
+
+static core_status reset(void *words)
+{
+    sim_device *device = words;
+    core_status status;
+
+    if (sim_forked())
+        return sim_usable(device);
+    pthread_mutex_lock(&sim_lock);
+    sim_lose(device, "the device was reset");
+    pthread_mutex_unlock(&sim_lock);
+    sim_streams_close(device); /* they drop what they have */
+    pthread_mutex_lock(&sim_lock);
+    drop_events(device);
+    sim_memory_close(device);
+    status = sim_memory_open(device);
+    if (status == CORE_OK)
+        atomic_store(&device->lost, false);
+    pthread_mutex_unlock(&sim_lock);
+    return status;
+}
+
+const core_device_reset_interface sim_device_reset = {
+    .struct_size = sizeof(core_device_reset_interface),
+    .reset = reset,
+};

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Reservations: blocks whose memory comes and goes, granule by granule.  Work
+ * that touches a granule without memory fails. */
+
+#include "block.h"
+#include "fault.h"
+
+#include <stdlib.h>
+#include <sys/mman.h>
+
+/* A granule is also a number of the host's pages. */
+uint64_t sim_granule(void)
+{
+    return sim_set.granularity > SIM_PAGE
+               ? (sim_set.granularity + SIM_PAGE - 1) / SIM_PAGE * SIM_PAGE
+               : SIM_PAGE;
+}
+
+static core_status granularity(void *device, uint64_t *out_bytes)
+{
+    (void)device;
+    *out_bytes = sim_granule();
+    return CORE_OK;
+}
+
+static core_status reserve(void *words, uint64_t size, core_memory *out_memory)
+{
+    sim_device *device = words;
+    core_status status = sim_usable(device);
+    sim_block *block = NULL;
+    uint8_t *mapped;
+    void *data;
+
+    out_memory->handle = NULL;
+    out_memory->offset = 0;
+    if (status != CORE_OK)
+        return status;
+    if (size == 0 || size % sim_granule() != 0)
+        return core_sdk_error(sim_host, CORE_ERROR_INTERNAL, "sim",
+                              "a reservation of %llu bytes, no multiple of "
+                              "%llu",
+                              (unsigned long long)size,
+                              (unsigned long long)sim_granule());
+    mapped = calloc(size / sim_granule(), 1);
+    data = mmap(NULL, size, PROT_READ | PROT_WRITE,
+                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    pthread_mutex_lock(&sim_lock);
+    if (mapped && data != MAP_FAILED)
+        block = sim_block_make(device, size, data, out_memory);
+    if (block) {
+        block->mapped = mapped;
+        device->memory->reservations++;
+    }
+    pthread_mutex_unlock(&sim_lock);
+    if (block)
+        return CORE_OK;
+    free(mapped);
+    if (data != MAP_FAILED)
+        munmap(data, size);
+    return core_sdk_error(sim_host, CORE_ERROR_OUT_OF_MEMORY, "sim",
+                          "no addresses for %llu bytes",
+                          (unsigned long long)size);
+}
+
+/* The reservation; NULL, and a complaint, if it is none or the range is not
+ * whole granules of it. */
+static sim_block *reservation(sim_device *device, core_memory memory,
+                              uint64_t offset, uint64_t size)
+{
+    uint64_t at;
+    sim_block *block = sim_block_find(device, memory, &at);
+
+    if (block && block->data && block->mapped && at == 0 &&
+        offset % sim_granule() == 0 && size % sim_granule() == 0 &&
+        offset <= block->size && size <= block->size - offset)
+        return block;
+    sim_bad_frees++;
+    return NULL;
+}
+
+static bool all_are(const sim_block *block, uint64_t offset, uint64_t size,
+                    uint8_t state)
+{
+    for (uint64_t i = offset / sim_granule();
+         i < (offset + size) / sim_granule(); i++)
+        if (block->mapped[i] != state)
+            return false;
+    return true;
+}
+
+static core_status map(void *words, core_memory memory, uint64_t offset,
+                       uint64_t size)
+{
+    sim_device *device = words;
+    core_status status = sim_usable(device);
+    sim_block *block;
+
+    if (status == CORE_OK)
+        status = sim_fault(device, SIM_FAULT_MAP);
+    if (status != CORE_OK)
+        return status;
+    pthread_mutex_lock(&sim_lock);
+    block = reservation(device, memory, offset, size);
+    if (!block || !all_are(block, offset, size, 0)) {
+        status = core_sdk_error(sim_host, CORE_ERROR_INTERNAL, "sim",
+                                "bytes [%llu, %llu) are no free part of a "
+                                "reservation",
+                                (unsigned long long)offset,
+                                (unsigned long long)(offset + size));
+    } else if (device->memory->taken + size > sim_set.bytes) {
+        status = sim_memory_refused(device, size);
+    } else {
+        memset(block->data + offset, SIM_POISON, size);
+        memset(block->mapped + offset / sim_granule(), 1, size / sim_granule());
+        device->memory->taken += size;
+    }
+    pthread_mutex_unlock(&sim_lock);
+    return status;
+}
+
+static void unmap(void *words, core_memory memory, uint64_t offset,
+                  uint64_t size)
+{
+    sim_device *device = words;
+    sim_block *block;
+
+    if (sim_forked())
+        return;
+    pthread_mutex_lock(&sim_lock);
+    block = reservation(device, memory, offset, size);
+    if (block && all_are(block, offset, size, 1)) {
+        sim_history_check(device, block, offset, offset + size);
+        madvise(block->data + offset, size, MADV_DONTNEED);
+        memset(block->mapped + offset / sim_granule(), 0, size / sim_granule());
+        device->memory->taken -= size;
+    } else if (block) {
+        sim_bad_frees++;
+    }
+    pthread_mutex_unlock(&sim_lock);
+}
+
+static void release(void *words, core_memory memory, uint64_t size)
+{
+    sim_device *device = words;
+    sim_block *block;
+
+    if (sim_forked())
+        return;
+    pthread_mutex_lock(&sim_lock);
+    block = reservation(device, memory, 0, size);
+    if (block && block->size == size) {
+        for (uint64_t i = 0; i < size / sim_granule(); i++)
+            device->memory->taken -= block->mapped[i] ? sim_granule() : 0;
+        sim_history_check(device, block, 0, size);
+        sim_block_free_data(block);
+        sim_block_unmake(device, block);
+        device->memory->reservations--;
+    }
+    pthread_mutex_unlock(&sim_lock);
+}
+
+const core_virtual_memory_interface sim_virtual_memory = {
+    .struct_size = sizeof(core_virtual_memory_interface),
+    .granularity = granularity,
+    .reserve = reserve,
+    .release = release,
+    .map = map,
+    .unmap = unmap,
+};
