@@ -100,8 +100,10 @@ void core__anomaly_note(core_node *node)
     }
 }
 
-/* Frames of the program: those of this library say nothing. */
-static size_t print_frames(const core__place *place, char *text, size_t size)
+/* Frames of the program: those of this library say nothing, unless the two are
+ * linked into one file. */
+static size_t print_frames(const core__place *place, bool all, char *text,
+                           size_t size)
 {
     Dl_info own = {0}, info;
     size_t length = 0;
@@ -109,15 +111,16 @@ static size_t print_frames(const core__place *place, char *text, size_t size)
 
     dladdr((void *)(uintptr_t)core__anomaly_note, &own);
     for (int i = 0; i < place->nframes && shown < SHOWN && length < size; i++) {
-        if (!dladdr(place->frames[i], &info) || info.dli_fbase == own.dli_fbase)
+        const char *address = place->frames[i], *start;
+
+        if (!dladdr(address, &info) ||
+            (!all && info.dli_fbase == own.dli_fbase))
             continue;
+        start = info.dli_sname ? info.dli_saddr : info.dli_fbase;
         length += (size_t)snprintf(
             text + length, size - length, "%s%s+0x%lx (%s)",
             shown++ ? ", " : "", info.dli_sname ? info.dli_sname : "?",
-            (unsigned long)((char *)place->frames[i] -
-                            (char *)(info.dli_sname ? info.dli_saddr
-                                                    : info.dli_fbase)),
-            info.dli_fname ? info.dli_fname : "?");
+            (unsigned long)(address - start), info.dli_fname);
     }
     return length;
 }
@@ -137,10 +140,12 @@ static const char *print_place(core_node *node, char *text, size_t size)
     if (place->within)
         length = (size_t)snprintf(text, size, "the backward of %s, at ",
                                   place->within);
-    if (length < size && place->label)
+    if (length >= size)
+        return text;
+    if (place->label)
         snprintf(text + length, size - length, "%s", place->label);
-    else if (length < size &&
-             print_frames(place, text + length, size - length) == 0)
+    else if (!print_frames(place, false, text + length, size - length) &&
+             !print_frames(place, true, text + length, size - length))
         snprintf(text + length, size - length, "an unknown place");
     return text;
 }
