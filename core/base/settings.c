@@ -81,6 +81,13 @@ static const setting_row rows[CORE__SETTINGS] = {
          "The host waits after each call, so that an error names the operator "
          "that failed.",
          "device"},
+    [CORE__SETTING_ALLOC] =
+        {"LIBCORE_ALLOC", CORE_SETTING_LIST, NULL, 0, 0, 0,
+         "expandable_segments:false,caching:true",
+         "name:value with commas between them: max_split_size_mb, "
+         "roundup_power2_divisions, garbage_collection_threshold, "
+         "expandable_segments, fraction, caching",
+         "How the memory of devices with streams is cached.", "memory"},
     [CORE__SETTING_LOG] =
         {"LIBCORE_LOG", CORE_SETTING_CHOICE, "error,warning,info,debug", 0, 3,
          0, "nothing is printed", "error, warning, info or debug",

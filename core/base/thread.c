@@ -49,6 +49,7 @@ static void thread_end(void *argument)
     for (size_t i = 0; i < 16; i++)
         ended_storages[i] += self->storages[i];
     pthread_mutex_unlock(&lock);
+    core__memory_pools_end(self);
     core__memory_thread_end(self);
     core__stream_thread_end(self);
     for (size_t i = 0; i < CORE__SMALL_CLASSES; i++)

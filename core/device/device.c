@@ -10,7 +10,9 @@
 #include "base/settings.h"
 #include "base/thread.h"
 #include "loader/loader.h"
+#include "memory/allocator.h"
 #include "memory/cache.h"
+#include "memory/host_memory.h"
 #include "memory/memory.h"
 
 #include <libcore/device.h>
@@ -199,6 +201,8 @@ void core__device_forget(core_device *device)
     atomic_compare_exchange_strong(&host_device, &expected, NULL);
     core__thread_each(forget, device);
     core__stream_forget(device);
+    core__host_memory_end(device);
+    core__allocator_destroy(device);
     core__stream_default_drop(device);
     core__cache_empty(device);
 }

@@ -7,6 +7,7 @@
 #include "device/device.h"
 #include "device/stream.h"
 #include "loader/loader.h"
+#include "memory/allocator.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -353,6 +354,8 @@ static core_status device_open(core__backend *backend, uint32_t index,
         device->properties.granularity = 1;
     if (status == CORE_OK)
         status = core__stream_default_make(device);
+    if (status == CORE_OK && !device->synchronous)
+        status = core__allocator_create(device);
     if (status != CORE_OK) {
         device_destroy(device);
         return status;

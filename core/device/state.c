@@ -6,6 +6,7 @@
 #include "base/memory.h"
 #include "base/thread.h"
 #include "device/stream.h"
+#include "memory/allocator.h"
 
 #include <string.h>
 
@@ -126,6 +127,7 @@ core_status core_device_reset(core_device *device)
         atomic_fetch_add(&device->generation, 1);
     atomic_store(&device->lost, false);
     pthread_mutex_unlock(&lock);
+    core__allocator_reset(device);
     core__event_stock_empty(device);
     return begin_anew(device);
 }

@@ -6,6 +6,7 @@
 #include "device/stream.h"
 
 #include "base/memory.h"
+#include "memory/allocator.h"
 
 static _Atomic uint64_t newest_id;
 
@@ -37,6 +38,7 @@ static core_stream *stream_new(core_device *device)
 
 static void stream_free(core_stream *stream)
 {
+    core__allocator_stream_end(stream);
     core__queue_release(stream->queue);
     pthread_mutex_destroy(&stream->lock);
     core__free(stream);

@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Small blocks of the host's device are kept per thread, so that the result of
- * a small call costs no lock and no system call; larger ones are kept for all
- * threads (cache.h).  The device's own allocator serves the rest, and devices
- * with streams: their caching allocator will stand between. */
+/* Memory for storages.  Devices with streams have a caching allocator
+ * (allocator.h).  Small blocks of the host's device are kept per thread, so
+ * that the result of a small call costs no lock and no system call; larger ones
+ * are kept for all threads (cache.h).  The device's own serves the rest. */
 
 #include "memory/memory.h"
 
 #include "base/memory.h"
+#include "device/stream.h"
+#include "memory/allocator.h"
 #include "memory/cache.h"
+#include "memory/heap.h"
 
 enum { UNIT = 64 };
 
@@ -35,6 +38,23 @@ static core_status alloc_kept(core_device *device, uint64_t size,
         return status;
     core__cache_empty(device);
     return device->memory.alloc(device->impl, *out_capacity, out_memory);
+}
+
+static core_status too_large(const core_device *device, uint64_t size)
+{
+    return core__error(
+        CORE_ERROR_OUT_OF_MEMORY,
+        "%s: %llu bytes are more than its largest "
+        "allocation of %llu",
+        device->name, (unsigned long long)size,
+        (unsigned long long)device->properties.largest_allocation);
+}
+
+static inline bool is_too_large(const core_device *device, uint64_t size)
+{
+    return size > (UINT64_C(1) << 56) ||
+           (device->properties.largest_allocation &&
+            size > device->properties.largest_allocation);
 }
 
 core_status core__memory_alloc(core_device *device, uint64_t size,
@@ -64,17 +84,18 @@ core_status core__memory_alloc(core_device *device, uint64_t size,
             return core__error_memory(size);
         return device->memory.alloc(device->impl, cls * UNIT, out_memory);
     }
+    if (device->allocator) {
+        if (core__unlikely(core__small_kept() == 0) && core__alloc_fault())
+            return core__error_memory(size);
+        if (core__unlikely(is_too_large(device, size)))
+            return too_large(device, size);
+        return core__allocator_alloc(device, core__stream_current(device), size,
+                                     out_memory, out_capacity, out_block);
+    }
     if (core__alloc_fault())
         return core__error_memory(size);
-    if (size > UINT64_MAX - granularity ||
-        (device->properties.largest_allocation &&
-         size > device->properties.largest_allocation))
-        return core__error(
-            CORE_ERROR_OUT_OF_MEMORY,
-            "%s: %llu bytes are more than its largest "
-            "allocation of %llu",
-            device->name, (unsigned long long)size,
-            (unsigned long long)device->properties.largest_allocation);
+    if (is_too_large(device, size))
+        return too_large(device, size);
     if (granularity > 1)
         size = (size + granularity - 1) / granularity * granularity;
     if (device->small_blocks)
@@ -89,7 +110,10 @@ void core__memory_free(core_device *device, core_memory memory,
     core__thread *self = core__thread_self();
     uint64_t cls = capacity / UNIT;
 
-    (void)block;
+    if (block) {
+        core__allocator_free(device, block);
+        return;
+    }
     if (capacity == 0)
         return;
     if (device->small_blocks && cls < CORE__SMALL_CLASSES &&
@@ -132,4 +156,9 @@ void core__memory_thread_end(core__thread *thread)
         thread->blocks[i].head = NULL;
     }
     thread->blocks_of = NULL;
+}
+
+void core__memory_pools_end(core__thread *thread)
+{
+    core__pools_thread_end(thread);
 }

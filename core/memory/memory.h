@@ -23,5 +23,7 @@ void core__memory_free(core_device *device, core_memory memory,
                        uint64_t capacity, struct core__block *block);
 /* Gives the blocks that an ending thread kept back to their devices. */
 void core__memory_thread_end(core__thread *thread);
+/* Ends the pools that it had begun. */
+void core__memory_pools_end(core__thread *thread);
 
 #endif

@@ -1,0 +1,415 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* The caching allocator of a device: an allocation from end to end, and how
+ * the whole begins and ends. */
+
+#include "base/memory.h"
+#include "memory/heap.h"
+#include "memory/host_memory.h"
+
+#include <string.h>
+
+/* ----------------------------------------------------------------- sizes -- */
+
+/* To the next of `divisions` equal steps between two powers of two. */
+static uint64_t round_division(uint64_t size, uint64_t divisions)
+{
+    uint64_t power = UINT64_C(1) << (63 - __builtin_clzll(size));
+    uint64_t step = power / divisions;
+
+    return step ? core__round_up(size, step) : size;
+}
+
+static inline uint64_t round_size(const core__allocator *allocator,
+                                  uint64_t size)
+{
+    uint64_t unit = allocator->unit; /* a power of two */
+    uint32_t divisions =
+        atomic_load_explicit(&allocator->divisions, memory_order_relaxed);
+
+    size += allocator->padding;
+    if (core__unlikely(divisions && size > unit * divisions))
+        size = round_division(size, divisions);
+    return (size + unit - 1) & ~(unit - 1);
+}
+
+/* ------------------------------------------------------------ allocating -- */
+
+/* With the lock: what nobody can use any more. */
+static core__use *tidy(core__allocator *allocator, core__use *done)
+{
+    bool abandoned = atomic_load(&allocator->abandoned);
+
+    for (core__heap *heap = allocator->heaps; heap; heap = heap->next) {
+        core__release what = {.heap = heap, .direct_only = !heap->abandoned};
+
+        if (heap->abandoned)
+            done = core__heap_settle(heap, false, done);
+        if (heap->abandoned || atomic_load(&allocator->direct))
+            core__allocator_release(allocator, &what);
+    }
+    if (abandoned)
+        core__heaps_sweep(allocator);
+    return done;
+}
+
+void core__allocator_tidy(core__allocator *allocator)
+{
+    core__use *done = NULL;
+
+    if (pthread_mutex_trylock(&allocator->lock) != 0)
+        return; /* the next allocation that needs the lock does it */
+    done = tidy(allocator, done);
+    pthread_mutex_unlock(&allocator->lock);
+    core__uses_drop(done);
+}
+
+static core__use *settle_all(core__allocator *allocator, bool wait,
+                             core__use *done)
+{
+    for (core__heap *heap = allocator->heaps; heap; heap = heap->next)
+        done = core__heap_settle(heap, wait, done);
+    return done;
+}
+
+void core__allocator_settle(core__allocator *allocator)
+{
+    core__use *done = NULL;
+
+    pthread_mutex_lock(&allocator->lock);
+    done = settle_all(allocator, false, done);
+    done = tidy(allocator, done);
+    pthread_mutex_unlock(&allocator->lock);
+    core__uses_drop(done);
+}
+
+/* Cached segments above the threshold of the setting, what is free the longest
+ * first. */
+static void collect_garbage(core__allocator *allocator)
+{
+    double threshold = allocator->settings.gc_threshold;
+    uint64_t limit =
+        allocator->limit == UINT64_MAX ? allocator->total : allocator->limit;
+    uint64_t most = (uint64_t)(threshold * (double)limit);
+    uint64_t reserved = atomic_load(&allocator->reserved);
+
+    if (threshold > 0 && limit && reserved > most)
+        core__allocator_release(allocator,
+                                &(core__release){.enough = reserved - most});
+}
+
+typedef struct request {
+    core__heap *heap;
+    uint32_t kind;
+    uint64_t size; /* rounded */
+    uint64_t requested;
+} request;
+
+/* Whether that is all: a block, or an error. */
+static bool take(const request *r, core_status *status, core__block **out_block)
+{
+    *status = CORE_OK;
+    if (!r->heap->allocator->settings.caching)
+        return false;
+    *status =
+        core__heap_take(r->heap, r->kind, r->size, r->requested, out_block);
+    r->heap->allocator->starved = *status != CORE_OK;
+    return *out_block || *status != CORE_OK;
+}
+
+/* One after the other, until the device has enough. */
+static core_status grow_again(const request *r, core__use **done,
+                              core__block **out_block)
+{
+    core__allocator *allocator = r->heap->allocator;
+    uint64_t max_split = allocator->settings.max_split;
+    core_status status;
+
+    *done = settle_all(allocator, false, *done);
+    if (take(r, &status, out_block))
+        return status;
+    status = CORE_ERROR_OUT_OF_MEMORY;
+    if (core__allocator_release(allocator,
+                                &(core__release){.ended_only = true}))
+        status = core__segment_grow(r->heap, r->kind, r->size, r->requested,
+                                    out_block);
+    if (status == CORE_ERROR_OUT_OF_MEMORY && max_split != UINT64_MAX &&
+        core__allocator_release(allocator,
+                                &(core__release){.heap = r->heap,
+                                                 .enough = r->size,
+                                                 .at_least = r->size,
+                                                 .larger = max_split + 1}))
+        status = core__segment_grow(r->heap, r->kind, r->size, r->requested,
+                                    out_block);
+    if (status != CORE_ERROR_OUT_OF_MEMORY)
+        return status;
+    atomic_fetch_add(&allocator->retries, 1);
+    *done = settle_all(allocator, true, *done);
+    if (take(r, &status, out_block))
+        return status;
+    core__allocator_release(allocator, &(core__release){0});
+    return core__segment_grow(r->heap, r->kind, r->size, r->requested,
+                              out_block);
+}
+
+static core_status grow(const request *r, core__block **out_block)
+{
+    core__heap *heap = r->heap;
+    core__allocator *allocator = heap->allocator;
+    core__use *done = NULL;
+    core_status status;
+
+    *out_block = NULL;
+    pthread_mutex_lock(&allocator->lock);
+    allocator->starved = false;
+    atomic_fetch_add_explicit(&allocator->clock, 1, memory_order_relaxed);
+    done = core__heap_settle(heap, false, done);
+    if (atomic_load(&allocator->abandoned) || atomic_load(&allocator->direct))
+        done = tidy(allocator, done);
+    if (take(r, &status, out_block))
+        goto done;
+    collect_garbage(allocator);
+    status =
+        core__segment_grow(heap, r->kind, r->size, r->requested, out_block);
+    if (core__unlikely(status == CORE_ERROR_OUT_OF_MEMORY)) {
+        status = grow_again(r, &done, out_block);
+        if (status == CORE_ERROR_OUT_OF_MEMORY && !allocator->starved) {
+            atomic_fetch_add(&allocator->out_of_memories, 1);
+            core__history_add(heap, CORE__ACTION_OOM, (core_memory){0},
+                              r->size);
+            status = core__oom_error(heap, r->requested, r->size);
+        }
+    }
+done:
+    pthread_mutex_unlock(&allocator->lock);
+    core__uses_drop(done);
+    return status;
+}
+
+core_status core__allocator_alloc(core_device *device, core_stream *stream,
+                                  uint64_t size, core_memory *out_memory,
+                                  uint64_t *out_capacity,
+                                  core__block **out_block)
+{
+    core__allocator *allocator = device->allocator;
+    core__heap *heap = __atomic_load_n(&stream->pool, __ATOMIC_ACQUIRE);
+    core__block *block = NULL;
+    request r;
+
+    *out_block = NULL;
+    if (core__unlikely(!heap || core__thread_self()->pools))
+        CORE_TRY(core__heap_of(allocator, stream, &heap));
+    r.heap = heap;
+    r.size = round_size(allocator, size);
+    r.kind = r.size > CORE__SMALL_LIMIT ? CORE_MEMORY_LARGE : CORE_MEMORY_SMALL;
+    r.requested = size;
+    if (core__likely(
+            atomic_load_explicit(&allocator->caching, memory_order_relaxed)))
+        CORE_TRY(core__heap_take(heap, r.kind, r.size, size, &block));
+    if (core__unlikely(!block))
+        CORE_TRY(grow(&r, &block));
+    *out_memory = (core_memory){block->handle, block->offset};
+    *out_capacity = block->size;
+    *out_block = block;
+    return CORE_OK;
+}
+
+/* ------------------------------------------------------ beginning, ending -- */
+
+static void find_unit(core__allocator *allocator)
+{
+    core_device *device = allocator->device;
+    const core_device_properties *properties = &device->properties;
+    uint64_t nothing;
+
+    allocator->unit = CORE__UNIT;
+    while (allocator->unit < properties->base_alignment)
+        allocator->unit *= 2;
+    /* What lies behind a block is another one: each has its own padding. */
+    allocator->padding = properties->tail_padding;
+    allocator->total = properties->total_memory;
+    if (!allocator->total && device->memory.info)
+        device->memory.info(device->impl, &nothing, &allocator->total);
+    if (device->interfaces.virtual_memory.granularity &&
+        device->interfaces.virtual_memory.granularity(
+            device->impl, &allocator->vm_step) != CORE_OK)
+        allocator->vm_step = 0;
+}
+
+core_status core__allocator_create(core_device *device)
+{
+    core__allocator *allocator = core__alloc_zero(sizeof *allocator);
+    core__alloc_settings settings;
+    pthread_mutexattr_t recursive;
+    core_status status;
+
+    if (!allocator)
+        return core__error_memory(sizeof *allocator);
+    allocator->device = device;
+    pthread_mutexattr_init(&recursive);
+    pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
+    pthread_mutex_init(&allocator->lock, &recursive);
+    pthread_mutexattr_destroy(&recursive);
+    find_unit(allocator);
+    status = core__alloc_settings_first(&settings);
+    if (settings.expandable && !allocator->vm_step)
+        settings.expandable = false; /* meant for other devices */
+    if (status == CORE_OK)
+        status = core__alloc_settings_use(allocator, &settings);
+    if (status == CORE_OK) {
+        device->allocator = allocator;
+    } else {
+        pthread_mutex_destroy(&allocator->lock);
+        core__free(allocator);
+    }
+    return status;
+}
+
+/* Every block: free ones end, those in use belong to nothing any more. */
+static core__use *forget_blocks(core__segment *segment, core__use *done)
+{
+    core__block *next;
+
+    for (core__block *block = segment->first; block; block = next) {
+        next = block->after;
+        if (block->state == CORE__BLOCK_ACTIVE) {
+            block->heap = NULL;
+            block->segment = NULL;
+            continue;
+        }
+        while (block->uses) {
+            core__use *use = block->uses;
+
+            block->uses = use->next;
+            use->next = done;
+            done = use;
+        }
+        core__block_free(block);
+    }
+    segment->first = NULL;
+    return done;
+}
+
+static void forget_counts(core__heap *heap)
+{
+    for (uint32_t what = 0; what < CORE__COUNTS; what++)
+        for (uint32_t kind = 0; kind < 3; kind++)
+            core__count_set(&heap->counts.of[what][kind].current, 0);
+}
+
+static core__use *forget_heap(core__heap *heap, core__use *done)
+{
+    core__segment *list;
+
+    core__spin_lock(&heap->lock);
+    list = heap->segments;
+    heap->segments = NULL;
+    heap->awaiting = NULL;
+    heap->awaiting_end = &heap->awaiting;
+    heap->held = 0;
+    memset(heap->bins, 0, sizeof heap->bins);
+    forget_counts(heap);
+    core__spin_unlock(&heap->lock);
+    while (list) {
+        core__segment *next = list->next;
+
+        done = forget_blocks(list, done);
+        core__small_free(list, sizeof *list);
+        list = next;
+    }
+    core__event_give(heap->ended);
+    heap->ended = NULL;
+    return done;
+}
+
+void core__allocator_reset(core_device *device)
+{
+    core__allocator *allocator = device->allocator;
+    core__use *done = NULL;
+
+    if (!allocator)
+        return;
+    pthread_mutex_lock(&allocator->lock);
+    for (core__heap *heap = allocator->heaps; heap; heap = heap->next)
+        done = forget_heap(heap, done);
+    atomic_store(&allocator->reserved, 0);
+    core__heaps_sweep(allocator);
+    pthread_mutex_unlock(&allocator->lock);
+    core__uses_drop(done);
+}
+
+/* Blocks in use are the plugin's no more: its device closes. */
+static core__use *end_heap(core__heap *heap, core__use *done)
+{
+    core_device *device = heap->allocator->device;
+
+    core__heap_drain(heap);
+    for (core__segment *s = heap->segments; s; s = s->next) {
+        for (core__block *b = s->expandable ? s->first : NULL; b; b = b->after)
+            if (b->state != CORE__BLOCK_UNMAPPED)
+                device->interfaces.virtual_memory.unmap(
+                    device->impl, s->memory, b->offset - s->memory.offset,
+                    b->size);
+        if (s->expandable)
+            device->interfaces.virtual_memory.release(device->impl, s->memory,
+                                                      s->size);
+        else
+            device->memory.free(device->impl, s->memory, s->size);
+    }
+    return forget_heap(heap, done);
+}
+
+void core__allocator_destroy(core_device *device)
+{
+    core__allocator *allocator = device->allocator;
+    core__use *done = NULL;
+
+    if (!allocator)
+        return;
+    done = settle_all(allocator, true, done);
+    for (core__heap *heap = allocator->heaps; heap; heap = heap->next)
+        done = end_heap(heap, done);
+    core__uses_drop(done);
+    while (allocator->heaps) {
+        core__heap *heap = allocator->heaps;
+
+        if (heap->stream)
+            __atomic_store_n(&heap->stream->pool, NULL, __ATOMIC_RELEASE);
+        core__heap_destroy(heap);
+    }
+    device->allocator = NULL;
+    core__free(atomic_load(&allocator->history));
+    pthread_mutex_destroy(&allocator->lock);
+    core__free(allocator);
+}
+
+/* ---------------------------------------------------------------- public -- */
+
+core_status core__allocator_need(core_device *device, const char *what)
+{
+    if (device->allocator)
+        return CORE_OK;
+    return core__error(CORE_ERROR_UNSUPPORTED,
+                       "%s: \"%s\" has no streams, and keeps its memory "
+                       "without settings, pools or snapshots",
+                       what, device->name);
+}
+
+core_status core_memory_empty_cache(core_device *device)
+{
+    core__allocator *allocator;
+    core__use *done = NULL;
+
+    CORE__NOT_NULL(device);
+    CORE_TRY(core__allocator_need(device, "core_memory_empty_cache"));
+    allocator = device->allocator;
+    pthread_mutex_lock(&allocator->lock);
+    done = settle_all(allocator, true, done);
+    core__allocator_release(allocator, &(core__release){0});
+    core__heaps_sweep(allocator);
+    pthread_mutex_unlock(&allocator->lock);
+    core__uses_drop(done);
+    core__host_memory_empty(device);
+    return CORE_OK;
+}

@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Segments that grow: a range of addresses as long as the device's memory,
+ * with memory behind its beginning at first, and more when it is needed.  What
+ * is free at the end and what is added lie side by side, so that requests that
+ * grow from step to step leave nothing behind.  Address space without memory is
+ * a block of its own in the chain, UNMAPPED.
+ *
+ * The allocator's lock is held here: only its holder maps and unmaps. */
+
+#include "base/memory.h"
+#include "memory/heap.h"
+
+static core_status map(core__allocator *allocator, core__segment *segment,
+                       uint64_t offset, uint64_t size)
+{
+    core_device *device = allocator->device;
+
+    if (size > allocator->limit ||
+        atomic_load(&allocator->reserved) > allocator->limit - size)
+        return core__error(CORE_ERROR_OUT_OF_MEMORY, "over the limit");
+    return device->interfaces.virtual_memory.map(
+        device->impl, segment->memory, offset - segment->memory.offset, size);
+}
+
+static core_status reserve(core__heap *heap, uint32_t kind, uint64_t size,
+                           core__segment **out_segment)
+{
+    core__allocator *allocator = heap->allocator;
+    core_device *device = allocator->device;
+    uint64_t range = allocator->total + allocator->total / 8;
+    core__segment *segment;
+    core_memory memory;
+
+    range =
+        core__round_up(range > 2 * size ? range : 2 * size, allocator->vm_step);
+    CORE_TRY(device->interfaces.virtual_memory.reserve(device->impl, range,
+                                                       &memory));
+    segment = core__small_alloc(sizeof *segment);
+    if (segment) {
+        *segment = (core__segment){.heap = heap,
+                                   .memory = memory,
+                                   .size = range,
+                                   .kind = (uint8_t)kind,
+                                   .expandable = true};
+        segment->first = core__block_new(segment, memory.offset, range);
+    }
+    if (!segment || !segment->first) {
+        if (segment)
+            core__small_free(segment, sizeof *segment);
+        device->interfaces.virtual_memory.release(device->impl, memory, range);
+        allocator->starved = true;
+        return core__error_memory(sizeof *segment);
+    }
+    segment->first->state = CORE__BLOCK_UNMAPPED;
+    core__spin_lock(&heap->lock);
+    core__segment_attach(heap, segment);
+    core__spin_unlock(&heap->lock);
+    *out_segment = segment;
+    return CORE_OK;
+}
+
+/* The first place where what is free and unmapped side by side is enough: the
+ * unmapped block.  The free one before it, if any, is then out of the bins and
+ * AWAITING, so that nobody takes it. */
+static core__block *find_place(core__heap *heap, uint32_t kind, uint64_t size)
+{
+    for (core__segment *segment = heap->segments; segment;
+         segment = segment->next) {
+        if (!segment->expandable || segment->kind != kind)
+            continue;
+        for (core__block *b = segment->first; b; b = b->after) {
+            core__block *free_one = b->before;
+
+            if (b->state != CORE__BLOCK_UNMAPPED)
+                continue;
+            if (free_one && free_one->state != CORE__BLOCK_FREE)
+                free_one = NULL;
+            if (b->size + (free_one ? free_one->size : 0) < size)
+                continue;
+            if (free_one) {
+                core__block_remove(heap, free_one);
+                free_one->state = CORE__BLOCK_AWAITING;
+            }
+            return b;
+        }
+    }
+    return NULL;
+}
+
+/* Memory is behind the front of `place` now: it becomes one with the free block
+ * before it, and is taken. */
+static core_status take_place(core__heap *heap, core__block *place,
+                              core__block *before, uint64_t size,
+                              uint64_t requested, core__block **out_block)
+{
+    core__block *block = place;
+
+    place->state = CORE__BLOCK_FREE;
+    if (before) {
+        core__block_join(before);
+        block = before;
+    }
+    if (block->after && block->after->state == CORE__BLOCK_FREE) {
+        core__block_remove(heap, block->after);
+        core__block_join(block);
+    }
+    *out_block = block;
+    return core__block_activate(heap, block, size, requested);
+}
+
+static void count_mapped(core__heap *heap, core__block *block, uint64_t size)
+{
+    block->segment->reserved += size;
+    atomic_fetch_add(&heap->allocator->reserved, size);
+    if (core__count_up(&heap->counts, CORE__COUNT_RESERVED_BYTES, block->kind,
+                       size))
+        core__counts_settle(heap);
+    core__history_add(heap, CORE__ACTION_SEGMENT_MAP,
+                      (core_memory){block->handle, block->offset}, size);
+}
+
+core_status core__expandable_grow(core__heap *heap, uint32_t kind,
+                                  uint64_t size, uint64_t requested,
+                                  core__block **out_block)
+{
+    core__allocator *allocator = heap->allocator;
+    uint64_t step = core__round_up(
+        kind == CORE_MEMORY_SMALL ? CORE__SMALL_SEGMENT : CORE__MIDDLE_SEGMENT,
+        allocator->vm_step);
+    core__block *before = NULL;
+    core__block *place;
+    core__segment *segment = NULL;
+    core_status status;
+    uint64_t size_here; /* of the block, in new memory */
+    uint64_t need;
+    bool mapped;
+
+    *out_block = NULL;
+    core__spin_lock(&heap->lock);
+    place = find_place(heap, kind, size);
+    if (place && place->before && place->before->state == CORE__BLOCK_AWAITING)
+        before = place->before;
+    core__spin_unlock(&heap->lock);
+    if (!place) {
+        CORE_TRY(reserve(heap, kind, size, &segment));
+        place = segment->first;
+    }
+    size_here = size - (before ? before->size : 0);
+    need = core__round_up(size_here, step);
+    if (need > place->size)
+        need = place->size;
+    status = map(allocator, place->segment, place->offset, need);
+    if (status == CORE_ERROR_OUT_OF_MEMORY) {
+        need = core__round_up(size_here, allocator->vm_step);
+        status = map(allocator, place->segment, place->offset, need);
+    }
+    mapped = status == CORE_OK;
+    core__spin_lock(&heap->lock);
+    if (status == CORE_OK && need < place->size) {
+        core__block *rest = core__block_cut(place, need);
+
+        allocator->starved = !rest;
+        if (rest)
+            rest->state = CORE__BLOCK_UNMAPPED;
+        else
+            status = core__error_memory(sizeof *rest);
+    }
+    if (status == CORE_OK) {
+        count_mapped(heap, place, need);
+        mapped = false;
+        status = take_place(heap, place, before, size, requested, out_block);
+        allocator->starved = status != CORE_OK;
+    } else if (before) {
+        core__block_insert(heap, before);
+    }
+    core__spin_unlock(&heap->lock);
+    if (mapped) /* and not used */
+        allocator->device->interfaces.virtual_memory.unmap(
+            allocator->device->impl, place->segment->memory,
+            place->offset - place->segment->memory.offset, need);
+    return status;
+}
+
+/* ----------------------------------------------------------- giving back -- */
+
+/* Cuts the part that lies on whole steps out of a free block and the bins;
+ * NULL: there is none. */
+static core__block *cut_steps(core__heap *heap, core__block *block,
+                              uint64_t step)
+{
+    uint64_t base = block->segment->memory.offset;
+    uint64_t begin = core__round_up(block->offset - base, step) + base;
+    uint64_t end = (block->offset + block->size - base) / step * step + base;
+    core__block *middle = block;
+    core__block *rest = NULL;
+
+    if (begin >= end)
+        return NULL;
+    core__block_remove(heap, block);
+    if (begin > block->offset) {
+        middle = core__block_cut(block, begin - block->offset);
+        if (!middle) {
+            core__block_insert(heap, block);
+            return NULL;
+        }
+    }
+    middle->state = CORE__BLOCK_AWAITING;
+    if (end < middle->offset + middle->size) {
+        rest = core__block_cut(middle, end - middle->offset);
+        if (!rest) {
+            if (middle != block) {
+                core__block_join(block);
+                middle = block;
+            }
+            core__block_insert(heap, middle);
+            return NULL;
+        }
+        core__block_insert(heap, rest);
+    }
+    if (middle != block)
+        core__block_insert(heap, block);
+    return middle;
+}
+
+static bool is_unmapped(const core__block *block)
+{
+    return block && block->state == CORE__BLOCK_UNMAPPED;
+}
+
+/* One with the unmapped blocks around it. */
+static void let_go(core__heap *heap, core__block *block)
+{
+    core__segment *segment = block->segment;
+
+    segment->reserved -= block->size;
+    atomic_fetch_sub(&heap->allocator->reserved, block->size);
+    core__count_down(&heap->counts, CORE__COUNT_RESERVED_BYTES, block->kind,
+                     block->size);
+    core__history_add(heap, CORE__ACTION_SEGMENT_UNMAP,
+                      (core_memory){block->handle, block->offset}, block->size);
+    block->state = CORE__BLOCK_UNMAPPED;
+    if (is_unmapped(block->after))
+        core__block_join(block);
+    if (is_unmapped(block->before))
+        core__block_join(block->before);
+}
+
+/* Ranges without any memory go. */
+static void release_ranges(core__heap *heap)
+{
+    core__segment *list = NULL;
+    core__segment *next;
+
+    core__spin_lock(&heap->lock);
+    for (core__segment *segment = heap->segments; segment; segment = next) {
+        next = segment->next;
+        if (!segment->expandable || !is_unmapped(segment->first) ||
+            segment->first->after)
+            continue;
+        core__segment_detach(heap, segment);
+        segment->next = list;
+        list = segment;
+    }
+    core__spin_unlock(&heap->lock);
+    while (list) {
+        next = list->next;
+        core__segment_destroy(heap->allocator, list);
+        list = next;
+    }
+}
+
+uint64_t core__expandable_shrink(core__heap *heap)
+{
+    core__allocator *allocator = heap->allocator;
+    core_device *device = allocator->device;
+    core__block *list = NULL;
+    uint64_t bytes = 0;
+
+    core__spin_lock(&heap->lock);
+    for (core__segment *s = heap->segments; s; s = s->next)
+        for (core__block *b = s->expandable ? s->first : NULL; b;
+             b = b->after) {
+            core__block *middle = NULL;
+
+            if (b->state == CORE__BLOCK_FREE)
+                middle = cut_steps(heap, b, allocator->vm_step);
+            if (middle) {
+                middle->newer = list;
+                list = middle;
+                b = middle;
+            }
+        }
+    core__spin_unlock(&heap->lock);
+    if (list)
+        core__heap_drain(heap);
+    while (list) {
+        core__block *next = list->newer;
+        core__segment *segment = list->segment;
+
+        device->interfaces.virtual_memory.unmap(
+            device->impl, segment->memory,
+            list->offset - segment->memory.offset, list->size);
+        bytes += list->size;
+        core__spin_lock(&heap->lock);
+        let_go(heap, list);
+        core__spin_unlock(&heap->lock);
+        list = next;
+    }
+    release_ranges(heap);
+    return bytes;
+}

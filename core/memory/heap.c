@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Heaps: which one a stream allocates from, and what becomes of it when the
+ * stream ends.
+ *
+ * What a stream leaves behind may be in use by its work, which goes on to its
+ * end.  An event is recorded behind all of it, and the next stream that needs a
+ * heap takes the old one over, once it waits for that event. */
+
+#include "base/memory.h"
+#include "memory/heap.h"
+
+/* stream->pool is read without a lock by whoever allocates. */
+static core__heap *heap_get(const core_stream *stream)
+{
+    return __atomic_load_n(&stream->pool, __ATOMIC_ACQUIRE);
+}
+
+static void heap_set(core_stream *stream, core__heap *heap)
+{
+    __atomic_store_n(&stream->pool, heap, __ATOMIC_RELEASE);
+}
+
+static core__heap *find(core__allocator *allocator, core_memory_pool *pool,
+                        const core_stream *stream)
+{
+    for (core__heap *heap = allocator->heaps; heap; heap = heap->next)
+        if (heap->stream == stream && heap->pool == pool && !heap->abandoned)
+            return heap;
+    return NULL;
+}
+
+static core__heap *heap_new(core__allocator *allocator, core_memory_pool *pool)
+{
+    core__heap *heap = core__alloc_zero(sizeof *heap);
+
+    if (!heap)
+        return NULL;
+    heap->allocator = allocator;
+    heap->pool = pool;
+    heap->awaiting_end = &heap->awaiting;
+    core__spin_lock(&allocator->counts.lock);
+    heap->next = allocator->heaps;
+    allocator->heaps = heap;
+    core__spin_unlock(&allocator->counts.lock);
+    return heap;
+}
+
+/* One that a stream left, after this one waits for what it did. */
+static core__heap *adopt(core__allocator *allocator, core_memory_pool *pool,
+                         core_stream *stream)
+{
+    if (stream->capture)
+        return NULL; /* it can wait for nothing outside */
+    for (core__heap *heap = allocator->heaps; heap; heap = heap->next) {
+        if (heap->stream || heap->pool != pool || heap->abandoned)
+            continue;
+        if (heap->ended &&
+            core__device_knows(allocator->device, heap->ended->generation)) {
+            if (core_stream_wait_event(stream, heap->ended) != CORE_OK)
+                continue;
+        }
+        core__event_give(heap->ended);
+        heap->ended = NULL;
+        return heap;
+    }
+    return NULL;
+}
+
+core_status core__heap_in(core__allocator *allocator, core_memory_pool *pool,
+                          core_stream *stream, core__heap **out_heap)
+{
+    core__heap *heap = find(allocator, pool, stream);
+
+    *out_heap = heap;
+    if (heap)
+        return CORE_OK;
+    heap = adopt(allocator, pool, stream);
+    if (!heap)
+        heap = heap_new(allocator, pool);
+    if (!heap)
+        return core__error_memory(sizeof *heap);
+    core__spin_lock(&heap->lock);
+    heap->stream = stream;
+    heap->stream_id = stream->id;
+    core__spin_unlock(&heap->lock);
+    *out_heap = heap;
+    return CORE_OK;
+}
+
+core_status core__heap_of(core__allocator *allocator, core_stream *stream,
+                          core__heap **out_heap)
+{
+    core_memory_pool *pool =
+        core__pool_current(core__thread_self(), allocator->device);
+    core_status status = CORE_OK;
+
+    *out_heap = heap_get(stream);
+    if (*out_heap && (!pool || (*out_heap)->capturing))
+        return CORE_OK;
+    pthread_mutex_lock(&allocator->lock);
+    status = core__heap_in(allocator, pool, stream, out_heap);
+    if (status == CORE_OK && !pool && !heap_get(stream))
+        heap_set(stream, *out_heap);
+    pthread_mutex_unlock(&allocator->lock);
+    return status;
+}
+
+/* ---------------------------------------------------------------- ending -- */
+
+void core__heap_destroy(core__heap *heap)
+{
+    core__allocator *allocator = heap->allocator;
+    core__heap **link = &allocator->heaps;
+
+    while (*link != heap)
+        link = &(*link)->next;
+    core__spin_lock(&allocator->counts.lock);
+    *link = heap->next;
+    core__counts_end(heap);
+    core__spin_unlock(&allocator->counts.lock);
+    core__event_give(heap->ended);
+    core__free(heap);
+}
+
+static bool is_over(core__heap *heap)
+{
+    bool over;
+
+    if (heap->stream && !heap->abandoned)
+        return false;
+    core__spin_lock(&heap->lock);
+    over = !heap->segments && !heap->awaiting && heap->held == 0;
+    core__spin_unlock(&heap->lock);
+    return over;
+}
+
+void core__heaps_sweep(core__allocator *allocator)
+{
+    core__heap *next;
+
+    for (core__heap *heap = allocator->heaps; heap; heap = next) {
+        next = heap->next;
+        if (is_over(heap))
+            core__heap_destroy(heap);
+    }
+}
+
+/* Behind all that the stream was given; without an event: waits. */
+static void mark_end(core__heap *heap, core_stream *stream)
+{
+    core_event *event;
+    core_status status = core__event_take(stream->device, &event);
+
+    if (status == CORE_OK) {
+        status = core_event_record(event, stream);
+        if (status != CORE_OK) {
+            core__event_give(event);
+            event = NULL;
+        }
+    }
+    if (status == CORE_ERROR_OUT_OF_MEMORY)
+        core__heap_drain(heap);
+    core__event_give(heap->ended);
+    heap->ended = event;
+}
+
+void core__allocator_stream_end(core_stream *stream)
+{
+    core__allocator *allocator = stream->device->allocator;
+
+    if (!allocator)
+        return;
+    pthread_mutex_lock(&allocator->lock);
+    for (core__heap *heap = allocator->heaps; heap; heap = heap->next) {
+        if (heap->stream != stream)
+            continue;
+        mark_end(heap, stream);
+        core__spin_lock(&heap->lock);
+        heap->stream = NULL;
+        core__spin_unlock(&heap->lock);
+    }
+    heap_set(stream, NULL);
+    pthread_mutex_unlock(&allocator->lock);
+}
+
+/* -------------------------------------------------------------- captures -- */
+
+static void set_capturing(core__allocator *allocator, core_stream *stream,
+                          bool capturing)
+{
+    for (core__heap *heap = allocator->heaps; heap; heap = heap->next)
+        if (heap->stream == stream)
+            heap->capturing = capturing;
+}
+
+core_status core__allocator_capture_begin(core_stream *stream,
+                                          core_memory_pool *pool)
+{
+    core__allocator *allocator = stream->device->allocator;
+    core__heap *heap;
+    core_status status;
+
+    if (!allocator)
+        return CORE_OK;
+    pthread_mutex_lock(&allocator->lock);
+    status = core__heap_in(allocator, pool, stream, &heap);
+    if (status == CORE_OK) {
+        set_capturing(allocator, stream, true);
+        heap_set(stream, heap);
+        atomic_fetch_add(&allocator->captures, 1);
+    }
+    pthread_mutex_unlock(&allocator->lock);
+    return status;
+}
+
+void core__allocator_capture_end(core_stream *stream)
+{
+    core__allocator *allocator = stream->device->allocator;
+
+    if (!allocator)
+        return;
+    pthread_mutex_lock(&allocator->lock);
+    set_capturing(allocator, stream, false);
+    heap_set(stream, find(allocator, NULL, stream));
+    atomic_fetch_sub(&allocator->captures, 1);
+    pthread_mutex_unlock(&allocator->lock);
+    core__allocator_settle(allocator);
+}

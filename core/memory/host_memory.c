@@ -1,0 +1,449 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Pinned host memory, cached: making it costs the system as much as a large
+ * copy does.
+ *
+ * Blocks in use lie sorted by address, since a copy asks about any address in
+ * them; free ones by size, eight sizes to a power of two.  A freed block waits
+ * for an event on each stream that copied with it. */
+
+#include "memory/host_memory.h"
+
+#include "base/memory.h"
+#include "memory/heap.h"
+#include "tensor/tensor.h"
+
+#include <libcore/tensor.h>
+
+#include <stdlib.h>
+
+enum { LEAST_LOG2 = 12, STEPS = 8, CLASSES = (48 - LEAST_LOG2) * STEPS };
+
+typedef struct host_block {
+    struct host_block *next; /* free, or awaiting */
+    char *data;
+    uint64_t size; /* as asked for */
+    uint64_t capacity;
+    uint32_t class;
+    core__use *uses;
+} host_block;
+
+typedef struct host_pool {
+    core_device *device;
+    pthread_mutex_t lock;
+    host_block **used; /* by address */
+    uint64_t count;
+    uint64_t room;
+    host_block *awaiting; /* oldest first */
+    host_block *free[CLASSES];
+    uint64_t events;
+} host_pool;
+
+/* ------------------------------------------------------------- the plugin -- */
+
+static core_status raw_alloc(core_device *device, uint64_t size, void **out)
+{
+    core_status status;
+
+    *out = NULL;
+    if (device->synchronous) {
+        *out = aligned_alloc(64, core__round_up(size, 64));
+        return *out ? CORE_OK : core__error_memory(size);
+    }
+    if (!device->interfaces.host_memory.alloc)
+        return core__error(CORE_ERROR_UNSUPPORTED,
+                           "core_host_memory_alloc: the plugin of \"%s\" has "
+                           "no host memory of its own",
+                           device->name);
+    status = device->interfaces.host_memory.alloc(device->impl, size, out);
+    return status == CORE_OK ? CORE_OK : core__device_result(device, status);
+}
+
+static void raw_free(core_device *device, void *data, uint64_t size)
+{
+    if (device->synchronous)
+        free(data);
+    else
+        device->interfaces.host_memory.free(device->impl, data, size);
+}
+
+/* --------------------------------------------------------------- the pool -- */
+
+/* NULL where nothing was allocated yet. */
+static host_pool *pool_of(const core_device *device)
+{
+    return __atomic_load_n(&device->host_pool, __ATOMIC_ACQUIRE);
+}
+
+static core_status pool_make(core_device *device, host_pool **out_pool)
+{
+    host_pool *pool = pool_of(device);
+    void *expected = NULL;
+
+    *out_pool = pool;
+    if (pool)
+        return CORE_OK;
+    pool = core__alloc_zero(sizeof *pool);
+    if (!pool)
+        return core__error_memory(sizeof *pool);
+    pool->device = device;
+    pthread_mutex_init(&pool->lock, NULL);
+    if (!__atomic_compare_exchange_n(&device->host_pool, &expected, pool, false,
+                                     __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+        pthread_mutex_destroy(&pool->lock);
+        core__free(pool);
+        pool = expected;
+    }
+    *out_pool = pool;
+    return CORE_OK;
+}
+
+static uint32_t class_of(uint64_t size, uint64_t *out_capacity)
+{
+    uint64_t log2, step, above;
+
+    if (size <= UINT64_C(1) << LEAST_LOG2) {
+        *out_capacity = UINT64_C(1) << LEAST_LOG2;
+        return 0;
+    }
+    log2 = 63 - (uint64_t)__builtin_clzll(size - 1);
+    step = (UINT64_C(1) << log2) / STEPS;
+    above = (size - (UINT64_C(1) << log2) + step - 1) / step;
+    *out_capacity = (UINT64_C(1) << log2) + above * step;
+    return (uint32_t)((log2 - LEAST_LOG2) * STEPS + above);
+}
+
+/* How many used blocks begin at or below the address. */
+static uint64_t position(const host_pool *pool, const void *data)
+{
+    uint64_t low = 0, high = pool->count;
+
+    while (low < high) {
+        uint64_t middle = (low + high) / 2;
+
+        if (pool->used[middle]->data <= (const char *)data)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* The used block that holds the range; NULL: none does. */
+static host_block *find(const host_pool *pool, const void *data, uint64_t size)
+{
+    uint64_t at = position(pool, data);
+    host_block *block = at ? pool->used[at - 1] : NULL;
+
+    if (!block)
+        return NULL;
+    return (uint64_t)((const char *)data - block->data) + size <= block->size
+               ? block
+               : NULL;
+}
+
+static core_status make_room(host_pool *pool)
+{
+    uint64_t room = pool->room ? 2 * pool->room : 16;
+    host_block **used;
+
+    if (pool->count < pool->room)
+        return CORE_OK;
+    used = core__realloc(pool->used, room * sizeof *used);
+    if (!used)
+        return core__error_memory(room * sizeof *used);
+    pool->used = used;
+    pool->room = room;
+    return CORE_OK;
+}
+
+static void add_used(host_pool *pool, host_block *block)
+{
+    uint64_t at = position(pool, block->data);
+
+    for (uint64_t i = pool->count++; i > at; i--)
+        pool->used[i] = pool->used[i - 1];
+    pool->used[at] = block;
+}
+
+static void remove_used(host_pool *pool, const host_block *block)
+{
+    uint64_t at = position(pool, block->data) - 1;
+
+    pool->count--;
+    for (uint64_t i = at; i < pool->count; i++)
+        pool->used[i] = pool->used[i + 1];
+}
+
+/* Blocks whose streams are done become free.  The lock is held. */
+static core__use *settle(host_pool *pool, bool wait, core__use *done)
+{
+    host_block **link = &pool->awaiting;
+    bool mark = core__allocator_marks(pool->device->allocator);
+
+    while (*link) {
+        host_block *block = *link;
+
+        done = core__uses_settle(pool->device, &block->uses, mark, wait,
+                                 &pool->events, done);
+        if (block->uses) {
+            link = &block->next;
+            continue;
+        }
+        *link = block->next;
+        block->next = pool->free[block->class];
+        pool->free[block->class] = block;
+    }
+    return done;
+}
+
+/* The lock is held; the list is destroyed without. */
+static host_block *take_free(host_pool *pool)
+{
+    host_block *list = NULL;
+
+    for (uint32_t i = 0; i < CLASSES; i++)
+        while (pool->free[i]) {
+            host_block *block = pool->free[i];
+
+            pool->free[i] = block->next;
+            block->next = list;
+            list = block;
+        }
+    return list;
+}
+
+static void destroy(core_device *device, host_block *list)
+{
+    while (list) {
+        host_block *next = list->next;
+
+        raw_free(device, list->data, list->capacity);
+        core__free(list);
+        list = next;
+    }
+}
+
+void core__host_memory_empty(core_device *device)
+{
+    host_pool *pool = pool_of(device);
+    core__use *done;
+    host_block *list;
+
+    if (!pool)
+        return;
+    pthread_mutex_lock(&pool->lock);
+    done = settle(pool, true, NULL);
+    list = take_free(pool);
+    pthread_mutex_unlock(&pool->lock);
+    core__uses_drop(done);
+    destroy(device, list);
+}
+
+void core__host_memory_end(core_device *device)
+{
+    host_pool *pool = pool_of(device);
+
+    if (!pool)
+        return;
+    core__host_memory_empty(device);
+    while (pool->count) {
+        host_block *block = pool->used[--pool->count];
+
+        core__uses_drop(block->uses);
+        block->next = NULL;
+        destroy(device, block);
+    }
+    __atomic_store_n(&device->host_pool, NULL, __ATOMIC_RELEASE);
+    pthread_mutex_destroy(&pool->lock);
+    core__free(pool->used);
+    core__free(pool);
+}
+
+/* -------------------------------------------------------------- the core -- */
+
+bool core__host_memory_is_pinned(core_device *device, const void *data,
+                                 uint64_t size)
+{
+    host_pool *pool = pool_of(device);
+    bool pinned;
+
+    if (!pool)
+        return false;
+    pthread_mutex_lock(&pool->lock);
+    pinned = find(pool, data, size) != NULL;
+    pthread_mutex_unlock(&pool->lock);
+    return pinned;
+}
+
+core_status core__host_memory_record(core_device *device, const void *data,
+                                     core_stream *stream)
+{
+    host_pool *pool = pool_of(device);
+    core_status status = CORE_OK;
+    host_block *block;
+
+    if (!pool || device->synchronous)
+        return CORE_OK;
+    pthread_mutex_lock(&pool->lock);
+    block = find(pool, data, 1);
+    if (block)
+        status = core__use_add(&block->uses, stream);
+    pthread_mutex_unlock(&pool->lock);
+    return status;
+}
+
+/* ---------------------------------------------------------------- public -- */
+
+static core_status new_block(host_pool *pool, uint32_t class, uint64_t capacity,
+                             host_block **out_block)
+{
+    host_block *block = core__alloc_zero(sizeof *block);
+    void *data;
+    core_status status;
+
+    if (!block)
+        return core__error_memory(sizeof *block);
+    status = raw_alloc(pool->device, capacity, &data);
+    if (status == CORE_ERROR_OUT_OF_MEMORY) {
+        core__host_memory_empty(pool->device);
+        status = raw_alloc(pool->device, capacity, &data);
+    }
+    if (status != CORE_OK) {
+        core__free(block);
+        return status;
+    }
+    block->data = data;
+    block->capacity = capacity;
+    block->class = class;
+    *out_block = block;
+    return CORE_OK;
+}
+
+static core_status alloc(host_pool *pool, uint64_t size, void **out_data)
+{
+    uint64_t capacity;
+    uint32_t class = class_of(size, &capacity);
+    core_status status = CORE_OK;
+    core__use *done = NULL;
+    host_block *block;
+
+    pthread_mutex_lock(&pool->lock);
+    if (!pool->free[class])
+        done = settle(pool, false, NULL);
+    block = pool->free[class];
+    if (block)
+        pool->free[class] = block->next;
+    pthread_mutex_unlock(&pool->lock);
+    core__uses_drop(done);
+    if (!block)
+        CORE_TRY(new_block(pool, class, capacity, &block));
+    block->size = size;
+    pthread_mutex_lock(&pool->lock);
+    status = make_room(pool);
+    if (status == CORE_OK) {
+        add_used(pool, block);
+    } else {
+        block->next = pool->free[class];
+        pool->free[class] = block;
+    }
+    pthread_mutex_unlock(&pool->lock);
+    if (status == CORE_OK)
+        *out_data = block->data;
+    return status;
+}
+
+core_status core_host_memory_alloc(core_device *device, size_t size,
+                                   void **out_data)
+{
+    host_pool *pool;
+
+    CORE__NOT_NULL(out_data);
+    *out_data = NULL;
+    CORE__NOT_NULL(device);
+    if (size == 0 || size > UINT64_C(1) << 47)
+        return core__error(size ? CORE_ERROR_OUT_OF_MEMORY
+                                : CORE_ERROR_INVALID_ARGUMENT,
+                           "core_host_memory_alloc: %zu bytes", size);
+    CORE_TRY(pool_make(device, &pool));
+    return alloc(pool, size, out_data);
+}
+
+core_status core_host_memory_free(core_device *device, void *data)
+{
+    core__use *done = NULL;
+    host_block **link;
+    host_block *block;
+    host_pool *pool;
+
+    CORE__NOT_NULL(device);
+    if (!data)
+        return CORE_OK;
+    pool = pool_of(device);
+    if (pool)
+        pthread_mutex_lock(&pool->lock);
+    block = pool ? find(pool, data, 1) : NULL;
+    if (!block || block->data != data) {
+        if (pool)
+            pthread_mutex_unlock(&pool->lock);
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "core_host_memory_free: %p is no host memory of "
+                           "\"%s\" that is in use",
+                           data, device->name);
+    }
+    remove_used(pool, block);
+    block->next = NULL;
+    for (link = &pool->awaiting; *link; link = &(*link)->next)
+        ;
+    *link = block;
+    /* Events are recorded now, or it waits for more than it needs to. */
+    done = settle(pool, false, NULL);
+    pthread_mutex_unlock(&pool->lock);
+    core__uses_drop(done);
+    return CORE_OK;
+}
+
+static void free_pinned(void *context, void *data)
+{
+    core_device *device = context;
+
+    core_host_memory_free(device, data);
+    core_device_release(device);
+}
+
+core_status core_tensor_pinned(core_device *device, core_dtype dtype,
+                               const int64_t *sizes, size_t ndim,
+                               core_tensor **out_tensor)
+{
+    core_storage *storage = NULL;
+    core_tensor *shape;
+    core_device *host;
+    core_status status;
+    void *data = NULL;
+    uint64_t bytes;
+
+    CORE__NOT_NULL(out_tensor);
+    *out_tensor = NULL;
+    CORE__NOT_NULL(device);
+    if (ndim)
+        CORE__NOT_NULL(sizes);
+    CORE_TRY(core__device_host(&host));
+    /* Sizes are checked, and elements counted. */
+    if (ndim > CORE_MAX_NDIM)
+        ndim = CORE_MAX_NDIM + 1;
+    CORE_TRY(core__tensor_new(&core__meta_device, dtype, (uint32_t)ndim, sizes,
+                              NULL, &shape));
+    bytes = (uint64_t)shape->numel * core_dtype_size(dtype);
+    core__tensor_release(shape);
+    CORE_TRY(core_host_memory_alloc(device, bytes ? bytes : 1, &data));
+    status = core__storage_adopt(host, data, bytes, free_pinned,
+                                 core_device_retain(device), &storage);
+    if (status != CORE_OK) {
+        free_pinned(device, data);
+        return status;
+    }
+    status = core__tensor_on(storage, dtype, (uint32_t)ndim, sizes, out_tensor);
+    core__storage_release(storage);
+    return status;
+}

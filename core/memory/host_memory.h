@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* host_memory.h: host memory that a device copies from and to by itself
+ * ("pinned"), inside the core. */
+
+#ifndef CORE_MEMORY_HOST_MEMORY_H
+#define CORE_MEMORY_HOST_MEMORY_H
+
+#include "device/device.h"
+#include "device/stream.h"
+
+/* All of [data, data + size) lies in one block from core_host_memory_alloc of
+ * this device that is in use. */
+bool core__host_memory_is_pinned(core_device *device, const void *data,
+                                 uint64_t size);
+/* Work given to the stream uses the block that data lies in: once freed it is
+ * not given anew before that work is done. */
+core_status core__host_memory_record(core_device *device, const void *data,
+                                     core_stream *stream);
+/* What is cached goes back; waits for what streams still use. */
+void core__host_memory_empty(core_device *device);
+/* The device closes. */
+void core__host_memory_end(core_device *device);
+
+#endif

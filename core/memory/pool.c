@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Private pools: heaps of their own, by stream, which are abandoned with the
+ * pool's last reference and go when the last block in them is back. */
+
+#include "base/memory.h"
+#include "memory/heap.h"
+
+/* What this thread has begun, innermost first. */
+typedef struct begun {
+    struct begun *next;
+    core_memory_pool *pool; /* referenced */
+} begun;
+
+core_memory_pool *core__pool_current(const core__thread *self,
+                                     const core_device *device)
+{
+    for (const begun *at = self->pools; at; at = at->next)
+        if (at->pool->device == device)
+            return at->pool;
+    return NULL;
+}
+
+void core__pools_thread_end(core__thread *thread)
+{
+    while (thread->pools) {
+        begun *at = thread->pools;
+
+        thread->pools = at->next;
+        core_memory_pool_release(at->pool);
+        core__free(at);
+    }
+}
+
+core_status core_memory_pool_create(core_device *device,
+                                    core_memory_pool **out_pool)
+{
+    core_memory_pool *pool;
+
+    CORE__NOT_NULL(out_pool);
+    *out_pool = NULL;
+    CORE__NOT_NULL(device);
+    CORE_TRY(core__allocator_need(device, "core_memory_pool_create"));
+    pool = core__alloc(sizeof *pool);
+    if (!pool)
+        return core__error_memory(sizeof *pool);
+    atomic_init(&pool->references, 1);
+    pool->device = core_device_retain(device);
+    *out_pool = pool;
+    return CORE_OK;
+}
+
+core_memory_pool *core_memory_pool_retain(core_memory_pool *pool)
+{
+    atomic_fetch_add_explicit(&pool->references, 1, memory_order_relaxed);
+    return pool;
+}
+
+static void abandon(core__allocator *allocator, const core_memory_pool *pool)
+{
+    pthread_mutex_lock(&allocator->lock);
+    for (core__heap *heap = allocator->heaps; heap; heap = heap->next) {
+        if (heap->pool != pool)
+            continue;
+        core__spin_lock(&heap->lock);
+        heap->abandoned = true;
+        heap->pool = NULL;
+        core__spin_unlock(&heap->lock);
+        atomic_store(&allocator->abandoned, true);
+    }
+    pthread_mutex_unlock(&allocator->lock);
+}
+
+void core_memory_pool_release(core_memory_pool *pool)
+{
+    core__allocator *allocator;
+
+    if (!pool || atomic_fetch_sub_explicit(&pool->references, 1,
+                                           memory_order_acq_rel) != 1)
+        return;
+    allocator = pool->device->allocator;
+    abandon(allocator, pool);
+    core__allocator_tidy(allocator);
+    core_device_release(pool->device);
+    core__free(pool);
+}
+
+core_status core_memory_pool_begin(core_memory_pool *pool)
+{
+    core__thread *self = core__thread_self();
+    begun *at;
+
+    CORE__NOT_NULL(pool);
+    at = core__alloc(sizeof *at);
+    if (!at || self->shared) {
+        core__free(at);
+        return core__error_memory(sizeof *at);
+    }
+    at->pool = core_memory_pool_retain(pool);
+    at->next = self->pools;
+    self->pools = at;
+    return CORE_OK;
+}
+
+core_status core_memory_pool_end(core_memory_pool *pool)
+{
+    core__thread *self = core__thread_self();
+    begun *at = self->pools;
+
+    CORE__NOT_NULL(pool);
+    if (!at || at->pool != pool)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           at ? "core_memory_pool_end: another pool was begun "
+                                "after this one, and is ended first"
+                              : "core_memory_pool_end: this thread has begun "
+                                "no pool");
+    self->pools = at->next;
+    core_memory_pool_release(pool);
+    core__free(at);
+    return CORE_OK;
+}

@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Segments: memory of the device's, taken and given back. */
+
+#include "base/memory.h"
+#include "memory/heap.h"
+
+/* ---------------------------------------------------------------- taking -- */
+
+/* What the device may be asked for, for a block of this size. */
+static uint64_t segment_size(const core__allocator *allocator, uint32_t kind,
+                             uint64_t size)
+{
+    const core_device_properties *properties = &allocator->device->properties;
+    uint64_t wanted = kind == CORE_MEMORY_SMALL ? CORE__SMALL_SEGMENT
+                      : size < CORE__MIDDLE_LIMIT
+                          ? CORE__MIDDLE_SEGMENT
+                          : core__round_up(size, CORE__LARGE_STEP);
+
+    wanted = core__round_up(wanted, properties->granularity);
+    if (properties->largest_allocation &&
+        wanted > properties->largest_allocation)
+        wanted = core__round_up(size, properties->granularity);
+    return wanted;
+}
+
+static core__segment *segment_new(core__heap *heap, uint32_t kind,
+                                  core_memory memory, uint64_t size)
+{
+    core__segment *segment = core__small_alloc(sizeof *segment);
+
+    if (!segment)
+        return NULL;
+    *segment = (core__segment){.heap = heap,
+                               .memory = memory,
+                               .size = size,
+                               .reserved = size,
+                               .kind = (uint8_t)kind};
+    segment->first = core__block_new(segment, memory.offset, size);
+    if (segment->first)
+        return segment;
+    core__small_free(segment, sizeof *segment);
+    return NULL;
+}
+
+/* Host memory that ran out, too, has been told. */
+static core_status make(core__heap *heap, uint32_t kind, uint64_t size,
+                        core__segment **out_segment)
+{
+    core__allocator *allocator = heap->allocator;
+    core_device *device = allocator->device;
+    core_memory memory = {0};
+    core_status status;
+
+    if (size > allocator->limit ||
+        atomic_load(&allocator->reserved) > allocator->limit - size)
+        return core__error(CORE_ERROR_OUT_OF_MEMORY, "over the limit");
+    status = device->memory.alloc(device->impl, size, &memory);
+    if (status != CORE_OK)
+        return core__device_result(device, status);
+    *out_segment = segment_new(heap, kind, memory, size);
+    if (*out_segment)
+        return CORE_OK;
+    device->memory.free(device->impl, memory, size);
+    allocator->starved = true;
+    return core__error_memory(sizeof **out_segment);
+}
+
+void core__segment_attach(core__heap *heap, core__segment *segment)
+{
+    bool passed;
+
+    segment->next = heap->segments;
+    if (segment->next)
+        segment->next->previous = segment;
+    heap->segments = segment;
+    passed =
+        core__count_up(&heap->counts, CORE__COUNT_SEGMENTS, segment->kind, 1);
+    passed |= core__count_up(&heap->counts, CORE__COUNT_RESERVED_BYTES,
+                             segment->kind, segment->reserved);
+    atomic_fetch_add(&heap->allocator->reserved, segment->reserved);
+    if (passed)
+        core__counts_settle(heap);
+}
+
+core_status core__segment_grow(core__heap *heap, uint32_t kind, uint64_t size,
+                               uint64_t requested, core__block **out_block)
+{
+    core__allocator *allocator = heap->allocator;
+    bool direct = !allocator->settings.caching;
+    core__segment *segment;
+    core_status status;
+
+    *out_block = NULL;
+    if (allocator->settings.expandable && allocator->vm_step && !direct)
+        return core__expandable_grow(heap, kind, size, requested, out_block);
+    CORE_TRY(make(
+        heap, kind,
+        direct ? core__round_up(size, allocator->device->properties.granularity)
+               : segment_size(allocator, kind, size),
+        &segment));
+    segment->direct = direct;
+    if (direct)
+        atomic_store(&allocator->direct, true);
+    core__spin_lock(&heap->lock);
+    core__segment_attach(heap, segment);
+    core__history_add(heap, CORE__ACTION_SEGMENT_ALLOC, segment->memory,
+                      segment->size);
+    *out_block = segment->first;
+    status = core__block_activate(heap, segment->first,
+                                  direct ? segment->size : size, requested);
+    core__spin_unlock(&heap->lock);
+    allocator->starved = status != CORE_OK;
+    return status;
+}
+
+/* ----------------------------------------------------------- giving back -- */
+
+void core__segment_detach(core__heap *heap, core__segment *segment)
+{
+    if (segment->next)
+        segment->next->previous = segment->previous;
+    if (segment->previous)
+        segment->previous->next = segment->next;
+    else
+        heap->segments = segment->next;
+    segment->next = segment->previous = NULL;
+    core__count_down(&heap->counts, CORE__COUNT_SEGMENTS, segment->kind, 1);
+    core__count_down(&heap->counts, CORE__COUNT_RESERVED_BYTES, segment->kind,
+                     segment->reserved);
+    core__history_add(heap, CORE__ACTION_SEGMENT_FREE, segment->memory,
+                      segment->size);
+}
+
+void core__segment_destroy(core__allocator *allocator, core__segment *segment)
+{
+    core_device *device = allocator->device;
+
+    atomic_fetch_sub(&allocator->reserved, segment->reserved);
+    if (segment->expandable)
+        device->interfaces.virtual_memory.release(device->impl, segment->memory,
+                                                  segment->size);
+    else
+        device->memory.free(device->impl, segment->memory, segment->size);
+    core__block_free(segment->first);
+    core__small_free(segment, sizeof *segment);
+}
+
+/* The device, and not the user, asks: an error word stays for the user, and
+ * what failed is done as well. */
+static void wait_queue(core_device *device, core__queue *queue)
+{
+    if (core__device_knows(device, queue->generation))
+        device->backend->streams.synchronize(device->impl, queue->impl);
+}
+
+void core__heap_drain(core__heap *heap)
+{
+    core_device *device = heap->allocator->device;
+
+    if (heap->stream) {
+        wait_queue(device, heap->stream->queue);
+    } else if (heap->ended) {
+        core_event *event = heap->ended;
+
+        heap->ended = NULL;
+        if (core__device_knows(device, event->generation))
+            device->backend->events.synchronize(device->impl, event->impl);
+        core__event_give(event);
+    }
+}
+
+bool core__heap_pinned(const core__heap *heap)
+{
+    return heap->capturing || (heap->pool && !heap->abandoned);
+}
+
+static bool is_whole(const core__segment *segment)
+{
+    return !segment->expandable && segment->first->state == CORE__BLOCK_FREE &&
+           !segment->first->after;
+}
+
+static bool is_wanted(const core__heap *heap, const core__release *what)
+{
+    if (what->heap && heap != what->heap)
+        return false;
+    if (what->ended_only && heap->stream && !heap->abandoned)
+        return false;
+    return !core__heap_pinned(heap);
+}
+
+static uint64_t destroy_list(core__allocator *allocator, core__segment *list)
+{
+    uint64_t bytes = 0;
+
+    while (list) {
+        core__segment *next = list->next;
+
+        bytes += list->size;
+        core__segment_destroy(allocator, list);
+        list = next;
+    }
+    return bytes;
+}
+
+static uint64_t release_heap(core__heap *heap, bool direct_only)
+{
+    core__segment *list = NULL;
+    core__segment *next;
+
+    core__spin_lock(&heap->lock);
+    for (core__segment *segment = heap->segments; segment; segment = next) {
+        next = segment->next;
+        if (!is_whole(segment) || (direct_only && !segment->direct))
+            continue;
+        core__block_remove(heap, segment->first);
+        core__segment_detach(heap, segment);
+        segment->next = list;
+        list = segment;
+    }
+    core__spin_unlock(&heap->lock);
+    if (list)
+        core__heap_drain(heap);
+    return destroy_list(heap->allocator, list) +
+           (direct_only ? 0 : core__expandable_shrink(heap));
+}
+
+/* Better to go first: longer free, or with at_least the best fit, else the
+ * largest. */
+static bool is_better(const core__segment *one, const core__segment *than,
+                      uint64_t at_least)
+{
+    if (!than)
+        return true;
+    if (!at_least)
+        return one->first->freed_at < than->first->freed_at;
+    if (one->size >= at_least && than->size >= at_least)
+        return one->size < than->size;
+    return one->size > than->size;
+}
+
+/* The next to go, out of its heap. */
+static core__segment *pick(core__allocator *allocator,
+                           const core__release *what)
+{
+    core__segment *best = NULL;
+
+    for (core__heap *heap = allocator->heaps; heap; heap = heap->next) {
+        if (!is_wanted(heap, what))
+            continue;
+        core__spin_lock(&heap->lock);
+        for (core__segment *s = heap->segments; s; s = s->next)
+            if (is_whole(s) && s->size >= what->larger &&
+                is_better(s, best, what->at_least))
+                best = s;
+        core__spin_unlock(&heap->lock);
+    }
+    if (!best)
+        return NULL;
+    core__spin_lock(&best->heap->lock);
+    /* it may have been taken meanwhile */
+    if (is_whole(best)) {
+        core__block_remove(best->heap, best->first);
+        core__segment_detach(best->heap, best);
+        core__spin_unlock(&best->heap->lock);
+        return best;
+    }
+    core__spin_unlock(&best->heap->lock);
+    return NULL;
+}
+
+uint64_t core__allocator_release(core__allocator *allocator,
+                                 const core__release *what)
+{
+    uint64_t bytes = 0;
+
+    if (!what->enough) {
+        for (core__heap *heap = allocator->heaps; heap; heap = heap->next)
+            if (is_wanted(heap, what))
+                bytes += release_heap(heap, what->direct_only);
+        return bytes;
+    }
+    while (bytes < what->enough) {
+        core__segment *segment = pick(allocator, what);
+
+        if (!segment)
+            break;
+        core__heap_drain(segment->heap);
+        bytes += segment->size;
+        core__segment_destroy(allocator, segment);
+    }
+    return bytes;
+}

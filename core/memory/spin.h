@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* spin.h: a lock for a few instructions that hardly ever meet.  One locked
+ * instruction to take it, none to let it go: half of what a mutex costs. */
+
+#ifndef CORE_MEMORY_SPIN_H
+#define CORE_MEMORY_SPIN_H
+
+#include <sched.h>
+#include <stdatomic.h>
+
+typedef struct core__spin {
+    _Atomic unsigned held;
+} core__spin;
+
+static inline __attribute__((cold)) void core__spin_wait(core__spin *spin)
+{
+    unsigned looks = 0;
+
+    do {
+        while (atomic_load_explicit(&spin->held, memory_order_relaxed)) {
+            /* Whoever has it may not be running. */
+            if (++looks > 64)
+                sched_yield();
+#if defined(__x86_64__)
+            else
+                __builtin_ia32_pause();
+#endif
+        }
+    } while (atomic_exchange_explicit(&spin->held, 1u, memory_order_acquire) !=
+             0);
+}
+
+static inline void core__spin_lock(core__spin *spin)
+{
+    if (__builtin_expect(atomic_exchange_explicit(&spin->held, 1u,
+                                                  memory_order_acquire) != 0,
+                         0))
+        core__spin_wait(spin);
+}
+
+static inline void core__spin_unlock(core__spin *spin)
+{
+    atomic_store_explicit(&spin->held, 0u, memory_order_release);
+}
+
+#endif

@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Blocks that other streams than their own use.
+ *
+ * core_tensor_record_stream notes the stream with the block.  When the block is
+ * freed, an event goes to each of these streams, and the block waits, in the
+ * order of being freed, until all its events are done.  While anything on the
+ * device is being captured no event can be recorded: then it is done later,
+ * which only makes the block wait for more.  So it is where no event can be
+ * had. */
+
+#include "base/memory.h"
+#include "memory/heap.h"
+#include "memory/host_memory.h"
+#include "tensor/tensor.h"
+
+/* ------------------------------------------------------------------ uses -- */
+
+core_status core__use_add(core__use **uses, core_stream *stream)
+{
+    core__use *use;
+
+    for (use = *uses; use; use = use->next)
+        if (use->stream == stream)
+            return CORE_OK;
+    use = core__small_alloc(sizeof *use);
+    if (!use)
+        return core__error_memory(sizeof *use);
+    use->stream = core_stream_retain(stream);
+    use->event = NULL;
+    use->next = *uses;
+    *uses = use;
+    return CORE_OK;
+}
+
+void core__uses_drop(core__use *uses)
+{
+    while (uses) {
+        core__use *next = uses->next;
+
+        core__event_give(uses->event);
+        core_stream_release(uses->stream);
+        core__small_free(uses, sizeof *uses);
+        uses = next;
+    }
+}
+
+/* The use has its event, or is over since its stream failed and drops all its
+ * work: true.  False: later. */
+static bool mark(core_device *device, core__use *use, bool *out_over)
+{
+    core_event *event;
+    core_status status;
+
+    *out_over = false;
+    if (use->event)
+        return true;
+    status = core__event_take(device, &event);
+    if (status == CORE_OK) {
+        status = core_event_record(event, use->stream);
+        if (status == CORE_OK) {
+            use->event = event;
+            return true;
+        }
+        core__event_give(event);
+    }
+    *out_over = status != CORE_ERROR_OUT_OF_MEMORY;
+    return *out_over;
+}
+
+/* Bad data that the stream met is for the user to be told: the event is asked
+ * without core_event_query.  Whatever error it is, the work is over. */
+static bool is_done(core_device *device, core_event *event, bool wait)
+{
+    core_status status;
+
+    if (!core__device_knows(device, event->generation))
+        return true;
+    if (wait) {
+        device->backend->events.synchronize(device->impl, event->impl);
+        return true;
+    }
+    pthread_mutex_lock(&event->lock);
+    status = device->backend->events.query(device->impl, event->impl);
+    pthread_mutex_unlock(&event->lock);
+    return status != CORE_ERROR_BUSY;
+}
+
+core__use *core__uses_settle(core_device *device, core__use **uses,
+                             bool mark_now, bool wait, uint64_t *events,
+                             core__use *done)
+{
+    core__use **link = uses;
+
+    while (*link) {
+        core__use *use = *link;
+        bool had = use->event != NULL;
+        bool over = false;
+
+        if (!had && (!mark_now || !mark(device, use, &over))) {
+            link = &use->next;
+            continue;
+        }
+        *events += !had && !over;
+        if (!over && !is_done(device, use->event, wait)) {
+            link = &use->next;
+            continue;
+        }
+        *link = use->next;
+        use->next = done;
+        done = use;
+    }
+    return done;
+}
+
+/* ---------------------------------------------------------------- blocks -- */
+
+core_status core__allocator_record(core_device *device, core__block *block,
+                                   core_stream *stream)
+{
+    core__heap *heap = block->heap;
+    core_status status = CORE_OK;
+
+    (void)device;
+    if (!heap)
+        return CORE_OK;
+    core__spin_lock(&heap->lock);
+    if (heap->stream != stream)
+        status = core__use_add(&block->uses, stream);
+    core__spin_unlock(&heap->lock);
+    return status;
+}
+
+/* Freed blocks whose order is that of the list; the heap's lock is held. */
+static void await(core__heap *heap, core__block *block)
+{
+    block->newer = NULL;
+    *heap->awaiting_end = block;
+    heap->awaiting_end = &block->newer;
+}
+
+bool core__allocator_marks(const core__allocator *allocator)
+{
+    return !allocator || atomic_load(&allocator->captures) == 0;
+}
+
+void core__block_free_used(core__heap *heap, core__block *block)
+{
+    core__allocator *allocator = heap->allocator;
+    core_device *device = allocator->device;
+    core__use *over_ones = NULL;
+    core__use **link = &block->uses;
+
+    block->state = CORE__BLOCK_AWAITING;
+    core__spin_unlock(&heap->lock);
+    /* In no list yet: nobody else looks at it. */
+    while (*link && core__allocator_marks(allocator)) {
+        core__use *use = *link;
+        bool over;
+
+        if (mark(device, use, &over) && !over)
+            atomic_fetch_add(&allocator->events, 1);
+        if (over) {
+            *link = use->next;
+            use->next = over_ones;
+            over_ones = use;
+        } else {
+            link = &use->next;
+        }
+    }
+    core__spin_lock(&heap->lock);
+    if (block->uses)
+        await(heap, block);
+    else
+        core__block_return(heap, block);
+    core__spin_unlock(&heap->lock);
+    core__uses_drop(over_ones);
+}
+
+/* Streams that were not done yet: what was recorded on them later is neither. */
+typedef struct busy_streams {
+    core_stream *streams[8];
+    uint32_t count;
+} busy_streams;
+
+static bool is_busy(const busy_streams *busy, const core__use *uses)
+{
+    for (; uses; uses = uses->next)
+        for (uint32_t i = 0; i < busy->count; i++)
+            if (uses->stream == busy->streams[i])
+                return true;
+    return false;
+}
+
+static void note_busy(busy_streams *busy, const core__use *uses)
+{
+    for (; uses; uses = uses->next)
+        if (uses->event && busy->count < 8)
+            busy->streams[busy->count++] = uses->stream;
+}
+
+core__use *core__heap_settle(core__heap *heap, bool wait, core__use *done)
+{
+    core__allocator *allocator = heap->allocator;
+    core__block *left = NULL;
+    core__block **left_end = &left;
+    busy_streams busy = {.count = 0};
+    uint64_t events = 0;
+    core__block *list;
+
+    core__spin_lock(&heap->lock);
+    list = heap->awaiting;
+    heap->awaiting = NULL;
+    heap->awaiting_end = &heap->awaiting;
+    core__spin_unlock(&heap->lock);
+    while (list) {
+        core__block *block = list;
+
+        list = list->newer;
+        if (!is_busy(&busy, block->uses))
+            done = core__uses_settle(allocator->device, &block->uses,
+                                     core__allocator_marks(allocator), wait,
+                                     &events, done);
+        if (block->uses) {
+            note_busy(&busy, block->uses);
+            block->newer = NULL;
+            *left_end = block;
+            left_end = &block->newer;
+            continue;
+        }
+        core__spin_lock(&heap->lock);
+        core__block_return(heap, block);
+        core__spin_unlock(&heap->lock);
+    }
+    atomic_fetch_add(&allocator->events, events);
+    if (!left)
+        return done;
+    core__spin_lock(&heap->lock);
+    *left_end = heap->awaiting;
+    if (!heap->awaiting)
+        heap->awaiting_end = left_end;
+    heap->awaiting = left;
+    core__spin_unlock(&heap->lock);
+    return done;
+}
+
+/* ---------------------------------------------------------------- public -- */
+
+core_status core_tensor_record_stream(core_tensor *tensor, core_stream *stream)
+{
+    core_storage *storage;
+    core_device *device;
+
+    CORE__NOT_NULL(tensor);
+    CORE__NOT_NULL(stream);
+    storage = tensor->storage;
+    device = tensor->device;
+    if (device != stream->device) {
+        if (storage && core__host_memory_is_pinned(stream->device,
+                                                   storage->memory.handle, 1))
+            return core__host_memory_record(stream->device,
+                                            storage->memory.handle, stream);
+        return core__error(CORE_ERROR_DEVICE,
+                           "core_tensor_record_stream: the tensor is on "
+                           "\"%s\", the stream is one of \"%s\"",
+                           device->name, stream->device->name);
+    }
+    if (!storage || !storage->block)
+        return CORE_OK;
+    return core__allocator_record(device, storage->block, stream);
+}
