@@ -350,6 +350,14 @@ static core_status refuse_inference(const core_operator *op)
                        core__operator_name(op));
 }
 
+static core_status refuse_read_only(const core_operator *op)
+{
+    return core__error(CORE_ERROR_REFUSED,
+                       "%s: the tensor's memory came in from outside as "
+                       "read-only and cannot be changed; clone it first",
+                       core__operator_name(op));
+}
+
 core_status core__inplace_or_view_layer(core_call *call, const core_value *args,
                                         uint32_t nargs, core_value *results,
                                         uint32_t nresults)
@@ -362,10 +370,14 @@ core_status core__inplace_or_view_layer(core_call *call, const core_value *args,
 
     if (op->variant == CORE__VARIANT_FUNCTIONAL)
         first = end = 0;
-    for (uint32_t i = first; i < end; i++)
-        if (args[i].tag == CORE_VALUE_TENSOR && !inference &&
-            args[i].u.tensor->flags & CORE__TENSOR_INFERENCE)
+    for (uint32_t i = first; i < end; i++) {
+        if (args[i].tag != CORE_VALUE_TENSOR)
+            continue;
+        if (!inference && args[i].u.tensor->flags & CORE__TENSOR_INFERENCE)
             return refuse_inference(op);
+        if (core__unlikely(args[i].u.tensor->flags & CORE__TENSOR_READ_ONLY))
+            return refuse_read_only(op);
+    }
     status = core__redispatch(
         call->op,
         core__keys_below(call->keys, CORE__FUNCTIONALITY_INPLACE_OR_VIEW), args,

@@ -343,6 +343,10 @@ core_status core_tensor_write(core_tensor *tensor, const void *data,
                               size_t size)
 {
     CORE__NOT_NULL(tensor);
+    if (tensor->flags & CORE__TENSOR_READ_ONLY)
+        return core__error(CORE_ERROR_REFUSED,
+                           "core_tensor_write: the tensor's memory is "
+                           "read-only");
     CORE_TRY(check_size(tensor, size));
     if (size == 0)
         return CORE_OK;

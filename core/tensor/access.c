@@ -111,6 +111,11 @@ core_tensor *core_tensor_base(const core_tensor *tensor)
     return tensor->base;
 }
 
+bool core_tensor_is_read_only(const core_tensor *tensor)
+{
+    return tensor->flags & CORE__TENSOR_READ_ONLY;
+}
+
 uint32_t core_tensor_references(const core_tensor *tensor)
 {
     return atomic_load(&tensor->references);

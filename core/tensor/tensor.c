@@ -317,6 +317,10 @@ core_status core__tensor_alias(core_tensor *source, core_dtype dtype,
     tensor->storage = source->storage;
     if (tensor->storage)
         core__storage_retain(tensor->storage);
+    if (core__unlikely(source->flags & CORE__TENSOR_READ_ONLY)) {
+        tensor->flags |= CORE__TENSOR_READ_ONLY;
+        tensor->keys |= CORE__KEY_INPLACE_OR_VIEW; /* which refuses */
+    }
     *out_tensor = tensor;
     return CORE_OK;
 }

@@ -10,6 +10,7 @@
 #include "destination.h"
 #include "device.h"
 #include "dispatch.h"
+#include "dlpack.h"
 #include "function.h"
 #include "functional.h"
 #include "ops.h"

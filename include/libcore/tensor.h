@@ -108,6 +108,9 @@ bool core_tensor_shares_storage(const core_tensor *a, const core_tensor *b);
 uint32_t core_tensor_version(const core_tensor *tensor);
 /* A view of another tensor; its base is borrowed, NULL if it is none. */
 core_tensor *core_tensor_base(const core_tensor *tensor);
+/* On memory that came in from outside and may not be changed (dlpack.h,
+ * safetensors.h): operators in place are refused (REFUSED). */
+bool core_tensor_is_read_only(const core_tensor *tensor);
 /* References held, for tests and curiosity. */
 uint32_t core_tensor_references(const core_tensor *tensor);
 
