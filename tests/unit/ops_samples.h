@@ -418,6 +418,7 @@ static const sample samples_indexed[] = {
     {"index_copy", "t:5,2 i:0 q:5 t:5,2", -1, 1, 0, 0},
     {"index_fill.int_Scalar", "t:5,2 i:0 x:2/4 f:1", -1, 1, 0, 0},
     {"index_fill.int_Tensor", "t:5,2 i:0 x:2/4 t:", -1, 1, 0, 0},
+    {"index_fill.int_Tensor", "t:5,2 i:0 x:4/2 t:", -1, 1, 0, 0},
     {"index.Tensor", "t:3,4 [ x:5/3 x:5/4 ]", -1, 1, 0, 0},
     {"index.Tensor", "t:3,4 [ n m:4 ]", -1, 1, 0, 0},
     {"index.Tensor", "t:3,4 [ x:0/3 ]", -1, 1, 0, 0},
