@@ -315,12 +315,35 @@ double cpu_hermite_he(double x, double n)
     return recurrent(x, n, x, 'e');
 }
 
+/* Orders to which the recurrences run; beyond, what Hilb's formulas (Szegö,
+ * Orthogonal Polynomials, 8.21 and 8.22) leave out is of order n^(-3/2), for
+ * Laguerre's n^(-3/4). */
+static const double most_steps = 1e5;
+
+/* J0 of the root of a square, I0 where that is negative. */
+static double bessel_of_square(double square)
+{
+    return square < 0 ? cpu_bessel_i0(sqrt(-square)) : j0(sqrt(square));
+}
+
 double cpu_laguerre_l(double x, double n)
 {
+    if (n > most_steps)
+        return exp(x / 2) * bessel_of_square(4 * (trunc(n) + 0.5) * x);
     return recurrent(x, n, 1 - x, 'L');
 }
 
 double cpu_legendre_p(double x, double n)
 {
+    if (n > most_steps) {
+        double sign = x < 0 && fmod(trunc(n), 2) == 1 ? -1 : 1;
+        double order = trunc(n) + 0.5;
+        double angle = fabs(x) <= 1 ? acos(fabs(x)) : acosh(fabs(x));
+        double sine = fabs(x) <= 1 ? sin(angle) : sinh(angle);
+        double square = order * order * angle * angle;
+
+        return sign * (angle > 0 ? sqrt(angle / sine) : 1) *
+               bessel_of_square(fabs(x) <= 1 ? square : -square);
+    }
     return recurrent(x, n, x, 'P');
 }

@@ -52,15 +52,16 @@ static void T(row_read)(const conv_geometry *g, const TYPE *image, int64_t p,
 {
     int64_t at = T(image_row)(g, p, k[0], k[1]);
     T(span) s = T(span_of)(g, p % g->out[2], run, k[2]);
-    const TYPE *from = image + at + s.offset;
+    const TYPE *from;
 
     if (at < 0) {
         memset(row, 0, (size_t)run * sizeof *row);
         return;
     }
+    from = image + at + s.offset;
     for (int64_t i = 0; i < s.first; i++)
         row[i] = 0;
-    if (g->stride[2] == 1)
+    if (g->stride[2] == 1 && s.last > s.first)
         memcpy(row + s.first, from, (size_t)(s.last - s.first) * sizeof *row);
     else
         for (int64_t i = s.first; i < s.last; i++)

@@ -97,8 +97,8 @@ static void windows_slide(pooling *job, const core_value *args,
             int64_t limit = job->in[k] + padding;
 
             w->extent = (end < limit ? end : limit) - begin;
-            while (begin < 0)
-                begin += step;
+            if (begin < 0)
+                begin += (-begin + step - 1) / step * step;
             w->begin = begin;
             w->end = end < job->in[k] ? end : job->in[k];
             if (!include_padding)

@@ -25,8 +25,13 @@ core_status core__formula_unrolled(core_tensor *grad, const int64_t *shifts,
 {
     int64_t back[CORE_MAX_NDIM];
 
-    for (size_t i = 0; i < shifts_count && i < CORE_MAX_NDIM; i++)
-        back[i] = -shifts[i];
+    /* Within the size: the least of the integers has no opposite. */
+    for (size_t i = 0; i < shifts_count && i < CORE_MAX_NDIM; i++) {
+        int64_t size = i < dims_count ? core_tensor_size(grad, dims[i])
+                                      : core_tensor_numel(grad);
+
+        back[i] = size > 0 ? -(shifts[i] % size) : 0;
+    }
     return core_roll(grad, back, shifts_count, dims, dims_count, out);
 }
 

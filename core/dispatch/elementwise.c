@@ -213,6 +213,7 @@ static inline bool try_fast_path(core_call *call, const core_value *args,
 static core_status gather(elementwise *e)
 {
     const core__operator_data *data = e->op->data;
+    uint32_t absent = 0;
 
     e->ninputs = 0;
     for (uint32_t k = 0; k < data->operands; k++) {
@@ -232,21 +233,27 @@ static core_status gather(elementwise *e)
                                   "argument %u is neither a tensor nor a "
                                   "number",
                                   position + 1);
+        else
+            absent |= 1u << position;
     }
+    /* Those that may be absent: one of them at least is there. */
+    if (absent && absent == (e->op->tensors & ~e->op->required))
+        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, e->op,
+                              "all of its optional tensors are absent; it "
+                              "wants at least one");
     return CORE_OK;
 }
 
 static core_status find_device(elementwise *e, core_tensor *output)
 {
-    core_tensor *tensors[CORE__OPERANDS_MAX + 1];
-    uint32_t count = 0;
+    core_tensor *tensors[CORE__OPERANDS_MAX + 1] = {output};
+    uint32_t count = output != NULL;
 
-    if (output)
-        tensors[count++] = output;
     for (uint32_t k = 0; k < e->ninputs; k++)
         if (e->inputs[k])
             tensors[count++] = e->inputs[k];
-    return core__device_of(e->op, tensors, count, &e->device);
+    CORE_TRY(core__device_of(e->op, tensors, count, &e->device));
+    return output ? core__target_check(e->op, output, e->device) : CORE_OK;
 }
 
 /* Category first; within one, tensors with dimensions outrank 0-dim tensors,

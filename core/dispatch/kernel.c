@@ -4,6 +4,7 @@
 /* Structured operators whose kernels get views: inference, results, views. */
 
 #include "base/memory.h"
+#include "device/capture.h"
 #include "device/transfer.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/structured.h"
@@ -28,13 +29,21 @@ typedef struct kernel_run {
     core_tensor *outputs[CORE__RESULTS_MAX]; /* owned */
     core_value values[ARGUMENTS_MAX];        /* what the kernel gets */
     uint32_t nvalues;
-    core_view views[VIEWS_MAX];
-    const core_view *view_lists[VIEWS_MAX];
+    core_view *views;
+    const core_view **view_lists;
+    core_tensor **tensors; /* whose memory the kernel uses */
+    core_tensor **copies;  /* made contiguous, or brought here; owned */
     uint32_t nviews;
     uint32_t nlisted;
-    core_tensor *copies[VIEWS_MAX]; /* made contiguous; owned */
+    uint32_t ntensors;
     uint32_t ncopies;
-    core_view *many_views; /* where a list is longer than that */
+    /* What the four point to: `few`, or `many` where there are long lists. */
+    struct {
+        core_view views[VIEWS_MAX];
+        const core_view *view_lists[VIEWS_MAX];
+        core_tensor *copies[VIEWS_MAX];
+    } few;
+    void *many;
     core_dtype dtypes[CORE_SIGNATURE_MAX];
     uint32_t ndtypes;
 } kernel_run;
@@ -73,7 +82,7 @@ static core_status find_device(kernel_run *k)
                                : core__device_current(&k->inference.device);
 }
 
-static void find_targets(kernel_run *k)
+static core_status find_targets(kernel_run *k)
 {
     uint32_t first = k->op->nargs - k->nresults;
 
@@ -82,6 +91,11 @@ static void find_targets(kernel_run *k)
     else if (k->op->variant == CORE__VARIANT_OUT)
         for (uint32_t i = 0; i < k->nresults; i++)
             k->targets[i] = k->args[first + i].u.tensor;
+    for (uint32_t i = 0; i < k->nresults; i++)
+        if (k->targets[i])
+            CORE_TRY(
+                core__target_check(k->op, k->targets[i], k->inference.device));
+    return CORE_OK;
 }
 
 /* Writing straight into the target is right when nothing else reads it, or
@@ -164,27 +178,60 @@ static void note_dtype(kernel_run *k, core_dtype dtype)
         k->dtypes[k->ndtypes++] = dtype;
 }
 
-static core_status use(kernel_run *k, core_tensor *tensor, core_view *view)
+/* Room for the views of all tensors; each may be copied once or twice. */
+static core_status make_room(kernel_run *k)
 {
-    if (k->run.ntensors == CORE__KERNEL_TENSORS && !k->many_views)
-        return core__op_error(CORE_ERROR_UNSUPPORTED, k->op,
-                              "more than %d tensors in one call",
-                              CORE__KERNEL_TENSORS);
-    if (k->run.ntensors < CORE__KERNEL_TENSORS)
-        k->run.tensors[k->run.ntensors++] = tensor;
+    size_t count = 0;
+    size_t most;
+    char *block;
+
+    for (uint32_t i = 0; i < k->nargs; i++)
+        count += k->args[i].tag == CORE_VALUE_TENSOR        ? 1
+                 : k->args[i].tag == CORE_VALUE_TENSOR_LIST ? k->args[i].count
+                                                            : 0;
+    k->views = k->few.views;
+    k->view_lists = k->few.view_lists;
+    k->copies = k->few.copies;
+    k->tensors = k->run.tensors;
+    most = 3 * count + CORE__RESULTS_MAX + 1;
+    if (core__likely(most <= VIEWS_MAX))
+        return CORE_OK;
+    block = core__alloc(most * (sizeof(core_view) + 3 * sizeof(void *)));
+    if (!block)
+        return core__error_memory(most * sizeof(core_view));
+    k->many = block;
+    k->views = (core_view *)(void *)block;
+    k->view_lists = (const core_view **)(void *)(k->views + most);
+    k->copies = (core_tensor **)(void *)(k->view_lists + most);
+    k->tensors = k->copies + most;
+    return CORE_OK;
+}
+
+static void use(kernel_run *k, core_tensor *tensor, core_view *view)
+{
+    k->tensors[k->ntensors++] = tensor;
     core__tensor_fill_view(tensor, view);
+}
+
+/* A 0-dim tensor of the host among others comes to their device. */
+static core_status use_here(kernel_run *k, core_tensor *tensor, core_view *view)
+{
+    if (core__unlikely(tensor->device != k->inference.device)) {
+        core_tensor *here = NULL;
+
+        CORE_TRY(core__tensor_new(k->inference.device, tensor->dtype,
+                                  tensor->ndim, tensor->sizes, NULL, &here));
+        k->copies[k->ncopies++] = here;
+        CORE_TRY(core__tensor_copy(here, tensor));
+        tensor = here;
+    }
+    use(k, tensor, view);
     return CORE_OK;
 }
 
 static core_status view_list(kernel_run *k, const core_value *from,
                              core_value *to)
 {
-    if (k->nlisted + from->count > VIEWS_MAX ||
-        k->nviews + from->count > VIEWS_MAX)
-        return core__op_error(CORE_ERROR_UNSUPPORTED, k->op,
-                              "a list of %u tensors is longer than the %d "
-                              "that one kernel takes",
-                              from->count, VIEWS_MAX - 2);
     *to = (core_value){CORE_VALUE_VIEW_LIST,
                        from->count,
                        {.views = k->view_lists + k->nlisted}};
@@ -196,7 +243,7 @@ static core_status view_list(kernel_run *k, const core_value *from,
 
         if (tensor) {
             view = &k->views[k->nviews++];
-            CORE_TRY(use(k, tensor, view));
+            CORE_TRY(use_here(k, tensor, view));
         }
         k->view_lists[k->nlisted++] = view;
     }
@@ -216,7 +263,7 @@ static core_status make_values(kernel_run *k)
         if (value->tag == CORE_VALUE_TENSOR) {
             core_view *view = &k->views[k->nviews++];
 
-            CORE_TRY(use(k, value->u.tensor, view));
+            CORE_TRY(use_here(k, value->u.tensor, view));
             note_dtype(k, value->u.tensor->dtype);
             k->values[i] = (core_value){CORE_VALUE_VIEW, 0, {.view = view}};
         } else if (value->tag == CORE_VALUE_TENSOR_LIST) {
@@ -236,6 +283,7 @@ static core_status add_random(kernel_run *k, const core_kernel *kernel)
 {
     uint32_t minor =
         ((const core__kernel *)(const void *)kernel)->host->abi_minor;
+    core_stream *stream = core__stream_current(k->inference.device);
     core_generator *generator = NULL;
     core_tensor *counter = NULL;
     uint64_t numel = 0;
@@ -251,7 +299,11 @@ static core_status add_random(kernel_run *k, const core_kernel *kernel)
     for (uint32_t i = 0; i < k->nviews; i++)
         if ((uint64_t)k->views[i].numel > numel)
             numel = (uint64_t)k->views[i].numel;
-    core__generator_take(generator, numel, &seed, &offset);
+    if (core__unlikely(stream->capture != NULL))
+        CORE_TRY(core__capture_random(stream, generator, numel, &seed, &offset,
+                                      &counter));
+    else
+        core__generator_take(generator, numel, &seed, &offset);
     k->values[k->nvalues++] =
         (core_value){CORE_VALUE_INT, 0, {.i = (int64_t)seed}};
     k->values[k->nvalues++] =
@@ -262,7 +314,7 @@ static core_status add_random(kernel_run *k, const core_kernel *kernel)
     if (counter) {
         core_view *view = &k->views[k->nviews++];
 
-        CORE_TRY(use(k, counter, view));
+        use(k, counter, view);
         k->values[k->nvalues] =
             (core_value){CORE_VALUE_VIEW, 0, {.view = view}};
     }
@@ -270,19 +322,30 @@ static core_status add_random(kernel_run *k, const core_kernel *kernel)
     return CORE_OK;
 }
 
+static core_status contiguous(kernel_run *k, core_tensor *tensor,
+                              const core_view *of)
+{
+    core_view *view = (core_view *)(uintptr_t)of;
+    core_tensor *copy = NULL;
+
+    if (!view || view->flags & CORE_VIEW_CONTIGUOUS)
+        return CORE_OK;
+    CORE_TRY(core__tensor_contiguous(tensor, &copy));
+    k->copies[k->ncopies++] = copy;
+    use(k, copy, view);
+    return CORE_OK;
+}
+
 static core_status make_contiguous(kernel_run *k)
 {
     for (uint32_t i = 0; i < k->nvalues; i++) {
-        core_tensor *copy;
-        core_view *view;
+        const core_value *value = &k->values[i];
 
-        if (k->values[i].tag != CORE_VALUE_VIEW ||
-            k->values[i].u.view->flags & CORE_VIEW_CONTIGUOUS)
-            continue;
-        view = (core_view *)(uintptr_t)k->values[i].u.view;
-        CORE_TRY(core__tensor_contiguous(k->args[i].u.tensor, &copy));
-        k->copies[k->ncopies++] = copy;
-        CORE_TRY(use(k, copy, view));
+        if (value->tag == CORE_VALUE_VIEW)
+            CORE_TRY(contiguous(k, k->args[i].u.tensor, value->u.view));
+        for (uint32_t j = 0;
+             value->tag == CORE_VALUE_VIEW_LIST && j < value->count; j++)
+            CORE_TRY(contiguous(k, k->args[i].u.tensors[j], value->u.views[j]));
     }
     return CORE_OK;
 }
@@ -299,7 +362,7 @@ static core_status launch(kernel_run *k)
         results[i] = (core_value){0};
         if (!k->outputs[i])
             continue;
-        CORE_TRY(use(k, k->outputs[i], &views[i]));
+        use(k, k->outputs[i], &views[i]);
         note_dtype(k, k->outputs[i]->dtype);
         results[i] = (core_value){CORE_VALUE_VIEW, 0, {.view = &views[i]}};
     }
@@ -326,6 +389,11 @@ static core_status launch(kernel_run *k)
     }
     k->run.device = k->inference.device;
     k->run.op = k->op;
+    k->run.ntensors = k->ntensors;
+    if (k->ntensors > CORE__KERNEL_TENSORS)
+        k->run.many = k->tensors;
+    else if (k->many)
+        memcpy(k->run.tensors, k->tensors, k->ntensors * sizeof *k->tensors);
     return core__kernel_launch(&k->run, kernel, NULL, k->values, k->nvalues,
                                results, k->nresults);
 }
@@ -373,7 +441,7 @@ static core_status run(kernel_run *k, core_value *results, uint32_t nresults)
     bool dynamic = k->op->flags & CORE__OP_DYNAMIC_OUTPUT;
 
     CORE_TRY(find_device(k));
-    find_targets(k);
+    CORE_TRY(find_targets(k));
     if (k->op->data->infer)
         CORE_TRY(k->op->data->infer(&k->inference));
     if (dynamic && k->inference.device->meta)
@@ -388,6 +456,7 @@ static core_status run(kernel_run *k, core_value *results, uint32_t nresults)
         for (uint32_t i = 0; i < k->nresults && empty; i++)
             empty = !k->outputs[i] || k->outputs[i]->numel == 0;
         if (!empty) {
+            CORE_TRY(make_room(k));
             CORE_TRY(make_values(k));
             CORE_TRY(launch(k));
         }
@@ -404,7 +473,6 @@ core_status core__kernel_run(core_call *call, const core_value *args,
     kernel_run k;
     core_status status;
 
-    k.run.ntensors = 0;
     memset(k.run.allocated, 0, sizeof k.run.allocated);
     k.inference.op = call->op;
     k.inference.args = args;
@@ -419,11 +487,12 @@ core_status core__kernel_run(core_call *call, const core_value *args,
     k.nresults = call->op->nresults;
     memset(k.targets, 0, sizeof k.targets);
     memset(k.outputs, 0, sizeof k.outputs);
-    k.nviews = k.nlisted = k.ncopies = k.ndtypes = 0;
-    k.many_views = NULL;
+    k.nviews = k.nlisted = k.ntensors = k.ncopies = k.ndtypes = 0;
+    k.many = NULL;
     status = run(&k, results, nresults);
     for (uint32_t i = 0; i < k.ncopies; i++)
         core__tensor_release(k.copies[i]);
+    core__free(k.many);
     for (uint32_t i = 0; i < k.nresults; i++) {
         core__tensor_release(k.outputs[i]);
         core__tensor_release(k.run.allocated[i]);

@@ -4,6 +4,7 @@
 /* The call that a kernel receives, and the services it offers. */
 
 #include "base/memory.h"
+#include "device/capture.h"
 #include "device/stream.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/plan.h"
@@ -99,6 +100,10 @@ core_status core__kernel_launch(core__kernel_call *run,
     call->user = kernel->user;
     call->op = run->op;
     call->keys = 0;
+    if (core__unlikely(stream->capture != NULL)) {
+        call->flags |= CORE_CALL_CAPTURING;
+        core__capture_count(stream);
+    }
     call->loop = loop;
     call->kernel_op = core__operator_kernel(run->op);
     call->device = device->impl;
@@ -189,10 +194,8 @@ core_status core__call_allocate_result(core_call *call, uint32_t index,
 typedef struct deferred {
     core_call call;
     core__kernel_call run;
-    core_storage *kept[CORE__KERNEL_TENSORS];
+    core_storage **kept; /* in data */
     uint32_t nkept;
-    size_t size;
-    size_t used;
     char data[];
 } deferred;
 
@@ -321,12 +324,15 @@ core_status core__call_copy(const core_call *call, const core_value *args,
                             core_value **out_results)
 {
     const core__kernel_call *run = call->core;
+    core_tensor *const *tensors =
+        run->ntensors > CORE__KERNEL_TENSORS ? run->many : run->tensors;
     deferred *block;
     size_t used = 0;
 
     *out_call = NULL;
     *out_args = NULL;
     *out_results = NULL;
+    put(NULL, &used, NULL, run->ntensors * sizeof *block->kept);
     put_values(NULL, &used, args, nargs);
     put_values(NULL, &used, results, nresults);
     if (call->loop)
@@ -335,6 +341,7 @@ core_status core__call_copy(const core_call *call, const core_value *args,
     if (!block)
         return core__error_memory(sizeof *block + used);
     used = 0;
+    block->kept = put(block, &used, NULL, run->ntensors * sizeof *block->kept);
     block->call = *call;
     block->run.device = run->device;
     block->run.op = run->op;
@@ -347,7 +354,7 @@ core_status core__call_copy(const core_call *call, const core_value *args,
         block->call.loop = put_loop(block, &used, call->loop);
     block->nkept = 0;
     for (uint32_t i = 0; i < run->ntensors; i++) {
-        core_storage *storage = run->tensors[i]->storage;
+        core_storage *storage = tensors[i]->storage;
 
         if (storage) {
             core__storage_retain(storage);

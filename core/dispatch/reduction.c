@@ -130,9 +130,11 @@ static core_status make_outputs(reduction *r)
     for (uint32_t k = 0; k < r->nresults; k++) {
         core_tensor *target = r->targets[k];
 
-        if (target)
+        if (target) {
+            CORE_TRY(core__target_check(r->op, target, r->input->device));
             CORE_TRY(core__out_check(r->op, target, r->dtypes[k], r->ndim,
                                      r->sizes));
+        }
         if (target && target->dtype == r->dtypes[k]) {
             core__tensor_retain(target);
             r->outputs[k] = target;

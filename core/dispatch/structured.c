@@ -57,6 +57,18 @@ core_status core__device_of(const core_operator *op,
     return CORE_OK;
 }
 
+core_status core__target_check(const core_operator *op,
+                               const core_tensor *target,
+                               const core_device *device)
+{
+    if (target->device == device)
+        return CORE_OK;
+    return core__op_error(CORE_ERROR_DEVICE, op,
+                          "the tensor to be written is on \"%s\", the operands "
+                          "on \"%s\"",
+                          target->device->name, device->name);
+}
+
 core_status core__tensor_cast(core_tensor *tensor, core_dtype dtype,
                               core_tensor **out_tensor)
 {

@@ -38,12 +38,16 @@ core_status core__nothing_to_do(core_call *call, const core_value *args,
 /* ------------------------------------------------------- kernel calls -- */
 
 /* One kernel call in the making.  `tensors` are those whose memory the kernel
- * uses, for call_copy. */
+ * uses, for call_copy; `many`, where there are more than CORE__KERNEL_TENSORS
+ * of them. */
 typedef struct core__kernel_call {
     core_call call;
     core_device *device;
     core_operator *op;
-    core_tensor *tensors[CORE__KERNEL_TENSORS];
+    union {
+        core_tensor *tensors[CORE__KERNEL_TENSORS];
+        core_tensor **many;
+    };
     uint32_t ntensors;
     /* what call_allocate_result made, and scratch */
     core_tensor *allocated[4];
@@ -113,6 +117,11 @@ core_status core__tensor_copy_broadcast(const core_operator *op,
 core_status core__device_of(const core_operator *op,
                             core_tensor *const *tensors, uint32_t count,
                             core_device **out_device);
+/* A given result must be where the operator computes: a 0-dim tensor on the
+ * host joins as an operand, never as a result. */
+core_status core__target_check(const core_operator *op,
+                               const core_tensor *target,
+                               const core_device *device);
 /* Makes sure that `out` can take a result: resizes an empty one, else shape
  * must fit.  dtype must be castable. */
 core_status core__out_check(const core_operator *op, core_tensor *out,

@@ -152,6 +152,37 @@ core_status core__sizes_check(const core_operator *op, size_t ndim,
     return CORE_OK;
 }
 
+core_status core__sizes_want(const core_operator *op, const char *name,
+                             const core_tensor *tensor, uint32_t ndim,
+                             const int64_t *sizes)
+{
+    char have[256];
+    char want[256];
+
+    if (!tensor || (tensor->ndim == ndim &&
+                    memcmp(tensor->sizes, sizes, ndim * sizeof *sizes) == 0))
+        return CORE_OK;
+    return core__op_error(
+        CORE_ERROR_SHAPE, op, "%s has sizes %s; wanted are %s", name,
+        core__sizes_text(tensor->ndim, tensor->sizes, have, sizeof have),
+        core__sizes_text(ndim, sizes, want, sizeof want));
+}
+
+core_status core__results_mask(core__inference *infer, const core_value *mask,
+                               uint32_t count)
+{
+    if (mask->tag != CORE_VALUE_BOOL_LIST)
+        return CORE_OK;
+    if (mask->count != count)
+        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
+                              "output_mask must have %u elements, not %u",
+                              count, mask->count);
+    for (uint32_t i = 0; i < count; i++)
+        if (!mask->u.bools[i])
+            infer->results[i].dtype = CORE_DTYPE_NONE;
+    return CORE_OK;
+}
+
 core_status core__reduction_check(const core_operator *op, int64_t reduction)
 {
     if (reduction == CORE_REDUCTION_NONE || reduction == CORE_REDUCTION_MEAN ||

@@ -7,6 +7,7 @@
 #include "ops/shape.h"
 #include "tensor/layout.h"
 
+#include <math.h>
 #include <string.h>
 
 /* A result follows a channels-last input. */
@@ -169,16 +170,6 @@ CORE__INFER(convolution)
     return CORE_OK;
 }
 
-/* Leaves out what output_mask does not ask for. */
-static void masked(core__inference *infer, const core_value *mask,
-                   uint32_t count)
-{
-    for (uint32_t i = 0; i < count; i++)
-        if (mask->tag == CORE_VALUE_BOOL_LIST && i < mask->count &&
-            !mask->u.bools[i])
-            infer->results[i].dtype = CORE_DTYPE_NONE;
-}
-
 /* convolution_backward(grad_output, input, weight, bias_sizes, …,
  * output_mask) */
 CORE__INFER(convolution_backward)
@@ -207,8 +198,7 @@ CORE__INFER(convolution_backward)
     core__result_like(&infer->results[1], weight);
     follow(&infer->results[1], weight, NULL);
     core__result_set(&infer->results[2], grad->dtype, 1, &grad->sizes[1]);
-    masked(infer, &infer->args[10], 3);
-    return CORE_OK;
+    return core__results_mask(infer, &infer->args[10], 3);
 }
 
 /* ------------------------------------------------------------- pooling -- */
@@ -286,6 +276,7 @@ static core_status pooled(core__inference *infer, bool dilated)
     if (dilated)
         CORE_TRY(core__ints_fill(infer->op, "dilation", &infer->args[4], n, 1,
                                  dilation));
+    CORE_TRY(core__sizes_check(infer->op, n, kernel));
     core__result_like(result, self);
     for (uint32_t i = 0; i < n; i++) {
         int64_t *size = &result->sizes[self->ndim - n + i];
@@ -359,7 +350,87 @@ CORE__INFER(adaptive_max_pool)
     return CORE_OK;
 }
 
+/* ---------------------------------------------------- pooling backward -- */
+
+/* (grad_output, self, …): the arguments from self on are the forward's. */
+static core_status pooled_backward(core__inference *infer,
+                                   core_status (*forward)(core__inference *),
+                                   const core_tensor *indices)
+{
+    const core_tensor *grad = core__arg_tensor(infer->args, 0);
+    const core_tensor *self = core__arg_tensor(infer->args, 1);
+    core__inference inner = *infer;
+    const core__result_spec *wanted = &inner.results[0];
+
+    inner.args++;
+    inner.nargs--;
+    CORE_TRY(forward(&inner));
+    CORE_TRY(core__sizes_want(infer->op, "grad_output", grad, wanted->ndim,
+                              wanted->sizes));
+    CORE_TRY(core__sizes_want(infer->op, "indices", indices, wanted->ndim,
+                              wanted->sizes));
+    if (indices && indices->dtype != CORE_I64)
+        return core__op_error(CORE_ERROR_DTYPE, infer->op,
+                              "indices must be i64, not %s",
+                              core__dtype_name(indices->dtype));
+    core__result_like(&infer->results[0], self);
+    infer->results[0].dtype = grad->dtype;
+    follow(&infer->results[0], self, NULL);
+    return CORE_OK;
+}
+
+CORE__INFER(max_pool_backward)
+{
+    return pooled_backward(infer, core__infer_max_pool,
+                           core__arg_tensor(infer->args, 7));
+}
+
+CORE__INFER(avg_pool_backward)
+{
+    return pooled_backward(infer, core__infer_avg_pool, NULL);
+}
+
+/* An adaptive forward could have given any sizes in the spatial dimensions. */
+static core_status adapted(core__inference *infer)
+{
+    const core_tensor *self = core__arg_tensor(infer->args, 0);
+    const core_tensor *grad = core__arg_tensor(infer->args - 1, 0);
+    uint32_t n = spatial_of(infer->op);
+
+    CORE_TRY(check_planes(infer->op, self, n));
+    core__result_like(&infer->results[0], self);
+    for (uint32_t i = self->ndim - n; i < self->ndim && i < grad->ndim; i++)
+        infer->results[0].sizes[i] = grad->sizes[i];
+    return CORE_OK;
+}
+
+CORE__INFER(adaptive_pool_backward)
+{
+    return pooled_backward(infer, adapted, NULL);
+}
+
+CORE__INFER(adaptive_max_pool_backward)
+{
+    return pooled_backward(infer, adapted, core__arg_tensor(infer->args, 2));
+}
+
 /* ---------------------------------------------------------- resampling -- */
+
+/* Scale factors, from position `first` on, where there are any. */
+static core_status check_scales(const core__inference *infer, uint32_t first)
+{
+    for (uint32_t i = first; i < infer->nargs; i++) {
+        const core_value *value = &infer->args[i];
+
+        if (value->tag == CORE_VALUE_FLOAT &&
+            !(isfinite(value->u.f) && value->u.f > 0))
+            return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
+                                  "a scale factor is positive and finite, not "
+                                  "%g",
+                                  value->u.f);
+    }
+    return CORE_OK;
+}
 
 /* upsample…(self, output_size, …) */
 CORE__INFER(upsample)
@@ -382,6 +453,7 @@ CORE__INFER(upsample)
                                   "output size %lld", (long long)sizes[i]);
         result->sizes[2 + i] = sizes[i];
     }
+    CORE_TRY(check_scales(infer, 2));
     CORE_TRY(core__sizes_check(infer->op, result->ndim, result->sizes));
     follow(result, self, NULL);
     return CORE_OK;
@@ -391,16 +463,28 @@ CORE__INFER(upsample)
 CORE__INFER(upsample_backward)
 {
     const core_tensor *grad = core__arg_tensor(infer->args, 0);
+    uint32_t n = spatial_of(infer->op);
+    core__result_spec *result = &infer->results[0];
     size_t count;
     const int64_t *sizes = core__ints_of(&infer->args[2], &count);
+    int64_t enlarged[5];
 
-    if (count != grad->ndim)
+    if (count != n + 2)
         return core__op_error(CORE_ERROR_SHAPE, infer->op,
-                              "input_size has %zu numbers, grad_output %u "
-                              "dimensions",
-                              count, grad->ndim);
-    core__result_set(&infer->results[0], grad->dtype, grad->ndim, sizes);
-    follow(&infer->results[0], grad, NULL);
+                              "input_size has %zu numbers, not %u", count,
+                              n + 2);
+    memcpy(enlarged, sizes, 2 * sizeof *sizes);
+    CORE_TRY(core__ints_fill(infer->op, "output_size", &infer->args[1], n, 1,
+                             enlarged + 2));
+    CORE_TRY(core__sizes_check(infer->op, count, sizes));
+    for (uint32_t i = 2; i < n + 2; i++)
+        if (sizes[i] == 0)
+            return core__op_error(CORE_ERROR_SHAPE, infer->op,
+                                  "dimension %u of input_size is empty", i);
+    CORE_TRY(core__sizes_want(infer->op, "grad_output", grad, n + 2, enlarged));
+    CORE_TRY(check_scales(infer, 3));
+    core__result_set(result, grad->dtype, grad->ndim, sizes);
+    follow(result, grad, NULL);
     return CORE_OK;
 }
 
@@ -409,6 +493,8 @@ CORE__INFER(grid_sampler)
 {
     const core_tensor *input = core__arg_tensor(infer->args, 0);
     const core_tensor *grid = core__arg_tensor(infer->args, 1);
+    int64_t mode = infer->args[2].u.i;
+    int64_t padding = infer->args[3].u.i;
 
     if (input->ndim != 4 || grid->ndim != 4 ||
         input->sizes[0] != grid->sizes[0] || grid->sizes[3] != 2)
@@ -419,16 +505,31 @@ CORE__INFER(grid_sampler)
         return core__op_error(
             CORE_ERROR_DTYPE, infer->op, "input is %s, grid %s",
             core__dtype_name(input->dtype), core__dtype_name(grid->dtype));
+    if (mode < 0 || mode > 2 || padding < 0 || padding > 2)
+        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
+                              "interpolation_mode %lld, padding_mode %lld: "
+                              "both are 0, 1 or 2",
+                              (long long)mode, (long long)padding);
+    if (input->sizes[2] == 0 || input->sizes[3] == 0)
+        return core__op_error(CORE_ERROR_SHAPE, infer->op,
+                              "input's images are empty");
     core__result_set(&infer->results[0], input->dtype, 4,
                      (const int64_t[]){input->sizes[0], input->sizes[1],
                                        grid->sizes[1], grid->sizes[2]});
     return CORE_OK;
 }
 
+/* grid_sampler_2d_backward(grad_output, input, grid, …, output_mask) */
 CORE__INFER(grid_sampler_backward)
 {
+    core__inference inner = *infer;
+
+    inner.args++;
+    CORE_TRY(core__infer_grid_sampler(&inner));
+    CORE_TRY(core__sizes_want(infer->op, "grad_output",
+                              core__arg_tensor(infer->args, 0),
+                              inner.results[0].ndim, inner.results[0].sizes));
     core__result_like(&infer->results[0], core__arg_tensor(infer->args, 1));
     core__result_like(&infer->results[1], core__arg_tensor(infer->args, 2));
-    masked(infer, &infer->args[6], 2);
-    return CORE_OK;
+    return core__results_mask(infer, &infer->args[6], 2);
 }

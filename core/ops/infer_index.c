@@ -193,6 +193,9 @@ static core_status indexed(core__inference *infer, uint32_t *out_ndim,
         CORE_TRY(index_dtype(infer->op, "an index", list->u.tensors[i]));
         if (!index)
             first = i;
+        else
+            CORE_TRY(core__sizes_want(infer->op, "an index", list->u.tensors[i],
+                                      index->ndim, index->sizes));
         if (i == 0 || !list->u.tensors[i - 1])
             runs++;
         index = list->u.tensors[i];
@@ -260,14 +263,37 @@ CORE__INFER(masked_scatter)
     const core_tensor *self = core__arg_tensor(infer->args, 0);
     const core_tensor *mask = core__arg_tensor(infer->args, 1);
     const core_tensor *source = core__arg_tensor(infer->args, 2);
+    int64_t sizes[CORE_MAX_NDIM];
+    uint32_t ndim;
 
     if (mask->dtype != CORE_BOOL)
         return core__op_error(CORE_ERROR_DTYPE, infer->op,
                               "mask must be bool, not %s",
                               core__dtype_name(mask->dtype));
     CORE_TRY(same_dtype(infer->op, "source", source, self));
+    CORE_TRY(core__sizes_broadcast(infer->op, self->ndim, self->sizes,
+                                   mask->ndim, mask->sizes, &ndim, sizes));
+    CORE_TRY(core__sizes_want(infer->op, "self, which mask must broadcast to,",
+                              self, ndim, sizes));
     core__result_like(&infer->results[0], self);
     return CORE_OK;
+}
+
+/* masked_select(self, mask): how many are chosen depends on data. */
+CORE__INFER(masked_select)
+{
+    const core_tensor *self = core__arg_tensor(infer->args, 0);
+    const core_tensor *mask = core__arg_tensor(infer->args, 1);
+    int64_t sizes[CORE_MAX_NDIM];
+    uint32_t ndim;
+
+    if (mask->dtype != CORE_BOOL)
+        return core__op_error(CORE_ERROR_DTYPE, infer->op,
+                              "mask must be bool, not %s",
+                              core__dtype_name(mask->dtype));
+    CORE_TRY(core__sizes_broadcast(infer->op, self->ndim, self->sizes,
+                                   mask->ndim, mask->sizes, &ndim, sizes));
+    return core__sizes_check(infer->op, ndim, sizes);
 }
 
 CORE__INFER(take)
@@ -303,13 +329,19 @@ CORE__INFER(embedding)
 CORE__INFER(embedding_backward)
 {
     const core_tensor *grad = core__arg_tensor(infer->args, 0);
+    const core_tensor *indices = core__arg_tensor(infer->args, 1);
     int64_t sizes[2] = {infer->args[2].u.i, 0};
+    int64_t forward[CORE_MAX_NDIM];
 
     if (grad->ndim == 0)
         return core__op_error(CORE_ERROR_SHAPE, infer->op,
                               "grad_output has no dimension");
-    CORE_TRY(
-        index_dtype(infer->op, "indices", core__arg_tensor(infer->args, 1)));
+    CORE_TRY(index_dtype(infer->op, "indices", indices));
+    CORE_TRY(core__ndim_check(infer->op, indices->ndim + 1));
+    memcpy(forward, indices->sizes, indices->ndim * sizeof *forward);
+    forward[indices->ndim] = grad->sizes[grad->ndim - 1];
+    CORE_TRY(core__sizes_want(infer->op, "grad_output", grad, indices->ndim + 1,
+                              forward));
     sizes[1] = grad->sizes[grad->ndim - 1];
     CORE_TRY(core__sizes_check(infer->op, 2, sizes));
     core__result_set(&infer->results[0], grad->dtype, 2, sizes);

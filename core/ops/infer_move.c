@@ -16,17 +16,6 @@ CORE__INFER(self_like)
     return CORE_OK;
 }
 
-/* Gradients with regard to argument 1. */
-CORE__INFER(second_like)
-{
-    const core_tensor *grad = core__arg_tensor(infer->args, 0);
-    const core_tensor *self = core__arg_tensor(infer->args, 1);
-
-    core__result_like(&infer->results[0], self);
-    infer->results[0].dtype = grad->dtype;
-    return CORE_OK;
-}
-
 static core_status floating(const core__inference *infer,
                             const core_tensor *tensor)
 {

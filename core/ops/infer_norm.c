@@ -19,36 +19,12 @@ static void keep_layout(core__result_spec *result, const core_tensor *input)
     core__layout_channels_last(result->ndim, result->sizes, result->strides);
 }
 
-static core_status affine(const core_operator *op, const char *name,
-                          const core_tensor *tensor, uint32_t ndim,
-                          const int64_t *sizes)
-{
-    char have[256];
-    char want[256];
-
-    if (!tensor || (tensor->ndim == ndim &&
-                    memcmp(tensor->sizes, sizes, ndim * sizeof *sizes) == 0))
-        return CORE_OK;
-    return core__op_error(
-        CORE_ERROR_SHAPE, op, "%s has sizes %s; wanted are %s", name,
-        core__sizes_text(tensor->ndim, tensor->sizes, have, sizeof have),
-        core__sizes_text(ndim, sizes, want, sizeof want));
-}
-
 /* Statistics are in the weight's dtype where that is wider than the input's. */
 static core_dtype statistics_dtype(const core_tensor *input,
                                    const core_tensor *weight)
 {
     return weight ? core__dtype_promote(input->dtype, weight->dtype)
                   : input->dtype;
-}
-
-static void masked(core__inference *infer, const core_value *mask)
-{
-    for (uint32_t i = 0; i < 3; i++)
-        if (mask->tag == CORE_VALUE_BOOL_LIST && i < mask->count &&
-            !mask->u.bools[i])
-            infer->results[i].dtype = CORE_DTYPE_NONE;
 }
 
 static core_status floating(const core_operator *op, const core_tensor *input)
@@ -82,9 +58,11 @@ CORE__INFER(layer_norm)
             core__sizes_text(input->ndim, input->sizes, have, sizeof have),
             core__sizes_text((uint32_t)count, shape, want, sizeof want));
     CORE_TRY(floating(infer->op, input));
-    CORE_TRY(affine(infer->op, "weight", weight, (uint32_t)count, shape));
-    CORE_TRY(affine(infer->op, "bias", core__arg_tensor(infer->args, 3),
-                    (uint32_t)count, shape));
+    CORE_TRY(
+        core__sizes_want(infer->op, "weight", weight, (uint32_t)count, shape));
+    CORE_TRY(core__sizes_want(infer->op, "bias",
+                              core__arg_tensor(infer->args, 3), (uint32_t)count,
+                              shape));
     core__result_like(&infer->results[0], input);
     core__result_set(&infer->results[1], statistics_dtype(input, weight),
                      input->ndim, input->sizes);
@@ -103,6 +81,7 @@ CORE__INFER(layer_norm_backward)
     core_dtype dtype = weight ? weight->dtype : input->dtype;
     size_t count;
     const int64_t *shape = core__ints_of(&infer->args[2], &count);
+    int64_t rows[CORE_MAX_NDIM];
 
     if (count == 0 || count > input->ndim ||
         memcmp(shape, input->sizes + input->ndim - count,
@@ -110,11 +89,25 @@ CORE__INFER(layer_norm_backward)
         return core__op_error(CORE_ERROR_SHAPE, infer->op,
                               "input's sizes do not end in the normalized "
                               "shape");
+    memcpy(rows, input->sizes, input->ndim * sizeof *rows);
+    for (size_t i = input->ndim - count; i < input->ndim; i++)
+        rows[i] = 1;
+    CORE_TRY(core__sizes_want(infer->op, "grad_out",
+                              core__arg_tensor(infer->args, 0), input->ndim,
+                              input->sizes));
+    CORE_TRY(core__sizes_want(infer->op, "mean",
+                              core__arg_tensor(infer->args, 3), input->ndim,
+                              rows));
+    CORE_TRY(core__sizes_want(infer->op, "rstd",
+                              core__arg_tensor(infer->args, 4), input->ndim,
+                              rows));
+    CORE_TRY(
+        core__sizes_want(infer->op, "weight", weight, (uint32_t)count, shape));
+    CORE_TRY(floating(infer->op, input));
     core__result_like(&infer->results[0], input);
     core__result_set(&infer->results[1], dtype, (uint32_t)count, shape);
     core__result_set(&infer->results[2], dtype, (uint32_t)count, shape);
-    masked(infer, &infer->args[7]);
-    return CORE_OK;
+    return core__results_mask(infer, &infer->args[7], 3);
 }
 
 /* ----------------------------------------------------------- group norm -- */
@@ -137,9 +130,9 @@ CORE__INFER(group_norm)
                               (long long)n, (long long)c, (long long)inner,
                               (long long)groups, (long long)input->numel);
     CORE_TRY(floating(infer->op, input));
-    CORE_TRY(affine(infer->op, "weight", weight, 1, &c));
-    CORE_TRY(
-        affine(infer->op, "bias", core__arg_tensor(infer->args, 2), 1, &c));
+    CORE_TRY(core__sizes_want(infer->op, "weight", weight, 1, &c));
+    CORE_TRY(core__sizes_want(infer->op, "bias",
+                              core__arg_tensor(infer->args, 2), 1, &c));
     core__result_like(&infer->results[0], input);
     keep_layout(&infer->results[0], input);
     core__result_set(&infer->results[1], statistics_dtype(input, weight), 2,
@@ -166,12 +159,20 @@ CORE__INFER(group_norm_backward)
                               "in %lld groups: input has %lld elements",
                               (long long)n, (long long)c, (long long)inner,
                               (long long)groups, (long long)input->numel);
+    CORE_TRY(floating(infer->op, input));
+    CORE_TRY(core__sizes_want(infer->op, "grad_out",
+                              core__arg_tensor(infer->args, 0), input->ndim,
+                              input->sizes));
+    for (uint32_t i = 2; i < 4; i++)
+        CORE_TRY(core__sizes_want(infer->op, i == 2 ? "mean" : "rstd",
+                                  core__arg_tensor(infer->args, i), 2,
+                                  (const int64_t[]){n, groups}));
+    CORE_TRY(core__sizes_want(infer->op, "weight", weight, 1, &c));
     core__result_like(&infer->results[0], input);
     keep_layout(&infer->results[0], input);
     core__result_set(&infer->results[1], dtype, 1, &c);
     core__result_set(&infer->results[2], dtype, 1, &c);
-    masked(infer, &infer->args[9]);
-    return CORE_OK;
+    return core__results_mask(infer, &infer->args[9], 3);
 }
 
 /* ----------------------------------------------------------- batch norm -- */
@@ -193,9 +194,9 @@ CORE__INFER(batch_norm)
                               input->ndim);
     CORE_TRY(floating(infer->op, input));
     for (uint32_t i = 0; i < 4; i++)
-        CORE_TRY(affine(infer->op, names[i],
-                        core__arg_tensor(infer->args, 1 + i), 1,
-                        &input->sizes[1]));
+        CORE_TRY(core__sizes_want(infer->op, names[i],
+                                  core__arg_tensor(infer->args, 1 + i), 1,
+                                  &input->sizes[1]));
     if (!training && (!core__arg_tensor(infer->args, 3) ||
                       !core__arg_tensor(infer->args, 4)))
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
@@ -214,16 +215,39 @@ CORE__INFER(batch_norm)
  * save_invstd, train, eps, mask) */
 CORE__INFER(batch_norm_backward)
 {
+    static const char *const names[] = {"running_mean", "running_var",
+                                        "save_mean", "save_invstd"};
     const core_tensor *input = core__arg_tensor(infer->args, 1);
     const core_tensor *weight = core__arg_tensor(infer->args, 2);
     core_dtype dtype = weight ? weight->dtype : input->dtype;
+    uint32_t statistics = infer->args[7].u.i != 0 ? 5 : 3;
 
+    if (input->ndim < 2)
+        return core__op_error(CORE_ERROR_SHAPE, infer->op,
+                              "wants 2 dimensions at least, not %u",
+                              input->ndim);
+    CORE_TRY(floating(infer->op, input));
+    CORE_TRY(core__sizes_want(infer->op, "grad_out",
+                              core__arg_tensor(infer->args, 0), input->ndim,
+                              input->sizes));
+    CORE_TRY(
+        core__sizes_want(infer->op, "weight", weight, 1, &input->sizes[1]));
+    /* The forward's that normalised: those of the batch, or the running. */
+    for (uint32_t i = statistics; i < statistics + 2; i++) {
+        const core_tensor *tensor = core__arg_tensor(infer->args, i);
+
+        if (!tensor)
+            return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
+                                  "needs %s %straining", names[i - 3],
+                                  i < 5 ? "when not " : "when ");
+        CORE_TRY(core__sizes_want(infer->op, names[i - 3], tensor, 1,
+                                  &input->sizes[1]));
+    }
     core__result_like(&infer->results[0], input);
     keep_layout(&infer->results[0], input);
     core__result_set(&infer->results[1], dtype, 1, &input->sizes[1]);
     core__result_set(&infer->results[2], dtype, 1, &input->sizes[1]);
-    masked(infer, &infer->args[9]);
-    return CORE_OK;
+    return core__results_mask(infer, &infer->args[9], 3);
 }
 
 /* -------------------------------------------------------------- losses -- */
@@ -253,7 +277,8 @@ static core_status check_target(const core__inference *infer,
         return core__op_error(CORE_ERROR_DTYPE, infer->op,
                               "target must be i64 or i32, not %s",
                               core__dtype_name(target->dtype));
-    return affine(infer->op, "weight", weight, 1, &self->sizes[classes]);
+    return core__sizes_want(infer->op, "weight", weight, 1,
+                            &self->sizes[classes]);
 }
 
 /* (self, target, weight, reduction, ignore_index) */
@@ -295,4 +320,36 @@ CORE__INFER(nll_loss2d)
                               "self must have 4 dimensions, not %u",
                               self->ndim);
     return likelihood(infer, 1);
+}
+
+/* nll_loss_backward(grad_output, self, target, weight, reduction,
+ * ignore_index, total_weight): the forward's arguments after the first. */
+static core_status likelihood_backward(
+    core__inference *infer, core_status (*forward)(core__inference *))
+{
+    const core_tensor *grad = core__arg_tensor(infer->args, 0);
+    const core_tensor *total = core__arg_tensor(infer->args, 6);
+    core__inference inner = *infer;
+
+    inner.args++;
+    CORE_TRY(forward(&inner));
+    CORE_TRY(core__sizes_want(infer->op, "grad_output", grad,
+                              inner.results[0].ndim, inner.results[0].sizes));
+    if (total->numel != 1)
+        return core__op_error(CORE_ERROR_SHAPE, infer->op,
+                              "total_weight must have one element, not %lld",
+                              (long long)total->numel);
+    core__result_like(&infer->results[0], core__arg_tensor(infer->args, 1));
+    infer->results[0].dtype = grad->dtype;
+    return CORE_OK;
+}
+
+CORE__INFER(nll_loss_backward)
+{
+    return likelihood_backward(infer, core__infer_nll_loss);
+}
+
+CORE__INFER(nll_loss2d_backward)
+{
+    return likelihood_backward(infer, core__infer_nll_loss2d);
 }

@@ -34,6 +34,16 @@ core_status core__step_check(const core_operator *op, const char *name,
 core_status core__sizes_check(const core_operator *op, size_t ndim,
                               const int64_t *sizes);
 
+/* SHAPE error, naming the tensor, if its sizes are others.  Takes NULL. */
+core_status core__sizes_want(const core_operator *op, const char *name,
+                             const core_tensor *tensor, uint32_t ndim,
+                             const int64_t *sizes);
+
+/* Leaves out of the first count results what an output_mask does not ask for;
+ * NONE asks for all. */
+core_status core__results_mask(core__inference *infer, const core_value *mask,
+                               uint32_t count);
+
 /* One of CORE_REDUCTION_…, else INVALID_ARGUMENT. */
 core_status core__reduction_check(const core_operator *op, int64_t reduction);
 
