@@ -4,6 +4,7 @@
 #include "device/transfer.h"
 
 #include "base/memory.h"
+#include "device/copy.h"
 #include "device/device.h"
 #include "device/stream.h"
 #include "dispatch/dispatch.h"
@@ -43,51 +44,41 @@ static core_status copy_kernel(core_tensor *to, core_tensor *from)
                             0);
 }
 
-static core_status raw_copy(core_tensor *to, core_tensor *from)
+static void *host_address(const core_tensor *tensor)
 {
-    core_device *device = to->device;
-    core_memory target = core__tensor_memory(to);
-    core_memory source = core__tensor_memory(from);
+    core_memory memory = core__tensor_memory(tensor);
 
-    if (device == from->device)
-        return device->memory.copy(device->impl,
-                                   core__stream_current(device)->impl, target,
-                                   source, bytes_of(to));
-    if (core__device_host_access(from->device))
-        return device->memory.copy_from_host(
-            device->impl, core__stream_current(device)->impl, target,
-            (char *)source.handle + source.offset, bytes_of(to));
-    return from->device->memory.copy_to_host(
-        from->device->impl, core__stream_current(from->device)->impl,
-        (char *)target.handle + target.offset, source, bytes_of(to));
+    return (char *)memory.handle + memory.offset;
 }
 
+static const char to_host[] = "a copy to the host";
+
 /* Contiguous tensors of one dtype on two devices. */
-static core_status cross(core_tensor *to, core_tensor *from)
+static core_status cross(core_tensor *to, core_tensor *from, bool non_blocking)
 {
+    uint64_t size = bytes_of(to);
     core_tensor *staged = NULL;
     core_device *host;
     core_status status;
+    bool done;
 
-    if (core__device_host_access(from->device)) {
-        status = raw_copy(to, from);
-        /* The host side may be freed or changed as soon as this returns. */
-        if (status == CORE_OK && !(to->device->flags & CORE_DEVICE_HOST_STABLE))
-            status = core__host_wait(to->device, "copy from the host");
-        return status;
-    }
-    if (core__device_host_access(to->device)) {
-        status = raw_copy(to, from);
-        if (status == CORE_OK)
-            status = core__host_wait(from->device, "copy to the host");
-        return status;
-    }
+    if (core__device_is_host(from->device))
+        return core__copy_from_host(to->device, core__tensor_memory(to),
+                                    host_address(from), size, non_blocking);
+    if (core__device_is_host(to->device))
+        return core__copy_to_host(from->device, host_address(to),
+                                  core__tensor_memory(from), size, non_blocking,
+                                  to_host);
+    CORE_TRY(core__copy_peer(to->device, core__tensor_memory(to), from->device,
+                             core__tensor_memory(from), size, &done));
+    if (done)
+        return CORE_OK;
     CORE_TRY(core__device_host(&host));
     CORE_TRY(core__tensor_new(host, from->dtype, from->ndim, from->sizes, NULL,
                               &staged));
-    status = cross(staged, from);
+    status = cross(staged, from, false);
     if (status == CORE_OK)
-        status = cross(to, staged);
+        status = cross(to, staged, false);
     core__tensor_release(staged);
     return status;
 }
@@ -116,12 +107,9 @@ static core_status span_to_host(core_tensor *tensor, core_tensor **out_tensor)
     *out_tensor = NULL;
     CORE_TRY(core__device_host(&host));
     CORE_TRY(core__tensor_new(host, tensor->dtype, 1, &count, NULL, &flat));
-    status = device->memory.copy_to_host(
-        device->impl, core__stream_current(device)->impl,
-        core__tensor_memory(flat).handle, core__tensor_memory(tensor),
-        span_of(tensor));
-    if (status == CORE_OK)
-        status = core__host_wait(device, "copy to the host");
+    status = core__copy_to_host(device, host_address(flat),
+                                core__tensor_memory(tensor), span_of(tensor),
+                                false, to_host);
     if (status == CORE_OK)
         status =
             core__tensor_alias(flat, tensor->dtype, tensor->ndim, tensor->sizes,
@@ -132,13 +120,8 @@ static core_status span_to_host(core_tensor *tensor, core_tensor **out_tensor)
 
 static core_status span_from_host(core_tensor *to, core_tensor *staged)
 {
-    core_device *device = to->device;
-
-    CORE_TRY(device->memory.copy_from_host(
-        device->impl, core__stream_current(device)->impl,
-        core__tensor_memory(to), core__tensor_memory(staged).handle,
-        span_of(to)));
-    return core__host_wait(device, "copy from the host");
+    return core__copy_from_host(to->device, core__tensor_memory(to),
+                                host_address(staged), span_of(to), false);
 }
 
 static bool is_plain(const core_tensor *tensor, core_dtype dtype)
@@ -159,7 +142,8 @@ static bool has_copy_kernel(const core_device *device)
 /* Between devices, row-major tensors of one dtype at either end: where the
  * elements come from, they are gathered and converted first, so that the
  * other side only needs a plain copy. */
-static core_status copy_across(core_tensor *to, core_tensor *from)
+static core_status copy_across(core_tensor *to, core_tensor *from,
+                               bool non_blocking)
 {
     core_tensor *source = NULL;
     core_tensor *target = NULL;
@@ -182,14 +166,14 @@ static core_status copy_across(core_tensor *to, core_tensor *from)
     if (status != CORE_OK)
         goto done;
     if (to->flags & CORE__TENSOR_CONTIGUOUS) {
-        status = cross(to, source);
+        status = cross(to, source, non_blocking);
         goto done;
     }
     if (has_copy_kernel(to->device)) {
         status = core__tensor_new(to->device, to->dtype, to->ndim, to->sizes,
                                   NULL, &target);
         if (status == CORE_OK)
-            status = cross(target, source);
+            status = cross(target, source, non_blocking);
         if (status == CORE_OK)
             status = copy_kernel(to, target);
     } else {
@@ -206,7 +190,8 @@ done:
     return status;
 }
 
-core_status core__tensor_copy(core_tensor *to, core_tensor *from)
+core_status core__tensor_copy_flags(core_tensor *to, core_tensor *from,
+                                    bool non_blocking)
 {
     if (core__tensor_is_meta(to))
         return CORE_OK; /* shapes only */
@@ -214,7 +199,16 @@ core_status core__tensor_copy(core_tensor *to, core_tensor *from)
         return no_memory_error(from);
     if (to->device == from->device)
         return copy_kernel(to, from);
-    return to->numel == 0 ? CORE_OK : copy_across(to, from);
+    if (to->numel == 0)
+        return CORE_OK;
+    CORE_TRY(core__storage_check(to->storage));
+    CORE_TRY(core__storage_check(from->storage));
+    return copy_across(to, from, non_blocking);
+}
+
+core_status core__tensor_copy(core_tensor *to, core_tensor *from)
+{
+    return core__tensor_copy_flags(to, from, false);
 }
 
 /* ------------------------------------------------- the public host side -- */
@@ -371,7 +365,8 @@ core_status core_tensor_data(core_tensor *tensor, void **out_data)
                            "the host cannot address memory of \"%s\"; "
                            "core_tensor_read copies from it",
                            tensor->device->name);
-    CORE_TRY(core__host_wait(tensor->device, "data"));
+    CORE_TRY(core__storage_check(tensor->storage));
+    CORE_TRY(core__host_wait(tensor->device, "core_tensor_data"));
     *out_data = (char *)memory.handle + memory.offset;
     return CORE_OK;
 }
@@ -389,16 +384,15 @@ core_status core__tensor_load(core_tensor *tensor, core_scalar *out_value)
                            (long long)tensor->numel);
     if (core__tensor_is_meta(tensor))
         return no_memory_error(tensor);
-    if (core__device_host_access(device)) {
-        CORE_TRY(core__host_wait(device, "item"));
+    if (core__device_is_host(device)) {
         *out_value = core__element_load(tensor->dtype,
                                         (char *)memory.handle + memory.offset);
         return CORE_OK;
     }
-    CORE_TRY(device->memory.copy_to_host(
-        device->impl, core__stream_current(device)->impl, &bytes, memory,
-        core__dtype_size(tensor->dtype)));
-    CORE_TRY(core__host_wait(device, "item"));
+    CORE_TRY(core__storage_check(tensor->storage));
+    CORE_TRY(core__copy_to_host(device, &bytes, memory,
+                                core__dtype_size(tensor->dtype), false,
+                                "item"));
     *out_value = core__element_load(tensor->dtype, &bytes);
     return CORE_OK;
 }

@@ -588,8 +588,16 @@ static core_status copy_across(core_call *call, const core_value *args,
                                core_value *results, uint32_t nresults)
 {
     core_tensor *target = args[0].u.tensor;
+    core_tensor *source = args[1].u.tensor;
+    bool non_blocking = args[2].tag == CORE_VALUE_BOOL && args[2].u.i;
 
-    CORE_TRY(core__tensor_copy_broadcast(call->op, target, args[1].u.tensor));
+    /* What is broadcast is made whole first, in memory that nobody keeps. */
+    if (non_blocking && target->ndim == source->ndim &&
+        memcmp(target->sizes, source->sizes,
+               target->ndim * sizeof *target->sizes) == 0)
+        CORE_TRY(core__tensor_copy_flags(target, source, true));
+    else
+        CORE_TRY(core__tensor_copy_broadcast(call->op, target, source));
     if (nresults > 0) {
         core__tensor_retain(target);
         results[0] = (core_value){CORE_VALUE_TENSOR, 0, {.tensor = target}};

@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/thread.h"
 #include "loader/elf.h"
 #include "loader/loader.h"
 #include "loader/note.h"
@@ -260,8 +261,16 @@ core_status core__plugin_open(core_plugin *plugin)
 
 /* --------------------------------------------------------------- close -- */
 
-/* Every object of a device, a tensor's memory first of all, holds a reference
- * on the device. */
+static core_status busy(const core_plugin *plugin, const char *device,
+                        const char *what)
+{
+    return core__error(CORE_ERROR_BUSY,
+                       "plugin %s is in use: %s has %s that were not released",
+                       plugin->information.name, device, what);
+}
+
+/* Streams and events hold a reference on the device; tensors' memory is
+ * counted by backend. */
 static core_status check_idle(const core_plugin *plugin)
 {
     for (uint32_t i = 0; i < plugin->registry.nbackends; i++) {
@@ -270,11 +279,9 @@ static core_status check_idle(const core_plugin *plugin)
         for (uint32_t k = 0; backend->devices && k < backend->device_count; k++)
             if (backend->devices[k] &&
                 atomic_load(&backend->devices[k]->references) > 1)
-                return core__error(CORE_ERROR_BUSY,
-                                   "plugin %s is in use: device %s has objects "
-                                   "that were not released",
-                                   plugin->information.name,
-                                   backend->devices[k]->name);
+                return busy(plugin, backend->devices[k]->name, "objects");
+        if (core__thread_storages(backend->slot) > 0)
+            return busy(plugin, backend->type, "tensors");
     }
     return CORE_OK;
 }

@@ -9,7 +9,10 @@
 #include "dispatch/dispatch.h"
 #include "dispatch/structured.h"
 #include "ops/expression.h"
+#include "ops/infer.h"
 #include "tensor/layout.h"
+
+#include <libcore/stream.h>
 
 #include <string.h>
 
@@ -115,7 +118,8 @@ static core_status format_strides(const core_operator *op,
 
 static core_status copy_of(const core_operator *op, core_tensor *self,
                            core_device *device, core_dtype dtype,
-                           int64_t format, core_value *result)
+                           bool non_blocking, int64_t format,
+                           core_value *result)
 {
     int64_t strides[CORE_MAX_NDIM];
     core_tensor *copy;
@@ -125,7 +129,7 @@ static core_status copy_of(const core_operator *op, core_tensor *self,
     CORE_TRY(format_strides(op, self, format, strides));
     CORE_TRY(core__tensor_new(device, dtype, self->ndim, self->sizes, strides,
                               &copy));
-    status = core__tensor_copy(copy, self);
+    status = core__tensor_copy_flags(copy, self, non_blocking);
     if (status != CORE_OK) {
         core__tensor_release(copy);
         return status;
@@ -143,7 +147,7 @@ CORE__OP(clone)
 {
     core_tensor *self = args[0].u.tensor;
 
-    return copy_of(call->op, self, self->device, self->dtype,
+    return copy_of(call->op, self, self->device, self->dtype, false,
                    format_of(&args[1]), &results[0]);
 }
 
@@ -156,7 +160,8 @@ CORE__OP(to_copy)
         args[3].tag == CORE_VALUE_DEVICE ? args[3].u.device : self->device;
 
     return copy_of(call->op, self, device,
-                   core__arg_dtype(args, 1, self->dtype), format_of(&args[6]),
+                   core__arg_dtype(args, 1, self->dtype),
+                   core__arg_bool(args, 5, false), format_of(&args[6]),
                    &results[0]);
 }
 
@@ -235,4 +240,34 @@ CORE__OP(item)
                               "needs one element, there are %lld",
                               (long long)self->numel);
     return core__tensor_load(self, &results[0]);
+}
+
+/* --------------------------------------------------------------- public -- */
+
+static core_status sizes_error(const core_tensor *to, const core_tensor *from)
+{
+    char wants[256], has[256];
+
+    return core__error(CORE_ERROR_SHAPE,
+                       "core_tensor_copy: a tensor of sizes %s cannot be "
+                       "copied to one of %s",
+                       core__sizes_text(from->ndim, from->sizes, has,
+                                        sizeof has),
+                       core__sizes_text(to->ndim, to->sizes, wants,
+                                        sizeof wants));
+}
+
+core_status core_tensor_copy(core_tensor *to, core_tensor *from, uint32_t flags)
+{
+    CORE__NOT_NULL(to);
+    CORE__NOT_NULL(from);
+    if (flags & ~(uint32_t)CORE_COPY_NON_BLOCKING)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "flags of a copy are 0 or CORE_COPY_NON_BLOCKING, "
+                           "not 0x%x",
+                           flags);
+    if (to->ndim != from->ndim ||
+        memcmp(to->sizes, from->sizes, to->ndim * sizeof *to->sizes) != 0)
+        return sizes_error(to, from);
+    return core_copy_(to, from, (flags & CORE_COPY_NON_BLOCKING) != 0);
 }

@@ -34,6 +34,7 @@ static inline core_storage *storage_wrap(core_device *device,
     storage->size = size;
     storage->capacity = capacity;
     storage->block = NULL;
+    storage->generation = 0;
     storage->release = NULL;
     storage->context = NULL;
     core__thread_self()->storages[core__keys_slot(device->keys)]++;
@@ -54,7 +55,10 @@ static inline core_status storage_new(core_device *device, uint64_t size,
         core__memory_free(device, memory, capacity, block);
         return core__error_memory(sizeof **out_storage);
     }
-    (*out_storage)->block = block;
+    if (core__unlikely(!device->synchronous)) {
+        (*out_storage)->block = block;
+        (*out_storage)->generation = atomic_load(&device->generation);
+    }
     return CORE_OK;
 }
 

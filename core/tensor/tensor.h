@@ -27,6 +27,8 @@ struct core_storage {
     uint64_t size;             /* bytes that tensors may use */
     uint64_t capacity;         /* bytes that the allocator gave */
     struct core__block *block; /* memory/allocator.h; NULL: none */
+    uint32_t generation;       /* of the device, when it was made; 0 where
+                                      synchronous */
     /* Memory that was brought in from outside: called instead of freeing. */
     void (*release)(void *context, void *data);
     void *context;

@@ -3,19 +3,9 @@
 
 /* Streams: current ones, guards, life, and a device that is synchronous. */
 
-#include "autograd.h"
-
-#include <libcore/stream.h>
+#include "stream.h"
 
 #include <pthread.h>
-
-static core_device *device_of(const char *name)
-{
-    core_device *device;
-
-    OK(core_device_find(name, &device));
-    return device;
-}
 
 START_TEST(a_synchronous_device_takes_every_call)
 {

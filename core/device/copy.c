@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+#include "device/copy.h"
+
+#include "device/stream.h"
+#include "dispatch/operator.h"
+#include "memory/host_memory.h"
+#include "ops_ids.h"
+
+/* Before work is given to a stream; reason: why the host will wait for it, or
+ * NULL. */
+static core_status begin(core_stream *stream, const char *reason)
+{
+    if (stream->device->synchronous)
+        return CORE_OK;
+    CORE_TRY(core__stream_check(stream));
+    if (core__unlikely(reason && stream->capture))
+        return core__capture_refuses(stream->device, reason);
+    return CORE_OK;
+}
+
+/* What the plugin answered to a copy; errors that come later name it. */
+static core_status given(core_stream *stream, core_status status)
+{
+    if (stream->device->synchronous)
+        return status;
+    if (core__unlikely(status != CORE_OK))
+        return core__stream_given(stream, status);
+    return core__stream_launched(stream, &core__operators[CORE_OP_COPY_],
+                                 core__call_number());
+}
+
+core_status core__copy_to_host(core_device *device, void *to, core_memory from,
+                               uint64_t size, bool non_blocking,
+                               const char *reason)
+{
+    core_stream *stream = core__stream_current(device);
+    bool pinned = non_blocking && core__host_memory_is_pinned(device, to, size);
+
+    CORE_TRY(begin(stream, pinned ? NULL : reason));
+    CORE_TRY(given(stream, device->memory.copy_to_host(
+                               device->impl, stream->impl, to, from, size)));
+    if (pinned)
+        return core__host_memory_record(device, to, stream);
+    return core__stream_wait(stream, reason);
+}
+
+core_status core__copy_from_host(core_device *device, core_memory to,
+                                 const void *from, uint64_t size,
+                                 bool non_blocking)
+{
+    const char *reason = "a copy from the host";
+    core_stream *stream = core__stream_current(device);
+    bool pinned =
+        non_blocking && core__host_memory_is_pinned(device, from, size);
+    bool waits = !pinned && !(device->flags & CORE_DEVICE_HOST_STABLE);
+
+    CORE_TRY(begin(stream, waits ? reason : NULL));
+    CORE_TRY(given(stream, device->memory.copy_from_host(
+                               device->impl, stream->impl, to, from, size)));
+    if (pinned)
+        return core__host_memory_record(device, from, stream);
+    return waits ? core__stream_wait(stream, reason) : CORE_OK;
+}
+
+static core_status reaches(core_device *device, core_device *other,
+                           bool *out_yes)
+{
+    const core_peer_interface *peer = &device->interfaces.peer;
+    uint32_t yes = 0;
+
+    *out_yes = false;
+    if (device->backend != other->backend || !peer->copy)
+        return CORE_OK;
+    if (peer->can_access)
+        CORE_TRY(core__device_result(
+            device, peer->can_access(device->impl, other->impl, &yes)));
+    *out_yes = yes != 0;
+    return CORE_OK;
+}
+
+core_status core__copy_peer(core_device *to_device, core_memory to,
+                            core_device *from_device, core_memory from,
+                            uint64_t size, bool *out_done)
+{
+    core_stream *target = core__stream_current(to_device);
+    core_stream *source = core__stream_current(from_device);
+
+    CORE_TRY(reaches(to_device, from_device, out_done));
+    if (!*out_done)
+        return CORE_OK;
+    CORE_TRY(core__stream_check(target));
+    CORE_TRY(core__stream_check(source));
+    CORE_TRY(core__stream_order(target, source));
+    CORE_TRY(given(target, to_device->interfaces.peer.copy(
+                               to_device->impl, target->impl, to,
+                               from_device->impl, from, size)));
+    /* What the source's stream does next may change or free what is read. */
+    return core__stream_order(source, target);
+}

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Work that fails after its call returned: who is told, and what. */
+
+#include "stream.h"
+
+/* index_select beyond the end: met on the device, later. */
+static core_tensor *bad_data(core_device *sim)
+{
+    core_tensor *result;
+
+    OK(core_index_select(filled(sim, 4, 1), 0,
+                         indices(sim, 2, (int64_t[]){1, 77}), &result));
+    return keep(result);
+}
+
+START_TEST(bad_data_is_told_once_and_the_stream_goes_on)
+{
+    core_device *sim = device_of("sim");
+    core_stream *stream;
+
+    OK(core_stream_current(sim, &stream));
+    bad_data(sim);
+    FAILS(core_stream_synchronize(stream), CORE_ERROR_INDEX, "index_select",
+          "77", "core_stream_synchronize");
+    OK(core_stream_synchronize(stream));
+    all_are(add(filled(sim, 4, 1), filled(sim, 4, 2)), 3);
+}
+END_TEST
+
+START_TEST(bad_data_is_told_to_whoever_asks)
+{
+    core_device *sim = device_of("sim");
+    core_stream *stream = stream_of(sim);
+    core_event *event = event_of(sim);
+    core_status status;
+    double number;
+
+    OK(core_stream_set_current(stream));
+    bad_data(sim);
+    OK(core_event_record(event, stream));
+    FAILS(core_event_synchronize(event), CORE_ERROR_INDEX, "index_select");
+    bad_data(sim);
+    FAILS(core_tensor_item_float(filled(sim, 1, 1), &number), CORE_ERROR_INDEX,
+          "index_select", "item");
+    bad_data(sim);
+    FAILS(core_device_synchronize(sim), CORE_ERROR_INDEX, "index_select");
+    bad_data(sim);
+    OK(core_event_record(event, stream));
+    do
+        status = core_event_query(event);
+    while (status == CORE_ERROR_BUSY);
+    ck_assert_int_eq(status, CORE_ERROR_INDEX);
+    bad_data(sim);
+    do
+        status = core_stream_query(stream);
+    while (status == CORE_ERROR_BUSY);
+    ck_assert_int_eq(status, CORE_ERROR_INDEX);
+    OK(core_device_synchronize(sim));
+    core_event_release(event);
+    core_stream_release(stream);
+}
+END_TEST
+
+START_TEST(under_blocking_the_call_itself_fails)
+{
+    core_device *sim = device_of("sim");
+    core_tensor *result, *source = filled(sim, 4, 1);
+    core_tensor *which = indices(sim, 2, (int64_t[]){1, 77});
+    core_stream *stream;
+    uint64_t waits;
+
+    OK(core_stream_current(sim, &stream));
+    OK(core_setting_set("LIBCORE_BLOCKING", "1"));
+    waits = core_host_waits();
+    FAILS(core_index_select(source, 0, which, &result), CORE_ERROR_INDEX,
+          "index_select", "LIBCORE_BLOCKING");
+    ck_assert_ptr_null(result);
+    ck_assert_uint_gt(core_host_waits(), waits);
+    OK(core_setting_set("LIBCORE_BLOCKING", NULL));
+    waits = core_host_waits();
+    bad_data(sim);
+    ck_assert_uint_eq(core_host_waits(), waits + 1); /* the indices' copy */
+    FAILS(core_stream_synchronize(stream), CORE_ERROR_INDEX, "index_select");
+}
+END_TEST
+
+START_TEST(operands_of_two_devices_are_refused)
+{
+    core_device *sim = device_of("sim");
+    core_tensor *here = VECTOR(2, 1, 2), *there = filled(sim, 2, 1), *result;
+    void *data;
+
+    FAILS(core_add(here, there, core_int(1), &result), CORE_ERROR_DEVICE,
+          "\"sim\"", "\"cpu\"");
+    FAILS(core_tensor_data(there, &data), CORE_ERROR_UNSUPPORTED, "\"sim\"");
+    ck_assert_ptr_null(data);
+    OK(core_device_synchronize(sim));
+}
+END_TEST
+
+SUITE("stream_errors", bad_data_is_told_once_and_the_stream_goes_on,
+      bad_data_is_told_to_whoever_asks, under_blocking_the_call_itself_fails,
+      operands_of_two_devices_are_refused)
