@@ -45,6 +45,7 @@ core_status sim_usable(const sim_device *device)
                             .code = CORE_ERROR_DEVICE_LOST,
                             .severity = CORE_SEVERITY_DEVICE_LOST,
                             .component = core_sdk_string("sim")};
+    char text[64];
 
     if (sim_forked())
         return core_sdk_error(sim_host, CORE_ERROR_UNSUPPORTED, "sim",
@@ -53,7 +54,8 @@ core_status sim_usable(const sim_device *device)
                               device->name);
     if (!atomic_load(&device->lost))
         return CORE_OK;
-    info.text = core_sdk_string("the device is lost until it is reset");
+    snprintf(text, sizeof text, "%s is lost until it is reset", device->name);
+    info.text = core_sdk_string(text);
     return sim_host->error(&info);
 }
 
@@ -166,6 +168,7 @@ const void *sim_get_interface(void *backend, core_string name, uint32_t version)
         {"core.stream_priority", &sim_stream_priority},
         {"core.virtual_memory", &sim_virtual_memory},
         {"core.device_reset", &sim_device_reset},
+        {"core.graph_capture", &sim_graph_capture},
         {"sim.control", &sim_control_table},
     };
 

@@ -10,12 +10,10 @@
  * at its place in the stream. */
 
 #include "fault.h"
+#include "plan.h"
 #include "translate.h"
 
 #include <stdlib.h>
-
-uint64_t sim_compiles;
-uint64_t sim_plans;
 
 static core_kernel *kernels;
 static const core_kernel **pointers;
@@ -34,6 +32,7 @@ static core_status run_kernel(sim_work *work)
 
 static void end_kernel(sim_work *work)
 {
+    sim_plan_destroy(work->plan);
     sim_host->call_drop(work->call);
 }
 
@@ -67,6 +66,13 @@ static core_status launch(core_call *call, const core_value *args,
         status = sim_fault(call->device, SIM_FAULT_LAUNCH);
     if (status != CORE_OK)
         return status;
+    if (sim_set.compile) {
+        status = sim_plan_check(call, args, nargs, results, nresults);
+        if (status != CORE_OK)
+            return status;
+        work.plan = call->plan;
+        work.kernel = sim_plan_kernel(work.plan);
+    }
     for (uint32_t i = 0; i < nresults; i++) {
         if (results[i].tag != CORE_VALUE_NONE)
             continue;
@@ -79,9 +85,10 @@ static core_status launch(core_call *call, const core_value *args,
                                  &work.call, &work.args, &work.results);
     if (status != CORE_OK)
         return status;
+    sim_plan_keep(work.plan);
     status = sim_enqueue(call->stream, &work);
     if (status != CORE_OK)
-        sim_host->call_drop(work.call);
+        end_kernel(&work);
     return status;
 }
 
@@ -124,6 +131,8 @@ core_status sim_register_kernels(core_registry *registry)
         kernels[i].launch = launch;
         kernels[i].user = (void *)(uintptr_t)borrowed;
         kernels[i].supports = NULL;
+        kernels[i].prepare = sim_set.compile ? sim_plan_prepare : NULL;
+        kernels[i].plan_destroy = sim_set.compile ? sim_plan_destroy : NULL;
     }
     if (status == CORE_OK)
         status = sim_host->register_kernels(registry, core_sdk_string("sim"),

@@ -4,6 +4,7 @@
 /* A device starts anew: whatever was on it is gone. */
 
 #include "block.h"
+#include "capture.h"
 #include "fault.h"
 #include "worker.h"
 
@@ -35,6 +36,7 @@ static core_status reset(void *words)
     sim_streams_close(device); /* they drop what they have */
     pthread_mutex_lock(&sim_lock);
     drop_events(device);
+    sim_graphs_drop(device);
     sim_memory_close(device);
     status = sim_memory_open(device);
     if (status == CORE_OK)

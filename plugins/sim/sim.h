@@ -30,6 +30,8 @@ typedef struct sim_event sim_event;
 typedef struct sim_marker sim_marker;
 typedef struct sim_work sim_work;
 typedef struct sim_clock sim_clock;
+typedef struct sim_graph sim_graph;
+typedef struct sim_plan sim_plan;
 
 extern const core_host *sim_host;
 extern pthread_mutex_t sim_lock;
@@ -50,6 +52,7 @@ typedef struct sim_settings {
     uint64_t granularity;
     uint64_t tail;
     uint64_t largest;
+    uint64_t compile; /* 1: plan.h */
 } sim_settings;
 
 extern sim_settings sim_set;
@@ -67,6 +70,7 @@ struct sim_device {
     pthread_cond_t let_go;
     sim_stream *streams; /* all that live or still work */
     sim_event *events;
+    sim_graph *graphs;
     struct sim_memory *memory; /* block.h */
     _Atomic uint64_t
         faults[SIM_FAULT_KINDS]; /* left until it comes; 0: never */
@@ -136,6 +140,7 @@ struct sim_stream {
     uint64_t host_version; /* what it knows of the host's */
     sim_clock *clock;
     pthread_t turn_of; /* runs a call in this stream's place */
+    sim_graph *graph;  /* being captured */
     uint64_t turn;     /* the number of that; 0: nobody */
     sim_failure failure;
     sim_failure word;
@@ -153,11 +158,14 @@ struct sim_work {
     uint64_t call_id;
     const char *what; /* else: "fill" */
     sim_marker *marker;
-    bool records;   /* the marker is this stream's, not one to wait for */
-    bool quick;     /* no delay */
-    bool loses;     /* the device is lost with it */
-    bool fails;     /* as asked for */
-    char *conflict; /* why it may not run */
+    bool records;     /* the marker is this stream's, not one to wait for */
+    bool quick;       /* no delay */
+    bool loses;       /* the device is lost with it */
+    bool fails;       /* as asked for */
+    char *conflict;   /* why it may not run */
+    bool turn;        /* holds the stream for its caller */
+    sim_graph *graph; /* of which it is a replay */
+    sim_plan *plan;
     core_memory to;
     core_memory from;
     sim_device *from_device;
@@ -234,7 +242,8 @@ bool sim_marker_done(const sim_marker *marker);
 core_status sim_register_kernels(core_registry *registry);
 void sim_kernels_close(void);
 
-extern uint64_t sim_compiles;
-extern uint64_t sim_plans; /* that live */
+extern const core_graph_capture_interface sim_graph_capture;
+extern _Atomic uint64_t sim_compiles;
+extern _Atomic uint64_t sim_plans; /* that live */
 
 #endif

@@ -6,6 +6,7 @@
 
 #include "worker.h"
 
+#include "capture.h"
 #include "fault.h"
 #include "race.h"
 
@@ -96,6 +97,7 @@ void sim_stream_leave(sim_stream *stream)
     while (*at != stream)
         at = &(*at)->next;
     *at = stream->next;
+    sim_capture_drop(stream);
     sim_clock_close(stream);
     sim_stream_unref(stream);
 }
@@ -383,6 +385,8 @@ core_status sim_enqueue_locked(sim_stream *stream, const sim_work *work)
     core_status status = sim_usable(device);
     sim_work *item;
 
+    if (status == CORE_OK && stream->graph)
+        return sim_capture_add(stream, work);
     if (status != CORE_OK)
         return status;
     item = malloc(sizeof *item);
@@ -453,6 +457,7 @@ core_status sim_turn_begin(sim_stream *stream, const sim_work *call)
 
     work.run = run_turn;
     work.end = NULL;
+    work.turn = true;
     pthread_mutex_lock(&sim_lock);
     status = sim_enqueue_locked(stream, &work);
     number = stream->given;

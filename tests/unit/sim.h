@@ -154,6 +154,22 @@ static inline core_status cpu_increment(core_call *call, const core_value *args,
     return CORE_OK;
 }
 
+/* Writes one byte more than it should. */
+static inline core_status cpu_overruns(core_call *call, const core_value *args,
+                                       uint32_t nargs, core_value *results,
+                                       uint32_t nresults)
+{
+    const core_operand *to = &call->loop->operands[0];
+
+    (void)args;
+    (void)nargs;
+    (void)results;
+    (void)nresults;
+    ((uint8_t *)to->memory
+         .handle)[to->memory.offset + (uint64_t)call->loop->sizes[0]] = 0;
+    return CORE_OK;
+}
+
 static inline core_status cpu_fails(core_call *call, const core_value *args,
                                     uint32_t nargs, core_value *results,
                                     uint32_t nresults)
@@ -182,6 +198,9 @@ static const core_kernel cpu_kernels[] = {
     {.struct_size = sizeof(core_kernel),
      .name = {"breaks", 6},
      .launch = cpu_fails},
+    {.struct_size = sizeof(core_kernel),
+     .name = {"overruns", 8},
+     .launch = cpu_overruns},
 };
 
 static inline core_status host_backend_kernel(core_string backend,
@@ -189,7 +208,7 @@ static inline core_status host_backend_kernel(core_string backend,
                                               const core_kernel **out)
 {
     (void)backend;
-    *out = index < 3 ? &cpu_kernels[index] : NULL;
+    *out = index < 4 ? &cpu_kernels[index] : NULL;
     return *out ? CORE_OK : CORE_ERROR_NOT_FOUND;
 }
 
@@ -349,10 +368,10 @@ typedef struct increment {
     core_call call;
 } increment;
 
-static inline core_status launch_named(const char *name, void *of, void *stream,
-                                       core_memory to, int64_t to_stride,
-                                       core_memory from, int64_t from_stride,
-                                       int64_t count)
+static inline increment *make_call(const char *name, void *of, void *stream,
+                                   core_memory to, int64_t to_stride,
+                                   core_memory from, int64_t from_stride,
+                                   int64_t count)
 {
     static uint64_t calls;
     increment *i = calloc(1, sizeof *i);
@@ -382,14 +401,44 @@ static inline core_status launch_named(const char *name, void *of, void *stream,
                           .device = of,
                           .stream = stream,
                           .id = ++calls};
-    for (uint32_t k = 0; k < sim_nkernels; k++) {
-        if (strncmp(sim_kernels[k]->name.data, name,
-                    sim_kernels[k]->name.size) != 0)
-            continue;
-        i->call.user = sim_kernels[k]->user;
-        return sim_kernels[k]->launch(&i->call, NULL, 0, NULL, 0);
-    }
+    return i;
+}
+
+static inline const core_kernel *kernel_named(const char *name)
+{
+    for (uint32_t k = 0; k < sim_nkernels; k++)
+        if (sim_kernels[k]->name.size == strlen(name) &&
+            memcmp(sim_kernels[k]->name.data, name, strlen(name)) == 0)
+            return sim_kernels[k];
     ck_abort_msg("no kernel %s", name);
+}
+
+static void *plan_now; /* of launches */
+
+static inline core_status launch_named(const char *name, void *of, void *stream,
+                                       core_memory to, int64_t to_stride,
+                                       core_memory from, int64_t from_stride,
+                                       int64_t count)
+{
+    increment *i =
+        make_call(name, of, stream, to, to_stride, from, from_stride, count);
+
+    i->call.user = kernel_named(name)->user;
+    i->call.plan = plan_now;
+    return kernel_named(name)->launch(&i->call, NULL, 0, NULL, 0);
+}
+
+static inline core_status prepare_named(const char *name, void *of,
+                                        void *stream, core_memory to,
+                                        int64_t to_stride, core_memory from,
+                                        int64_t from_stride, int64_t count,
+                                        void **out_plan)
+{
+    increment *i =
+        make_call(name, of, stream, to, to_stride, from, from_stride, count);
+
+    i->call.user = kernel_named(name)->user;
+    return kernel_named(name)->prepare(&i->call, NULL, 0, NULL, 0, out_plan);
 }
 
 /* to = from + 1, byte by byte. */
