@@ -4,7 +4,6 @@
 /* Structured operators whose kernels get views: inference, results, views. */
 
 #include "base/memory.h"
-#include "device/capture.h"
 #include "device/transfer.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/structured.h"
@@ -283,7 +282,6 @@ static core_status add_random(kernel_run *k, const core_kernel *kernel)
 {
     uint32_t minor =
         ((const core__kernel *)(const void *)kernel)->host->abi_minor;
-    core_stream *stream = core__stream_current(k->inference.device);
     core_generator *generator = NULL;
     core_tensor *counter = NULL;
     uint64_t numel = 0;
@@ -299,11 +297,7 @@ static core_status add_random(kernel_run *k, const core_kernel *kernel)
     for (uint32_t i = 0; i < k->nviews; i++)
         if ((uint64_t)k->views[i].numel > numel)
             numel = (uint64_t)k->views[i].numel;
-    if (core__unlikely(stream->capture != NULL))
-        CORE_TRY(core__capture_random(stream, generator, numel, &seed, &offset,
-                                      &counter));
-    else
-        core__generator_take(generator, numel, &seed, &offset);
+    core__generator_take(generator, numel, &seed, &offset);
     k->values[k->nvalues++] =
         (core_value){CORE_VALUE_INT, 0, {.i = (int64_t)seed}};
     k->values[k->nvalues++] =

@@ -4,7 +4,6 @@
 /* The call that a kernel receives, and the services it offers. */
 
 #include "base/memory.h"
-#include "device/capture.h"
 #include "device/stream.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/plan.h"
@@ -100,10 +99,6 @@ core_status core__kernel_launch(core__kernel_call *run,
     call->user = kernel->user;
     call->op = run->op;
     call->keys = 0;
-    if (core__unlikely(stream->capture != NULL)) {
-        call->flags |= CORE_CALL_CAPTURING;
-        core__capture_count(stream);
-    }
     call->loop = loop;
     call->kernel_op = core__operator_kernel(run->op);
     call->device = device->impl;
