@@ -297,6 +297,8 @@ core_status core_device_synchronize(core_device *device)
         return CORE_OK;
     if (atomic_load(&device->lost))
         return core__device_stale(device);
+    if (core__stream_current(device)->capture)
+        return core__capture_refuses(device, "core_device_synchronize");
     return core__queues_wait(device, "core_device_synchronize");
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/memory.h"
 #include "base/settings.h"
+#include "device/capture.h"
 #include "device/stream.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/operator.h"
@@ -284,6 +285,8 @@ core_status core__queue_wait(core__queue *queue, const char *reason)
 
 core_status core__capture_refuses(const core_device *device, const char *what)
 {
+    core__capture_spoil(core__stream_current((core_device *)(uintptr_t)device),
+                        what);
     return core__error(CORE_ERROR_UNSUPPORTED,
                        "%s: %s cannot be inside a capture: nothing of it has "
                        "run yet",

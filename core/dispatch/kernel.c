@@ -4,6 +4,7 @@
 /* Structured operators whose kernels get views: inference, results, views. */
 
 #include "base/memory.h"
+#include "device/capture.h"
 #include "device/transfer.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/structured.h"
@@ -282,6 +283,7 @@ static core_status add_random(kernel_run *k, const core_kernel *kernel)
 {
     uint32_t minor =
         ((const core__kernel *)(const void *)kernel)->host->abi_minor;
+    core_stream *stream = core__stream_current(k->inference.device);
     core_generator *generator = NULL;
     core_tensor *counter = NULL;
     uint64_t numel = 0;
@@ -297,7 +299,11 @@ static core_status add_random(kernel_run *k, const core_kernel *kernel)
     for (uint32_t i = 0; i < k->nviews; i++)
         if ((uint64_t)k->views[i].numel > numel)
             numel = (uint64_t)k->views[i].numel;
-    core__generator_take(generator, numel, &seed, &offset);
+    if (core__unlikely(stream->capture != NULL))
+        CORE_TRY(core__capture_random(stream, generator, numel, &seed, &offset,
+                                      &counter));
+    else
+        core__generator_take(generator, numel, &seed, &offset);
     k->values[k->nvalues++] =
         (core_value){CORE_VALUE_INT, 0, {.i = (int64_t)seed}};
     k->values[k->nvalues++] =
@@ -442,6 +448,13 @@ static core_status run(kernel_run *k, core_value *results, uint32_t nresults)
         return core__op_error(CORE_ERROR_DATA_DEPENDENT, k->op,
                               "the shape of the result depends on data, which "
                               "a tensor on \"meta\" does not have");
+    if (dynamic && core__stream_current(k->inference.device)->capture) {
+        core__capture_spoil(core__stream_current(k->inference.device),
+                            core__operator_name(k->op));
+        return core__op_error(CORE_ERROR_UNSUPPORTED, k->op,
+                              "the shape of the result depends on data, which "
+                              "a capture does not have");
+    }
     if (!dynamic)
         CORE_TRY(make_outputs(k));
     if (!k->inference.device->meta) {

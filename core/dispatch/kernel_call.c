@@ -4,7 +4,9 @@
 /* The call that a kernel receives, and the services it offers. */
 
 #include "base/memory.h"
+#include "device/capture.h"
 #include "device/stream.h"
+#include "device/transfer.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/plan.h"
 #include "dispatch/structured.h"
@@ -78,6 +80,19 @@ core_status core__kernel_refused(const core_operator *op, core__kernel_set *set,
     }
 }
 
+/* Devices that run on their own can be lost and reset: not on memory of
+ * before. */
+static core_status check_memory(const core__kernel_call *run)
+{
+    core_tensor *const *tensors =
+        run->ntensors > CORE__KERNEL_TENSORS ? run->many : run->tensors;
+
+    for (uint32_t i = 0; i < run->ntensors; i++)
+        if (tensors[i]->storage)
+            CORE_TRY(core__storage_check(tensors[i]->storage));
+    return CORE_OK;
+}
+
 core_status core__kernel_launch(core__kernel_call *run,
                                 const core_kernel *kernel,
                                 const core_loop *loop, const core_value *args,
@@ -99,6 +114,10 @@ core_status core__kernel_launch(core__kernel_call *run,
     call->user = kernel->user;
     call->op = run->op;
     call->keys = 0;
+    if (core__unlikely(stream->capture != NULL)) {
+        call->flags |= CORE_CALL_CAPTURING;
+        core__capture_count(stream);
+    }
     call->loop = loop;
     call->kernel_op = core__operator_kernel(run->op);
     call->device = device->impl;
@@ -108,8 +127,10 @@ core_status core__kernel_launch(core__kernel_call *run,
     call->id = device->synchronous ? 0 : core__call_number();
     call->core = run;
     run->scratch = NULL;
-    if (!device->synchronous)
+    if (!device->synchronous) {
         CORE_TRY(core__stream_check(stream));
+        CORE_TRY(check_memory(run));
+    }
     if (core__unlikely(kernel->prepare != NULL)) {
         CORE_TRY(core__plan_find(run, kernel, args, nargs, results, nresults,
                                  &plan));
@@ -185,12 +206,11 @@ core_status core__call_allocate_result(core_call *call, uint32_t index,
 /* ------------------------------------------------------ deferred calls -- */
 
 /* One block: the call, its loop with operands, sizes and strides, argument and
- * result values with their views and lists; `kept` storages live with it. */
+ * result values with their views and lists.  Their memory is ordered by the
+ * stream, and not kept. */
 typedef struct deferred {
     core_call call;
     core__kernel_call run;
-    core_storage **kept; /* in data */
-    uint32_t nkept;
     char data[];
 } deferred;
 
@@ -319,15 +339,12 @@ core_status core__call_copy(const core_call *call, const core_value *args,
                             core_value **out_results)
 {
     const core__kernel_call *run = call->core;
-    core_tensor *const *tensors =
-        run->ntensors > CORE__KERNEL_TENSORS ? run->many : run->tensors;
     deferred *block;
     size_t used = 0;
 
     *out_call = NULL;
     *out_args = NULL;
     *out_results = NULL;
-    put(NULL, &used, NULL, run->ntensors * sizeof *block->kept);
     put_values(NULL, &used, args, nargs);
     put_values(NULL, &used, results, nresults);
     if (call->loop)
@@ -336,7 +353,6 @@ core_status core__call_copy(const core_call *call, const core_value *args,
     if (!block)
         return core__error_memory(sizeof *block + used);
     used = 0;
-    block->kept = put(block, &used, NULL, run->ntensors * sizeof *block->kept);
     block->call = *call;
     block->run.device = run->device;
     block->run.op = run->op;
@@ -347,26 +363,11 @@ core_status core__call_copy(const core_call *call, const core_value *args,
     *out_results = put_values(block, &used, results, nresults);
     if (call->loop)
         block->call.loop = put_loop(block, &used, call->loop);
-    block->nkept = 0;
-    for (uint32_t i = 0; i < run->ntensors; i++) {
-        core_storage *storage = tensors[i]->storage;
-
-        if (storage) {
-            core__storage_retain(storage);
-            block->kept[block->nkept++] = storage;
-        }
-    }
     *out_call = &block->call;
     return CORE_OK;
 }
 
 void core__call_drop(core_call *call)
 {
-    deferred *block = (deferred *)(void *)call;
-
-    if (!block)
-        return;
-    for (uint32_t i = 0; i < block->nkept; i++)
-        core__storage_release(block->kept[i]);
-    core__free(block);
+    core__free(call); /* the first of its block */
 }

@@ -22,6 +22,7 @@ static core_status prepare(const core_adam_options *options,
                            const core__parameter *parameter, core_tensor *grad,
                            temporaries *temporary)
 {
+    CORE_TRY(core__optimizer_not_captured(parameter, "a step of Adam"));
     if (options->weight_decay != 0 && !options->decoupled)
         CORE_TRY(core_add(grad, parameter->tensor,
                           core_float(options->weight_decay),

@@ -7,6 +7,7 @@
 #include "base/memory.h"
 
 #include <libcore/autograd.h>
+#include <libcore/capture.h>
 
 #include <math.h>
 #include <string.h>
@@ -234,4 +235,19 @@ core_status core_optimizer_set_state(core_optimizer *optimizer,
     }
     entry->steps = steps;
     return CORE_OK;
+}
+
+core_status core__optimizer_not_captured(const core__parameter *parameter,
+                                         const char *step)
+{
+    core_stream *stream;
+
+    CORE_TRY(
+        core_stream_current(core_tensor_device(parameter->tensor), &stream));
+    if (!core_stream_capturing(stream))
+        return CORE_OK;
+    return core__error(CORE_ERROR_UNSUPPORTED,
+                       "%s cannot be inside a capture: what it counts on the "
+                       "host would be the same at every launch",
+                       step);
 }

@@ -44,6 +44,11 @@ core_status core__optimizer_create(const core__optimizer_table *table,
                                    double learning_rate,
                                    core_optimizer **out_optimizer);
 
+/* UNSUPPORTED inside a capture, whose launches would repeat what `step` does on
+ * the host this once. */
+core_status core__optimizer_not_captured(const core__parameter *parameter,
+                                         const char *step);
+
 /* value >= 0 and finite, or an error that names the option. */
 core_status core__optimizer_check(double value, const char *option);
 

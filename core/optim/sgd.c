@@ -27,6 +27,10 @@ static core_status prepare(const core_sgd_options *options,
         grad = temporary->decayed;
     }
     if (options->momentum != 0 && !parameter->state[MOMENTUM_BUFFER])
+        CORE_TRY(core__optimizer_not_captured(parameter,
+                                              "the first step of SGD with "
+                                              "momentum"));
+    if (options->momentum != 0 && !parameter->state[MOMENTUM_BUFFER])
         CORE_TRY(core_clone(grad, -1, &temporary->first));
     if (options->nesterov && !temporary->decayed)
         CORE_TRY(core_empty_like(grad, CORE_DTYPE_NONE, NULL, -1,

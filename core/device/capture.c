@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Captures and graphs.  While a stream captures, stream->capture is set: kernel
+ * calls are flagged, memory comes from the capture's pool, and random operators
+ * draw relative to words on the device that each launch fills. */
+
+#include "device/capture.h"
+
+#include "base/memory.h"
+#include "memory/allocator.h"
+#include "random/generator.h"
+#include "tensor/tensor.h"
+
+#include <libcore/random.h>
+
+#include <stdio.h>
+#include <string.h>
+
+/* A generator that the work draws from. */
+typedef struct source {
+    struct source *next;
+    core_generator *generator; /* NULL: the default one */
+    core_tensor *counter;      /* {offset, seed}, written by each launch */
+    uint64_t used;             /* counter blocks that one launch uses up */
+} source;
+
+typedef struct capture {
+    core_stream_guard guard;
+    core_memory_pool *pool;
+    source *sources;
+    uint64_t size;
+    bool spoilt;
+    char reason[160];
+} capture;
+
+struct core_graph {
+    _Atomic uint32_t references;
+    uint32_t generation;
+    core_device *device;
+    core_memory_pool *pool;
+    void *impl;
+    source *sources;
+    uint64_t size;
+};
+
+static void sources_free(source *at)
+{
+    while (at) {
+        source *next = at->next;
+
+        core__tensor_release(at->counter);
+        core_generator_release(at->generator);
+        core__free(at);
+        at = next;
+    }
+}
+
+/* ---------------------------------------------------------- under way -- */
+
+void core__capture_spoil(core_stream *stream, const char *what)
+{
+    capture *under_way = stream->capture;
+
+    if (!under_way || under_way->spoilt)
+        return;
+    under_way->spoilt = true;
+    snprintf(under_way->reason, sizeof under_way->reason, "%s", what);
+}
+
+void core__capture_count(core_stream *stream)
+{
+    capture *under_way = stream->capture;
+
+    under_way->size++;
+}
+
+static core_status source_of(core_stream *stream, core_generator *generator,
+                             source **out_source)
+{
+    capture *under_way = stream->capture;
+    int64_t two = 2;
+    source *found = under_way->sources;
+
+    while (found && found->generator != generator)
+        found = found->next;
+    *out_source = found;
+    if (found)
+        return CORE_OK;
+    found = core__alloc_zero(sizeof *found);
+    if (!found)
+        return core__error_memory(sizeof *found);
+    if (core__tensor_new(stream->device, CORE_I64, 1, &two, NULL,
+                         &found->counter) != CORE_OK) {
+        core__free(found);
+        return core_error_code();
+    }
+    core__generator_retain(generator);
+    found->generator = generator;
+    found->next = under_way->sources;
+    under_way->sources = found;
+    *out_source = found;
+    return CORE_OK;
+}
+
+core_status core__capture_random(core_stream *stream, core_generator *generator,
+                                 uint64_t numel, uint64_t *out_seed,
+                                 uint64_t *out_offset,
+                                 core_tensor **out_counter)
+{
+    source *from;
+
+    *out_seed = *out_offset = 0;
+    *out_counter = NULL;
+    CORE_TRY(source_of(stream, generator, &from));
+    *out_offset = from->used;
+    *out_counter = from->counter;
+    from->used += core__generator_blocks(numel);
+    return CORE_OK;
+}
+
+/* --------------------------------------------------------- begin, end -- */
+
+static core_status check_begin(core_stream *stream)
+{
+    core_device *device = stream->device;
+
+    if (!device->interfaces.graph_capture.begin || !device->allocator)
+        return core__error(CORE_ERROR_UNSUPPORTED,
+                           "%s: its plugin cannot capture", device->name);
+    if (stream->id == 0)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "%s: the default stream cannot capture; create one "
+                           "with core_stream_create",
+                           device->name);
+    if (stream->capture)
+        return core__error(CORE_ERROR_BUSY,
+                           "%s: this stream is capturing already",
+                           device->name);
+    return core__stream_check(stream);
+}
+
+core_status core_capture_begin(core_stream *stream, core_memory_pool *pool)
+{
+    capture *under_way;
+    core_device *device;
+    core_status status;
+
+    CORE__NOT_NULL(stream);
+    CORE_TRY(check_begin(stream));
+    device = stream->device;
+    under_way = core__alloc_zero(sizeof *under_way);
+    if (!under_way)
+        return core__error_memory(sizeof *under_way);
+    status = CORE_OK;
+    if (pool)
+        under_way->pool = core_memory_pool_retain(pool);
+    else
+        status = core_memory_pool_create(device, &under_way->pool);
+    if (status != CORE_OK)
+        goto failed;
+    status = core_stream_guard_enter(stream, &under_way->guard);
+    if (status != CORE_OK)
+        goto failed;
+    status = core__allocator_capture_begin(stream, under_way->pool);
+    if (status != CORE_OK)
+        goto failed_guard;
+    pthread_mutex_lock(&stream->queue->lock);
+    status = device->interfaces.graph_capture.begin(device->impl, stream->impl);
+    pthread_mutex_unlock(&stream->queue->lock);
+    if (status != CORE_OK)
+        goto failed_memory;
+    stream->capture = under_way;
+    return CORE_OK;
+
+failed_memory:
+    core__allocator_capture_end(stream);
+failed_guard:
+    core_stream_guard_leave(&under_way->guard);
+failed:
+    core_memory_pool_release(under_way->pool);
+    core__free(under_way);
+    return status;
+}
+
+static core_status graph_make(core_stream *stream, capture *ended, void *impl,
+                              core_graph **out_graph)
+{
+    core_device *device = stream->device;
+    core_graph *graph = core__alloc_zero(sizeof *graph);
+
+    *out_graph = graph;
+    if (!graph) {
+        device->interfaces.graph_capture.destroy(device->impl, impl);
+        return core__error_memory(sizeof *graph);
+    }
+    atomic_init(&graph->references, 1);
+    graph->generation = device->generation;
+    graph->device = core_device_retain(device);
+    graph->pool = core_memory_pool_retain(ended->pool);
+    graph->impl = impl;
+    graph->sources = ended->sources;
+    graph->size = ended->size;
+    ended->sources = NULL;
+    return CORE_OK;
+}
+
+core_status core_capture_end(core_stream *stream, core_graph **out_graph)
+{
+    capture *ended;
+    core_device *device;
+    core_status status;
+    void *impl = NULL;
+    bool wanted;
+
+    if (out_graph)
+        *out_graph = NULL;
+    CORE__NOT_NULL(stream);
+    ended = stream->capture;
+    if (!ended)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "%s: this stream is not capturing",
+                           stream->device->name);
+    device = stream->device;
+    wanted = out_graph && !ended->spoilt;
+    pthread_mutex_lock(&stream->queue->lock);
+    status = device->interfaces.graph_capture.end(device->impl, stream->impl,
+                                                  wanted ? &impl : NULL);
+    pthread_mutex_unlock(&stream->queue->lock);
+    stream->capture = NULL;
+    core__allocator_capture_end(stream);
+    core_stream_guard_leave(&ended->guard);
+    if (status == CORE_OK && out_graph && ended->spoilt)
+        status = core__error(CORE_ERROR_UNSUPPORTED,
+                             "%s: the capture is spoilt: %s cannot be part of "
+                             "it",
+                             device->name, ended->reason);
+    if (status == CORE_OK && wanted)
+        status = graph_make(stream, ended, impl, out_graph);
+    sources_free(ended->sources);
+    core_memory_pool_release(ended->pool);
+    core__free(ended);
+    return status;
+}
+
+bool core_stream_capturing(const core_stream *stream)
+{
+    return stream && stream->capture;
+}
+
+/* --------------------------------------------------------------- graphs -- */
+
+/* Numbers as an eager call would draw them now. */
+static core_status refill(core_graph *graph, core_stream *stream)
+{
+    core_device *device = graph->device;
+
+    for (source *at = graph->sources; at; at = at->next) {
+        core_memory memory = core__tensor_memory(at->counter);
+        uint64_t words[2]; /* offset, seed */
+
+        core__generator_skip(at->generator, at->used, &words[1], &words[0]);
+        for (int i = 0; i < 2; i++) {
+            CORE_TRY(device->memory.fill(device->impl, stream->impl, memory, 8,
+                                         words[i], 8));
+            memory.offset += 8;
+        }
+    }
+    return CORE_OK;
+}
+
+core_status core_graph_launch(core_graph *graph, core_stream *stream)
+{
+    core_device *device;
+    core_status status;
+
+    CORE__NOT_NULL(graph);
+    CORE__NOT_NULL(stream);
+    device = graph->device;
+    if (stream->device != device)
+        return core__error(CORE_ERROR_DEVICE,
+                           "a graph of %s is launched on a stream of %s",
+                           device->name, stream->device->name);
+    if (graph->generation != device->generation)
+        return core__error(CORE_ERROR_DEVICE_LOST,
+                           "%s was reset after the graph was captured",
+                           device->name);
+    if (stream->capture)
+        return core__capture_refuses(device, "the launch of a graph");
+    CORE_TRY(core__stream_check(stream));
+    pthread_mutex_lock(&stream->queue->lock);
+    status = refill(graph, stream);
+    if (status == CORE_OK)
+        status = device->interfaces.graph_capture.launch(
+            device->impl, graph->impl, stream->impl);
+    pthread_mutex_unlock(&stream->queue->lock);
+    CORE_TRY(status);
+    return core__stream_launched(stream, NULL, core__call_number());
+}
+
+uint64_t core_graph_size(const core_graph *graph)
+{
+    return graph ? graph->size : 0;
+}
+
+core_memory_pool *core_graph_pool(const core_graph *graph)
+{
+    return graph ? graph->pool : NULL;
+}
+
+core_graph *core_graph_retain(core_graph *graph)
+{
+    if (graph)
+        atomic_fetch_add(&graph->references, 1);
+    return graph;
+}
+
+void core_graph_release(core_graph *graph)
+{
+    core_device *device;
+
+    if (!graph || atomic_fetch_sub(&graph->references, 1) != 1)
+        return;
+    device = graph->device;
+    if (graph->generation == device->generation)
+        device->interfaces.graph_capture.destroy(device->impl, graph->impl);
+    sources_free(graph->sources);
+    core_memory_pool_release(graph->pool);
+    core__free(graph);
+    core_device_release(device);
+}
