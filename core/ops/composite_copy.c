@@ -159,10 +159,9 @@ CORE__OP(to_copy)
     core_device *device =
         args[3].tag == CORE_VALUE_DEVICE ? args[3].u.device : self->device;
 
-    return copy_of(call->op, self, device,
-                   core__arg_dtype(args, 1, self->dtype),
-                   core__arg_bool(args, 5, false), format_of(&args[6]),
-                   &results[0]);
+    return copy_of(
+        call->op, self, device, core__arg_dtype(args, 1, self->dtype),
+        core__arg_bool(args, 5, false), format_of(&args[6]), &results[0]);
 }
 
 static bool has_format(const core_tensor *self, int64_t format)
@@ -248,13 +247,12 @@ static core_status sizes_error(const core_tensor *to, const core_tensor *from)
 {
     char wants[256], has[256];
 
-    return core__error(CORE_ERROR_SHAPE,
-                       "core_tensor_copy: a tensor of sizes %s cannot be "
-                       "copied to one of %s",
-                       core__sizes_text(from->ndim, from->sizes, has,
-                                        sizeof has),
-                       core__sizes_text(to->ndim, to->sizes, wants,
-                                        sizeof wants));
+    return core__error(
+        CORE_ERROR_SHAPE,
+        "core_tensor_copy: a tensor of sizes %s cannot be "
+        "copied to one of %s",
+        core__sizes_text(from->ndim, from->sizes, has, sizeof has),
+        core__sizes_text(to->ndim, to->sizes, wants, sizeof wants));
 }
 
 core_status core_tensor_copy(core_tensor *to, core_tensor *from, uint32_t flags)
