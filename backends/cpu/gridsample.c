@@ -275,7 +275,7 @@ static core_status launch_backward(core_call *call, const core_value *args,
     if (status == CORE_OK)
         status = cpu_dense_open(cpu_view(&results[1]), job.dtype, &job.ggrid);
     if (status == CORE_OK) {
-        if (gx)
+        if (gx && gx->numel > 0)
             memset(job.gx.data, 0,
                    (size_t)gx->numel * cpu_item_size(job.dtype));
         cpu_parallel_for(job.images, 1,

@@ -189,8 +189,9 @@ static core_status launch_qr(core_call *call, const core_value *args,
     if (status == CORE_OK)
         status = cpu_dense_open(out_r, CORE_F64, &r);
     for (int64_t b = 0; status == CORE_OK && b < batches(self); b++) {
-        memcpy(scratch, (const double *)a.data + b * m * n,
-               (size_t)(m * n) * sizeof *scratch);
+        if (m * n > 0)
+            memcpy(scratch, (const double *)a.data + b * m * n,
+                   (size_t)(m * n) * sizeof *scratch);
         status = qr(scratch, m, n,
                     columns ? (double *)q.data + b * m * columns : NULL,
                     columns, (double *)r.data + b * rows * n, rows);

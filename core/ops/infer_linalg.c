@@ -4,6 +4,7 @@
 /* Results of factorisations and of triangular systems. */
 
 #include "ops/functions.h"
+#include "ops/shape.h"
 
 #include <string.h>
 
@@ -75,6 +76,7 @@ CORE__INFER(solve_triangular)
     const core_tensor *self = core__arg_tensor(infer->args, 0);
     const core_tensor *b = core__arg_tensor(infer->args, 1);
     bool left = core__arg_bool(infer->args, 3, true);
+    core_tensor batches = {.sizes = self->sizes};
     int64_t side;
 
     CORE_TRY(matrices(infer->op, "self", self, true));
@@ -90,6 +92,9 @@ CORE__INFER(solve_triangular)
         return core__op_error(
             CORE_ERROR_DTYPE, infer->op, "self is %s, B is %s",
             core__dtype_name(self->dtype), core__dtype_name(b->dtype));
+    batches.ndim = (uint8_t)(self->ndim - 2);
+    CORE_TRY(core__sizes_want(infer->op, "self, in its batches,", &batches,
+                              b->ndim - 2, b->sizes));
     core__result_like(&infer->results[0], b);
     return CORE_OK;
 }
