@@ -10,6 +10,8 @@
 #include "base/thread.h"
 #include "device/stream.h"
 
+#include <libcore/memory.h>
+
 #include <pthread.h>
 
 core_status core__accumulate_new(core_tensor *leaf, core_node **out_node)
@@ -290,7 +292,7 @@ core_status core__accumulate_record(core_node *node, core_stream *stream)
         wait_and_claim(leaf->autograd);
     }
     if (leaf->autograd->grad && leaf->autograd->grad->device == stream->device)
-        status = core__used_on(leaf->autograd->grad, stream);
+        status = core_tensor_record_stream(leaf->autograd->grad, stream);
     while ((late = finish(leaf->autograd)) != NULL)
         status = put_late(leaf, late, status);
     return status;

@@ -6,6 +6,8 @@
 #include "autograd/calls.h"
 #include "base/memory.h"
 
+#include <libcore/memory.h>
+
 static bool sole_owner(const core_tensor *tensor)
 {
     return atomic_load_explicit(&tensor->references, memory_order_acquire) ==
@@ -60,7 +62,7 @@ static core_status record(core_tensor *tensor, core_stream *stream)
 {
     if (stream->device != tensor->device)
         return CORE_OK;
-    return core__used_on(tensor, stream);
+    return core_tensor_record_stream(tensor, stream);
 }
 
 static void set_stream(core_stream **slot, core_stream *stream)

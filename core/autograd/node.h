@@ -154,16 +154,6 @@ static inline void core__meta_fill(core__meta *meta, const core_tensor *tensor,
     meta->reserved1 = 0;
 }
 
-/* The tensor's memory is used by work of this stream too.  Nothing keeps freed
- * memory for a stream yet: devices take it back when their work is done. */
-static inline core_status core__used_on(core_tensor *tensor,
-                                        core_stream *stream)
-{
-    (void)tensor;
-    (void)stream;
-    return CORE_OK;
-}
-
 /* Gives the node its canonical stream; its inputs are filled. */
 void core__node_place_slow(core_node *node);
 static inline void core__node_place(core_node *node)

@@ -10,6 +10,8 @@
 #include "base/memory.h"
 #include "device/stream.h"
 
+#include <libcore/memory.h>
+
 #include <signal.h>
 
 /* ---------------------------------------------------------------- streams -- */
@@ -21,7 +23,8 @@ static core_status hand_over(core__task *task)
         core_tensor *grad = *task->captures[i].out;
 
         if (grad && !grad->device->synchronous)
-            CORE_TRY(core__used_on(grad, core__stream_current(grad->device)));
+            CORE_TRY(core_tensor_record_stream(
+                grad, core__stream_current(grad->device)));
     }
     for (size_t i = 0; !task->captures && i < task->nnodes; i++) {
         core_node *node = task->nodes[i];

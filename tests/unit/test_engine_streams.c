@@ -1,0 +1,739 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Gradients between streams: each wait and each record_stream of the engine has
+ * a case that fails without it (tests/mutate-engine.sh takes them away one by
+ * one).  A stream is held by a callback that waits for a gate: what waits for
+ * that stream stays busy, and memory that it still uses is not given anew. */
+
+#include "devices.h"
+
+#include "tensor/tensor.h"
+
+#include <libcore/memory.h>
+
+enum { COUNT = 4096, PROBES = 24 };
+
+/* ------------------------------------------------------------------ gates -- */
+
+typedef struct gate {
+    pthread_mutex_t lock;
+    pthread_cond_t change;
+    bool open;
+} gate;
+
+#define GATE                                                       \
+    {                                                              \
+        PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false \
+    }
+
+static void wait_for_gate(void *context)
+{
+    gate *gate = context;
+
+    pthread_mutex_lock(&gate->lock);
+    while (!gate->open)
+        pthread_cond_wait(&gate->change, &gate->lock);
+    pthread_mutex_unlock(&gate->lock);
+}
+
+static void hold(core_stream *stream, gate *gate)
+{
+    OK(core_stream_callback(stream, wait_for_gate, gate, NULL));
+}
+
+static void open_gate(gate *gate)
+{
+    pthread_mutex_lock(&gate->lock);
+    gate->open = true;
+    pthread_cond_broadcast(&gate->change);
+    pthread_mutex_unlock(&gate->lock);
+}
+
+static void stays_busy(core_stream *stream)
+{
+    for (int i = 0; i < 20; i++) {
+        usleep(2000);
+        ck_assert_int_eq(core_stream_query(stream), CORE_ERROR_BUSY);
+    }
+}
+
+static void synchronize(void)
+{
+    OK(core_device_synchronize(device_of("sim:0")));
+    OK(core_device_synchronize(device_of("sim:1")));
+}
+
+/* ---------------------------------------------------------------- streams -- */
+
+typedef struct world {
+    core_stream *before[2]; /* the caller's own, by device */
+    core_stream *s[8];      /* even ones of sim:0, odd ones of sim:1 */
+    core_tensor *ones[4];   /* gradients to begin with, likewise */
+} world;
+
+static void use(core_stream *stream)
+{
+    OK(core_stream_set_current(stream));
+}
+
+static void callers(const world *world)
+{
+    use(world->before[0]);
+    use(world->before[1]);
+}
+
+static void end(world *world)
+{
+    callers(world);
+    synchronize();
+    drop_all();
+    for (int i = 0; i < 8; i++)
+        core_stream_release(world->s[i]);
+    core_stream_release(world->before[0]);
+    core_stream_release(world->before[1]);
+}
+
+/* COUNT times the number, made and ready on the current stream. */
+static core_tensor *filled(double value, const char *device)
+{
+    core_tensor *tensor;
+
+    OK(core_full((int64_t[]){COUNT}, 1, core_float(value), CORE_F64,
+                 device_of(device), &tensor));
+    synchronize();
+    return keep(tensor);
+}
+
+static void begin(world *world)
+{
+    world->before[0] = core_stream_retain(current_of("sim:0"));
+    world->before[1] = core_stream_retain(current_of("sim:1"));
+    for (int i = 0; i < 8; i++)
+        world->s[i] = new_stream(i % 2 ? "sim:1" : "sim:0");
+    for (int i = 0; i < 4; i++)
+        world->ones[i] = filled(1, i % 2 ? "sim:1" : "sim:0");
+}
+
+static void is_filled(core_tensor *tensor, double value)
+{
+    static double have[COUNT];
+    core_tensor *host;
+
+    ck_assert_ptr_nonnull(tensor);
+    OK(core_to_copy(tensor, CORE_F64, device_of("cpu"), false, -1, &host));
+    OK(core_tensor_read(host, have, sizeof have));
+    core_tensor_release(host);
+    for (int i = 0; i < COUNT; i++)
+        ck_assert_double_eq(have[i], value);
+}
+
+/* Some of this memory is given anew to the stream. */
+static bool is_reused(core_stream *stream, core_memory memory)
+{
+    core_stream_guard guard;
+    core_tensor *probes[PROBES];
+    bool reused = false;
+
+    OK(core_stream_guard_enter(stream, &guard));
+    for (int i = 0; i < PROBES; i++) {
+        core_memory have;
+
+        OK(core__tensor_new(core_stream_device(stream), CORE_F64, 1,
+                            (int64_t[]){COUNT}, NULL, &probes[i]));
+        have = probes[i]->storage->memory;
+        reused |= have.handle == memory.handle &&
+                  have.offset < memory.offset + sizeof(double[COUNT]) &&
+                  memory.offset < have.offset + sizeof(double[COUNT]);
+    }
+    for (int i = 0; i < PROBES; i++)
+        core_tensor_release(probes[i]);
+    core_stream_guard_leave(&guard);
+    return reused;
+}
+
+/* ------------------------------------------------------------------ nodes -- */
+
+/* y = x * factor on one device; notes where its gradient lies. */
+typedef struct producer {
+    double factor;
+    core_memory memory;
+    core_stream *elsewhere; /* the gradient is of this stream's device */
+} producer;
+
+/* What a node does that gives a gradient on another device than its own: made
+ * there, on a stream of that device, for which its own stream waits. */
+static core_status make_elsewhere(const producer *producer, core_tensor *grad,
+                                  core_tensor **out)
+{
+    core_device *device = core_stream_device(producer->elsewhere);
+    core_stream *own = current_of("sim:1");
+    core_stream_guard guard;
+    core_tensor *there = NULL;
+    core_status status;
+
+    CORE_TRY(core_stream_guard_enter(producer->elsewhere, &guard));
+    status = core_to_copy(grad, CORE_F64, device, false, -1, &there);
+    if (status == CORE_OK)
+        status = core_mul_scalar(there, core_float(producer->factor), out);
+    core_tensor_release(there);
+    if (status == CORE_OK)
+        status = core_stream_wait_stream(own, producer->elsewhere);
+    core_stream_guard_leave(&guard);
+    return status;
+}
+
+static core_status produce(core_node *node, void *context,
+                           core_tensor *const *grads, size_t ngrads,
+                           core_tensor **gradients, size_t ngradients)
+{
+    producer *producer = context;
+
+    (void)node;
+    (void)ngrads;
+    (void)ngradients;
+    if (producer->elsewhere)
+        CORE_TRY(make_elsewhere(producer, grads[0], &gradients[0]));
+    else
+        CORE_TRY(core_mul_scalar(grads[0], core_float(producer->factor),
+                                 &gradients[0]));
+    producer->memory = gradients[0]->storage->memory;
+    return CORE_OK;
+}
+
+/* On `device`, with the stream that is current there. */
+static core_tensor *through(producer *producer, core_tensor *x,
+                            const char *device)
+{
+    core_function_info info = {.struct_size = sizeof info,
+                               .name = "producer",
+                               .backward = produce,
+                               .context = producer};
+    bool before = core_grad_mode_set(false);
+    core_tensor *y;
+
+    OK(core_to_copy(x, CORE_F64, device_of(device), false, -1, &y));
+    core_grad_mode_set(before);
+    synchronize();
+    OK(core_function_record(&info, &x, 1, NULL, 0, &y, 1, NULL));
+    return keep(y);
+}
+
+/* A node of sim:1 with a second result on sim:0, whose gradient it brings
+ * over, unless it is not to touch it. */
+typedef struct split {
+    bool untouched;
+} split;
+
+static core_status join(core_node *node, void *context,
+                        core_tensor *const *grads, size_t ngrads,
+                        core_tensor **gradients, size_t ngradients)
+{
+    core_stream *own = current_of("sim:1"), *there = current_of("sim:0");
+    split *split = context;
+
+    (void)node;
+    (void)ngradients;
+    ck_assert_uint_eq(ngrads, 2);
+    if (split->untouched) {
+        gradients[0] = core_tensor_retain(grads[0]);
+        return CORE_OK;
+    }
+    /* What arrives is ready on the node's own stream. */
+    CORE_TRY(core_stream_wait_stream(there, own));
+    CORE_TRY(core_tensor_record_stream(grads[1], there));
+    CORE_TRY(core_to_copy(grads[1], CORE_F64, core_stream_device(own), false,
+                          -1, &gradients[0]));
+    return core_stream_wait_stream(own, there);
+}
+
+/* Its result on sim:0; the one on sim:1 gets no gradient. */
+static core_tensor *split_of(split *split, core_tensor *x)
+{
+    core_function_info info = {.struct_size = sizeof info,
+                               .name = "split",
+                               .backward = join,
+                               .context = split};
+    bool before = core_grad_mode_set(false);
+    core_tensor *out[2];
+
+    OK(core_to_copy(x, CORE_F64, device_of("sim:1"), false, -1, &out[0]));
+    OK(core_to_copy(x, CORE_F64, device_of("sim:0"), false, -1, &out[1]));
+    core_grad_mode_set(before);
+    synchronize();
+    OK(core_function_record(&info, &x, 1, NULL, 0, out, 2, NULL));
+    keep(out[0]);
+    return keep(out[1]);
+}
+
+/* Waits for nothing: streams may be held. */
+static void walk(world *world, core_tensor **roots, size_t count, int device)
+{
+    core_tensor *grads[2] = {world->ones[device], world->ones[device + 2]};
+
+    OK(core_backward(roots, count, grads, CORE_RETAIN_GRAPH));
+}
+
+/* ----------------------------------------------------------------- case A -- */
+
+/* Consumer on s[0], producers on s[2] and s[4], all of sim:0. */
+typedef struct case_a {
+    world world;
+    core_tensor *leaf;
+    core_tensor *roots[2];
+    producer consumer, first, second; /* first: runs first */
+} case_a;
+
+static void begin_a(case_a *a, bool two)
+{
+    core_tensor *y;
+
+    a->consumer.factor = 2;
+    a->second.factor = 3;
+    a->first.factor = 5;
+    begin(&a->world);
+    use(a->world.s[0]);
+    a->leaf = leaf(filled(1, "sim:0"));
+    y = through(&a->consumer, a->leaf, "sim:0");
+    if (two) {
+        use(a->world.s[4]);
+        a->roots[1] = through(&a->second, y, "sim:0");
+    }
+    use(a->world.s[2]);
+    a->roots[0] = through(&a->first, y, "sim:0"); /* newest */
+    callers(&a->world);
+    synchronize();
+}
+
+START_TEST(a_consumer_waits_for_the_producers_stream)
+{
+    case_a a = {0};
+    gate gate = GATE;
+
+    begin_a(&a, false);
+    hold(a.world.s[2], &gate);
+    walk(&a.world, a.roots, 1, 0);
+    stays_busy(a.world.s[0]);
+    open_gate(&gate);
+    is_filled(core_tensor_grad(a.leaf), 10);
+    end(&a.world);
+}
+END_TEST
+
+START_TEST(a_gradient_is_not_given_anew_while_the_consumer_uses_it)
+{
+    case_a a = {0};
+    gate gate = GATE;
+
+    begin_a(&a, false);
+    hold(a.world.s[0], &gate);
+    walk(&a.world, a.roots, 1, 0);
+    ck_assert(!is_reused(a.world.s[2], a.first.memory));
+    open_gate(&gate);
+    is_filled(core_tensor_grad(a.leaf), 10);
+    end(&a.world);
+}
+END_TEST
+
+/* The stream that is held, of those of the producers. */
+static void two_producers_a(int held)
+{
+    case_a a = {0};
+    gate gate = GATE;
+
+    begin_a(&a, true);
+    hold(a.world.s[held], &gate);
+    walk(&a.world, a.roots, 2, 0);
+    stays_busy(a.world.s[0]);
+    open_gate(&gate);
+    is_filled(core_tensor_grad(a.leaf), 16);
+    end(&a.world);
+}
+
+START_TEST(a_sum_on_the_consumers_stream_waits_for_the_first)
+{
+    two_producers_a(2);
+}
+END_TEST
+
+START_TEST(a_sum_on_the_consumers_stream_waits_for_the_next)
+{
+    two_producers_a(4);
+}
+END_TEST
+
+START_TEST(the_next_gradient_is_not_given_anew_while_it_is_summed)
+{
+    case_a a = {0};
+    gate gate = GATE;
+
+    begin_a(&a, true);
+    hold(a.world.s[0], &gate);
+    walk(&a.world, a.roots, 2, 0);
+    ck_assert(!is_reused(a.world.s[2], a.first.memory));
+    ck_assert(!is_reused(a.world.s[4], a.second.memory));
+    open_gate(&gate);
+    is_filled(core_tensor_grad(a.leaf), 16);
+    end(&a.world);
+}
+END_TEST
+
+/* ----------------------------------------------------------------- case B -- */
+
+/* Consumer on s[1] of sim:1, gradients on sim:0, from s[2] and s[4] of it. */
+typedef struct case_b {
+    world world;
+    core_tensor *leaf;
+    core_tensor *roots[2];
+    split consumer;
+    producer first, second;
+} case_b;
+
+static void begin_b(case_b *b, bool two)
+{
+    core_tensor *y;
+
+    b->second.factor = 3;
+    b->first.factor = 5;
+    begin(&b->world);
+    use(b->world.s[1]);
+    b->leaf = leaf(filled(1, "sim:1"));
+    y = split_of(&b->consumer, b->leaf);
+    if (two) {
+        use(b->world.s[4]);
+        b->roots[1] = through(&b->second, y, "sim:0");
+    }
+    use(b->world.s[2]);
+    b->roots[0] = through(&b->first, y, "sim:0");
+    callers(&b->world);
+    synchronize();
+}
+
+/* A gradient of the producer's device, for a consumer on another. */
+static void held_b(bool two, int held)
+{
+    case_b b = {0};
+    gate gate = GATE;
+
+    begin_b(&b, two);
+    hold(b.world.s[held], &gate);
+    walk(&b.world, b.roots, two ? 2 : 1, 0);
+    stays_busy(b.world.s[1]);
+    open_gate(&gate);
+    synchronize();
+    is_filled(core_tensor_grad(b.leaf), two ? 8 : 5);
+    end(&b.world);
+}
+
+START_TEST(a_consumer_on_another_device_waits_for_the_producer)
+{
+    held_b(false, 2);
+}
+END_TEST
+
+START_TEST(a_sum_on_the_producers_stream_is_waited_for)
+{
+    held_b(true, 4);
+}
+END_TEST
+
+START_TEST(a_sum_is_made_on_the_first_producers_stream)
+{
+    held_b(true, 2);
+}
+END_TEST
+
+START_TEST(the_next_gradient_is_kept_while_the_first_producers_stream_sums)
+{
+    case_b b = {0};
+    gate gate = GATE;
+
+    begin_b(&b, true);
+    hold(b.world.s[2], &gate);
+    walk(&b.world, b.roots, 2, 0);
+    ck_assert(!is_reused(b.world.s[4], b.second.memory));
+    open_gate(&gate);
+    synchronize();
+    is_filled(core_tensor_grad(b.leaf), 8);
+    end(&b.world);
+}
+END_TEST
+
+/* ----------------------------------------------------------------- case C -- */
+
+/* Consumer on s[1], producers on s[3] and s[5], all of sim:1; gradients on
+ * sim:0, from s[2] and s[4]; the caller's current stream there is s[0]. */
+typedef struct case_c {
+    world world;
+    core_tensor *leaf;
+    core_tensor *roots[2];
+    split consumer;
+    producer first, second;
+} case_c;
+
+static void begin_c(case_c *c, bool two, bool untouched)
+{
+    core_tensor *y;
+
+    begin(&c->world);
+    c->consumer.untouched = untouched;
+    c->first.factor = 5;
+    c->first.elsewhere = c->world.s[2];
+    c->second.factor = 3;
+    c->second.elsewhere = c->world.s[4];
+    use(c->world.s[1]);
+    c->leaf = leaf(filled(1, "sim:1"));
+    y = split_of(&c->consumer, c->leaf);
+    if (two) {
+        use(c->world.s[5]);
+        c->roots[1] = through(&c->second, y, "sim:1");
+    }
+    use(c->world.s[3]);
+    c->roots[0] = through(&c->first, y, "sim:1");
+    callers(&c->world);
+    use(c->world.s[0]);
+    synchronize();
+}
+
+/* waits: who stays busy besides the consumer. */
+static void held_c(bool two, int held, int waits)
+{
+    case_c c = {0};
+    gate gate = GATE;
+
+    begin_c(&c, two, false);
+    hold(c.world.s[held], &gate);
+    walk(&c.world, c.roots, two ? 2 : 1, 1);
+    stays_busy(c.world.s[1]);
+    stays_busy(c.world.s[waits]);
+    open_gate(&gate);
+    synchronize();
+    is_filled(core_tensor_grad(c.leaf), two ? 8 : 5);
+    end(&c.world);
+}
+
+START_TEST(a_consumer_waits_for_a_gradient_on_a_third_device)
+{
+    held_c(false, 3, 1);
+}
+END_TEST
+
+START_TEST(a_sum_on_the_current_stream_waits_for_the_first)
+{
+    held_c(true, 3, 0);
+}
+END_TEST
+
+START_TEST(a_sum_on_the_current_stream_waits_for_the_next)
+{
+    held_c(true, 5, 0);
+}
+END_TEST
+
+START_TEST(a_sum_on_the_current_stream_is_waited_for)
+{
+    held_c(true, 0, 0);
+}
+END_TEST
+
+START_TEST(both_gradients_are_kept_while_the_current_stream_sums)
+{
+    case_c c = {0};
+    gate gate = GATE;
+
+    begin_c(&c, true, true);
+    hold(c.world.s[0], &gate);
+    walk(&c.world, c.roots, 2, 1);
+    ck_assert(!is_reused(c.world.s[2], c.first.memory));
+    ck_assert(!is_reused(c.world.s[4], c.second.memory));
+    open_gate(&gate);
+    synchronize();
+    is_filled(core_tensor_grad(c.leaf), 0);
+    end(&c.world);
+}
+END_TEST
+
+/* ----------------------------------------------------------------- leaves -- */
+
+/* The leaf's own stream is s[0]. */
+static core_tensor *leaf_elsewhere(world *world, core_tensor **out_leaf)
+{
+    core_tensor *y;
+
+    begin(world);
+    use(world->s[0]);
+    *out_leaf = leaf(filled(3, "sim:0"));
+    y = CALL(mul, *out_leaf, *out_leaf);
+    callers(world);
+    synchronize();
+    return y;
+}
+
+START_TEST(the_callers_stream_waits_for_the_leafs)
+{
+    gate gate = GATE;
+    core_tensor *a, *y;
+    world world;
+
+    y = leaf_elsewhere(&world, &a);
+    hold(world.s[0], &gate);
+    walk(&world, &y, 1, 0);
+    stays_busy(world.before[0]);
+    open_gate(&gate);
+    is_filled(core_tensor_grad(a), 6);
+    end(&world);
+}
+END_TEST
+
+START_TEST(the_callers_stream_waits_for_a_gradient_that_it_asked_for)
+{
+    core_tensor *a, *y, *grad;
+    gate gate = GATE;
+    world world;
+
+    y = leaf_elsewhere(&world, &a);
+    hold(world.s[0], &gate);
+    OK(core_grad(&y, 1, world.ones, &a, 1, 0, &grad));
+    stays_busy(world.before[0]);
+    open_gate(&gate);
+    is_filled(keep(grad), 6);
+    end(&world);
+}
+END_TEST
+
+START_TEST(a_leafs_gradient_is_kept_for_the_callers_stream)
+{
+    gate gate = GATE;
+    core_memory memory;
+    core_tensor *a, *y;
+    world world;
+
+    y = leaf_elsewhere(&world, &a);
+    walk(&world, &y, 1, 0);
+    synchronize();
+    hold(world.before[0], &gate);
+    memory = core_tensor_grad(a)->storage->memory;
+    OK(core_tensor_set_grad(a, NULL));
+    ck_assert(!is_reused(world.s[0], memory));
+    open_gate(&gate);
+    end(&world);
+}
+END_TEST
+
+START_TEST(a_gradient_asked_for_is_kept_for_the_callers_stream)
+{
+    core_tensor *a, *y, *grad;
+    gate gate = GATE;
+    core_memory memory;
+    world world;
+
+    y = leaf_elsewhere(&world, &a);
+    OK(core_grad(&y, 1, world.ones, &a, 1, 0, &grad));
+    synchronize();
+    hold(world.before[0], &gate);
+    memory = grad->storage->memory;
+    core_tensor_release(grad);
+    ck_assert(!is_reused(world.s[0], memory));
+    open_gate(&gate);
+    end(&world);
+}
+END_TEST
+
+/* The gate of the tests themselves: memory is given anew at once where only its
+ * own stream used it. */
+START_TEST(memory_is_given_anew_to_its_own_stream)
+{
+    core_memory memory;
+    core_tensor *grad;
+    world world;
+
+    begin(&world);
+    use(world.s[0]);
+    grad = filled(1, "sim:0");
+    memory = grad->storage->memory;
+    drop(grad);
+    ck_assert(is_reused(world.s[0], memory));
+    end(&world);
+}
+END_TEST
+
+/* ----------------------------------------------------------------- events -- */
+
+static void residual_steps(core_tensor *a)
+{
+    for (int i = 0; i < 3; i++) {
+        core_tensor *y = a;
+
+        for (int j = 0; j < 10; j++)
+            y = add(mul(y, a), y);
+        backward(sum(y));
+    }
+}
+
+START_TEST(no_event_is_made_where_streams_are_equal)
+{
+    core_stream *before = core_stream_retain(current_of("sim:0"));
+    core_stream *stream = new_stream("sim:0");
+
+    residual_steps(leaf(filled(0.5, "sim:0")));
+    ck_assert_uint_eq(core_device_events_made(device_of("sim:0")), 0);
+    use(stream);
+    residual_steps(leaf(filled(0.5, "sim:0")));
+    ck_assert_uint_eq(core_device_events_made(device_of("sim:0")), 0);
+    use(before);
+    core_stream_release(stream);
+    core_stream_release(before);
+}
+END_TEST
+
+START_TEST(an_accumulators_stream_is_that_of_the_graph_it_serves)
+{
+    core_stream *before = core_stream_retain(current_of("sim:0"));
+    core_stream *stream = new_stream("sim:0");
+    core_tensor *a = leaf(filled(1, "sim:0")), *y;
+    size_t kept = pooled;
+
+    backward(sum(mul(a, a)));
+    while (pooled > kept)
+        core_tensor_release(pool[--pooled]);
+    synchronize();
+    use(stream); /* the next graph, wholly on another stream */
+    y = sum(mul(a, a));
+    backward(y);
+    ck_assert_uint_eq(core_device_events_made(device_of("sim:0")), 0);
+    is_filled(core_tensor_grad(a), 4);
+    use(before);
+    core_stream_release(stream);
+    core_stream_release(before);
+}
+END_TEST
+
+int main(void)
+{
+    const TTest *const tests[] = {
+        memory_is_given_anew_to_its_own_stream,
+        a_consumer_waits_for_the_producers_stream,
+        a_gradient_is_not_given_anew_while_the_consumer_uses_it,
+        a_sum_on_the_consumers_stream_waits_for_the_first,
+        a_sum_on_the_consumers_stream_waits_for_the_next,
+        the_next_gradient_is_not_given_anew_while_it_is_summed,
+        a_consumer_on_another_device_waits_for_the_producer,
+        a_sum_on_the_producers_stream_is_waited_for,
+        a_sum_is_made_on_the_first_producers_stream,
+        the_next_gradient_is_kept_while_the_first_producers_stream_sums,
+        a_consumer_waits_for_a_gradient_on_a_third_device,
+        a_sum_on_the_current_stream_waits_for_the_first,
+        a_sum_on_the_current_stream_waits_for_the_next,
+        a_sum_on_the_current_stream_is_waited_for,
+        both_gradients_are_kept_while_the_current_stream_sums,
+        the_callers_stream_waits_for_the_leafs,
+        the_callers_stream_waits_for_a_gradient_that_it_asked_for,
+        a_leafs_gradient_is_kept_for_the_callers_stream,
+        a_gradient_asked_for_is_kept_for_the_callers_stream,
+        no_event_is_made_where_streams_are_equal,
+        an_accumulators_stream_is_that_of_the_graph_it_serves};
+
+    /* Races are errors too. */
+    setenv("LIBCORE_SIM_CHECK", "1", 0);
+    return run_suite("engine and streams", tests, sizeof tests / sizeof *tests);
+}
