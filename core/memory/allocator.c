@@ -172,7 +172,8 @@ static core_status grow(const request *r, core__block **out_block)
     collect_garbage(allocator);
     status =
         core__segment_grow(heap, r->kind, r->size, r->requested, out_block);
-    if (core__unlikely(status == CORE_ERROR_OUT_OF_MEMORY)) {
+    if (core__unlikely(status == CORE_ERROR_OUT_OF_MEMORY &&
+                       !allocator->starved)) {
         status = grow_again(r, &done, out_block);
         if (status == CORE_ERROR_OUT_OF_MEMORY && !allocator->starved) {
             atomic_fetch_add(&allocator->out_of_memories, 1);

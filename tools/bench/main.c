@@ -24,6 +24,7 @@ static const char help[] =
     "  micro      operators on one element, dispatch, tensors, views\n"
     "  autograd   backward through chains of small operators\n"
     "  train      training steps of two perceptrons and a transformer block\n"
+    "  alloc      memory of a device with streams, on sim\n"
     "\n"
     "  --threads N    train with N threads [1, then 2]\n"
     "  --min-time S   seconds per repeat, for every row [0.02 to 0.1]\n"
@@ -91,6 +92,7 @@ static const struct {
     {"micro", bench_micro},
     {"autograd", bench_autograd},
     {"train", bench_train},
+    {"alloc", bench_alloc},
 };
 enum { SECTIONS = sizeof sections / sizeof *sections };
 
