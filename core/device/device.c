@@ -22,6 +22,7 @@
 #include <string.h>
 
 static core_device *_Atomic default_device;
+static _Atomic uint32_t default_of; /* the settings' generation then */
 static core_device *_Atomic host_device;
 static char *preference; /* under the lock of devices */
 
@@ -55,6 +56,14 @@ static bool parse_name(const char *name, size_t size, size_t *out_type,
     return true;
 }
 
+static core_status name_error(const char *name, size_t size)
+{
+    return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                       "\"%.*s\" is no device name; names look like cpu, cuda "
+                       "or cuda:1",
+                       (int)(size < 64 ? size : 64), name);
+}
+
 static core_status find(const char *name, size_t size, core_device **out_device)
 {
     core__backend *backend;
@@ -63,10 +72,7 @@ static core_status find(const char *name, size_t size, core_device **out_device)
 
     *out_device = NULL;
     if (!parse_name(name, size, &type, &index))
-        return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "\"%.*s\" is no device name; names look like cpu, "
-                           "cuda or cuda:1",
-                           (int)(size < 64 ? size : 64), name);
+        return name_error(name, size);
     backend = core__backend_by_type(name, type);
     if (!backend) {
         CORE_TRY(core__loader_load_for(name, type));
@@ -81,10 +87,9 @@ static core_status find(const char *name, size_t size, core_device **out_device)
 
 core_status core_device_find(const char *name, core_device **out_device)
 {
+    CORE__NOT_NULL(out_device);
     *out_device = NULL;
-    if (!name)
-        return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "a device name is needed");
+    CORE__NOT_NULL(name);
     return find(name, strlen(name), out_device);
 }
 
@@ -101,27 +106,37 @@ core_status core__device_host(core_device **out_device)
     return CORE_OK;
 }
 
-/* The first of a comma-separated list that can be had; the last error if none
- * can. */
+/* The next name of a comma-separated list, without blanks around it; false at
+ * its end. */
+static bool next_name(const char **list, const char **out_name,
+                      size_t *out_size)
+{
+    const char *first = *list;
+    size_t size;
+
+    if (!first)
+        return false;
+    size = strcspn(first, ",");
+    *list = first[size] == ',' ? first + size + 1 : NULL;
+    while (size > 0 && *first == ' ')
+        first++, size--;
+    while (size > 0 && first[size - 1] == ' ')
+        size--;
+    *out_name = first;
+    *out_size = size;
+    return true;
+}
+
+/* The first that can be had; the last error if none can. */
 static core_status first_of(const char *list, core_device **out_device)
 {
     core_status status = CORE_ERROR_NOT_FOUND;
+    const char *name;
+    size_t size;
 
     *out_device = NULL;
-    while (*list) {
-        size_t size = strcspn(list, ",");
-        size_t first = strspn(list, " ");
-        size_t last = size;
-
-        while (last > first && list[last - 1] == ' ')
-            last--;
-        if (last > first) {
-            status = find(list + first, last - first, out_device);
-            if (status == CORE_OK)
-                return CORE_OK;
-        }
-        list += size + (list[size] == ',');
-    }
+    while (status != CORE_OK && next_name(&list, &name, &size))
+        status = find(name, size, out_device);
     return status;
 }
 
@@ -145,26 +160,41 @@ static core_status choose(core_device **out_device)
 core_status core__device_current(core_device **out_device)
 {
     core_device *device = core__thread_self()->device;
+    uint32_t generation;
 
-    if (!device)
-        device = atomic_load(&default_device);
     *out_device = device;
-    if (core__likely(device != NULL))
+    if (device)
+        return CORE_OK;
+    generation = core__settings_generation(); /* LIBCORE_DEVICE may be set */
+    device = atomic_load(&default_device);
+    *out_device = device;
+    if (core__likely(device && atomic_load(&default_of) == generation))
         return CORE_OK;
     CORE_TRY(choose(out_device));
+    atomic_store(&default_of, generation);
     atomic_store(&default_device, *out_device);
     return CORE_OK;
 }
 
 core_status core_device_default(core_device **out_device)
 {
+    CORE__NOT_NULL(out_device);
     return core__device_current(out_device);
 }
 
 core_status core_device_set_preference(const char *names)
 {
+    const char *list = names, *name;
     char *copy = NULL;
+    size_t size, type;
+    uint32_t index;
 
+    while (next_name(&list, &name, &size))
+        if (!parse_name(name, size, &type, &index)) {
+            name_error(name, size);
+            core__error_prefix("the preference \"%.128s\"", names);
+            return CORE_ERROR_INVALID_ARGUMENT;
+        }
     if (names) {
         copy = core__strdup(names);
         if (!copy)
@@ -212,9 +242,11 @@ core_status core_device_count(const char *type, uint32_t *out_count,
 {
     core__backend *backend;
 
+    CORE__NOT_NULL(out_count);
     *out_count = 0;
     if (out_reason)
         *out_reason = "";
+    CORE__NOT_NULL(type);
     backend = core__backend_by_type(type, strlen(type));
     if (!backend) {
         CORE_TRY(core__loader_load_for(type, strlen(type)));
@@ -260,6 +292,8 @@ void core_device_release(core_device *device)
 core_status core_device_get_properties(core_device *device,
                                        core_device_properties *out)
 {
+    CORE__NOT_NULL(device);
+    CORE__NOT_NULL(out);
     *out = device->properties;
     return CORE_OK;
 }
@@ -267,6 +301,8 @@ core_status core_device_get_properties(core_device *device,
 core_status core_device_get_information(core_device *device,
                                         core_device_information *out)
 {
+    CORE__NOT_NULL(device);
+    CORE__NOT_NULL(out);
     *out = device->information;
     return CORE_OK;
 }
@@ -274,13 +310,17 @@ core_status core_device_get_information(core_device *device,
 core_status core_device_memory(core_device *device, uint64_t *out_free,
                                uint64_t *out_total)
 {
+    CORE__NOT_NULL(out_free);
+    CORE__NOT_NULL(out_total);
     *out_free = 0;
     *out_total = 0;
+    CORE__NOT_NULL(device);
     if (!device->memory.info)
         return core__error(CORE_ERROR_UNSUPPORTED,
                            "%s does not say how much memory it has",
                            device->name);
-    return device->memory.info(device->impl, out_free, out_total);
+    return core__device_result(
+        device, device->memory.info(device->impl, out_free, out_total));
 }
 
 core_status core__host_wait(core_device *device, const char *reason)
@@ -333,6 +373,7 @@ core_status core_threads_get(uint32_t *out_threads)
 {
     const core_cpu_threads_interface *interface;
 
+    CORE__NOT_NULL(out_threads);
     *out_threads = 0;
     CORE_TRY(cpu_threads(&interface));
     *out_threads = interface->get();

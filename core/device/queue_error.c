@@ -232,15 +232,19 @@ static core_status take_word(core__queue *queue, const char *reason)
     status =
         device->interfaces.stream_error.take(device->impl, queue->impl, &word);
     if (status == CORE_OK && word.code != CORE_OK) {
-        op = find_call(queue, word.call_id);
-        status = core__error(
-            word.code,
-            "%s: %s (call %llu) met bad data, %lld: %.*s (found by %s)",
-            device->name, name_of(op), (unsigned long long)word.call_id,
-            (long long)word.index,
-            (int)(word.text.size < 512 ? word.text.size : 512),
-            word.text.size ? word.text.data : "", reason);
+        core__error(word.code, "%.*s (found by %s)",
+                    (int)(word.text.size < 512 ? word.text.size : 512),
+                    word.text.size ? word.text.data : "", reason);
         pthread_mutex_unlock(&queue->lock);
+        op = find_call(queue, word.call_id);
+        if (word.call_id == 0) /* no kernel's: of work that it waited for */
+            core__error_prefix("%s", device->name);
+        else
+            core__error_prefix("%s: %s (call %llu) met bad data, %lld",
+                               device->name, name_of(op),
+                               (unsigned long long)word.call_id,
+                               (long long)word.index);
+        status = word.code;
         return status;
     }
     pthread_mutex_unlock(&queue->lock);
