@@ -97,8 +97,8 @@ CORE_STATIC_ASSERT(sizeof(core_memory_table) == 64, "core_memory_table");
  * Several threads may give work (kernels, copies, fills, callbacks) to one
  * stream at once, and wait for it meanwhile (synchronize); its other calls come
  * one at a time.  wait_event also gets events of other devices of the same
- * backend.  destroy waits for nothing: what was given runs to its end.  Work that
- * fails after its call returned poisons its stream: from then on query,
+ * backend.  destroy waits for nothing: what was given runs to its end.  Work
+ * that fails after its call returned poisons its stream: from then on query,
  * synchronize and the like of that stream, and of events recorded on it later,
  * answer its error (severity CORE_SEVERITY_STREAM_POISONED), and its later work
  * is dropped.  Bad data (an index out of range) poisons nothing: see

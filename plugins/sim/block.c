@@ -17,18 +17,30 @@ static uint64_t pages_of(uint64_t size)
     return pages ? pages : 1;
 }
 
+/* As many addresses as there are to be had. */
+static void open_handles(sim_memory *of)
+{
+    of->handle_bytes =
+        sim_set.flat ? SIM_FLAT_BYTES : (uint64_t)SIM_BLOCKS * SIM_SPACING;
+    for (;;) {
+        of->handles = mmap(NULL, of->handle_bytes, PROT_NONE,
+                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (of->handles != MAP_FAILED || !sim_set.flat ||
+            of->handle_bytes <= sim_set.bytes)
+            return;
+        of->handle_bytes /= 2;
+    }
+}
+
 core_status sim_memory_open(sim_device *device)
 {
     sim_memory *of = calloc(1, sizeof *of);
 
     if (of) {
-        of->handle_bytes =
-            sim_set.flat ? SIM_FLAT_BYTES : (uint64_t)SIM_BLOCKS * SIM_SPACING;
+        open_handles(of);
         of->blocks = calloc(SIM_BLOCKS, sizeof *of->blocks);
-        of->pages = calloc(sim_set.flat ? SIM_FLAT_BYTES / SIM_PAGE : 1,
+        of->pages = calloc(sim_set.flat ? of->handle_bytes / SIM_PAGE : 1,
                            sizeof *of->pages);
-        of->handles = mmap(NULL, of->handle_bytes, PROT_NONE,
-                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         device->memory = of;
         if (of->blocks && of->pages && of->handles != MAP_FAILED)
             return CORE_OK;
@@ -59,7 +71,7 @@ void sim_memory_close(sim_device *device)
  * if there are none. */
 static bool take_pages(sim_memory *of, uint64_t count, uint64_t *out_page)
 {
-    uint64_t limit = SIM_FLAT_BYTES / SIM_PAGE;
+    uint64_t limit = of->handle_bytes / SIM_PAGE;
     uint64_t page = of->next_page, searched = 0, run = 0;
 
     while (searched < limit + count) {

@@ -413,10 +413,10 @@ core_status sim_enqueue_locked(sim_stream *stream, const sim_work *work)
     else
         stream->first = item;
     stream->last = item;
-    if (stream->idle) {
+    if (stream->idle || item->number == 1)
         stream->busy = true;
+    if (stream->idle)
         pthread_cond_signal(&stream->wake);
-    }
     return CORE_OK;
 }
 

@@ -115,8 +115,10 @@ static inline core_status host_call_copy(
     call_copy *copy = calloc(1, sizeof *copy);
 
     copy->call = *call;
-    memcpy(copy->args, args, nargs * sizeof *args);
-    memcpy(copy->results, results, nresults * sizeof *results);
+    for (uint32_t i = 0; i < nargs; i++)
+        copy->args[i] = args[i];
+    for (uint32_t i = 0; i < nresults; i++)
+        copy->results[i] = results[i];
     *out_call = &copy->call;
     *out_args = copy->args;
     *out_results = copy->results;
