@@ -268,6 +268,9 @@ core_status core__task_evaluate(core__task *task, core_node *node,
         status = evaluate_on_stream(task, node, slot);
     else
         core__error_prefix("%s", node->name);
-    core__stream_restore(before);
+    if (before)
+        core__stream_restore(before);
+    else if (core__unlikely(core__stream_current(stream->device) != stream))
+        core_stream_set_current(stream); /* the node left another one */
     return status;
 }

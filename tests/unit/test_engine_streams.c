@@ -15,6 +15,7 @@ typedef struct producer {
     double factor;
     core_memory memory;
     core_stream *elsewhere; /* the gradient is of this stream's device */
+    core_stream *leaves;    /* current, when it returns */
 } producer;
 
 /* What a node does that gives a gradient on another device than its own: made
@@ -54,7 +55,8 @@ static core_status produce(core_node *node, void *context,
         CORE_TRY(core_mul_scalar(grads[0], core_float(producer->factor),
                                  &gradients[0]));
     producer->memory = gradients[0]->storage->memory;
-    return CORE_OK;
+    return producer->leaves ? core_stream_set_current(producer->leaves)
+                            : CORE_OK;
 }
 
 /* On `device`, with the stream that is current there. */
@@ -299,6 +301,43 @@ START_TEST(a_sum_is_made_on_the_first_producers_stream)
 }
 END_TEST
 
+/* Whatever stream the producer itself leaves current. */
+START_TEST(a_sum_is_made_on_the_producers_stream_not_the_current_one)
+{
+    case_b b = {0};
+    gate gate = GATE;
+
+    begin_b(&b, true);
+    b.first.leaves = b.world.s[6];
+    hold(b.world.s[2], &gate);
+    walk(&b.world, b.roots, 2, 0);
+    OK(core_stream_query(b.world.s[6])); /* nothing was given to it */
+    ck_assert_ptr_eq(current_of("sim:0"), b.world.before[0]);
+    open_gate(&gate);
+    synchronize();
+    is_filled(core_tensor_grad(b.leaf), 8);
+    end(&b.world);
+}
+END_TEST
+
+/* Nor is it the caller's afterwards, where the node's own was current. */
+START_TEST(a_node_that_leaves_another_stream_current_changes_nothing)
+{
+    producer producer = {.factor = 2};
+    core_tensor *a, *y;
+    world world;
+
+    begin(&world);
+    producer.leaves = world.s[0];
+    a = leaf(filled(1, "sim:0"));
+    y = through(&producer, a, "sim:0");
+    walk(&world, &y, 1, 0);
+    ck_assert_ptr_eq(current_of("sim:0"), world.before[0]);
+    is_filled(core_tensor_grad(a), 2);
+    end(&world);
+}
+END_TEST
+
 START_TEST(the_next_gradient_is_kept_while_the_first_producers_stream_sums)
 {
     case_b b = {0};
@@ -409,6 +448,34 @@ START_TEST(both_gradients_are_kept_while_the_current_stream_sums)
 }
 END_TEST
 
+/* Consumer and producers on one stream, s[1]: that of the sum alone differs. */
+START_TEST(a_sum_elsewhere_waits_for_the_stream_of_all_its_nodes)
+{
+    case_c c = {0};
+    gate gate = GATE;
+    core_tensor *y;
+
+    begin(&c.world);
+    c.first = (producer){.factor = 5, .elsewhere = c.world.s[2]};
+    c.second = (producer){.factor = 3, .elsewhere = c.world.s[4]};
+    use(c.world.s[1]);
+    c.leaf = leaf(filled(1, "sim:1"));
+    y = split_of(&c.consumer, c.leaf);
+    c.roots[1] = through(&c.second, y, "sim:1");
+    c.roots[0] = through(&c.first, y, "sim:1");
+    callers(&c.world);
+    use(c.world.s[0]);
+    synchronize();
+    hold(c.world.s[1], &gate);
+    walk(&c.world, c.roots, 2, 1);
+    stays_busy(c.world.s[0]);
+    open_gate(&gate);
+    synchronize();
+    is_filled(core_tensor_grad(c.leaf), 8);
+    end(&c.world);
+}
+END_TEST
+
 /* ----------------------------------------------------------------- leaves -- */
 
 /* The leaf's own stream is s[0]. */
@@ -453,6 +520,27 @@ START_TEST(the_callers_stream_waits_for_a_gradient_that_it_asked_for)
     stays_busy(world.before[0]);
     open_gate(&gate);
     is_filled(keep(grad), 6);
+    end(&world);
+}
+END_TEST
+
+/* Of a tensor in the middle of the graph, which no leaf lies behind. */
+START_TEST(the_callers_stream_waits_for_a_gradient_from_the_middle)
+{
+    core_tensor *a, *x, *y, *grad;
+    gate gate = GATE;
+    world world;
+
+    x = leaf_elsewhere(&world, &a);
+    use(world.s[0]);
+    y = mul(x, x);
+    callers(&world);
+    synchronize();
+    hold(world.s[0], &gate);
+    OK(core_grad(&y, 1, world.ones, &x, 1, 0, &grad));
+    stays_busy(world.before[0]);
+    open_gate(&gate);
+    is_filled(keep(grad), 18);
     end(&world);
 }
 END_TEST
@@ -576,14 +664,18 @@ int main(void)
         a_consumer_on_another_device_waits_for_the_producer,
         a_sum_on_the_producers_stream_is_waited_for,
         a_sum_is_made_on_the_first_producers_stream,
+        a_sum_is_made_on_the_producers_stream_not_the_current_one,
+        a_node_that_leaves_another_stream_current_changes_nothing,
         the_next_gradient_is_kept_while_the_first_producers_stream_sums,
         a_consumer_waits_for_a_gradient_on_a_third_device,
         a_sum_on_the_current_stream_waits_for_the_first,
         a_sum_on_the_current_stream_waits_for_the_next,
         a_sum_on_the_current_stream_is_waited_for,
         both_gradients_are_kept_while_the_current_stream_sums,
+        a_sum_elsewhere_waits_for_the_stream_of_all_its_nodes,
         the_callers_stream_waits_for_the_leafs,
         the_callers_stream_waits_for_a_gradient_that_it_asked_for,
+        the_callers_stream_waits_for_a_gradient_from_the_middle,
         a_leafs_gradient_is_kept_for_the_callers_stream,
         a_gradient_asked_for_is_kept_for_the_callers_stream,
         no_event_is_made_where_streams_are_equal,
