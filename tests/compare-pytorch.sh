@@ -1,0 +1,53 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The libcore authors
+
+# The loss curves of core-train are those of PyTorch: 100 steps from the same
+# weights, on the same samples.  Wants Python with torch (python3-torch).
+train=$LIBCORE_BUILD/core-train
+compare=$LIBCORE_SOURCE/tests/compare-pytorch.py
+python=
+for candidate in python3 /usr/bin/python3; do
+    if "$candidate" -c 'import torch' 2>/dev/null; then
+        python=$candidate
+        break
+    fi
+done
+if [ -z "$python" ]; then
+    echo '1..0 # SKIP no Python here has torch (Debian: python3-torch)'
+    exit 0
+fi
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+number=0
+
+# ok NAME COMMAND…: what it prints last is told.
+ok() {
+    name=$1
+    shift
+    number=$((number + 1))
+    if "$@" >"$work/log" 2>&1; then
+        echo "ok $number - $name"
+        sed -n '$s/^/# /p' "$work/log"
+    else
+        echo "not ok $number - $name"
+        sed 's/^/# /' "$work/log"
+    fi
+}
+
+# curves MODEL DATA OPTION…
+curves() {
+    model=$1 data=$2
+    shift 2
+    "$python" "$compare" --core-train "$train" --model "$model" \
+        --data "$data" --work "$work" --steps 100 -- "$@"
+}
+
+mkdir "$work/images"
+echo 1..2
+ok 'a transformer learns as with PyTorch' curves gpt \
+    "$LIBCORE_SOURCE/core/ops/ops.yaml" --limit 40000 --batch 16 \
+    --context 32 --warmup 20 --weight-decay 1 --clip 0.5
+# With larger steps f32 and f64 of PyTorch itself part by more than 1e-3.
+ok 'convolutions learn as with PyTorch' curves cnn "$work/images" \
+    --warmup 20 --lr 0.0005
