@@ -80,6 +80,11 @@ void core__allocator_settle(core__allocator *allocator)
     pthread_mutex_lock(&allocator->lock);
     done = settle_all(allocator, false, done);
     done = tidy(allocator, done);
+    for (core__heap *heap = allocator->heaps; heap; heap = heap->next) {
+        core__spin_lock(&heap->lock);
+        core__heap_join(heap);
+        core__spin_unlock(&heap->lock);
+    }
     pthread_mutex_unlock(&allocator->lock);
     core__uses_drop(done);
 }
@@ -294,9 +299,12 @@ static core__use *forget_blocks(core__segment *segment, core__use *done)
 
 static void forget_counts(core__heap *heap)
 {
-    for (uint32_t what = 0; what < CORE__COUNTS; what++)
-        for (uint32_t kind = 0; kind < 3; kind++)
-            core__count_set(&heap->counts.of[what][kind].current, 0);
+    for (uint32_t k = 0; k < 2; k++)
+        for (uint32_t what = 0; what < CORE__COUNTS; what++) {
+            core__count *count = &heap->counts.of[k][what];
+
+            core__count_set(&count->freed, core__count_get(&count->allocated));
+        }
 }
 
 static core__use *forget_heap(core__heap *heap, core__use *done)
@@ -308,8 +316,8 @@ static core__use *forget_heap(core__heap *heap, core__use *done)
     heap->segments = NULL;
     heap->awaiting = NULL;
     heap->awaiting_end = &heap->awaiting;
-    heap->held = 0;
     memset(heap->bins, 0, sizeof heap->bins);
+    memset(&heap->kept, 0, sizeof heap->kept);
     forget_counts(heap);
     core__spin_unlock(&heap->lock);
     while (list) {

@@ -279,6 +279,7 @@ uint64_t core__expandable_shrink(core__heap *heap)
     uint64_t bytes = 0;
 
     core__spin_lock(&heap->lock);
+    core__heap_join(heap);
     for (core__segment *s = heap->segments; s; s = s->next)
         for (core__block *b = s->expandable ? s->first : NULL; b;
              b = b->after) {

@@ -131,7 +131,8 @@ static bool is_over(core__heap *heap)
     if (heap->stream && !heap->abandoned)
         return false;
     core__spin_lock(&heap->lock);
-    over = !heap->segments && !heap->awaiting && heap->held == 0;
+    over = !heap->segments && !heap->awaiting &&
+           core__counts_held(&heap->counts) == 0;
     core__spin_unlock(&heap->lock);
     return over;
 }

@@ -45,7 +45,8 @@ enum {
     CORE__BLOCK_FREE,
     CORE__BLOCK_ACTIVE,   /* a storage has it */
     CORE__BLOCK_AWAITING, /* freed; streams may still use it */
-    CORE__BLOCK_UNMAPPED  /* address space without memory */
+    CORE__BLOCK_UNMAPPED, /* address space without memory */
+    CORE__BLOCK_KEPT      /* free, and not joined with its neighbours yet */
 };
 
 /* A stream that uses a block which belongs to another one. */
@@ -59,16 +60,17 @@ struct core__block {
     void *handle;
     uint64_t offset; /* from the handle */
     uint64_t size;
-    core__heap *heap; /* NULL: the device forgot it */
-    core__segment *segment;
-    core__block *before, *after;   /* neighbours in the segment */
+    core__heap *heap;              /* NULL: the device forgot it */
     core__block *newer, *previous; /* in a list: of its size, or awaiting */
-    uint64_t requested;
-    uint64_t freed_at; /* on the allocator's clock */
     core__use *uses;
     uint8_t state;
     uint8_t kind; /* CORE_MEMORY_SMALL or _LARGE */
     bool counted; /* as a free part of a segment */
+    bool direct;  /* the segment's */
+    uint64_t requested;
+    core__segment *segment;
+    core__block *before, *after; /* neighbours in the segment */
+    uint64_t freed_at;           /* on the allocator's clock */
 };
 
 struct core__segment {
@@ -91,8 +93,22 @@ typedef struct core__bins {
     core__block *heads[CORE__BINS];
 } core__bins;
 
+/* Small blocks that were freed and are not joined yet: the next request of that
+ * very size takes one as it is.  A list has blocks of one size; what finds
+ * another size there is joined at once, and so are all of them when a request
+ * finds none of its size, or when somebody looks at the heap or wants its
+ * segments.  The number is bounded, so that the lock is not held for long. */
+enum { CORE__KEPT_LISTS = 64, CORE__KEPT_MOST = 256 };
+
+typedef struct core__kept {
+    uint64_t lists; /* bit i: list i is not empty */
+    uint32_t count;
+    core__block *heads[CORE__KEPT_LISTS];
+} core__kept;
+
 struct core__heap {
     core__spin lock;
+    bool abandoned; /* its pool has no reference any more */
     core__allocator *allocator;
     /* NULL once it ended; then `ended` (if any) is behind all its work. */
     core_stream *stream;
@@ -101,12 +117,11 @@ struct core__heap {
     core_memory_pool *pool; /* NULL: the common one; not referenced */
     core__heap *next;       /* of the allocator */
     core__segment *segments;
-    uint64_t held;          /* blocks that storages have */
-    bool abandoned;         /* its pool has no reference any more */
-    _Atomic bool capturing; /* its stream is */
+    _Atomic bool capturing;                /* its stream is */
     core__block *awaiting, **awaiting_end; /* oldest first */
-    core__bins bins[2];                    /* small, large */
     core__counts counts;
+    core__kept kept;
+    core__bins bins[2]; /* small, large */
 };
 
 typedef struct core__alloc_settings {
@@ -177,14 +192,15 @@ core_status core__block_activate(core__heap *heap, core__block *block,
                                  uint64_t size, uint64_t requested);
 /* Into the bins, one with its free neighbours; gives what became of it. */
 core__block *core__block_insert(core__heap *heap, core__block *block);
+/* What is kept unjoined goes into the bins. */
+void core__heap_join(core__heap *heap);
 /* Out of the bins, without statistics of anything but being split. */
 void core__block_remove(core__heap *heap, core__block *block);
 /* A new block for what is behind `size`; NULL: no host memory. */
 core__block *core__block_cut(core__block *block, uint64_t size);
 /* The block takes in the one behind it, which is no more. */
 void core__block_join(core__block *block);
-/* A freed block whose users are done: into the bins, or with its segment to
- * the device. */
+/* A freed block whose users are done: it is kept, or goes into the bins. */
 void core__block_return(core__heap *heap, core__block *block);
 core__block *core__block_new(core__segment *segment, uint64_t offset,
                              uint64_t size);

@@ -101,6 +101,7 @@ core_status core__segment_grow(core__heap *heap, uint32_t kind, uint64_t size,
                : segment_size(allocator, kind, size),
         &segment));
     segment->direct = direct;
+    segment->first->direct = direct;
     if (direct)
         atomic_store(&allocator->direct, true);
     core__spin_lock(&heap->lock);
@@ -211,6 +212,7 @@ static uint64_t release_heap(core__heap *heap, bool direct_only)
     core__segment *next;
 
     core__spin_lock(&heap->lock);
+    core__heap_join(heap);
     for (core__segment *segment = heap->segments; segment; segment = next) {
         next = segment->next;
         if (!is_whole(segment) || (direct_only && !segment->direct))
@@ -251,6 +253,7 @@ static core__segment *pick(core__allocator *allocator,
         if (!is_wanted(heap, what))
             continue;
         core__spin_lock(&heap->lock);
+        core__heap_join(heap);
         for (core__segment *s = heap->segments; s; s = s->next)
             if (is_whole(s) && s->size >= what->larger &&
                 is_better(s, best, what->at_least))

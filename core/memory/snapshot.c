@@ -93,6 +93,7 @@ static core_status copy_rows(core__heap *heap, row **out_rows,
         if (!rows)
             return core__error_memory(room * sizeof *rows);
         core__spin_lock(&heap->lock);
+        core__heap_join(heap);
         count = count_rows(heap);
         if (count <= room)
             fill_rows(heap, rows);

@@ -9,63 +9,165 @@
 
 #include <string.h>
 
+/* What is counted with another: active blocks are those that storages have,
+ * and those that await. */
+static const int8_t parts[CORE__COUNTS] = {
+    [CORE__COUNT_AWAITING] = CORE__COUNT_ALLOCATIONS + 1,
+    [CORE__COUNT_AWAITING_BYTES] = CORE__COUNT_ALLOCATED_BYTES + 1,
+};
+
+static uint64_t current_in(const core__heap *heap, uint32_t what, uint32_t kind)
+{
+    uint64_t sum = 0;
+
+    for (uint32_t k = 0; k < 2; k++) {
+        const core__count *counts = heap->counts.of[k];
+
+        if (kind != CORE_MEMORY_ALL && kind != k + CORE_MEMORY_SMALL)
+            continue;
+        sum += core__count_current(&counts[what]);
+        if (parts[what])
+            sum += core__count_current(&counts[parts[what] - 1]);
+    }
+    return sum;
+}
+
 static uint64_t current_of(const core__allocator *allocator, uint32_t what,
                            uint32_t kind)
 {
     uint64_t sum = 0;
 
     for (core__heap *heap = allocator->heaps; heap; heap = heap->next)
-        sum += core__count_get(&heap->counts.of[what][kind].current);
+        sum += current_in(heap, what, kind);
     return sum;
 }
 
-/* All heaps may count up to the same distance from where they are now. */
-static void share_out(core__allocator *allocator, uint32_t what, uint32_t kind)
+/* How much each count of this may grow by in each heap, together below the
+ * peak: which rises to what is current. */
+static uint64_t room_for(core__allocator *allocator, uint32_t what,
+                         uint32_t kind, uint64_t heaps)
 {
-    uint64_t *peak = &allocator->counts.of[what][kind].peak;
+    uint64_t *peak = &allocator->counts.peaks[what][kind];
     uint64_t sum = current_of(allocator, what, kind);
-    uint64_t heaps = 0;
-    uint64_t bounds = 0;
-    uint64_t room;
+    uint64_t shares =
+        heaps * (kind == CORE_MEMORY_ALL ? 2 : 1) * (parts[what] ? 2 : 1);
 
     if (sum > *peak)
         *peak = sum;
+    return (*peak - sum) / shares;
+}
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+static void share_out(core__allocator *allocator)
+{
+    uint64_t rooms[CORE__COUNTS][2];
+    uint64_t heaps = 0;
+
     for (core__heap *heap = allocator->heaps; heap; heap = heap->next)
         heaps++;
-    room = (*peak - sum) / (heaps ? heaps : 1);
-    for (core__heap *heap = allocator->heaps; heap; heap = heap->next) {
-        core__count *count = &heap->counts.of[what][kind];
-        uint64_t bound = core__count_get(&count->current) + room;
+    for (uint32_t what = 0; heaps && what < CORE__COUNTS; what++) {
+        uint64_t all = room_for(allocator, what, CORE_MEMORY_ALL, heaps);
 
-        core__count_set(&count->bound, bound);
-        bounds += bound;
+        for (uint32_t k = 0; k < 2; k++) {
+            uint64_t *room = &rooms[what][k];
+
+            *room = least(
+                all, room_for(allocator, what, k + CORE_MEMORY_SMALL, heaps));
+        }
     }
-    allocator->counts.of[what][kind].bounds = bounds;
+    /* Parts come before what they are a part of, and grow no more than it. */
+    for (uint32_t what = 0; heaps && what < CORE__COUNTS; what++)
+        for (uint32_t k = 0; parts[what] && k < 2; k++)
+            rooms[parts[what] - 1][k] =
+                least(rooms[parts[what] - 1][k], rooms[what][k]);
+    for (core__heap *heap = allocator->heaps; heap; heap = heap->next)
+        for (uint32_t what = 0; what < CORE__COUNTS; what++)
+            for (uint32_t k = 0; k < 2; k++) {
+                core__count *count = &heap->counts.of[k][what];
+
+                core__count_set(&count->bound,
+                                core__count_current(count) + rooms[what][k]);
+            }
+}
+
+/* What all heaps may count up to without telling. */
+static uint64_t bounds_of(const core__allocator *allocator, uint32_t what,
+                          uint32_t kind)
+{
+    uint64_t sum = 0;
+
+    for (core__heap *heap = allocator->heaps; heap; heap = heap->next)
+        for (uint32_t k = 0; k < 2; k++) {
+            const core__count *counts = heap->counts.of[k];
+
+            if (kind != CORE_MEMORY_ALL && kind != k + CORE_MEMORY_SMALL)
+                continue;
+            sum += core__count_get(&counts[what].bound);
+            if (parts[what])
+                sum += core__count_get(&counts[parts[what] - 1].bound);
+        }
+    return sum;
+}
+
+static bool has_room(const core__allocator *allocator, uint32_t what,
+                     uint32_t k, uint64_t by)
+{
+    static const uint32_t kinds[] = {CORE_MEMORY_SMALL, CORE_MEMORY_LARGE};
+
+    return bounds_of(allocator, what, kinds[k]) + by <=
+               allocator->counts.peaks[what][kinds[k]] &&
+           bounds_of(allocator, what, CORE_MEMORY_ALL) + by <=
+               allocator->counts.peaks[what][CORE_MEMORY_ALL];
+}
+
+/* The bound is raised to what is current, if the others leave room for it. */
+static bool raise_bound(core__heap *heap, uint32_t what, uint32_t k)
+{
+    core__count *count = &heap->counts.of[k][what];
+    uint64_t now = core__count_current(count);
+    uint64_t bound = core__count_get(&count->bound);
+
+    if (now <= bound)
+        return true;
+    if (!has_room(heap->allocator, what, k, now - bound))
+        return false;
+    for (uint32_t whole = 0; whole < CORE__COUNTS; whole++)
+        if (parts[whole] == (int8_t)what + 1 &&
+            !has_room(heap->allocator, whole, k, now - bound))
+            return false;
+    core__count_set(&count->bound, now);
+    return true;
 }
 
 void core__counts_settle(core__heap *heap)
 {
     core__allocator *allocator = heap->allocator;
-    core__device_counts *device = &allocator->counts;
+    bool fits = true;
 
-    core__spin_lock(&device->lock);
-    for (uint32_t what = 0; what < CORE__COUNTS; what++)
-        for (uint32_t kind = 0; kind < 3; kind++) {
-            core__count *count = &heap->counts.of[what][kind];
-            uint64_t now = core__count_get(&count->current);
-            uint64_t bound = core__count_get(&count->bound);
+    core__spin_lock(&allocator->counts.lock);
+    for (uint32_t what = 0; fits && what < CORE__COUNTS; what++)
+        for (uint32_t k = 0; fits && k < 2; k++)
+            fits = raise_bound(heap, what, k);
+    if (!fits)
+        share_out(allocator);
+    core__spin_unlock(&allocator->counts.lock);
+}
 
-            if (now <= bound)
-                continue;
-            if (device->of[what][kind].bounds + (now - bound) <=
-                device->of[what][kind].peak) {
-                core__count_set(&count->bound, now);
-                device->of[what][kind].bounds += now - bound;
-            } else {
-                share_out(allocator, what, kind);
-            }
-        }
-    core__spin_unlock(&device->lock);
+static uint64_t allocated_in(const core__heap *heap, uint32_t what,
+                             uint32_t kind)
+{
+    uint64_t sum = 0;
+
+    if (parts[what]) /* what awaits was allocated before */
+        what = (uint32_t)parts[what] - 1;
+    for (uint32_t k = 0; k < 2; k++)
+        if (kind == CORE_MEMORY_ALL || kind == k + CORE_MEMORY_SMALL)
+            sum += core__count_get(&heap->counts.of[k][what].allocated);
+    return sum;
 }
 
 void core__counts_end(core__heap *heap)
@@ -73,13 +175,8 @@ void core__counts_end(core__heap *heap)
     core__device_counts *device = &heap->allocator->counts;
 
     for (uint32_t what = 0; what < CORE__COUNTS; what++)
-        for (uint32_t kind = 0; kind < 3; kind++) {
-            core__count *count = &heap->counts.of[what][kind];
-
-            device->of[what][kind].bounds -= core__count_get(&count->bound);
-            device->of[what][kind].allocated +=
-                core__count_get(&count->allocated);
-        }
+        for (uint32_t kind = 0; kind < 3; kind++)
+            device->allocated[what][kind] += allocated_in(heap, what, kind);
 }
 
 /* ---------------------------------------------------------------- public -- */
@@ -89,16 +186,14 @@ static void collect(core__allocator *allocator, core_memory_stats *out)
     core_memory_stat *stat = out->allocations;
 
     core__spin_lock(&allocator->counts.lock);
+    share_out(allocator);
     for (uint32_t what = 0; what < CORE__COUNTS; what++)
         for (uint32_t kind = 0; kind < 3; kind++, stat++) {
             stat->current = current_of(allocator, what, kind);
-            stat->peak = allocator->counts.of[what][kind].peak;
-            if (stat->peak < stat->current)
-                stat->peak = stat->current;
-            stat->allocated = allocator->counts.of[what][kind].allocated;
+            stat->peak = allocator->counts.peaks[what][kind];
+            stat->allocated = allocator->counts.allocated[what][kind];
             for (core__heap *heap = allocator->heaps; heap; heap = heap->next)
-                stat->allocated +=
-                    core__count_get(&heap->counts.of[what][kind].allocated);
+                stat->allocated += allocated_in(heap, what, kind);
             stat->freed = stat->allocated - stat->current;
         }
     core__spin_unlock(&allocator->counts.lock);
@@ -145,11 +240,8 @@ core_status core_memory_reset_peaks(core_device *device)
         return CORE_OK;
     }
     core__spin_lock(&allocator->counts.lock);
-    for (uint32_t what = 0; what < CORE__COUNTS; what++)
-        for (uint32_t kind = 0; kind < 3; kind++) {
-            allocator->counts.of[what][kind].peak = 0;
-            share_out(allocator, what, kind);
-        }
+    memset(allocator->counts.peaks, 0, sizeof allocator->counts.peaks);
+    share_out(allocator);
     core__spin_unlock(&allocator->counts.lock);
     return CORE_OK;
 }

@@ -3,11 +3,12 @@
 
 /* stats.h: counting without a shared counter.
  *
- * Each heap counts for itself.  What is current on the device is the sum; its
+ * Each heap counts for itself, small and large blocks apart, and what follows
+ * from other counts not at all.  What is current on the device is the sum; its
  * peak is kept so: every heap has a bound up to which it may count without
  * telling, and the bounds together are never above the peak that is known.  A
- * heap that passes its bound takes the lock, has all heaps counted, and either
- * that is a new peak, or the room below the peak is shared out anew. */
+ * heap that passes its bound takes the lock and has all heaps counted; that is
+ * a new peak, or the room below the peak is shared out anew. */
 
 #ifndef CORE_MEMORY_STATS_H
 #define CORE_MEMORY_STATS_H
@@ -23,16 +24,17 @@ typedef struct core__heap core__heap;
 typedef struct core__allocator core__allocator;
 typedef struct core__segment core__segment;
 
-/* The order of core_memory_stats. */
+/* The order of core_memory_stats, but that the two AWAITING are there what is
+ * active: that is what storages have, and these. */
 enum {
     CORE__COUNT_ALLOCATIONS,
     CORE__COUNT_SEGMENTS,
-    CORE__COUNT_ACTIVE,
+    CORE__COUNT_AWAITING,
     CORE__COUNT_INACTIVE_SPLIT,
     CORE__COUNT_REQUESTED_BYTES,
     CORE__COUNT_ALLOCATED_BYTES,
     CORE__COUNT_RESERVED_BYTES,
-    CORE__COUNT_ACTIVE_BYTES,
+    CORE__COUNT_AWAITING_BYTES,
     CORE__COUNT_INACTIVE_SPLIT_BYTES,
     CORE__COUNTS
 };
@@ -40,22 +42,20 @@ enum {
 /* Written with the heap's lock held, and the bound with that of the
  * statistics; read at any time. */
 typedef struct core__count {
-    _Atomic uint64_t current;
+    _Atomic uint64_t allocated; /* ever */
+    _Atomic uint64_t freed;
     _Atomic uint64_t bound;
-    _Atomic uint64_t allocated;
 } core__count;
 
+/* By kind less CORE_MEMORY_SMALL. */
 typedef struct core__counts {
-    core__count of[CORE__COUNTS][3];
+    core__count of[2][CORE__COUNTS];
 } core__counts;
 
 typedef struct core__device_counts {
     core__spin lock;
-    struct {
-        uint64_t peak;
-        uint64_t bounds;    /* of all heaps together */
-        uint64_t allocated; /* by heaps that are no more */
-    } of[CORE__COUNTS][3];
+    uint64_t peaks[CORE__COUNTS][3];
+    uint64_t allocated[CORE__COUNTS][3]; /* by heaps that are no more */
 } core__device_counts;
 
 static inline uint64_t core__count_get(const _Atomic uint64_t *value)
@@ -68,32 +68,36 @@ static inline void core__count_set(_Atomic uint64_t *value, uint64_t to)
     atomic_store_explicit(value, to, memory_order_relaxed);
 }
 
-/* True: a bound was passed, core__counts_settle is due. */
-static inline bool core__count_up_one(core__count *count, uint64_t by)
+static inline uint64_t core__count_current(const core__count *count)
 {
-    uint64_t now = core__count_get(&count->current) + by;
-
-    core__count_set(&count->current, now);
-    core__count_set(&count->allocated, core__count_get(&count->allocated) + by);
-    return now > core__count_get(&count->bound);
+    return core__count_get(&count->allocated) - core__count_get(&count->freed);
 }
 
+/* True: the bound was passed, core__counts_settle is due. */
 static inline bool core__count_up(core__counts *counts, uint32_t what,
                                   uint32_t kind, uint64_t by)
 {
-    bool passed = core__count_up_one(&counts->of[what][CORE_MEMORY_ALL], by);
+    core__count *count = &counts->of[kind - CORE_MEMORY_SMALL][what];
+    uint64_t now = core__count_get(&count->allocated) + by;
 
-    return passed | core__count_up_one(&counts->of[what][kind], by);
+    core__count_set(&count->allocated, now);
+    return now - core__count_get(&count->freed) >
+           core__count_get(&count->bound);
 }
 
 static inline void core__count_down(core__counts *counts, uint32_t what,
                                     uint32_t kind, uint64_t by)
 {
-    core__count *all = &counts->of[what][CORE_MEMORY_ALL];
-    core__count *one = &counts->of[what][kind];
+    core__count *count = &counts->of[kind - CORE_MEMORY_SMALL][what];
 
-    core__count_set(&all->current, core__count_get(&all->current) - by);
-    core__count_set(&one->current, core__count_get(&one->current) - by);
+    core__count_set(&count->freed, core__count_get(&count->freed) + by);
+}
+
+/* Blocks that storages have. */
+static inline uint64_t core__counts_held(const core__counts *counts)
+{
+    return core__count_current(&counts->of[0][CORE__COUNT_ALLOCATIONS]) +
+           core__count_current(&counts->of[1][CORE__COUNT_ALLOCATIONS]);
 }
 
 /* The heap's lock is held. */

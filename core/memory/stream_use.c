@@ -140,6 +140,27 @@ static void await(core__heap *heap, core__block *block)
     heap->awaiting_end = &block->newer;
 }
 
+static void count_awaiting(core__heap *heap, core__block *block)
+{
+    bool passed;
+
+    block->state = CORE__BLOCK_AWAITING;
+    passed =
+        core__count_up(&heap->counts, CORE__COUNT_AWAITING, block->kind, 1);
+    passed |= core__count_up(&heap->counts, CORE__COUNT_AWAITING_BYTES,
+                             block->kind, block->size);
+    if (passed)
+        core__counts_settle(heap);
+}
+
+static void end_wait(core__heap *heap, core__block *block)
+{
+    core__count_down(&heap->counts, CORE__COUNT_AWAITING, block->kind, 1);
+    core__count_down(&heap->counts, CORE__COUNT_AWAITING_BYTES, block->kind,
+                     block->size);
+    core__block_return(heap, block);
+}
+
 bool core__allocator_marks(const core__allocator *allocator)
 {
     return !allocator || atomic_load(&allocator->captures) == 0;
@@ -152,7 +173,7 @@ void core__block_free_used(core__heap *heap, core__block *block)
     core__use *over_ones = NULL;
     core__use **link = &block->uses;
 
-    block->state = CORE__BLOCK_AWAITING;
+    count_awaiting(heap, block);
     core__spin_unlock(&heap->lock);
     /* In no list yet: nobody else looks at it. */
     while (*link && core__allocator_marks(allocator)) {
@@ -173,7 +194,7 @@ void core__block_free_used(core__heap *heap, core__block *block)
     if (block->uses)
         await(heap, block);
     else
-        core__block_return(heap, block);
+        end_wait(heap, block);
     core__spin_unlock(&heap->lock);
     core__uses_drop(over_ones);
 }
@@ -230,7 +251,7 @@ core__use *core__heap_settle(core__heap *heap, bool wait, core__use *done)
             continue;
         }
         core__spin_lock(&heap->lock);
-        core__block_return(heap, block);
+        end_wait(heap, block);
         core__spin_unlock(&heap->lock);
     }
     atomic_fetch_add(&allocator->events, events);

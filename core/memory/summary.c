@@ -36,6 +36,7 @@ typedef struct heap_state {
 static void look_at_heap(core__heap *heap, heap_state *state)
 {
     core__spin_lock(&heap->lock);
+    core__heap_join(heap);
     for (core__segment *s = heap->segments; s; s = s->next)
         for (core__block *b = s->first; b; b = b->after) {
             if (b->state == CORE__BLOCK_ACTIVE)
