@@ -298,14 +298,32 @@ static void fetch_interfaces(const core__backend *backend,
 #undef ROW
     };
 
+    /* All of them are of minor 0.2: an older plugin is not asked. */
+    if (!backend->table.get_interface ||
+        core__plugin_minor(backend->plugin) < 2)
+        return;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         core_string name = {rows[i].name, strlen(rows[i].name)};
 
-        if (backend->table.get_interface)
-            copy_table(
-                rows[i].to, rows[i].size,
-                backend->table.get_interface(backend->table.user, name, 1));
+        copy_table(rows[i].to, rows[i].size,
+                   backend->table.get_interface(backend->table.user, name, 1));
     }
+}
+
+/* At the size that the plugin's minor has. */
+static core_status ask_properties(core_device *device)
+{
+    core_device_properties *p = &device->properties;
+    core_status status;
+
+    p->struct_size = core__plugin_minor(device->backend->plugin) < 2
+                         ? offsetof(core_device_properties, max_streams)
+                         : sizeof *p;
+    status = device->backend->table.device_properties(device->impl, p);
+    p->struct_size = sizeof *p;
+    if (p->granularity == 0)
+        p->granularity = 1;
+    return status;
 }
 
 static core_status device_open(core__backend *backend, uint32_t index,
@@ -340,18 +358,14 @@ static core_status device_open(core__backend *backend, uint32_t index,
     device->synchronous = backend->synchronous;
     device->memory = backend->memory;
     fetch_interfaces(backend, &device->interfaces);
-    device->properties.struct_size = sizeof device->properties;
     device->information.struct_size = sizeof device->information;
-    status =
-        backend->table.device_properties(device->impl, &device->properties);
+    status = ask_properties(device);
     if (status == CORE_OK && backend->table.device_information)
         status = backend->table.device_information(device->impl,
                                                    &device->information);
     device->flags = device->properties.flags;
     device->small_blocks =
         device->synchronous && device->flags & CORE_DEVICE_HOST_ACCESS;
-    if (device->properties.granularity == 0)
-        device->properties.granularity = 1;
     if (status == CORE_OK)
         status = core__stream_default_make(device);
     if (status == CORE_OK && !device->synchronous)

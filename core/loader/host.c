@@ -11,6 +11,7 @@
 #include "tensor/tensor.h"
 
 #include <libcore/dispatch.h>
+#include <libcore/function.h>
 
 #include <string.h>
 
@@ -101,7 +102,35 @@ static core_status register_backend(core_registry *registry,
                            (int)(type.size < 64 ? type.size : 64),
                            type.data ? type.data : "",
                            registry->plugin->note.device_types);
+    if (backend->flags != 0)
+        return core__error(CORE_ERROR_UNSUPPORTED,
+                           "backend \"%.*s\" has the flags 0x%x; this libcore "
+                           "knows none",
+                           (int)type.size, type.data, backend->flags);
     return core__registry_add_backend(registry, backend);
+}
+
+/* A demand that is not known could not be met. */
+static core_status check_kernel(const core_plugin *plugin,
+                                const core_kernel *kernel)
+{
+    const uint32_t known = CORE_DEMAND_CONTIGUOUS | CORE_DEMAND_NO_FALLBACK;
+    bool plans =
+        kernel->struct_size > offsetof(core_kernel, prepare) && kernel->prepare;
+
+    if (kernel->demands & ~known)
+        return core__error(CORE_ERROR_UNSUPPORTED,
+                           "kernel \"%.*s\" has the demands 0x%x; this libcore "
+                           "knows 0x%x",
+                           (int)kernel->name.size, kernel->name.data,
+                           kernel->demands, known);
+    if (plans && core__plugin_minor(plugin) < 2)
+        return core__error(CORE_ERROR_UNSUPPORTED,
+                           "kernel \"%.*s\" has plans, which plugin ABI %d.%u "
+                           "does not serve",
+                           (int)kernel->name.size, kernel->name.data,
+                           CORE_ABI_MAJOR, core__plugin_minor(plugin));
+    return CORE_OK;
 }
 
 static core_status register_kernels(core_registry *registry,
@@ -110,6 +139,8 @@ static core_status register_kernels(core_registry *registry,
                                     uint32_t count)
 {
     CORE_TRY(check_open(registry));
+    for (uint32_t i = 0; i < count; i++)
+        CORE_TRY(check_kernel(registry->plugin, kernels[i]));
     return core__registry_add_kernels(registry, backend, kernels, count);
 }
 
@@ -136,6 +167,20 @@ static core_status register_function(core_registry *registry,
     CORE_TRY(check_open(registry));
     return core__registry_add_function(registry, operator_name, key, backend,
                                        function, user);
+}
+
+static core_status register_gradient(core_registry *registry,
+                                     core_string operator_name,
+                                     const core_operator_gradient *gradient)
+{
+    CORE_TRY(check_open(registry));
+    return core__gradient_add(registry, operator_name, gradient,
+                              &registry->plugin->recorded);
+}
+
+static uint32_t host_node_needs_gradient(const core_node *node, uint64_t input)
+{
+    return core_node_needs_gradient(node, input);
 }
 
 /* --------------------------------------------- operators and tensors -- */
@@ -234,6 +279,13 @@ const core_host core__host = {
     .call_copy = core__call_copy,
     .call_drop = core__call_drop,
     .error_last = host_error_last,
+    .register_gradient = register_gradient,
+    .context_save = core_context_save,
+    .context_mark_non_differentiable = core_context_mark_non_differentiable,
+    .context_no_zeros = core_context_no_zeros,
+    .context_set_state = core_context_set_state,
+    .node_saved = core_node_saved,
+    .node_needs_gradient = host_node_needs_gradient,
 };
 
 /* A plugin is told the size that its minor's table has, and finds nothing
@@ -243,7 +295,9 @@ void core__host_fill(core_host *host, uint32_t abi_minor)
     *host = core__host;
     host->abi_minor = abi_minor;
     if (abi_minor < 2) {
-        host->struct_size = offsetof(core_host, error_last);
-        host->error_last = NULL;
+        size_t known = offsetof(core_host, error_last);
+
+        host->struct_size = (uint32_t)known;
+        memset((char *)host + known, 0, sizeof *host - known);
     }
 }

@@ -38,6 +38,8 @@ struct core_plugin {
     void *impl;             /* what init answered */
     core_host host;         /* at the negotiated minor */
     core_registry registry; /* what it registered, to be undone together */
+    /* Calls in graphs whose gradients are functions of the plugin. */
+    _Atomic uint64_t recorded;
 };
 
 /* Opens what serves a device type, scanning first if that was not done.
@@ -63,6 +65,12 @@ core_status core__plugin_set_state(core_plugin *plugin, uint32_t state,
                                    core_status status);
 /* Keeps a copy of text until the process ends; "" if there is no memory. */
 const char *core__loader_keep(const char *text);
+
+/* The minor under which a backend's plugin runs; what is built in has ours. */
+static inline uint32_t core__plugin_minor(const core_plugin *plugin)
+{
+    return plugin ? plugin->host.abi_minor : (uint32_t)CORE_ABI_MINOR;
+}
 
 /* The host table of a plugin, at a minor. */
 void core__host_fill(core_host *host, uint32_t abi_minor);

@@ -16,6 +16,8 @@ enum {
     OWNER_SIZE = 8         /* "libcore" and its NUL */
 };
 
+uint32_t core__abi_minor_offered = CORE_ABI_MINOR;
+
 /* -------------------------------------------------------------- images -- */
 
 static bool read_bytes(const core__image *image, uint64_t offset, void *to,
@@ -189,6 +191,11 @@ static core_status check_note(const core_plugin_note *note)
         return core__error(CORE_ERROR_CORRUPT,
                            "has a note whose device types are not words of "
                            "[a-z][a-z0-9]* with commas between them");
+    if (note->flags != 0)
+        return core__error(CORE_ERROR_UNSUPPORTED,
+                           "has a note with flags 0x%x; this libcore knows "
+                           "none",
+                           note->flags);
     if (note->abi_minor_min > note->abi_minor_max || note->reserved != 0)
         return core__error(CORE_ERROR_CORRUPT,
                            "has a note with an impossible ABI range (%u.%u to "
@@ -201,14 +208,15 @@ static core_status check_note(const core_plugin_note *note)
 core_status core__note_check_abi(const core_plugin_note *note)
 {
     if (note->abi_major != CORE_ABI_MAJOR ||
-        note->abi_minor_min > CORE_ABI_MINOR ||
+        note->abi_minor_min > core__abi_minor_offered ||
         note->abi_minor_max < CORE__ABI_MINOR_MIN)
         return core__error(CORE_ERROR_INCOMPATIBLE,
                            "runs under plugin ABI %u.%u to %u.%u; this libcore "
-                           "offers %d.%d to %d.%d",
+                           "offers %d.%d to %d.%u",
                            note->abi_major, note->abi_minor_min,
                            note->abi_major, note->abi_minor_max, CORE_ABI_MAJOR,
-                           CORE__ABI_MINOR_MIN, CORE_ABI_MAJOR, CORE_ABI_MINOR);
+                           CORE__ABI_MINOR_MIN, CORE_ABI_MAJOR,
+                           core__abi_minor_offered);
     return CORE_OK;
 }
 

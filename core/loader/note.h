@@ -35,6 +35,10 @@ core_status core__image_file(int file, core__image *out_image);
 core_status core__note_read(const core__image *image,
                             core_plugin_note *out_note);
 
+/* The newest minor that is offered: ours.  Tests set an older one, and have a
+ * core of then. */
+extern uint32_t core__abi_minor_offered;
+
 /* Does the ABI range of a note meet ours?  INCOMPATIBLE says both. */
 core_status core__note_check_abi(const core_plugin_note *note);
 

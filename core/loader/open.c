@@ -135,19 +135,25 @@ static core_status open_library(core_plugin *plugin,
 
 static core_status check_answer(const core_plugin_answer *answer)
 {
-    if (answer->abi_minor < CORE__ABI_MINOR_MIN ||
-        answer->abi_minor > CORE_ABI_MINOR)
+    uint32_t newest = core__abi_minor_offered;
+
+    if (answer->abi_minor < CORE__ABI_MINOR_MIN || answer->abi_minor > newest)
         return core__error(CORE_ERROR_INCOMPATIBLE,
-                           "chose plugin ABI %d.%u; %d.%d to %d.%d were "
+                           "chose plugin ABI %d.%u; %d.%d to %d.%u were "
                            "offered",
                            CORE_ABI_MAJOR, answer->abi_minor, CORE_ABI_MAJOR,
-                           CORE__ABI_MINOR_MIN, CORE_ABI_MAJOR, CORE_ABI_MINOR);
-    if (answer->host_minor_min > CORE_ABI_MINOR)
+                           CORE__ABI_MINOR_MIN, CORE_ABI_MAJOR, newest);
+    if (answer->host_minor_min > newest)
         return core__error(CORE_ERROR_INCOMPATIBLE,
                            "needs a libcore with plugin ABI %d.%u; this one "
-                           "has %d.%d",
+                           "has %d.%u",
                            CORE_ABI_MAJOR, answer->host_minor_min,
-                           CORE_ABI_MAJOR, CORE_ABI_MINOR);
+                           CORE_ABI_MAJOR, newest);
+    if (answer->flags & ~(uint32_t)CORE_PLUGIN_UNLOAD_SAFE)
+        return core__error(CORE_ERROR_UNSUPPORTED,
+                           "answered with the flags 0x%x; this libcore knows "
+                           "0x%x",
+                           answer->flags, CORE_PLUGIN_UNLOAD_SAFE);
     if (!answer->init)
         return core__error(CORE_ERROR_INCOMPATIBLE,
                            "answered without an init function");
@@ -162,7 +168,7 @@ static core_status negotiate(core_plugin *plugin,
         .struct_size = sizeof offer,
         .abi_major = CORE_ABI_MAJOR,
         .abi_minor_min = CORE__ABI_MINOR_MIN,
-        .abi_minor_max = CORE_ABI_MINOR,
+        .abi_minor_max = core__abi_minor_offered,
         .runtime_version = {version, strlen(version)},
     };
     core_plugin_answer *answer = &plugin->answer;
@@ -283,6 +289,12 @@ static core_status check_idle(const core_plugin *plugin)
         if (core__thread_storages(backend->slot) > 0)
             return busy(plugin, backend->type, "tensors");
     }
+    if (atomic_load(&plugin->recorded) > 0)
+        return core__error(CORE_ERROR_BUSY,
+                           "plugin %s is in use: %llu calls that its gradients "
+                           "serve are part of graphs",
+                           plugin->information.name,
+                           (unsigned long long)atomic_load(&plugin->recorded));
     return CORE_OK;
 }
 

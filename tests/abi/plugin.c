@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* A plugin that is built once with the headers of each minor that was cut.
+ * What the host showed it is told through the environment, which the tests
+ * read: ABI_HOST, ABI_PROPERTIES, ABI_INTERFACES, ABI_PLANS. */
+
+#include <libcore/sdk.h>
+
+#include <stdlib.h>
+
+CORE_SDK_NOTE(ABI_NAME, "libcore tests", "1.0", "MIT-0", ABI_TYPE, "");
+
+static const core_host *host;
+
+static void tell(const char *name, long long a, long long b)
+{
+    char text[64];
+
+    snprintf(text, sizeof text, "%lld %lld", a, b);
+    setenv(name, text, 1);
+}
+
+static char *address(core_memory memory)
+{
+    return (char *)memory.handle + memory.offset;
+}
+
+/* -------------------------------------------------------------- devices -- */
+
+static core_status enumerate(void *backend, uint32_t *out_count,
+                             core_string *out_reason)
+{
+    (void)backend;
+    *out_count = 1;
+    *out_reason = core_sdk_string("");
+    return CORE_OK;
+}
+
+static core_status device_open(void *backend, uint32_t index, void **out_device)
+{
+    (void)index;
+    *out_device = backend;
+    return CORE_OK;
+}
+
+static void device_close(void *backend, void *device)
+{
+    (void)backend;
+    (void)device;
+}
+
+static core_status device_properties(void *device, core_device_properties *out)
+{
+    (void)device;
+    tell("ABI_PROPERTIES", out->struct_size, sizeof *out);
+    out->flags = CORE_DEVICE_FLAT | CORE_DEVICE_HAS_F64;
+    out->base_alignment = 64;
+    out->granularity = 64;
+    out->numa_node = UINT32_MAX;
+    return CORE_OK;
+}
+
+static const void *get_interface(void *backend, core_string name,
+                                 uint32_t version)
+{
+    static int asked;
+
+    (void)backend;
+    (void)name;
+    (void)version;
+    tell("ABI_INTERFACES", ++asked, 0);
+    return NULL;
+}
+
+static core_status alloc(void *device, uint64_t size, core_memory *out_memory)
+{
+    (void)device;
+    out_memory->offset = 0;
+    out_memory->handle = aligned_alloc(64, (size + 63) / 64 * 64);
+    return out_memory->handle ? CORE_OK
+                              : core_sdk_error(host, CORE_ERROR_OUT_OF_MEMORY,
+                                               ABI_NAME, "no memory");
+}
+
+static void release(void *device, core_memory memory, uint64_t size)
+{
+    (void)device;
+    (void)size;
+    free(memory.handle);
+}
+
+static core_status copy_from_host(void *device, void *stream, core_memory to,
+                                  const void *from, uint64_t size)
+{
+    (void)device;
+    (void)stream;
+    memcpy(address(to), from, size);
+    return CORE_OK;
+}
+
+static core_status copy_to_host(void *device, void *stream, void *to,
+                                core_memory from, uint64_t size)
+{
+    (void)device;
+    (void)stream;
+    memcpy(to, address(from), size);
+    return CORE_OK;
+}
+
+static core_status copy(void *device, void *stream, core_memory to,
+                        core_memory from, uint64_t size)
+{
+    (void)device;
+    (void)stream;
+    memmove(address(to), address(from), size);
+    return CORE_OK;
+}
+
+static const core_memory_table memory = {
+    .struct_size = sizeof(core_memory_table),
+    .alloc = alloc,
+    .free = release,
+    .copy_from_host = copy_from_host,
+    .copy_to_host = copy_to_host,
+    .copy = copy,
+};
+
+/* -------------------------------------------------------------- kernels -- */
+
+enum { NEG = 1, MUL = 2, ABS = 3 };
+
+/* out = -a, a * b, |a|: contiguous f32, one dimension. */
+static core_status launch(core_call *call, const core_value *args,
+                          uint32_t nargs, core_value *results,
+                          uint32_t nresults)
+{
+    const core_operand *o = call->loop->operands;
+    int which = (int)(intptr_t)call->user;
+    float *out = (float *)(void *)address(o[0].memory);
+
+    (void)args;
+    (void)nargs;
+    (void)results;
+    (void)nresults;
+    for (int64_t i = 0; i < call->loop->numel; i++) {
+        float a = ((const float *)(const void *)address(o[1].memory))[i];
+        float b = a;
+
+        if (which == MUL)
+            b = ((const float *)(const void *)address(o[2].memory))[i];
+        out[i] = which == MUL ? a * b : which == NEG || a < 0 ? -a : a;
+    }
+    return CORE_OK;
+}
+
+#define F32 CORE_DTYPE_MASK(CORE_F32)
+#define KERNEL(text, which)                                                    \
+    {                                                                          \
+        .struct_size = sizeof(core_kernel), .demands = CORE_DEMAND_CONTIGUOUS, \
+        .name = {text, sizeof(text) - 1}, .signature = {F32, F32, F32},        \
+        .max_ndim = 1, .launch = launch, .user = (void *)(intptr_t)(which)     \
+    }
+
+static const core_kernel neg_kernel = KERNEL("neg", NEG);
+static const core_kernel mul_kernel = KERNEL("mul.Tensor", MUL);
+static const core_kernel *const kernels[] = {&neg_kernel, &mul_kernel};
+
+_Static_assert(CORE_ABI_MINOR == ABI_MINOR, "other headers than were meant");
+
+/* A feature of 0.2, used where the host has it. */
+#if ABI_MINOR >= 2
+static core_status prepare(core_call *call, const core_value *args,
+                           uint32_t nargs, const core_value *results,
+                           uint32_t nresults, void **out_plan)
+{
+    static int plans;
+
+    (void)call;
+    (void)args;
+    (void)nargs;
+    (void)results;
+    (void)nresults;
+    *out_plan = &plans;
+    tell("ABI_PLANS", ++plans, 0);
+    return CORE_OK;
+}
+
+static void plan_destroy(void *plan)
+{
+    (void)plan;
+}
+
+static core_status register_newer(core_registry *registry)
+{
+    core_kernel absolute = KERNEL("abs", ABS);
+    const core_kernel *const all[] = {&absolute};
+    core_error_info last = {.struct_size = sizeof last};
+
+    if (host->abi_minor < 2)
+        return CORE_OK;
+    absolute.prepare = prepare;
+    absolute.plan_destroy = plan_destroy;
+    host->error_last(&last);
+    return host->register_kernels(registry, core_sdk_string(ABI_TYPE), all, 1);
+}
+#else
+static core_status register_newer(core_registry *registry)
+{
+    (void)registry;
+    return CORE_OK;
+}
+#endif
+
+/* A function: squared(self) = mul(self, self), by what the host offers. */
+static core_status squared(core_call *call, const core_value *args,
+                           uint32_t nargs, core_value *results,
+                           uint32_t nresults)
+{
+    core_value both[2];
+    core_operator *op;
+    core_status status;
+
+    (void)nargs;
+    both[0] = both[1] = args[0];
+    status = call->host->operator_find(core_sdk_string("mul.Tensor"), &op);
+    if (status == CORE_OK)
+        status = call->host->operator_call(op, both, 2, results, nresults);
+    return status;
+}
+
+/* ------------------------------------------------------------ the plugin -- */
+
+static core_backend backend = {
+    .struct_size = sizeof(core_backend),
+    .device_type = {ABI_TYPE, sizeof(ABI_TYPE) - 1},
+    .user = &backend,
+    .enumerate = enumerate,
+    .device_open = device_open,
+    .device_close = device_close,
+    .device_properties = device_properties,
+    .get_interface = get_interface,
+    .memory = &memory,
+};
+
+static core_status init(const core_host *given, core_registry *registry,
+                        void **out_plugin)
+{
+    core_status status;
+
+    host = given;
+    *out_plugin = NULL;
+    tell("ABI_HOST", host->abi_minor, host->struct_size);
+    status = host->register_backend(registry, &backend);
+    if (status == CORE_OK)
+        status = host->register_kernels(registry, core_sdk_string(ABI_TYPE),
+                                        kernels, 2);
+    if (status == CORE_OK)
+        status = register_newer(registry);
+    if (status == CORE_OK)
+        status = host->register_operator(
+            registry,
+            core_sdk_string(ABI_NAME "::squared(Tensor self) -> Tensor"));
+    if (status == CORE_OK)
+        status = host->register_function(
+            registry, core_sdk_string(ABI_NAME "::squared"),
+            CORE_KEY_COMPOSITE_IMPLICIT, core_sdk_string(""), squared, NULL);
+    return status;
+}
+
+static core_status stop(void *plugin, uint64_t deadline_ns)
+{
+    (void)plugin;
+    (void)deadline_ns;
+    return CORE_OK;
+}
+
+core_status core_plugin_entry(const core_plugin_offer *offer,
+                              core_plugin_answer *answer);
+CORE_SDK_EXPORT core_status core_plugin_entry(const core_plugin_offer *offer,
+                                              core_plugin_answer *answer)
+{
+    return core_sdk_negotiate(offer, answer, 1, CORE_PLUGIN_UNLOAD_SAFE, init,
+                              stop);
+}

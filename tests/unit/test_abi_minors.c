@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Old plugins on a new core, new ones on an old core, and one of the future:
+ * ABI.md 4, 5 and 8.  The plugins are those of tests/abi; its old_host is the
+ * other side of the same rules. */
+
+#include "autograd.h"
+#include "loader.h"
+
+#include "loader/note.h"
+
+#include <libcore/device.h>
+#include <libcore/dispatch.h>
+
+static const char *abi_plugin(const char *name)
+{
+    static path_text text;
+    const char *build = getenv("LIBCORE_BUILD");
+
+    snprintf(text, sizeof text, "%s/tests/abi/.libs/core_%s.so",
+             build ? build : ".", name);
+    ck_assert_msg(access(text, R_OK) == 0, "%s was not built", text);
+    return text;
+}
+
+static void setup(void)
+{
+    const char *build = getenv("LIBCORE_BUILD");
+    path_text path;
+
+    folder_make();
+    snprintf(path, sizeof path, "%s/.libs", build ? build : ".");
+    core_setting_set("LIBCORE_PLUGIN_PATH", path); /* cpu */
+}
+
+static void teardown(void)
+{
+    drop_all();
+    folder_remove();
+}
+
+/* Loads it; the minor that was negotiated. */
+static uint32_t load(const char *name)
+{
+    core_plugin_information p = {.struct_size = sizeof p};
+    core_plugin *plugin;
+
+    OK(core_plugin_load(abi_plugin(name), &plugin));
+    OK(core_plugin_describe(plugin, &p));
+    return p.abi_minor;
+}
+
+static core_tensor *on(const char *type, const float *values)
+{
+    core_device *device;
+    core_tensor *tensor;
+
+    OK(core_device_find(type, &device));
+    OK(core_tensor_from_data(values, CORE_F32, (int64_t[]){4}, 1, device,
+                             &tensor));
+    return keep(tensor);
+}
+
+static void reads(core_tensor *tensor, const float *values)
+{
+    float got[4];
+
+    OK(core_tensor_read(tensor, got, sizeof got));
+    for (int i = 0; i < 4; i++)
+        ck_assert_float_eq(got[i], values[i]);
+}
+
+/* Kernels, an operator of the plugin's own, and errors of both. */
+static void computes(const char *type, const char *operator_name)
+{
+    core_tensor *a = on(type, (float[]){1, -2, 3, -4});
+    core_value argument = {CORE_VALUE_TENSOR, 0, {.tensor = a}};
+    core_value result = {0};
+    core_operator *op;
+    core_tensor *out;
+
+    reads(CALL(neg, a), (float[]){-1, 2, -3, 4});
+    reads(CALL(mul, a, a), (float[]){1, 4, 9, 16});
+    OK(core_op_find(operator_name, &op));
+    OK(core_op_call(op, &argument, 1, &result, 1));
+    reads(keep(result.u.tensor), (float[]){1, 4, 9, 16});
+    FAILS(core_exp(a, &out), CORE_ERROR_NO_KERNEL, "exp", type);
+    ck_assert_ptr_null(out);
+}
+
+/* What the plugin was told: two numbers. */
+static void told(const char *name, long long first, long long second)
+{
+    const char *text = getenv(name);
+    long long a = -1, b = -1;
+
+    ck_assert_msg(text != NULL, "%s was not told", name);
+    ck_assert_int_eq(sscanf(text, "%lld %lld", &a, &b), 2);
+    ck_assert_int_eq(a, first);
+    ck_assert_int_eq(b, second);
+}
+
+enum { HOST_SIZE_0_1 = 8 + 8 * 20, PROPERTIES_SIZE_0_1 = 56 };
+
+START_TEST(a_plugin_of_0_1_runs_in_this_core)
+{
+    ck_assert_uint_eq(load("abi_0_1"), 1);
+    computes("abione", "abi_0_1::squared");
+    told("ABI_HOST", 1, HOST_SIZE_0_1);
+    told("ABI_PROPERTIES", PROPERTIES_SIZE_0_1, PROPERTIES_SIZE_0_1);
+    /* Interfaces came with 0.2. */
+    ck_assert_ptr_null(getenv("ABI_INTERFACES"));
+}
+END_TEST
+
+START_TEST(a_plugin_of_0_2_has_the_features_of_0_2)
+{
+    core_tensor *a;
+
+    ck_assert_uint_eq(load("abi_0_2"), 2);
+    computes("abitwo", "abi_0_2::squared");
+    told("ABI_HOST", 2, sizeof(core_host));
+    told("ABI_PROPERTIES", sizeof(core_device_properties),
+         sizeof(core_device_properties));
+    ck_assert_ptr_nonnull(getenv("ABI_INTERFACES"));
+    a = on("abitwo", (float[]){1, -2, 3, -4});
+    reads(CALL(abs, a), (float[]){1, 2, 3, 4});
+    reads(CALL(abs, a), (float[]){1, 2, 3, 4});
+    told("ABI_PLANS", 1, 0);
+}
+END_TEST
+
+START_TEST(a_plugin_of_0_2_runs_in_a_core_of_0_1)
+{
+    core_tensor *a, *out;
+
+    core__abi_minor_offered = 1;
+    ck_assert_uint_eq(load("abi_0_2"), 1);
+    computes("abitwo", "abi_0_2::squared");
+    told("ABI_HOST", 1, HOST_SIZE_0_1);
+    ck_assert_ptr_null(getenv("ABI_INTERFACES"));
+    /* It keeps its kernels with plans to itself. */
+    a = on("abitwo", (float[]){1, -2, 3, -4});
+    FAILS(core_abs(a, &out), CORE_ERROR_NO_KERNEL, "abs");
+    ck_assert_ptr_null(getenv("ABI_PLANS"));
+}
+END_TEST
+
+START_TEST(both_minors_run_side_by_side)
+{
+    ck_assert_uint_eq(load("abi_0_1"), 1);
+    ck_assert_uint_eq(load("abi_0_2"), 2);
+    computes("abione", "abi_0_1::squared");
+    computes("abitwo", "abi_0_2::squared");
+}
+END_TEST
+
+START_TEST(the_shipped_plugins_run_in_a_core_of_0_1)
+{
+    core_tensor *a, *b;
+
+    core__abi_minor_offered = 1;
+    a = on("cpu", (float[]){1, -2, 3, -4});
+    reads(CALL(neg, a), (float[]){-1, 2, -3, 4});
+    b = on("sim", (float[]){1, -2, 3, -4});
+    reads(CALL(mul, b, b), (float[]){1, 4, 9, 16});
+}
+END_TEST
+
+/* --------------------------------------------------------------- future -- */
+
+START_TEST(a_plugin_of_the_future_runs_with_what_is_known)
+{
+    core_tensor *a, *out;
+
+    ck_assert_uint_eq(load("future"), CORE_ABI_MINOR);
+    a = on("future", (float[]){1, -2, 3, -4});
+    reads(CALL(neg, a), (float[]){-1, 2, -3, 4});
+    FAILS(core_exp(a, &out), CORE_ERROR_NO_KERNEL, "exp");
+}
+END_TEST
+
+/* What nobody negotiated is refused, by name, and leaves nothing behind. */
+static void refuses(const char *uses, const char *says)
+{
+    core_plugin *plugin;
+    core_device *device;
+
+    setenv("LIBCORE_FUTURE_PLUGIN", uses, 1);
+    FAILS(core_plugin_load(abi_plugin("future"), &plugin),
+          CORE_ERROR_UNSUPPORTED, says);
+    ck_assert_ptr_null(plugin);
+    ck_assert_int_ne(core_device_find("future", &device), CORE_OK);
+}
+
+START_TEST(unknown_flags_of_an_answer_are_unsupported)
+{
+    refuses("answer flag", "flags 0x10000");
+}
+END_TEST
+
+START_TEST(unknown_flags_of_a_backend_are_unsupported)
+{
+    refuses("backend flag", "flags 0x100000");
+}
+END_TEST
+
+START_TEST(unknown_demands_are_unsupported)
+{
+    refuses("demand", "\"exp\" has the demands 0x100001");
+}
+END_TEST
+
+START_TEST(unknown_keys_are_unsupported)
+{
+    refuses("key", "no key 77");
+}
+END_TEST
+
+START_TEST(unknown_properties_are_no_promise)
+{
+    core_device_properties p;
+    core_device *device;
+
+    setenv("LIBCORE_FUTURE_PLUGIN", "property", 1);
+    load("future");
+    OK(core_device_find("future", &device));
+    OK(core_device_get_properties(device, &p));
+    ck_assert_uint_eq(p.struct_size, sizeof p);
+    reads(CALL(neg, on("future", (float[]){1, -2, 3, -4})),
+          (float[]){-1, 2, -3, 4});
+}
+END_TEST
+
+START_TEST(an_unknown_status_is_an_error)
+{
+    core_device *device;
+    core_tensor *tensor;
+
+    setenv("LIBCORE_FUTURE_PLUGIN", "status", 1);
+    load("future");
+    OK(core_device_find("future", &device));
+    ck_assert_int_ne(core_tensor_from_data((float[]){1}, CORE_F32,
+                                           (int64_t[]){1}, 1, device, &tensor),
+                     CORE_OK);
+    ck_assert_ptr_null(tensor);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("abi/minors");
+    TCase *tests = tcase_create("minors");
+
+    tcase_add_checked_fixture(tests, setup, teardown);
+    tcase_add_test(tests, a_plugin_of_0_1_runs_in_this_core);
+    tcase_add_test(tests, a_plugin_of_0_2_has_the_features_of_0_2);
+    tcase_add_test(tests, a_plugin_of_0_2_runs_in_a_core_of_0_1);
+    tcase_add_test(tests, both_minors_run_side_by_side);
+    tcase_add_test(tests, the_shipped_plugins_run_in_a_core_of_0_1);
+    tcase_add_test(tests, a_plugin_of_the_future_runs_with_what_is_known);
+    tcase_add_test(tests, unknown_flags_of_an_answer_are_unsupported);
+    tcase_add_test(tests, unknown_flags_of_a_backend_are_unsupported);
+    tcase_add_test(tests, unknown_demands_are_unsupported);
+    tcase_add_test(tests, unknown_keys_are_unsupported);
+    tcase_add_test(tests, unknown_properties_are_no_promise);
+    tcase_add_test(tests, an_unknown_status_is_an_error);
+    suite_add_tcase(suite, tests);
+    return run(suite);
+}
