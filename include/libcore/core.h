@@ -7,12 +7,14 @@
 #define LIBCORE_CORE_H
 
 #include "autograd.h"
+#include "capture.h"
 #include "destination.h"
 #include "device.h"
 #include "dispatch.h"
 #include "dlpack.h"
 #include "function.h"
 #include "functional.h"
+#include "memory.h"
 #include "ops.h"
 #include "optim.h"
 #include "plugins.h"
@@ -21,6 +23,7 @@
 #include "saved.h"
 #include "settings.h"
 #include "status.h"
+#include "stream.h"
 #include "tensor.h"
 
 #endif
