@@ -15,6 +15,7 @@
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/auxv.h>
 #if defined(__GLIBC__)
 #include <execinfo.h>
 #endif
@@ -100,6 +101,15 @@ void core__anomaly_note(core_node *node)
     }
 }
 
+/* Are this library and the program linked into one file? */
+static bool is_program(const Dl_info *own)
+{
+    Dl_info program = {0};
+
+    return dladdr((void *)(uintptr_t)getauxval(AT_ENTRY), &program) &&
+           program.dli_fbase == own->dli_fbase;
+}
+
 /* Frames of the program: those of this library say nothing, unless the two are
  * linked into one file. */
 static size_t print_frames(const core__place *place, bool all, char *text,
@@ -110,6 +120,7 @@ static size_t print_frames(const core__place *place, bool all, char *text,
     int shown = 0;
 
     dladdr((void *)(uintptr_t)core__anomaly_note, &own);
+    all = all || is_program(&own);
     for (int i = 0; i < place->nframes && shown < SHOWN && length < size; i++) {
         const char *address = place->frames[i], *start;
 

@@ -217,7 +217,7 @@ extern const core_stream_priority_interface sim_stream_priority;
 extern const core_virtual_memory_interface sim_virtual_memory;
 extern const core_device_reset_interface sim_device_reset;
 extern const core_host_memory_interface sim_host_memory;
-extern bool sim_words_taken; /* the core asks for error words */
+extern _Atomic bool sim_words_taken; /* the core asks for error words */
 
 /* --------------------------------------------------------------- events -- */
 

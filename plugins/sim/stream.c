@@ -161,7 +161,7 @@ const core_stream_table sim_stream_table = {
 
 /* ---------------------------------------------------------- error words -- */
 
-bool sim_words_taken;
+_Atomic bool sim_words_taken;
 
 void sim_word_set(sim_stream *stream, core_status code, uint64_t call_id,
                   const char *text)

@@ -120,6 +120,7 @@ START_TEST(an_event_belongs_to_its_device)
     FAILS(core_event_record(event, host), CORE_ERROR_DEVICE, "\"cpu\"");
     FAILS(core_event_query(event), CORE_ERROR_INVALID_ARGUMENT,
           "never recorded");
+    core_event_release(event);
     FAILS(core_event_create(one, 8, &event), CORE_ERROR_INVALID_ARGUMENT,
           "0x8");
     ck_assert_ptr_null(event);
@@ -176,7 +177,7 @@ START_TEST(null_is_told)
 {
     core_device *cpu = device_of("cpu");
     core_stream *stream = stream_of(cpu);
-    core_event *event = event_of(cpu);
+    core_event *event;
     double milliseconds;
 
     FAILS(core_event_create(NULL, 0, &event), CORE_ERROR_INVALID_ARGUMENT,

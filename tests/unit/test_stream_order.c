@@ -327,10 +327,8 @@ int main(void)
         streams_take_turns_at_the_queues,
         a_failed_queue_is_not_given_out_again,
     };
-    int failed = run_suite_with("stream_order", start, plain,
-                                sizeof plain / sizeof *plain);
 
-    return run_suite_with("stream_queues", NULL, few,
-                          sizeof few / sizeof *few) ||
-           failed;
+    return run_suites(
+        suite_with("stream_order", start, plain, sizeof plain / sizeof *plain),
+        suite_with("stream_queues", NULL, few, sizeof few / sizeof *few));
 }
