@@ -17,19 +17,50 @@ static uint64_t pages_of(uint64_t size)
     return pages ? pages : 1;
 }
 
-/* As many addresses as there are to be had. */
+static char *addresses(uint64_t bytes)
+{
+    return mmap(NULL, bytes, PROT_NONE,
+                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+}
+
+/* Flat: as many addresses as there are to be had.  Where the process's are
+ * limited, an eighth of what it could have had, for it wants some itself. */
 static void open_handles(sim_memory *of)
 {
-    of->handle_bytes =
-        sim_set.flat ? SIM_FLAT_BYTES : (uint64_t)SIM_BLOCKS * SIM_SPACING;
-    for (;;) {
-        of->handles = mmap(NULL, of->handle_bytes, PROT_NONE,
-                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (of->handles != MAP_FAILED || !sim_set.flat ||
-            of->handle_bytes <= sim_set.bytes)
-            return;
-        of->handle_bytes /= 2;
+    uint64_t bytes = SIM_FLAT_BYTES;
+
+    if (!sim_set.flat)
+        bytes = (uint64_t)SIM_BLOCKS * SIM_SPACING;
+    of->handles = addresses(bytes);
+    while (of->handles == MAP_FAILED && bytes > SIM_FLAT_LEAST) {
+        bytes /= 2;
+        of->handles = addresses(bytes);
     }
+    if (of->handles != MAP_FAILED && bytes < SIM_FLAT_BYTES && sim_set.flat) {
+        munmap(of->handles + bytes / 8, bytes - bytes / 8);
+        bytes /= 8;
+    }
+    of->handle_bytes = bytes;
+}
+
+static sim_block *block_of(const sim_memory *of, uint32_t name)
+{
+    return &of->chunks[(name - 1) / SIM_CHUNK][(name - 1) % SIM_CHUNK];
+}
+
+/* One that no name was given to; NULL without host memory. */
+static sim_block *fresh(sim_memory *of)
+{
+    sim_block **chunk = &of->chunks[of->used / SIM_CHUNK];
+    sim_block *block;
+
+    if (!*chunk)
+        *chunk = calloc(SIM_CHUNK, sizeof **chunk);
+    if (!*chunk)
+        return NULL;
+    block = &(*chunk)[of->used % SIM_CHUNK];
+    block->name = ++of->used;
+    return block;
 }
 
 core_status sim_memory_open(sim_device *device)
@@ -38,11 +69,11 @@ core_status sim_memory_open(sim_device *device)
 
     if (of) {
         open_handles(of);
-        of->blocks = calloc(SIM_BLOCKS, sizeof *of->blocks);
+        of->chunks = calloc(SIM_BLOCKS / SIM_CHUNK, sizeof *of->chunks);
         of->pages = calloc(sim_set.flat ? of->handle_bytes / SIM_PAGE : 1,
                            sizeof *of->pages);
         device->memory = of;
-        if (of->blocks && of->pages && of->handles != MAP_FAILED)
+        if (of->chunks && of->pages && of->handles != MAP_FAILED)
             return CORE_OK;
         sim_memory_close(device);
     }
@@ -54,13 +85,15 @@ void sim_memory_close(sim_device *device)
 {
     sim_memory *of = device->memory;
 
-    for (uint32_t i = 0; i < of->used; i++)
-        if (of->blocks[i].data)
-            sim_block_free_data(&of->blocks[i]);
+    for (uint32_t name = 1; name <= of->used; name++)
+        if (block_of(of, name)->data)
+            sim_block_free_data(block_of(of, name));
+    for (uint32_t i = 0; of->chunks && i < SIM_BLOCKS / SIM_CHUNK; i++)
+        free(of->chunks[i]);
     if (of->handles != MAP_FAILED)
         munmap(of->handles, of->handle_bytes);
     free(of->pages);
-    free(of->blocks);
+    free(of->chunks);
     free(of);
     device->memory = NULL;
 }
@@ -81,7 +114,7 @@ static bool take_pages(sim_memory *of, uint64_t count, uint64_t *out_page)
             continue;
         }
         if (of->pages[page]) {
-            const sim_block *in = &of->blocks[of->pages[page] - 1];
+            const sim_block *in = block_of(of, of->pages[page]);
             uint64_t behind = in->address / SIM_PAGE + pages_of(in->size);
 
             searched += behind - page;
@@ -108,64 +141,85 @@ static void set_pages(sim_memory *of, const sim_block *block, uint32_t value)
         of->pages[first + i] = value;
 }
 
-/* A freed block keeps its pages, so that who uses it is recognised, until they
- * are wanted. */
-static void forget_oldest(sim_memory *of)
-{
-    sim_block *oldest = &of->blocks[of->first_free - 1];
-
-    if (oldest->fenced)
-        set_pages(of, oldest, 0);
-    oldest->fenced = false;
-}
-
 /* ---------------------------------------------------------------- blocks -- */
+
+/* A freed block keeps its pages, so that who uses it is recognised, until they
+ * are wanted: the oldest one's first.  False if none has any. */
+static bool forget_oldest(sim_memory *of)
+{
+    sim_block *oldest = NULL;
+
+    for (uint32_t name = of->first_free; name; name = oldest->next_free) {
+        oldest = block_of(of, name);
+        if (!oldest->fenced)
+            continue;
+        set_pages(of, oldest, 0);
+        oldest->fenced = false;
+        return true;
+    }
+    return false;
+}
 
 static sim_block *reuse(sim_memory *of)
 {
-    sim_block *block = &of->blocks[of->first_free - 1];
+    sim_block *block = block_of(of, of->first_free);
 
-    if (sim_set.flat)
-        forget_oldest(of);
+    if (sim_set.flat && block->fenced)
+        set_pages(of, block, 0);
     of->first_free = block->next_free;
     if (!of->first_free)
         of->last_free = 0;
     return block;
 }
 
+/* The last of those that are free. */
+static void set_free(sim_memory *of, sim_block *block)
+{
+    block->next_free = 0;
+    if (of->last_free)
+        block_of(of, of->last_free)->next_free = block->name;
+    else
+        of->first_free = block->name;
+    of->last_free = block->name;
+}
+
+/* One whose name was not given to anything, or may be given anew. */
+static sim_block *unnamed(sim_memory *of)
+{
+    if (of->first_free && !block_of(of, of->first_free)->fenced)
+        return reuse(of);
+    if (of->used < SIM_BLOCKS)
+        return fresh(of);
+    return of->first_free ? reuse(of) : NULL;
+}
+
 sim_block *sim_block_make(sim_device *device, uint64_t size, char *data,
                           core_memory *out_memory)
 {
     sim_memory *of = device->memory;
-    sim_block *block = NULL;
+    sim_block *block;
     uint64_t page = 0;
-    uint32_t index;
+    uint32_t name;
 
-    if (of->used < SIM_BLOCKS)
-        block = &of->blocks[of->used];
-    else if (of->first_free)
-        block = reuse(of);
+    while (sim_set.flat && !take_pages(of, pages_of(size), &page))
+        if (!forget_oldest(of))
+            return NULL;
+    block = unnamed(of);
     if (!block)
         return NULL;
-    while (sim_set.flat && !take_pages(of, pages_of(size), &page)) {
-        if (!of->first_free)
-            return NULL;
-        block = reuse(of);
-    }
-    index = (uint32_t)(block - of->blocks);
-    if (index == of->used)
-        of->used++;
+    name = block->name;
     memset(block, 0, sizeof *block);
+    block->name = name;
     block->data = data;
     block->size = size;
     block->serial = ++of->made;
     block->address = page * SIM_PAGE;
     if (sim_set.flat)
-        set_pages(of, block, index + 1);
+        set_pages(of, block, name);
     of->live++;
     out_memory->handle =
         of->handles +
-        (sim_set.flat ? block->address : (uint64_t)index * SIM_SPACING);
+        (sim_set.flat ? block->address : (uint64_t)(name - 1) * SIM_SPACING);
     out_memory->offset = 0;
     return block;
 }
@@ -173,16 +227,10 @@ sim_block *sim_block_make(sim_device *device, uint64_t size, char *data,
 void sim_block_unmake(sim_device *device, sim_block *block)
 {
     sim_memory *of = device->memory;
-    uint32_t name = (uint32_t)(block - of->blocks) + 1;
 
     block->data = NULL;
     block->fenced = true;
-    block->next_free = 0;
-    if (of->last_free)
-        of->blocks[of->last_free - 1].next_free = name;
-    else
-        of->first_free = name;
-    of->last_free = name;
+    set_free(of, block);
     of->live--;
 }
 
@@ -191,6 +239,7 @@ sim_block *sim_block_find(sim_device *device, core_memory memory,
 {
     sim_memory *of = device->memory;
     uint64_t distance = (uint64_t)((char *)memory.handle - of->handles);
+    sim_block *block;
     uint32_t index;
 
     *out_offset = memory.offset;
@@ -199,15 +248,15 @@ sim_block *sim_block_find(sim_device *device, core_memory memory,
     if (!sim_set.flat) {
         index = (uint32_t)(distance / SIM_SPACING);
         return index < of->used && distance % SIM_SPACING == 0
-                   ? &of->blocks[index]
+                   ? block_of(of, index + 1)
                    : NULL;
     }
     distance += memory.offset;
     if (distance >= of->handle_bytes || !of->pages[distance / SIM_PAGE])
         return NULL;
-    index = of->pages[distance / SIM_PAGE] - 1;
-    *out_offset = distance - of->blocks[index].address;
-    return &of->blocks[index];
+    block = block_of(of, of->pages[distance / SIM_PAGE]);
+    *out_offset = distance - block->address;
+    return block;
 }
 
 static bool is_mapped(const sim_block *block, uint64_t offset, uint64_t size)

@@ -14,6 +14,7 @@
 
 enum {
     SIM_BLOCKS = 1 << 20, /* of one device */
+    SIM_CHUNK = 1 << 10,  /* blocks that are made at once */
     SIM_SPACING = 16,     /* between handles */
     SIM_PAGE = 1 << 16,   /* flat: addresses of a block begin with one */
     SIM_CANARY = 64,      /* bytes behind a block that stay poisoned */
@@ -21,7 +22,9 @@ enum {
     SIM_POISON_FREED = 0x5a
 };
 
-#define SIM_FLAT_BYTES (UINT64_C(256) << 30) /* addresses of one device */
+/* Addresses of one device, where the process may have so many. */
+#define SIM_FLAT_BYTES (UINT64_C(256) << 30)
+#define SIM_FLAT_LEAST (UINT64_C(16) << 20)
 
 typedef struct sim_block {
     char *data; /* NULL: freed */
@@ -29,7 +32,8 @@ typedef struct sim_block {
     uint64_t address;   /* flat: distance from the first */
     uint64_t serial;    /* counts all blocks of the device, for messages */
     uint8_t *mapped;    /* reservation: a byte per granule; else NULL */
-    uint32_t next_free; /* index + 1 */
+    uint32_t name;      /* index + 1 */
+    uint32_t next_free; /* a name */
     bool fenced;        /* freed, and its name not given anew */
     sim_history history;
 } sim_block;
@@ -37,11 +41,11 @@ typedef struct sim_block {
 typedef struct sim_memory {
     char *handles; /* without access */
     uint64_t handle_bytes;
-    sim_block *blocks;
-    uint32_t *pages; /* flat: index + 1 of the block of each page */
+    sim_block **chunks;
+    uint32_t *pages; /* flat: the name of the block of each page */
     uint64_t next_page;
     uint32_t used;
-    uint32_t first_free; /* index + 1, the oldest; handed out last */
+    uint32_t first_free; /* a name, the oldest; handed out last */
     uint32_t last_free;
     uint64_t taken; /* bytes */
     uint64_t made;

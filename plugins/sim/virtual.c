@@ -44,7 +44,7 @@ static core_status reserve(void *words, uint64_t size, core_memory *out_memory)
                               (unsigned long long)size,
                               (unsigned long long)sim_granule());
     mapped = calloc(size / sim_granule(), 1);
-    data = mmap(NULL, size, PROT_READ | PROT_WRITE,
+    data = mmap(NULL, size, PROT_NONE,
                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     pthread_mutex_lock(&sim_lock);
     if (mapped && data != MAP_FAILED)
@@ -111,6 +111,10 @@ static core_status map(void *words, core_memory memory, uint64_t offset,
                                 (unsigned long long)(offset + size));
     } else if (device->memory->taken + size > sim_set.bytes) {
         status = sim_memory_refused(device, size);
+    } else if (mprotect(block->data + offset, size, PROT_READ | PROT_WRITE)) {
+        status = core_sdk_error(sim_host, CORE_ERROR_OUT_OF_MEMORY, "sim",
+                                "no host memory for %llu bytes",
+                                (unsigned long long)size);
     } else {
         memset(block->data + offset, SIM_POISON, size);
         memset(block->mapped + offset / sim_granule(), 1, size / sim_granule());
@@ -132,7 +136,9 @@ static void unmap(void *words, core_memory memory, uint64_t offset,
     block = reservation(device, memory, offset, size);
     if (block && all_are(block, offset, size, 1)) {
         sim_history_check(device, block, offset, offset + size);
-        madvise(block->data + offset, size, MADV_DONTNEED);
+        /* Anew, for the host's memory to be given back. */
+        mmap(block->data + offset, size, PROT_NONE,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
         memset(block->mapped + offset / sim_granule(), 0, size / sim_granule());
         device->memory->taken -= size;
     } else if (block) {

@@ -6,6 +6,15 @@
 
 #include "sim.h"
 
+#include <sys/resource.h>
+
+/* Sanitizers want terabytes of addresses. */
+#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
+#define SANITIZED 1
+#else
+#define SANITIZED 0
+#endif
+
 enum { N = 4096 };
 
 static void *stream;
@@ -132,6 +141,36 @@ START_TEST(flat_memory_has_addresses)
     fill(device, stream, at(a, 100), 1, 7);
     far.handle = (char *)a.handle + 100;
     ck_assert_uint_eq(byte_of(device, stream, far), 7);
+}
+END_TEST
+
+/* Where a process may have few addresses, there are fewer; those of freed
+ * blocks are given anew when they are needed, as often as it takes. */
+START_TEST(few_addresses_are_enough)
+{
+    struct rlimit limit, before;
+    core_memory a, b;
+
+    sim_close();
+    OK(getrlimit(RLIMIT_AS, &before));
+    limit = before;
+    if (limit.rlim_cur > UINT64_C(1) << 30)
+        limit.rlim_cur = UINT64_C(1) << 30;
+    OK(setrlimit(RLIMIT_AS, &limit));
+    sim_open();
+    stream = new_stream(device);
+    for (int i = 0; i < 3000; i++) {
+        a = new_block(device, 3 << 18);
+        b = new_block(device, 64);
+        ck_assert_ptr_ne(a.handle, b.handle);
+        sim.memory->free(device, a, 3 << 18);
+        sim.memory->free(device, b, 64);
+    }
+    a = new_block(device, N);
+    fill(device, stream, a, N, 7);
+    ck_assert_uint_eq(byte_of(device, stream, at(a, N - 1)), 7);
+    ck_assert_uint_eq(counted(0).blocks, 1);
+    OK(setrlimit(RLIMIT_AS, &before));
 }
 END_TEST
 
@@ -267,7 +306,9 @@ static TCase *tests_of(const char *name, void (*setup)(void))
     tcase_add_test(tcase, peers_copy_to_each_other);
     if (setup == setup_flat)
         tcase_add_test(tcase, flat_memory_has_addresses);
-    else
+    if (setup == setup_flat && !SANITIZED)
+        tcase_add_test(tcase, few_addresses_are_enough);
+    if (setup != setup_flat)
         tcase_add_test(tcase, handles_are_no_addresses);
     tcase_add_test(tcase, a_setting_that_makes_no_sense_is_told);
     return tcase;
