@@ -63,8 +63,10 @@ static core_status reserve(core__heap *heap, uint32_t kind, uint64_t size,
 
 /* The first place where what is free and unmapped side by side is enough: the
  * unmapped block.  The free one before it, if any, is then out of the bins and
- * AWAITING, so that nobody takes it. */
-static core__block *find_place(core__heap *heap, uint32_t kind, uint64_t size)
+ * AWAITING, so that nobody takes it.  (Not every AWAITING block there is such a
+ * one: streams may use it.) */
+static core__block *find_place(core__heap *heap, uint32_t kind, uint64_t size,
+                               core__block **out_before)
 {
     for (core__segment *segment = heap->segments; segment;
          segment = segment->next) {
@@ -83,6 +85,7 @@ static core__block *find_place(core__heap *heap, uint32_t kind, uint64_t size)
                 core__block_remove(heap, free_one);
                 free_one->state = CORE__BLOCK_AWAITING;
             }
+            *out_before = free_one;
             return b;
         }
     }
@@ -139,9 +142,7 @@ core_status core__expandable_grow(core__heap *heap, uint32_t kind,
 
     *out_block = NULL;
     core__spin_lock(&heap->lock);
-    place = find_place(heap, kind, size);
-    if (place && place->before && place->before->state == CORE__BLOCK_AWAITING)
-        before = place->before;
+    place = find_place(heap, kind, size, &before);
     core__spin_unlock(&heap->lock);
     if (!place) {
         CORE_TRY(reserve(heap, kind, size, &segment));

@@ -326,6 +326,27 @@ START_TEST(expandable_segments_grow_in_place)
 }
 END_TEST
 
+/* What is free at the end of a range grows; what a stream uses does not. */
+START_TEST(a_range_does_not_grow_over_a_block_in_use)
+{
+    core_stream *other;
+    piece p, q;
+
+    open_sim("expandable_segments:true");
+    other = stream();
+    p = take(20 * MIB);
+    OK(control->hold(0));
+    OK(core__allocator_record(sim, p.block, other));
+    give(p);
+    q = take(24 * MIB);
+    ck_assert(!same(p, q));
+    OK(control->let_go(0));
+    give(q);
+    core_stream_release(other);
+    all_is_back();
+}
+END_TEST
+
 START_TEST(alignment_and_padding_of_the_device_are_kept)
 {
     piece p, q;
@@ -404,5 +425,6 @@ SUITE("memory blocks", sizes_round_to_512_and_choose_their_segments,
       a_fraction_is_a_limit, garbage_above_the_threshold_goes_oldest_first,
       without_caching_every_block_is_the_devices,
       expandable_segments_grow_in_place,
+      a_range_does_not_grow_over_a_block_in_use,
       alignment_and_padding_of_the_device_are_kept,
       no_failing_allocation_of_the_host_leaks)
