@@ -4,6 +4,7 @@
 #include "autograd/custom.h"
 
 #include "autograd/anomaly.h"
+#include "autograd/function.h"
 #include "autograd/layer.h"
 #include "autograd/saved.h"
 #include "autograd/view.h"
@@ -21,6 +22,7 @@ struct core__custom {
                             core_tensor **gradients, size_t ngradients);
     void *context;
     void (*release)(void *context);
+    _Atomic uint64_t *recorded; /* counts what needs the functions' code */
     uint32_t flags;
     char name[];
 };
@@ -166,6 +168,8 @@ void core__custom_destroy(core_node *node)
     if (!custom)
         return;
     release_context(custom);
+    if (custom->recorded)
+        atomic_fetch_sub(custom->recorded, 1);
     core__free(custom);
 }
 
@@ -307,6 +311,7 @@ static core_status make_custom(const core_function_info *info,
     custom->backward = info->backward;
     custom->context = info->context;
     custom->release = NULL; /* until nothing can fail any more */
+    custom->recorded = NULL;
     custom->flags = info->flags;
     memcpy(custom->name, info->name, length);
     return CORE_OK;
@@ -433,11 +438,12 @@ static core_status record(const core_function_info *info,
     return status;
 }
 
-core_status core_function_record(const core_function_info *given,
-                                 core_tensor *const *inputs, size_t ninputs,
-                                 core_tensor *const *saved, size_t nsaved,
-                                 core_tensor *const *outputs, size_t noutputs,
-                                 core_node **out_node)
+core_status core__function_record(const core_function_info *given,
+                                  _Atomic uint64_t *recorded,
+                                  core_tensor *const *inputs, size_t ninputs,
+                                  core_tensor *const *saved, size_t nsaved,
+                                  core_tensor *const *outputs, size_t noutputs,
+                                  core_node **out_node)
 {
     core_node *node = NULL;
     core_function_info info;
@@ -455,6 +461,9 @@ core_status core_function_record(const core_function_info *given,
                         noutputs, &node);
     if (node) {
         node->u.custom->release = info.release;
+        node->u.custom->recorded = recorded;
+        if (recorded)
+            atomic_fetch_add(recorded, 1);
         /* The outputs hold it, if they have gradients. */
         if (out_node &&
             atomic_load_explicit(&node->references, memory_order_relaxed) > 1)
@@ -466,6 +475,16 @@ core_status core_function_record(const core_function_info *given,
         given->release(given->context);
     }
     return status;
+}
+
+core_status core_function_record(const core_function_info *given,
+                                 core_tensor *const *inputs, size_t ninputs,
+                                 core_tensor *const *saved, size_t nsaved,
+                                 core_tensor *const *outputs, size_t noutputs,
+                                 core_node **out_node)
+{
+    return core__function_record(given, NULL, inputs, ninputs, saved, nsaved,
+                                 outputs, noutputs, out_node);
 }
 
 /* -------------------------------------------------------------- in backward -- */

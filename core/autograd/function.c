@@ -101,8 +101,9 @@ core_status core__context_record(core_function_context *context,
     info->ndirty = context->dirty.count;
     info->non_differentiable = context->non_differentiable.tensors;
     info->nnon_differentiable = context->non_differentiable.count;
-    return core_function_record(info, inputs, ninputs, context->saved.tensors,
-                                context->saved.count, outputs, noutputs, NULL);
+    return core__function_record(info, context->recorded, inputs, ninputs,
+                                 context->saved.tensors, context->saved.count,
+                                 outputs, noutputs, NULL);
 }
 
 core_status core__worded(uint32_t errors, core_status status, const char *what)

@@ -22,6 +22,7 @@ struct core_function_context {
     bool has_state;
     void *state;
     void (*release)(void *state);
+    _Atomic uint64_t *recorded; /* counts the nodes; NULL: nobody does */
 };
 
 core_status core__context_add(core__tensor_list *list, core_tensor *tensor);
@@ -33,6 +34,14 @@ core_status core__context_record(core_function_context *context,
                                  core_function_info *info,
                                  core_tensor *const *inputs, size_t ninputs,
                                  core_tensor *const *outputs, size_t noutputs);
+
+/* core_function_record, with that count. */
+core_status core__function_record(const core_function_info *given,
+                                  _Atomic uint64_t *recorded,
+                                  core_tensor *const *inputs, size_t ninputs,
+                                  core_tensor *const *saved, size_t nsaved,
+                                  core_tensor *const *outputs, size_t noutputs,
+                                  core_node **out_node);
 
 /* A program's status without a message gets one. */
 core_status core__worded(uint32_t errors, core_status status, const char *what);

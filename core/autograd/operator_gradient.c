@@ -20,6 +20,8 @@
 typedef struct registered {
     core__retired retired; /* first: the registration's payload */
     core_operator_gradient gradient;
+    /* Counts recorded calls, which need the plugin's code; NULL: a program's. */
+    _Atomic uint64_t *recorded;
 } registered;
 
 /* ------------------------------------------------------------- collecting -- */
@@ -100,11 +102,12 @@ static core_status compute(core_call *call, const core_value *args,
     return status;
 }
 
-static core_status record(const core_operator_gradient *gradient,
-                          core_operator *op, const core_value *args,
-                          uint32_t nargs, const core_value *results,
-                          uint32_t nresults, work *work)
+static core_status record(const registered *registered, core_operator *op,
+                          const core_value *args, uint32_t nargs,
+                          const core_value *results, uint32_t nresults,
+                          work *work)
 {
+    const core_operator_gradient *gradient = &registered->gradient;
     core_function_info info = {.struct_size = sizeof info,
                                .flags = gradient->flags,
                                .name = core__operator_name(op),
@@ -122,6 +125,7 @@ static core_status record(const core_operator_gradient *gradient,
                               gradient->setup(&work->context, gradient->user,
                                               args, nargs, results, nresults),
                               core__operator_name(op)));
+    work->context.recorded = registered->recorded;
     return core__context_record(&work->context, &info, work->inputs.tensors,
                                 work->inputs.count, work->outputs.tensors,
                                 work->outputs.count);
@@ -140,8 +144,7 @@ static core_status compute_and_record(core_call *call, const core_value *args,
         CORE_TRY(core__check_in_place(core__operator_name(call->op),
                                       dirty->tensors[i]));
     CORE_TRY(compute(call, args, nargs, results, nresults));
-    status = record(&registered->gradient, call->op, args, nargs, results,
-                    nresults, work);
+    status = record(registered, call->op, args, nargs, results, nresults, work);
     for (uint32_t i = 0; i < nresults && status != CORE_OK; i++)
         core_value_release(&results[i]);
     return status;
@@ -179,41 +182,65 @@ static core_status layer(core_call *call, const core_value *args,
 
 /* ------------------------------------------------------------ registering -- */
 
-core_status core_gradient_register(const char *operator_name,
-                                   const core_operator_gradient *gradient,
-                                   core_registration **out_registration)
+core_status core__gradient_add(core_registry *registry,
+                               core_string operator_name,
+                               const core_operator_gradient *gradient,
+                               _Atomic uint64_t *recorded)
 {
     const uint32_t known =
         CORE_FUNCTION_ONCE_DIFFERENTIABLE | CORE_FUNCTION_NO_ZEROS;
     registered *made;
     core_status status;
 
-    CORE__NOT_NULL(out_registration);
-    *out_registration = NULL;
-    CORE__NOT_NULL(operator_name);
-    CORE__NOT_NULL(gradient);
-    if (gradient->struct_size < sizeof *gradient || gradient->flags & ~known)
+    if (gradient->struct_size < sizeof *gradient || gradient->flags & ~known ||
+        !gradient->backward)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "core_gradient_register: %s: struct_size %u and "
-                           "flags 0x%x; expected %zu and at most 0x%x",
-                           operator_name, gradient->struct_size,
-                           gradient->flags, sizeof *gradient, known);
-    if (!gradient->backward)
-        return core__error_null("core_gradient_register", "backward");
+                           "the gradient of %.*s: struct_size %u, flags 0x%x "
+                           "and %s; expected %zu, at most 0x%x and a function "
+                           "backward",
+                           (int)operator_name.size, operator_name.data,
+                           gradient->struct_size, gradient->flags,
+                           gradient->struct_size >= sizeof *gradient &&
+                                   gradient->backward
+                               ? "a function backward"
+                               : "no function backward",
+                           sizeof *gradient, known);
     made = core__alloc_zero(sizeof *made);
     if (!made)
         return core__error_memory(sizeof *made);
     made->retired.memory = made;
     made->gradient = *gradient;
-    status = core_function_register(operator_name, CORE_KEY_AUTOGRAD, NULL,
-                                    layer, made, out_registration);
-    if (status != CORE_OK) {
+    made->recorded = recorded;
+    status =
+        core__registry_add_function(registry, operator_name, CORE_KEY_AUTOGRAD,
+                                    (core_string){0}, layer, made);
+    if (status == CORE_OK)
+        core__registry_set_payload(registry, &made->retired);
+    else
         core__free(made);
-        return status;
-    }
-    core__registry_set_payload(core__registration_registry(*out_registration),
-                               &made->retired);
-    return CORE_OK;
+    return status;
+}
+
+core_status core_gradient_register(const char *operator_name,
+                                   const core_operator_gradient *gradient,
+                                   core_registration **out_registration)
+{
+    core_registration *made;
+    core_status status;
+
+    CORE__NOT_NULL(out_registration);
+    *out_registration = NULL;
+    CORE__NOT_NULL(operator_name);
+    CORE__NOT_NULL(gradient);
+    CORE_TRY(core__registration_new(&made));
+    status = core__gradient_add(
+        core__registration_registry(made),
+        (core_string){operator_name, strlen(operator_name)}, gradient, NULL);
+    if (status == CORE_OK)
+        *out_registration = made;
+    else
+        core_registration_release(made);
+    return status;
 }
 
 core_status core_shape_register(const char *operator_name,

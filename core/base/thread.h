@@ -63,6 +63,8 @@ struct core__thread {
     struct core_node *running; /* in anomaly mode: the node that runs */
     bool anomaly;
     uint32_t accumulating; /* accumulations that this thread is inside of */
+    /* Registered decompositions that run, innermost first (dispatch/cycle.c). */
+    struct core__decomposing *decomposing;
     /* Free lists of small objects: index is the size class. */
     struct {
         core__free_block *head;

@@ -206,6 +206,11 @@ static core_status slot_of(core_string backend, uint32_t *out_slot)
     if (backend.size == 0)
         return CORE_OK;
     found = core__backend_by_type(backend.data, backend.size);
+    if (!found) {
+        /* The order in which plugins are opened must not matter. */
+        CORE_TRY(core__loader_load_for(backend.data, backend.size));
+        found = core__backend_by_type(backend.data, backend.size);
+    }
     if (!found)
         return core__error(CORE_ERROR_NOT_FOUND,
                            "no backend \"%.*s\" is loaded", (int)backend.size,
@@ -267,6 +272,11 @@ core_status core__registry_add_function(core_registry *registry,
     registration->key = key;
     registration->slot = slot;
     registration->entry = (core__entry){function, user};
+    if (key == CORE_KEY_COMPOSITE_EXPLICIT ||
+        key == CORE_KEY_COMPOSITE_IMPLICIT) {
+        registration->decomposition = registration->entry;
+        registration->entry = (core__entry){core__decompose, registration};
+    }
     warn_of_override(op, key, slot);
     registration->next = op->registrations;
     op->registrations = registration;
@@ -370,6 +380,12 @@ static core_status add_kernel(core_registry *registry, core__backend *backend,
                   backend->type, (int)from->name.size, from->name.data);
         return CORE_OK;
     }
+    if (op->flags & CORE__OP_CUSTOM)
+        return core__error(CORE_ERROR_UNSUPPORTED,
+                           "kernel \"%s\": the results of an operator that is "
+                           "not libcore's own are not known before the call; "
+                           "register a function for its backend's key",
+                           core__operator_name(op));
     CORE_TRY(set_make(op, backend, &set));
     kernel = core__alloc_zero(sizeof *kernel);
     if (!kernel)
@@ -508,18 +524,25 @@ static void undo_kernel(core__kernel *kernel)
     core__reclaim(&kernel->retired, kernel);
 }
 
-/* Sets of a backend that goes away keep their memory, not their owner. */
+/* Sets of a backend that goes away keep their memory, not their owner; and
+ * what others registered for its slot does not serve the next one there. */
+static void forget_backend_in(core_operator *op, const core__backend *backend)
+{
+    for (core__kernel_set *s = op->kernels; s; s = s->next)
+        if (s->backend == backend)
+            s->backend = NULL;
+    for (core__registration *r = op->registrations; r; r = r->next)
+        if (r->slot == backend->slot)
+            r->slot = CORE__SLOT_GONE;
+}
+
 static void forget_backend(core__backend *backend)
 {
     backend->fallback = NULL;
     for (uint32_t i = 0; i < core__operator_count; i++)
-        for (core__kernel_set *s = core__operators[i].kernels; s; s = s->next)
-            if (s->backend == backend)
-                s->backend = NULL;
+        forget_backend_in(&core__operators[i], backend);
     for (custom_operator *c = customs; c; c = c->next)
-        for (core__kernel_set *s = c->op.kernels; s; s = s->next)
-            if (s->backend == backend)
-                s->backend = NULL;
+        forget_backend_in(&c->op, backend);
 }
 
 void core__registry_undo(core_registry *registry)
@@ -587,6 +610,13 @@ static core_status finish(core_status status, core_registration *registration,
     return status;
 }
 
+core_status core__registration_new(core_registration **out_registration)
+{
+    *out_registration = core__alloc_zero(sizeof **out_registration);
+    return *out_registration ? CORE_OK
+                             : core__error_memory(sizeof **out_registration);
+}
+
 core_status core_op_register(const char *schema,
                              core_registration **out_registration)
 {
@@ -595,9 +625,7 @@ core_status core_op_register(const char *schema,
     CORE__NOT_NULL(out_registration);
     *out_registration = NULL;
     CORE__NOT_NULL(schema);
-    made = core__alloc_zero(sizeof *made);
-    if (!made)
-        return core__error_memory(sizeof *made);
+    CORE_TRY(core__registration_new(&made));
     return finish(core__registry_add_operator(
                       &made->registry, (core_string){schema, strlen(schema)}),
                   made, out_registration);
@@ -615,9 +643,7 @@ core_status core_function_register(const char *operator_name, uint32_t key,
     *out_registration = NULL;
     CORE__NOT_NULL(operator_name);
     CORE__NOT_NULL(function);
-    made = core__alloc_zero(sizeof *made);
-    if (!made)
-        return core__error_memory(sizeof *made);
+    CORE_TRY(core__registration_new(&made));
     return finish(core__registry_add_function(
                       &made->registry,
                       (core_string){operator_name, strlen(operator_name)}, key,

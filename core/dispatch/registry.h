@@ -72,9 +72,17 @@ core_status core__registry_add_function(core_registry *registry,
                                         core_string operator_name, uint32_t key,
                                         core_string backend,
                                         core_function function, void *user);
+/* autograd/operator_gradient.c.  recorded, unless NULL, counts the calls in
+ * graphs that need the gradient's functions. */
+core_status core__gradient_add(core_registry *registry,
+                               core_string operator_name,
+                               const core_operator_gradient *gradient,
+                               _Atomic uint64_t *recorded);
 /* The newest registration's user word lies in memory that goes with it. */
 void core__registry_set_payload(core_registry *registry,
                                 core__retired *payload);
+/* An empty one. */
+core_status core__registration_new(struct core_registration **out_registration);
 core_registry *core__registration_registry(
     struct core_registration *registration);
 /* Undoes all of it, backends too; the registry may be used again. */

@@ -8,6 +8,9 @@
 
 #include "dispatch/registry.h"
 
+/* The slot of a registration whose backend was unloaded. */
+enum { CORE__SLOT_GONE = 255 };
+
 /* One function under one key, or one custom operator. */
 struct core__registration {
     core_operator *op;
@@ -16,11 +19,18 @@ struct core__registration {
     uint32_t slot;         /* CORE__SLOT_NONE: all */
     core__entry entry;
     uint64_t sequence;
+    core__entry decomposition;      /* of composites, which entry leads to */
     core__registration *next;       /* same operator, older */
     core__registration *next_owned; /* same registry */
     core__retired retired;
     core__retired *payload; /* goes with it: the user word's memory; or NULL */
 };
+
+/* A registered decomposition, call->user: an error if it comes back to itself
+ * without end. */
+core_status core__decompose(core_call *call, const core_value *args,
+                            uint32_t nargs, core_value *results,
+                            uint32_t nresults);
 
 void core__registry_lock(void);
 void core__registry_unlock(void);

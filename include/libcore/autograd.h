@@ -16,6 +16,7 @@
 #ifndef LIBCORE_AUTOGRAD_H
 #define LIBCORE_AUTOGRAD_H
 
+#include "kernel.h"
 #include "status.h"
 
 #include <stdbool.h>
@@ -25,7 +26,6 @@
 extern "C" {
 #endif
 
-typedef struct core_node core_node;
 typedef struct core_hook core_hook;
 
 /* Computes outputs (owned, at most *noutputs, which it then sets) from inputs
@@ -185,15 +185,7 @@ core_node *core_node_edge(const core_node *node, size_t index,
 /* A function with a gradient of one's own.  The program computes outputs from
  * inputs, recording nothing (core_grad_mode_set(false), or detached inputs),
  * then calls core_function_record, which makes the outputs results of a new
- * node. */
-enum {
-    /* backward computes by means that are not recorded.  It runs with grad mode
-     * off, and a derivative of its gradients is an error, never zero. */
-    CORE_FUNCTION_ONCE_DIFFERENTIABLE = 1u << 0,
-    /* grads may have NULL entries: those of outputs that nothing used. */
-    CORE_FUNCTION_NO_ZEROS = 1u << 1
-};
-
+ * node.  Flags are in kernel.h. */
 typedef struct core_function_info {
     uint32_t struct_size;
     uint32_t flags;   /* CORE_FUNCTION_… */

@@ -19,8 +19,8 @@
 extern "C" {
 #endif
 
-/* What setup fills; valid while it runs. */
-typedef struct core_function_context core_function_context;
+/* What setup fills (core_function_context, plugin.h) is valid while it runs;
+ * the gradient of an operator, core_operator_gradient, is in kernel.h. */
 
 /* For core_node_saved in backward, by index; entries may be NULL.  Once. */
 core_status core_context_save(core_function_context *context,
@@ -39,12 +39,6 @@ core_status core_context_no_zeros(core_function_context *context);
  * more.  Once. */
 core_status core_context_set_state(core_function_context *context, void *state,
                                    void (*release)(void *state));
-
-typedef core_status (*core_function_backward)(core_node *node, void *context,
-                                              core_tensor *const *grads,
-                                              size_t ngrads,
-                                              core_tensor **gradients,
-                                              size_t ngradients);
 
 /* ---------------------------------------------------------------- functions -- */
 
@@ -74,22 +68,6 @@ core_status core_function_apply(const core_function_steps *steps,
                                 core_tensor **outputs, size_t noutputs);
 
 /* ---------------------------------------------------------------- operators -- */
-
-typedef struct core_operator_gradient {
-    uint32_t struct_size;
-    uint32_t flags; /* CORE_FUNCTION_… */
-    /* Called after the operator, when the call is recorded.  NULL: backward
-     * needs nothing.  results: by result of the schema. */
-    core_status (*setup)(core_function_context *function, void *user,
-                         const core_value *args, uint32_t nargs,
-                         const core_value *results, uint32_t nresults);
-    /* grads: one per result tensor (lists flattened), then one per argument
-     * that the schema says is changed and that is no result.  gradients: one
-     * per tensor argument of the schema in its order, absent ones too, lists
-     * flattened.  context: the state that setup set, else user. */
-    core_function_backward backward;
-    void *user;
-} core_operator_gradient;
 
 /* Registers under CORE_KEY_AUTOGRAD, for all backends.  Arguments that the
  * schema marks as changed, (a!), are taken as dirty. */

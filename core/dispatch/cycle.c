@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Decompositions that lead back to themselves.  What one calls is only seen
+ * when it runs, so each thread knows which ones it is inside of; a cycle is
+ * told before it has used up the stack. */
+
+#include "base/thread.h"
+#include "dispatch/registry.h"
+#include "dispatch/table.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* A decomposition may well call its own operator, on less.  This many times
+ * inside itself it does not; and so many calls fit a thread's small stack. */
+enum { DEPTH_MAX = 24 };
+
+typedef struct core__decomposing {
+    const core__registration *registration;
+    struct core__decomposing *below;
+} core__decomposing;
+
+/* "a, b, a": from the outermost of the last round to the innermost. */
+static void describe(const core__decomposing *frame, char *text, size_t size)
+{
+    const core__decomposing *round[8];
+    size_t count = 0, length = 0;
+
+    do {
+        round[count++] = frame;
+        frame = frame->below;
+    } while (frame && count < 7 &&
+             frame->registration != round[0]->registration);
+    if (frame)
+        round[count++] = frame;
+    text[0] = '\0';
+    while (count-- > 0 && length < size)
+        length += (size_t)snprintf(
+            text + length, size - length, "%s%s", length ? ", " : "",
+            core__operator_name(round[count]->registration->op));
+}
+
+static core_status check(const core__decomposing *innermost)
+{
+    const core__registration *self = innermost->registration;
+    uint32_t depth = 0;
+    char text[512];
+
+    for (const core__decomposing *f = innermost; f; f = f->below)
+        depth += f->registration == self;
+    if (depth <= DEPTH_MAX)
+        return CORE_OK;
+    describe(innermost, text, sizeof text);
+    return core__error(CORE_ERROR_REFUSED,
+                       "%s: decompositions were registered in a circle (%s); "
+                       "at least one of these needs a kernel",
+                       core__operator_name(self->op), text);
+}
+
+core_status core__decompose(core_call *call, const core_value *args,
+                            uint32_t nargs, core_value *results,
+                            uint32_t nresults)
+{
+    const core__registration *registration = call->user;
+    core__thread *self = core__thread_self();
+    core__decomposing frame = {registration, self->decomposing};
+    core_status status = CORE_OK;
+
+    if (frame.below)
+        status = check(&frame);
+    if (status != CORE_OK)
+        return status;
+    self->decomposing = &frame;
+    call->user = registration->decomposition.user;
+    status = registration->decomposition.function(call, args, nargs, results,
+                                                  nresults);
+    self->decomposing = frame.below;
+    return status;
+}
