@@ -11,6 +11,7 @@
 #include "tensor/tensor.h"
 
 #include <libcore/dispatch.h>
+#include <libcore/function.h>
 
 #include <string.h>
 
@@ -168,6 +169,20 @@ static core_status register_function(core_registry *registry,
                                        function, user);
 }
 
+static core_status register_gradient(core_registry *registry,
+                                     core_string operator_name,
+                                     const core_operator_gradient *gradient)
+{
+    CORE_TRY(check_open(registry));
+    return core__gradient_add(registry, operator_name, gradient,
+                              &registry->plugin->recorded);
+}
+
+static uint32_t host_node_needs_gradient(const core_node *node, uint64_t input)
+{
+    return core_node_needs_gradient(node, input);
+}
+
 /* --------------------------------------------- operators and tensors -- */
 
 static core_status host_operator_find(core_string name, core_operator **out)
@@ -264,6 +279,13 @@ const core_host core__host = {
     .call_copy = core__call_copy,
     .call_drop = core__call_drop,
     .error_last = host_error_last,
+    .register_gradient = register_gradient,
+    .context_save = core_context_save,
+    .context_mark_non_differentiable = core_context_mark_non_differentiable,
+    .context_no_zeros = core_context_no_zeros,
+    .context_set_state = core_context_set_state,
+    .node_saved = core_node_saved,
+    .node_needs_gradient = host_node_needs_gradient,
 };
 
 /* A plugin is told the size that its minor's table has, and finds nothing
@@ -273,7 +295,9 @@ void core__host_fill(core_host *host, uint32_t abi_minor)
     *host = core__host;
     host->abi_minor = abi_minor;
     if (abi_minor < 2) {
-        host->struct_size = offsetof(core_host, error_last);
-        host->error_last = NULL;
+        size_t known = offsetof(core_host, error_last);
+
+        host->struct_size = (uint32_t)known;
+        memset((char *)host + known, 0, sizeof *host - known);
     }
 }
