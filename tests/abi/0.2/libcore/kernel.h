@@ -189,6 +189,45 @@ struct core_kernel {
 };
 CORE_STATIC_ASSERT(sizeof(core_kernel) == 104, "core_kernel");
 
+/* ------------------------------------------------------------ gradients -- */
+
+enum {
+    /* backward computes by means that are not recorded.  It runs with grad mode
+     * off, and a derivative of its gradients is an error, never zero. */
+    CORE_FUNCTION_ONCE_DIFFERENTIABLE = 1u << 0,
+    /* grads may have NULL entries: those of outputs that nothing used. */
+    CORE_FUNCTION_NO_ZEROS = 1u << 1
+};
+
+/* grads: borrowed.  gradients: all NULL when it is called; set those that are
+ * wanted (core_node_needs_gradient) to owned tensors.  What it sets before it
+ * fails is released. */
+typedef core_status (*core_function_backward)(core_node *node, void *context,
+                                              core_tensor *const *grads,
+                                              size_t ngrads,
+                                              core_tensor **gradients,
+                                              size_t ngradients);
+
+/* The gradient of an operator: setup says what backward will need, backward
+ * computes by operators, so that it can be differentiated again. */
+struct core_operator_gradient {
+    uint32_t struct_size;
+    uint32_t flags; /* CORE_FUNCTION_… */
+    /* Called after the operator, when the call is recorded.  NULL: backward
+     * needs nothing.  results: by result of the schema. */
+    core_status (*setup)(core_function_context *function, void *user,
+                         const core_value *args, uint32_t nargs,
+                         const core_value *results, uint32_t nresults);
+    /* grads: one per result tensor (lists flattened), then one per argument
+     * that the schema says is changed and that is no result.  gradients: one
+     * per tensor argument of the schema in its order, absent ones too, lists
+     * flattened.  context: the state that setup set, else user. */
+    core_function_backward backward;
+    void *user;
+};
+CORE_STATIC_ASSERT(sizeof(core_operator_gradient) == 32,
+                   "core_operator_gradient");
+
 #ifdef __cplusplus
 }
 #endif

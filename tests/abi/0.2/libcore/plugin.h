@@ -119,6 +119,9 @@ typedef struct core_loop core_loop;
 typedef struct core_kernel core_kernel;
 typedef struct core_backend core_backend;
 typedef struct core_registry core_registry;
+typedef struct core_node core_node;
+typedef struct core_function_context core_function_context;
+typedef struct core_operator_gradient core_operator_gradient;
 
 /* UTF-8, not NUL-terminated unless said; lives as long as what it came from. */
 typedef struct core_string {
@@ -336,8 +339,36 @@ typedef struct core_host {
      * fails there and is reported elsewhere.  Strings live until the thread's
      * next error.  code CORE_OK: there was none. */
     void (*error_last)(core_error_info *out_info);
+
+    /* A gradient for an operator, built in or registered (kernel.h); the
+     * struct is copied.  While a call that it recorded lives in a graph, the
+     * plugin cannot be unloaded. */
+    core_status (*register_gradient)(core_registry *registry,
+                                     core_string operator_name,
+                                     const core_operator_gradient *gradient);
+    /* For its setup.  Tensors for node_saved in backward, by index; entries
+     * may be NULL.  Once. */
+    core_status (*context_save)(core_function_context *context,
+                                core_tensor *const *tensors, uint64_t count);
+    /* A result that has no gradient. */
+    core_status (*context_mark_non_differentiable)(
+        core_function_context *context, core_tensor *tensor);
+    /* backward gets NULL for the gradients of results that nothing used, not
+     * zeros. */
+    core_status (*context_no_zeros)(core_function_context *context);
+    /* Backward's context of this call, in place of the registration's user
+     * word.  release(state), unless NULL, is called once, when it is needed no
+     * more.  Once. */
+    core_status (*context_set_state)(core_function_context *context,
+                                     void *state, void (*release)(void *state));
+    /* For backward.  A saved tensor gives a reference, which the caller drops;
+     * NULL where none was saved. */
+    core_status (*node_saved)(core_node *node, uint64_t index,
+                              core_tensor **out_tensor);
+    /* 1: the gradient of this tensor argument is wanted. */
+    uint32_t (*node_needs_gradient)(const core_node *node, uint64_t input);
 } core_host;
-CORE_STATIC_ASSERT(sizeof(core_host) == 8 + 8 * 21, "core_host");
+CORE_STATIC_ASSERT(sizeof(core_host) == 8 + 8 * 28, "core_host");
 
 /* -------------------------------------------------------- negotiation -- */
 
