@@ -132,15 +132,18 @@ enum {
     CORE_DLPACK_STREAM_NONE = -1
     /* CUDA: 1 the legacy default stream, 2 the thread's default one, else a
      * cudaStream_t; 0 is refused, as it may mean either.  ROCm: 0 the default
-     * stream, else a hipStream_t above 2.  Other devices with streams: the
-     * native handle.  Devices without: not looked at. */
+     * stream, else a hipStream_t above 2.  Other devices with streams: 0 the
+     * device's default stream, else the native handle (core_stream_native).
+     * Devices without: not looked at.  What Python's protocol calls None is the
+     * default stream. */
 };
 
 /* Describes tensor for another library; it shares the storage until it calls
- * deleter, once.  flags: READ_ONLY says so to the consumer; COPIED exports a
- * row-major copy instead.  Work given so far to this thread's current stream of
- * the device comes before later work of the consumer's stream; where the plugin
- * cannot adopt that, this call waits.
+ * deleter, once; its work on the memory is done by then, or ordered before
+ * later work of the stream that the tensor was made on.  flags: READ_ONLY says
+ * so to the consumer; COPIED exports a row-major copy instead.  Work given so
+ * far to this thread's current stream of the device comes before later work of
+ * the consumer's stream; where the plugin cannot adopt that, this call waits.
  *
  * Refused: a tensor that requires grad (AUTOGRAD: detach it), one on meta
  * (UNSUPPORTED). */
