@@ -127,6 +127,34 @@ any_threads() {
     done
 }
 
+# On simulated devices, whose work comes late and in whose memory nothing but
+# what was ordered may be found.
+simulated() {
+    LIBCORE_SIM_CHECK=1 LIBCORE_SIM_DELAY_US=20 weights "$@"
+}
+
+# as_on_one ARGUMENT…: the same bits on the CPU, on another device, and split.
+as_on_one() {
+    one=$(weights --device cpu "$@") || return
+    same "$one" "$(simulated --device sim:0 "$@")" || return
+    for devices in sim:0,sim:1 sim:1,cpu cpu,sim:0 sim:0,cpu,sim:1; do
+        same "$one" "$(simulated --devices $devices "$@")" || return
+    done
+}
+
+text_on_one() {
+    seq 1000 2000 >"$work/text"
+    as_on_one --model gpt --text "$work/text" --steps 4 --context 16 \
+        --layers 3 --heads 2 --width 32 --dropout 0 --sample 20 --batch 8
+}
+
+split_goes_on() {
+    straight=$(weights --epochs 4) || return
+    weights --epochs 2 --devices sim:0,sim:1 --save "$work/split" || return
+    same "$straight" \
+        "$(weights --epochs 4 --devices cpu,sim:0 --resume "$work/split")"
+}
+
 another_seed() {
     one=$(weights --epochs 1 --seed 1) || return
     two=$(weights --epochs 1 --seed 2) || return
@@ -293,6 +321,8 @@ wrong_usage() {
         return
     refuses 2 '--threads 1025: ' --threads 1025 || return
     refuses 2 '--device meta: ' --device meta || return
+    refuses 2 '--device cpu,cpu: one device' --device cpu,cpu || return
+    refuses 2 '--devices cpu,meta: ' --devices cpu,meta || return
     refuses 2 '--lr nan: a number above 0' --lr nan || return
     refuses 2 '--lr -1: ' --lr -1 || return
     refuses 2 '--seed -1: ' --seed -1 || return
@@ -308,13 +338,18 @@ helps() {
 }
 
 make_data
-echo 1..26
+echo 1..31
 ok 'help and version' helps
 ok 'the last line of the output is the result' shows_result
 ok 'what is no terminal gets plain lines' plain_lines
 ok 'the loss falls' learns
 ok 'files packed by gzip are read' packed_files
 ok 'the number of threads changes no bit' any_threads
+ok 'any device, and several, give the same bits' as_on_one --epochs 2
+ok 'a network with convolutions does too' as_on_one --model cnn --dropout 0 \
+    --steps 2 --limit 96 --batch 32
+ok 'a transformer does too' text_on_one
+ok 'what was split goes on split otherwise' split_goes_on
 ok 'another seed is another start' another_seed
 ok 'adam goes on where it stopped' goes_on
 ok 'adamw goes on where it stopped' goes_on --optimizer adamw \
@@ -326,6 +361,7 @@ ok 'SIGTERM does too' after_interrupt TERM 143
 ok 'a complete checkpoint is only tested' complete_already
 ok 'wrong usage is told' wrong_usage
 ok 'an unknown device is told' refuses 1 'abacus' --device abacus
+ok 'an empty name of a device is told' refuses 1 '""' --devices cpu,,cpu
 ok 'a missing data set names the package' refuses 1 \
     'no train-images-idx3-ubyte.gz in .*/places.*dataset-fashion-mnist' \
     --data "$places"

@@ -373,7 +373,9 @@ static core_status load_state(const core_safetensors *file, trainer *t,
            (slot = core_optimizer_state_name(t->optimizer, count)) != NULL) {
         snprintf(name, sizeof name, "optimizer.%s.%s",
                  t->model.names[parameter], slot);
-        status = core_safetensors_load(file, name, t->device, &state[count]);
+        status = core_safetensors_load(
+            file, name, core_tensor_device(t->model.parameters[parameter]),
+            &state[count]);
         count++;
     }
     if (status == CORE_OK)

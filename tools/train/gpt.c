@@ -77,18 +77,19 @@ static core_status add_block(train_model *model, core_device *device,
     return add_linear(model, device, seed, name, width, 4 * width, less);
 }
 
-static core_status gpt_build(train_model *model, core_device *device,
-                             uint64_t seed)
+static core_status gpt_build(train_model *model, uint64_t seed)
 {
     const int64_t tokens[2] = {model->classes, model->width};
     const int64_t places[2] = {model->context, model->width};
+    core_device *device = train_model_place(model, 0, 1);
 
     CORE_TRY(train_model_add(model, device, seed, "characters", tokens, 2, 0,
                              SPREAD));
     CORE_TRY(
         train_model_add(model, device, seed, "places", places, 2, 0, SPREAD));
     for (int64_t i = 0; i < model->layers; i++)
-        CORE_TRY(add_block(model, device, seed, i + 1));
+        CORE_TRY(add_block(model, train_model_place(model, i, model->layers),
+                           seed, i + 1));
     return add_norm(model, device, "norm");
 }
 

@@ -49,14 +49,20 @@ static void catch_signals(void)
 
 /* -------------------------------------------------------------- setting up -- */
 
-static core_status open_device(trainer *t)
+static core_status open_devices(trainer *t)
 {
     const train_options *options = &t->options;
+    const char *names = options->devices, *end;
+    char name[64];
 
-    if (options->device)
-        CORE_TRY(core_device_find(options->device, &t->device));
-    else
-        CORE_TRY(core_device_default(&t->device));
+    if (!names)
+        CORE_TRY(core_device_default(&t->devices[t->ndevices++]));
+    for (; names; names = *end ? end + 1 : NULL) {
+        end = names + strcspn(names, ",");
+        snprintf(name, sizeof name, "%.*s", (int)(end - names), names);
+        CORE_TRY(core_device_find(name, &t->devices[t->ndevices++]));
+    }
+    t->device = t->devices[0];
     return options->threads ? core_threads_set(options->threads) : CORE_OK;
 }
 
@@ -85,7 +91,7 @@ static core_status set_up(trainer *t)
     if (status == CORE_OK && file)
         status = checkpoint_options(file, options->resume, options);
     if (status == CORE_OK)
-        status = open_device(t);
+        status = open_devices(t);
     if (status == CORE_OK)
         t->task = train_model_find(options->model)->task;
     if (status == CORE_OK)
@@ -93,7 +99,7 @@ static core_status set_up(trainer *t)
     if (status == CORE_OK) {
         core_seed((uint64_t)options->seed);
         status = train_model_build(&t->model, options, t->task->classes(t),
-                                   t->device);
+                                   t->devices, t->ndevices);
     }
     if (status == CORE_OK)
         status = trainer_create_optimizer(t);

@@ -39,6 +39,12 @@ static core_status make_room(train_model *model)
     return CORE_OK;
 }
 
+core_device *train_model_place(const train_model *model, int64_t part,
+                               int64_t parts)
+{
+    return model->devices[part * (int64_t)model->ndevices / parts];
+}
+
 core_status train_model_add(train_model *model, core_device *device,
                             uint64_t seed, const char *name,
                             const int64_t *sizes, size_t ndim, double centre,
@@ -74,7 +80,8 @@ core_status train_model_add(train_model *model, core_device *device,
 }
 
 core_status train_model_build(train_model *model, const train_options *options,
-                              int64_t classes, core_device *device)
+                              int64_t classes, core_device *const *devices,
+                              size_t ndevices)
 {
     core_status status;
 
@@ -87,7 +94,9 @@ core_status train_model_build(train_model *model, const train_options *options,
         .width = options->width,
         .dropout = options->dropout,
     };
-    status = model->kind->build(model, device, (uint64_t)options->seed);
+    model->ndevices = ndevices;
+    memcpy(model->devices, devices, ndevices * sizeof(core_device *));
+    status = model->kind->build(model, (uint64_t)options->seed);
     if (status != CORE_OK)
         train_model_release(model);
     return status;

@@ -31,6 +31,9 @@ static const char help[] =
     "                        gpt: transformer that guesses the next character\n"
     "                        [mlp]\n"
     "  --device NAME         cpu, cuda:1, ... [LIBCORE_DEVICE, else cpu]\n"
+    "  --devices NAME,NAME,...    splits the model: its layers are dealt out\n"
+    "                        evenly and in order; data and loss lie on the\n"
+    "                        first\n"
     "  --threads N           of the CPU, 1 to 1024; changes no result\n"
     "  --epochs N            how often to go through the data, in total\n"
     "                        [15; cnn 20; gpt 10]\n"
@@ -81,6 +84,7 @@ static const char help[] =
 enum {
     OPTION_MODEL = 256,
     OPTION_DEVICE,
+    OPTION_DEVICES,
     OPTION_THREADS,
     OPTION_EPOCHS,
     OPTION_BATCH,
@@ -118,6 +122,7 @@ enum {
 static const struct option names[] = {
     {"model", required_argument, NULL, OPTION_MODEL},
     {"device", required_argument, NULL, OPTION_DEVICE},
+    {"devices", required_argument, NULL, OPTION_DEVICES},
     {"threads", required_argument, NULL, OPTION_THREADS},
     {"epochs", required_argument, NULL, OPTION_EPOCHS},
     {"batch", required_argument, NULL, OPTION_BATCH},
@@ -311,6 +316,24 @@ static core_status take_number(train_options *options, int option,
     return CORE_OK;
 }
 
+/* Only what cannot be meant: which devices there are is seen later. */
+static core_status check_devices(int option, const char *text)
+{
+    size_t count = 0;
+
+    for (const char *name = text; name; name = strchr(name, ',')) {
+        name += *name == ',';
+        if (strcspn(name, ",") == 4 && strncmp(name, "meta", 4) == 0)
+            return wrong(option, text, "a device that computes is wanted");
+        if (++count > (option == OPTION_DEVICE ? 1 : TRAIN_DEVICES))
+            return wrong(option, text,
+                         option == OPTION_DEVICE
+                             ? "one device is wanted; --devices takes several"
+                             : "there are too many");
+    }
+    return CORE_OK;
+}
+
 static core_status take(train_options *options, int option, const char *text)
 {
     switch (option) {
@@ -327,9 +350,9 @@ static core_status take(train_options *options, int option, const char *text)
         options->text = text;
         return CORE_OK;
     case OPTION_DEVICE:
-        if (strcmp(text, "meta") == 0)
-            return wrong(option, text, "a device that computes is wanted");
-        options->device = text;
+    case OPTION_DEVICES:
+        CORE_TRY(check_devices(option, text));
+        options->devices = text;
         return CORE_OK;
     case OPTION_SAVE:
         options->save = text;

@@ -33,11 +33,24 @@ static const char *duration(char *text, size_t size, double seconds)
     return text;
 }
 
+/* Of all devices, with commas between. */
+static const char *names_of(const trainer *t, char *text, size_t room)
+{
+    size_t used = 0;
+
+    text[0] = '\0';
+    for (size_t i = 0; i < t->ndevices && used < room; i++)
+        used += (size_t)snprintf(text + used, room - used, "%s%s", i ? "," : "",
+                                 core_device_name(t->devices[i]));
+    return text;
+}
+
 void report_start(report *r, const trainer *t)
 {
     const train_options *options = &t->options;
     core_device_information information = {.struct_size = sizeof information};
     uint32_t threads = 0;
+    char names[256];
 
     *r = (report){.text = options->json ? stderr : stdout,
                   .json = options->json,
@@ -51,8 +64,8 @@ void report_start(report *r, const trainer *t)
         threads = 0;
     fprintf(r->text, "model   %s (%s, %lld parameters)\n", t->model.kind->name,
             t->model.kind->description, (long long)train_model_size(&t->model));
-    fprintf(r->text, "device  %s", core_device_name(t->device));
-    if (information.name.size)
+    fprintf(r->text, "device  %s", names_of(t, names, sizeof names));
+    if (information.name.size && t->ndevices == 1)
         fprintf(r->text, " (%.*s)", (int)information.name.size,
                 information.name.data);
     if (threads)
@@ -200,13 +213,13 @@ static bool result_json(const report *r, const trainer *t, double seconds,
                         const char *digest, const char *sample)
 {
     core__json json;
-    char name[48];
+    char name[48], names[256];
 
     core__json_begin(&json, core__json_to_file, stdout);
     json.flat = true;
     core__json_object(&json, NULL);
     core__json_text(&json, "model", t->model.kind->name);
-    core__json_text(&json, "device", core_device_name(t->device));
+    core__json_text(&json, "device", names_of(t, names, sizeof names));
     core__json_integer(&json, "parameters", train_model_size(&t->model));
     core__json_integer(&json, "epochs", t->epoch);
     core__json_integer(&json, "steps", trainer_steps(t));

@@ -32,11 +32,28 @@ core_status train_scope_end(train_scope *s, core_tensor *result,
     return s->status;
 }
 
+core_tensor *train_to(train_scope *s, core_tensor *x, core_device *device)
+{
+    core_tensor *y = NULL;
+
+    if (s->status != CORE_OK || core_tensor_device(x) == device)
+        return x;
+    return keep(s, core_to(x, CORE_DTYPE_NONE, device, false, false, -1, &y),
+                &y);
+}
+
+/* Where the weight lies. */
+static core_tensor *beside(train_scope *s, core_tensor *x, core_tensor *weight)
+{
+    return train_to(s, x, core_tensor_device(weight));
+}
+
 core_tensor *train_linear(train_scope *s, core_tensor *x, core_tensor *weight,
                           core_tensor *bias)
 {
     core_tensor *y = NULL;
 
+    x = beside(s, x, weight);
     return s->status == CORE_OK ? keep(s, core_linear(x, weight, bias, &y), &y)
                                 : NULL;
 }
@@ -59,6 +76,8 @@ core_tensor *train_add(train_scope *s, core_tensor *x, core_tensor *y)
 {
     core_tensor *z = NULL;
 
+    if (s->status == CORE_OK)
+        x = train_to(s, x, core_tensor_device(y));
     return s->status == CORE_OK ? keep(s, core_add(x, y, core_int(1), &z), &z)
                                 : NULL;
 }
@@ -80,6 +99,7 @@ core_tensor *train_conv(train_scope *s, core_tensor *x, core_tensor *weight,
     const int64_t one[2] = {1, 1};
     core_tensor *y = NULL;
 
+    x = beside(s, x, weight);
     return s->status == CORE_OK ? keep(s,
                                        core_conv2d(x, weight, bias, one, 2, one,
                                                    2, one, 2, 1, &y),
@@ -143,6 +163,7 @@ core_tensor *train_embed(train_scope *s, core_tensor *table,
 {
     core_tensor *y = NULL;
 
+    numbers = beside(s, numbers, table);
     return s->status == CORE_OK
                ? keep(s, core_embedding(table, numbers, -1, false, false, &y),
                       &y)
@@ -154,6 +175,7 @@ core_tensor *train_norm(train_scope *s, core_tensor *x, core_tensor *weight,
 {
     core_tensor *y = NULL;
 
+    x = beside(s, x, weight);
     return s->status == CORE_OK
                ? keep(s,
                       core_layer_norm(x, core_tensor_sizes(weight), 1, weight,

@@ -19,6 +19,9 @@ typedef struct train_scope {
     core_tensor *kept[TRAIN_SCOPE];
 } train_scope;
 
+/* Steps with weights go where their weight lies: x is brought there.  Parts of a
+ * model may so lie on several devices. */
+core_tensor *train_to(train_scope *s, core_tensor *x, core_device *device);
 core_tensor *train_linear(train_scope *s, core_tensor *x, core_tensor *weight,
                           core_tensor *bias);
 core_tensor *train_relu(train_scope *s, core_tensor *x);

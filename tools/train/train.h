@@ -56,12 +56,14 @@ enum {
 };
 extern const char *const train_schedules[TRAIN_SCHEDULES];
 
+enum { TRAIN_DEVICES = 16 }; /* that a model may be split over */
+
 /* Texts are the command line's. */
 typedef struct train_options {
     unsigned given;   /* TRAIN_GAVE_… */
     uint32_t threads; /* 0: as the library chooses */
     const char *model;
-    const char *device; /* NULL: the default one */
+    const char *devices; /* names with commas between; NULL: the default one */
     const char *data;
     const char *files[4]; /* train images, labels, test images, labels */
     const char *text;
@@ -158,10 +160,9 @@ typedef struct train_model_kind {
     /* Of the options that were not given. */
     train_options defaults;
     /* Adds the parameters; shape is set. */
-    core_status (*build)(train_model *model, core_device *device,
-                         uint64_t seed);
-    /* Gives the logits, [labels of the batch, classes].  training: dropout is
-     * on. */
+    core_status (*build)(train_model *model, uint64_t seed);
+    /* Gives the logits, [labels of the batch, classes], on the device of the
+     * last step.  training: dropout is on. */
     core_status (*forward)(const train_model *model, core_tensor *inputs,
                            bool training, core_tensor **out_logits);
 } train_model_kind;
@@ -172,6 +173,9 @@ struct train_model {
     size_t room;
     core_tensor **parameters;
     char (*names)[48];
+    /* Those that its parts lie on; at least one. */
+    core_device *devices[TRAIN_DEVICES];
+    size_t ndevices;
     /* Shape, where the kind has a choice. */
     int64_t classes;
     int64_t context;
@@ -185,12 +189,17 @@ extern const train_model_kind train_mlp, train_cnn, train_gpt;
 extern const train_model_kind *const train_model_kinds[]; /* NULL ends */
 const train_model_kind *train_model_find(const char *name);
 core_status train_model_build(train_model *model, const train_options *options,
-                              int64_t classes, core_device *device);
+                              int64_t classes, core_device *const *devices,
+                              size_t ndevices);
 void train_model_release(train_model *model);
 int64_t train_model_size(const train_model *model);
 /* A number that differs if a bit of a parameter does. */
 core_status train_model_digest(const train_model *model, uint64_t *out_digest);
 
+/* For build: the device of one of so many parts, which are dealt out evenly and
+ * in order. */
+core_device *train_model_place(const train_model *model, int64_t part,
+                               int64_t parts);
 /* For build: a parameter that is uniform in centre ± bound; they are counted
  * from 0 in the order of these calls. */
 core_status train_model_add(train_model *model, core_device *device,
@@ -213,8 +222,10 @@ typedef struct train_score {
 } train_score;
 
 typedef struct trainer {
-    train_options options; /* a checkpoint's, where it has some */
-    core_device *device;
+    train_options options;               /* a checkpoint's, where it has some */
+    core_device *devices[TRAIN_DEVICES]; /* of the model's parts */
+    size_t ndevices;
+    core_device *device; /* the first: data and loss lie there */
     const train_task *task;
     train_set train;
     train_set test;

@@ -79,17 +79,20 @@ static core_status forward(const trainer *t, const train_set *set,
                            core_tensor **out_logits, core_tensor **out_labels,
                            core_tensor **out_loss)
 {
-    core_tensor *inputs = NULL;
+    core_tensor *inputs = NULL, *there = NULL;
     core_status status;
 
     *out_logits = *out_labels = *out_loss = NULL;
     status = t->task->batch(t, set, places, &inputs, out_labels);
     if (status == CORE_OK)
-        status =
-            t->model.kind->forward(&t->model, inputs, training, out_logits);
+        status = t->model.kind->forward(&t->model, inputs, training, &there);
+    if (status == CORE_OK)
+        status = core_to(there, CORE_DTYPE_NONE, t->device, false, false, -1,
+                         out_logits);
     if (status == CORE_OK)
         status = cross_entropy(*out_logits, *out_labels, out_loss);
     core_tensor_release(inputs);
+    core_tensor_release(there);
     return status;
 }
 

@@ -31,8 +31,7 @@ static core_status add_layer(train_model *model, core_device *device,
 static const int64_t mlp_sizes[] = {TRAIN_PIXELS, 256, 128, 100, TRAIN_CLASSES};
 enum { MLP_LAYERS = sizeof mlp_sizes / sizeof *mlp_sizes - 1 };
 
-static core_status mlp_build(train_model *model, core_device *device,
-                             uint64_t seed)
+static core_status mlp_build(train_model *model, uint64_t seed)
 {
     char name[16];
 
@@ -40,7 +39,8 @@ static core_status mlp_build(train_model *model, core_device *device,
         const int64_t sizes[2] = {mlp_sizes[i + 1], mlp_sizes[i]};
 
         snprintf(name, sizeof name, "layer%d", i + 1);
-        CORE_TRY(add_layer(model, device, seed, name, sizes, 2));
+        CORE_TRY(add_layer(model, train_model_place(model, i, MLP_LAYERS), seed,
+                           name, sizes, 2));
     }
     return CORE_OK;
 }
@@ -84,18 +84,21 @@ enum {
     HIDDEN = 32
 };
 
-static core_status cnn_build(train_model *model, core_device *device,
-                             uint64_t seed)
+static core_status cnn_build(train_model *model, uint64_t seed)
 {
     const int64_t conv1[4] = {FIRST, 1, 3, 3};
     const int64_t conv2[4] = {SECOND, FIRST, 3, 3};
     const int64_t hidden[2] = {HIDDEN, FEATURES};
     const int64_t output[2] = {TRAIN_CLASSES, HIDDEN};
 
-    CORE_TRY(add_layer(model, device, seed, "conv1", conv1, 4));
-    CORE_TRY(add_layer(model, device, seed, "conv2", conv2, 4));
-    CORE_TRY(add_layer(model, device, seed, "hidden", hidden, 2));
-    return add_layer(model, device, seed, "output", output, 2);
+    CORE_TRY(add_layer(model, train_model_place(model, 0, 4), seed, "conv1",
+                       conv1, 4));
+    CORE_TRY(add_layer(model, train_model_place(model, 1, 4), seed, "conv2",
+                       conv2, 4));
+    CORE_TRY(add_layer(model, train_model_place(model, 2, 4), seed, "hidden",
+                       hidden, 2));
+    return add_layer(model, train_model_place(model, 3, 4), seed, "output",
+                     output, 2);
 }
 
 static core_status cnn_forward(const train_model *model, core_tensor *images,
