@@ -272,16 +272,34 @@ static inline void count_on(worker *w, uint64_t k)
     core_stream_guard_leave(&guard);
 }
 
-/* Its blocks go to the next; tensors of it live on. */
+/* What was counted on one stream is counted on the shared one from now on, and
+ * the host does not wait. */
+static inline void hand_over(worker *w, uint64_t k)
+{
+    core_stream *to = w->streams[STREAMS - 1];
+    core_stream_guard guard;
+
+    if (!w->wrong[k] || !w->wrong[STREAMS - 1] ||
+        !went(w, core_stream_wait_stream(to, w->streams[k])) ||
+        !went(w, core_stream_guard_enter(to, &guard)))
+        return;
+    if (went(w, core_add_(w->wrong[STREAMS - 1], w->wrong[k], core_int(1)))) {
+        went(w, core_tensor_record_stream(w->wrong[k], to));
+        core_tensor_release(w->wrong[k]);
+        w->wrong[k] = NULL;
+    }
+    core_stream_guard_leave(&guard);
+}
+
+/* A stream ends with work under way: its blocks go to the next, tensors of it
+ * live on. */
 static inline void step_stream(worker *w)
 {
     uint64_t k = draw(w, STREAMS - 1);
-    core_stream_guard guard;
 
-    if (went(w, core_stream_guard_enter(w->streams[k], &guard))) {
-        read_wrong(w, k);
-        core_stream_guard_leave(&guard);
-    }
+    hand_over(w, k);
+    if (w->wrong[k])
+        return;
     core_stream_release(w->streams[k]);
     w->streams[k] = NULL;
     if (went(w, core_stream_create(sim, &w->streams[k])))
