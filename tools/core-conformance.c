@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* core-conformance: replays recorded operator calls on a device and compares
- * results and gradients.  What the recordings are: tests/golden/README.md. */
+/* core-conformance: checks the binary of a plugin (conformance/check.c), or
+ * replays recorded operator calls on a device and compares results and
+ * gradients.  What the recordings are: tests/golden/README.md. */
 
+#include "conformance/check.h"
 #include "conformance/golden.h"
 #include "conformance/replay.h"
 #include "conformance/tally.h"
@@ -122,6 +124,8 @@ static int read_options(int argc, char **argv, options *out)
             out->list = true;
         } else if (strcmp(argv[i], "--help") == 0) {
             fputs(usage, stdout);
+            fputs("\n", stdout);
+            fputs(check_usage, stdout);
             return EXIT_SUCCESS;
         } else if (strcmp(argv[i], "--version") == 0) {
             printf("core-conformance %s\n", core_version());
@@ -224,6 +228,16 @@ static int finish(const options *chosen, tally *all)
     return good && !total[REPLAY_FAILED] ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
+/* Of the two programs that this is. */
+static bool is_check(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++)
+        if (strcmp(argv[i], "--plugin") == 0 ||
+            strcmp(argv[i], "--verify") == 0)
+            return true;
+    return false;
+}
+
 int main(int argc, char **argv)
 {
     options chosen;
@@ -231,8 +245,11 @@ int main(int argc, char **argv)
     golden_file golden = {0};
     tally all = {0};
     char text[500];
-    int result = read_options(argc, argv, &chosen);
+    int result;
 
+    if (is_check(argc, argv))
+        return check_main(argc, argv);
+    result = read_options(argc, argv, &chosen);
     if (result >= 0)
         return result;
     if (chosen.list)
@@ -259,7 +276,6 @@ int main(int argc, char **argv)
     result = finish(&chosen, &all);
 done:
     core_device_set_current(NULL);
-    core_device_release(on.device);
     tally_free(&all);
     golden_close(&golden);
     return result;

@@ -32,6 +32,20 @@ static uint32_t count_streams(const sim_device *device)
     return count;
 }
 
+/* With the lock, which it leaves for a while. */
+static void join_ended(void)
+{
+    while (ended) {
+        sim_stream *stream = ended;
+
+        ended = stream->next;
+        pthread_mutex_unlock(&sim_lock);
+        pthread_join(stream->thread, NULL);
+        pthread_mutex_lock(&sim_lock);
+        sim_stream_unref(stream);
+    }
+}
+
 core_status sim_stream_make(sim_device *device, int32_t priority,
                             void **out_stream)
 {
@@ -56,6 +70,7 @@ core_status sim_stream_make(sim_device *device, int32_t priority,
     pthread_cond_init(&stream->wake, NULL);
     pthread_cond_init(&stream->progress, NULL);
     pthread_mutex_lock(&sim_lock);
+    join_ended(); /* a program may make any number, one after the other */
     room = sim_set.queues == 0 || count_streams(device) < sim_set.queues;
     if (room) {
         stream->id = ++streams_made;
@@ -330,20 +345,6 @@ static void *work_on(void *context)
 }
 
 /* ---------------------------------------------------- starting, stopping -- */
-
-/* With the lock, which it leaves for a while. */
-static void join_ended(void)
-{
-    while (ended) {
-        sim_stream *stream = ended;
-
-        ended = stream->next;
-        pthread_mutex_unlock(&sim_lock);
-        pthread_join(stream->thread, NULL);
-        pthread_mutex_lock(&sim_lock);
-        sim_stream_unref(stream);
-    }
-}
 
 void sim_streams_close(sim_device *device)
 {

@@ -1,0 +1,347 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+#include "check.h"
+
+#include "child.h"
+#include "runner.h"
+#include "sha256.h"
+#include "submit.h"
+#include "waivers.h"
+
+#include <errno.h>
+#include <fnmatch.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/utsname.h>
+#include <time.h>
+
+enum { EXIT_USAGE = 2 };
+
+typedef struct options {
+    const char *plugin;
+    const char *device;
+    const char *golden;
+    const char *filter;
+    const char *level;
+    const char *only;
+    const char *shard;
+    const char *seed;
+    const char *timeout;
+    const char *waivers;
+    const char *resume;
+    const char *tap;
+    const char *jsonl;
+    const char *junit;
+    const char *html;
+    const char *submit;
+    const char *verify;
+    bool list;
+    bool verbose;
+    bool child_list;
+    bool child_run;
+} options;
+
+const char check_usage[] =
+    "       core-conformance --plugin FILE.so [--device NAME] [--level LEVEL]\n"
+    "                        [--only LEVEL] [--filter GLOB] [--shard I/N]\n"
+    "                        [--seed N] [--timeout SECONDS] [--waivers FILE]\n"
+    "                        [--resume FILE] [--list] [--golden PREFIX]\n"
+    "                        [--tap FILE] [--jsonl FILE] [--junit FILE]\n"
+    "                        [--html FILE] [--submit FILE.tar] [--verbose]\n"
+    "       core-conformance --verify FILE.tar [--plugin FILE.so]\n";
+
+static int complain(const char *what, const char *more)
+{
+    fprintf(stderr, "core-conformance: %s%s\n", what, more);
+    return EXIT_USAGE;
+}
+
+/* -1: go on; else the exit status. */
+static int read_options(int argc, char **argv, options *out)
+{
+    const struct {
+        const char *flag;
+        const char **text;
+        bool *given;
+    } flags[] = {
+        {"--plugin", &out->plugin, NULL},
+        {"--device", &out->device, NULL},
+        {"--golden", &out->golden, NULL},
+        {"--filter", &out->filter, NULL},
+        {"--level", &out->level, NULL},
+        {"--only", &out->only, NULL},
+        {"--shard", &out->shard, NULL},
+        {"--seed", &out->seed, NULL},
+        {"--timeout", &out->timeout, NULL},
+        {"--waivers", &out->waivers, NULL},
+        {"--resume", &out->resume, NULL},
+        {"--tap", &out->tap, NULL},
+        {"--jsonl", &out->jsonl, NULL},
+        {"--junit", &out->junit, NULL},
+        {"--html", &out->html, NULL},
+        {"--submit", &out->submit, NULL},
+        {"--verify", &out->verify, NULL},
+        {"--list", NULL, &out->list},
+        {"--verbose", NULL, &out->verbose},
+        {"--child-list", NULL, &out->child_list},
+        {"--child-run", NULL, &out->child_run},
+    };
+
+    for (int i = 1; i < argc; i++) {
+        size_t k = 0;
+
+        while (k < sizeof flags / sizeof *flags &&
+               strcmp(argv[i], flags[k].flag) != 0)
+            k++;
+        if (k == sizeof flags / sizeof *flags)
+            return complain("unknown flag with --plugin: ", argv[i]);
+        if (flags[k].given)
+            *flags[k].given = true;
+        else if (i + 1 < argc)
+            *flags[k].text = argv[++i];
+        else
+            return complain(argv[i], " needs a value");
+    }
+    return -1;
+}
+
+static bool read_level(const char *text, level *out)
+{
+    for (int i = 0; i < LEVELS; i++)
+        if (strcmp(text, level_names[i]) == 0) {
+            *out = (level)i;
+            return true;
+        }
+    complain("there is no level ", text);
+    return false;
+}
+
+static bool read_number(const char *text, uint64_t *out)
+{
+    char *end;
+
+    errno = 0;
+    *out = strtoull(text, &end, 10);
+    if (*text >= '0' && *text <= '9' && !*end && !errno)
+        return true;
+    complain("no number: ", text);
+    return false;
+}
+
+static bool read_shard(const char *text, report *out)
+{
+    char rest;
+
+    if (sscanf(text, "%" SCNu32 "/%" SCNu32 "%c", &out->shard, &out->shards,
+               &rest) == 2 &&
+        out->shard >= 1 && out->shard <= out->shards)
+        return true;
+    complain("--shard wants I/N with 1 <= I <= N, not ", text);
+    return false;
+}
+
+static bool settle(const options *chosen, report *out, double *timeout)
+{
+    uint64_t seconds = 60;
+    time_t now = time(NULL);
+    struct tm date;
+
+    out->up_to = LEVEL_STRESS;
+    out->seed = 1;
+    out->filter = chosen->filter;
+    out->plugin = chosen->plugin;
+    out->only = chosen->only != NULL;
+    if (chosen->only && chosen->level) {
+        complain("--only and --level exclude each other", "");
+        return false;
+    }
+    if ((chosen->level && !read_level(chosen->level, &out->up_to)) ||
+        (chosen->only && !read_level(chosen->only, &out->up_to)) ||
+        (chosen->seed && !read_number(chosen->seed, &out->seed)) ||
+        (chosen->shard && !read_shard(chosen->shard, out)) ||
+        (chosen->timeout && !read_number(chosen->timeout, &seconds)))
+        return false;
+    *timeout = (double)(seconds ? seconds : 1);
+    gmtime_r(&now, &date);
+    strftime(out->date, sizeof out->date, "%Y-%m-%dT%H:%M:%SZ", &date);
+    if (sha256_file(chosen->plugin, out->sha256))
+        return true;
+    complain("cannot be read: ", chosen->plugin);
+    return false;
+}
+
+/* ------------------------------------------------------------ the runs -- */
+
+/* Order of levels, then as the suite has them; a shard takes every N-th. */
+static void choose(report *self)
+{
+    size_t number = 0;
+
+    for (size_t i = 0; i < self->count; i++) {
+        record *one = &self->records[i];
+
+        one->chosen =
+            report_wants(self, one->level) &&
+            (!self->filter || fnmatch(self->filter, one->name, 0) == 0);
+        if (one->chosen && self->shards > 1)
+            one->chosen = number++ % self->shards == self->shard - 1;
+    }
+}
+
+static bool about_machine(report *self)
+{
+    struct utsname system;
+
+    if (uname(&system) == 0) {
+        report_set_about(self, "system", system.sysname);
+        report_set_about(self, "kernel", system.release);
+        report_set_about(self, "machine", system.machine);
+    }
+    report_set_about(self, "libcore", core_version());
+    return true;
+}
+
+static bool write_one(const report *self, const char *path,
+                      bool (*write)(const report *, FILE *))
+{
+    FILE *file;
+    bool good;
+
+    if (!path)
+        return true;
+    if (strcmp(path, "-") == 0)
+        return write(self, stdout);
+    file = fopen(path, "w");
+    good = file && write(self, file);
+    if (file && fclose(file) != 0)
+        good = false;
+    if (!good)
+        complain("cannot be written: ", path);
+    return good;
+}
+
+static bool write_all(const options *chosen, const report *self)
+{
+    bool quiet = chosen->jsonl && strcmp(chosen->jsonl, "-") == 0;
+    char text[500];
+
+    if (!write_one(self,
+                   chosen->tap ? chosen->tap
+                   : quiet     ? NULL
+                               : "-",
+                   report_tap) ||
+        !write_one(self, chosen->jsonl, report_jsonl) ||
+        !write_one(self, chosen->junit, report_junit) ||
+        !write_one(self, chosen->html, report_html))
+        return false;
+    if (chosen->submit &&
+        !submit_write(self, chosen->submit, text, sizeof text)) {
+        complain(text, "");
+        return false;
+    }
+    return true;
+}
+
+static int list_tests(const report *self)
+{
+    for (size_t i = 0; i < self->count; i++)
+        if (self->records[i].chosen)
+            printf("%s\n", self->records[i].name);
+    return EXIT_SUCCESS;
+}
+
+static int run(const options *chosen, runner *run, report *found)
+{
+    char text[500];
+
+    if (!runner_list(run, text, sizeof text))
+        return complain(text, "");
+    about_machine(found);
+    choose(found);
+    if (chosen->list)
+        return list_tests(found);
+    if (chosen->resume &&
+        !report_resume(found, chosen->resume, text, sizeof text))
+        return complain(text, "");
+    if (!runner_run(run, text, sizeof text))
+        return complain(text, "");
+    if (chosen->waivers &&
+        !waivers_apply(found, chosen->waivers, found->date, text, sizeof text))
+        return complain(text, "");
+    if (!write_all(chosen, found))
+        return EXIT_USAGE;
+    return report_passed(found) ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+static int child_main(const options *chosen)
+{
+    struct rlimit none = {0, 0};
+    suite self = {.plugin = chosen->plugin,
+                  .wanted = chosen->device,
+                  .golden = chosen->golden,
+                  .seed = 1};
+
+    setrlimit(RLIMIT_CORE, &none);
+    if (chosen->seed && !read_number(chosen->seed, &self.seed))
+        return EXIT_USAGE;
+    return chosen->child_list ? child_list(&self) : child_run(&self);
+}
+
+/* The plugin's path as the loader wants it. */
+static char *absolute(const char *path)
+{
+    char *full = realpath(path, NULL);
+
+    if (!full)
+        fprintf(stderr, "core-conformance: %s: %s\n", path, strerror(errno));
+    return full;
+}
+
+int check_main(int argc, char **argv)
+{
+    options chosen = {0};
+    const char *arguments[16];
+    report found = {0};
+    runner self = {.arguments = arguments, .report = &found};
+    char *plugin = NULL;
+    size_t n = 0;
+    int result = read_options(argc, argv, &chosen);
+
+    if (result >= 0)
+        return result;
+    if (chosen.child_list || chosen.child_run)
+        return child_main(&chosen);
+    if (chosen.verify)
+        return submit_verify(chosen.verify, chosen.plugin);
+    plugin = chosen.plugin ? absolute(chosen.plugin) : NULL;
+    if (!plugin)
+        return EXIT_USAGE;
+    chosen.plugin = plugin;
+    result = EXIT_USAGE;
+    if (!settle(&chosen, &found, &self.timeout))
+        goto done;
+    arguments[n++] = "--plugin";
+    arguments[n++] = plugin;
+    if (chosen.device) {
+        arguments[n++] = "--device";
+        arguments[n++] = chosen.device;
+    }
+    if (chosen.golden) {
+        arguments[n++] = "--golden";
+        arguments[n++] = chosen.golden;
+    }
+    if (chosen.seed) {
+        arguments[n++] = "--seed";
+        arguments[n++] = chosen.seed;
+    }
+    arguments[n] = NULL;
+    self.verbose = chosen.verbose;
+    result = run(&chosen, &self, &found);
+done:
+    report_free(&found);
+    free(plugin);
+    return result;
+}

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+#include "child.h"
+
+#include "manners.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static FILE *answers;
+
+static bool add_all(suite *self, bool with_ops)
+{
+    (void)with_ops;
+    return suite_add_abi(self) && suite_add_memory(self) &&
+           suite_add_streams(self) && suite_add_features(self) &&
+           suite_add_tensors(self);
+}
+
+/* Tabs and newlines separate what is answered. */
+static void put(const char *text)
+{
+    for (; *text; text++)
+        putc(*text == '\t' || *text == '\n' ? ' ' : *text, answers);
+}
+
+static void put_string(const char *key, core_string text)
+{
+    char copy[200];
+    size_t size = text.size < sizeof copy ? text.size : sizeof copy - 1;
+
+    if (size)
+        memcpy(copy, text.data, size);
+    copy[size] = 0;
+    fprintf(answers, "about\t%s\t", key);
+    put(copy);
+    putc('\n', answers);
+}
+
+static bool open_answers(void)
+{
+    answers = fdopen(CHILD_RESULTS, "w");
+    return answers != NULL;
+}
+
+int child_list(suite *self)
+{
+    outcome out = {.error = -1, .measured = -1};
+    bool loaded;
+
+    if (!open_answers())
+        return EXIT_FAILURE;
+    loaded = suite_device(self, &out);
+    if (!add_all(self, loaded))
+        return EXIT_FAILURE;
+    if (loaded) {
+        fprintf(answers, "about\tdevice\t%s\n", core_device_name(self->device));
+        put_string("name", self->information.name);
+        put_string("id", self->information.stable_id);
+        put_string("driver", self->information.driver);
+        put_string("runtime", self->information.runtime);
+        put_string("firmware", self->information.firmware);
+        put_string("features", self->information.features);
+    } else {
+        fprintf(answers, "about\tproblem\t");
+        put(out.detail);
+        putc('\n', answers);
+    }
+    for (size_t i = 0; i < self->count; i++)
+        fprintf(answers, "test\t%s\t%d\t%d\n", self->tests[i].name,
+                (int)self->tests[i].level, self->tests[i].optional);
+    fprintf(answers, "done\n");
+    return fflush(answers) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+static void answer(const char *name, const outcome *out)
+{
+    fprintf(answers, "end\t%s\t%d\t%.17g\t%.17g\t%s\t", name, (int)out->verdict,
+            out->error, out->measured, out->unit ? out->unit : "");
+    put(out->detail);
+    putc('\n', answers);
+    fflush(answers);
+}
+
+static const test *find(const suite *self, const char *name)
+{
+    for (size_t i = 0; i < self->count; i++)
+        if (strcmp(self->tests[i].name, name) == 0)
+            return &self->tests[i];
+    return NULL;
+}
+
+static void run_one(suite *self, const test *one, outcome *out)
+{
+    manners before;
+
+    core_error_clear();
+    manners_note(&before);
+    one->run(self, out, one);
+    manners_check(&before, out);
+}
+
+int child_run(suite *self)
+{
+    outcome out = {.error = -1, .measured = -1};
+    char name[TEST_NAME + 2];
+    bool ops = false;
+    bool all = false;
+
+    if (!open_answers())
+        return EXIT_FAILURE;
+    while (fgets(name, sizeof name, stdin)) {
+        const test *one;
+
+        name[strcspn(name, "\n")] = 0;
+        fprintf(answers, "begin\t%s\n", name);
+        fflush(answers);
+        out = (outcome){.error = -1, .measured = -1};
+        if (!ops && strncmp(name, "ops/", 4) == 0)
+            ops = suite_device(self, &out);
+        if (!all && !add_all(self, ops))
+            return EXIT_FAILURE;
+        all = true;
+        one = find(self, name);
+        if (one)
+            run_one(self, one, &out);
+        else if (out.verdict == VERDICT_PASS)
+            harness_error(&out, "there is no test of this name");
+        answer(name, &out);
+        if (out.verdict == VERDICT_DEVICE_LOST)
+            break; /* what follows gets a process of its own */
+    }
+    fprintf(answers, "done\n");
+    fflush(answers);
+    /* A plugin may be in any state now: nothing of it runs any more. */
+    _Exit(EXIT_SUCCESS);
+}

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* manners.h: what a plugin must leave as it found it: the floating-point
+ * environment, signal handlers and mask, locale, working directory, open
+ * descriptors. */
+
+#ifndef CONFORMANCE_MANNERS_H
+#define CONFORMANCE_MANNERS_H
+
+#include "suite.h"
+
+#include <signal.h>
+
+enum { MANNERS_SIGNALS = 32 };
+
+typedef struct manners {
+    int rounding;
+    uint32_t control; /* flushing of denormals, masks of exceptions */
+    struct sigaction handlers[MANNERS_SIGNALS];
+    sigset_t mask;
+    char locale[256];
+    char folder[1024];
+} manners;
+
+void manners_note(manners *out);
+/* Fails the outcome where something changed, and puts it back. */
+void manners_check(const manners *before, outcome *out);
+
+/* Bytes of the C library's heap that are in use. */
+uint64_t manners_heap(void);
+/* Whether it is, or comes to be within a few seconds (threads that end give
+ * their memory back a little later), below a limit. */
+bool manners_heap_below(uint64_t limit);
+/* Descriptors that are open. */
+uint32_t manners_descriptors(void);
+
+#endif

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+#include "report.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+record *report_add(report *self, const char *name)
+{
+    record *one;
+
+    if (self->count == self->room) {
+        size_t room = self->room ? self->room * 2 : 256;
+        record *more = realloc(self->records, room * sizeof *more);
+
+        if (!more)
+            return NULL;
+        self->records = more;
+        self->room = room;
+    }
+    one = &self->records[self->count++];
+    *one = (record){.verdict = VERDICT_NOT_RUN, .error = -1, .measured = -1};
+    snprintf(one->name, sizeof one->name, "%s", name);
+    return one;
+}
+
+record *report_find(report *self, const char *name)
+{
+    for (size_t i = 0; i < self->count; i++)
+        if (strcmp(self->records[i].name, name) == 0)
+            return &self->records[i];
+    return NULL;
+}
+
+const char *report_about(const report *self, const char *key)
+{
+    for (size_t i = 0; i < self->abouts; i++)
+        if (strcmp(self->about[i].key, key) == 0)
+            return self->about[i].value;
+    return "";
+}
+
+void report_set_about(report *self, const char *key, const char *value)
+{
+    if (self->abouts == REPORT_ABOUT || *report_about(self, key))
+        return;
+    snprintf(self->about[self->abouts].key, sizeof self->about->key, "%s", key);
+    snprintf(self->about[self->abouts].value, sizeof self->about->value, "%s",
+             value);
+    self->abouts++;
+}
+
+void report_free(report *self)
+{
+    free(self->records);
+    self->records = NULL;
+    self->count = 0;
+}
+
+/* ------------------------------------------------------------- levels -- */
+
+bool report_bad(const record *one)
+{
+    switch (one->verdict) {
+    case VERDICT_PASS:
+    case VERDICT_WAIVED:
+    case VERDICT_XFAIL:
+        return false;
+    case VERDICT_NOT_SUPPORTED:
+        return !one->optional;
+    default:
+        return true;
+    }
+}
+
+level_result report_level(const report *self, level which)
+{
+    level_result result = {0};
+
+    for (size_t i = 0; i < self->count; i++) {
+        const record *one = &self->records[i];
+
+        if (one->level != which || !one->chosen)
+            continue;
+        result.counts[one->verdict]++;
+        result.executed += one->verdict != VERDICT_NOT_RUN &&
+                           one->verdict != VERDICT_NOT_SUPPORTED &&
+                           one->verdict != VERDICT_HARNESS_ERROR;
+        result.bad += report_bad(one);
+    }
+    result.passed = result.executed > 0 && result.bad == 0;
+    return result;
+}
+
+bool report_wants(const report *self, level which)
+{
+    return self->only ? which == self->up_to : which <= self->up_to;
+}
+
+int report_reached(const report *self)
+{
+    int reached = -1;
+
+    for (int i = 0; i < LEVELS && report_level(self, (level)i).passed; i++)
+        reached = i;
+    return reached;
+}
+
+bool report_partial(const report *self)
+{
+    return self->filter || self->shards > 1 || self->only;
+}
+
+bool report_passed(const report *self)
+{
+    size_t executed = 0;
+
+    for (int i = 0; i < LEVELS; i++) {
+        level_result result = report_level(self, (level)i);
+
+        if (!report_wants(self, (level)i))
+            continue;
+        executed += result.executed;
+        /* A filter may leave a level empty. */
+        if (result.bad > 0 || (result.executed == 0 && !report_partial(self)))
+            return false;
+    }
+    return executed > 0;
+}
+
+/* ------------------------------------------------------------- summary -- */
+
+static void summary_level(const report *self, level which, FILE *to,
+                          const char *prefix)
+{
+    level_result result = report_level(self, which);
+    const char *word = report_partial(self) ? "no failure" : "passed";
+    const char *comma = "";
+
+    fprintf(to, "%slevel %-8s %s:", prefix, level_names[which],
+            result.passed          ? word
+            : result.executed == 0 ? "nothing was executed"
+                                   : "NOT PASSED");
+    for (int v = 0; v < VERDICTS; v++) {
+        if (!result.counts[v])
+            continue;
+        fprintf(to, "%s %zu %s", comma, result.counts[v], verdict_names[v]);
+        comma = ",";
+    }
+    fprintf(to, "\n");
+}
+
+void report_summary(const report *self, FILE *to, const char *prefix)
+{
+    int reached = report_reached(self);
+
+    fprintf(to, "%splugin %s, sha256 %s\n", prefix, self->plugin, self->sha256);
+    for (int i = 0; i < LEVELS; i++)
+        if (report_wants(self, (level)i))
+            summary_level(self, (level)i, to, prefix);
+    if (report_partial(self))
+        fprintf(to, "%sthis was no conformance run: only %s was chosen\n",
+                prefix,
+                self->filter       ? "what the filter matches"
+                : self->shards > 1 ? "one shard"
+                                   : "one level");
+    else
+        fprintf(to, "%slevel reached: %s\n", prefix,
+                reached < 0 ? "none" : level_names[reached]);
+}

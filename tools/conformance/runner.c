@@ -1,0 +1,363 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+#include "runner.h"
+
+#include "child.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+extern char **environ;
+
+enum { LINE = 2048, ARGUMENTS = 24 };
+
+/* One process, and what it says. */
+typedef struct child {
+    pid_t pid;
+    int answers; /* what it writes to CHILD_RESULTS */
+    char line[LINE];
+    size_t used;
+    double started; /* the test that runs now */
+    record *current;
+    bool done;
+    bool timed_out;
+} child;
+
+static double now(void)
+{
+    struct timespec time;
+
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
+
+/* --------------------------------------------------------------- spawn -- */
+
+static pid_t spawn(const runner *self, const char *flag, int input, int output)
+{
+    char *arguments[ARGUMENTS] = {(char *)(uintptr_t) "core-conformance",
+                                  (char *)(uintptr_t)flag};
+    posix_spawn_file_actions_t actions;
+    pid_t pid = -1;
+    size_t n = 2;
+
+    for (size_t i = 0; self->arguments[i] && n + 1 < ARGUMENTS; i++)
+        arguments[n++] = (char *)(uintptr_t)self->arguments[i];
+    if (posix_spawn_file_actions_init(&actions) != 0)
+        return -1;
+    /* A plugin may print what it likes: the report has standard output. */
+    if (posix_spawn_file_actions_adddup2(&actions, input, 0) != 0 ||
+        posix_spawn_file_actions_adddup2(&actions, 2, 1) != 0 ||
+        posix_spawn_file_actions_adddup2(&actions, output, CHILD_RESULTS) !=
+            0 ||
+        posix_spawn(&pid, "/proc/self/exe", &actions, NULL, arguments,
+                    environ) != 0)
+        pid = -1;
+    posix_spawn_file_actions_destroy(&actions);
+    return pid;
+}
+
+/* The names of the tests to run, as a file. */
+static FILE *names_file(const runner *self, const char *group)
+{
+    FILE *file = tmpfile();
+    size_t size = strlen(group);
+
+    if (!file)
+        return NULL;
+    for (size_t i = 0; i < self->report->count; i++) {
+        const record *one = &self->report->records[i];
+
+        if (one->chosen && !one->done && strncmp(one->name, group, size) == 0 &&
+            one->name[size] == '/')
+            fprintf(file, "%s\n", one->name);
+    }
+    if (fflush(file) != 0 || fseek(file, 0, SEEK_SET) != 0 ||
+        lseek(fileno(file), 0, SEEK_SET) != 0) {
+        fclose(file);
+        return NULL;
+    }
+    return file;
+}
+
+static bool start(const runner *self, const char *flag, const char *group,
+                  child *out)
+{
+    FILE *names = names_file(self, group);
+    int ends[2] = {-1, -1};
+
+    memset(out, 0, sizeof *out);
+    out->pid = -1;
+    /* High numbers, so that dup2 to CHILD_RESULTS is one that clears the
+     * close-on-exec flag. */
+    if (names && pipe2(ends, O_CLOEXEC) == 0) {
+        int high = fcntl(ends[1], F_DUPFD_CLOEXEC, 64);
+
+        if (high >= 0) {
+            out->pid = spawn(self, flag, fileno(names), high);
+            close(high);
+        }
+        close(ends[1]);
+    }
+    out->answers = ends[0];
+    if (names)
+        fclose(names);
+    if (out->pid < 0 && ends[0] >= 0)
+        close(ends[0]);
+    out->started = now();
+    return out->pid >= 0;
+}
+
+/* ------------------------------------------------------------- answers -- */
+
+/* The next field of a line, which is cut there. */
+static char *next(char **line)
+{
+    return *line ? strsep(line, "\t") : NULL;
+}
+
+static void end_test(child *from, char *rest)
+{
+    record *one = from->current;
+    const char *name = next(&rest);
+    const char *what = next(&rest), *error = next(&rest);
+    const char *measured = next(&rest), *unit = next(&rest);
+    const char *detail = next(&rest);
+
+    from->current = NULL;
+    if (!one || !name || strcmp(one->name, name) != 0 || !detail)
+        return;
+    one->done = true;
+    one->verdict = (verdict)atoi(what);
+    if (one->verdict >= VERDICTS)
+        one->verdict = VERDICT_HARNESS_ERROR;
+    one->error = atof(error);
+    one->measured = atof(measured);
+    one->milliseconds = (now() - from->started) * 1000;
+    snprintf(one->unit, sizeof one->unit, "%s", unit);
+    snprintf(one->detail, sizeof one->detail, "%s", detail);
+}
+
+static void tell(const runner *self, const record *one)
+{
+    if (self->verbose && one)
+        fprintf(stderr, "%-13s %s%s%s\n", verdict_names[one->verdict],
+                one->name, one->detail[0] ? ": " : "", one->detail);
+}
+
+static void take_line(runner *self, child *from)
+{
+    char *rest = from->line;
+    const char *word = next(&rest);
+    record *one = from->current;
+
+    if (strcmp(word, "begin") == 0 && rest) {
+        from->current = report_find(self->report, rest);
+        from->started = now();
+    } else if (strcmp(word, "end") == 0) {
+        end_test(from, rest);
+        tell(self, one);
+    } else if (strcmp(word, "done") == 0) {
+        from->done = true;
+    } else if (strcmp(word, "about") == 0) {
+        const char *key = next(&rest);
+
+        if (key && rest)
+            report_set_about(self->report, key, rest);
+    } else if (strcmp(word, "test") == 0) {
+        const char *name = next(&rest), *which = next(&rest);
+
+        one = name && which && rest ? report_add(self->report, name) : NULL;
+        if (one) {
+            one->level = (level)atoi(which);
+            one->optional = atoi(rest) != 0;
+        }
+    }
+}
+
+/* Reads what there is; false: the child has closed its end. */
+static bool take(runner *self, child *from)
+{
+    char part[4096];
+    ssize_t size = read(from->answers, part, sizeof part);
+
+    if (size < 0)
+        return errno == EINTR;
+    for (ssize_t i = 0; i < size; i++) {
+        if (part[i] == '\n') {
+            from->line[from->used] = 0;
+            from->used = 0;
+            take_line(self, from);
+        } else if (from->used + 1 < sizeof from->line) {
+            from->line[from->used++] = part[i];
+        }
+    }
+    return size > 0;
+}
+
+/* Until the child ends, or is ended. */
+static int watch(runner *self, child *from)
+{
+    int status = 0;
+
+    for (;;) {
+        struct pollfd one = {.fd = from->answers, .events = POLLIN};
+        double left = from->started + self->timeout - now();
+        int ready;
+
+        if (left <= 0) {
+            from->timed_out = true;
+            break;
+        }
+        ready = poll(&one, 1, (int)(left * 1000) + 1);
+        if (ready < 0 && errno != EINTR)
+            break;
+        if (ready > 0 && !take(self, from))
+            break;
+    }
+    /* A child that has closed its answers has nothing more to say; one that
+     * crashes takes a moment to be gone. */
+    for (double end = now() + 5; !from->done && !from->timed_out;) {
+        if (waitpid(from->pid, &status, WNOHANG) == from->pid)
+            goto done;
+        if (now() > end)
+            break;
+        usleep(1000);
+    }
+    kill(from->pid, SIGKILL);
+    while (waitpid(from->pid, &status, 0) < 0 && errno == EINTR)
+        ;
+done:
+    close(from->answers);
+    return status;
+}
+
+/* What ended the child, as the verdict of the test that ran. */
+static void blame(const runner *self, const child *from, int status)
+{
+    record *one = from->current;
+
+    if (!one)
+        return;
+    one->done = true;
+    one->milliseconds = (now() - from->started) * 1000;
+    if (from->timed_out) {
+        one->verdict = VERDICT_TIMEOUT;
+        snprintf(one->detail, sizeof one->detail, "not done after %g seconds",
+                 self->timeout);
+    } else if (WIFSIGNALED(status)) {
+        one->verdict = VERDICT_CRASH;
+        snprintf(one->detail, sizeof one->detail, "signal %d (%s)",
+                 WTERMSIG(status), strsignal(WTERMSIG(status)));
+    } else {
+        one->verdict = VERDICT_CRASH;
+        snprintf(one->detail, sizeof one->detail,
+                 "the process was ended with status %d", WEXITSTATUS(status));
+    }
+    tell(self, one);
+}
+
+/* ----------------------------------------------------------------- runs -- */
+
+bool runner_list(runner *self, char *text, size_t room)
+{
+    child one;
+    int status;
+
+    if (!start(self, "--child-list", "", &one)) {
+        snprintf(text, room, "no process can be started: %s", strerror(errno));
+        return false;
+    }
+    status = watch(self, &one);
+    if (one.done)
+        return true;
+    snprintf(text, room, "loading the plugin %s",
+             one.timed_out         ? "did not end"
+             : WIFSIGNALED(status) ? "crashed"
+                                   : "ended the process");
+    return false;
+}
+
+static bool group_left(const runner *self, const char *group)
+{
+    size_t size = strlen(group);
+
+    for (size_t i = 0; i < self->report->count; i++) {
+        const record *one = &self->report->records[i];
+
+        if (one->chosen && !one->done && strncmp(one->name, group, size) == 0 &&
+            one->name[size] == '/')
+            return true;
+    }
+    return false;
+}
+
+static size_t left(const runner *self)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < self->report->count; i++)
+        count +=
+            self->report->records[i].chosen && !self->report->records[i].done;
+    return count;
+}
+
+/* The name's first two parts are the group, which has a process. */
+static void group_of(const char *name, char *group, size_t room)
+{
+    const char *slash = strchr(name, '/');
+    const char *second = slash ? strchr(slash + 1, '/') : NULL;
+    size_t size = second  ? (size_t)(second - name)
+                  : slash ? (size_t)(slash - name)
+                          : strlen(name);
+
+    if (strncmp(name, "ops/", 4) == 0 && strncmp(name, "ops/rules/", 10) != 0)
+        size = 3; /* a process for each operator would take long to start */
+    snprintf(group, room, "%.*s", (int)size, name);
+}
+
+static bool run_group(runner *self, const char *group, char *text, size_t room)
+{
+    while (group_left(self, group)) {
+        size_t before = left(self);
+        child one;
+        int status;
+
+        if (!start(self, "--child-run", group, &one)) {
+            snprintf(text, room, "no process can be started: %s",
+                     strerror(errno));
+            return false;
+        }
+        status = watch(self, &one);
+        blame(self, &one, status);
+        if (left(self) == before) {
+            snprintf(text, room, "the process of %s did nothing", group);
+            return false;
+        }
+    }
+    return true;
+}
+
+bool runner_run(runner *self, char *text, size_t room)
+{
+    for (size_t i = 0; i < self->report->count; i++) {
+        const record *one = &self->report->records[i];
+        char group[TEST_NAME];
+
+        if (!one->chosen || one->done)
+            continue;
+        group_of(one->name, group, sizeof group);
+        if (!run_group(self, group, text, room))
+            return false;
+    }
+    return true;
+}

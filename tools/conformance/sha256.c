@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+#include "sha256.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* The first 32 bits of the fractional parts of the cube roots of the first 64
+ * primes. */
+static const uint32_t constants[64] = {
+    0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1,
+    0x923f82a4, 0xab1c5ed5, 0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3,
+    0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174, 0xe49b69c1, 0xefbe4786,
+    0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
+    0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147,
+    0x06ca6351, 0x14292967, 0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13,
+    0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85, 0xa2bfe8a1, 0xa81a664b,
+    0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070,
+    0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a,
+    0x5b9cca4f, 0x682e6ff3, 0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208,
+    0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
+
+static uint32_t rotated(uint32_t x, int by)
+{
+    return x >> by | x << (32 - by);
+}
+
+static void schedule(const unsigned char *block, uint32_t *w)
+{
+    for (int i = 0; i < 16; i++)
+        w[i] = (uint32_t)block[4 * i] << 24 | (uint32_t)block[4 * i + 1] << 16 |
+               (uint32_t)block[4 * i + 2] << 8 | block[4 * i + 3];
+    for (int i = 16; i < 64; i++) {
+        uint32_t a = w[i - 15], b = w[i - 2];
+
+        w[i] = w[i - 16] + (rotated(a, 7) ^ rotated(a, 18) ^ a >> 3) +
+               w[i - 7] + (rotated(b, 17) ^ rotated(b, 19) ^ b >> 10);
+    }
+}
+
+static void add_block(sha256 *self)
+{
+    uint32_t w[64];
+    uint32_t s[8];
+
+    schedule(self->block, w);
+    memcpy(s, self->state, sizeof s);
+    for (int i = 0; i < 64; i++) {
+        uint32_t e1 = rotated(s[4], 6) ^ rotated(s[4], 11) ^ rotated(s[4], 25);
+        uint32_t a0 = rotated(s[0], 2) ^ rotated(s[0], 13) ^ rotated(s[0], 22);
+        uint32_t choice = (s[4] & s[5]) ^ (~s[4] & s[6]);
+        uint32_t majority = (s[0] & s[1]) ^ (s[0] & s[2]) ^ (s[1] & s[2]);
+        uint32_t one = s[7] + e1 + choice + constants[i] + w[i];
+
+        memmove(s + 1, s, 7 * sizeof *s);
+        s[4] += one;
+        s[0] = one + a0 + majority;
+    }
+    for (int i = 0; i < 8; i++)
+        self->state[i] += s[i];
+}
+
+void sha256_begin(sha256 *self)
+{
+    static const uint32_t first[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372,
+                                      0xa54ff53a, 0x510e527f, 0x9b05688c,
+                                      0x1f83d9ab, 0x5be0cd19};
+
+    memset(self, 0, sizeof *self);
+    memcpy(self->state, first, sizeof first);
+}
+
+void sha256_add(sha256 *self, const void *data, size_t size)
+{
+    const unsigned char *from = data;
+
+    while (size > 0) {
+        size_t used = self->bytes % 64;
+        size_t now = size < 64 - used ? size : 64 - used;
+
+        memcpy(self->block + used, from, now);
+        self->bytes += now;
+        from += now;
+        size -= now;
+        if (self->bytes % 64 == 0)
+            add_block(self);
+    }
+}
+
+void sha256_end(sha256 *self, char out_text[65])
+{
+    uint64_t bits = self->bytes * 8;
+    unsigned char tail[72] = {0x80};
+    size_t pad = (self->bytes % 64 < 56 ? 56 : 120) - self->bytes % 64;
+
+    for (int i = 0; i < 8; i++)
+        tail[pad + (size_t)i] = (unsigned char)(bits >> (56 - 8 * i));
+    sha256_add(self, tail, pad + 8);
+    for (int i = 0; i < 8; i++)
+        snprintf(out_text + 8 * i, 9, "%08x", self->state[i]);
+}
+
+bool sha256_file(const char *path, char out_text[65])
+{
+    FILE *file = fopen(path, "rb");
+    unsigned char part[4096];
+    sha256 self;
+    size_t size;
+    bool good;
+
+    if (!file)
+        return false;
+    sha256_begin(&self);
+    while ((size = fread(part, 1, sizeof part, file)) > 0)
+        sha256_add(&self, part, size);
+    good = !ferror(file);
+    fclose(file);
+    sha256_end(&self, out_text);
+    return good;
+}

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+#include "suite.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *const verdict_names[VERDICTS] = {
+    "PASS",  "FAIL",    "NOT_SUPPORTED", "WAIVED",        "XFAIL",  "XPASS",
+    "CRASH", "TIMEOUT", "DEVICE_LOST",   "HARNESS_ERROR", "NOT_RUN"};
+const char *const level_names[LEVELS] = {"core", "ops", "training", "stress",
+                                         "perf"};
+
+/* ------------------------------------------------------------ outcomes -- */
+
+static void note(outcome *out, verdict what, const char *format,
+                 va_list arguments)
+{
+    if (out->verdict != VERDICT_PASS)
+        return;
+    out->verdict = what;
+    vsnprintf(out->detail, sizeof out->detail, format, arguments);
+}
+
+bool expect(outcome *out, bool condition, const char *format, ...)
+{
+    va_list arguments;
+
+    if (condition)
+        return true;
+    va_start(arguments, format);
+    note(out, VERDICT_FAIL, format, arguments);
+    va_end(arguments);
+    return false;
+}
+
+bool expect_ok(outcome *out, core_status status, const char *what)
+{
+    if (status == CORE_OK)
+        return true;
+    expect(out, false, "%s: %s: %s", what, core_status_name(status),
+           core_error_message());
+    if (status == CORE_ERROR_DEVICE_LOST && out->verdict == VERDICT_FAIL)
+        out->verdict = VERDICT_DEVICE_LOST;
+    return false;
+}
+
+void not_supported(outcome *out, const char *format, ...)
+{
+    va_list arguments;
+
+    va_start(arguments, format);
+    note(out, VERDICT_NOT_SUPPORTED, format, arguments);
+    va_end(arguments);
+}
+
+void harness_error(outcome *out, const char *format, ...)
+{
+    va_list arguments;
+
+    va_start(arguments, format);
+    note(out, VERDICT_HARNESS_ERROR, format, arguments);
+    va_end(arguments);
+}
+
+void note_error(outcome *out, double error)
+{
+    if (error > out->error)
+        out->error = error;
+}
+
+/* ----------------------------------------------------------- the suite -- */
+
+bool suite_add(suite *self, const test *one)
+{
+    if (self->count == self->room) {
+        size_t room = self->room ? self->room * 2 : 256;
+        test *more = realloc(self->tests, room * sizeof *more);
+
+        if (!more)
+            return false;
+        self->tests = more;
+        self->room = room;
+    }
+    self->tests[self->count++] = *one;
+    return true;
+}
+
+bool suite_add_list(suite *self, level which, const listed *list, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        test one = {
+            .level = which, .optional = list[i].optional, .run = list[i].run};
+
+        snprintf(one.name, sizeof one.name, "%s", list[i].name);
+        if (!suite_add(self, &one))
+            return false;
+    }
+    return true;
+}
+
+/* The first type that the plugin's note lists. */
+static bool first_type(suite *self, core_plugin *plugin, outcome *out)
+{
+    core_plugin_information about = {.struct_size = sizeof about};
+    size_t size;
+
+    if (!expect_ok(out, core_plugin_describe(plugin, &about),
+                   "describing the plugin"))
+        return false;
+    size = strcspn(about.device_types, ",");
+    if (!expect(out, size > 0 && size < sizeof self->type,
+                "the plugin's note lists no device type"))
+        return false;
+    memcpy(self->type, about.device_types, size);
+    self->type[size] = 0;
+    return true;
+}
+
+bool suite_device(suite *self, outcome *out)
+{
+    core_plugin *plugin = NULL;
+    const char *name = self->wanted;
+    bool good;
+
+    if (self->device)
+        return true;
+    if (!expect_ok(out, core_plugin_load(self->plugin, &plugin),
+                   "loading the plugin"))
+        return false;
+    good = first_type(self, plugin, out);
+    core_plugin_release(plugin);
+    if (!good)
+        return false;
+    self->properties.struct_size = sizeof self->properties;
+    self->information.struct_size = sizeof self->information;
+    if (!expect_ok(out,
+                   core_device_find(name ? name : self->type, &self->device),
+                   "opening the device"))
+        return false;
+    if (!expect_ok(out, core_device_find("cpu", &self->host),
+                   "opening the reference device \"cpu\""))
+        return false;
+    snprintf(self->type, sizeof self->type, "%s",
+             core_device_type(self->device));
+    return expect_ok(
+               out, core_device_get_properties(self->device, &self->properties),
+               "the device's properties") &&
+           expect_ok(
+               out,
+               core_device_get_information(self->device, &self->information),
+               "the device's information");
+}
+
+uint64_t suite_random(const suite *self, const char *purpose, uint64_t index)
+{
+    uint64_t hash = self->seed ^ 0x9e3779b97f4a7c15u;
+
+    for (; *purpose; purpose++)
+        hash = (hash ^ (unsigned char)*purpose) * 0x100000001b3u;
+    hash += (index + 1) * 0x9e3779b97f4a7c15u;
+    hash = (hash ^ hash >> 30) * 0xbf58476d1ce4e5b9u;
+    hash = (hash ^ hash >> 27) * 0x94d049bb133111ebu;
+    return hash ^ hash >> 31;
+}

@@ -1,0 +1,475 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Level core: how the plugin is loaded, negotiated with and described. */
+
+#include "elf_symbols.h"
+#include "manners.h"
+#include "raw.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* -------------------------------------------------------- the file -- */
+
+typedef struct symbols {
+    uint32_t exports;
+    bool entry;
+    char exported[64];
+    char imported[64];
+} symbols;
+
+static void see_symbol(void *context, const char *name, bool defined)
+{
+    symbols *seen = context;
+
+    if (!defined) {
+        if (strncmp(name, "core_", 5) == 0)
+            snprintf(seen->imported, sizeof seen->imported, "%s", name);
+        return;
+    }
+    seen->exports++;
+    if (strcmp(name, CORE_PLUGIN_ENTRY) == 0)
+        seen->entry = true;
+    else
+        snprintf(seen->exported, sizeof seen->exported, "%s", name);
+}
+
+static void exports_one_symbol(suite *self, outcome *out, const test *one)
+{
+    symbols seen = {0};
+    const char *wrong = elf_symbols(self->plugin, see_symbol, &seen);
+
+    (void)one;
+    expect(out, !wrong, "%s", wrong);
+    expect(out, seen.entry, "it does not export " CORE_PLUGIN_ENTRY);
+    expect(out, seen.exports <= 1, "it exports %u symbols, %s among them",
+           seen.exports, seen.exported);
+}
+
+static void imports_nothing(suite *self, outcome *out, const test *one)
+{
+    symbols seen = {0};
+    const char *wrong = elf_symbols(self->plugin, see_symbol, &seen);
+
+    (void)one;
+    expect(out, !wrong, "%s", wrong);
+    expect(out, !seen.imported[0], "it imports %s, a symbol of libcore's",
+           seen.imported);
+}
+
+/* ------------------------------------------------------ negotiation -- */
+
+/* Room behind the answer, which the plugin must leave alone. */
+typedef struct guarded_answer {
+    core_plugin_answer answer;
+    unsigned char guard[64];
+} guarded_answer;
+
+static core_status ask(core_plugin_entry_function entry, uint32_t major,
+                       uint32_t least, uint32_t most, uint32_t size,
+                       guarded_answer *out)
+{
+    core_plugin_offer offer = {sizeof offer, major, least, most, {"test", 4}};
+
+    memset(out, 0xa5, sizeof *out);
+    out->answer.struct_size = size;
+    return entry(&offer, &out->answer);
+}
+
+static void refuses_other_major(suite *self, outcome *out, const test *one)
+{
+    core_plugin_entry_function entry = raw_entry(self, out);
+    guarded_answer answer;
+    core_status status;
+
+    (void)one;
+    if (!entry)
+        return;
+    status =
+        ask(entry, CORE_ABI_MAJOR + 99, 0, 5, sizeof answer.answer, &answer);
+    expect(out, status != CORE_OK, "it accepts a host of another ABI major");
+    expect(out,
+           status == CORE_OK ||
+               (answer.answer.refusal.size > 0 && answer.answer.refusal.data),
+           "it refuses another ABI major, and gives no reason");
+}
+
+static void answers_within_offer(suite *self, outcome *out, const test *one)
+{
+    core_plugin_entry_function entry = raw_entry(self, out);
+    guarded_answer answer;
+
+    (void)one;
+    for (uint32_t most = 0; entry && most <= CORE_ABI_MINOR + 5; most++) {
+        core_status status =
+            ask(entry, CORE_ABI_MAJOR, 0, most, sizeof answer.answer, &answer);
+
+        if (status != CORE_OK)
+            expect(out, answer.answer.refusal.size > 0,
+                   "it refuses minor %u, and gives no reason", most);
+        else
+            expect(out, answer.answer.abi_minor <= most && answer.answer.init,
+                   "offered minor %u, it answers minor %u%s", most,
+                   answer.answer.abi_minor,
+                   answer.answer.init ? "" : ", and no init");
+    }
+    if (entry)
+        expect(out,
+               ask(entry, CORE_ABI_MAJOR, 1, CORE_ABI_MINOR,
+                   sizeof answer.answer, &answer) == CORE_OK,
+               "it refuses this very version");
+}
+
+static void answer_keeps_size(suite *self, outcome *out, const test *one)
+{
+    core_plugin_entry_function entry = raw_entry(self, out);
+    guarded_answer answer;
+
+    (void)one;
+    if (!entry)
+        return;
+    /* A later host's answer is larger; its tail is not the plugin's. */
+    ask(entry, CORE_ABI_MAJOR, 1, CORE_ABI_MINOR, sizeof answer, &answer);
+    for (size_t i = 0; i < sizeof answer.guard; i++)
+        if (!expect(out, answer.guard[i] == 0xa5,
+                    "the entry writes %zu bytes behind the answer", i + 1))
+            break;
+    expect(out, answer.answer.struct_size <= sizeof answer.answer,
+           "it says that it filled %u bytes of the answer",
+           answer.answer.struct_size);
+}
+
+/* ------------------------------------------------------------ tables -- */
+
+static void type_is_a_word(outcome *out, core_string type)
+{
+    bool good = type.size > 0 && type.size < 64 && type.data &&
+                islower((unsigned char)type.data[0]);
+
+    for (uint64_t i = 0; good && i < type.size; i++)
+        good = islower((unsigned char)type.data[i]) ||
+               isdigit((unsigned char)type.data[i]);
+    expect(out, good, "the device type is no word of the form [a-z][a-z0-9]*");
+}
+
+static void tables_are_whole(suite *self, outcome *out, const test *one)
+{
+    raw *plugin = raw_open(self, out);
+
+    (void)one;
+    if (!plugin)
+        return;
+    type_is_a_word(out, plugin->backend.device_type);
+    expect(out, plugin->backend.memory != NULL, "there is no memory table");
+    expect(out, plugin->memory.alloc && plugin->memory.free,
+           "the memory table lacks alloc or free");
+    expect(out,
+           plugin->memory.copy_from_host && plugin->memory.copy_to_host &&
+               plugin->memory.copy,
+           "the memory table lacks a copy");
+    expect(out, plugin->backend.device_close && plugin->answer.shutdown,
+           "it has no device_close or no shutdown");
+    if (plugin->synchronous)
+        return;
+    expect(out, plugin->backend.events != NULL,
+           "it has streams, but no events");
+    expect(out,
+           plugin->streams.destroy && plugin->streams.query &&
+               plugin->streams.synchronize && plugin->streams.wait_event,
+           "the stream table lacks a function");
+    expect(out,
+           plugin->events.create && plugin->events.destroy &&
+               plugin->events.record && plugin->events.query &&
+               plugin->events.synchronize,
+           "the event table lacks a function");
+}
+
+static void properties_hold_together(suite *self, outcome *out, const test *one)
+{
+    raw *plugin = raw_open(self, out);
+    const core_device_properties *p = plugin ? &plugin->properties : NULL;
+
+    (void)one;
+    if (!p)
+        return;
+    expect(out,
+           p->base_alignment > 0 &&
+               (p->base_alignment & (p->base_alignment - 1)) == 0,
+           "the base alignment, %llu, is no power of two",
+           (unsigned long long)p->base_alignment);
+    expect(out, p->granularity >= 1, "the granularity is 0");
+    expect(out,
+           !(p->flags & CORE_DEVICE_HOST_ACCESS) ||
+               (p->flags & CORE_DEVICE_FLAT),
+           "HOST_ACCESS without FLAT");
+    expect(out,
+           !p->largest_allocation || !p->total_memory ||
+               p->largest_allocation <= p->total_memory,
+           "the largest allocation is more than the memory");
+}
+
+static bool is_utf8(core_string text)
+{
+    for (uint64_t i = 0; i < text.size; i++) {
+        unsigned char c = (unsigned char)text.data[i];
+        int more = c < 0x80   ? 0
+                   : c < 0xc2 ? -1
+                   : c < 0xe0 ? 1
+                   : c < 0xf0 ? 2
+                   : c < 0xf5 ? 3
+                              : -1;
+
+        if (more < 0 || c == 0)
+            return false;
+        for (; more > 0; more--)
+            if (++i >= text.size || (text.data[i] & 0xc0) != 0x80)
+                return false;
+    }
+    return true;
+}
+
+static void information_is_text(suite *self, outcome *out, const test *one)
+{
+    raw *plugin = raw_open(self, out);
+    core_device_information *about;
+
+    (void)one;
+    if (!plugin)
+        return;
+    if (!plugin->backend.device_information) {
+        not_supported(out, "it has no device_information");
+        return;
+    }
+    about = &plugin->information;
+    if (!raw_ok(out, plugin->backend.device_information(plugin->device, about),
+                "device_information"))
+        return;
+    expect(out, about->name.size > 0 && is_utf8(about->name),
+           "the device has no name of UTF-8");
+    expect(out,
+           is_utf8(about->stable_id) && is_utf8(about->driver) &&
+               is_utf8(about->runtime) && is_utf8(about->firmware) &&
+               is_utf8(about->features),
+           "a text of the device's information is not UTF-8");
+}
+
+static void enumerate_repeats(suite *self, outcome *out, const test *one)
+{
+    raw *plugin = raw_open(self, out);
+    uint32_t first = 0;
+
+    (void)one;
+    for (uint32_t i = 0; plugin && i < 20; i++) {
+        uint32_t count = UINT32_MAX;
+        core_string reason = {"", 0};
+
+        if (!raw_ok(out,
+                    plugin->backend.enumerate(plugin->backend.user, &count,
+                                              &reason),
+                    "enumerate"))
+            return;
+        if (i == 0)
+            first = count;
+        expect(out, count == first, "enumerate says %u devices, then %u", first,
+               count);
+        expect(out, count > 0 || reason.size > 0,
+               "there is no device, and no reason");
+    }
+}
+
+static void unknown_is_absent(suite *self, outcome *out, const test *one)
+{
+    raw *plugin = raw_open(self, out);
+    core_string timing = {"core.timing", 11};
+
+    (void)one;
+    if (!plugin || !plugin->backend.get_interface)
+        return;
+    expect(out, !raw_interface(plugin, "core.no_such_interface"),
+           "it has an interface that nobody knows");
+    expect(out, !raw_interface(plugin, ""), "it has an interface without name");
+    expect(out,
+           !plugin->backend.get_interface(plugin->backend.user, timing,
+                                          UINT32_MAX),
+           "it has core.timing in a version that nobody knows");
+}
+
+static void status_is_well(suite *self, outcome *out, const test *one)
+{
+    raw *plugin = raw_open(self, out);
+
+    (void)one;
+    if (plugin && plugin->backend.device_status)
+        raw_ok(out, plugin->backend.device_status(plugin->device),
+               "device_status of a device that is well");
+}
+
+/* Every thread but the suite's own. */
+static void threads_block_signals(suite *self, outcome *out, const test *one)
+{
+    raw *plugin = raw_open(self, out);
+    DIR *folder = opendir("/proc/self/task");
+    struct dirent *entry;
+    bool first = true;
+
+    (void)one;
+    while (plugin && folder && (entry = readdir(folder))) {
+        char path[300], line[200];
+        unsigned long long blocked = 0;
+        FILE *file;
+
+        if (!isdigit((unsigned char)entry->d_name[0]))
+            continue;
+        if (first) { /* the thread that this runs in */
+            first = false;
+            continue;
+        }
+        snprintf(path, sizeof path, "/proc/self/task/%s/status", entry->d_name);
+        file = fopen(path, "r");
+        while (file && fgets(line, sizeof line, file))
+            if (sscanf(line, "SigBlk: %llx", &blocked) == 1)
+                break;
+        /* SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM, SIGTERM */
+        if (file && !feof(file))
+            expect(out, (blocked & 0x6a07) == 0x6a07,
+                   "a thread of the plugin does not block signals (%llx)",
+                   blocked);
+        if (file)
+            fclose(file);
+    }
+    if (folder)
+        closedir(folder);
+}
+
+/* ------------------------------------------------- a process each -- */
+
+static core_status refuse_backend(core_registry *registry,
+                                  const core_backend *backend)
+{
+    core_error_info info = {.struct_size = sizeof info,
+                            .code = CORE_ERROR_REFUSED,
+                            .text = {"refused", 7}};
+
+    (void)backend;
+    ((raw *)(void *)registry)->backends++;
+    return ((raw *)(void *)registry)->host.error(&info);
+}
+
+static core_status take_error(const core_error_info *info)
+{
+    return info->code;
+}
+
+static core_string no_setting(core_string name)
+{
+    (void)name;
+    return (core_string){NULL, 0};
+}
+
+static void drop_log(uint32_t severity, core_string component, core_string text)
+{
+    (void)severity;
+    (void)component;
+    (void)text;
+}
+
+static core_status no_kernel(core_string backend, uint32_t index,
+                             const core_kernel **out)
+{
+    (void)backend;
+    (void)index;
+    *out = NULL;
+    return CORE_ERROR_NOT_FOUND;
+}
+
+/* A failure while init registers is init's own. */
+static void init_passes_failure_on(suite *self, outcome *out, const test *one)
+{
+    core_plugin_entry_function entry = raw_entry(self, out);
+    guarded_answer answer;
+    raw plugin;
+
+    (void)one;
+    if (!entry || !expect(out,
+                          ask(entry, CORE_ABI_MAJOR, 1, CORE_ABI_MINOR,
+                              sizeof answer.answer, &answer) == CORE_OK,
+                          "the entry refuses"))
+        return;
+    memset(&plugin, 0, sizeof plugin);
+    plugin.host = (core_host){.struct_size = sizeof plugin.host,
+                              .abi_minor = answer.answer.abi_minor,
+                              .error = take_error,
+                              .log = drop_log,
+                              .setting = no_setting,
+                              .register_backend = refuse_backend,
+                              .backend_kernel = no_kernel};
+    expect(out,
+           answer.answer.init(&plugin.host, (core_registry *)(void *)&plugin,
+                              &plugin.plugin) != CORE_OK,
+           "the host refused its backend, and init says success");
+    expect(out, plugin.backends > 0, "init registers no backend");
+}
+
+static void shuts_down(suite *self, outcome *out, const test *one)
+{
+    raw *plugin = raw_open(self, out);
+
+    (void)one;
+    if (!plugin)
+        return;
+    if (plugin->stream)
+        plugin->streams.destroy(plugin->device, plugin->stream);
+    plugin->backend.device_close(plugin->backend.user, plugin->device);
+    raw_ok(out, plugin->answer.shutdown(plugin->plugin, UINT64_C(5000000000)),
+           "shutdown");
+}
+
+static void opens_again(suite *self, outcome *out, const test *one)
+{
+    raw *plugin = raw_open(self, out);
+
+    (void)one;
+    if (!plugin)
+        return;
+    if (plugin->stream)
+        plugin->streams.destroy(plugin->device, plugin->stream);
+    plugin->stream = NULL;
+    for (int i = 0; i < 20; i++) {
+        plugin->backend.device_close(plugin->backend.user, plugin->device);
+        plugin->device = NULL;
+        if (!raw_ok(out,
+                    plugin->backend.device_open(plugin->backend.user, 0,
+                                                &plugin->device),
+                    "opening the device again"))
+            return;
+    }
+}
+
+bool suite_add_abi(suite *self)
+{
+    static const listed tests[] = {
+        {"core/file/exports-one-symbol", exports_one_symbol, false},
+        {"core/file/imports-nothing-of-libcore", imports_nothing, false},
+        {"core/entry/refuses-another-major", refuses_other_major, false},
+        {"core/entry/answers-within-the-offer", answers_within_offer, false},
+        {"core/entry/keeps-to-the-answers-size", answer_keeps_size, false},
+        {"core/init/passes-a-failure-on", init_passes_failure_on, false},
+        {"core/device/tables-are-whole", tables_are_whole, false},
+        {"core/device/properties-hold-together", properties_hold_together,
+         false},
+        {"core/device/information-is-text", information_is_text, true},
+        {"core/device/enumerate-repeats", enumerate_repeats, false},
+        {"core/device/unknown-interface-is-absent", unknown_is_absent, false},
+        {"core/device/status-is-well", status_is_well, false},
+        {"core/device/threads-block-signals", threads_block_signals, false},
+        {"core/shutdown/ends-well", shuts_down, false},
+        {"core/reopen/device-opens-again", opens_again, false},
+    };
+
+    return suite_add_list(self, LEVEL_CORE, tests,
+                          sizeof tests / sizeof *tests);
+}

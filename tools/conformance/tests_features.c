@@ -1,0 +1,385 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Level core: optional interfaces.  What a plugin advertises it must do. */
+
+#include "gate.h"
+#include "raw.h"
+
+#include <string.h>
+
+/* An interface that must work if it is there. */
+static const void *need(suite *self, outcome *out, const char *name,
+                        raw **out_plugin)
+{
+    raw *plugin = *out_plugin = raw_open(self, out);
+    const void *table;
+
+    if (!plugin)
+        return NULL;
+    table = raw_interface(plugin, name);
+    if (!table)
+        not_supported(out, "it has no %s", name);
+    return table;
+}
+
+static void timing(suite *self, outcome *out, const test *one)
+{
+    raw *plugin;
+    const core_timing_interface *table =
+        need(self, out, "core.timing", &plugin);
+    void *events[2] = {NULL, NULL};
+    int64_t there = -1, back = 1;
+    raw_block block = {{0}, 0};
+    static unsigned char data[1 << 16];
+
+    (void)one;
+    if (!table || plugin->synchronous)
+        return;
+    if (!raw_alloc(plugin, out, sizeof data, &block))
+        return;
+    for (int i = 0; i < 2; i++) {
+        if (!raw_ok(out,
+                    plugin->events.create(plugin->device, CORE_EVENT_TIMING,
+                                          &events[i]),
+                    "creating an event for timing") ||
+            !raw_ok(out,
+                    plugin->events.record(plugin->device, events[i],
+                                          plugin->stream),
+                    "recording it"))
+            goto done;
+        if (i == 0 && !raw_ok(out,
+                              plugin->memory.copy_from_host(
+                                  plugin->device, plugin->stream, block.memory,
+                                  data, sizeof data),
+                              "copy_from_host"))
+            goto done;
+    }
+    if (!raw_wait(plugin, out) ||
+        !raw_ok(out,
+                table->elapsed(plugin->device, events[0], events[1], &there),
+                "elapsed") ||
+        !raw_ok(out,
+                table->elapsed(plugin->device, events[1], events[0], &back),
+                "elapsed, backwards"))
+        goto done;
+    expect(out, there >= 0 && there < INT64_C(60000000000),
+           "a copy took %lld ns", (long long)there);
+    expect(out, back == -there, "%lld ns one way, %lld the other",
+           (long long)there, (long long)back);
+done:
+    for (int i = 0; i < 2; i++)
+        if (events[i])
+            plugin->events.destroy(plugin->device, events[i]);
+    raw_free(plugin, &block);
+}
+
+static void callbacks(suite *self, outcome *out, const test *one)
+{
+    raw *plugin;
+    gate many;
+    uint32_t passed, dropped;
+
+    (void)one;
+    if (!need(self, out, "core.host_callback", &plugin))
+        return;
+    gate_begin(&many);
+    for (int i = 0; i < 100; i++)
+        if (!gate_close(&many, plugin, plugin->stream, out))
+            break;
+    gate_open(&many);
+    raw_wait(plugin, out);
+    gate_counts(&many, &passed, &dropped);
+    expect(out, passed == 100 && dropped == 0,
+           "of 100 callbacks %u ran and %u were dropped when the stream was "
+           "done",
+           passed, dropped);
+    gate_end(&many);
+}
+
+static void host_memory(suite *self, outcome *out, const test *one)
+{
+    raw *plugin;
+    const core_host_memory_interface *table =
+        need(self, out, "core.host_memory", &plugin);
+    raw_block block = {{0}, 0};
+    void *data = NULL;
+
+    (void)one;
+    if (!table || !raw_alloc(plugin, out, 4096, &block))
+        return;
+    if (raw_ok(out, table->alloc(plugin->device, 4096, &data),
+               "allocating host memory") &&
+        expect(out, (uintptr_t)data % 64 == 0,
+               "host memory is not aligned to 64 bytes")) {
+        memset(data, 7, 4096);
+        if (raw_write(plugin, out, block.memory, data, 4096)) {
+            memset(data, 0, 4096);
+            raw_read(plugin, out, data, block.memory, 4096);
+        }
+        for (int i = 0; i < 4096; i++)
+            if (!expect(out, ((unsigned char *)data)[i] == 7,
+                        "host memory did not come back as it went"))
+                break;
+    }
+    if (data)
+        table->free(plugin->device, data, 4096);
+    raw_free(plugin, &block);
+}
+
+static void adoption(suite *self, outcome *out, const test *one)
+{
+    raw *plugin;
+    const core_stream_adopt_interface *table =
+        need(self, out, "core.stream_adopt", &plugin);
+    void *native = NULL, *adopted = NULL;
+
+    (void)one;
+    if (!table)
+        return;
+    if (!raw_ok(out, table->native(plugin->device, plugin->stream, &native),
+                "the vendor's handle of a stream") ||
+        !expect(out, native != NULL, "the vendor's handle is NULL") ||
+        !raw_ok(out, table->adopt(plugin->device, native, &adopted),
+                "adopting a stream"))
+        return;
+    raw_ok(out, plugin->streams.synchronize(plugin->device, adopted),
+           "synchronizing an adopted stream");
+    plugin->streams.destroy(plugin->device, adopted);
+    raw_wait(plugin, out); /* the foreign stream is still there */
+}
+
+static void priorities(suite *self, outcome *out, const test *one)
+{
+    raw *plugin;
+    const core_stream_priority_interface *table =
+        need(self, out, "core.stream_priority", &plugin);
+    int32_t least = 0, greatest = 0;
+
+    (void)one;
+    if (!table || !raw_ok(out, table->range(plugin->device, &least, &greatest),
+                          "the range of priorities"))
+        return;
+    expect(out, greatest <= 0 && least >= 0 && greatest <= least,
+           "priorities from %d to %d do not hold 0", greatest, least);
+    for (int32_t p = greatest; p <= least && p < greatest + 8; p++) {
+        void *stream = NULL;
+
+        if (!raw_ok(out, table->create(plugin->device, 0, p, &stream),
+                    "creating a stream of a priority"))
+            return;
+        raw_ok(out, plugin->streams.synchronize(plugin->device, stream),
+               "synchronizing it");
+        plugin->streams.destroy(plugin->device, stream);
+    }
+}
+
+static void virtual_memory(suite *self, outcome *out, const test *one)
+{
+    raw *plugin;
+    const core_virtual_memory_interface *table =
+        need(self, out, "core.virtual_memory", &plugin);
+    unsigned char wrote[512], got[512] = {0};
+    core_memory range = {0}, second;
+    uint64_t step = 0;
+
+    (void)one;
+    if (!table ||
+        !raw_ok(out, table->granularity(plugin->device, &step),
+                "the granularity") ||
+        !expect(out, step > 0, "the granularity is 0") ||
+        !raw_ok(out, table->reserve(plugin->device, 4 * step, &range),
+                "reserving addresses"))
+        return;
+    memset(wrote, 3, sizeof wrote);
+    second = (core_memory){range.handle, range.offset + step};
+    for (int round = 0; round < 3; round++) {
+        if (!raw_ok(out, table->map(plugin->device, range, step, 2 * step),
+                    "mapping memory") ||
+            !raw_write(plugin, out, second, wrote, sizeof wrote) ||
+            !raw_read(plugin, out, got, second, sizeof got))
+            break;
+        expect(out, memcmp(wrote, got, sizeof got) == 0,
+               "mapped memory does not keep what is written to it");
+        table->unmap(plugin->device, range, step, 2 * step);
+    }
+    table->release(plugin->device, range, 4 * step);
+}
+
+static void peers(suite *self, outcome *out, const test *one)
+{
+    raw *plugin;
+    const core_peer_interface *table = need(self, out, "core.peer", &plugin);
+    unsigned char wrote[300], got[300] = {0};
+    raw_block near = {{0}, 0};
+    core_memory far = {0};
+    core_string reason;
+    void *other = NULL, *stream = NULL;
+    uint32_t count = 0, yes = 0;
+
+    (void)one;
+    if (!table)
+        return;
+    plugin->backend.enumerate(plugin->backend.user, &count, &reason);
+    if (count < 2) {
+        not_supported(out, "there is one device only");
+        return;
+    }
+    if (!raw_ok(out,
+                plugin->backend.device_open(plugin->backend.user, 1, &other),
+                "opening device 1") ||
+        !raw_ok(out, table->can_access(plugin->device, other, &yes),
+                "can_access") ||
+        !yes || !raw_alloc(plugin, out, 4096, &near))
+        goto done;
+    memset(wrote, 9, sizeof wrote);
+    if (!raw_ok(out, plugin->memory.alloc(other, near.size, &far), "alloc"))
+        goto done;
+    if (!plugin->synchronous)
+        raw_ok(out, plugin->streams.create(other, 0, &stream),
+               "creating a stream on device 1");
+    if (raw_write(plugin, out, near.memory, got, sizeof got) &&
+        raw_ok(out,
+               plugin->memory.copy_from_host(other, stream, far, wrote,
+                                             sizeof wrote),
+               "copy to device 1") &&
+        (!stream || raw_ok(out, plugin->streams.synchronize(other, stream),
+                           "synchronizing device 1")) &&
+        raw_ok(out,
+               table->copy(plugin->device, plugin->stream, near.memory, other,
+                           far, sizeof wrote),
+               "copy between devices") &&
+        raw_read(plugin, out, got, near.memory, sizeof got))
+        expect(out, memcmp(got, wrote, sizeof got) == 0,
+               "a copy between devices is wrong");
+    if (stream)
+        plugin->streams.destroy(other, stream);
+    plugin->memory.free(other, far, near.size);
+done:
+    raw_free(plugin, &near);
+    if (other)
+        plugin->backend.device_close(plugin->backend.user, other);
+}
+
+/* What is captured does not run; each launch does it. */
+static void captures(suite *self, outcome *out, const test *one)
+{
+    raw *plugin;
+    const core_graph_capture_interface *table =
+        need(self, out, "core.graph_capture", &plugin);
+    unsigned char zero[256] = {0}, ones[256], got[256];
+    raw_block a = {{0}, 0}, b = {{0}, 0};
+    void *graph = NULL;
+
+    (void)one;
+    if (!table || !raw_alloc(plugin, out, sizeof zero, &a) ||
+        !raw_alloc(plugin, out, sizeof zero, &b))
+        return;
+    memset(ones, 1, sizeof ones);
+    if (!raw_write(plugin, out, a.memory, ones, sizeof ones) ||
+        !raw_write(plugin, out, b.memory, zero, sizeof zero) ||
+        !raw_ok(out, table->begin(plugin->device, plugin->stream),
+                "beginning a capture"))
+        goto done;
+    raw_ok(out,
+           plugin->memory.copy(plugin->device, plugin->stream, b.memory,
+                               a.memory, sizeof zero),
+           "a copy that is captured");
+    if (!raw_ok(out, table->end(plugin->device, plugin->stream, &graph),
+                "ending a capture") ||
+        !raw_read(plugin, out, got, b.memory, sizeof got))
+        goto done;
+    expect(out, got[0] == 0, "what is captured runs at once");
+    for (unsigned char value = 1; value < 4; value++) {
+        memset(ones, value, sizeof ones);
+        if (!raw_write(plugin, out, a.memory, ones, sizeof ones) ||
+            !raw_ok(out, table->launch(plugin->device, graph, plugin->stream),
+                    "launching a graph") ||
+            !raw_read(plugin, out, got, b.memory, sizeof got))
+            break;
+        expect(out, memcmp(got, ones, sizeof got) == 0,
+               "launch %d of a graph does not do its work", value);
+    }
+done:
+    if (graph)
+        table->destroy(plugin->device, graph);
+    raw_free(plugin, &a);
+    raw_free(plugin, &b);
+}
+
+static void error_word(suite *self, outcome *out, const test *one)
+{
+    raw *plugin;
+    const core_stream_error_interface *table =
+        need(self, out, "core.stream_error", &plugin);
+    core_stream_error word = {.struct_size = sizeof word, .code = 77};
+
+    (void)one;
+    if (!table || !raw_wait(plugin, out))
+        return;
+    if (raw_ok(out, table->take(plugin->device, plugin->stream, &word),
+               "taking the error word"))
+        expect(out, word.code == CORE_OK,
+               "the error word of a stream without errors is %d", word.code);
+}
+
+/* Advertised tables are whole. */
+static void tables_are_whole(suite *self, outcome *out, const test *one)
+{
+    static const struct {
+        const char *name;
+        uint32_t slots;
+    } tables[] = {
+        {"core.timing", 1},
+        {"core.host_callback", 1},
+        {"core.host_memory", 2},
+        {"core.stream_adopt", 2},
+        {"core.stream_priority", 2},
+        {"core.virtual_memory", 5},
+        {"core.peer", 2},
+        {"core.graph_capture", 4},
+        {"core.device_reset", 1},
+        {"core.stream_error", 1},
+    };
+    raw *plugin = raw_open(self, out);
+
+    (void)one;
+    for (size_t i = 0; plugin && i < sizeof tables / sizeof *tables; i++) {
+        const char *table = raw_interface(plugin, tables[i].name);
+        uint32_t size;
+
+        if (!table)
+            continue;
+        memcpy(&size, table, sizeof size);
+        if (!expect(out, size >= 8 + 8 * tables[i].slots,
+                    "%s has %u bytes; %u are wanted", tables[i].name, size,
+                    8 + 8 * tables[i].slots))
+            continue;
+        for (uint32_t k = 0; k < tables[i].slots; k++) {
+            void *slot;
+
+            memcpy(&slot, table + 8 + 8 * k, sizeof slot);
+            expect(out, slot != NULL, "slot %u of %s is NULL", k,
+                   tables[i].name);
+        }
+    }
+}
+
+bool suite_add_features(suite *self)
+{
+    static const listed tests[] = {
+        {"core/features/tables-are-whole", tables_are_whole, false},
+        {"core/features/timing", timing, true},
+        {"core/features/host-callback", callbacks, true},
+        {"core/features/host-memory", host_memory, true},
+        {"core/features/stream-adopt", adoption, true},
+        {"core/features/stream-priority", priorities, true},
+        {"core/features/virtual-memory", virtual_memory, true},
+        {"core/features/peer", peers, true},
+        {"core/features/graph-capture", captures, true},
+        {"core/features/stream-error", error_word, true},
+    };
+
+    return suite_add_list(self, LEVEL_CORE, tests,
+                          sizeof tests / sizeof *tests);
+}

@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Level core: allocation, copies and fills, on the plugin's own table. */
+
+#include "manners.h"
+#include "raw.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BLOCKS = 48, BYTES = 4096, GUARD = 64 };
+
+static void pattern(const suite *self, const char *purpose, uint64_t index,
+                    unsigned char *to, size_t size)
+{
+    for (size_t i = 0; i < size; i++)
+        to[i] = (unsigned char)suite_random(self, purpose, index * 100003 + i);
+}
+
+static void sizes_and_alignment(suite *self, outcome *out, const test *one)
+{
+    static const uint64_t sizes[] = {
+        1,   2,   3,    7,    8,    63,    64,      65,           511,
+        512, 513, 4095, 4096, 4097, 65537, 1 << 20, (2 << 20) + 1};
+    raw *plugin = raw_open(self, out);
+
+    (void)one;
+    for (size_t i = 0; plugin && i < sizeof sizes / sizeof *sizes; i++) {
+        raw_block block;
+        uint64_t address;
+
+        if (!raw_alloc(plugin, out, sizes[i], &block))
+            return;
+        address =
+            (uint64_t)(uintptr_t)block.memory.handle + block.memory.offset;
+        if (!(plugin->properties.flags & CORE_DEVICE_FLAT))
+            address = block.memory.offset;
+        expect(out, address % plugin->properties.base_alignment == 0,
+               "%llu bytes lie at %#llx, which is not aligned to %llu",
+               (unsigned long long)sizes[i], (unsigned long long)address,
+               (unsigned long long)plugin->properties.base_alignment);
+        raw_free(plugin, &block);
+    }
+}
+
+static void blocks_are_apart(suite *self, outcome *out, const test *one)
+{
+    raw *plugin = raw_open(self, out);
+    raw_block blocks[BLOCKS] = {{{0}, 0}};
+    unsigned char wrote[BYTES], got[BYTES];
+
+    (void)one;
+    for (uint32_t i = 0; plugin && i < BLOCKS; i++) {
+        pattern(self, "apart", i, wrote, sizeof wrote);
+        if (!raw_alloc(plugin, out, 1 + i * 83, &blocks[i]) ||
+            !raw_write(plugin, out, blocks[i].memory, wrote,
+                       blocks[i].size < BYTES ? blocks[i].size : BYTES))
+            goto done;
+    }
+    for (uint32_t i = 0; plugin && i < BLOCKS; i++) {
+        uint64_t size = blocks[i].size < BYTES ? blocks[i].size : BYTES;
+
+        pattern(self, "apart", i, wrote, sizeof wrote);
+        if (!raw_read(plugin, out, got, blocks[i].memory, size))
+            goto done;
+        expect(out, memcmp(got, wrote, size) == 0,
+               "block %u of %u has not kept what was written to it", i, BLOCKS);
+    }
+done:
+    for (uint32_t i = 0; plugin && i < BLOCKS; i++)
+        raw_free(plugin, &blocks[i]);
+}
+
+/* Every size and offset that differs in what a copy engine may align. */
+static void copies_odd_sizes(suite *self, outcome *out, const test *one)
+{
+    static const uint32_t sizes[] = {1,  2,  3,  4,  5,  7,  8,   9,   15,  16,
+                                     17, 31, 33, 63, 64, 65, 127, 255, 1000};
+    raw *plugin = raw_open(self, out);
+    raw_block a = {{0}, 0}, b = {{0}, 0};
+    unsigned char zero[2048] = {0}, data[2048], got[2048];
+
+    (void)one;
+    if (!plugin || !raw_alloc(plugin, out, sizeof data, &a) ||
+        !raw_alloc(plugin, out, sizeof data, &b))
+        goto done;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        uint32_t size = sizes[i], from = (i * 7) % 13, to = 64 + (i * 5) % 11;
+
+        pattern(self, "copies", i, data, sizeof data);
+        if (!raw_write(plugin, out, b.memory, zero, sizeof zero) ||
+            !raw_write(plugin, out, raw_at(&a, from), data, size) ||
+            !raw_ok(out,
+                    plugin->memory.copy(plugin->device, plugin->stream,
+                                        raw_at(&b, to), raw_at(&a, from), size),
+                    "copy") ||
+            !raw_read(plugin, out, got, b.memory, sizeof got))
+            goto done;
+        expect(out, memcmp(got + to, data, size) == 0,
+               "a copy of %u bytes from offset %u to %u is wrong", size, from,
+               to);
+        expect(out,
+               memcmp(got, zero, to) == 0 &&
+                   memcmp(got + to + size, zero, sizeof got - to - size) == 0,
+               "a copy of %u bytes to offset %u writes beyond them", size, to);
+    }
+done:
+    if (plugin) {
+        raw_free(plugin, &a);
+        raw_free(plugin, &b);
+    }
+}
+
+static void fills(suite *self, outcome *out, const test *one)
+{
+    static const uint64_t value = 0x8877665544332211;
+    raw *plugin = raw_open(self, out);
+    raw_block block = {{0}, 0};
+    unsigned char got[BYTES], poison[BYTES];
+
+    (void)one;
+    memset(poison, 0xdb, sizeof poison);
+    if (plugin && !plugin->memory.fill) {
+        not_supported(out, "it has no fill: the core copies instead");
+        return;
+    }
+    if (!plugin || !raw_alloc(plugin, out, BYTES, &block))
+        return;
+    for (uint32_t width = 1; width <= 8; width *= 2) {
+        uint32_t size = width * 37;
+
+        if (!raw_write(plugin, out, block.memory, poison, BYTES) ||
+            !raw_ok(out,
+                    plugin->memory.fill(plugin->device, plugin->stream,
+                                        raw_at(&block, GUARD), size, value,
+                                        width),
+                    "fill") ||
+            !raw_read(plugin, out, got, block.memory, BYTES))
+            break;
+        for (uint32_t i = 0; i < size; i++)
+            if (!expect(out,
+                        got[GUARD + i] ==
+                            (unsigned char)(value >> i % width * 8),
+                        "a fill of %u-byte patterns: byte %u is %#x", width, i,
+                        got[GUARD + i]))
+                break;
+        expect(out,
+               memcmp(got, poison, GUARD) == 0 &&
+                   memcmp(got + GUARD + size, poison, BYTES - GUARD - size) ==
+                       0,
+               "a fill of %u bytes writes beyond them", size);
+    }
+    raw_free(plugin, &block);
+}
+
+static void too_much_is_refused(suite *self, outcome *out, const test *one)
+{
+    raw *plugin = raw_open(self, out);
+    core_memory memory = {0};
+    raw_block block;
+
+    (void)one;
+    if (!plugin)
+        return;
+    raw_last_error()->count = 0;
+    raw_fails(out,
+              plugin->memory.alloc(plugin->device, UINT64_C(1) << 60, &memory),
+              CORE_ERROR_OUT_OF_MEMORY, "allocating 2^60 bytes");
+    if (raw_alloc(plugin, out, 4096, &block))
+        raw_free(plugin, &block);
+}
+
+static void numbers_make_sense(suite *self, outcome *out, const test *one)
+{
+    raw *plugin = raw_open(self, out);
+    uint64_t left = 0, total = 0;
+
+    (void)one;
+    if (plugin && !plugin->memory.info) {
+        not_supported(out, "it does not tell how much memory there is");
+        return;
+    }
+    if (!plugin ||
+        !raw_ok(out, plugin->memory.info(plugin->device, &left, &total),
+                "memory info"))
+        return;
+    expect(out, total > 0 && left <= total,
+           "%llu bytes of %llu are said to be free", (unsigned long long)left,
+           (unsigned long long)total);
+}
+
+/* Blocks of many sizes, again and again: neither the device's memory nor the
+ * host's heap grows. */
+static void nothing_leaks(suite *self, outcome *out, const test *one)
+{
+    enum { WARM = 50, ROUNDS = 1000 };
+    raw *plugin = raw_open(self, out);
+    unsigned char data[256] = {0};
+    uint64_t heap = 0, before = 0, after = 0, total = 0;
+
+    (void)one;
+    for (uint32_t i = 0; plugin && i < WARM + ROUNDS; i++) {
+        raw_block block;
+
+        if (i == WARM) {
+            heap = manners_heap();
+            if (plugin->memory.info)
+                plugin->memory.info(plugin->device, &before, &total);
+        }
+        if (!raw_alloc(plugin, out, 256 + i % 7 * 512, &block) ||
+            !raw_write(plugin, out, block.memory, data, sizeof data) ||
+            !raw_read(plugin, out, data, block.memory, sizeof data))
+            return;
+        raw_free(plugin, &block);
+    }
+    if (!plugin)
+        return;
+    expect(out, manners_heap_below(heap + ROUNDS * 8),
+           "%d allocations and copies leave %llu bytes on the host's heap",
+           ROUNDS, (unsigned long long)(manners_heap() - heap));
+    if (plugin->memory.info && total <= UINT64_C(1) << 33) {
+        plugin->memory.info(plugin->device, &after, &total);
+        expect(out, after + (1 << 20) > before,
+               "%d allocations, freed again, leave %llu bytes of the device's "
+               "memory taken",
+               ROUNDS, (unsigned long long)(before - after));
+    }
+}
+
+/* Bytes come back as they went: no arithmetic is done on them. */
+static void bits_survive(suite *self, outcome *out, const test *one)
+{
+    static const uint64_t bits[] = {0x7ff0000000000001, 0xfff8dead0000beef,
+                                    0x8000000000000000, 1,
+                                    0x7f8000017fc0dead, 0x80000000ffffffff,
+                                    0x7c01fe017f81ff81, 0x7ff0000000000000};
+    raw *plugin = raw_open(self, out);
+    raw_block a = {{0}, 0}, b = {{0}, 0};
+    uint64_t got[8] = {0};
+
+    (void)one;
+    if (plugin && raw_alloc(plugin, out, sizeof bits, &a) &&
+        raw_alloc(plugin, out, sizeof bits, &b) &&
+        raw_write(plugin, out, a.memory, bits, sizeof bits) &&
+        raw_ok(out,
+               plugin->memory.copy(plugin->device, plugin->stream, b.memory,
+                                   a.memory, sizeof bits),
+               "copy") &&
+        raw_read(plugin, out, got, b.memory, sizeof got))
+        expect(out, memcmp(got, bits, sizeof bits) == 0,
+               "payloads of NaN or signs of zero are lost in a copy");
+    if (plugin) {
+        raw_free(plugin, &a);
+        raw_free(plugin, &b);
+    }
+}
+
+bool suite_add_memory(suite *self)
+{
+    static const listed tests[] = {
+        {"core/memory/sizes-and-alignment", sizes_and_alignment, false},
+        {"core/memory/blocks-are-apart", blocks_are_apart, false},
+        {"core/memory/copies-of-odd-sizes", copies_odd_sizes, false},
+        {"core/memory/fills", fills, true},
+        {"core/memory/too-much-is-refused", too_much_is_refused, false},
+        {"core/memory/free-and-total", numbers_make_sense, true},
+        {"core/memory/bits-survive", bits_survive, false},
+        {"core/memory/nothing-leaks", nothing_leaks, false},
+    };
+
+    return suite_add_list(self, LEVEL_CORE, tests,
+                          sizeof tests / sizeof *tests);
+}

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+#include "waivers.h"
+
+#include <ctype.h>
+#include <fnmatch.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct waiver {
+    bool expected; /* xfail */
+    const char *device;
+    const char *glob;
+    const char *date;
+    const char *reason;
+} waiver;
+
+static bool is_date(const char *text)
+{
+    for (int i = 0; i < 10; i++)
+        if (i == 4 || i == 7 ? text[i] != '-'
+                             : !isdigit((unsigned char)text[i]))
+            return false;
+    return text[10] == 0;
+}
+
+/* Cuts a line into a waiver; NULL, or what is wrong with it. */
+static const char *read_line(char *line, waiver *out)
+{
+    const char *kind;
+
+    line[strcspn(line, "#\n")] = 0;
+    kind = strtok(line, " \t");
+    if (!kind) {
+        out->glob = NULL;
+        return NULL;
+    }
+    if (strcmp(kind, "waive") != 0 && strcmp(kind, "xfail") != 0)
+        return "begins with neither waive nor xfail";
+    out->expected = kind[0] == 'x';
+    out->device = strtok(NULL, " \t");
+    out->glob = strtok(NULL, " \t");
+    out->date = strtok(NULL, " \t");
+    out->reason = strtok(NULL, "");
+    if (!out->device || !out->glob || !out->date || !out->reason)
+        return "lacks a device, test, date or reason";
+    if (!is_date(out->date))
+        return "has no date of the form YYYY-MM-DD that it ends on";
+    out->reason += strspn(out->reason, " \t");
+    return *out->reason ? NULL : "has no reason";
+}
+
+static void apply_one(record *one, const waiver *by)
+{
+    char before[TEST_DETAIL];
+    bool bad = report_bad(one);
+
+    if (!one->done || one->verdict == VERDICT_WAIVED ||
+        one->verdict == VERDICT_XFAIL || one->verdict == VERDICT_XPASS)
+        return;
+    if (!bad && !(by->expected && one->verdict == VERDICT_PASS))
+        return;
+    snprintf(before, sizeof before, "%s", one->detail);
+    snprintf(one->detail, sizeof one->detail, "%.200s, until %s (%s%s%.300s)",
+             by->reason, by->date, bad ? verdict_names[one->verdict] : "passed",
+             *before ? ": " : "", before);
+    one->verdict = !bad           ? VERDICT_XPASS
+                   : by->expected ? VERDICT_XFAIL
+                                  : VERDICT_WAIVED;
+}
+
+/* The device's name may have an index behind its type. */
+static bool same_device(const report *self, const char *type)
+{
+    const char *name = report_about(self, "device");
+    size_t size = strcspn(name, ":");
+
+    return strcmp(type, name) == 0 ||
+           (strlen(type) == size && strncmp(type, name, size) == 0);
+}
+
+bool waivers_apply(report *self, const char *path, const char *today,
+                   char *text, size_t room)
+{
+    FILE *file = fopen(path, "r");
+    char *line = NULL;
+    size_t size = 0, number = 0;
+    bool good = file != NULL;
+
+    if (!file)
+        snprintf(text, room, "%s cannot be read", path);
+    while (good && getline(&line, &size, file) > 0) {
+        waiver one = {0};
+        const char *wrong = read_line(line, &one);
+
+        number++;
+        if (wrong) {
+            snprintf(text, room, "%s:%zu %s", path, number, wrong);
+            good = false;
+        }
+        if (wrong || !one.glob || strcmp(one.date, today) < 0 ||
+            !same_device(self, one.device))
+            continue;
+        for (size_t i = 0; i < self->count; i++)
+            if (self->records[i].chosen &&
+                fnmatch(one.glob, self->records[i].name, 0) == 0)
+                apply_one(&self->records[i], &one);
+    }
+    free(line);
+    if (file)
+        fclose(file);
+    return good;
+}

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* waivers.h: failures that are known.  A file of lines
+ *
+ *     waive  DEVICE-TYPE  TEST-GLOB  YYYY-MM-DD  reason in words
+ *     xfail  DEVICE-TYPE  TEST-GLOB  YYYY-MM-DD  reason in words
+ *
+ * with comments after #.  Until that date a failure that is waived is WAIVED,
+ * and one that is expected is XFAIL; a test that was expected to fail and
+ * passes is XPASS, which is a failure: the line is to go.  After the date the
+ * line says nothing any more. */
+
+#ifndef CONFORMANCE_WAIVERS_H
+#define CONFORMANCE_WAIVERS_H
+
+#include "report.h"
+
+/* Applies a file to what was found.  today: "YYYY-MM-DD".  False: text says
+ * what is wrong with the file. */
+bool waivers_apply(report *self, const char *path, const char *today,
+                   char *text, size_t room);
+
+#endif
