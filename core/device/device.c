@@ -6,6 +6,7 @@
 #include "device/device.h"
 #include "device/stream.h"
 
+#include "base/log.h"
 #include "base/memory.h"
 #include "base/settings.h"
 #include "base/thread.h"
@@ -264,29 +265,40 @@ core_status core_device_count(const char *type, uint32_t *out_count,
 
 const char *core_device_name(const core_device *device)
 {
-    return device->name;
+    return device ? device->name : "";
 }
 
 const char *core_device_type(const core_device *device)
 {
-    return device->backend->type;
+    return device ? device->backend->type : "";
 }
 
 uint32_t core_device_index(const core_device *device)
 {
-    return device->index;
+    return device ? device->index : 0;
 }
 
 core_device *core_device_retain(core_device *device)
 {
-    atomic_fetch_add(&device->references, 1);
+    if (device)
+        atomic_fetch_add(&device->references, 1);
     return device;
 }
 
+/* The last reference is the backend's, and not the program's to give. */
 void core_device_release(core_device *device)
 {
+    uint32_t references = device ? atomic_load(&device->references) : 0;
+
+    while (references > 1)
+        if (atomic_compare_exchange_weak(&device->references, &references,
+                                         references - 1))
+            return;
     if (device)
-        atomic_fetch_sub(&device->references, 1);
+        core__log(CORE_LOG_ERROR, "device",
+                  "core_device_release: %s was released more often than it "
+                  "was retained",
+                  device->name);
 }
 
 core_status core_device_get_properties(core_device *device,

@@ -22,13 +22,15 @@
 extern "C" {
 #endif
 
-/* Finds, and opens if need be, a device.  NOT_FOUND: no plugin has that type
- * (the message lists those there are, and why others were refused);
- * NO_DEVICE: its plugin found no hardware, the message says why. */
+/* Finds, and opens if need be, a device.  It is borrowed, as every device that
+ * a call gives: there is nothing to release, and it is valid until its plugin
+ * is unloaded.  NOT_FOUND: no plugin has that type (the message lists those
+ * there are, and why others were refused); NO_DEVICE: its plugin found no
+ * hardware, the message says why. */
 core_status core_device_find(const char *name, core_device **out_device);
 
-/* The device of calls that name none: what core_device_set_current set in this
- * thread, else the value of LIBCORE_DEVICE, else the first device that there
+/* The device of calls that name none, borrowed: what core_device_set_current
+ * set in this thread, else the value of LIBCORE_DEVICE, else the first device that there
  * is of the program's order of preference, else "cpu". */
 core_status core_device_default(core_device **out_device);
 
@@ -44,12 +46,15 @@ core_status core_device_set_current(core_device *device);
 core_status core_device_count(const char *type, uint32_t *out_count,
                               const char **out_reason);
 
-/* Borrowed, valid while the device is. */
+/* Borrowed, valid while the device is.  Of NULL: "" and 0. */
 const char *core_device_name(const core_device *device);
 const char *core_device_type(const core_device *device);
 uint32_t core_device_index(const core_device *device);
 
-/* Devices live as long as their plugin is loaded; a reference keeps it so. */
+/* Devices live as long as their plugin is loaded, and a reference of one's own
+ * keeps it so: core_plugin_unload answers BUSY.  Only what was retained is
+ * released; one release too many changes nothing and is logged as an error.
+ * Both do nothing with NULL. */
 core_device *core_device_retain(core_device *device);
 void core_device_release(core_device *device);
 

@@ -3,6 +3,8 @@
 
 #include "stream.h"
 
+#include "device/device.h"
+
 START_TEST(the_first_of_the_preference_that_there_is_serves)
 {
     core_device *device;
@@ -154,9 +156,73 @@ START_TEST(what_a_device_lacks_is_unsupported)
 }
 END_TEST
 
+static char logged[256];
+static int logs;
+
+static void note(void *context, uint32_t level, const char *component,
+                 const char *text)
+{
+    (void)context;
+    (void)component;
+    ck_assert_uint_eq(level, CORE_LOG_ERROR);
+    logs++;
+    snprintf(logged, sizeof logged, "%s", text);
+}
+
+static uint32_t references(core_device *device)
+{
+    return atomic_load(&device->references);
+}
+
+START_TEST(a_device_that_was_found_is_borrowed)
+{
+    core_device *sim = device_of("sim"), *again;
+
+    ck_assert_uint_eq(references(sim), 1); /* the backend's */
+    OK(core_device_find("sim", &again));
+    ck_assert_ptr_eq(sim, again);
+    OK(core_device_set_current(sim));
+    OK(core_device_default(&again));
+    ck_assert_ptr_eq(sim, again);
+    OK(core_device_set_current(NULL));
+    ck_assert_uint_eq(references(sim), 1);
+    core_device_retain(sim);
+    ck_assert_uint_eq(references(sim), 2);
+    core_device_release(sim);
+    ck_assert_uint_eq(references(sim), 1);
+}
+END_TEST
+
+START_TEST(one_release_too_many_is_told_and_changes_nothing)
+{
+    core_device *sim = device_of("sim");
+
+    core_log_set_sink(note, NULL, CORE_LOG_ERROR);
+    core_device_release(core_device_retain(sim));
+    ck_assert_int_eq(logs, 0);
+    core_device_release(sim);
+    ck_assert_int_eq(logs, 1);
+    ck_assert_ptr_nonnull(strstr(logged, "sim"));
+    ck_assert_uint_eq(references(sim), 1);
+    core_log_set_sink(NULL, NULL, 0);
+}
+END_TEST
+
+START_TEST(of_no_device_there_is_no_name_and_nothing_to_release)
+{
+    ck_assert_str_eq(core_device_name(NULL), "");
+    ck_assert_str_eq(core_device_type(NULL), "");
+    ck_assert_uint_eq(core_device_index(NULL), 0);
+    ck_assert_ptr_null(core_device_retain(NULL));
+    core_device_release(NULL);
+}
+END_TEST
+
 SUITE("device", the_first_of_the_preference_that_there_is_serves,
       without_any_of_them_the_cpu_serves,
       names_that_are_none_and_devices_that_are_not_there_are_told,
       a_preference_of_malformed_names_is_refused_and_changes_nothing,
       the_setting_is_seen_after_a_default_was_chosen, null_is_told,
-      what_a_device_lacks_is_unsupported)
+      what_a_device_lacks_is_unsupported, a_device_that_was_found_is_borrowed,
+      one_release_too_many_is_told_and_changes_nothing,
+      of_no_device_there_is_no_name_and_nothing_to_release)

@@ -46,7 +46,6 @@ static void tear_down(void)
 {
     core_optimizer_release(optimizer);
     core_tensor_release(parameter);
-    core_device_release(cpu);
 }
 
 static core_sgd_options sgd(double momentum, double dampening,

@@ -283,7 +283,6 @@ START_TEST(a_meta_tensor_shows_its_sizes)
     ck_assert_str_eq(text, "[...] (bf16, meta, sizes [2, 3])");
     core_text_free(text);
     core_tensor_release(tensor);
-    core_device_release(meta);
 }
 END_TEST
 

@@ -37,7 +37,6 @@ static void tear_down(void)
 {
     char command[PATH_MAX + 16];
 
-    core_device_release(cpu);
     snprintf(command, sizeof command, "rm -rf '%s'", folder);
     ck_assert_int_eq(system(command), 0);
 }
@@ -496,7 +495,6 @@ START_TEST(a_failed_save_leaves_the_old_file_and_no_other)
     ck_assert_int_eq(files_in_folder(), 1);
     core_tensor_release(tensors[0].tensor);
     core_tensor_release(tensors[1].tensor);
-    core_device_release(meta);
 }
 END_TEST
 

@@ -406,7 +406,6 @@ START_TEST(meta_tensors_have_no_data)
     ck_assert_int_eq(core_tensor_item(tensor, &value),
                      CORE_ERROR_DATA_DEPENDENT);
     core_tensor_release(tensor);
-    core_device_release(meta);
 }
 END_TEST
 

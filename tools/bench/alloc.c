@@ -140,6 +140,4 @@ void bench_alloc(void)
     for (int threads = 1; threads <= THREADS; threads++)
         bench_out_threads("alloc.rate_per_thread", (uint32_t)threads,
                           rate(small.device, threads) / 1e6, "million/s");
-    core_device_release(none.device);
-    core_device_release(small.device);
 }

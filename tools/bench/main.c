@@ -204,6 +204,5 @@ int main(int argc, char **argv)
             sections[i].run();
         }
     must(core_device_set_current(NULL));
-    core_device_release(cpu);
     return ferror(stdout) ? EXIT_FAILURE : EXIT_SUCCESS;
 }

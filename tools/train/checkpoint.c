@@ -155,7 +155,6 @@ static core_status collect_tensors(contents *c, const trainer *t)
     if (status == CORE_OK)
         status =
             core_tensor_from_data(steps, CORE_I64, &count, 1, cpu, &c->steps);
-    core_device_release(cpu);
     if (status == CORE_OK)
         add_tensor(c, c->steps, "optimizer.steps");
     free(steps);
@@ -396,7 +395,6 @@ static core_status load_optimizer(const core_safetensors *file,
 
     CORE_TRY(core_device_find("cpu", &cpu));
     status = core_safetensors_load(file, "optimizer.steps", cpu, &tensor);
-    core_device_release(cpu);
     if (status != CORE_OK)
         return status;
     steps = malloc((size_t)count * sizeof *steps);

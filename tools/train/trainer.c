@@ -298,6 +298,5 @@ void trainer_release(trainer *t)
     core_tensor_release(t->correct);
     core_tensor_release(t->order_on_device);
     free(t->order);
-    core_device_release(t->device);
     memset(t, 0, sizeof *t);
 }
