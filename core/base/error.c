@@ -4,6 +4,7 @@
 #include "base/error.h"
 
 #include "base/memory.h"
+#include "base/text.h"
 #include "base/thread.h"
 
 #include <stdarg.h>
@@ -57,7 +58,7 @@ core_status core__error(core_status code, const char *format, ...)
     record->severity = CORE_SEVERITY_RECOVERABLE;
     record->vendor_code = 0;
     va_start(arguments, format);
-    vsnprintf(record->text, sizeof record->text, format, arguments);
+    core__format_list(record->text, sizeof record->text, format, arguments);
     va_end(arguments);
     return code;
 }
@@ -91,7 +92,7 @@ void core__error_prefix(const char *format, ...)
     va_list arguments;
 
     va_start(arguments, format);
-    vsnprintf(prefix, sizeof prefix - 2, format, arguments);
+    core__format_list(prefix, sizeof prefix - 2, format, arguments);
     va_end(arguments);
     strcat(prefix, ": ");
     length = strlen(prefix);
@@ -109,8 +110,8 @@ void core__error_suffix(const char *format, ...)
     va_list arguments;
 
     va_start(arguments, format);
-    vsnprintf(record->text + length, sizeof record->text - length, format,
-              arguments);
+    core__format_list(record->text + length, sizeof record->text - length,
+                      format, arguments);
     va_end(arguments);
 }
 

@@ -4,6 +4,7 @@
 #include "base/log.h"
 
 #include "base/settings.h"
+#include "base/text.h"
 
 #include <pthread.h>
 #include <stdarg.h>
@@ -78,7 +79,7 @@ void core__log(uint32_t level, const char *component, const char *format, ...)
     if (!core__log_wanted(level))
         return;
     va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
+    core__format_list(text, sizeof text, format, arguments);
     va_end(arguments);
     for (char *c = text; *c; c++)
         if (*c == '\n')
@@ -104,7 +105,7 @@ void core__log_asked(const char *component, const char *format, ...)
     va_list arguments;
 
     va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
+    core__format_list(text, sizeof text, format, arguments);
     va_end(arguments);
     write_line(CORE_LOG_INFO, component, text);
 }

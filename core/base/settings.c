@@ -329,6 +329,11 @@ core_status core__setting_choice(core__setting_id setting, uint32_t *out)
     return status;
 }
 
+const char *core__setting_name(core__setting_id setting)
+{
+    return rows[setting].name;
+}
+
 uint32_t core__settings_generation(void)
 {
     return atomic_load_explicit(&generation, memory_order_acquire);

@@ -48,6 +48,11 @@ bool core__list_holds(const char *text, const char *word, size_t size);
 /* The same as core__setting, for core_host.setting. */
 const char *core__setting_by_name(const char *name, size_t size);
 
+const char *core__setting_name(core__setting_id setting);
+
+/* Warns once of LIBCORE_ variables in the environment that are no settings. */
+void core__settings_check_environment(void);
+
 /* Increases with every core_setting_set: readers that cache a value compare
  * it. */
 uint32_t core__settings_generation(void);

@@ -559,6 +559,19 @@ static core_tensor *target_of(const elementwise *e)
     return NULL;
 }
 
+/* What the operator's line in ops.yaml has checked besides, before anything
+ * is changed. */
+static core_status __attribute__((noinline)) check_numbers(const elementwise *e)
+{
+    core__inference inference = {.op = (core_operator *)e->op,
+                                 .args = e->args,
+                                 .nargs = e->nargs,
+                                 .device = e->device};
+
+    inference.results[0].dtype = e->result;
+    return e->op->data->infer(&inference);
+}
+
 static core_status prepare(elementwise *e, core_tensor *target)
 {
     CORE_TRY(gather(e));
@@ -570,6 +583,8 @@ static core_status prepare(elementwise *e, core_tensor *target)
     } else if (e->op->data->promotion == CORE__PROMOTE_OWN && target) {
         e->result = target->dtype; /* copy_ */
     }
+    if (e->op->data->infer)
+        CORE_TRY(check_numbers(e));
     if (target)
         CORE_TRY(check_target(e, target));
     for (uint32_t k = 0; k < e->ninputs; k++)

@@ -17,6 +17,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <fenv.h>
+#include <langinfo.h>
 #include <link.h>
 #include <locale.h>
 #include <pthread.h>
@@ -35,7 +36,7 @@ core_plugin *core__loader_opening;
 typedef struct surroundings {
     fenv_t floating_point;
     locale_t thread_locale;
-    char *locale; /* NULL: no memory; then it is left as it is */
+    locale_t locale; /* 0: no memory; then it is left as it is */
     sigset_t signals;
 } surroundings;
 
@@ -49,20 +50,41 @@ static void surroundings_save(surroundings *saved)
 
     fegetenv(&saved->floating_point);
     saved->thread_locale = uselocale((locale_t)0);
-    saved->locale = strdup(setlocale(LC_ALL, NULL));
+    saved->locale = duplocale(LC_GLOBAL_LOCALE);
     sigfillset(&blocked);
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
         sigdelset(&blocked, own[i]);
     pthread_sigmask(SIG_SETMASK, &blocked, &saved->signals);
 }
 
+/* Other threads may use the process's locale: it is looked at by a copy, and
+ * set only where the plugin has done so, which was no safer. */
+static void locale_restore(locale_t before)
+{
+    static const int categories[] = {
+        LC_CTYPE,    LC_NUMERIC,   LC_TIME,        LC_COLLATE,
+        LC_MONETARY, LC_MESSAGES,  LC_PAPER,       LC_NAME,
+        LC_ADDRESS,  LC_TELEPHONE, LC_MEASUREMENT, LC_IDENTIFICATION};
+    locale_t now = before ? duplocale(LC_GLOBAL_LOCALE) : (locale_t)0;
+
+    for (size_t i = 0; now && i < sizeof categories / sizeof *categories; i++) {
+        int category = categories[i];
+        const char *name = nl_langinfo_l(NL_LOCALE_NAME(category), before);
+
+        if (strcmp(name, nl_langinfo_l(NL_LOCALE_NAME(category), now)) != 0)
+            setlocale(category, name);
+    }
+    if (now)
+        freelocale(now);
+    if (before)
+        freelocale(before);
+}
+
 static void surroundings_restore(surroundings *saved)
 {
     pthread_sigmask(SIG_SETMASK, &saved->signals, NULL);
-    if (saved->locale && strcmp(saved->locale, setlocale(LC_ALL, NULL)) != 0)
-        setlocale(LC_ALL, saved->locale);
-    free(saved->locale);
     uselocale(saved->thread_locale);
+    locale_restore(saved->locale);
     fesetenv(&saved->floating_point);
 }
 

@@ -297,8 +297,10 @@ static void visit(void *context, uint32_t from, const char *path,
 static core_status scan(void)
 {
     bool no_memory = false;
-    core_status status = core__search(visit, &no_memory);
+    core_status status;
 
+    core__settings_check_environment();
+    status = core__search(visit, &no_memory);
     if (status == CORE_OK && no_memory)
         status = core__error_memory(sizeof(core_plugin));
     scanned = status == CORE_OK;

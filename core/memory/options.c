@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/settings.h"
+#include "base/text.h"
 #include "memory/heap.h"
 
 #include <errno.h>
@@ -66,7 +67,7 @@ static bool parse_share(word value, double *out)
         return false;
     memcpy(text, value.data, value.size);
     text[value.size] = '\0';
-    *out = strtod(text, &end);
+    *out = core__parse_double(text, &end);
     return *end == '\0' && *out > 0 && *out <= 1;
 }
 
@@ -204,22 +205,23 @@ core_status core__alloc_settings_text(const core__alloc_settings *settings,
 
     *text = '\0';
     if (settings->max_split != UINT64_MAX)
-        at += snprintf(text, sizeof text, "max_split_size_mb:%llu,",
-                       (unsigned long long)(settings->max_split / CORE__MIB));
+        at +=
+            core__format(text, sizeof text, "max_split_size_mb:%llu,",
+                         (unsigned long long)(settings->max_split / CORE__MIB));
     if (settings->divisions)
-        at += snprintf(text + at, sizeof text - (size_t)at,
-                       "roundup_power2_divisions:%u,", settings->divisions);
+        at += core__format(text + at, sizeof text - (size_t)at,
+                           "roundup_power2_divisions:%u,", settings->divisions);
     if (settings->gc_threshold > 0)
-        at += snprintf(text + at, sizeof text - (size_t)at,
-                       "garbage_collection_threshold:%g,",
-                       settings->gc_threshold);
+        at += core__format(text + at, sizeof text - (size_t)at,
+                           "garbage_collection_threshold:%g,",
+                           settings->gc_threshold);
     if (settings->fraction > 0)
-        at += snprintf(text + at, sizeof text - (size_t)at, "fraction:%g,",
-                       settings->fraction);
-    snprintf(text + at, sizeof text - (size_t)at,
-             "expandable_segments:%s,caching:%s",
-             settings->expandable ? "true" : "false",
-             settings->caching ? "true" : "false");
+        at += core__format(text + at, sizeof text - (size_t)at, "fraction:%g,",
+                           settings->fraction);
+    core__format(text + at, sizeof text - (size_t)at,
+                 "expandable_segments:%s,caching:%s",
+                 settings->expandable ? "true" : "false",
+                 settings->caching ? "true" : "false");
     *out_text = core__strdup(text);
     return *out_text ? CORE_OK : core__error_memory(sizeof text);
 }

@@ -5,6 +5,7 @@
  * more. */
 
 #include "base/memory.h"
+#include "base/text.h"
 #include "memory/heap.h"
 
 #include <stdio.h>
@@ -20,7 +21,7 @@ const char *core__bytes_text(uint64_t bytes, char text[24])
         value /= 1024;
         unit++;
     }
-    snprintf(text, 24, unit ? "%.2f %s" : "%.0f %s", value, units[unit]);
+    core__format(text, 24, unit ? "%.2f %s" : "%.0f %s", value, units[unit]);
     return text;
 }
 
@@ -148,7 +149,7 @@ core_status core_memory_summary(core_device *device, char **out_text)
     p.data = core__alloc(p.size);
     if (!p.data)
         return core__error_memory(p.size);
-    p.at = (size_t)snprintf(
+    p.at = (size_t)core__format(
         p.data, p.size, "memory of %s\n  %-26s %13s %13s %13s %13s\n",
         device->name, "", "current", "peak", "allocated", "freed");
     add_all(&p, &stats);

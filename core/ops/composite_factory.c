@@ -68,8 +68,9 @@ static core_status empty_like(core_tensor *self, const options *o,
 
 /* A tensor that nobody else knows yet: filled below every layer.  Takes over
  * the reference. */
-static core_status filled(core_status status, core_tensor *const *made,
-                          const core_scalar *value, core_value *result)
+static core_status filled(const core_operator *op, core_status status,
+                          core_tensor *const *made, const core_scalar *value,
+                          core_value *result)
 {
     core_tensor *tensor = *made;
     core_value args[2] = {{CORE_VALUE_TENSOR, 0, {.tensor = tensor}}};
@@ -77,11 +78,14 @@ static core_status filled(core_status status, core_tensor *const *made,
 
     if (status != CORE_OK)
         return status;
-    if (value)
+    if (value) {
         args[1] = *value;
-    status = core__redispatch(&core__operators[id],
-                              tensor->device->keys | CORE__KEY_BACKEND, args,
-                              value ? 2 : 1, NULL, 0);
+        status = core__number_fits(op, "the value", value, tensor->dtype);
+    }
+    if (status == CORE_OK)
+        status = core__redispatch(&core__operators[id],
+                                  tensor->device->keys | CORE__KEY_BACKEND,
+                                  args, value ? 2 : 1, NULL, 0);
     if (status != CORE_OK) {
         core__tensor_release(tensor);
         return status;
@@ -172,8 +176,8 @@ CORE__OP(full)
 
     CORE_TRY(
         options_of(call->op, args, 2, dtype_of_number(&args[1]), NULL, &o));
-    return filled(empty_of(call->op, &args[0], &o, &out), &out, &args[1],
-                  &results[0]);
+    return filled(call->op, empty_of(call->op, &args[0], &o, &out), &out,
+                  &args[1], &results[0]);
 }
 
 static core_status constant(core_call *call, const core_value *args,
@@ -183,7 +187,8 @@ static core_status constant(core_call *call, const core_value *args,
     core_tensor *out = NULL;
 
     CORE_TRY(options_of(call->op, args, 1, core__dtype_default(), NULL, &o));
-    return filled(empty_of(call->op, &args[0], &o, &out), &out, value, result);
+    return filled(call->op, empty_of(call->op, &args[0], &o, &out), &out, value,
+                  result);
 }
 
 CORE__OP(zeros)
@@ -204,7 +209,8 @@ CORE__OP(scalar_tensor)
     core_tensor *out = NULL;
 
     CORE_TRY(options_of(call->op, args, 1, core__dtype_default(), NULL, &o));
-    return filled(core__tensor_new(o.device, o.dtype, 0, NULL, NULL, &out),
+    return filled(call->op,
+                  core__tensor_new(o.device, o.dtype, 0, NULL, NULL, &out),
                   &out, &args[0], &results[0]);
 }
 
@@ -235,7 +241,7 @@ static core_status like(core_call *call, const core_value *args, uint32_t first,
     CORE_TRY(options_of(call->op, args, first, self->dtype, self->device, &o));
     CORE_TRY(empty_like(self, &o, &args[first + 4], &out));
     if (fill)
-        return filled(CORE_OK, &out, value, result);
+        return filled(call->op, CORE_OK, &out, value, result);
     core__result_tensor(result, out);
     return CORE_OK;
 }
@@ -273,7 +279,7 @@ static core_status new_of(core_call *call, const core_value *args,
     CORE_TRY(options_of(call->op, args, first, self->dtype, self->device, &o));
     CORE_TRY(empty_of(call->op, &args[1], &o, &out));
     if (fill)
-        return filled(CORE_OK, &out, value, result);
+        return filled(call->op, CORE_OK, &out, value, result);
     core__result_tensor(result, out);
     return CORE_OK;
 }

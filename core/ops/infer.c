@@ -3,6 +3,7 @@
 
 #include "ops/infer.h"
 
+#include "base/text.h"
 #include "ops/functions.h"
 #include "ops/shape.h"
 
@@ -250,7 +251,7 @@ core_status core__op_error(core_status code, const core_operator *op,
     va_list arguments;
 
     va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
+    core__format_list(text, sizeof text, format, arguments);
     va_end(arguments);
     return core__error(code, "%s: %s", core__operator_name(op), text);
 }

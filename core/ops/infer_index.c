@@ -166,6 +166,9 @@ CORE__INFER(index_fill)
                               value->ndim);
     if (value)
         CORE_TRY(same_dtype(infer->op, "value", value, self));
+    else
+        CORE_TRY(core__number_fits(infer->op, "value", &infer->args[3],
+                                   self->dtype));
     core__result_like(&infer->results[0], self);
     return CORE_OK;
 }

@@ -44,6 +44,12 @@ core_status core__sizes_want(const core_operator *op, const char *name,
 core_status core__results_mask(core__inference *infer, const core_value *mask,
                                uint32_t count);
 
+/* INVALID_ARGUMENT for an integer dtype that cannot hold a number that is to
+ * be stored in it.  Fractions are cut off, and negative integers wrap in u8
+ * down to -255, as -1 is a way to write all bits. */
+core_status core__number_fits(const core_operator *op, const char *name,
+                              const core_scalar *number, core_dtype dtype);
+
 /* One of CORE_REDUCTION_…, else INVALID_ARGUMENT. */
 core_status core__reduction_check(const core_operator *op, int64_t reduction);
 

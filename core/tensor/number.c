@@ -3,6 +3,7 @@
 
 #include "tensor/number.h"
 
+#include "base/text.h"
 #include "tensor/dtype.h"
 
 #include <math.h>
@@ -24,19 +25,18 @@ static bool same_element(core_dtype dtype, const char *text, double value)
 {
     switch (dtype) {
     case CORE_F64:
-        return strtod(text, NULL) == value;
+        return core__parse_double(text, NULL) == value;
     case CORE_F16:
-        return core__f32_to_f16(strtof(text, NULL)) ==
+        return core__f32_to_f16(core__parse_float(text, NULL)) ==
                core__f32_to_f16((float)value);
     case CORE_BF16:
-        return core__f32_to_bf16(strtof(text, NULL)) ==
+        return core__f32_to_bf16(core__parse_float(text, NULL)) ==
                core__f32_to_bf16((float)value);
     default:
-        return strtof(text, NULL) == (float)value;
+        return core__parse_float(text, NULL) == (float)value;
     }
 }
 
-/* Whatever the locale's decimal point is, it is no digit. */
 static void take_digits(const char *text, decimal *out)
 {
     out->count = 0;
@@ -56,7 +56,7 @@ static void shortest(core_dtype dtype, double value, decimal *out)
     char text[48];
 
     for (int precision = 0; precision <= 16; precision++) {
-        snprintf(text, sizeof text, "%.*e", precision, value);
+        core__format(text, sizeof text, "%.*e", precision, value);
         if (same_element(dtype, text, value))
             break;
     }
@@ -68,7 +68,7 @@ static void exact(double value, int precision, decimal *out)
 {
     char text[48];
 
-    snprintf(text, sizeof text, "%.*e", precision, value);
+    core__format(text, sizeof text, "%.*e", precision, value);
     take_digits(text, out);
 }
 

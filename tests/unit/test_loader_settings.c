@@ -311,6 +311,44 @@ START_TEST(logging_keeps_the_error_record)
 }
 END_TEST
 
+static char warnings[1024];
+
+static void collect(void *context, uint32_t level, const char *component,
+                    const char *text)
+{
+    size_t size = strlen(warnings);
+
+    (void)context;
+    ck_assert_uint_eq(level, CORE_LOG_WARNING);
+    if (strcmp(component, "settings") == 0)
+        snprintf(warnings + size, sizeof warnings - size, "%s\n", text);
+}
+
+START_TEST(a_misspelt_variable_is_told_once_with_the_nearest_setting)
+{
+    unsetenv("LIBCORE_BUILD");
+    unsetenv("LIBCORE_SOURCE");
+    setenv("LIBCORE_DEVCE", "cpu", 1);
+    setenv("LIBCORE_PLUGINS_PATH", "/nowhere", 1);
+    setenv("LIBCORE_ACME_TILES", "3", 1); /* a plugin may have it */
+    setenv("LIBCORE_PLUGIN_PATH", "/nowhere", 1);
+    setenv("LIBCORE_TREADS", "", 1); /* the same as not set */
+    core_log_set_sink(collect, NULL, CORE_LOG_WARNING);
+    ck_assert_int_eq(core_plugins_scan(), CORE_OK);
+    assert_contains(warnings, "LIBCORE_DEVCE in the environment");
+    assert_contains(warnings, "nearest is LIBCORE_DEVICE\n");
+    assert_contains(warnings, "LIBCORE_PLUGINS_PATH in the environment");
+    assert_contains(warnings, "nearest is LIBCORE_PLUGIN_PATH\n");
+    ck_assert_ptr_null(strstr(warnings, "ACME"));
+    ck_assert_ptr_null(strstr(warnings, "TREADS"));
+    ck_assert_ptr_null(strstr(warnings, "LIBCORE_PLUGIN_PATH in"));
+    warnings[0] = 0;
+    ck_assert_int_eq(core_plugins_scan(), CORE_OK);
+    ck_assert_str_eq(warnings, "");
+    core_log_set_sink(NULL, NULL, 0);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("base/settings and log");
@@ -336,6 +374,8 @@ int main(void)
     tcase_add_test(tests, a_misspelt_level_is_told_where_the_log_goes);
     tcase_add_test(tests, a_sink_gets_what_it_asked_for);
     tcase_add_test(tests, logging_keeps_the_error_record);
+    tcase_add_test(tests,
+                   a_misspelt_variable_is_told_once_with_the_nearest_setting);
     suite_add_tcase(suite, tests);
     return run(suite);
 }

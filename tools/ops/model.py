@@ -19,7 +19,7 @@ FLAGS = {"dynamic_output": 0, "factory": 1, "random": 2, "ordered": 3,
          "identity_view": 7}
 AUTOCAST = {"none": 0, "lower": 1, "fp32": 2, "promote": 3}
 KEYS = {"op", "since", "c", "family", "operands", "kernel", "promote", "dim",
-        "keepdim", "dtype", "infer", "function", "flags", "variants",
+        "keepdim", "dtype", "infer", "check", "function", "flags", "variants",
         "autocast", "backward", "not_differentiable", "differentiable_results",
         "kept"}
 NOWHERE = 255
@@ -114,6 +114,8 @@ class Operator:
         return None
 
     def infer(self):
+        if self.family == "elementwise" and "check" in self.base.entry:
+            return "core__infer_" + self.base.entry["check"]
         if self.family != "kernel":
             return None
         name = self.base.entry.get("infer")

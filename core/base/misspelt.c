@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Variables of the environment that look like settings and are none: what is
+ * misspelt would else do nothing, without a word. */
+
+#include "base/log.h"
+#include "base/settings.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/auxv.h>
+
+enum { PREFIX = 8 /* LIBCORE_ */, LONGEST = 63, NEAR = 3 };
+
+extern char **environ;
+
+/* How many characters have to be put in, taken out or changed; at most
+ * LONGEST of either word are looked at. */
+static size_t distance(const char *a, size_t a_size, const char *b)
+{
+    size_t row[LONGEST + 1], b_size = strlen(b);
+
+    a_size = a_size < LONGEST ? a_size : LONGEST;
+    b_size = b_size < LONGEST ? b_size : LONGEST;
+    for (size_t k = 0; k <= b_size; k++)
+        row[k] = k;
+    for (size_t i = 1; i <= a_size; i++) {
+        size_t corner = row[0];
+
+        row[0] = i;
+        for (size_t k = 1; k <= b_size; k++) {
+            size_t best = corner + (a[i - 1] != b[k - 1]);
+
+            corner = row[k];
+            best = best < row[k] + 1 ? best : row[k] + 1;
+            row[k] = best < row[k - 1] + 1 ? best : row[k - 1] + 1;
+        }
+    }
+    return row[b_size];
+}
+
+static const char *nearest(const char *name, size_t size, size_t *out_distance)
+{
+    const char *found = NULL;
+
+    *out_distance = SIZE_MAX;
+    for (uint32_t i = 0; i < core_setting_count(); i++) {
+        const char *known = core__setting_name((core__setting_id)i);
+        size_t far = distance(name, size, known);
+
+        if (far < *out_distance) {
+            *out_distance = far;
+            found = known;
+        }
+    }
+    return found;
+}
+
+/* A plugin's own settings have a second underscore, and only the plugin knows
+ * them: they are told only where they are nearly one of the table. */
+static void look(const char *entry)
+{
+    size_t size = strcspn(entry, "="), far;
+    const char *known = nearest(entry, size, &far);
+
+    if (far == 0 || entry[size] != '=' || entry[size + 1] == '\0')
+        return;
+    if (far > NEAR && memchr(entry + PREFIX, '_', size - PREFIX))
+        return;
+    core__log(CORE_LOG_WARNING, "settings",
+              "%.*s in the environment is no setting and does nothing; the "
+              "nearest is %s",
+              (int)size, entry, known);
+}
+
+static void look_at_all(void)
+{
+    if (getauxval(AT_SECURE))
+        return; /* such a process does not read settings from there */
+    for (char **entry = environ; entry && *entry; entry++)
+        if (strncmp(*entry, "LIBCORE_", PREFIX) == 0)
+            look(*entry);
+}
+
+void core__settings_check_environment(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    if (core__log_wanted(CORE_LOG_WARNING))
+        pthread_once(&once, look_at_all);
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+#define _GNU_SOURCE /* strtod_l */
+
+#include "base/text.h"
+
+#include <locale.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static locale_t plain;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+/* The locale "C" is always there, and costs no memory. */
+static void make_plain(void)
+{
+    plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+}
+
+static locale_t plain_locale(void)
+{
+    pthread_once(&once, make_plain);
+    return plain;
+}
+
+int core__format_list(char *text, size_t size, const char *format,
+                      va_list arguments)
+{
+    locale_t before = uselocale(plain_locale());
+    int length = vsnprintf(text, size, format, arguments);
+
+    uselocale(before);
+    return length;
+}
+
+int core__format(char *text, size_t size, const char *format, ...)
+{
+    va_list arguments;
+    int length;
+
+    va_start(arguments, format);
+    length = core__format_list(text, size, format, arguments);
+    va_end(arguments);
+    return length;
+}
+
+double core__parse_double(const char *text, char **out_end)
+{
+    return strtod_l(text, out_end, plain_locale());
+}
+
+float core__parse_float(const char *text, char **out_end)
+{
+    return strtof_l(text, out_end, plain_locale());
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* text.h: numbers as text and back, whatever locale the program chose: the
+ * decimal point is a point.  The process's locale is never touched, and the
+ * thread's is as it was when a call returns. */
+
+#ifndef CORE_BASE_TEXT_H
+#define CORE_BASE_TEXT_H
+
+#include <stdarg.h>
+#include <stddef.h>
+
+/* snprintf and vsnprintf. */
+int core__format(char *text, size_t size, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+int core__format_list(char *text, size_t size, const char *format,
+                      va_list arguments) __attribute__((format(printf, 3, 0)));
+/* strtod and strtof. */
+double core__parse_double(const char *text, char **out_end);
+float core__parse_float(const char *text, char **out_end);
+
+#endif

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Numbers among the arguments that suit an operator, or do not. */
+
+#include "ops/functions.h"
+#include "ops/shape.h"
+
+#include <math.h>
+
+core_status core__number_fits(const core_operator *op, const char *name,
+                              const core_scalar *number, core_dtype dtype)
+{
+    bool is_signed = dtype != CORE_U8;
+    uint32_t bits = core__dtype_size(dtype) * 8;
+    int64_t most, least;
+
+    if (core__dtype_is_floating(dtype) || dtype == CORE_BOOL)
+        return CORE_OK;
+    most = is_signed ? INT64_MAX >> (64 - bits) : UINT8_MAX;
+    least = is_signed ? -most - 1 : 0;
+    if (number->tag == CORE_VALUE_FLOAT) {
+        double value = trunc(number->u.f);
+
+        /* Powers of two are doubles, and the most i64 is none. */
+        if (value >= (double)least &&
+            value < ldexp(1, (int)bits - (is_signed ? 1 : 0)))
+            return CORE_OK;
+        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
+                              "%s is %.17g, which %s cannot hold: it goes from "
+                              "%lld to %lld",
+                              name, number->u.f, core__dtype_name(dtype),
+                              (long long)least, (long long)most);
+    }
+    if (number->u.i <= most && number->u.i >= (is_signed ? least : -most))
+        return CORE_OK;
+    return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
+                          "%s is %lld, which %s cannot hold: it goes from %lld "
+                          "to %lld",
+                          name, (long long)number->u.i, core__dtype_name(dtype),
+                          (long long)least, (long long)most);
+}
+
+/* fill_(self, value) */
+CORE__INFER(fill_number)
+{
+    return core__number_fits(infer->op, "value", &infer->args[1],
+                             infer->results[0].dtype);
+}
+
+/* masked_fill(self, mask, value) */
+CORE__INFER(masked_fill_number)
+{
+    return core__number_fits(infer->op, "value", &infer->args[2],
+                             infer->results[0].dtype);
+}
+
+/* pow(self, exponent): integers have no integer powers below 0, but for those
+ * of 1 and -1. */
+CORE__INFER(pow_number)
+{
+    const core_value *exponent = &infer->args[1];
+
+    if (exponent->tag != CORE_VALUE_INT || exponent->u.i >= 0 ||
+        core__dtype_is_floating(infer->results[0].dtype))
+        return CORE_OK;
+    return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
+                          "exponent is %lld, and a power of %s numbers wants "
+                          "one of 0 or more; a floating tensor, or %lld.0, "
+                          "gives fractions",
+                          (long long)exponent->u.i,
+                          core__dtype_name(infer->results[0].dtype),
+                          (long long)exponent->u.i);
+}

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* In a program whose locale has a decimal comma, numbers are written and read
+ * with a point.  The locale is made here: none need be installed. */
+
+#include "stream.h"
+
+#include "base/text.h"
+
+#include <libcore/memory.h>
+
+#include <locale.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static char folder[] = "/tmp/libcore-locale-XXXXXX";
+static char path[64];
+static locale_t comma;
+
+/* The file of glibc's category LC_NUMERIC: its mark, six offsets, and decimal
+ * point, separator and grouping, the first two again as wide characters, and
+ * the character set. */
+static void write_locale(void)
+{
+    const uint32_t head[] = {
+        0x20031115 ^ LC_NUMERIC, 6, 32, 34, 35, 36, 40, 44};
+    const uint32_t wide[] = {',', 0};
+    FILE *file;
+
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/comma", folder);
+    ck_assert_int_eq(mkdir(path, 0700), 0);
+    strcat(path, "/LC_NUMERIC");
+    file = fopen(path, "wb");
+    ck_assert_ptr_nonnull(file);
+    fwrite(head, sizeof head, 1, file);
+    fwrite(",\0\0\0", 4, 1, file);
+    fwrite(wide, sizeof wide, 1, file);
+    fwrite("UTF-8", 6, 1, file);
+    fclose(file);
+}
+
+static void use_comma(void)
+{
+    char text[16];
+
+    write_locale();
+    setenv("LOCPATH", folder, 1);
+    comma = newlocale(LC_NUMERIC_MASK, "comma", (locale_t)0);
+    ck_assert_ptr_nonnull(setlocale(LC_NUMERIC, "comma"));
+    unlink(path);
+    *strrchr(path, '/') = 0;
+    rmdir(path);
+    rmdir(folder);
+    snprintf(text, sizeof text, "%g", 0.5);
+    ck_assert_str_eq(text, "0,5");
+}
+
+START_TEST(numbers_are_written_with_a_point)
+{
+    const float data[] = {1.5f, 0.1f};
+    const int64_t n = 2;
+    core_tensor *tensor;
+    char *text;
+
+    OK(core_tensor_from_data(data, CORE_F32, &n, 1, NULL, &tensor));
+    OK(core_tensor_format(keep(tensor), &text));
+    ck_assert_str_eq(text, "[1.5 0.1]");
+    core_text_free(text);
+    OK(core_tensor_format(SCALAR(0.1), &text));
+    ck_assert_ptr_nonnull(strstr(text, "0.1"));
+    core_text_free(text);
+}
+END_TEST
+
+START_TEST(numbers_in_errors_have_a_point)
+{
+    core_tensor *x = VECTOR(2, 1, 2), *out;
+
+    FAILS(core_dropout(x, 1.5, true, &out), CORE_ERROR_INVALID_ARGUMENT, "1.5");
+    FAILS(core_full_like(x, core_float(300.5), CORE_U8, NULL, -1, &out),
+          CORE_ERROR_INVALID_ARGUMENT, "300.5");
+}
+END_TEST
+
+START_TEST(settings_are_read_with_a_point)
+{
+    OK(core_memory_configure(NULL, "fraction:0.5"));
+    FAILS(core_memory_configure(NULL, "fraction:0,5"),
+          CORE_ERROR_INVALID_ARGUMENT, "fraction");
+}
+END_TEST
+
+START_TEST(the_program_keeps_its_locale)
+{
+    locale_t before = uselocale(comma);
+    char text[16];
+
+    core__format(text, sizeof text, "%g", 0.5);
+    ck_assert_str_eq(text, "0.5");
+    ck_assert_double_eq(core__parse_double("0.25", NULL), 0.25);
+    ck_assert_float_eq(core__parse_float("0.25", NULL), 0.25f);
+    ck_assert(uselocale((locale_t)0) == comma);
+    ck_assert_str_eq(setlocale(LC_NUMERIC, NULL), "comma");
+    uselocale(before);
+}
+END_TEST
+
+int main(void)
+{
+    const TTest *const tests[] = {
+        numbers_are_written_with_a_point, numbers_in_errors_have_a_point,
+        settings_are_read_with_a_point, the_program_keeps_its_locale};
+
+    return run_suite_with("locale", use_comma, tests,
+                          sizeof tests / sizeof *tests);
+}
