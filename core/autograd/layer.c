@@ -8,6 +8,7 @@
 #include "autograd/view.h"
 #include "base/thread.h"
 #include "dispatch/dispatch.h"
+#include "dispatch/schema.h"
 #include "ops/infer.h"
 #include "tensor/dtype.h"
 
@@ -334,14 +335,6 @@ core_status core__autograd_layer(core_call *call, const core_value *args,
     return record(call, self, args, nargs, results, nresults);
 }
 
-/* Where an out variant's results stand among its arguments. */
-static uint32_t first_changed(const core_operator *op, uint32_t nargs)
-{
-    if (op->variant == CORE__VARIANT_OUT)
-        return nargs - core__operator_base(op)->nresults;
-    return 0;
-}
-
 static core_status refuse_inference(const core_operator *op)
 {
     return core__error(CORE_ERROR_AUTOGRAD,
@@ -358,34 +351,49 @@ static core_status refuse_read_only(const core_operator *op)
                        core__operator_name(op));
 }
 
+static core_status check_changed(const core_operator *op,
+                                 const core_tensor *tensor)
+{
+    if (tensor->flags & CORE__TENSOR_INFERENCE &&
+        !core__thread_self()->inference)
+        return refuse_inference(op);
+    if (core__unlikely(tensor->flags & CORE__TENSOR_READ_ONLY))
+        return refuse_read_only(op);
+    return CORE_OK;
+}
+
+static inline uint32_t changed_by(const core_operator *op, uint32_t nargs)
+{
+    if (core__likely(op->variant == CORE__VARIANT_INPLACE &&
+                     !(op->flags & CORE__OP_CUSTOM)))
+        return 1;
+    return op->variant == CORE__VARIANT_FUNCTIONAL
+               ? 0
+               : core__operator_changes(op, nargs);
+}
+
 core_status core__inplace_or_view_layer(core_call *call, const core_value *args,
                                         uint32_t nargs, core_value *results,
                                         uint32_t nresults)
 {
     const core_operator *op = call->op;
-    bool inference = core__thread_self()->inference;
-    uint32_t first = first_changed(op, nargs);
-    uint32_t end = op->variant == CORE__VARIANT_OUT ? nargs : first + 1;
-    core_status status;
+    uint32_t changed = changed_by(op, nargs);
 
-    if (op->variant == CORE__VARIANT_FUNCTIONAL)
-        first = end = 0;
-    for (uint32_t i = first; i < end; i++) {
-        if (args[i].tag != CORE_VALUE_TENSOR)
-            continue;
-        if (!inference && args[i].u.tensor->flags & CORE__TENSOR_INFERENCE)
-            return refuse_inference(op);
-        if (core__unlikely(args[i].u.tensor->flags & CORE__TENSOR_READ_ONLY))
-            return refuse_read_only(op);
+    for (uint32_t left = changed; left; left &= left - 1) {
+        uint32_t i = (uint32_t)__builtin_ctz(left);
+
+        if (args[i].tag == CORE_VALUE_TENSOR)
+            CORE_TRY(check_changed(op, args[i].u.tensor));
     }
-    status = core__redispatch(
+    CORE_TRY(core__redispatch(
         call->op,
         core__keys_below(call->keys, CORE__FUNCTIONALITY_INPLACE_OR_VIEW), args,
-        nargs, results, nresults);
-    if (status != CORE_OK)
-        return status;
-    for (uint32_t i = first; i < end; i++)
+        nargs, results, nresults));
+    for (uint32_t left = changed; left; left &= left - 1) {
+        uint32_t i = (uint32_t)__builtin_ctz(left);
+
         if (args[i].tag == CORE_VALUE_TENSOR)
             core__tensor_bump(args[i].u.tensor);
+    }
     return CORE_OK;
 }

@@ -9,6 +9,7 @@
 #include "base/settings.h"
 #include "device/transfer.h"
 #include "dispatch/dispatch.h"
+#include "dispatch/schema.h"
 #include "dispatch/structured.h"
 #include "dispatch/table.h"
 #include "ops/infer.h"
@@ -132,18 +133,16 @@ static core_status send_result(fallback *f, core_value *result)
 /* Arguments that the operator writes: self of in-place, out arguments. */
 static core_status send_changed(fallback *f, uint32_t nargs)
 {
-    uint32_t first = f->op->variant == CORE__VARIANT_OUT
-                         ? (uint32_t)(f->op->nargs - f->op->nresults)
-                         : 0;
-    uint32_t last = f->op->variant == CORE__VARIANT_OUT       ? nargs
-                    : f->op->variant == CORE__VARIANT_INPLACE ? 1
-                                                              : 0;
+    uint32_t changed = f->op->variant == CORE__VARIANT_FUNCTIONAL
+                           ? 0
+                           : core__operator_changes(f->op, nargs);
 
-    for (uint32_t i = first; i < last; i++)
-        for (uint32_t c = 0; c < f->ncopies; c++)
-            if (f->args[i].tag == CORE_VALUE_TENSOR &&
-                f->args[i].u.tensor == f->copies[c])
-                CORE_TRY(core__tensor_copy(f->originals[c], f->copies[c]));
+    for (uint32_t i = 0; i < nargs; i++)
+        if (changed >> i & 1)
+            for (uint32_t c = 0; c < f->ncopies; c++)
+                if (f->args[i].tag == CORE_VALUE_TENSOR &&
+                    f->args[i].u.tensor == f->copies[c])
+                    CORE_TRY(core__tensor_copy(f->originals[c], f->copies[c]));
     return CORE_OK;
 }
 

@@ -600,3 +600,23 @@ core_status core__schema_of(core_operator *op, const core__schema **out_schema)
     *out_schema = fresh;
     return CORE_OK;
 }
+
+static uint32_t marked(const core__schema *schema)
+{
+    uint32_t changed = 0;
+
+    for (uint32_t i = 0; i < schema->narguments; i++)
+        changed |= (uint32_t)schema->arguments[i].mutated << i;
+    return changed;
+}
+
+uint32_t core__operator_changes(const core_operator *op, uint32_t nargs)
+{
+    uint32_t results = core__operator_base(op)->nresults;
+
+    if (op->flags & CORE__OP_CUSTOM) /* its schema is there from the start */
+        return marked(op->schema);
+    if (op->variant == CORE__VARIANT_OUT)
+        return ((1u << results) - 1) << (nargs - results);
+    return op->variant == CORE__VARIANT_INPLACE;
+}

@@ -65,4 +65,8 @@ core_status core__schema_parse(const char *text, size_t size,
  * holds it (core__free, where an operator goes away).  Any thread. */
 core_status core__schema_of(core_operator *op, const core__schema **out_schema);
 
+/* Arguments that the operator changes, by position: of an operator of a
+ * program's own what its schema marks, else what its variant has. */
+uint32_t core__operator_changes(const core_operator *op, uint32_t nargs);
+
 #endif

@@ -19,7 +19,8 @@
  *   A *function* (layer, composite, custom operator, gradient) receives TENSOR
  *   values and calls operators through the host table; it leaves owned values
  *   in results.  They are NONE when it is called, and must be so again when it
- *   fails.
+ *   fails.  Of an operator all of whose results are arguments that it changes,
+ *   none are asked for: results may be NULL and nresults 0.
  *
  * Everything that a call points to is valid until the kernel returns; a device
  * that runs later copies the call (core_host.call_copy).
