@@ -34,6 +34,23 @@ static inline uint64_t round_size(const core__allocator *allocator,
     return (size + unit - 1) & ~(unit - 1);
 }
 
+/* The device gives less than that in one piece: perhaps it is only the rounding
+ * that is too much. */
+static __attribute__((cold)) core_status round_less(
+    const core__allocator *allocator, uint64_t requested, uint64_t *size)
+{
+    *size = core__round_up(requested + allocator->padding, allocator->unit);
+    if (*size <= allocator->largest)
+        return CORE_OK;
+    return core__error(CORE_ERROR_OUT_OF_MEMORY,
+                       "%s: %llu bytes, %llu with what the device wants behind "
+                       "them and as rounded, are more than its largest "
+                       "allocation of %llu",
+                       allocator->device->name, (unsigned long long)requested,
+                       (unsigned long long)*size,
+                       (unsigned long long)allocator->largest);
+}
+
 /* ------------------------------------------------------------ allocating -- */
 
 /* With the lock: what nobody can use any more. */
@@ -208,6 +225,8 @@ core_status core__allocator_alloc(core_device *device, core_stream *stream,
         CORE_TRY(core__heap_of(allocator, stream, &heap));
     r.heap = heap;
     r.size = round_size(allocator, size);
+    if (core__unlikely(r.size > allocator->largest))
+        CORE_TRY(round_less(allocator, size, &r.size));
     r.kind = r.size > CORE__SMALL_LIMIT ? CORE_MEMORY_LARGE : CORE_MEMORY_SMALL;
     r.requested = size;
     if (core__likely(
@@ -234,6 +253,9 @@ static void find_unit(core__allocator *allocator)
         allocator->unit *= 2;
     /* What lies behind a block is another one: each has its own padding. */
     allocator->padding = properties->tail_padding;
+    allocator->largest = properties->largest_allocation
+                             ? properties->largest_allocation
+                             : UINT64_MAX;
     allocator->total = properties->total_memory;
     if (!allocator->total && device->memory.info)
         device->memory.info(device->impl, &nothing, &allocator->total);

@@ -147,6 +147,7 @@ struct core__allocator {
     _Atomic bool caching;
     uint64_t unit;             /* sizes are multiples */
     uint64_t padding;          /* added to each request */
+    uint64_t largest;          /* that the device gives in one piece */
     uint64_t limit;            /* bytes that may be reserved */
     uint64_t total;            /* of the device; 0: not known */
     _Atomic uint64_t reserved; /* bytes */

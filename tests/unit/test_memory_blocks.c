@@ -370,6 +370,95 @@ START_TEST(alignment_and_padding_of_the_device_are_kept)
 }
 END_TEST
 
+START_TEST(alignments_above_the_unit_are_kept_by_every_block)
+{
+    piece p[8];
+
+    OK(core_setting_set("LIBCORE_SIM_ALIGNMENT", "65536"));
+    OK(core_setting_set("LIBCORE_SIM_GRANULARITY", "65536"));
+    open_sim("");
+    for (int i = 0; i < 8; i++) {
+        p[i] = take(1 + (uint64_t)i * 30 * KIB);
+        ck_assert_uint_eq(p[i].memory.offset % 65536, 0);
+        ck_assert_uint_eq(p[i].capacity % 65536, 0);
+    }
+    for (int i = 0; i < 8; i++)
+        give(p[i]);
+    all_is_back();
+}
+END_TEST
+
+START_TEST(segments_are_multiples_of_the_granularity)
+{
+    const uint64_t step = 16 * MIB;
+    piece p;
+
+    OK(core_setting_set("LIBCORE_SIM_GRANULARITY", "16777216"));
+    open_sim("");
+    for (uint64_t size = 1000; size < 64 * MIB; size *= 7) {
+        p = take(size);
+        ck_assert_uint_eq(stats().reserved_bytes[0].current % step, 0);
+        ck_assert_uint_eq(counters().bytes % step, 0);
+        give(p);
+        all_is_back();
+    }
+    OK(core_memory_configure(sim, "caching:false"));
+    p = take(1000);
+    ck_assert_uint_eq(counters().bytes, step);
+    give(p);
+    OK(core_memory_configure(sim, "caching:true,expandable_segments:true"));
+    p = take(1000);
+    ck_assert_uint_eq(stats().reserved_bytes[0].current % step, 0);
+    give(p);
+    all_is_back();
+}
+END_TEST
+
+/* Each block has its own padding: the last of a segment, too. */
+START_TEST(padding_lies_behind_every_block)
+{
+    piece p[4];
+
+    OK(core_setting_set("LIBCORE_SIM_TAIL", "64"));
+    open_sim("");
+    for (int i = 0; i < 4; i++) {
+        p[i] = take(512 * KIB - 64);
+        ck_assert_uint_eq(p[i].capacity, 512 * KIB);
+    }
+    for (int i = 0; i < 4; i++)
+        give(p[i]);
+    p[0] = take(2 * MIB);
+    ck_assert_uint_eq(p[0].capacity, 2 * MIB + 512);
+    give(p[0]);
+    p[0] = take(20 * MIB); /* does not fit into 20 */
+    ck_assert_uint_ge(p[0].capacity, 20 * MIB + 64);
+    give(p[0]);
+    all_is_back();
+    ck_assert_uint_eq(counters().overruns, 0);
+}
+END_TEST
+
+START_TEST(the_largest_allocation_holds_for_what_is_rounded_and_padded)
+{
+    piece p;
+
+    OK(core_setting_set("LIBCORE_SIM_TAIL", "64"));
+    OK(core_setting_set("LIBCORE_SIM_LARGEST", "5767168")); /* 5.5 MiB */
+    open_sim("roundup_power2_divisions:2");
+    p = take(5 * MIB); /* 6 would be too large */
+    ck_assert_uint_lt(p.capacity, 5767168);
+    give(p);
+    p = take(5767168 - 64);
+    ck_assert_uint_eq(p.capacity, 5767168);
+    give(p);
+    FAILS(try_take(5767168 - 63, &p), CORE_ERROR_OUT_OF_MEMORY, "5767105 bytes",
+          "largest allocation of 5767168");
+    FAILS(try_take(5767169, &p), CORE_ERROR_OUT_OF_MEMORY, "largest");
+    ck_assert_uint_eq(stats().retries, 0); /* nothing was given back for it */
+    all_is_back();
+}
+END_TEST
+
 START_TEST(no_failing_allocation_of_the_host_leaks)
 {
     core_status status = CORE_ERROR_OUT_OF_MEMORY;
@@ -427,4 +516,8 @@ SUITE("memory blocks", sizes_round_to_512_and_choose_their_segments,
       expandable_segments_grow_in_place,
       a_range_does_not_grow_over_a_block_in_use,
       alignment_and_padding_of_the_device_are_kept,
+      alignments_above_the_unit_are_kept_by_every_block,
+      segments_are_multiples_of_the_granularity,
+      padding_lies_behind_every_block,
+      the_largest_allocation_holds_for_what_is_rounded_and_padded,
       no_failing_allocation_of_the_host_leaks)
