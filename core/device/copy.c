@@ -80,6 +80,26 @@ static core_status reaches(core_device *device, core_device *other,
     return CORE_OK;
 }
 
+/* Of two devices that a plugin says it lost, the source may be the one: then
+ * the target is well. */
+static core_status given_by(core_stream *target, core_device *source,
+                            core_status status)
+{
+    core_error *said = NULL;
+
+    if (core__likely(status != CORE_ERROR_DEVICE_LOST))
+        return given(target, status);
+    core_error_detach(&said);
+    status = core_device_status(source);
+    if (status == CORE_ERROR_DEVICE_LOST) {
+        core_error_release(said);
+        return status;
+    }
+    return given(target, said ? core_error_raise(said)
+                              : core__error(CORE_ERROR_DEVICE_LOST,
+                                            "a copy between devices"));
+}
+
 core_status core__copy_peer(core_device *to_device, core_memory to,
                             core_device *from_device, core_memory from,
                             uint64_t size, bool *out_done)
@@ -93,9 +113,10 @@ core_status core__copy_peer(core_device *to_device, core_memory to,
     CORE_TRY(core__stream_check(target));
     CORE_TRY(core__stream_check(source));
     CORE_TRY(core__stream_order(target, source));
-    CORE_TRY(given(target, to_device->interfaces.peer.copy(
-                               to_device->impl, target->impl, to,
-                               from_device->impl, from, size)));
+    CORE_TRY(given_by(
+        target, from_device,
+        to_device->interfaces.peer.copy(to_device->impl, target->impl, to,
+                                        from_device->impl, from, size)));
     /* What the source's stream does next may change or free what is read. */
     return core__stream_order(source, target);
 }
