@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "io/reader.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,27 +37,6 @@ core_dtype core__header_dtype(const char *name)
     return CORE_DTYPE_NONE;
 }
 
-size_t core__header_character(const char *text, size_t size)
-{
-    static const uint32_t least[] = {0, 0x80, 0x800, 0x10000};
-    static const unsigned char mask[] = {0x7f, 0x1f, 0x0f, 0x07};
-    unsigned char c = (unsigned char)*text;
-    size_t more = c < 0x80 ? 0 : c < 0xe0 ? 1 : c < 0xf0 ? 2 : 3;
-    uint32_t value = c & mask[more];
-
-    if ((c >= 0x80 && c < 0xc0) || c >= 0xf8 || size <= more)
-        return 0;
-    for (size_t i = 1; i <= more; i++) {
-        if (((unsigned char)text[i] & 0xc0) != 0x80)
-            return 0;
-        value = value << 6 | ((unsigned char)text[i] & 0x3f);
-    }
-    if (value < least[more] || value > 0x10ffff ||
-        (value >= 0xd800 && value < 0xe000))
-        return 0;
-    return more + 1;
-}
-
 void core__header_shape(char *buffer, size_t size, const int64_t *sizes,
                         uint32_t ndim)
 {
@@ -70,316 +50,132 @@ void core__header_shape(char *buffer, size_t size, const int64_t *sizes,
 
 /* -------------------------------------------------------------- reading -- */
 
-/* Decoded texts go one after another into header->strings, which has the
- * header's size: none is longer, with its NUL, than between its quotes. */
-typedef struct parser {
-    core__header *header;
-    const char *path;
-    const char *begin;
-    const char *next;
-    const char *end;
-    char *string;
-} parser;
-
-static core_status malformed(const parser *p, const char *what)
+static core_status read_shape(core__reader *r, core__header *header,
+                              core__header_tensor *tensor)
 {
-    return core__error(CORE_ERROR_CORRUPT,
-                       "%s: not a safetensors file: byte %zu of its header: %s",
-                       p->path, (size_t)(p->next - p->begin), what);
-}
-
-static void skip_space(parser *p)
-{
-    while (p->next < p->end && (*p->next == ' ' || *p->next == '\t' ||
-                                *p->next == '\n' || *p->next == '\r'))
-        p->next++;
-}
-
-/* Whether the next character is c, which is then taken. */
-static bool take(parser *p, char c)
-{
-    skip_space(p);
-    if (p->next == p->end || *p->next != c)
-        return false;
-    p->next++;
-    return true;
-}
-
-static core_status hexadecimal(parser *p, uint32_t *out_value)
-{
-    *out_value = 0;
-    for (int i = 0; i < 4; i++) {
-        char c = p->next < p->end ? *p->next : 0;
-        uint32_t digit;
-
-        if (c >= '0' && c <= '9')
-            digit = (uint32_t)(c - '0');
-        else if ((c | 32) >= 'a' && (c | 32) <= 'f')
-            digit = (uint32_t)((c | 32) - 'a') + 10;
-        else
-            return malformed(p, "four hexadecimal digits are wanted");
-        *out_value = *out_value * 16 + digit;
-        p->next++;
-    }
-    return CORE_OK;
-}
-
-static char *encode(char *to, uint32_t c)
-{
-    if (c < 0x80) {
-        *to++ = (char)c;
-    } else if (c < 0x800) {
-        *to++ = (char)(0xc0 | c >> 6);
-        *to++ = (char)(0x80 | (c & 0x3f));
-    } else if (c < 0x10000) {
-        *to++ = (char)(0xe0 | c >> 12);
-        *to++ = (char)(0x80 | (c >> 6 & 0x3f));
-        *to++ = (char)(0x80 | (c & 0x3f));
-    } else {
-        *to++ = (char)(0xf0 | c >> 18);
-        *to++ = (char)(0x80 | (c >> 12 & 0x3f));
-        *to++ = (char)(0x80 | (c >> 6 & 0x3f));
-        *to++ = (char)(0x80 | (c & 0x3f));
-    }
-    return to;
-}
-
-/* Behind a backslash. */
-static core_status escape(parser *p, char **to)
-{
-    static const char from[] = "\"\\/bfnrt";
-    static const char into[] = "\"\\/\b\f\n\r\t";
-    char c = p->next < p->end ? *p->next : 0;
-    const char *known = c ? strchr(from, c) : NULL;
-    uint32_t code, low;
-
-    if (known) {
-        p->next++;
-        *(*to)++ = into[known - from];
-        return CORE_OK;
-    }
-    if (c != 'u')
-        return malformed(p, "an unknown escape in a text");
-    p->next++;
-    CORE_TRY(hexadecimal(p, &code));
-    if (code >= 0xd800 && code < 0xdc00) {
-        if (p->end - p->next < 2 || p->next[0] != '\\' || p->next[1] != 'u')
-            return malformed(p, "half a surrogate pair");
-        p->next += 2;
-        CORE_TRY(hexadecimal(p, &low));
-        if (low < 0xdc00 || low > 0xdfff)
-            return malformed(p, "half a surrogate pair");
-        code = 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00);
-    } else if (code == 0 || (code >= 0xdc00 && code < 0xe000)) {
-        return malformed(p, "a character that a text cannot have");
-    }
-    *to = encode(*to, code);
-    return CORE_OK;
-}
-
-/* One character as it stands. */
-static core_status plain(parser *p, char **to)
-{
-    size_t size = core__header_character(p->next, (size_t)(p->end - p->next));
-
-    if ((unsigned char)*p->next < 0x20)
-        return malformed(p, "a control character in a text");
-    if (size == 0)
-        return malformed(p, "a text is not UTF-8");
-    memcpy(*to, p->next, size);
-    *to += size;
-    p->next += size;
-    return CORE_OK;
-}
-
-static core_status read_text(parser *p, const char **out_text)
-{
-    char *to = p->string;
-
-    *out_text = to;
-    if (!take(p, '"'))
-        return malformed(p, "a text in quotes is wanted");
-    for (;;) {
-        if (p->next == p->end)
-            return malformed(p, "a text does not end");
-        if (*p->next == '"')
-            break;
-        if (*p->next == '\\') {
-            p->next++;
-            CORE_TRY(escape(p, &to));
-        } else {
-            CORE_TRY(plain(p, &to));
-        }
-    }
-    p->next++;
-    *to++ = 0;
-    p->string = to;
-    return CORE_OK;
-}
-
-static core_status read_number(parser *p, uint64_t *out_value)
-{
-    const char *first;
-    uint64_t value = 0;
-
-    skip_space(p);
-    first = p->next;
-    while (p->next < p->end && *p->next >= '0' && *p->next <= '9') {
-        if (value > (INT64_MAX - 9) / 10)
-            return malformed(p, "a number is too large");
-        value = value * 10 + (uint64_t)(*p->next++ - '0');
-    }
-    if (p->next == first)
-        return malformed(p, "a whole number, 0 or more, is wanted");
-    if (*first == '0' && p->next - first > 1)
-        return malformed(p, "a number begins with 0");
-    *out_value = value;
-    return CORE_OK;
-}
-
-/* Room for one more element. */
-static core_status grow(void **array, size_t *room, size_t count,
-                        size_t element)
-{
-    size_t more = *room ? *room * 2 : 16;
-    void *larger;
-
-    if (count < *room)
-        return CORE_OK;
-    larger = core__realloc(*array, more * element);
-    if (!larger)
-        return core__error_memory(more * element);
-    *array = larger;
-    *room = more;
-    return CORE_OK;
-}
-
-static core_status read_shape(parser *p, core__header_tensor *tensor)
-{
-    core__header *header = p->header;
     uint64_t size;
 
     tensor->first_size = header->size_count;
-    if (!take(p, '['))
-        return malformed(p, "a list is wanted");
-    if (take(p, ']'))
+    if (!core__reader_take(r, '['))
+        return core__reader_fail(r, "a list is wanted");
+    if (core__reader_take(r, ']'))
         return CORE_OK;
     do {
-        CORE_TRY(read_number(p, &size));
+        CORE_TRY(core__reader_number(r, &size));
         if (tensor->ndim == CORE_MAX_NDIM)
-            return malformed(p, "a tensor has more than 32 dimensions");
-        CORE_TRY(grow((void **)&header->sizes, &header->size_room,
-                      header->size_count, sizeof *header->sizes));
+            return core__reader_fail(r, "a tensor has more than 32 dimensions");
+        CORE_TRY(core__reader_grow((void **)&header->sizes, &header->size_room,
+                                   header->size_count, sizeof *header->sizes));
         header->sizes[header->size_count++] = (int64_t)size;
         tensor->ndim++;
-    } while (take(p, ','));
-    if (!take(p, ']'))
-        return malformed(p, "a list does not end");
+    } while (core__reader_take(r, ','));
+    if (!core__reader_take(r, ']'))
+        return core__reader_fail(r, "a list does not end");
     return CORE_OK;
 }
 
-static core_status read_place(parser *p, core__header_tensor *tensor)
+static core_status read_place(core__reader *r, core__header_tensor *tensor)
 {
-    if (!take(p, '['))
-        return malformed(p, "a list is wanted");
-    CORE_TRY(read_number(p, &tensor->begin));
-    if (!take(p, ','))
-        return malformed(p, "two offsets are wanted");
-    CORE_TRY(read_number(p, &tensor->end));
-    if (!take(p, ']'))
-        return malformed(p, "two offsets are wanted");
+    if (!core__reader_take(r, '['))
+        return core__reader_fail(r, "a list is wanted");
+    CORE_TRY(core__reader_number(r, &tensor->begin));
+    if (!core__reader_take(r, ','))
+        return core__reader_fail(r, "two offsets are wanted");
+    CORE_TRY(core__reader_number(r, &tensor->end));
+    if (!core__reader_take(r, ']'))
+        return core__reader_fail(r, "two offsets are wanted");
     return CORE_OK;
 }
 
 /* {"dtype": …, "shape": …, "data_offsets": …} in any order. */
-static core_status read_tensor(parser *p, core__header_tensor *tensor)
+static core_status read_tensor(core__reader *r, core__header *header,
+                               core__header_tensor *tensor)
 {
     enum { DTYPE = 1, SHAPE = 2, PLACE = 4 };
     const char *key;
     unsigned seen = 0, field;
 
-    if (!take(p, '{'))
-        return malformed(p, "an object is wanted");
+    if (!core__reader_take(r, '{'))
+        return core__reader_fail(r, "an object is wanted");
     do {
-        CORE_TRY(read_text(p, &key));
-        if (!take(p, ':'))
-            return malformed(p, "a colon is wanted");
+        CORE_TRY(core__reader_text(r, &key));
+        if (!core__reader_take(r, ':'))
+            return core__reader_fail(r, "a colon is wanted");
         field = strcmp(key, "dtype") == 0          ? DTYPE
                 : strcmp(key, "shape") == 0        ? SHAPE
                 : strcmp(key, "data_offsets") == 0 ? PLACE
                                                    : 0;
         if (!field || (seen & field))
-            return malformed(p, "a field that does not belong here");
+            return core__reader_fail(r, "a field that does not belong here");
         seen |= field;
         if (field == DTYPE)
-            CORE_TRY(read_text(p, &tensor->dtype_name));
+            CORE_TRY(core__reader_text(r, &tensor->dtype_name));
         else if (field == SHAPE)
-            CORE_TRY(read_shape(p, tensor));
+            CORE_TRY(read_shape(r, header, tensor));
         else
-            CORE_TRY(read_place(p, tensor));
-    } while (take(p, ','));
-    if (!take(p, '}'))
-        return malformed(p, "an object does not end");
+            CORE_TRY(read_place(r, tensor));
+    } while (core__reader_take(r, ','));
+    if (!core__reader_take(r, '}'))
+        return core__reader_fail(r, "an object does not end");
     if (seen != (DTYPE | SHAPE | PLACE))
-        return malformed(p, "dtype, shape and data_offsets are wanted");
+        return core__reader_fail(r, "dtype, shape and data_offsets are wanted");
     tensor->dtype = core__header_dtype(tensor->dtype_name);
     return CORE_OK;
 }
 
-static core_status read_texts(parser *p)
+static core_status read_texts(core__reader *r, core__header *header)
 {
-    core__header *header = p->header;
     core_named_text *named;
 
     if (header->texts)
-        return malformed(p, "a second __metadata__");
-    if (!take(p, '{'))
-        return malformed(p, "an object is wanted");
-    if (take(p, '}'))
+        return core__reader_fail(r, "a second __metadata__");
+    if (!core__reader_take(r, '{'))
+        return core__reader_fail(r, "an object is wanted");
+    if (core__reader_take(r, '}'))
         return CORE_OK;
     do {
-        CORE_TRY(grow((void **)&header->texts, &header->text_room,
-                      header->text_count, sizeof *header->texts));
+        CORE_TRY(core__reader_grow((void **)&header->texts, &header->text_room,
+                                   header->text_count, sizeof *header->texts));
         named = &header->texts[header->text_count];
-        CORE_TRY(read_text(p, &named->name));
-        if (!take(p, ':'))
-            return malformed(p, "a colon is wanted");
-        CORE_TRY(read_text(p, &named->text));
+        CORE_TRY(core__reader_text(r, &named->name));
+        if (!core__reader_take(r, ':'))
+            return core__reader_fail(r, "a colon is wanted");
+        CORE_TRY(core__reader_text(r, &named->text));
         header->text_count++;
-    } while (take(p, ','));
-    if (!take(p, '}'))
-        return malformed(p, "an object does not end");
+    } while (core__reader_take(r, ','));
+    if (!core__reader_take(r, '}'))
+        return core__reader_fail(r, "an object does not end");
     return CORE_OK;
 }
 
-static core_status read_members(parser *p)
+static core_status read_members(core__reader *r, core__header *header)
 {
-    core__header *header = p->header;
     core__header_tensor *next;
     const char *name;
 
-    if (!take(p, '{'))
-        return malformed(p, "it does not begin with {");
-    if (take(p, '}'))
+    if (!core__reader_take(r, '{'))
+        return core__reader_fail(r, "it does not begin with {");
+    if (core__reader_take(r, '}'))
         return CORE_OK;
     do {
-        CORE_TRY(read_text(p, &name));
-        if (!take(p, ':'))
-            return malformed(p, "a colon is wanted");
+        CORE_TRY(core__reader_text(r, &name));
+        if (!core__reader_take(r, ':'))
+            return core__reader_fail(r, "a colon is wanted");
         if (strcmp(name, "__metadata__") == 0) {
-            CORE_TRY(read_texts(p));
+            CORE_TRY(read_texts(r, header));
             continue;
         }
-        CORE_TRY(grow((void **)&header->tensors, &header->tensor_room,
-                      header->tensor_count, sizeof *header->tensors));
+        CORE_TRY(core__reader_grow((void **)&header->tensors,
+                                   &header->tensor_room, header->tensor_count,
+                                   sizeof *header->tensors));
         next = &header->tensors[header->tensor_count];
         memset(next, 0, sizeof *next);
         next->name = name;
-        CORE_TRY(read_tensor(p, next));
+        CORE_TRY(read_tensor(r, header, next));
         header->tensor_count++;
-    } while (take(p, ','));
-    if (!take(p, '}'))
-        return malformed(p, "it does not end with }");
+    } while (core__reader_take(r, ','));
+    if (!core__reader_take(r, '}'))
+        return core__reader_fail(r, "it does not end with }");
     return CORE_OK;
 }
 
@@ -502,19 +298,24 @@ core_status core__header_parse(core__header *header, const char *path,
                                const char *json, size_t size,
                                uint64_t data_size)
 {
-    parser p = {header, path, json, json, json + size, NULL};
+    core__reader r = {.path = path,
+                      .kind = "a safetensors file",
+                      .place = " of its header",
+                      .begin = json,
+                      .next = json,
+                      .end = json + size};
 
     memset(header, 0, sizeof *header);
     header->strings = core__alloc(size + 1);
     if (!header->strings)
         return core__error_memory(size + 1);
-    p.string = header->strings;
+    r.string = header->strings;
     if (size == 0 || *json != '{')
-        return malformed(&p, "it does not begin with {");
-    CORE_TRY(read_members(&p));
-    skip_space(&p);
-    if (p.next != p.end)
-        return malformed(&p, "something follows the last }");
+        return core__reader_fail(&r, "it does not begin with {");
+    CORE_TRY(read_members(&r, header));
+    core__reader_space(&r);
+    if (r.next != r.end)
+        return core__reader_fail(&r, "something follows the last }");
     for (size_t i = 0; i < header->tensor_count; i++)
         if (header->tensors[i].ndim)
             header->tensors[i].sizes =

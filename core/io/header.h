@@ -47,9 +47,6 @@ void core__header_free(core__header *header);
 /* "F32"; NULL for a dtype that files cannot have. */
 const char *core__header_dtype_name(core_dtype dtype);
 core_dtype core__header_dtype(const char *name);
-/* Bytes of the UTF-8 character at text, of which size > 0 bytes may be read; 0:
- * it is none. */
-size_t core__header_character(const char *text, size_t size);
 /* "[2, 3]", shortened to fit. */
 void core__header_shape(char *buffer, size_t size, const int64_t *sizes,
                         uint32_t ndim);

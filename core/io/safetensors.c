@@ -1,134 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-#include <libcore/safetensors.h>
+/* What an open file has, and tensors of it. */
+
+#include "io/safetensors.h"
 
 #include "base/error.h"
-#include "base/memory.h"
-#include "io/header.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-struct core_safetensors {
-    core__header header;
-    char *path;
-    const uint8_t *map;
-    size_t map_size;
-    const uint8_t *data;
-};
-
-/* Larger headers are not believed. */
-enum { HEADER_MAX = 100000000 };
-
-static core_status map_file(core_safetensors *file, const char *path)
-{
-    struct stat now;
-    core_status status = CORE_OK;
-    void *map;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-
-    if (fd < 0 || fstat(fd, &now) != 0) {
-        status =
-            core__error(errno == ENOENT ? CORE_ERROR_NOT_FOUND : CORE_ERROR_IO,
-                        "cannot read %s: %s", path, strerror(errno));
-        goto done;
-    }
-    if (!S_ISREG(now.st_mode)) {
-        status = core__error(CORE_ERROR_IO, "cannot read %s: it is not a file",
-                             path);
-        goto done;
-    }
-    if (now.st_size < 8) {
-        status = core__error(CORE_ERROR_CORRUPT,
-                             "%s: not a safetensors file: it has %lld bytes",
-                             path, (long long)now.st_size);
-        goto done;
-    }
-    map = mmap(NULL, (size_t)now.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (map == MAP_FAILED) {
-        status = core__error(errno == ENOMEM ? CORE_ERROR_OUT_OF_MEMORY
-                                             : CORE_ERROR_IO,
-                             "cannot map %s: %s", path, strerror(errno));
-        goto done;
-    }
-    file->map = map;
-    file->map_size = (size_t)now.st_size;
-done:
-    if (fd >= 0)
-        close(fd);
-    return status;
-}
-
-static core_status read_header(core_safetensors *file)
-{
-    uint64_t size, rest = file->map_size - 8;
-
-    memcpy(&size, file->map, 8);
-    if (size > rest)
-        return core__error(CORE_ERROR_CORRUPT,
-                           "%s: not a safetensors file, or truncated: its "
-                           "header would be %llu bytes, and %llu follow",
-                           file->path, (unsigned long long)size,
-                           (unsigned long long)rest);
-    if (size > HEADER_MAX)
-        return core__error(CORE_ERROR_CORRUPT,
-                           "%s: its header of %llu bytes is larger than the "
-                           "format allows",
-                           file->path, (unsigned long long)size);
-    file->data = file->map + 8 + size;
-    return core__header_parse(&file->header, file->path,
-                              (const char *)file->map + 8, (size_t)size,
-                              rest - size);
-}
-
-core_status core_safetensors_open(const char *path, core_safetensors **out_file)
-{
-    core_safetensors *file = NULL;
-    core_status status;
-
-    *out_file = NULL;
-    if (!path || !*path)
-        return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "a file to read needs a name");
-    file = core__alloc_zero(sizeof *file);
-    if (!file)
-        return core__error_memory(sizeof *file);
-    file->path = core__strdup(path);
-    status = file->path ? CORE_OK : core__error_memory(strlen(path) + 1);
-    if (status == CORE_OK)
-        status = map_file(file, path);
-    if (status == CORE_OK)
-        status = read_header(file);
-    if (status == CORE_OK) {
-        *out_file = file;
-        file = NULL;
-    }
-    core_safetensors_close(file);
-    return status;
-}
-
-void core_safetensors_close(core_safetensors *file)
-{
-    if (!file)
-        return;
-    core__header_free(&file->header);
-    if (file->map)
-        munmap((void *)(uintptr_t)file->map, file->map_size);
-    core__free(file->path);
-    core__free(file);
-}
-
-/* ------------------------------------------------------------- contents -- */
 
 size_t core_safetensors_count(const core_safetensors *file)
 {
-    return file->header.tensor_count;
+    return file->count;
 }
 
 core_status core_safetensors_describe(const core_safetensors *file,
@@ -136,15 +20,17 @@ core_status core_safetensors_describe(const core_safetensors *file,
                                       core_safetensors_entry *out_entry)
 {
     core_safetensors_entry entry = {0};
+    const core__safetensors_entry *found;
     const core__header_tensor *tensor;
     uint32_t size = out_entry->struct_size;
 
-    if (index >= file->header.tensor_count)
+    if (index >= file->count)
         return core__error(CORE_ERROR_INDEX,
                            "%s: has %zu tensors, and no "
                            "number %zu",
-                           file->path, file->header.tensor_count, index);
-    tensor = file->header.by_place[index];
+                           file->path, file->count, index);
+    found = file->by_place[index];
+    tensor = found->tensor;
     if (size > sizeof entry)
         size = sizeof entry;
     entry.struct_size = size;
@@ -152,7 +38,7 @@ core_status core_safetensors_describe(const core_safetensors *file,
     entry.name = tensor->name;
     entry.dtype_name = tensor->dtype_name;
     entry.sizes = tensor->sizes;
-    entry.data = file->data + tensor->begin;
+    entry.data = core__safetensors_data(found);
     entry.size = tensor->end - tensor->begin;
     entry.ndim = tensor->ndim;
     memcpy(out_entry, &entry, size);
@@ -161,18 +47,18 @@ core_status core_safetensors_describe(const core_safetensors *file,
 
 static int compare_name(const void *key, const void *element)
 {
-    const core__header_tensor *tensor = element;
+    const core__safetensors_entry *entry = element;
 
-    return strcmp(key, tensor->name);
+    return strcmp(key, entry->tensor->name);
 }
 
-static const core__header_tensor *find(const core_safetensors *file,
-                                       const char *name)
+static const core__safetensors_entry *find(const core_safetensors *file,
+                                           const char *name)
 {
-    if (!file->header.tensor_count)
+    if (!file->count)
         return NULL;
-    return bsearch(name, file->header.tensors, file->header.tensor_count,
-                   sizeof *file->header.tensors, compare_name);
+    return bsearch(name, file->entries, file->count, sizeof *file->entries,
+                   compare_name);
 }
 
 bool core_safetensors_has(const core_safetensors *file, const char *name)
@@ -182,27 +68,31 @@ bool core_safetensors_has(const core_safetensors *file, const char *name)
 
 /* The tensor of that name, if it can be one of libcore's. */
 static core_status find_usable(const core_safetensors *file, const char *name,
-                               const core__header_tensor **out_tensor)
+                               const core__safetensors_entry **out_entry)
 {
-    const core__header_tensor *tensor = find(file, name);
+    const core__safetensors_entry *entry = find(file, name);
+    const core__header_tensor *tensor;
+    const uint8_t *data;
 
-    *out_tensor = tensor;
-    if (!tensor)
+    *out_entry = entry;
+    if (!entry)
         return core__error(CORE_ERROR_NOT_FOUND,
                            "%s: there is no tensor \"%.80s\" in it", file->path,
                            name);
+    tensor = entry->tensor;
     if (tensor->dtype == CORE_DTYPE_NONE)
         return core__error(CORE_ERROR_UNSUPPORTED,
                            "%s: tensor \"%.80s\" has dtype %.16s, which "
                            "libcore does not have",
-                           file->path, name, tensor->dtype_name);
+                           entry->part->path, name, tensor->dtype_name);
+    data = core__safetensors_data(entry);
     if (tensor->dtype == CORE_BOOL)
-        for (uint64_t i = tensor->begin; i < tensor->end; i++)
-            if (file->data[i] > 1)
+        for (uint64_t i = 0; i < tensor->end - tensor->begin; i++)
+            if (data[i] > 1)
                 return core__error(CORE_ERROR_CORRUPT,
                                    "%s: tensor \"%.80s\" is BOOL and has a "
                                    "byte of value %u",
-                                   file->path, name, file->data[i]);
+                                   entry->part->path, name, data[i]);
     return CORE_OK;
 }
 
@@ -210,22 +100,77 @@ core_status core_safetensors_load(const core_safetensors *file,
                                   const char *name, core_device *device,
                                   core_tensor **out_tensor)
 {
-    const core__header_tensor *tensor;
+    const core__safetensors_entry *entry;
 
     *out_tensor = NULL;
-    CORE_TRY(find_usable(file, name, &tensor));
-    return core_tensor_from_data(file->data + tensor->begin, tensor->dtype,
-                                 tensor->sizes, tensor->ndim, device,
-                                 out_tensor);
+    CORE_TRY(find_usable(file, name, &entry));
+    return core_tensor_from_data(core__safetensors_data(entry),
+                                 entry->tensor->dtype, entry->tensor->sizes,
+                                 entry->tensor->ndim, device, out_tensor);
+}
+
+static void release_mapping(void *mapping, void *data)
+{
+    (void)data;
+    core__mapping_release(mapping);
+}
+
+/* Where an element of the tensor may lie. */
+static core_status check_place(const core__safetensors_entry *entry)
+{
+    const core__header_tensor *tensor = entry->tensor;
+    uint64_t size = core_dtype_size(tensor->dtype);
+    uint64_t place =
+        (uint64_t)(core__safetensors_data(entry) - entry->part->mapping->bytes);
+
+    if (place % size == 0)
+        return CORE_OK;
+    return core__error(CORE_ERROR_UNSUPPORTED,
+                       "%s: tensor \"%.80s\" of %s begins at byte %llu of the "
+                       "file, and in memory it would have to at a multiple of "
+                       "%llu: core_safetensors_load copies it",
+                       entry->part->path, tensor->name,
+                       core_dtype_name(tensor->dtype),
+                       (unsigned long long)place, (unsigned long long)size);
+}
+
+core_status core_safetensors_tensor(const core_safetensors *file,
+                                    const char *name, core_tensor **out_tensor)
+{
+    const core__safetensors_entry *entry;
+    const core__header_tensor *tensor;
+
+    CORE__NOT_NULL(out_tensor);
+    *out_tensor = NULL;
+    CORE__NOT_NULL(file);
+    CORE__NOT_NULL(name);
+    if (!file->mapped)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "%s: it was opened to be read: open it with "
+                           "core_safetensors_map to use its memory",
+                           file->path);
+    CORE_TRY(find_usable(file, name, &entry));
+    tensor = entry->tensor;
+    if (tensor->begin < tensor->end)
+        CORE_TRY(check_place(entry));
+    else /* there is no memory to use */
+        return core_tensor_from_data("", tensor->dtype, tensor->sizes,
+                                     tensor->ndim, file->host, out_tensor);
+    return core_tensor_from_memory(
+        (void *)(uintptr_t)core__safetensors_data(entry), tensor->dtype,
+        tensor->sizes, tensor->ndim, release_mapping,
+        core__mapping_retain(entry->part->mapping), out_tensor);
 }
 
 core_status core_safetensors_load_into(const core_safetensors *file,
                                        const char *name, core_tensor *into)
 {
+    const core__safetensors_entry *entry;
     const core__header_tensor *tensor;
     bool same;
 
-    CORE_TRY(find_usable(file, name, &tensor));
+    CORE_TRY(find_usable(file, name, &entry));
+    tensor = entry->tensor;
     if (tensor->dtype != core_tensor_dtype(into))
         return core__error(CORE_ERROR_DTYPE,
                            "%s: tensor \"%.80s\" is %s, and %s is wanted",
@@ -244,7 +189,7 @@ core_status core_safetensors_load_into(const core_safetensors *file,
                            "%s: tensor \"%.80s\" is %s, and %s is wanted",
                            file->path, name, has, wants);
     }
-    return core_tensor_write(into, file->data + tensor->begin,
+    return core_tensor_write(into, core__safetensors_data(entry),
                              (size_t)(tensor->end - tensor->begin));
 }
 
@@ -260,15 +205,15 @@ const char *core_safetensors_text(const core_safetensors *file,
 {
     const core_named_text *text = NULL;
 
-    if (file->header.text_count)
-        text = bsearch(name, file->header.texts, file->header.text_count,
-                       sizeof *file->header.texts, compare_text);
+    if (file->text_count)
+        text = bsearch(name, file->texts, file->text_count, sizeof *file->texts,
+                       compare_text);
     return text ? text->text : NULL;
 }
 
 size_t core_safetensors_text_count(const core_safetensors *file)
 {
-    return file->header.text_count;
+    return file->text_count;
 }
 
 core_named_text core_safetensors_text_at(const core_safetensors *file,
@@ -276,5 +221,5 @@ core_named_text core_safetensors_text_at(const core_safetensors *file,
 {
     const core_named_text none = {NULL, NULL};
 
-    return index < file->header.text_count ? file->header.texts[index] : none;
+    return index < file->text_count ? file->texts[index] : none;
 }

@@ -7,6 +7,7 @@
 #include "base/memory.h"
 #include "io/file.h"
 #include "io/header.h"
+#include "io/reader.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -63,7 +64,7 @@ static void append_quoted(buffer *text, const char *string)
 
     append(text, "\"", 1);
     for (; left; string += size, left -= size) {
-        size = core__header_character(string, left);
+        size = core__reader_character(string, left);
         if (size == 0 && text->status == CORE_OK)
             text->status = core__error(CORE_ERROR_INVALID_ARGUMENT,
                                        "a name or text to save is not UTF-8");

@@ -71,14 +71,25 @@ CORE_STATIC_ASSERT(sizeof(core_safetensors_entry) == 56,
                    "core_safetensors_entry");
 
 /* The file is mapped, not copied: it must not be shortened while it is open
- * (replacing it, as core_safetensors_save does, is fine). */
+ * (replacing it, as core_safetensors_save does, is fine).
+ *
+ * A path that ends in ".json" is an index of shards, as it comes with large
+ * models (model.safetensors.index.json): an object with a "weight_map" from
+ * names of tensors to files in the index's folder.  All shards are opened and
+ * checked, and the functions below find the index's tensors whichever file they
+ * are in; what a shard has beyond them is left out.  Texts are those of the
+ * index's "metadata".  NOT_FOUND: a shard is missing; CORRUPT: a tensor is not
+ * in its shard, or the name of a shard leads out of the folder ("../x", "/x").
+ */
 core_status core_safetensors_open(const char *path,
                                   core_safetensors **out_file);
+/* The same, to use tensors in place: core_safetensors_tensor below. */
+core_status core_safetensors_map(const char *path, core_safetensors **out_file);
 /* Takes NULL. */
 void core_safetensors_close(core_safetensors *file);
 
 size_t core_safetensors_count(const core_safetensors *file);
-/* In the order of their data; INDEX behind the last. */
+/* In the order of their data, shard by shard; INDEX behind the last. */
 core_status core_safetensors_describe(const core_safetensors *file,
                                       size_t index,
                                       core_safetensors_entry *out_entry);
@@ -88,6 +99,24 @@ bool core_safetensors_has(const core_safetensors *file, const char *name);
 core_status core_safetensors_load(const core_safetensors *file,
                                   const char *name, core_device *device,
                                   core_tensor **out_tensor);
+/* A tensor on the cpu whose memory is the file's pages, read when they are first
+ * touched: nothing is copied.  The file must have been opened with
+ * core_safetensors_map (else INVALID_ARGUMENT); it may be closed before the
+ * tensor, the pages stay until the last tensor on them is gone.  The tensor may
+ * be changed in place: pages that are written to become this process's own, and
+ * neither the file nor others who mapped it see that.  Two calls for one name
+ * give tensors on the same memory, with version counters of their own.
+ *
+ * UNSUPPORTED: the data do not begin at a multiple of the element's size, as the
+ * format allows and core_safetensors_save never writes; the message names the
+ * tensor and both numbers, and core_safetensors_load works.  For a device with
+ * memory of its own load too is the way.
+ *
+ * What others do to the file: to replace it is fine.  What they write into it
+ * may or may not be seen.  If they shorten it, touching what is gone ends the
+ * process by SIGBUS, as with every mapped file; libcore cannot prevent that. */
+core_status core_safetensors_tensor(const core_safetensors *file,
+                                    const char *name, core_tensor **out_tensor);
 /* Copies the content into a tensor of the same sizes and dtype, in place;
  * SHAPE or DTYPE if it has others. */
 core_status core_safetensors_load_into(const core_safetensors *file,

@@ -6,88 +6,15 @@
 #include <libcore/safetensors.h>
 
 #include "base/memory.h"
+#include "io.h"
 
 #include <check.h>
-#include <dirent.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-static char folder[PATH_MAX];
-static char file_path[PATH_MAX + 32];
-static core_device *cpu;
-
-static void set_up(void)
-{
-    const char *base = getenv("TMPDIR");
-
-    snprintf(folder, sizeof folder, "%s/libcore-test-XXXXXX",
-             base ? base : "/tmp");
-    ck_assert_ptr_nonnull(mkdtemp(folder));
-    snprintf(file_path, sizeof file_path, "%s/file.safetensors", folder);
-    ck_assert_msg(core_device_find("cpu", &cpu) == CORE_OK, "%s",
-                  core_error_message());
-}
-
-static void tear_down(void)
-{
-    char command[PATH_MAX + 16];
-
-    snprintf(command, sizeof command, "rm -rf '%s'", folder);
-    ck_assert_int_eq(system(command), 0);
-}
-
-static int files_in_folder(void)
-{
-    DIR *list = opendir(folder);
-    int count = 0;
-
-    ck_assert_ptr_nonnull(list);
-    while (readdir(list))
-        count++;
-    closedir(list);
-    return count - 2;
-}
-
-static void write_bytes(const void *data, size_t size)
-{
-    FILE *file = fopen(file_path, "wb");
-
-    ck_assert_ptr_nonnull(file);
-    ck_assert_uint_eq(fwrite(data, 1, size, file), size);
-    fclose(file);
-}
-
-static size_t read_bytes(void *data, size_t room)
-{
-    FILE *file = fopen(file_path, "rb");
-    size_t size;
-
-    ck_assert_ptr_nonnull(file);
-    size = fread(data, 1, room, file);
-    fclose(file);
-    return size;
-}
-
-/* A file of this header and so many bytes of data, 0, 1, 2, ... */
-static size_t write_file(const char *json, size_t data_size)
-{
-    uint64_t length = strlen(json);
-    size_t size = 8 + (size_t)length + data_size;
-    uint8_t *bytes = calloc(1, size + 1);
-
-    memcpy(bytes, &length, 8);
-    memcpy(bytes + 8, json, (size_t)length);
-    for (size_t i = 0; i < data_size; i++)
-        bytes[8 + length + i] = (uint8_t)i;
-    write_bytes(bytes, size);
-    free(bytes);
-    return size;
-}
 
 static core_tensor *make(const void *data, core_dtype dtype, size_t ndim,
                          const int64_t *sizes)
