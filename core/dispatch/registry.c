@@ -316,6 +316,13 @@ static core_status set_make(core_operator *op, core__backend *backend,
     *out_set = set;
     if (set)
         return CORE_OK;
+    /* That of a backend which was unloaded is empty, and nobody's. */
+    for (set = op->kernels; set; set = set->next)
+        if (!set->backend && !atomic_load(&set->first)) {
+            set->backend = backend;
+            *out_set = set;
+            return CORE_OK;
+        }
     set = core__alloc_zero(sizeof *set);
     if (!set)
         return core__error_memory(sizeof *set);

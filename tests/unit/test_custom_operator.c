@@ -612,72 +612,6 @@ START_TEST(wrong_registrations_are_refused)
 }
 END_TEST
 
-/* ---------------------------------------------------------- decomposition -- */
-
-/* Calls the operator that its user word names. */
-static core_status lead_to(core_call *c, const core_value *args, uint32_t nargs,
-                           core_value *results, uint32_t nresults)
-{
-    core_operator *op;
-    core_status status = core_op_find(c->user, &op);
-
-    return status == CORE_OK
-               ? core_op_invoke_on(op, args, nargs, results, nresults)
-               : status;
-}
-
-static void decompose(const char *name, uint32_t key, const char *into)
-{
-    OK(core_function_register(name, key, NULL, lead_to, (void *)(uintptr_t)into,
-                              &handles[nhandles++]));
-}
-
-static void circle_of(uint32_t key)
-{
-    core_value arg = value_of(leaf(VECTOR(1, 4)));
-    core_tensor *y;
-
-    OK(core_op_register("mine::a(Tensor t) -> Tensor", &handles[nhandles++]));
-    OK(core_op_register("mine::b(Tensor t) -> Tensor", &handles[nhandles++]));
-    decompose("mine::a", key, "mine::b");
-    decompose("mine::b", key, "mine::a");
-    FAILS(call("mine::a", &arg, 1, &y), CORE_ERROR_REFUSED, "mine::a",
-          "mine::b", "circle");
-    ck_assert_ptr_null(y);
-    ck_assert_ptr_null(core__thread_self()->decomposing);
-    /* One that has an end is none. */
-    decompose("mine::b", key, "sqrt");
-    OK(call("mine::a", &arg, 1, &y));
-    HOLDS(keep(y), 1, 2);
-}
-
-START_TEST(decompositions_in_a_circle_are_an_error)
-{
-    circle_of(CORE_KEY_COMPOSITE_IMPLICIT);
-}
-END_TEST
-
-START_TEST(explicit_composites_in_a_circle_are_an_error)
-{
-    circle_of(CORE_KEY_COMPOSITE_EXPLICIT);
-}
-END_TEST
-
-START_TEST(a_decomposition_is_differentiated_through_what_it_calls)
-{
-    core_tensor *x = leaf(VECTOR(1, 4)), *y;
-    core_value arg = value_of(x);
-
-    OK(core_op_register("mine::a(Tensor t) -> Tensor", &handles[nhandles++]));
-    decompose("mine::a", CORE_KEY_COMPOSITE_IMPLICIT, "sqrt");
-    OK(call("mine::a", &arg, 1, &y));
-    ck_assert_str_eq(core_node_name(core_tensor_grad_fn(keep(y))),
-                     "sqrt backward");
-    backward(y);
-    HOLDS(core_tensor_grad(x), 1, 0.25);
-}
-END_TEST
-
 int main(void)
 {
     const TTest *const tests[] = {
@@ -696,9 +630,6 @@ int main(void)
         a_gradient_of_wrong_shape_names_operator_index_expected_and_got,
         a_setup_that_fails_fails_the_call_and_releases_its_state,
         wrong_registrations_are_refused,
-        decompositions_in_a_circle_are_an_error,
-        explicit_composites_in_a_circle_are_an_error,
-        a_decomposition_is_differentiated_through_what_it_calls,
     };
     Suite *suite = suite_create("custom operators");
     TCase *tcase = tcase_create("custom operators");

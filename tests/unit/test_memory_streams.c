@@ -499,8 +499,8 @@ START_TEST(a_pinned_tensor_is_the_cpus_and_row_major)
     core_stream_release(other);
     OK(core_tensor_pinned(sim, CORE_F32, &none, 1, &t));
     core_tensor_release(t);
-    FAILS(core_tensor_pinned(sim, CORE_F32, negative, 2, &t),
-          CORE_ERROR_SHAPE, "-4");
+    FAILS(core_tensor_pinned(sim, CORE_F32, negative, 2, &t), CORE_ERROR_SHAPE,
+          "-4");
     FAILS(core_tensor_pinned(sim, CORE_F32, NULL, 2, &t),
           CORE_ERROR_INVALID_ARGUMENT, "sizes");
     OK(core_memory_empty_cache(sim));
