@@ -13,10 +13,9 @@ static FILE *answers;
 
 static bool add_all(suite *self, bool with_ops)
 {
-    (void)with_ops;
     return suite_add_abi(self) && suite_add_memory(self) &&
            suite_add_streams(self) && suite_add_features(self) &&
-           suite_add_tensors(self);
+           suite_add_tensors(self) && (!with_ops || suite_add_ops(self));
 }
 
 /* Tabs and newlines separate what is answered. */

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* bounds.h: how far a result may be from its reference.
+ *
+ * A bound is a number of units (the dtype's distance from 1 to the next) of the
+ * element, or, where an operator sums, of the largest number in the call.  The
+ * suite has its own; a device that declares less exact numerics in its features
+ * ("ulp=8", "matmul=tf32") gets larger ones, up to a cap. */
+
+#ifndef CONFORMANCE_BOUNDS_H
+#define CONFORMANCE_BOUNDS_H
+
+#include "oracle.h"
+
+typedef struct bounds {
+    double units;       /* of element-wise functions, f32 and f64 */
+    double sum_units;   /* of what sums */
+    double product_eps; /* of matrix products in f32; 0: the dtype's */
+} bounds;
+
+/* From the device's features. */
+bounds bounds_of(const suite *self);
+/* Compares result r; false, and told in the outcome, if it is too far. */
+bool bounds_hold(const bounds *allowed, const words *call,
+                 const reference *wanted, uint32_t r, const double *got,
+                 outcome *out);
+
+#endif

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+#include "claims.h"
+
+#include <string.h>
+
+/* Dtypes of the tensors in a kernel's order: loop kernels have the results
+ * first, others last.  Numbers that are operands of a loop come last. */
+static uint32_t slots(const words *call, const reference *wanted,
+                      bool results_first, core_dtype *out)
+{
+    uint32_t count = 0;
+
+    for (uint32_t r = 0; results_first && r < wanted->nresults; r++)
+        out[count++] = wanted->dtypes[r];
+    for (uint32_t i = 0; i < call->count; i++)
+        if (call->first[i] >= 0 && call->items[i] != 0 &&
+            count < WORDS_TENSORS * 2 - WORDS_TENSORS)
+            out[count++] = call->operands[call->first[i]].dtype;
+    for (uint32_t r = 0; !results_first && r < wanted->nresults; r++)
+        out[count++] = wanted->dtypes[r];
+    return count;
+}
+
+static bool takes(const core_kernel *kernel, const words *call,
+                  const reference *wanted, bool results_first)
+{
+    core_dtype dtypes[3 * WORDS_TENSORS];
+    uint32_t count = slots(call, wanted, results_first, dtypes);
+
+    for (uint32_t k = 0; k < count && k < CORE_SIGNATURE_MAX; k++)
+        if (kernel->signature[k] &&
+            !(kernel->signature[k] & CORE_DTYPE_MASK(dtypes[k])))
+            return false;
+    return true;
+}
+
+claim claim_of(const suite *self, const words *call, const reference *wanted)
+{
+    const char *name = core_op_name(call->op);
+    const core_kernel *kernel;
+    claim found = CLAIM_NONE;
+
+    for (uint32_t i = 0; core_kernel_at(self->type, i, &kernel) == CORE_OK;
+         i++) {
+        if (kernel->name.size != strlen(name) ||
+            memcmp(kernel->name.data, name, kernel->name.size) != 0 ||
+            (!takes(kernel, call, wanted, true) &&
+             !takes(kernel, call, wanted, false)))
+            continue;
+        if (!kernel->supports)
+            return CLAIM_KERNEL;
+        found = CLAIM_CONDITIONAL;
+    }
+    return found;
+}
+
+const char *claimed_operator(const suite *self, size_t index, char *room,
+                             size_t size)
+{
+    const core_kernel *kernel;
+    core_string before = {"", 0};
+
+    for (uint32_t i = 0; core_kernel_at(self->type, i, &kernel) == CORE_OK;
+         i++) {
+        bool again = kernel->name.size == before.size &&
+                     memcmp(kernel->name.data, before.data, before.size) == 0;
+
+        before = kernel->name;
+        if (again || index-- > 0)
+            continue;
+        if (before.size >= size)
+            return NULL;
+        memcpy(room, before.data, before.size);
+        room[before.size] = 0;
+        return room;
+    }
+    return NULL;
+}

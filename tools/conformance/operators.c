@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+#include "operators.h"
+
+#include "number.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void operators_poison(suite *self, size_t bytes)
+{
+    int64_t size = (int64_t)(bytes ? bytes : 1);
+    unsigned char *poison = malloc((size_t)size);
+    core_tensor *tensor = NULL;
+
+    if (!poison)
+        return;
+    memset(poison, OPERATORS_POISON, (size_t)size);
+    /* What is released last is what the next of its size gets. */
+    core_tensor_from_data(poison, CORE_U8, &size, 1, self->device, &tensor);
+    core_tensor_release(tensor);
+    free(poison);
+}
+
+static bool check_shape(suite *self, core_tensor *got, const reference *wanted,
+                        uint32_t r, outcome *out)
+{
+    const int64_t *sizes = core_tensor_sizes(got);
+    bool same = core_tensor_ndim(got) == wanted->ndim[r];
+
+    for (uint32_t d = 0; same && d < wanted->ndim[r]; d++)
+        same = sizes[d] == wanted->sizes[r][d];
+    return expect(out, core_tensor_device(got) == self->device,
+                  "result %u is on %s, not on the device", r,
+                  core_device_name(core_tensor_device(got))) &&
+           expect(out, core_tensor_dtype(got) == wanted->dtypes[r],
+                  "result %u is %s, not %s", r,
+                  core_dtype_name(core_tensor_dtype(got)),
+                  core_dtype_name(wanted->dtypes[r])) &&
+           expect(out, same, "result %u has other sizes", r);
+}
+
+static bool check_bytes(const suite *self, const words *call,
+                        const reference *wanted, uint32_t r, const char *bytes,
+                        outcome *out)
+{
+    bounds allowed = bounds_of(self);
+    core_dtype dtype = wanted->dtypes[r];
+    double *values = malloc(((size_t)wanted->numel[r] + 1) * sizeof *values);
+    bool good;
+
+    if (!values) {
+        harness_error(out, "no memory");
+        return false;
+    }
+    for (int64_t i = 0; i < wanted->numel[r]; i++)
+        values[i] =
+            number_load(dtype, bytes + (size_t)i * core_dtype_size(dtype));
+    good = bounds_hold(&allowed, call, wanted, r, values, out);
+    free(values);
+    return good;
+}
+
+static bool check_result(suite *self, const words *call,
+                         const reference *wanted, uint32_t r, core_tensor *got,
+                         outcome *out)
+{
+    size_t bytes =
+        (size_t)wanted->numel[r] * core_dtype_size(wanted->dtypes[r]);
+    char *data = malloc(bytes + 1);
+    bool good = false;
+
+    if (!data)
+        harness_error(out, "no memory");
+    else if (check_shape(self, got, wanted, r, out) &&
+             expect_ok(out, core_tensor_read(got, data, bytes),
+                       "reading a result"))
+        good = check_bytes(self, call, wanted, r, data, out);
+    free(data);
+    return good;
+}
+
+/* Results that positions in a tie decide: only their values are certain. */
+static bool uncertain(const words *call, const reference *wanted, uint32_t r)
+{
+    return r > 0 && call->dtype == CORE_BOOL && wanted->dtypes[r] == CORE_I64;
+}
+
+bool operators_check(suite *self, const words *call, const reference *wanted,
+                     arrangement how, outcome *out)
+{
+    prepared on;
+    bool good;
+
+    good =
+        expect_ok(out, words_prepare(call, self->device, call->dtype, how, &on),
+                  "making the operands");
+    if (good && wanted->nresults > 0)
+        operators_poison(self, (size_t)wanted->numel[0] *
+                                   core_dtype_size(wanted->dtypes[0]));
+    if (good)
+        good = expect_ok(out, words_call(call, &on), "the call");
+    if (good)
+        good = expect(out, on.nflat >= wanted->nresults,
+                      "it gives %u results; %u are wanted", on.nflat,
+                      wanted->nresults);
+    for (uint32_t r = 0; good && r < wanted->nresults; r++)
+        if (!uncertain(call, wanted, r))
+            good = check_result(self, call, wanted, r, on.flat[r], out);
+    words_done(&on);
+    return good;
+}
+
+/* ---------------------------------------------------------- out variants -- */
+
+/* "clamp.Tensor" has "clamp.Tensor_out", "add.Tensor" has "add.out". */
+static core_operator *out_variant(const words *call, uint32_t *out_nargs)
+{
+    const char *name = core_op_name(call->op);
+    size_t base = strcspn(name, ".");
+    char text[160];
+    core_operator *op = NULL;
+    const char *schema;
+
+    snprintf(text, sizeof text, "%s_out", name);
+    if (!name[base] || core_op_find(text, &op) != CORE_OK) {
+        snprintf(text, sizeof text, "%.*s.out", (int)base, name);
+        if (core_op_find(text, &op) != CORE_OK)
+            return NULL;
+    }
+    schema = core_op_schema(op);
+    if (!strstr(schema, "Tensor(a!) out)"))
+        return NULL;
+    *out_nargs = 1;
+    for (; *schema && strncmp(schema, ") ->", 4) != 0; schema++) {
+        *out_nargs += *schema == ',';
+        if (strncmp(schema, ", *,", 4) == 0)
+            *out_nargs -= 1;
+    }
+    return op;
+}
+
+/* Memory of poison, and a window in its middle. */
+static core_status make_window(suite *self, const reference *wanted,
+                               core_tensor **out_all, core_tensor **out_window)
+{
+    core_dtype dtype = wanted->dtypes[0];
+    int64_t room = wanted->numel[0] + 2 * OPERATORS_GUARD, step = 1;
+    size_t bytes = (size_t)room * core_dtype_size(dtype);
+    int64_t strides[8];
+    core_value args[4], result = {0};
+    core_operator *op;
+    char *poison = malloc(bytes);
+    core_status status;
+
+    if (!poison)
+        return core_error_set(CORE_ERROR_OUT_OF_MEMORY, "no memory");
+    memset(poison, OPERATORS_POISON, bytes);
+    if (dtype == CORE_BOOL) /* what a bool may be */
+        memset(poison, 1, bytes);
+    status =
+        core_tensor_from_data(poison, dtype, &room, 1, self->device, out_all);
+    free(poison);
+    CORE_TRY(status);
+    for (uint32_t d = wanted->ndim[0]; d-- > 0;) {
+        strides[d] = step;
+        step *= wanted->sizes[0][d] ? wanted->sizes[0][d] : 1;
+    }
+    args[0] = (core_value){CORE_VALUE_TENSOR, 0, {.tensor = *out_all}};
+    args[1] = (core_value){
+        CORE_VALUE_INT_LIST, wanted->ndim[0], {.ints = wanted->sizes[0]}};
+    args[2] =
+        (core_value){CORE_VALUE_INT_LIST, wanted->ndim[0], {.ints = strides}};
+    args[3] = core_int(OPERATORS_GUARD);
+    CORE_TRY(core_op_find("as_strided", &op));
+    CORE_TRY(core_op_call(op, args, 4, &result, 1));
+    *out_window = result.u.tensor;
+    return CORE_OK;
+}
+
+static bool check_window(suite *self, const words *call,
+                         const reference *wanted, core_tensor *all,
+                         outcome *out)
+{
+    size_t size = core_dtype_size(wanted->dtypes[0]);
+    size_t guard = OPERATORS_GUARD * size;
+    size_t inside = (size_t)wanted->numel[0] * size;
+    int poison = wanted->dtypes[0] == CORE_BOOL ? 1 : OPERATORS_POISON;
+    unsigned char *data = malloc(inside + 2 * guard);
+    bool good = false;
+
+    if (!data) {
+        harness_error(out, "no memory");
+        return false;
+    }
+    if (!expect_ok(out, core_tensor_read(all, data, inside + 2 * guard),
+                   "reading a result"))
+        goto done;
+    for (size_t i = 0; i < guard; i++) {
+        if (!expect(out, data[i] == poison,
+                    "the result's kernel writes %zu bytes before its window",
+                    guard - i) ||
+            !expect(out, data[guard + inside + i] == poison,
+                    "the result's kernel writes %zu bytes behind its window",
+                    i + 1))
+            goto done;
+    }
+    good = check_bytes(self, call, wanted, 0, (const char *)data + guard, out);
+done:
+    free(data);
+    return good;
+}
+
+bool operators_check_out(suite *self, const words *call,
+                         const reference *wanted, outcome *out)
+{
+    core_tensor *all = NULL, *window = NULL;
+    uint32_t nargs = 0;
+    core_operator *op = out_variant(call, &nargs);
+    prepared on = {.nargs = 0};
+    core_value result = {0};
+    bool good = true;
+
+    if (!op || wanted->nresults != 1 || nargs <= call->count ||
+        nargs > WORDS_ARGUMENTS || oracle_random(core_op_name(call->op)))
+        return true;
+    good = expect_ok(out,
+                     words_prepare(call, self->device, call->dtype,
+                                   ARRANGED_ROWS, &on),
+                     "making the operands") &&
+           expect_ok(out, make_window(self, wanted, &all, &window),
+                     "making a window for the result");
+    if (good) {
+        on.args[nargs - 1] =
+            (core_value){CORE_VALUE_TENSOR, 0, {.tensor = window}};
+        good = expect_ok(out, core_op_call(op, on.args, nargs, &result, 1),
+                         core_op_name(op)) &&
+               check_window(self, call, wanted, all, out);
+    }
+    core_value_release(&result);
+    words_done(&on);
+    core_tensor_release(window);
+    core_tensor_release(all);
+    return good;
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* samples.h: calls of each operator that has kernels, in words, with the
+ * interval of the values:
+ *
+ *     t:2,3   a tensor of these sizes, of the dtype that is tested
+ *     u:2,3   the same with distinct values      p:2,3  the same as t
+ *     h:3,3   the same, positive definite
+ *     x:2,3/4 i64 in [0, 4)     q:5  a permutation of 0 … 4     m:2,3  bool
+ *     [ … ]   a list of tensors
+ *     i:2 f:.5 b:1 s:text l:1,2 k:1,0,1 n   values
+ *     %       the dtype that is tested            @  the device
+ *     d:f64   the dtype of the call */
+
+#ifndef CONFORMANCE_SAMPLES_H
+#define CONFORMANCE_SAMPLES_H
+
+#include <stddef.h>
+
+typedef struct sample {
+    const char *op;
+    const char *words;
+    double low, high;
+} sample;
+
+/* Sorted by operator.  NULL behind the last. */
+const sample *sample_at(size_t index);
+
+/* The parts of the table. */
+extern const sample samples_first[];
+extern const size_t samples_first_count;
+extern const sample samples_second[];
+extern const size_t samples_second_count;
+
+#endif
