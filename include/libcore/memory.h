@@ -11,8 +11,9 @@
  * their own, a multiple of 2 MiB.  What the device cannot serve first makes the
  * allocator give cached segments back and try again.
  *
- * Devices whose memory is the host's (cpu) keep blocks per thread instead, and
- * have statistics, but no streams, settings, pools or snapshots: UNSUPPORTED.
+ * Devices whose memory is the host's (cpu) keep blocks per thread instead.  Of
+ * the statistics they have how many storages there are (allocations, all), and
+ * they have no streams, settings, pools or snapshots: UNSUPPORTED.
  *
  * Any thread may call everything here. */
 
