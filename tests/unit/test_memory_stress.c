@@ -97,7 +97,7 @@ static void run(const char *settings, uint64_t limit)
     traffic all = {.lock = PTHREAD_MUTEX_INITIALIZER,
                    .steps = 2500,
                    .until = is_long() ? now() + 12 : 0,
-                   .tight = limit != 0};
+                   .tight = limit != 0 || strstr(settings, "fraction")};
     uint64_t streams;
 
     OK(core_setting_set("LIBCORE_SIM_CHECK", "1"));
