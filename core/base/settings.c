@@ -50,6 +50,25 @@ static const setting_row rows[CORE__SETTINGS] = {
                                    NULL, 0, 0, 0, "none",
                                    "names of plugins, commas between them",
                                    "Plugins that may not be opened.", "loader"},
+    [CORE__SETTING_LAYERS] =
+        {"LIBCORE_LAYERS", CORE_SETTING_LIST, NULL, 0, 0, 0, "none",
+         "words among validate, trace and fault, commas between them",
+         "What stands between libcore and plugins that are opened from then "
+         "on: validate checks every call, trace writes a line for it, fault "
+         "fails those of LIBCORE_FAULT.",
+         "layers"},
+    [CORE__SETTING_FAULT] =
+        {"LIBCORE_FAULT", CORE_SETTING_LIST, NULL, 0, 0, 0, "none",
+         "KIND:N, or KIND:N+ for all from the Nth on, commas between them; "
+         "kinds are open, alloc, copy, fill, stream, event, synchronize, "
+         "prepare, launch, function, interface and host",
+         "Which calls of a plugin the layer fault fails, counted by kind.",
+         "layers"},
+    [CORE__SETTING_QUARANTINE] =
+        {"LIBCORE_QUARANTINE", CORE_SETTING_BOOLEAN, NULL, 0, 1, 0, "0", SWITCH,
+         "A plugin is opened in a process of its own first: one that crashes "
+         "or hangs then is refused.",
+         "loader"},
     [CORE__SETTING_THREADS] = {"LIBCORE_THREADS", CORE_SETTING_INTEGER, NULL, 1,
                                1024, 0, "as many as the process has processors",
                                "1 to 1024",

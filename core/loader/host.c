@@ -107,6 +107,9 @@ static core_status register_backend(core_registry *registry,
                            "backend \"%.*s\" has the flags 0x%x; this libcore "
                            "knows none",
                            (int)type.size, type.data, backend->flags);
+    if (registry->plugin->layers)
+        CORE_TRY(
+            core__layers_backend(registry->plugin->layers, backend, &backend));
     return core__registry_add_backend(registry, backend);
 }
 
@@ -133,6 +136,21 @@ static core_status check_kernel(const core_plugin *plugin,
     return CORE_OK;
 }
 
+static core_status register_layered(core_registry *registry,
+                                    core_string backend,
+                                    const core_kernel *const *kernels,
+                                    uint32_t count)
+{
+    const core_kernel *layered;
+
+    for (uint32_t i = 0; i < count; i++) {
+        CORE_TRY(core__layers_kernel(registry->plugin->layers, backend,
+                                     kernels[i], &layered));
+        CORE_TRY(core__registry_add_kernels(registry, backend, &layered, 1));
+    }
+    return CORE_OK;
+}
+
 static core_status register_kernels(core_registry *registry,
                                     core_string backend,
                                     const core_kernel *const *kernels,
@@ -141,6 +159,8 @@ static core_status register_kernels(core_registry *registry,
     CORE_TRY(check_open(registry));
     for (uint32_t i = 0; i < count; i++)
         CORE_TRY(check_kernel(registry->plugin, kernels[i]));
+    if (registry->plugin->layers)
+        return register_layered(registry, backend, kernels, count);
     return core__registry_add_kernels(registry, backend, kernels, count);
 }
 
@@ -149,6 +169,20 @@ static core_status register_fallback(core_registry *registry,
                                      void *user)
 {
     CORE_TRY(check_open(registry));
+    if (registry->plugin->layers) {
+        const core_kernel given = {
+            .struct_size = sizeof given,
+            .name = {"fallback", 8},
+            .launch = kernel,
+            .user = user,
+        };
+        const core_kernel *layered;
+
+        CORE_TRY(core__layers_kernel(registry->plugin->layers, backend, &given,
+                                     &layered));
+        kernel = layered->launch;
+        user = layered->user;
+    }
     return core__registry_add_fallback(registry, backend, kernel, user);
 }
 
@@ -165,6 +199,9 @@ static core_status register_function(core_registry *registry,
                                      core_function function, void *user)
 {
     CORE_TRY(check_open(registry));
+    if (registry->plugin->layers)
+        CORE_TRY(core__layers_function(registry->plugin->layers, operator_name,
+                                       &function, &user));
     return core__registry_add_function(registry, operator_name, key, backend,
                                        function, user);
 }

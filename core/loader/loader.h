@@ -12,6 +12,7 @@
 
 #include "device/device.h"
 #include "dispatch/registry.h"
+#include "layers/layers.h"
 
 #include <libcore/plugins.h>
 
@@ -38,6 +39,9 @@ struct core_plugin {
     void *impl;             /* what init answered */
     core_host host;         /* at the negotiated minor */
     core_registry registry; /* what it registered, to be undone together */
+    uint64_t breaches;      /* of layers that have ended */
+    const char *breach;     /* the first; NULL: none */
+    core__layers *layers;   /* what stands before it; NULL: nothing */
     /* Calls in graphs whose gradients are functions of the plugin. */
     _Atomic uint64_t recorded;
 };

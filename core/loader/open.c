@@ -221,7 +221,10 @@ static core_status initialise(core_plugin *plugin)
 {
     core_status status;
 
+    CORE_TRY(core__layers_begin(plugin->information.name, &plugin->layers));
     core__host_fill(&plugin->host, plugin->answer.abi_minor);
+    if (plugin->layers)
+        core__layers_host(plugin->layers, &plugin->host);
     plugin->registry.plugin = plugin;
     core_error_clear();
     status =
@@ -235,6 +238,18 @@ static core_status initialise(core_plugin *plugin)
     return CORE_OK;
 }
 
+static void layers_end(core_plugin *plugin)
+{
+    const char *breach;
+    uint64_t count = core__layers_breaches(plugin->layers, &breach);
+
+    plugin->breaches += count;
+    if (count > 0 && !plugin->breach)
+        plugin->breach = core__loader_keep(breach);
+    core__layers_end(plugin->layers);
+    plugin->layers = NULL;
+}
+
 /* With the error record kept: what undoes may fail on its own. */
 static void undo(core_plugin *plugin, bool init_ran)
 {
@@ -242,6 +257,7 @@ static void undo(core_plugin *plugin, bool init_ran)
     core_status status = core_error_detach(&error);
 
     core__registry_undo(&plugin->registry);
+    layers_end(plugin);
     /* What an init started before it failed is not known, and code that may
      * still run must not be unmapped. */
     if (plugin->library &&
@@ -334,6 +350,7 @@ core_status core__plugin_close(core_plugin *plugin, uint64_t deadline_ns)
                            "plugin %s lends its kernels to another", name);
     CORE_TRY(check_idle(plugin));
     core__registry_undo(&plugin->registry);
+    layers_end(plugin);
     if (plugin->answer.shutdown)
         status = plugin->answer.shutdown(plugin->impl, deadline_ns);
     plugin->impl = NULL;

@@ -465,6 +465,21 @@ core_status core_plugin_describe(core_plugin *plugin,
     return CORE_OK;
 }
 
+uint64_t core_plugin_breaches(core_plugin *plugin, const char **out_first)
+{
+    const char *first;
+    uint64_t count;
+
+    core__loader_lock();
+    count = core__layers_breaches(plugin->layers, &first);
+    first = plugin->breach ? plugin->breach : core__loader_keep(first);
+    count += plugin->breaches;
+    core__loader_unlock();
+    if (out_first)
+        *out_first = first;
+    return count;
+}
+
 void core_plugin_retain(core_plugin *plugin)
 {
     atomic_fetch_add_explicit(&plugin->references, 1, memory_order_relaxed);

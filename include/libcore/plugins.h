@@ -97,6 +97,11 @@ core_plugin *core_plugin_at(uint32_t index);
 core_status core_plugin_describe(core_plugin *plugin,
                                  core_plugin_information *out_information);
 
+/* Breaches of the ABI's contract that the layer `validate` has seen
+ * (LIBCORE_LAYERS), on either side, and the first of them in words; 0 and ""
+ * where there was none, or nobody looked.  out_first may be NULL. */
+uint64_t core_plugin_breaches(core_plugin *plugin, const char **out_first);
+
 void core_plugin_retain(core_plugin *plugin);
 void core_plugin_release(core_plugin *plugin);
 

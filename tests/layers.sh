@@ -1,0 +1,51 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The libcore authors
+
+# Layers around whole plugins: what the shipped ones do breaks no rule, every
+# call can be traced, and a failure that was asked for comes as an error.
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+number=0
+
+ok() { # name, command...
+    name=$1
+    shift
+    number=$((number + 1))
+    if "$@" >"$work/log" 2>&1; then
+        echo "ok $number - $name"
+    else
+        echo "not ok $number - $name"
+        sed 's/^/# /' "$work/log" | head -n 20
+    fi
+}
+
+golden() {
+    "$LIBCORE_BUILD/core-conformance" \
+        --golden "$LIBCORE_SOURCE/tests/golden/public" "$@" >"$work/out" 2>&1
+}
+
+# Every case passes, and validate says nothing.
+validated() {
+    LIBCORE_LAYERS=validate golden --device "$1" || return 1
+    grep -E '^[0-9]{4} passed, 0 failed, 0 missing' "$work/out" &&
+        ! grep 'validate:' "$work/out"
+}
+
+traced() {
+    LIBCORE_LAYERS=trace golden --device sim --filter exp || return 1
+    grep 'trace: sim <- sim.exp(' "$work/out" &&
+        grep 'trace: sim -> host.call_copy(' "$work/out" &&
+        grep 'trace: sim <- sim.copy_from_host(' "$work/out"
+}
+
+failed() {
+    LIBCORE_LAYERS=fault LIBCORE_FAULT=launch:3 golden --verbose --filter exp
+    grep 'call 3 of kind "launch" fails, as LIBCORE_FAULT asks' "$work/out"
+}
+
+echo 1..4
+ok 'the cpu breaks no rule' validated cpu
+ok 'sim breaks no rule' validated sim
+ok 'calls of both directions are traced' traced
+ok 'the third launch fails and says why' failed
