@@ -7,6 +7,8 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/settings.h"
+#include "device/capture.h"
+#include "device/stream.h"
 #include "device/transfer.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/schema.h"
@@ -51,6 +53,20 @@ typedef struct fallback {
     uint32_t nlisted;
 } fallback;
 
+/* The host would have to wait for what was not even begun. */
+static core_status check_capture(const fallback *f, core_device *device)
+{
+    core_stream *stream = core__stream_current(device);
+
+    if (device->synchronous || !stream->capture)
+        return CORE_OK;
+    core__capture_spoil(stream, "a fallback to the CPU");
+    return core__op_error(CORE_ERROR_UNSUPPORTED, f->op,
+                          "\"%s\" has no kernel for it, and a fallback to the "
+                          "CPU cannot be inside a capture",
+                          device->name);
+}
+
 static core_status bring(fallback *f, core_tensor *tensor,
                          core_tensor **out_copy)
 {
@@ -64,6 +80,7 @@ static core_status bring(fallback *f, core_tensor *tensor,
             *out_copy = f->copies[i];
             return CORE_OK;
         }
+    CORE_TRY(check_capture(f, tensor->device));
     if (f->ncopies == TENSORS_MAX)
         return core__op_error(CORE_ERROR_UNSUPPORTED, f->op,
                               "more than %d tensors for the CPU fallback",

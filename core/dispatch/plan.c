@@ -13,6 +13,7 @@
 
 #include "base/memory.h"
 #include "base/settings.h"
+#include "device/capture.h"
 #include "device/stream.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/schema.h"
@@ -280,12 +281,15 @@ static core_status make(core__kernel_call *run, const core_kernel *kernel,
     core_status status;
 
     *out_plan = NULL;
-    if (run->call.flags & CORE_CALL_CAPTURING)
+    if (run->call.flags & CORE_CALL_CAPTURING) {
+        core__capture_spoil(core__stream_current(run->device),
+                            "a plan that was not prepared");
         return core__op_error(CORE_ERROR_UNSUPPORTED, run->op,
                               "a capture cannot prepare a plan for a structure "
                               "that \"%s\" has not seen; run the calls once "
                               "before they are captured",
                               run->device->name);
+    }
     plan = core__alloc_zero(sizeof *plan + size);
     if (!plan)
         return core__error_memory(sizeof *plan + size);

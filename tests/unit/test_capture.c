@@ -6,6 +6,7 @@
 #include "autograd.h"
 
 #include <libcore/capture.h>
+#include <libcore/dispatch.h>
 #include <libcore/optim.h>
 #include <libcore/random.h>
 #include <libcore/settings.h>
@@ -317,6 +318,83 @@ START_TEST(begin_and_end_belong_together)
 }
 END_TEST
 
+static core_status host_half(core_call *call, const core_value *args,
+                             uint32_t nargs, core_value *results,
+                             uint32_t nresults)
+{
+    (void)call;
+    (void)nargs;
+    (void)nresults;
+    results[0].tag = CORE_VALUE_TENSOR;
+    return core_mul_scalar(args[0].u.tensor, core_float(0.5),
+                           &results[0].u.tensor);
+}
+
+/* Only the host has it: with fallbacks allowed too, a capture does not. */
+START_TEST(a_fallback_cannot_be_captured)
+{
+    core_tensor *a = on_sim(VECTOR(2, 2, 4));
+    core_value arg = {CORE_VALUE_TENSOR, 0, {.tensor = a}}, result = {0};
+    core_registration *schema, *kernel;
+    core_graph *graph;
+    core_operator *op;
+
+    OK(core_op_register("mine::half(Tensor a) -> Tensor", &schema));
+    OK(core_function_register("mine::half", CORE_KEY_BACKEND, "cpu", host_half,
+                              NULL, &kernel));
+    OK(core_op_find("mine::half", &op));
+    OK(core_setting_set("LIBCORE_FALLBACK", "count"));
+    OK(core_op_call(op, &arg, 1, &result, 1));
+    HOLDS(result.u.tensor, 2, 1, 2);
+    core_tensor_release(result.u.tensor);
+    result = (core_value){0};
+    OK(core_capture_begin(stream, NULL));
+    FAILS(core_op_call(op, &arg, 1, &result, 1), CORE_ERROR_UNSUPPORTED,
+          "mine::half", "\"sim\"", "fallback", "capture");
+    ck_assert_int_eq(result.tag, CORE_VALUE_NONE);
+    FAILS(core_capture_end(stream, &graph), CORE_ERROR_UNSUPPORTED, "spoilt",
+          "fallback");
+    ck_assert_ptr_null(graph);
+    OK(core_op_call(op, &arg, 1, &result, 1));
+    HOLDS(result.u.tensor, 2, 1, 2);
+    core_tensor_release(result.u.tensor);
+    core_registration_release(kernel);
+    core_registration_release(schema);
+}
+END_TEST
+
+/* In the mode that compiles per shape. */
+START_TEST(a_plan_that_was_not_prepared_is_refused)
+{
+    core_tensor *a, *twice;
+    core_graph *graph;
+
+    setenv("LIBCORE_SIM_COMPILE", "1", 1);
+    begin();
+    a = on_sim(VECTOR(3, 1, 2, 3));
+    OK(core_device_synchronize(sim));
+    OK(core_capture_begin(stream, NULL));
+    FAILS(core_add(a, a, core_int(1), &twice), CORE_ERROR_UNSUPPORTED,
+          "add.Tensor", "plan", "\"sim\"");
+    ck_assert_ptr_null(twice);
+    FAILS(core_capture_end(stream, &graph), CORE_ERROR_UNSUPPORTED, "spoilt",
+          "plan");
+    ck_assert_ptr_null(graph);
+    add(a, a); /* run the calls once */
+    OK(core_device_synchronize(sim));
+    OK(core_capture_begin(stream, NULL));
+    OK(core_add(a, a, core_int(1), &twice));
+    OK(core_capture_end(stream, &graph));
+    SET(a, 3, 4, 5, 6);
+    OK(core_graph_launch(graph, stream));
+    OK(core_stream_synchronize(stream));
+    HOLDS(twice, 3, 8, 10, 12);
+    core_tensor_release(twice);
+    core_graph_release(graph);
+    end();
+}
+END_TEST
+
 START_TEST(a_step_that_counts_on_the_host_is_refused)
 {
     core_adam_options options = {.struct_size = sizeof options,
@@ -388,11 +466,12 @@ int main(void)
         a_shape_that_depends_on_data_cannot_be_captured,
         waiting_for_a_stream_that_captures_is_refused,
         begin_and_end_belong_together,
+        a_fallback_cannot_be_captured,
         a_step_that_counts_on_the_host_is_refused,
         a_graphs_memory_is_its_own_until_it_goes,
     };
     Suite *suite = suite_create("capture");
-    TCase *tcase = tcase_create("capture");
+    TCase *tcase = tcase_create("capture"), *plans = tcase_create("plans");
     SRunner *runner;
     int failed;
 
@@ -401,6 +480,9 @@ int main(void)
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
         tcase_add_test(tcase, tests[i]);
     suite_add_tcase(suite, tcase);
+    tcase_add_checked_fixture(plans, NULL, drop_all);
+    tcase_add_test(plans, a_plan_that_was_not_prepared_is_refused);
+    suite_add_tcase(suite, plans);
     runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
     failed = srunner_ntests_failed(runner);
