@@ -91,6 +91,62 @@ START_TEST(neighbours_join_in_any_order)
 }
 END_TEST
 
+/* Small blocks are joined late: more of them than are kept so, and all of them
+ * before memory grows. */
+START_TEST(many_small_blocks_join_before_memory_grows)
+{
+    enum { MANY = 2000 };
+    static piece p[MANY];
+    uint64_t reserved;
+
+    open_sim("");
+    for (int i = 0; i < MANY; i++)
+        p[i] = take(2 * KIB);
+    reserved = stats().reserved_bytes[0].current;
+    ck_assert_uint_eq(reserved, 4 * MIB);
+    for (int i = 0; i < MANY; i++)
+        give(p[i]);
+    for (int i = 0; i < 4; i++)
+        p[i] = take(MIB);
+    ck_assert_uint_eq(stats().reserved_bytes[0].current, reserved);
+    for (int i = 0; i < 4; i++)
+        give(p[i]);
+    ck_assert_uint_eq(stats().inactive_split[0].current, 0);
+    /* and go where memory is short */
+    OK(control->limit(22 * MIB));
+    for (int i = 0; i < MANY; i++)
+        p[i] = take(2 * KIB);
+    for (int i = 0; i < MANY; i++)
+        give(p[i]);
+    p[0] = take(3 * MIB);
+    give(p[0]);
+    all_is_back();
+}
+END_TEST
+
+/* What is kept unjoined lies in lists that several sizes share. */
+START_TEST(sizes_that_share_a_list_are_told_apart)
+{
+    const uint64_t sizes[] = {512, 65 * 512, 129 * 512};
+    piece p[3], q;
+
+    open_sim("");
+    for (int round = 0; round < 6; round++) {
+        for (int i = 0; i < 3; i++)
+            p[i] = take(sizes[(round + i) % 3]);
+        for (int i = 0; i < 3; i++)
+            give(p[i]);
+        for (int i = 0; i < 3; i++) {
+            q = take(sizes[i]);
+            ck_assert_uint_eq(q.capacity, sizes[i]);
+            give(q);
+        }
+    }
+    ck_assert_uint_eq(stats().segments[0].current, 1);
+    all_is_back();
+}
+END_TEST
+
 START_TEST(a_large_block_is_cut_only_for_more_than_a_mebibyte)
 {
     piece p, q;
@@ -504,7 +560,8 @@ END_TEST
 
 SUITE("memory blocks", sizes_round_to_512_and_choose_their_segments,
       a_freed_block_serves_at_once_and_the_best_fit_first,
-      neighbours_join_in_any_order,
+      neighbours_join_in_any_order, many_small_blocks_join_before_memory_grows,
+      sizes_that_share_a_list_are_told_apart,
       a_large_block_is_cut_only_for_more_than_a_mebibyte,
       oversize_blocks_are_never_cut_and_wait_for_their_like,
       divisions_round_to_parts_of_a_power_of_two,

@@ -237,6 +237,35 @@ START_TEST(what_a_stream_leaves_serves_the_next)
 }
 END_TEST
 
+START_TEST(a_reset_forgets_all_that_there_was)
+{
+    core_stream *other;
+    piece p, q, r;
+
+    open_sim("");
+    other = stream();
+    p = take(1000);
+    give(take(1000)); /* kept */
+    q = take(3 * MIB);
+    r = take(3 * MIB);
+    OK(core__allocator_record(sim, q.block, other));
+    OK(core__allocator_record(sim, r.block, other));
+    give(r); /* awaits */
+    OK(control->lose(0));
+    OK(core_device_reset(sim));
+    ck_assert_uint_eq(stats().reserved_bytes[0].current, 0);
+    ck_assert_uint_eq(stats().active[0].current, 0);
+    give(p); /* as nothing */
+    give(q);
+    r = take(1000);
+    ck_assert_uint_eq(stats().segments[0].current, 1);
+    ck_assert_uint_eq(stats().allocations[0].current, 1);
+    give(r);
+    core_stream_release(other);
+    all_is_back();
+}
+END_TEST
+
 static void *give_it(void *context)
 {
     give(*(piece *)context);
@@ -515,8 +544,9 @@ SUITE("memory streams", a_blocks_own_stream_needs_no_word,
       emptying_the_cache_waits_for_other_streams,
       a_stream_that_failed_holds_nothing_back,
       where_no_event_can_be_had_the_block_waits_longer,
-      what_a_stream_leaves_serves_the_next, another_thread_may_free,
-      a_pool_has_segments_of_its_own, a_pool_lives_as_long_as_its_last_tensor,
+      what_a_stream_leaves_serves_the_next, a_reset_forgets_all_that_there_was,
+      another_thread_may_free, a_pool_has_segments_of_its_own,
+      a_pool_lives_as_long_as_its_last_tensor,
       pools_nest_and_are_the_threads_own, host_memory_is_kept_for_the_next,
       host_memory_waits_for_the_copies_that_use_it,
       what_is_no_host_memory_is_not_freed,
