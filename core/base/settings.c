@@ -65,9 +65,10 @@ static const setting_row rows[CORE__SETTINGS] = {
          "Which calls of a plugin the layer fault fails, counted by kind.",
          "layers"},
     [CORE__SETTING_QUARANTINE] =
-        {"LIBCORE_QUARANTINE", CORE_SETTING_BOOLEAN, NULL, 0, 1, 0, "0", SWITCH,
+        {"LIBCORE_QUARANTINE", CORE_SETTING_TEXT, NULL, 0, 0, 0, "0",
+         "0, 1, or the absolute path of the helper program",
          "A plugin is opened in a process of its own first: one that crashes "
-         "or hangs then is refused.",
+         "or hangs there is refused.",
          "loader"},
     [CORE__SETTING_THREADS] = {"LIBCORE_THREADS", CORE_SETTING_INTEGER, NULL, 1,
                                1024, 0, "as many as the process has processors",

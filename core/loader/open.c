@@ -12,6 +12,7 @@
 #include "loader/elf.h"
 #include "loader/loader.h"
 #include "loader/note.h"
+#include "loader/quarantine.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -279,6 +280,8 @@ core_status core__plugin_open(core_plugin *plugin)
 
     memset(&plugin->answer, 0, sizeof plugin->answer);
     status = check_file(plugin);
+    if (status == CORE_OK)
+        status = core__quarantine(plugin->information.path);
     if (status != CORE_OK)
         return core__plugin_set_state(plugin, CORE_PLUGIN_REFUSED, status);
     surroundings_save(&saved);
