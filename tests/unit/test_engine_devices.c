@@ -457,18 +457,59 @@ START_TEST(a_child_forked_in_the_middle_gets_an_error)
 }
 END_TEST
 
-SUITE("engine over devices", gradients_over_devices_are_those_of_one,
-      leaves_on_devices_get_their_gradients_there,
-      derivatives_of_derivatives_go_over_devices,
-      each_device_has_a_worker_and_the_host_is_the_callers,
-      a_graph_on_one_device_is_run_by_the_caller,
-      a_worker_is_in_the_callers_state_with_the_nodes_stream,
-      a_stream_that_the_program_let_go_of_serves_its_nodes,
-      an_error_of_a_worker_reaches_the_caller,
-      of_two_devices_that_fail_one_is_told,
-      backwards_nest_inside_workers_to_any_depth,
-      backwards_inside_each_others_devices_end,
-      threads_may_walk_one_graph_over_devices_at_once,
-      gradients_from_several_workers_are_summed,
-      a_forked_child_walks_graphs_of_the_host,
-      a_child_forked_in_the_middle_gets_an_error)
+/* The plugin is loaded in each test's process, with these settings. */
+static void one_queue(void)
+{
+    setenv("LIBCORE_SIM_QUEUES", "1", 1);
+}
+
+static void every_other_mode(void)
+{
+    setenv("LIBCORE_SIM_MEMORY", "flat", 1);
+    setenv("LIBCORE_SIM_COMPILE", "1", 1);
+    setenv("LIBCORE_SIM_DELAY_US", "20", 1);
+}
+
+static TCase *in_mode(const char *name, void (*mode)(void))
+{
+    const TTest *const tests[] = {
+        gradients_over_devices_are_those_of_one,
+        leaves_on_devices_get_their_gradients_there,
+        derivatives_of_derivatives_go_over_devices,
+        each_device_has_a_worker_and_the_host_is_the_callers,
+        a_graph_on_one_device_is_run_by_the_caller,
+        a_worker_is_in_the_callers_state_with_the_nodes_stream,
+        a_stream_that_the_program_let_go_of_serves_its_nodes,
+        an_error_of_a_worker_reaches_the_caller,
+        of_two_devices_that_fail_one_is_told,
+        backwards_nest_inside_workers_to_any_depth,
+        backwards_inside_each_others_devices_end,
+        threads_may_walk_one_graph_over_devices_at_once,
+        gradients_from_several_workers_are_summed,
+        a_forked_child_walks_graphs_of_the_host,
+        a_child_forked_in_the_middle_gets_an_error,
+    };
+    TCase *tcase = tcase_create(name);
+
+    tcase_add_checked_fixture(tcase, mode, drop_all);
+    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
+        tcase_add_test(tcase, tests[i]);
+    return tcase;
+}
+
+int main(void)
+{
+    Suite *suite = suite_create("engine over devices");
+    SRunner *runner;
+    int failed;
+
+    setenv("LIBCORE_SIM_CHECK", "1", 0); /* races are errors too */
+    suite_add_tcase(suite, in_mode("plain", NULL));
+    suite_add_tcase(suite, in_mode("one queue", one_queue));
+    suite_add_tcase(suite, in_mode("other modes", every_other_mode));
+    runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
