@@ -496,6 +496,23 @@ START_TEST(host_memory_that_is_short_is_given_back_and_tried_again)
 }
 END_TEST
 
+START_TEST(a_plugin_without_host_memory_is_told_of)
+{
+    int64_t n = 10;
+    core_tensor *t;
+    void *data;
+
+    open_sim("");
+    sim->interfaces.host_memory.alloc = NULL;
+    FAILS(core_host_memory_alloc(sim, 1000, &data), CORE_ERROR_UNSUPPORTED,
+          "core_host_memory_alloc", "sim", "no host memory");
+    ck_assert_ptr_null(data);
+    FAILS(core_tensor_pinned(sim, CORE_F32, &n, 1, &t), CORE_ERROR_UNSUPPORTED,
+          "sim");
+    ck_assert_ptr_null(t);
+}
+END_TEST
+
 START_TEST(a_synchronous_device_has_plain_host_memory)
 {
     core_device *cpu;
@@ -551,5 +568,6 @@ SUITE("memory streams", a_blocks_own_stream_needs_no_word,
       host_memory_waits_for_the_copies_that_use_it,
       what_is_no_host_memory_is_not_freed,
       host_memory_that_is_short_is_given_back_and_tried_again,
+      a_plugin_without_host_memory_is_told_of,
       a_synchronous_device_has_plain_host_memory,
       a_pinned_tensor_is_the_cpus_and_row_major)
