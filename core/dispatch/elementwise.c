@@ -645,7 +645,7 @@ general_path(core_call *call, const core_value *args, uint32_t nargs,
         output = target;
         core__tensor_retain(output);
     } else {
-        status = make_output(&e, &output);
+        status = core__op_allocated(e.op, e.device, make_output(&e, &output));
         if (status != CORE_OK)
             goto done;
     }

@@ -41,8 +41,10 @@ static core_status empty_of(const core_operator *op, const core_value *size,
 
     *out = NULL;
     CORE_TRY(core__sizes_check(op, count, sizes));
-    return core__tensor_new(o->device, o->dtype, (uint32_t)count, sizes, NULL,
-                            out);
+    return core__op_allocated(op, o->device,
+                              core__tensor_new(o->device, o->dtype,
+                                               (uint32_t)count, sizes, NULL,
+                                               out));
 }
 
 static core_status empty_like(core_tensor *self, const options *o,

@@ -7,6 +7,7 @@
 #include "ops/functions.h"
 #include "ops/shape.h"
 
+#include <libcore/device.h>
 #include <libcore/tensor.h>
 
 #include <stdarg.h>
@@ -254,4 +255,13 @@ core_status core__op_error(core_status code, const core_operator *op,
     core__format_list(text, sizeof text, format, arguments);
     va_end(arguments);
     return core__error(code, "%s: %s", core__operator_name(op), text);
+}
+
+core_status core__op_allocated(const core_operator *op,
+                               const core_device *device, core_status status)
+{
+    if (status == CORE_ERROR_OUT_OF_MEMORY)
+        core__error_prefix("%s, memory for the result on \"%s\"",
+                           core__operator_name(op), core_device_name(device));
+    return status;
 }

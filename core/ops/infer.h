@@ -62,6 +62,10 @@ core_status core__sizes_broadcast(const core_operator *op, uint32_t ndim_a,
 /* "[2, 3]" into text, for messages; returns text. */
 const char *core__sizes_text(uint32_t ndim, const int64_t *sizes, char *text,
                              size_t size);
+/* After a result was asked for: where there was no memory, the message gets
+ * the operator and the device before it.  Returns status. */
+core_status core__op_allocated(const core_operator *op,
+                               const core_device *device, core_status status);
 /* "operator: what is wrong": prefix of every message here. */
 core_status core__op_error(core_status code, const core_operator *op,
                            const char *format, ...)

@@ -416,6 +416,9 @@ CORE__INFER(adaptive_max_pool_backward)
 
 /* ---------------------------------------------------------- resampling -- */
 
+/* What places are multiplied by stays an index: sizes are below 2^40 too. */
+#define SCALE_MOST 0x1p20
+
 /* Scale factors, from position `first` on, where there are any. */
 static core_status check_scales(const core__inference *infer, uint32_t first)
 {
@@ -423,11 +426,10 @@ static core_status check_scales(const core__inference *infer, uint32_t first)
         const core_value *value = &infer->args[i];
 
         if (value->tag == CORE_VALUE_FLOAT &&
-            !(isfinite(value->u.f) && value->u.f > 0))
+            !(value->u.f >= 1 / SCALE_MOST && value->u.f <= SCALE_MOST))
             return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
-                                  "a scale factor is positive and finite, not "
-                                  "%g",
-                                  value->u.f);
+                                  "a scale factor is %g, not from %g to %g",
+                                  value->u.f, 1 / SCALE_MOST, SCALE_MOST);
     }
     return CORE_OK;
 }

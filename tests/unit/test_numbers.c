@@ -137,6 +137,32 @@ START_TEST(what_fits_is_stored)
 }
 END_TEST
 
+START_TEST(scales_that_lead_nowhere_are_refused)
+{
+    static const double wrong[] = {1e-300, 1e300, 0, -1, NAN, INFINITY};
+    const int64_t sizes[] = {1, 1, 2, 2}, to[] = {4, 4};
+    core_tensor *x, *out;
+
+    x = CALL(zeros, sizes, 4, CORE_F32, device_of(names[_i]));
+    for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++) {
+        FAILS(core_upsample_nearest2d(x, to, 2, &wrong[k], NULL, &out),
+              CORE_ERROR_INVALID_ARGUMENT, "upsample_nearest2d",
+              "a scale factor is");
+    }
+}
+END_TEST
+
+START_TEST(without_memory_the_operator_and_the_device_are_named)
+{
+    const int64_t huge = INT64_C(1) << 40;
+    core_tensor *out;
+
+    FAILS(core_zeros(&huge, 1, CORE_F32, device_of(names[_i]), &out),
+          CORE_ERROR_OUT_OF_MEMORY, "zeros", names[_i]);
+    ck_assert_ptr_null(out);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("numbers");
@@ -152,6 +178,11 @@ int main(void)
         tests, a_number_that_does_not_fit_is_refused_and_nothing_changes, 0,
         sizeof outside / sizeof *outside);
     tcase_add_loop_test(tests, what_fits_is_stored, 0, DEVICES);
+    tcase_add_loop_test(tests, scales_that_lead_nowhere_are_refused, 0,
+                        DEVICES);
+    tcase_add_loop_test(tests,
+                        without_memory_the_operator_and_the_device_are_named, 0,
+                        DEVICES);
     suite_add_tcase(suite, tests);
     runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
