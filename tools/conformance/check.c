@@ -282,6 +282,7 @@ static int child_main(const options *chosen)
     suite self = {.plugin = chosen->plugin,
                   .wanted = chosen->device,
                   .golden = chosen->golden,
+                  .filter = chosen->filter,
                   .seed = 1};
 
     setrlimit(RLIMIT_CORE, &none);
@@ -336,6 +337,10 @@ int check_main(int argc, char **argv)
     if (chosen.seed) {
         arguments[n++] = "--seed";
         arguments[n++] = chosen.seed;
+    }
+    if (chosen.filter) {
+        arguments[n++] = "--filter";
+        arguments[n++] = chosen.filter;
     }
     arguments[n] = NULL;
     self.verbose = chosen.verbose;

@@ -137,7 +137,12 @@ static void summary_level(const report *self, level which, FILE *to,
     level_result result = report_level(self, which);
     const char *word = report_partial(self) ? "no failure" : "passed";
     const char *comma = "";
+    size_t chosen = 0;
 
+    for (int v = 0; v < VERDICTS; v++)
+        chosen += result.counts[v];
+    if (chosen == 0 && report_partial(self))
+        return;
     fprintf(to, "%slevel %-8s %s:", prefix, level_names[which],
             result.passed          ? word
             : result.executed == 0 ? "nothing was executed"

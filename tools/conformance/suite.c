@@ -120,6 +120,19 @@ static bool first_type(suite *self, core_plugin *plugin, outcome *out)
     return true;
 }
 
+static bool find_backend(suite *self, outcome *out)
+{
+    core_backend_information about = {.struct_size = sizeof about};
+
+    for (uint32_t i = 0; core_backend_describe(i, &about) == CORE_OK; i++)
+        if (strcmp(about.device_type, self->type) == 0) {
+            self->synchronous = about.synchronous;
+            return true;
+        }
+    return expect(out, false, "it registered no device type \"%s\"",
+                  self->type);
+}
+
 bool suite_device(suite *self, outcome *out)
 {
     core_plugin *plugin = NULL;
@@ -134,6 +147,8 @@ bool suite_device(suite *self, outcome *out)
     good = first_type(self, plugin, out);
     core_plugin_release(plugin);
     if (!good)
+        return false;
+    if (!find_backend(self, out))
         return false;
     self->properties.struct_size = sizeof self->properties;
     self->information.struct_size = sizeof self->information;

@@ -75,6 +75,7 @@ struct suite {
     const char *plugin; /* the file */
     const char *golden; /* prefix, or NULL */
     const char *wanted; /* the device's name, or NULL: the plugin's first */
+    const char *filter; /* tests of other names are not wanted; NULL: all */
     uint64_t seed;
     test *tests;
     size_t count;
@@ -83,6 +84,7 @@ struct suite {
     core_device *device;
     core_device *host;
     char type[64];
+    bool synchronous; /* it has no streams */
     core_device_properties properties;
     core_device_information information;
     /* Had from raw_open (raw.h). */

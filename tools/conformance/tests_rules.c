@@ -1,0 +1,566 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Level ops: rules that every kernel keeps, whatever it computes. */
+
+#include "claims.h"
+#include "manners.h"
+#include "number.h"
+#include "operators.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* --------------------------------------------------- every claimed call -- */
+
+typedef bool (*with_call)(suite *self, const words *call,
+                          const reference *wanted, outcome *out);
+
+/* Every sample in f32, or else the first dtype that its operator takes. */
+static void each_call(suite *self, outcome *out, with_call run)
+{
+    static const core_dtype order[] = {CORE_F32, CORE_I64, CORE_BOOL};
+    static words call;
+    const sample *at;
+    size_t ran = 0;
+
+    if (!suite_device(self, out) ||
+        !expect_ok(out, core_setting_set("LIBCORE_FALLBACK", "error"),
+                   "turning the fallback off"))
+        return;
+    for (size_t i = 0; out->verdict == VERDICT_PASS && (at = sample_at(i)); i++)
+        for (size_t d = 0; d < sizeof order / sizeof *order; d++) {
+            reference wanted;
+            bool claims;
+
+            memset(&wanted, 0, sizeof wanted);
+            claims = words_parse(&call, self, at, order[d]) &&
+                     reference_shapes(&call, &wanted) == CORE_OK &&
+                     claim_of(self, &call, &wanted) == CLAIM_KERNEL;
+            if (claims) {
+                ran++;
+                run(self, &call, &wanted, out);
+                if (out->verdict == VERDICT_FAIL) {
+                    char text[TEST_DETAIL];
+
+                    snprintf(text, sizeof text, "%s %s: %.400s", at->op,
+                             at->words, out->detail);
+                    snprintf(out->detail, sizeof out->detail, "%s", text);
+                }
+            }
+            reference_free(&wanted);
+            if (claims)
+                break;
+        }
+    if (ran == 0 && out->verdict == VERDICT_PASS)
+        not_supported(out, "no operator is claimed without conditions");
+}
+
+/* ------------------------------------------------------------- operands -- */
+
+static bool same_bytes(suite *self, const operand *one, core_tensor *tensor,
+                       const void *before, size_t bytes, outcome *out)
+{
+    char *after = malloc(bytes + 1);
+    bool good = false;
+
+    (void)self;
+    (void)one;
+    if (!after)
+        harness_error(out, "no memory");
+    else if (expect_ok(out, core_tensor_read(tensor, after, bytes),
+                       "reading an operand"))
+        good = expect(out, memcmp(before, after, bytes) == 0,
+                      "an operand was changed");
+    free(after);
+    return good;
+}
+
+/* Whether the operator changes its arguments: "(a!)". */
+static bool in_place(const words *call)
+{
+    return strstr(core_op_schema(call->op), "!)") != NULL;
+}
+
+static bool keeps_operands(suite *self, const words *call,
+                           const reference *wanted, outcome *out)
+{
+    char *before[WORDS_TENSORS] = {NULL};
+    size_t bytes[WORDS_TENSORS] = {0};
+    prepared on;
+    bool good;
+
+    (void)wanted;
+    if (in_place(call))
+        return true;
+    good = expect_ok(
+        out, words_prepare(call, self->device, call->dtype, ARRANGED_ROWS, &on),
+        "making the operands");
+    for (uint32_t k = 0; good && k < call->noperands; k++) {
+        if (!on.tensors[k])
+            continue;
+        bytes[k] = (size_t)core_tensor_numel(on.tensors[k]) *
+                   core_dtype_size(core_tensor_dtype(on.tensors[k]));
+        before[k] = malloc(bytes[k] + 1);
+        good =
+            before[k] &&
+            expect_ok(out, core_tensor_read(on.tensors[k], before[k], bytes[k]),
+                      "reading an operand");
+    }
+    if (good)
+        good = expect_ok(out, words_call(call, &on), "the call");
+    for (uint32_t k = 0; good && k < call->noperands; k++)
+        if (before[k])
+            good = same_bytes(self, &call->operands[k], on.tensors[k],
+                              before[k], bytes[k], out);
+    for (uint32_t k = 0; k < WORDS_TENSORS; k++)
+        free(before[k]);
+    words_done(&on);
+    return good;
+}
+
+static void operands_are_kept(suite *self, outcome *out, const test *one)
+{
+    (void)one;
+    each_call(self, out, keeps_operands);
+}
+
+/* -------------------------------------------------------------- manners -- */
+
+static bool leaves_things(suite *self, const words *call,
+                          const reference *wanted, outcome *out)
+{
+    manners before;
+    prepared on;
+    bool good;
+
+    (void)wanted;
+    good = expect_ok(
+        out, words_prepare(call, self->device, call->dtype, ARRANGED_ROWS, &on),
+        "making the operands");
+    manners_note(&before);
+    if (good)
+        good = expect_ok(out, words_call(call, &on), "the call");
+    manners_check(&before, out);
+    words_done(&on);
+    return good && out->verdict == VERDICT_PASS;
+}
+
+static void manners_are_kept(suite *self, outcome *out, const test *one)
+{
+    (void)one;
+    each_call(self, out, leaves_things);
+}
+
+/* ---------------------------------------------------------------- leaks -- */
+
+/* Calls it a number of times; how much more the heap then holds. */
+static bool heap_growth(suite *self, const words *call, int rounds,
+                        uint64_t *out_bytes, outcome *out)
+{
+    uint64_t before = manners_heap();
+
+    for (int i = 0; i < rounds; i++) {
+        prepared on;
+        bool good = expect_ok(out,
+                              words_prepare(call, self->device, call->dtype,
+                                            ARRANGED_ROWS, &on),
+                              "making the operands") &&
+                    expect_ok(out, words_call(call, &on), "the call");
+
+        words_done(&on);
+        if (!good)
+            return false;
+    }
+    if (!expect_ok(out, core_device_synchronize(self->device), "synchronizing"))
+        return false;
+    *out_bytes = manners_heap() > before ? manners_heap() - before : 0;
+    return true;
+}
+
+/* Caches grow once; what leaks grows each time. */
+static bool leaks_nothing(suite *self, const words *call,
+                          const reference *wanted, outcome *out)
+{
+    enum { ROUNDS = 32, TIMES = 8 };
+    core_memory_stats before = {.struct_size = sizeof before};
+    core_memory_stats after = {.struct_size = sizeof after};
+    uint64_t bytes = 0;
+
+    (void)wanted;
+    core_memory_get_stats(self->device, &before);
+    for (int i = 0; i < TIMES; i++) {
+        if (!heap_growth(self, call, ROUNDS, &bytes, out))
+            return false;
+        if (bytes < ROUNDS * 8)
+            break;
+    }
+    core_memory_get_stats(self->device, &after);
+    return expect(out, bytes < ROUNDS * 8,
+                  "every %d calls leave %llu bytes on the host's heap", ROUNDS,
+                  (unsigned long long)bytes) &&
+           expect(out,
+                  after.allocations[0].current <= before.allocations[0].current,
+                  "calls leave blocks of the device's memory");
+}
+
+static void calls_leak_nothing(suite *self, outcome *out, const test *one)
+{
+    uint32_t descriptors = manners_descriptors();
+
+    (void)one;
+    each_call(self, out, leaks_nothing);
+    expect(out, manners_descriptors() <= descriptors + 16,
+           "%u descriptors were open before, and %u are after", descriptors,
+           manners_descriptors());
+}
+
+/* -------------------------------------------------------------- refusals -- */
+
+/* A call that failed has written nothing, also a while later. */
+static bool refuses_cleanly(suite *self, const words *call,
+                            const reference *wanted, outcome *out)
+{
+    prepared on;
+    size_t bytes = wanted->nresults ? (size_t)wanted->numel[0] *
+                                          core_dtype_size(wanted->dtypes[0])
+                                    : 0;
+    core_status status;
+    int64_t size = (int64_t)bytes;
+    unsigned char *poison = malloc(bytes + 1);
+    core_tensor *again = NULL;
+
+    memset(&on, 0, sizeof on);
+    if (!poison || in_place(call) || bytes == 0)
+        goto done;
+    if (!expect_ok(
+            out,
+            words_prepare(call, self->device, call->dtype, ARRANGED_ROWS, &on),
+            "making the operands"))
+        goto done;
+    operators_poison(self, bytes);
+    status = words_call(call, &on);
+    if (status == CORE_OK)
+        goto done;
+    /* The block that the result had is the next one's of its size. */
+    {
+        core_value args[6] = {{0}}, result = {0};
+        core_operator *op;
+
+        args[0] = (core_value){CORE_VALUE_INT_LIST, 1, {.ints = &size}};
+        args[1] = (core_value){CORE_VALUE_DTYPE, 0, {.i = CORE_U8}};
+        args[3] = (core_value){CORE_VALUE_DEVICE, 0, {.device = self->device}};
+        if (core_op_find("empty", &op) != CORE_OK ||
+            core_op_call(op, args, 4, &result, 1) != CORE_OK)
+            goto done;
+        again = result.u.tensor;
+    }
+    core_device_synchronize(self->device);
+    if (core_tensor_read(again, poison, bytes) == CORE_OK)
+        for (size_t i = 0; i < bytes; i++)
+            if (!expect(out, poison[i] == OPERATORS_POISON,
+                        "the call fails with %s, and writes its result "
+                        "all the same",
+                        core_status_name(status)))
+                break;
+done:
+    core_tensor_release(again);
+    words_done(&on);
+    free(poison);
+    return out->verdict == VERDICT_PASS;
+}
+
+static void refusals_write_nothing(suite *self, outcome *out, const test *one)
+{
+    (void)one;
+    each_call(self, out, refuses_cleanly);
+}
+
+/* ----------------------------------------------------------------- bits -- */
+
+/* A call that moves elements, on floats and on integers of the same bits. */
+static const struct {
+    const char *op;
+    const char *words;
+} movers[] = {
+    {"copy_", "t:4,6 t:4,6"},
+    {"cat", "[ t:2,6 t:2,6 ] i:0"},
+    {"index_select", "t:4,6 i:0 x:5/4"},
+    {"gather", "t:4,6 i:1 x:4,3/6"},
+    {"flip", "t:4,6 l:0,1"},
+    {"roll", "t:4,6 l:1 l:1"},
+    {"take", "t:4,6 x:7/24"},
+    {"where.self", "m:4,6 t:4,6 t:4,6"},
+    {"tril", "t:4,6 i:0"},
+    {"index.Tensor", "t:4,6 [ x:5/4 ]"},
+    {"embedding", "t:4,6 x:5/4"},
+    {"masked_select", "t:4,6 m:4,6"},
+};
+
+static core_dtype integer_of(core_dtype dtype)
+{
+    return core_dtype_size(dtype) == 8   ? CORE_I64
+           : core_dtype_size(dtype) == 4 ? CORE_I32
+                                         : CORE_I16;
+}
+
+/* NaN with payloads, both zeros, infinities, the least denormal. */
+static void write_bits(core_dtype dtype, unsigned char *to, size_t count)
+{
+    static const uint64_t f64[] = {
+        0x7ff0000000000001, 0xfff8dead0000beef, 0x8000000000000000, 1,
+        0x7ff8000000000123, 0x7ff0000000000000, 0xffffffffffffffff, 0};
+    static const uint32_t f32[] = {0x7f800001, 0xffc0dead, 0x80000000, 1,
+                                   0x7fc00123, 0x7f800000, 0xffffffff, 0};
+    static const uint16_t f16[] = {0x7c01, 0xfe5a, 0x8000, 1,
+                                   0x7e11, 0x7c00, 0xffff, 0};
+    static const uint16_t bf16[] = {0x7f81, 0xffda, 0x8000, 1,
+                                    0x7fd1, 0x7f80, 0xffff, 0};
+
+    for (size_t i = 0; i < count; i++) {
+        const void *from = dtype == CORE_F64   ? (const void *)&f64[i % 8]
+                           : dtype == CORE_F32 ? (const void *)&f32[i % 8]
+                           : dtype == CORE_F16 ? (const void *)&f16[i % 8]
+                                               : (const void *)&bf16[i % 8];
+
+        memcpy(to + i * core_dtype_size(dtype), from, core_dtype_size(dtype));
+    }
+}
+
+/* Replaces what the operands of the tested dtype hold. */
+static bool put_bits(const words *call, prepared *on, core_dtype bits,
+                     outcome *out)
+{
+    unsigned char data[8 * 64];
+
+    for (uint32_t k = 0; k < call->noperands; k++) {
+        size_t count = (size_t)call->operands[k].numel;
+
+        if (call->operands[k].kind != 't' || count > 64)
+            continue;
+        write_bits(bits, data, count);
+        if (!expect_ok(out,
+                       core_tensor_write(on->tensors[k], data,
+                                         count * core_dtype_size(bits)),
+                       "writing an operand"))
+            return false;
+    }
+    return true;
+}
+
+/* The bytes of the first result; their number, or 0. */
+static size_t move_bits(const suite *self, const sample *from,
+                        core_device *device, core_dtype bits, core_dtype as,
+                        unsigned char *to, size_t room, outcome *out)
+{
+    static words call;
+    prepared on;
+    size_t bytes = 0;
+
+    memset(&on, 0, sizeof on);
+    if (!words_parse(&call, self, from, as) ||
+        words_prepare(&call, device, as, ARRANGED_ROWS, &on) != CORE_OK ||
+        !put_bits(&call, &on, bits, out) ||
+        !expect_ok(out, words_call(&call, &on), from->op))
+        goto done;
+    bytes = (size_t)core_tensor_numel(on.flat[0]) * core_dtype_size(as);
+    if (bytes > room ||
+        !expect_ok(out, core_tensor_read(on.flat[0], to, bytes), "reading"))
+        bytes = 0;
+done:
+    words_done(&on);
+    return bytes;
+}
+
+static bool claims_move(suite *self, const sample *from, core_dtype dtype)
+{
+    static words call;
+    reference wanted;
+    core_status status;
+    bool claims = false;
+
+    if (!words_parse(&call, self, from, dtype))
+        return false;
+    status = reference_shapes(&call, &wanted);
+    if (status == CORE_OK || status == CORE_ERROR_DATA_DEPENDENT)
+        claims = claim_of(self, &call, &wanted) != CLAIM_NONE;
+    reference_free(&wanted);
+    return claims;
+}
+
+static void moves_keep_bits(suite *self, outcome *out, const test *one)
+{
+    static const core_dtype dtypes[] = {CORE_F64, CORE_F32, CORE_F16,
+                                        CORE_BF16};
+    unsigned char got[1024], want[1024];
+    size_t ran = 0;
+
+    (void)one;
+    if (!suite_device(self, out))
+        return;
+    for (size_t i = 0; i < sizeof movers / sizeof *movers; i++)
+        for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++) {
+            sample from = {movers[i].op, movers[i].words, -1, 1};
+            size_t bytes, wanted;
+
+            if (!claims_move(self, &from, dtypes[d]))
+                continue;
+            ran++;
+            bytes = move_bits(self, &from, self->device, dtypes[d], dtypes[d],
+                              got, sizeof got, out);
+            wanted = move_bits(self, &from, self->host, dtypes[d],
+                               integer_of(dtypes[d]), want, sizeof want, out);
+            if (!expect(out, bytes == wanted && memcmp(got, want, bytes) == 0,
+                        "%s of %s changes payloads of NaN or signs of zero",
+                        from.op, core_dtype_name(dtypes[d])))
+                return;
+        }
+    if (ran == 0)
+        not_supported(out, "no operator that moves elements is claimed");
+}
+
+/* --------------------------------------------------------------- streams -- */
+
+typedef struct held {
+    _Atomic bool open;
+} held;
+
+static void wait_open(void *context)
+{
+    held *gate = context;
+
+    while (!gate->open)
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+}
+
+/* A kernel runs where its stream comes to it: behind a copy that is held up,
+ * it must see what the copy brought. */
+static bool runs_in_order(suite *self, const words *call,
+                          const reference *wanted, core_stream *stream,
+                          outcome *out)
+{
+    held gate = {false};
+    prepared on, fresh;
+    core_stream_guard guard;
+    bool entered = false, good;
+
+    memset(&on, 0, sizeof on);
+    memset(&fresh, 0, sizeof fresh);
+    good = expect_ok(out,
+                     words_prepare(call, self->device, call->dtype,
+                                   ARRANGED_ROWS, &fresh),
+                     "making the operands") &&
+           expect_ok(out,
+                     words_prepare(call, self->device, call->dtype,
+                                   ARRANGED_ROWS, &on),
+                     "making the operands");
+    for (uint32_t k = 0; good && k < call->noperands; k++) {
+        size_t bytes = (size_t)call->operands[k].numel *
+                       core_dtype_size(call->operands[k].dtype);
+        void *zero = calloc(1, bytes + 1);
+
+        good = zero &&
+               expect_ok(out, core_tensor_write(on.tensors[k], zero, bytes),
+                         "writing an operand");
+        free(zero);
+    }
+    if (good)
+        good = expect_ok(out, core_device_synchronize(self->device),
+                         "synchronizing") &&
+               expect_ok(out, core_stream_guard_enter(stream, &guard),
+                         "entering a stream");
+    entered = good;
+    if (self->synchronous)
+        gate.open = true; /* a callback would run here and now */
+    else if (good &&
+             core_stream_callback(stream, wait_open, &gate, NULL) != CORE_OK)
+        gate.open = true; /* no gate: the copies alone hold it up */
+    for (uint32_t k = 0; good && k < call->noperands; k++)
+        good = expect_ok(out,
+                         core_tensor_copy(on.tensors[k], fresh.tensors[k],
+                                          CORE_COPY_NON_BLOCKING),
+                         "copying an operand");
+    if (good)
+        good = expect_ok(out, words_call(call, &on), "the call");
+    gate.open = true;
+    if (entered) {
+        expect_ok(out, core_stream_synchronize(stream), "synchronizing");
+        core_stream_guard_leave(&guard);
+    }
+    if (good) {
+        size_t numel = (size_t)wanted->numel[0];
+        size_t size = core_dtype_size(wanted->dtypes[0]);
+        char *data = malloc(numel * size + 1);
+
+        good = data &&
+               expect_ok(out, core_tensor_read(on.flat[0], data, numel * size),
+                         "reading a result");
+        if (good) {
+            bounds allowed = bounds_of(self);
+            double *values = malloc((numel + 1) * sizeof *values);
+
+            for (size_t i = 0; values && i < numel; i++)
+                values[i] = number_load(wanted->dtypes[0], data + i * size);
+            good =
+                values && bounds_hold(&allowed, call, wanted, 0, values, out);
+            free(values);
+        }
+        free(data);
+    }
+    words_done(&on);
+    words_done(&fresh);
+    return good;
+}
+
+static void kernels_keep_order(suite *self, outcome *out, const test *one)
+{
+    static const sample samples[] = {
+        {"mul.Tensor", "t:3,4 t:3,4", .5, 2},
+        {"add.Tensor", "t:3,4 t:3,4", .5, 2},
+        {"mm", "t:3,4 t:4,5", .5, 2},
+        {"sum", "t:3,4", .5, 2},
+        {"neg", "t:3,4", .5, 2},
+        {"exp", "t:3,4", .5, 2},
+    };
+    static words call;
+    core_stream *stream = NULL;
+    size_t ran = 0;
+
+    (void)one;
+    if (!suite_device(self, out) ||
+        !expect_ok(out, core_stream_create(self->device, &stream),
+                   "creating a stream"))
+        return;
+    for (size_t i = 0; i < sizeof samples / sizeof *samples; i++) {
+        reference wanted;
+
+        memset(&wanted, 0, sizeof wanted);
+        if (words_parse(&call, self, &samples[i], CORE_F32) &&
+            reference_shapes(&call, &wanted) == CORE_OK &&
+            claim_of(self, &call, &wanted) == CLAIM_KERNEL &&
+            reference_values(&call, self, &wanted) == CORE_OK) {
+            ran++;
+            runs_in_order(self, &call, &wanted, stream, out);
+        }
+        reference_free(&wanted);
+    }
+    if (ran == 0 && out->verdict == VERDICT_PASS)
+        not_supported(out, "none of the operators that this needs is claimed");
+    core_stream_release(stream);
+}
+
+bool suite_add_rules(suite *self)
+{
+    static const listed tests[] = {
+        {"ops/rules/operands-are-kept", operands_are_kept, true},
+        {"ops/rules/manners-are-kept", manners_are_kept, true},
+        {"ops/rules/calls-leak-nothing", calls_leak_nothing, true},
+        {"ops/rules/refusals-write-nothing", refusals_write_nothing, true},
+        {"ops/rules/moves-keep-bits", moves_keep_bits, true},
+        {"ops/rules/kernels-keep-order", kernels_keep_order, true},
+    };
+
+    return suite_add_list(self, LEVEL_OPS, tests, sizeof tests / sizeof *tests);
+}
