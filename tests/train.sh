@@ -198,6 +198,120 @@ complete_already() {
     printf '%s\n' "$last" | grep '"test_accuracy"'
 }
 
+# -------------------------------------------------------- the other models
+
+# of LINE NAME: a number of a JSON object.
+of() {
+    printf '%s\n' "$1" | sed -n "s/.*\"$2\": \(-\{0,1\}[0-9.e+-]*\).*/\1/p"
+}
+
+# text ARGUMENT…: trains a small transformer; its last line is left in last,
+# all of them in out.
+text() {
+    [ -f "$work/text" ] || seq 1000 2000 >"$work/text"
+    "$train" --model gpt --text "$work/text" --json --context 16 --layers 2 \
+        --heads 2 --width 32 --batch 16 --warmup 5 --sample 20 "$@" \
+        >"$work/out" || return
+    last=$(tail -n 1 "$work/out")
+    text_weights=$(printf '%s\n' "$last" |
+        sed -n 's/.*"weights": "\([0-9a-f]*\)".*/\1/p')
+}
+
+# Images with a bright band, whose place is their label.
+bands() {
+    mkdir -p "$work/bands" && cp "$data"/*labels* "$work/bands" || return
+    for half in train:300 t10k:100; do
+        {
+            printf '\000\000\010\003'
+            number_bytes "${half#*:}"
+            number_bytes 28
+            number_bytes 28
+            awk -v n="${half#*:}" 'BEGIN {
+                for (i = 0; i < n; i++)
+                    for (r = 0; r < 28; r++)
+                        for (c = 0; c < 28; c++)
+                            printf int(r / 3) == i * 7 % 10 ? "~" : " " }'
+        } >"$work/bands/${half%:*}-images-idx3-ubyte"
+    done
+}
+
+convolutions() {
+    bands || return
+    small --model cnn --epochs 6 --lr 0.003 --warmup 5 --batch 32 \
+        --data "$work/bands" || return
+    cat "$work/out"
+    # Two of them, and below 100,000 parameters; it learns.
+    awk -v n="$(of "$last" parameters)" -v loss="$(of "$last" train_loss)" \
+        'BEGIN { exit !(n > 50000 && n < 100000 && loss < 1) }'
+}
+
+cnn_threads() {
+    one=$(weights --model cnn --steps 6 --threads 1) || return
+    for threads in 2 5; do
+        same "$one" "$(weights --model cnn --steps 6 --threads $threads)" ||
+            return
+    done
+}
+
+writes_text() {
+    text --epochs 4 --lr 0.01 --seed 3 --log 10 || return
+    cat "$work/out"
+    # Less than of ten digits and an end of line that say nothing.
+    awk -v loss="$(of "$last" validation_loss)" \
+        'BEGIN { exit !(loss < 2.3) }' || return
+    printf '%s\n' "$last" |
+        grep -E '"sample": "([0-9]|\\n){20}"' || return
+    grep -c '^{"step": [0-9]*0, "loss": [0-9.]*, "lr": ' "$work/out"
+}
+
+# Dropout is on: the state of the generator goes along.
+text_goes_on() {
+    text --epochs 4 || return
+    straight=$text_weights
+    text --epochs 4 --steps 9 --save "$work/half" || return
+    text --epochs 4 --resume "$work/half" || return
+    same "$straight" "$text_weights"
+}
+
+text_threads() {
+    text --steps 6 --threads 1 || return
+    one=$text_weights
+    text --steps 6 --threads 3 || return
+    same "$one" "$text_weights"
+}
+
+# Each of these changes what is learned.
+every_option_counts() {
+    text --steps 8 || return
+    usual=$text_weights
+    for options in '--clip 0.01' '--dropout 0' '--weight-decay 0.5' \
+        '--schedule decay' '--warmup 2' '--lr 0.002' '--seed 1'; do
+        # shellcheck disable=SC2086 # words are meant
+        text --steps 8 $options || return
+        ! same "$usual" "$text_weights" || return
+    done
+}
+
+bad_text() {
+    refuses 2 'wants --text FILE' --model gpt || return
+    refuses 2 'go with --model gpt' --text "$work/text" || return
+    refuses 2 'go with --model gpt' --width 8 --model cnn || return
+    refuses 2 '--dropout goes with' --dropout 0.5 || return
+    refuses 2 'dropout 1: a number below 1' --model cnn --dropout 1 || return
+    refuses 2 'schedule none: there are decay and cosine' \
+        --schedule none || return
+    refuses 2 'width 10 cannot be shared among --heads 4' --model gpt \
+        --text "$work/text" --width 10 || return
+    refuses 1 'cannot read .*/none' --model gpt --text "$work/none" || return
+    printf 'short' >"$work/short"
+    refuses 1 'short has 5 characters; .* 650 are wanted' --model gpt \
+        --text "$work/short" || return
+    text --steps 1 --save "$work/half" || return
+    seq 3000 4000 >"$work/other"
+    refuses 1 'another text' --resume "$work/half" --batch 16 \
+        --text "$work/other"
+}
+
 # ---------------------------------------------------------------- bad input
 
 # damaged NAME PATTERN: the four files, with one as it lies in work/bad.
@@ -338,7 +452,7 @@ helps() {
 }
 
 make_data
-echo 1..31
+echo 1..39
 ok 'help and version' helps
 ok 'the last line of the output is the result' shows_result
 ok 'what is no terminal gets plain lines' plain_lines
@@ -356,6 +470,14 @@ ok 'adamw goes on where it stopped' goes_on --optimizer adamw \
     --weight-decay 0.01
 ok 'sgd goes on where it stopped' goes_on --optimizer sgd
 ok 'sgd without momentum goes on' goes_on --optimizer sgd --momentum 0
+ok 'a network with convolutions learns' convolutions
+ok 'and goes on where it stopped' goes_on --model cnn
+ok 'and has the same bits with any number of threads' cnn_threads
+ok 'a transformer learns, and writes' writes_text
+ok 'and goes on where it stopped, with dropout' text_goes_on
+ok 'and has the same bits with any number of threads' text_threads
+ok 'clipping, schedule, decay and dropout do something' every_option_counts
+ok 'options of a text are checked' bad_text
 ok 'SIGINT saves within an epoch' after_interrupt INT 130
 ok 'SIGTERM does too' after_interrupt TERM 143
 ok 'a complete checkpoint is only tested' complete_already
