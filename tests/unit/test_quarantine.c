@@ -9,6 +9,8 @@
 
 #include <libcore/device.h>
 
+#include <sys/wait.h>
+
 static void quarantine(void)
 {
     path_text helper;
@@ -119,6 +121,64 @@ START_TEST(a_helper_that_is_not_there_refuses_everything)
 }
 END_TEST
 
+/* Files whose damage is not in what can be checked: code, data, relocations.
+ * LIBCORE_CORRUPTIONS=N tries more of them. */
+static uint64_t state = UINT64_C(0x9e3779b97f4a7c15);
+
+static uint64_t random_next(void)
+{
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    return state;
+}
+
+static void corrupt(const unsigned char *bytes, size_t size)
+{
+    unsigned char *copy = malloc(size);
+    uint64_t changes = 1 + random_next() % 16;
+
+    memcpy(copy, bytes, size);
+    for (uint64_t k = 0; k < changes; k++)
+        copy[random_next() % size] = (unsigned char)random_next();
+    file_write(inside("core_good.so"), copy, size);
+    free(copy);
+}
+
+START_TEST(corrupted_files_never_crash_the_host)
+{
+    const char *wanted = getenv("LIBCORE_CORRUPTIONS");
+    int rounds = wanted ? atoi(wanted) : 60, refused = 0;
+    size_t size;
+    unsigned char *bytes = file_read(fixture("good"), &size);
+
+    core__quarantine_ms = 2000;
+    for (int round = 0; round < rounds; round++) {
+        int status;
+        pid_t child;
+
+        corrupt(bytes, size);
+        child = fork();
+        if (child == 0) {
+            core_plugin *plugin;
+
+            if (core_plugin_load(inside("core_good.so"), &plugin) == CORE_OK)
+                _exit(0);
+            _exit(*core_error_message() ? 1 : 2);
+        }
+        ck_assert_int_eq(waitpid(child, &status, 0), child);
+        ck_assert_msg(WIFEXITED(status), "round %d ended with signal %d", round,
+                      WTERMSIG(status));
+        ck_assert_int_lt(WEXITSTATUS(status), 2);
+        refused += WEXITSTATUS(status) == 1;
+    }
+    free(bytes);
+    ck_assert_int_gt(refused, 0);
+    if (wanted)
+        printf("# %d files, %d refused\n", rounds, refused);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("loader/quarantine");
@@ -135,6 +195,7 @@ int main(void)
     tcase_add_test(tests, it_can_be_tried_again);
     tcase_add_test(tests, the_programs_settings_hold_there_too);
     tcase_add_test(tests, a_helper_that_is_not_there_refuses_everything);
+    tcase_add_test(tests, corrupted_files_never_crash_the_host);
     suite_add_tcase(suite, tests);
     return run(suite);
 }

@@ -1,0 +1,66 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The libcore authors
+
+# What reads bytes of strangers, fed by libFuzzer, where clang has it.
+# LIBCORE_FUZZ_RUNS=N feeds each more; a crash is kept in LIBCORE_FUZZ_KEEP.
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+runs=${LIBCORE_FUZZ_RUNS:-20000}
+clang=${LIBCORE_FUZZ_CC:-clang}
+number=0
+
+flags='-std=gnu11 -g -O1 -fsanitize=fuzzer,address,undefined
+    -fno-sanitize-recover=undefined -D_GNU_SOURCE='
+
+cat >"$work/try.c" <<'END'
+#include <stddef.h>
+#include <stdint.h>
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    return data && size ? 0 : 0;
+}
+END
+# shellcheck disable=SC2086 # words are meant
+if ! "$clang" $flags -o "$work/try" "$work/try.c" >/dev/null 2>&1; then
+    echo '1..0 # SKIP no clang with libFuzzer'
+    exit 0
+fi
+
+# The target's sources besides itself; the corpus is in $work/NAME.corpus.
+fuzz() { # name, sources...
+    name=$1
+    shift
+    number=$((number + 1))
+    # shellcheck disable=SC2086,SC2046 # words are meant
+    if "$clang" $flags -I"$LIBCORE_SOURCE/core" -I"$LIBCORE_SOURCE/include" \
+        -I"$LIBCORE_BUILD/include" -iquote "$LIBCORE_SOURCE/include/libcore" \
+        -iquote "$LIBCORE_BUILD/include/libcore" \
+        -o "$work/$name" "$LIBCORE_SOURCE/tests/fuzz/$name.c" \
+        "$LIBCORE_SOURCE/tests/fuzz/base.c" \
+        $(for file in "$@"; do echo "$LIBCORE_SOURCE/core/$file"; done) \
+        >"$work/log" 2>&1 &&
+        ASAN_OPTIONS=intercept_tls_get_addr=0 "$work/$name" -runs="$runs" \
+            -seed=1 -max_len=65536 -timeout=10 -close_fd_mask=1 \
+            -artifact_prefix="${LIBCORE_FUZZ_KEEP:-$work}/" \
+            "$work/$name.corpus" >"$work/log" 2>&1; then
+        echo "ok $number - $name: $runs inputs"
+    else
+        echo "not ok $number - $name"
+        tail -n 30 "$work/log" | sed 's/^/# /'
+    fi
+}
+
+mkdir "$work/note.corpus" "$work/schema.corpus"
+# A small plugin, as small as the linker makes one.
+for plugin in "$LIBCORE_BUILD"/tests/fixtures/.libs/core_good.so \
+    "$LIBCORE_BUILD"/tests/fixtures/.libs/core_no_note.so; do
+    strip -o "$work/note.corpus/$(basename "$plugin")" "$plugin" 2>/dev/null
+done
+sed -n 's/^- op: //p' "$LIBCORE_SOURCE/core/ops/ops.yaml" |
+    awk -v folder="$work/schema.corpus" \
+        '{ printf "%s", $0 > (folder "/" NR); close(folder "/" NR) }'
+echo 1..2
+fuzz note loader/note.c loader/symbols.c
+fuzz schema dispatch/schema.c tensor/dtype.c

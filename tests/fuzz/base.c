@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* What the fuzzed files take from core/base, as little as will do: an error
+ * record and memory. */
+
+#include "base/memory.h"
+#include "dispatch/operator.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static char text[2048];
+
+/* schema.c names the table, and a parser needs no entry of it. */
+core_operator core__operators[1];
+
+core_status core__error(core_status code, const char *format, ...)
+{
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    return code;
+}
+
+core_status core__error_memory(size_t size)
+{
+    return core__error(CORE_ERROR_OUT_OF_MEMORY, "%zu bytes", size);
+}
+
+void core_error_clear(void)
+{
+    text[0] = '\0';
+}
+
+const char *core_error_message(void)
+{
+    return text;
+}
+
+void *core__alloc(size_t size)
+{
+    return malloc(size ? size : 1);
+}
+
+void *core__alloc_zero(size_t size)
+{
+    return calloc(1, size ? size : 1);
+}
+
+char *core__strndup(const char *from, size_t size)
+{
+    return strndup(from, size);
+}
+
+void core__free(void *memory)
+{
+    free(memory);
+}

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* The reader of notes and symbols, fed by libFuzzer: any bytes are a file.
+ * What is refused has a reason. */
+
+#include "loader/note.h"
+
+#include <stdlib.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    core__image image = core__image_bytes(data, size);
+    core_plugin_note note;
+    core_status status;
+
+    core_error_clear();
+    status = core__note_read(&image, &note);
+    if (status == CORE_OK)
+        status = core__note_check_abi(&note);
+    if (status != CORE_OK && !*core_error_message())
+        abort();
+    core_error_clear();
+    if (core__symbols_check(&image) != CORE_OK && !*core_error_message())
+        abort();
+    return 0;
+}
