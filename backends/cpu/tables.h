@@ -29,7 +29,12 @@
     X(resample)       \
     X(gridsample)     \
     X(random)         \
-    X(linalg)
+    X(linalg)         \
+    X(search)         \
+    X(unique)         \
+    X(patches)        \
+    X(factors)        \
+    X(spectra)
 
 /* Compiled per instruction set (isa.h): the file defines
  * `const cpu_kernel_table CPU_NAME(cpu_<file>_kernels)`.  The element-wise

@@ -331,5 +331,27 @@ core_status core__formula_vector_norm_grad(core_tensor *grad, core_tensor *self,
                                            core_tensor *result, core_scalar ord,
                                            const int64_t *dim, size_t dim_count,
                                            bool keepdim, core_tensor **out);
+core_status core__formula_det_grad(core_tensor *grad, core_tensor *A,
+                                   core_tensor *result, core_tensor **out);
+core_status core__formula_eigh_grad(core_tensor *gL, core_tensor *gV,
+                                    core_tensor *L, core_tensor *V,
+                                    bool compute_v, core_tensor **out);
+core_status core__formula_lu_factor_grad(core_tensor *grad, core_tensor *LU,
+                                         core_tensor *pivots,
+                                         core_tensor **out);
+core_status core__formula_matrix_exp_grad(core_tensor *grad, core_tensor *self,
+                                          core_tensor **out);
+core_status core__formula_pinv_grad(core_tensor *grad, core_tensor *self,
+                                    core_tensor *result, core_tensor **out);
+core_status core__formula_slogdet_grad(core_tensor *grad, core_tensor *A,
+                                       core_tensor **out);
+core_status core__formula_spread(core_tensor *grad, core_tensor *indices,
+                                 const int64_t *sizes, size_t sizes_count,
+                                 int64_t spatial, core_tensor **out);
+core_status core__formula_svd_grad(core_tensor *gU, core_tensor *gS,
+                                   core_tensor *gVh, core_tensor *U,
+                                   core_tensor *S, core_tensor *Vh,
+                                   bool compute_uv, const int64_t *sizes,
+                                   size_t sizes_count, core_tensor **out);
 
 #endif

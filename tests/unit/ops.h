@@ -6,6 +6,7 @@
  *     t:2,3   f64 leaf of these sizes      p:2,3   the same, no gradient
  *     u:2,3   leaf with distinct values    x:2,3/4 i64 in [0, 4)
  *     q:5     a permutation of 0 … 4       m:2,3   bool
+ *     y:2,3   i32: 1, 2, 3 of each row, as the pivots of a factorisation
  *     [ … ]   list of tensors              i:2 f:.5 b:1 s:text   values
  *     l:1,2   integers                     n       none
  *     k:1,0,1 bools                     g:2,.5 floats
@@ -79,11 +80,13 @@ static inline core_tensor *tensor_of(arguments *a, const check *c,
     for (int64_t i = 0; i < numel; i++)
         values[i] = kind == 'x'   ? (double)(state = state * 5 + 3, i % limit)
                     : kind == 'q' ? (double)((i * 2 + 1) % numel)
+                    : kind == 'y' ? (double)(i % sizes[ndim - 1] + 1)
                     : kind == 'm' ? (double)((i * 7 / 3) % 2)
                     : kind == 'u' ? c->low + (c->high - c->low) *
                                                  (double)(i * 37 % 101) / 101
                                   : uniform(c->low, c->high);
     tensor = typed(kind == 'x' || kind == 'q' ? CORE_I64
+                   : kind == 'y'              ? CORE_I32
                    : kind == 'm'              ? CORE_BOOL
                                               : CORE_F64,
                    ndim, sizes, values);

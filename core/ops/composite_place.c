@@ -1,0 +1,465 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* What searches, places and arranges, made of indexing and of sums by index. */
+
+#include "base/memory.h"
+#include "ops/expression.h"
+#include "ops/shape.h"
+#include "tensor/dtype.h"
+
+#include <math.h>
+#include <string.h>
+
+/* --------------------------------------------------------- arrangements -- */
+
+/* rot90(self, k, dims): from the first dimension towards the second */
+CORE__COMPOSITE(rot90)
+{
+    core_tensor *x = args[0].u.tensor;
+    int64_t turns = (core__arg_int(args, 1, 1) % 4 + 4) % 4;
+    size_t count;
+    const int64_t *dims = core__ints_of(&args[2], &count);
+    int64_t plane[2] = {0, 1};
+    uint32_t a;
+    uint32_t b;
+
+    if (dims && count == 2)
+        memcpy(plane, dims, sizeof plane);
+    else if (dims)
+        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
+                              "dims are the 2 of a plane, not %zu", count);
+    CORE_TRY(core__dim_wrap(call->op, plane[0], x->ndim, &a));
+    CORE_TRY(core__dim_wrap(call->op, plane[1], x->ndim, &b));
+    if (a == b)
+        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
+                              "dims are %lld and %lld, one dimension",
+                              (long long)plane[0], (long long)plane[1]);
+    if (turns == 0)
+        x = CORE__DO(scope, core_clone, x, CORE_FORMAT_CONTIGUOUS);
+    else if (turns == 2)
+        x = CORE__DO(scope, core_flip, x, plane, 2);
+    else
+        x = CORE__DO(scope, core_flip, x, &plane[turns == 1], 1);
+    if (turns % 2)
+        x = core__x_transpose(scope, x, plane[0], plane[1]);
+    return core__scope_result(scope, x, &results[0]);
+}
+
+/* One block, with zeros on its left and right: a vector is a row. */
+static core_status block_row(const core_operator *op, core_tensor *block,
+                             core_dtype dtype, int64_t before, int64_t width,
+                             core_tensor **out)
+{
+    core__scope s;
+    core_tensor *x;
+    int64_t pad[2];
+
+    if (block->ndim > 2)
+        return core__op_error(CORE_ERROR_SHAPE, op,
+                              "a block has %u dimensions, more than 2",
+                              block->ndim);
+    core__scope_begin(&s);
+    x = core__x_cast(&s, block, dtype);
+    for (uint32_t i = block->ndim; i < 2; i++)
+        x = core__x_unsqueeze(&s, x, 0);
+    pad[0] = before;
+    pad[1] = x ? width - before - x->sizes[1] : 0;
+    x = CORE__DO(&s, core_constant_pad_nd, x, pad, 2, core_int(0));
+    return core__scope_finish(&s, x, out);
+}
+
+static int64_t block_width(const core_tensor *block)
+{
+    return block->ndim ? block->sizes[block->ndim - 1] : 1;
+}
+
+CORE__OP(block_diag)
+{
+    core_tensor *const *blocks = args[0].u.tensors;
+    uint32_t count = args[0].count;
+    core_tensor **rows = core__alloc((count + 1) * sizeof *rows);
+    core_status status = rows ? CORE_OK : CORE_ERROR_OUT_OF_MEMORY;
+    core_dtype dtype = count ? blocks[0]->dtype : core__dtype_default();
+    core_tensor *made = NULL;
+    int64_t width = 0;
+    int64_t before = 0;
+    uint32_t done = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        dtype = core__dtype_promote(dtype, blocks[i]->dtype);
+        width += block_width(blocks[i]);
+    }
+    for (; status == CORE_OK && done < count; done++) {
+        status = block_row(call->op, blocks[done], dtype, before, width,
+                           &rows[done]);
+        if (status != CORE_OK)
+            break;
+        before += block_width(blocks[done]);
+    }
+    if (status == CORE_OK && count > 0)
+        status = core_cat(rows, count, 0, &made);
+    else if (status == CORE_OK)
+        status = core_zeros((const int64_t[]){1, 0}, 2, dtype, NULL, &made);
+    core__result_tensor(&results[0], made);
+    while (done)
+        core_tensor_release(rows[--done]);
+    core__free(rows);
+    return status;
+}
+
+/* --------------------------------------------------------------- search -- */
+
+static core_tensor *sorted_values(core__scope *scope, core_tensor *x)
+{
+    core_tensor *order = NULL;
+
+    if (scope->status != CORE_OK)
+        return NULL;
+    x = core__scope_take(scope,
+                         core_sort(x, 0, false, &scope->pending, &order));
+    core_tensor_release(order);
+    return x;
+}
+
+/* isin(elements, test_elements, *, assume_unique, invert): equal to what is
+ * found where it ought to be among the sorted ones */
+CORE__COMPOSITE(isin)
+{
+    core_tensor *x = args[0].u.tensor;
+    core_tensor *tests = args[1].u.tensor;
+    core_dtype dtype = core__dtype_promote(x->dtype, tests->dtype);
+    bool invert = core__arg_bool(args, 3, false);
+    core_tensor *at;
+
+    if (tests->numel == 0) {
+        x = CORE__DO(scope, core_full, x->sizes, x->ndim, core_bool(invert),
+                     CORE_BOOL, x->device);
+        return core__scope_result(scope, x, &results[0]);
+    }
+    x = core__x_detach(scope, core__x_cast(scope, x, dtype));
+    tests = core__x_detach(scope, core__x_cast(scope, tests, dtype));
+    tests = core__x_reshape(scope, tests, (const int64_t[]){-1}, 1);
+    tests = sorted_values(scope, tests);
+    at = CORE__DO(scope, core_bucketize, x, tests, false, false);
+    at = CORE__DO(scope, core_clamp_max, at, core_int(tests->numel - 1));
+    at = CORE__DO(scope, core_take, tests, at);
+    x = invert ? core__x_ne(scope, at, x) : core__x_eq(scope, at, x);
+    return core__scope_result(scope, x, &results[0]);
+}
+
+/* -------------------------------------------------------------- placing -- */
+
+/* put(self, index, source, accumulate): self as one row */
+CORE__COMPOSITE(put)
+{
+    core_tensor *self = args[0].u.tensor;
+    core_tensor *index = args[1].u.tensor;
+    core_tensor *source = args[2].u.tensor;
+    const int64_t row = -1;
+    core_tensor *x;
+
+    if (index->dtype != CORE_I64)
+        return core__op_error(CORE_ERROR_DTYPE, call->op,
+                              "index must be i64, not %s",
+                              core__dtype_name(index->dtype));
+    if (self->dtype != source->dtype)
+        return core__op_error(
+            CORE_ERROR_DTYPE, call->op, "self is %s, source is %s",
+            core__dtype_name(self->dtype), core__dtype_name(source->dtype));
+    if (index->numel != source->numel)
+        return core__op_error(CORE_ERROR_SHAPE, call->op,
+                              "index has %lld elements, source has %lld",
+                              (long long)index->numel,
+                              (long long)source->numel);
+    x = core__x_reshape(scope, self, (const int64_t[]){self->numel}, 1);
+    index = core__x_reshape(scope, index, &row, 1);
+    source = core__x_reshape(scope, source, &row, 1);
+    x = CORE__DO(scope, core_index_put, x, &index, 1, source,
+                 core__arg_bool(args, 3, false));
+    x = core__x_reshape(scope, x, self->sizes, self->ndim);
+    return core__scope_result(scope, x, &results[0]);
+}
+
+/* index, of one dimension, along `dim` of a tensor of these sizes */
+static core_tensor *along(core__scope *scope, core_tensor *index, uint32_t dim,
+                          uint32_t ndim, const int64_t *sizes)
+{
+    int64_t shape[CORE_MAX_NDIM];
+
+    for (uint32_t i = 0; i < ndim; i++)
+        shape[i] = i == dim ? sizes[i] : 1;
+    index = core__x_reshape(scope, index, shape, ndim);
+    return CORE__DO(scope, core_expand, index, sizes, ndim, false);
+}
+
+static core_status check_index(const core_operator *op, const core_tensor *self,
+                               const core_tensor *index,
+                               const core_tensor *source, uint32_t dim)
+{
+    int64_t wanted[CORE_MAX_NDIM];
+
+    if (index->dtype != CORE_I64 && index->dtype != CORE_I32)
+        return core__op_error(CORE_ERROR_DTYPE, op,
+                              "index must be i64 or i32, not %s",
+                              core__dtype_name(index->dtype));
+    if (self->dtype != source->dtype)
+        return core__op_error(CORE_ERROR_DTYPE, op, "self is %s, source is %s",
+                              core__dtype_name(self->dtype),
+                              core__dtype_name(source->dtype));
+    if (index->ndim > 1)
+        return core__op_error(CORE_ERROR_SHAPE, op,
+                              "index must have at most 1 dimension, not %u",
+                              index->ndim);
+    if (self->ndim == 0 && source->numel == index->numel && source->ndim < 2)
+        return CORE_OK;
+    memcpy(wanted, self->sizes, self->ndim * sizeof *wanted);
+    wanted[dim] = index->numel;
+    return core__sizes_want(op, "source", source, self->ndim, wanted);
+}
+
+/* index_reduce(self, dim, index, source, reduce, *, include_self) */
+CORE__COMPOSITE(index_reduce)
+{
+    core_tensor *self = args[0].u.tensor;
+    core_tensor *index = args[2].u.tensor;
+    core_tensor *source = args[3].u.tensor;
+    const char *reduce = args[4].u.string;
+    core_tensor *x = self;
+    uint32_t dim;
+
+    CORE_TRY(core__dim_wrap(call->op, args[1].u.i, self->ndim, &dim));
+    CORE_TRY(check_index(call->op, self, index, source, dim));
+    if (strcmp(reduce, "prod") != 0 && strcmp(reduce, "mean") != 0 &&
+        strcmp(reduce, "amax") != 0 && strcmp(reduce, "amin") != 0)
+        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
+                              "reduce is \"prod\", \"mean\", \"amax\" or "
+                              "\"amin\", not \"%s\"",
+                              reduce);
+    index = core__x_cast(scope, index, CORE_I64);
+    if (self->ndim == 0) {
+        x = core__x_reshape(scope, x, (const int64_t[]){1}, 1);
+        source = core__x_reshape(scope, source, (const int64_t[]){-1}, 1);
+        index = core__x_reshape(scope, index, (const int64_t[]){-1}, 1);
+    } else {
+        index = along(scope, index, dim, source->ndim, source->sizes);
+    }
+    x = CORE__DO(scope, core_scatter_reduce, x, dim, index, source, reduce,
+                 core__arg_bool(args, 5, true));
+    if (self->ndim == 0)
+        x = core__x_reshape(scope, x, NULL, 0);
+    return core__scope_result(scope, x, &results[0]);
+}
+
+/* max_unpool<n>d(self, indices, output_size, …): indices count in a plane of
+ * the result */
+static core_status unpool(core__scope *scope, const core_operator *op,
+                          const core_value *args, uint32_t n,
+                          core_value *result)
+{
+    core_tensor *self = args[0].u.tensor;
+    core_tensor *indices = args[1].u.tensor;
+    uint32_t before = self->ndim - n;
+    int64_t sizes[CORE_MAX_NDIM];
+    int64_t flat[CORE_MAX_NDIM];
+    core_tensor *x;
+
+    if (self->ndim != n + 1 && self->ndim != n + 2)
+        return core__op_error(CORE_ERROR_SHAPE, op,
+                              "self must have %u or %u dimensions, not %u",
+                              n + 1, n + 2, self->ndim);
+    if (indices->dtype != CORE_I64)
+        return core__op_error(CORE_ERROR_DTYPE, op,
+                              "indices must be i64, not %s",
+                              core__dtype_name(indices->dtype));
+    CORE_TRY(core__sizes_want(op, "indices", indices, self->ndim, self->sizes));
+    memcpy(sizes, self->sizes, before * sizeof *sizes);
+    CORE_TRY(
+        core__ints_fill(op, "output_size", &args[2], n, 1, sizes + before));
+    CORE_TRY(core__sizes_check(op, self->ndim, sizes));
+    memcpy(flat, sizes, before * sizeof *flat);
+    flat[before] = 1;
+    for (uint32_t i = 0; i < n; i++)
+        flat[before] *= sizes[before + i];
+    x = core__x_new_zeros(scope, self, flat, before + 1);
+    flat[before] = 1;
+    for (uint32_t i = 0; i < n; i++)
+        flat[before] *= self->sizes[before + i];
+    indices = core__x_reshape(scope, indices, flat, before + 1);
+    self = core__x_reshape(scope, self, flat, before + 1);
+    x = CORE__DO(scope, core_scatter, x, -1, indices, self);
+    x = core__x_reshape(scope, x, sizes, before + n);
+    return core__scope_result(scope, x, result);
+}
+
+CORE__COMPOSITE(max_unpool2d)
+{
+    return unpool(scope, call->op, args, 2, &results[0]);
+}
+
+CORE__COMPOSITE(max_unpool3d)
+{
+    return unpool(scope, call->op, args, 3, &results[0]);
+}
+
+/* ------------------------------------------------------------- segments -- */
+
+/* Every length is at least 0, and they add up to
+ * n.  Reads data, as the check asks for. */
+static core_status check_lengths(const core_operator *op, core_tensor *lengths,
+                                 int64_t n)
+{
+    core__scope s;
+    core_tensor *sum;
+    core_tensor *all;
+    core_scalar good = core_bool(true);
+
+    core__scope_begin(&s);
+    sum = core__x_sum_dim(&s, lengths, (const int64_t[]){-1}, 1, false);
+    all = CORE__DO(&s, core_all, core__x_equals(&s, sum, (double)n));
+    sum = CORE__DO(&s, core_all,
+                   CORE__DO(&s, core_ge_scalar, lengths, core_int(0)));
+    all = core__x_logical_and(&s, all, sum);
+    if (s.status == CORE_OK)
+        CORE__RUN(&s, core_item(all, &good));
+    CORE_TRY(core__scope_end(&s));
+    if (good.u.i != 0)
+        return CORE_OK;
+    return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
+                          "lengths must not be negative, and add up to %lld, "
+                          "the size of data along axis",
+                          (long long)n);
+}
+
+/* Lengths, given as such or by the places between which segments lie. */
+static core_tensor *lengths_of(core__scope *scope, const core_value *args)
+{
+    core_tensor *x = core__tensor_of(&args[2]);
+    core_tensor *from;
+    int64_t n;
+
+    if (x)
+        return core__x_cast(scope, x, CORE_I64);
+    x = core__x_cast(scope, args[4].u.tensor, CORE_I64);
+    n = x ? x->sizes[x->ndim - 1] : 0;
+    from = core__x_slice(scope, x, -1, 0, n - 1);
+    return core__x_sub(scope, core__x_slice(scope, x, -1, 1, n), from);
+}
+
+typedef struct segments {
+    const char *name;
+    const char *reduce;
+    double initial;
+} segments;
+
+static const segments reductions[] = {
+    {"sum", "sum", 0},          {"mean", "sum", 0},        {"prod", "prod", 1},
+    {"max", "amax", -INFINITY}, {"min", "amin", INFINITY},
+};
+
+static core_status check_segments(const core_operator *op,
+                                  const core_value *args, uint32_t axis,
+                                  const segments **out)
+{
+    core_tensor *data = args[0].u.tensor;
+    core_tensor *lengths = core__tensor_of(&args[2]);
+    core_tensor *given = lengths ? lengths : core__tensor_of(&args[4]);
+
+    *out = NULL;
+    for (size_t i = 0; i < sizeof reductions / sizeof *reductions; i++)
+        if (strcmp(args[1].u.string, reductions[i].name) == 0)
+            *out = &reductions[i];
+    if (!*out)
+        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
+                              "reduce is \"sum\", \"mean\", \"prod\", \"max\" "
+                              "or \"min\", not \"%s\"",
+                              args[1].u.string);
+    if (args[3].tag != CORE_VALUE_NONE || !given)
+        return core__op_error(CORE_ERROR_UNSUPPORTED, op,
+                              "segments are given by lengths or by offsets");
+    if (!core__dtype_is_floating(data->dtype) ||
+        !core__dtype_is_integer(given->dtype))
+        return core__op_error(CORE_ERROR_DTYPE, op,
+                              "data needs a floating dtype, lengths or "
+                              "offsets an integer one, not %s and %s",
+                              core__dtype_name(data->dtype),
+                              core__dtype_name(given->dtype));
+    if (data->ndim == 0 || given->ndim != axis + 1 ||
+        (!lengths && given->sizes[axis] == 0) ||
+        memcmp(given->sizes, data->sizes, axis * sizeof *given->sizes) != 0)
+        return core__op_error(CORE_ERROR_SHAPE, op,
+                              "lengths or offsets must have the sizes of data "
+                              "before axis %u, and one more",
+                              axis);
+    return CORE_OK;
+}
+
+/* The segment of each element along axis. */
+static core_tensor *segment_of(core__scope *scope, core_tensor *data,
+                               core_tensor *lengths, uint32_t axis)
+{
+    int64_t sizes[CORE_MAX_NDIM];
+    core_tensor *ends =
+        CORE__DO(scope, core_cumsum, lengths, axis, CORE_DTYPE_NONE);
+    core_tensor *x = core__x_arange(scope, data, data->sizes[axis]);
+
+    memcpy(sizes, data->sizes, data->ndim * sizeof *sizes);
+    x = CORE__DO(scope, core_expand, x, sizes, axis + 1, false);
+    x = CORE__DO(scope, core_searchsorted, ends, x, false, true, NULL, NULL);
+    for (uint32_t i = axis + 1; i < data->ndim; i++)
+        x = core__x_unsqueeze(scope, x, -1);
+    return CORE__DO(scope, core_expand, x, sizes, data->ndim, false);
+}
+
+/* Sums divided by lengths; what is empty is `initial`, or no number. */
+static core_tensor *segment_mean(core__scope *scope, core_tensor *x,
+                                 core_tensor *lengths,
+                                 const core_value *initial)
+{
+    core_tensor *count = lengths;
+
+    for (uint32_t i = count ? count->ndim : 0; x && i < x->ndim; i++)
+        count = core__x_unsqueeze(scope, count, -1);
+    x = core__x_div(
+        scope, x,
+        core__x_cast(scope, CORE__DO(scope, core_clamp_min, count, core_int(1)),
+                     x ? x->dtype : CORE_F32));
+    if (initial->tag != CORE_VALUE_NONE)
+        return x;
+    return CORE__DO(scope, core_masked_fill, x, core__x_equals(scope, count, 0),
+                    core_float(NAN));
+}
+
+/* segment_reduce(data, reduce, *, lengths, indices, offsets, axis, unsafe,
+ * initial) */
+CORE__COMPOSITE(segment_reduce)
+{
+    core_tensor *data = args[0].u.tensor;
+    int64_t sizes[CORE_MAX_NDIM];
+    const segments *kind;
+    core_tensor *lengths;
+    core_tensor *x;
+    uint32_t axis;
+
+    CORE_TRY(
+        core__dim_wrap(call->op, core__arg_int(args, 5, 0), data->ndim, &axis));
+    CORE_TRY(check_segments(call->op, args, axis, &kind));
+    lengths = lengths_of(scope, args);
+    if (scope->status != CORE_OK)
+        return scope->status;
+    if (!core__arg_bool(args, 6, false))
+        CORE_TRY(check_lengths(call->op, lengths, data->sizes[axis]));
+    memcpy(sizes, data->sizes, data->ndim * sizeof *sizes);
+    sizes[axis] = lengths->sizes[axis];
+    x = CORE__DO(scope, core_new_full, data, sizes, data->ndim,
+                 core_float(args[7].tag == CORE_VALUE_NONE
+                                ? kind->initial
+                                : core__double_of(&args[7])),
+                 CORE_DTYPE_NONE, NULL);
+    x = CORE__DO(scope, core_scatter_reduce, x, axis,
+                 segment_of(scope, data, lengths, axis), data, kind->reduce,
+                 true);
+    if (strcmp(kind->name, "mean") == 0)
+        x = segment_mean(scope, x, lengths, &args[7]);
+    return core__scope_result(scope, x, &results[0]);
+}
