@@ -145,7 +145,13 @@ core_status core__expandable_grow(core__heap *heap, uint32_t kind,
     place = find_place(heap, kind, size, &before);
     core__spin_unlock(&heap->lock);
     if (!place) {
-        CORE_TRY(reserve(heap, kind, size, &segment));
+        status = reserve(heap, kind, size, &segment);
+        /* Out of addresses, which says nothing of memory. */
+        if (status == CORE_ERROR_OUT_OF_MEMORY && !allocator->starved)
+            return core__segment_grow_fixed(heap, kind, size, requested,
+                                            out_block);
+        if (status != CORE_OK)
+            return status;
         place = segment->first;
     }
     size_here = size - (before ? before->size : 0);

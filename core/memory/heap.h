@@ -217,6 +217,10 @@ static inline bool core__block_is_split(const core__block *block)
  * held for these. */
 core_status core__segment_grow(core__heap *heap, uint32_t kind, uint64_t size,
                                uint64_t requested, core__block **out_block);
+/* The same, whatever the settings say of expandable ones. */
+core_status core__segment_grow_fixed(core__heap *heap, uint32_t kind,
+                                     uint64_t size, uint64_t requested,
+                                     core__block **out_block);
 /* The heap's lock is held too: a segment becomes the heap's. */
 void core__segment_attach(core__heap *heap, core__segment *segment);
 /* Puts a segment without blocks in use out of its heap: the heap's lock is

@@ -88,13 +88,23 @@ core_status core__segment_grow(core__heap *heap, uint32_t kind, uint64_t size,
                                uint64_t requested, core__block **out_block)
 {
     core__allocator *allocator = heap->allocator;
+
+    if (allocator->settings.expandable && allocator->vm_step &&
+        allocator->settings.caching)
+        return core__expandable_grow(heap, kind, size, requested, out_block);
+    return core__segment_grow_fixed(heap, kind, size, requested, out_block);
+}
+
+core_status core__segment_grow_fixed(core__heap *heap, uint32_t kind,
+                                     uint64_t size, uint64_t requested,
+                                     core__block **out_block)
+{
+    core__allocator *allocator = heap->allocator;
     bool direct = !allocator->settings.caching;
     core__segment *segment;
     core_status status;
 
     *out_block = NULL;
-    if (allocator->settings.expandable && allocator->vm_step && !direct)
-        return core__expandable_grow(heap, kind, size, requested, out_block);
     CORE_TRY(make(
         heap, kind,
         direct ? core__round_up(size, allocator->device->properties.granularity)

@@ -382,6 +382,33 @@ START_TEST(expandable_segments_grow_in_place)
 }
 END_TEST
 
+static core_status no_addresses(void *device, uint64_t size,
+                                core_memory *out_memory)
+{
+    (void)device;
+    (void)size;
+    (void)out_memory;
+    return CORE_ERROR_OUT_OF_MEMORY;
+}
+
+START_TEST(where_addresses_run_out_segments_are_of_one_size)
+{
+    piece p, q;
+
+    open_sim("expandable_segments:true");
+    p = take(3 * MIB);
+    ck_assert_uint_eq(counters().reservations, 1);
+    sim->interfaces.virtual_memory.reserve = no_addresses;
+    q = take(1000);
+    ck_assert_uint_eq(counters().reservations, 1);
+    ck_assert_uint_eq(stats().reserved_bytes[0].current, 22 * MIB);
+    ck_assert_uint_eq(stats().retries, 0);
+    give(p);
+    give(q);
+    all_is_back();
+}
+END_TEST
+
 /* What is free at the end of a range grows; what a stream uses does not. */
 START_TEST(a_range_does_not_grow_over_a_block_in_use)
 {
@@ -571,6 +598,7 @@ SUITE("memory blocks", sizes_round_to_512_and_choose_their_segments,
       a_fraction_is_a_limit, garbage_above_the_threshold_goes_oldest_first,
       without_caching_every_block_is_the_devices,
       expandable_segments_grow_in_place,
+      where_addresses_run_out_segments_are_of_one_size,
       a_range_does_not_grow_over_a_block_in_use,
       alignment_and_padding_of_the_device_are_kept,
       alignments_above_the_unit_are_kept_by_every_block,
