@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <fnmatch.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -285,7 +286,12 @@ static int child_main(const options *chosen)
                   .filter = chosen->filter,
                   .seed = 1};
 
+    sigset_t nothing;
+
     setrlimit(RLIMIT_CORE, &none);
+    /* What a thread blocks is to be its own doing. */
+    sigemptyset(&nothing);
+    sigprocmask(SIG_SETMASK, &nothing, NULL);
     if (chosen->seed && !read_number(chosen->seed, &self.seed))
         return EXIT_USAGE;
     return chosen->child_list ? child_list(&self) : child_run(&self);

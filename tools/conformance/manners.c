@@ -104,7 +104,7 @@ uint64_t manners_heap(void)
 
 bool manners_heap_below(uint64_t limit)
 {
-    for (int i = 0; i < 3000 && manners_heap() >= limit; i++)
+    for (int i = 0; i < 1000 && manners_heap() >= limit; i++)
         nanosleep(&(struct timespec){0, 1000000}, NULL);
     return manners_heap() < limit;
 }

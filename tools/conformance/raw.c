@@ -49,7 +49,7 @@ static void host_log(uint32_t severity, core_string component, core_string text)
     (void)text;
 }
 
-static core_string host_setting(core_string name)
+core_string raw_setting(core_string name)
 {
     char copy[128];
     const char *value = NULL;
@@ -183,7 +183,7 @@ static void fill_host(core_host *host)
                         .abi_minor = CORE_ABI_MINOR,
                         .error = host_error,
                         .log = host_log,
-                        .setting = host_setting,
+                        .setting = raw_setting,
                         .register_backend = host_backend,
                         .register_kernels = host_kernels,
                         .register_fallback = host_fallback,

@@ -47,6 +47,9 @@ core_plugin_entry_function raw_entry(suite *self, outcome *out);
 /* An optional interface, NULL if it is not there. */
 const void *raw_interface(const raw *plugin, const char *name);
 
+/* The host's `setting`. */
+core_string raw_setting(core_string name);
+
 /* Like expect_ok; the message is the plugin's. */
 bool raw_ok(outcome *out, core_status status, const char *what);
 /* An error of this code, with a message. */
