@@ -276,9 +276,10 @@ unary("elu", "a <= 0 ? p0 * p1 * expm1@(a * p2) : a * p1", 1,
 unary("leaky_relu", "a > 0 ? a : a * p0", parameters=[(1, 0.01)])
 unary("hardsigmoid", "clamp@(a + 3, 0, 6) / 6")
 unary("hardswish", "a * clamp@(a + 3, 0, 6) / 6")
-unary("hardshrink", "(a >= -p0 && a <= p0) ? 0 : a", parameters=[(1, 0.5)])
+unary("hardshrink", "(a >= -p0 && a <= p0) ? 0 : a", parameters=[(1, 0.5)],
+      choice="BOUND")
 unary("softshrink", "a > p0 ? a - p0 : a < -p0 ? a + p0 : a * 0",
-      parameters=[(1, 0.5)])
+      parameters=[(1, 0.5)], choice="BOUND")
 unary("softplus", "a * p0 > p1 ? a : log1p@(exp@(a * p0)) / p0", 2,
       parameters=[(1, 1), (2, 20)])
 op("threshold", 1, {"F": "a <= p0 ? p1 : a", "I": "a <= p0 ? p1 : a"},
@@ -310,9 +311,9 @@ unary2("hardsigmoid_backward", "(b > -3 && b < 3) ? a / 6 : 0")
 unary2("hardswish_backward",
        "b < -3 ? 0 : b <= 3 ? a * (b / 3 + (T)0.5) : a")
 op("hardshrink_backward", 2, {"F": "(b >= -p0 && b <= p0) ? 0 : a"},
-   parameters=[(2, 0.5)])
+   parameters=[(2, 0.5)], choice="BOUND")
 op("softshrink_backward", 2, {"F": "(b >= -p0 && b <= p0) ? 0 : a"},
-   parameters=[(2, 0.5)])
+   parameters=[(2, 0.5)], choice="BOUND")
 op("logit_backward", 2,
    {"F": "(b < low || b > 1 - low) ? outside : a / (b * (1 - b))"},
    parameters=[(2, -1)],

@@ -8,6 +8,7 @@
 
 #include <libcore/sdk.h>
 
+#include "number.h"
 #include "pool.h"
 
 enum {
@@ -361,12 +362,38 @@ core_status cpu_loop_run(const core_call *call, const cpu_elementwise *self,
     return CORE_OK;
 }
 
+static core_status divided_by_zero(const core_call *call)
+{
+    core_string name = call->host->operator_name(call->op);
+
+    return cpu_error(CORE_ERROR_INVALID_ARGUMENT,
+                     "%.*s: an integer was divided by zero: argument 2, the "
+                     "divisor, has a 0",
+                     (int)name.size, name.data);
+}
+
 /* An absent bound is infinite. */
 static int64_t whole(double value)
 {
     if (value == (double)INFINITY)
         return INT64_MAX;
     return value == -(double)INFINITY ? INT64_MIN : (int64_t)value;
+}
+
+/* Elements that are as near as can be to a bound are on it. */
+static double rounded(const core_value *value, core_dtype dtype, double exact)
+{
+    union {
+        uint32_t bits;
+        float number;
+    } wide;
+
+    if (dtype == CORE_F16)
+        return cpu_f32_of_f16((uint16_t)cpu_scalar_bits(value, dtype));
+    if (dtype != CORE_BF16)
+        return exact;
+    wide.bits = (uint32_t)(uint16_t)cpu_scalar_bits(value, dtype) << 16;
+    return wide.number;
 }
 
 core_status cpu_loop_general(core_call *call, const core_value *args,
@@ -402,12 +429,15 @@ core_status cpu_loop_general(core_call *call, const core_value *args,
         if (self->choice == CPU_CHOICE_BITS)
             parameters.bits = cpu_scalar_bits(&args[self->argument[0]],
                                               call->loop->operands[0].dtype);
+        if (self->choice == CPU_CHOICE_BOUND && self->argument[0] < nargs)
+            parameters.d[0] =
+                rounded(&args[self->argument[0]], call->loop->operands[1].dtype,
+                        parameters.d[0]);
     }
     status = cpu_loop_run(call, self, row, &parameters);
     if (status == CORE_OK &&
         __atomic_load_n(&parameters.failure, __ATOMIC_RELAXED))
-        status = cpu_error(CORE_ERROR_INVALID_ARGUMENT,
-                           "an integer was divided by zero");
+        status = divided_by_zero(call);
     return status;
 }
 

@@ -148,12 +148,12 @@ void core_node_release(core_node *node)
 
 const char *core_node_name(const core_node *node)
 {
-    return node->name;
+    return node ? node->name : "";
 }
 
 size_t core_node_edge_count(const core_node *node)
 {
-    return node->nedges;
+    return node ? node->nedges : 0;
 }
 
 core_node *core_node_edge(const core_node *node, size_t index,
@@ -161,7 +161,7 @@ core_node *core_node_edge(const core_node *node, size_t index,
 {
     if (out_input)
         *out_input = 0;
-    if (index >= node->nedges)
+    if (!node || index >= node->nedges)
         return NULL;
     if (out_input)
         *out_input = node->edges[index].input;

@@ -169,8 +169,8 @@ void core_hook_release(core_hook *hook);
 
 /* ---------------------------------------------------------------- nodes -- */
 
+/* These take NULL, too: no node, no name, no edges. */
 core_node *core_node_retain(core_node *node);
-/* Takes NULL. */
 void core_node_release(core_node *node);
 /* "mul.Tensor backward"; lives as long as the node. */
 const char *core_node_name(const core_node *node);
