@@ -52,7 +52,8 @@ fuzz() { # name, sources...
     fi
 }
 
-mkdir "$work/note.corpus" "$work/schema.corpus"
+mkdir "$work/note.corpus" "$work/schema.corpus" "$work/safetensors.corpus"
+cp "$LIBCORE_SOURCE"/tests/fuzz/seeds/* "$work/safetensors.corpus"
 # A small plugin, as small as the linker makes one.
 for plugin in "$LIBCORE_BUILD"/tests/fixtures/.libs/core_good.so \
     "$LIBCORE_BUILD"/tests/fixtures/.libs/core_no_note.so; do
@@ -61,6 +62,7 @@ done
 sed -n 's/^- op: //p' "$LIBCORE_SOURCE/core/ops/ops.yaml" |
     awk -v folder="$work/schema.corpus" \
         '{ printf "%s", $0 > (folder "/" NR); close(folder "/" NR) }'
-echo 1..2
+echo 1..3
 fuzz note loader/note.c loader/symbols.c
 fuzz schema dispatch/schema.c tensor/dtype.c
+fuzz safetensors io/header.c io/index.c io/reader.c

@@ -2,7 +2,7 @@
  * Copyright The libcore authors */
 
 /* What the fuzzed files take from core/base, as little as will do: an error
- * record and memory. */
+ * record, memory and sizes. */
 
 #include "base/memory.h"
 #include "dispatch/operator.h"
@@ -50,6 +50,30 @@ void *core__alloc(size_t size)
 void *core__alloc_zero(size_t size)
 {
     return calloc(1, size ? size : 1);
+}
+
+void *core__realloc(void *memory, size_t size)
+{
+    return realloc(memory, size);
+}
+
+/* For what files describe: dtypes of 8, 4 and 2 bytes, and of one. */
+uint32_t core_dtype_size(core_dtype dtype)
+{
+    switch (dtype) {
+    case CORE_F64:
+    case CORE_I64:
+        return 8;
+    case CORE_F32:
+    case CORE_I32:
+        return 4;
+    case CORE_F16:
+    case CORE_BF16:
+    case CORE_I16:
+        return 2;
+    default:
+        return 1;
+    }
 }
 
 char *core__strndup(const char *from, size_t size)
