@@ -134,6 +134,7 @@ void bench_tensors(void);  /* another */
 void bench_autograd(void);
 void bench_train(void);
 void bench_alloc(void);
+void bench_elem(void);
 /* Runs one row `count` times inside core_bench_counted, for an instruction
  * counter; false if there is no such row. */
 bool bench_count(const char *name, long count);

@@ -25,6 +25,7 @@ static const char help[] =
     "  autograd   backward through chains of small operators\n"
     "  train      training steps of two perceptrons and a transformer block\n"
     "  alloc      memory of a device with streams, on sim\n"
+    "  elem       element-wise operators by dtype and layout, against a copy\n"
     "\n"
     "  --threads N    train with N threads [1, then 2]\n"
     "  --min-time S   seconds per repeat, for every row [0.02 to 0.1]\n"
@@ -89,10 +90,9 @@ static const struct {
     const char *name;
     void (*run)(void);
 } sections[] = {
-    {"micro", bench_micro},
-    {"autograd", bench_autograd},
-    {"train", bench_train},
-    {"alloc", bench_alloc},
+    {"micro", bench_micro}, {"autograd", bench_autograd},
+    {"train", bench_train}, {"alloc", bench_alloc},
+    {"elem", bench_elem},
 };
 enum { SECTIONS = sizeof sections / sizeof *sections };
 
