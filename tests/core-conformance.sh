@@ -131,4 +131,118 @@ ok "a flag without its value is refused" ends 2 'needs a value' --golden
 ok "nothing to replay is an error" ends 2 '--golden PREFIX'
 ok "operators are listed" ends 0 '^add.Tensor\(' --list-operators
 ok "help is given" ends 0 'usage: core-conformance' --help
+# --------------------------------------------------------- --plugin FILE.so
+plugins=$LIBCORE_BUILD/.libs
+
+passes() { # level, plugin, setting
+    env "$3" "$conformance" --plugin "$2" --level "$1" >"$work/out" 2>&1 &&
+        grep -qE "^# level reached: $1" "$work/out" && return
+    grep -A 2 -E '^(not ok|# level)' "$work/out"
+    return 1
+}
+
+template() {
+    cp "$LIBCORE_SOURCE"/plugins/template/* "$work/"
+    # shellcheck disable=SC2086 # CC may be words
+    ${CC:-cc} -std=gnu11 -O2 -fPIC -fvisibility=hidden \
+        -I"$LIBCORE_SOURCE/include" -shared -Wl,-z,defs \
+        -Wl,--version-script="$work/plugin.map" \
+        -o "$work/core_template.so" "$work/template.c" -lm || return 1
+    passes ops "$work/core_template.so" A=1
+}
+
+# The verdicts of a mutant's test under waivers: LINE, then what must be seen.
+waived() {
+    rule=$1 line=$2 status=$3 pattern=$4
+    echo "$line" >"$work/waivers"
+    LIBCORE_MUTANT_RULE=$rule ends "$status" "$pattern" --plugin "$mutant" \
+        --filter 'core/memory/fills' --waivers "$work/waivers"
+}
+
+goes_on_after_a_crash() {
+    LIBCORE_MUTANT_RULE=crashes "$conformance" --plugin "$mutant" \
+        --filter 'ops/ex[p]*/f32' >"$work/out" 2>&1
+    grep -q '^not ok .* ops/exp/f32 # CRASH' "$work/out" &&
+        grep -q '^ok .* ops/expm1/f32' "$work/out"
+}
+
+resumes() {
+    "$conformance" --plugin "$sim" --filter 'core/entry/*' \
+        --jsonl "$work/run" >/dev/null || return 1
+    "$conformance" --plugin "$sim" --filter 'core/e*/*' \
+        --resume "$work/run" --verbose >"$work/out" 2>&1 || return 1
+    # What was done is told, and not done again.
+    grep -q '^ok .* core/entry/' "$work/out" &&
+        ! grep -q '^PASS *core/entry/' "$work/out" &&
+        grep -q '^PASS *core/events/' "$work/out" &&
+        ends 2 'another plugin file, seed' --plugin "$sim" --seed 7 \
+            --resume "$work/run"
+}
+
+shards() {
+    for i in 1 2 3; do
+        "$conformance" --plugin "$sim" --only core --list --shard $i/3
+    done | sort >"$work/parts"
+    "$conformance" --plugin "$sim" --only core --list | sort >"$work/whole"
+    [ -s "$work/whole" ] && cmp "$work/parts" "$work/whole"
+}
+
+submits() {
+    "$conformance" --plugin "$sim" --level core --submit "$work/s.tar" \
+        --html "$work/s.html" --junit "$work/s.xml" >/dev/null || return 1
+    tar -tf "$work/s.tar" >"$work/names" || return 1
+    grep -qx SHA256SUMS "$work/names" && grep -q '<table class="matrix">' \
+        "$work/s.html" && grep -q '<testsuite ' "$work/s.xml" || return 1
+    (cd "$work" && mkdir -p t && tar -xf s.tar -C t && cd t &&
+        sha256sum -c SHA256SUMS) || return 1
+    "$conformance" --verify "$work/s.tar" --plugin "$sim" || return 1
+    ends 2 'another plugin file' --verify "$work/s.tar" \
+        --plugin "$plugins/core_cpu.so"
+}
+
+# A result that is changed in a submission, with and without its hash.
+forged() {
+    cp "$work/s.tar" "$work/f.tar"
+    sed -i 's/"verdict": "PASS"/"verdict": "FAIL"/' "$work/f.tar"
+    ends 2 'not the one that was hashed' --verify "$work/f.tar" || return 1
+    head -c 3000 "$work/s.tar" >"$work/f.tar"
+    ends 2 'is cut' --verify "$work/f.tar"
+}
+
+sim=$plugins/core_sim.so
+mutant=$LIBCORE_BUILD/tests/fixtures/mutants/.libs/core_mutant.so
+ok "cpu passes every level" passes stress "$plugins/core_cpu.so" A=1
+ok "sim passes every level" passes stress "$sim" A=1
+for mode in MEMORY=flat CHECK=1 QUEUES=3 COMPILE=1 GRANULARITY=4096 \
+    ALIGNMENT=256 TAIL=100 DEVICES=1 DELAY_US=100; do
+    ok "sim passes level core with $mode" passes core "$sim" "LIBCORE_SIM_$mode"
+done
+ok "the template passes for what it claims" template
+ok "tests are shared out among shards" shards
+ok "a run is resumed" resumes
+ok "a filtered run is no conformance run" ends 0 'this was no conformance run' \
+    --plugin "$sim" --filter 'core/entry/*'
+ok "nothing that is executed is a failure" ends 1 '^1..0' \
+    --plugin "$sim" --filter 'nothing*'
+ok "reports are bundled and verified" submits
+ok "a submission that was changed is refused" forged
+ok "a file that is no plugin fails" ends 1 'not ok .*core/tensors/loads' \
+    --plugin "$LIBCORE_SOURCE/tests/core-conformance.sh" --level core
+ok "a plugin that is not there is named" ends 2 'No such file' \
+    --plugin "$work/none.so"
+if [ -f "$mutant" ]; then
+    ok "a run goes on after a crash" goes_on_after_a_crash
+    ok "a failure is waived" waived fills-by-bytes \
+        'waive mutant core/memory/* 2999-01-01 known' 0 'fills # WAIVED'
+    ok "a waiver of the past says nothing" waived fills-by-bytes \
+        'waive mutant core/memory/* 2020-01-01 known' 1 'fills # FAIL'
+    ok "a waiver of another device says nothing" waived fills-by-bytes \
+        'waive other core/memory/* 2999-01-01 known' 1 'fills # FAIL'
+    ok "an expected failure is one" waived fills-by-bytes \
+        'xfail mutant core/memory/* 2999-01-01 known' 0 'fills # XFAIL'
+    ok "an expected failure that passes is bad" waived none \
+        'xfail mutant core/memory/* 2999-01-01 known' 1 'fills # XPASS'
+    ok "a waiver without a date is refused" waived none \
+        'waive mutant core/memory/* soon known' 2 'has no date'
+fi
 echo "1..$number"

@@ -39,7 +39,6 @@ core_status reference_shapes(const words *call, reference *out)
         out->nresults = i + 1;
     }
     words_done(&on);
-    core_device_release(meta);
     return status;
 }
 

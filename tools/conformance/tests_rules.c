@@ -524,13 +524,20 @@ static void kernels_keep_order(suite *self, outcome *out, const test *one)
         {"neg", "t:3,4", .5, 2},
         {"exp", "t:3,4", .5, 2},
     };
+    static const sample copy = {"copy_", "t:4 t:4", -1, 1};
     static words call;
     core_stream *stream = NULL;
     size_t ran = 0;
 
     (void)one;
-    if (!suite_device(self, out) ||
-        !expect_ok(out, core_stream_create(self->device, &stream),
+    if (!suite_device(self, out))
+        return;
+    if (self->synchronous || !claims_move(self, &copy, CORE_F32)) {
+        not_supported(out, self->synchronous ? "the device is synchronous"
+                                             : "copy_ of f32 is not claimed");
+        return;
+    }
+    if (!expect_ok(out, core_stream_create(self->device, &stream),
                    "creating a stream"))
         return;
     for (size_t i = 0; i < sizeof samples / sizeof *samples; i++) {

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Level perf: figures, and no judgement.  What a device needs once (compiling,
+ * taking memory) is not counted: everything runs before it is timed. */
+
+#include "claims.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static double now(void)
+{
+    struct timespec time;
+
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
+
+static bool claims(suite *self, const char *op, const char *text)
+{
+    static words call;
+    sample from = {op, text, -1, 1};
+    reference wanted;
+    bool good;
+
+    memset(&wanted, 0, sizeof wanted);
+    good = words_parse(&call, self, &from, CORE_F32) &&
+           reference_shapes(&call, &wanted) == CORE_OK &&
+           claim_of(self, &call, &wanted) != CLAIM_NONE;
+    reference_free(&wanted);
+    return good;
+}
+
+static core_status filled(suite *self, int64_t rows, int64_t columns,
+                          core_tensor **out)
+{
+    size_t count = (size_t)(rows * columns);
+    float *values = malloc(count * sizeof *values);
+    int64_t sizes[2] = {rows, columns};
+    core_status status;
+
+    if (!values)
+        return core_error_set(CORE_ERROR_OUT_OF_MEMORY, "no memory");
+    for (size_t i = 0; i < count; i++)
+        values[i] = (float)(i % 17) * .25f;
+    status =
+        core_tensor_from_data(values, CORE_F32, sizes, 2, self->device, out);
+    free(values);
+    return status;
+}
+
+/* Calls an operator of two tensors until a quarter of a second is over; the
+ * seconds of one call. */
+static double time_call(suite *self, const char *name, core_tensor *a,
+                        core_tensor *b, outcome *out)
+{
+    core_value args[2] = {{CORE_VALUE_TENSOR, 0, {.tensor = a}},
+                          {CORE_VALUE_TENSOR, 0, {.tensor = b}}};
+    core_operator *op;
+    double start = 0;
+    uint64_t calls = 0;
+
+    if (!expect_ok(out, core_op_find(name, &op), name))
+        return 0;
+    for (int warm = 1; warm >= 0; warm--) {
+        start = now();
+        calls = 0;
+        do {
+            for (int i = 0; i < 16; i++) {
+                core_value result = {0};
+
+                if (!expect_ok(out, core_op_call(op, args, 2, &result, 1),
+                               name))
+                    return 0;
+                core_value_release(&result);
+                calls++;
+            }
+            expect_ok(out, core_device_synchronize(self->device),
+                      "synchronizing");
+        } while (now() - start < (warm ? .05 : .25));
+    }
+    return (now() - start) / (double)calls;
+}
+
+enum { BYTES = 16 << 20 };
+
+static void copies(suite *self, outcome *out, bool back)
+{
+    int64_t size = BYTES;
+    char *data = calloc(1, BYTES);
+    core_tensor *tensor = NULL;
+    double start, taken = 0;
+    int rounds = 0;
+
+    if (!data || !suite_device(self, out) ||
+        !expect_ok(out,
+                   core_tensor_from_data(data, CORE_U8, &size, 1, self->device,
+                                         &tensor),
+                   "making a tensor"))
+        goto done;
+    for (start = now(); taken < .25; taken = now() - start) {
+        core_status status = back ? core_tensor_read(tensor, data, BYTES)
+                                  : core_tensor_write(tensor, data, BYTES);
+
+        if (!expect_ok(out, status, "a copy") ||
+            !expect_ok(out, core_device_synchronize(self->device),
+                       "synchronizing"))
+            goto done;
+        rounds++;
+    }
+    out->measured = (double)rounds * BYTES / taken * 1e-9;
+    out->unit = "GB/s";
+done:
+    core_tensor_release(tensor);
+    free(data);
+}
+
+static void to_device(suite *self, outcome *out, const test *one)
+{
+    (void)one;
+    copies(self, out, false);
+}
+
+static void to_host(suite *self, outcome *out, const test *one)
+{
+    (void)one;
+    copies(self, out, true);
+}
+
+static void on_two(suite *self, outcome *out, const char *name, int64_t n,
+                   double scale, const char *unit)
+{
+    core_tensor *a = NULL, *b = NULL;
+    double seconds;
+
+    if (!suite_device(self, out))
+        return;
+    if (!claims(self, name, "t:3,3 t:3,3")) {
+        not_supported(out, "%s of f32 is not claimed", name);
+        return;
+    }
+    if (expect_ok(out, filled(self, n, n, &a), "making a tensor") &&
+        expect_ok(out, filled(self, n, n, &b), "making a tensor")) {
+        seconds = time_call(self, name, a, b, out);
+        out->measured = scale > 0 ? scale / seconds : seconds * 1e6;
+        out->unit = unit;
+    }
+    core_tensor_release(a);
+    core_tensor_release(b);
+}
+
+static void products(suite *self, outcome *out, const test *one)
+{
+    (void)one;
+    on_two(self, out, "mm", 256, 2.0 * 256 * 256 * 256 * 1e-9, "GFLOP/s");
+}
+
+static void sums(suite *self, outcome *out, const test *one)
+{
+    (void)one;
+    on_two(self, out, "add.Tensor", 1024, 3.0 * 4 * 1024 * 1024 * 1e-9, "GB/s");
+}
+
+static void launches(suite *self, outcome *out, const test *one)
+{
+    (void)one;
+    on_two(self, out, "add.Tensor", 1, 0, "microseconds");
+}
+
+bool suite_add_perf(suite *self)
+{
+    static const listed tests[] = {
+        {"perf/copies/host-to-device", to_device, false},
+        {"perf/copies/device-to-host", to_host, false},
+        {"perf/compute/mm", products, true},
+        {"perf/compute/add", sums, true},
+        {"perf/launch/latency", launches, true},
+    };
+
+    return suite_add_list(self, LEVEL_PERF, tests,
+                          sizeof tests / sizeof *tests);
+}

@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Level stress: many threads and streams at once, memory that runs out, and
+ * loading and unloading again and again where that is said to be safe. */
+
+#include "bounds.h"
+#include "claims.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* -------------------------------------------------------------- threads -- */
+
+enum { THREADS = 8, ROUNDS = 200, COUNT = 513 };
+
+typedef struct worker {
+    suite *self;
+    uint32_t number;
+    core_stream *stream; /* its own, or NULL */
+    core_operator *multiply;
+    outcome out;
+    pthread_t thread;
+} worker;
+
+static bool one_round(worker *self, int round)
+{
+    float values[COUNT], got[COUNT];
+    int64_t size = COUNT;
+    core_tensor *tensor = NULL;
+    core_value args[2], result = {0};
+    float factor = 1;
+    bool good;
+
+    for (int i = 0; i < COUNT; i++)
+        values[i] = (float)(self->number * 1000 + (uint32_t)(round + i));
+    good = expect_ok(&self->out,
+                     core_tensor_from_data(values, CORE_F32, &size, 1,
+                                           self->self->device, &tensor),
+                     "making a tensor");
+    if (good && self->multiply) {
+        args[0] = args[1] =
+            (core_value){CORE_VALUE_TENSOR, 0, {.tensor = tensor}};
+        good = expect_ok(&self->out,
+                         core_op_call(self->multiply, args, 2, &result, 1),
+                         "a product");
+        factor = 0;
+    }
+    if (good)
+        good =
+            expect_ok(&self->out,
+                      core_tensor_read(factor == 0 ? result.u.tensor : tensor,
+                                       got, sizeof got),
+                      "reading a tensor");
+    for (int i = 0; good && i < COUNT; i++) {
+        float want = factor == 0 ? values[i] * values[i] : values[i];
+
+        good = expect(&self->out, got[i] == want,
+                      "thread %u, element %d: got %g, want %g", self->number, i,
+                      (double)got[i], (double)want);
+    }
+    core_value_release(&result);
+    core_tensor_release(tensor);
+    return good;
+}
+
+static void *work(void *context)
+{
+    worker *self = context;
+    core_stream_guard guard;
+    bool entered = self->stream &&
+                   core_stream_guard_enter(self->stream, &guard) == CORE_OK;
+
+    for (int i = 0; i < ROUNDS; i++)
+        if (!one_round(self, i))
+            break;
+    if (entered)
+        core_stream_guard_leave(&guard);
+    return NULL;
+}
+
+/* mul.Tensor where it is claimed for f32. */
+static core_operator *multiplication(suite *self)
+{
+    static words call;
+    sample from = {"mul.Tensor", "t:3 t:3", -1, 1};
+    reference wanted;
+    core_operator *op = NULL;
+
+    memset(&wanted, 0, sizeof wanted);
+    if (words_parse(&call, self, &from, CORE_F32) &&
+        reference_shapes(&call, &wanted) == CORE_OK &&
+        claim_of(self, &call, &wanted) == CLAIM_KERNEL)
+        op = call.op;
+    reference_free(&wanted);
+    return op;
+}
+
+static void run_threads(suite *self, outcome *out, bool streams)
+{
+    static worker workers[THREADS];
+    int started = 0;
+
+    if (!suite_device(self, out))
+        return;
+    memset(workers, 0, sizeof workers);
+    for (; started < THREADS; started++) {
+        worker *one = &workers[started];
+
+        one->self = self;
+        one->number = (uint32_t)started;
+        one->multiply = multiplication(self);
+        if (streams &&
+            !expect_ok(out, core_stream_create(self->device, &one->stream),
+                       "creating a stream"))
+            break;
+        if (pthread_create(&one->thread, NULL, work, one) != 0) {
+            harness_error(out, "a thread cannot be started");
+            core_stream_release(one->stream);
+            break;
+        }
+    }
+    for (int i = 0; i < started; i++) {
+        pthread_join(workers[i].thread, NULL);
+        if (workers[i].out.verdict != VERDICT_PASS &&
+            out->verdict == VERDICT_PASS)
+            *out = workers[i].out;
+        core_stream_release(workers[i].stream);
+    }
+}
+
+static void threads_share_a_stream(suite *self, outcome *out, const test *one)
+{
+    (void)one;
+    run_threads(self, out, false);
+}
+
+static void threads_have_streams(suite *self, outcome *out, const test *one)
+{
+    (void)one;
+    run_threads(self, out, true);
+}
+
+/* --------------------------------------------------------------- memory -- */
+
+enum { BLOCKS = 4096 };
+
+static core_status take(suite *self, int64_t bytes, core_tensor **out)
+{
+    core_value args[4] = {{0}}, result = {0};
+    core_operator *op;
+    core_status status;
+
+    *out = NULL;
+    CORE_TRY(core_op_find("empty", &op));
+    args[0] = (core_value){CORE_VALUE_INT_LIST, 1, {.ints = &bytes}};
+    args[1] = (core_value){CORE_VALUE_DTYPE, 0, {.i = CORE_U8}};
+    args[3] = (core_value){CORE_VALUE_DEVICE, 0, {.device = self->device}};
+    status = core_op_call(op, args, 4, &result, 1);
+    if (status == CORE_OK)
+        *out = result.u.tensor;
+    return status;
+}
+
+/* Leaves the device with room for about `left` megabytes less than it has. */
+static bool limit(suite *self, uint64_t bytes, outcome *out)
+{
+    uint64_t left = 0, total = 0;
+
+    if (core_device_memory(self->device, &left, &total) != CORE_OK ||
+        total == 0 ||
+        core_memory_set_fraction(self->device, (double)bytes / (double)total) !=
+            CORE_OK) {
+        not_supported(out, "its memory cannot be limited: %s",
+                      core_error_message());
+        return false;
+    }
+    return true;
+}
+
+/* Takes all there is, then what every call needs is not there. */
+static void memory_runs_out(suite *self, outcome *out, const test *one)
+{
+    static core_tensor *taken[BLOCKS];
+    core_operator *multiply;
+    core_tensor *operand = NULL;
+    float values[256] = {1};
+    int64_t size = 256, step = 1 << 20;
+    uint32_t count = 0;
+    core_status status = CORE_OK;
+
+    (void)one;
+    if (!suite_device(self, out) || !limit(self, 64 << 20, out))
+        return;
+    multiply = multiplication(self);
+    if (!expect_ok(out,
+                   core_tensor_from_data(values, CORE_F32, &size, 1,
+                                         self->device, &operand),
+                   "making a tensor"))
+        goto done;
+    /* At every amount that is left: a call succeeds, or says that there is no
+     * memory. */
+    for (; step >= 256 && count < BLOCKS; step /= 4)
+        while (count < BLOCKS &&
+               (status = take(self, step, &taken[count])) == CORE_OK) {
+            core_value args[2] = {{CORE_VALUE_TENSOR, 0, {.tensor = operand}},
+                                  {CORE_VALUE_TENSOR, 0, {.tensor = operand}}};
+            core_value result = {0};
+
+            count++;
+            if (!multiply)
+                continue;
+            status = core_op_call(multiply, args, 2, &result, 1);
+            core_value_release(&result);
+            if (!expect(out,
+                        status == CORE_OK || status == CORE_ERROR_OUT_OF_MEMORY,
+                        "with little memory left a product fails with %s: %s",
+                        core_status_name(status), core_error_message()))
+                goto done;
+        }
+    expect(out, status == CORE_ERROR_OUT_OF_MEMORY,
+           "memory ran out with %s: %s", core_status_name(status),
+           core_error_message());
+done:
+    for (uint32_t i = 0; i < count; i++)
+        core_tensor_release(taken[i]);
+    core_memory_empty_cache(self->device);
+    core_memory_set_fraction(self->device, 1);
+    if (out->verdict == VERDICT_PASS &&
+        expect_ok(out, core_tensor_read(operand, values, sizeof values),
+                  "reading after memory ran out"))
+        expect(out, values[0] == 1, "data was lost when memory ran out");
+    core_tensor_release(operand);
+}
+
+/* -------------------------------------------------------------- loading -- */
+
+static void loads_and_unloads(suite *self, outcome *out, const test *one)
+{
+    enum { TIMES = 1000 };
+
+    (void)one;
+    for (int i = 0; i < TIMES; i++) {
+        core_plugin *plugin = NULL;
+        core_status status;
+
+        if (!expect_ok(out, core_plugin_load(self->plugin, &plugin),
+                       "loading the plugin again"))
+            return;
+        status = core_plugin_unload(plugin, UINT64_C(5000000000));
+        core_plugin_release(plugin);
+        if (status == CORE_ERROR_UNSUPPORTED && i == 0) {
+            not_supported(out, "it does not say that it can be unloaded");
+            return;
+        }
+        if (!expect_ok(out, status, "unloading the plugin"))
+            return;
+    }
+}
+
+bool suite_add_stress(suite *self)
+{
+    static const listed tests[] = {
+        {"stress/threads/share-a-stream", threads_share_a_stream, false},
+        {"stress/threads/have-streams", threads_have_streams, false},
+        {"stress/memory/runs-out", memory_runs_out, true},
+        {"stress/load/a-thousand-times", loads_and_unloads, true},
+    };
+
+    return suite_add_list(self, LEVEL_STRESS, tests,
+                          sizeof tests / sizeof *tests);
+}
