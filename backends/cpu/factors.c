@@ -455,7 +455,7 @@ static core_status launch_reflections(core_call *call, const core_value *args,
 
 static const cpu_kernel kernels[] = {
     {"linalg_lu_factor_ex", launch_lu, NULL, {WIDE, WIDE, I32, I32}, 0},
-    {"_lu_permutation", launch_permutation, NULL, {I32, WIDE}, 0},
+    {"_lu_permutation", launch_permutation, NULL, {I32, CPU_ALL}, 0},
     {"linalg_inv_ex", launch_inverse, NULL, {WIDE, WIDE, I32}, 0},
     {"_linalg_det", launch_determinant, NULL, {WIDE, WIDE, WIDE, I32}, 0},
     {"_linalg_slogdet",

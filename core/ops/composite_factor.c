@@ -125,7 +125,11 @@ static core_status check_factors(const core_operator *op, const core_tensor *lu,
     int64_t m;
     int64_t n;
 
-    CORE_TRY(want_matrices(op, "LU", lu, false));
+    if (lu->ndim < 2)
+        return core__op_error(CORE_ERROR_SHAPE, op,
+                              "LU must be a matrix, or several, not of %u "
+                              "dimensions",
+                              lu->ndim);
     m = lu->sizes[lu->ndim - 2];
     n = lu->sizes[lu->ndim - 1];
     memcpy(wanted, lu->sizes, lu->ndim * sizeof *wanted);

@@ -304,8 +304,8 @@ CORE__COMPOSITE(max_unpool3d)
 
 /* ------------------------------------------------------------- segments -- */
 
-/* Every length is at least 0, and they add up to
- * n.  Reads data, as the check asks for. */
+/* Every length is at least 0, and they add up to n, if that is not negative.
+ * Reads data, as the check asks for. */
 static core_status check_lengths(const core_operator *op, core_tensor *lengths,
                                  int64_t n)
 {
@@ -315,16 +315,21 @@ static core_status check_lengths(const core_operator *op, core_tensor *lengths,
     core_scalar good = core_bool(true);
 
     core__scope_begin(&s);
-    sum = core__x_sum_dim(&s, lengths, (const int64_t[]){-1}, 1, false);
-    all = CORE__DO(&s, core_all, core__x_equals(&s, sum, (double)n));
-    sum = CORE__DO(&s, core_all,
+    all = CORE__DO(&s, core_all,
                    CORE__DO(&s, core_ge_scalar, lengths, core_int(0)));
-    all = core__x_logical_and(&s, all, sum);
+    if (n >= 0) {
+        sum = core__x_sum_dim(&s, lengths, (const int64_t[]){-1}, 1, false);
+        sum = CORE__DO(&s, core_all, core__x_equals(&s, sum, (double)n));
+        all = core__x_logical_and(&s, all, sum);
+    }
     if (s.status == CORE_OK)
         CORE__RUN(&s, core_item(all, &good));
     CORE_TRY(core__scope_end(&s));
     if (good.u.i != 0)
         return CORE_OK;
+    if (n < 0)
+        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
+                              "offsets must not decrease");
     return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
                           "lengths must not be negative, and add up to %lld, "
                           "the size of data along axis",
@@ -394,21 +399,18 @@ static core_status check_segments(const core_operator *op,
     return CORE_OK;
 }
 
-/* The segment of each element along axis. */
+/* How many of the edges lie at or before each element along axis.  Edges are
+ * the ends of segments, by lengths, or all their bounds, by offsets. */
 static core_tensor *segment_of(core__scope *scope, core_tensor *data,
-                               core_tensor *lengths, uint32_t axis)
+                               core_tensor *edges, uint32_t axis)
 {
-    int64_t sizes[CORE_MAX_NDIM];
-    core_tensor *ends =
-        CORE__DO(scope, core_cumsum, lengths, axis, CORE_DTYPE_NONE);
     core_tensor *x = core__x_arange(scope, data, data->sizes[axis]);
 
-    memcpy(sizes, data->sizes, data->ndim * sizeof *sizes);
-    x = CORE__DO(scope, core_expand, x, sizes, axis + 1, false);
-    x = CORE__DO(scope, core_searchsorted, ends, x, false, true, NULL, NULL);
+    x = CORE__DO(scope, core_expand, x, data->sizes, axis + 1, false);
+    x = CORE__DO(scope, core_searchsorted, edges, x, false, true, NULL, NULL);
     for (uint32_t i = axis + 1; i < data->ndim; i++)
         x = core__x_unsqueeze(scope, x, -1);
-    return CORE__DO(scope, core_expand, x, sizes, data->ndim, false);
+    return CORE__DO(scope, core_expand, x, data->sizes, data->ndim, false);
 }
 
 /* Sums divided by lengths; what is empty is `initial`, or no number. */
@@ -437,7 +439,9 @@ CORE__COMPOSITE(segment_reduce)
     core_tensor *data = args[0].u.tensor;
     int64_t sizes[CORE_MAX_NDIM];
     const segments *kind;
+    bool offsets = args[2].tag == CORE_VALUE_NONE;
     core_tensor *lengths;
+    core_tensor *edges;
     core_tensor *x;
     uint32_t axis;
 
@@ -448,17 +452,23 @@ CORE__COMPOSITE(segment_reduce)
     if (scope->status != CORE_OK)
         return scope->status;
     if (!core__arg_bool(args, 6, false))
-        CORE_TRY(check_lengths(call->op, lengths, data->sizes[axis]));
+        CORE_TRY(
+            check_lengths(call->op, lengths, offsets ? -1 : data->sizes[axis]));
+    edges = offsets
+                ? args[4].u.tensor
+                : CORE__DO(scope, core_cumsum, lengths, axis, CORE_DTYPE_NONE);
+    /* What no segment has goes to one more at the end, or at both. */
     memcpy(sizes, data->sizes, data->ndim * sizeof *sizes);
-    sizes[axis] = lengths->sizes[axis];
+    sizes[axis] = lengths->sizes[axis] + (offsets ? 2 : 1);
     x = CORE__DO(scope, core_new_full, data, sizes, data->ndim,
                  core_float(args[7].tag == CORE_VALUE_NONE
                                 ? kind->initial
                                 : core__double_of(&args[7])),
                  CORE_DTYPE_NONE, NULL);
     x = CORE__DO(scope, core_scatter_reduce, x, axis,
-                 segment_of(scope, data, lengths, axis), data, kind->reduce,
+                 segment_of(scope, data, edges, axis), data, kind->reduce,
                  true);
+    x = core__x_slice(scope, x, axis, offsets, offsets + lengths->sizes[axis]);
     if (strcmp(kind->name, "mean") == 0)
         x = segment_mean(scope, x, lengths, &args[7]);
     return core__scope_result(scope, x, &results[0]);

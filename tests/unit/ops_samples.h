@@ -453,7 +453,7 @@ static const sample samples_indexed[] = {
     {"segment_reduce", "t:3,2 s:mean y:2 n n i:0 b:0 f:.5", .5, 2, 0, 0},
     {"segment_reduce", "t:3,2 s:prod y:2", .5, 2, 0, 0},
     {"segment_reduce", "u:2,6 s:max y:2,3 n n i:1", .5, 2, 0, 0},
-    {"segment_reduce", "u:1,2 s:min n n y:2 i:0", .5, 2, 0, 0},
+    {"segment_reduce", "u:3,2 s:min n n y:2 i:0", .5, 2, 0, 0},
     {"max_unpool2d", "t:1,2,2 x:1,2,2/9 l:3,3", -1, 1, 0, 0},
     {"max_unpool3d", "t:1,1,2,2 x:1,1,2,2/18 l:2,3,3 l:1,1,1 l:0,0,0", -1, 1, 0,
      0},

@@ -187,6 +187,11 @@ START_TEST(segments_may_be_empty)
           1, 6);
     HOLDS(CALL(segment_reduce, x, "mean", n, NULL, NULL, 0, false, &one), 3, 2,
           1, 7);
+    n = typed(CORE_I64, 1, SIZES(2), (double[]){1, 2});
+    HOLDS(CALL(segment_reduce, x, "sum", NULL, NULL, n, 0, false, NULL), 1, 2);
+    n = typed(CORE_I64, 1, SIZES(2), (double[]){2, 1});
+    FAILS(core_segment_reduce(x, "sum", NULL, NULL, n, 0, false, NULL, &to),
+          CORE_ERROR_INVALID_ARGUMENT, "segment_reduce", "decrease");
     FAILS(core_segment_reduce(x, "sum", bad, NULL, NULL, 0, false, NULL, &to),
           CORE_ERROR_INVALID_ARGUMENT, "segment_reduce", "add up to 3");
 }
