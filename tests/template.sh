@@ -33,7 +33,7 @@ golden() {
         --golden "$LIBCORE_SOURCE/tests/golden/public" --device template "$@"
 }
 
-cp "$LIBCORE_SOURCE"/plugins/template/* "$work/"
+cp "$LIBCORE_SOURCE"/plugins/template/*.* "$work/"
 # shellcheck disable=SC2016 # the inner shell expands
 ok 'it has less than 300 lines' sh -c '[ "$(wc -l <"$1")" -lt 300 ]' sh \
     "$work/template.c"

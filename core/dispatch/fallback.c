@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/settings.h"
+#include "base/thread.h"
 #include "device/capture.h"
 #include "device/stream.h"
 #include "device/transfer.h"
@@ -177,9 +178,17 @@ static core_status compute(core_operator *op, const core_value *args,
     for (uint32_t i = 0; i < nresults; i++)
         results[i] = (core_value){0};
     status = bring_all(&f, args, nargs);
-    if (status == CORE_OK)
+    /* What names no device is of the current one, which for now is the CPU. */
+    if (status == CORE_OK && !f.home)
+        status = core__device_current(&f.home);
+    if (status == CORE_OK) {
+        core_device *current = core__thread_self()->device;
+
+        core__thread_self()->device = f.host;
         status = core__redispatch(op, f.host->keys | CORE__KEY_BACKEND, f.args,
                                   nargs, results, nresults);
+        core__thread_self()->device = current;
+    }
     if (status == CORE_OK)
         status = send_changed(&f, nargs);
     for (uint32_t i = 0; i < nresults && status == CORE_OK; i++)

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT-0
+# Copyright The libcore authors
+#
+# Copying and distribution of this file, with or without modification, are
+# permitted: it is for the configure.ac of plugins.
+
+# LIBCORE_PLUGIN([MINIMUM-VERSION], [IF-FOUND], [IF-NOT-FOUND])
+#
+# Looks for libcore's headers, which are all that a plugin is built with, and
+# substitutes
+#
+#   LIBCORE_PLUGIN_CFLAGS    for the compiler: the headers, hidden symbols
+#   LIBCORE_PLUGIN_LDFLAGS   for the linker (not libtool): a shared object
+#                            that exports its entry alone
+#   plugindir                where libcore looks for plugins; with
+#                            --with-libcore-plugindir=DIR another place
+#   libcore_abi_major
+#
+# Without IF-NOT-FOUND their absence is an error.  With Automake and libtool:
+#
+#   plugin_LTLIBRARIES = core_example.la
+#   core_example_la_CFLAGS = $(LIBCORE_PLUGIN_CFLAGS)
+#   core_example_la_LDFLAGS = -module -avoid-version $(LIBCORE_PLUGIN_LDFLAGS)
+AC_DEFUN([LIBCORE_PLUGIN], [
+  AC_REQUIRE([PKG_PROG_PKG_CONFIG])
+  AC_ARG_WITH([libcore-plugindir],
+    [AS_HELP_STRING([--with-libcore-plugindir=DIR],
+       [where the plugin is installed @<:@libcore's folder of plugins@:>@])])
+  LIBCORE_PLUGIN_CFLAGS=
+  LIBCORE_PLUGIN_LDFLAGS=
+  AC_MSG_CHECKING([for the plugin headers of libcore m4_default([$1], [])])
+  AS_IF([test -n "$PKG_CONFIG" &&
+         $PKG_CONFIG --exists "libcore m4_ifnblank([$1], [>= $1])"],
+    [libcore_plugin=yes],
+    [libcore_plugin=no])
+  AC_MSG_RESULT([$libcore_plugin])
+  AS_IF([test $libcore_plugin = yes], [
+    LIBCORE_PLUGIN_CFLAGS="`$PKG_CONFIG --cflags libcore` -fPIC -fvisibility=hidden"
+    LIBCORE_PLUGIN_LDFLAGS="-shared -Wl,-z,defs"
+    libcore_script=`$PKG_CONFIG --variable=versionscript libcore`
+    AS_IF([test -f "$libcore_script"],
+      [LIBCORE_PLUGIN_LDFLAGS="$LIBCORE_PLUGIN_LDFLAGS -Wl,--version-script=$libcore_script"])
+    libcore_abi_major=`$PKG_CONFIG --variable=abi_major libcore`
+    plugindir=`$PKG_CONFIG --variable=plugindir libcore`
+    AS_CASE([$with_libcore_plugindir], [''|yes|no], [],
+      [plugindir=$with_libcore_plugindir])
+    # In C++ a unique symbol would keep the plugin from being unloaded.
+    AS_IF([test -n "$CXX"], [
+      AC_LANG_PUSH([C++])
+      libcore_saved_CXXFLAGS=$CXXFLAGS
+      CXXFLAGS="$CXXFLAGS -fno-gnu-unique"
+      AC_MSG_CHECKING([whether $CXX takes -fno-gnu-unique])
+      AC_COMPILE_IFELSE([AC_LANG_PROGRAM],
+        [AC_MSG_RESULT([yes])
+         LIBCORE_PLUGIN_CXXFLAGS="$LIBCORE_PLUGIN_CFLAGS -fno-gnu-unique"],
+        [AC_MSG_RESULT([no])
+         LIBCORE_PLUGIN_CXXFLAGS="$LIBCORE_PLUGIN_CFLAGS"])
+      CXXFLAGS=$libcore_saved_CXXFLAGS
+      AC_LANG_POP([C++])
+    ])
+    $2
+  ], [m4_default([$3], [AC_MSG_ERROR([the plugin headers of libcore were not found;
+  install libcore, or set PKG_CONFIG_PATH to the folder of its libcore.pc])])])
+  AC_SUBST([LIBCORE_PLUGIN_CFLAGS])
+  AC_SUBST([LIBCORE_PLUGIN_CXXFLAGS])
+  AC_SUBST([LIBCORE_PLUGIN_LDFLAGS])
+  AC_SUBST([libcore_abi_major])
+  AC_SUBST([plugindir])
+])

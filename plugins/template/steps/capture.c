@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT-0
+ * Copyright The libcore authors */
+
+/* Step 7: graphs.  While a stream captures, its work is kept instead of run;
+ * launching the graph runs all of it, as often as wanted. */
+
+#include "device.h"
+
+#if STEP >= 7
+struct graph {
+    _Atomic uint32_t references; /* the core's, and one for each launch */
+    job *first, **last;
+};
+
+static void graph_release(void *context)
+{
+    graph *g = context;
+
+    if (atomic_fetch_sub(&g->references, 1) > 1)
+        return;
+    while (g->first != NULL) {
+        job *next = g->first->next;
+
+        if (g->first->drop != NULL)
+            g->first->drop(g->first->context);
+        free(g->first);
+        g->first = next;
+    }
+    free(g);
+}
+
+core_status graph_add(graph *to, job work)
+{
+    job *kept = malloc(sizeof *kept);
+
+    if (kept == NULL) {
+        if (work.drop != NULL)
+            work.drop(work.context);
+        return core_sdk_error(host, CORE_ERROR_OUT_OF_MEMORY, "steps",
+                              "no host memory for a part of a graph");
+    }
+    *kept = work;
+    kept->next = NULL;
+    *to->last = kept;
+    to->last = &kept->next;
+    return CORE_OK;
+}
+
+static core_status graph_run(void *context)
+{
+    core_status status = CORE_OK;
+
+    for (job *j = ((graph *)context)->first; j != NULL && status == CORE_OK;
+         j = j->next)
+        status = j->run(j->context);
+    return status;
+}
+
+static core_status begin(void *device, void *on)
+{
+    graph *made = calloc(1, sizeof *made);
+
+    (void)device;
+    if (made == NULL)
+        return core_sdk_error(host, CORE_ERROR_OUT_OF_MEMORY, "steps",
+                              "no host memory for a graph");
+    made->references = 1;
+    made->last = &made->first;
+    *stream_capture(on) = made;
+    return CORE_OK;
+}
+
+static core_status end(void *device, void *on, void **out_graph)
+{
+    graph *made = *stream_capture(on);
+
+    (void)device;
+    *stream_capture(on) = NULL;
+    if (out_graph != NULL)
+        *out_graph = made;
+    else
+        graph_release(made);
+    return CORE_OK;
+}
+
+static core_status run_graph(void *device, void *word, void *on)
+{
+    graph *g = word;
+
+    (void)device;
+    atomic_fetch_add(&g->references, 1);
+    return stream_give(
+        on, (job){.run = graph_run, .drop = graph_release, .context = g});
+}
+
+static void destroy(void *device, void *word)
+{
+    (void)device;
+    graph_release(word);
+}
+
+const core_graph_capture_interface capture_table = {
+    .struct_size = sizeof(core_graph_capture_interface),
+    .begin = begin,
+    .end = end,
+    .launch = run_graph,
+    .destroy = destroy,
+};
+#endif

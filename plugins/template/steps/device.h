@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT-0
+ * Copyright The libcore authors */
+
+/* device.h: a device that grows in seven steps; docs/plugin-guide.md tells
+ * them.  -DSTEP=N builds it as it is after N of them. */
+
+#ifndef STEPS_DEVICE_H
+#define STEPS_DEVICE_H
+
+#include <libcore/sdk.h>
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+#ifndef STEP
+#define STEP 7
+#endif
+
+extern const core_host *host;
+
+/* Step 1, memory.c: a block's address is the core's handle. */
+typedef struct block {
+    char *data;
+    uint64_t size;
+} block;
+
+char *address(core_memory memory);
+extern const core_memory_table memory_table;
+
+/* Step 2, stream.c: work is given to a stream and runs on its thread. */
+typedef struct stream stream;
+typedef struct graph graph;
+
+/* run may fail and thereby poisons the stream; drop comes once, also where run
+ * never came.  `always`: it runs on a poisoned stream too. */
+typedef struct job {
+    struct job *next;
+    core_status (*run)(void *context);
+    void (*drop)(void *context);
+    void *context;
+    bool always;
+} job;
+
+core_status stream_give(stream *to, job work);
+extern const core_stream_table stream_table;
+extern const core_event_table event_table;
+
+/* Step 3, family.c; step 4 and 5, product.c. */
+core_status family_register(core_registry *registry);
+core_status product_register(core_registry *registry);
+
+/* A launch that runs when the stream comes to it. */
+typedef struct launch {
+    core_function compute;
+    core_call *call;
+    const core_value *args;
+    core_value *results;
+    uint32_t nargs, nresults;
+    void (*release)(void *held); /* step 5: what it keeps until it has run */
+    void *held;
+} launch;
+
+core_status launch_later(core_function compute, core_call *call,
+                         const core_value *args, uint32_t nargs,
+                         core_value *results, uint32_t nresults,
+                         void (*release)(void *held), void *held);
+
+/* Step 7, capture.c: to where a capturing stream puts its work. */
+core_status graph_add(graph *to, job work);
+graph **stream_capture(stream *of);
+extern const core_graph_capture_interface capture_table;
+
+#endif

@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT-0
+ * Copyright The libcore authors */
+
+/* Step 1: memory behind opaque handles, and copies.  Step 2 puts the copies on
+ * streams, step 6 hands out parts of larger blocks. */
+
+#include "device.h"
+
+char *address(core_memory memory)
+{
+    return ((block *)memory.handle)->data + memory.offset;
+}
+
+static block *block_make(uint64_t size)
+{
+    block *made = calloc(1, sizeof *made);
+
+    if (made != NULL)
+        made->data = aligned_alloc(64, (size + 63) / 64 * 64);
+    if (made == NULL || made->data == NULL) {
+        free(made);
+        return NULL;
+    }
+    made->size = size;
+    return made;
+}
+
+static core_status no_memory(uint64_t size)
+{
+    return core_sdk_error(host, CORE_ERROR_OUT_OF_MEMORY, "steps",
+                          "no memory for %llu bytes", (unsigned long long)size);
+}
+
+#if STEP < 6
+static core_status device_alloc(void *device, uint64_t size,
+                                core_memory *out_memory)
+{
+    (void)device;
+    out_memory->handle = block_make(size);
+    out_memory->offset = 0;
+    return out_memory->handle != NULL ? CORE_OK : no_memory(size);
+}
+
+static void device_free(void *device, core_memory memory, uint64_t size)
+{
+    (void)device;
+    (void)size;
+    free(((block *)memory.handle)->data);
+    free(memory.handle);
+}
+#else
+/* Parts of slabs: the handle is the slab, the offset says where.  A part that
+ * comes back serves the next request of its size class. */
+enum { SLAB = 1 << 20, CLASSES = 15 }; /* 64 bytes to 1 MiB */
+
+typedef struct part {
+    struct part *next;
+    core_memory memory;
+} part;
+
+static pthread_mutex_t heap_lock = PTHREAD_MUTEX_INITIALIZER;
+static part *parts[CLASSES];
+static block *slab;
+static uint64_t slab_used;
+
+static int class_of(uint64_t size)
+{
+    int class = 0;
+
+    while (class < CLASSES && (UINT64_C(64) << class) < size)
+        class ++;
+    return class;
+}
+
+static core_status part_take(int class, core_memory *out_memory)
+{
+    part *free_one = parts[class];
+    uint64_t size = UINT64_C(64) << class;
+
+    if (free_one != NULL) {
+        *out_memory = free_one->memory;
+        parts[class] = free_one->next;
+        free(free_one);
+        return CORE_OK;
+    }
+    if (slab == NULL || slab_used + size > SLAB) {
+        slab = block_make(SLAB); /* what is left of the old one stays unused */
+        slab_used = 0;
+        if (slab == NULL)
+            return no_memory(SLAB);
+    }
+    out_memory->handle = slab;
+    out_memory->offset = slab_used;
+    slab_used += size;
+    return CORE_OK;
+}
+
+static core_status device_alloc(void *device, uint64_t size,
+                                core_memory *out_memory)
+{
+    int class = class_of(size);
+    core_status status;
+
+    (void)device;
+    if (class == CLASSES) {
+        out_memory->handle = block_make(size);
+        out_memory->offset = 0;
+        return out_memory->handle != NULL ? CORE_OK : no_memory(size);
+    }
+    pthread_mutex_lock(&heap_lock);
+    status = part_take(class, out_memory);
+    pthread_mutex_unlock(&heap_lock);
+    return status;
+}
+
+static void device_free(void *device, core_memory memory, uint64_t size)
+{
+    int class = class_of(size);
+    part *back;
+
+    (void)device;
+    if (class == CLASSES) {
+        free(((block *)memory.handle)->data);
+        free(memory.handle);
+        return;
+    }
+    back = malloc(sizeof *back);
+    if (back == NULL)
+        return; /* lost, and nothing else */
+    back->memory = memory;
+    pthread_mutex_lock(&heap_lock);
+    back->next = parts[class];
+    parts[class] = back;
+    pthread_mutex_unlock(&heap_lock);
+}
+#endif
+
+/* ---------------------------------------------------------------- copies -- */
+
+typedef struct transfer {
+    char *to;
+    const char *from;
+    uint64_t size;
+} transfer;
+
+static core_status transfer_run(void *context)
+{
+    const transfer *work = context;
+
+    memmove(work->to, work->from, work->size);
+    return CORE_OK;
+}
+
+/* Without a stream at once, else when the stream comes to it. */
+static core_status move(void *on, void *to, const void *from, uint64_t size)
+{
+    transfer now = {to, from, size};
+#if STEP >= 2
+    transfer *later = malloc(sizeof *later);
+
+    if (later == NULL)
+        return no_memory(sizeof *later);
+    *later = now;
+    return stream_give(
+        on, (job){.run = transfer_run, .drop = free, .context = later});
+#else
+    (void)on;
+    return transfer_run(&now);
+#endif
+}
+
+static core_status copy_from_host(void *device, void *on, core_memory to,
+                                  const void *from, uint64_t size)
+{
+    (void)device;
+    return move(on, address(to), from, size);
+}
+
+static core_status copy_to_host(void *device, void *on, void *to,
+                                core_memory from, uint64_t size)
+{
+    (void)device;
+    return move(on, to, address(from), size);
+}
+
+static core_status copy(void *device, void *on, core_memory to,
+                        core_memory from, uint64_t size)
+{
+    (void)device;
+    return move(on, address(to), address(from), size);
+}
+
+const core_memory_table memory_table = {
+    .struct_size = sizeof(core_memory_table),
+    .alloc = device_alloc,
+    .free = device_free,
+    .copy_from_host = copy_from_host,
+    .copy_to_host = copy_to_host,
+    .copy = copy,
+};

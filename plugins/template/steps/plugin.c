@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT-0
+ * Copyright The libcore authors */
+
+/* The plugin: what of the steps there is, registered. */
+
+#include "device.h"
+
+CORE_SDK_NOTE("steps", "The libcore authors", "0.1", "Apache-2.0 OR MIT-0",
+              "steps", "");
+
+const core_host *host;
+
+static core_status enumerate(void *backend, uint32_t *out_count,
+                             core_string *out_reason)
+{
+    (void)backend;
+    *out_count = 1;
+    *out_reason = core_sdk_string("");
+    return CORE_OK;
+}
+
+static core_status device_open(void *backend, uint32_t index, void **out_device)
+{
+    (void)index;
+    *out_device = backend;
+    return CORE_OK;
+}
+
+static void device_close(void *backend, void *device)
+{
+    (void)backend;
+    (void)device;
+}
+
+static core_status device_properties(void *device, core_device_properties *out)
+{
+    (void)device;
+    out->flags = CORE_DEVICE_HAS_F64; /* not FLAT: handles are no addresses */
+    out->base_alignment = 64;
+    out->granularity = 64;
+    out->numa_node = UINT32_MAX;
+    return CORE_OK;
+}
+
+/* Step 6: host memory that copies need not wait for. */
+#if STEP >= 6
+static core_status host_alloc(void *device, uint64_t size, void **out_data)
+{
+    (void)device;
+    *out_data = aligned_alloc(64, (size + 63) / 64 * 64);
+    return *out_data != NULL
+               ? CORE_OK
+               : core_sdk_error(host, CORE_ERROR_OUT_OF_MEMORY, "steps",
+                                "no host memory for %llu bytes",
+                                (unsigned long long)size);
+}
+
+static void host_free(void *device, void *data, uint64_t size)
+{
+    (void)device;
+    (void)size;
+    free(data);
+}
+
+static const core_host_memory_interface host_memory = {
+    .struct_size = sizeof(core_host_memory_interface),
+    .alloc = host_alloc,
+    .free = host_free,
+};
+#endif
+
+static const void *get_interface(void *backend, core_string name,
+                                 uint32_t version)
+{
+    (void)backend;
+    (void)name;
+    (void)version;
+#if STEP >= 6
+    if (version == 1 && core_sdk_string_equal(name, "core.host_memory"))
+        return &host_memory;
+#endif
+#if STEP >= 7
+    if (version == 1 && core_sdk_string_equal(name, "core.graph_capture"))
+        return &capture_table;
+#endif
+    return NULL;
+}
+
+static core_backend backend = {
+    .struct_size = sizeof(core_backend),
+    .device_type = {"steps", 5},
+    .user = &backend,
+    .enumerate = enumerate,
+    .device_open = device_open,
+    .device_close = device_close,
+    .device_properties = device_properties,
+    .get_interface = get_interface,
+    .memory = &memory_table,
+#if STEP >= 2
+    .streams = &stream_table,
+    .events = &event_table,
+#endif
+};
+
+static core_status init(const core_host *given, core_registry *registry,
+                        void **out_plugin)
+{
+    core_status status;
+
+    host = given;
+    *out_plugin = NULL;
+    status = host->register_backend(registry, &backend);
+#if STEP >= 3
+    if (status == CORE_OK)
+        status = family_register(registry);
+#endif
+#if STEP >= 4
+    if (status == CORE_OK)
+        status = product_register(registry);
+#endif
+    return status;
+}
+
+static core_status stop(void *plugin, uint64_t deadline_ns)
+{
+    (void)plugin;
+    (void)deadline_ns;
+    return CORE_OK;
+}
+
+core_status core_plugin_entry(const core_plugin_offer *offer,
+                              core_plugin_answer *answer);
+CORE_SDK_EXPORT core_status core_plugin_entry(const core_plugin_offer *offer,
+                                              core_plugin_answer *answer)
+{
+    /* Streams have threads of ours: not declared safe to unload. */
+    return core_sdk_negotiate(offer, answer, STEP >= 2 ? 2 : 1, 0, init, stop);
+}

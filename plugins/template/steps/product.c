@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT-0
+ * Copyright The libcore authors */
+
+/* Step 4: a kernel with demands, that can be refused.  Step 5: the same with
+ * plans, as for a device that compiles for each shape. */
+
+#include "device.h"
+
+#if STEP >= 4
+
+enum { LARGEST = 4096 }; /* rows or columns of what the unit takes */
+
+/* What was made for a shape.  The core may drop it while work that was given
+ * with it still waits: so it is counted. */
+typedef struct plan {
+    _Atomic uint32_t references;
+    int64_t rows, inner, columns;
+} plan;
+
+static void multiply(const plan *p, const float *a, const float *b, float *out)
+{
+    for (int64_t i = 0; i < p->rows; i++)
+        for (int64_t j = 0; j < p->columns; j++) {
+            double sum = 0;
+
+            for (int64_t k = 0; k < p->inner; k++)
+                sum += (double)a[i * p->inner + k] * b[k * p->columns + j];
+            out[i * p->columns + j] = (float)sum;
+        }
+}
+
+/* Asked before there are results; looks at nothing but shapes. */
+static core_status supports(const core_call *call, const core_value *args,
+                            uint32_t nargs)
+{
+    (void)call;
+    for (uint32_t i = 0; i < nargs && i < 2; i++)
+        for (uint32_t d = 0; d < 2; d++)
+            if (args[i].u.view->sizes[d] > LARGEST)
+                return core_sdk_error(host, CORE_ERROR_UNSUPPORTED, "steps",
+                                      "mm of more than %d rows or columns",
+                                      LARGEST);
+    return CORE_OK;
+}
+
+static void shape_of(plan *p, const core_value *args)
+{
+    p->rows = args[0].u.view->sizes[0];
+    p->inner = args[0].u.view->sizes[1];
+    p->columns = args[1].u.view->sizes[1];
+}
+
+/* Operands are contiguous: that was demanded. */
+static core_status compute(core_call *call, const core_value *args,
+                           uint32_t nargs, core_value *results,
+                           uint32_t nresults)
+{
+    plan own;
+    const plan *p = call->plan;
+
+    (void)nargs;
+    (void)nresults;
+    if (p == NULL) {
+        shape_of(&own, args);
+        p = &own;
+    }
+    multiply(p, (const float *)(void *)address(args[0].u.view->memory),
+             (const float *)(void *)address(args[1].u.view->memory),
+             (float *)(void *)address(results[0].u.view->memory));
+    return CORE_OK;
+}
+
+#if STEP >= 5
+static void plan_release(plan *p)
+{
+    if (atomic_fetch_sub(&p->references, 1) == 1)
+        free(p);
+}
+
+static void plan_destroy(void *word)
+{
+    plan_release((plan *)word);
+}
+
+static void held_release(void *held)
+{
+    plan_release((plan *)held);
+}
+
+/* Here a real device compiles.  Shapes are looked at, and no memory. */
+static core_status prepare(core_call *call, const core_value *args,
+                           uint32_t nargs, const core_value *results,
+                           uint32_t nresults, void **out_plan)
+{
+    plan *p = calloc(1, sizeof *p);
+
+    (void)call;
+    (void)nargs;
+    (void)results;
+    (void)nresults;
+    *out_plan = p;
+    if (p == NULL)
+        return core_sdk_error(host, CORE_ERROR_OUT_OF_MEMORY, "steps",
+                              "no host memory for a plan");
+    p->references = 1;
+    shape_of(p, args);
+    return CORE_OK;
+}
+
+#endif
+
+static core_status launch_product(core_call *call, const core_value *args,
+                                  uint32_t nargs, core_value *results,
+                                  uint32_t nresults)
+{
+#if STEP >= 5
+    plan *p = call->plan;
+
+    atomic_fetch_add(&p->references, 1);
+    return launch_later(compute, call, args, nargs, results, nresults,
+                        held_release, p);
+#else
+    return launch_later(compute, call, args, nargs, results, nresults, NULL,
+                        NULL);
+#endif
+}
+
+core_status product_register(core_registry *registry)
+{
+    core_kernel kernel = {.struct_size = sizeof kernel};
+    const core_kernel *const one = &kernel;
+
+    kernel.name = core_sdk_string("mm");
+    kernel.demands = CORE_DEMAND_CONTIGUOUS;
+    kernel.signature[0] = kernel.signature[1] = kernel.signature[2] =
+        CORE_DTYPE_MASK(CORE_F32);
+    kernel.launch = launch_product;
+    kernel.supports = supports;
+#if STEP >= 5
+    kernel.prepare = prepare;
+    kernel.plan_destroy = plan_destroy;
+#endif
+    return host->register_kernels(registry, core_sdk_string("steps"), &one, 1);
+}
+#endif

@@ -1,0 +1,358 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT-0
+ * Copyright The libcore authors */
+
+/* Step 2: streams and events.  A stream is a queue and a thread; an event is
+ * the mark that its last recording left in one. */
+
+#include "device.h"
+
+#if STEP >= 2
+#include <signal.h>
+
+struct stream {
+    job *first, **last;
+    uint64_t given, done;
+    bool ends;           /* when its work is done */
+    core_status failure; /* it is poisoned */
+    char why[160];
+    graph *capture; /* step 7 */
+};
+
+/* A place in a stream's work.  Recording an event anew makes a new one: who
+ * waits for the old one is left alone. */
+typedef struct mark {
+    uint32_t references;
+    bool reached;
+    core_status failure;
+    stream *in;
+} mark;
+
+typedef struct event {
+    mark *newest;
+} event;
+
+/* One lock for all: this device is to be read, not to be fast. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+
+static core_status no_memory(void)
+{
+    return core_sdk_error(host, CORE_ERROR_OUT_OF_MEMORY, "steps",
+                          "no host memory");
+}
+
+/* ---------------------------------------------------------------- the queue -- */
+
+/* The message is this thread's: kept with the stream, for who waits. */
+static void poison(stream *s, core_status status)
+{
+    core_error_info last;
+
+    memset(&last, 0, sizeof last);
+    last.struct_size = sizeof last;
+    if (host->abi_minor >= 2)
+        host->error_last(&last);
+    s->failure = status;
+    snprintf(s->why, sizeof s->why, "%.*s",
+             (int)(last.text.size < 150 ? last.text.size : 150),
+             last.text.data != NULL ? last.text.data : "");
+}
+
+static core_status poisoned(const stream *s)
+{
+    if (s->failure == CORE_OK)
+        return CORE_OK;
+    return core_sdk_error_severe(host, s->failure,
+                                 CORE_SEVERITY_STREAM_POISONED, "steps",
+                                 "work on the stream failed: %s", s->why);
+}
+
+static void *serve(void *context)
+{
+    stream *s = context;
+
+    pthread_mutex_lock(&lock);
+    for (;;) {
+        job *next = s->first;
+        bool runs;
+        core_status status = CORE_OK;
+
+        if (next == NULL && s->ends)
+            break;
+        if (next == NULL) {
+            pthread_cond_wait(&changed, &lock);
+            continue;
+        }
+        s->first = next->next;
+        if (s->first == NULL)
+            s->last = &s->first;
+        runs = s->failure == CORE_OK || next->always;
+        pthread_mutex_unlock(&lock);
+        if (runs)
+            status = next->run(next->context);
+        if (next->drop != NULL)
+            next->drop(next->context);
+        free(next);
+        pthread_mutex_lock(&lock);
+        if (status != CORE_OK && s->failure == CORE_OK)
+            poison(s, status);
+        s->done++;
+        pthread_cond_broadcast(&changed);
+    }
+    pthread_mutex_unlock(&lock);
+    free(s);
+    return NULL;
+}
+
+core_status stream_give(stream *to, job work)
+{
+    job *given;
+
+#if STEP >= 7
+    if (to->capture != NULL)
+        return graph_add(to->capture, work);
+#endif
+    given = malloc(sizeof *given);
+    if (given == NULL) {
+        if (work.drop != NULL)
+            work.drop(work.context);
+        return no_memory();
+    }
+    *given = work;
+    given->next = NULL;
+    pthread_mutex_lock(&lock);
+    *to->last = given;
+    to->last = &given->next;
+    to->given++;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+    return CORE_OK;
+}
+
+/* --------------------------------------------------------------- streams -- */
+
+static core_status create(void *device, uint32_t flags, void **out_stream)
+{
+    stream *made = calloc(1, sizeof *made);
+    sigset_t all, before;
+    pthread_t thread;
+    int failed;
+
+    (void)device;
+    (void)flags;
+    *out_stream = NULL;
+    if (made == NULL)
+        return no_memory();
+    made->last = &made->first;
+    /* Signals are the program's: none comes to a thread of ours. */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    failed = pthread_create(&thread, NULL, serve, made);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (failed) {
+        free(made);
+        return core_sdk_error(host, CORE_ERROR_INTERNAL, "steps",
+                              "no thread for a stream (%d)", failed);
+    }
+    pthread_detach(thread);
+    *out_stream = made;
+    return CORE_OK;
+}
+
+/* Waits for nothing: the thread goes when the work is done. */
+static void destroy(void *device, void *word)
+{
+    stream *s = word;
+
+    (void)device;
+    pthread_mutex_lock(&lock);
+    s->ends = true;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+}
+
+static core_status query(void *device, void *word)
+{
+    stream *s = word;
+    core_status status;
+
+    (void)device;
+    pthread_mutex_lock(&lock);
+    status = poisoned(s);
+    if (status == CORE_OK && s->done < s->given)
+        status = CORE_ERROR_BUSY;
+    pthread_mutex_unlock(&lock);
+    return status;
+}
+
+static core_status synchronize(void *device, void *word)
+{
+    stream *s = word;
+    core_status status;
+    uint64_t until;
+
+    (void)device;
+    pthread_mutex_lock(&lock);
+    until = s->given;
+    while (s->done < until)
+        pthread_cond_wait(&changed, &lock);
+    status = poisoned(s);
+    pthread_mutex_unlock(&lock);
+    return status;
+}
+
+/* ----------------------------------------------------------------- events -- */
+
+static void mark_drop(void *context)
+{
+    mark *m = context;
+    bool last;
+
+    if (m == NULL)
+        return;
+    pthread_mutex_lock(&lock);
+    last = --m->references == 0;
+    pthread_mutex_unlock(&lock);
+    if (last)
+        free(m);
+}
+
+static core_status mark_reach(void *context)
+{
+    mark *m = context;
+
+    pthread_mutex_lock(&lock);
+    m->reached = true;
+    m->failure = m->in->failure;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+    return CORE_OK;
+}
+
+static core_status mark_wait(void *context)
+{
+    mark *m = context;
+
+    pthread_mutex_lock(&lock);
+    while (!m->reached)
+        pthread_cond_wait(&changed, &lock);
+    pthread_mutex_unlock(&lock);
+    return CORE_OK;
+}
+
+static mark *newest_of(event *e)
+{
+    mark *m;
+
+    pthread_mutex_lock(&lock);
+    m = e->newest;
+    m->references++;
+    pthread_mutex_unlock(&lock);
+    return m;
+}
+
+static core_status wait_event(void *device, void *word, void *awaited)
+{
+    (void)device;
+    return stream_give(word, (job){.run = mark_wait,
+                                   .drop = mark_drop,
+                                   .context = newest_of(awaited)});
+}
+
+static core_status event_create(void *device, uint32_t flags, void **out_event)
+{
+    (void)device;
+    (void)flags;
+    *out_event = calloc(1, sizeof(event));
+    return *out_event != NULL ? CORE_OK : no_memory();
+}
+
+static void event_destroy(void *device, void *word)
+{
+    (void)device;
+    mark_drop(((event *)word)->newest);
+    free(word);
+}
+
+static core_status event_record(void *device, void *word, void *on)
+{
+    mark *m = calloc(1, sizeof *m), *before;
+    event *e = word;
+
+    (void)device;
+    if (m == NULL)
+        return no_memory();
+    m->references = 2; /* the event's and the stream's */
+    m->in = on;
+    pthread_mutex_lock(&lock);
+    before = e->newest;
+    e->newest = m;
+    pthread_mutex_unlock(&lock);
+    mark_drop(before);
+    return stream_give(on, (job){.run = mark_reach,
+                                 .drop = mark_drop,
+                                 .context = m,
+                                 .always = true});
+}
+
+static core_status event_answer(const mark *m)
+{
+    if (!m->reached)
+        return CORE_ERROR_BUSY;
+    if (m->failure == CORE_OK)
+        return CORE_OK;
+    return core_sdk_error_severe(host, m->failure,
+                                 CORE_SEVERITY_STREAM_POISONED, "steps",
+                                 "work before the event failed");
+}
+
+static core_status event_query(void *device, void *word)
+{
+    mark *m = newest_of(word);
+    core_status status;
+
+    (void)device;
+    pthread_mutex_lock(&lock);
+    status = event_answer(m);
+    pthread_mutex_unlock(&lock);
+    mark_drop(m);
+    return status;
+}
+
+static core_status event_synchronize(void *device, void *word)
+{
+    mark *m = newest_of(word);
+    core_status status;
+
+    (void)device;
+    mark_wait(m);
+    status = event_answer(m);
+    mark_drop(m);
+    return status;
+}
+
+#if STEP >= 7
+graph **stream_capture(stream *of)
+{
+    return &of->capture;
+}
+#endif
+
+const core_stream_table stream_table = {
+    .struct_size = sizeof(core_stream_table),
+    .create = create,
+    .destroy = destroy,
+    .query = query,
+    .synchronize = synchronize,
+    .wait_event = wait_event,
+};
+
+const core_event_table event_table = {
+    .struct_size = sizeof(core_event_table),
+    .create = event_create,
+    .destroy = event_destroy,
+    .record = event_record,
+    .query = event_query,
+    .synchronize = event_synchronize,
+};
+#endif

@@ -1,0 +1,218 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The libcore authors
+
+# docs/plugin-guide.md: every step builds from the headers alone and is a whole
+# device, what the pages quote stands in the sources, and the C++ template and
+# the Autoconf macro do what they say.
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+number=0
+template=$LIBCORE_SOURCE/plugins/template
+path=$LIBCORE_BUILD/.libs
+
+ok() { # name, command...
+    name=$1
+    shift
+    number=$((number + 1))
+    if "$@" >"$work/log" 2>&1; then
+        echo "ok $number - $name"
+    else
+        echo "not ok $number - $name"
+        sed 's/^/# /' "$work/log" | tail -n 30
+    fi
+}
+
+skip() { # name, why
+    number=$((number + 1))
+    echo "ok $number - $1 # SKIP $2"
+}
+
+golden() { # folder, device, arguments...
+    folder=$1 device=$2
+    shift 2
+    LIBCORE_PLUGIN_PATH=$path:$folder "$LIBCORE_BUILD/core-conformance" \
+        --golden "$LIBCORE_SOURCE/tests/golden/public" --device "$device" "$@" \
+        >"$work/out" 2>&1
+    tail -n 5 "$work/out"
+    grep -qE "$passes" "$work/out" && ! grep 'validate:' "$work/out"
+}
+
+flags='-O2 -Wall -Wextra -Werror -fPIC -fvisibility=hidden -shared -Wl,-z,defs'
+
+build_step() {
+    mkdir -p "$work/$1"
+    # shellcheck disable=SC2086 # words are meant
+    ${CC:-cc} -std=gnu11 $flags -DSTEP="$1" -I"$LIBCORE_SOURCE/include" \
+        -Wl,--version-script="$template/plugin.map" \
+        -o "$work/$1/core_steps.so" "$template"/steps/*.c -lm
+}
+
+# All of the golden suite, with the rules watched.
+whole() {
+    passes='^[0-9]{4} passed, 0 failed, 0 missing'
+    LIBCORE_FALLBACK=count LIBCORE_LAYERS=validate golden "$work/$1" steps
+}
+
+# The step's own kernel, with nothing but copies from the CPU.
+own() {
+    passes='^[1-9][0-9]* passed, 0 failed'
+    LIBCORE_FALLBACK=copy_ golden "$work/$1" steps --filter "$2"
+}
+
+# Blocks that follow <!-- code: FILE --> stand in that file, line by line in
+# order, whatever the indentation.
+quoted() {
+    awk -v template="$template" '
+        function plain(text) {
+            gsub(/[ \t]+/, " ", text)
+            sub(/^ /, "", text)
+            return text
+        }
+        /^<!-- code: / { file = template "/" $3; next }
+        file && /^```[a-z]/ { inside = 1; count = 0; next }
+        inside && /^```/ {
+            at = 0
+            while (at < count && (getline line < file) > 0) {
+                line = plain(line)
+                if (line == plain(block[at])) at++
+                else at = line == plain(block[0]) ? 1 : 0
+            }
+            close(file)
+            if (at < count) { print FILENAME ": not in " file; bad = 1 }
+            blocks++
+            inside = 0; file = ""
+            next
+        }
+        inside { block[count++] = $0 }
+        END { print blocks " blocks"; exit bad || blocks < 9 }
+    ' "$LIBCORE_SOURCE/docs/plugin-guide.md" \
+        "$LIBCORE_SOURCE/docs/plugin-languages.md"
+}
+
+# A program captures on the device of step 7 and launches twice.
+captures() {
+    cat >"$work/capture.c" <<'END'
+#include <libcore/capture.h>
+#include <libcore/core.h>
+#include <libcore/ops.h>
+#include <stdio.h>
+#define OK(call)                                                   \
+    do {                                                           \
+        if ((call) != CORE_OK) {                                   \
+            printf("%s: %s\n", #call, core_error_message());       \
+            return 1;                                              \
+        }                                                          \
+    } while (0)
+int main(void)
+{
+    const float first[4] = {1, 2, 3, 4}, second[4] = {5, 6, 7, 8};
+    const int64_t size = 4;
+    core_tensor *in, *next, *out;
+    core_graph *graph;
+    core_device *device;
+    core_stream *stream;
+    float got[4];
+
+    OK(core_device_find("steps", &device));
+    OK(core_tensor_from_data(first, CORE_F32, &size, 1, device, &in));
+    OK(core_tensor_from_data(second, CORE_F32, &size, 1, NULL, &next));
+    OK(core_stream_create(device, &stream));
+    OK(core_capture_begin(stream, NULL));
+    OK(core_neg(in, &out));
+    OK(core_capture_end(stream, &graph));
+    OK(core_graph_launch(graph, stream));
+    OK(core_stream_synchronize(stream));
+    OK(core_tensor_read(out, got, sizeof got));
+    if (got[0] != -1 || got[3] != -4)
+        return printf("first launch: %g %g\n", got[0], got[3]);
+    OK(core_tensor_copy(in, next, false));
+    OK(core_device_synchronize(device));
+    OK(core_graph_launch(graph, stream));
+    OK(core_stream_synchronize(stream));
+    OK(core_tensor_read(out, got, sizeof got));
+    if (got[0] != -5 || got[3] != -8)
+        return printf("second launch: %g %g\n", got[0], got[3]);
+    core_graph_release(graph);
+    core_tensor_release(out);
+    core_tensor_release(next);
+    core_tensor_release(in);
+    core_stream_release(stream);
+    return 0;
+}
+END
+    ${CC:-cc} -std=gnu11 -I"$LIBCORE_SOURCE/include" -I"$LIBCORE_BUILD/include" \
+        -iquote "$LIBCORE_SOURCE/include/libcore" \
+        -iquote "$LIBCORE_BUILD/include/libcore" -o "$work/capture" \
+        "$work/capture.c" -L"$path" -lcore -Wl,-rpath,"$path" &&
+        LIBCORE_FALLBACK=copy_ LIBCORE_LAYERS=validate \
+            LIBCORE_PLUGIN_PATH=$path:$work/7 "$work/capture"
+}
+
+cxx() {
+    mkdir -p "$work/cxx"
+    # shellcheck disable=SC2086 # words are meant
+    "${CXX:-c++}" -std=c++17 $flags -fno-gnu-unique \
+        -I"$LIBCORE_SOURCE/include" \
+        -Wl,--version-script="$template/plugin.map" \
+        -o "$work/cxx/core_template_cxx.so" "$template/template.cc" &&
+        passes='^[1-9][0-9]* passed, 0 failed' &&
+        LIBCORE_FALLBACK=copy_ golden "$work/cxx" cxx --filter exp &&
+        passes='^[0-9]{4} passed, 0 failed, 0 missing' &&
+        LIBCORE_LAYERS=validate LIBCORE_FALLBACK=count golden "$work/cxx" cxx
+}
+
+# A plugin's configure.ac, on headers that were not installed.
+autoconf_macro() {
+    mkdir -p "$work/project/m4" "$work/pc" || return 1
+    sed -e "s,^includedir=.*,includedir=$LIBCORE_SOURCE/include," \
+        -e "s,^versionscript=.*,versionscript=$template/plugin.map," \
+        "$LIBCORE_BUILD/libcore.pc" >"$work/pc/libcore.pc"
+    cp "$LIBCORE_SOURCE/m4/libcore_plugin.m4" "$work/project/m4"
+    cp "$template/template.c" "$work/project"
+    cat >"$work/project/configure.ac" <<'END'
+AC_INIT([example], [1])
+AC_CONFIG_MACRO_DIRS([m4])
+AC_PROG_CC
+LIBCORE_PLUGIN([0.1])
+AC_CONFIG_FILES([Makefile])
+AC_OUTPUT
+END
+    cat >"$work/project/Makefile.in" <<'END'
+plugindir = @plugindir@
+core_template.so: template.c
+	@CC@ -std=gnu11 @LIBCORE_PLUGIN_CFLAGS@ @LIBCORE_PLUGIN_LDFLAGS@ -o $@ template.c -lm
+END
+    (cd "$work/project" && aclocal -I m4 && autoconf &&
+        PKG_CONFIG_PATH=$work/pc ./configure -q \
+            --with-libcore-plugindir=/somewhere && make &&
+        grep -q '^plugindir = /somewhere$' Makefile &&
+        [ "$(nm -D --defined-only core_template.so |
+            awk '{ print $3 }')" = core_plugin_entry ] &&
+        ! PKG_CONFIG_LIBDIR=/nowhere PKG_CONFIG_PATH='' ./configure -q \
+            2>refused && grep 'plugin headers of libcore' refused)
+}
+
+for step in 1 2 3 4 5 6 7; do
+    ok "step $step builds without warnings" build_step $step
+    ok "step $step is a whole device and breaks no rule" whole $step
+done
+for name in neg exp add.Tensor div.Tensor; do
+    ok "the family of step 3 computes $name" own 3 $name
+done
+ok 'the product of step 4 is right' own 4 mm
+ok 'the planned product of step 5 is right' own 5 mm
+ok 'step 7 captures' captures
+ok 'what the pages quote stands in the sources' quoted
+if command -v "${CXX:-c++}" >/dev/null 2>&1; then
+    ok 'the template in C++ builds and computes' cxx
+else
+    skip 'the template in C++ builds and computes' 'no C++ compiler'
+fi
+if command -v aclocal >/dev/null 2>&1 && command -v autoconf >/dev/null 2>&1 &&
+    command -v pkg-config >/dev/null 2>&1; then
+    ok 'LIBCORE_PLUGIN serves a configure.ac' autoconf_macro
+else
+    skip 'LIBCORE_PLUGIN serves a configure.ac' 'no Autoconf or pkg-config'
+fi
+echo "1..$number"
