@@ -183,10 +183,12 @@ static void set_free(sim_memory *of, sim_block *block)
     of->last_free = block->name;
 }
 
-/* One whose name was not given to anything, or may be given anew. */
+/* One whose name was not given to anything, or may be given anew: the names of
+ * the last that were freed are kept, so that who still uses them is found. */
 static sim_block *unnamed(sim_memory *of)
 {
-    if (of->first_free && !block_of(of, of->first_free)->fenced)
+    if (of->first_free && (!block_of(of, of->first_free)->fenced ||
+                           of->used - of->live > SIM_KEPT))
         return reuse(of);
     if (of->used < SIM_BLOCKS)
         return fresh(of);

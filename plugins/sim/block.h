@@ -14,6 +14,7 @@
 
 enum {
     SIM_BLOCKS = 1 << 20, /* of one device */
+    SIM_KEPT = 1 << 10,   /* freed ones that are remembered */
     SIM_CHUNK = 1 << 10,  /* blocks that are made at once */
     SIM_SPACING = 16,     /* between handles */
     SIM_PAGE = 1 << 16,   /* flat: addresses of a block begin with one */

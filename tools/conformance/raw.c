@@ -349,6 +349,19 @@ core_memory raw_at(const raw_block *block, uint64_t offset)
     return (core_memory){block->memory.handle, block->memory.offset + offset};
 }
 
+bool raw_streams(raw *plugin, uint32_t more, outcome *out)
+{
+    uint32_t most = plugin->properties.max_streams;
+
+    if (plugin->synchronous)
+        not_supported(out, "the device is synchronous");
+    else if (most > 0 && most < more + 1)
+        not_supported(out, "the device has %u streams at most", most);
+    else
+        return true;
+    return false;
+}
+
 bool raw_wait(raw *plugin, outcome *out)
 {
     if (plugin->synchronous)

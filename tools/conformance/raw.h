@@ -70,6 +70,9 @@ bool raw_write(raw *plugin, outcome *out, core_memory to, const void *from,
                uint64_t size);
 bool raw_read(raw *plugin, outcome *out, void *to, core_memory from,
               uint64_t size);
+/* Whether that many streams can be there beside raw->stream; if not, the
+ * outcome is NOT_SUPPORTED. */
+bool raw_streams(raw *plugin, uint32_t more, outcome *out);
 /* Waits for raw->stream. */
 bool raw_wait(raw *plugin, outcome *out);
 

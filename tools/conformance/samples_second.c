@@ -4,6 +4,14 @@
 #include "samples.h"
 
 const sample samples_second[] = {
+    {"log10", "t:5", .5, 2},
+    {"log1p", "t:5", -.5, 2},
+    {"log2", "t:5", .5, 2},
+    {"logaddexp", "t:4 t:4", -1, 1},
+    {"logaddexp2", "t:4 t:4", -1, 1},
+    {"logcumsumexp", "t:3,4 i:1", -1, 1},
+    {"logcumsumexp", "t: i:0", -1, 1},
+    {"logical_and", "t:3,4 t:4", -1, 1},
     {"logical_not", "t:3,4", -1, 1},
     {"logical_or", "t:3,4 t:4", -1, 1},
     {"logical_xor", "t:3,4 t:4", -1, 1},
@@ -42,6 +50,7 @@ const sample samples_second[] = {
     {"mm", "t:2,3 t:3,4", -1, 1},
     {"mm", "t:2,0 t:0,4", -1, 1},
     {"mm", "t:17,33 t:33,5", -1, 1},
+    {"mode", "u:3,5 i:1", -1, 1},
     {"mul.Tensor", "t:3,4 t:4", -1, 1},
     {"mul.Tensor", "t:5,1,7 t:3,1", -2, 2},
     {"mul.Tensor", "t:0,3 t:1", -1, 1},
@@ -126,6 +135,7 @@ const sample samples_second[] = {
     {"scatter_reduce.two", "t:4 i:0 x:6/3 t:6 s:prod b:0", .5, 2},
     {"scatter_reduce.two", "t:4 i:0 x:6/3 u:6 s:amax", .5, 2},
     {"scatter_reduce.two", "t:4 i:0 x:6/3 u:6 s:amin b:0", .5, 2},
+    {"searchsorted.Tensor", "v:5 t:3,4", -1, 1},
     {"sgn", "t:5", -2, -.1},
     {"sigmoid", "t:5", -2, 2},
     {"sigmoid_backward", "t:4 t:4", .1, .9},
@@ -200,6 +210,7 @@ const sample samples_second[] = {
     {"triu_indices", "i:3 i:4 i:-1 n n @", -1, 1},
     {"trunc", "t:5", .1, .9},
     {"uniform_", "t:5", -1, 1},
+    {"unique_consecutive", "t:9 b:1 b:1", -1, 1},
     {"upsample_bicubic2d", "t:1,1,3,3 l:4,5 b:1", -1, 1},
     {"upsample_bicubic2d_backward", "t:1,1,4,5 l:4,5 l:1,1,3,3 b:1", -1, 1},
     {"upsample_bilinear2d", "t:1,1,2,3 l:4,5 b:0", -1, 1},

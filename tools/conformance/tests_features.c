@@ -160,6 +160,8 @@ static void priorities(suite *self, outcome *out, const test *one)
     if (!table || !raw_ok(out, table->range(plugin->device, &least, &greatest),
                           "the range of priorities"))
         return;
+    if (!raw_streams(plugin, 1, out))
+        return;
     expect(out, greatest <= 0 && least >= 0 && greatest <= least,
            "priorities from %d to %d do not hold 0", greatest, least);
     for (int32_t p = greatest; p <= least && p < greatest + 8; p++) {

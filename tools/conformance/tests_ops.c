@@ -125,7 +125,8 @@ static claim claimed(suite *self, const char *op, core_dtype dtype,
             continue;
         if (!*out_first)
             *out_first = at;
-        if (!words_parse(&call, self, at, dtype))
+        if (!words_parse(&call, self, at, dtype) ||
+            (!words_depend(&call) && dtype != CORE_I64))
             continue;
         status = reference_shapes(&call, &wanted);
         if (status == CORE_OK || status == CORE_ERROR_DATA_DEPENDENT) {

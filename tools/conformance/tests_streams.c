@@ -33,10 +33,8 @@ static bool bench_begin(bench *self, suite *of, outcome *out)
     plugin = self->plugin = raw_open(of, out);
     if (!plugin)
         return false;
-    if (plugin->synchronous) {
-        not_supported(out, "the device is synchronous");
+    if (!raw_streams(plugin, 2, out))
         return false;
-    }
     self->gated = raw_interface(plugin, "core.host_callback") != NULL;
     return raw_alloc(plugin, out, BIG, &self->a) &&
            raw_alloc(plugin, out, BIG, &self->b) &&
@@ -439,10 +437,8 @@ static void many_come_and_go(suite *self, outcome *out, const test *one)
     bool grows = true;
 
     (void)one;
-    if (plugin && plugin->synchronous) {
-        not_supported(out, "the device is synchronous");
+    if (plugin && !raw_streams(plugin, 1, out))
         return;
-    }
     for (int i = 0; plugin && grows && i < TIMES; i++) {
         uint64_t heap = manners_heap();
 

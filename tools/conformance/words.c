@@ -60,6 +60,11 @@ static double value_at(const words *self, const suite *of, const sample *from,
         return (double)((i * 2 + 1) % one->numel);
     case 'm':
         return (double)((i * 7 / 3) % 2);
+    case 'v':
+        return core_dtype_is_floating(one->dtype)
+                   ? from->low + (from->high - from->low) * (double)i /
+                                     (double)one->numel
+                   : (double)i;
     case 'u':
         return distinct(from, one->dtype, i);
     default:
@@ -194,7 +199,7 @@ static bool add_value(words *self, const char *word)
 static bool add_word(words *self, const suite *of, const sample *from,
                      const char *word, int32_t *list)
 {
-    bool tensor = strchr("tupxqmh", word[0]) && word[1] == ':';
+    bool tensor = strchr("tupvxqmh", word[0]) && word[1] == ':';
 
     if (self->count == WORDS_ARGUMENTS)
         return false;
@@ -238,6 +243,18 @@ bool words_parse(words *self, const suite *of, const sample *from,
         if (!add_word(self, of, from, word, &list))
             return false;
     return true;
+}
+
+bool words_depend(const words *self)
+{
+    for (uint32_t k = 0; k < self->noperands; k++)
+        if (strchr("tupvh",
+                   self->operands[k].kind ? self->operands[k].kind : 'x'))
+            return true;
+    for (uint32_t i = 0; i < self->count; i++)
+        if (self->same[i])
+            return true;
+    return false;
 }
 
 void words_make_special(words *self)

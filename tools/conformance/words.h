@@ -19,7 +19,7 @@ enum {
 /* A tensor as the suite knows it: row-major values that its dtype holds
  * exactly. */
 typedef struct operand {
-    char kind; /* t u p h x q m */
+    char kind; /* t u p v h x q m */
     core_dtype dtype;
     uint32_t ndim;
     int64_t sizes[8];
@@ -64,6 +64,8 @@ typedef struct prepared {
 /* False: there is no such operator, or the words are wrong (harness). */
 bool words_parse(words *self, const suite *of, const sample *from,
                  core_dtype dtype);
+/* Whether the call has anything of the tested dtype. */
+bool words_depend(const words *self);
 /* Puts other values into the t-operands: NaN, infinities, zeros, extremes. */
 void words_make_special(words *self);
 
