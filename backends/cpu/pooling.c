@@ -117,15 +117,18 @@ static void pooling_close(pooling *job)
 
 /* ---------------------------------------------------------------- planes -- */
 
+/* A dilation may step over all of the input: such a window has no place. */
 #define POOLING(NAME, TYPE, WIDE, LEAST)                                       \
-    /* The largest of a box, NaN above all; where it is. */                    \
+    /* The largest of a box, NaN above all; where it is, -1 for nowhere. */    \
     static TYPE box_max_##NAME(const pooling *job, const TYPE *x,              \
                                const window *d, const window *h,               \
                                const window *w, int64_t *out_index)            \
     {                                                                          \
         TYPE best = LEAST;                                                     \
         *out_index =                                                           \
-            (d->begin * job->in[1] + h->begin) * job->in[2] + w->begin;        \
+            d->begin < d->end && h->begin < h->end && w->begin < w->end        \
+                ? (d->begin * job->in[1] + h->begin) * job->in[2] + w->begin   \
+                : -1;                                                          \
         for (int64_t i = d->begin; i < d->end; i += job->step[0])              \
             for (int64_t j = h->begin; j < h->end; j += job->step[1]) {        \
                 int64_t row = (i * job->in[1] + j) * job->in[2];               \
@@ -212,7 +215,7 @@ static void pooling_close(pooling *job)
             memset(x, 0, (size_t)job->in_size * sizeof *x);                    \
             for (int64_t o = plane * job->out_size;                            \
                  o < (plane + 1) * job->out_size; o++)                         \
-                if ((uint64_t)index[o] < (uint64_t)job->in_size)               \
+                if (index[o] >= 0)                                             \
                     x[index[o]] += y[o];                                       \
         }                                                                      \
     }                                                                          \
@@ -347,6 +350,22 @@ static core_status pooling_backward(pooling *job, const core_view *grad,
     return status;
 }
 
+/* Other indices than the forward gave would lose gradients in silence. */
+static core_status check_indices(const core_call *call, const pooling *job)
+{
+    const int64_t *index = job->indices.data;
+    core_string name = cpu_operator(call);
+
+    for (int64_t i = 0; i < job->planes * job->out_size; i++)
+        if (index[i] < -1 || index[i] >= job->in_size)
+            return cpu_error(CORE_ERROR_INDEX,
+                             "%.*s: indices have %lld at element %lld, and a "
+                             "plane of the input has %lld elements",
+                             (int)name.size, name.data, (long long)index[i],
+                             (long long)i, (long long)job->in_size);
+    return CORE_OK;
+}
+
 /* max_pool2d_with_indices_backward(grad_output, self, kernel_size, stride,
  * padding, dilation, ceil_mode, indices),
  * adaptive_max_pool2d_backward(grad_output, self, indices) */
@@ -364,6 +383,8 @@ static core_status launch_max_gradient(core_call *call, const core_value *args,
     if (status == CORE_OK)
         status = cpu_dense_read(cpu_view(&args[adaptive ? 2 : 7]), CORE_I64,
                                 &job.indices);
+    if (status == CORE_OK)
+        status = check_indices(call, &job);
     if (status == CORE_OK)
         status =
             pooling_backward(&job, grad, result, TASK(max_gradient, job.dtype));

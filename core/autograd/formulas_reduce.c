@@ -244,9 +244,12 @@ static core_tensor *reversed(core__scope *s, core_tensor *x, int64_t dim)
 static core_tensor *before(core__scope *s, core_tensor *x, int64_t dim)
 {
     core_tensor *parts[2];
-    int64_t size = core_tensor_size(x, dim);
     core_tensor *first = core__x_slice(s, x, dim, 0, 1);
+    int64_t size;
 
+    if (s->status != CORE_OK)
+        return NULL;
+    size = core_tensor_size(x, dim);
     parts[0] = CORE__DO(s, core_ones_like, first, CORE_DTYPE_NONE, NULL, -1);
     parts[1] = core__x_slice(s, x, dim, 0, size - 1);
     x = CORE__DO(s, core_cat, parts, 2, dim);

@@ -292,8 +292,12 @@ core_status core_tensor_from_data(const void *data, core_dtype dtype,
                            CORE_MAX_NDIM);
     if (!device)
         CORE_TRY(core__device_current(&device));
-    CORE_TRY(
-        core__tensor_new(device, dtype, (uint32_t)ndim, sizes, NULL, &tensor));
+    status =
+        core__tensor_new(device, dtype, (uint32_t)ndim, sizes, NULL, &tensor);
+    if (status != CORE_OK) {
+        core__error_prefix("%s on \"%s\"", __func__, device->name);
+        return status;
+    }
     if (device->meta || tensor->numel == 0)
         status = CORE_OK;
     else

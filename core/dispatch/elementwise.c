@@ -140,8 +140,10 @@ static inline __attribute__((always_inline)) bool fast_path(
         run.tensors[0] = target;
     } else {
         *out_status = core__tensor_new_like(first, dtypes[0], &run.tensors[0]);
-        if (core__unlikely(*out_status != CORE_OK))
+        if (core__unlikely(*out_status != CORE_OK)) {
+            core__op_allocated(call->op, first->device, *out_status);
             return true;
+        }
     }
     set_operand(&operands[0], run.tensors[0], CORE_OPERAND_OUTPUT);
 #pragma GCC unroll 4
@@ -630,12 +632,14 @@ general_path(core_call *call, const core_value *args, uint32_t nargs,
     core_status status;
 
     if (core__unlikely(is_copy_across(call, args)))
-        return copy_across(call, args, results, nresults);
+        return core__op_allocated(call->op, args[0].u.tensor->device,
+                                  copy_across(call, args, results, nresults));
     e.call = call;
     e.op = call->op;
     e.args = args;
     e.nargs = nargs;
     e.set = call->user;
+    e.device = NULL;
     e.ninputs = 0;
     target = target_of(&e);
     status = prepare(&e, target);
@@ -645,7 +649,7 @@ general_path(core_call *call, const core_value *args, uint32_t nargs,
         output = target;
         core__tensor_retain(output);
     } else {
-        status = core__op_allocated(e.op, e.device, make_output(&e, &output));
+        status = make_output(&e, &output);
         if (status != CORE_OK)
             goto done;
     }
@@ -666,8 +670,9 @@ done:
         if (e.owned[k])
             core__tensor_release(e.inputs[k]);
     core__tensor_release(output);
-    if (core__unlikely(status == CORE_ERROR_NO_KERNEL))
-        status = core__fallback(call, args, nargs, results, nresults);
+    if (core__unlikely(status != CORE_OK))
+        status = core__structured_failed(call, e.device, status, args, nargs,
+                                         results, nresults);
     return status;
 }
 

@@ -87,8 +87,10 @@ static core_status bring(fallback *f, core_tensor *tensor,
                               "more than %d tensors for the CPU fallback",
                               TENSORS_MAX);
     f->home = tensor->device;
-    CORE_TRY(core__tensor_new(f->host, tensor->dtype, tensor->ndim,
-                              tensor->sizes, NULL, &copy));
+    CORE_TRY(core__op_allocated(f->op, f->host,
+                                core__tensor_new(f->host, tensor->dtype,
+                                                 tensor->ndim, tensor->sizes,
+                                                 NULL, &copy)));
     f->originals[f->ncopies] = tensor;
     f->copies[f->ncopies++] = copy;
     *out_copy = copy;
@@ -136,9 +138,11 @@ static core_status send_result(fallback *f, core_value *result)
             result->u.tensor = f->originals[i];
             return CORE_OK;
         }
-    CORE_TRY(core__tensor_new(f->home, result->u.tensor->dtype,
-                              result->u.tensor->ndim, result->u.tensor->sizes,
-                              NULL, &tensor));
+    CORE_TRY(core__op_allocated(
+        f->op, f->home,
+        core__tensor_new(f->home, result->u.tensor->dtype,
+                         result->u.tensor->ndim, result->u.tensor->sizes, NULL,
+                         &tensor)));
     {
         core_status status = core__tensor_copy(tensor, result->u.tensor);
 

@@ -504,7 +504,8 @@ core_status core__kernel_run(core_call *call, const core_value *args,
         core__tensor_release(k.outputs[i]);
         core__tensor_release(k.run.allocated[i]);
     }
-    if (core__unlikely(status == CORE_ERROR_NO_KERNEL))
-        status = core__fallback(call, args, nargs, results, nresults);
+    if (core__unlikely(status != CORE_OK))
+        status = core__structured_failed(call, k.inference.device, status, args,
+                                         nargs, results, nresults);
     return status;
 }

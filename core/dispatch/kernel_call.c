@@ -93,6 +93,18 @@ static core_status check_memory(const core__kernel_call *run)
     return CORE_OK;
 }
 
+static void __attribute__((cold, noinline))
+kernel_failed(const core__kernel_call *run, core_status status, bool silent)
+{
+    if (silent)
+        core__op_error(status, run->op,
+                       status == CORE_ERROR_OUT_OF_MEMORY
+                           ? "the kernel of \"%s\" found no memory to work in"
+                           : "the kernel of \"%s\" failed and did not say why",
+                       run->device->name);
+    core__op_allocated(run->op, run->device, status);
+}
+
 core_status core__kernel_launch(core__kernel_call *run,
                                 const core_kernel *kernel,
                                 const core_loop *loop, const core_value *args,
@@ -146,15 +158,14 @@ core_status core__kernel_launch(core__kernel_call *run,
         core__memory_free(device, item->memory, item->capacity, item->block);
         core__free(item);
     }
-    if (core__unlikely(status != CORE_OK && self->error.sequence == errors))
-        core__op_error(status, run->op,
-                       "the kernel of \"%s\" failed and did not say why",
-                       device->name);
+    if (core__unlikely(status != CORE_OK))
+        kernel_failed(run, status, self->error.sequence == errors);
     if (device->synchronous)
         return status;
     if (core__unlikely(status != CORE_OK))
         return core__stream_given(stream, status);
-    return core__stream_launched(stream, run->op, call->id);
+    return core__op_allocated(run->op, device,
+                              core__stream_launched(stream, run->op, call->id));
 }
 
 core_status core__call_scratch(core_call *call, uint64_t size,

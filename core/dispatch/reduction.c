@@ -266,10 +266,11 @@ core_status core__reduction_run(core_call *call, const core_value *args,
         status = compute(&r);
     if (status == CORE_OK)
         status = finish(&r, results, nresults);
-    core__tensor_release(r.input);
     for (uint32_t k = 0; k < r.nresults; k++)
         core__tensor_release(r.outputs[k]);
-    if (core__unlikely(status == CORE_ERROR_NO_KERNEL))
-        status = core__fallback(call, args, nargs, results, nresults);
+    if (core__unlikely(status != CORE_OK))
+        status = core__structured_failed(call, r.input->device, status, args,
+                                         nargs, results, nresults);
+    core__tensor_release(r.input);
     return status;
 }

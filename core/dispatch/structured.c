@@ -22,6 +22,16 @@ core_function core__structured_run(const core_operator *op)
     return core__kernel_run;
 }
 
+core_status core__structured_failed(core_call *call, const core_device *device,
+                                    core_status status, const core_value *args,
+                                    uint32_t nargs, core_value *results,
+                                    uint32_t nresults)
+{
+    if (status == CORE_ERROR_NO_KERNEL)
+        return core__fallback(call, args, nargs, results, nresults);
+    return core__op_allocated(call->op, device, status);
+}
+
 core_status core__nothing_to_do(core_call *call, const core_value *args,
                                 uint32_t nargs, core_value *results,
                                 uint32_t nresults)

@@ -85,6 +85,13 @@ core_status core__fallback(core_call *call, const core_value *args,
                            uint32_t nargs, core_value *results,
                            uint32_t nresults);
 
+/* The end of a call that failed: NO_KERNEL goes to core__fallback, and no
+ * memory is told with the operator and the device. */
+core_status core__structured_failed(core_call *call, const core_device *device,
+                                    core_status status, const core_value *args,
+                                    uint32_t nargs, core_value *results,
+                                    uint32_t nresults) __attribute__((cold));
+
 uint64_t core__fallback_count(void);
 
 /* What core_host offers to a kernel: see plugin.h. */

@@ -245,7 +245,7 @@ static core_status consider(const char *path, uint32_t from,
     if (!plugin)
         plugin = plugin_add(real ? real : path, from);
     if (!plugin) {
-        status = CORE_ERROR_OUT_OF_MEMORY;
+        status = core__error_memory(sizeof *plugin);
         goto done;
     }
     *out_plugin = plugin;

@@ -127,9 +127,11 @@ static core_status copy_of(const core_operator *op, core_tensor *self,
 
     CORE_TRY(core__dtype_check(dtype));
     CORE_TRY(format_strides(op, self, format, strides));
-    CORE_TRY(core__tensor_new(device, dtype, self->ndim, self->sizes, strides,
-                              &copy));
-    status = core__tensor_copy_flags(copy, self, non_blocking);
+    CORE_TRY(core__op_allocated(op, device,
+                                core__tensor_new(device, dtype, self->ndim,
+                                                 self->sizes, strides, &copy)));
+    status = core__op_allocated(
+        op, device, core__tensor_copy_flags(copy, self, non_blocking));
     if (status != CORE_OK) {
         core__tensor_release(copy);
         return status;

@@ -47,8 +47,9 @@ static core_status empty_of(const core_operator *op, const core_value *size,
                                                out));
 }
 
-static core_status empty_like(core_tensor *self, const options *o,
-                              const core_value *format, core_tensor **out)
+static core_status empty_like(const core_operator *op, core_tensor *self,
+                              const options *o, const core_value *format,
+                              core_tensor **out)
 {
     int64_t strides[CORE_MAX_NDIM];
     int64_t kind =
@@ -64,8 +65,9 @@ static core_status empty_like(core_tensor *self, const options *o,
         core__layout_channels_last(self->ndim, self->sizes, strides);
     else
         core__layout_contiguous(self->ndim, self->sizes, strides);
-    return core__tensor_new(o->device, o->dtype, self->ndim, self->sizes,
-                            strides, out);
+    return core__op_allocated(op, o->device,
+                              core__tensor_new(o->device, o->dtype, self->ndim,
+                                               self->sizes, strides, out));
 }
 
 /* A tensor that nobody else knows yet: filled below every layer.  Takes over
@@ -89,6 +91,7 @@ static core_status filled(const core_operator *op, core_status status,
                                   tensor->device->keys | CORE__KEY_BACKEND,
                                   args, value ? 2 : 1, NULL, 0);
     if (status != CORE_OK) {
+        core__op_named(op);
         core__tensor_release(tensor);
         return status;
     }
@@ -126,8 +129,10 @@ CORE__OP(empty)
                                   count);
         CORE_TRY(core__sizes_check(call->op, count, sizes));
         core__layout_channels_last((uint32_t)count, sizes, strides);
-        CORE_TRY(core__tensor_new(o.device, o.dtype, (uint32_t)count, sizes,
-                                  strides, &out));
+        CORE_TRY(core__op_allocated(call->op, o.device,
+                                    core__tensor_new(o.device, o.dtype,
+                                                     (uint32_t)count, sizes,
+                                                     strides, &out)));
     }
     core__result_tensor(&results[0], out);
     return CORE_OK;
@@ -155,12 +160,14 @@ static core_status strided(const core_operator *op, const core_value *size,
                                   (long long)strides[i]);
     status = core__tensor_new(o->device, o->dtype, (uint32_t)count, sizes,
                               strides, &out);
-    if (status != CORE_OK) {
+    if (status == CORE_ERROR_OUT_OF_MEMORY) {
+        core__op_no_memory(op, o->device);
+    } else if (status != CORE_OK) {
         core__error_prefix("%s", core__operator_name(op));
-        return status;
+    } else {
+        core__result_tensor(result, out);
     }
-    core__result_tensor(result, out);
-    return CORE_OK;
+    return status;
 }
 
 CORE__OP(empty_strided)
@@ -211,9 +218,10 @@ CORE__OP(scalar_tensor)
     core_tensor *out = NULL;
 
     CORE_TRY(options_of(call->op, args, 1, core__dtype_default(), NULL, &o));
-    return filled(call->op,
-                  core__tensor_new(o.device, o.dtype, 0, NULL, NULL, &out),
-                  &out, &args[0], &results[0]);
+    CORE_TRY(core__op_allocated(
+        call->op, o.device,
+        core__tensor_new(o.device, o.dtype, 0, NULL, NULL, &out)));
+    return filled(call->op, CORE_OK, &out, &args[0], &results[0]);
 }
 
 CORE__COMPOSITE(logspace)
@@ -241,7 +249,7 @@ static core_status like(core_call *call, const core_value *args, uint32_t first,
     options o;
 
     CORE_TRY(options_of(call->op, args, first, self->dtype, self->device, &o));
-    CORE_TRY(empty_like(self, &o, &args[first + 4], &out));
+    CORE_TRY(empty_like(call->op, self, &o, &args[first + 4], &out));
     if (fill)
         return filled(call->op, CORE_OK, &out, value, result);
     core__result_tensor(result, out);
@@ -335,10 +343,11 @@ static core_status normal(core_tensor *tensor, const core_value *generator)
 }
 
 /* Takes over the reference. */
-static core_status drawn(core_status status, core_tensor *tensor,
-                         core_value *result)
+static core_status drawn(const core_operator *op, core_status status,
+                         core_tensor *tensor, core_value *result)
 {
     if (status != CORE_OK) {
+        core__op_named(op);
         core__tensor_release(tensor);
         tensor = NULL;
     }
@@ -356,7 +365,7 @@ static core_status random_of(core_call *call, const core_value *args,
 
     CORE_TRY(options_of(call->op, args, 2, core__dtype_default(), NULL, &o));
     CORE_TRY(empty_of(call->op, &args[0], &o, &out));
-    return drawn(draw(out, &args[1]), out, result);
+    return drawn(call->op, draw(out, &args[1]), out, result);
 }
 
 CORE__OP(rand)
@@ -377,7 +386,8 @@ static core_status random_like(core_call *call, const core_value *args,
     static const core_value none;
 
     CORE_TRY(like(call, args, 1, NULL, false, result));
-    return drawn(draw(result->u.tensor, &none), result->u.tensor, result);
+    return drawn(call->op, draw(result->u.tensor, &none), result->u.tensor,
+                 result);
 }
 
 CORE__OP(rand_like)
@@ -412,6 +422,7 @@ static core_status random_integers(core_call *call, const core_value *args,
     CORE_TRY(options_of(call->op, args, at + 2, CORE_I64, NULL, &o));
     CORE_TRY(empty_of(call->op, &args[at], &o, &out));
     return drawn(
+        call->op,
         integers(call->op, out, low, high, generator_of(&args[at + 1])), out,
         result);
 }
@@ -430,7 +441,8 @@ CORE__OP(randint_low)
 CORE__OP(randint_like)
 {
     CORE_TRY(like(call, args, 2, NULL, false, &results[0]));
-    return drawn(integers(call->op, results[0].u.tensor, 0, args[1].u.i, NULL),
+    return drawn(call->op,
+                 integers(call->op, results[0].u.tensor, 0, args[1].u.i, NULL),
                  results[0].u.tensor, &results[0]);
 }
 
@@ -460,7 +472,8 @@ CORE__OP(bernoulli_p)
     core_tensor *out;
 
     CORE_TRY(core_empty_like(self, CORE_DTYPE_NONE, NULL, -1, &out));
-    return drawn(core_bernoulli_float_(out, core__double_of(&args[1]),
+    return drawn(call->op,
+                 core_bernoulli_float_(out, core__double_of(&args[1]),
                                        generator_of(&args[2])),
                  out, &results[0]);
 }

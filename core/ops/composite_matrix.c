@@ -56,6 +56,15 @@ static core_tensor *batched(core__scope *scope, core_tensor *x,
     return core__x_reshape(scope, x, (const int64_t[]){n, rows, columns}, 3);
 }
 
+static core_status __attribute__((cold))
+batches_differ(const core_operator *op, const core_tensor *a,
+               const core_tensor *b)
+{
+    return core__op_shapes(op, "the left side", a, "the right side", b,
+                           "the dimensions before the matrices do not "
+                           "broadcast");
+}
+
 static core_status batches(core__scope *scope, const core_operator *op,
                            core_tensor *a, core_tensor *b, core_tensor **out)
 {
@@ -71,8 +80,9 @@ static core_status batches(core__scope *scope, const core_operator *op,
         y = core__x_unsqueeze(scope, b, 1);
     if (scope->status != CORE_OK)
         return scope->status;
-    CORE_TRY(core__sizes_broadcast(op, x->ndim - 2, x->sizes, y->ndim - 2,
-                                   y->sizes, &ndim, sizes));
+    if (core__sizes_broadcast(op, x->ndim - 2, x->sizes, y->ndim - 2, y->sizes,
+                              &ndim, sizes) != CORE_OK)
+        return batches_differ(op, a, b);
     CORE_TRY(core__sizes_numel(ndim, sizes, &n));
     sizes[ndim] = x->sizes[x->ndim - 2];
     sizes[ndim + 1] = y->sizes[y->ndim - 1];
@@ -96,11 +106,11 @@ static core_status product(core__scope *scope, const core_operator *op,
     char text_a[256];
     char text_b[256];
 
+    if (scope->status != CORE_OK)
+        return scope->status;
     if (a->ndim == 0 || b->ndim == 0)
-        return core__op_error(CORE_ERROR_SHAPE, op,
-                              "both sides need a dimension; they have %u and "
-                              "%u",
-                              a->ndim, b->ndim);
+        return core__op_shapes(op, "the left side", a, "the right side", b,
+                               "both need a dimension");
     inner_a = a->sizes[a->ndim - 1];
     inner_b = b->sizes[b->ndim - (b->ndim > 1 ? 2 : 1)];
     if (inner_a != inner_b)
@@ -133,6 +143,26 @@ CORE__COMPOSITE(matmul)
     return core__scope_result(scope, out, &results[0]);
 }
 
+static core_status check_linear(const core_operator *op,
+                                const core_tensor *input,
+                                const core_tensor *weight,
+                                const core_tensor *bias)
+{
+    if (weight->ndim > 2 || weight->ndim == 0 || input->ndim == 0)
+        return core__op_shapes(op, "input", input, "weight", weight,
+                               "input wants a dimension, and weight 2 [out, "
+                               "in], or 1");
+    if (input->sizes[input->ndim - 1] != weight->sizes[weight->ndim - 1])
+        return core__op_shapes(op, "input", input, "weight", weight,
+                               "the last of each must be the same");
+    if (bias && bias->ndim == 1 && weight->ndim == 2 && bias->sizes[0] != 1 &&
+        bias->sizes[0] != weight->sizes[0])
+        return core__op_shapes(op, "weight", weight, "bias", bias,
+                               "bias wants %lld elements",
+                               (long long)weight->sizes[0]);
+    return CORE_OK;
+}
+
 CORE__COMPOSITE(linear)
 {
     core_tensor *input = args[0].u.tensor;
@@ -140,11 +170,7 @@ CORE__COMPOSITE(linear)
     core_tensor *bias = core__tensor_of(&args[2]);
     core_tensor *out = NULL;
 
-    if (weight->ndim > 2 || weight->ndim == 0)
-        return core__op_error(CORE_ERROR_SHAPE, call->op,
-                              "weight has %u dimensions; wanted are 2 [out, "
-                              "in], or 1",
-                              weight->ndim);
+    CORE_TRY(check_linear(call->op, input, weight, bias));
     if (bias && bias->ndim == 1 && input->ndim == 2 && weight->ndim == 2)
         return core__scope_result(scope,
                                   CORE__DO(scope, core_addmm, bias, input,
@@ -163,9 +189,8 @@ CORE__COMPOSITE(outer)
     core_tensor *b = args[1].u.tensor;
 
     if (a->ndim != 1 || b->ndim != 1)
-        return core__op_error(CORE_ERROR_SHAPE, call->op,
-                              "wants two vectors, not %u and %u dimensions",
-                              a->ndim, b->ndim);
+        return core__op_shapes(call->op, "self", a, "vec2", b,
+                               "wanted are two vectors");
     return core__scope_result(
         scope, core__x_mul(scope, core__x_unsqueeze(scope, a, 1), b),
         &results[0]);
@@ -183,9 +208,9 @@ CORE__COMPOSITE(cdist_forward)
 
     if (a->ndim < 2 || b->ndim < 2 ||
         a->sizes[a->ndim - 1] != b->sizes[b->ndim - 1])
-        return core__op_error(CORE_ERROR_SHAPE, call->op,
-                              "wants two sets of points with the same number "
-                              "of coordinates");
+        return core__op_shapes(call->op, "x1", a, "x2", b,
+                               "wanted are two sets of points with the same "
+                               "number of coordinates");
     d = core__x_sub(scope, core__x_unsqueeze(scope, a, -2),
                     core__x_unsqueeze(scope, b, -3));
     d = CORE__DO(scope, core_linalg_vector_norm, d,
@@ -234,9 +259,9 @@ CORE__COMPOSITE(linalg_cross)
     CORE_TRY(core__dim_wrap(call->op, args[2].u.i, ndim, &wrapped));
     dim = (int64_t)wrapped - ndim;
     if (core_tensor_size(a, dim) != 3 || core_tensor_size(b, dim) != 3)
-        return core__op_error(CORE_ERROR_SHAPE, call->op,
-                              "dimension %lld must have size 3",
-                              (long long)args[2].u.i);
+        return core__op_shapes(call->op, "self", a, "other", b,
+                               "dimension %lld must have size 3",
+                               (long long)args[2].u.i);
     /* c[i] = a[i+1] b[i+2] - a[i+2] b[i+1] */
     left = core__x_mul(scope, CORE__DO(scope, core_roll, a, &other, 1, &dim, 1),
                        CORE__DO(scope, core_roll, b, &shift, 1, &dim, 1));
@@ -274,8 +299,8 @@ CORE__COMPOSITE(scaled_dot_product_attention)
     core_tensor *x;
 
     if (query->ndim < 2 || key->ndim < 2)
-        return core__op_error(CORE_ERROR_SHAPE, call->op,
-                              "query and key need 2 dimensions at least");
+        return core__op_shapes(call->op, "query", query, "key", key,
+                               "both need 2 dimensions at least");
     if (mask && causal)
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
                               "is_causal and attn_mask exclude each other");

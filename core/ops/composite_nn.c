@@ -119,11 +119,10 @@ CORE__COMPOSITE(conv)
     core_tensor *out;
 
     if (weight->ndim != spatial + 2 || (!batched && input->ndim != spatial + 1))
-        return core__op_error(CORE_ERROR_SHAPE, call->op,
-                              "input has %u dimensions and weight %u; wanted "
-                              "are %u (without batch: %u) and %u",
-                              input->ndim, weight->ndim, spatial + 2,
-                              spatial + 1, spatial + 2);
+        return core__op_shapes(call->op, "input", input, "weight", weight,
+                               "wanted are %u dimensions (without batch: %u) "
+                               "and %u",
+                               spatial + 2, spatial + 1, spatial + 2);
     CORE_TRY(core__ints_fill(call->op, "stride", &args[3], spatial, 1, stride));
     CORE_TRY(
         core__ints_fill(call->op, "padding", &args[4], spatial, 0, padding));

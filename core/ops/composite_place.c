@@ -79,7 +79,8 @@ CORE__OP(block_diag)
     core_tensor *const *blocks = args[0].u.tensors;
     uint32_t count = args[0].count;
     core_tensor **rows = core__alloc((count + 1) * sizeof *rows);
-    core_status status = rows ? CORE_OK : CORE_ERROR_OUT_OF_MEMORY;
+    core_status status =
+        rows ? CORE_OK : core__error_memory((count + 1) * sizeof *rows);
     core_dtype dtype = count ? blocks[0]->dtype : core__dtype_default();
     core_tensor *made = NULL;
     int64_t width = 0;

@@ -43,10 +43,14 @@ static core_status cat_many(core_tensor *const *tensors, size_t count,
 CORE__OP(cat)
 {
     core_tensor *out = NULL;
+    core_status status =
+        cat_many(args[0].u.tensors, args[0].count, args[1].u.i, &out);
 
-    CORE_TRY(cat_many(args[0].u.tensors, args[0].count, args[1].u.i, &out));
-    core__result_tensor(&results[0], out);
-    return CORE_OK;
+    if (status != CORE_OK)
+        core__op_named(call->op);
+    else
+        core__result_tensor(&results[0], out);
+    return status;
 }
 
 CORE__OP(stack)
@@ -84,14 +88,17 @@ CORE__OP(stack)
     CORE_TRY(core__dim_wrap(call->op, args[1].u.i, tensors[0]->ndim + 1, &dim));
     parts = core__alloc_zero(count * sizeof *parts);
     if (!parts)
-        return core__error_memory(count * sizeof *parts);
+        status = core__error_memory(count * sizeof *parts);
     for (size_t i = 0; status == CORE_OK && i < count; i++)
         status = core_unsqueeze(tensors[i], dim, &parts[i]);
     if (status == CORE_OK)
         status = core_cat(parts, count, dim, &out);
-    core_tensors_release(parts, count);
+    if (parts)
+        core_tensors_release(parts, count);
     if (status == CORE_OK)
         core__result_tensor(&results[0], out);
+    else
+        core__op_named(call->op);
     return status;
 }
 

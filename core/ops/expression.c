@@ -3,6 +3,8 @@
 
 #include "ops/expression.h"
 
+#include "base/thread.h"
+
 core_tensor *core__scope_take(core__scope *scope, core_status status)
 {
     core_tensor *tensor = scope->pending;
@@ -33,6 +35,8 @@ core_status core__scope_end(core__scope *scope)
         core__tensor_release(scope->tensors[--scope->count]);
     if (scope->error)
         core_error_raise(scope->error);
+    else if (core__unlikely(scope->status == CORE_ERROR_OUT_OF_MEMORY))
+        core__error_memory(sizeof(core__error_record)); /* it was not kept */
     scope->error = NULL;
     return scope->status;
 }
@@ -48,13 +52,16 @@ core_status core__scope_finish(core__scope *scope, core_tensor *result,
     return core__scope_end(scope);
 }
 
-core_status core__scope_close(core__scope *scope, core_status status,
-                              core_value *results, uint32_t nresults)
+core_status core__scope_close(core__scope *scope, const core_operator *op,
+                              core_status status, core_value *results,
+                              uint32_t nresults)
 {
     core_status first = core__scope_end(scope);
 
     if (status == CORE_OK)
         status = first;
+    if (core__unlikely(status != CORE_OK))
+        core__op_named(op);
     for (uint32_t i = 0; status != CORE_OK && i < nresults; i++)
         core_value_release(&results[i]);
     return status;

@@ -237,28 +237,30 @@ static inline core_tensor *core__x_arange(core__scope *s, core_tensor *like,
 /* ---------------------------------------------------------- composites -- */
 
 /* Begins an operator's function whose body has a scope. */
-#define CORE__COMPOSITE(name)                                           \
-    static core_status name##_body(core__scope *scope, core_call *call, \
-                                   const core_value *args,              \
-                                   core_value *results);                \
-    CORE__OP(name)                                                      \
-    {                                                                   \
-        core__scope scope;                                              \
-        core_status status;                                             \
-                                                                        \
-        core__scope_begin(&scope);                                      \
-        status = name##_body(&scope, call, args, results);              \
-        return core__scope_close(&scope, status, results, nresults);    \
-    }                                                                   \
-    static core_status name##_body(                                     \
-        core__scope *scope __attribute__((unused)),                     \
-        core_call *call __attribute__((unused)),                        \
-        const core_value *args __attribute__((unused)),                 \
+#define CORE__COMPOSITE(name)                                                  \
+    static core_status name##_body(core__scope *scope, core_call *call,        \
+                                   const core_value *args,                     \
+                                   core_value *results);                       \
+    CORE__OP(name)                                                             \
+    {                                                                          \
+        core__scope scope;                                                     \
+        core_status status;                                                    \
+                                                                               \
+        core__scope_begin(&scope);                                             \
+        status = name##_body(&scope, call, args, results);                     \
+        return core__scope_close(&scope, call->op, status, results, nresults); \
+    }                                                                          \
+    static core_status name##_body(                                            \
+        core__scope *scope __attribute__((unused)),                            \
+        core_call *call __attribute__((unused)),                               \
+        const core_value *args __attribute__((unused)),                        \
         core_value *results __attribute__((unused)))
 
-/* Ends the scope of a composite; on failure releases what is in results. */
-core_status core__scope_close(core__scope *scope, core_status status,
-                              core_value *results, uint32_t nresults);
+/* Ends the scope of a composite; on failure releases what is in results, and
+ * names the operator before the one within that failed. */
+core_status core__scope_close(core__scope *scope, const core_operator *op,
+                              core_status status, core_value *results,
+                              uint32_t nresults);
 
 /* In a composite: makes tensor (the scope's) the result; returns the scope's
  * status. */

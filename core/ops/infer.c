@@ -257,11 +257,43 @@ core_status core__op_error(core_status code, const core_operator *op,
     return core__error(code, "%s: %s", core__operator_name(op), text);
 }
 
-core_status core__op_allocated(const core_operator *op,
-                               const core_device *device, core_status status)
+core_status core__op_shapes(const core_operator *op, const char *name_a,
+                            const core_tensor *a, const char *name_b,
+                            const core_tensor *b, const char *format, ...)
 {
-    if (status == CORE_ERROR_OUT_OF_MEMORY)
-        core__error_prefix("%s, memory for the result on \"%s\"",
-                           core__operator_name(op), core_device_name(device));
-    return status;
+    char text[256];
+    char text_a[256];
+    char text_b[256];
+    va_list arguments;
+
+    va_start(arguments, format);
+    core__format_list(text, sizeof text, format, arguments);
+    va_end(arguments);
+    return core__op_error(
+        CORE_ERROR_SHAPE, op, "%s has sizes %s, %s %s: %s", name_a,
+        core__sizes_text(a->ndim, a->sizes, text_a, sizeof text_a), name_b,
+        core__sizes_text(b->ndim, b->sizes, text_b, sizeof text_b), text);
+}
+
+static bool message_names(const core_operator *op)
+{
+    const char *name = core__operator_name(op);
+    const char *text = core_error_message();
+    size_t length = strlen(name);
+
+    return strncmp(text, name, length) == 0 &&
+           (text[length] == ':' || text[length] == ' ');
+}
+
+void core__op_named(const core_operator *op)
+{
+    if (!message_names(op))
+        core__error_prefix("%s", core__operator_name(op));
+}
+
+void core__op_no_memory(const core_operator *op, const core_device *device)
+{
+    if (!message_names(op))
+        core__error_prefix("%s on \"%s\"", core__operator_name(op),
+                           core_device_name(device));
 }

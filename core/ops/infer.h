@@ -62,10 +62,28 @@ core_status core__sizes_broadcast(const core_operator *op, uint32_t ndim_a,
 /* "[2, 3]" into text, for messages; returns text. */
 const char *core__sizes_text(uint32_t ndim, const int64_t *sizes, char *text,
                              size_t size);
-/* After a result was asked for: where there was no memory, the message gets
- * the operator and the device before it.  Returns status. */
-core_status core__op_allocated(const core_operator *op,
-                               const core_device *device, core_status status);
+/* "operator: a has sizes [2, 3], b [4, 5]: what is wrong" */
+core_status core__op_shapes(const core_operator *op, const char *name_a,
+                            const core_tensor *a, const char *name_b,
+                            const core_tensor *b, const char *format, ...)
+    __attribute__((format(printf, 6, 7), cold));
+/* After a failure within an operator that is made of others: its message gets
+ * "operator: " before it, if it does not begin with the operator. */
+void core__op_named(const core_operator *op) __attribute__((cold));
+/* After OUT_OF_MEMORY: the message gets the operator and the device before it,
+ * if it does not begin with the operator. */
+void core__op_no_memory(const core_operator *op, const core_device *device)
+    __attribute__((cold));
+
+/* After memory was asked for: returns status. */
+static inline core_status core__op_allocated(const core_operator *op,
+                                             const core_device *device,
+                                             core_status status)
+{
+    if (core__unlikely(status == CORE_ERROR_OUT_OF_MEMORY))
+        core__op_no_memory(op, device);
+    return status;
+}
 /* "operator: what is wrong": prefix of every message here. */
 core_status core__op_error(core_status code, const core_operator *op,
                            const char *format, ...)

@@ -68,14 +68,13 @@ static core_status check_channels(const core_operator *op,
     int64_t all;
     int64_t in;
     int64_t out;
-    char text[256];
 
     if (__builtin_mul_overflow(weight->sizes[1], g->groups, &all))
-        return core__op_error(CORE_ERROR_SHAPE, op,
-                              "groups is %lld, and weight has %lld channels in "
-                              "each",
-                              (long long)g->groups,
-                              (long long)weight->sizes[1]);
+        return core__op_shapes(op, "input", input, "weight", weight,
+                               "groups is %lld, and weight has %lld channels "
+                               "in each",
+                               (long long)g->groups,
+                               (long long)weight->sizes[1]);
     in = g->transposed ? weight->sizes[0] : all;
     out = g->transposed ? all : weight->sizes[0];
 
@@ -85,36 +84,36 @@ static core_status check_channels(const core_operator *op,
             core__dtype_name(input->dtype), core__dtype_name(weight->dtype),
             bias ? core__dtype_name(bias->dtype) : "absent");
     if (input->sizes[1] != in || weight->sizes[0] % g->groups != 0)
-        return core__op_error(
-            CORE_ERROR_SHAPE, op,
-            "input has %lld channels; weight of %s in %lld groups wants %lld",
-            (long long)input->sizes[1],
-            core__sizes_text(weight->ndim, weight->sizes, text, sizeof text),
-            (long long)g->groups, (long long)in);
+        return core__op_shapes(op, "input", input, "weight", weight,
+                               "input has %lld channels, and weight in %lld "
+                               "groups wants %lld",
+                               (long long)input->sizes[1], (long long)g->groups,
+                               (long long)in);
     if (bias && (bias->ndim != 1 || bias->sizes[0] != out))
-        return core__op_error(
-            CORE_ERROR_SHAPE, op, "bias has sizes %s; wanted is [%lld]",
-            core__sizes_text(bias->ndim, bias->sizes, text, sizeof text),
-            (long long)out);
+        return core__op_shapes(op, "weight", weight, "bias", bias,
+                               "bias wants the sizes [%lld]", (long long)out);
     return CORE_OK;
 }
 
 static core_status output_size(const core_operator *op, const geometry *g,
-                               uint32_t i, int64_t size, int64_t kernel,
+                               const core_tensor *input,
+                               const core_tensor *weight, uint32_t i,
                                int64_t *out)
 {
+    int64_t size = input->sizes[2 + i];
+    int64_t kernel = weight->sizes[2 + i];
     int64_t reach;
     int64_t span;
 
     if (__builtin_mul_overflow(g->dilation[i], kernel - 1, &reach) ||
         __builtin_mul_overflow(g->stride[i], size - 1, &span) ||
         reach >= CORE__NUMEL_MOST || span >= CORE__NUMEL_MOST)
-        return core__op_error(CORE_ERROR_SHAPE, op,
-                              "stride %lld and dilation %lld are too large for "
-                              "a size of %lld and a kernel of %lld",
-                              (long long)g->stride[i],
-                              (long long)g->dilation[i], (long long)size,
-                              (long long)kernel);
+        return core__op_shapes(op, "input", input, "weight", weight,
+                               "stride %lld and dilation %lld are too large "
+                               "for a size of %lld and a kernel of %lld",
+                               (long long)g->stride[i],
+                               (long long)g->dilation[i], (long long)size,
+                               (long long)kernel);
     reach++;
     if (g->transposed)
         *out = span - 2 * g->padding[i] + reach + g->output_padding[i];
@@ -124,11 +123,11 @@ static core_status output_size(const core_operator *op, const geometry *g,
         *out = 0;
     if (*out > 0)
         return CORE_OK;
-    return core__op_error(CORE_ERROR_SHAPE, op,
-                          "a kernel of %lld (dilated: %lld) does not fit a "
-                          "size of %lld padded by %lld",
-                          (long long)kernel, (long long)reach, (long long)size,
-                          (long long)g->padding[i]);
+    return core__op_shapes(op, "input", input, "weight", weight,
+                           "a kernel of %lld (dilated: %lld) does not fit a "
+                           "size of %lld padded by %lld",
+                           (long long)kernel, (long long)reach, (long long)size,
+                           (long long)g->padding[i]);
 }
 
 /* args: as read_geometry's */
@@ -139,10 +138,9 @@ static core_status convolved(const core_operator *op, const core_tensor *input,
     geometry g;
 
     if (input->ndim < 3 || input->ndim > 5 || weight->ndim != input->ndim)
-        return core__op_error(CORE_ERROR_SHAPE, op,
-                              "input has %u dimensions and weight %u; both "
-                              "have 3, 4 or 5",
-                              input->ndim, weight->ndim);
+        return core__op_shapes(op, "input", input, "weight", weight,
+                               "both have the same number of dimensions, 3, 4 "
+                               "or 5");
     g.spatial = input->ndim - 2;
     CORE_TRY(read_geometry(op, args, &g));
     CORE_TRY(check_channels(op, input, weight, bias, &g));
@@ -150,8 +148,7 @@ static core_status convolved(const core_operator *op, const core_tensor *input,
     result->sizes[1] =
         g.transposed ? weight->sizes[1] * g.groups : weight->sizes[0];
     for (uint32_t i = 0; i < g.spatial; i++)
-        CORE_TRY(output_size(op, &g, i, input->sizes[2 + i],
-                             weight->sizes[2 + i], &result->sizes[2 + i]));
+        CORE_TRY(output_size(op, &g, input, weight, i, &result->sizes[2 + i]));
     return core__sizes_check(op, result->ndim, result->sizes);
 }
 
@@ -182,9 +179,9 @@ CORE__INFER(convolution_backward)
     char want[256];
 
     if (grad->ndim != input->ndim || grad->ndim < 3)
-        return core__op_error(CORE_ERROR_SHAPE, infer->op,
-                              "grad_output has %u dimensions, input %u",
-                              grad->ndim, input->ndim);
+        return core__op_shapes(infer->op, "grad_output", grad, "input", input,
+                               "both have the same number of dimensions, 3, 4 "
+                               "or 5");
     CORE_TRY(
         convolved(infer->op, input, weight, NULL, &infer->args[4], &forward));
     if (memcmp(forward.sizes, grad->sizes, grad->ndim * sizeof(int64_t)) != 0)
@@ -500,9 +497,8 @@ CORE__INFER(grid_sampler)
 
     if (input->ndim != 4 || grid->ndim != 4 ||
         input->sizes[0] != grid->sizes[0] || grid->sizes[3] != 2)
-        return core__op_error(CORE_ERROR_SHAPE, infer->op,
-                              "wants an input [N, C, H, W] and a grid [N, h, "
-                              "w, 2]");
+        return core__op_shapes(infer->op, "input", input, "grid", grid,
+                               "wanted are [N, C, H, W] and [N, h, w, 2]");
     if (input->dtype != grid->dtype)
         return core__op_error(
             CORE_ERROR_DTYPE, infer->op, "input is %s, grid %s",

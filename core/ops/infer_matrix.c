@@ -5,14 +5,20 @@
 
 #include "ops/functions.h"
 
-static core_status rank(const core_operator *op, const char *name,
-                        const core_tensor *tensor, uint32_t ndim)
+static core_status ranks(const core_operator *op, const char *name_a,
+                         const core_tensor *a, uint32_t ndim_a,
+                         const char *name_b, const core_tensor *b,
+                         uint32_t ndim_b)
 {
-    if (tensor->ndim == ndim)
+    bool first = a->ndim != ndim_a;
+    uint32_t wanted = first ? ndim_a : ndim_b;
+
+    if (!first && b->ndim == ndim_b)
         return CORE_OK;
-    return core__op_error(CORE_ERROR_SHAPE, op,
-                          "%s must have %u dimension%s, not %u", name, ndim,
-                          ndim == 1 ? "" : "s", tensor->ndim);
+    return core__op_shapes(op, name_a, a, name_b, b,
+                           "%s must have %u dimension%s, not %u",
+                           first ? name_a : name_b, wanted,
+                           wanted == 1 ? "" : "s", first ? a->ndim : b->ndim);
 }
 
 static core_status same_dtype(const core_operator *op, const core_tensor *a,
@@ -49,14 +55,14 @@ static core_status matrices(core__inference *infer, uint32_t first,
     const core_tensor *b = core__arg_tensor(infer->args, first + 1);
     int64_t sizes[3];
 
-    CORE_TRY(rank(infer->op, "the left side", a, ndim));
-    CORE_TRY(rank(infer->op, "the right side", b, ndim));
+    CORE_TRY(
+        ranks(infer->op, "the left side", a, ndim, "the right side", b, ndim));
     CORE_TRY(same_dtype(infer->op, a, b));
     CORE_TRY(inner(infer->op, a, b, a->sizes[ndim - 1], b->sizes[ndim - 2]));
     if (ndim == 3 && a->sizes[0] != b->sizes[0])
-        return core__op_error(CORE_ERROR_SHAPE, infer->op,
-                              "%lld matrices times %lld",
-                              (long long)a->sizes[0], (long long)b->sizes[0]);
+        return core__op_shapes(infer->op, "the left side", a, "the right side",
+                               b, "%lld matrices times %lld",
+                               (long long)a->sizes[0], (long long)b->sizes[0]);
     sizes[0] = a->sizes[0];
     sizes[ndim - 2] = a->sizes[ndim - 2];
     sizes[ndim - 1] = b->sizes[ndim - 1];
@@ -123,8 +129,7 @@ static core_status matrix_vector(core__inference *infer, uint32_t first)
     const core_tensor *a = core__arg_tensor(infer->args, first);
     const core_tensor *b = core__arg_tensor(infer->args, first + 1);
 
-    CORE_TRY(rank(infer->op, "the matrix", a, 2));
-    CORE_TRY(rank(infer->op, "the vector", b, 1));
+    CORE_TRY(ranks(infer->op, "the matrix", a, 2, "the vector", b, 1));
     CORE_TRY(same_dtype(infer->op, a, b));
     CORE_TRY(inner(infer->op, a, b, a->sizes[1], b->sizes[0]));
     core__result_set(&infer->results[0], a->dtype, 1, a->sizes);
@@ -147,8 +152,7 @@ CORE__INFER(addr)
     const core_tensor *a = core__arg_tensor(infer->args, 1);
     const core_tensor *b = core__arg_tensor(infer->args, 2);
 
-    CORE_TRY(rank(infer->op, "vec1", a, 1));
-    CORE_TRY(rank(infer->op, "vec2", b, 1));
+    CORE_TRY(ranks(infer->op, "vec1", a, 1, "vec2", b, 1));
     CORE_TRY(same_dtype(infer->op, a, b));
     core__result_set(&infer->results[0], a->dtype, 2,
                      (const int64_t[]){a->sizes[0], b->sizes[0]});
@@ -160,8 +164,7 @@ CORE__INFER(dot)
     const core_tensor *a = core__arg_tensor(infer->args, 0);
     const core_tensor *b = core__arg_tensor(infer->args, 1);
 
-    CORE_TRY(rank(infer->op, "self", a, 1));
-    CORE_TRY(rank(infer->op, "the other vector", b, 1));
+    CORE_TRY(ranks(infer->op, "self", a, 1, "the other vector", b, 1));
     CORE_TRY(same_dtype(infer->op, a, b));
     CORE_TRY(inner(infer->op, a, b, a->sizes[0], b->sizes[0]));
     core__result_set(&infer->results[0], a->dtype, 0, NULL);

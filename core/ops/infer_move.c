@@ -289,8 +289,9 @@ CORE__INFER(cat)
             return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
                                   "tensor %u of the list is missing", i);
         if (tensor->ndim == 0)
-            return core__op_error(CORE_ERROR_SHAPE, infer->op,
-                                  "tensor %u has no dimensions", i);
+            return core__op_shapes(infer->op, "tensor 0", list->u.tensors[0],
+                                   "one of the list", tensor,
+                                   "tensor %u has no dimensions", i);
         dtype =
             dtype ? core__dtype_promote(dtype, tensor->dtype) : tensor->dtype;
         if (passed_over(tensor))

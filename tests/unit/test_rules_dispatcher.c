@@ -45,7 +45,6 @@ static void undo_all(void)
 {
     while (nmade)
         core_registration_release(made[--nmade]);
-    core_device_release(cpu);
     drop_all();
 }
 
@@ -285,8 +284,6 @@ static const char *path_of_built_in(const kind *const *order, size_t length)
     walks(op, plain, NULL, shape);
     core_tensor_release(plain);
     core_tensor_release(shape);
-    core_device_release(device);
-    core_device_release(meta);
     core__registry_undo(&registry);
     return path;
 }
@@ -356,7 +353,6 @@ static const char *path_of_own(const kind *const *order, size_t length)
     core_tensor_release(plain);
     core_tensor_release(with_grad);
     core_tensor_release(shape);
-    core_device_release(meta);
     core__registry_undo(&registry);
     return path;
 }
@@ -481,7 +477,6 @@ START_TEST(what_was_registered_for_a_backend_does_not_serve_the_next_one)
           "rules");
     ck_assert_str_eq(path, "");
     core_tensor_release(plain);
-    core_device_release(device);
     core_registration_release(stays);
     core__registry_undo(&second);
 }
@@ -537,7 +532,6 @@ START_TEST(among_backends_the_highest_serves)
     path[0] = '\0';
     OK(core_op_invoke_on(op, args, 2, &result, 0));
     ck_assert_str_eq(path, "c");
-    core_device_release(meta);
 }
 END_TEST
 
