@@ -42,6 +42,7 @@ typedef struct options {
     bool list;
     bool verbose;
     bool child_list;
+    bool child_list_core;
     bool child_run;
 } options;
 
@@ -88,6 +89,7 @@ static int read_options(int argc, char **argv, options *out)
         {"--list", NULL, &out->list},
         {"--verbose", NULL, &out->verbose},
         {"--child-list", NULL, &out->child_list},
+        {"--child-list-core", NULL, &out->child_list_core},
         {"--child-run", NULL, &out->child_run},
     };
 
@@ -294,7 +296,8 @@ static int child_main(const options *chosen)
     sigprocmask(SIG_SETMASK, &nothing, NULL);
     if (chosen->seed && !read_number(chosen->seed, &self.seed))
         return EXIT_USAGE;
-    return chosen->child_list ? child_list(&self) : child_run(&self);
+    return chosen->child_run ? child_run(&self)
+                             : child_list(&self, chosen->child_list);
 }
 
 /* The plugin's path as the loader wants it. */
@@ -319,7 +322,7 @@ int check_main(int argc, char **argv)
 
     if (result >= 0)
         return result;
-    if (chosen.child_list || chosen.child_run)
+    if (chosen.child_list || chosen.child_list_core || chosen.child_run)
         return child_main(&chosen);
     if (chosen.verify)
         return submit_verify(chosen.verify, chosen.plugin);

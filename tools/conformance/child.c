@@ -46,14 +46,14 @@ static bool open_answers(void)
     return answers != NULL;
 }
 
-int child_list(suite *self)
+int child_list(suite *self, bool load)
 {
     outcome out = {.error = -1, .measured = -1};
     bool loaded;
 
     if (!open_answers())
         return EXIT_FAILURE;
-    loaded = suite_device(self, &out);
+    loaded = load && suite_device(self, &out);
     if (!add_all(self, loaded))
         return EXIT_FAILURE;
     if (loaded) {

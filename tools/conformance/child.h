@@ -3,9 +3,9 @@
 
 /* child.h: the process that a group of tests runs in.
  *
- * It is this very program, started with --child; its standard input holds the
- * names of the tests to run, one a line ("" at the end lists all tests there
- * are instead).  What it answers goes to descriptor 3, one line each, fields
+ * It is this very program, started with --child-run; its standard input holds
+ * the names of the tests to run, one a line.  With --child-list it tells which
+ * there are.  What it answers goes to descriptor 3, one line each, fields
  * between tabs:
  *
  *     test    NAME LEVEL OPTIONAL
@@ -23,8 +23,8 @@
 
 enum { CHILD_RESULTS = 3 };
 
-/* The exit status. */
-int child_list(suite *self);
+/* The exit status.  load: the plugin, for the tests that depend on it. */
+int child_list(suite *self, bool load);
 int child_run(suite *self);
 
 #endif

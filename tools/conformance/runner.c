@@ -268,22 +268,25 @@ static void blame(const runner *self, const child *from, int status)
 
 /* ----------------------------------------------------------------- runs -- */
 
+/* One that crashes or hangs when it is loaded does so in its tests, too: what
+ * they are is known without it. */
 bool runner_list(runner *self, char *text, size_t room)
 {
+    static const char *const flags[] = {"--child-list", "--child-list-core"};
     child one;
-    int status;
 
-    if (!start(self, "--child-list", "", &one)) {
-        snprintf(text, room, "no process can be started: %s", strerror(errno));
-        return false;
+    for (int i = 0; i < 2; i++) {
+        self->report->count = 0;
+        if (!start(self, flags[i], "", &one)) {
+            snprintf(text, room, "no process can be started: %s",
+                     strerror(errno));
+            return false;
+        }
+        watch(self, &one);
+        if (one.done)
+            return true;
     }
-    status = watch(self, &one);
-    if (one.done)
-        return true;
-    snprintf(text, room, "loading the plugin %s",
-             one.timed_out         ? "did not end"
-             : WIFSIGNALED(status) ? "crashed"
-                                   : "ended the process");
+    snprintf(text, room, "the tests cannot be listed");
     return false;
 }
 
