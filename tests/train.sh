@@ -411,6 +411,43 @@ bad_output() {
     refuses 1 'cannot write' --save "$places/none/file" --data /nowhere
 }
 
+# The link stays, its chain too, and what it names is a checkpoint.
+through_a_link() {
+    mkdir "$work/links" && ln -s second "$work/links/first" &&
+        ln -s "$work/links/file" "$work/links/second" || return
+    straight=$(weights --epochs 1 --save "$work/links/first") || return
+    [ -h "$work/links/first" ] && [ -h "$work/links/second" ] &&
+        [ -f "$work/links/file" ] && [ ! -h "$work/links/file" ] || return
+    [ "$(find "$work/links" | wc -l)" = 4 ] || return
+    same "$straight" "$(weights --epochs 1 --resume "$work/links/first")" ||
+        return
+    ln -s "$work/none/file" "$places/lost"
+    refuses 1 'cannot write .*/none/file: No such file' --save "$places/lost"
+    got=$?
+    rm "$places/lost"
+    return $got
+}
+
+# Nobody, root neither, may write there.
+read_only_place() {
+    mkdir "$work/locked" && chmod 555 "$work/locked" || return
+    closed=$work/locked
+    [ ! -w "$closed" ] || closed=/proc
+    refuses 1 "cannot write $closed/file: " --save "$closed/file"
+}
+
+# In place of a full disk: no file may have more than 100 kB.  What was saved
+# before is as it was.
+full_disk() {
+    weights --epochs 1 --save "$places/kept" || return
+    cp "$places/kept" "$work/kept" || return
+    (ulimit -f 200 && refuses 1 "cannot write $places/new: File too large" \
+        --save "$places/new") || return
+    (ulimit -f 200 && refuses 1 "cannot write $places/kept: File too large" \
+        --save "$places/kept" --seed 3) || return
+    cmp "$places/kept" "$work/kept" && rm "$places/kept"
+}
+
 full() {
     [ -c /dev/full ] || return 0
     "$train" --data "$data" --epochs 1 --json >/dev/full 2>"$work/err"
@@ -452,7 +489,7 @@ helps() {
 }
 
 make_data
-echo 1..39
+echo 1..42
 ok 'help and version' helps
 ok 'the last line of the output is the result' shows_result
 ok 'what is no terminal gets plain lines' plain_lines
@@ -495,5 +532,8 @@ ok 'damaged packed files are told' bad_packed
 ok 'a damaged checkpoint is told' bad_checkpoint
 ok 'a checkpoint of something else is told' other_checkpoint
 ok 'a place that cannot be written is told before training' bad_output
+ok 'a link is written through, to a file that is not there too' through_a_link
+ok 'a place that may not be written is told' read_only_place
+ok 'a disk that is full leaves no part of a file' full_disk
 ok 'output that cannot be written is an error' full
 ok 'a loss that is no number ends training, and nothing is saved' diverges

@@ -7,10 +7,15 @@
 
 #include "cpu.h"
 
+#include <locale.h>
+
 const core_host *cpu_host;
 
 core_status cpu_error(core_status code, const char *format, ...)
 {
+    /* Numbers have a point, whatever the program's locale. */
+    locale_t plain = newlocale(LC_NUMERIC_MASK, "C", (locale_t)0);
+    locale_t before = plain ? uselocale(plain) : (locale_t)0;
     va_list arguments;
     core_status status;
 
@@ -19,5 +24,9 @@ core_status cpu_error(core_status code, const char *format, ...)
                                code == CORE_ERROR_OUT_OF_MEMORY, 0, "cpu",
                                format, arguments);
     va_end(arguments);
+    if (plain) {
+        uselocale(before);
+        freelocale(plain);
+    }
     return status;
 }

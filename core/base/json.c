@@ -3,6 +3,8 @@
 
 #include "base/json.h"
 
+#include "base/text.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -196,14 +198,10 @@ void core__json_number(core__json *json, const char *name, double value)
         return;
     }
     for (int digits = 6; digits <= 17; digits++) {
-        snprintf(text, sizeof text, "%.*g", digits, value);
-        if (strtod(text, NULL) == value)
+        core__format(text, sizeof text, "%.*g", digits, value);
+        if (core__parse_double(text, NULL) == value)
             break;
     }
-    /* A locale may have a decimal comma. */
-    for (char *c = text; *c; c++)
-        if (*c == ',')
-            *c = '.';
     put_text(json, text);
 }
 

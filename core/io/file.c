@@ -8,29 +8,58 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The name that a chain of links ends at, so that the links stay. */
+enum { LINKS_MOST = 40 }; /* as Linux has it */
+
+/* What a link, whose own name is `path`, names: from its folder on. */
+static char *join(const char *path, const char *target)
+{
+    const char *slash = strrchr(path, '/');
+    size_t folder = slash && *target != '/' ? (size_t)(slash - path) + 1 : 0;
+    char *joined = core__alloc(folder + strlen(target) + 1);
+
+    if (joined) {
+        memcpy(joined, path, folder);
+        strcpy(joined + folder, target);
+    }
+    return joined;
+}
+
+/* The name that a chain of links ends at, so that the links stay; a file need
+ * not be there yet. */
 static core_status follow(const char *path, char **out_path)
 {
-    struct stat link;
-    char *real = NULL;
+    char target[PATH_MAX];
+    char *name = core__strdup(path);
+    struct stat now;
+    bool special = stat(path, &now) == 0 && !S_ISREG(now.st_mode);
 
     *out_path = NULL;
-    if (lstat(path, &link) == 0 && S_ISLNK(link.st_mode)) {
-        real = realpath(path, NULL);
-        if (!real && errno != ENOENT)
+    for (int links = 0; name && !special; links++) {
+        ssize_t length = readlink(name, target, sizeof target - 1);
+        char *next;
+
+        if (length < 0)
+            break; /* no link, or nothing */
+        if (links == LINKS_MOST) {
+            core__free(name);
             return core__error(CORE_ERROR_IO, "cannot write %s: %s", path,
-                               strerror(errno));
+                               strerror(ELOOP));
+        }
+        target[length] = '\0';
+        next = join(name, target);
+        core__free(name);
+        name = next;
     }
-    *out_path = core__strdup(real ? real : path);
-    free(real);
-    return *out_path ? CORE_OK : core__error_memory(strlen(path) + 1);
+    *out_path = name;
+    return name ? CORE_OK : core__error_memory(strlen(path) + 1);
 }
 
 /* What is there now, if anything, must be a file that may be changed. */

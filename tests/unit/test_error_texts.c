@@ -163,6 +163,25 @@ START_TEST(errors_say_what_is_wrong)
 }
 END_TEST
 
+/* -------------------------------------------------------------- flags -- */
+
+START_TEST(unknown_flags_are_refused)
+{
+    const uint32_t strange = 1u << 20;
+    core_tensor *w = leaf(VECTOR(2, 1, 2)), *y = sum(w), *grad;
+
+    FAILS(core_backward(&y, 1, NULL, strange), CORE_ERROR_INVALID_ARGUMENT,
+          "core_backward", "flags 0x100000", "known here are 0x");
+    FAILS(core_backward(&y, 1, NULL, CORE_ALLOW_UNUSED),
+          CORE_ERROR_INVALID_ARGUMENT, "core_backward", "flags 0x");
+    FAILS(core_grad(&y, 1, NULL, &w, 1, strange | CORE_RETAIN_GRAPH, &grad),
+          CORE_ERROR_INVALID_ARGUMENT, "core_grad", "flags 0x10000");
+    ck_assert_ptr_null(grad);
+    backward(y); /* it is as it was */
+    HOLDS(core_tensor_grad(w), 2, 1, 1);
+}
+END_TEST
+
 /* ------------------------------------------------------------- memory -- */
 
 enum { SIDE = 96 };
@@ -302,6 +321,7 @@ int main(void)
 
     tcase_add_checked_fixture(tests, NULL, drop_all);
     tcase_add_test(tests, errors_say_what_is_wrong);
+    tcase_add_test(tests, unknown_flags_are_refused);
     tcase_add_loop_test(tests, no_memory_names_operator_bytes_and_device, 0, 2);
     tcase_add_test(tests, a_full_device_is_told_with_the_operator);
     suite_add_tcase(suite, tests);

@@ -6,6 +6,7 @@
 
 #include "stream.h"
 
+#include "base/json.h"
 #include "base/text.h"
 
 #include <libcore/memory.h>
@@ -84,6 +85,40 @@ START_TEST(numbers_in_errors_have_a_point)
 }
 END_TEST
 
+START_TEST(numbers_in_a_plugins_errors_have_a_point)
+{
+    FAILS(core_normal_(VECTOR(2, 1, 2), 0, -1.5, NULL),
+          CORE_ERROR_INVALID_ARGUMENT, "normal_", "-1.5");
+    ck_assert_str_eq(setlocale(LC_NUMERIC, NULL), "comma");
+}
+END_TEST
+
+static char json_text[64];
+
+static bool append(void *context, const char *text, size_t size)
+{
+    (void)context;
+    strncat(json_text, text, size);
+    return true;
+}
+
+START_TEST(numbers_in_json_have_a_point)
+{
+    core__json json;
+
+    core__json_begin(&json, append, NULL);
+    core__json_array(&json, NULL);
+    core__json_number(&json, NULL, 0.1);
+    core__json_number(&json, NULL, 1.0 / 3);
+    core__json_end(&json);
+    ck_assert(core__json_finish(&json));
+    ck_assert_ptr_nonnull(strstr(json_text, "0.1"));
+    /* and they are the shortest that read back the same */
+    ck_assert_ptr_null(strstr(json_text, "0.1000"));
+    ck_assert_ptr_nonnull(strstr(json_text, "0.3333333333333333"));
+}
+END_TEST
+
 START_TEST(settings_are_read_with_a_point)
 {
     OK(core_memory_configure(NULL, "fraction:0.5"));
@@ -109,9 +144,12 @@ END_TEST
 
 int main(void)
 {
-    const TTest *const tests[] = {
-        numbers_are_written_with_a_point, numbers_in_errors_have_a_point,
-        settings_are_read_with_a_point, the_program_keeps_its_locale};
+    const TTest *const tests[] = {numbers_are_written_with_a_point,
+                                  numbers_in_errors_have_a_point,
+                                  numbers_in_a_plugins_errors_have_a_point,
+                                  numbers_in_json_have_a_point,
+                                  settings_are_read_with_a_point,
+                                  the_program_keeps_its_locale};
 
     return run_suite_with("locale", use_comma, tests,
                           sizeof tests / sizeof *tests);

@@ -463,6 +463,48 @@ START_TEST(a_link_is_followed_and_the_mode_stays)
 }
 END_TEST
 
+static void link_to(const char *target, const char *name, char *out_path)
+{
+    snprintf(out_path, PATH_MAX + 32, "%s/%s", folder, name);
+    ck_assert_int_eq(symlink(target, out_path), 0);
+}
+
+START_TEST(a_link_to_nothing_is_written_through)
+{
+    char first[PATH_MAX + 32], second[PATH_MAX + 32];
+    struct stat now;
+
+    link_to("file.safetensors", "second", second);
+    link_to(second, "first", first);
+    ck_assert_int_eq(core_safetensors_check_path(first), CORE_OK);
+    ck_assert_int_eq(files_in_folder(), 2);
+    ck_assert_int_eq(core_safetensors_save(first, NULL, 0, NULL, 0), CORE_OK);
+    ck_assert_int_eq(lstat(first, &now), 0);
+    ck_assert(S_ISLNK(now.st_mode));
+    ck_assert_int_eq(lstat(second, &now), 0);
+    ck_assert(S_ISLNK(now.st_mode));
+    ck_assert_int_eq(try_open(), CORE_OK);
+    ck_assert_int_eq(files_in_folder(), 3);
+}
+END_TEST
+
+START_TEST(links_that_lead_nowhere_are_refused)
+{
+    char path[PATH_MAX + 32];
+
+    link_to("none/file", "lost", path);
+    ck_assert_int_eq(core_safetensors_check_path(path), CORE_ERROR_IO);
+    ck_assert_ptr_nonnull(strstr(core_error_message(), "none/file"));
+    link_to("ring", "ring", path);
+    ck_assert_int_eq(core_safetensors_check_path(path), CORE_ERROR_IO);
+    ck_assert_ptr_nonnull(strstr(core_error_message(), path));
+    link_to("/dev/null", "null", path);
+    ck_assert_int_eq(core_safetensors_check_path(path), CORE_ERROR_IO);
+    ck_assert_ptr_nonnull(strstr(core_error_message(), "regular"));
+    ck_assert_int_eq(files_in_folder(), 3);
+}
+END_TEST
+
 START_TEST(names_that_a_file_cannot_have_are_refused)
 {
     const float data = 1;
@@ -562,6 +604,8 @@ int main(void)
     tcase_add_test(tests, a_failed_save_leaves_the_old_file_and_no_other);
     tcase_add_test(tests, a_place_that_cannot_be_written_is_told_beforehand);
     tcase_add_test(tests, a_link_is_followed_and_the_mode_stays);
+    tcase_add_test(tests, a_link_to_nothing_is_written_through);
+    tcase_add_test(tests, links_that_lead_nowhere_are_refused);
     tcase_add_test(tests, names_that_a_file_cannot_have_are_refused);
     tcase_add_test(tests, without_memory_at_any_point_nothing_is_left);
     suite_add_tcase(suite, tests);

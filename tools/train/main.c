@@ -45,6 +45,8 @@ static void catch_signals(void)
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+    /* A file that may not grow is an error like a full disk. */
+    signal(SIGXFSZ, SIG_IGN);
 }
 
 /* -------------------------------------------------------------- setting up -- */
