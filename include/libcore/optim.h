@@ -71,7 +71,7 @@ typedef struct core_adam_options {
     double learning_rate;
     double beta1;   /* 0.9 is usual; in [0, 1) */
     double beta2;   /* 0.999 */
-    double epsilon; /* 1e-8 */
+    double epsilon; /* 1e-8; more for f16 parameters, in which that is 0 */
     double weight_decay;
 } core_adam_options;
 CORE_STATIC_ASSERT(sizeof(core_adam_options) == 48, "core_adam_options");
