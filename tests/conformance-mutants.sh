@@ -33,8 +33,10 @@ fi
 
 sed -e 's/#.*//' -e '/^ *$/d' "$rules" >"$work/rules"
 while read -r rule name verdict; do
+    timeout=120
+    [ "$verdict" = TIMEOUT ] && timeout=5
     LIBCORE_MUTANT_RULE=$rule "$conformance" --plugin "$mutant" \
-        --filter "$name" --timeout 10 >"$work/out" 2>&1
+        --filter "$name" --timeout $timeout >"$work/out" 2>&1
     status=$?
     good=no
     [ $status = 1 ] && good=yes
