@@ -3,6 +3,9 @@
 
 #include "loader.h"
 
+#include <sys/auxv.h>
+#include <sys/wait.h>
+
 static void scan(void)
 {
     ck_assert_int_eq(core_plugins_scan(), CORE_OK);
@@ -290,7 +293,53 @@ START_TEST(a_path_that_is_not_there_is_an_error)
 }
 END_TEST
 
-int main(void)
+/* This program as another user's, set-user-ID: what it then reads of the
+ * environment is told by its exit status. */
+enum { READS = 10, READS_NOT = 11, NOT_PRIVILEGED = 12 };
+
+static int tell_setting(void)
+{
+    const char *value = NULL;
+
+    if (!getauxval(AT_SECURE))
+        return NOT_PRIVILEGED;
+    core_setting_get("LIBCORE_PLUGIN_PATH", &value);
+    return value ? READS : READS_NOT;
+}
+
+START_TEST(a_privileged_process_reads_nothing_of_the_environment)
+{
+    char program[PATH_MAX];
+    ssize_t size = readlink("/proc/self/exe", program, sizeof program - 1);
+    size_t bytes;
+    unsigned char *copy;
+    int status;
+    pid_t child;
+
+    ck_assert_int_gt(size, 0);
+    program[size] = '\0';
+    copy = file_read(program, &bytes);
+    file_write(inside("privileged"), copy, bytes);
+    free(copy);
+    chmod(folder, 0755);
+    ck_assert_int_eq(chown(inside("privileged"), 54321, 0), 0);
+    ck_assert_int_eq(chmod(inside("privileged"), 04755), 0);
+    setenv("LIBCORE_PLUGIN_PATH", folder, 1);
+    child = fork();
+    if (child == 0) {
+        execl(inside("privileged"), "privileged", "tell", (char *)NULL);
+        _exit(NOT_PRIVILEGED);
+    }
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert(WIFEXITED(status));
+    if (WEXITSTATUS(status) == NOT_PRIVILEGED)
+        printf("# the file system takes no set-user-ID programs\n");
+    else
+        ck_assert_int_eq(WEXITSTATUS(status), READS_NOT);
+}
+END_TEST
+
+static int run_all(void)
 {
     Suite *suite = suite_create("loader/search");
     TCase *tests = tcase_create("search");
@@ -305,10 +354,13 @@ int main(void)
     tcase_add_test(tests, a_folder_that_all_may_write_is_refused);
     tcase_add_test(tests, a_link_is_judged_by_what_it_points_to);
     tcase_add_test(tests, one_file_under_two_names_is_one_plugin);
-    if (geteuid() == 0)
+    if (geteuid() == 0) {
         tcase_add_test(tests, a_file_of_another_user_is_refused);
-    else
-        puts("# a_file_of_another_user_is_refused: only root can make one");
+        tcase_add_test(tests,
+                       a_privileged_process_reads_nothing_of_the_environment);
+    } else {
+        puts("# two tests with files of other users: only root can make them");
+    }
     tcase_add_test(tests, what_is_no_file_is_refused);
     tcase_add_test(tests, a_list_allows);
     tcase_add_test(tests, a_list_denies);
@@ -321,4 +373,11 @@ int main(void)
     unsetenv("LIBCORE_PLUGIN_PATH");
     suite_add_tcase(suite, tests);
     return run(suite);
+}
+
+int main(int count, char **words)
+{
+    if (count > 1 && strcmp(words[1], "tell") == 0)
+        return tell_setting();
+    return run_all();
 }
