@@ -537,6 +537,10 @@ static core_status compute(elementwise *e, core_tensor *output)
     core__loop_finish(&builder, 1);
     kernel =
         core__kernel_pick(e->set, dtypes, e->ninputs + 1, builder.loop.ndim);
+    if (core__unlikely(kernel && kernel->supports))
+        CORE_TRY(core__kernel_ask(e->call->op, e->set, dtypes, e->ninputs + 1,
+                                  builder.loop.ndim, &builder.loop, e->args,
+                                  e->nargs, &kernel));
     if (!kernel || (kernel->demands & CORE_DEMAND_CONTIGUOUS &&
                     !(builder.loop.flags & CORE_LOOP_CONTIGUOUS))) {
         /* A kernel may want contiguous operands, or few dimensions. */

@@ -356,7 +356,6 @@ static core_status launch(kernel_run *k)
     core_view views[CORE__RESULTS_MAX];
     const core_kernel *kernel;
     uint32_t largest = 0;
-    core_status status;
 
     for (uint32_t i = 0; i < k->nresults; i++) {
         results[i] = (core_value){0};
@@ -370,23 +369,18 @@ static core_status launch(kernel_run *k)
         if (k->views[i].ndim > largest)
             largest = k->views[i].ndim;
     kernel = core__kernel_pick(k->set, k->dtypes, k->ndtypes, largest);
+    if (kernel && kernel->demands & CORE_DEMAND_CONTIGUOUS)
+        CORE_TRY(make_contiguous(k));
+    if (core__unlikely(kernel && kernel->supports)) {
+        CORE_TRY(core__kernel_ask(k->op, k->set, k->dtypes, k->ndtypes, largest,
+                                  NULL, k->values, k->nvalues, &kernel));
+        if (kernel && kernel->demands & CORE_DEMAND_CONTIGUOUS)
+            CORE_TRY(make_contiguous(k));
+    }
     if (!kernel)
         return core__kernel_refused(k->op, k->set, k->dtypes, k->ndtypes);
-    if (kernel->demands & CORE_DEMAND_CONTIGUOUS)
-        CORE_TRY(make_contiguous(k));
     if (k->op->flags & CORE__OP_RANDOM)
         CORE_TRY(add_random(k, kernel));
-    if (kernel->supports) {
-        core_call probe = {.struct_size = sizeof probe,
-                           .host = &core__host,
-                           .user = kernel->user,
-                           .op = k->op};
-
-        status = kernel->supports(&probe, k->values, k->nvalues);
-        if (status == CORE_ERROR_UNSUPPORTED)
-            return core__kernel_refused(k->op, k->set, k->dtypes, k->ndtypes);
-        CORE_TRY(status);
-    }
     k->run.device = k->inference.device;
     k->run.op = k->op;
     k->run.ntensors = k->ntensors;

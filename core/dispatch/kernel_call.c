@@ -39,6 +39,51 @@ const core_kernel *core__kernel_pick(core__kernel_set *set,
     return NULL;
 }
 
+core_status core__kernel_ask(const core_operator *op, core__kernel_set *set,
+                             const core_dtype *dtypes, uint32_t count,
+                             uint32_t ndim, const core_loop *loop,
+                             const core_value *args, uint32_t nargs,
+                             const core_kernel **inout_kernel)
+{
+    const core_kernel *kernel = *inout_kernel;
+    const core__kernel *at;
+    core_status status;
+
+    while (kernel && kernel->supports) {
+        core_call probe = {
+            .struct_size = sizeof probe,
+            .host = ((const core__kernel *)(const void *)kernel)->host,
+            .user = kernel->user,
+            .op = (core_operator *)(uintptr_t)op,
+            .loop = loop,
+        };
+
+        core_error_clear();
+        status = kernel->supports(&probe, args, nargs);
+        if (status != CORE_ERROR_UNSUPPORTED) {
+            *inout_kernel = kernel;
+            return status;
+        }
+        if (kernel->demands & CORE_DEMAND_NO_FALLBACK)
+            return core_error_code() == status
+                       ? status
+                       : core__op_error(status, op,
+                                        "the kernel of \"%s\" does not take "
+                                        "these arguments, and no other may",
+                                        set->backend->type);
+        at = ((const core__kernel *)(const void *)kernel)->next;
+        while (at && !core__kernel_takes(&at->kernel, dtypes,
+                                         count < CORE_SIGNATURE_MAX
+                                             ? count
+                                             : CORE_SIGNATURE_MAX,
+                                         ndim))
+            at = at->next;
+        kernel = at ? &at->kernel : NULL;
+    }
+    *inout_kernel = kernel;
+    return CORE_OK;
+}
+
 core_status core__kernel_refused(const core_operator *op, core__kernel_set *set,
                                  const core_dtype *dtypes, uint32_t count)
 {

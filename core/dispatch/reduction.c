@@ -198,6 +198,10 @@ static core_status compute(reduction *r)
     builder.loop.flags = 0;
     kernel =
         core__kernel_pick(r->set, dtypes, r->nresults + 1, builder.loop.ndim);
+    if (core__unlikely(kernel && kernel->supports))
+        CORE_TRY(core__kernel_ask(r->call->op, r->set, dtypes, r->nresults + 1,
+                                  builder.loop.ndim, &builder.loop, r->args,
+                                  r->nargs, &kernel));
     if (kernel && kernel->demands & CORE_DEMAND_CONTIGUOUS &&
         !(r->input->flags & CORE__TENSOR_CONTIGUOUS)) {
         core_tensor *copy;

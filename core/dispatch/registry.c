@@ -365,6 +365,8 @@ static void refresh_quick(core__kernel_set *set)
         while (at && at->kernel.signature[1] &&
                !(at->kernel.signature[1] >> dtype & 1))
             at = at->next;
+        if (at && at->kernel.supports)
+            at = NULL; /* it has to be asked first */
         atomic_store_explicit(&set->quick[dtype], at, memory_order_release);
     }
 }
@@ -417,7 +419,8 @@ static core_status add_kernel(core_registry *registry, core__backend *backend,
     atomic_store_explicit(&set->first, kernel, memory_order_release);
     for (uint32_t dtype = 0; dtype < CORE__QUICK_DTYPES; dtype++)
         if (!from->signature[1] || from->signature[1] >> dtype & 1)
-            atomic_store_explicit(&set->quick[dtype], kernel,
+            atomic_store_explicit(&set->quick[dtype],
+                                  kernel->kernel.supports ? NULL : kernel,
                                   memory_order_release);
     return CORE_OK;
 }

@@ -71,6 +71,15 @@ static inline bool core__kernel_takes(const core_kernel *kernel,
 const core_kernel *core__kernel_pick(core__kernel_set *set,
                                      const core_dtype *dtypes, uint32_t count,
                                      uint32_t ndim);
+/* The kernel that was picked has `supports`: asks it and, where it refuses, the
+ * next ones that fit; NULL if none is left.  UNSUPPORTED: one that refuses
+ * allows no other. */
+core_status core__kernel_ask(const core_operator *op, core__kernel_set *set,
+                             const core_dtype *dtypes, uint32_t count,
+                             uint32_t ndim, const core_loop *loop,
+                             const core_value *args, uint32_t nargs,
+                             const core_kernel **inout_kernel)
+    __attribute__((cold));
 core_status core__kernel_launch(core__kernel_call *kernel_call,
                                 const core_kernel *kernel,
                                 const core_loop *loop, const core_value *args,

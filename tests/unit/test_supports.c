@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Kernels that refuse a call (ABI.md 10): who is asked next. */
+
+#include "autograd.h"
+#include "loader.h"
+
+#include <libcore/device.h>
+
+static void setup(void)
+{
+    const char *build = getenv("LIBCORE_BUILD");
+    path_text path;
+
+    folder_make();
+    snprintf(path, sizeof path, "%s/.libs", build ? build : ".");
+    core_setting_set("LIBCORE_PLUGIN_PATH", path); /* cpu */
+    OK(core_plugin_load(fixture("picky"), NULL));
+}
+
+static void teardown(void)
+{
+    drop_all();
+    folder_remove();
+}
+
+static core_tensor *ones(uint32_t ndim, int64_t size)
+{
+    static const float values[64] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
+                                     1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+    core_tensor *tensor;
+    core_device *device;
+
+    OK(core_device_find("picky", &device));
+    OK(core_tensor_from_data(values, CORE_F32, (int64_t[]){size, size, size},
+                             ndim, device, &tensor));
+    return keep(tensor);
+}
+
+static float first_of(core_tensor *tensor)
+{
+    float got[64];
+
+    OK(core_tensor_read(tensor, got,
+                        (size_t)core_tensor_numel(tensor) * sizeof *got));
+    return got[0];
+}
+
+START_TEST(the_newest_that_takes_the_call_serves_it)
+{
+    ck_assert_float_eq(first_of(CALL(mm, ones(2, 2), ones(2, 2))), 2);
+    ck_assert_float_eq(first_of(CALL(mm, ones(2, 3), ones(2, 3))), 1);
+}
+END_TEST
+
+START_TEST(where_none_takes_it_the_fallback_may)
+{
+    core_tensor *out;
+
+    FAILS(core_cumsum(ones(1, 3), 0, CORE_DTYPE_NONE, &out),
+          CORE_ERROR_NO_KERNEL, "cumsum", "picky");
+    core_setting_set("LIBCORE_FALLBACK", "count");
+    ck_assert_float_eq(first_of(CALL(cumsum, ones(1, 3), 0, CORE_DTYPE_NONE)),
+                       1);
+}
+END_TEST
+
+START_TEST(loops_are_asked_with_the_loop)
+{
+    core_tensor *out;
+
+    ck_assert_float_eq(first_of(CALL(exp, ones(1, 3))), 7);
+    FAILS(core_exp(ones(1, 5), &out), CORE_ERROR_NO_KERNEL, "exp");
+    core_setting_set("LIBCORE_FALLBACK", "count");
+    ck_assert_float_eq_tol(first_of(CALL(exp, ones(1, 5))), 2.7182817f, 1e-5f);
+    FAILS(core_amax(ones(1, 5), (int64_t[]){0}, 1, false, &out),
+          CORE_ERROR_UNSUPPORTED, "no other may");
+}
+END_TEST
+
+START_TEST(no_fallback_means_none)
+{
+    core_tensor *out;
+
+    core_setting_set("LIBCORE_FALLBACK", "count");
+    FAILS(core_bmm(ones(3, 2), ones(3, 2), &out), CORE_ERROR_UNSUPPORTED,
+          "not on a Sunday");
+    ck_assert_ptr_null(out);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("dispatch/supports");
+    TCase *tests = tcase_create("supports");
+
+    tcase_add_checked_fixture(tests, setup, teardown);
+    tcase_add_test(tests, the_newest_that_takes_the_call_serves_it);
+    tcase_add_test(tests, where_none_takes_it_the_fallback_may);
+    tcase_add_test(tests, loops_are_asked_with_the_loop);
+    tcase_add_test(tests, no_fallback_means_none);
+    suite_add_tcase(suite, tests);
+    return run(suite);
+}
