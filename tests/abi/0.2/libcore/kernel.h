@@ -169,8 +169,10 @@ struct core_kernel {
     uint32_t reserved;
     core_function launch;
     void *user; /* call->user */
-    /* Optional; pure and cacheable.  Asked before results exist: results are
-     * NONE.  CORE_ERROR_UNSUPPORTED: precedence goes on without this kernel. */
+    /* Optional; pure and cacheable; looks at shapes, dtypes and numbers, never
+     * at memory.  Loop families find the loop in call->loop, others views in
+     * args; device and stream are NULL.  CORE_ERROR_UNSUPPORTED: the next
+     * kernel that fits is asked, then precedence goes on. */
     core_status (*supports)(const core_call *call, const core_value *args,
                             uint32_t nargs);
     /* For devices that compile per shape; since 0.2 (a host of 0.1 refuses a

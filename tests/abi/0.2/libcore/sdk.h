@@ -105,6 +105,26 @@ core_sdk_error(const core_host *host, core_status code, const char *component,
     return status;
 }
 
+/* The same where the failure reaches further (CORE_SEVERITY_…): work that
+ * failed on a stream, a device that was lost. */
+#if defined(__GNUC__)
+__attribute__((format(printf, 5, 6)))
+#endif
+static inline core_status
+core_sdk_error_severe(const core_host *host, core_status code,
+                      uint32_t severity, const char *component,
+                      const char *format, ...)
+{
+    va_list arguments;
+    core_status status;
+
+    va_start(arguments, format);
+    status = core_sdk_error_va(host, code, severity, 0, 0, component, format,
+                               arguments);
+    va_end(arguments);
+    return status;
+}
+
 /* -------------------------------------------------------------- values -- */
 
 /* A number as double or int64; another tag reads as `otherwise`. */
@@ -213,6 +233,50 @@ static inline core_status core_sdk_loop_rows(const core_loop *loop,
         if (d >= loop->ndim)
             return CORE_OK;
     }
+}
+
+/* ------------------------------------------------------------ families -- */
+
+/* An operator of a family: its name, how many tensors it reads, and the word
+ * by which the family's one function knows it (call->user). */
+typedef struct core_sdk_member {
+    const char *name;
+    uint32_t inputs;
+    intptr_t word;
+} core_sdk_member;
+
+/* Registers launch for each member and each dtype of the mask, operands all of
+ * that dtype: element-wise operators, whose loop has the output first. */
+static inline core_status core_sdk_register_family(
+    const core_host *host, core_registry *registry, core_string backend,
+    core_function launch, uint32_t dtypes, uint32_t demands,
+    const core_sdk_member *members, uint32_t count)
+{
+    core_status status = CORE_OK;
+    uint32_t i, dtype, k;
+
+    for (i = 0; i < count && status == CORE_OK; i++)
+        for (dtype = 0; dtype < (uint32_t)CORE_DTYPE_LIMIT; dtype++) {
+            core_kernel kernel;
+            const core_kernel *one = &kernel;
+
+            if (!(dtypes & CORE_DTYPE_MASK(dtype)))
+                continue;
+            memset(&kernel, 0, sizeof(kernel));
+            kernel.struct_size = (uint32_t)sizeof(kernel);
+            kernel.demands = demands;
+            kernel.name = core_sdk_string(members[i].name);
+            for (k = 0;
+                 k <= members[i].inputs && k < (uint32_t)CORE_SIGNATURE_MAX;
+                 k++)
+                kernel.signature[k] = CORE_DTYPE_MASK(dtype);
+            kernel.launch = launch;
+            kernel.user = (void *)members[i].word;
+            status = host->register_kernels(registry, backend, &one, 1);
+            if (status != CORE_OK)
+                break;
+        }
+    return status;
 }
 
 /* --------------------------------------------------------- negotiation -- */
