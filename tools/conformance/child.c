@@ -72,6 +72,7 @@ int child_list(suite *self, bool load)
     for (size_t i = 0; i < self->count; i++)
         fprintf(answers, "test\t%s\t%d\t%d\n", self->tests[i].name,
                 (int)self->tests[i].level, self->tests[i].optional);
+    free(self->tests);
     fprintf(answers, "done\n");
     return fflush(answers) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }
