@@ -121,13 +121,14 @@ core_status core__capture_random(core_stream *stream, core_generator *generator,
 
 /* --------------------------------------------------------- begin, end -- */
 
-static core_status check_begin(core_stream *stream)
+static core_status check_begin(core_stream *stream, core_memory_pool *pool)
 {
     core_device *device = stream->device;
 
     if (!device->interfaces.graph_capture.begin || !device->allocator)
         return core__error(CORE_ERROR_UNSUPPORTED,
                            "%s: its plugin cannot capture", device->name);
+    CORE_TRY(core__allocator_capture_check(stream, pool));
     if (stream->id == 0)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "%s: the default stream cannot capture; create one "
@@ -147,7 +148,7 @@ core_status core_capture_begin(core_stream *stream, core_memory_pool *pool)
     core_status status;
 
     CORE__NOT_NULL(stream);
-    CORE_TRY(check_begin(stream));
+    CORE_TRY(check_begin(stream, pool));
     device = stream->device;
     under_way = core__alloc_zero(sizeof *under_way);
     if (!under_way)
@@ -159,15 +160,19 @@ core_status core_capture_begin(core_stream *stream, core_memory_pool *pool)
         status = core_memory_pool_create(device, &under_way->pool);
     if (status != CORE_OK)
         goto failed;
-    status = core_stream_guard_enter(stream, &under_way->guard);
+    status = core__queue_capture(stream->queue, true);
     if (status != CORE_OK)
         goto failed;
+    status = core_stream_guard_enter(stream, &under_way->guard);
+    if (status != CORE_OK)
+        goto failed_queue;
     status = core__allocator_capture_begin(stream, under_way->pool);
     if (status != CORE_OK)
         goto failed_guard;
     pthread_mutex_lock(&stream->queue->lock);
     status = device->interfaces.graph_capture.begin(device->impl, stream->impl);
     pthread_mutex_unlock(&stream->queue->lock);
+    status = core__stream_given(stream, status);
     if (status != CORE_OK)
         goto failed_memory;
     stream->capture = under_way;
@@ -177,6 +182,8 @@ failed_memory:
     core__allocator_capture_end(stream);
 failed_guard:
     core_stream_guard_leave(&under_way->guard);
+failed_queue:
+    core__queue_capture(stream->queue, false);
 failed:
     core_memory_pool_release(under_way->pool);
     core__free(under_way);
@@ -195,7 +202,7 @@ static core_status graph_make(core_stream *stream, capture *ended, void *impl,
         return core__error_memory(sizeof *graph);
     }
     atomic_init(&graph->references, 1);
-    graph->generation = device->generation;
+    graph->generation = stream->generation;
     graph->device = core_device_retain(device);
     graph->pool = core_memory_pool_retain(ended->pool);
     graph->impl = impl;
@@ -203,6 +210,21 @@ static core_status graph_make(core_stream *stream, capture *ended, void *impl,
     graph->size = ended->size;
     ended->sources = NULL;
     return CORE_OK;
+}
+
+/* The plugin's end; after a reset it knows nothing of the capture. */
+static core_status end_impl(core_stream *stream, void **out_impl)
+{
+    core_device *device = stream->device;
+    core_status status;
+
+    if (!core__device_knows(device, stream->generation))
+        return core__device_stale(device);
+    pthread_mutex_lock(&stream->queue->lock);
+    status = device->interfaces.graph_capture.end(device->impl, stream->impl,
+                                                  out_impl);
+    pthread_mutex_unlock(&stream->queue->lock);
+    return core__stream_given(stream, status);
 }
 
 core_status core_capture_end(core_stream *stream, core_graph **out_graph)
@@ -223,11 +245,10 @@ core_status core_capture_end(core_stream *stream, core_graph **out_graph)
                            stream->device->name);
     device = stream->device;
     wanted = out_graph && !ended->spoilt;
-    pthread_mutex_lock(&stream->queue->lock);
-    status = device->interfaces.graph_capture.end(device->impl, stream->impl,
-                                                  wanted ? &impl : NULL);
-    pthread_mutex_unlock(&stream->queue->lock);
+    core_stream_retain(stream); /* the guard may have the last reference */
+    status = end_impl(stream, wanted ? &impl : NULL);
     stream->capture = NULL;
+    core__queue_capture(stream->queue, false);
     core__allocator_capture_end(stream);
     core_stream_guard_leave(&ended->guard);
     if (status == CORE_OK && out_graph && ended->spoilt)
@@ -240,6 +261,7 @@ core_status core_capture_end(core_stream *stream, core_graph **out_graph)
     sources_free(ended->sources);
     core_memory_pool_release(ended->pool);
     core__free(ended);
+    core_stream_release(stream);
     return status;
 }
 
@@ -294,7 +316,7 @@ core_status core_graph_launch(core_graph *graph, core_stream *stream)
         status = device->interfaces.graph_capture.launch(
             device->impl, graph->impl, stream->impl);
     pthread_mutex_unlock(&stream->queue->lock);
-    CORE_TRY(status);
+    CORE_TRY(core__stream_given(stream, status));
     return core__stream_launched(stream, NULL, core__call_number());
 }
 
@@ -322,7 +344,7 @@ void core_graph_release(core_graph *graph)
     if (!graph || atomic_fetch_sub(&graph->references, 1) != 1)
         return;
     device = graph->device;
-    if (graph->generation == device->generation)
+    if (core__device_knows(device, graph->generation))
         device->interfaces.graph_capture.destroy(device->impl, graph->impl);
     sources_free(graph->sources);
     core_memory_pool_release(graph->pool);

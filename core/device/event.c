@@ -84,7 +84,8 @@ core_status core_event_create(core_device *device, uint32_t flags,
 
 core_event *core_event_retain(core_event *event)
 {
-    atomic_fetch_add_explicit(&event->references, 1, memory_order_relaxed);
+    if (event)
+        atomic_fetch_add_explicit(&event->references, 1, memory_order_relaxed);
     return event;
 }
 
@@ -102,12 +103,12 @@ void core_event_release(core_event *event)
 
 core_device *core_event_device(const core_event *event)
 {
-    return event->device;
+    return event ? event->device : NULL;
 }
 
 uint64_t core_device_events_made(const core_device *device)
 {
-    return atomic_load(&device->events_made);
+    return device ? atomic_load(&device->events_made) : 0;
 }
 
 /* ------------------------------------------------------------------ stock -- */
@@ -347,6 +348,9 @@ core_status core_stream_wait_event(core_stream *stream, core_event *event)
     CORE__NOT_NULL(stream);
     CORE__NOT_NULL(event);
     CORE_TRY(core__stream_check(stream));
+    if (stream->device->backend != event->device->backend && stream->capture &&
+        !event->device->synchronous)
+        return core__capture_refuses(stream->device, "work of other streams");
     if (stream->device->backend != event->device->backend)
         return synchronize(event, "core_stream_wait_event");
     pthread_mutex_lock(&event->lock);
@@ -373,6 +377,8 @@ core_status core__stream_order(core_stream *later, core_stream *earlier)
 
     if (later->queue == earlier->queue || earlier->device->synchronous)
         return CORE_OK;
+    if (later->device->backend != earlier->device->backend && later->capture)
+        return core__capture_refuses(later->device, "work of other streams");
     if (later->device->backend != earlier->device->backend)
         return core__stream_wait(earlier, "a device of another plugin");
     CORE_TRY(core__stream_check(later));

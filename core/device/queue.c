@@ -88,6 +88,33 @@ void core__queue_release(core__queue *queue)
         destroy(queue);
 }
 
+void core__queue_leave(core__queue *queue)
+{
+    if (!queue || queue == &core__queue_idle)
+        return;
+    pthread_mutex_lock(&queue->device->queues->lock);
+    queue->streams--;
+    pthread_mutex_unlock(&queue->device->queues->lock);
+    core__queue_release(queue);
+}
+
+core_status core__queue_capture(core__queue *queue, bool on)
+{
+    core_device *device = queue->device;
+    bool alone;
+
+    pthread_mutex_lock(&device->queues->lock);
+    alone = queue->streams == 1;
+    queue->capturing = on && alone;
+    pthread_mutex_unlock(&device->queues->lock);
+    if (alone || !on)
+        return CORE_OK;
+    return core__error(CORE_ERROR_UNSUPPORTED,
+                       "%s has %u streams, and this one shares its own with "
+                       "others, whose work would be captured too",
+                       device->name, device->properties.max_streams);
+}
+
 /* ---------------------------------------------------------------- making -- */
 
 static core_status make_room(core__queues *queues)
@@ -132,6 +159,7 @@ static core_status make(core_device *device, int32_t priority, void *native,
     if (!queue)
         return core__error_memory(sizeof *queue);
     queue->references = 1;
+    queue->streams = 1;
     queue->device = device;
     queue->generation = atomic_load(&device->generation);
     queue->priority = priority;
@@ -149,7 +177,8 @@ static core_status make(core_device *device, int32_t priority, void *native,
 
 static bool serves(const core__queue *queue)
 {
-    return !queue->adopted && atomic_load(&queue->failed) == CORE_OK &&
+    return !queue->adopted && !queue->capturing &&
+           atomic_load(&queue->failed) == CORE_OK &&
            queue->generation == atomic_load(&queue->device->generation);
 }
 
@@ -185,8 +214,10 @@ static core__queue *share(core__queues *queues, int32_t priority)
         if (!best || best == queues->list[0])
             best = queue;
     }
-    if (best)
+    if (best) {
         best->references++;
+        best->streams++;
+    }
     return best;
 }
 
@@ -206,8 +237,8 @@ core_status core__queue_take(core_device *device, int32_t priority,
     pthread_mutex_unlock(&queues->lock);
     if (status == CORE_OK && !*out_queue)
         return core__error(CORE_ERROR_STREAM,
-                           "%s has %u streams, and all of them failed; "
-                           "core_device_reset gives new ones",
+                           "%s has %u streams, and all of them failed or are "
+                           "captured; core_device_reset gives new ones",
                            device->name, limit);
     return status;
 }

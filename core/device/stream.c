@@ -38,8 +38,7 @@ static core_stream *stream_new(core_device *device)
 
 static void stream_free(core_stream *stream)
 {
-    core__allocator_stream_end(stream);
-    core__queue_release(stream->queue);
+    core__queue_leave(stream->queue);
     pthread_mutex_destroy(&stream->lock);
     core__free(stream);
 }
@@ -75,7 +74,7 @@ core_status core__stream_default_renew(core_device *device)
 
     if (!device->synchronous)
         CORE_TRY(core__queue_take(device, 0, &queue));
-    core__queue_release(stream->queue);
+    core__queue_leave(stream->queue);
     stream->queue = queue;
     stream->impl = queue->impl;
     stream->generation = queue->generation;
@@ -102,7 +101,7 @@ static core_status wrap(core_device *device, core__queue *queue,
     core_stream *stream = stream_new(device);
 
     if (!stream) {
-        core__queue_release(queue);
+        core__queue_leave(queue);
         return CORE_ERROR_OUT_OF_MEMORY;
     }
     stream->queue = queue;
@@ -218,6 +217,8 @@ core_status core_stream_native(core_stream *stream, void **out_native)
 
 core_stream *core_stream_retain(core_stream *stream)
 {
+    if (!stream)
+        return NULL;
     if (stream == stream->device->stream)
         core_device_retain(stream->device);
     else
@@ -225,30 +226,33 @@ core_stream *core_stream_retain(core_stream *stream)
     return stream;
 }
 
+void core__stream_gone(core_stream *stream)
+{
+    core_device *device = stream->device;
+
+    stream_free(stream);
+    core_device_release(device);
+}
+
 void core_stream_release(core_stream *stream)
 {
-    core_device *device;
-
     if (!stream)
         return;
-    device = stream->device;
-    if (stream != device->stream) {
-        if (atomic_fetch_sub_explicit(&stream->references, 1,
-                                      memory_order_acq_rel) != 1)
-            return;
-        stream_free(stream);
-    }
-    core_device_release(device);
+    if (stream == stream->device->stream)
+        core_device_release(stream->device);
+    else if (atomic_fetch_sub_explicit(&stream->references, 1,
+                                       memory_order_acq_rel) == 1)
+        core__allocator_stream_end(stream);
 }
 
 core_device *core_stream_device(const core_stream *stream)
 {
-    return stream->device;
+    return stream ? stream->device : NULL;
 }
 
 uint64_t core_stream_id(const core_stream *stream)
 {
-    return stream->id;
+    return stream ? stream->id : 0;
 }
 
 /* ---------------------------------------------------------------- waiting -- */

@@ -18,7 +18,10 @@ enum { CORE__QUEUE_RING = 64 };
 /* What the plugin knows as a stream.  Mostly one core_stream has it to itself;
  * where max_streams bounds them, several share one. */
 typedef struct core__queue {
-    uint32_t references; /* under the lock of the device's queues */
+    /* Under the lock of the device's queues, with the next two. */
+    uint32_t references;
+    uint32_t streams;    /* that it serves */
+    bool capturing;      /* for its one stream */
     uint32_t generation; /* of the device, when it was made */
     core_device *device;
     void *impl; /* backend's word; NULL on a synchronous device */
@@ -54,6 +57,7 @@ struct core_stream {
     pthread_mutex_t lock; /* memory/'s: of pool */
     void *pool;           /* memory/: where its blocks come from */
     void *capture;        /* capture.c: the capture under way; NULL */
+    core_stream *leaving; /* memory/'s: the next that ends */
 };
 
 struct core_event {
@@ -138,6 +142,8 @@ core_status core__stream_default_make(core_device *device);
 void core__stream_default_drop(core_device *device);
 /* The same stream on a new queue, after a reset. */
 core_status core__stream_default_renew(core_device *device);
+/* It has no reference and no memory any more. */
+void core__stream_gone(core_stream *stream);
 /* When a thread ends. */
 void core__stream_thread_end(core__thread *thread);
 /* The default stream is current in all threads: when a device closes or is
@@ -158,6 +164,11 @@ core_status core__queue_take(core_device *device, int32_t priority,
                              core__queue **out_queue);
 core_status core__queue_adopt(core_device *device, void *native,
                               core__queue **out_queue);
+/* A stream ends, and gives back the reference that it took or adopted. */
+void core__queue_leave(core__queue *queue);
+/* Whether its stream captures.  UNSUPPORTED where it serves several: the work
+ * of the others would be captured too. */
+core_status core__queue_capture(core__queue *queue, bool on);
 core__queue *core__queue_retain(core__queue *queue);
 void core__queue_release(core__queue *queue);
 /* Waits for all of a device; its first error. */

@@ -78,7 +78,7 @@ void core__allocator_tidy(core__allocator *allocator)
     if (pthread_mutex_trylock(&allocator->lock) != 0)
         return; /* the next allocation that needs the lock does it */
     done = tidy(allocator, done);
-    pthread_mutex_unlock(&allocator->lock);
+    core__allocator_unlock(allocator);
     core__uses_drop(done);
 }
 
@@ -102,7 +102,7 @@ void core__allocator_settle(core__allocator *allocator)
         core__heap_join(heap);
         core__spin_unlock(&heap->lock);
     }
-    pthread_mutex_unlock(&allocator->lock);
+    core__allocator_unlock(allocator);
     core__uses_drop(done);
 }
 
@@ -205,7 +205,7 @@ static core_status grow(const request *r, core__block **out_block)
         }
     }
 done:
-    pthread_mutex_unlock(&allocator->lock);
+    core__allocator_unlock(allocator);
     core__uses_drop(done);
     return status;
 }
@@ -366,7 +366,7 @@ void core__allocator_reset(core_device *device)
         done = forget_heap(heap, done);
     atomic_store(&allocator->reserved, 0);
     core__heaps_sweep(allocator);
-    pthread_mutex_unlock(&allocator->lock);
+    core__allocator_unlock(allocator);
     core__uses_drop(done);
 }
 
@@ -439,7 +439,7 @@ core_status core_memory_empty_cache(core_device *device)
     done = settle_all(allocator, true, done);
     core__allocator_release(allocator, &(core__release){0});
     core__heaps_sweep(allocator);
-    pthread_mutex_unlock(&allocator->lock);
+    core__allocator_unlock(allocator);
     core__uses_drop(done);
     core__host_memory_empty(device);
     return CORE_OK;

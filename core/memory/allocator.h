@@ -33,9 +33,13 @@ core_status core__allocator_alloc(core_device *device, core_stream *stream,
 void core__allocator_free(core_device *device, core__block *block);
 core_status core__allocator_record(core_device *device, core__block *block,
                                    core_stream *stream);
-/* The stream ends: its free blocks are for any other that can wait for it. */
+/* The stream ends: its free blocks are for any other that can wait for it.
+ * Calls core__stream_gone, perhaps later and in another thread. */
 void core__allocator_stream_end(core_stream *stream);
 
+/* DEVICE error for a pool (NULL: none) of another device. */
+core_status core__allocator_capture_check(const core_stream *stream,
+                                          const core_memory_pool *pool);
 /* A capture: blocks for this stream come from the pool from now on. */
 core_status core__allocator_capture_begin(core_stream *stream,
                                           core_memory_pool *pool);

@@ -103,7 +103,7 @@ core_status core__heap_of(core__allocator *allocator, core_stream *stream,
     status = core__heap_in(allocator, pool, stream, out_heap);
     if (status == CORE_OK && !pool && !heap_get(stream))
         heap_set(stream, *out_heap);
-    pthread_mutex_unlock(&allocator->lock);
+    core__allocator_unlock(allocator);
     return status;
 }
 
@@ -161,19 +161,15 @@ static void mark_end(core__heap *heap, core_stream *stream)
             event = NULL;
         }
     }
-    if (status == CORE_ERROR_OUT_OF_MEMORY)
+    /* A stream that failed has dropped its work. */
+    if (status != CORE_OK && core__stream_check(stream) == CORE_OK)
         core__heap_drain(heap);
     core__event_give(heap->ended);
     heap->ended = event;
 }
 
-void core__allocator_stream_end(core_stream *stream)
+static void end_stream(core__allocator *allocator, core_stream *stream)
 {
-    core__allocator *allocator = stream->device->allocator;
-
-    if (!allocator)
-        return;
-    pthread_mutex_lock(&allocator->lock);
     for (core__heap *heap = allocator->heaps; heap; heap = heap->next) {
         if (heap->stream != stream)
             continue;
@@ -183,7 +179,68 @@ void core__allocator_stream_end(core_stream *stream)
         core__spin_unlock(&heap->lock);
     }
     heap_set(stream, NULL);
+}
+
+static void end_all(core__allocator *allocator)
+{
+    core_stream *streams = atomic_exchange(&allocator->streams_gone, NULL);
+    core_memory_pool *pools = atomic_exchange(&allocator->pools_gone, NULL);
+
+    for (core_stream *s = streams; s; s = s->leaving)
+        end_stream(allocator, s);
+    for (core_memory_pool *p = pools; p; p = p->leaving)
+        core__pool_abandon(allocator, p);
     pthread_mutex_unlock(&allocator->lock);
+    while (streams) {
+        core_stream *next = streams->leaving;
+
+        core__stream_gone(streams);
+        streams = next;
+    }
+    while (pools) {
+        core_memory_pool *next = pools->leaving;
+
+        core__pool_gone(pools);
+        pools = next;
+    }
+}
+
+/* Who cannot have the mutex leaves it to the one that has: that one looks here
+ * after it let go. */
+void core__allocator_retire(core__allocator *allocator)
+{
+    while (atomic_load(&allocator->streams_gone) ||
+           atomic_load(&allocator->pools_gone)) {
+        if (pthread_mutex_trylock(&allocator->lock) != 0)
+            return;
+        end_all(allocator);
+    }
+}
+
+void core__allocator_unlock(core__allocator *allocator)
+{
+    pthread_mutex_unlock(&allocator->lock);
+    core__allocator_retire(allocator);
+}
+
+void core__allocator_stream_end(core_stream *stream)
+{
+    core_device *device = stream->device;
+    core__allocator *allocator = device->allocator;
+    core_stream *first;
+
+    if (!allocator) {
+        core__stream_gone(stream);
+        return;
+    }
+    core_device_retain(device); /* the stream's goes with it */
+    first = atomic_load(&allocator->streams_gone);
+    do
+        stream->leaving = first;
+    while (!atomic_compare_exchange_weak(&allocator->streams_gone, &first,
+                                         stream));
+    core__allocator_retire(allocator);
+    core_device_release(device);
 }
 
 /* -------------------------------------------------------------- captures -- */
@@ -194,6 +251,17 @@ static void set_capturing(core__allocator *allocator, core_stream *stream,
     for (core__heap *heap = allocator->heaps; heap; heap = heap->next)
         if (heap->stream == stream)
             heap->capturing = capturing;
+}
+
+core_status core__allocator_capture_check(const core_stream *stream,
+                                          const core_memory_pool *pool)
+{
+    if (!pool || pool->device == stream->device)
+        return CORE_OK;
+    return core__error(CORE_ERROR_DEVICE,
+                       "core_capture_begin: the pool is one of \"%s\", the "
+                       "stream one of \"%s\"",
+                       pool->device->name, stream->device->name);
 }
 
 core_status core__allocator_capture_begin(core_stream *stream,
@@ -212,7 +280,7 @@ core_status core__allocator_capture_begin(core_stream *stream,
         heap_set(stream, heap);
         atomic_fetch_add(&allocator->captures, 1);
     }
-    pthread_mutex_unlock(&allocator->lock);
+    core__allocator_unlock(allocator);
     return status;
 }
 
@@ -226,6 +294,6 @@ void core__allocator_capture_end(core_stream *stream)
     set_capturing(allocator, stream, false);
     heap_set(stream, find(allocator, NULL, stream));
     atomic_fetch_sub(&allocator->captures, 1);
-    pthread_mutex_unlock(&allocator->lock);
+    core__allocator_unlock(allocator);
     core__allocator_settle(allocator);
 }

@@ -12,8 +12,9 @@
  *
  * Locks, outermost first: the allocator's mutex (segments come and go, heaps,
  * pools, settings), a heap's lock, the lock of the statistics or that of the
- * history.  Freeing takes no mutex: it may happen in a host callback, for
- * which somebody with the mutex waits.  No plugin is called with a heap's lock
+ * history.  Freeing never waits for the mutex, nor does the end of a stream or
+ * pool: it may happen in a host callback, for which somebody with the mutex
+ * waits (core__allocator_unlock).  No plugin is called with a heap's lock
  * held, and no stream or event is let go with any. */
 
 #ifndef CORE_MEMORY_HEAP_H
@@ -137,8 +138,10 @@ typedef struct core__history core__history;
 
 struct core__allocator {
     core_device *device;
-    pthread_mutex_t lock; /* recursive: see core__allocator_stream_end */
-    bool starved;         /* host memory was short in the call under way */
+    pthread_mutex_t lock; /* recursive: streams may end while it is held */
+    core_stream *_Atomic streams_gone; /* whoever has the lock ends them */
+    core_memory_pool *_Atomic pools_gone;
+    bool starved; /* host memory was short in the call under way */
     core__heap *heaps;
     core__alloc_settings settings;
     /* What an allocation reads of them without the lock. */
@@ -166,7 +169,8 @@ struct core__allocator {
 
 struct core_memory_pool {
     _Atomic uint32_t references;
-    core_device *device; /* referenced */
+    core_memory_pool *leaving; /* the next that ends */
+    core_device *device;       /* referenced */
 };
 
 /* The core works for a device with an allocator; else UNSUPPORTED. */
@@ -291,6 +295,14 @@ core_status core__heap_in(core__allocator *allocator, core_memory_pool *pool,
 /* Ends heaps without a pool or stream that hold nothing; the lock is held. */
 void core__heaps_sweep(core__allocator *allocator);
 void core__heap_destroy(core__heap *heap);
+/* Lets the allocator's mutex go, and ends what was to end meanwhile. */
+void core__allocator_unlock(core__allocator *allocator);
+/* What waits for its end ends now, or when another thread lets the mutex go. */
+void core__allocator_retire(core__allocator *allocator);
+/* The pool's heaps are nobody's any more; the lock is held. */
+void core__pool_abandon(core__allocator *allocator,
+                        const core_memory_pool *pool);
+void core__pool_gone(core_memory_pool *pool);
 /* This thread's innermost pool of the device, or NULL. */
 core_memory_pool *core__pool_current(const core__thread *self,
                                      const core_device *device);

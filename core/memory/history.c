@@ -103,7 +103,7 @@ core_status core_memory_record_history(core_device *device, uint64_t entries)
     core__spin_lock(&allocator->history_lock);
     before = atomic_exchange(&allocator->history, history);
     core__spin_unlock(&allocator->history_lock);
-    pthread_mutex_unlock(&allocator->lock);
+    core__allocator_unlock(allocator);
     core__free(before);
     return CORE_OK;
 }

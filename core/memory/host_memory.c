@@ -176,8 +176,14 @@ static void remove_used(host_pool *pool, const host_block *block)
         pool->used[i] = pool->used[i + 1];
 }
 
+static void add_free(host_pool *pool, host_block *block)
+{
+    block->next = pool->free[block->class];
+    pool->free[block->class] = block;
+}
+
 /* Blocks whose streams are done become free.  The lock is held. */
-static core__use *settle(host_pool *pool, bool wait, core__use *done)
+static core__use *settle(host_pool *pool, core__use *done)
 {
     host_block **link = &pool->awaiting;
     bool mark = core__allocator_marks(pool->device->allocator);
@@ -185,16 +191,48 @@ static core__use *settle(host_pool *pool, bool wait, core__use *done)
     while (*link) {
         host_block *block = *link;
 
-        done = core__uses_settle(pool->device, &block->uses, mark, wait,
+        done = core__uses_settle(pool->device, &block->uses, mark, false,
                                  &pool->events, done);
         if (block->uses) {
             link = &block->next;
             continue;
         }
         *link = block->next;
-        block->next = pool->free[block->class];
-        pool->free[block->class] = block;
+        add_free(pool, block);
     }
+    return done;
+}
+
+/* Waits for the streams, without the lock: what it waits for may be a host
+ * callback that frees such memory. */
+static core__use *wait_for_all(host_pool *pool)
+{
+    bool mark = core__allocator_marks(pool->device->allocator);
+    core__use *done = NULL;
+    uint64_t events = 0;
+    host_block *list;
+
+    pthread_mutex_lock(&pool->lock);
+    list = pool->awaiting;
+    pool->awaiting = NULL;
+    pthread_mutex_unlock(&pool->lock);
+    for (host_block *block = list; block; block = block->next)
+        done = core__uses_settle(pool->device, &block->uses, mark, true,
+                                 &events, done);
+    pthread_mutex_lock(&pool->lock);
+    pool->events += events;
+    while (list) {
+        host_block *block = list;
+
+        list = block->next;
+        if (block->uses) {
+            block->next = pool->awaiting;
+            pool->awaiting = block;
+        } else {
+            add_free(pool, block);
+        }
+    }
+    pthread_mutex_unlock(&pool->lock);
     return done;
 }
 
@@ -233,8 +271,8 @@ void core__host_memory_empty(core_device *device)
 
     if (!pool)
         return;
+    done = wait_for_all(pool);
     pthread_mutex_lock(&pool->lock);
-    done = settle(pool, true, NULL);
     list = take_free(pool);
     pthread_mutex_unlock(&pool->lock);
     core__uses_drop(done);
@@ -331,7 +369,7 @@ static core_status alloc(host_pool *pool, uint64_t size, void **out_data)
 
     pthread_mutex_lock(&pool->lock);
     if (!pool->free[class])
-        done = settle(pool, false, NULL);
+        done = settle(pool, NULL);
     block = pool->free[class];
     if (block)
         pool->free[class] = block->next;
@@ -345,8 +383,7 @@ static core_status alloc(host_pool *pool, uint64_t size, void **out_data)
     if (status == CORE_OK) {
         add_used(pool, block);
     } else {
-        block->next = pool->free[class];
-        pool->free[class] = block;
+        add_free(pool, block);
     }
     pthread_mutex_unlock(&pool->lock);
     if (status == CORE_OK)
@@ -398,7 +435,7 @@ core_status core_host_memory_free(core_device *device, void *data)
         ;
     *link = block;
     /* Events are recorded now, or it waits for more than it needs to. */
-    done = settle(pool, false, NULL);
+    done = settle(pool, NULL);
     pthread_mutex_unlock(&pool->lock);
     core__uses_drop(done);
     return CORE_OK;

@@ -193,7 +193,7 @@ core_status core__alloc_settings_use(core__allocator *allocator,
     atomic_store(&allocator->max_split, settings->max_split);
     atomic_store(&allocator->divisions, settings->divisions);
     atomic_store(&allocator->caching, settings->caching);
-    pthread_mutex_unlock(&allocator->lock);
+    core__allocator_unlock(allocator);
     return CORE_OK;
 }
 
@@ -258,7 +258,7 @@ core_status core_memory_configure(core_device *device, const char *settings)
     CORE_TRY(core__allocator_need(device, "core_memory_configure"));
     pthread_mutex_lock(&((core__allocator *)device->allocator)->lock);
     changed = ((core__allocator *)device->allocator)->settings;
-    pthread_mutex_unlock(&((core__allocator *)device->allocator)->lock);
+    core__allocator_unlock(device->allocator);
     CORE_TRY(core__alloc_settings_parse(&changed, settings));
     return core__alloc_settings_use(device->allocator, &changed);
 }
@@ -278,7 +278,7 @@ core_status core_memory_set_fraction(core_device *device, double fraction)
     allocator = device->allocator;
     pthread_mutex_lock(&allocator->lock);
     changed = allocator->settings;
-    pthread_mutex_unlock(&allocator->lock);
+    core__allocator_unlock(allocator);
     changed.fraction = fraction;
     return core__alloc_settings_use(allocator, &changed);
 }

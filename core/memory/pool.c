@@ -53,13 +53,14 @@ core_status core_memory_pool_create(core_device *device,
 
 core_memory_pool *core_memory_pool_retain(core_memory_pool *pool)
 {
-    atomic_fetch_add_explicit(&pool->references, 1, memory_order_relaxed);
+    if (pool)
+        atomic_fetch_add_explicit(&pool->references, 1, memory_order_relaxed);
     return pool;
 }
 
-static void abandon(core__allocator *allocator, const core_memory_pool *pool)
+void core__pool_abandon(core__allocator *allocator,
+                        const core_memory_pool *pool)
 {
-    pthread_mutex_lock(&allocator->lock);
     for (core__heap *heap = allocator->heaps; heap; heap = heap->next) {
         if (heap->pool != pool)
             continue;
@@ -69,21 +70,34 @@ static void abandon(core__allocator *allocator, const core_memory_pool *pool)
         core__spin_unlock(&heap->lock);
         atomic_store(&allocator->abandoned, true);
     }
-    pthread_mutex_unlock(&allocator->lock);
+}
+
+void core__pool_gone(core_memory_pool *pool)
+{
+    core_device *device = pool->device;
+
+    core__free(pool);
+    core__allocator_tidy(device->allocator);
+    core_device_release(device);
 }
 
 void core_memory_pool_release(core_memory_pool *pool)
 {
     core__allocator *allocator;
+    core_memory_pool *first;
+    core_device *device;
 
     if (!pool || atomic_fetch_sub_explicit(&pool->references, 1,
                                            memory_order_acq_rel) != 1)
         return;
-    allocator = pool->device->allocator;
-    abandon(allocator, pool);
-    core__allocator_tidy(allocator);
-    core_device_release(pool->device);
-    core__free(pool);
+    device = core_device_retain(pool->device); /* the pool's goes with it */
+    allocator = device->allocator;
+    first = atomic_load(&allocator->pools_gone);
+    do
+        pool->leaving = first;
+    while (!atomic_compare_exchange_weak(&allocator->pools_gone, &first, pool));
+    core__allocator_retire(allocator);
+    core_device_release(device);
 }
 
 core_status core_memory_pool_begin(core_memory_pool *pool)

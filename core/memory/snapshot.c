@@ -213,7 +213,7 @@ core_status core_memory_snapshot(core_device *device, char **out_json)
     core__json_begin(&json, append, &to);
     pthread_mutex_lock(&allocator->lock);
     status = write_all(&json, allocator);
-    pthread_mutex_unlock(&allocator->lock);
+    core__allocator_unlock(allocator);
     if (status == CORE_OK && !core__json_finish(&json))
         status = core__error_memory(to.room);
     if (status == CORE_OK)

@@ -59,13 +59,15 @@ static bool mark(core_device *device, core__use *use, bool *out_over)
     status = core__event_take(device, &event);
     if (status == CORE_OK) {
         status = core_event_record(event, use->stream);
-        if (status == CORE_OK) {
+        /* A capture may just have begun: then it stands for nothing. */
+        if (status == CORE_OK && !event->capture) {
             use->event = event;
             return true;
         }
         core__event_give(event);
     }
-    *out_over = status != CORE_ERROR_OUT_OF_MEMORY;
+    /* Whatever else went wrong, the work may still be under way. */
+    *out_over = core__stream_check(use->stream) != CORE_OK;
     return *out_over;
 }
 

@@ -30,7 +30,8 @@ typedef struct core_graph core_graph;
 /* The stream becomes current for the thread (not a default stream); no other
  * thread may use it meanwhile.  pool NULL: a new one, the graph's own; the pool
  * of another graph shares memory with it: then the two are launched in the
- * order of their captures.  BUSY if the stream is capturing. */
+ * order of their captures.  BUSY if the stream is capturing.  UNSUPPORTED where
+ * the device has so few streams that this one is others' too. */
 core_status core_capture_begin(core_stream *stream, core_memory_pool *pool);
 /* Ends it in any case and restores the current stream.  *out_graph is NULL on
  * failure; out_graph NULL throws the work away. */

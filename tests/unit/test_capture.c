@@ -5,6 +5,8 @@
 
 #include "autograd.h"
 
+#include "../../plugins/sim/sim_control.h"
+
 #include <libcore/capture.h>
 #include <libcore/dispatch.h>
 #include <libcore/optim.h>
@@ -318,6 +320,102 @@ START_TEST(begin_and_end_belong_together)
 }
 END_TEST
 
+START_TEST(a_pool_of_another_device_is_refused)
+{
+    core_memory_pool *pool;
+    core_device *second;
+
+    OK(core_device_find("sim:1", &second));
+    OK(core_memory_pool_create(second, &pool));
+    FAILS(core_capture_begin(stream, pool), CORE_ERROR_DEVICE, "\"sim:1\"",
+          "\"sim\"");
+    ck_assert(!core_stream_capturing(stream));
+    core_memory_pool_release(pool);
+}
+END_TEST
+
+START_TEST(a_reset_ends_a_capture)
+{
+    core_tensor *a = on_sim(VECTOR(3, 1, 2, 3)), *b;
+    core_graph *graph = NULL;
+
+    OK(core_capture_begin(stream, NULL));
+    OK(core_add(a, a, core_int(1), &b));
+    OK(core_device_reset(sim));
+    FAILS(core_capture_end(stream, &graph), CORE_ERROR_DEVICE_LOST, "reset");
+    ck_assert_ptr_null(graph);
+    ck_assert(!core_stream_capturing(stream));
+    core_tensor_release(b);
+    a = on_sim(VECTOR(3, 4, 5, 6)); /* it works on */
+    HOLDS(a, 3, 4, 5, 6);
+}
+END_TEST
+
+START_TEST(a_loss_takes_the_graphs_with_it)
+{
+    core_tensor *a = on_sim(VECTOR(3, 1, 2, 3)), *b;
+    sim_counters counters = {.struct_size = sizeof counters};
+    const sim_control *control;
+    core_graph *graph = NULL;
+    const void *table;
+
+    OK(core_device_interface(sim, "sim.control", 1, &table));
+    control = table;
+    OK(core_capture_begin(stream, NULL));
+    OK(core_add(a, a, core_int(1), &b));
+    OK(core_capture_end(stream, &graph));
+    OK(control->lose(0));
+    FAILS(core_graph_launch(graph, stream), CORE_ERROR_DEVICE_LOST,
+          "until core_device_reset");
+    core_graph_release(graph);
+    OK(control->counters(0, &counters));
+    ck_assert_uint_eq(counters.graphs, 0);
+    core_tensor_release(b);
+}
+END_TEST
+
+START_TEST(a_stream_may_be_released_while_it_captures)
+{
+    core_tensor *a = on_sim(VECTOR(3, 1, 2, 3)), *b;
+    core_stream *mine, *standard;
+    core_graph *graph = NULL;
+
+    OK(core_stream_default(sim, &standard));
+    OK(core_stream_create(sim, &mine));
+    OK(core_capture_begin(mine, NULL));
+    core_stream_release(mine); /* the thread has it */
+    OK(core_add(a, a, core_int(1), &b));
+    OK(core_capture_end(mine, &graph));
+    OK(core_graph_launch(graph, standard));
+    HOLDS(b, 3, 2, 4, 6);
+    core_tensor_release(b);
+    core_graph_release(graph);
+}
+END_TEST
+
+/* Their work would be part of the graph, and not run now. */
+START_TEST(a_queue_that_streams_share_is_not_captured)
+{
+    core_stream *other, *third;
+    core_graph *graph;
+
+    setenv("LIBCORE_SIM_QUEUES", "2", 1);
+    begin();
+    OK(core_stream_create(sim, &other));
+    FAILS(core_capture_begin(stream, NULL), CORE_ERROR_UNSUPPORTED, "2 streams",
+          "shares");
+    core_stream_release(other);
+    OK(core_capture_begin(stream, NULL));
+    OK(core_stream_create(sim, &third)); /* on the default one's */
+    OK(core_capture_end(stream, &graph));
+    OK(core_capture_begin(stream, NULL));
+    OK(core_capture_end(stream, NULL));
+    core_graph_release(graph);
+    core_stream_release(third);
+    end();
+}
+END_TEST
+
 static core_status host_half(core_call *call, const core_value *args,
                              uint32_t nargs, core_value *results,
                              uint32_t nresults)
@@ -466,6 +564,10 @@ int main(void)
         a_shape_that_depends_on_data_cannot_be_captured,
         waiting_for_a_stream_that_captures_is_refused,
         begin_and_end_belong_together,
+        a_pool_of_another_device_is_refused,
+        a_reset_ends_a_capture,
+        a_loss_takes_the_graphs_with_it,
+        a_stream_may_be_released_while_it_captures,
         a_fallback_cannot_be_captured,
         a_step_that_counts_on_the_host_is_refused,
         a_graphs_memory_is_its_own_until_it_goes,
@@ -482,6 +584,7 @@ int main(void)
     suite_add_tcase(suite, tcase);
     tcase_add_checked_fixture(plans, NULL, drop_all);
     tcase_add_test(plans, a_plan_that_was_not_prepared_is_refused);
+    tcase_add_test(plans, a_queue_that_streams_share_is_not_captured);
     suite_add_tcase(suite, plans);
     runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

@@ -197,20 +197,54 @@ END_TEST
 
 START_TEST(where_no_event_can_be_had_the_block_waits_longer)
 {
+    const uint32_t faults[] = {SIM_FAULT_EVENT, SIM_FAULT_RECORD};
     core_stream *other;
     core_tensor *t;
 
     open_sim("");
     other = stream();
-    t = tensor_of(sim, 5 * (int64_t)MIB);
-    OK(core_tensor_record_stream(t, other));
-    OK(control->fault(0, SIM_FAULT_EVENT, 1));
-    core_tensor_release(t);
-    ck_assert_uint_le(stats().active[0].current, 1);
-    OK(core_stream_synchronize(other));
-    give(take_whole());
-    ck_assert_uint_eq(stats().segments[0].current, 1);
+    for (int i = 0; i < 2; i++) {
+        t = tensor_of(sim, 5 * (int64_t)MIB);
+        OK(core_tensor_record_stream(t, other));
+        OK(control->fault(0, faults[i], 1));
+        core_tensor_release(t);
+        ck_assert_uint_eq(stats().active[0].current, 1);
+        OK(core_stream_synchronize(other));
+        give(take_whole());
+        ck_assert_uint_eq(stats().segments[0].current, 1);
+    }
     core_stream_release(other);
+    all_is_back();
+}
+END_TEST
+
+static void note(void *context)
+{
+    atomic_store((_Atomic bool *)context, true);
+}
+
+/* Without the event that the next owner would wait for. */
+START_TEST(a_stream_that_ends_unmarked_is_waited_for)
+{
+    static _Atomic bool done;
+    core_stream_guard guard;
+    core_stream *other;
+    core_tensor *t;
+
+    open_sim("");
+    OK(control->delay(1, 40000));
+    other = stream();
+    OK(core_stream_guard_enter(other, &guard));
+    t = tensor_of(sim, 1000);
+    for (int i = 0; i < 20; i++)
+        OK(core_fill_(t, core_float(1)));
+    core_tensor_release(t);
+    core_stream_guard_leave(&guard);
+    OK(core_stream_callback(other, note, (void *)&done, NULL));
+    OK(control->fault(0, SIM_FAULT_RECORD, 1));
+    core_stream_release(other);
+    ck_assert(atomic_load(&done));
+    OK(control->delay(1, 0));
     all_is_back();
 }
 END_TEST
@@ -561,6 +595,7 @@ SUITE("memory streams", a_blocks_own_stream_needs_no_word,
       emptying_the_cache_waits_for_other_streams,
       a_stream_that_failed_holds_nothing_back,
       where_no_event_can_be_had_the_block_waits_longer,
+      a_stream_that_ends_unmarked_is_waited_for,
       what_a_stream_leaves_serves_the_next, a_reset_forgets_all_that_there_was,
       another_thread_may_free, a_pool_has_segments_of_its_own,
       a_pool_lives_as_long_as_its_last_tensor,

@@ -139,6 +139,26 @@ START_TEST(registrations_and_settings)
 }
 END_TEST
 
+START_TEST(streams_events_pools_and_graphs)
+{
+    ck_assert_ptr_null(core_stream_retain(NULL));
+    ck_assert_ptr_null(core_stream_device(NULL));
+    ck_assert_uint_eq(core_stream_id(NULL), 0);
+    core_stream_release(NULL);
+    core_stream_guard_leave(NULL);
+    core_device_guard_leave(NULL);
+    ck_assert_ptr_null(core_event_retain(NULL));
+    ck_assert_ptr_null(core_event_device(NULL));
+    core_event_release(NULL);
+    ck_assert_uint_eq(core_device_events_made(NULL), 0);
+    ck_assert_ptr_null(core_memory_pool_retain(NULL));
+    core_memory_pool_release(NULL);
+    ck_assert_ptr_null(core_graph_retain(NULL));
+    ck_assert_ptr_null(core_graph_pool(NULL));
+    core_graph_release(NULL);
+}
+END_TEST
+
 START_TEST(optimizers)
 {
     core_adam_options adam = {.struct_size = sizeof adam};
@@ -169,6 +189,7 @@ int main(void)
     tcase_add_test(tests, typed_calls);
     tcase_add_test(tests, calls_by_name);
     tcase_add_test(tests, registrations_and_settings);
+    tcase_add_test(tests, streams_events_pools_and_graphs);
     tcase_add_test(tests, optimizers);
     suite_add_tcase(suite, tests);
     srunner_run_all(runner, CK_ENV);
