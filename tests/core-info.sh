@@ -65,6 +65,7 @@ backend = [b for b in info["backends"] if b["device_type"] == "cpu"][0]
 assert backend["devices"][0]["memory_total"] > 0, backend
 assert backend["kernels_by_operator"]["add.Tensor"] > 0
 assert len(info["settings"]) >= 10
+assert info["default_device"] == "cpu"
 '
 }
 
@@ -81,10 +82,17 @@ assert plugins["core_abi_future.so"]["abi"]["minor_min"] == 1000
 '
 }
 
-echo 1..13
+no_device() {
+    LIBCORE_DEVICE=abacus shows 'get none: no device "abacus"' --devices
+}
+
+echo 1..15
 ok 'the cpu plugin is loaded' shows '^ +cpu +loaded +0\.' --plugins
 ok 'the cpu device has memory' shows '^ +cpu +[0-9.]+ [KMGT]iB' --devices
 ok 'both are shown without flags' shows '^ +cpu +loaded'
+ok 'the device that programs get is shown' \
+    shows '^  programs that name no device get "cpu"$' --devices
+ok 'if there is none, why not' no_device
 ok 'kernels are listed by operator' shows '[0-9] +add\.Tensor$' --kernels
 ok 'settings are listed' shows '^ +LIBCORE_FALLBACK is not set' --settings
 ok 'a wrong value is told' wrong_setting 'Not accepted: .*"many".* 1 to 1024'
@@ -99,6 +107,6 @@ if "$python" -c 'import json' 2>/dev/null; then
     ok 'JSON holds all of it' json_is_good
     ok 'JSON holds every reason' fixtures_as_json
 else
-    echo 'ok 12 - JSON holds all of it # SKIP no Python'
-    echo 'ok 13 - JSON holds every reason # SKIP no Python'
+    echo 'ok 14 - JSON holds all of it # SKIP no Python'
+    echo 'ok 15 - JSON holds every reason # SKIP no Python'
 fi

@@ -136,8 +136,9 @@ static int read_options(int argc, char **argv, options *out)
         }
     }
     if (!out->golden && !out->list)
-        return complain("%s", "--golden PREFIX says what to replay; --help "
-                              "tells more");
+        return complain("%s", "--plugin FILE.so says what to test, or "
+                              "--golden PREFIX what to replay; --help tells "
+                              "more");
     return -1;
 }
 

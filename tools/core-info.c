@@ -239,6 +239,19 @@ static void print_device(const core_backend_information *backend,
     print_field("features", information.features);
 }
 
+/* What programs get that name none. */
+static void print_default(void)
+{
+    core_device *device;
+
+    if (core_device_default(&device) == CORE_OK)
+        printf("  programs that name no device get \"%s\"\n",
+               core_device_name(device));
+    else
+        printf("  programs that name no device get none: %s\n",
+               core_error_message());
+}
+
 static void print_devices(void)
 {
     core_backend_information backend = {.struct_size = sizeof backend};
@@ -256,6 +269,7 @@ static void print_devices(void)
         printf("  %-12s %u kernels for %u operators\n", "",
                backend.kernel_count, backend.operator_count);
     }
+    print_default();
 }
 
 static void print_kernels(void)
@@ -486,6 +500,7 @@ static void write_settings(core__json *json)
 static bool write_json(const options *wanted)
 {
     core__json json;
+    core_device *device;
 
     core__json_begin(&json, core__json_to_file, stdout);
     core__json_object(&json, NULL);
@@ -499,6 +514,11 @@ static bool write_json(const options *wanted)
         write_plugins(&json);
     if (wanted->devices || wanted->kernels)
         write_backends(&json, wanted);
+    if (wanted->devices)
+        core__json_text(&json, "default_device",
+                        core_device_default(&device) == CORE_OK
+                            ? core_device_name(device)
+                            : NULL);
     if (wanted->settings)
         write_settings(&json);
     core__json_end(&json);

@@ -96,7 +96,7 @@ static const struct {
 };
 enum { SECTIONS = sizeof sections / sizeof *sections };
 
-static void usage(const char *what, const char *text)
+static _Noreturn void usage(const char *what, const char *text)
 {
     fprintf(stderr, "core-bench: %s %s; see core-bench --help\n", what, text);
     exit(2);
@@ -116,7 +116,7 @@ static void parse_options(int argc, char **argv)
     int option;
 
     opterr = 0;
-    while ((option = getopt_long(argc, argv, "", names, NULL)) != -1) {
+    while ((option = getopt_long(argc, argv, ":", names, NULL)) != -1) {
         switch (option) {
         case 't':
             bench.first_threads = (uint32_t)strtoul(optarg, &end, 10);
@@ -138,6 +138,8 @@ static void parse_options(int argc, char **argv)
         case 'v':
             printf("core-bench %s\n", core_version());
             exit(EXIT_SUCCESS);
+        case ':':
+            usage("a value is wanted behind", argv[optind - 1]);
         default:
             usage("cannot understand", argv[optind - 1]);
         }
