@@ -110,19 +110,17 @@ static inline core_tensor *core__formula_same(core_tensor *tensor)
 core_status core__formula_addbmm_grad(core_tensor *grad, const int64_t *sizes,
                                       size_t sizes_count, core_tensor **out);
 core_status core__formula_as_strided_grad(
-    core_tensor *grad, core_tensor *self, const int64_t *size,
-    size_t size_count, const int64_t *stride, size_t stride_count,
-    const int64_t *storage_offset, core_tensor **out);
+    core_tensor *grad, const int64_t *layout, size_t layout_count,
+    const int64_t *size, size_t size_count, const int64_t *stride,
+    size_t stride_count, const int64_t *storage_offset, core_tensor **out);
 core_status core__formula_as_strided_self(
-    core_tensor *grad, core_tensor *self, const int64_t *size,
-    size_t size_count, const int64_t *stride, size_t stride_count,
-    const int64_t *storage_offset, core_tensor **out);
-core_status core__formula_as_strided_src(core_tensor *grad, core_tensor *self,
-                                         const int64_t *size, size_t size_count,
-                                         const int64_t *stride,
-                                         size_t stride_count,
-                                         const int64_t *storage_offset,
-                                         core_tensor **out);
+    core_tensor *grad, const int64_t *layout, size_t layout_count,
+    const int64_t *size, size_t size_count, const int64_t *stride,
+    size_t stride_count, const int64_t *storage_offset, core_tensor **out);
+core_status core__formula_as_strided_src(
+    core_tensor *grad, const int64_t *layout, size_t layout_count,
+    const int64_t *size, size_t size_count, const int64_t *stride,
+    size_t stride_count, const int64_t *storage_offset, core_tensor **out);
 core_status core__formula_batch_norm_second(
     core_tensor *grad0, core_tensor *grad1, core_tensor *grad2,
     core_tensor *grad_out, core_tensor *input, core_tensor *weight,
@@ -231,6 +229,8 @@ core_status core__formula_layer_norm_second(
     size_t normalized_shape_count, core_tensor *mean, core_tensor *rstd,
     core_tensor *weight, const uint8_t *output_mask, size_t output_mask_count,
     core_tensor **out0, core_tensor **out1, core_tensor **out2);
+core_status core__formula_like(core_tensor *grad, const int64_t *layout,
+                               size_t layout_count, core_tensor **out);
 core_status core__formula_linear_input(core_tensor *grad, core_tensor *weight,
                                        core_tensor **out);
 core_status core__formula_linear_weight(core_tensor *grad, core_tensor *input,

@@ -110,6 +110,23 @@ core_status core__formula_unfold_grad(core_tensor *grad, const int64_t *sizes,
 
 /* ---------------------------------------------------------- as_strided -- */
 
+/* Where a tensor lies in its storage, as self.layout says. */
+typedef struct window {
+    int64_t offset, numel;
+    uint32_t ndim;
+    const int64_t *sizes, *strides;
+} window;
+
+static window window_of(const int64_t *layout, size_t count)
+{
+    uint32_t ndim = (uint32_t)(count / 2);
+    window self = {layout[0], 1, ndim, layout + 1, layout + 1 + ndim};
+
+    for (uint32_t d = 0; d < ndim; d++)
+        self.numel *= self.sizes[d];
+    return self;
+}
+
 /* One more than the last element of a strided window. */
 static int64_t end_of(int64_t offset, const int64_t *sizes,
                       const int64_t *strides, size_t ndim)
@@ -137,16 +154,16 @@ static core_tensor *places(core__scope *s, core_tensor *all,
 /* The storage's elements collect what the window's elements bring; self then
  * reads them where its own elements lie. */
 core_status core__formula_as_strided_grad(
-    core_tensor *grad, core_tensor *self, const int64_t *size,
-    size_t size_count, const int64_t *stride, size_t stride_count,
-    const int64_t *storage_offset, core_tensor **out)
+    core_tensor *grad, const int64_t *layout, size_t layout_count,
+    const int64_t *size, size_t size_count, const int64_t *stride,
+    size_t stride_count, const int64_t *storage_offset, core_tensor **out)
 {
-    int64_t offset = storage_offset ? *storage_offset : self->offset;
-    int64_t least = offset < self->offset ? offset : self->offset;
+    window self = window_of(layout, layout_count);
+    int64_t offset = storage_offset ? *storage_offset : self.offset;
+    int64_t least = offset < self.offset ? offset : self.offset;
     int64_t end = end_of(offset, size, stride, size_count);
-    int64_t end_self =
-        end_of(self->offset, self->sizes, self->strides, self->ndim);
-    int64_t first = self->offset - least;
+    int64_t end_self = end_of(self.offset, self.sizes, self.strides, self.ndim);
+    int64_t first = self.offset - least;
     int64_t extent = (end > end_self ? end : end_self) - least;
     core__scope s;
     core_tensor *all;
@@ -158,66 +175,78 @@ core_status core__formula_as_strided_grad(
     x = CORE__DO(&s, core_index_add, core__x_new_zeros(&s, grad, &extent, 1), 0,
                  places(&s, all, size, size_count, stride, offset - least),
                  core__x_reshape(&s, grad, &(int64_t){-1}, 1), core_int(1));
-    if (core__layout_overlaps_itself(self)) {
+    if (self.numel > 0 &&
+        core__strides_overlap(self.ndim, self.sizes, self.strides)) {
         core_tensor *mine =
-            places(&s, all, self->sizes, self->ndim, self->strides, first);
+            places(&s, all, self.sizes, self.ndim, self.strides, first);
         core_tensor *count = core__x_new_zeros(&s, grad, &extent, 1);
-        core_tensor *ones = CORE__DO(&s, core_new_ones, grad, &self->numel, 1,
+        core_tensor *ones = CORE__DO(&s, core_new_ones, grad, &self.numel, 1,
                                      CORE_DTYPE_NONE, NULL);
 
         count = CORE__DO(&s, core_index_add, count, 0, mine, ones, core_int(1));
         count = CORE__DO(&s, core_clamp_min, count, core_int(1));
         x = core__x_div(&s, x, count);
     }
-    x = CORE__DO(&s, core_as_strided, x, self->sizes, self->ndim, self->strides,
-                 self->ndim, &first);
+    x = CORE__DO(&s, core_as_strided, x, self.sizes, self.ndim, self.strides,
+                 self.ndim, &first);
     return core__scope_finish(&s, x, out);
+}
+
+/* Stands for an argument in a call that reads its sizes, strides and dtype
+ * alone: no element is ever written. */
+core_status core__formula_like(core_tensor *grad, const int64_t *layout,
+                               size_t layout_count, core_tensor **out)
+{
+    window self = window_of(layout, layout_count);
+
+    return core_new_empty_strided(grad, self.sizes, self.ndim, self.strides,
+                                  self.ndim, CORE_DTYPE_NONE, NULL, out);
 }
 
 /* grad, laid out as the result of as_strided_scatter is: as self, if that is
  * dense. */
 static core_tensor *laid_out(core__scope *s, core_tensor *grad,
-                             const core_tensor *self)
+                             const int64_t *layout, size_t layout_count)
 {
+    window self = window_of(layout, layout_count);
     core_tensor *x;
 
-    if (!(self->flags & CORE__TENSOR_DENSE))
+    if (!(core__layout_flags(self.ndim, self.sizes, self.strides, &self.numel) &
+          CORE__TENSOR_DENSE))
         return CORE__DO(s, core_contiguous, grad, -1);
-    x = CORE__DO(s, core_new_empty_strided, grad, self->sizes, self->ndim,
-                 self->strides, self->ndim, CORE_DTYPE_NONE, NULL);
+    x = CORE__DO(s, core_new_empty_strided, grad, self.sizes, self.ndim,
+                 self.strides, self.ndim, CORE_DTYPE_NONE, NULL);
     CORE__RUN(s, core_copy_(x, grad, false));
     return x;
 }
 
 core_status core__formula_as_strided_self(
-    core_tensor *grad, core_tensor *self, const int64_t *size,
-    size_t size_count, const int64_t *stride, size_t stride_count,
-    const int64_t *storage_offset, core_tensor **out)
+    core_tensor *grad, const int64_t *layout, size_t layout_count,
+    const int64_t *size, size_t size_count, const int64_t *stride,
+    size_t stride_count, const int64_t *storage_offset, core_tensor **out)
 {
     core__scope s;
     core_tensor *zeros;
     core_tensor *x;
 
     core__scope_begin(&s);
-    x = laid_out(&s, grad, self);
+    x = laid_out(&s, grad, layout, layout_count);
     zeros = core__x_new_zeros(&s, grad, size, size_count);
     x = CORE__DO(&s, core_as_strided_scatter, x, zeros, size, size_count,
                  stride, stride_count, storage_offset);
     return core__scope_finish(&s, x, out);
 }
 
-core_status core__formula_as_strided_src(core_tensor *grad, core_tensor *self,
-                                         const int64_t *size, size_t size_count,
-                                         const int64_t *stride,
-                                         size_t stride_count,
-                                         const int64_t *storage_offset,
-                                         core_tensor **out)
+core_status core__formula_as_strided_src(
+    core_tensor *grad, const int64_t *layout, size_t layout_count,
+    const int64_t *size, size_t size_count, const int64_t *stride,
+    size_t stride_count, const int64_t *storage_offset, core_tensor **out)
 {
     core__scope s;
     core_tensor *x;
 
     core__scope_begin(&s);
-    x = laid_out(&s, grad, self);
+    x = laid_out(&s, grad, layout, layout_count);
     x = CORE__DO(&s, core_as_strided, x, size, size_count, stride, stride_count,
                  storage_offset);
     return core__scope_finish(&s, x, out);

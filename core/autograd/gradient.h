@@ -23,7 +23,8 @@ typedef enum core__saving_kind {
     CORE__SAVE_DTYPE,    /* dtype of the argument */
     CORE__SAVE_NDIM,     /* INT */
     CORE__SAVE_VALUE,    /* the argument itself, no tensor; lists are copied */
-    CORE__SAVE_DEVICE    /* DEVICE: where the argument lies */
+    CORE__SAVE_DEVICE,   /* DEVICE: where the argument lies */
+    CORE__SAVE_LAYOUT    /* an INT_LIST: offset, sizes, strides */
 } core__saving_kind;
 
 typedef struct core__saving {

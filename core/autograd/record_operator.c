@@ -33,6 +33,8 @@ static size_t value_size(const core__saving *saving, const core_value *arg)
 {
     if (saving->kind == CORE__SAVE_SIZES && arg->tag == CORE_VALUE_TENSOR)
         return arg->u.tensor->ndim * sizeof(int64_t);
+    if (saving->kind == CORE__SAVE_LAYOUT && arg->tag == CORE_VALUE_TENSOR)
+        return (1 + 2 * arg->u.tensor->ndim) * sizeof(int64_t);
     if (saving->kind == CORE__SAVE_SIZES && arg->tag == CORE_VALUE_TENSOR_LIST)
         return list_sizes_count(arg) * sizeof(int64_t);
     if (saving->kind != CORE__SAVE_VALUE)
@@ -146,6 +148,22 @@ static void save_list_sizes(core__saved *saved, const core_value *list,
     *extra = (char *)sizes;
 }
 
+static void save_layout(core__saved *saved, const core_tensor *tensor,
+                        char **extra)
+{
+    int64_t *layout = (int64_t *)(void *)*extra;
+
+    saved->kind = CORE__SAVED_VALUE;
+    saved->value = (core_value){
+        CORE_VALUE_INT_LIST, 1 + 2 * tensor->ndim, {.ints = layout}};
+    *layout++ = tensor->offset;
+    for (uint32_t d = 0; d < tensor->ndim; d++) {
+        layout[d] = tensor->sizes[d];
+        layout[tensor->ndim + d] = tensor->strides[d];
+    }
+    *extra = (char *)(layout + 2 * tensor->ndim);
+}
+
 /* Copies what a value points to behind the node. */
 static void save_value(core__saved *saved, const core__saving *saving,
                        const core_value *arg, char **extra)
@@ -164,6 +182,12 @@ static void save_value(core__saved *saved, const core__saving *saving,
         if (tensor)
             value = (core_value){
                 CORE_VALUE_INT_LIST, tensor->ndim, {.ints = tensor->sizes}};
+        break;
+    case CORE__SAVE_LAYOUT:
+        if (tensor) {
+            save_layout(saved, tensor, extra);
+            return;
+        }
         break;
     case CORE__SAVE_DTYPE:
         if (tensor)
@@ -198,6 +222,7 @@ static inline bool may_have_size(const core__saving *saving,
                                  const core_value *arg)
 {
     return saving->kind == CORE__SAVE_SIZES ||
+           saving->kind == CORE__SAVE_LAYOUT ||
            (saving->kind == CORE__SAVE_VALUE &&
             (arg->tag >= CORE_VALUE_INT_LIST || arg->tag == CORE_VALUE_STRING));
 }

@@ -215,21 +215,25 @@ core__overlap core__layout_overlap(const core_tensor *a, const core_tensor *b)
     return CORE__OVERLAP_PARTIAL;
 }
 
-bool core__layout_overlaps_itself(const core_tensor *tensor)
+bool core__strides_overlap(uint32_t ndim, const int64_t *sizes,
+                           const int64_t *strides)
 {
     uint8_t order[CORE_MAX_NDIM];
-    uint32_t count;
+    uint32_t count = sort_dims(ndim, sizes, strides, order);
     int64_t reach = 1;
 
-    if (tensor->flags & CORE__TENSOR_DENSE)
-        return false;
-    count = sort_dims(tensor->ndim, tensor->sizes, tensor->strides, order);
     for (uint32_t i = 0; i < count; i++) {
-        int64_t stride = tensor->strides[order[i]];
+        int64_t stride = strides[order[i]];
 
         if (stride < reach)
             return true;
-        reach = stride * (tensor->sizes[order[i]] - 1) + reach;
+        reach = stride * (sizes[order[i]] - 1) + reach;
     }
     return false;
+}
+
+bool core__layout_overlaps_itself(const core_tensor *tensor)
+{
+    return !(tensor->flags & CORE__TENSOR_DENSE) &&
+           core__strides_overlap(tensor->ndim, tensor->sizes, tensor->strides);
 }

@@ -40,5 +40,7 @@ typedef enum core__overlap {
 core__overlap core__layout_overlap(const core_tensor *a, const core_tensor *b);
 /* Some element of the tensor lies on another one's bytes (expanded, say). */
 bool core__layout_overlaps_itself(const core_tensor *tensor);
+bool core__strides_overlap(uint32_t ndim, const int64_t *sizes,
+                           const int64_t *strides);
 
 #endif

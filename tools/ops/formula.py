@@ -215,6 +215,10 @@ class Formulas:
             saved = self.save("SIZES", position)
             return Value("int[]", "core__value_ints(&%s)" % saved,
                          "core__value_count(&%s)" % saved)
+        if node.attr == "layout" and argument.tensor:
+            saved = self.save("LAYOUT", position)
+            return Value("int[]", "core__value_ints(&%s)" % saved,
+                         "core__value_count(&%s)" % saved)
         if node.attr == "dtype":
             saved = self.save("DTYPE", position)
             return Value("ScalarType", "core__value_dtype(&%s)" % saved)
