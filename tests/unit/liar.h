@@ -232,6 +232,7 @@ static void begin(const char *which, const char *faults)
     core_string reason;
     uint32_t count;
 
+    memset(&lie, 0, sizeof lie);
     core_log_set_sink(sink, NULL, CORE_LOG_WARNING);
     ck_assert_int_eq(core_setting_set("LIBCORE_LAYERS", which), CORE_OK);
     ck_assert_int_eq(core_setting_set("LIBCORE_FAULT", faults), CORE_OK);
