@@ -98,6 +98,16 @@ ok "golden cases pass on cpu" ends 0 'passed, 0 failed' \
     --golden "$golden/public" --device cpu --required "$golden/required.ops"
 ok "golden cases pass on sim" ends 0 'passed, 0 failed' \
     --golden "$golden/public" --device sim
+# The same on a sim of another kind.
+golden_in() {
+    (
+        export "LIBCORE_SIM_$1"
+        ends 0 'passed, 0 failed' --golden "$golden/public" --device sim
+    )
+}
+for mode in MEMORY=flat QUEUES=1 COMPILE=1 CHECK=1; do
+    ok "golden cases pass on sim with $mode" golden_in "$mode"
+done
 ok "shapes and dtypes pass on meta" ends 0 'passed, 0 failed' \
     --golden "$golden/public" --device meta
 ok "a filter chooses operators" ends 0 '^12 passed, 0 failed, 0 missing' \
