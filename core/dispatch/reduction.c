@@ -76,7 +76,7 @@ static core_status find_dtypes(reduction *r)
     core_tensor *cast;
 
     if (asked && asked != input) {
-        CORE_TRY(core__dtype_check(asked));
+        CORE_TRY(core__op_dtype_check(r->op, asked));
         CORE_TRY(core__tensor_cast(r->input, asked, &cast));
         core__tensor_release(r->input);
         r->input = cast;

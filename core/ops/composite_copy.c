@@ -125,7 +125,7 @@ static core_status copy_of(const core_operator *op, core_tensor *self,
     core_tensor *copy;
     core_status status;
 
-    CORE_TRY(core__dtype_check(dtype));
+    CORE_TRY(core__op_dtype_check(op, dtype));
     CORE_TRY(format_strides(op, self, format, strides));
     CORE_TRY(core__op_allocated(op, device,
                                 core__tensor_new(device, dtype, self->ndim,

@@ -29,7 +29,7 @@ static core_status options_of(const core_operator *op, const core_value *args,
     if (args[first + 1].tag == CORE_VALUE_LAYOUT && args[first + 1].u.i != 0)
         return core__op_error(CORE_ERROR_UNSUPPORTED, op,
                               "only the strided layout exists");
-    CORE_TRY(core__dtype_check(out->dtype));
+    CORE_TRY(core__op_dtype_check(op, out->dtype));
     return out->device ? CORE_OK : core__device_current(&out->device);
 }
 

@@ -291,6 +291,15 @@ void core__op_named(const core_operator *op)
         core__error_prefix("%s", core__operator_name(op));
 }
 
+core_status core__op_dtype_check(const core_operator *op, core_dtype dtype)
+{
+    core_status status = core__dtype_check(dtype);
+
+    if (status != CORE_OK)
+        core__op_named(op);
+    return status;
+}
+
 void core__op_no_memory(const core_operator *op, const core_device *device)
 {
     if (!message_names(op))

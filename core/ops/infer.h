@@ -70,6 +70,7 @@ core_status core__op_shapes(const core_operator *op, const char *name_a,
 /* After a failure within an operator that is made of others: its message gets
  * "operator: " before it, if it does not begin with the operator. */
 void core__op_named(const core_operator *op) __attribute__((cold));
+core_status core__op_dtype_check(const core_operator *op, core_dtype dtype);
 /* After OUT_OF_MEMORY: the message gets the operator and the device before it,
  * if it does not begin with the operator. */
 void core__op_no_memory(const core_operator *op, const core_device *device)

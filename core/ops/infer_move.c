@@ -39,7 +39,7 @@ CORE__INFER(cumulative)
     CORE_TRY(core__dim_wrap(infer->op, infer->args[1].u.i, self->ndim, &dim));
     core__result_like(&infer->results[0], self);
     infer->results[0].dtype = core__arg_dtype(infer->args, 2, dtype);
-    return core__dtype_check(infer->results[0].dtype);
+    return core__op_dtype_check(infer->op, infer->results[0].dtype);
 }
 
 /* _softmax(self, dim, half_to_float) */
@@ -442,7 +442,7 @@ CORE__INFER(arange)
                               core__double_of(start), core__double_of(end));
     CORE_TRY(core__sizes_check(infer->op, 1, &size));
     core__result_set(&infer->results[0], dtype, 1, &size);
-    return core__dtype_check(dtype);
+    return core__op_dtype_check(infer->op, dtype);
 }
 
 CORE__INFER(linspace)
@@ -455,7 +455,7 @@ CORE__INFER(linspace)
     CORE_TRY(core__sizes_check(infer->op, 1, &steps));
     core__result_set(&infer->results[0],
                      factory_dtype(infer, core__dtype_default()), 1, &steps);
-    return core__dtype_check(infer->results[0].dtype);
+    return core__op_dtype_check(infer->op, infer->results[0].dtype);
 }
 
 /* eye(n, …), eye.m(n, m, …) */
@@ -472,7 +472,7 @@ CORE__INFER(eye)
     CORE_TRY(core__sizes_check(infer->op, 2, sizes));
     core__result_set(&infer->results[0],
                      factory_dtype(infer, core__dtype_default()), 2, sizes);
-    return core__dtype_check(infer->results[0].dtype);
+    return core__op_dtype_check(infer->op, infer->results[0].dtype);
 }
 
 /* Elements of rows x columns on and below the diagonal `offset`, which lies
@@ -515,5 +515,5 @@ CORE__INFER(triangle_indices)
     CORE_TRY(core__sizes_check(infer->op, 2, sizes));
     core__result_set(&infer->results[0], factory_dtype(infer, CORE_I64), 2,
                      sizes);
-    return core__dtype_check(infer->results[0].dtype);
+    return core__op_dtype_check(infer->op, infer->results[0].dtype);
 }

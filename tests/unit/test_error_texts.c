@@ -182,6 +182,26 @@ START_TEST(unknown_flags_are_refused)
 }
 END_TEST
 
+/* ------------------------------------------------------------- dtypes -- */
+
+START_TEST(a_dtype_that_does_not_exist_is_refused_by_name)
+{
+    const core_dtype none = (core_dtype)99;
+    core_tensor *of = VECTOR(2, 1, 2), *out;
+
+    FAILS(core_to_copy(of, none, NULL, false, -1, &out),
+          CORE_ERROR_INVALID_ARGUMENT, "_to_copy: ", "dtype 99");
+    FAILS(core_zeros((int64_t[]){2}, 1, none, NULL, &out),
+          CORE_ERROR_INVALID_ARGUMENT, "zeros: ", "dtype 99");
+    FAILS(core_sum(of, none, &out), CORE_ERROR_INVALID_ARGUMENT,
+          "sum: ", "dtype 99");
+    FAILS(core_cumsum(of, 0, none, &out), CORE_ERROR_INVALID_ARGUMENT,
+          "cumsum: ", "dtype 99");
+    FAILS(core_softmax(of, 0, none, &out), CORE_ERROR_INVALID_ARGUMENT,
+          "softmax", "dtype 99");
+}
+END_TEST
+
 /* ------------------------------------------------------------- memory -- */
 
 enum { SIDE = 96 };
@@ -322,6 +342,7 @@ int main(void)
     tcase_add_checked_fixture(tests, NULL, drop_all);
     tcase_add_test(tests, errors_say_what_is_wrong);
     tcase_add_test(tests, unknown_flags_are_refused);
+    tcase_add_test(tests, a_dtype_that_does_not_exist_is_refused_by_name);
     tcase_add_loop_test(tests, no_memory_names_operator_bytes_and_device, 0, 2);
     tcase_add_test(tests, a_full_device_is_told_with_the_operator);
     suite_add_tcase(suite, tests);
