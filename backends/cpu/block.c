@@ -336,6 +336,27 @@ uint64_t cpu_scalar_bits(const core_value *value, core_dtype dtype)
         for (int64_t k = 0; k < n; k++)                                    \
             to[k] = *(const TYPE *)(from + k * stride);                    \
     }                                                                      \
+    /* Every step-th element: with the step known this is vector code. */  \
+    static inline void every_##NAME(TYPE *to, const TYPE *from, int step,  \
+                                    int64_t n)                             \
+    {                                                                      \
+        CPU_LOOP                                                           \
+        for (int64_t k = 0; k < n; k++)                                    \
+            to[k] = from[k * step];                                        \
+    }                                                                      \
+    static void pick_##NAME(TYPE *to, const char *from, int64_t stride,    \
+                            int64_t n)                                     \
+    {                                                                      \
+        const TYPE *first = (const TYPE *)(const void *)from;              \
+        if (stride == 2 * (int64_t)sizeof(TYPE))                           \
+            every_##NAME(to, first, 2, n);                                 \
+        else if (stride == 3 * (int64_t)sizeof(TYPE))                      \
+            every_##NAME(to, first, 3, n);                                 \
+        else if (stride == 4 * (int64_t)sizeof(TYPE))                      \
+            every_##NAME(to, first, 4, n);                                 \
+        else                                                               \
+            gather_##NAME(to, from, stride, n);                            \
+    }                                                                      \
     static void scatter_##NAME(char *to, int64_t stride, const TYPE *from, \
                                int64_t n)                                  \
     {                                                                      \
@@ -390,16 +411,16 @@ void cpu_gather(void *to, const char *from, int64_t stride, uint32_t bytes,
     }
     switch (bytes) {
     case 1:
-        gather_8(to, from, stride, n);
+        pick_8(to, from, stride, n);
         break;
     case 2:
-        gather_16(to, from, stride, n);
+        pick_16(to, from, stride, n);
         break;
     case 4:
-        gather_32(to, from, stride, n);
+        pick_32(to, from, stride, n);
         break;
     default:
-        gather_64(to, from, stride, n);
+        pick_64(to, from, stride, n);
         break;
     }
 }

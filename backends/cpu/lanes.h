@@ -90,8 +90,9 @@ static inline void lanes_exp_f32(float *to, const float *from, float shift,
 static inline void lanes_exp_f64(double *to, const double *from, double shift,
                                  int64_t n)
 {
+    CPU_LOOP
     for (int64_t i = 0; i < n; i++)
-        to[i] = exp(from[i] - shift);
+        to[i] = exp_f64(from[i] - shift);
 }
 
 #endif

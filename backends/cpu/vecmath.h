@@ -15,7 +15,9 @@
  *     sinh log10                        2
  *     log2 sigmoid                      2.5
  *
- * Functions of f64, and rarer ones of f32, are libm's, element by element. */
+ * The commonest functions of f64 are in vecmath64.h, where the instruction set
+ * multiplies and adds at once: without that libm is no slower.  Others, and
+ * rarer ones of f32, are libm's, element by element. */
 
 #ifndef CPU_VECMATH_H
 #define CPU_VECMATH_H
@@ -23,6 +25,11 @@
 #include <math.h>
 
 #include "number.h"
+
+#if defined(__FMA__) || defined(__aarch64__)
+#define CPU_VECTOR_F64
+#include "vecmath64.h"
+#endif
 
 #define CPU_LIBM_F32(NAME)               \
     CPU_INLINE float NAME##_f32(float x) \
@@ -419,17 +426,27 @@ CPU_INLINE float tan_f32(float x)
 
 /* ----------------------------------------------------------------- libm -- */
 
+#if !defined(CPU_VECTOR_F64)
 CPU_LIBM_F64(exp)
-CPU_LIBM_F64(exp2)
 CPU_LIBM_F64(expm1)
 CPU_LIBM_F64(log)
+CPU_LIBM_F64(tanh)
+CPU_LIBM_F64(erf)
+
+CPU_INLINE double sigmoid_f64(double x)
+{
+    double e = exp(-abs_f64(x));
+
+    return (x < 0 ? e : 1) / (1 + e);
+}
+#endif
+
+CPU_LIBM_F64(exp2)
 CPU_LIBM_F64(log2)
 CPU_LIBM_F64(log10)
 CPU_LIBM_F64(log1p)
 CPU_LIBM_F64(sinh)
 CPU_LIBM_F64(cosh)
-CPU_LIBM_F64(tanh)
-CPU_LIBM_F64(erf)
 CPU_LIBM_F64(sin)
 CPU_LIBM_F64(cos)
 CPU_LIBM_F64(tan)
@@ -458,13 +475,6 @@ CPU_INLINE double lgamma_f64(double x)
     int sign;
 
     return lgamma_r(x, &sign);
-}
-
-CPU_INLINE double sigmoid_f64(double x)
-{
-    double e = exp(-abs_f64(x));
-
-    return (x < 0 ? e : 1) / (1 + e);
 }
 
 #endif
