@@ -443,38 +443,53 @@ core_status core__registry_add_kernels(core_registry *registry,
     return status;
 }
 
+/* One for as long as the backend is there; the newest kernel in it counts. */
+static core__kernel_set *fallback_set(core__backend *backend)
+{
+    core__kernel_set *set = backend->fallback;
+
+    if (set)
+        return set;
+    set = core__alloc_zero(sizeof *set);
+    if (set)
+        set->backend = backend;
+    backend->fallback = set;
+    return set;
+}
+
 core_status core__registry_add_fallback(core_registry *registry,
                                         core_string backend,
                                         core_function function, void *user)
 {
     core__backend *owner = own_backend(registry, backend);
-    core__kernel_set *set = NULL;
     core__kernel *kernel = NULL;
+    core__kernel_set *set;
 
     if (!owner)
         return core_error_code();
-    set = core__alloc_zero(sizeof *set);
     kernel = core__alloc_zero(sizeof *kernel);
-    if (!set || !kernel) {
-        core__free(set);
-        core__free(kernel);
+    if (!kernel)
         return core__error_memory(sizeof *kernel);
-    }
     kernel->kernel.struct_size = sizeof kernel->kernel;
     kernel->kernel.launch = function;
     kernel->kernel.user = user;
     kernel->host = registry->plugin ? &registry->plugin->host : &core__host;
-    set->backend = owner;
-    set->first = kernel;
-    kernel->set = set;
     core__registry_lock();
-    kernel->next_owned = registry->kernels;
-    registry->kernels = kernel;
-    refresh_quick(set);
-    owner->fallback = set;
-    core__table_refresh_all();
+    set = fallback_set(owner);
+    if (set) {
+        kernel->set = set;
+        kernel->next = atomic_load(&set->first);
+        kernel->next_owned = registry->kernels;
+        registry->kernels = kernel;
+        atomic_store(&set->first, kernel);
+        refresh_quick(set);
+        core__table_refresh_all();
+    }
     core__registry_unlock();
-    return CORE_OK;
+    if (set)
+        return CORE_OK;
+    core__free(kernel);
+    return core__error_memory(sizeof *set);
 }
 
 core_status core__registry_add_backend(core_registry *registry,
@@ -546,17 +561,23 @@ static void forget_backend_in(core_operator *op, const core__backend *backend)
             r->slot = CORE__SLOT_GONE;
 }
 
-static void forget_backend(core__backend *backend)
+/* Gives the set of its fallback, which no table names once they are fresh. */
+static core__kernel_set *forget_backend(core__backend *backend)
 {
+    core__kernel_set *fallback = backend->fallback;
+
     backend->fallback = NULL;
     for (uint32_t i = 0; i < core__operator_count; i++)
         forget_backend_in(&core__operators[i], backend);
     for (custom_operator *c = customs; c; c = c->next)
         forget_backend_in(&c->op, backend);
+    return fallback;
 }
 
 void core__registry_undo(core_registry *registry)
 {
+    core__kernel_set *fallbacks[4] = {NULL};
+
     core__registry_lock();
     while (registry->first) {
         core__registration *registration = registry->first;
@@ -571,9 +592,12 @@ void core__registry_undo(core_registry *registry)
         undo_kernel(kernel);
     }
     for (uint32_t i = 0; i < registry->nbackends; i++)
-        forget_backend(registry->backends[i]);
+        fallbacks[i] = forget_backend(registry->backends[i]);
     core__table_refresh_all();
     core__registry_unlock();
+    for (uint32_t i = 0; i < registry->nbackends; i++)
+        if (fallbacks[i])
+            core__reclaim(&fallbacks[i]->retired, fallbacks[i]);
     while (registry->nbackends > 0)
         core__backend_remove(registry->backends[--registry->nbackends]);
 }
@@ -603,88 +627,4 @@ void core__registry_each_custom(void (*visit)(core_operator *))
 {
     for (custom_operator *c = customs; c; c = c->next)
         visit(&c->op);
-}
-
-/* -------------------------------------------------- for whole programs -- */
-
-struct core_registration {
-    core_registry registry;
-};
-
-static core_status finish(core_status status, core_registration *registration,
-                          core_registration **out_registration)
-{
-    *out_registration = status == CORE_OK ? registration : NULL;
-    if (status != CORE_OK)
-        core_registration_release(registration);
-    return status;
-}
-
-core_status core__registration_new(core_registration **out_registration)
-{
-    *out_registration = core__alloc_zero(sizeof **out_registration);
-    return *out_registration ? CORE_OK
-                             : core__error_memory(sizeof **out_registration);
-}
-
-core_status core_op_register(const char *schema,
-                             core_registration **out_registration)
-{
-    core_registration *made;
-
-    CORE__NOT_NULL(out_registration);
-    *out_registration = NULL;
-    CORE__NOT_NULL(schema);
-    CORE_TRY(core__registration_new(&made));
-    return finish(core__registry_add_operator(
-                      &made->registry, (core_string){schema, strlen(schema)}),
-                  made, out_registration);
-}
-
-core_status core_function_register(const char *operator_name, uint32_t key,
-                                   const char *device_type,
-                                   core_function function, void *user,
-                                   core_registration **out_registration)
-{
-    core_string type = {device_type, device_type ? strlen(device_type) : 0};
-    core_registration *made;
-
-    CORE__NOT_NULL(out_registration);
-    *out_registration = NULL;
-    CORE__NOT_NULL(operator_name);
-    CORE__NOT_NULL(function);
-    CORE_TRY(core__registration_new(&made));
-    return finish(core__registry_add_function(
-                      &made->registry,
-                      (core_string){operator_name, strlen(operator_name)}, key,
-                      type, function, user),
-                  made, out_registration);
-}
-
-core_registry *core__registration_registry(core_registration *registration)
-{
-    return &registration->registry;
-}
-
-void core_registration_release(core_registration *registration)
-{
-    if (!registration)
-        return;
-    core__registry_undo(&registration->registry);
-    core__free(registration);
-}
-
-core_status core_kernel_at(const char *device_type, uint32_t index,
-                           const core_kernel **out_kernel)
-{
-    core__backend *backend;
-
-    CORE__NOT_NULL(out_kernel);
-    *out_kernel = NULL;
-    CORE__NOT_NULL(device_type);
-    backend = core__backend_by_type(device_type, strlen(device_type));
-    if (!backend)
-        return core__error(CORE_ERROR_NOT_FOUND, "no backend \"%s\" is loaded",
-                           device_type);
-    return core__registry_kernel_at(backend, index, out_kernel);
 }

@@ -44,6 +44,7 @@ struct core__kernel_set {
      * right one if it takes the other operands as well. */
     core__kernel *_Atomic quick[CORE__QUICK_DTYPES];
     core__kernel_set *next;
+    core__retired retired; /* of a backend's fallback, when the backend goes */
 };
 
 /* Everything that one plugin's init, or one call of a program, registers:
@@ -63,6 +64,14 @@ core_status core__registry_add_kernels(core_registry *registry,
                                        core_string backend,
                                        const core_kernel *const *kernels,
                                        uint32_t count);
+/* The set of a backend's fallback, if there is a kernel in it. */
+static inline core__kernel_set *core__registry_fallback(
+    const core__backend *backend)
+{
+    core__kernel_set *set = backend->fallback;
+
+    return set && atomic_load(&set->first) ? set : NULL;
+}
 core_status core__registry_add_fallback(core_registry *registry,
                                         core_string backend,
                                         core_function kernel, void *user);

@@ -100,7 +100,7 @@ static const core__entry *backend_entry(core_operator *op,
     if (op->data->function)
         return &table->function;
     *out_implicit = false;
-    if (backend && backend->fallback && structured(op)) {
+    if (backend && core__registry_fallback(backend) && structured(op)) {
         if (table->fallbacks[slot].user != backend->fallback)
             table->fallbacks[slot] =
                 (core__entry){core__structured_run(op), backend->fallback};
