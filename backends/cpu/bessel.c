@@ -70,7 +70,8 @@ double cpu_bessel_i1(double x)
  * exponentially: the integrand is analytic and falls doubly exponentially. */
 static double scaled_k_integral(double order, double x)
 {
-    const double step = 0.125;
+    /* as narrow as the integrand, which is exp(-x t^2 / 2) for large x */
+    double step = x > 4 ? 0.25 / sqrt(x) : 0.125;
     double sum = 0.5;
 
     for (int k = 1;; k++) {

@@ -276,7 +276,6 @@ static core_status launch_repeat(core_call *call, const core_value *args,
     const int64_t *count = counts.data;
     int64_t total = 0, *to;
 
-    (void)nargs;
     (void)nresults;
     for (int64_t i = 0; status == CORE_OK && i < repeats->numel; i++) {
         if (count[i] < 0)
@@ -288,13 +287,19 @@ static core_status launch_repeat(core_call *call, const core_value *args,
                                "repeat_interleave: the counts add up to more "
                                "than can be counted");
     }
+    if (status == CORE_OK && nargs > 1 && args[1].tag == CORE_VALUE_INT &&
+        args[1].u.i != total)
+        status = cpu_error(CORE_ERROR_INVALID_ARGUMENT,
+                           "repeat_interleave: the counts add up to %lld, "
+                           "output_size is %lld",
+                           (long long)total, (long long)args[1].u.i);
     if (status == CORE_OK && !result)
         status = call->host->call_allocate_result(call, 0, repeats->dtype, 1,
                                                   &total, &result);
     if (status == CORE_OK && result->numel != total)
-        status = cpu_error(CORE_ERROR_INVALID_ARGUMENT,
-                           "repeat_interleave: the counts add up to %lld, "
-                           "output_size is %lld",
+        status = cpu_error(CORE_ERROR_SHAPE,
+                           "repeat_interleave: the counts add up to %lld, out "
+                           "has %lld elements",
                            (long long)total, (long long)result->numel);
     if (status == CORE_OK)
         status = cpu_dense_open(result, CORE_I64, &out);

@@ -61,6 +61,19 @@ static core_status within(const core_operator *op, const core_tensor *index,
         skip_dim ? " apart from the dimension that is indexed" : "");
 }
 
+/* Where a dimension has no elements every index is out of range, and where the
+ * result has none either no kernel would tell. */
+static core_status something_there(const core_operator *op,
+                                   const core_tensor *index,
+                                   const core_tensor *self, uint32_t dim)
+{
+    if (index->numel == 0 || size_of(self, dim) > 0)
+        return CORE_OK;
+    return core__op_error(CORE_ERROR_INDEX, op,
+                          "index has %lld elements, dimension %u of self none",
+                          (long long)index->numel, dim);
+}
+
 /* gather(self, dim, index) */
 CORE__INFER(gather)
 {
@@ -94,7 +107,8 @@ CORE__INFER(scatter)
         return CORE_OK;
     if (src)
         CORE_TRY(within(infer->op, index, "src", src, dim, false));
-    return within(infer->op, index, "self", self, dim, true);
+    CORE_TRY(within(infer->op, index, "self", self, dim, true));
+    return something_there(infer->op, index, self, dim);
 }
 
 static core_status vector_of_indices(const core_operator *op,
@@ -116,6 +130,7 @@ CORE__INFER(index_select)
 
     CORE_TRY(core__dim_wrap(infer->op, infer->args[1].u.i, self->ndim, &dim));
     CORE_TRY(vector_of_indices(infer->op, index));
+    CORE_TRY(something_there(infer->op, index, self, dim));
     core__result_like(&infer->results[0], self);
     if (self->ndim > 0)
         infer->results[0].sizes[dim] = index->numel;
@@ -149,17 +164,19 @@ CORE__INFER(index_write)
             (long long)index->numel, dim,
             core__sizes_text(self->ndim, self->sizes, want, sizeof want));
     core__result_like(&infer->results[0], self);
-    return CORE_OK;
+    return something_there(infer->op, index, self, dim);
 }
 
 CORE__INFER(index_fill)
 {
     const core_tensor *self = core__arg_tensor(infer->args, 0);
+    const core_tensor *index = core__arg_tensor(infer->args, 2);
     const core_tensor *value = core__arg_tensor(infer->args, 3);
     uint32_t dim;
 
     CORE_TRY(core__dim_wrap(infer->op, infer->args[1].u.i, self->ndim, &dim));
-    CORE_TRY(vector_of_indices(infer->op, core__arg_tensor(infer->args, 2)));
+    CORE_TRY(vector_of_indices(infer->op, index));
+    CORE_TRY(something_there(infer->op, index, self, dim));
     if (value && value->ndim > 0)
         return core__op_error(CORE_ERROR_SHAPE, infer->op,
                               "value must have no dimensions, not %u",
@@ -194,6 +211,7 @@ static core_status indexed(core__inference *infer, uint32_t *out_ndim,
         if (!list->u.tensors[i])
             continue;
         CORE_TRY(index_dtype(infer->op, "an index", list->u.tensors[i]));
+        CORE_TRY(something_there(infer->op, list->u.tensors[i], self, i));
         if (!index)
             first = i;
         else
@@ -305,6 +323,10 @@ CORE__INFER(take)
     const core_tensor *index = core__arg_tensor(infer->args, 1);
 
     CORE_TRY(index_dtype(infer->op, "index", index));
+    if (index->numel > 0 && self->numel == 0)
+        return core__op_error(CORE_ERROR_INDEX, infer->op,
+                              "index has %lld elements, self none",
+                              (long long)index->numel);
     core__result_set(&infer->results[0], self->dtype, index->ndim,
                      index->sizes);
     return CORE_OK;

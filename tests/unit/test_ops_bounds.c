@@ -7,6 +7,8 @@
 
 #include "ops.h"
 
+#include <math.h>
+
 #define MOST "9223372036854775807"
 #define LEAST "-9223372036854775808"
 
@@ -77,6 +79,16 @@ static const struct refusal {
     {"native_group_norm", "p:2,2 n n i:4611686018427387905 i:4 i:1 i:4 f:1",
      "elements"},
     {"nll_loss", "p:4,3 x:4/3 n i:77", "CORE_REDUCTION"},
+    /* no kernel looks at what writes to, or reads from, no elements */
+    {"scatter.src", "p:3,0 i:1 x:3,2/2 p:3,2", "index"},
+    {"scatter_add", "p:0,3 i:0 x:2,3/2 p:2,3", "index"},
+    {"scatter.reduce", "p:3,0 i:-1 x:3,2/2 p:3,2 s:add", "index"},
+    {"index_fill.int_Scalar", "p:3,0 i:1 x:2/2 i:1", "index"},
+    {"index_add", "p:0,3 i:0 x:2/2 p:2,3", "index"},
+    {"index_copy", "p:3,0 i:1 x:2/2 p:3,2", "index"},
+    {"index_select", "p:0,0 i:0 x:2/2", "index"},
+    {"take", "p:0 x:2/2", "index"},
+    {"repeat_interleave.Tensor", "x:3/3 i:1", "output_size"},
     {"nll_loss_forward", "p:4,3 x:4/3 n i:77 i:-100", "77"},
     {"cross_entropy_loss", "p:4,3 x:4/3 n i:77", "77"},
     {"mse_loss", "p:3 p:3 i:-1", "CORE_REDUCTION"},
@@ -172,5 +184,29 @@ START_TEST(the_ends_of_the_integers_mean_what_they_say)
 }
 END_TEST
 
+/* Against the asymptotic series, 10.40.2, whose next term is below 1e-12. */
+START_TEST(scaled_bessel_functions_keep_their_digits_far_out)
+{
+    static const double places[] = {1000, 30000, 1e12};
+
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        double x = places[i], y = 1 / (8 * x);
+        double scale = sqrt(acos(-1.0) / (2 * x));
+        core_tensor *at = typed(CORE_F64, 1, (int64_t[]){1}, &x);
+        double k0 = 0, k1 = 0;
+        double want0 = scale * (1 - y + 4.5 * y * y - 37.5 * y * y * y);
+        double want1 = scale * (1 + 3 * y - 7.5 * y * y + 52.5 * y * y * y);
+
+        OK(core_tensor_item_float(CALL(special_scaled_modified_bessel_k0, at),
+                                  &k0));
+        OK(core_tensor_item_float(CALL(special_scaled_modified_bessel_k1, at),
+                                  &k1));
+        ck_assert_double_eq_tol(k0 / want0, 1, 1e-12);
+        ck_assert_double_eq_tol(k1 / want1, 1, 1e-12);
+    }
+}
+END_TEST
+
 SUITE("ops bounds", numbers_beyond_all_sizes_are_refused,
-      the_ends_of_the_integers_mean_what_they_say)
+      the_ends_of_the_integers_mean_what_they_say,
+      scaled_bessel_functions_keep_their_digits_far_out)
