@@ -27,7 +27,7 @@ static const char help[] =
     "transformer on a text, and says how well it does.\n"
     "\n"
     "  --model NAME          mlp: 784-256-128-100-10\n"
-    "                        cnn: two convolutions, 92,000 parameters\n"
+    "                        cnn: two convolutions, 86,000 parameters\n"
     "                        gpt: transformer that guesses the next character\n"
     "                        [mlp]\n"
     "  --device NAME         cpu, cuda:1, ... [LIBCORE_DEVICE, else cpu]\n"
