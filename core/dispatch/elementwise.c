@@ -375,6 +375,7 @@ static core_status convert(elementwise *e, uint32_t k)
     }
     if (!wanted || tensor->dtype == wanted)
         return CORE_OK;
+    core__detour(e->call->op, CORE_DETOUR_CAST);
     CORE_TRY(core__tensor_cast(tensor, wanted, &cast));
     e->inputs[k] = cast;
     e->owned[k] = true;
@@ -486,6 +487,7 @@ static core_status compute_contiguous(elementwise *e, core_tensor *output)
             continue;
         CORE_TRY(core__tensor_new(e->device, input->dtype, e->ndim, e->sizes,
                                   NULL, &copy));
+        core__detour(e->call->op, CORE_DETOUR_CONTIGUOUS);
         status = core__tensor_copy_broadcast(e->op, copy, input);
         if (e->owned[k])
             core__tensor_release(input);
@@ -497,8 +499,10 @@ static core_status compute_contiguous(elementwise *e, core_tensor *output)
                                   NULL, &result);
     if (status == CORE_OK)
         status = compute(e, result);
-    if (status == CORE_OK && result != output)
+    if (status == CORE_OK && result != output) {
+        core__detour(e->call->op, CORE_DETOUR_RESULT);
         status = core__tensor_copy(output, result);
+    }
     if (result != output)
         core__tensor_release(result);
     return status;
@@ -658,8 +662,10 @@ general_path(core_call *call, const core_value *args, uint32_t nargs,
             goto done;
     }
     status = compute(&e, output);
-    if (status == CORE_OK && target && target != output)
+    if (status == CORE_OK && target && target != output) {
+        core__detour(call->op, CORE_DETOUR_RESULT);
         status = core__tensor_copy(target, output);
+    }
     if (status != CORE_OK || (target && nresults == 0))
         goto done;
     if (target) {

@@ -201,6 +201,7 @@ static core_status compute(core_operator *op, const core_value *args,
         core__tensor_release(f.copies[i]);
     if (status == CORE_OK) {
         atomic_fetch_add(&counted, 1);
+        core__detour(op, CORE_DETOUR_HOST);
         core__log(CORE_LOG_INFO, "fallback", "%s: computed on the CPU for %s",
                   core__operator_name(op), f.home ? f.home->name : "cpu");
     }

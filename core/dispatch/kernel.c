@@ -330,6 +330,7 @@ static core_status contiguous(kernel_run *k, core_tensor *tensor,
 
     if (!view || view->flags & CORE_VIEW_CONTIGUOUS)
         return CORE_OK;
+    core__detour(k->op, CORE_DETOUR_CONTIGUOUS);
     CORE_TRY(core__tensor_contiguous(tensor, &copy));
     k->copies[k->ncopies++] = copy;
     use(k, copy, view);
@@ -417,6 +418,7 @@ static core_status finish(kernel_run *k, core_value *results, uint32_t nresults)
             CORE_TRY(core__out_check(k->op, target, k->outputs[i]->dtype,
                                      k->outputs[i]->ndim,
                                      k->outputs[i]->sizes));
+        core__detour(k->op, CORE_DETOUR_RESULT);
         CORE_TRY(core__tensor_copy(target, k->outputs[i]));
     }
     for (uint32_t i = 0; i < k->nresults && i < nresults; i++) {

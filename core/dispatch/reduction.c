@@ -77,6 +77,7 @@ static core_status find_dtypes(reduction *r)
 
     if (asked && asked != input) {
         CORE_TRY(core__op_dtype_check(r->op, asked));
+        core__detour(r->call->op, CORE_DETOUR_CAST);
         CORE_TRY(core__tensor_cast(r->input, asked, &cast));
         core__tensor_release(r->input);
         r->input = cast;
@@ -206,6 +207,7 @@ static core_status compute(reduction *r)
         !(r->input->flags & CORE__TENSOR_CONTIGUOUS)) {
         core_tensor *copy;
 
+        core__detour(r->call->op, CORE_DETOUR_CONTIGUOUS);
         CORE_TRY(core__tensor_contiguous(r->input, &copy));
         core__tensor_release(r->input);
         r->input = copy;
@@ -223,8 +225,10 @@ static core_status compute(reduction *r)
 static core_status finish(reduction *r, core_value *results, uint32_t nresults)
 {
     for (uint32_t k = 0; k < r->nresults; k++) {
-        if (r->targets[k] && r->targets[k] != r->outputs[k])
+        if (r->targets[k] && r->targets[k] != r->outputs[k]) {
+            core__detour(r->call->op, CORE_DETOUR_RESULT);
             CORE_TRY(core__tensor_copy(r->targets[k], r->outputs[k]));
+        }
     }
     for (uint32_t k = 0; k < r->nresults && k < nresults; k++) {
         core_tensor *result = r->targets[k] ? r->targets[k] : r->outputs[k];

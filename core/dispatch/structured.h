@@ -9,6 +9,8 @@
 
 #include "dispatch/registry.h"
 
+#include <libcore/dispatch.h>
+
 enum { CORE__OPERANDS_MAX = 8, CORE__KERNEL_TENSORS = 32 };
 
 /* The function that serves a structured operator at a backend's slot; its user
@@ -102,6 +104,10 @@ core_status core__structured_failed(core_call *call, const core_device *device,
                                     uint32_t nresults) __attribute__((cold));
 
 uint64_t core__fallback_count(void);
+
+/* Counts one for core_op_detours. */
+void core__detour(const core_operator *op, core_detour detour)
+    __attribute__((cold));
 
 /* What core_host offers to a kernel: see plugin.h. */
 core_status core__call_scratch(core_call *call, uint64_t size,

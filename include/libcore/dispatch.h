@@ -29,6 +29,22 @@ const char *core_op_schema(const core_operator *op);
 /* Built-in operators: index from 0, NULL ends. */
 core_operator *core_op_at(uint32_t index);
 
+/* What was done to operands or results because no kernel takes them as they
+ * are: slow, and right.  A call counts once for each tensor it happened to. */
+typedef enum core_detour {
+    CORE_DETOUR_CAST = 0,       /* an operand was converted to another dtype */
+    CORE_DETOUR_CONTIGUOUS = 1, /* an operand was made row-major */
+    CORE_DETOUR_RESULT = 2,     /* computed elsewhere and copied into a given
+                                   result: out of another dtype, say */
+    CORE_DETOUR_HOST = 3,       /* the CPU computed for another device, which
+                                   LIBCORE_FALLBACK allows; once for a call */
+    CORE_DETOURS = 4
+} core_detour;
+/* Since the program began, in all threads.  Variants (in place, out) count for
+ * themselves; operators of one's own have none.  0 for a NULL op or an unknown
+ * detour.  Any thread. */
+uint64_t core_op_detours(const core_operator *op, core_detour detour);
+
 /* A checked call: args in the schema's order, trailing arguments that have
  * defaults may be missing, NONE asks for a default where there is one.  INT is
  * taken for float, INT, FLOAT and BOOL for Scalar.  results: capacity
