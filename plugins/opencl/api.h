@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* api.h: OpenCL's functions, found when a program runs.  The plugin is linked
+ * with no OpenCL library, so that it loads, and says why it has no device, on
+ * machines without one. */
+
+#ifndef OPENCL_API_H
+#define OPENCL_API_H
+
+#define CL_TARGET_OPENCL_VERSION 120
+#include <CL/cl.h>
+
+#include <libcore/sdk.h>
+
+#define OPENCL_FUNCTIONS(X)       \
+    X(GetPlatformIDs)             \
+    X(GetPlatformInfo)            \
+    X(GetDeviceIDs)               \
+    X(GetDeviceInfo)              \
+    X(CreateContext)              \
+    X(ReleaseContext)             \
+    X(CreateCommandQueue)         \
+    X(ReleaseCommandQueue)        \
+    X(CreateBuffer)               \
+    X(ReleaseMemObject)           \
+    X(CreateProgramWithSource)    \
+    X(CreateProgramWithBinary)    \
+    X(BuildProgram)               \
+    X(GetProgramInfo)             \
+    X(GetProgramBuildInfo)        \
+    X(ReleaseProgram)             \
+    X(CreateKernel)               \
+    X(ReleaseKernel)              \
+    X(SetKernelArg)               \
+    X(EnqueueNDRangeKernel)       \
+    X(EnqueueReadBuffer)          \
+    X(EnqueueWriteBuffer)         \
+    X(EnqueueCopyBuffer)          \
+    X(EnqueueFillBuffer)          \
+    X(EnqueueMarkerWithWaitList)  \
+    X(EnqueueBarrierWithWaitList) \
+    X(CreateUserEvent)            \
+    X(SetUserEventStatus)         \
+    X(SetEventCallback)           \
+    X(GetEventInfo)               \
+    X(GetEventProfilingInfo)      \
+    X(WaitForEvents)              \
+    X(RetainEvent)                \
+    X(ReleaseEvent)               \
+    X(Flush)                      \
+    X(Finish)
+
+typedef struct opencl_api {
+#define X(name) __typeof__(cl##name) *name;
+    OPENCL_FUNCTIONS(X)
+#undef X
+} opencl_api;
+
+extern opencl_api cl;
+
+/* NULL when all functions are there, else why not; static text. */
+const char *opencl_api_open(void);
+
+/* "CL_OUT_OF_RESOURCES"; NULL where the code has no name here. */
+const char *opencl_code_name(cl_int code);
+
+#endif

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* index.cl: T0 is the unsigned type of the elements' size (of sums: their
+ * own), T1 the index's.  A bad index is 0 instead, and told. */
+
+static long checked(long index, long limit, global word *errors, long call)
+{
+    if (index < 0 || index >= limit) {
+        fail(errors, 8, call, index);
+        return 0;
+    }
+    return index;
+}
+
+/* index_select and embedding: to[o][i][k] = in[o][index[i]][k] */
+kernel void select_(global uchar *to, ulong to_at, const global uchar *in,
+                    ulong in_at, const global uchar *index, ulong index_at,
+                    long outer, long n, long inner, long limit,
+                    global word *errors, long call)
+{
+    long at = get_global_id(0), k = at % inner, i = at / inner % n;
+    long o = at / inner / n;
+
+    if (at >= outer * n * inner)
+        return;
+    i = checked(AT(const T1, index, index_at)[i], limit, errors, call);
+    AT(T0, to, to_at)[at] =
+        AT(const T0, in, in_at)[(o * limit + i) * inner + k];
+}
+
+/* gather: to[o][i][k] = in[o'][index[o][i][k]][k']; the index may be smaller
+ * than the input but along the dimension. */
+kernel void gather_(global uchar *to, ulong to_at, const global uchar *in,
+                    ulong in_at, const global uchar *index, ulong index_at,
+                    uint dim, loop l, global word *errors, long call)
+{
+    long at = get_global_id(0);
+    uint left = (uint)at;
+    long from = 0;
+
+    if (at >= (long)l.numel)
+        return;
+    for (uint d = 0; d < l.ndim; d++) {
+        uint next = left / l.sizes[d], k = left - next * l.sizes[d];
+
+        from += d == dim ? checked(AT(const T1, index, index_at)[at],
+                                   l.strides[1][d], errors, call) *
+                               l.strides[0][d]
+                         : k * l.strides[0][d];
+        left = next;
+    }
+    AT(T0, to, to_at)[at] = AT(const T0, in, in_at)[from];
+}
+
+/* embedding_dense_backward: each element of a row of the weight sums up what
+ * its index was used for, in the order of the indices. */
+kernel void spread(global uchar *to, ulong to_at, const global uchar *grad,
+                   ulong grad_at, const global uchar *index, ulong index_at,
+                   long rows, long count, long inner, long padding, int scale,
+                   global word *errors, long call)
+{
+    long at = get_global_id(0), k = at % inner, row = at / inner;
+    ACC0 sum = 0;
+    long used = 0;
+
+    if (at >= rows * inner)
+        return;
+    for (long i = 0; i < count; i++) {
+        long which = AT(const T1, index, index_at)[i];
+
+        if (at == 0)
+            checked(which, rows, errors, call);
+        if (which == row && row != padding) {
+            sum += AT(const T0, grad, grad_at)[i * inner + k];
+            used++;
+        }
+    }
+    AT(T0, to, to_at)[at] = (T0)(scale && used > 0 ? sum / used : sum);
+}
+
+/* index_add: to = self, and alpha source along a dimension. */
+kernel void add_at(global uchar *to, ulong to_at, const global uchar *self,
+                   ulong self_at, const global uchar *index, ulong index_at,
+                   const global uchar *more, ulong more_at, long outer,
+                   long n, long inner, long count, wide alpha,
+                   global word *errors, long call)
+{
+    long at = get_global_id(0), k = at % inner, row = at / inner % n;
+    long o = at / inner / n;
+    T0 sum;
+
+    if (at >= outer * n * inner)
+        return;
+    sum = AT(const T0, self, self_at)[at];
+    for (long i = 0; i < count; i++) {
+        long which = AT(const T1, index, index_at)[i];
+
+        if (at == 0)
+            checked(which, n, errors, call);
+        if (which == row)
+            sum += (T0)alpha * AT(const T0, more,
+                                  more_at)[(o * count + i) * inner + k];
+    }
+    AT(T0, to, to_at)[at] = sum;
+}

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* matmul.c: products of matrices and vectors, by CLBlast where they are large
+ * and it is there, else by tiles. */
+
+#include "matmul.h"
+#include "opencl_kernels.h"
+
+static const opencl_source source = {"matmul", opencl_matmul_cl, NULL, NULL};
+
+enum { TILE = 16 };
+
+typedef struct packed_matrix {
+    cl_long row, column, batch, sum;
+} packed_matrix;
+
+typedef struct packed {
+    cl_long rows, inner, columns, sums;
+    packed_matrix a, b, c, d;
+    cl_int has_d, reserved;
+} packed;
+
+static packed_matrix pack(const opencl_matrix *m)
+{
+    return (packed_matrix){m->row, m->column, m->batch, m->sum};
+}
+
+core_status opencl_multiply(core_call *call, const opencl_product *p)
+{
+    packed shape = {.rows = p->rows,
+                    .inner = p->inner,
+                    .columns = p->columns,
+                    .sums = p->sums,
+                    .a = pack(&p->a),
+                    .b = pack(&p->b),
+                    .c = pack(&p->c),
+                    .d = pack(&p->d),
+                    .has_d = p->d.memory.handle != NULL && p->beta != 0};
+    size_t local[3] = {TILE, TILE, 1}, global[3];
+    core_status status;
+    opencl_launch l;
+
+    if (p->batch == 0 || p->rows == 0 || p->columns == 0)
+        return CORE_OK;
+    status = opencl_clblast(call, p);
+    if (status != CORE_ERROR_UNSUPPORTED)
+        return status;
+    global[0] = (size_t)(p->columns + TILE - 1) / TILE * TILE;
+    global[1] = (size_t)(p->rows + TILE - 1) / TILE * TILE;
+    global[2] = (size_t)p->batch;
+    l = opencl_begin(call, &source, &p->dtype, 1, "multiply");
+    opencl_buffer(&l, p->c.memory);
+    opencl_buffer(&l, p->a.memory);
+    opencl_buffer(&l, p->b.memory);
+    if (shape.has_d)
+        opencl_buffer(&l, p->d.memory);
+    else
+        opencl_nothing(&l);
+    opencl_double(&l, p->alpha);
+    opencl_double(&l, p->beta);
+    opencl_bytes(&l, &shape, sizeof shape);
+    return opencl_run_3d(&l, global, local);
+}
+
+/* --------------------------------------------------------------- views -- */
+
+/* The last two dimensions; of a vector, a column or a row. */
+enum { AS_COLUMN, AS_ROW };
+
+static opencl_matrix matrix_of(const core_view *v, int vector)
+{
+    opencl_matrix m = {.memory = v->memory};
+    uint32_t n = v->ndim;
+
+    if (n >= 2) {
+        m.row = v->strides[n - 2];
+        m.column = v->strides[n - 1];
+        m.batch = n > 2 ? v->strides[n - 3] : 0;
+    } else if (n == 1 && vector == AS_COLUMN) {
+        m.row = v->strides[0];
+    } else if (n == 1) {
+        m.column = v->strides[0];
+    }
+    return m;
+}
+
+/* self of addmm and its like, broadcast to `to`. */
+static opencl_matrix spread(const core_view *v, const core_view *to, int vector)
+{
+    opencl_matrix m = {.memory = v->memory};
+    int64_t *where[3] = {&m.column, &m.row, &m.batch};
+    uint32_t first = vector && to->ndim == 1 ? 1 : 0;
+
+    for (uint32_t k = 0; k < v->ndim && k + first < 3; k++) {
+        uint32_t d = v->ndim - 1 - k;
+
+        *where[k + first] = v->sizes[d] == 1 ? 0 : v->strides[d];
+    }
+    return m;
+}
+
+enum { MATRICES, MATRIX_VECTOR, VECTORS };
+
+static void fill_product(opencl_product *p, const core_view *a,
+                         const core_view *b, const core_view *c, int what)
+{
+    p->dtype = c->dtype;
+    p->sums = 1;
+    p->alpha = 1;
+    p->a = matrix_of(a, AS_ROW);
+    p->b = matrix_of(b, AS_COLUMN);
+    p->c = matrix_of(c, AS_COLUMN);
+    p->batch = what == MATRICES && c->ndim == 3 ? c->sizes[0] : 1;
+    p->inner = a->sizes[a->ndim - 1];
+    p->rows = what == VECTORS ? 1 : a->sizes[a->ndim - 2];
+    p->columns = what == MATRICES ? b->sizes[b->ndim - 1] : 1;
+}
+
+/* mm(self, mat2), bmm, mv, dot, vdot */
+static core_status product(core_call *call, const core_value *args,
+                           uint32_t nargs, core_value *results,
+                           uint32_t nresults)
+{
+    opencl_product p = {0};
+
+    (void)nargs;
+    (void)nresults;
+    fill_product(&p, args[0].u.view, args[1].u.view, results[0].u.view,
+                 (int)(intptr_t)call->user);
+    return opencl_multiply(call, &p);
+}
+
+/* addmm(self, mat1, mat2, beta, alpha), baddbmm, addmv */
+static core_status added(core_call *call, const core_value *args,
+                         uint32_t nargs, core_value *results, uint32_t nresults)
+{
+    int what = (int)(intptr_t)call->user;
+    opencl_product p = {0};
+
+    (void)nresults;
+    fill_product(&p, args[1].u.view, args[2].u.view, results[0].u.view, what);
+    p.d = spread(args[0].u.view, results[0].u.view, what == MATRIX_VECTOR);
+    p.beta = nargs > 3 ? core_sdk_double(&args[3], 1) : 1;
+    p.alpha = nargs > 4 ? core_sdk_double(&args[4], 1) : 1;
+    return opencl_multiply(call, &p);
+}
+
+core_status opencl_register_matmul(core_registry *registry)
+{
+#define ROWS(F)                                                \
+    {"mm", product, (void *)MATRICES, {F, F, F}, 0},           \
+        {"bmm", product, (void *)MATRICES, {F, F, F}, 0},      \
+        {"mv", product, (void *)MATRIX_VECTOR, {F, F, F}, 0},  \
+        {"dot", product, (void *)VECTORS, {F, F, F}, 0},       \
+        {"vdot", product, (void *)VECTORS, {F, F, F}, 0},      \
+        {"addmm", added, (void *)MATRICES, {F, F, F, F}, 0},   \
+        {"baddbmm", added, (void *)MATRICES, {F, F, F, F}, 0}, \
+    {                                                          \
+        "addmv", added, (void *)MATRIX_VECTOR, {F, F, F, F}, 0 \
+    }
+    static const opencl_row rows[] = {ROWS(OPENCL_F32), ROWS(OPENCL_F64)};
+
+    return opencl_register(registry, rows, sizeof rows / sizeof *rows, 0);
+}

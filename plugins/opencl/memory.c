@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* memory.c: buffers, copies and fills.  Every command goes through the
+ * stream's queue; none blocks. */
+
+#include "opencl.h"
+
+#define MEM(memory) ((cl_mem)(memory).handle)
+
+static core_status alloc(void *word, uint64_t size, core_memory *out_memory)
+{
+    opencl_device *device = word;
+    cl_int code;
+
+    out_memory->handle = NULL;
+    out_memory->offset = 0;
+    /* Many OpenCLs take memory when it is first used, and then fail where no
+     * call can say so. */
+    if ((device->largest && size > device->largest) ||
+        (device->total &&
+         atomic_load(&device->allocated) + size > device->total))
+        return opencl_refuse(
+            CORE_ERROR_OUT_OF_MEMORY,
+            "%llu bytes: the device has %llu, at most %llu at once, and %llu "
+            "are in use",
+            (unsigned long long)size, (unsigned long long)device->total,
+            (unsigned long long)device->largest,
+            (unsigned long long)atomic_load(&device->allocated));
+    out_memory->handle =
+        cl.CreateBuffer(device->context, CL_MEM_READ_WRITE, size, NULL, &code);
+    if (code != CL_SUCCESS) {
+        out_memory->handle = NULL;
+        return opencl_fail(device, code, "clCreateBuffer");
+    }
+    atomic_fetch_add(&device->allocated, size);
+    return CORE_OK;
+}
+
+static void release(void *word, core_memory memory, uint64_t size)
+{
+    opencl_device *device = word;
+
+    atomic_fetch_sub(&device->allocated, size);
+    cl.ReleaseMemObject(MEM(memory));
+}
+
+static core_status info(void *word, uint64_t *out_free, uint64_t *out_total)
+{
+    opencl_device *device = word;
+    uint64_t used = atomic_load(&device->allocated);
+
+    *out_total = device->total;
+    *out_free = used < device->total ? device->total - used : 0;
+    return CORE_OK;
+}
+
+static core_status ended(opencl_stream *stream, cl_int code, cl_event event,
+                         const char *what)
+{
+    if (code != CL_SUCCESS)
+        return opencl_fail(stream->device, code, what);
+    opencl_stream_ran(stream, event);
+    return CORE_OK;
+}
+
+static core_status copy_from_host(void *device, void *word, core_memory to,
+                                  const void *from, uint64_t size)
+{
+    opencl_stream *stream = word;
+    core_status status = opencl_stream_usable(stream);
+    cl_event event = NULL;
+    cl_int code;
+
+    (void)device;
+    if (status != CORE_OK || size == 0)
+        return status;
+    code = cl.EnqueueWriteBuffer(stream->queue, MEM(to), CL_FALSE, to.offset,
+                                 size, from, 0, NULL, &event);
+    return ended(stream, code, event, "clEnqueueWriteBuffer");
+}
+
+static core_status copy_to_host(void *device, void *word, void *to,
+                                core_memory from, uint64_t size)
+{
+    opencl_stream *stream = word;
+    core_status status = opencl_stream_usable(stream);
+    cl_event event = NULL;
+    cl_int code;
+
+    (void)device;
+    if (status != CORE_OK || size == 0)
+        return status;
+    code = cl.EnqueueReadBuffer(stream->queue, MEM(from), CL_FALSE, from.offset,
+                                size, to, 0, NULL, &event);
+    return ended(stream, code, event, "clEnqueueReadBuffer");
+}
+
+/* OpenCL refuses to copy within a buffer what overlaps: it goes by way of
+ * another, which is released when the commands are done with it. */
+static core_status copy_by_way(opencl_stream *stream, core_memory to,
+                               core_memory from, uint64_t size)
+{
+    cl_int code;
+    cl_event first = NULL, event = NULL;
+    cl_mem way = cl.CreateBuffer(stream->device->context, CL_MEM_READ_WRITE,
+                                 size, NULL, &code);
+
+    if (code != CL_SUCCESS)
+        return opencl_fail(stream->device, code, "clCreateBuffer");
+    code = cl.EnqueueCopyBuffer(stream->queue, MEM(from), way, from.offset, 0,
+                                size, 0, NULL, &first);
+    if (code == CL_SUCCESS) {
+        opencl_stream_ran(stream, first);
+        code = cl.EnqueueCopyBuffer(stream->queue, way, MEM(to), 0, to.offset,
+                                    size, 0, NULL, &event);
+    }
+    cl.ReleaseMemObject(way);
+    return ended(stream, code, event, "clEnqueueCopyBuffer");
+}
+
+static core_status copy(void *device, void *word, core_memory to,
+                        core_memory from, uint64_t size)
+{
+    opencl_stream *stream = word;
+    core_status status = opencl_stream_usable(stream);
+    cl_event event = NULL;
+    cl_int code;
+
+    (void)device;
+    if (status != CORE_OK || size == 0)
+        return status;
+    if (to.handle == from.handle) {
+        if (to.offset == from.offset)
+            return CORE_OK;
+        if (to.offset < from.offset + size && from.offset < to.offset + size)
+            return copy_by_way(stream, to, from, size);
+    }
+    code = cl.EnqueueCopyBuffer(stream->queue, MEM(from), MEM(to), from.offset,
+                                to.offset, size, 0, NULL, &event);
+    return ended(stream, code, event, "clEnqueueCopyBuffer");
+}
+
+/* OpenCL fills from offsets that are multiples of the pattern: elsewhere the
+ * pattern is turned, and what lies before and behind is filled byte by
+ * byte. */
+static core_status fill(void *device, void *word, core_memory to, uint64_t size,
+                        uint64_t pattern, uint32_t pattern_size)
+{
+    opencl_stream *stream = word;
+    core_status status = opencl_stream_usable(stream);
+    unsigned char bytes[8], turned[8];
+    uint64_t done = 0;
+
+    (void)device;
+    memcpy(bytes, &pattern, 8);
+    while (status == CORE_OK && done < size) {
+        uint64_t at = to.offset + done, left = size - done;
+        uint32_t width = pattern_size;
+        cl_event event = NULL;
+        cl_int code;
+
+        while (at % width != 0 || left < width)
+            width /= 2;
+        for (uint32_t i = 0; i < width; i++)
+            turned[i] = bytes[(done + i) % pattern_size];
+        /* The whole middle at once; else a piece. */
+        left = width == pattern_size ? left - left % width : width;
+        code = cl.EnqueueFillBuffer(stream->queue, MEM(to), turned, width, at,
+                                    left, 0, NULL, &event);
+        status = ended(stream, code, event, "clEnqueueFillBuffer");
+        done += left;
+    }
+    return status;
+}
+
+const core_memory_table opencl_memory_table = {
+    .struct_size = sizeof(core_memory_table),
+    .alloc = alloc,
+    .free = release,
+    .info = info,
+    .copy_from_host = copy_from_host,
+    .copy_to_host = copy_to_host,
+    .copy = copy,
+    .fill = fill,
+};

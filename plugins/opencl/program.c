@@ -1,0 +1,425 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* program.c: sources become programs when a kernel first needs them, for its
+ * dtypes; binaries are kept on disk (cache.c). */
+
+#include "cache.h"
+#include "opencl.h"
+#include "opencl_kernels.h"
+
+#include <stdio.h>
+
+struct opencl_program {
+    opencl_program *next;
+    const opencl_source *source;
+    core_dtype types[OPENCL_TYPES];
+    cl_program program;
+};
+
+struct opencl_function {
+    opencl_function *next;
+    opencl_program *program;
+    const char *name;
+    cl_kernel kernel;
+};
+
+/* C's name of an element; halves are kept as their bits. */
+static const char *type_of(core_dtype dtype)
+{
+    switch (dtype) {
+    case CORE_F64:
+        return "double";
+    case CORE_F32:
+        return "float";
+    case CORE_I64:
+        return "long";
+    case CORE_I32:
+        return "int";
+    case CORE_I16:
+        return "short";
+    case CORE_I8:
+        return "char";
+    case CORE_F16:
+    case CORE_BF16:
+        return "ushort";
+    default:
+        return "uchar";
+    }
+}
+
+/* What sums of a dtype are made in. */
+static const char *wide_of(const opencl_device *device, core_dtype dtype)
+{
+    if (dtype > CORE_BF16)
+        return "long";
+    return device->has_f64 ? "double" : "float";
+}
+
+typedef struct text {
+    char *data;
+    size_t used, room;
+} text;
+
+static void add(text *to, const char *what)
+{
+    size_t size = strlen(what);
+
+    if (to->used + size < to->room)
+        memcpy(to->data + to->used, what, size + 1);
+    to->used += size;
+}
+
+static void add_types(text *to, const opencl_device *device,
+                      const core_dtype *types)
+{
+    char line[160];
+
+    if (device->has_f64)
+        add(to, "#define HAS_F64 1\n");
+    for (uint32_t i = 0; i < OPENCL_TYPES; i++) {
+        if (types[i] == CORE_DTYPE_NONE)
+            continue;
+        snprintf(line, sizeof line,
+                 "#define T%u %s\n#define ACC%u %s\n#define ID%u %u\n", i,
+                 type_of(types[i]), i, wide_of(device, types[i]), i, types[i]);
+        add(to, line);
+    }
+}
+
+/* The whole source; NULL without memory. */
+static char *whole(const opencl_device *device, const opencl_source *source,
+                   const core_dtype *types)
+{
+    text t = {NULL, 0, 0};
+
+    for (int pass = 0; pass < 2; pass++) {
+        t.used = 0;
+        add_types(&t, device, types);
+        add(&t, opencl_prelude_cl);
+        if (source->compose != NULL) {
+            size_t left = t.used < t.room ? t.room - t.used : 0;
+
+            t.used +=
+                source->compose(source, left ? t.data + t.used : NULL, left);
+        }
+        add(&t, source->text);
+        if (pass == 0) {
+            t.room = t.used + 1;
+            t.data = malloc(t.room);
+            if (t.data == NULL)
+                return NULL;
+        }
+    }
+    return t.data;
+}
+
+static const char *options_of(const opencl_device *device)
+{
+    return device->exact_division
+               ? "-cl-std=CL1.2 -cl-fp32-correctly-rounded-divide-sqrt"
+               : "-cl-std=CL1.2";
+}
+
+/* A build's log can be long: its beginning tells most. */
+static core_status build_failed(opencl_device *device, cl_program program,
+                                const opencl_source *source, cl_int code)
+{
+    char log[400] = "";
+    size_t size = 0;
+
+    if (code != CL_BUILD_PROGRAM_FAILURE)
+        return opencl_fail(device, code, "clBuildProgram");
+    cl.GetProgramBuildInfo(program, device->id, CL_PROGRAM_BUILD_LOG, 0, NULL,
+                           &size);
+    if (size > 0) {
+        char *all = calloc(1, size + 1);
+
+        if (all != NULL)
+            cl.GetProgramBuildInfo(program, device->id, CL_PROGRAM_BUILD_LOG,
+                                   size, all, NULL);
+        snprintf(log, sizeof log, "%s", all != NULL ? all : "");
+        free(all);
+    }
+    return opencl_refuse(CORE_ERROR_INTERNAL, "%s does not compile for %s: %s",
+                         source->name, device->name, log);
+}
+
+static core_status build(opencl_device *device, const opencl_source *source,
+                         const core_dtype *types, cl_program *out_program)
+{
+    char *all = whole(device, source, types);
+    const char *strings[1] = {all};
+    const char *options = options_of(device);
+    opencl_cache_key key;
+    core_status status = CORE_OK;
+    cl_program program = NULL;
+    cl_int code;
+
+    *out_program = NULL;
+    if (all == NULL)
+        return opencl_refuse(CORE_ERROR_OUT_OF_MEMORY,
+                             "no host memory for the source of %s",
+                             source->name);
+    opencl_cache_key_make(&key, device, all, options);
+    program = opencl_cache_get(device, &key, options);
+    if (program != NULL)
+        goto done;
+    program =
+        cl.CreateProgramWithSource(device->context, 1, strings, NULL, &code);
+    if (code != CL_SUCCESS) {
+        program = NULL;
+        status = opencl_fail(device, code, "clCreateProgramWithSource");
+        goto done;
+    }
+    code = cl.BuildProgram(program, 1, &device->id, options, NULL, NULL);
+    if (code != CL_SUCCESS) {
+        status = build_failed(device, program, source, code);
+        cl.ReleaseProgram(program);
+        program = NULL;
+        goto done;
+    }
+    opencl_cache_put(&key, program);
+done:
+    free(all);
+    *out_program = program;
+    return status;
+}
+
+/* ------------------------------------------------------------- look-up -- */
+
+static core_status find_program(opencl_device *device,
+                                const opencl_source *source,
+                                const core_dtype *types,
+                                opencl_program **out_program)
+{
+    opencl_program *p;
+    opencl_quiet *quiet;
+    core_status status;
+
+    for (p = device->programs; p != NULL; p = p->next)
+        if (p->source == source &&
+            memcmp(p->types, types, sizeof p->types) == 0)
+            break;
+    *out_program = p;
+    if (p != NULL)
+        return CORE_OK;
+    p = calloc(1, sizeof *p);
+    if (p == NULL)
+        return opencl_refuse(CORE_ERROR_OUT_OF_MEMORY,
+                             "no host memory for a program");
+    p->source = source;
+    memcpy(p->types, types, sizeof p->types);
+    quiet = opencl_quiet_begin();
+    status = build(device, source, types, &p->program);
+    opencl_quiet_end(quiet);
+    if (status != CORE_OK) {
+        free(p);
+        return status;
+    }
+    p->next = device->programs;
+    device->programs = p;
+    *out_program = p;
+    return CORE_OK;
+}
+
+static uint32_t bucket_of(const opencl_source *source, const core_dtype *types,
+                          const char *name)
+{
+    uint64_t hash = (uint64_t)(uintptr_t)source / 16;
+
+    for (uint32_t i = 0; i < OPENCL_TYPES; i++)
+        hash = hash * 31 + types[i];
+    for (; *name; name++)
+        hash = hash * 31 + (unsigned char)*name;
+    return (uint32_t)((hash ^ hash >> 17) % OPENCL_BUCKETS);
+}
+
+/* With the device's lock held. */
+static core_status find_function(opencl_device *device,
+                                 const opencl_source *source,
+                                 const core_dtype *types, const char *name,
+                                 cl_kernel *out_kernel)
+{
+    uint32_t bucket = bucket_of(source, types, name);
+    opencl_function *f;
+    opencl_program *program;
+    core_status status;
+    cl_int code;
+
+    for (f = device->functions[bucket]; f != NULL; f = f->next)
+        if (f->program->source == source &&
+            memcmp(f->program->types, types, sizeof f->program->types) == 0 &&
+            strcmp(f->name, name) == 0) {
+            *out_kernel = f->kernel;
+            return CORE_OK;
+        }
+    status = find_program(device, source, types, &program);
+    if (status != CORE_OK)
+        return status;
+    f = calloc(1, sizeof *f);
+    if (f == NULL)
+        return opencl_refuse(CORE_ERROR_OUT_OF_MEMORY,
+                             "no host memory for a kernel");
+    f->program = program;
+    f->name = name;
+    f->kernel = cl.CreateKernel(program->program, name, &code);
+    if (code != CL_SUCCESS) {
+        free(f);
+        return opencl_fail(device, code, name);
+    }
+    f->next = device->functions[bucket];
+    device->functions[bucket] = f;
+    *out_kernel = f->kernel;
+    return CORE_OK;
+}
+
+void opencl_programs_close(opencl_device *device)
+{
+    opencl_program *p = device->programs;
+
+    for (uint32_t i = 0; i < OPENCL_BUCKETS; i++) {
+        opencl_function *f = device->functions[i];
+
+        while (f != NULL) {
+            opencl_function *next = f->next;
+
+            cl.ReleaseKernel(f->kernel);
+            free(f);
+            f = next;
+        }
+        device->functions[i] = NULL;
+    }
+    while (p != NULL) {
+        opencl_program *next = p->next;
+
+        cl.ReleaseProgram(p->program);
+        free(p);
+        p = next;
+    }
+    device->programs = NULL;
+}
+
+/* -------------------------------------------------------------- launch -- */
+
+opencl_launch opencl_begin(core_call *call, const opencl_source *source,
+                           const core_dtype *types, uint32_t count,
+                           const char *function)
+{
+    opencl_launch launch = {
+        .device = call->device, .stream = call->stream, .name = function};
+    core_dtype all[OPENCL_TYPES] = {0};
+
+    for (uint32_t i = 0; i < count && i < OPENCL_TYPES; i++)
+        all[i] = types[i];
+    launch.status = opencl_stream_usable(launch.stream);
+    /* A kernel's arguments are its own until it is enqueued. */
+    pthread_mutex_lock(&launch.device->lock);
+    if (launch.status == CORE_OK)
+        launch.status =
+            find_function(launch.device, source, all, function, &launch.kernel);
+    return launch;
+}
+
+void opencl_bytes(opencl_launch *launch, const void *data, size_t size)
+{
+    cl_int code;
+
+    if (launch->status != CORE_OK)
+        return;
+    code = cl.SetKernelArg(launch->kernel, launch->next++, size, data);
+    if (code != CL_SUCCESS)
+        launch->status = opencl_fail(launch->device, code, launch->name);
+}
+
+void opencl_buffer(opencl_launch *launch, core_memory memory)
+{
+    cl_mem buffer = memory.handle;
+    cl_ulong offset = memory.offset;
+
+    opencl_bytes(launch, &buffer, sizeof buffer);
+    opencl_bytes(launch, &offset, sizeof offset);
+}
+
+void opencl_nothing(opencl_launch *launch)
+{
+    cl_ulong offset = 0;
+
+    opencl_bytes(launch, NULL, sizeof(cl_mem));
+    opencl_bytes(launch, &offset, sizeof offset);
+}
+
+void opencl_long(opencl_launch *launch, int64_t value)
+{
+    cl_long number = value;
+
+    opencl_bytes(launch, &number, sizeof number);
+}
+
+void opencl_int(opencl_launch *launch, int32_t value)
+{
+    cl_int number = value;
+
+    opencl_bytes(launch, &number, sizeof number);
+}
+
+/* As the device's widest float. */
+void opencl_double(opencl_launch *launch, double value)
+{
+    cl_double wide = value;
+    cl_float narrow = (cl_float)value;
+
+    if (launch->device->has_f64)
+        opencl_bytes(launch, &wide, sizeof wide);
+    else
+        opencl_bytes(launch, &narrow, sizeof narrow);
+}
+
+void opencl_word(opencl_launch *launch, core_call *call)
+{
+    cl_mem word = NULL;
+
+    if (launch->status == CORE_OK)
+        launch->status = opencl_stream_word(launch->stream, &word);
+    opencl_bytes(launch, &word, sizeof word);
+    opencl_long(launch, (int64_t)call->id);
+}
+
+void opencl_no_word(opencl_launch *launch)
+{
+    opencl_bytes(launch, NULL, sizeof(cl_mem));
+    opencl_long(launch, 0);
+}
+
+static core_status enqueue(opencl_launch *launch, cl_uint ndim,
+                           const size_t *global, const size_t *local)
+{
+    cl_event event = NULL;
+    cl_int code;
+
+    if (launch->status == CORE_OK) {
+        code =
+            cl.EnqueueNDRangeKernel(launch->stream->queue, launch->kernel, ndim,
+                                    NULL, global, local, 0, NULL, &event);
+        if (code != CL_SUCCESS)
+            launch->status = opencl_fail(launch->device, code, launch->name);
+        else
+            opencl_stream_ran(launch->stream, event);
+    }
+    pthread_mutex_unlock(&launch->device->lock);
+    return launch->status;
+}
+
+core_status opencl_run(opencl_launch *launch, uint64_t items, uint32_t group)
+{
+    size_t local = group;
+    size_t global = (size_t)(items + group - 1) / group * group;
+
+    return enqueue(launch, 1, &global, &local);
+}
+
+core_status opencl_run_3d(opencl_launch *launch, const size_t *global,
+                          const size_t *local)
+{
+    return enqueue(launch, 3, global, local);
+}
