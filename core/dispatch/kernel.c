@@ -107,10 +107,11 @@ static bool writes_target(const kernel_run *k, const core_tensor *target,
         return false;
     if (k->op->variant == CORE__VARIANT_INPLACE)
         return core__operator_base(k->op) == k->op;
-    for (uint32_t i = 0; i < k->nargs; i++) {
+    /* The arguments before the targets: one may be the target itself. */
+    for (uint32_t i = 0; i < k->op->nargs - k->nresults; i++) {
         const core_value *value = &k->args[i];
 
-        if (value->tag == CORE_VALUE_TENSOR && value->u.tensor != target &&
+        if (value->tag == CORE_VALUE_TENSOR &&
             core__layout_overlap(target, value->u.tensor) != CORE__OVERLAP_NONE)
             return false;
         if (value->tag == CORE_VALUE_TENSOR_LIST)

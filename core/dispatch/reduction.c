@@ -9,6 +9,7 @@
 #include "dispatch/loop.h"
 #include "ops/infer.h"
 #include "tensor/dtype.h"
+#include "tensor/layout.h"
 
 #include <stddef.h>
 #include <string.h>
@@ -136,7 +137,9 @@ static core_status make_outputs(reduction *r)
             CORE_TRY(core__out_check(r->op, target, r->dtypes[k], r->ndim,
                                      r->sizes));
         }
-        if (target && target->dtype == r->dtypes[k]) {
+        if (target && target->dtype == r->dtypes[k] &&
+            !core__layout_overlaps_itself(target) &&
+            core__layout_overlap(target, r->input) == CORE__OVERLAP_NONE) {
             core__tensor_retain(target);
             r->outputs[k] = target;
         } else {

@@ -191,6 +191,42 @@ static void byte_range(const core_tensor *tensor, uint64_t *from, uint64_t *to)
     *to = memory.offset + (last + 1) * core__dtype_size(tensor->dtype);
 }
 
+/* Bytes from the first to the last of a tensor, steps of whole periods aside.
+ */
+static uint64_t reach_within(const core_tensor *tensor, uint64_t period)
+{
+    uint64_t size = core__dtype_size(tensor->dtype);
+    uint64_t reach = size;
+
+    for (uint32_t i = 0; i < tensor->ndim; i++) {
+        uint64_t step = (uint64_t)tensor->strides[i] * size;
+
+        if (tensor->sizes[i] > 1 && step % period != 0)
+            reach += (uint64_t)(tensor->sizes[i] - 1) * step;
+    }
+    return reach;
+}
+
+/* Whether a stride of `of` is a period in which the two lie beside each other:
+ * columns of a matrix, every other row. */
+static bool beside(const core_tensor *a, uint64_t from_a, const core_tensor *b,
+                   uint64_t from_b, const core_tensor *of)
+{
+    for (uint32_t i = 0; i < of->ndim; i++) {
+        uint64_t period =
+            (uint64_t)of->strides[i] * core__dtype_size(of->dtype);
+        uint64_t gap;
+
+        if (of->sizes[i] == 1 || period == 0)
+            continue;
+        gap = (from_b % period + period - from_a % period) % period;
+        if (reach_within(a, period) <= gap &&
+            reach_within(b, period) <= period - gap)
+            return true;
+    }
+    return false;
+}
+
 core__overlap core__layout_overlap(const core_tensor *a, const core_tensor *b)
 {
     uint64_t from_a;
@@ -210,7 +246,8 @@ core__overlap core__layout_overlap(const core_tensor *a, const core_tensor *b)
         return CORE__OVERLAP_SAME;
     byte_range(a, &from_a, &to_a);
     byte_range(b, &from_b, &to_b);
-    if (to_a <= from_b || to_b <= from_a)
+    if (to_a <= from_b || to_b <= from_a || beside(a, from_a, b, from_b, a) ||
+        beside(a, from_a, b, from_b, b))
         return CORE__OVERLAP_NONE;
     return CORE__OVERLAP_PARTIAL;
 }

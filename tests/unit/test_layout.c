@@ -331,6 +331,93 @@ START_TEST(overlap_with_itself_is_never_missed)
 }
 END_TEST
 
+/* Which offsets a view has, by its layout. */
+static void mark(const core_tensor *view, unsigned char *seen)
+{
+    int64_t index[4] = {0};
+
+    for (int64_t i = 0; i < view->numel; i++) {
+        int64_t at = view->offset;
+
+        for (uint32_t d = 0; d < view->ndim; d++)
+            at += index[d] * view->strides[d];
+        seen[at] = 1;
+        for (uint32_t d = view->ndim; d-- > 0 && ++index[d] == view->sizes[d];)
+            index[d] = 0;
+    }
+}
+
+static core_tensor *random_window(core_tensor *all)
+{
+    static const int64_t steps[] = {0, 1, 2, 3, 4, 6, 8, 12, 24};
+    int64_t sizes[3];
+    int64_t strides[3];
+    uint32_t ndim = 1 + (uint32_t)random_below(3);
+
+    for (uint32_t d = 0; d < ndim; d++) {
+        sizes[d] = random_below(5);
+        strides[d] = steps[random_below(9)];
+    }
+    return window(all, ndim, sizes, strides, random_below(30));
+}
+
+START_TEST(overlap_of_two_is_never_missed)
+{
+    core_device *host;
+    core_tensor *all;
+    int quiet = 0;
+
+    ck_assert_int_eq(core__device_host(&host), CORE_OK);
+    ck_assert_int_eq(core__tensor_new(host, CORE_F32, 1, DIMS(400), NULL, &all),
+                     CORE_OK);
+    for (int i = 0; i < 20000; i++) {
+        unsigned char seen[2][400] = {{0}};
+        core_tensor *a = random_window(all);
+        core_tensor *b = random_window(all);
+        int64_t first = 0;
+
+        mark(a, seen[0]);
+        mark(b, seen[1]);
+        while (first < 400 && !(seen[0][first] && seen[1][first]))
+            first++;
+        if (overlap(a, b) == CORE__OVERLAP_NONE) {
+            ck_assert_int_eq(first, 400);
+            quiet++;
+        }
+    }
+    ck_assert_int_gt(quiet, 1000);
+    core_tensor_release(all);
+}
+END_TEST
+
+START_TEST(what_lies_beside_does_not_overlap)
+{
+    core_device *host;
+    core_tensor *all;
+
+    ck_assert_int_eq(core__device_host(&host), CORE_OK);
+    ck_assert_int_eq(core__tensor_new(host, CORE_F32, 1, DIMS(100), NULL, &all),
+                     CORE_OK);
+    /* columns; blocks of columns; every other; a column of the last row on */
+    ck_assert_int_eq(overlap(window(all, 1, DIMS(10), DIMS(10), 0),
+                             window(all, 1, DIMS(10), DIMS(10), 9)),
+                     CORE__OVERLAP_NONE);
+    ck_assert_int_eq(overlap(window(all, 2, DIMS(5, 5), DIMS(10, 1), 0),
+                             window(all, 2, DIMS(10, 5), DIMS(10, 1), 5)),
+                     CORE__OVERLAP_NONE);
+    ck_assert_int_eq(overlap(window(all, 1, DIMS(50), DIMS(2), 0),
+                             window(all, 1, DIMS(50), DIMS(2), 1)),
+                     CORE__OVERLAP_NONE);
+    ck_assert_int_eq(overlap(window(all, 2, DIMS(4, 2), DIMS(10, 1), 9),
+                             window(all, 2, DIMS(4, 3), DIMS(10, 1), 11)),
+                     CORE__OVERLAP_NONE);
+    ck_assert_int_eq(overlap(window(all, 2, DIMS(4, 3), DIMS(10, 1), 9),
+                             window(all, 2, DIMS(4, 3), DIMS(10, 1), 11)),
+                     CORE__OVERLAP_PARTIAL);
+    core_tensor_release(all);
+}
+END_TEST
+
 START_TEST(common_layouts_do_not_overlap_themselves)
 {
     core_tensor *tensor = layout(2, DIMS(3, 4), DIMS(10, 2));
@@ -365,6 +452,8 @@ int main(void)
     tcase_add_test(tests, found_views_name_the_same_elements);
     tcase_add_test(tests, overlap_is_none_same_or_partial);
     tcase_add_test(tests, overlap_with_itself_is_never_missed);
+    tcase_add_test(tests, overlap_of_two_is_never_missed);
+    tcase_add_test(tests, what_lies_beside_does_not_overlap);
     tcase_add_test(tests, common_layouts_do_not_overlap_themselves);
     suite_add_tcase(suite, tests);
     srunner_run_all(runner, CK_ENV);

@@ -166,6 +166,42 @@ START_TEST(writing_over_part_of_an_operand_is_refused)
 }
 END_TEST
 
+START_TEST(what_lies_beside_an_operand_is_written)
+{
+    core_tensor *a = MATRIX(2, 4, 1, 2, 3, 4, 5, 6, 7, 8);
+    core_tensor *left = CALL(narrow, a, 1, 0, 2);
+    core_tensor *right = CALL(narrow, a, 1, 2, 2);
+
+    OK(core_add_(CALL(select, a, 1, 0), CALL(select, a, 1, 3), core_int(1)));
+    HOLDS(a, 8, 5, 2, 3, 4, 13, 6, 7, 8);
+    OK(core_copy_(left, right, false));
+    HOLDS(a, 8, 3, 4, 3, 4, 7, 8, 7, 8);
+    OK(core_neg_out(left, right));
+    HOLDS(a, 8, 3, 4, -3, -4, 7, 8, -7, -8);
+}
+END_TEST
+
+/* These read again what they have written. */
+START_TEST(kernels_do_not_read_their_own_result)
+{
+    core_tensor *a = MATRIX(2, 2, 1, 2, 3, 4);
+    core_tensor *b = MATRIX(3, 2, 1, 2, 3, 4, 5, 6);
+    core_tensor *wide = CALL(expand, VECTOR(1, 1), (int64_t[]){2}, 1, false);
+    int64_t first = 0;
+
+    OK(core_mm_out(a, a, a));
+    HOLDS(a, 4, 7, 10, 15, 22);
+    OK(core_mm_out(CALL(narrow, b, 0, 0, 2), CALL(narrow, b, 0, 1, 2),
+                   CALL(narrow, b, 0, 1, 2)));
+    HOLDS(b, 6, 1, 2, 13, 16, 29, 36);
+    OK(core_sum_dim_out(b, &first, 1, false, CORE_DTYPE_NONE,
+                        CALL(select, b, 0, 0)));
+    HOLDS(b, 6, 43, 54, 13, 16, 29, 36);
+    FAILS(core_sum_dim_out(b, &first, 1, false, CORE_DTYPE_NONE, wide),
+          CORE_ERROR_SHAPE, "one place");
+}
+END_TEST
+
 START_TEST(zero_size_and_zero_dim_tensors_work)
 {
     core_tensor *nothing = typed(CORE_F64, 2, (int64_t[]){0, 3}, NULL);
@@ -301,7 +337,8 @@ SUITE("structured", category_comes_first_then_dimensions,
       in_place_keeps_dtype_and_refuses_a_higher_category,
       in_place_does_not_grow_its_target, out_resizes_only_an_empty_tensor,
       writing_over_part_of_an_operand_is_refused,
-      zero_size_and_zero_dim_tensors_work,
+      what_lies_beside_an_operand_is_written,
+      kernels_do_not_read_their_own_result, zero_size_and_zero_dim_tensors_work,
       reductions_keep_or_drop_their_dimensions,
       meta_tensors_have_shape_and_no_data,
       copy_goes_between_devices_and_broadcasts,
