@@ -151,6 +151,7 @@ core_status core_error_detach(core_error **out_error)
     core__error_record *record = &core__thread_self()->error;
     core_status code = record->code;
 
+    CORE__NOT_NULL(out_error);
     *out_error = NULL;
     if (code == CORE_OK)
         return CORE_OK;

@@ -22,8 +22,11 @@ core_status core_safetensors_describe(const core_safetensors *file,
     core_safetensors_entry entry = {0};
     const core__safetensors_entry *found;
     const core__header_tensor *tensor;
-    uint32_t size = out_entry->struct_size;
+    uint32_t size;
 
+    CORE__NOT_NULL(file);
+    CORE__NOT_NULL(out_entry);
+    size = out_entry->struct_size;
     if (index >= file->count)
         return core__error(CORE_ERROR_INDEX,
                            "%s: has %zu tensors, and no "
@@ -102,7 +105,10 @@ core_status core_safetensors_load(const core_safetensors *file,
 {
     const core__safetensors_entry *entry;
 
+    CORE__NOT_NULL(out_tensor);
     *out_tensor = NULL;
+    CORE__NOT_NULL(file);
+    CORE__NOT_NULL(name);
     CORE_TRY(find_usable(file, name, &entry));
     return core_tensor_from_data(core__safetensors_data(entry),
                                  entry->tensor->dtype, entry->tensor->sizes,
@@ -169,6 +175,9 @@ core_status core_safetensors_load_into(const core_safetensors *file,
     const core__header_tensor *tensor;
     bool same;
 
+    CORE__NOT_NULL(file);
+    CORE__NOT_NULL(name);
+    CORE__NOT_NULL(into);
     CORE_TRY(find_usable(file, name, &entry));
     tensor = entry->tensor;
     if (tensor->dtype != core_tensor_dtype(into))

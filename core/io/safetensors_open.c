@@ -212,7 +212,6 @@ static core_status open_file(const char *path, bool mapped,
     core_safetensors *file = NULL;
     core_status status = CORE_OK;
 
-    CORE__NOT_NULL(out_file);
     *out_file = NULL;
     if (!path || !*path)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
@@ -239,11 +238,13 @@ static core_status open_file(const char *path, bool mapped,
 
 core_status core_safetensors_open(const char *path, core_safetensors **out_file)
 {
+    CORE__NOT_NULL(out_file);
     return open_file(path, false, out_file);
 }
 
 core_status core_safetensors_map(const char *path, core_safetensors **out_file)
 {
+    CORE__NOT_NULL(out_file);
     return open_file(path, true, out_file);
 }
 

@@ -234,9 +234,14 @@ core_status core_safetensors_save(const char *path,
     core__file file = {-1, NULL, NULL};
     buffer json = {NULL, 0, 0, CORE_OK};
     size_t size = (tensor_count + 1) * sizeof *tensors;
-    core_named_tensor *sorted = core__alloc(size);
+    core_named_tensor *sorted;
     core_status status;
 
+    if (tensor_count)
+        CORE__NOT_NULL(tensors);
+    if (text_count)
+        CORE__NOT_NULL(texts);
+    sorted = core__alloc(size);
     if (!sorted)
         return core__error_memory(size);
     if (tensor_count)

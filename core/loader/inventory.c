@@ -71,10 +71,11 @@ core_status core_backend_describe(uint32_t index,
                                   core_backend_information *out_information)
 {
     core_backend_information filled = {.struct_size = sizeof filled};
-    uint32_t size = out_information->struct_size;
     core__backend *backend = NULL;
-    uint32_t slot, seen = 0;
+    uint32_t slot, size, seen = 0;
 
+    CORE__NOT_NULL(out_information);
+    size = out_information->struct_size;
     core__loader_lock();
     for (slot = CORE__SLOT_HOST; slot < CORE__SLOTS; slot++) {
         backend = core__backend_by_slot(slot);

@@ -410,6 +410,10 @@ core_status core_plugin_load(const char *path, core_plugin **out_plugin)
 
     if (out_plugin)
         *out_plugin = NULL;
+    CORE__NOT_NULL(path);
+    if (!*path)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "a plugin to load needs the name of its file");
     core__loader_lock();
     status = consider(path, CORE_PLUGIN_FROM_PROGRAM, &plugin);
     if (status == CORE_OK && plugin->opening)
@@ -453,8 +457,11 @@ core_plugin *core_plugin_at(uint32_t index)
 core_status core_plugin_describe(core_plugin *plugin,
                                  core_plugin_information *out_information)
 {
-    uint32_t size = out_information->struct_size;
+    uint32_t size;
 
+    CORE__NOT_NULL(plugin);
+    CORE__NOT_NULL(out_information);
+    size = out_information->struct_size;
     if (size > sizeof *out_information)
         size = sizeof *out_information;
     core__loader_lock();
@@ -496,6 +503,7 @@ core_status core_plugin_unload(core_plugin *plugin, uint64_t deadline_ns)
 {
     core_status status;
 
+    CORE__NOT_NULL(plugin);
     core__loader_lock();
     if (plugin->information.state == CORE_PLUGIN_LOADED)
         status = core__plugin_close(plugin, deadline_ns);

@@ -5,10 +5,13 @@
 
 #include <libcore/core.h>
 #include <libcore/optim.h>
+#include <libcore/plugins.h>
+#include <libcore/safetensors.h>
 
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static core_tensor *tensor;
 static core_tensor *result;
@@ -159,6 +162,66 @@ START_TEST(streams_events_pools_and_graphs)
 }
 END_TEST
 
+START_TEST(files)
+{
+    core_named_tensor named = {"name", tensor};
+    core_safetensors_entry entry = {.struct_size = sizeof entry};
+    core_safetensors *file;
+    char path[] = "/tmp/libcore-null-XXXXXX";
+    int handle = mkstemp(path);
+
+    ck_assert_int_ge(handle, 0);
+    close(handle);
+    refused(core_safetensors_save(NULL, &named, 1, NULL, 0), "write", "name");
+    refused(core_safetensors_save(path, NULL, 1, NULL, 0),
+            "core_safetensors_save", "tensors");
+    refused(core_safetensors_save(path, &named, 1, NULL, 1),
+            "core_safetensors_save", "texts");
+    refused(core_safetensors_open(path, NULL), "core_safetensors_open",
+            "out_file");
+    refused(core_safetensors_map(path, NULL), "core_safetensors_map",
+            "out_file");
+    ck_assert_int_eq(core_safetensors_save(path, &named, 1, NULL, 0), CORE_OK);
+    ck_assert_int_eq(core_safetensors_open(path, &file), CORE_OK);
+    unlink(path);
+    refused(core_safetensors_describe(NULL, 0, &entry),
+            "core_safetensors_describe", "file");
+    refused(core_safetensors_describe(file, 0, NULL),
+            "core_safetensors_describe", "out_entry");
+    refused(core_safetensors_load(NULL, "name", NULL, &result),
+            "core_safetensors_load", "file");
+    refused(core_safetensors_load(file, NULL, NULL, &result),
+            "core_safetensors_load", "name");
+    refused(core_safetensors_load(file, "name", NULL, NULL),
+            "core_safetensors_load", "out_tensor");
+    refused(core_safetensors_load_into(NULL, "name", tensor),
+            "core_safetensors_load_into", "file");
+    refused(core_safetensors_load_into(file, NULL, tensor),
+            "core_safetensors_load_into", "name");
+    refused(core_safetensors_load_into(file, "name", NULL),
+            "core_safetensors_load_into", "into");
+    core_safetensors_close(file);
+    core_safetensors_close(NULL);
+}
+END_TEST
+
+START_TEST(plugins_and_errors)
+{
+    core_plugin_information plugin = {.struct_size = sizeof plugin};
+
+    refused(core_plugin_load(NULL, NULL), "core_plugin_load", "path");
+    refused(core_plugin_load("", NULL), "plugin", "name of its file");
+    refused(core_plugin_describe(NULL, &plugin), "core_plugin_describe",
+            "plugin");
+    refused(core_plugin_describe(core_plugin_at(0), NULL),
+            "core_plugin_describe", "out_information");
+    refused(core_plugin_unload(NULL, 0), "core_plugin_unload", "plugin");
+    refused(core_backend_describe(0, NULL), "core_backend_describe",
+            "out_information");
+    refused(core_error_detach(NULL), "core_error_detach", "out_error");
+}
+END_TEST
+
 START_TEST(optimizers)
 {
     core_adam_options adam = {.struct_size = sizeof adam};
@@ -190,6 +253,8 @@ int main(void)
     tcase_add_test(tests, calls_by_name);
     tcase_add_test(tests, registrations_and_settings);
     tcase_add_test(tests, streams_events_pools_and_graphs);
+    tcase_add_test(tests, files);
+    tcase_add_test(tests, plugins_and_errors);
     tcase_add_test(tests, optimizers);
     suite_add_tcase(suite, tests);
     srunner_run_all(runner, CK_ENV);
