@@ -84,7 +84,10 @@ typedef struct core_registration core_registration;
 void core_registration_release(core_registration *registration);
 
 /* A new operator from its schema, "mine::name.overload(Tensor self, int n=1)
- * -> Tensor".  It exists until the handle is released. */
+ * -> Tensor".  It exists until the handle is released.  The schema comes before
+ * everything else about the operator: core_function_register and
+ * core_gradient_register answer NOT_FOUND for a name that is not there yet.
+ * Between those the order is free; of two for one key the newest wins. */
 core_status core_op_register(const char *schema,
                              core_registration **out_registration);
 

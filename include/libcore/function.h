@@ -70,7 +70,8 @@ core_status core_function_apply(const core_function_steps *steps,
 /* ---------------------------------------------------------------- operators -- */
 
 /* Registers under CORE_KEY_AUTOGRAD, for all backends.  Arguments that the
- * schema marks as changed, (a!), are taken as dirty. */
+ * schema marks as changed, (a!), are taken as dirty.  The operator comes first:
+ * NOT_FOUND if core_op_register was not called for it yet. */
 core_status core_gradient_register(const char *operator_name,
                                    const core_operator_gradient *gradient,
                                    core_registration **out_registration);

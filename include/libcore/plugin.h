@@ -282,7 +282,10 @@ typedef struct core_host {
     core_status (*register_fallback)(core_registry *registry,
                                      core_string backend, core_function kernel,
                                      void *user);
-    /* A new operator: "vendor::name.overload(Tensor self, …) -> Tensor". */
+    /* A new operator: "vendor::name.overload(Tensor self, …) -> Tensor".  Its
+     * schema comes before everything else about it: a function or gradient of
+     * an operator that is not there yet is NOT_FOUND.  Between functions,
+     * kernels and gradients the order is free. */
     core_status (*register_operator)(core_registry *registry,
                                      core_string schema);
     /* A function for an operator (built in or registered) under a key; for
