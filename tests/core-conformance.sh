@@ -96,6 +96,8 @@ required() {
 
 ok "golden cases pass on cpu" ends 0 'passed, 0 failed' \
     --golden "$golden/public" --device cpu --required "$golden/required.ops"
+ok "sums that agree with f64 alone are counted" ends 0 'agree with the same' \
+    --golden "$golden/public" --device cpu --filter 'mm'
 ok "golden cases pass on sim" ends 0 'passed, 0 failed' \
     --golden "$golden/public" --device sim
 # The same on a sim of another kind.

@@ -201,6 +201,7 @@ static bool replay_all(const options *chosen, const replay_device *on,
             continue;
         outcome = replay_case(on, &the_case, text, sizeof text);
         tell(chosen, &the_case, outcome, text);
+        all->agreed += outcome == REPLAY_PASSED && *text;
         if (!tally_add(all, the_case.name, outcome)) {
             snprintf(golden->problem, sizeof golden->problem, "no memory");
             answer = GOLDEN_PROBLEM;
@@ -222,6 +223,11 @@ static int finish(const options *chosen, tally *all)
     if (total[REPLAY_PASSED] + total[REPLAY_FAILED] + total[REPLAY_MISSING] ==
         0)
         return complain("%s", "no case was chosen");
+    if (all->agreed)
+        printf("of those passed, %zu sums in f16 or bf16 agree with the same "
+               "call in f64, and lie further from what was recorded than its "
+               "tolerance\n",
+               all->agreed);
     printf("%zu passed, %zu failed, %zu missing\n", total[REPLAY_PASSED],
            total[REPLAY_FAILED], total[REPLAY_MISSING]);
     if (fflush(stdout) != 0)

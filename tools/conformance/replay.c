@@ -23,8 +23,9 @@ typedef struct replay {
     core_value results[RESULTS];
     core_tensor **flat; /* the results' tensors, borrowed */
     size_t nflat;
-    bool wide; /* half floats are made f64: see check_wide */
-    bool tied; /* positions were chosen otherwise among equal values */
+    bool wide;   /* half floats are made f64: see check_wide */
+    bool agreed; /* with f64 alone: see check_wide */
+    bool tied;   /* positions were chosen otherwise among equal values */
     char *text;
     size_t room;
 } replay;
@@ -373,6 +374,7 @@ static bool check_wide(replay *self)
     }
     replay_free(&other);
     snprintf(self->text, self->room, "%s", good ? "" : before);
+    self->agreed = good;
     return good;
 }
 
@@ -533,6 +535,8 @@ replay_outcome replay_case(const replay_device *on, const golden_case *the_case,
     text[0] = 0;
     core_error_clear();
     outcome = run(&self);
+    if (outcome == REPLAY_PASSED && self.agreed)
+        snprintf(text, room, REPLAY_AGREED);
     replay_free(&self);
     return outcome;
 }

@@ -20,7 +20,12 @@ typedef enum replay_outcome {
     REPLAY_MISSING /* no such operator, or no kernel for it */
 } replay_outcome;
 
-/* text: what failed or is missing, and where. */
+/* What is said of a case that passed since it agrees with the same call in f64,
+ * though not with what was recorded. */
+#define REPLAY_AGREED "agrees with the same call in f64"
+
+/* text: what failed or is missing, and where; of what passed, how, if not by
+ * what was recorded. */
 replay_outcome replay_case(const replay_device *on, const golden_case *the_case,
                            char *text, size_t room);
 

@@ -19,6 +19,7 @@ typedef struct tally {
     size_t count;
     size_t room;
     size_t total[3];
+    size_t agreed; /* of those passed: see REPLAY_AGREED */
 } tally;
 
 /* False: no memory. */
