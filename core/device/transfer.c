@@ -237,12 +237,17 @@ core_status core_tensor_from_memory(void *data, core_dtype dtype,
     core_storage *storage = NULL;
     core_status status;
 
-    *out_tensor = NULL;
-    status = ndim > CORE_MAX_NDIM
-                 ? core__error(CORE_ERROR_SHAPE,
-                               "%zu dimensions; a tensor has at most %d", ndim,
-                               CORE_MAX_NDIM)
-                 : borrow(data, dtype, (uint32_t)ndim, sizes, out_tensor);
+    if (out_tensor)
+        *out_tensor = NULL;
+    if (!out_tensor || (ndim > 0 && !sizes))
+        status =
+            core__error_null(__func__, out_tensor ? "sizes" : "out_tensor");
+    else if (ndim > CORE_MAX_NDIM)
+        status = core__error(CORE_ERROR_SHAPE,
+                             "%zu dimensions; a tensor has at most %d", ndim,
+                             CORE_MAX_NDIM);
+    else
+        status = borrow(data, dtype, (uint32_t)ndim, sizes, out_tensor);
     if (status != CORE_OK) {
         if (release)
             release(context, data);

@@ -142,6 +142,34 @@ START_TEST(registrations_and_settings)
 }
 END_TEST
 
+static void let_go(void *context, void *data)
+{
+    (void)data;
+    ++*(int *)context;
+}
+
+START_TEST(memory_of_the_callers)
+{
+    float data[6] = {0};
+    int released = 0;
+
+    refused(core_tensor_from_memory(data, CORE_F32, sizes, 2, let_go, &released,
+                                    NULL),
+            "core_tensor_from_memory", "out_tensor");
+    ck_assert_int_eq(released, 1);
+    refused(core_tensor_from_memory(data, CORE_F32, NULL, 2, let_go, &released,
+                                    &result),
+            "core_tensor_from_memory", "sizes");
+    ck_assert_int_eq(released, 2);
+    ck_assert_ptr_null(result);
+    refused(core_tensor_from_memory(data, CORE_F32, NULL, 2, NULL, NULL, NULL),
+            "core_tensor_from_memory", "out_tensor");
+    ck_assert_int_eq(
+        core_tensor_from_memory(data, CORE_F32, NULL, 0, NULL, NULL, &result),
+        CORE_OK);
+}
+END_TEST
+
 START_TEST(streams_events_pools_and_graphs)
 {
     ck_assert_ptr_null(core_stream_retain(NULL));
@@ -252,6 +280,7 @@ int main(void)
     tcase_add_test(tests, typed_calls);
     tcase_add_test(tests, calls_by_name);
     tcase_add_test(tests, registrations_and_settings);
+    tcase_add_test(tests, memory_of_the_callers);
     tcase_add_test(tests, streams_events_pools_and_graphs);
     tcase_add_test(tests, files);
     tcase_add_test(tests, plugins_and_errors);
