@@ -14,6 +14,9 @@ typedef struct core__queues {
     uint32_t count;
     uint32_t room;
     uint32_t next; /* whose turn it is to be shared */
+    /* Own ones that are on no list any more, and that the plugin still has. */
+    uint32_t leaving;
+    pthread_cond_t left; /* one of them went */
 } core__queues;
 
 core__queue core__queue_idle = {
@@ -28,6 +31,7 @@ core_status core__queues_create(core_device *device)
     if (!queues)
         return core__error_memory(sizeof *queues);
     pthread_mutex_init(&queues->lock, NULL);
+    pthread_cond_init(&queues->left, NULL);
     device->queues = queues;
     return CORE_OK;
 }
@@ -51,6 +55,7 @@ void core__queues_destroy(core_device *device)
         return;
     for (uint32_t i = 0; i < queues->count; i++)
         destroy(queues->list[i]);
+    pthread_cond_destroy(&queues->left);
     pthread_mutex_destroy(&queues->lock);
     core__free(queues->list);
     core__free(queues);
@@ -67,10 +72,17 @@ core__queue *core__queue_retain(core__queue *queue)
     return queue;
 }
 
+/* Whether it counts against what the device has. */
+static bool is_own(const core__queue *queue)
+{
+    return !queue->adopted &&
+           core__device_knows(queue->device, queue->generation);
+}
+
 void core__queue_release(core__queue *queue)
 {
     core__queues *queues;
-    bool last;
+    bool last, own;
 
     if (!queue || queue == &core__queue_idle)
         return;
@@ -83,9 +95,18 @@ void core__queue_release(core__queue *queue)
             for (; i < queues->count; i++)
                 queues->list[i] = queues->list[i + 1];
         }
+    own = last && is_own(queue);
+    queues->leaving += own;
     pthread_mutex_unlock(&queues->lock);
-    if (last)
-        destroy(queue);
+    if (!last)
+        return;
+    destroy(queue); /* without the lock: callbacks may be dropped */
+    if (!own)
+        return;
+    pthread_mutex_lock(&queues->lock);
+    queues->leaving--;
+    pthread_cond_broadcast(&queues->left);
+    pthread_mutex_unlock(&queues->lock);
 }
 
 void core__queue_leave(core__queue *queue)
@@ -185,12 +206,10 @@ static bool serves(const core__queue *queue)
 /* How many of the device's own streams are in use. */
 static uint32_t count_own(const core__queues *queues)
 {
-    uint32_t count = 0;
+    uint32_t count = queues->leaving;
 
     for (uint32_t i = 0; i < queues->count; i++)
-        count += !queues->list[i]->adopted &&
-                 core__device_knows(queues->list[i]->device,
-                                    queues->list[i]->generation);
+        count += is_own(queues->list[i]);
     return count;
 }
 
@@ -227,13 +246,20 @@ core_status core__queue_take(core_device *device, int32_t priority,
     core__queues *queues = device->queues;
     uint32_t limit = device->properties.max_streams;
     core_status status = CORE_OK;
+    bool full = false;
 
     *out_queue = NULL;
     pthread_mutex_lock(&queues->lock);
-    if (limit == 0 || count_own(queues) < limit)
-        status = make(device, priority, NULL, out_queue);
-    else
+    while (limit && count_own(queues) >= limit) {
+        full = true;
         *out_queue = share(queues, priority);
+        if (*out_queue || !queues->leaving)
+            break;
+        pthread_cond_wait(&queues->left, &queues->lock);
+        full = false;
+    }
+    if (!full)
+        status = make(device, priority, NULL, out_queue);
     pthread_mutex_unlock(&queues->lock);
     if (status == CORE_OK && !*out_queue)
         return core__error(CORE_ERROR_STREAM,

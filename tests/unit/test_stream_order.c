@@ -8,6 +8,7 @@
 #include <libcore/memory.h>
 
 #include "../../plugins/sim/sim_control.h"
+#include "device/device.h"
 
 #include <pthread.h>
 #include <unistd.h>
@@ -284,6 +285,82 @@ START_TEST(streams_take_turns_at_the_queues)
 }
 END_TEST
 
+static core_status (*plugins_create)(void *, uint32_t, void **);
+static void (*plugins_destroy)(void *, void *);
+static core_stream *meanwhile; /* made while another one is destroyed */
+static _Atomic int live;
+static int most;
+static bool apart; /* in another thread */
+static pthread_t maker;
+
+static core_status counted_create(void *device, uint32_t flags, void **out)
+{
+    if (++live > most)
+        most = live;
+    return plugins_create(device, flags, out);
+}
+
+static void *make_one(void *context)
+{
+    OK(core_stream_create(sim, &meanwhile));
+    return context;
+}
+
+static void slow_destroy(void *device, void *stream)
+{
+    if (apart) {
+        ck_assert_int_eq(pthread_create(&maker, NULL, make_one, NULL), 0);
+        usleep(20000); /* better if it comes by, but no matter */
+    } else if (!meanwhile) {
+        make_one(NULL);
+    }
+    plugins_destroy(device, stream);
+    live--;
+}
+
+/* A plugin that has two streams, one of which it is just destroying. */
+static void watch_the_plugin(void)
+{
+    plugins_create = sim->backend->streams.create;
+    plugins_destroy = sim->backend->streams.destroy;
+    sim->backend->streams.create = counted_create;
+    sim->backend->streams.destroy = slow_destroy;
+    live = most = 1;
+}
+
+START_TEST(a_queue_counts_until_the_plugin_has_destroyed_it)
+{
+    with_queues("2");
+    watch_the_plugin();
+    core_stream_release(stream_of(sim));
+    ck_assert_int_eq(most, 2);
+    OK(core_stream_synchronize(meanwhile)); /* on the default one's */
+    core_stream_release(meanwhile);
+}
+END_TEST
+
+START_TEST(where_no_queue_is_well_the_next_to_be_destroyed_is_waited_for)
+{
+    core_tensor *one, *result;
+
+    with_queues("2");
+    watch_the_plugin();
+    apart = true;
+    one = filled(sim, 4, 1);
+    OK(core_device_synchronize(sim));
+    OK(control->fault(0, SIM_FAULT_ASYNC, 1));
+    OK(core_exp(one, &result));
+    core_tensor_release(result);
+    FAILS(core_device_synchronize(sim), CORE_ERROR_STREAM, "exp");
+    core_stream_release(stream_of(sim));
+    ck_assert_int_eq(pthread_join(maker, NULL), 0);
+    ck_assert_int_eq(most, 2);
+    OK(core_stream_synchronize(meanwhile));
+    apart = false;
+    core_stream_release(meanwhile);
+}
+END_TEST
+
 START_TEST(a_failed_queue_is_not_given_out_again)
 {
     core_stream *failed, *next;
@@ -325,6 +402,8 @@ int main(void)
     const TTest *const few[] = {
         one_queue_serves_all_streams,
         streams_take_turns_at_the_queues,
+        a_queue_counts_until_the_plugin_has_destroyed_it,
+        where_no_queue_is_well_the_next_to_be_destroyed_is_waited_for,
         a_failed_queue_is_not_given_out_again,
     };
 
