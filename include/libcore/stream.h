@@ -159,8 +159,9 @@ enum {
 };
 
 /* to[...] = from[...]: same sizes; any dtypes, layouts and devices, recorded by
- * autograd like copy_.  Between devices the copy runs on the current stream of
- * the source and the current stream of the target waits for it. */
+ * autograd like copy_.  Between devices of one plugin that copies directly, the
+ * copy runs on the current stream of the target, after what the current stream
+ * of the source was given before; that one's later work waits for it. */
 core_status core_tensor_copy(core_tensor *to, core_tensor *from,
                              uint32_t flags);
 
