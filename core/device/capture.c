@@ -34,6 +34,10 @@ typedef struct capture {
     char reason[160];
 } capture;
 
+/* A leaf: any thread may ask a stream for what spoils its capture, which is
+ * about to end. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
 struct core_graph {
     _Atomic uint32_t references;
     uint32_t generation;
@@ -60,12 +64,15 @@ static void sources_free(source *at)
 
 void core__capture_spoil(core_stream *stream, const char *what)
 {
-    capture *under_way = stream->capture;
+    capture *under_way;
 
-    if (!under_way || under_way->spoilt)
-        return;
-    under_way->spoilt = true;
-    snprintf(under_way->reason, sizeof under_way->reason, "%s", what);
+    pthread_mutex_lock(&lock);
+    under_way = stream->capture;
+    if (under_way && !under_way->spoilt) {
+        under_way->spoilt = true;
+        snprintf(under_way->reason, sizeof under_way->reason, "%s", what);
+    }
+    pthread_mutex_unlock(&lock);
 }
 
 void core__capture_count(core_stream *stream)
@@ -244,10 +251,14 @@ core_status core_capture_end(core_stream *stream, core_graph **out_graph)
                            "%s: this stream is not capturing",
                            stream->device->name);
     device = stream->device;
-    wanted = out_graph && !ended->spoilt;
     core_stream_retain(stream); /* the guard may have the last reference */
+    pthread_mutex_lock(&lock);
+    wanted = out_graph && !ended->spoilt;
+    pthread_mutex_unlock(&lock);
     status = end_impl(stream, wanted ? &impl : NULL);
+    pthread_mutex_lock(&lock);
     stream->capture = NULL;
+    pthread_mutex_unlock(&lock);
     core__queue_capture(stream->queue, false);
     core__allocator_capture_end(stream);
     core_stream_guard_leave(&ended->guard);
@@ -272,19 +283,40 @@ bool core_stream_capturing(const core_stream *stream)
 
 /* --------------------------------------------------------------- graphs -- */
 
-/* Numbers as an eager call would draw them now. */
-static core_status refill(core_graph *graph, core_stream *stream)
+/* Numbers as an eager call would draw them now: {offset, seed} for each source,
+ * for core__free.  NULL: there is none. */
+static core_status draw(const core_graph *graph, uint64_t (**out_words)[2])
+{
+    uint64_t(*words)[2];
+    size_t count = 0;
+
+    *out_words = NULL;
+    for (const source *at = graph->sources; at; at = at->next)
+        count++;
+    if (count == 0)
+        return CORE_OK;
+    words = core__alloc(count * sizeof *words);
+    if (!words)
+        return core__error_memory(count * sizeof *words);
+    *out_words = words;
+    for (const source *at = graph->sources; at; at = at->next, words++)
+        core__generator_skip(at->generator, at->used, &(*words)[1],
+                             &(*words)[0]);
+    return CORE_OK;
+}
+
+/* Under the queue's lock. */
+static core_status refill(const core_graph *graph, core_stream *stream,
+                          uint64_t (*words)[2])
 {
     core_device *device = graph->device;
 
-    for (source *at = graph->sources; at; at = at->next) {
+    for (const source *at = graph->sources; at; at = at->next, words++) {
         core_memory memory = core__tensor_memory(at->counter);
-        uint64_t words[2]; /* offset, seed */
 
-        core__generator_skip(at->generator, at->used, &words[1], &words[0]);
         for (int i = 0; i < 2; i++) {
             CORE_TRY(device->memory.fill(device->impl, stream->impl, memory, 8,
-                                         words[i], 8));
+                                         (*words)[i], 8));
             memory.offset += 8;
         }
     }
@@ -293,6 +325,7 @@ static core_status refill(core_graph *graph, core_stream *stream)
 
 core_status core_graph_launch(core_graph *graph, core_stream *stream)
 {
+    uint64_t(*words)[2];
     core_device *device;
     core_status status;
 
@@ -303,19 +336,23 @@ core_status core_graph_launch(core_graph *graph, core_stream *stream)
         return core__error(CORE_ERROR_DEVICE,
                            "a graph of %s is launched on a stream of %s",
                            device->name, stream->device->name);
-    if (graph->generation != device->generation)
-        return core__error(CORE_ERROR_DEVICE_LOST,
-                           "%s was reset after the graph was captured",
-                           device->name);
+    if (graph->generation != atomic_load(&device->generation)) {
+        status = core__device_stale(device);
+        core__error_prefix("the graph cannot be launched");
+        return status;
+    }
     if (stream->capture)
-        return core__capture_refuses(device, "the launch of a graph");
+        return core__capture_refuses(stream, "the launch of a graph");
     CORE_TRY(core__stream_check(stream));
+    /* Before the lock: it is a leaf, and generators have their own. */
+    CORE_TRY(draw(graph, &words));
     pthread_mutex_lock(&stream->queue->lock);
-    status = refill(graph, stream);
+    status = refill(graph, stream, words);
     if (status == CORE_OK)
         status = device->interfaces.graph_capture.launch(
             device->impl, graph->impl, stream->impl);
     pthread_mutex_unlock(&stream->queue->lock);
+    core__free(words);
     CORE_TRY(core__stream_given(stream, status));
     return core__stream_launched(stream, NULL, core__call_number());
 }

@@ -16,7 +16,7 @@ static core_status begin(core_stream *stream, const char *reason)
         return CORE_OK;
     CORE_TRY(core__stream_check(stream));
     if (core__unlikely(reason && stream->capture))
-        return core__capture_refuses(stream->device, reason);
+        return core__capture_refuses(stream, reason);
     return CORE_OK;
 }
 

@@ -344,13 +344,16 @@ core_status core__host_wait(core_device *device, const char *reason)
 
 core_status core_device_synchronize(core_device *device)
 {
+    core_stream *mine;
+
     CORE__NOT_NULL(device);
     if (device->synchronous)
         return CORE_OK;
     if (atomic_load(&device->lost))
         return core__device_stale(device);
-    if (core__stream_current(device)->capture)
-        return core__capture_refuses(device, "core_device_synchronize");
+    mine = core__stream_current(device);
+    if (mine->capture)
+        return core__capture_refuses(mine, "core_device_synchronize");
     return core__queues_wait(device, "core_device_synchronize");
 }
 

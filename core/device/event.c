@@ -257,16 +257,20 @@ core_status core_event_record(core_event *event, core_stream *stream)
 
 /* ---------------------------------------------------------------- waiting -- */
 
-/* Under the event's lock. */
-static core_status check_recorded(const core_event *event, const char *what)
+/* Under the event's lock; stream: which asks for it, NULL: the host. */
+static core_status check_recorded(const core_event *event, core_stream *stream,
+                                  const char *what)
 {
+    core_stream *mine = core__stream_current(event->device);
+
     CORE_TRY(check_event(event));
     if (!event->recorded)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "%s: the event of \"%s\" was never recorded", what,
                            event->device->name);
     if (event->capture)
-        return core__capture_refuses(event->device, what);
+        return core__capture_refuses(
+            stream && mine->capture != event->capture ? stream : mine, what);
     return CORE_OK;
 }
 
@@ -280,7 +284,7 @@ core_status core_event_query(core_event *event)
     CORE__NOT_NULL(event);
     device = event->device;
     pthread_mutex_lock(&event->lock);
-    status = check_recorded(event, "core_event_query");
+    status = check_recorded(event, NULL, "core_event_query");
     if (status != CORE_OK || device->synchronous) {
         pthread_mutex_unlock(&event->lock);
         return status;
@@ -305,7 +309,7 @@ static core_status synchronize(core_event *event, const char *reason)
     core_status status;
 
     pthread_mutex_lock(&event->lock);
-    status = check_recorded(event, reason);
+    status = check_recorded(event, NULL, reason);
     if (status != CORE_OK || device->synchronous) {
         pthread_mutex_unlock(&event->lock);
         return status;
@@ -350,7 +354,7 @@ core_status core_stream_wait_event(core_stream *stream, core_event *event)
     CORE_TRY(core__stream_check(stream));
     if (stream->device->backend != event->device->backend && stream->capture &&
         !event->device->synchronous)
-        return core__capture_refuses(stream->device, "work of other streams");
+        return core__capture_refuses(stream, "work of other streams");
     if (stream->device->backend != event->device->backend)
         return synchronize(event, "core_stream_wait_event");
     pthread_mutex_lock(&event->lock);
@@ -361,9 +365,9 @@ core_status core_stream_wait_event(core_stream *stream, core_event *event)
         return CORE_OK;
     }
     if (status == CORE_OK)
-        status = check_recorded(event, "core_stream_wait_event");
+        status = check_recorded(event, stream, "core_stream_wait_event");
     if (status == CORE_OK && stream->capture)
-        status = core__capture_refuses(stream->device, "work of other streams");
+        status = core__capture_refuses(stream, "work of other streams");
     if (status == CORE_OK && !stream->device->synchronous)
         status = wait_impl(stream, event);
     pthread_mutex_unlock(&event->lock);
@@ -378,7 +382,7 @@ core_status core__stream_order(core_stream *later, core_stream *earlier)
     if (later->queue == earlier->queue || earlier->device->synchronous)
         return CORE_OK;
     if (later->device->backend != earlier->device->backend && later->capture)
-        return core__capture_refuses(later->device, "work of other streams");
+        return core__capture_refuses(later, "work of other streams");
     if (later->device->backend != earlier->device->backend)
         return core__stream_wait(earlier, "a device of another plugin");
     CORE_TRY(core__stream_check(later));

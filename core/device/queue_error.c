@@ -287,14 +287,13 @@ core_status core__queue_wait(core__queue *queue, const char *reason)
     return core__queue_passed(queue, launched, reason);
 }
 
-core_status core__capture_refuses(const core_device *device, const char *what)
+core_status core__capture_refuses(core_stream *stream, const char *what)
 {
-    core__capture_spoil(core__stream_current((core_device *)(uintptr_t)device),
-                        what);
+    core__capture_spoil(stream, what);
     return core__error(CORE_ERROR_UNSUPPORTED,
                        "%s: %s cannot be inside a capture: nothing of it has "
                        "run yet",
-                       device->name, what);
+                       stream->device->name, what);
 }
 
 core_status core__stream_wait(core_stream *stream, const char *reason)
@@ -302,6 +301,6 @@ core_status core__stream_wait(core_stream *stream, const char *reason)
     if (stream->device->synchronous)
         return CORE_OK;
     if (core__unlikely(stream->capture))
-        return core__capture_refuses(stream->device, reason);
+        return core__capture_refuses(stream, reason);
     return core__queue_wait(stream->queue, reason);
 }

@@ -271,7 +271,7 @@ core_status core_stream_query(core_stream *stream)
         return CORE_OK;
     CORE_TRY(core__stream_check(stream));
     if (stream->capture)
-        return core__capture_refuses(device, "core_stream_query");
+        return core__capture_refuses(stream, "core_stream_query");
     launched = atomic_load(&queue->launched);
     pthread_mutex_lock(&queue->lock);
     status = device->backend->streams.query(device->impl, queue->impl);

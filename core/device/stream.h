@@ -49,15 +49,15 @@ typedef struct core__queue {
 struct core_stream {
     /* Those of a default stream are its device's references. */
     _Atomic uint32_t references;
-    uint32_t generation;  /* of the device, when it was made */
-    core_device *device;  /* referenced, but for the default stream */
-    core__queue *queue;   /* never NULL */
-    void *impl;           /* the queue's */
-    uint64_t id;          /* 0: the default stream */
-    pthread_mutex_t lock; /* memory/'s: of pool */
-    void *pool;           /* memory/: where its blocks come from */
-    void *capture;        /* capture.c: the capture under way; NULL */
-    core_stream *leaving; /* memory/'s: the next that ends */
+    uint32_t generation;   /* of the device, when it was made */
+    core_device *device;   /* referenced, but for the default stream */
+    core__queue *queue;    /* never NULL */
+    void *impl;            /* the queue's */
+    uint64_t id;           /* 0: the default stream */
+    pthread_mutex_t lock;  /* memory/'s: of pool */
+    void *pool;            /* memory/: where its blocks come from */
+    void *_Atomic capture; /* capture.c: the capture under way; NULL */
+    core_stream *leaving;  /* memory/'s: the next that ends */
 };
 
 struct core_event {
@@ -182,8 +182,9 @@ core_status core__queue_result(core__queue *queue, core_status status,
 core_status core__queue_passed(core__queue *queue, uint64_t launched,
                                const char *reason);
 
-/* UNSUPPORTED: what the host wants cannot be inside a capture. */
-core_status core__capture_refuses(const core_device *device, const char *what);
+/* UNSUPPORTED: what the host wants of this stream cannot be inside a capture;
+ * its own, if there is one, is spoilt. */
+core_status core__capture_refuses(core_stream *stream, const char *what);
 
 core_status core__event_stock_make(core_device *device);
 void core__event_stock_empty(core_device *device);

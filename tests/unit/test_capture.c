@@ -290,6 +290,43 @@ START_TEST(waiting_for_a_stream_that_captures_is_refused)
 }
 END_TEST
 
+/* The stream that is named loses its capture, and not the thread's own. */
+START_TEST(what_is_wanted_of_another_stream_spoils_that_ones_capture)
+{
+    core_graph *graph = NULL;
+    core_stream *other;
+
+    OK(core_stream_create(sim, &other));
+    OK(core_capture_begin(stream, NULL));
+    OK(core_capture_begin(other, NULL)); /* current now */
+    FAILS(core_stream_query(stream), CORE_ERROR_UNSUPPORTED, "capture");
+    OK(core_capture_end(other, &graph));
+    core_graph_release(graph);
+    FAILS(core_capture_end(stream, &graph), CORE_ERROR_UNSUPPORTED, "spoilt",
+          "core_stream_query");
+    core_stream_release(other);
+}
+END_TEST
+
+START_TEST(an_event_of_a_capture_spoils_the_capture_it_is_of)
+{
+    core_graph *graph = NULL;
+    core_stream *other;
+    core_event *event;
+
+    OK(core_event_create(sim, 0, &event));
+    OK(core_stream_create(sim, &other));
+    OK(core_capture_begin(stream, NULL));
+    OK(core_event_record(event, stream));
+    FAILS(core_stream_wait_event(other, event), CORE_ERROR_UNSUPPORTED,
+          "core_stream_wait_event");
+    FAILS(core_capture_end(stream, &graph), CORE_ERROR_UNSUPPORTED, "spoilt",
+          "core_stream_wait_event");
+    core_event_release(event);
+    core_stream_release(other);
+}
+END_TEST
+
 START_TEST(begin_and_end_belong_together)
 {
     core_stream *standard, *other;
@@ -365,12 +402,29 @@ START_TEST(a_loss_takes_the_graphs_with_it)
     OK(core_add(a, a, core_int(1), &b));
     OK(core_capture_end(stream, &graph));
     OK(control->lose(0));
-    FAILS(core_graph_launch(graph, stream), CORE_ERROR_DEVICE_LOST,
+    FAILS(core_device_status(sim), CORE_ERROR_DEVICE_LOST, "lost");
+    FAILS(core_graph_launch(graph, stream), CORE_ERROR_DEVICE_LOST, "lost",
           "until core_device_reset");
+    ck_assert_ptr_null(strstr(core_error_message(), "was reset"));
     core_graph_release(graph);
     OK(control->counters(0, &counters));
     ck_assert_uint_eq(counters.graphs, 0);
     core_tensor_release(b);
+}
+END_TEST
+
+START_TEST(a_reset_takes_the_graphs_with_it)
+{
+    core_graph *graph = NULL;
+    core_stream *standard;
+
+    OK(core_stream_default(sim, &standard));
+    OK(core_capture_begin(stream, NULL));
+    OK(core_capture_end(stream, &graph));
+    OK(core_device_reset(sim));
+    FAILS(core_graph_launch(graph, standard), CORE_ERROR_DEVICE_LOST, "graph",
+          "was reset");
+    core_graph_release(graph);
 }
 END_TEST
 
@@ -563,10 +617,13 @@ int main(void)
         a_host_wait_spoils_the_capture_and_says_so,
         a_shape_that_depends_on_data_cannot_be_captured,
         waiting_for_a_stream_that_captures_is_refused,
+        what_is_wanted_of_another_stream_spoils_that_ones_capture,
+        an_event_of_a_capture_spoils_the_capture_it_is_of,
         begin_and_end_belong_together,
         a_pool_of_another_device_is_refused,
         a_reset_ends_a_capture,
         a_loss_takes_the_graphs_with_it,
+        a_reset_takes_the_graphs_with_it,
         a_stream_may_be_released_while_it_captures,
         a_fallback_cannot_be_captured,
         a_step_that_counts_on_the_host_is_refused,
