@@ -20,15 +20,30 @@ static core_status begin(core_stream *stream, const char *reason)
     return CORE_OK;
 }
 
-/* What the plugin answered to a copy; errors that come later name it. */
-static core_status given(core_stream *stream, core_status status)
+/* The stream has the copy; errors that come later name it. */
+static core_status launched(core_stream *stream)
 {
     if (stream->device->synchronous)
-        return status;
-    if (core__unlikely(status != CORE_OK))
-        return core__stream_given(stream, status);
+        return CORE_OK;
     return core__stream_launched(stream, &core__operators[CORE_OP_COPY_],
                                  core__call_number());
+}
+
+/* The copy was given to the stream, and something failed since: it may run
+ * still, while the caller is about to get the host's memory back.  So it is
+ * waited for all the same. */
+static core_status settled(core_stream *stream, core_status status)
+{
+    core_device *device = stream->device;
+    core__queue *queue = stream->queue;
+    core_error *said = NULL;
+
+    if (core__likely(status == CORE_OK) || device->synchronous ||
+        stream->capture || !core__device_knows(device, queue->generation))
+        return status;
+    core_error_detach(&said);
+    device->backend->streams.synchronize(device->impl, queue->impl);
+    return said ? core_error_raise(said) : status;
 }
 
 core_status core__copy_to_host(core_device *device, void *to, core_memory from,
@@ -37,13 +52,17 @@ core_status core__copy_to_host(core_device *device, void *to, core_memory from,
 {
     core_stream *stream = core__stream_current(device);
     bool pinned = non_blocking && core__host_memory_is_pinned(device, to, size);
+    core_status status;
 
     CORE_TRY(begin(stream, pinned ? NULL : reason));
-    CORE_TRY(given(stream, device->memory.copy_to_host(
-                               device->impl, stream->impl, to, from, size)));
-    if (pinned)
-        return core__host_memory_record(device, to, stream);
-    return core__stream_wait(stream, reason);
+    CORE_TRY(core__stream_given(
+        stream, device->memory.copy_to_host(device->impl, stream->impl, to,
+                                            from, size)));
+    status = launched(stream);
+    if (status == CORE_OK)
+        status = pinned ? core__host_memory_record(device, to, stream)
+                        : core__stream_wait(stream, reason);
+    return settled(stream, status);
 }
 
 core_status core__copy_from_host(core_device *device, core_memory to,
@@ -55,13 +74,18 @@ core_status core__copy_from_host(core_device *device, core_memory to,
     bool pinned =
         non_blocking && core__host_memory_is_pinned(device, from, size);
     bool waits = !pinned && !(device->flags & CORE_DEVICE_HOST_STABLE);
+    core_status status;
 
     CORE_TRY(begin(stream, waits ? reason : NULL));
-    CORE_TRY(given(stream, device->memory.copy_from_host(
-                               device->impl, stream->impl, to, from, size)));
-    if (pinned)
-        return core__host_memory_record(device, from, stream);
-    return waits ? core__stream_wait(stream, reason) : CORE_OK;
+    CORE_TRY(core__stream_given(
+        stream, device->memory.copy_from_host(device->impl, stream->impl, to,
+                                              from, size)));
+    status = launched(stream);
+    if (status == CORE_OK && pinned)
+        status = core__host_memory_record(device, from, stream);
+    else if (status == CORE_OK && waits)
+        status = core__stream_wait(stream, reason);
+    return settled(stream, status);
 }
 
 static core_status reaches(core_device *device, core_device *other,
@@ -88,16 +112,17 @@ static core_status given_by(core_stream *target, core_device *source,
     core_error *said = NULL;
 
     if (core__likely(status != CORE_ERROR_DEVICE_LOST))
-        return given(target, status);
+        return core__stream_given(target, status);
     core_error_detach(&said);
     status = core_device_status(source);
     if (status == CORE_ERROR_DEVICE_LOST) {
         core_error_release(said);
         return status;
     }
-    return given(target, said ? core_error_raise(said)
-                              : core__error(CORE_ERROR_DEVICE_LOST,
-                                            "a copy between devices"));
+    return core__stream_given(target, said ? core_error_raise(said)
+                                           : core__error(CORE_ERROR_DEVICE_LOST,
+                                                         "a copy between "
+                                                         "devices"));
 }
 
 core_status core__copy_peer(core_device *to_device, core_memory to,
@@ -117,6 +142,7 @@ core_status core__copy_peer(core_device *to_device, core_memory to,
         target, from_device,
         to_device->interfaces.peer.copy(to_device->impl, target->impl, to,
                                         from_device->impl, from, size)));
+    CORE_TRY(launched(target));
     /* What the source's stream does next may change or free what is read. */
     return core__stream_order(source, target);
 }

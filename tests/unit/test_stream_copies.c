@@ -7,6 +7,7 @@
 #include "stream.h"
 
 #include "../../plugins/sim/sim_control.h"
+#include "device/stream.h"
 
 #include <libcore/memory.h>
 
@@ -147,6 +148,77 @@ START_TEST(with_other_host_memory_the_call_waits)
 }
 END_TEST
 
+/* ---- a stream that fails while a copy of it is under way -- */
+
+static core_memory_table plugins_own;
+static core_status (*plugins_wait)(void *, void *);
+static uint32_t waited;
+
+/* As if another thread had found the stream poisoned just then. */
+static void poison(void)
+{
+    core__queue *queue = sim->stream->queue;
+
+    queue->failure = strdup("another thread found it");
+    atomic_store(&queue->failed, CORE_ERROR_STREAM);
+}
+
+static core_status poisoned_down(void *device, void *stream, void *to,
+                                 core_memory from, uint64_t size)
+{
+    core_status status =
+        plugins_own.copy_to_host(device, stream, to, from, size);
+
+    poison();
+    return status;
+}
+
+static core_status poisoned_up(void *device, void *stream, core_memory to,
+                               const void *from, uint64_t size)
+{
+    core_status status =
+        plugins_own.copy_from_host(device, stream, to, from, size);
+
+    poison();
+    return status;
+}
+
+static core_status counted_wait(void *device, void *stream)
+{
+    waited++;
+    return plugins_wait(device, stream);
+}
+
+static void watch_the_plugin(void)
+{
+    plugins_own = sim->memory;
+    plugins_wait = sim->backend->streams.synchronize;
+    sim->memory.copy_to_host = poisoned_down;
+    sim->memory.copy_from_host = poisoned_up;
+    sim->backend->streams.synchronize = counted_wait;
+    waited = 0;
+}
+
+START_TEST(host_memory_is_the_callers_again_even_if_the_stream_failed)
+{
+    float data[1000] = {0};
+    core_tensor *t = filled(sim, 1000, 5);
+
+    OK(core_device_synchronize(sim));
+    watch_the_plugin();
+    OK(control->delay(1, 20000));
+    FAILS(core_tensor_read(t, data, sizeof data), CORE_ERROR_STREAM,
+          "another thread");
+    ck_assert_uint_eq(waited, 1);
+    ck_assert(data[0] == 5 && data[999] == 5);
+    OK(core_device_reset(sim));
+    t = filled(sim, 1000, 0);
+    FAILS(core_tensor_write(t, data, sizeof data), CORE_ERROR_STREAM,
+          "another thread");
+    ck_assert_uint_eq(waited, 2);
+}
+END_TEST
+
 START_TEST(between_devices_the_target_comes_after_the_source)
 {
     core_tensor *a = filled(sim, 1000, 0), *b = filled(sim1, 1000, 0);
@@ -190,6 +262,7 @@ int main(void)
         a_copy_is_recorded,
         with_memory_of_the_devices_the_host_does_not_wait,
         with_other_host_memory_the_call_waits,
+        host_memory_is_the_callers_again_even_if_the_stream_failed,
         between_devices_the_target_comes_after_the_source,
         an_event_lives_as_long_as_its_last_reference,
     };
