@@ -54,6 +54,11 @@ missing_packages() {
         have clang-format || echo clang-format
         have shellcheck || echo shellcheck
         have xz || echo xz-utils
+        # A device of OpenCL on the CPU, and CLBlast.
+        [ -e /usr/include/CL/cl.h ] || echo opencl-headers
+        [ -e /etc/OpenCL/vendors/pocl.icd ] || echo pocl-opencl-icd
+        have_library libOpenCL.so.1 || echo ocl-icd-libopencl1
+        have_library libclblast.so.1 || echo libclblast1
         ;;
     esac
 }

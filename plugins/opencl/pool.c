@@ -84,13 +84,21 @@ static core_status most_backward(core_call *call, const core_value *args,
                                  uint32_t nargs, core_value *results,
                                  uint32_t nresults)
 {
-    const core_value *buffers[] = {&results[0], &args[0], &args[7]};
-    windows g =
-        windows_of(results[0].u.view, args[0].u.view, &args[2], &args[5]);
+    const core_view *to = results[0].u.view;
+    windows g = windows_of(to, args[0].u.view, &args[2], &args[5]);
+    opencl_launch l;
 
     (void)nargs;
     (void)nresults;
-    return run(call, "most_backward", buffers, 3, &g);
+    if (to->numel == 0)
+        return CORE_OK;
+    l = opencl_begin(call, &source, &to->dtype, 1, "most_backward");
+    opencl_view(&l, &results[0]);
+    opencl_view(&l, &args[0]);
+    opencl_view(&l, &args[7]);
+    opencl_bytes(&l, &g, sizeof g);
+    opencl_word(&l, call);
+    return opencl_run(&l, (uint64_t)g.planes, OPENCL_GROUP);
 }
 
 /* rest: ceil_mode, count_include_pad, divisor_override */

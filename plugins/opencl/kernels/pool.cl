@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* pool.cl: windows of the last two dimensions; a work item for each element of
- * what is written, so gradients have one order. */
+/* pool.cl: windows of the last two dimensions.  Every element is written by one
+ * work item, so sums have one order. */
 
 typedef struct windows {
     long planes, height, width, out_height, out_width;
@@ -45,35 +45,28 @@ kernel void most(global uchar *to, ulong to_at, global uchar *where,
     AT(long, where, where_at)[i] = best;
 }
 
-/* First and last window that has a coordinate, of windows without gaps
- * between their taps: from 0 to `count`. */
-static long first_window(long at, long pad, long span, long stride)
-{
-    long from = at + pad - span + 1;
-
-    return from <= 0 ? 0 : (from + stride - 1) / stride;
-}
-
+/* A work item for each plane: indices may name any of its places. */
 kernel void most_backward(global uchar *to, ulong to_at,
                           const global uchar *grad, ulong grad_at,
                           const global uchar *where, ulong where_at,
-                          windows g)
+                          windows g, global word *errors, long call)
 {
-    PLACE(g.height, g.width);
-    long span_y = (g.kernel_y - 1) * g.dilation_y + 1;
-    long span_x = (g.kernel_x - 1) * g.dilation_x + 1;
-    ACC0 sum = 0;
+    long plane = get_global_id(0), size = g.height * g.width;
+    long count = g.out_height * g.out_width;
 
-    for (long oy = first_window(y, g.pad_y, span_y, g.stride_y);
-         oy < g.out_height && oy * g.stride_y - g.pad_y <= y; oy++)
-        for (long ox = first_window(x, g.pad_x, span_x, g.stride_x);
-             ox < g.out_width && ox * g.stride_x - g.pad_x <= x; ox++) {
-            long o = (plane * g.out_height + oy) * g.out_width + ox;
+    if (plane >= g.planes)
+        return;
+    global T0 *out = AT(T0, to, to_at) + plane * size;
+    for (long i = 0; i < size; i++)
+        out[i] = 0;
+    for (long o = plane * count; o < (plane + 1) * count; o++) {
+        long at = AT(const long, where, where_at)[o];
 
-            if (AT(const long, where, where_at)[o] == y * g.width + x)
-                sum += AT(const T0, grad, grad_at)[o];
-        }
-    AT(T0, to, to_at)[i] = (T0)sum;
+        if (at >= 0 && at < size)
+            out[at] += AT(const T0, grad, grad_at)[o];
+        else if (at != -1)
+            fail(errors, 8, call, at);
+    }
 }
 
 /* The window's bounds in the input, and what its sum is divided by. */
@@ -109,6 +102,14 @@ kernel void mean(global uchar *to, ulong to_at, const global uchar *in,
         for (long ix = x0; ix < x1; ix++)
             sum += from[iy * g.width + ix];
     AT(T0, to, to_at)[i] = (T0)(sum / by);
+}
+
+/* The first window that a coordinate can lie in. */
+static long first_window(long at, long pad, long span, long stride)
+{
+    long from = at + pad - span + 1;
+
+    return from <= 0 ? 0 : (from + stride - 1) / stride;
 }
 
 kernel void mean_backward(global uchar *to, ulong to_at,
