@@ -73,11 +73,20 @@ double cpu_zeta(double s, double q)
     return sum;
 }
 
+/* lgamma keeps a sign for all threads. */
+static double log_gamma(double x)
+{
+    int sign;
+
+    return lgamma_r(x, &sign);
+}
+
 double cpu_polygamma(double n, double x)
 {
     if (n < 1)
         return n == 0 ? cpu_digamma(x) : NAN;
-    return (fmod(n, 2) == 1 ? 1 : -1) * exp(lgamma(n + 1)) * cpu_zeta(n + 1, x);
+    return (fmod(n, 2) == 1 ? 1 : -1) * exp(log_gamma(n + 1)) *
+           cpu_zeta(n + 1, x);
 }
 
 /* x^a exp(-x) / Γ(a + 1), with little lost where a and x are large and near
@@ -87,7 +96,7 @@ static double gamma_front(double a, double x)
     double d, rest;
 
     if (a < 20)
-        return exp(a * log(x) - x - lgamma(a + 1));
+        return exp(a * log(x) - x - log_gamma(a + 1));
     d = (x - a) / a;
     rest = 1 / (12 * a) - 1 / (360 * a * a * a) + 1 / (1260 * pow(a, 5)) -
            1 / (1680 * pow(a, 7));
