@@ -2,8 +2,9 @@
  * Copyright The libcore authors */
 
 /* Element-wise operators by dtype and layout, in GB/s of what they must read
- * and write, next to a copy of the same size in the same run.  A line whose
- * value is under a tenth of the copy's carries a second one, ".slow". */
+ * and write.  Each is compared with a copy of the same size, measured just
+ * before it: a line whose value is under a tenth of that carries a second one,
+ * ".slow". */
 
 #include "bench.h"
 
@@ -189,16 +190,17 @@ static bool takes(size_t o, size_t d)
 void bench_elem(void)
 {
     for (size_t d = 0; d < DTYPES; d++) {
-        double copy = copy_speed(dtypes[d].size);
         char name[64];
 
         snprintf(name, sizeof name, "elem.copy.%s", dtypes[d].name);
-        bench_out(name, copy, "GB/s");
+        bench_out(name, copy_speed(dtypes[d].size), "GB/s");
         for (size_t o = 0; o < OPERATORS; o++)
             for (uint32_t l = 0; takes(o, d) && l < LAYOUTS; l++)
                 if (operators[o].operands > 1 ||
                     (l != BROADCAST && l != NUMBER))
-                    measure(o, d, (layout)l, copy);
+                    /* Next to a copy of the same moment: on a machine with
+                     * other work both are slower. */
+                    measure(o, d, (layout)l, copy_speed(dtypes[d].size));
     }
     bench_out("elem.lines", lines, "lines");
     bench_out("elem.slow", slow, "lines");
