@@ -337,6 +337,30 @@ static core_status check_lengths(const core_operator *op, core_tensor *lengths,
                           (long long)n);
 }
 
+/* Offsets, which do not decrease, begin and end within data. */
+static core_status check_offsets(const core_operator *op, core_tensor *offsets,
+                                 int64_t n)
+{
+    core__scope s;
+    core_tensor *all;
+    core_scalar good = core_bool(true);
+
+    core__scope_begin(&s);
+    all = core__x_logical_and(
+        &s, CORE__DO(&s, core_ge_scalar, offsets, core_int(0)),
+        CORE__DO(&s, core_le_scalar, offsets, core_int(n)));
+    all = CORE__DO(&s, core_all, all);
+    if (s.status == CORE_OK)
+        CORE__RUN(&s, core_item(all, &good));
+    CORE_TRY(core__scope_end(&s));
+    if (good.u.i != 0)
+        return CORE_OK;
+    return core__op_error(CORE_ERROR_INDEX, op,
+                          "offsets must be from 0 to %lld, the size of data "
+                          "along axis",
+                          (long long)n);
+}
+
 /* Lengths, given as such or by the places between which segments lie. */
 static core_tensor *lengths_of(core__scope *scope, const core_value *args)
 {
@@ -455,6 +479,8 @@ CORE__COMPOSITE(segment_reduce)
     if (!core__arg_bool(args, 6, false))
         CORE_TRY(
             check_lengths(call->op, lengths, offsets ? -1 : data->sizes[axis]));
+    if (!core__arg_bool(args, 6, false) && offsets)
+        CORE_TRY(check_offsets(call->op, args[4].u.tensor, data->sizes[axis]));
     edges = offsets
                 ? args[4].u.tensor
                 : CORE__DO(scope, core_cumsum, lengths, axis, CORE_DTYPE_NONE);
