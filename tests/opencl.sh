@@ -78,7 +78,7 @@ golden() {
 }
 
 ok 'level core is passed' says 'level reached: core' conformance --level core
-for name in add.Tensor sum softmax.int; do
+for name in add.Tensor sum addmm; do
     ok "golden cases of $name pass" says '^[1-9][0-9]* passed, 0 failed' \
         golden --filter "$name"
 done
@@ -92,11 +92,11 @@ for file in "$work"/cache/libcore/opencl/*.bin; do
 done
 ok 'damaged ones are not used' says '^[1-9][0-9]* passed, 0 failed' \
     golden --filter add.Tensor
-ok 'what it has no kernel for is an error that says so' \
-    says 'CORE_ERROR_NO_KERNEL|no kernel' golden --filter linalg_qr
+ok 'what it has no kernel for is missing, not wrong' \
+    says '^0 passed, 0 failed, [1-9][0-9]* missing' golden --filter linalg_qr
 ok 'and is done by the CPU where that is asked for' \
     says '^[1-9][0-9]* passed, 0 failed' env LIBCORE_FALLBACK=count \
     "$LIBCORE_BUILD/core-conformance" \
     --golden "$LIBCORE_SOURCE/tests/golden/public" --device opencl \
-    --filter 'cumsum'
+    --filter linalg_qr
 echo "1..$number"
