@@ -450,6 +450,7 @@ full_disk() {
 
 full() {
     [ -c /dev/full ] || return 0
+    ! "$train" --help >/dev/full || return
     "$train" --data "$data" --epochs 1 --json >/dev/full 2>"$work/err"
     [ $? = 1 ] && grep 'cannot write to the standard output' "$work/err"
 }

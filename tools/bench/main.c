@@ -102,6 +102,15 @@ static _Noreturn void usage(const char *what, const char *text)
     exit(2);
 }
 
+/* The exit status when all is done: output that was lost is a failure. */
+static int finish(void)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return EXIT_SUCCESS;
+    fprintf(stderr, "core-bench: the output could not be written\n");
+    return EXIT_FAILURE;
+}
+
 static void parse_options(int argc, char **argv)
 {
     static const struct option names[] = {
@@ -121,8 +130,8 @@ static void parse_options(int argc, char **argv)
         case 't':
             bench.first_threads = (uint32_t)strtoul(optarg, &end, 10);
             bench.last_threads = bench.first_threads;
-            if (*end || bench.first_threads < 1 || bench.first_threads > 4096)
-                usage("--threads wants a number from 1, not", optarg);
+            if (*end || bench.first_threads < 1 || bench.first_threads > 1024)
+                usage("--threads wants a number from 1 to 1024, not", optarg);
             break;
         case 'm':
             bench.min_time = strtod(optarg, &end);
@@ -134,10 +143,10 @@ static void parse_options(int argc, char **argv)
             break;
         case 'h':
             fputs(help, stdout);
-            exit(EXIT_SUCCESS);
+            exit(finish());
         case 'v':
             printf("core-bench %s\n", core_version());
-            exit(EXIT_SUCCESS);
+            exit(finish());
         case ':':
             usage("a value is wanted behind", argv[optind - 1]);
         default:
@@ -173,7 +182,7 @@ static int count_row(char **words, int count)
 
     if (count == 0) {
         bench_count_names();
-        return EXIT_SUCCESS;
+        return finish();
     }
     if (count != 2 || *end || n < 1)
         usage("count wants", "a row and a number");
@@ -206,5 +215,5 @@ int main(int argc, char **argv)
             sections[i].run();
         }
     must(core_device_set_current(NULL));
-    return ferror(stdout) ? EXIT_FAILURE : EXIT_SUCCESS;
+    return finish();
 }

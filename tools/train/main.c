@@ -243,7 +243,7 @@ int main(int argc, char **argv)
     memset(&t, 0, sizeof t);
     status = train_options_parse(&t.options, argc, argv, &nothing_to_do);
     if (status == CORE_OK && nothing_to_do)
-        return EXIT_SUCCESS;
+        return fflush(stdout) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
     if (status != CORE_OK)
         code = EXIT_USAGE;
     if (status == CORE_OK)

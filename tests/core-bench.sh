@@ -1,0 +1,113 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The libcore authors
+
+# core-bench: its rows, in text and JSON, and what it refuses.  How fast
+# anything is, is no matter here.
+bench=$LIBCORE_BUILD/core-bench
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+number=0
+
+# ok NAME COMMAND…: the command's status decides.
+ok() {
+    name=$1
+    shift
+    number=$((number + 1))
+    if "$@" >"$work/log" 2>&1; then
+        echo "ok $number - $name"
+    else
+        echo "not ok $number - $name"
+        sed 's/^/# /' "$work/log"
+    fi
+}
+
+# quick ARGUMENT…: as little of each row as there can be.
+quick() {
+    "$bench" --threads 1 --min-time 1e-9 "$@" >"$work/out"
+}
+
+# has NAME…: each is a row, with a number above 0.
+has() {
+    for row in "$@"; do
+        awk -v row="$row" '$1 == row && $2 > 0 { found = 1 }
+            END { exit !found }' "$work/out" || {
+            echo "no row $row"
+            cat "$work/out"
+            return 1
+        }
+    done
+}
+
+micro() {
+    quick micro && has add1.plain add1_.inplace mul1.plain mm1x1.plain \
+        sum1.plain disp.void1.unboxed tensor.empty1 view.transpose view.narrow
+}
+
+autograd() {
+    quick autograd && has ad.chain_bwd_per_node ad.single_node_backward_call \
+        'ad.chain_grad()_per_node' ad.chain_fwd_per_op
+}
+
+train() {
+    quick train && has mlp_step_784-512-256-10_b128/t1 mlp_fwd/t1 mlp_bwd/t1 \
+        mlp_sgd/t1 mlp_tiny_8-16-4_b1_step/t1 \
+        xfmr_block_fwd+bwd_B8T128C256H8/t1
+}
+
+json() {
+    quick --json micro || return
+    ! grep -v '^{"name": "[^"]*", "value": [0-9.e+-]*, "unit": "[^"]*"}$' \
+        "$work/out" && grep '"add1.plain"' "$work/out"
+}
+
+counts() {
+    rows=$("$bench" count) && [ -n "$rows" ] || return
+    for row in $rows; do
+        "$bench" count "$row" 2 || return
+    done
+}
+
+# ends STATUS PATTERN ARGUMENT…: that exit status, and a message that matches.
+ends() {
+    status=$1 pattern=$2
+    shift 2
+    "$bench" "$@" >/dev/null 2>"$work/err"
+    got=$?
+    cat "$work/err"
+    [ $got = "$status" ] && grep -e "$pattern" "$work/err"
+}
+
+wrong_usage() {
+    ends 2 'cannot understand --colour' --colour || return
+    ends 2 'no section speed' speed || return
+    ends 2 'a value is wanted' --threads || return
+    ends 2 'threads wants a number' --threads 0 || return
+    ends 2 'threads wants a number' --threads 1025 || return
+    ends 2 'threads wants a number' --threads 1x || return
+    ends 2 'min-time wants seconds' --min-time 0 || return
+    ends 2 'no row nothing' count nothing 1 || return
+    ends 2 'a row and a number' count add1.plain none
+}
+
+full() {
+    [ -c /dev/full ] || return 0
+    for arguments in '--help' 'count' '--min-time 1e-9 micro'; do
+        # shellcheck disable=SC2086 # words are meant
+        ! "$bench" $arguments >/dev/full || return
+    done
+}
+
+no_cpu() {
+    LIBCORE_PLUGIN_DENY=cpu ends 1 'no device "cpu"' micro
+}
+
+echo 1..8
+ok 'operators on one element have their rows' micro
+ok 'backward has its rows' autograd
+ok 'training steps have theirs' train
+ok 'a row is an object of JSON' json
+ok 'each row that is counted runs' counts
+ok 'wrong usage is told' wrong_usage
+ok 'output that cannot be written is an error' full
+ok 'without a CPU it says so' no_cpu
