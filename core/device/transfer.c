@@ -257,6 +257,11 @@ core_status core_tensor_from_memory(void *data, core_dtype dtype,
     storage->size = bytes_of(*out_tensor);
     storage->release = release;
     storage->context = context;
+    if (!data && (*out_tensor)->numel > 0) {
+        core__tensor_release(*out_tensor);
+        *out_tensor = NULL;
+        return core__error_null(__func__, "data");
+    }
     if ((uintptr_t)data % core__dtype_size(dtype) != 0) {
         core__tensor_release(*out_tensor);
         *out_tensor = NULL;

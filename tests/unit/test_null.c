@@ -162,6 +162,11 @@ START_TEST(memory_of_the_callers)
             "core_tensor_from_memory", "sizes");
     ck_assert_int_eq(released, 2);
     ck_assert_ptr_null(result);
+    refused(core_tensor_from_memory(NULL, CORE_F32, sizes, 2, let_go, &released,
+                                    &result),
+            "core_tensor_from_memory", "data");
+    ck_assert_int_eq(released, 3);
+    ck_assert_ptr_null(result);
     refused(core_tensor_from_memory(data, CORE_F32, NULL, 2, NULL, NULL, NULL),
             "core_tensor_from_memory", "out_tensor");
     ck_assert_int_eq(
