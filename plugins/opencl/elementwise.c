@@ -255,20 +255,27 @@ uint64_t opencl_scalar_bits(const core_value *value, core_dtype dtype)
 /* Rounds to nearest, ties to even. */
 static uint16_t half_bits(double number, core_dtype dtype)
 {
-    float narrow = (float)number;
-    uint32_t bits;
-    _Float16 half;
-    uint16_t out;
+    float narrow = (float)number, moved;
+    uint32_t bits, sign;
 
     memcpy(&bits, &narrow, 4);
-    if (dtype == CORE_F16) {
-        half = (_Float16)number;
-        memcpy(&out, &half, 2);
-        return out;
-    }
     if (number != number)
-        return 0x7fc0;
-    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+        return dtype == CORE_F16 ? 0x7e00 : 0x7fc0;
+    if (dtype == CORE_BF16)
+        return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+    sign = bits >> 16 & 0x8000;
+    bits &= UINT32_C(0x7fffffff);
+    if (bits >= UINT32_C(0x477ff000))
+        return (uint16_t)(sign | 0x7c00);
+    if (bits >= UINT32_C(0x38800000))
+        return (uint16_t)(sign | (bits + (bits >> 13 & 1) + 0xfff -
+                                  UINT32_C(0x38000000)) >>
+                                     13);
+    /* Added to 0.5, the last place is that of a subnormal. */
+    memcpy(&moved, &bits, 4);
+    moved += 0.5f;
+    memcpy(&bits, &moved, 4);
+    return (uint16_t)(sign | (bits - UINT32_C(0x3f000000)));
 }
 
 static void put_parameters(opencl_launch *l, const operation *op,
