@@ -5,6 +5,7 @@
 
 #include "base/memory.h"
 #include "device/stream.h"
+#include "memory/cache.h"
 #include "memory/memory.h"
 
 #include <pthread.h>
@@ -66,6 +67,8 @@ static void fork_child(void)
     all = core__self_pointer;
     if (all)
         all->next = all->previous = NULL;
+    core__devices_forked();
+    core__cache_forked();
 }
 
 static void make_key(void)

@@ -66,6 +66,8 @@ void core__capture_spoil(core_stream *stream, const char *what)
 {
     capture *under_way;
 
+    if (stream->device->forked)
+        return;
     pthread_mutex_lock(&lock);
     under_way = stream->capture;
     if (under_way && !under_way->spoilt) {
@@ -251,6 +253,7 @@ core_status core_capture_end(core_stream *stream, core_graph **out_graph)
                            "%s: this stream is not capturing",
                            stream->device->name);
     device = stream->device;
+    CORE_TRY(core__device_here(device));
     core_stream_retain(stream); /* the guard may have the last reference */
     pthread_mutex_lock(&lock);
     wanted = out_graph && !ended->spoilt;

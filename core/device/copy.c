@@ -132,11 +132,12 @@ core_status core__copy_peer(core_device *to_device, core_memory to,
     core_stream *target = core__stream_current(to_device);
     core_stream *source = core__stream_current(from_device);
 
+    *out_done = false;
+    CORE_TRY(core__stream_check(target));
+    CORE_TRY(core__stream_check(source));
     CORE_TRY(reaches(to_device, from_device, out_done));
     if (!*out_done)
         return CORE_OK;
-    CORE_TRY(core__stream_check(target));
-    CORE_TRY(core__stream_check(source));
     CORE_TRY(core__stream_order(target, source));
     CORE_TRY(given_by(
         target, from_device,

@@ -327,6 +327,7 @@ core_status core_device_memory(core_device *device, uint64_t *out_free,
     *out_free = 0;
     *out_total = 0;
     CORE__NOT_NULL(device);
+    CORE_TRY(core__device_here(device));
     if (!device->memory.info)
         return core__error(CORE_ERROR_UNSUPPORTED,
                            "%s does not say how much memory it has",

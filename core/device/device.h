@@ -57,6 +57,9 @@ struct core_device {
     uint32_t flags; /* CORE_DEVICE_… of the properties */
     bool meta;
     bool synchronous;
+    /* It has streams, and is one of the process that this one was forked from:
+     * nothing of it is used, waited for, locked or given back here. */
+    bool forked;
     bool small_blocks;   /* threads keep its small blocks: memory/ */
     void *impl;          /* backend's word */
     core_stream *stream; /* default stream; its impl is NULL when
@@ -117,6 +120,16 @@ static inline bool core__device_host_access(const core_device *device)
 core_status core__device_result(core_device *device, core_status status);
 /* DEVICE_LOST, and why, for what was made in an older generation. */
 core_status core__device_stale(core_device *device);
+/* Where a lock or the plugin would be met before any other check: CORE_OK, or
+ * the error of a device of the process before the fork. */
+static inline core_status core__device_here(core_device *device)
+{
+    return core__unlikely(device->forked) ? core__device_stale(device)
+                                          : CORE_OK;
+}
+/* In a child of fork, first of all. */
+void core__devices_forked(void);
+void core__state_forked(void);
 /* Whether the plugin still knows an object of that generation, so that it is
  * to be destroyed; else it is gone already. */
 static inline bool core__device_knows(const core_device *device,

@@ -129,7 +129,7 @@ void core__event_stock_empty(core_device *device)
     event_stock *stock = device->event_stock;
     core_event *event;
 
-    if (!stock)
+    if (!stock || device->forked)
         return;
     pthread_mutex_lock(&stock->lock);
     event = stock->first;
@@ -147,6 +147,8 @@ void core__event_stock_drop(core_device *device)
 {
     event_stock *stock = device->event_stock;
 
+    if (device->forked)
+        return;
     core__event_stock_empty(device);
     if (stock)
         pthread_mutex_destroy(&stock->lock);
@@ -159,6 +161,7 @@ core_status core__event_take(core_device *device, core_event **out_event)
     event_stock *stock = device->event_stock;
 
     *out_event = NULL;
+    CORE_TRY(core__device_here(device));
     if (stock) {
         pthread_mutex_lock(&stock->lock);
         *out_event = stock->first;
@@ -257,6 +260,12 @@ core_status core_event_record(core_event *event, core_stream *stream)
 
 /* ---------------------------------------------------------------- waiting -- */
 
+/* CORE_OK where the lock can be had. */
+static core_status check_here(const core_event *event)
+{
+    return core__device_here(event->device);
+}
+
 /* Under the event's lock; stream: which asks for it, NULL: the host. */
 static core_status check_recorded(const core_event *event, core_stream *stream,
                                   const char *what)
@@ -283,6 +292,7 @@ core_status core_event_query(core_event *event)
 
     CORE__NOT_NULL(event);
     device = event->device;
+    CORE_TRY(check_here(event));
     pthread_mutex_lock(&event->lock);
     status = check_recorded(event, NULL, "core_event_query");
     if (status != CORE_OK || device->synchronous) {
@@ -308,6 +318,7 @@ static core_status synchronize(core_event *event, const char *reason)
     uint64_t launched;
     core_status status;
 
+    CORE_TRY(check_here(event));
     pthread_mutex_lock(&event->lock);
     status = check_recorded(event, NULL, reason);
     if (status != CORE_OK || device->synchronous) {
@@ -357,6 +368,7 @@ core_status core_stream_wait_event(core_stream *stream, core_event *event)
         return core__capture_refuses(stream, "work of other streams");
     if (stream->device->backend != event->device->backend)
         return synchronize(event, "core_stream_wait_event");
+    CORE_TRY(check_here(event));
     pthread_mutex_lock(&event->lock);
     status = check_event(event);
     /* What a stream was given before lies before: nothing to do. */

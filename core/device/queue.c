@@ -51,7 +51,7 @@ void core__queues_destroy(core_device *device)
 {
     core__queues *queues = device->queues;
 
-    if (!queues)
+    if (!queues || device->forked)
         return;
     for (uint32_t i = 0; i < queues->count; i++)
         destroy(queues->list[i]);
@@ -64,7 +64,7 @@ void core__queues_destroy(core_device *device)
 
 core__queue *core__queue_retain(core__queue *queue)
 {
-    if (queue && queue != &core__queue_idle) {
+    if (queue && queue != &core__queue_idle && !queue->device->forked) {
         pthread_mutex_lock(&queue->device->queues->lock);
         queue->references++;
         pthread_mutex_unlock(&queue->device->queues->lock);
@@ -84,7 +84,7 @@ void core__queue_release(core__queue *queue)
     core__queues *queues;
     bool last, own;
 
-    if (!queue || queue == &core__queue_idle)
+    if (!queue || queue == &core__queue_idle || queue->device->forked)
         return;
     queues = queue->device->queues;
     pthread_mutex_lock(&queues->lock);
@@ -111,7 +111,7 @@ void core__queue_release(core__queue *queue)
 
 void core__queue_leave(core__queue *queue)
 {
-    if (!queue || queue == &core__queue_idle)
+    if (!queue || queue == &core__queue_idle || queue->device->forked)
         return;
     pthread_mutex_lock(&queue->device->queues->lock);
     queue->streams--;
@@ -124,6 +124,7 @@ core_status core__queue_capture(core__queue *queue, bool on)
     core_device *device = queue->device;
     bool alone;
 
+    CORE_TRY(core__device_here(device));
     pthread_mutex_lock(&device->queues->lock);
     alone = queue->streams == 1;
     queue->capturing = on && alone;
@@ -249,6 +250,7 @@ core_status core__queue_take(core_device *device, int32_t priority,
     bool full = false;
 
     *out_queue = NULL;
+    CORE_TRY(core__device_here(device));
     pthread_mutex_lock(&queues->lock);
     while (limit && count_own(queues) >= limit) {
         full = true;
@@ -275,6 +277,7 @@ core_status core__queue_adopt(core_device *device, void *native,
     core_status status;
 
     *out_queue = NULL;
+    CORE_TRY(core__device_here(device));
     pthread_mutex_lock(&device->queues->lock);
     status = make(device, 0, native, out_queue);
     pthread_mutex_unlock(&device->queues->lock);
@@ -291,6 +294,7 @@ core_status core__queues_wait(core_device *device, const char *reason)
     core__queue **list;
     uint32_t count;
 
+    CORE_TRY(core__device_here(device));
     /* References, so that waiting needs no lock. */
     pthread_mutex_lock(&queues->lock);
     count = queues->count;

@@ -8,6 +8,7 @@
 #include "device/stream.h"
 #include "loader/loader.h"
 #include "memory/allocator.h"
+#include "memory/host_memory.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -51,6 +52,50 @@ void core__device_lock(void)
 void core__device_unlock(void)
 {
     pthread_mutex_unlock(&lock);
+}
+
+/* What no other thread had at the time of the fork is as it should be; else
+ * that thread was about to publish something, and never will. */
+static void renew_lock(void)
+{
+    pthread_mutex_t anew = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+
+    if (pthread_mutex_trylock(&lock) == 0)
+        pthread_mutex_unlock(&lock);
+    else
+        lock = anew;
+}
+
+/* A device that runs on its own is the parent's: its plugin's threads are not
+ * here, and other threads had the locks of its streams and of its memory in
+ * whatever state.  It is as lost, for good, and the plugin knows nothing of
+ * what there is. */
+static void device_forked(core_device *device)
+{
+    if (device->synchronous) {
+        core__host_memory_forked(device);
+        return;
+    }
+    device->forked = true;
+    atomic_store(&device->lost, true);
+    atomic_fetch_add(&device->generation, 2);
+    core__allocator_forked(device);
+}
+
+void core__devices_forked(void)
+{
+    renew_lock();
+    for (uint32_t slot = CORE__SLOT_FIRST; slot < CORE__SLOTS; slot++) {
+        core__backend *backend = atomic_load(&slots[slot]);
+
+        if (!backend || !backend->devices ||
+            backend->device_count == UINT32_MAX)
+            continue;
+        for (uint32_t i = 0; i < backend->device_count; i++)
+            if (backend->devices[i])
+                device_forked(backend->devices[i]);
+    }
+    core__state_forked();
 }
 
 core__backend *core__backend_by_slot(uint32_t slot)
@@ -223,7 +268,8 @@ static void device_destroy(core_device *device)
     core__backend *backend = device->backend;
 
     core__device_forget(device);
-    backend->table.device_close(backend->table.user, device->impl);
+    if (!device->forked)
+        backend->table.device_close(backend->table.user, device->impl);
     ordinal_give(device->ordinal);
     core__free(device->loss);
     core__free(device);

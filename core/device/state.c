@@ -12,6 +12,12 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
+/* Another thread may have had it. */
+void core__state_forked(void)
+{
+    pthread_mutex_init(&lock, NULL);
+}
+
 /* Under the lock.  The record of this thread says why. */
 static void lose(core_device *device)
 {
@@ -30,6 +36,7 @@ core_status core__device_result(core_device *device, core_status status)
 
     if (core__likely(status == CORE_OK || status == CORE_ERROR_BUSY))
         return status;
+    CORE_TRY(core__device_here(device));
     if (record->code != status)
         core__error(status, "the plugin of \"%s\" did not say why",
                     device->name);
@@ -47,7 +54,12 @@ core_status core__device_stale(core_device *device)
     core_status status;
 
     pthread_mutex_lock(&lock);
-    if (atomic_load(&device->lost))
+    if (device->forked)
+        status = core__error(CORE_ERROR_DEVICE_LOST,
+                             "device \"%s\" cannot be used in a forked child: "
+                             "it works for the process that opened it",
+                             device->name);
+    else if (atomic_load(&device->lost))
         status = core__error(CORE_ERROR_DEVICE_LOST,
                              "device \"%s\" is lost until core_device_reset: "
                              "%s",
@@ -120,6 +132,7 @@ core_status core_device_reset(core_device *device)
     if (!device->interfaces.device_reset.reset)
         return core__error(CORE_ERROR_UNSUPPORTED,
                            "\"%s\" cannot be started anew", device->name);
+    CORE_TRY(core__device_here(device));
     /* Streams that threads had made current are of no use any more. */
     core__stream_forget(device);
     pthread_mutex_lock(&lock);

@@ -145,6 +145,7 @@ core_status core_device_priorities(core_device *device, int32_t *out_least,
     CORE__NOT_NULL(out_greatest);
     *out_least = *out_greatest = 0;
     CORE__NOT_NULL(device);
+    CORE_TRY(core__device_here(device));
     range = device->interfaces.stream_priority.range;
     if (!range || !device->interfaces.stream_priority.create)
         return CORE_OK;

@@ -39,6 +39,7 @@ static inline uint64_t round_size(const core__allocator *allocator,
 static __attribute__((cold)) core_status round_less(
     const core__allocator *allocator, uint64_t requested, uint64_t *size)
 {
+    CORE_TRY(core__device_here(allocator->device));
     *size = core__round_up(requested + allocator->padding, allocator->unit);
     if (*size <= allocator->largest)
         return CORE_OK;
@@ -75,6 +76,8 @@ void core__allocator_tidy(core__allocator *allocator)
 {
     core__use *done = NULL;
 
+    if (allocator->device->forked)
+        return;
     if (pthread_mutex_trylock(&allocator->lock) != 0)
         return; /* the next allocation that needs the lock does it */
     done = tidy(allocator, done);
@@ -94,6 +97,8 @@ void core__allocator_settle(core__allocator *allocator)
 {
     core__use *done = NULL;
 
+    if (allocator->device->forked)
+        return;
     pthread_mutex_lock(&allocator->lock);
     done = settle_all(allocator, false, done);
     done = tidy(allocator, done);
@@ -265,6 +270,15 @@ static void find_unit(core__allocator *allocator)
         allocator->vm_step = 0;
 }
 
+/* So that allocations come to round_less, without a look at each. */
+void core__allocator_forked(core_device *device)
+{
+    core__allocator *allocator = device->allocator;
+
+    if (allocator)
+        allocator->largest = 0;
+}
+
 core_status core__allocator_create(core_device *device)
 {
     core__allocator *allocator = core__alloc_zero(sizeof *allocator);
@@ -396,7 +410,7 @@ void core__allocator_destroy(core_device *device)
     core__allocator *allocator = device->allocator;
     core__use *done = NULL;
 
-    if (!allocator)
+    if (!allocator || device->forked)
         return;
     done = settle_all(allocator, true, done);
     for (core__heap *heap = allocator->heaps; heap; heap = heap->next)
@@ -420,7 +434,7 @@ void core__allocator_destroy(core_device *device)
 core_status core__allocator_need(core_device *device, const char *what)
 {
     if (device->allocator)
-        return CORE_OK;
+        return core__device_here(device);
     return core__error(CORE_ERROR_UNSUPPORTED,
                        "%s: \"%s\" has no streams, and keeps its memory "
                        "without settings, pools or snapshots",

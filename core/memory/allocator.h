@@ -21,6 +21,8 @@ typedef struct core__block core__block;
 core_status core__allocator_create(core_device *device);
 /* All blocks are back or stale; segments go to the device. */
 void core__allocator_destroy(core_device *device);
+/* In a child of fork: its locks are never taken again. */
+void core__allocator_forked(core_device *device);
 /* After a loss and reset: forgets everything without calling the device;
  * blocks of before free as nothing. */
 void core__allocator_reset(core_device *device);

@@ -397,6 +397,8 @@ void core__allocator_free(core_device *device, core__block *block)
     core__heap *heap = block->heap;
     bool give_back;
 
+    if (core__unlikely(device->forked))
+        return; /* the block and its neighbours are the parent's */
     if (core__unlikely(!heap)) {
         core__uses_drop(block->uses); /* of before a reset */
         core__block_free(block);

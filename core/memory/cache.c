@@ -6,6 +6,7 @@
 #include "base/memory.h"
 
 #include <pthread.h>
+#include <string.h>
 
 enum {
     LEAST_LOG2 = 10,
@@ -27,22 +28,18 @@ typedef struct cache {
 } cache;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_once_t once = PTHREAD_ONCE_INIT;
 static cache caches[DEVICES];
 
-static void before_fork(void)
+/* Where another thread was just changing a list, they all begin anew, and what
+ * they had is nobody's in this process. */
+void core__cache_forked(void)
 {
-    pthread_mutex_lock(&lock);
-}
-
-static void after_fork(void)
-{
-    pthread_mutex_unlock(&lock);
-}
-
-static void watch_forks(void)
-{
-    pthread_atfork(before_fork, after_fork, after_fork);
+    if (pthread_mutex_trylock(&lock) == 0) {
+        pthread_mutex_unlock(&lock);
+        return;
+    }
+    pthread_mutex_init(&lock, NULL);
+    memset(caches, 0, sizeof caches);
 }
 
 /* 2^(10 + n/8) in steps: the class's number, and its size. */
@@ -123,7 +120,6 @@ bool core__cache_keep(core_device *device, core_memory memory,
 
     if (core__small_kept() == 0)
         return false; /* faults are injected: every use is an allocation */
-    pthread_once(&once, watch_forks);
     pthread_mutex_lock(&lock);
     to = find(device);
     keep = to && has_room(to, capacity);

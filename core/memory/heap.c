@@ -96,6 +96,7 @@ core_status core__heap_of(core__allocator *allocator, core_stream *stream,
         core__pool_current(core__thread_self(), allocator->device);
     core_status status = CORE_OK;
 
+    CORE_TRY(core__device_here(allocator->device));
     *out_heap = heap_get(stream);
     if (*out_heap && (!pool || (*out_heap)->capturing))
         return CORE_OK;
@@ -209,6 +210,8 @@ static void end_all(core__allocator *allocator)
  * after it let go. */
 void core__allocator_retire(core__allocator *allocator)
 {
+    if (allocator->device->forked)
+        return; /* a thread that is not here may have it */
     while (atomic_load(&allocator->streams_gone) ||
            atomic_load(&allocator->pools_gone)) {
         if (pthread_mutex_trylock(&allocator->lock) != 0)
@@ -273,6 +276,7 @@ core_status core__allocator_capture_begin(core_stream *stream,
 
     if (!allocator)
         return CORE_OK;
+    CORE_TRY(core__device_here(allocator->device));
     pthread_mutex_lock(&allocator->lock);
     status = core__heap_in(allocator, pool, stream, &heap);
     if (status == CORE_OK) {
@@ -288,7 +292,7 @@ void core__allocator_capture_end(core_stream *stream)
 {
     core__allocator *allocator = stream->device->allocator;
 
-    if (!allocator)
+    if (!allocator || allocator->device->forked)
         return;
     pthread_mutex_lock(&allocator->lock);
     set_capturing(allocator, stream, false);

@@ -70,9 +70,11 @@ static void raw_free(core_device *device, void *data, uint64_t size)
 
 /* --------------------------------------------------------------- the pool -- */
 
-/* NULL where nothing was allocated yet. */
+/* NULL where nothing was allocated yet, and where it is another process's. */
 static host_pool *pool_of(const core_device *device)
 {
+    if (device->forked)
+        return NULL;
     return __atomic_load_n(&device->host_pool, __ATOMIC_ACQUIRE);
 }
 
@@ -84,6 +86,7 @@ static core_status pool_make(core_device *device, host_pool **out_pool)
     *out_pool = pool;
     if (pool)
         return CORE_OK;
+    CORE_TRY(core__device_here(device));
     pool = core__alloc_zero(sizeof *pool);
     if (!pool)
         return core__error_memory(sizeof *pool);
@@ -97,6 +100,18 @@ static core_status pool_make(core_device *device, host_pool **out_pool)
     }
     *out_pool = pool;
     return CORE_OK;
+}
+
+/* Where another thread was just changing the pool, it is not to be had any
+ * more: another one is made when there is a need. */
+void core__host_memory_forked(core_device *device)
+{
+    host_pool *pool = pool_of(device);
+
+    if (pool && pthread_mutex_trylock(&pool->lock) == 0)
+        pthread_mutex_unlock(&pool->lock);
+    else
+        device->host_pool = NULL;
 }
 
 static uint32_t class_of(uint64_t size, uint64_t *out_capacity)
@@ -417,6 +432,7 @@ core_status core_host_memory_free(core_device *device, void *data)
     CORE__NOT_NULL(device);
     if (!data)
         return CORE_OK;
+    CORE_TRY(core__device_here(device));
     pool = pool_of(device);
     if (pool)
         pthread_mutex_lock(&pool->lock);

@@ -12,6 +12,8 @@
 
 /* All of [data, data + size) lies in one block from core_host_memory_alloc of
  * this device that is in use. */
+/* In a child of fork; the device is synchronous. */
+void core__host_memory_forked(core_device *device);
 bool core__host_memory_is_pinned(core_device *device, const void *data,
                                  uint64_t size);
 /* Work given to the stream uses the block that data lies in: once freed it is

@@ -218,6 +218,7 @@ core_status core_memory_get_stats(core_device *device, core_memory_stats *out)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "struct_size of the statistics is %u",
                            out->struct_size);
+    CORE_TRY(core__device_here(device));
     if (device->allocator) {
         core__allocator_settle(device->allocator);
         collect(device->allocator, &stats);
@@ -234,6 +235,7 @@ core_status core_memory_reset_peaks(core_device *device)
     core__allocator *allocator;
 
     CORE__NOT_NULL(device);
+    CORE_TRY(core__device_here(device));
     allocator = device->allocator;
     if (!allocator) {
         core__host_stats_reset_peaks(device);

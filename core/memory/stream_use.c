@@ -124,7 +124,7 @@ core_status core__allocator_record(core_device *device, core__block *block,
     core__heap *heap = block->heap;
     core_status status = CORE_OK;
 
-    (void)device;
+    CORE_TRY(core__device_here(device));
     if (!heap)
         return CORE_OK;
     core__spin_lock(&heap->lock);
