@@ -14,6 +14,7 @@
 #include "dispatch/dispatch.h"
 #include "dispatch/loop.h"
 #include "ops/infer.h"
+#include "ops/shape.h"
 #include "ops_ids.h"
 #include "tensor/dtype.h"
 #include "tensor/layout.h"
@@ -128,6 +129,10 @@ static inline __attribute__((always_inline)) bool fast_path(
     }
     kernel =
         atomic_load_explicit(&set->quick[first->dtype], memory_order_acquire);
+    /* A fraction among integers: the general way refuses it. */
+    if (core__unlikely(args[data->whole].tag == CORE_VALUE_FLOAT) &&
+        !core__dtype_is_floating(first->dtype))
+        return false;
     /* Without one, the general way searches, and words the error. */
     if (core__unlikely(!kernel))
         return false;
@@ -201,7 +206,7 @@ static inline bool try_fast_path(core_call *call, const core_value *args,
     uint32_t count = op->data->operands;
 
     if (!call->user || op->data->promotion == CORE__PROMOTE_OWN ||
-        op->data->kept || count == 0 || count > 2)
+        op->data->kept || op->data->infer || count == 0 || count > 2)
         return false;
     if (op->variant != CORE__VARIANT_FUNCTIONAL)
         return fast_into(call, args, nargs, results, nresults, out_status);
@@ -569,19 +574,6 @@ static core_tensor *target_of(const elementwise *e)
     return NULL;
 }
 
-/* What the operator's line in ops.yaml has checked besides, before anything
- * is changed. */
-static core_status __attribute__((noinline)) check_numbers(const elementwise *e)
-{
-    core__inference inference = {.op = (core_operator *)e->op,
-                                 .args = e->args,
-                                 .nargs = e->nargs,
-                                 .device = e->device};
-
-    inference.results[0].dtype = e->result;
-    return e->op->data->infer(&inference);
-}
-
 static core_status prepare(elementwise *e, core_tensor *target)
 {
     CORE_TRY(gather(e));
@@ -593,8 +585,9 @@ static core_status prepare(elementwise *e, core_tensor *target)
     } else if (e->op->data->promotion == CORE__PROMOTE_OWN && target) {
         e->result = target->dtype; /* copy_ */
     }
-    if (e->op->data->infer)
-        CORE_TRY(check_numbers(e));
+    if (e->op->data->infer || e->op->data->whole)
+        CORE_TRY(core__numbers_check(e->op, e->args, e->nargs, e->device,
+                                     e->result, e->compute));
     if (target)
         CORE_TRY(check_target(e, target));
     for (uint32_t k = 0; k < e->ninputs; k++)

@@ -93,6 +93,8 @@ struct core__operator_data {
     uint8_t dtype; /* position of a dtype argument, or NOWHERE */
     uint8_t kept;  /* element-wise: mask of operands (by index) that keep their
                      dtype and take no part in promotion, as a condition */
+    uint8_t whole; /* element-wise: position of alpha, if that is to be a whole
+                      number where integers are computed; 0: there is none */
     /* FAMILY_KERNEL: dtypes and shapes of results (ops/infer.h).
      * FAMILY_ELEMENTWISE: a check of numbers, or NULL. */
     core_status (*infer)(core__inference *inference);

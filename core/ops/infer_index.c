@@ -163,6 +163,9 @@ CORE__INFER(index_write)
             core__sizes_text(source->ndim, source->sizes, have, sizeof have),
             (long long)index->numel, dim,
             core__sizes_text(self->ndim, self->sizes, want, sizeof want));
+    if (infer->nargs > 4) /* alpha of index_add; index_copy has none */
+        CORE_TRY(core__number_whole(infer->op, "alpha", &infer->args[4],
+                                    self->dtype));
     core__result_like(&infer->results[0], self);
     return something_there(infer->op, index, self, dim);
 }

@@ -41,6 +41,37 @@ core_status core__number_fits(const core_operator *op, const char *name,
                           (long long)least, (long long)most);
 }
 
+core_status core__number_whole(const core_operator *op, const char *name,
+                               const core_scalar *number, core_dtype dtype)
+{
+    if (number->tag != CORE_VALUE_FLOAT || core__dtype_is_floating(dtype))
+        return CORE_OK;
+    if (dtype != CORE_BOOL && number->u.f == trunc(number->u.f))
+        return core__number_fits(op, name, number, dtype);
+    return core__op_error(
+        CORE_ERROR_INVALID_ARGUMENT, op,
+        "%s is %g, but the result is %s: a whole number is wanted", name,
+        number->u.f, core__dtype_name(dtype));
+}
+
+core_status core__numbers_check(const core_operator *op, const core_value *args,
+                                uint32_t nargs, core_device *device,
+                                core_dtype result, core_dtype compute)
+{
+    core__inference inference = {.op = (core_operator *)op,
+                                 .args = args,
+                                 .nargs = nargs,
+                                 .device = device};
+
+    if (op->data->whole)
+        CORE_TRY(
+            core__number_whole(op, "alpha", &args[op->data->whole], compute));
+    if (!op->data->infer)
+        return CORE_OK;
+    inference.results[0].dtype = result;
+    return op->data->infer(&inference);
+}
+
 /* fill_(self, value) */
 CORE__INFER(fill_number)
 {
@@ -53,6 +84,17 @@ CORE__INFER(masked_fill_number)
 {
     return core__number_fits(infer->op, "value", &infer->args[2],
                              infer->results[0].dtype);
+}
+
+/* softshrink(self, lambd) */
+CORE__INFER(softshrink_number)
+{
+    double lambd = core__arg_float(infer->args, 1, 0.5);
+
+    if (lambd >= 0)
+        return CORE_OK;
+    return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
+                          "lambd is %g; it must be 0 or more", lambd);
 }
 
 /* pow(self, exponent): integers have no integer powers below 0, but for those

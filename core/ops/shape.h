@@ -50,6 +50,17 @@ core_status core__results_mask(core__inference *infer, const core_value *mask,
 core_status core__number_fits(const core_operator *op, const char *name,
                               const core_scalar *number, core_dtype dtype);
 
+/* INVALID_ARGUMENT for a fraction that integers are to be multiplied by, and
+ * for any floating number where the result is bool. */
+core_status core__number_whole(const core_operator *op, const char *name,
+                               const core_scalar *number, core_dtype dtype);
+
+/* What an element-wise operator's line in ops.yaml has checked of its numbers,
+ * before anything is changed. */
+core_status core__numbers_check(const core_operator *op, const core_value *args,
+                                uint32_t nargs, core_device *device,
+                                core_dtype result, core_dtype compute);
+
 /* One of CORE_REDUCTION_…, else INVALID_ARGUMENT. */
 core_status core__reduction_check(const core_operator *op, int64_t reduction);
 

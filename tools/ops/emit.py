@@ -106,6 +106,8 @@ def data_row(operator):
                 ".operand = {%s}" % ", ".join(map(str, operands or [0]))]
         if o.kept():
             row.append(".kept = %d" % o.kept())
+        if "whole" in base.entry:
+            row.append(".whole = %d" % o.column("whole"))
     for key in ("dim", "keepdim", "dtype"):
         row.append(".%s = %d" % (key, o.column(key)))
     if o.infer():

@@ -21,7 +21,7 @@ AUTOCAST = {"none": 0, "lower": 1, "fp32": 2, "promote": 3}
 KEYS = {"op", "since", "c", "family", "operands", "kernel", "promote", "dim",
         "keepdim", "dtype", "infer", "check", "function", "flags", "variants",
         "autocast", "backward", "not_differentiable", "differentiable_results",
-        "kept"}
+        "kept", "whole"}
 NOWHERE = 255
 DROPPED_OVERLOADS = ("Tensor", "int", "self", "vec", "correction", "default")
 
