@@ -71,7 +71,9 @@ core_status opencl_register(core_registry *registry, const opencl_row *rows,
         kernel.user = rows[i].user;
         kernel.demands = rows[i].demands;
         kernel.max_ndim = max_ndim;
-        kernel.supports = opencl_supports;
+        for (uint32_t k = 0; k < CORE_SIGNATURE_MAX; k++)
+            if (rows[i].signature[k] & OPENCL_F64)
+                kernel.supports = opencl_supports;
         memcpy(kernel.signature, rows[i].signature, sizeof kernel.signature);
         status = opencl_host->register_kernels(
             registry, core_sdk_string("opencl"), &one, 1);
