@@ -58,9 +58,9 @@ CORE__COMPOSITE(smooth_l1_loss)
     core_tensor *size = core__x_abs(scope, d);
     core_tensor *inner;
 
-    if (beta < 0)
+    if (!(beta >= 0))
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
-                              "beta is %g, less than 0", beta);
+                              "beta is %g; it must be 0 or more", beta);
     if (beta == 0)
         return reduced(scope, call->op, size, &args[2], &results[0]);
     inner = core__x_times(scope, core__x_mul(scope, d, d), 0.5 / beta);

@@ -83,8 +83,8 @@ static inline const int64_t *core__ints_of(const core_value *value,
 }
 
 /* Fills out_values with the count numbers of a list that may hold one for
- * all (int[2] given as 3); SHAPE error if it fits neither way.  An empty list
- * gives `absent`. */
+ * all (int[2] given as 3); SHAPE error if it fits neither way.  None
+ * gives `absent`, an empty list is an error. */
 core_status core__ints_fill(const core_operator *op, const char *name,
                             const core_value *value, size_t count,
                             int64_t absent, int64_t *out_values);

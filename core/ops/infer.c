@@ -56,7 +56,7 @@ core_status core__ints_fill(const core_operator *op, const char *name,
     size_t given;
     const int64_t *values = core__ints_of(value, &given);
 
-    if (given != 0 && given != 1 && given != count)
+    if (value->tag != CORE_VALUE_NONE && given != 1 && given != count)
         return core__op_error(CORE_ERROR_SHAPE, op,
                               "%s must have %zu numbers, or one for all; it "
                               "has %zu",

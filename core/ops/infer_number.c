@@ -82,6 +82,12 @@ CORE__INFER(fill_number)
 /* masked_fill(self, mask, value) */
 CORE__INFER(masked_fill_number)
 {
+    const core_tensor *mask = core__arg_tensor(infer->args, 1);
+
+    if (mask->dtype != CORE_BOOL)
+        return core__op_error(CORE_ERROR_DTYPE, infer->op,
+                              "mask must be bool, not %s",
+                              core__dtype_name(mask->dtype));
     return core__number_fits(infer->op, "value", &infer->args[2],
                              infer->results[0].dtype);
 }

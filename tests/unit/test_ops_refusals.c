@@ -97,5 +97,74 @@ START_TEST(integers_are_multiplied_by_whole_numbers)
 }
 END_TEST
 
+START_TEST(an_empty_list_is_no_list_of_sizes)
+{
+    static const row rows[] = {
+        {"_adaptive_avg_pool2d", "p:1,1,4,4 l:", "output_size must have 2"},
+        {"convolution", "p:1,1,4 p:1,1,2 n l:1 l: l:1 b:0 l:0 i:1",
+         "padding must have 1"},
+        {"convolution", "p:1,1,4 p:1,1,2 n l: l:0 l:1 b:0 l:0 i:1",
+         "stride must have 1"},
+        {"reflection_pad3d", "p:1,2,2,2 l:", "padding must have 6"},
+        {"max_pool2d_with_indices", "p:1,1,4,4 l: l:2 l:0 l:1 b:0",
+         "kernel_size must have 2"},
+        {"avg_pool2d", "p:1,1,4,4 l:2 l: l: b:0 b:1 n", "padding must have 2"},
+        {"avg_pool2d", "p:1,1,4,4 l:2 l: l:0 b:0 b:1 n", NULL},
+    };
+
+    LOOK(rows);
+}
+END_TEST
+
+START_TEST(a_mask_is_bool)
+{
+    static const row rows[] = {
+        {"masked_fill.Scalar", "p:3 x:3/2 f:1", "mask must be bool, not i64"},
+        {"masked_fill_.Scalar", "p:3 p:3 f:1", "mask must be bool, not f64"},
+        {"masked_fill.Scalar", "p:3 m:3 f:1", NULL},
+    };
+
+    LOOK(rows);
+}
+END_TEST
+
+START_TEST(a_threshold_that_is_no_number_is_refused)
+{
+    static const row rows[] = {
+        {"smooth_l1_loss", "p:3 p:3 i:1 f:nan", "beta is nan"},
+        {"smooth_l1_loss", "p:3 p:3 i:1 f:-1", "beta is -1"},
+        {"smooth_l1_loss", "p:3 p:3 i:1 f:0", NULL},
+    };
+
+    LOOK(rows);
+}
+END_TEST
+
+START_TEST(running_statistics_have_no_gradient)
+{
+    static const char *const words[] = {
+        "t:2,2 n n t:2 p:2 b:0 f:0.1 f:0.1",
+        "t:2,2 n n p:2 t:2 b:0 f:0.1 f:0.1",
+    };
+    static const char *const names[] = {"running_mean", "running_var"};
+
+    for (int i = 0; i < 2; i++) {
+        const row r = {"native_batch_norm", words[i], NULL};
+        core_value results[4] = {0};
+        core_tensor *y;
+
+        OK(call_words(&r, results));
+        y = CALL(sum, results[0].u.tensor, CORE_DTYPE_NONE);
+        FAILS(core_backward(&y, 1, NULL, 0), CORE_ERROR_UNSUPPORTED,
+              "native_batch_norm", names[i]);
+        for (int k = 0; k < 4; k++)
+            core_value_release(&results[k]);
+    }
+}
+END_TEST
+
 SUITE("ops refusals", a_width_below_0_is_refused,
-      integers_are_multiplied_by_whole_numbers)
+      integers_are_multiplied_by_whole_numbers,
+      an_empty_list_is_no_list_of_sizes, a_mask_is_bool,
+      a_threshold_that_is_no_number_is_refused,
+      running_statistics_have_no_gradient)
