@@ -15,6 +15,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* What the C library keeps of LOCPATH is no leak of ours. */
+const char *__lsan_default_suppressions(void);
+const char *__lsan_default_suppressions(void)
+{
+    return "leak:argz_add_sep";
+}
+
 static char folder[] = "/tmp/libcore-locale-XXXXXX";
 static char path[64];
 static locale_t comma;

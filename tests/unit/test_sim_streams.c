@@ -253,6 +253,7 @@ START_TEST(a_forked_child_is_told_that_it_cannot)
     int status;
 
     fill(device, first, a, N, 1);
+    OK(sim.streams->synchronize(device, first)); /* no lock is held */
     child = fork();
     if (child == 0) {
         bool right =
