@@ -484,13 +484,20 @@ wrong_usage() {
     refuses 2 'goes with --optimizer sgd' --momentum 0.5
 }
 
+# The device is at work on what was freed, if nobody waits for it.
+wrong_setting() (
+    LIBCORE_BLOCKING=maybe
+    export LIBCORE_BLOCKING
+    refuses 1 'LIBCORE_BLOCKING is "maybe"' --device sim
+)
+
 helps() {
     "$train" --help | grep -e '--resume FILE' &&
         "$train" --version | grep '^core-train [0-9]'
 }
 
 make_data
-echo 1..42
+echo 1..43
 ok 'help and version' helps
 ok 'the last line of the output is the result' shows_result
 ok 'what is no terminal gets plain lines' plain_lines
@@ -520,6 +527,7 @@ ok 'SIGINT saves within an epoch' after_interrupt INT 130
 ok 'SIGTERM does too' after_interrupt TERM 143
 ok 'a complete checkpoint is only tested' complete_already
 ok 'wrong usage is told' wrong_usage
+ok 'a setting that cannot be is told' wrong_setting
 ok 'an unknown device is told' refuses 1 'abacus' --device abacus
 ok 'an empty name of a device is told' refuses 1 '""' --devices cpu,,cpu
 ok 'a missing data set names the package' refuses 1 \

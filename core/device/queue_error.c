@@ -62,6 +62,7 @@ core_status core__stream_launched(core_stream *stream, core_operator *op,
     core__queue *queue = stream->queue;
     uint64_t n =
         atomic_fetch_add_explicit(&queue->launched, 1, memory_order_relaxed);
+    core_status status;
     bool wait;
 
     atomic_store_explicit(&queue->ring[n % CORE__QUEUE_RING].call, id,
@@ -72,10 +73,12 @@ core_status core__stream_launched(core_stream *stream, core_operator *op,
         atomic_store_explicit(&queue->first_call, id, memory_order_relaxed);
         atomic_store_explicit(&queue->first_op, op, memory_order_relaxed);
     }
-    CORE_TRY(blocking(&wait));
-    if (core__likely(!wait) || stream->capture)
-        return CORE_OK;
-    return core__queue_wait(queue, "LIBCORE_BLOCKING");
+    status = blocking(&wait);
+    if (core__likely(status == CORE_OK && !wait) || stream->capture)
+        return status;
+    /* After an error, too: the caller will free what the device now reads. */
+    CORE_TRY(core__queue_wait(queue, "LIBCORE_BLOCKING"));
+    return status == CORE_OK ? CORE_OK : blocking(&wait);
 }
 
 static const char *name_of(core_operator *op)
