@@ -4,7 +4,6 @@
 /* Results of products of matrices and vectors. */
 
 #include "ops/functions.h"
-#include "ops/shape.h"
 
 static core_status ranks(const core_operator *op, const char *name_a,
                          const core_tensor *a, uint32_t ndim_a,
@@ -80,10 +79,6 @@ static core_status added(core__inference *infer)
     char have[256];
     char want[256];
 
-    CORE_TRY(
-        core__number_whole(infer->op, "beta", &infer->args[3], result->dtype));
-    CORE_TRY(
-        core__number_whole(infer->op, "alpha", &infer->args[4], result->dtype));
     for (uint32_t i = 0; fits && i < self->ndim; i++) {
         int64_t size = self->sizes[self->ndim - 1 - i];
 
