@@ -206,9 +206,11 @@ START_TEST(where_no_event_can_be_had_the_block_waits_longer)
     for (int i = 0; i < 2; i++) {
         t = tensor_of(sim, 5 * (int64_t)MIB);
         OK(core_tensor_record_stream(t, other));
+        OK(control->hold(0)); /* an event recorded later is not done */
         OK(control->fault(0, faults[i], 1));
         core_tensor_release(t);
         ck_assert_uint_eq(stats().active[0].current, 1);
+        OK(control->let_go(0));
         OK(core_stream_synchronize(other));
         give(take_whole());
         ck_assert_uint_eq(stats().segments[0].current, 1);
