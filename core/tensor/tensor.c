@@ -286,7 +286,8 @@ core_status core__tensor_on(core_storage *storage, core_dtype dtype,
     tensor = tensor_header(storage->device, dtype, ndim);
     if (!tensor)
         return core__error_memory(sizeof *tensor);
-    memcpy(tensor->sizes, sizes, ndim * sizeof *sizes);
+    if (ndim)
+        memcpy(tensor->sizes, sizes, ndim * sizeof *sizes);
     status = default_strides(tensor);
     core__tensor_refresh(tensor);
     tensor->storage = storage;
