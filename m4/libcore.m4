@@ -66,8 +66,8 @@ AC_DEFUN([LIBCORE_SANITIZE], [
   AM_CONDITIONAL([SANITIZE], [test "x$enable_sanitize" != xno])
 ])
 
-# LIBCORE_SMALL: SMALL_CFLAGS.  Tables for unwinding are a tenth of the
-# libraries, and nothing here unwinds; debuggers have theirs in the debug
+# LIBCORE_SMALL: SMALL_CFLAGS, for plugins.  Tables for unwinding are a tenth of
+# a library, and nothing in them unwinds; debuggers have theirs in the debug
 # information.  Sanitizers want them for their reports.
 AC_DEFUN([LIBCORE_SMALL], [
   SMALL_CFLAGS=
