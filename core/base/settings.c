@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/thread.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -94,7 +95,9 @@ static const setting_row rows[CORE__SETTINGS] = {
          "dispatch"},
     [CORE__SETTING_DETERMINISTIC] =
         {"LIBCORE_DETERMINISTIC", CORE_SETTING_BOOLEAN, NULL, 0, 1, 0, "0",
-         SWITCH, "Kernels give the same bits in every run, or refuse.",
+         SWITCH,
+         "Kernels give the same bits in every run, or refuse: in the thread "
+         "that sets it, and in those that begin later.",
          "dispatch"},
     [CORE__SETTING_BLOCKING] =
         {"LIBCORE_BLOCKING", CORE_SETTING_BOOLEAN, NULL, 0, 1, 0, "0", SWITCH,
@@ -516,6 +519,16 @@ static core_status set(const char *name, const char *text)
     return CORE_OK;
 }
 
+/* Calls look at their thread's own: see core__thread_deterministic_set. */
+static core_status take_deterministic(void)
+{
+    bool on;
+
+    CORE_TRY(core__setting_boolean(CORE__SETTING_DETERMINISTIC, &on));
+    core__thread_deterministic_set(on);
+    return CORE_OK;
+}
+
 core_status core_setting_set(const char *name, const char *text)
 {
     core_status status;
@@ -524,5 +537,18 @@ core_status core_setting_set(const char *name, const char *text)
     pthread_mutex_lock(&lock);
     status = set(name, text);
     pthread_mutex_unlock(&lock);
+    if (status == CORE_OK &&
+        strcmp(name, rows[CORE__SETTING_DETERMINISTIC].name) == 0)
+        status = take_deterministic();
     return status;
+}
+
+core_status core__settings_check(void)
+{
+    for (uint32_t i = 0; i < CORE__SETTINGS; i++) {
+        setting_value value;
+
+        CORE_TRY(get(i, &value));
+    }
+    return take_deterministic();
 }

@@ -56,6 +56,11 @@ const char *core__setting_name(core__setting_id setting);
 /* Warns once of LIBCORE_ variables in the environment that are no settings. */
 void core__settings_check_environment(void);
 
+/* Fails with INVALID_ARGUMENT for the first setting whose value in the
+ * environment is not accepted: before the first device, since not all readers
+ * can tell. */
+core_status core__settings_check(void);
+
 /* Increases with every core_setting_set: readers that cache a value compare
  * it. */
 uint32_t core__settings_generation(void);

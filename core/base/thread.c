@@ -25,6 +25,7 @@ static core__thread emergency = {.shared = true};
 /* What ended threads counted. */
 static int64_t ended_storages[16];
 static _Atomic uint64_t first_included = CORE__THREAD_INCLUDED;
+static _Atomic bool first_deterministic;
 
 static void free_list(core__free_block *block)
 {
@@ -87,6 +88,7 @@ core__thread *core__thread_create(void)
     for (size_t i = 0; i < CORE__SMALL_CLASSES; i++)
         self->small[i].room = CORE__SMALL_KEPT;
     self->included = atomic_load(&first_included);
+    self->deterministic = atomic_load(&first_deterministic);
     pthread_setspecific(key, self);
     pthread_mutex_lock(&lock);
     self->next = all;
@@ -121,4 +123,10 @@ int64_t core__thread_storages(uint32_t slot)
 void core__thread_included_set(uint64_t included)
 {
     atomic_store(&first_included, included);
+}
+
+void core__thread_deterministic_set(bool on)
+{
+    atomic_store(&first_deterministic, on);
+    core__thread_self()->deterministic = on;
 }

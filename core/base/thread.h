@@ -128,6 +128,8 @@ static inline void core__thread_leave(core__thread *self)
 
 /* What `included` begins with in threads that are still to come. */
 void core__thread_included_set(uint64_t included);
+/* Of this thread, and of those that begin later. */
+void core__thread_deterministic_set(bool on);
 
 /* Storages alive on a backend, all threads together. */
 int64_t core__thread_storages(uint32_t slot);

@@ -76,6 +76,7 @@ static core_status find(const char *name, size_t size, core_device **out_device)
         return name_error(name, size);
     backend = core__backend_by_type(name, type);
     if (!backend) {
+        CORE_TRY(core__settings_check());
         CORE_TRY(core__loader_load_for(name, type));
         backend = core__backend_by_type(name, type);
     }

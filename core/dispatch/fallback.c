@@ -182,7 +182,7 @@ static core_status compute(core_operator *op, const core_value *args,
     for (uint32_t i = 0; i < nresults; i++)
         results[i] = (core_value){0};
     status = bring_all(&f, args, nargs);
-    /* What names no device is of the current one, which for now is the CPU. */
+    /* What names no device is made on the current one: the CPU, meanwhile. */
     if (status == CORE_OK && !f.home)
         status = core__device_current(&f.home);
     if (status == CORE_OK) {

@@ -8,6 +8,8 @@
 
 #include <libcore/device.h>
 
+#include <pthread.h>
+
 static void setup(void)
 {
     const char *build = getenv("LIBCORE_BUILD");
@@ -51,6 +53,50 @@ START_TEST(the_newest_that_takes_the_call_serves_it)
 {
     ck_assert_float_eq(first_of(CALL(mm, ones(2, 2), ones(2, 2))), 2);
     ck_assert_float_eq(first_of(CALL(mm, ones(2, 3), ones(2, 3))), 1);
+}
+END_TEST
+
+static void *serve(void *out)
+{
+    *(float *)out = first_of(CALL(mm, ones(2, 2), ones(2, 2)));
+    return NULL;
+}
+
+START_TEST(kernels_are_told_to_be_deterministic)
+{
+    float got = 0;
+    pthread_t thread;
+
+    OK(core_setting_set("LIBCORE_DETERMINISTIC", "1"));
+    ck_assert_float_eq(first_of(CALL(mm, ones(2, 2), ones(2, 2))), 12);
+    ck_assert_int_eq(pthread_create(&thread, NULL, serve, &got), 0);
+    ck_assert_int_eq(pthread_join(thread, NULL), 0);
+    ck_assert_float_eq(got, 12);
+    OK(core_setting_set("LIBCORE_DETERMINISTIC", "0"));
+    ck_assert_float_eq(first_of(CALL(mm, ones(2, 2), ones(2, 2))), 2);
+}
+END_TEST
+
+START_TEST(the_environment_asks_for_it_too)
+{
+    setenv("LIBCORE_DETERMINISTIC", "yes", 1);
+    ck_assert_float_eq(first_of(CALL(mm, ones(2, 2), ones(2, 2))), 12);
+}
+END_TEST
+
+START_TEST(a_wrong_setting_is_told_before_the_first_device)
+{
+    static const char *const names[] = {"LIBCORE_DETERMINISTIC",
+                                        "LIBCORE_TRACE_DISPATCH",
+                                        "LIBCORE_PLAN_CACHE"};
+    core_device *device;
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (i == (size_t)_i)
+            setenv(names[i], "maybe", 1);
+    FAILS(core_device_find("cpu", &device), CORE_ERROR_INVALID_ARGUMENT,
+          names[_i], "maybe");
+    ck_assert_ptr_null(device);
 }
 END_TEST
 
@@ -100,6 +146,10 @@ int main(void)
     tcase_add_test(tests, where_none_takes_it_the_fallback_may);
     tcase_add_test(tests, loops_are_asked_with_the_loop);
     tcase_add_test(tests, no_fallback_means_none);
+    tcase_add_test(tests, kernels_are_told_to_be_deterministic);
+    tcase_add_test(tests, the_environment_asks_for_it_too);
+    tcase_add_loop_test(tests, a_wrong_setting_is_told_before_the_first_device,
+                        0, 3);
     suite_add_tcase(suite, tests);
     return run(suite);
 }
