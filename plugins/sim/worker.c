@@ -253,13 +253,13 @@ void sim_stream_rests(sim_stream *stream, bool rests)
     pthread_mutex_unlock(&sim_lock);
 }
 
-/* With the lock; false where the work is dropped. */
+/* With the lock; false where the work is dropped.  What is dropped still comes
+ * after what it would have waited for: who waits for this stream may count on
+ * both, and the other one's work may be running. */
 static bool prepare(sim_stream *stream, sim_work *work)
 {
     sim_marker *marker = work->marker;
 
-    if (stream->failure.code != CORE_OK)
-        return false;
     if (marker && !work->records) {
         stream->busy = false;
         pthread_cond_broadcast(&stream->progress);
@@ -268,7 +268,8 @@ static bool prepare(sim_stream *stream, sim_work *work)
         if (marker->failure.code != CORE_OK && stream->failure.code == CORE_OK)
             wait_failed(stream, marker);
     }
-    take_turns(stream);
+    if (stream->failure.code == CORE_OK)
+        take_turns(stream);
     return stream->failure.code == CORE_OK;
 }
 

@@ -120,6 +120,31 @@ START_TEST(who_waits_for_work_that_failed_hears_of_it_and_goes_on)
 }
 END_TEST
 
+/* A stream that failed drops its wait, and who waits for it comes after both
+ * all the same: the one not waited for may be at work still. */
+START_TEST(what_was_before_a_dropped_wait_is_waited_for)
+{
+    void *other = new_stream(device1);
+    core_memory c = new_block(device1, N);
+
+    OK(launch_named("breaks", device, first, a, 1, a, 1, N));
+    FAILS(sim.streams->synchronize(device, first), CORE_ERROR_STREAM,
+          "it broke");
+    OK(control->hold(1));
+    fill(device1, other, c, N, 1);
+    order(device1, other, device, first);
+    order(device, first, device, second);
+    for (int i = 0; i < 100; i++) {
+        ck_assert_int_eq(sim.streams->query(device, second), CORE_ERROR_BUSY);
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+    }
+    OK(control->let_go(1));
+    OK(sim.streams->synchronize(device1, other));
+    sim.streams->synchronize(device, second);
+    OK(sim.streams->query(device, second));
+}
+END_TEST
+
 START_TEST(bad_data_sets_the_word_once_and_the_stream_goes_on)
 {
     const core_stream_error_interface *words = interface("core.stream_error");
@@ -354,6 +379,7 @@ int main(void)
                    work_that_fails_poisons_its_stream_and_later_events_alone);
     tcase_add_test(tcase,
                    who_waits_for_work_that_failed_hears_of_it_and_goes_on);
+    tcase_add_test(tcase, what_was_before_a_dropped_wait_is_waited_for);
     tcase_add_test(tcase, bad_data_sets_the_word_once_and_the_stream_goes_on);
     tcase_add_test(tcase, without_a_core_that_takes_words_waiting_tells);
     tcase_add_test(tcase, a_lost_device_says_so_until_it_is_reset);
