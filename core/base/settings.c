@@ -27,6 +27,7 @@ typedef struct setting_row {
     const char *allowed;
     const char *help;
     const char *used_by;
+    core_status (*check)(const char *text); /* or NULL; without the lock */
 } setting_row;
 
 #define SWITCH "0 or 1 (also off, on, no, yes, false, true)"
@@ -64,7 +65,7 @@ static const setting_row rows[CORE__SETTINGS] = {
          "kinds are open, alloc, copy, fill, stream, event, synchronize, "
          "prepare, launch, function, interface and host",
          "Which calls of a plugin the layer fault fails, counted by kind.",
-         "layers"},
+         "layers", core__faults_check},
     [CORE__SETTING_QUARANTINE] =
         {"LIBCORE_QUARANTINE", CORE_SETTING_TEXT, NULL, 0, 0, 0, "0",
          "0, 1, or the absolute path of the helper program",
@@ -92,7 +93,7 @@ static const setting_row rows[CORE__SETTINGS] = {
          "error, count, or names of operators with commas between them",
          "Operators that the cpu may compute for a device without a kernel: "
          "none, all (counted), or those listed.",
-         "dispatch"},
+         "dispatch", core__fallback_check},
     [CORE__SETTING_DETERMINISTIC] =
         {"LIBCORE_DETERMINISTIC", CORE_SETTING_BOOLEAN, NULL, 0, 1, 0, "0",
          SWITCH,
@@ -110,7 +111,8 @@ static const setting_row rows[CORE__SETTINGS] = {
          "name:value with commas between them: max_split_size_mb, "
          "roundup_power2_divisions, garbage_collection_threshold, "
          "expandable_segments, fraction, caching",
-         "How the memory of devices with streams is cached.", "memory"},
+         "How the memory of devices with streams is cached.", "memory",
+         core__alloc_check},
     [CORE__SETTING_LOG] =
         {"LIBCORE_LOG", CORE_SETTING_CHOICE, "error,warning,info,debug", 0, 3,
          0, "nothing is printed", "error, warning, info or debug",
@@ -174,8 +176,7 @@ static bool word_equal(const char *word, size_t size, const char *text)
     return strlen(text) == size && memcmp(word, text, size) == 0;
 }
 
-/* The next word of a list, without blanks around it; false at the end. */
-static bool next_word(const char **list, const char **word, size_t *size)
+bool core__list_next(const char **list, const char **word, size_t *size)
 {
     const char *text = *list;
 
@@ -196,7 +197,7 @@ bool core__list_holds(const char *text, const char *word, size_t size)
     const char *found;
     size_t length;
 
-    while (text && next_word(&text, &found, &length))
+    while (text && core__list_next(&text, &found, &length))
         if (length == size && memcmp(found, word, size) == 0)
             return true;
     return false;
@@ -238,7 +239,7 @@ static bool parse_choice(const setting_row *row, const char *text,
     const char *list = row->choices, *word;
     size_t size;
 
-    for (int64_t i = 0; next_word(&list, &word, &size); i++)
+    for (int64_t i = 0; core__list_next(&list, &word, &size); i++)
         if (word_equal(word, size, text)) {
             *number = i;
             return true;
@@ -304,6 +305,12 @@ static core_status look(core__setting_id setting, setting_value *out)
         status = parse(&rows[setting], value->text, &out->number);
     out->status = status;
     return status;
+}
+
+/* The lock is not held: who knows the words may have locks of its own. */
+static core_status check_words(core__setting_id setting, const char *text)
+{
+    return text && rows[setting].check ? rows[setting].check(text) : CORE_OK;
 }
 
 static core_status get(core__setting_id setting, setting_value *out)
@@ -460,7 +467,8 @@ core_status core_setting_describe(uint32_t index,
         return core__error(CORE_ERROR_NOT_FOUND,
                            "there are %d settings; number %u was asked for",
                            CORE__SETTINGS, index);
-    get((core__setting_id)index, &value);
+    if (get((core__setting_id)index, &value) == CORE_OK)
+        value.status = check_words((core__setting_id)index, value.text);
     filled.type = rows[index].type;
     filled.from = value.from;
     filled.status = value.status;
@@ -549,6 +557,7 @@ core_status core__settings_check(void)
         setting_value value;
 
         CORE_TRY(get(i, &value));
+        CORE_TRY(check_words(i, value.text));
     }
     return take_deterministic();
 }

@@ -45,6 +45,9 @@ core_status core__setting_integer(core__setting_id setting, int64_t *out);
 core_status core__setting_boolean(core__setting_id setting, bool *out);
 /* The position of the word in the row's list of choices. */
 core_status core__setting_choice(core__setting_id setting, uint32_t *out);
+/* The next word of a list with commas, without blanks around it; false at the
+ * end. */
+bool core__list_next(const char **list, const char **word, size_t *size);
 /* True if text, a list with commas, holds the word. */
 bool core__list_holds(const char *text, const char *word, size_t size);
 
@@ -56,10 +59,15 @@ const char *core__setting_name(core__setting_id setting);
 /* Warns once of LIBCORE_ variables in the environment that are no settings. */
 void core__settings_check_environment(void);
 
-/* Fails with INVALID_ARGUMENT for the first setting whose value in the
- * environment is not accepted: before the first device, since not all readers
- * can tell. */
+/* Fails with INVALID_ARGUMENT for the first setting whose value is not
+ * accepted: before the first device, since not all readers can tell, and some
+ * may never be asked. */
 core_status core__settings_check(void);
+
+/* Texts whose words only their readers know; those define these functions. */
+core_status core__fallback_check(const char *text);
+core_status core__alloc_check(const char *text);
+core_status core__faults_check(const char *text);
 
 /* Increases with every core_setting_set: readers that cache a value compare
  * it. */

@@ -4,6 +4,8 @@
 /* When the device has no kernel: a loud error, or, where LIBCORE_FALLBACK
  * allows it, the CPU computes and it is counted. */
 
+#define _GNU_SOURCE /* memmem */
+
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/settings.h"
@@ -223,27 +225,46 @@ static bool on_host(const core_call *call, const core_value *args,
 }
 
 /* A word that is no operator is a misspelling, and would forbid in silence
- * what was meant to be allowed. */
+ * what was meant to be allowed.  yet: those of a plugin may still come. */
+static bool find_unknown(const char *list, bool yet, const char **out_word,
+                         size_t *out_size)
+{
+    if (strcmp(list, "error") == 0 || strcmp(list, "count") == 0)
+        return false;
+    while (core__list_next(&list, out_word, out_size))
+        if (!core__operator_find(*out_word, *out_size) &&
+            !(yet && memmem(*out_word, *out_size, "::", 2)))
+            return true;
+    return false;
+}
+
+core_status core__fallback_check(const char *text)
+{
+    const char *word;
+    size_t size;
+
+    if (!find_unknown(text, true, &word, &size))
+        return CORE_OK;
+    return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                       "LIBCORE_FALLBACK names \"%.*s\", which is no operator; "
+                       "it is error, count, or a list of operators, such as "
+                       "exp,add.Tensor",
+                       (int)(size < 80 ? size : 80), word);
+}
+
 static core_status check_words(const core_operator *op)
 {
-    const char *text = NULL;
+    const char *text = NULL, *word;
+    size_t size;
 
     CORE_TRY(core__setting_text(CORE__SETTING_FALLBACK, &text));
-    if (!text || strcmp(text, "error") == 0 || strcmp(text, "count") == 0)
+    if (!text || !find_unknown(text, false, &word, &size))
         return CORE_OK;
-    while (*text) {
-        size_t size = strcspn(text, ",");
-
-        if (size > 0 && !core__operator_find(text, size))
-            return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
-                                  "the device has no kernel, and "
-                                  "LIBCORE_FALLBACK names \"%.*s\", which is "
-                                  "no operator; it is error, count, or a list "
-                                  "of operators",
-                                  (int)size, text);
-        text += size + (text[size] == ',');
-    }
-    return CORE_OK;
+    return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
+                          "the device has no kernel, and LIBCORE_FALLBACK "
+                          "names \"%.*s\", which is no operator; it is error, "
+                          "count, or a list of operators",
+                          (int)(size < 80 ? size : 80), word);
 }
 
 core_status core__fallback(core_call *call, const core_value *args,

@@ -91,12 +91,11 @@ static bool read_fault(core__layers *layers, const char *word, size_t size)
     return at + layers->faults[kind].all == word + size;
 }
 
-static core_status read_faults(core__layers *layers)
+static core_status read_faults(core__layers *layers, const char *list)
 {
-    const char *list, *word;
+    const char *word;
     size_t size;
 
-    CORE_TRY(core__setting_text(CORE__SETTING_FAULT, &list));
     while (list && next_word(&list, &word, &size))
         if (!read_fault(layers, word, size))
             return core__error(CORE_ERROR_INVALID_ARGUMENT,
@@ -108,9 +107,17 @@ static core_status read_faults(core__layers *layers)
     return CORE_OK;
 }
 
+core_status core__faults_check(const char *text)
+{
+    core__layers none;
+
+    return read_faults(&none, text);
+}
+
 core_status core__layers_begin(const char *plugin, core__layers **out_layers)
 {
     core__layers *layers;
+    const char *faults = NULL;
     core_status status;
     uint32_t on;
 
@@ -123,7 +130,9 @@ core_status core__layers_begin(const char *plugin, core__layers **out_layers)
         return core__error_memory(sizeof *layers);
     layers->on = on;
     snprintf(layers->plugin, sizeof layers->plugin, "%s", plugin);
-    status = on & LAYER_FAULT ? read_faults(layers) : CORE_OK;
+    status = core__setting_text(CORE__SETTING_FAULT, &faults);
+    if (status == CORE_OK && on & LAYER_FAULT)
+        status = read_faults(layers, faults);
     if (status != CORE_OK) {
         core__free(layers);
         return status;

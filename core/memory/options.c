@@ -148,6 +148,16 @@ core_status core__alloc_settings_parse(core__alloc_settings *settings,
     return CORE_OK;
 }
 
+core_status core__alloc_check(const char *text)
+{
+    core__alloc_settings settings = defaults;
+    core_status status = core__alloc_settings_parse(&settings, text);
+
+    if (status != CORE_OK)
+        core__error_prefix("LIBCORE_ALLOC");
+    return status;
+}
+
 core_status core__alloc_settings_first(core__alloc_settings *settings)
 {
     const char *text;

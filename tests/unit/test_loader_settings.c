@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/settings.h"
 
+#include <libcore/device.h>
 #include <pthread.h>
 
 /* Every test is a process of its own: nothing was read before it. */
@@ -216,6 +217,60 @@ START_TEST(threads_see_whole_values)
 }
 END_TEST
 
+/* Words that only the setting's reader knows, of a setting that nothing may
+ * ever ask for. */
+START_TEST(words_that_nobody_knows_are_told_before_the_first_device)
+{
+    static const char *const wrong[][3] = {
+        {"LIBCORE_FALLBACK", "abacus", "\"abacus\", which is no operator"},
+        {"LIBCORE_FALLBACK", "exp, mull ,log", "\"mull\""},
+        {"LIBCORE_FALLBACK", "exp,count", "\"count\""},
+        {"LIBCORE_ALLOC", "caching", "LIBCORE_ALLOC: "},
+        {"LIBCORE_ALLOC", "caching:maybe", "true or false"},
+        {"LIBCORE_FAULT", "allocate:3", "\"allocate:3\""},
+        {"LIBCORE_FAULT", "alloc:0", "KIND:N"},
+        {"LIBCORE_TRACE_DISPATCH", "2", NULL},
+        {"LIBCORE_PLAN_CACHE", "0", NULL},
+    };
+    core_setting_information information = {.struct_size = sizeof information};
+    core_device *device;
+
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        const char *name = wrong[i][0];
+        core_status status = core_setting_set(name, wrong[i][1]);
+
+        if (wrong[i][2]) {
+            uint32_t row = 0;
+
+            ck_assert_int_eq(status, CORE_OK);
+            ck_assert_int_eq(core_device_find("cpu", &device),
+                             CORE_ERROR_INVALID_ARGUMENT);
+            ck_assert_ptr_null(device);
+            assert_contains(core_error_message(), name);
+            assert_contains(core_error_message(), wrong[i][2]);
+            while (core_setting_describe(row, &information) == CORE_OK &&
+                   strcmp(information.name, name) != 0)
+                row++;
+            ck_assert_int_eq(information.status, CORE_ERROR_INVALID_ARGUMENT);
+        } else {
+            ck_assert_int_eq(status, CORE_ERROR_INVALID_ARGUMENT);
+        }
+        ck_assert_int_eq(core_setting_set(name, NULL), CORE_OK);
+    }
+}
+END_TEST
+
+START_TEST(operators_that_may_still_come_are_no_wrong_words)
+{
+    core_device *device;
+
+    ck_assert_int_eq(
+        core_setting_set("LIBCORE_FALLBACK", " exp , acme::swish,add.Tensor"),
+        CORE_OK);
+    ck_assert_int_eq(core_device_find("cpu", &device), CORE_OK);
+}
+END_TEST
+
 /* ----------------------------------------------------------------- log -- */
 
 static char logged[256];
@@ -369,6 +424,9 @@ int main(void)
     tcase_add_test(tests, words_of_lists_are_whole);
     tcase_add_test(tests, texts_stay_when_the_setting_changes);
     tcase_add_test(tests, threads_see_whole_values);
+    tcase_add_test(tests,
+                   words_that_nobody_knows_are_told_before_the_first_device);
+    tcase_add_test(tests, operators_that_may_still_come_are_no_wrong_words);
     tcase_add_test(tests, nothing_is_printed_unasked);
     tcase_add_test(tests, the_setting_sends_messages_to_the_standard_error);
     tcase_add_test(tests, a_misspelt_level_is_told_where_the_log_goes);
