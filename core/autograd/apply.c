@@ -182,7 +182,7 @@ core_status core__node_compute(core__task *task, core_node *node,
     case CORE__NODE_CUSTOM:
         /* The program's code sees the thread as the caller left it. */
         self = core__thread_self();
-        self->excluded = task->caller.excluded;
+        self->excluded = task->caller.excluded | CORE__KEY_AUTOCAST;
         status = core__custom_run(node, grads, gradients);
         self->excluded = task->running.excluded;
         break;

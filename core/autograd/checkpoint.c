@@ -22,6 +22,7 @@ typedef struct frame {
     size_t count;
     uint64_t seed, offset;
     uint64_t included, excluded;
+    uint8_t autocast[CORE__SLOTS];
     core_device *device;
     bool deterministic;
     size_t ninputs, noutputs;
@@ -110,7 +111,8 @@ typedef struct modes {
     uint64_t included, excluded, seed, offset;
     core__saved_hooks *hooks;
     core_device *device;
-    bool no_grad, inference, deterministic;
+    uint8_t autocast[CORE__SLOTS];
+    bool no_grad, inference, deterministic, autocast_cached;
 } modes;
 
 static modes modes_of(const core__thread *self)
@@ -121,8 +123,10 @@ static modes modes_of(const core__thread *self)
                    .device = self->device,
                    .no_grad = self->no_grad,
                    .inference = self->inference,
-                   .deterministic = self->deterministic};
+                   .deterministic = self->deterministic,
+                   .autocast_cached = self->autocast_cached};
 
+    memcpy(modes.autocast, self->autocast, sizeof modes.autocast);
     core_generator_state(NULL, &modes.seed, &modes.offset);
     return modes;
 }
@@ -131,6 +135,8 @@ static void modes_set(core__thread *self, const modes *modes)
 {
     self->included = modes->included;
     self->excluded = modes->excluded;
+    memcpy(self->autocast, modes->autocast, sizeof self->autocast);
+    self->autocast_cached = modes->autocast_cached;
     self->saved_hooks = modes->hooks;
     self->device = modes->device;
     self->no_grad = modes->no_grad;
@@ -177,6 +183,8 @@ static core_status call_again(frame *frame, round *round, core_tensor **inputs,
 
     then.included = frame->included;
     then.excluded = frame->excluded;
+    memcpy(then.autocast, frame->autocast, sizeof then.autocast);
+    then.autocast_cached = false;
     then.device = frame->device;
     then.deterministic = frame->deterministic;
     then.no_grad = then.inference = false;
@@ -348,6 +356,7 @@ static core_status frame_new(const core_checkpoint_info *info,
         return core__error_memory(ninputs * sizeof *frame->inputs);
     frame->included = self->included;
     frame->excluded = self->excluded;
+    memcpy(frame->autocast, self->autocast, sizeof frame->autocast);
     frame->device = self->device;
     frame->deterministic = self->deterministic;
     frame->noutputs = noutputs;

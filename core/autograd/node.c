@@ -30,10 +30,23 @@ void core__node_unused(core_node *node)
         core__custom_released(node);
 }
 
+/* Numbers and sizes alone: nothing to give back. */
+static bool holds_nothing(const core_node *node)
+{
+    for (uint32_t i = 0; i < node->nsaved; i++)
+        if (node->saved[i].kind > CORE__SAVED_VALUE)
+            return false;
+    return node->kind == CORE__NODE_OPERATOR;
+}
+
+/* A node that holds no tensor can be walked again: the cast of a weight, which
+ * several graphs of an autocast region share, say. */
 void core__node_release_saved(core_node *node)
 {
     bool drop;
 
+    if (holds_nothing(node))
+        return;
     core__spin_lock(&node->lock);
     drop = !node->released && node->users == 0;
     node->released = true;

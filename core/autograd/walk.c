@@ -142,6 +142,7 @@ static core_status run(core__task *task, const core__edge *roots,
     task->caller = core__thread_state_of(self);
     task->running = task->caller;
     task->running.no_grad = !task->create;
+    task->running.excluded |= CORE__KEY_AUTOCAST; /* its forward cast */
     if (!task->create)
         task->running.excluded |= CORE__KEY_AUTOGRAD;
     core__task_begin(task);

@@ -3,6 +3,7 @@
 
 #include "base/thread.h"
 
+#include "autocast/thread_end.h"
 #include "base/memory.h"
 #include "device/stream.h"
 #include "memory/cache.h"
@@ -51,6 +52,7 @@ static void thread_end(void *argument)
     for (size_t i = 0; i < 16; i++)
         ended_storages[i] += self->storages[i];
     pthread_mutex_unlock(&lock);
+    core__autocast_thread_end(self);
     core__memory_pools_end(self);
     core__memory_thread_end(self);
     core__stream_thread_end(self);

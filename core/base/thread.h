@@ -63,6 +63,12 @@ struct core__thread {
     struct core_node *running; /* in anomaly mode: the node that runs */
     bool anomaly;
     uint32_t accumulating; /* accumulations that this thread is inside of */
+    /* Of autocast/autocast.h: the dtype that regions cast to, by backend slot
+     * (0: none); regions, innermost first; casts that are kept. */
+    uint8_t autocast[16];
+    bool autocast_cached;
+    struct core__autocast_region *autocast_regions;
+    struct core__autocast_casts *autocast_casts;
     /* Registered decompositions that run, innermost first (dispatch/cycle.c). */
     struct core__decomposing *decomposing;
     /* Free lists of small objects: index is the size class. */

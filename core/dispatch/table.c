@@ -14,6 +14,7 @@
 
 #include "dispatch/table.h"
 
+#include "autocast/autocast.h"
 #include "autograd/layer.h"
 #include "base/memory.h"
 #include "base/settings.h"
@@ -39,6 +40,7 @@ static const core__entry missing = {core__missing_kernel, NULL};
 static const core__entry autograd = {core__autograd_layer, NULL};
 static const core__entry inplace_or_view = {core__inplace_or_view_layer, NULL};
 static const core__entry trace = {core__trace_layer, NULL};
+static const core__entry autocast = {core__autocast_layer, NULL};
 static const core__entry nothing = {core__nothing_to_do, NULL};
 
 #define EIGHT(x) x, x, x, x, x, x, x, x
@@ -138,7 +140,7 @@ static void fill(core_operator *op, operator_table *table)
                             : &inplace_or_view);
         r = newest(op, CORE_KEY_AUTOCAST, CORE__SLOT_NONE);
         set_slot(table, CORE__FUNCTIONALITY_AUTOCAST, slot,
-                 r ? &r->entry : &nothing);
+                 r ? &r->entry : &autocast);
         r = newest(op, CORE_KEY_PROFILER, CORE__SLOT_NONE);
         set_slot(table, CORE__FUNCTIONALITY_PROFILER, slot,
                  r ? &r->entry : &nothing);

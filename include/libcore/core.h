@@ -6,6 +6,7 @@
 #ifndef LIBCORE_CORE_H
 #define LIBCORE_CORE_H
 
+#include "autocast.h"
 #include "autograd.h"
 #include "capture.h"
 #include "destination.h"

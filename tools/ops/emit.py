@@ -354,7 +354,7 @@ def listing(model):
             "id": o.id, "name": o.name, "schema": o.schema.text(),
             "since": str(o.base.entry.get("since", "0.1")), "c": o.c,
             "family": o.family, "variant": o.variant.lower(),
-            "base": o.base.name,
+            "base": o.base.name, "autocast": o.autocast(),
             "differentiable": bool(o.base.formulas) or o.base.implicit,
             "dynamic_output": bool(o.flags & 1)})
     text = ",\n".join("  " + json.dumps(item) for item in items)

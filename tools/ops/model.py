@@ -129,13 +129,19 @@ class Operator:
     def implicit(self):
         return self.family == "composite"
 
+    def autocast(self):
+        """Its rule; in place and with out= it computes as it is called."""
+        if self.variant != "FUNCTIONAL":
+            return "none"
+        return self.base.entry.get("autocast", "none")
+
     def mask(self):
         mask = (1 << 64) - 1
         entry = self.base.entry
         if self.variant == "FUNCTIONAL" and self.family != "view" and \
                 not any(a.alias for a in self.schema.arguments):
             mask &= ~(1 << 21)
-        if AUTOCAST[entry.get("autocast", "none")] == 0:
+        if self.autocast() == "none":
             mask &= ~(1 << 23)
         if self.variant == "FUNCTIONAL" and entry.get("not_differentiable"):
             mask &= ~(1 << 22)
