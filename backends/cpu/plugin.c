@@ -73,10 +73,16 @@ static const void *get_interface(void *backend, core_string name,
         .set = set_threads,
         .get = cpu_pool_threads,
     };
+    /* The pool begins anew in a child by itself: pool.c. */
+    static const core_fork_safe_interface fork_safe = {
+        .struct_size = sizeof(core_fork_safe_interface),
+    };
 
     (void)backend;
     if (core_sdk_string_equal(name, "core.cpu_threads") && version <= 1)
         return &threads;
+    if (core_sdk_string_equal(name, "core.fork_safe") && version <= 1)
+        return &fork_safe;
     return NULL;
 }
 

@@ -121,6 +121,12 @@ static const setting_row rows[CORE__SETTINGS] = {
         {"LIBCORE_PLAN_CACHE", CORE_SETTING_INTEGER, NULL, 1, 1 << 20, 1024,
          "1024", "a number of plans, at least 1",
          "Plans that are kept of devices that compile per shape.", "dispatch"},
+    [CORE__SETTING_CACHE] =
+        {"LIBCORE_CACHE", CORE_SETTING_TEXT, NULL, 0, 0, 0,
+         "libcore in XDG_CACHE_HOME, else in ~/.cache",
+         "an absolute path, or 0 for nowhere",
+         "Where plugins keep compiled programs and the like between processes.",
+         "loader"},
 };
 
 /* Texts that were handed out stay until the process ends. */

@@ -30,6 +30,7 @@ typedef enum core__setting_id {
     CORE__SETTING_ALLOC,
     CORE__SETTING_LOG,
     CORE__SETTING_PLAN_CACHE,
+    CORE__SETTING_CACHE,
     CORE__SETTINGS
 } core__setting_id;
 

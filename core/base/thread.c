@@ -25,6 +25,7 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static core__thread emergency = {.shared = true};
 /* What ended threads counted. */
 static int64_t ended_storages[16];
+static uint64_t ended_launches[CORE__LAUNCH_SLOTS];
 static _Atomic uint64_t first_included = CORE__THREAD_INCLUDED;
 static _Atomic bool first_deterministic;
 
@@ -51,6 +52,8 @@ static void thread_end(void *argument)
         self->next->previous = self->previous;
     for (size_t i = 0; i < 16; i++)
         ended_storages[i] += self->storages[i];
+    for (size_t i = 0; i < CORE__LAUNCH_SLOTS; i++)
+        ended_launches[i] += self->launches[i];
     pthread_mutex_unlock(&lock);
     core__autocast_thread_end(self);
     core__memory_pools_end(self);
@@ -67,6 +70,10 @@ static void thread_end(void *argument)
 static void fork_child(void)
 {
     pthread_mutex_init(&lock, NULL);
+    for (core__thread *thread = all; thread; thread = thread->next)
+        for (size_t i = 0; i < CORE__LAUNCH_SLOTS; i++)
+            if (thread != core__self_pointer)
+                ended_launches[i] += thread->launches[i];
     all = core__self_pointer;
     if (all)
         all->next = all->previous = NULL;
@@ -120,6 +127,19 @@ int64_t core__thread_storages(uint32_t slot)
         sum += thread->storages[slot];
     pthread_mutex_unlock(&lock);
     return sum + emergency.storages[slot];
+}
+
+uint64_t core__thread_launches(uint32_t slot)
+{
+    uint64_t sum;
+
+    pthread_mutex_lock(&lock);
+    sum = ended_launches[slot] +
+          __atomic_load_n(&emergency.launches[slot], __ATOMIC_RELAXED);
+    for (core__thread *thread = all; thread; thread = thread->next)
+        sum += __atomic_load_n(&thread->launches[slot], __ATOMIC_RELAXED);
+    pthread_mutex_unlock(&lock);
+    return sum;
 }
 
 void core__thread_included_set(uint64_t included)

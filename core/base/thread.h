@@ -33,6 +33,9 @@ typedef struct core__error_record {
     char text[CORE__ERROR_TEXT];
 } core__error_record;
 
+/* Devices beyond so many that are open share one count of launches. */
+enum { CORE__LAUNCH_SLOTS = 32 };
+
 typedef struct core__thread core__thread;
 struct core__thread {
     /* Dispatch: see dispatch/keys.h. */
@@ -86,6 +89,8 @@ struct core__thread {
     /* Storages made less storages freed here, by backend slot: their sum over
      * all threads is what is alive, without a shared counter. */
     int64_t storages[16];
+    /* Kernels launched here, by the device's launch_slot, likewise. */
+    uint64_t launches[CORE__LAUNCH_SLOTS];
     core__error_record error;
     core__thread *next; /* list of all, under a lock */
     core__thread *previous;
@@ -132,6 +137,16 @@ static inline void core__thread_leave(core__thread *self)
 #endif
 }
 
+/* The same for a counter of its own that others read. */
+static inline void core__thread_count(uint64_t *counter)
+{
+#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
+    __asm__ volatile("addq $1, %0" : "+m"(*counter));
+#else
+    __atomic_store_n(counter, *counter + 1, __ATOMIC_RELAXED);
+#endif
+}
+
 /* What `included` begins with in threads that are still to come. */
 void core__thread_included_set(uint64_t included);
 /* Of this thread, and of those that begin later. */
@@ -139,6 +154,7 @@ void core__thread_deterministic_set(bool on);
 
 /* Storages alive on a backend, all threads together. */
 int64_t core__thread_storages(uint32_t slot);
+uint64_t core__thread_launches(uint32_t slot);
 
 /* Calls visit for every thread's record, with the list locked. */
 void core__thread_each(void (*visit)(core__thread *, void *), void *context);

@@ -357,6 +357,7 @@ core_status core_graph_launch(core_graph *graph, core_stream *stream)
     pthread_mutex_unlock(&stream->queue->lock);
     core__free(words);
     CORE_TRY(core__stream_given(stream, status));
+    atomic_fetch_add_explicit(&device->graphs, 1, memory_order_relaxed);
     return core__stream_launched(stream, NULL, core__call_number());
 }
 

@@ -46,6 +46,9 @@ typedef struct core__interfaces {
     core_graph_capture_interface graph_capture;
     core_device_reset_interface device_reset;
     core_stream_error_interface stream_error;
+    core_numerics_interface numerics;
+    core_telemetry_interface telemetry;
+    core_fork_safe_interface fork_safe;
 } core__interfaces;
 
 struct core_device {
@@ -57,8 +60,9 @@ struct core_device {
     uint32_t flags; /* CORE_DEVICE_… of the properties */
     bool meta;
     bool synchronous;
-    /* It has streams, and is one of the process that this one was forked from:
-     * nothing of it is used, waited for, locked or given back here. */
+    /* It is one of the process that this one was forked from, and has streams
+     * or a plugin that is not core.fork_safe: nothing of it is used, waited for,
+     * locked or given back here. */
     bool forked;
     bool small_blocks;   /* threads keep its small blocks: memory/ */
     void *impl;          /* backend's word */
@@ -71,6 +75,12 @@ struct core_device {
     _Atomic bool lost;
     char *loss; /* why */
     _Atomic uint64_t events_made;
+    /* For core_device_get_counts.  Launches are counted by the threads; what
+     * they had counted before it was opened is taken off. */
+    uint32_t launch_slot;
+    uint64_t launches_before;
+    _Atomic uint64_t fallbacks;
+    _Atomic uint64_t graphs;
     core__interfaces interfaces; /* NULL where the plugin has none */
     core_memory_table memory;    /* hot copy */
     core_device_properties properties;
@@ -129,6 +139,7 @@ static inline core_status core__device_here(core_device *device)
 }
 /* In a child of fork, first of all. */
 void core__devices_forked(void);
+void core__device_forked(core_device *device);
 void core__state_forked(void);
 /* Whether the plugin still knows an object of that generation, so that it is
  * to be destroyed; else it is gone already. */

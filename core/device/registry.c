@@ -66,22 +66,6 @@ static void renew_lock(void)
         lock = anew;
 }
 
-/* A device that runs on its own is the parent's: its plugin's threads are not
- * here, and other threads had the locks of its streams and of its memory in
- * whatever state.  It is as lost, for good, and the plugin knows nothing of
- * what there is. */
-static void device_forked(core_device *device)
-{
-    if (device->synchronous) {
-        core__host_memory_forked(device);
-        return;
-    }
-    device->forked = true;
-    atomic_store(&device->lost, true);
-    atomic_fetch_add(&device->generation, 2);
-    core__allocator_forked(device);
-}
-
 void core__devices_forked(void)
 {
     renew_lock();
@@ -93,7 +77,7 @@ void core__devices_forked(void)
             continue;
         for (uint32_t i = 0; i < backend->device_count; i++)
             if (backend->devices[i])
-                device_forked(backend->devices[i]);
+                core__device_forked(backend->devices[i]);
     }
     core__state_forked();
 }
@@ -340,15 +324,18 @@ static void fetch_interfaces(const core__backend *backend,
         ROW(timing),       ROW(host_callback),   ROW(host_memory),
         ROW(stream_adopt), ROW(stream_priority), ROW(virtual_memory),
         ROW(peer),         ROW(graph_capture),   ROW(device_reset),
-        ROW(stream_error),
+        ROW(stream_error), ROW(numerics),        ROW(telemetry),
+        ROW(fork_safe),
 #undef ROW
     };
+    enum { ROWS = sizeof rows / sizeof *rows, ROWS_0_2 = 10 };
+    uint32_t minor = core__plugin_minor(backend->plugin);
+    size_t count = minor < 2 ? 0 : minor < 3 ? ROWS_0_2 : ROWS;
 
-    /* All of them are of minor 0.2: an older plugin is not asked. */
-    if (!backend->table.get_interface ||
-        core__plugin_minor(backend->plugin) < 2)
+    /* An older plugin is not asked for what came later. */
+    if (!backend->table.get_interface)
         return;
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    for (size_t i = 0; i < count; i++) {
         core_string name = {rows[i].name, strlen(rows[i].name)};
 
         copy_table(rows[i].to, rows[i].size,
@@ -404,6 +391,10 @@ static core_status device_open(core__backend *backend, uint32_t index,
     device->synchronous = backend->synchronous;
     device->memory = backend->memory;
     fetch_interfaces(backend, &device->interfaces);
+    device->launch_slot = device->ordinal < CORE__LAUNCH_SLOTS
+                              ? device->ordinal
+                              : CORE__ORDINAL_META;
+    device->launches_before = core__thread_launches(device->launch_slot);
     device->information.struct_size = sizeof device->information;
     status = ask_properties(device);
     if (status == CORE_OK && backend->table.device_information)

@@ -80,13 +80,17 @@ struct core_event {
 /* This thread's stream of a device, never NULL: its default one has no other
  * cost than this. */
 core_stream *core__stream_current_slow(core__thread *self, core_device *device);
-static inline core_stream *core__stream_current(core_device *device)
+static inline core_stream *core__stream_current_of(core__thread *self,
+                                                   core_device *device)
 {
-    core__thread *self = core__thread_self();
-
     if (core__likely(!self->streams))
         return device->stream;
     return core__stream_current_slow(self, device);
+}
+
+static inline core_stream *core__stream_current(core_device *device)
+{
+    return core__stream_current_of(core__thread_self(), device);
 }
 
 /* Makes a stream its device's current one in this thread, without changes to

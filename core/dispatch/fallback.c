@@ -204,6 +204,8 @@ static core_status compute(core_operator *op, const core_value *args,
     if (status == CORE_OK) {
         atomic_fetch_add(&counted, 1);
         core__detour(op, CORE_DETOUR_HOST);
+        if (f.home)
+            atomic_fetch_add(&f.home->fallbacks, 1);
         core__log(CORE_LOG_INFO, "fallback", "%s: computed on the CPU for %s",
                   core__operator_name(op), f.home ? f.home->name : "cpu");
     }

@@ -157,8 +157,8 @@ core_status core__kernel_launch(core__kernel_call *run,
                                 uint32_t nresults)
 {
     core_device *device = run->device;
-    core_stream *stream = core__stream_current(device);
     core__thread *self = core__thread_self();
+    core_stream *stream = core__stream_current_of(self, device);
     core_call *call = &run->call;
     core__plan *plan = NULL;
     uint32_t errors = self->error.sequence;
@@ -180,11 +180,13 @@ core_status core__kernel_launch(core__kernel_call *run,
     call->device = device->impl;
     call->stream = stream->impl;
     call->plan = NULL;
-    /* Only devices that run later need to tell calls apart. */
-    call->id = device->synchronous ? 0 : core__call_number();
     call->core = run;
     run->scratch = NULL;
-    if (!device->synchronous) {
+    if (core__likely(device->synchronous)) {
+        call->id = 0;
+    } else {
+        /* Only devices that run later need to tell calls apart. */
+        call->id = core__call_number();
         CORE_TRY(core__stream_check(stream));
         CORE_TRY(check_memory(run));
     }
@@ -205,6 +207,8 @@ core_status core__kernel_launch(core__kernel_call *run,
     }
     if (core__unlikely(status != CORE_OK))
         kernel_failed(run, status, self->error.sequence == errors);
+    else
+        core__thread_count(&self->launches[device->launch_slot]);
     if (device->synchronous)
         return status;
     if (core__unlikely(status != CORE_OK))

@@ -422,6 +422,57 @@ static core_status take(void *word, void *stream, core_stream_error *out)
                        out->code);
 }
 
+/* ------------------------------------------------- what a device declares -- */
+
+static core_status numerics_get(void *word, core_numerics *out)
+{
+    layer_device *device = word;
+    layer_call call;
+    core_status status;
+
+    CORE_TRY(enter(&call, device, "numerics.get", LAYER_INTERFACE));
+    status = REAL(device)->numerics.get(device->impl, out);
+    if (status == CORE_OK && layer_validates(call.layers) &&
+        (out->product_bits > 24 || !(out->max_ulp >= 0)))
+        layer_breach(&call, "gives %u bits of products and %g ulp",
+                     out->product_bits, out->max_ulp);
+    return layer_leave(&call, status, "%p -> %u bits, %g ulp", device->impl,
+                       out->product_bits, out->max_ulp);
+}
+
+static double function_ulp(void *word, core_string name, core_dtype dtype)
+{
+    layer_device *device = word;
+    layer_call call;
+    double ulp;
+
+    enter(&call, device, "numerics.function_ulp", LAYER_NEVER);
+    ulp = REAL(device)->numerics.function_ulp(device->impl, name, dtype);
+    layer_leave_void(&call, "%p, %.*s, %u -> %g", device->impl, (int)name.size,
+                     name.data, dtype, ulp);
+    return ulp;
+}
+
+static core_status measure(void *word, uint32_t index, core_measurement *out)
+{
+    layer_device *device = word;
+    layer_call call;
+    core_status status;
+
+    enter(&call, device, "telemetry.read", LAYER_NEVER);
+    status = REAL(device)->telemetry.read(device->impl, index, out);
+    layer_leave_void(&call, "%p, %u -> %d", device->impl, index, status);
+    return status; /* that there is no more needs no words */
+}
+
+/* In a child of fork, where the layers' own locks may be held. */
+static void forked(void *word)
+{
+    layer_device *device = word;
+
+    REAL(device)->fork_safe.child(device->impl);
+}
+
 /* --------------------------------------------------------------- wrapping -- */
 
 static const core__interfaces wrappers = {
@@ -440,6 +491,10 @@ static const core__interfaces wrappers = {
                       capture_end, graph_launch, graph_destroy},
     .device_reset = {sizeof(core_device_reset_interface), 0, reset},
     .stream_error = {sizeof(core_stream_error_interface), 0, take},
+    .numerics = {sizeof(core_numerics_interface), 0, numerics_get,
+                 function_ulp},
+    .telemetry = {sizeof(core_telemetry_interface), 0, measure},
+    .fork_safe = {sizeof(core_fork_safe_interface), 0, forked},
 };
 
 /* Tables are struct_size, reserved, and functions: one that the plugin lacks
@@ -478,7 +533,8 @@ const void *layer_get_interface(void *user, core_string name, uint32_t version)
         ROW(timing),       ROW(host_callback),   ROW(host_memory),
         ROW(stream_adopt), ROW(stream_priority), ROW(virtual_memory),
         ROW(peer),         ROW(graph_capture),   ROW(device_reset),
-        ROW(stream_error),
+        ROW(stream_error), ROW(numerics),        ROW(telemetry),
+        ROW(fork_safe),
 #undef ROW
     };
     layer_call call;

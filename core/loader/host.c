@@ -323,18 +323,19 @@ const core_host core__host = {
     .context_set_state = core_context_set_state,
     .node_saved = core_node_saved,
     .node_needs_gradient = host_node_needs_gradient,
+    .cache_directory = core__cache_folder,
 };
 
 /* A plugin is told the size that its minor's table has, and finds nothing
  * behind it. */
 void core__host_fill(core_host *host, uint32_t abi_minor)
 {
+    size_t known = abi_minor < 2   ? offsetof(core_host, error_last)
+                   : abi_minor < 3 ? offsetof(core_host, cache_directory)
+                                   : sizeof *host;
+
     *host = core__host;
     host->abi_minor = abi_minor;
-    if (abi_minor < 2) {
-        size_t known = offsetof(core_host, error_last);
-
-        host->struct_size = (uint32_t)known;
-        memset((char *)host + known, 0, sizeof *host - known);
-    }
+    host->struct_size = (uint32_t)known;
+    memset((char *)host + known, 0, sizeof *host - known);
 }

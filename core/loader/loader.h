@@ -79,4 +79,7 @@ static inline uint32_t core__plugin_minor(const core_plugin *plugin)
 /* The host table of a plugin, at a minor. */
 void core__host_fill(core_host *host, uint32_t abi_minor);
 
+/* For core_host.cache_directory: cache_folder.c. */
+core_status core__cache_folder(core_string name, core_string *out_path);
+
 #endif

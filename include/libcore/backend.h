@@ -296,6 +296,70 @@ typedef struct core_stream_error_interface {
     core_status (*take)(void *device, void *stream, core_stream_error *out);
 } core_stream_error_interface;
 
+/* Those below are known since minor 0.3; each is version 1. */
+
+/* How a device counts.  Zeroed before the plugin fills it, and 0 everywhere
+ * means as IEEE 754 does. */
+typedef struct core_numerics {
+    uint32_t struct_size;
+    /* Mask of floating dtypes (CORE_DTYPE_MASK) in which arithmetic may take
+     * denormals for 0, among operands or results; moves never do. */
+    uint32_t flushes_denormals;
+    /* Bits of significand that operands of f32 products (mm, convolution, …)
+     * keep: 24, or 0, is all of it; 11 is TF32. */
+    uint32_t product_bits;
+    /* Mask of dtypes whose sums and products are added up in that very dtype,
+     * not in a wider one: of F16 and BF16 that is worth telling. */
+    uint32_t narrow_sums;
+    /* Largest error of any element-wise function in f32 and f64, in units in
+     * the last place; 0: at most 4. */
+    double max_ulp;
+} core_numerics;
+CORE_STATIC_ASSERT(sizeof(core_numerics) == 24, "core_numerics");
+
+/* "core.numerics": what a program, and core-conformance, may expect of results.
+ * The suite chooses its bounds from it, up to a cap of its own. */
+typedef struct core_numerics_interface {
+    uint32_t struct_size;
+    uint32_t reserved;
+    core_status (*get)(void *device, core_numerics *out);
+    /* The same as max_ulp for one function and dtype, where that is less
+     * exact than the others; NULL or 0: max_ulp.  operator_name: "exp". */
+    double (*function_ulp)(void *device, core_string operator_name,
+                           core_dtype dtype);
+} core_numerics_interface;
+CORE_STATIC_ASSERT(sizeof(core_numerics_interface) == 24, "core.numerics");
+
+/* One thing that a device measures, at this moment. */
+typedef struct core_measurement {
+    uint32_t struct_size;
+    uint32_t reserved;
+    core_string key;  /* "temperature", "power", "clock.memory" */
+    core_string unit; /* "celsius", "watt", "hertz"; may be empty */
+    double value;
+} core_measurement;
+CORE_STATIC_ASSERT(sizeof(core_measurement) == 48, "core_measurement");
+
+/* "core.telemetry": what the device measures of itself.  Texts live as long as
+ * the device. */
+typedef struct core_telemetry_interface {
+    uint32_t struct_size;
+    uint32_t reserved;
+    /* index from 0 while CORE_OK; NOT_FOUND (no message needed) ends. */
+    core_status (*read)(void *device, uint32_t index, core_measurement *out);
+} core_telemetry_interface;
+
+/* "core.fork_safe": a device without streams goes on working in a child of
+ * fork, with all that was allocated before.  Without it the child gets
+ * DEVICE_LOST, and so does every device with streams.  The core calls `child`,
+ * unless NULL, once in the child for each open device, before anything else of
+ * the plugin: other threads are gone, and what they had locked is as it was. */
+typedef struct core_fork_safe_interface {
+    uint32_t struct_size;
+    uint32_t reserved;
+    void (*child)(void *device);
+} core_fork_safe_interface;
+
 #ifdef __cplusplus
 }
 #endif

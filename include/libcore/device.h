@@ -71,6 +71,34 @@ core_status core_device_memory(core_device *device, uint64_t *out_free,
  * this call's. */
 core_status core_device_synchronize(core_device *device);
 
+/* What was done on a device since it was opened, by all threads: the proof that
+ * it was the device that computed.  A kernel counts when its plugin's function
+ * succeeded; of a captured graph's kernels, once when they were captured. */
+typedef struct core_device_counts {
+    uint32_t struct_size; /* in: the caller's; out: what was filled */
+    uint32_t reserved;
+    uint64_t launches;  /* kernels */
+    uint64_t fallbacks; /* calls that the CPU computed instead of it */
+    uint64_t graphs;    /* launches of captured graphs */
+} core_device_counts;
+CORE_STATIC_ASSERT(sizeof(core_device_counts) == 32, "core_device_counts");
+
+core_status core_device_get_counts(core_device *device,
+                                   core_device_counts *out);
+
+/* How the device counts (backend.h); of a device that says nothing, all is 0,
+ * which means as IEEE 754 does. */
+core_status core_device_get_numerics(core_device *device, core_numerics *out);
+/* Largest error of a function ("exp") in a dtype, in units in the last place.
+ * *out is 4 where the device says nothing. */
+core_status core_device_function_ulp(core_device *device,
+                                     const char *operator_name,
+                                     core_dtype dtype, double *out);
+/* What the device measures of itself: index from 0 while CORE_OK; NOT_FOUND
+ * behind the last.  Texts live as long as the device. */
+core_status core_device_measure(core_device *device, uint32_t index,
+                                core_measurement *out);
+
 /* Threads that the CPU backend computes with, the caller included; results do
  * not depend on it.  INVALID_ARGUMENT below 1. */
 core_status core_threads_set(uint32_t threads);

@@ -199,10 +199,13 @@ CORE_STATIC_ASSERT(sizeof(core_memory) == 16, "core_memory is frozen");
 
 enum {
     CORE_ABI_MAJOR = 0,
-    CORE_ABI_MINOR = 2,
+    CORE_ABI_MINOR = 3,
     CORE_NOTE_TYPE = 0x434f5245, /* n_type of the note; its owner: "libcore" */
     CORE_NOTE_VERSION = 1
 };
+/* The same two for #if. */
+#define CORE_ABI_MAJOR 0
+#define CORE_ABI_MINOR 3
 
 /* The note's content, read from the file with every bound checked, before any
  * code of the plugin runs.  Strings are UTF-8, NUL-padded, NUL-terminated. */
@@ -370,8 +373,18 @@ typedef struct core_host {
                               core_tensor **out_tensor);
     /* 1: the gradient of this tensor argument is wanted. */
     uint32_t (*node_needs_gradient)(const core_node *node, uint64_t input);
+
+    /* since 0.3 */
+
+    /* A folder of this name ([a-z0-9_]+) for what is worth keeping between
+     * processes, compiled programs say: absolute, made if it was not there,
+     * the user's alone (LIBCORE_CACHE says where).  Whatever lies in it may be
+     * from another version, cut short, or gone at any time.  UNSUPPORTED:
+     * there is none, and the plugin does without.  Ends with a NUL; lives as
+     * long as the process. */
+    core_status (*cache_directory)(core_string name, core_string *out_path);
 } core_host;
-CORE_STATIC_ASSERT(sizeof(core_host) == 8 + 8 * 28, "core_host");
+CORE_STATIC_ASSERT(sizeof(core_host) == 8 + 8 * 29, "core_host");
 
 /* -------------------------------------------------------- negotiation -- */
 

@@ -211,12 +211,15 @@ int main(void)
     const char *build = getenv("LIBCORE_BUILD");
     char path[4096];
 
-    printf("1..2\n");
+    printf("1..3\n");
     snprintf(path, sizeof path, "%s/tests/abi/.libs/core_abi_0_1.so",
              build ? build : ".");
     check("a plugin of 0.1 runs in a host of 0.1", path, 1);
     snprintf(path, sizeof path, "%s/tests/abi/.libs/core_abi_0_2.so",
              build ? build : ".");
     check("a plugin of 0.2 runs in a host of 0.1", path, 1);
+    snprintf(path, sizeof path, "%s/tests/abi/.libs/core_abi_0_3.so",
+             build ? build : ".");
+    check("a plugin of 0.3 runs in a host of 0.1", path, 1);
     return 0;
 }

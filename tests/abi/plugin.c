@@ -3,7 +3,8 @@
 
 /* A plugin that is built once with the headers of each minor that was cut.
  * What the host showed it is told through the environment, which the tests
- * read: ABI_HOST, ABI_PROPERTIES, ABI_INTERFACES, ABI_PLANS. */
+ * read: ABI_HOST, ABI_PROPERTIES, ABI_INTERFACES, ABI_PLANS, ABI_NUMERICS,
+ * ABI_CACHE. */
 
 #include <libcore/sdk.h>
 
@@ -61,16 +62,81 @@ static core_status device_properties(void *device, core_device_properties *out)
     return CORE_OK;
 }
 
+/* Features of 0.3. */
+#if ABI_MINOR >= 3
+static core_status numerics_get(void *device, core_numerics *out)
+{
+    (void)device;
+    tell("ABI_NUMERICS", out->struct_size, sizeof *out);
+    out->flushes_denormals = CORE_DTYPE_MASK(CORE_F32);
+    out->product_bits = 11;
+    out->max_ulp = 8;
+    return CORE_OK;
+}
+
+static double function_ulp(void *device, core_string name, core_dtype dtype)
+{
+    (void)device;
+    return core_sdk_string_equal(name, "exp") && dtype == CORE_F32 ? 12 : 0;
+}
+
+static core_status measure(void *device, uint32_t index, core_measurement *out)
+{
+    (void)device;
+    if (index > 1)
+        return CORE_ERROR_NOT_FOUND;
+    out->key = core_sdk_string(index ? "power" : "temperature");
+    out->unit = core_sdk_string(index ? "watt" : "celsius");
+    out->value = index ? 250 : 41.5;
+    return CORE_OK;
+}
+
+static void forked(void *device)
+{
+    (void)device;
+    tell("ABI_FORKED", 1, 0);
+}
+
+static const void *newer_interface(core_string name)
+{
+    static const core_numerics_interface numerics = {
+        .struct_size = sizeof numerics,
+        .get = numerics_get,
+        .function_ulp = function_ulp,
+    };
+    static const core_telemetry_interface telemetry = {
+        .struct_size = sizeof telemetry,
+        .read = measure,
+    };
+    static const core_fork_safe_interface fork_safe = {
+        .struct_size = sizeof fork_safe,
+        .child = forked,
+    };
+
+    if (core_sdk_string_equal(name, "core.numerics"))
+        return &numerics;
+    if (core_sdk_string_equal(name, "core.telemetry"))
+        return &telemetry;
+    if (core_sdk_string_equal(name, "core.fork_safe"))
+        return &fork_safe;
+    return NULL;
+}
+#else
+static const void *newer_interface(core_string name)
+{
+    (void)name;
+    return NULL;
+}
+#endif
+
 static const void *get_interface(void *backend, core_string name,
                                  uint32_t version)
 {
     static int asked;
 
     (void)backend;
-    (void)name;
-    (void)version;
     tell("ABI_INTERFACES", ++asked, 0);
-    return NULL;
+    return version <= 1 ? newer_interface(name) : NULL;
 }
 
 static core_status alloc(void *device, uint64_t size, core_memory *out_memory)
@@ -202,6 +268,14 @@ static core_status register_newer(core_registry *registry)
     absolute.prepare = prepare;
     absolute.plan_destroy = plan_destroy;
     host->error_last(&last);
+#if ABI_MINOR >= 3
+    if (host->abi_minor >= 3) {
+        core_string path;
+
+        if (host->cache_directory(core_sdk_string(ABI_NAME), &path) == CORE_OK)
+            setenv("ABI_CACHE", path.data, 1);
+    }
+#endif
     return host->register_kernels(registry, core_sdk_string(ABI_TYPE), all, 1);
 }
 #else

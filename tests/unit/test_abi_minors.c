@@ -13,6 +13,9 @@
 #include <libcore/device.h>
 #include <libcore/dispatch.h>
 
+#include <sys/stat.h>
+#include <sys/wait.h>
+
 static const char *abi_plugin(const char *name)
 {
     static path_text text;
@@ -101,7 +104,11 @@ static void told(const char *name, long long first, long long second)
     ck_assert_int_eq(b, second);
 }
 
-enum { HOST_SIZE_0_1 = 8 + 8 * 20, PROPERTIES_SIZE_0_1 = 56 };
+enum {
+    HOST_SIZE_0_1 = 8 + 8 * 20,
+    HOST_SIZE_0_2 = 8 + 8 * 28,
+    PROPERTIES_SIZE_0_1 = 56
+};
 
 START_TEST(a_plugin_of_0_1_runs_in_this_core)
 {
@@ -120,7 +127,7 @@ START_TEST(a_plugin_of_0_2_has_the_features_of_0_2)
 
     ck_assert_uint_eq(load("abi_0_2"), 2);
     computes("abitwo", "abi_0_2::squared");
-    told("ABI_HOST", 2, sizeof(core_host));
+    told("ABI_HOST", 2, HOST_SIZE_0_2);
     told("ABI_PROPERTIES", sizeof(core_device_properties),
          sizeof(core_device_properties));
     ck_assert_ptr_nonnull(getenv("ABI_INTERFACES"));
@@ -147,12 +154,80 @@ START_TEST(a_plugin_of_0_2_runs_in_a_core_of_0_1)
 }
 END_TEST
 
-START_TEST(both_minors_run_side_by_side)
+/* The folder is another one for each plugin, the user's alone, and in the one
+ * that LIBCORE_CACHE names. */
+static void has_a_folder(const char *parent)
+{
+    const char *path = getenv("ABI_CACHE");
+    path_text want;
+    struct stat status;
+
+    snprintf(want, sizeof want, "%s/abi_0_3", parent);
+    ck_assert_ptr_nonnull(path);
+    ck_assert_str_eq(path, want);
+    ck_assert_int_eq(stat(path, &status), 0);
+    ck_assert(S_ISDIR(status.st_mode));
+    ck_assert_uint_eq(status.st_mode & 0777, 0700);
+}
+
+START_TEST(a_plugin_of_0_3_has_the_features_of_0_3)
+{
+    core_numerics numerics = {.struct_size = sizeof numerics};
+    core_measurement one = {.struct_size = sizeof one};
+    core_device *device;
+    double ulp;
+
+    OK(core_setting_set("LIBCORE_CACHE", inside("kept/here")));
+    ck_assert_uint_eq(load("abi_0_3"), 3);
+    computes("abithree", "abi_0_3::squared");
+    told("ABI_HOST", 3, sizeof(core_host));
+    has_a_folder(inside("kept/here"));
+    OK(core_device_find("abithree", &device));
+    OK(core_device_get_numerics(device, &numerics));
+    told("ABI_NUMERICS", sizeof numerics, sizeof numerics);
+    ck_assert_uint_eq(numerics.product_bits, 11);
+    OK(core_device_function_ulp(device, "exp", CORE_F32, &ulp));
+    ck_assert_double_eq(ulp, 12);
+    OK(core_device_function_ulp(device, "exp", CORE_F64, &ulp));
+    ck_assert_double_eq(ulp, 8);
+    OK(core_device_measure(device, 1, &one));
+    ck_assert_int_eq(strncmp(one.key.data, "power", one.key.size), 0);
+    ck_assert_double_eq(one.value, 250);
+    FAILS(core_device_measure(device, 2, &one), CORE_ERROR_NOT_FOUND,
+          "no more than 2");
+}
+END_TEST
+
+START_TEST(a_plugin_of_0_3_runs_in_a_core_of_0_2)
+{
+    core_numerics numerics = {.struct_size = sizeof numerics};
+    core_device *device;
+    double ulp;
+
+    core__abi_minor_offered = 2;
+    ck_assert_uint_eq(load("abi_0_3"), 2);
+    computes("abithree", "abi_0_3::squared");
+    told("ABI_HOST", 2, HOST_SIZE_0_2);
+    ck_assert_ptr_null(getenv("ABI_CACHE"));
+    /* What it declares is not asked for: all is as with a plugin that
+     * declares nothing. */
+    OK(core_device_find("abithree", &device));
+    OK(core_device_get_numerics(device, &numerics));
+    ck_assert_uint_eq(numerics.product_bits, 0);
+    OK(core_device_function_ulp(device, "exp", CORE_F32, &ulp));
+    ck_assert_double_eq(ulp, 4);
+    ck_assert_ptr_null(getenv("ABI_NUMERICS"));
+}
+END_TEST
+
+START_TEST(all_minors_run_side_by_side)
 {
     ck_assert_uint_eq(load("abi_0_1"), 1);
     ck_assert_uint_eq(load("abi_0_2"), 2);
+    ck_assert_uint_eq(load("abi_0_3"), 3);
     computes("abione", "abi_0_1::squared");
     computes("abitwo", "abi_0_2::squared");
+    computes("abithree", "abi_0_3::squared");
 }
 END_TEST
 
@@ -165,6 +240,69 @@ START_TEST(the_shipped_plugins_run_in_a_core_of_0_1)
     reads(CALL(neg, a), (float[]){-1, 2, -3, 4});
     b = on("sim", (float[]){1, -2, 3, -4});
     reads(CALL(mul, b, b), (float[]){1, 4, 9, 16});
+}
+END_TEST
+
+/* ---------------------------------------------------------------- forks -- */
+
+static int lost_in_child(core_tensor *tensor)
+{
+    core_device *device = core_tensor_device(tensor);
+    core_tensor *out = NULL;
+    float got[4];
+
+    if (core_neg(tensor, &out) != CORE_ERROR_DEVICE_LOST || out)
+        return 1;
+    if (core_tensor_read(tensor, got, sizeof got) != CORE_ERROR_DEVICE_LOST)
+        return 2;
+    if (core_mul_(tensor, tensor) != CORE_ERROR_DEVICE_LOST)
+        return 3;
+    if (core_device_synchronize(device) != CORE_ERROR_DEVICE_LOST ||
+        !strstr(core_error_message(), "forked child"))
+        return 4;
+    core_tensor_release(tensor);
+    return 0;
+}
+
+static int works_in_child(core_tensor *tensor)
+{
+    core_tensor *out = NULL;
+    float got[4];
+
+    if (core_neg(tensor, &out) != CORE_OK)
+        return 11;
+    if (core_tensor_read(out, got, sizeof got) != CORE_OK || got[1] != 2)
+        return 12;
+    core_tensor_release(out);
+    core_tensor_release(tensor);
+    return 0;
+}
+
+START_TEST(a_forked_child_has_the_devices_that_are_fork_safe)
+{
+    const float values[4] = {1, -2, 3, -4};
+    core_tensor *other, *safe, *host;
+    int status;
+    pid_t child;
+
+    load("abi_0_2");
+    load("abi_0_3");
+    other = on("abitwo", values);
+    safe = on("abithree", values);
+    host = on("cpu", values);
+    child = fork();
+    if (child == 0) {
+        int wrong = lost_in_child(other);
+
+        wrong = wrong ? wrong : works_in_child(safe);
+        wrong = wrong ? wrong : works_in_child(host);
+        _exit(wrong ? wrong : getenv("ABI_FORKED") ? 0 : 20);
+    }
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert(WIFEXITED(status));
+    ck_assert_int_eq(WEXITSTATUS(status), 0);
+    ck_assert_ptr_null(getenv("ABI_FORKED"));
+    reads(CALL(neg, other), (float[]){-1, 2, -3, 4});
 }
 END_TEST
 
@@ -257,7 +395,10 @@ int main(void)
     tcase_add_test(tests, a_plugin_of_0_1_runs_in_this_core);
     tcase_add_test(tests, a_plugin_of_0_2_has_the_features_of_0_2);
     tcase_add_test(tests, a_plugin_of_0_2_runs_in_a_core_of_0_1);
-    tcase_add_test(tests, both_minors_run_side_by_side);
+    tcase_add_test(tests, a_plugin_of_0_3_has_the_features_of_0_3);
+    tcase_add_test(tests, a_plugin_of_0_3_runs_in_a_core_of_0_2);
+    tcase_add_test(tests, all_minors_run_side_by_side);
+    tcase_add_test(tests, a_forked_child_has_the_devices_that_are_fork_safe);
     tcase_add_test(tests, the_shipped_plugins_run_in_a_core_of_0_1);
     tcase_add_test(tests, a_plugin_of_the_future_runs_with_what_is_known);
     tcase_add_test(tests, unknown_flags_of_an_answer_are_unsupported);

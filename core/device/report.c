@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* What a device says of itself, and what was counted of it. */
+
+#include "base/thread.h"
+#include "device/device.h"
+
+#include <libcore/device.h>
+
+#include <string.h>
+
+enum { USUAL_ULP = 4 };
+
+/* As much as the caller has room for. */
+static void give(void *out, const void *from, size_t size)
+{
+    uint32_t room;
+
+    memcpy(&room, out, sizeof room);
+    if (room > size)
+        room = (uint32_t)size;
+    memcpy(out, from, room);
+    if (room >= sizeof room)
+        memcpy(out, &room, sizeof room);
+}
+
+core_status core_device_get_counts(core_device *device, core_device_counts *out)
+{
+    core_device_counts counts = {0};
+
+    CORE__NOT_NULL(device);
+    CORE__NOT_NULL(out);
+    counts.launches =
+        core__thread_launches(device->launch_slot) - device->launches_before;
+    counts.fallbacks = atomic_load(&device->fallbacks);
+    counts.graphs = atomic_load(&device->graphs);
+    give(out, &counts, sizeof counts);
+    return CORE_OK;
+}
+
+core_status core_device_get_numerics(core_device *device, core_numerics *out)
+{
+    core_numerics numerics = {.struct_size = sizeof numerics};
+    core_status status = CORE_OK;
+
+    CORE__NOT_NULL(device);
+    CORE__NOT_NULL(out);
+    CORE_TRY(core__device_here(device));
+    if (device->interfaces.numerics.get)
+        status = core__device_result(
+            device, device->interfaces.numerics.get(device->impl, &numerics));
+    if (status == CORE_OK)
+        give(out, &numerics, sizeof numerics);
+    return status;
+}
+
+core_status core_device_function_ulp(core_device *device,
+                                     const char *operator_name,
+                                     core_dtype dtype, double *out)
+{
+    const core_numerics_interface *table;
+    core_numerics numerics = {.struct_size = sizeof numerics};
+    double ulp = 0;
+
+    CORE__NOT_NULL(out);
+    *out = 0;
+    CORE__NOT_NULL(device);
+    CORE__NOT_NULL(operator_name);
+    CORE_TRY(core_device_get_numerics(device, &numerics));
+    table = &device->interfaces.numerics;
+    if (table->function_ulp)
+        ulp = table->function_ulp(
+            device->impl, (core_string){operator_name, strlen(operator_name)},
+            dtype);
+    if (!(ulp > 0))
+        ulp = numerics.max_ulp;
+    *out = ulp > 0 ? ulp : USUAL_ULP;
+    return CORE_OK;
+}
+
+core_status core_device_measure(core_device *device, uint32_t index,
+                                core_measurement *out)
+{
+    core_measurement one = {.struct_size = sizeof one};
+    core_status status;
+
+    CORE__NOT_NULL(device);
+    CORE__NOT_NULL(out);
+    CORE_TRY(core__device_here(device));
+    status = device->interfaces.telemetry.read
+                 ? device->interfaces.telemetry.read(device->impl, index, &one)
+                 : CORE_ERROR_NOT_FOUND;
+    if (status == CORE_ERROR_NOT_FOUND)
+        return core__error(status, "\"%s\" measures no more than %u things",
+                           device->name, index);
+    CORE_TRY(core__device_result(device, status));
+    give(out, &one, sizeof one);
+    return CORE_OK;
+}

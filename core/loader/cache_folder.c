@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Where plugins keep what is worth keeping between processes. */
+
+#define _GNU_SOURCE /* secure_getenv */
+
+#include "base/memory.h"
+#include "base/settings.h"
+#include "loader/loader.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static bool name_good(core_string name)
+{
+    for (uint64_t i = 0; i < name.size; i++)
+        if (!(name.data[i] >= 'a' && name.data[i] <= 'z') &&
+            !(name.data[i] >= '0' && name.data[i] <= '9') &&
+            name.data[i] != '_')
+            return false;
+    return name.size > 0 && name.size < 64;
+}
+
+/* The folder that holds those of all plugins. */
+static core_status base_folder(char *to, size_t room)
+{
+    const char *set, *from, *below = "libcore";
+    int length;
+
+    CORE_TRY(core__setting_text(CORE__SETTING_CACHE, &set));
+    if (set && strcmp(set, "0") == 0)
+        return core__error(CORE_ERROR_UNSUPPORTED,
+                           "LIBCORE_CACHE is 0: nothing is kept");
+    if (set && *set != '/')
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "LIBCORE_CACHE is \"%.80s\"; it is 0 or an absolute "
+                           "path",
+                           set);
+    if (set) {
+        from = set;
+        below = "";
+    } else if (!(from = secure_getenv("XDG_CACHE_HOME")) || *from != '/') {
+        from = secure_getenv("HOME");
+        below = ".cache/libcore";
+        if (!from || *from != '/')
+            return core__error(CORE_ERROR_UNSUPPORTED,
+                               "there is no folder for what is kept: neither "
+                               "LIBCORE_CACHE nor XDG_CACHE_HOME nor HOME is "
+                               "an absolute path, or the process is "
+                               "privileged");
+    }
+    length = snprintf(to, room, "%s%s%s", from, *below ? "/" : "", below);
+    if (length < 0 || (size_t)length >= room)
+        return core__error(CORE_ERROR_UNSUPPORTED,
+                           "the folder for what is kept has too long a name");
+    return CORE_OK;
+}
+
+/* It and those above it, where they are not there. */
+static core_status make_folder(char *path)
+{
+    struct stat status;
+
+    for (char *at = path + 1;; at++) {
+        char here = *at;
+
+        if (here != '/' && here)
+            continue;
+        *at = '\0';
+        if (mkdir(path, 0700) != 0 && errno != EEXIST && errno != EACCES &&
+            errno != EROFS)
+            return core__error(CORE_ERROR_UNSUPPORTED,
+                               "the folder %s cannot be made: %s", path,
+                               strerror(errno));
+        *at = here;
+        if (!here)
+            break;
+    }
+    if (stat(path, &status) != 0)
+        return core__error(CORE_ERROR_UNSUPPORTED,
+                           "the folder %s cannot be made: %s", path,
+                           strerror(errno));
+    if (!S_ISDIR(status.st_mode) || status.st_uid != geteuid() ||
+        status.st_mode & (S_IWGRP | S_IWOTH))
+        return core__error(CORE_ERROR_UNSUPPORTED,
+                           "%s is no folder that the user alone may write",
+                           path);
+    return CORE_OK;
+}
+
+core_status core__cache_folder(core_string name, core_string *out_path)
+{
+    char path[PATH_MAX];
+    const char *kept;
+    size_t size;
+
+    *out_path = (core_string){0};
+    if (!name_good(name))
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "a folder for what is kept has a name of "
+                           "[a-z0-9_]+, not \"%.*s\"",
+                           (int)(name.size < 64 ? name.size : 64),
+                           name.size ? name.data : "");
+    CORE_TRY(base_folder(path, sizeof path - 66));
+    size = strlen(path);
+    while (size > 1 && path[size - 1] == '/')
+        size--;
+    sprintf(path + size, "/%.*s", (int)name.size, name.data);
+    CORE_TRY(make_folder(path));
+    core__loader_lock();
+    kept = core__loader_keep(path);
+    core__loader_unlock();
+    if (!*kept)
+        return core__error_memory(strlen(path) + 1);
+    *out_path = (core_string){kept, strlen(kept)};
+    return CORE_OK;
+}
