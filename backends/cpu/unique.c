@@ -201,14 +201,16 @@ static core_status launch_unique(core_call *call, const core_value *args,
     return status;
 }
 
-/* unique_consecutive(self, return_inverse, return_counts, dim): along a
- * dimension there is always an inverse */
+/* unique_consecutive(self, return_inverse, return_counts, dim): of slices, not
+ * of elements, there is always everything; dimension 0 of one dimension is
+ * that of its elements */
 static core_status launch_runs(core_call *call, const core_value *args,
                                uint32_t nargs, core_value *results,
                                uint32_t nresults)
 {
     const core_view *self = cpu_view(&args[0]);
-    bool whole = args[3].tag == CORE_VALUE_NONE || self->ndim == 0;
+    bool whole = args[3].tag == CORE_VALUE_NONE || self->ndim == 0 ||
+                 (self->ndim == 1 && cpu_int(&args[3]) == 0);
     cpu_split split = {1, self->numel, 1};
     int64_t sizes[CORE_MAX_NDIM];
     uint32_t dim = 0;
@@ -229,9 +231,10 @@ static core_status launch_runs(core_call *call, const core_value *args,
         status =
             put_values(call, &g, self, &split, whole ? 1 : self->ndim, sizes);
     if (status == CORE_OK)
-        status = put_groups(call, &g, cpu_int(&args[1]) != 0 || !whole,
-                            cpu_int(&args[2]) != 0, whole ? self->ndim : 1,
-                            whole ? self->sizes : &split.size);
+        status =
+            put_groups(call, &g, cpu_int(&args[1]) != 0 || !whole,
+                       cpu_int(&args[2]) != 0 || !whole, whole ? self->ndim : 1,
+                       whole ? self->sizes : &split.size);
     free(g.group);
     free(g.first);
     return status;

@@ -310,8 +310,8 @@ core_status core__formula_group_norm_grad(
     const uint8_t *output_mask, size_t output_mask_count, core_tensor **out0,
     core_tensor **out1, core_tensor **out2)
 {
-    double n = (double)(C / group * HxW);
-    int64_t flat[3] = {N, group, -1};
+    int64_t each = C / group * HxW;
+    int64_t flat[3] = {N, group, each};
     core_tensor *direct;
     core_status status;
     core__scope s;
@@ -329,7 +329,8 @@ core_status core__formula_group_norm_grad(
     grad_rstd = core__x_mul(&s, grad_rstd, core__x_power(&s, rstd, 3));
     x = core__x_mul(&s, x, core__x_unsqueeze(&s, grad_rstd, -1));
     x = core__x_sub(&s, core__x_unsqueeze(&s, grad_mean, -1), x);
-    x = core__x_reshape(&s, core__x_over(&s, x, n), input->sizes, input->ndim);
+    x = core__x_reshape(&s, core__x_over(&s, x, (double)each), input->sizes,
+                        input->ndim);
     x = core__x_add(&s, direct, x);
     status = core__scope_finish(&s, x, out0);
     core__tensor_release(direct);

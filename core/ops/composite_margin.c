@@ -79,12 +79,14 @@ static core_status reduced(core__scope *scope, core_tensor *loss,
     return core__scope_result(scope, loss, result);
 }
 
+/* A row for each element of a batch; one number is a row of one class. */
 static core_status check_rows(const core_operator *op, const core_tensor *self,
                               const core_tensor *target)
 {
-    if (self->ndim < 1 || self->ndim > 2 || self->sizes[self->ndim - 1] == 0)
+    if (self->ndim > 2 || (self->ndim && self->sizes[self->ndim - 1] == 0))
         return core__op_error(CORE_ERROR_SHAPE, op,
-                              "self must have 1 or 2 dimensions, and classes");
+                              "self must have 2 dimensions at most, and "
+                              "classes");
     if (!core__dtype_is_floating(self->dtype) || target->dtype != CORE_I64)
         return core__op_error(CORE_ERROR_DTYPE, op,
                               "self needs a floating dtype and target i64, "
@@ -121,7 +123,7 @@ CORE__COMPOSITE(multi_margin_loss)
     CORE_TRY(core__reduction_check(call->op, reduction));
     CORE_TRY(check_rows(call->op, self, target));
     rows = self->ndim == 2 ? self->sizes[0] : 1;
-    classes = self->sizes[self->ndim - 1];
+    classes = self->ndim ? self->sizes[self->ndim - 1] : 1;
     if (target->numel != rows || target->ndim > 1)
         return core__op_error(CORE_ERROR_SHAPE, call->op,
                               "target must have %lld elements, not %lld",
@@ -142,7 +144,7 @@ CORE__COMPOSITE(multi_margin_loss)
     x = without(scope, x, target);
     x = core__x_sum_dim(scope, x, (const int64_t[]){1}, 1, false);
     x = core__x_over(scope, x, (double)classes);
-    if (self->ndim == 1)
+    if (self->ndim < 2)
         x = core__x_reshape(scope, x, NULL, 0);
     return reduced(scope, x, reduction, &results[0]);
 }
@@ -171,7 +173,7 @@ CORE__COMPOSITE(multilabel_margin_loss_forward)
 {
     core_tensor *self = args[0].u.tensor;
     core_tensor *target = args[1].u.tensor;
-    int64_t shape[2] = {1, 0};
+    int64_t shape[2] = {1, 1};
     core_tensor *there;
     core_tensor *is_target;
     core_tensor *x;
@@ -193,7 +195,7 @@ CORE__COMPOSITE(multilabel_margin_loss_forward)
     x = pairs(scope, x, target, there, is_target);
     x = core__x_sum_dim(scope, x, (const int64_t[]){1, 2}, 2, false);
     x = core__x_over(scope, x, (double)shape[1]);
-    if (self->ndim == 1)
+    if (self->ndim < 2)
         x = core__x_reshape(scope, x, NULL, 0);
     is_target = core__x_cast(scope, is_target, self->dtype);
     is_target = core__x_reshape(scope, is_target, self->sizes, self->ndim);

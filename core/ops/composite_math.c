@@ -274,15 +274,24 @@ CORE__COMPOSITE(std_mean)
     return core__scope_result(scope, mean, &results[1]);
 }
 
+/* The dimension that one number has for `dim` is kept as any other: [1]. */
 CORE__COMPOSITE(aminmax)
 {
     core_tensor *self = args[0].u.tensor;
     bool keepdim = core__arg_bool(args, 2, false);
     size_t count;
     const int64_t *dims = core__ints_of(&args[1], &count);
-    core_tensor *low = CORE__DO(scope, core_amin, self, dims, count, keepdim);
-    core_tensor *high = CORE__DO(scope, core_amax, self, dims, count, keepdim);
+    core_tensor *low, *high;
+    int64_t one = 1;
 
+    if (self->ndim == 0 && dims && keepdim) {
+        uint32_t dim;
+
+        CORE_TRY(core__dim_wrap(call->op, dims[0], 0, &dim));
+        self = core__x_reshape(scope, self, &one, 1);
+    }
+    low = CORE__DO(scope, core_amin, self, dims, count, keepdim);
+    high = CORE__DO(scope, core_amax, self, dims, count, keepdim);
     CORE_TRY(core__scope_result(scope, low, &results[0]));
     return core__scope_result(scope, high, &results[1]);
 }
