@@ -15,6 +15,7 @@
 #include "dlpack.h"
 #include "function.h"
 #include "functional.h"
+#include "grad_scaler.h"
 #include "memory.h"
 #include "ops.h"
 #include "optim.h"

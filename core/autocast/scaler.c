@@ -1,0 +1,480 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* The gradient scaler.  The scale is the host's, since a step waits for the
+ * verdict anyway.  What is known of an optimizer since the last update is a
+ * record: how far it came, and a verdict per device. */
+
+#include "base/error.h"
+#include "base/memory.h"
+
+#include <libcore/autograd.h>
+#include <libcore/grad_scaler.h>
+#include <libcore/ops.h>
+
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+enum { DEVICES = 16 };
+
+typedef enum stage { UNSCALED, STEPPED, BROKEN } stage;
+
+typedef struct record {
+    struct record *next;
+    core_optimizer *optimizer; /* borrowed */
+    stage stage;
+    uint32_t ndevices;
+    core_tensor *finite[DEVICES]; /* 0-dim bool; owned */
+    bool known;                   /* they were read: */
+    bool all_finite;
+} record;
+
+struct core_grad_scaler {
+    core_grad_scaler_state state;
+    record *records;
+};
+
+/* -------------------------------------------------------- options, state -- */
+
+static core_status check_state(const core_grad_scaler_state *state)
+{
+    if (state->struct_size < sizeof *state)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "core_grad_scaler_state: struct_size is %u, not %zu",
+                           state->struct_size, sizeof *state);
+    if (state->flags & ~(uint32_t)CORE_GRAD_SCALER_OFF)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "gradient scaler: unknown flags 0x%x", state->flags);
+    if (!(state->scale > 0) || !isfinite(state->scale))
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "gradient scaler: the scale must be finite and "
+                           "above 0; it is %g",
+                           state->scale);
+    if (!(state->growth_factor > 1) || !isfinite(state->growth_factor))
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "gradient scaler: growth_factor must be finite and "
+                           "above 1; it is %g",
+                           state->growth_factor);
+    if (!(state->backoff_factor > 0 && state->backoff_factor < 1))
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "gradient scaler: backoff_factor must be between 0 "
+                           "and 1; it is %g",
+                           state->backoff_factor);
+    if (state->growth_interval == 0)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "gradient scaler: growth_interval must be above 0");
+    return CORE_OK;
+}
+
+core_status core_grad_scaler_create(const core_grad_scaler_state *state,
+                                    core_grad_scaler **out_scaler)
+{
+    static const core_grad_scaler_state usual = {
+        .struct_size = sizeof usual,
+        .scale = 65536,
+        .growth_factor = 2,
+        .backoff_factor = 0.5,
+        .growth_interval = 2000,
+    };
+    core_grad_scaler *scaler;
+
+    CORE__NOT_NULL(out_scaler);
+    *out_scaler = NULL;
+    if (!state)
+        state = &usual;
+    CORE_TRY(check_state(state));
+    scaler = core__alloc_zero(sizeof *scaler);
+    if (!scaler)
+        return core__error_memory(sizeof *scaler);
+    memcpy(&scaler->state, state, sizeof scaler->state);
+    scaler->state.struct_size = sizeof scaler->state;
+    *out_scaler = scaler;
+    return CORE_OK;
+}
+
+static void drop_record(record *record)
+{
+    for (uint32_t i = 0; i < record->ndevices; i++)
+        core_tensor_release(record->finite[i]);
+    core__free(record);
+}
+
+static void drop_records(core_grad_scaler *scaler)
+{
+    while (scaler->records) {
+        record *record = scaler->records;
+
+        scaler->records = record->next;
+        drop_record(record);
+    }
+}
+
+void core_grad_scaler_release(core_grad_scaler *scaler)
+{
+    if (!scaler)
+        return;
+    drop_records(scaler);
+    core__free(scaler);
+}
+
+double core_grad_scaler_get_scale(const core_grad_scaler *scaler)
+{
+    return !scaler                                      ? 0
+           : scaler->state.flags & CORE_GRAD_SCALER_OFF ? 1
+                                                        : scaler->state.scale;
+}
+
+core_status core_grad_scaler_get_state(const core_grad_scaler *scaler,
+                                       core_grad_scaler_state *out_state)
+{
+    CORE__NOT_NULL(scaler);
+    CORE__NOT_NULL(out_state);
+    if (out_state->struct_size < sizeof *out_state)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "core_grad_scaler_state: struct_size is %u, not %zu",
+                           out_state->struct_size, sizeof *out_state);
+    *out_state = scaler->state;
+    return CORE_OK;
+}
+
+static core_status refuse_midway(const core_grad_scaler *scaler)
+{
+    if (!scaler->records)
+        return CORE_OK;
+    return core__error(CORE_ERROR_AUTOGRAD,
+                       "gradient scaler: grads are unscaled and the update is "
+                       "still to come; it cannot be changed between the two");
+}
+
+core_status core_grad_scaler_set_state(core_grad_scaler *scaler,
+                                       const core_grad_scaler_state *state)
+{
+    CORE__NOT_NULL(scaler);
+    CORE__NOT_NULL(state);
+    CORE_TRY(check_state(state));
+    CORE_TRY(refuse_midway(scaler));
+    memcpy(&scaler->state, state, sizeof scaler->state);
+    scaler->state.struct_size = sizeof scaler->state;
+    return CORE_OK;
+}
+
+core_status core_grad_scaler_set_scale(core_grad_scaler *scaler, double scale)
+{
+    core_grad_scaler_state state;
+
+    CORE__NOT_NULL(scaler);
+    state = scaler->state;
+    state.scale = scale;
+    return core_grad_scaler_set_state(scaler, &state);
+}
+
+core_status core_grad_scaler_scale(core_grad_scaler *scaler, core_tensor *loss,
+                                   core_tensor **out_scaled)
+{
+    CORE__NOT_NULL(out_scaled);
+    *out_scaled = NULL;
+    CORE__NOT_NULL(scaler);
+    CORE__NOT_NULL(loss);
+    if (scaler->state.flags & CORE_GRAD_SCALER_OFF) {
+        *out_scaled = core_tensor_retain(loss);
+        return CORE_OK;
+    }
+    return core_mul_scalar(loss, core_float(scaler->state.scale), out_scaled);
+}
+
+/* ------------------------------------------------------------- unscaling -- */
+
+/* Grads of an optimizer, by device. */
+typedef struct group {
+    core_device *device;
+    core_dtype dtype; /* that their largest magnitudes are told in */
+    size_t count;
+    core_tensor **largest; /* 0-dim each */
+} group;
+
+typedef struct grads {
+    size_t count;
+    core_tensor **tensors; /* borrowed */
+    uint32_t ngroups;
+    group groups[DEVICES];
+} grads;
+
+static core_status find_group(grads *grads, core_tensor *grad, group **out)
+{
+    core_device *device = core_tensor_device(grad);
+
+    *out = NULL;
+    for (uint32_t i = 0; i < grads->ngroups; i++)
+        if (grads->groups[i].device == device) {
+            *out = &grads->groups[i];
+            return CORE_OK;
+        }
+    if (grads->ngroups == DEVICES)
+        return core__error(CORE_ERROR_UNSUPPORTED,
+                           "gradient scaler: the grads of an optimizer lie on "
+                           "more than %d devices",
+                           DEVICES);
+    *out = &grads->groups[grads->ngroups++];
+    (*out)->device = device;
+    (*out)->dtype = CORE_F32;
+    return CORE_OK;
+}
+
+static core_status add_grad(grads *grads, core_tensor *grad, size_t room)
+{
+    group *group;
+
+    if (core_tensor_dtype(grad) == CORE_F16)
+        return core__error(CORE_ERROR_DTYPE,
+                           "gradient scaler: grad %zu is f16, and what is "
+                           "small would be lost in unscaling; keep the "
+                           "parameters in f32",
+                           grads->count);
+    CORE_TRY(find_group(grads, grad, &group));
+    if (!group->largest) {
+        group->largest = core__alloc_zero(room * sizeof(core_tensor *));
+        if (!group->largest)
+            return core__error_memory(room * sizeof(core_tensor *));
+    }
+    if (core_tensor_dtype(grad) == CORE_F64)
+        group->dtype = CORE_F64;
+    grads->tensors[grads->count++] = grad;
+    return CORE_OK;
+}
+
+static core_status collect(const core_optimizer *optimizer, grads *grads)
+{
+    size_t room = core_optimizer_parameter_count(optimizer);
+
+    grads->tensors = core__alloc_zero(room * sizeof(core_tensor *) + 1);
+    if (!grads->tensors)
+        return core__error_memory(room * sizeof(core_tensor *));
+    for (size_t i = 0; i < room; i++) {
+        core_tensor *grad =
+            core_tensor_grad(core_optimizer_parameter(optimizer, i));
+
+        if (grad)
+            CORE_TRY(add_grad(grads, grad, room));
+    }
+    if (grads->count == 0)
+        return core__error(CORE_ERROR_AUTOGRAD,
+                           "gradient scaler: no parameter of the optimizer has "
+                           "a grad; run backward first");
+    return CORE_OK;
+}
+
+static void release(grads *grads)
+{
+    for (uint32_t i = 0; i < grads->ngroups; i++) {
+        for (size_t k = 0; k < grads->groups[i].count; k++)
+            core_tensor_release(grads->groups[i].largest[k]);
+        core__free(grads->groups[i].largest);
+    }
+    core__free(grads->tensors);
+}
+
+/* The largest magnitude is finite if all are, and NaN if one is. */
+static core_status look_at(grads *grads)
+{
+    for (size_t i = 0; i < grads->count; i++) {
+        core_tensor *grad = grads->tensors[i];
+        group *group;
+
+        if (core_tensor_numel(grad) == 0)
+            continue;
+        CORE_TRY(find_group(grads, grad, &group));
+        CORE_TRY(core_linalg_vector_norm(grad, core_float(INFINITY), NULL, 0,
+                                         false, group->dtype,
+                                         &group->largest[group->count]));
+        group->count++;
+    }
+    return CORE_OK;
+}
+
+static core_status judge(const group *group, core_tensor **out_finite)
+{
+    core_tensor *stacked = NULL, *each = NULL;
+    core_status status;
+
+    status = core_stack(group->largest, group->count, 0, &stacked);
+    if (status == CORE_OK)
+        status = core_isfinite(stacked, &each);
+    if (status == CORE_OK)
+        status = core_all(each, out_finite);
+    core_tensor_release(stacked);
+    core_tensor_release(each);
+    return status;
+}
+
+static core_status judge_all(const grads *grads, record *record)
+{
+    for (uint32_t i = 0; i < grads->ngroups; i++) {
+        if (grads->groups[i].count == 0)
+            continue;
+        CORE_TRY(judge(&grads->groups[i], &record->finite[record->ndevices]));
+        record->ndevices++;
+    }
+    return CORE_OK;
+}
+
+/* Up to the first change everything can fail and nothing has happened. */
+static core_status unscale(core_grad_scaler *scaler, core_optimizer *optimizer,
+                           record **out_record)
+{
+    record *record = core__alloc_zero(sizeof *record);
+    double inverse = 1 / scaler->state.scale;
+    grads grads = {0};
+    core_status status;
+
+    if (!record)
+        return core__error_memory(sizeof *record);
+    record->optimizer = optimizer;
+    status = collect(optimizer, &grads);
+    if (status == CORE_OK)
+        status = look_at(&grads);
+    if (status == CORE_OK)
+        status = judge_all(&grads, record);
+    if (status != CORE_OK)
+        goto done;
+    for (size_t i = 0; status == CORE_OK && i < grads.count; i++)
+        status = core_mul_scalar_(grads.tensors[i], core_float(inverse));
+    record->stage = status == CORE_OK ? UNSCALED : BROKEN;
+    record->next = scaler->records;
+    scaler->records = record;
+    *out_record = record;
+    record = NULL;
+done:
+    if (record)
+        drop_record(record);
+    release(&grads);
+    return status;
+}
+
+static core_status unscale_quietly(core_grad_scaler *scaler,
+                                   core_optimizer *optimizer, record **out)
+{
+    bool before = core_grad_mode_set(false);
+    core_status status = unscale(scaler, optimizer, out);
+
+    core_grad_mode_set(before);
+    return status;
+}
+
+static record *find(const core_grad_scaler *scaler,
+                    const core_optimizer *optimizer)
+{
+    record *at = scaler->records;
+
+    while (at && at->optimizer != optimizer)
+        at = at->next;
+    return at;
+}
+
+static core_status refuse(const record *record, const char *what)
+{
+    return core__error(CORE_ERROR_AUTOGRAD,
+                       "gradient scaler: %s for an optimizer %s since the last "
+                       "update",
+                       what,
+                       record->stage == UNSCALED  ? "that was unscaled"
+                       : record->stage == STEPPED ? "that was stepped"
+                                                  : "whose unscaling failed "
+                                                    "half way");
+}
+
+core_status core_grad_scaler_unscale(core_grad_scaler *scaler,
+                                     core_optimizer *optimizer)
+{
+    record *record;
+
+    CORE__NOT_NULL(scaler);
+    CORE__NOT_NULL(optimizer);
+    if (scaler->state.flags & CORE_GRAD_SCALER_OFF)
+        return CORE_OK;
+    record = find(scaler, optimizer);
+    if (record)
+        return refuse(record, "unscale");
+    return unscale_quietly(scaler, optimizer, &record);
+}
+
+/* ------------------------------------------------------ stepping, update -- */
+
+/* Waits for the devices, once. */
+static core_status read_verdict(record *record)
+{
+    bool all = true;
+
+    for (uint32_t i = 0; !record->known && i < record->ndevices; i++) {
+        bool finite;
+
+        CORE_TRY(core_tensor_read(record->finite[i], &finite, sizeof finite));
+        all = all && finite;
+    }
+    if (!record->known)
+        record->all_finite = all;
+    record->known = true;
+    return CORE_OK;
+}
+
+core_status core_grad_scaler_step(core_grad_scaler *scaler,
+                                  core_optimizer *optimizer, bool *out_stepped)
+{
+    record *record;
+
+    if (out_stepped)
+        *out_stepped = false;
+    CORE__NOT_NULL(scaler);
+    CORE__NOT_NULL(optimizer);
+    if (!(scaler->state.flags & CORE_GRAD_SCALER_OFF)) {
+        record = find(scaler, optimizer);
+        if (record && record->stage != UNSCALED)
+            return refuse(record, "step");
+        if (!record)
+            CORE_TRY(unscale_quietly(scaler, optimizer, &record));
+        CORE_TRY(read_verdict(record));
+        if (!record->all_finite) {
+            record->stage = STEPPED;
+            return CORE_OK;
+        }
+    }
+    CORE_TRY(core_optimizer_step(optimizer));
+    if (!(scaler->state.flags & CORE_GRAD_SCALER_OFF))
+        record->stage = STEPPED;
+    if (out_stepped)
+        *out_stepped = true;
+    return CORE_OK;
+}
+
+core_status core_grad_scaler_update(core_grad_scaler *scaler)
+{
+    core_grad_scaler_state *state;
+    bool finite = true;
+
+    CORE__NOT_NULL(scaler);
+    state = &scaler->state;
+    if (state->flags & CORE_GRAD_SCALER_OFF)
+        return CORE_OK;
+    if (!scaler->records)
+        return core__error(CORE_ERROR_AUTOGRAD,
+                           "gradient scaler: an update, and no optimizer was "
+                           "unscaled or stepped since the last one");
+    for (record *at = scaler->records; at; at = at->next) {
+        if (at->stage != BROKEN)
+            CORE_TRY(read_verdict(at));
+        finite = finite && at->stage != BROKEN && at->all_finite;
+    }
+    if (!finite) {
+        state->scale *= state->backoff_factor;
+        if (!(state->scale >= FLT_MIN)) /* never 0: there is no way back */
+            state->scale = FLT_MIN;
+        state->growth_tracker = 0;
+    } else if (++state->growth_tracker >= state->growth_interval) {
+        /* In f32 it must be finite, since losses are. */
+        if (state->scale * state->growth_factor <= FLT_MAX)
+            state->scale *= state->growth_factor;
+        state->growth_tracker = 0;
+    }
+    drop_records(scaler);
+    return CORE_OK;
+}
