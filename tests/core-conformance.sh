@@ -221,6 +221,11 @@ forged() {
     ends 2 'is cut' --verify "$work/f.tar"
 }
 
+# What cannot be opened is told once, and nothing else is.
+one_line() { # pattern, file
+    ends 2 "$1" --plugin "$2" && [ "$(wc -l <"$work/out")" = 1 ]
+}
+
 sim=$plugins/core_sim.so
 mutant=$LIBCORE_BUILD/tests/fixtures/mutants/.libs/core_mutant.so
 ok "cpu passes every level" passes stress "$plugins/core_cpu.so" A=1
@@ -238,8 +243,15 @@ ok "nothing that is executed is a failure" ends 1 '^1..0' \
     --plugin "$sim" --filter 'nothing*'
 ok "reports are bundled and verified" submits
 ok "a submission that was changed is refused" forged
-ok "a file that is no plugin fails" ends 1 'not ok .*core/tensors/loads' \
-    --plugin "$LIBCORE_SOURCE/tests/core-conformance.sh" --level core
+ok "a file that is no plugin is refused in a line" one_line \
+    'core-conformance.sh: refused: is not an ELF file' \
+    "$LIBCORE_SOURCE/tests/core-conformance.sh"
+ok "a plugin of another ABI is refused in a line" one_line \
+    'core_abi_future.so: refused: .* this libcore offers' \
+    "$LIBCORE_BUILD/tests/fixtures/.libs/core_abi_future.so"
+ok "a first call has a budget" ends 1 'not ok .* perf/compile/mm # FAIL' \
+    --plugin "$plugins/core_cpu.so" --only perf --compile-budget 0 \
+    --filter 'perf/compile/mm'
 ok "a plugin that is not there is named" ends 2 'No such file' \
     --plugin "$work/none.so"
 if [ -f "$mutant" ]; then

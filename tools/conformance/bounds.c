@@ -10,7 +10,14 @@
 #include <string.h>
 
 /* Nothing that a device declares goes beyond these. */
-enum { UNITS = 4, UNITS_CAP = 16, SUM_UNITS = 16, HALF_UNITS = 2 };
+enum {
+    UNITS = 4,
+    UNITS_CAP = 16,
+    SUM_UNITS = 16,
+    HALF_UNITS = 2,
+    NARROW = 4, /* times as far where f16 or bf16 is summed as it is */
+    PRODUCT_BITS = 11
+};
 
 /* The number behind "key=" in a list with commas; `otherwise` without. */
 static double declared(core_string features, const char *key, double otherwise)
@@ -36,18 +43,31 @@ static bool declares(core_string features, const char *what)
     return false;
 }
 
-bounds bounds_of(const suite *self)
+/* What the plugin says of one function, or of all. */
+static double units_of(const suite *self, const core_operator *op)
 {
-    core_string features = self->information.features;
-    bounds result = {.sum_units = SUM_UNITS};
+    double units = declared(self->information.features, "ulp=", UNITS);
+    double told;
 
-    result.units = declared(features, "ulp=", UNITS);
-    if (!(result.units >= UNITS))
-        result.units = UNITS;
-    if (result.units > UNITS_CAP)
-        result.units = UNITS_CAP;
-    if (declares(features, "matmul=tf32"))
-        result.product_eps = 0x1p-10;
+    if (core_device_function_ulp(self->device, core_op_name(op), CORE_F32,
+                                 &told) == CORE_OK &&
+        told > units)
+        units = told;
+    return !(units >= UNITS) ? UNITS : units > UNITS_CAP ? UNITS_CAP : units;
+}
+
+bounds bounds_of(const suite *self, const core_operator *op)
+{
+    uint32_t bits = self->numerics.product_bits;
+    bounds result = {.units = units_of(self, op),
+                     .sum_units = SUM_UNITS,
+                     .flushes = self->numerics.flushes_denormals,
+                     .narrow = self->numerics.narrow_sums};
+
+    if ((bits > 0 && bits < 24) ||
+        declares(self->information.features, "matmul=tf32"))
+        result.product_eps =
+            ldexp(1, 1 - (bits > PRODUCT_BITS ? (int)bits : PRODUCT_BITS));
     return result;
 }
 
@@ -84,15 +104,21 @@ static double allowance(const bounds *self, const words *call,
     double eps = number_epsilon(dtype);
     double units = is_half(dtype) ? HALF_UNITS : self->units;
 
+    double flushed =
+        self->flushes & CORE_DTYPE_MASK(dtype) ? number_least(dtype) : 0;
+
     if (wanted->relative)
-        return units * eps * fabs(want) + units * eps * number_least(dtype);
+        return units * eps * fabs(want) + units * eps * number_least(dtype) +
+               flushed;
     if (self->product_eps > 0 && dtype == CORE_F32 && is_product(op))
         eps = self->product_eps;
     units = is_half(dtype) ? 2 * HALF_UNITS : self->sum_units;
+    if (is_half(dtype) && self->narrow & CORE_DTYPE_MASK(dtype))
+        units *= NARROW;
     /* Special functions are sums of long series, here and in the reference. */
     if (!wanted->own && (strncmp(op, "special_", 8) == 0 || dtype == CORE_F64))
         units *= 8;
-    return units * eps * (fabs(want) + wanted->scale);
+    return units * eps * (fabs(want) + wanted->scale) + flushed;
 }
 
 static bool same(double got, double want)

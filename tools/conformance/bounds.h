@@ -5,8 +5,9 @@
  *
  * A bound is a number of units (the dtype's distance from 1 to the next) of the
  * element, or, where an operator sums, of the largest number in the call.  The
- * suite has its own; a device that declares less exact numerics in its features
- * ("ulp=8", "matmul=tf32") gets larger ones, up to a cap. */
+ * suite has its own; a device that declares less exact numerics (core.numerics;
+ * before ABI 0.3, "ulp=8" and "matmul=tf32" among its features) gets larger
+ * ones, up to a cap. */
 
 #ifndef CONFORMANCE_BOUNDS_H
 #define CONFORMANCE_BOUNDS_H
@@ -17,10 +18,12 @@ typedef struct bounds {
     double units;       /* of element-wise functions, f32 and f64 */
     double sum_units;   /* of what sums */
     double product_eps; /* of matrix products in f32; 0: the dtype's */
+    uint32_t flushes;   /* mask of dtypes without denormals */
+    uint32_t narrow;    /* mask of dtypes that are summed as they are */
 } bounds;
 
-/* From the device's features. */
-bounds bounds_of(const suite *self);
+/* Of an operator on this device. */
+bounds bounds_of(const suite *self, const core_operator *op);
 /* Compares result r; false, and told in the outcome, if it is too far. */
 bool bounds_hold(const bounds *allowed, const words *call,
                  const reference *wanted, uint32_t r, const double *got,

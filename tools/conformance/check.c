@@ -9,9 +9,12 @@
 #include "submit.h"
 #include "waivers.h"
 
+#include <libcore/plugins.h>
+
 #include <errno.h>
 #include <fnmatch.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +22,7 @@
 #include <sys/utsname.h>
 #include <time.h>
 
-enum { EXIT_USAGE = 2 };
+enum { EXIT_USAGE = 2, COMPILE_BUDGET = 30 /* seconds */ };
 
 typedef struct options {
     const char *plugin;
@@ -31,6 +34,7 @@ typedef struct options {
     const char *shard;
     const char *seed;
     const char *timeout;
+    const char *budget;
     const char *waivers;
     const char *resume;
     const char *tap;
@@ -49,7 +53,8 @@ typedef struct options {
 const char check_usage[] =
     "       core-conformance --plugin FILE.so [--device NAME] [--level LEVEL]\n"
     "                        [--only LEVEL] [--filter GLOB] [--shard I/N]\n"
-    "                        [--seed N] [--timeout SECONDS] [--waivers FILE]\n"
+    "                        [--seed N] [--timeout SECONDS]\n"
+    "                        [--compile-budget SECONDS] [--waivers FILE]\n"
     "                        [--resume FILE] [--list] [--golden PREFIX]\n"
     "                        [--tap FILE] [--jsonl FILE] [--junit FILE]\n"
     "                        [--html FILE] [--submit FILE.tar] [--verbose]\n"
@@ -78,6 +83,7 @@ static int read_options(int argc, char **argv, options *out)
         {"--shard", &out->shard, NULL},
         {"--seed", &out->seed, NULL},
         {"--timeout", &out->timeout, NULL},
+        {"--compile-budget", &out->budget, NULL},
         {"--waivers", &out->waivers, NULL},
         {"--resume", &out->resume, NULL},
         {"--tap", &out->tap, NULL},
@@ -148,7 +154,7 @@ static bool read_shard(const char *text, report *out)
 
 static bool settle(const options *chosen, report *out, double *timeout)
 {
-    uint64_t seconds = 60;
+    uint64_t seconds = 60, budget;
     time_t now = time(NULL);
     struct tm date;
 
@@ -165,6 +171,7 @@ static bool settle(const options *chosen, report *out, double *timeout)
         (chosen->only && !read_level(chosen->only, &out->up_to)) ||
         (chosen->seed && !read_number(chosen->seed, &out->seed)) ||
         (chosen->shard && !read_shard(chosen->shard, out)) ||
+        (chosen->budget && !read_number(chosen->budget, &budget)) ||
         (chosen->timeout && !read_number(chosen->timeout, &seconds)))
         return false;
     *timeout = (double)(seconds ? seconds : 1);
@@ -287,15 +294,17 @@ static int child_main(const options *chosen)
                   .golden = chosen->golden,
                   .filter = chosen->filter,
                   .seed = 1};
-
+    uint64_t budget = COMPILE_BUDGET;
     sigset_t nothing;
 
     setrlimit(RLIMIT_CORE, &none);
     /* What a thread blocks is to be its own doing. */
     sigemptyset(&nothing);
     sigprocmask(SIG_SETMASK, &nothing, NULL);
-    if (chosen->seed && !read_number(chosen->seed, &self.seed))
+    if ((chosen->seed && !read_number(chosen->seed, &self.seed)) ||
+        (chosen->budget && !read_number(chosen->budget, &budget)))
         return EXIT_USAGE;
+    self.compile_budget = (double)budget;
     return chosen->child_run ? child_run(&self)
                              : child_list(&self, chosen->child_list);
 }
@@ -308,6 +317,34 @@ static char *absolute(const char *path)
     if (!full)
         fprintf(stderr, "core-conformance: %s: %s\n", path, strerror(errno));
     return full;
+}
+
+/* What libcore would not open is no matter of tests: it says why without any
+ * of the plugin's code having run. */
+static bool is_refused(const char *plugin)
+{
+    core_plugin_information about = {.struct_size = sizeof about};
+    const char *others = NULL;
+    char paths[2 * PATH_MAX];
+    core_plugin *one;
+
+    if (strchr(plugin, ':'))
+        return false; /* no entry of a list of paths */
+    core_setting_get("LIBCORE_PLUGIN_PATH", &others);
+    snprintf(paths, sizeof paths, "%s%s%s", plugin, others ? ":" : "",
+             others ? others : "");
+    if (core_setting_set("LIBCORE_PLUGIN_PATH", paths) != CORE_OK ||
+        core_plugins_scan() != CORE_OK)
+        return false;
+    for (uint32_t i = 0; (one = core_plugin_at(i)); i++)
+        if (core_plugin_describe(one, &about) == CORE_OK &&
+            strcmp(about.path, plugin) == 0 &&
+            about.state == CORE_PLUGIN_REFUSED) {
+            fprintf(stderr, "core-conformance: %s: refused: %s\n", plugin,
+                    about.reason);
+            return true;
+        }
+    return false;
 }
 
 int check_main(int argc, char **argv)
@@ -331,7 +368,7 @@ int check_main(int argc, char **argv)
         return EXIT_USAGE;
     chosen.plugin = plugin;
     result = EXIT_USAGE;
-    if (!settle(&chosen, &found, &self.timeout))
+    if (is_refused(plugin) || !settle(&chosen, &found, &self.timeout))
         goto done;
     arguments[n++] = "--plugin";
     arguments[n++] = plugin;
@@ -346,6 +383,10 @@ int check_main(int argc, char **argv)
     if (chosen.seed) {
         arguments[n++] = "--seed";
         arguments[n++] = chosen.seed;
+    }
+    if (chosen.budget) {
+        arguments[n++] = "--compile-budget";
+        arguments[n++] = chosen.budget;
     }
     if (chosen.filter) {
         arguments[n++] = "--filter";

@@ -17,7 +17,8 @@ static bool add_all(suite *self, bool with_ops)
            suite_add_streams(self) && suite_add_features(self) &&
            suite_add_tensors(self) && (!with_ops || suite_add_ops(self)) &&
            suite_add_rules(self) && suite_add_training(self) &&
-           suite_add_stress(self) && suite_add_perf(self);
+           suite_add_stress(self) && suite_add_starve(self) &&
+           suite_add_perf(self);
 }
 
 /* Tabs and newlines separate what is answered. */
@@ -64,6 +65,11 @@ int child_list(suite *self, bool load)
         put_string("runtime", self->information.runtime);
         put_string("firmware", self->information.firmware);
         put_string("features", self->information.features);
+        fprintf(answers,
+                "about\tnumerics\tmax_ulp %g, product_bits %u, "
+                "flushes_denormals %#x, narrow_sums %#x\n",
+                self->numerics.max_ulp, self->numerics.product_bits,
+                self->numerics.flushes_denormals, self->numerics.narrow_sums);
     } else {
         fprintf(answers, "about\tproblem\t");
         put(out.detail);

@@ -46,7 +46,7 @@ static bool check_bytes(const suite *self, const words *call,
                         const reference *wanted, uint32_t r, const char *bytes,
                         outcome *out)
 {
-    bounds allowed = bounds_of(self);
+    bounds allowed = bounds_of(self, call->op);
     core_dtype dtype = wanted->dtypes[r];
     double *values = malloc(((size_t)wanted->numel[r] + 1) * sizeof *values);
     bool good;
@@ -88,10 +88,26 @@ static bool uncertain(const words *call, const reference *wanted, uint32_t r)
     return r > 0 && call->dtype == CORE_BOOL && wanted->dtypes[r] == CORE_I64;
 }
 
+/* Moves of whole blocks may be copies and fills of the device's, not kernels;
+ * what computes nothing needs none. */
+static bool needs_kernel(const words *call, const reference *wanted)
+{
+    static const char *const moves[] = {"copy_", "fill_.Scalar", "zero_"};
+    bool empty = true;
+
+    for (size_t i = 0; i < sizeof moves / sizeof *moves; i++)
+        if (strcmp(core_op_name(call->op), moves[i]) == 0)
+            return false;
+    for (uint32_t r = 0; r < wanted->nresults; r++)
+        empty &= wanted->numel[r] == 0;
+    return !empty;
+}
+
 bool operators_check(suite *self, const words *call, const reference *wanted,
                      arrangement how, outcome *out)
 {
     prepared on;
+    proof before;
     bool good;
 
     good =
@@ -100,8 +116,11 @@ bool operators_check(suite *self, const words *call, const reference *wanted,
     if (good && wanted->nresults > 0)
         operators_poison(self, (size_t)wanted->numel[0] *
                                    core_dtype_size(wanted->dtypes[0]));
+    before = suite_proof(self);
     if (good)
         good = expect_ok(out, words_call(call, &on), "the call");
+    if (good && needs_kernel(call, wanted))
+        good = suite_proves(self, before, out);
     if (good)
         good = expect(out, on.nflat >= wanted->nresults,
                       "it gives %u results; %u are wanted", on.nflat,

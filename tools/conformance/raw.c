@@ -177,6 +177,13 @@ static core_string host_name(const core_operator *op)
     return (core_string){name, strlen(name)};
 }
 
+static core_status host_cache(core_string name, core_string *out_path)
+{
+    (void)name;
+    *out_path = (core_string){0};
+    return say(CORE_ERROR_UNSUPPORTED, "the suite's host keeps nothing");
+}
+
 static void fill_host(core_host *host)
 {
     *host = (core_host){.struct_size = sizeof *host,
@@ -192,7 +199,8 @@ static void fill_host(core_host *host)
                         .operator_find = host_find,
                         .operator_name = host_name,
                         .backend_kernel = host_borrowed,
-                        .error_last = host_error_last};
+                        .error_last = host_error_last,
+                        .cache_directory = host_cache};
 }
 
 /* --------------------------------------------------------------- open -- */

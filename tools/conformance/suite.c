@@ -152,6 +152,7 @@ bool suite_device(suite *self, outcome *out)
         return false;
     self->properties.struct_size = sizeof self->properties;
     self->information.struct_size = sizeof self->information;
+    self->numerics.struct_size = sizeof self->numerics;
     if (!expect_ok(out,
                    core_device_find(name ? name : self->type, &self->device),
                    "opening the device"))
@@ -167,7 +168,28 @@ bool suite_device(suite *self, outcome *out)
            expect_ok(
                out,
                core_device_get_information(self->device, &self->information),
-               "the device's information");
+               "the device's information") &&
+           expect_ok(out,
+                     core_device_get_numerics(self->device, &self->numerics),
+                     "the device's numerics");
+}
+
+proof suite_proof(const suite *self)
+{
+    core_device_counts counts = {.struct_size = sizeof counts};
+
+    core_device_get_counts(self->device, &counts);
+    return (proof){counts.launches, counts.fallbacks};
+}
+
+bool suite_proves(const suite *self, proof since, outcome *out)
+{
+    proof now = suite_proof(self);
+
+    return expect(out, now.launches > since.launches,
+                  "the device ran no kernel: something else made the result") &&
+           expect(out, now.fallbacks == since.fallbacks,
+                  "the CPU computed instead of the device");
 }
 
 uint64_t suite_random(const suite *self, const char *purpose, uint64_t index)

@@ -87,6 +87,8 @@ struct suite {
     bool synchronous; /* it has no streams */
     core_device_properties properties;
     core_device_information information;
+    core_numerics numerics;
+    double compile_budget; /* seconds that a first call may take */
     /* Had from raw_open (raw.h). */
     raw *raw;
 };
@@ -121,6 +123,14 @@ typedef struct listed {
 bool suite_add_list(suite *self, level which, const listed *list, size_t count);
 /* Loads the plugin and opens the device. */
 bool suite_device(suite *self, outcome *out);
+/* Kernels that the device has run, or that the CPU has run for it. */
+typedef struct proof {
+    uint64_t launches, fallbacks;
+} proof;
+proof suite_proof(const suite *self);
+/* Since then the device has computed by kernels of its own, and nobody else
+ * has. */
+bool suite_proves(const suite *self, proof since, outcome *out);
 /* A number that depends on the seed and on what it is for. */
 uint64_t suite_random(const suite *self, const char *purpose, uint64_t index);
 
@@ -135,6 +145,7 @@ bool suite_add_ops(suite *self);
 bool suite_add_rules(suite *self);
 bool suite_add_training(suite *self);
 bool suite_add_stress(suite *self);
+bool suite_add_starve(suite *self);
 bool suite_add_perf(suite *self);
 
 #endif

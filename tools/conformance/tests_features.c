@@ -6,6 +6,7 @@
 #include "gate.h"
 #include "raw.h"
 
+#include <math.h>
 #include <string.h>
 
 /* An interface that must work if it is there. */
@@ -342,6 +343,9 @@ static void tables_are_whole(suite *self, outcome *out, const test *one)
         {"core.graph_capture", 4},
         {"core.device_reset", 1},
         {"core.stream_error", 1},
+        {"core.numerics", 1},
+        {"core.telemetry", 1},
+        {"core.fork_safe", 0},
     };
     raw *plugin = raw_open(self, out);
 
@@ -367,6 +371,70 @@ static void tables_are_whole(suite *self, outcome *out, const test *one)
     }
 }
 
+/* Nothing that could not be, and the same each time. */
+static void numerics(suite *self, outcome *out, const test *one)
+{
+    static const char *const functions[] = {"exp", "mm", "no_such_operator"};
+    const uint32_t floats =
+        CORE_DTYPE_MASK(CORE_F64) | CORE_DTYPE_MASK(CORE_F32) |
+        CORE_DTYPE_MASK(CORE_F16) | CORE_DTYPE_MASK(CORE_BF16);
+    raw *plugin;
+    const core_numerics_interface *table =
+        need(self, out, "core.numerics", &plugin);
+    core_numerics first = {.struct_size = sizeof first}, again = first;
+
+    (void)one;
+    if (!table ||
+        !raw_ok(out, table->get(plugin->device, &first), "its numerics") ||
+        !raw_ok(out, table->get(plugin->device, &again), "its numerics"))
+        return;
+    expect(out, memcmp(&first, &again, sizeof first) == 0,
+           "its numerics are others when they are asked for again");
+    expect(out,
+           first.product_bits == 0 ||
+               (first.product_bits >= 2 && first.product_bits <= 24),
+           "products keep %u bits of an f32, which has 24", first.product_bits);
+    expect(out, first.max_ulp >= 0 && first.max_ulp < 1e6,
+           "the largest error is %g units", first.max_ulp);
+    expect(out, !((first.flushes_denormals | first.narrow_sums) & ~floats),
+           "its masks %#x and %#x name what is no floating dtype",
+           first.flushes_denormals, first.narrow_sums);
+    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
+        core_string name = {functions[i], strlen(functions[i])};
+        double ulp = table->struct_size >= sizeof *table && table->function_ulp
+                         ? table->function_ulp(plugin->device, name, CORE_F32)
+                         : 0;
+
+        expect(out, ulp >= 0 && ulp < 1e6, "the error of %s is %g units",
+               functions[i], ulp);
+    }
+}
+
+static void telemetry(suite *self, outcome *out, const test *one)
+{
+    enum { MOST = 1000 };
+    raw *plugin;
+    const core_telemetry_interface *table =
+        need(self, out, "core.telemetry", &plugin);
+    core_measurement now = {.struct_size = sizeof now};
+    core_status status = CORE_OK;
+    uint32_t count = 0;
+
+    (void)one;
+    if (!table)
+        return;
+    for (; count < MOST && status == CORE_OK; count++) {
+        now = (core_measurement){.struct_size = sizeof now};
+        status = table->read(plugin->device, count, &now);
+        if (status == CORE_OK)
+            expect(out, now.key.data && now.key.size > 0 && isfinite(now.value),
+                   "measurement %u has no name, or is no number", count);
+    }
+    expect(out, status == CORE_ERROR_NOT_FOUND,
+           "after %u measurements the answer is %s, not CORE_ERROR_NOT_FOUND",
+           count, core_status_name(status));
+}
+
 bool suite_add_features(suite *self)
 {
     static const listed tests[] = {
@@ -380,6 +448,8 @@ bool suite_add_features(suite *self)
         {"core/features/peer", peers, true},
         {"core/features/graph-capture", captures, true},
         {"core/features/stream-error", error_word, true},
+        {"core/features/numerics", numerics, true},
+        {"core/features/telemetry", telemetry, true},
     };
 
     return suite_add_list(self, LEVEL_CORE, tests,

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Level perf: figures, and no judgement.  What a device needs once (compiling,
- * taking memory) is not counted: everything runs before it is timed. */
+/* Level perf: figures.  What a device needs once (compiling, taking memory) is
+ * not counted there: everything runs before it is timed.  It has tests of its
+ * own, and those alone are judged: a first call has a budget. */
 
 #include "claims.h"
 
@@ -169,6 +170,60 @@ static void launches(suite *self, outcome *out, const test *one)
     on_two(self, out, "add.Tensor", 1, 0, "microseconds");
 }
 
+/* A shape that nothing else here has: what the first call takes more than the
+ * second. */
+static void first_call(suite *self, outcome *out, const char *name)
+{
+    core_tensor *a = NULL;
+    core_operator *op;
+    double took[2] = {0};
+
+    if (!suite_device(self, out))
+        return;
+    if (!claims(self, name, "t:3,3 t:3,3")) {
+        not_supported(out, "%s of f32 is not claimed", name);
+        return;
+    }
+    if (!expect_ok(out, core_op_find(name, &op), name) ||
+        !expect_ok(out, filled(self, 61, 61, &a), "making a tensor") ||
+        !expect_ok(out, core_device_synchronize(self->device), "synchronizing"))
+        goto done;
+    for (int i = 0; i < 2; i++) {
+        core_value args[2] = {{CORE_VALUE_TENSOR, 0, {.tensor = a}},
+                              {CORE_VALUE_TENSOR, 0, {.tensor = a}}};
+        core_value result = {0};
+        double start = now();
+
+        if (!expect_ok(out, core_op_call(op, args, 2, &result, 1), name))
+            goto done;
+        core_value_release(&result);
+        if (!expect_ok(out, core_device_synchronize(self->device),
+                       "synchronizing"))
+            goto done;
+        took[i] = now() - start;
+    }
+    out->measured = (took[0] > took[1] ? took[0] - took[1] : 0) * 1e3;
+    out->unit = "milliseconds";
+    expect(out, took[0] <= self->compile_budget,
+           "the first call took %.1f seconds, and %.1f are allowed "
+           "(--compile-budget)",
+           took[0], self->compile_budget);
+done:
+    core_tensor_release(a);
+}
+
+static void compiles_sums(suite *self, outcome *out, const test *one)
+{
+    (void)one;
+    first_call(self, out, "add.Tensor");
+}
+
+static void compiles_products(suite *self, outcome *out, const test *one)
+{
+    (void)one;
+    first_call(self, out, "mm");
+}
+
 bool suite_add_perf(suite *self)
 {
     static const listed tests[] = {
@@ -177,6 +232,8 @@ bool suite_add_perf(suite *self)
         {"perf/compute/mm", products, true},
         {"perf/compute/add", sums, true},
         {"perf/launch/latency", launches, true},
+        {"perf/compile/add", compiles_sums, true},
+        {"perf/compile/mm", compiles_products, true},
     };
 
     return suite_add_list(self, LEVEL_PERF, tests,

@@ -498,7 +498,7 @@ static bool runs_in_order(suite *self, const words *call,
                expect_ok(out, core_tensor_read(on.flat[0], data, numel * size),
                          "reading a result");
         if (good) {
-            bounds allowed = bounds_of(self);
+            bounds allowed = bounds_of(self, call->op);
             double *values = malloc((numel + 1) * sizeof *values);
 
             for (size_t i = 0; values && i < numel; i++)

@@ -6,10 +6,15 @@
 
 #include "bounds.h"
 #include "claims.h"
+#include "manners.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
 
 /* -------------------------------------------------------------- threads -- */
 
@@ -234,11 +239,86 @@ done:
     core_tensor_release(operand);
 }
 
+/* ---------------------------------------------------------------- forks -- */
+
+enum { CHILD_GOOD = 0, CHILD_WORKED = 11, CHILD_OTHER = 12, CHILD_DATA = 13 };
+
+/* What a child of fork makes of a tensor that its parent had. */
+static int in_child(core_tensor *tensor, bool safe)
+{
+    float got[4] = {0};
+    core_status status = core_tensor_read(tensor, got, sizeof got);
+
+    if (!safe)
+        return status == CORE_ERROR_DEVICE_LOST ? CHILD_GOOD
+               : status == CORE_OK              ? CHILD_WORKED
+                                                : CHILD_OTHER;
+    if (status != CORE_OK)
+        return CHILD_OTHER;
+    core_tensor_release(tensor);
+    return got[2] == 3 ? CHILD_GOOD : CHILD_DATA;
+}
+
+/* 0: gone.  A child that hangs is ended. */
+static bool wait_child(pid_t child, int *out_status)
+{
+    for (int i = 0; i < 20000; i++) {
+        if (waitpid(child, out_status, WNOHANG) == child)
+            return true;
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+    }
+    kill(child, SIGKILL);
+    waitpid(child, out_status, 0);
+    return false;
+}
+
+/* core.fork_safe, and no streams: the child goes on.  Else it is told. */
+static void a_child_is_told(suite *self, outcome *out, const test *one)
+{
+    const float values[4] = {1, 2, 3, 4};
+    core_tensor *tensor = NULL;
+    const void *table = NULL;
+    int64_t size = 4;
+    int status = 0;
+    bool safe;
+    pid_t child;
+
+    (void)one;
+    if (!suite_device(self, out) ||
+        !expect_ok(out,
+                   core_tensor_from_data(values, CORE_F32, &size, 1,
+                                         self->device, &tensor),
+                   "making a tensor"))
+        return;
+    safe = self->synchronous &&
+           core_device_interface(self->device, "core.fork_safe", 1, &table) ==
+               CORE_OK;
+    child = fork();
+    if (child == 0)
+        _exit(in_child(tensor, safe));
+    if (child < 0)
+        harness_error(out, "the process cannot be forked");
+    else if (!wait_child(child, &status))
+        expect(out, false, "a forked child hangs");
+    else if (expect(out, WIFEXITED(status),
+                    "a forked child is ended by signal %d", WTERMSIG(status)))
+        expect(out, WEXITSTATUS(status) == CHILD_GOOD,
+               WEXITSTATUS(status) == CHILD_WORKED
+                   ? "a forked child uses the device, which is not fork-safe"
+               : WEXITSTATUS(status) == CHILD_DATA
+                   ? "a forked child reads other data than its parent wrote"
+               : safe ? "the device is fork-safe, and fails in a forked child"
+                      : "a forked child is not told that the device is lost");
+    core_tensor_release(tensor);
+}
+
 /* -------------------------------------------------------------- loading -- */
 
 static void loads_and_unloads(suite *self, outcome *out, const test *one)
 {
-    enum { TIMES = 1000 };
+    enum { TIMES = 1000, SETTLED = 100, SPARE = 64 };
+    uint32_t descriptors = 0;
+    uint64_t heap = 0;
 
     (void)one;
     for (int i = 0; i < TIMES; i++) {
@@ -250,6 +330,10 @@ static void loads_and_unloads(suite *self, outcome *out, const test *one)
             return;
         status = core_plugin_unload(plugin, UINT64_C(5000000000));
         core_plugin_release(plugin);
+        if (i == SETTLED) {
+            descriptors = manners_descriptors();
+            heap = manners_heap();
+        }
         if (status == CORE_ERROR_UNSUPPORTED && i == 0) {
             not_supported(out, "it does not say that it can be unloaded");
             return;
@@ -257,6 +341,12 @@ static void loads_and_unloads(suite *self, outcome *out, const test *one)
         if (!expect_ok(out, status, "unloading the plugin"))
             return;
     }
+    expect(out, manners_descriptors() <= descriptors,
+           "each load leaves descriptors open: %u, and %u at the end",
+           descriptors, manners_descriptors());
+    expect(out, manners_heap() < heap + (TIMES - SETTLED) * SPARE,
+           "%d loads leave %lld bytes on the heap", TIMES - SETTLED,
+           (long long)(manners_heap() - heap));
 }
 
 bool suite_add_stress(suite *self)
@@ -265,6 +355,7 @@ bool suite_add_stress(suite *self)
         {"stress/threads/share-a-stream", threads_share_a_stream, false},
         {"stress/threads/have-streams", threads_have_streams, false},
         {"stress/memory/runs-out", memory_runs_out, true},
+        {"stress/fork/a-child-is-told", a_child_is_told, false},
         {"stress/load/a-thousand-times", loads_and_unloads, true},
     };
 
