@@ -22,15 +22,19 @@
 #define CPU_LOOP
 #endif
 
-/* A call in a loop would keep it from becoming vector code. */
-#if defined(__GNUC__)
+/* A call in a loop would keep it from becoming vector code.  Another compiler's
+ * idea of such a function, and of a product and sum at once, may be defined
+ * before: backends/gpu does. */
+#if defined(CPU_INLINE)
+#elif defined(__GNUC__)
 #define CPU_INLINE static inline __attribute__((always_inline))
 #else
 #define CPU_INLINE static inline
 #endif
 
 /* a * b + c, rounded once where the instruction set does it. */
-#if defined(__FMA__) || defined(__aarch64__)
+#if defined(CPU_FMA_F32)
+#elif defined(__FMA__) || defined(__aarch64__)
 #define CPU_FMA_F32(a, b, c) __builtin_fmaf(a, b, c)
 #define CPU_FMA_F64(a, b, c) __builtin_fma(a, b, c)
 #else

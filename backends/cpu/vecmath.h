@@ -84,7 +84,7 @@ CPU_INLINE double sqrt_f64(double x)
 
 /* ------------------------------------------------------- whole numbers -- */
 
-#if defined(__SSE4_1__) || !defined(__x86_64__)
+#if defined(__SSE4_1__) || !defined(__x86_64__) || defined(CPU_NATIVE_WHOLE)
 
 CPU_LIBM(rint)
 CPU_LIBM(floor)

@@ -1,0 +1,619 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* driver.c: CUDA's driver interface behind driver.h's table.  A device is its
+ * primary context, which other libraries of the process share; each call makes
+ * it current, and gives a thread that had another one that back. */
+
+#include "api.h"
+
+#include <gpu/driver.h>
+
+#include <libcore/plugin.h>
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct context {
+    CUdevice device;
+    CUcontext handle;
+} context;
+
+#define EACH_DEVICE(c, pushed, code) int pushed = 0, code = enter((c), &pushed)
+
+/* 1 in *out_pushed: leave pops. */
+static int enter(const context *c, int *out_pushed)
+{
+    CUcontext now = NULL;
+    int code = cuda.CtxGetCurrent(&now);
+
+    *out_pushed = 0;
+    if (code != 0 || now == c->handle)
+        return code;
+    if (now == NULL)
+        return cuda.CtxSetCurrent(c->handle);
+    code = cuda.CtxPushCurrent(c->handle);
+    *out_pushed = code == 0;
+    return code;
+}
+
+static int leave(int pushed, int code)
+{
+    CUcontext popped;
+
+    if (pushed)
+        cuda.CtxPopCurrent(&popped);
+    return code;
+}
+
+/* A call on the device of `word`, and what it answers. */
+#define ON_DEVICE(word, call)                         \
+    do {                                              \
+        EACH_DEVICE((context *)(word), pushed, code); \
+        if (code == 0)                                \
+            code = (call);                            \
+        return leave(pushed, code);                   \
+    } while (0)
+
+/* -------------------------------------------------------------- errors -- */
+
+static gpu_failure failure(int code)
+{
+    gpu_failure f = {CORE_ERROR_INTERNAL, 0, NULL};
+
+    if (cuda.GetErrorName != NULL)
+        cuda.GetErrorName((CUresult)code, &f.name);
+    switch (code) {
+    case CUDA_ERROR_OUT_OF_MEMORY:
+        f.status = CORE_ERROR_OUT_OF_MEMORY;
+        break;
+    case CUDA_ERROR_INVALID_IMAGE:
+    case CUDA_ERROR_NO_BINARY_FOR_GPU:
+    case CUDA_ERROR_INVALID_PTX:
+    case CUDA_ERROR_UNSUPPORTED_PTX_VERSION:
+    case CUDA_ERROR_NOT_SUPPORTED:
+        f.status = CORE_ERROR_UNSUPPORTED;
+        break;
+    case CUDA_ERROR_NOT_FOUND:
+        f.status = CORE_ERROR_NOT_FOUND;
+        break;
+    case CUDA_ERROR_NO_DEVICE:
+    case CUDA_ERROR_INVALID_DEVICE:
+        f.status = CORE_ERROR_NO_DEVICE;
+        break;
+    /* What no later call recovers from. */
+    case CUDA_ERROR_DEINITIALIZED:
+    case CUDA_ERROR_DEVICE_UNAVAILABLE:
+    case CUDA_ERROR_INVALID_CONTEXT:
+    case CUDA_ERROR_ECC_UNCORRECTABLE:
+    case CUDA_ERROR_NVLINK_UNCORRECTABLE:
+    case CUDA_ERROR_ILLEGAL_ADDRESS:
+    case CUDA_ERROR_LAUNCH_TIMEOUT:
+    case CUDA_ERROR_CONTEXT_IS_DESTROYED:
+    case CUDA_ERROR_ASSERT:
+    case CUDA_ERROR_HARDWARE_STACK_ERROR:
+    case CUDA_ERROR_ILLEGAL_INSTRUCTION:
+    case CUDA_ERROR_MISALIGNED_ADDRESS:
+    case CUDA_ERROR_INVALID_ADDRESS_SPACE:
+    case CUDA_ERROR_INVALID_PC:
+    case CUDA_ERROR_LAUNCH_FAILED:
+    case CUDA_ERROR_UNKNOWN:
+        f.status = CORE_ERROR_DEVICE_LOST;
+        f.lost = 1;
+        break;
+    default:
+        break;
+    }
+    return f;
+}
+
+/* ------------------------------------------------------------- devices -- */
+
+/* Threads that the driver starts take no signals. */
+static void quiet(sigset_t *before)
+{
+    sigset_t all;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, before);
+}
+
+static const char *find_now(uint32_t *out_count)
+{
+    static char text[160];
+    const char *why = cuda_api_open(), *name = NULL;
+    int code, version = 0, count = 0;
+
+    *out_count = 0;
+    if (why != NULL)
+        return why;
+    code = cuda.Init(0);
+    if (code == 0)
+        code = cuda.DriverGetVersion(&version);
+    if (code == 0 && version / 1000 < CUDA_VERSION / 1000) {
+        snprintf(text, sizeof text,
+                 "the driver knows CUDA %d.%d, the kernels were built for CUDA "
+                 "%d.%d (error 35: driver too old)",
+                 version / 1000, version % 1000 / 10, CUDA_VERSION / 1000,
+                 CUDA_VERSION % 1000 / 10);
+        return text;
+    }
+    if (code == 0)
+        code = cuda.DeviceGetCount(&count);
+    if (code == CUDA_ERROR_NO_DEVICE || (code == 0 && count == 0))
+        return "CUDA finds no device (error 100)";
+    if (code != 0) {
+        cuda.GetErrorName((CUresult)code, &name);
+        snprintf(text, sizeof text, "CUDA does not start: %s (error %d)",
+                 name != NULL ? name : "an error without a name", code);
+        return text;
+    }
+    *out_count = (uint32_t)count;
+    return NULL;
+}
+
+static const char *find(uint32_t *out_count)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    sigset_t before;
+    const char *why;
+
+    pthread_mutex_lock(&lock);
+    quiet(&before);
+    why = find_now(out_count);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_mutex_unlock(&lock);
+    return why;
+}
+
+static int attribute(CUdevice device, CUdevice_attribute what)
+{
+    int value = 0;
+
+    cuda.DeviceGetAttribute(&value, what, device);
+    return value;
+}
+
+static void describe(const context *c, gpu_facts *out)
+{
+    CUdevice d = c->device;
+    size_t total = 0;
+    int version = 0;
+
+    memset(out, 0, sizeof *out);
+    cuda.DeviceGetName(out->name, sizeof out->name, d);
+    cuda.DeviceTotalMem(&total, d);
+    cuda.DriverGetVersion(&version);
+    snprintf(out->stable_id, sizeof out->stable_id, "pci-%04x:%02x:%02x",
+             (unsigned)attribute(d, CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID),
+             (unsigned)attribute(d, CU_DEVICE_ATTRIBUTE_PCI_BUS_ID),
+             (unsigned)attribute(d, CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID));
+    snprintf(out->driver, sizeof out->driver, "CUDA %d.%d", version / 1000,
+             version % 1000 / 10);
+    snprintf(out->runtime, sizeof out->runtime, "kernels of CUDA %d.%d",
+             CUDA_VERSION / 1000, CUDA_VERSION % 1000 / 10);
+    snprintf(out->architecture, sizeof out->architecture, "sm_%d%d",
+             attribute(d, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR),
+             attribute(d, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR));
+    out->total_memory = total;
+    out->shared_bytes =
+        (uint64_t)attribute(d, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK);
+    out->units =
+        (uint32_t)attribute(d, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+    out->warp = 32;
+    out->numa_node = UINT32_MAX;
+}
+
+static int device_open(uint32_t index, gpu_facts *out, void **out_context)
+{
+    context *c = calloc(1, sizeof *c);
+    sigset_t before;
+    int code;
+
+    *out_context = NULL;
+    if (c == NULL)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    quiet(&before);
+    code = cuda.DeviceGet(&c->device, (int)index);
+    if (code == 0)
+        code = cuda.DevicePrimaryCtxRetain(&c->handle, c->device);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (code != 0) {
+        free(c);
+        return code;
+    }
+    describe(c, out);
+    *out_context = c;
+    return 0;
+}
+
+static void device_close(void *word)
+{
+    context *c = word;
+
+    cuda.DevicePrimaryCtxRelease(c->device);
+    free(c);
+}
+
+/* A sticky error comes back from any call; this one waits for nothing. */
+static int device_check(void *word)
+{
+    size_t some, all;
+
+    ON_DEVICE(word, cuda.MemGetInfo(&some, &all));
+}
+
+static int device_reset(void *word)
+{
+    context *c = word;
+    int code = cuda.DevicePrimaryCtxReset(c->device);
+
+    /* The reset took what every holder had; ours is taken anew. */
+    cuda.DevicePrimaryCtxRelease(c->device);
+    if (code == 0)
+        code = cuda.DevicePrimaryCtxRetain(&c->handle, c->device);
+    return code;
+}
+
+/* -------------------------------------------------------------- memory -- */
+
+#define POINTER(data) ((CUdeviceptr)(uintptr_t)(data))
+
+static int device_alloc(void *word, uint64_t size, void **out)
+{
+    CUdeviceptr at = 0;
+    EACH_DEVICE((context *)word, pushed, code);
+
+    if (code == 0)
+        code = cuda.MemAlloc(&at, size);
+    *out = (void *)(uintptr_t)at;
+    return leave(pushed, code);
+}
+
+static int device_free(void *word, void *data)
+{
+    ON_DEVICE(word, cuda.MemFree(POINTER(data)));
+}
+
+static int memory(void *word, uint64_t *out_free, uint64_t *out_total)
+{
+    size_t some = 0, all = 0;
+    EACH_DEVICE((context *)word, pushed, code);
+
+    if (code == 0)
+        code = cuda.MemGetInfo(&some, &all);
+    *out_free = some;
+    *out_total = all;
+    return leave(pushed, code);
+}
+
+static int host_alloc(void *word, uint64_t size, void **out)
+{
+    ON_DEVICE(word, cuda.MemHostAlloc(out, size,
+                                      CU_MEMHOSTALLOC_PORTABLE |
+                                          CU_MEMHOSTALLOC_DEVICEMAP));
+}
+
+static int host_free(void *word, void *data)
+{
+    ON_DEVICE(word, cuda.MemFreeHost(data));
+}
+
+static int copy(void *word, void *stream, void *to, const void *from,
+                uint64_t size, int direction)
+{
+    if (direction == GPU_TO_DEVICE)
+        ON_DEVICE(word, cuda.MemcpyHtoDAsync(POINTER(to), from, size, stream));
+    if (direction == GPU_TO_HOST)
+        ON_DEVICE(word, cuda.MemcpyDtoHAsync(to, POINTER(from), size, stream));
+    ON_DEVICE(word,
+              cuda.MemcpyDtoDAsync(POINTER(to), POINTER(from), size, stream));
+}
+
+static int fill(void *word, void *stream, void *to, uint32_t pattern,
+                uint32_t bytes, uint64_t count)
+{
+    if (bytes == 1)
+        ON_DEVICE(word, cuda.MemsetD8Async(POINTER(to), (unsigned char)pattern,
+                                           count, stream));
+    if (bytes == 2)
+        ON_DEVICE(word,
+                  cuda.MemsetD16Async(POINTER(to), (unsigned short)pattern,
+                                      count, stream));
+    ON_DEVICE(word, cuda.MemsetD32Async(POINTER(to), pattern, count, stream));
+}
+
+/* ------------------------------------------------------ address ranges -- */
+
+static CUmemAllocationProp properties(const context *c)
+{
+    CUmemAllocationProp p;
+
+    memset(&p, 0, sizeof p);
+    p.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    p.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    p.location.id = c->device;
+    return p;
+}
+
+static int virtual_granularity(void *word, uint64_t *out_bytes)
+{
+    CUmemAllocationProp p = properties(word);
+    size_t bytes = 0;
+    int code = cuda.MemGetAllocationGranularity(
+        &bytes, &p, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
+
+    *out_bytes = bytes;
+    return code;
+}
+
+static int virtual_reserve(void *word, uint64_t size, void **out)
+{
+    CUdeviceptr at = 0;
+    EACH_DEVICE((context *)word, pushed, code);
+
+    if (code == 0)
+        code = cuda.MemAddressReserve(&at, size, 0, 0, 0);
+    *out = (void *)(uintptr_t)at;
+    return leave(pushed, code);
+}
+
+static int virtual_release(void *word, void *data, uint64_t size)
+{
+    ON_DEVICE(word, cuda.MemAddressFree(POINTER(data), size));
+}
+
+/* The mapping keeps the memory: its handle is let go at once. */
+static int virtual_map(void *word, void *data, uint64_t size)
+{
+    CUmemAllocationProp p = properties(word);
+    CUmemAccessDesc access;
+    CUmemGenericAllocationHandle handle = 0;
+    EACH_DEVICE((context *)word, pushed, code);
+
+    memset(&access, 0, sizeof access);
+    access.location = p.location;
+    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    if (code == 0)
+        code = cuda.MemCreate(&handle, size, &p, 0);
+    if (code != 0)
+        return leave(pushed, code);
+    code = cuda.MemMap(POINTER(data), size, 0, handle, 0);
+    cuda.MemRelease(handle);
+    if (code == 0) {
+        code = cuda.MemSetAccess(POINTER(data), size, &access, 1);
+        if (code != 0)
+            cuda.MemUnmap(POINTER(data), size);
+    }
+    return leave(pushed, code);
+}
+
+static int virtual_unmap(void *word, void *data, uint64_t size)
+{
+    ON_DEVICE(word, cuda.MemUnmap(POINTER(data), size));
+}
+
+/* ------------------------------------------------------------- streams -- */
+
+static int busy(int code)
+{
+    return code == CUDA_ERROR_NOT_READY ? GPU_BUSY : code;
+}
+
+static int stream_range(void *word, int32_t *out_least, int32_t *out_greatest)
+{
+    ON_DEVICE(word, cuda.CtxGetStreamPriorityRange(out_least, out_greatest));
+}
+
+static int stream_create(void *word, int32_t priority, void **out_stream)
+{
+    ON_DEVICE(word,
+              cuda.StreamCreateWithPriority((CUstream *)out_stream,
+                                            CU_STREAM_NON_BLOCKING, priority));
+}
+
+static int stream_destroy(void *word, void *stream)
+{
+    ON_DEVICE(word, cuda.StreamDestroy(stream));
+}
+
+static int stream_query(void *word, void *stream)
+{
+    ON_DEVICE(word, busy(cuda.StreamQuery(stream)));
+}
+
+static int stream_synchronize(void *word, void *stream)
+{
+    ON_DEVICE(word, cuda.StreamSynchronize(stream));
+}
+
+static int stream_wait(void *word, void *stream, void *event)
+{
+    ON_DEVICE(word, cuda.StreamWaitEvent(stream, event, 0));
+}
+
+static int stream_call(void *word, void *stream, void (*function)(void *),
+                       void *argument)
+{
+    ON_DEVICE(word, cuda.LaunchHostFunc(stream, function, argument));
+}
+
+/* -------------------------------------------------------------- events -- */
+
+static int event_create(void *word, int timing, void **out_event)
+{
+    ON_DEVICE(word, cuda.EventCreate((CUevent *)out_event,
+                                     timing ? CU_EVENT_DEFAULT
+                                            : CU_EVENT_DISABLE_TIMING));
+}
+
+static int event_destroy(void *word, void *event)
+{
+    ON_DEVICE(word, cuda.EventDestroy(event));
+}
+
+static int event_record(void *word, void *event, void *stream)
+{
+    ON_DEVICE(word, cuda.EventRecord(event, stream));
+}
+
+static int event_query(void *word, void *event)
+{
+    ON_DEVICE(word, busy(cuda.EventQuery(event)));
+}
+
+static int event_synchronize(void *word, void *event)
+{
+    ON_DEVICE(word, cuda.EventSynchronize(event));
+}
+
+static int event_elapsed(void *word, void *start, void *end,
+                         int64_t *out_nanoseconds)
+{
+    float milliseconds = 0;
+    EACH_DEVICE((context *)word, pushed, code);
+
+    if (code == 0)
+        code = cuda.EventElapsedTime(&milliseconds, start, end);
+    *out_nanoseconds = (int64_t)((double)milliseconds * 1e6);
+    return leave(pushed, code);
+}
+
+/* -------------------------------------------------------------- graphs -- */
+
+static int capture_begin(void *word, void *stream)
+{
+    ON_DEVICE(word, cuda.StreamBeginCapture(
+                        stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+}
+
+static int capture_end(void *word, void *stream, void **out_graph)
+{
+    CUgraph graph = NULL;
+    CUgraphExec ready = NULL;
+    EACH_DEVICE((context *)word, pushed, code);
+
+    if (code == 0)
+        code = cuda.StreamEndCapture(stream, &graph);
+    if (code == 0 && out_graph != NULL)
+        code = cuda.GraphInstantiate(&ready, graph, 0);
+    if (graph != NULL)
+        cuda.GraphDestroy(graph);
+    if (out_graph != NULL)
+        *out_graph = ready;
+    return leave(pushed, code);
+}
+
+static int graph_launch(void *word, void *graph, void *stream)
+{
+    ON_DEVICE(word, cuda.GraphLaunch(graph, stream));
+}
+
+static int graph_destroy(void *word, void *graph)
+{
+    ON_DEVICE(word, cuda.GraphExecDestroy(graph));
+}
+
+/* --------------------------------------------------------------- peers -- */
+
+static int peer_can(void *word, void *other, uint32_t *out_yes)
+{
+    const context *c = word, *from = other;
+    int can = 0, code;
+
+    *out_yes = 0;
+    if (c->device == from->device)
+        return 0;
+    code = cuda.DeviceCanAccessPeer(&can, c->device, from->device);
+    *out_yes = code == 0 && can;
+    return code;
+}
+
+static int peer_copy(void *word, void *stream, void *to, void *from_context,
+                     const void *from, uint64_t size)
+{
+    context *c = word, *source = from_context;
+
+    ON_DEVICE(word, cuda.MemcpyPeerAsync(POINTER(to), c->handle, POINTER(from),
+                                         source->handle, size, stream));
+}
+
+/* ------------------------------------------------------------- kernels -- */
+
+static int module_load(void *word, const void *image, void **out_module)
+{
+    ON_DEVICE(word, cuda.ModuleLoadData((CUmodule *)out_module, image));
+}
+
+static int module_unload(void *word, void *module)
+{
+    ON_DEVICE(word, cuda.ModuleUnload(module));
+}
+
+static int function_find(void *word, void *module, const char *name,
+                         void **out_function)
+{
+    ON_DEVICE(word,
+              cuda.ModuleGetFunction((CUfunction *)out_function, module, name));
+}
+
+static int launch(void *word, void *stream, void *function,
+                  const uint32_t grid[3], const uint32_t block[3],
+                  uint32_t shared_bytes, const void *parameters, size_t size)
+{
+    void *given[1] = {(void *)(uintptr_t)parameters};
+
+    (void)size;
+    ON_DEVICE(word, cuda.LaunchKernel(function, grid[0], grid[1], grid[2],
+                                      block[0], block[1], block[2],
+                                      shared_bytes, stream, given, NULL));
+}
+
+extern const gpu_driver cuda_driver;
+const gpu_driver cuda_driver = {
+    .component = "cuda",
+    .find = find,
+    .failure = failure,
+    .device_open = device_open,
+    .device_close = device_close,
+    .device_check = device_check,
+    .device_reset = device_reset,
+    .alloc = device_alloc,
+    .free = device_free,
+    .memory = memory,
+    .host_alloc = host_alloc,
+    .host_free = host_free,
+    .copy = copy,
+    .fill = fill,
+    .stream_range = stream_range,
+    .stream_create = stream_create,
+    .stream_destroy = stream_destroy,
+    .stream_query = stream_query,
+    .stream_synchronize = stream_synchronize,
+    .stream_wait = stream_wait,
+    .stream_call = stream_call,
+    .event_create = event_create,
+    .event_destroy = event_destroy,
+    .event_record = event_record,
+    .event_query = event_query,
+    .event_synchronize = event_synchronize,
+    .event_elapsed = event_elapsed,
+    .capture_begin = capture_begin,
+    .capture_end = capture_end,
+    .graph_launch = graph_launch,
+    .graph_destroy = graph_destroy,
+    .peer_can = peer_can,
+    .peer_copy = peer_copy,
+    .virtual_granularity = virtual_granularity,
+    .virtual_reserve = virtual_reserve,
+    .virtual_release = virtual_release,
+    .virtual_map = virtual_map,
+    .virtual_unmap = virtual_unmap,
+    .module_load = module_load,
+    .module_unload = module_unload,
+    .function_find = function_find,
+    .launch = launch,
+};

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* driver.h: what the host side asks of a vendor.  One table for each; the
+ * host side is written once against it.
+ *
+ * Functions answer 0 or the vendor's code, which `failure` explains; GPU_BUSY
+ * stands for work that is not done.  `context` is what device_open made; any
+ * thread may call, and no call leaves the thread's current device changed
+ * where another library had set one.  A NULL slot: the vendor has no such
+ * thing, and the plugin does not say that it has. */
+
+#ifndef GPU_DRIVER_H
+#define GPU_DRIVER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { GPU_BUSY = -1 };
+
+/* What a code means. */
+typedef struct gpu_failure {
+    int32_t status;   /* core_status */
+    int32_t lost;     /* the device must be opened again */
+    const char *name; /* "CUDA_ERROR_NO_DEVICE"; NULL: not known */
+} gpu_failure;
+
+/* What a device is. */
+typedef struct gpu_facts {
+    char name[128], stable_id[64], driver[64], runtime[64], architecture[64];
+    uint64_t total_memory, shared_bytes;
+    uint32_t units, warp, numa_node, reserved;
+} gpu_facts;
+
+enum { GPU_TO_DEVICE, GPU_TO_HOST, GPU_WITHIN };
+
+typedef struct gpu_driver {
+    const char *component; /* of errors: "cuda" */
+
+    /* Finds the vendor's library and the devices.  NULL, or why there are
+     * none, in text that stays. */
+    const char *(*find)(uint32_t *out_count);
+    gpu_failure (*failure)(int code);
+
+    int (*device_open)(uint32_t index, gpu_facts *out, void **out_context);
+    void (*device_close)(void *context);
+    int (*device_check)(void *context);
+    int (*device_reset)(void *context);
+
+    int (*alloc)(void *context, uint64_t size, void **out);
+    int (*free)(void *context, void *data);
+    int (*memory)(void *context, uint64_t *out_free, uint64_t *out_total);
+    /* Pinned memory of the host, that kernels reach by the same address. */
+    int (*host_alloc)(void *context, uint64_t size, void **out);
+    int (*host_free)(void *context, void *data);
+    int (*copy)(void *context, void *stream, void *to, const void *from,
+                uint64_t size, int direction);
+    /* Patterns of 1, 2 or 4 bytes, aligned to that. */
+    int (*fill)(void *context, void *stream, void *to, uint32_t pattern,
+                uint32_t bytes, uint64_t count);
+
+    int (*stream_range)(void *context, int32_t *out_least,
+                        int32_t *out_greatest);
+    int (*stream_create)(void *context, int32_t priority, void **out_stream);
+    int (*stream_destroy)(void *context, void *stream);
+    int (*stream_query)(void *context, void *stream);
+    int (*stream_synchronize)(void *context, void *stream);
+    int (*stream_wait)(void *context, void *stream, void *event);
+    int (*stream_call)(void *context, void *stream, void (*function)(void *),
+                       void *argument);
+
+    int (*event_create)(void *context, int timing, void **out_event);
+    int (*event_destroy)(void *context, void *event);
+    int (*event_record)(void *context, void *event, void *stream);
+    int (*event_query)(void *context, void *event);
+    int (*event_synchronize)(void *context, void *event);
+    int (*event_elapsed)(void *context, void *start, void *end,
+                         int64_t *out_nanoseconds);
+
+    int (*capture_begin)(void *context, void *stream);
+    /* out_graph NULL: thrown away. */
+    int (*capture_end)(void *context, void *stream, void **out_graph);
+    int (*graph_launch)(void *context, void *graph, void *stream);
+    int (*graph_destroy)(void *context, void *graph);
+
+    int (*peer_can)(void *context, void *other, uint32_t *out_yes);
+    int (*peer_copy)(void *context, void *stream, void *to, void *from_context,
+                     const void *from, uint64_t size);
+
+    int (*virtual_granularity)(void *context, uint64_t *out_bytes);
+    int (*virtual_reserve)(void *context, uint64_t size, void **out);
+    int (*virtual_release)(void *context, void *data, uint64_t size);
+    int (*virtual_map)(void *context, void *data, uint64_t size);
+    int (*virtual_unmap)(void *context, void *data, uint64_t size);
+
+    /* image: what the compiler of kernels wrote. */
+    int (*module_load)(void *context, const void *image, void **out_module);
+    int (*module_unload)(void *context, void *module);
+    int (*function_find)(void *context, void *module, const char *name,
+                         void **out_function);
+    int (*launch)(void *context, void *stream, void *function,
+                  const uint32_t grid[3], const uint32_t block[3],
+                  uint32_t shared_bytes, const void *parameters, size_t size);
+} gpu_driver;
+
+/* The images of one vendor's kernels, one for each family (kernels/….cu). */
+typedef struct gpu_image {
+    const char *family;
+    const unsigned char *data;
+} gpu_image;
+
+/* A plugin is one of these (plugin.c of each vendor). */
+typedef struct gpu_vendor {
+    const char *type; /* device type: "cuda" */
+    const gpu_driver *driver;
+    const gpu_image *images; /* ends with family NULL */
+} gpu_vendor;
+
+#endif

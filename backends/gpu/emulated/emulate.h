@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* emulate.h: kernels as C++ of the host.  A block's threads run one after the
+ * other, or, where they meet, as fibers (fiber.c); blocks run in order, and
+ * one launch at a time. */
+
+#ifndef GPU_EMULATE_H
+#define GPU_EMULATE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct gpu_index {
+    uint32_t x, y, z;
+} gpu_index;
+
+typedef struct gpu_emulated_kernel {
+    const char *name;
+    void (*run)(const void *parameters);
+    int64_t meeting;
+} gpu_emulated_kernel;
+
+/* Where the running thread is. */
+typedef struct gpu_emulated_place {
+    gpu_index thread, block, block_size, grid;
+    uint32_t warp; /* lanes: 32, or 64 */
+    unsigned char *dynamic;
+} gpu_emulated_place;
+extern gpu_emulated_place gpu_emulated;
+
+/* 0, or why the block did not end: its threads wait in different places. */
+const char *gpu_emulated_launch(const gpu_emulated_kernel *kernel,
+                                const uint32_t grid[3], const uint32_t block[3],
+                                uint32_t shared_bytes, const void *parameters);
+void gpu_emulated_barrier(void);
+/* Leaves x, takes what lane `from` of the warp left; from another warp, or
+ * beyond the block: its own. */
+uint64_t gpu_emulated_exchange(uint64_t x, uint32_t from);
+uint64_t gpu_emulated_ballot(int x);
+uint32_t gpu_emulated_lane(void);
+
+#ifdef __cplusplus
+}
+
+#define GPU_DEVICE static inline __attribute__((always_inline, unused))
+#define GPU_DEVICE_MEMBER inline __attribute__((always_inline, unused))
+#define GPU_NOINLINE static __attribute__((noinline, unused))
+#define GPU_CONSTANT static const
+#define GPU_ENTRY(name, parameters, meets)                                  \
+    static void name##_body(const parameters &p);                           \
+    static void name##_run(const void *p)                                   \
+    {                                                                       \
+        name##_body(*(const parameters *)p);                                \
+    }                                                                       \
+    __attribute__((section("gpu_kernels"), used,                            \
+                   aligned(8))) static gpu_emulated_kernel name##_entry = { \
+        #name, name##_run, meets};                                          \
+    static void name##_body(const parameters &p)
+#define GPU_KERNEL(name, parameters) GPU_ENTRY(name, parameters, 0)
+#define GPU_KERNEL_MEETING(name, parameters) GPU_ENTRY(name, parameters, 1)
+
+#define GPU_SHARED static
+#define GPU_DYNAMIC(type, name) type *name = (type *)gpu_emulated.dynamic
+
+#define gpu_thread gpu_emulated.thread
+#define gpu_block gpu_emulated.block
+#define gpu_block_size gpu_emulated.block_size
+#define gpu_grid gpu_emulated.grid
+#define gpu_barrier() gpu_emulated_barrier()
+
+#define GPU_WARP gpu_emulated.warp
+
+template <class T> static inline T gpu_exchange(T x, uint32_t from)
+{
+    uint64_t word = 0;
+
+    static_assert(sizeof(T) <= sizeof word, "a lane's value is a word");
+    __builtin_memcpy(&word, &x, sizeof x);
+    word = gpu_emulated_exchange(word, from);
+    __builtin_memcpy(&x, &word, sizeof x);
+    return x;
+}
+
+#define gpu_shuffle_down(x, by) gpu_exchange(x, gpu_emulated_lane() + (by))
+#define gpu_shuffle_xor(x, by) gpu_exchange(x, gpu_emulated_lane() ^ (by))
+#define gpu_shuffle(x, lane) gpu_exchange(x, lane)
+#define gpu_ballot(x) gpu_emulated_ballot(x)
+
+/* One thread runs at a time. */
+template <class T, class U> static inline T gpu_atomic_add(T *to, U x)
+{
+    T before = *to;
+
+    *to = (T)(before + (T)x);
+    return before;
+}
+template <class T, class U> static inline T gpu_atomic_max(T *to, U x)
+{
+    T before = *to;
+
+    *to = before < (T)x ? (T)x : before;
+    return before;
+}
+template <class T, class U> static inline T gpu_atomic_min(T *to, U x)
+{
+    T before = *to;
+
+    *to = (T)x < before ? (T)x : before;
+    return before;
+}
+template <class T, class U>
+static inline T gpu_atomic_cas(T *to, T expected, U x)
+{
+    T before = *to;
+
+    if (before == expected)
+        *to = (T)x;
+    return before;
+}
+#endif
+#endif

@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* fiber.c: runs a launch.  Threads that meet are fibers: each runs until it
+ * waits or ends; when none can go on, a warp or the block whose threads all
+ * wait in the same way is let go.  If there is none, threads wait in different
+ * places, which on a device would hang or be undefined: that is an error.
+ * Whoever launches holds a lock (driver.c). */
+
+#include "emulate.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <ucontext.h>
+
+enum { THREADS = 1024, STACK = 64 * 1024, DYNAMIC = 256 * 1024 };
+enum { READY, AT_BARRIER, AT_EXCHANGE, ENDED };
+
+typedef struct fiber {
+    ucontext_t context;
+    void *stack_pointer;
+    char *stack;
+    gpu_index thread;
+    uint64_t left; /* for the exchange */
+    int state;
+} fiber;
+
+typedef struct block {
+    const gpu_emulated_kernel *kernel;
+    const void *parameters;
+    fiber *fibers;
+    ucontext_t context;
+    void *stack_pointer;
+    uint32_t count, current;
+} block;
+
+gpu_emulated_place gpu_emulated = {.warp = 32};
+static block now;
+static unsigned char *dynamic;
+
+/* -------------------------------------------------------------- switch -- */
+
+#if defined(__x86_64__)
+
+/* Saves what a call preserves, and goes on with the other stack. */
+void gpu_emulated_switch(void **from, void *to);
+__asm__(".text\n"
+        ".hidden gpu_emulated_switch\n"
+        ".globl gpu_emulated_switch\n"
+        ".type gpu_emulated_switch, @function\n"
+        "gpu_emulated_switch:\n"
+        "    push %rbp\n    push %rbx\n    push %r12\n    push %r13\n"
+        "    push %r14\n    push %r15\n"
+        "    mov %rsp, (%rdi)\n    mov %rsi, %rsp\n"
+        "    pop %r15\n    pop %r14\n    pop %r13\n    pop %r12\n"
+        "    pop %rbx\n    pop %rbp\n    ret\n"
+        ".size gpu_emulated_switch, .-gpu_emulated_switch\n");
+
+static void start_fiber(fiber *f, void (*function)(void))
+{
+    void **top = (void **)(void *)(f->stack + STACK) - 2;
+
+    /* The return address, on a stack as a call leaves it; six registers. */
+    *--top = NULL;
+    *--top = (void *)function;
+    top -= 6;
+    memset(top, 0, 6 * sizeof *top);
+    f->stack_pointer = top;
+}
+
+static void enter_fiber(fiber *f)
+{
+    gpu_emulated_switch(&now.stack_pointer, f->stack_pointer);
+}
+
+static void leave_fiber(fiber *f)
+{
+    gpu_emulated_switch(&f->stack_pointer, now.stack_pointer);
+}
+
+#else
+
+static void start_fiber(fiber *f, void (*function)(void))
+{
+    getcontext(&f->context);
+    f->context.uc_stack.ss_sp = f->stack;
+    f->context.uc_stack.ss_size = STACK;
+    f->context.uc_link = NULL;
+    makecontext(&f->context, function, 0);
+}
+
+static void enter_fiber(fiber *f)
+{
+    swapcontext(&now.context, &f->context);
+}
+
+static void leave_fiber(fiber *f)
+{
+    swapcontext(&f->context, &now.context);
+}
+
+#endif
+
+static void wait_as(int state)
+{
+    fiber *f = &now.fibers[now.current];
+
+    f->state = state;
+    leave_fiber(f);
+}
+
+static void fiber_main(void)
+{
+    now.kernel->run(now.parameters);
+    wait_as(ENDED);
+    abort(); /* nobody enters a fiber that has ended */
+}
+
+/* ------------------------------------------------------------ meetings -- */
+
+void gpu_emulated_barrier(void)
+{
+    wait_as(AT_BARRIER);
+}
+
+uint32_t gpu_emulated_lane(void)
+{
+    return now.current % gpu_emulated.warp;
+}
+
+uint64_t gpu_emulated_exchange(uint64_t x, uint32_t from)
+{
+    uint32_t first = now.current / gpu_emulated.warp * gpu_emulated.warp;
+    uint64_t found = x;
+
+    now.fibers[now.current].left = x;
+    wait_as(AT_EXCHANGE);
+    if (from < gpu_emulated.warp && first + from < now.count)
+        found = now.fibers[first + from].left;
+    /* Nobody leaves the next value before all have read this one. */
+    wait_as(AT_EXCHANGE);
+    return found;
+}
+
+uint64_t gpu_emulated_ballot(int x)
+{
+    uint32_t first = now.current / gpu_emulated.warp * gpu_emulated.warp;
+    uint64_t bits = 0;
+
+    now.fibers[now.current].left = x != 0;
+    wait_as(AT_EXCHANGE);
+    for (uint32_t k = 0; k < gpu_emulated.warp && first + k < now.count; k++)
+        bits |= now.fibers[first + k].left << k;
+    wait_as(AT_EXCHANGE);
+    return bits;
+}
+
+/* ---------------------------------------------------------------- runs -- */
+
+/* All fibers [first, end) wait in this way: they may go on. */
+static int release(uint32_t first, uint32_t end, int state)
+{
+    for (uint32_t k = first; k < end; k++)
+        if (now.fibers[k].state != state)
+            return 0;
+    for (uint32_t k = first; k < end; k++)
+        now.fibers[k].state = READY;
+    return first < end;
+}
+
+static int release_some(void)
+{
+    int released = release(0, now.count, AT_BARRIER);
+
+    for (uint32_t k = 0; k < now.count; k += gpu_emulated.warp) {
+        uint32_t end = k + gpu_emulated.warp;
+
+        released |= release(k, end < now.count ? end : now.count, AT_EXCHANGE);
+    }
+    return released;
+}
+
+static const char *run_meeting(void)
+{
+    uint32_t ended = 0;
+
+    for (uint32_t k = 0; k < now.count; k++) {
+        now.fibers[k].state = READY;
+        start_fiber(&now.fibers[k], fiber_main);
+    }
+    while (ended < now.count) {
+        for (uint32_t k = 0; k < now.count; k++) {
+            fiber *f = &now.fibers[k];
+
+            if (f->state != READY)
+                continue;
+            now.current = k;
+            gpu_emulated.thread = f->thread;
+            enter_fiber(f);
+            ended += f->state == ENDED;
+        }
+        if (ended < now.count && !release_some())
+            return "threads of a block wait in different places";
+    }
+    return NULL;
+}
+
+static void run_alone(void)
+{
+    for (uint32_t k = 0; k < now.count; k++) {
+        now.current = k;
+        gpu_emulated.thread = now.fibers[k].thread;
+        now.kernel->run(now.parameters);
+    }
+}
+
+static const char *prepare(const uint32_t size[3], uint32_t shared_bytes,
+                           int meeting)
+{
+    if (now.fibers == NULL)
+        now.fibers = calloc(THREADS, sizeof *now.fibers);
+    if (dynamic == NULL)
+        dynamic = aligned_alloc(64, DYNAMIC);
+    if (now.fibers == NULL || dynamic == NULL)
+        return "no memory for the threads of a block";
+    now.count = size[0] * size[1] * size[2];
+    if (now.count == 0 || now.count > THREADS || shared_bytes > DYNAMIC)
+        return "a block has 1 to 1024 threads and at most 256 KiB";
+    for (uint32_t k = 0; k < now.count; k++) {
+        fiber *f = &now.fibers[k];
+
+        if (meeting && f->stack == NULL)
+            f->stack = aligned_alloc(64, STACK);
+        if (meeting && f->stack == NULL)
+            return "no memory for the stacks of threads";
+        f->thread.x = k % size[0];
+        f->thread.y = k / size[0] % size[1];
+        f->thread.z = k / size[0] / size[1];
+    }
+    return NULL;
+}
+
+const char *gpu_emulated_launch(const gpu_emulated_kernel *kernel,
+                                const uint32_t grid[3], const uint32_t size[3],
+                                uint32_t shared_bytes, const void *parameters)
+{
+    const char *why = prepare(size, shared_bytes, kernel->meeting != 0);
+    uint64_t blocks = (uint64_t)grid[0] * grid[1] * grid[2];
+
+    now.kernel = kernel;
+    now.parameters = parameters;
+    gpu_emulated.dynamic = dynamic;
+    gpu_emulated.block_size = (gpu_index){size[0], size[1], size[2]};
+    gpu_emulated.grid = (gpu_index){grid[0], grid[1], grid[2]};
+    for (uint64_t b = 0; b < blocks && why == NULL; b++) {
+        gpu_emulated.block = (gpu_index){(uint32_t)(b % grid[0]),
+                                         (uint32_t)(b / grid[0] % grid[1]),
+                                         (uint32_t)(b / grid[0] / grid[1])};
+        /* What no thread has written is noise on a device. */
+        memset(dynamic, 0xab, shared_bytes);
+        if (kernel->meeting)
+            why = run_meeting();
+        else
+            run_alone();
+    }
+    return why;
+}

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* gpu.h: what kernels are written against, and the one place where names of
+ * vendors' languages are mapped.  Three compilers read it: CUDA's, HIP's, and
+ * the host's C++ one (GPU_EMULATED), which runs the same kernels for tests.
+ *
+ *     GPU_KERNEL(scale_f32, gpu_scale)      a kernel whose threads work alone
+ *     {
+ *         for (uint64_t i = gpu_first(); i < p.count; i += gpu_step())
+ *             p.to[i] = p.from[i] * p.factor;
+ *     }
+ *
+ * A kernel has one parameter, `p`, a struct that its host side shares (see
+ * shared.h); it is found in its image by its plain name.  One whose threads
+ * meet (gpu_barrier, gpu_shuffle_…) is a GPU_KERNEL_MEETING, and there every
+ * thread of the block comes to every meeting: no early return. */
+
+#ifndef GPU_GPU_H
+#define GPU_GPU_H
+
+#include <stdint.h>
+
+#if defined(GPU_EMULATED)
+
+#include <math.h>
+#include <string.h>
+
+#include <gpu/emulated/emulate.h>
+
+#else
+
+#if defined(__HIP__) || defined(__HIP_PLATFORM_NVIDIA__) || \
+    defined(__HIP_PLATFORM_NVCC__)
+#include <hip/hip_runtime.h>
+#endif
+
+#define GPU_DEVICE static __device__ __forceinline__
+#define GPU_DEVICE_MEMBER __device__ __forceinline__
+#define GPU_NOINLINE __device__ __noinline__
+#define GPU_CONSTANT static __device__ const
+#define GPU_KERNEL(name, parameters) \
+    extern "C" __global__ void __launch_bounds__(256) name(const parameters p)
+#define GPU_KERNEL_MEETING(name, parameters) GPU_KERNEL(name, parameters)
+
+/* Memory of a block.  GPU_DYNAMIC: as many bytes as the launch said. */
+#define GPU_SHARED __shared__
+#define GPU_DYNAMIC(type, name)                                  \
+    extern __shared__ __align__(16) unsigned char gpu_dynamic[]; \
+    type *name = (type *)gpu_dynamic
+
+#define gpu_thread threadIdx
+#define gpu_block blockIdx
+#define gpu_block_size blockDim
+#define gpu_grid gridDim
+#define gpu_barrier() __syncthreads()
+
+#if defined(__HIP_PLATFORM_AMD__) || defined(__HIP_PLATFORM_HCC__)
+
+/* 64 lanes or 32, as the architecture has them. */
+#define GPU_WARP ((uint32_t)__AMDGCN_WAVEFRONT_SIZE)
+#define gpu_shuffle_down(x, by) __shfl_down(x, by)
+#define gpu_shuffle_xor(x, by) __shfl_xor(x, by)
+#define gpu_shuffle(x, lane) __shfl(x, lane)
+#define gpu_ballot(x) ((uint64_t)__ballot(x))
+
+#else
+
+#define GPU_WARP 32u
+#define gpu_shuffle_down(x, by) __shfl_down_sync(0xffffffffu, x, by)
+#define gpu_shuffle_xor(x, by) __shfl_xor_sync(0xffffffffu, x, by)
+#define gpu_shuffle(x, lane) __shfl_sync(0xffffffffu, x, lane)
+#define gpu_ballot(x) ((uint64_t)__ballot_sync(0xffffffffu, x))
+
+#endif
+
+#define gpu_atomic_add(to, x) atomicAdd(to, x)
+#define gpu_atomic_max(to, x) atomicMax(to, x)
+#define gpu_atomic_min(to, x) atomicMin(to, x)
+#define gpu_atomic_cas(to, expected, x) atomicCAS(to, expected, x)
+
+#endif
+
+#include <gpu/shared.h>
+
+/* This thread's place among all of a launch of one dimension, and how many
+ * there are. */
+GPU_DEVICE uint64_t gpu_first(void)
+{
+    return (uint64_t)gpu_block.x * gpu_block_size.x + gpu_thread.x;
+}
+
+GPU_DEVICE uint64_t gpu_step(void)
+{
+    return (uint64_t)gpu_grid.x * gpu_block_size.x;
+}
+
+/* Bad data: the stream's error word, where it is clear, and the kernel goes
+ * on.  The word lies in the host's memory; what stands there first may be of
+ * any thread of the first kernel that fails. */
+GPU_DEVICE void gpu_fail(gpu_error *error, int32_t code, int64_t call,
+                         int64_t index)
+{
+    volatile gpu_error *word = error;
+
+    if (word == 0 || word->code != 0)
+        return;
+    word->call = call;
+    word->index = index;
+    word->code = code;
+}
+
+#endif

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* device.c: devices, and what the driver's answers mean. */
+
+#include <gpu/host/host.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define calls (gpu_vendor_here.driver)
+
+core_status gpu_enumerate(void *backend, uint32_t *out_count,
+                          core_string *out_reason)
+{
+    const char *why;
+
+    (void)backend;
+    *out_count = 0;
+    why = calls->find(out_count);
+    if (why != NULL)
+        *out_count = 0;
+    *out_reason = core_sdk_string(why != NULL ? why : "");
+    return CORE_OK;
+}
+
+static uint32_t image_count(void)
+{
+    uint32_t count = 0;
+
+    while (gpu_vendor_here.images[count].family != NULL)
+        count++;
+    return count;
+}
+
+core_status gpu_device_open(void *backend, uint32_t index, void **out_device)
+{
+    gpu_device *device = NULL;
+    uint32_t count = 0;
+    const char *why = calls->find(&count);
+    core_status status = CORE_OK;
+
+    (void)backend;
+    *out_device = NULL;
+    if (why != NULL || index >= count)
+        return gpu_refuse(CORE_ERROR_NO_DEVICE,
+                          "device %u was asked for, there are %u%s%s", index,
+                          why ? 0 : count, why ? ": " : "", why ? why : "");
+    device = calloc(1, sizeof *device);
+    if (device != NULL) {
+        device->functions = calloc(GPU_FUNCTIONS, sizeof *device->functions);
+        device->modules = calloc(image_count() + 1, sizeof *device->modules);
+    }
+    if (device == NULL || device->functions == NULL ||
+        device->modules == NULL) {
+        status =
+            gpu_refuse(CORE_ERROR_OUT_OF_MEMORY, "no host memory for a device");
+        goto done;
+    }
+    device->index = index;
+    status = gpu_answer(
+        NULL, calls->device_open(index, &device->facts, &device->context),
+        "opening the device");
+    if (status != CORE_OK)
+        goto done;
+    pthread_mutex_init(&device->lock, NULL);
+    *out_device = device;
+    device = NULL;
+done:
+    if (device != NULL) {
+        free(device->functions);
+        free(device->modules);
+        free(device);
+    }
+    return status;
+}
+
+static void forget_modules(gpu_device *device, bool unload)
+{
+    for (uint32_t i = 0; i < image_count(); i++) {
+        if (unload && device->modules[i] != NULL)
+            calls->module_unload(device->context, device->modules[i]);
+        device->modules[i] = NULL;
+    }
+    for (uint32_t i = 0; i < GPU_FUNCTIONS; i++) {
+        free((void *)(uintptr_t)atomic_load(&device->functions[i].name));
+        atomic_store(&device->functions[i].name, NULL);
+    }
+}
+
+void gpu_device_close(void *backend, void *word)
+{
+    gpu_device *device = word;
+
+    (void)backend;
+    forget_modules(device, !atomic_load(&device->lost));
+    calls->device_close(device->context);
+    pthread_mutex_destroy(&device->lock);
+    free(device->functions);
+    free(device->modules);
+    free(device);
+}
+
+core_status gpu_device_reset(void *word)
+{
+    gpu_device *device = word;
+    core_status status;
+
+    pthread_mutex_lock(&device->lock);
+    forget_modules(device, false);
+    status = gpu_answer(NULL, calls->device_reset(device->context),
+                        "resetting the device");
+    if (status == CORE_OK)
+        atomic_store(&device->lost, 0);
+    pthread_mutex_unlock(&device->lock);
+    return status;
+}
+
+core_status gpu_device_information(void *word, core_device_information *out)
+{
+    gpu_device *device = word;
+
+    out->name = core_sdk_string(device->facts.name);
+    out->stable_id = core_sdk_string(device->facts.stable_id);
+    out->driver = core_sdk_string(device->facts.driver);
+    out->runtime = core_sdk_string(device->facts.runtime);
+    out->features = core_sdk_string(device->facts.architecture);
+    return CORE_OK;
+}
+
+core_status gpu_device_properties(void *word, core_device_properties *out)
+{
+    gpu_device *device = word;
+
+    out->flags = CORE_DEVICE_FLAT | CORE_DEVICE_HAS_F64;
+    out->base_alignment = 256;
+    out->granularity = 512;
+    out->total_memory = device->facts.total_memory;
+    out->compute_units = device->facts.units;
+    out->numa_node = device->facts.numa_node;
+    return CORE_OK;
+}
+
+core_status gpu_device_status(void *word)
+{
+    gpu_device *device = word;
+    int code = atomic_load(&device->lost);
+
+    if (code == 0)
+        code = calls->device_check(device->context);
+    return gpu_answer(device, code, "the device");
+}
+
+core_status gpu_answer(gpu_device *device, int code, const char *what)
+{
+    gpu_failure failure;
+    core_error_info info = {.struct_size = sizeof info};
+    char text[256];
+
+    if (code == 0)
+        return CORE_OK;
+    if (code == GPU_BUSY)
+        return CORE_ERROR_BUSY;
+    failure = calls->failure(code);
+    if (failure.lost && device != NULL) {
+        int none = 0;
+
+        atomic_compare_exchange_strong(&device->lost, &none, code);
+    }
+    snprintf(text, sizeof text, "%s: %s (%d)%s", what,
+             failure.name != NULL ? failure.name : "the driver's error", code,
+             failure.lost ? "; the device must be opened again" : "");
+    info.code = failure.status;
+    info.severity =
+        failure.lost ? CORE_SEVERITY_DEVICE_LOST : CORE_SEVERITY_RECOVERABLE;
+    info.retryable = failure.status == CORE_ERROR_OUT_OF_MEMORY;
+    info.vendor_code = code;
+    info.component = core_sdk_string(calls->component);
+    info.text = core_sdk_string(text);
+    return gpu_host->error(&info);
+}

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* host.h: what the host side shares.  It is written once, against a driver
+ * (driver.h), and linked into the plugin of every vendor.
+ *
+ * Memory is flat: {address, offset}.  A stream is the driver's; each has an
+ * error word in pinned memory, which kernels that meet bad data set.  Errors
+ * that no vendor forgives make the device lost: every later call says so. */
+
+#ifndef GPU_HOST_H
+#define GPU_HOST_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include <libcore/sdk.h>
+
+#include <gpu/driver.h>
+#include <gpu/host/families.h>
+#include <gpu/shared.h>
+
+extern const gpu_vendor gpu_vendor_here; /* plugin.c of each vendor */
+extern const core_host *gpu_host;
+
+/* ------------------------------------------------------------- plugin -- */
+
+core_status gpu_init(const core_host *host, core_registry *registry,
+                     void **out_plugin);
+core_status gpu_stop(void *plugin, uint64_t deadline_ns);
+
+extern const core_memory_table gpu_memory_table;
+extern const core_stream_table gpu_stream_table;
+extern const core_event_table gpu_event_table;
+const void *gpu_get_interface(void *backend, core_string name,
+                              uint32_t version);
+
+/* ------------------------------------------------------------- device -- */
+
+enum { GPU_FUNCTIONS = 8192 }; /* slots; a power of two */
+
+typedef struct gpu_function {
+    _Atomic(const char *) name; /* NULL: free */
+    void *function;
+} gpu_function;
+
+typedef struct gpu_device {
+    void *context;
+    uint32_t index;
+    gpu_facts facts;
+    atomic_int lost; /* the code that lost it; 0: well */
+    /* Kernels that were launched, by name: read without a lock, added under
+     * it. */
+    gpu_function *functions;
+    void **modules; /* by place in gpu_vendor_here.images */
+    pthread_mutex_t lock;
+} gpu_device;
+
+core_status gpu_enumerate(void *backend, uint32_t *out_count,
+                          core_string *out_reason);
+core_status gpu_device_open(void *backend, uint32_t index, void **out_device);
+void gpu_device_close(void *backend, void *device);
+core_status gpu_device_information(void *device, core_device_information *out);
+core_status gpu_device_properties(void *device, core_device_properties *out);
+core_status gpu_device_status(void *device);
+core_status gpu_device_reset(void *device);
+
+typedef struct gpu_stream {
+    gpu_device *device;
+    void *native;
+    gpu_error *error; /* pinned */
+    int adopted;
+} gpu_stream;
+
+/* ------------------------------------------------------------- errors -- */
+
+#define gpu_refuse(code, ...)                                         \
+    core_sdk_error(gpu_host, code, gpu_vendor_here.driver->component, \
+                   __VA_ARGS__)
+
+/* What the driver answered to `what`, as the core's code; 0 is CORE_OK. */
+core_status gpu_answer(gpu_device *device, int code, const char *what);
+
+/* ------------------------------------------------------------- launch -- */
+
+typedef struct gpu_shape {
+    uint32_t grid[3], block[3];
+    uint32_t shared_bytes; /* of GPU_DYNAMIC */
+} gpu_shape;
+
+/* Launches a kernel of a family with its parameter; an empty grid is none. */
+core_status gpu_launch(core_call *call, const char *family, const char *name,
+                       gpu_shape shape, const void *parameters, size_t size);
+core_status gpu_launch_on(gpu_stream *stream, const char *family,
+                          const char *name, gpu_shape shape,
+                          const void *parameters, size_t size);
+
+enum { GPU_BLOCK = 256 };
+/* Blocks of GPU_BLOCK threads in one dimension for so many items, of which a
+ * thread takes some; at most as many blocks as keep the device busy, so that
+ * kernels loop (gpu_first, gpu_step). */
+gpu_shape gpu_spread(const gpu_device *device, uint64_t items, uint32_t each);
+/* One block for each of `blocks`, at most 2^31 - 1. */
+gpu_shape gpu_blocks(uint64_t blocks, uint32_t threads);
+
+/* "softmax" and f32 make "softmax_f32", in the buffer. */
+enum { GPU_NAME = 96 };
+const char *gpu_name(char buffer[GPU_NAME], const char *stem, core_dtype dtype);
+/* "f32"; "w32" stands for whatever has 4 bytes. */
+const char *gpu_dtype_name(core_dtype dtype);
+const char *gpu_word_name(uint32_t bytes);
+
+static inline gpu_stream *gpu_stream_of(const core_call *call)
+{
+    return call->stream;
+}
+
+static inline void *gpu_address(core_memory memory)
+{
+    return (char *)memory.handle + memory.offset;
+}
+
+/* Of a VIEW; NULL of NONE. */
+static inline void *gpu_data(const core_value *value)
+{
+    return value->tag == CORE_VALUE_VIEW ? gpu_address(value->u.view->memory)
+                                         : NULL;
+}
+
+/* -------------------------------------------------------------- loops -- */
+
+gpu_divisor gpu_divide_by(uint32_t value);
+/* A number as the first bytes of an element of dtype. */
+uint64_t gpu_scalar_bits(const core_value *value, core_dtype dtype);
+
+/* Calls launch for pieces of a loop that have at most GPU_DIMS dimensions and
+ * fewer than 2^31 elements, in order.  `reduced` ones are not cut: then
+ * UNSUPPORTED. */
+typedef core_status (*gpu_piece)(const core_loop *piece, void *context);
+core_status gpu_loop_pieces(const core_loop *loop, gpu_piece launch,
+                            void *context);
+
+/* --------------------------------------------------------- registration -- */
+
+typedef struct gpu_row {
+    const char *name;
+    core_function launch;
+    void *user;
+    uint32_t signature[CORE_SIGNATURE_MAX];
+    uint32_t demands;
+    core_status (*supports)(const core_call *call, const core_value *args,
+                            uint32_t nargs);
+} gpu_row;
+core_status gpu_register(core_registry *registry, const gpu_row *rows,
+                         uint32_t count);
+
+enum {
+    GPU_M_F64 = CORE_DTYPE_MASK(CORE_F64),
+    GPU_M_F32 = CORE_DTYPE_MASK(CORE_F32),
+    GPU_M_F16 = CORE_DTYPE_MASK(CORE_F16),
+    GPU_M_BF16 = CORE_DTYPE_MASK(CORE_BF16),
+    GPU_M_I64 = CORE_DTYPE_MASK(CORE_I64),
+    GPU_M_I32 = CORE_DTYPE_MASK(CORE_I32),
+    GPU_M_BOOL = CORE_DTYPE_MASK(CORE_BOOL),
+    GPU_M_FLOATS = GPU_M_F64 | GPU_M_F32 | GPU_M_F16 | GPU_M_BF16,
+    GPU_M_WHOLE = GPU_M_I64 | GPU_M_I32 | CORE_DTYPE_MASK(CORE_I16) |
+                  CORE_DTYPE_MASK(CORE_I8) | CORE_DTYPE_MASK(CORE_U8),
+    GPU_M_ALL = GPU_M_FLOATS | GPU_M_WHOLE | GPU_M_BOOL
+};
+
+#define GPU_DECLARE(file) \
+    core_status gpu_register_##file(core_registry *registry);
+GPU_REGISTRARS(GPU_DECLARE)
+#undef GPU_DECLARE
+
+/* Elements before, along and behind a dimension of a contiguous view. */
+typedef struct gpu_line {
+    int64_t outer, size, inner;
+} gpu_line;
+static inline gpu_line gpu_line_of(const core_view *view, int64_t dim)
+{
+    gpu_line line = {1, 1, 1};
+
+    if (dim < 0)
+        dim += view->ndim;
+    for (int64_t d = 0; d < (int64_t)view->ndim; d++)
+        if (d < dim)
+            line.outer *= view->sizes[d];
+        else if (d == dim)
+            line.size = view->sizes[d];
+        else
+            line.inner *= view->sizes[d];
+    return line;
+}
+
+#endif

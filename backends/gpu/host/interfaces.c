@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* interfaces.c: callbacks and graphs, and which interfaces there are. */
+
+#include <gpu/host/interfaces.h>
+
+#include <stdlib.h>
+
+#define calls (gpu_vendor_here.driver)
+
+/* ----------------------------------------------------------- callbacks -- */
+
+typedef struct callback {
+    void (*function)(void *context);
+    void *context;
+} callback;
+
+static void run_callback(void *argument)
+{
+    callback *c = argument;
+
+    c->function(c->context);
+    free(c);
+}
+
+/* A vendor runs what it took, once, unless its device is lost before: then
+ * what the callback holds is never given back, as nobody can tell. */
+static core_status enqueue(void *word, void *on, void (*function)(void *),
+                           void *context, void (*drop)(void *))
+{
+    gpu_device *device = word;
+    gpu_stream *stream = on;
+    callback *c = malloc(sizeof *c);
+    core_status status;
+    int code = atomic_load(&device->lost);
+
+    if (c == NULL) {
+        status = gpu_refuse(CORE_ERROR_OUT_OF_MEMORY,
+                            "no host memory for a callback");
+    } else {
+        c->function = function;
+        c->context = context;
+        if (code == 0)
+            code = calls->stream_call(device->context, stream->native,
+                                      run_callback, c);
+        status = gpu_answer(device, code, "a host callback");
+    }
+    if (status != CORE_OK) {
+        free(c);
+        drop(context);
+    }
+    return status;
+}
+
+const core_host_callback_interface gpu_host_callback = {
+    .struct_size = sizeof(core_host_callback_interface),
+    .enqueue = enqueue,
+};
+
+/* -------------------------------------------------------------- graphs -- */
+
+static core_status begin(void *word, void *on)
+{
+    gpu_device *device = word;
+    gpu_stream *stream = on;
+
+    return gpu_answer(device,
+                      calls->capture_begin(device->context, stream->native),
+                      "beginning a capture");
+}
+
+static core_status end(void *word, void *on, void **out_graph)
+{
+    gpu_device *device = word;
+    gpu_stream *stream = on;
+
+    if (out_graph != NULL)
+        *out_graph = NULL;
+    return gpu_answer(
+        device, calls->capture_end(device->context, stream->native, out_graph),
+        "ending a capture");
+}
+
+static core_status launch(void *word, void *graph, void *on)
+{
+    gpu_device *device = word;
+    gpu_stream *stream = on;
+    int code = atomic_load(&device->lost);
+
+    if (code == 0)
+        code = calls->graph_launch(device->context, graph, stream->native);
+    return gpu_answer(device, code, "launching a graph");
+}
+
+static void destroy(void *word, void *graph)
+{
+    gpu_device *device = word;
+
+    calls->graph_destroy(device->context, graph);
+}
+
+const core_graph_capture_interface gpu_graph_capture = {
+    .struct_size = sizeof(core_graph_capture_interface),
+    .begin = begin,
+    .end = end,
+    .launch = launch,
+    .destroy = destroy,
+};
+
+const core_device_reset_interface gpu_reset = {
+    .struct_size = sizeof(core_device_reset_interface),
+    .reset = gpu_device_reset,
+};
+
+/* --------------------------------------------------------------- names -- */
+
+const void *gpu_get_interface(void *backend, core_string name, uint32_t version)
+{
+    const struct {
+        const char *name;
+        const void *table;
+        bool there;
+    } tables[] = {
+        {"core.timing", &gpu_timing, calls->event_elapsed},
+        {"core.host_callback", &gpu_host_callback, calls->stream_call},
+        {"core.host_memory", &gpu_host_memory, calls->host_alloc},
+        {"core.stream_adopt", &gpu_stream_adopt, true},
+        {"core.stream_priority", &gpu_stream_priority, calls->stream_range},
+        {"core.virtual_memory", &gpu_virtual_memory, calls->virtual_map},
+        {"core.peer", &gpu_peer, calls->peer_copy},
+        {"core.graph_capture", &gpu_graph_capture, calls->capture_begin},
+        {"core.device_reset", &gpu_reset, calls->device_reset},
+        {"core.stream_error", &gpu_stream_error, true},
+    };
+
+    (void)backend;
+    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
+        if (version <= 1 && tables[i].there &&
+            core_sdk_string_equal(name, tables[i].name))
+            return tables[i].table;
+    return NULL;
+}

@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* memory.c: memory, copies and fills; peers; address ranges. */
+
+#include <gpu/host/interfaces.h>
+
+#define calls (gpu_vendor_here.driver)
+
+static core_status usable(gpu_device *device)
+{
+    return gpu_answer(device, atomic_load(&device->lost), "the device");
+}
+
+static core_status alloc(void *word, uint64_t size, core_memory *out_memory)
+{
+    gpu_device *device = word;
+    core_status status = usable(device);
+
+    out_memory->handle = NULL;
+    out_memory->offset = 0;
+    if (status != CORE_OK)
+        return status;
+    return gpu_answer(device,
+                      calls->alloc(device->context, size, &out_memory->handle),
+                      "allocating memory");
+}
+
+static void release(void *word, core_memory memory, uint64_t size)
+{
+    gpu_device *device = word;
+
+    (void)size;
+    calls->free(device->context, memory.handle);
+}
+
+static core_status info(void *word, uint64_t *out_free, uint64_t *out_total)
+{
+    gpu_device *device = word;
+
+    return gpu_answer(device,
+                      calls->memory(device->context, out_free, out_total),
+                      "asking for free memory");
+}
+
+static core_status move(gpu_device *device, gpu_stream *stream, void *to,
+                        const void *from, uint64_t size, int direction)
+{
+    core_status status = usable(device);
+
+    if (status != CORE_OK || size == 0 || to == from)
+        return status;
+    return gpu_answer(
+        device,
+        calls->copy(device->context, stream->native, to, from, size, direction),
+        "copying");
+}
+
+static core_status copy_from_host(void *device, void *stream, core_memory to,
+                                  const void *from, uint64_t size)
+{
+    return move(device, stream, gpu_address(to), from, size, GPU_TO_DEVICE);
+}
+
+static core_status copy_to_host(void *device, void *stream, void *to,
+                                core_memory from, uint64_t size)
+{
+    return move(device, stream, to, gpu_address(from), size, GPU_TO_HOST);
+}
+
+static core_status copy(void *device, void *stream, core_memory to,
+                        core_memory from, uint64_t size)
+{
+    return move(device, stream, gpu_address(to), gpu_address(from), size,
+                GPU_WITHIN);
+}
+
+/* Patterns of 8 bytes, and those that lie unaligned, have a kernel. */
+static core_status fill(void *word, void *on, core_memory to, uint64_t size,
+                        uint64_t pattern, uint32_t pattern_size)
+{
+    gpu_device *device = word;
+    gpu_stream *stream = on;
+    core_status status = usable(device);
+    gpu_fill p = {.to = gpu_address(to), .pattern = pattern};
+
+    if (status != CORE_OK || size == 0)
+        return status;
+    p.count = size / pattern_size;
+    if (pattern_size < 8 && (uintptr_t)p.to % pattern_size == 0)
+        return gpu_answer(device,
+                          calls->fill(device->context, stream->native, p.to,
+                                      (uint32_t)pattern, pattern_size, p.count),
+                          "filling");
+    if ((uintptr_t)p.to % pattern_size == 0)
+        return gpu_launch_on(stream, "move", "fill_w64",
+                             gpu_spread(device, p.count, 4), &p, sizeof p);
+    p.count = size;
+    return gpu_launch_on(stream, "move",
+                         pattern_size == 8   ? "fill_bytes_8"
+                         : pattern_size == 4 ? "fill_bytes_4"
+                                             : "fill_bytes_2",
+                         gpu_spread(device, p.count, 4), &p, sizeof p);
+}
+
+const core_memory_table gpu_memory_table = {
+    .struct_size = sizeof(core_memory_table),
+    .alloc = alloc,
+    .free = release,
+    .info = info,
+    .copy_from_host = copy_from_host,
+    .copy_to_host = copy_to_host,
+    .copy = copy,
+    .fill = fill,
+};
+
+/* --------------------------------------------------------- host memory -- */
+
+static core_status host_alloc(void *word, uint64_t size, void **out_data)
+{
+    gpu_device *device = word;
+
+    *out_data = NULL;
+    return gpu_answer(device,
+                      calls->host_alloc(device->context, size, out_data),
+                      "allocating pinned memory");
+}
+
+static void host_free(void *word, void *data, uint64_t size)
+{
+    gpu_device *device = word;
+
+    (void)size;
+    calls->host_free(device->context, data);
+}
+
+const core_host_memory_interface gpu_host_memory = {
+    .struct_size = sizeof(core_host_memory_interface),
+    .alloc = host_alloc,
+    .free = host_free,
+};
+
+/* --------------------------------------------------------------- peers -- */
+
+static core_status peer_can(void *word, void *other, uint32_t *out_yes)
+{
+    gpu_device *device = word;
+
+    *out_yes = 0;
+    return gpu_answer(device,
+                      calls->peer_can(device->context,
+                                      ((gpu_device *)other)->context, out_yes),
+                      "asking for peer access");
+}
+
+static core_status peer_copy(void *word, void *on, core_memory to,
+                             void *from_device, core_memory from, uint64_t size)
+{
+    gpu_device *device = word, *source = from_device;
+    gpu_stream *stream = on;
+    core_status status = usable(device);
+
+    if (status != CORE_OK || size == 0)
+        return status;
+    return gpu_answer(device,
+                      calls->peer_copy(device->context, stream->native,
+                                       gpu_address(to), source->context,
+                                       gpu_address(from), size),
+                      "copying between devices");
+}
+
+const core_peer_interface gpu_peer = {
+    .struct_size = sizeof(core_peer_interface),
+    .can_access = peer_can,
+    .copy = peer_copy,
+};
+
+/* ------------------------------------------------------ address ranges -- */
+
+static core_status granularity(void *word, uint64_t *out_bytes)
+{
+    gpu_device *device = word;
+
+    return gpu_answer(device,
+                      calls->virtual_granularity(device->context, out_bytes),
+                      "asking for the granularity of address ranges");
+}
+
+static core_status reserve(void *word, uint64_t size, core_memory *out_memory)
+{
+    gpu_device *device = word;
+    core_status status = usable(device);
+
+    out_memory->handle = NULL;
+    out_memory->offset = 0;
+    if (status != CORE_OK)
+        return status;
+    return gpu_answer(
+        device,
+        calls->virtual_reserve(device->context, size, &out_memory->handle),
+        "reserving addresses");
+}
+
+static void release_range(void *word, core_memory memory, uint64_t size)
+{
+    gpu_device *device = word;
+
+    calls->virtual_release(device->context, memory.handle, size);
+}
+
+static core_status map(void *word, core_memory memory, uint64_t offset,
+                       uint64_t size)
+{
+    gpu_device *device = word;
+    core_status status = usable(device);
+
+    if (status != CORE_OK)
+        return status;
+    return gpu_answer(device,
+                      calls->virtual_map(device->context,
+                                         (char *)gpu_address(memory) + offset,
+                                         size),
+                      "mapping memory");
+}
+
+static void unmap(void *word, core_memory memory, uint64_t offset,
+                  uint64_t size)
+{
+    gpu_device *device = word;
+
+    calls->virtual_unmap(device->context, (char *)gpu_address(memory) + offset,
+                         size);
+}
+
+const core_virtual_memory_interface gpu_virtual_memory = {
+    .struct_size = sizeof(core_virtual_memory_interface),
+    .granularity = granularity,
+    .reserve = reserve,
+    .release = release_range,
+    .map = map,
+    .unmap = unmap,
+};

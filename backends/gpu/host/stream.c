@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* stream.c: streams and events. */
+
+#include <gpu/host/interfaces.h>
+
+#include <stdlib.h>
+
+#define calls (gpu_vendor_here.driver)
+
+static void free_stream(gpu_stream *stream)
+{
+    if (stream->error != NULL)
+        calls->host_free(stream->device->context, stream->error);
+    free(stream);
+}
+
+static core_status make(gpu_device *device, gpu_stream **out_stream)
+{
+    gpu_stream *stream = calloc(1, sizeof *stream);
+    core_status status;
+    void *word = NULL;
+
+    *out_stream = NULL;
+    if (stream == NULL)
+        return gpu_refuse(CORE_ERROR_OUT_OF_MEMORY,
+                          "no host memory for a stream");
+    stream->device = device;
+    status = gpu_answer(
+        device, calls->host_alloc(device->context, sizeof(gpu_error), &word),
+        "a stream's error word");
+    if (status != CORE_OK) {
+        free(stream);
+        return status;
+    }
+    stream->error = word;
+    memset(stream->error, 0, sizeof(gpu_error));
+    *out_stream = stream;
+    return CORE_OK;
+}
+
+static core_status create_with(void *word, uint32_t flags, int32_t priority,
+                               void **out_stream)
+{
+    gpu_device *device = word;
+    gpu_stream *stream = NULL;
+    core_status status;
+
+    *out_stream = NULL;
+    if (flags != 0)
+        return gpu_refuse(CORE_ERROR_UNSUPPORTED,
+                          "stream flags 0x%x are not known", flags);
+    status = make(device, &stream);
+    if (status != CORE_OK)
+        return status;
+    status = gpu_answer(
+        device,
+        calls->stream_create(device->context, priority, &stream->native),
+        "creating a stream");
+    if (status != CORE_OK) {
+        free_stream(stream);
+        return status;
+    }
+    *out_stream = stream;
+    return CORE_OK;
+}
+
+static core_status create(void *device, uint32_t flags, void **out_stream)
+{
+    return create_with(device, flags, 0, out_stream);
+}
+
+/* What a kernel may still set, when its stream ends: the word is kept until
+ * the work is done. */
+static void destroy(void *word, void *on)
+{
+    gpu_device *device = word;
+    gpu_stream *stream = on;
+
+    if (!stream->adopted) {
+        if (!atomic_load(&device->lost) &&
+            calls->stream_query(device->context, stream->native) == GPU_BUSY)
+            calls->stream_synchronize(device->context, stream->native);
+        calls->stream_destroy(device->context, stream->native);
+    }
+    free_stream(stream);
+}
+
+static core_status query(void *word, void *on)
+{
+    gpu_device *device = word;
+    gpu_stream *stream = on;
+    int code = atomic_load(&device->lost);
+
+    if (code == 0)
+        code = calls->stream_query(device->context, stream->native);
+    return gpu_answer(device, code, "work on the stream");
+}
+
+static core_status synchronize(void *word, void *on)
+{
+    gpu_device *device = word;
+    gpu_stream *stream = on;
+    int code = atomic_load(&device->lost);
+
+    if (code == 0)
+        code = calls->stream_synchronize(device->context, stream->native);
+    return gpu_answer(device, code, "work on the stream");
+}
+
+static core_status wait_event(void *word, void *on, void *event)
+{
+    gpu_device *device = word;
+    gpu_stream *stream = on;
+    int code = atomic_load(&device->lost);
+
+    if (code == 0)
+        code = calls->stream_wait(device->context, stream->native, event);
+    return gpu_answer(device, code, "waiting for an event");
+}
+
+const core_stream_table gpu_stream_table = {
+    .struct_size = sizeof(core_stream_table),
+    .create = create,
+    .destroy = destroy,
+    .query = query,
+    .synchronize = synchronize,
+    .wait_event = wait_event,
+};
+
+/* -------------------------------------------------------------- events -- */
+
+static core_status event_create(void *word, uint32_t flags, void **out_event)
+{
+    gpu_device *device = word;
+
+    *out_event = NULL;
+    if (flags & ~(uint32_t)CORE_EVENT_TIMING)
+        return gpu_refuse(CORE_ERROR_UNSUPPORTED,
+                          "event flags 0x%x are not known", flags);
+    return gpu_answer(
+        device, calls->event_create(device->context, flags != 0, out_event),
+        "creating an event");
+}
+
+static void event_destroy(void *word, void *event)
+{
+    gpu_device *device = word;
+
+    calls->event_destroy(device->context, event);
+}
+
+static core_status event_record(void *word, void *event, void *on)
+{
+    gpu_device *device = word;
+    gpu_stream *stream = on;
+    int code = atomic_load(&device->lost);
+
+    if (code == 0)
+        code = calls->event_record(device->context, event, stream->native);
+    return gpu_answer(device, code, "recording an event");
+}
+
+static core_status event_query(void *word, void *event)
+{
+    gpu_device *device = word;
+    int code = atomic_load(&device->lost);
+
+    if (code == 0)
+        code = calls->event_query(device->context, event);
+    return gpu_answer(device, code, "work before the event");
+}
+
+static core_status event_synchronize(void *word, void *event)
+{
+    gpu_device *device = word;
+    int code = atomic_load(&device->lost);
+
+    if (code == 0)
+        code = calls->event_synchronize(device->context, event);
+    return gpu_answer(device, code, "work before the event");
+}
+
+const core_event_table gpu_event_table = {
+    .struct_size = sizeof(core_event_table),
+    .create = event_create,
+    .destroy = event_destroy,
+    .record = event_record,
+    .query = event_query,
+    .synchronize = event_synchronize,
+};
+
+/* ---------------------------------------------------------- interfaces -- */
+
+static core_status elapsed(void *word, void *start, void *end,
+                           int64_t *out_nanoseconds)
+{
+    gpu_device *device = word;
+
+    *out_nanoseconds = 0;
+    return gpu_answer(
+        device,
+        calls->event_elapsed(device->context, start, end, out_nanoseconds),
+        "the time between events");
+}
+
+const core_timing_interface gpu_timing = {
+    .struct_size = sizeof(core_timing_interface),
+    .elapsed = elapsed,
+};
+
+static core_status range(void *word, int32_t *out_least, int32_t *out_greatest)
+{
+    gpu_device *device = word;
+
+    return gpu_answer(
+        device, calls->stream_range(device->context, out_least, out_greatest),
+        "asking for priorities");
+}
+
+const core_stream_priority_interface gpu_stream_priority = {
+    .struct_size = sizeof(core_stream_priority_interface),
+    .range = range,
+    .create = create_with,
+};
+
+static core_status adopt(void *word, void *native, void **out_stream)
+{
+    gpu_stream *stream = NULL;
+    core_status status = make(word, &stream);
+
+    *out_stream = stream;
+    if (status != CORE_OK)
+        return status;
+    stream->native = native;
+    stream->adopted = 1;
+    return CORE_OK;
+}
+
+static core_status native(void *device, void *on, void **out_native)
+{
+    gpu_stream *stream = on;
+
+    (void)device;
+    *out_native = stream->native;
+    return CORE_OK;
+}
+
+const core_stream_adopt_interface gpu_stream_adopt = {
+    .struct_size = sizeof(core_stream_adopt_interface),
+    .adopt = adopt,
+    .native = native,
+};
+
+/* Pinned memory: what is read has nothing to wait for. */
+static core_status take(void *device, void *on, core_stream_error *out)
+{
+    gpu_stream *stream = on;
+    volatile gpu_error *word = stream->error;
+
+    (void)device;
+    out->code = CORE_OK;
+    if (word->code == 0)
+        return CORE_OK;
+    out->code = word->code;
+    out->call_id = (uint64_t)word->call;
+    out->index = word->index;
+    out->text = core_sdk_string(word->code == GPU_BAD_INDEX
+                                    ? "an index is out of range"
+                                    : "division of an integer by zero");
+    word->code = 0;
+    return CORE_OK;
+}
+
+const core_stream_error_interface gpu_stream_error = {
+    .struct_size = sizeof(core_stream_error_interface),
+    .take = take,
+};

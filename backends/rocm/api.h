@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* api.h: HIP's functions, found when they are first wanted. */
+
+#ifndef ROCM_API_H
+#define ROCM_API_H
+
+#include <hip/hip_runtime_api.h>
+
+/* X(field, symbol): those that every HIP has. */
+#define ROCM_FUNCTIONS(X)                                            \
+    X(Init, hipInit)                                                 \
+    X(DriverGetVersion, hipDriverGetVersion)                         \
+    X(GetErrorName, hipGetErrorName)                                 \
+    X(GetDeviceCount, hipGetDeviceCount)                             \
+    X(GetDevice, hipGetDevice)                                       \
+    X(SetDevice, hipSetDevice)                                       \
+    X(DeviceGetName, hipDeviceGetName)                               \
+    X(DeviceTotalMem, hipDeviceTotalMem)                             \
+    X(DeviceGetAttribute, hipDeviceGetAttribute)                     \
+    X(DeviceGetPCIBusId, hipDeviceGetPCIBusId)                       \
+    X(DeviceCanAccessPeer, hipDeviceCanAccessPeer)                   \
+    X(DeviceReset, hipDeviceReset)                                   \
+    X(DeviceGetStreamPriorityRange, hipDeviceGetStreamPriorityRange) \
+    X(Malloc, hipMalloc)                                             \
+    X(Free, hipFree)                                                 \
+    X(MemGetInfo, hipMemGetInfo)                                     \
+    X(HostMalloc, hipHostMalloc)                                     \
+    X(HostFree, hipHostFree)                                         \
+    X(MemcpyAsync, hipMemcpyAsync)                                   \
+    X(MemcpyPeerAsync, hipMemcpyPeerAsync)                           \
+    X(MemsetD8Async, hipMemsetD8Async)                               \
+    X(MemsetD16Async, hipMemsetD16Async)                             \
+    X(MemsetD32Async, hipMemsetD32Async)                             \
+    X(StreamCreateWithPriority, hipStreamCreateWithPriority)         \
+    X(StreamDestroy, hipStreamDestroy)                               \
+    X(StreamQuery, hipStreamQuery)                                   \
+    X(StreamSynchronize, hipStreamSynchronize)                       \
+    X(StreamWaitEvent, hipStreamWaitEvent)                           \
+    X(StreamAddCallback, hipStreamAddCallback)                       \
+    X(EventCreateWithFlags, hipEventCreateWithFlags)                 \
+    X(EventDestroy, hipEventDestroy)                                 \
+    X(EventRecord, hipEventRecord)                                   \
+    X(EventQuery, hipEventQuery)                                     \
+    X(EventSynchronize, hipEventSynchronize)                         \
+    X(EventElapsedTime, hipEventElapsedTime)                         \
+    X(StreamBeginCapture, hipStreamBeginCapture)                     \
+    X(StreamEndCapture, hipStreamEndCapture)                         \
+    X(GraphInstantiate, hipGraphInstantiate)                         \
+    X(GraphDestroy, hipGraphDestroy)                                 \
+    X(GraphLaunch, hipGraphLaunch)                                   \
+    X(GraphExecDestroy, hipGraphExecDestroy)                         \
+    X(ModuleLoadData, hipModuleLoadData)                             \
+    X(ModuleUnload, hipModuleUnload)                                 \
+    X(ModuleGetFunction, hipModuleGetFunction)                       \
+    X(ModuleLaunchKernel, hipModuleLaunchKernel)
+
+typedef struct rocm_api {
+#define FIELD(field, symbol) __typeof__(&symbol) field;
+    ROCM_FUNCTIONS(FIELD)
+#undef FIELD
+} rocm_api;
+extern rocm_api hip;
+
+/* NULL, or why there is no HIP, in text that stays. */
+const char *rocm_api_open(void);
+
+#endif

@@ -1,0 +1,9 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* images.c: what the compiler of kernels made of backends/gpu/kernels. */
+
+#include <gpu/host/embed.h>
+
+extern const gpu_image rocm_images[];
+const gpu_image rocm_images[] = {GPU_FAMILIES(GPU_EMBEDDED){NULL, NULL}};

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* plugin.c: AMD's GPUs through HIP, as a plugin. */
+
+#include <gpu/host/host.h>
+
+CORE_SDK_NOTE("rocm", "The libcore authors", "0.1.0", "Apache-2.0", "rocm",
+              "ROCm 5.0");
+
+extern const gpu_driver rocm_driver;
+extern const gpu_image rocm_images[];
+
+const gpu_vendor gpu_vendor_here = {"rocm", &rocm_driver, rocm_images};
+
+CORE_SDK_EXPORT core_status core_plugin_entry(const core_plugin_offer *offer,
+                                              core_plugin_answer *answer);
+core_status core_plugin_entry(const core_plugin_offer *offer,
+                              core_plugin_answer *answer)
+{
+    /* Vendors' libraries leave threads behind: never unloaded. */
+    return core_sdk_negotiate(offer, answer, 1, 0, gpu_init, gpu_stop);
+}

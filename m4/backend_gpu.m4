@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The libcore authors
+
+# LIBCORE_BACKEND_GPU: CUDA and ROCm.  Each wants its vendor's compiler of
+# kernels, and builds without a GPU: the vendor's libraries are opened when a
+# program runs.  Compiling takes minutes, so by itself a plugin is built where
+# a GPU is; where only the compiler is, the tests build it, for one
+# architecture; --with-cuda and --with-hip build and install it anywhere.
+AC_DEFUN([LIBCORE_BACKEND_GPU], [
+  AM_CONDITIONAL([HAVE_CXX], [test -n "$CXX_CHECK"])
+  LIBCORE_GPU_CUDA
+  LIBCORE_GPU_HIP
+])
+
+# LIBCORE_GPU_STATE(NAME, VARIABLE-OF---with, DEVICE-FILE, WHY-NOT, TEXT)
+# Sets gpu_state to yes, tests or no and adds the row.
+AC_DEFUN([LIBCORE_GPU_STATE], [
+  AS_IF([test "x$2" = xno], [gpu_state=no; gpu_reason="--without-m4_if([$1], [rocm], [hip], [$1])"],
+    [test -n "$4"], [gpu_state=no; gpu_reason="$4"],
+    [test -n "$2" || test -e "$3"], [gpu_state=yes; gpu_reason="$5"],
+    [gpu_state=tests; gpu_reason="$5; no GPU here: the tests alone build it"])
+  LIBCORE_BACKEND_ROW([$1], [$gpu_state], [$gpu_reason])
+])
+
+AC_DEFUN([LIBCORE_GPU_CUDA], [
+  AC_ARG_VAR([NVCC], [CUDA's compiler])
+  AC_ARG_WITH([cuda],
+    [AS_HELP_STRING([--with-cuda@<:@=DIR@:>@],
+       [build the cuda backend; DIR: where CUDA is @<:@where a GPU is@:>@])])
+  AC_ARG_WITH([cuda-arch],
+    [AS_HELP_STRING([--with-cuda-arch=LIST],
+       [architectures, such as "sm_80 sm_90"; PTX of the last one comes with
+        them @<:@sm_75 sm_80 sm_90@:>@])])
+  gpu_path=$PATH:/usr/local/cuda/bin
+  AS_CASE([$with_cuda], [''|yes|no], [],
+    [gpu_path=$with_cuda/bin:$gpu_path])
+  AC_PATH_PROG([NVCC], [nvcc], [], [$gpu_path])
+  AS_IF([test -n "$with_cuda_arch"], [gpu_arch=$with_cuda_arch],
+    [test -n "$with_cuda" || test -e /dev/nvidiactl],
+    [gpu_arch="sm_75 sm_80 sm_90"], [gpu_arch=sm_80])
+  gpu_arch=`AS_ECHO(["$gpu_arch"]) | tr ',' ' '`
+  CUDA_GENCODE=
+  for gpu_one in $gpu_arch; do
+    gpu_number=${gpu_one#sm_}
+    CUDA_GENCODE="$CUDA_GENCODE -gencode arch=compute_$gpu_number,code=sm_$gpu_number"
+  done
+  CUDA_GENCODE="$CUDA_GENCODE -gencode arch=compute_$gpu_number,code=compute_$gpu_number"
+  CUDA_INCLUDE=
+  gpu_why=
+  AS_IF([test "x$with_cuda" = xno], [],
+    [test -z "$NVCC"], [gpu_why="no nvcc was found"],
+    [CUDA_INCLUDE=`dirname "$NVCC"`/../include
+     AC_MSG_CHECKING([whether $NVCC compiles for $gpu_arch])
+     AS_ECHO(['extern "C" __global__ void k(int *x) { *x = 1; }']) >conftest.cu
+     AS_IF([$NVCC $CUDA_GENCODE -fatbin -o conftest.fatbin conftest.cu \
+              >&AS_MESSAGE_LOG_FD 2>&1],
+       [AC_MSG_RESULT([yes])],
+       [AC_MSG_RESULT([no]); gpu_why="$NVCC does not compile for $gpu_arch"])
+     rm -f conftest.cu conftest.fatbin
+     AS_IF([test -z "$gpu_why" && test ! -f "$CUDA_INCLUDE/cuda.h"],
+       [gpu_why="no cuda.h beside nvcc"])])
+  LIBCORE_GPU_STATE([cuda], [$with_cuda], [/dev/nvidiactl], [$gpu_why],
+    [$gpu_arch])
+  AC_SUBST([CUDA_GENCODE])
+  AC_SUBST([CUDA_INCLUDE])
+  AM_CONDITIONAL([BACKEND_CUDA], [test $gpu_state = yes])
+  AM_CONDITIONAL([TESTS_CUDA], [test $gpu_state = tests])
+])
+
+AC_DEFUN([LIBCORE_GPU_HIP], [
+  AC_ARG_VAR([HIPCC], [HIP's compiler])
+  AC_ARG_WITH([hip],
+    [AS_HELP_STRING([--with-hip@<:@=DIR@:>@],
+       [build the rocm backend; DIR: where ROCm is @<:@where a GPU is@:>@])])
+  AC_ARG_WITH([hip-arch],
+    [AS_HELP_STRING([--with-hip-arch=LIST],
+       [architectures @<:@gfx906 gfx908 gfx90a gfx1030@:>@])])
+  gpu_path=$PATH:/opt/rocm/bin
+  AS_CASE([$with_hip], [''|yes|no], [], [gpu_path=$with_hip/bin:$gpu_path])
+  AC_PATH_PROG([HIPCC], [hipcc], [], [$gpu_path])
+  AS_IF([test -n "$with_hip_arch"], [gpu_arch=$with_hip_arch],
+    [test -n "$with_hip" || test -e /dev/kfd],
+    [gpu_arch="gfx906 gfx908 gfx90a gfx1030"], [gpu_arch=gfx90a])
+  gpu_arch=`AS_ECHO(["$gpu_arch"]) | tr ',' ' '`
+  HIP_OFFLOAD=
+  for gpu_one in $gpu_arch; do
+    HIP_OFFLOAD="$HIP_OFFLOAD --offload-arch=$gpu_one"
+  done
+  gpu_why=
+  AS_IF([test "x$with_hip" = xno], [],
+    [test -z "$HIPCC"], [gpu_why="no hipcc was found (Debian: hipcc)"],
+    [AC_MSG_CHECKING([whether $HIPCC compiles for $gpu_arch])
+     AS_ECHO(['#include <hip/hip_runtime.h>
+extern "C" __global__ void k(int *x) { *x = threadIdx.x; }']) >conftest.hip
+     AS_IF([$HIPCC --genco $HIP_OFFLOAD -o conftest.co conftest.hip \
+              >&AS_MESSAGE_LOG_FD 2>&1],
+       [AC_MSG_RESULT([yes])],
+       [AC_MSG_RESULT([no]); gpu_why="$HIPCC does not compile for $gpu_arch"])
+     rm -f conftest.hip conftest.co
+     AC_CHECK_HEADER([hip/hip_runtime_api.h], [],
+       [AS_IF([test -z "$gpu_why"], [gpu_why="no hip/hip_runtime_api.h"])],
+       [[#define __HIP_PLATFORM_AMD__ 1]])])
+  LIBCORE_GPU_STATE([rocm], [$with_hip], [/dev/kfd], [$gpu_why], [$gpu_arch])
+  AC_SUBST([HIP_OFFLOAD])
+  AM_CONDITIONAL([BACKEND_ROCM], [test $gpu_state = yes])
+  AM_CONDITIONAL([TESTS_ROCM], [test $gpu_state = tests])
+])
