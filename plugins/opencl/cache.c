@@ -4,7 +4,11 @@
 /* cache.c: one file for each program, in
  * LIBCORE_OPENCL_CACHE or XDG_CACHE_HOME/libcore/opencl or
  * ~/.cache/libcore/opencl; LIBCORE_OPENCL_CACHE=0: none.  A file is written
- * beside its place and moved there, so a reader sees all of it or nothing. */
+ * beside its place and moved there, so a reader sees all of it or nothing.
+ *
+ * PoCL keeps what it compiled itself, and makes a binary for others by compiling
+ * every kernel of the program once more, which takes thrice the time of the
+ * build: there nothing is kept but where LIBCORE_OPENCL_CACHE names a place. */
 
 #define _GNU_SOURCE
 #include "cache.h"
@@ -35,23 +39,8 @@ static uint64_t mix(uint64_t hash, const void *data, size_t size)
     return hash;
 }
 
-void opencl_cache_key_make(opencl_cache_key *key, const opencl_device *device,
-                           const char *source, const char *options)
-{
-    static const uint64_t starts[2] = {UINT64_C(0xcbf29ce484222325),
-                                       UINT64_C(0x9e3779b97f4a7c15)};
-    const char *parts[] = {device->name, device->driver, device->runtime,
-                           options, source};
-
-    for (int k = 0; k < 2; k++) {
-        key->words[k] = starts[k];
-        for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-            key->words[k] = mix(key->words[k], parts[i], strlen(parts[i]) + 1);
-    }
-}
-
 /* The folder's path, without making it; false: no cache. */
-static bool folder(char *to, size_t size)
+static bool folder(const opencl_device *device, char *to, size_t size)
 {
     core_string set =
         opencl_host->setting(core_sdk_string("LIBCORE_OPENCL_CACHE"));
@@ -62,6 +51,8 @@ static bool folder(char *to, size_t size)
         if (core_sdk_string_equal(set, "0"))
             return false;
         length = snprintf(to, size, "%.*s", (int)set.size, set.data);
+    } else if (device->keeps_programs) {
+        return false;
     } else if ((base = secure_getenv("XDG_CACHE_HOME")) != NULL &&
                base[0] == '/') {
         length = snprintf(to, size, "%s/libcore/opencl", base);
@@ -73,14 +64,29 @@ static bool folder(char *to, size_t size)
     return length > 0 && (size_t)length < size && to[0] == '/';
 }
 
+void opencl_cache_key_make(opencl_cache_key *key, const opencl_device *device,
+                           const char *source, const char *options)
+{
+    static const uint64_t starts[2] = {UINT64_C(0xcbf29ce484222325),
+                                       UINT64_C(0x9e3779b97f4a7c15)};
+    const char *parts[] = {device->name, device->driver, device->runtime,
+                           options, source};
+
+    key->kept = folder(device, key->folder, sizeof key->folder);
+    for (int k = 0; k < 2 && key->kept; k++) {
+        key->words[k] = starts[k];
+        for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+            key->words[k] = mix(key->words[k], parts[i], strlen(parts[i]) + 1);
+    }
+}
+
 static bool path_of(const opencl_cache_key *key, char *to, size_t size)
 {
-    char where[PATH_MAX];
     int length;
 
-    if (!folder(where, sizeof where))
+    if (!key->kept)
         return false;
-    length = snprintf(to, size, "%s/%016llx%016llx.bin", where,
+    length = snprintf(to, size, "%s/%016llx%016llx.bin", key->folder,
                       (unsigned long long)key->words[0],
                       (unsigned long long)key->words[1]);
     return length > 0 && (size_t)length < size;
@@ -217,6 +223,8 @@ void opencl_cache_put(const opencl_cache_key *key, cl_program program)
     unsigned char *data;
     size_t size = 0;
 
+    if (!key->kept)
+        return;
     if (cl.GetProgramInfo(program, CL_PROGRAM_BINARY_SIZES, sizeof size, &size,
                           NULL) != CL_SUCCESS ||
         size == 0 || size > LARGEST)

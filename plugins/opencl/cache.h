@@ -11,6 +11,8 @@
 /* Of device, driver, options and source. */
 typedef struct opencl_cache_key {
     uint64_t words[2];
+    bool kept; /* in folder */
+    char folder[512];
 } opencl_cache_key;
 
 void opencl_cache_key_make(opencl_cache_key *key, const opencl_device *device,

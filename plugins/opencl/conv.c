@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* conv.c: convolution of one or two dimensions as products of matrices: the
- * images become columns in scratch memory, some images at a time. */
+/* conv.c: convolution of one to three dimensions, and transposed, as products
+ * of matrices: the images become columns in scratch memory, some images at a time. */
 
 #include "matmul.h"
 #include "opencl_kernels.h"
@@ -14,59 +14,59 @@ enum { SCRATCH = 64 << 20 };
 
 /* As kernels/conv.cl knows it. */
 typedef struct geometry {
-    cl_long images, channels, height, width;
-    cl_long out_height, out_width;
-    cl_long kernel_y, kernel_x, stride_y, stride_x, pad_y, pad_x;
-    cl_long dilation_y, dilation_x;
+    cl_long images, channels;
+    cl_long size[3], out[3];
+    cl_long kernel[3], stride[3], pad[3], dilation[3];
 } geometry;
 
+/* A transposed convolution is described as the one whose gradient by its input
+ * it is: its input is that one's output, its output that one's input. */
 typedef struct convolution {
     core_call *call;
     geometry g;
     core_dtype dtype;
     int64_t groups, outputs, places, taps; /* taps: rows of a group */
+    int64_t plane;                         /* elements of an input channel */
     int64_t chunk;                         /* images at a time */
     core_memory columns;
 } convolution;
 
-/* The list's entry for y or x; a convolution of one dimension has no y. */
-static int64_t pick(const core_value *list, bool x, bool flat, int64_t none)
+/* The list's entry for a dimension of `count`; one number stands for all. */
+static int64_t pick(const core_value *list, uint32_t at)
 {
-    if (flat && !x)
-        return none;
-    return list->u.ints[x && list->count > 1 ? 1 : 0];
+    return list->u.ints[list->count > 1 ? at : 0];
 }
 
-/* geometry_args: stride, padding, dilation, transposed, output_padding,
- * groups */
+/* a: stride, padding, dilation, transposed, output_padding, groups */
 static void describe(convolution *c, core_call *call, const core_view *input,
                      const core_view *weight, const core_view *output,
                      const core_value *a)
 {
-    bool flat = input->ndim == 3;
-    uint32_t last = input->ndim - 1;
+    uint32_t count = input->ndim - 2;
     geometry *g = &c->g;
 
     c->call = call;
     c->dtype = input->dtype;
     c->groups = a[5].u.i;
     c->outputs = weight->sizes[0];
+    c->places = c->plane = 1;
     g->images = input->sizes[0];
     g->channels = input->sizes[1];
-    g->height = flat ? 1 : input->sizes[2];
-    g->width = input->sizes[last];
-    g->out_height = flat ? 1 : output->sizes[2];
-    g->out_width = output->sizes[last];
-    g->kernel_y = flat ? 1 : weight->sizes[2];
-    g->kernel_x = weight->sizes[last];
-    g->stride_y = pick(&a[0], false, flat, 1);
-    g->stride_x = pick(&a[0], true, flat, 1);
-    g->pad_y = pick(&a[1], false, flat, 0);
-    g->pad_x = pick(&a[1], true, flat, 0);
-    g->dilation_y = pick(&a[2], false, flat, 1);
-    g->dilation_x = pick(&a[2], true, flat, 1);
-    c->places = g->out_height * g->out_width;
-    c->taps = g->channels / c->groups * g->kernel_y * g->kernel_x;
+    c->taps = g->channels / c->groups;
+    for (uint32_t d = 0; d < 3; d++) {
+        bool there = d + count >= 3;
+        uint32_t k = d + count - 3;
+
+        g->size[d] = there ? input->sizes[2 + k] : 1;
+        g->out[d] = there ? output->sizes[2 + k] : 1;
+        g->kernel[d] = there ? weight->sizes[2 + k] : 1;
+        g->stride[d] = there ? pick(&a[0], k) : 1;
+        g->pad[d] = there ? pick(&a[1], k) : 0;
+        g->dilation[d] = there ? pick(&a[2], k) : 1;
+        c->places *= g->out[d];
+        c->plane *= g->size[d];
+        c->taps *= g->kernel[d];
+    }
 }
 
 static core_status open_columns(convolution *c)
@@ -106,21 +106,18 @@ static core_status run(const convolution *c, const char *function,
 static core_status unfold(const convolution *c, core_memory input,
                           int64_t first, int64_t images)
 {
-    const geometry *g = &c->g;
-
     return run(c, "unfold", c->columns,
-               at(input, first * g->channels * g->height * g->width, c->dtype),
-               images, images * c->groups * c->taps * c->places);
+               at(input, first * c->g.channels * c->plane, c->dtype), images,
+               images * c->groups * c->taps * c->places);
 }
 
 static core_status fold(const convolution *c, core_memory output, int64_t first,
                         int64_t images)
 {
-    const geometry *g = &c->g;
-    int64_t plane = g->channels * g->height * g->width;
+    int64_t size = c->g.channels * c->plane;
 
-    return run(c, "fold", at(output, first * plane, c->dtype), c->columns,
-               images, images * plane);
+    return run(c, "fold", at(output, first * size, c->dtype), c->columns,
+               images, images * size);
 }
 
 /* Of a group: the weight (outputs × taps), the columns (taps × places), the
@@ -175,50 +172,34 @@ static opencl_matrix summed(opencl_matrix m)
     return m;
 }
 
-/* convolution(input, weight, bias?, stride, padding, dilation, transposed,
- * output_padding, groups) */
-static core_status forward(core_call *call, const core_value *args,
-                           uint32_t nargs, core_value *results,
-                           uint32_t nresults)
+static core_status multiply_images(const convolution *c, core_memory input,
+                                   core_memory weight, core_memory bias,
+                                   core_memory output, int64_t first,
+                                   int64_t images)
 {
-    const core_view *output = results[0].u.view;
-    convolution c = {0};
-    core_status status;
+    core_status status = unfold(c, input, first, images);
 
-    (void)nargs;
-    (void)nresults;
-    describe(&c, call, args[0].u.view, args[1].u.view, output, &args[3]);
-    if (output->numel == 0)
-        return CORE_OK;
-    status = open_columns(&c);
-    for (int64_t i = 0; i < c.g.images && status == CORE_OK; i += c.chunk) {
-        int64_t n = c.g.images - i < c.chunk ? c.g.images - i : c.chunk;
+    for (int64_t k = 0; k < c->groups && status == CORE_OK; k++) {
+        opencl_product p = {.dtype = c->dtype,
+                            .batch = images,
+                            .rows = c->outputs / c->groups,
+                            .inner = c->taps,
+                            .columns = c->places,
+                            .sums = 1,
+                            .alpha = 1,
+                            .beta = 1};
 
-        status = unfold(&c, args[0].u.view->memory, i, n);
-        for (int64_t k = 0; k < c.groups && status == CORE_OK; k++) {
-            opencl_product p = {.dtype = c.dtype,
-                                .batch = n,
-                                .rows = c.outputs / c.groups,
-                                .inner = c.taps,
-                                .columns = c.places,
-                                .sums = 1,
-                                .alpha = 1,
-                                .beta = 1};
-
-            p.a = weight_of(&c, args[1].u.view->memory, k);
-            p.b = columns_of(&c, k);
-            p.c = output_of(&c, output->memory, k, i);
-            if (args[2].tag == CORE_VALUE_VIEW) {
-                p.d.memory = at(args[2].u.view->memory, k * p.rows, c.dtype);
-                p.d.row = 1;
-            }
-            status = opencl_multiply(call, &p);
+        p.a = weight_of(c, weight, k);
+        p.b = columns_of(c, k);
+        p.c = output_of(c, output, k, first);
+        if (bias.handle != NULL) {
+            p.d.memory = at(bias, k * p.rows, c->dtype);
+            p.d.row = 1;
         }
+        status = opencl_multiply(c->call, &p);
     }
     return status;
 }
-
-/* ----------------------------------------------------------- gradients -- */
 
 static core_status input_gradient(const convolution *c, core_memory grad,
                                   core_memory weight, core_memory result,
@@ -271,17 +252,113 @@ static core_status weight_gradient(const convolution *c, core_memory grad,
     return status;
 }
 
-static core_status bias_gradient(const convolution *c, const core_value *grad,
-                                 const core_value *result)
+/* What is done with each lot of images. */
+typedef core_status (*step)(const convolution *c, core_memory a, core_memory b,
+                            core_memory to, int64_t first, int64_t images);
+
+static core_status each_lot(convolution *c, step what, core_memory a,
+                            core_memory b, core_memory to)
 {
+    core_status status = CORE_OK;
+
+    for (int64_t i = 0; i < c->g.images && status == CORE_OK; i += c->chunk) {
+        int64_t left = c->g.images - i;
+
+        status = what(c, a, b, to, i, left < c->chunk ? left : c->chunk);
+    }
+    return status;
+}
+
+static core_status without_bias(const convolution *c, core_memory input,
+                                core_memory weight, core_memory output,
+                                int64_t first, int64_t images)
+{
+    const core_memory none = {NULL, 0};
+
+    return multiply_images(c, input, weight, none, output, first, images);
+}
+
+static core_status transposed_forward(convolution *c, const core_value *args,
+                                      const core_view *output)
+{
+    const core_view *bias = NULL;
+    core_status status;
+    opencl_launch l;
+
+    if (args[2].tag == CORE_VALUE_VIEW)
+        bias = args[2].u.view;
+    status = each_lot(c, input_gradient, args[0].u.view->memory,
+                      args[1].u.view->memory, output->memory);
+    if (status != CORE_OK || bias == NULL)
+        return status;
+    l = opencl_begin(c->call, &source, &c->dtype, 1, "add_bias");
+    opencl_buffer(&l, output->memory);
+    opencl_buffer(&l, bias->memory);
+    opencl_long(&l, output->numel);
+    opencl_long(&l, c->g.channels);
+    opencl_long(&l, c->plane);
+    return opencl_run(&l, (uint64_t)output->numel, OPENCL_GROUP);
+}
+
+/* convolution(input, weight, bias?, stride, padding, dilation, transposed,
+ * output_padding, groups) */
+static core_status forward(core_call *call, const core_value *args,
+                           uint32_t nargs, core_value *results,
+                           uint32_t nresults)
+{
+    const core_view *input = args[0].u.view, *output = results[0].u.view;
+    const core_view *weight = args[1].u.view;
+    bool other_way = args[6].u.i != 0;
+    core_memory bias = {NULL, 0};
+    convolution c = {0};
+    core_status status;
+
+    (void)nargs;
+    (void)nresults;
+    if (output->numel == 0)
+        return CORE_OK;
+    describe(&c, call, other_way ? output : input, weight,
+             other_way ? input : output, &args[3]);
+    if (args[2].tag == CORE_VALUE_VIEW)
+        bias = args[2].u.view->memory;
+    status = open_columns(&c);
+    if (status == CORE_OK && other_way)
+        return transposed_forward(&c, args, output);
+    for (int64_t i = 0; i < c.g.images && status == CORE_OK; i += c.chunk) {
+        int64_t left = c.g.images - i;
+
+        status =
+            multiply_images(&c, input->memory, weight->memory, bias,
+                            output->memory, i, left < c.chunk ? left : c.chunk);
+    }
+    return status;
+}
+
+/* ----------------------------------------------------------- gradients -- */
+
+/* images × channels × places */
+static core_status bias_gradient(const convolution *c, const core_view *grad,
+                                 const core_view *result)
+{
+    int64_t channels = result->numel;
     opencl_launch l = opencl_begin(c->call, &source, &c->dtype, 1, "bias");
 
-    opencl_view(&l, result);
-    opencl_view(&l, grad);
+    opencl_buffer(&l, result->memory);
+    opencl_buffer(&l, grad->memory);
     opencl_long(&l, c->g.images);
-    opencl_long(&l, c->outputs);
-    opencl_long(&l, c->places);
-    return opencl_run(&l, (uint64_t)c->outputs * OPENCL_GROUP, OPENCL_GROUP);
+    opencl_long(&l, channels);
+    opencl_long(&l, grad->numel / (c->g.images * channels));
+    return opencl_run(&l, (uint64_t)channels * OPENCL_GROUP, OPENCL_GROUP);
+}
+
+static core_status zeros(core_call *call, const core_value *results)
+{
+    core_status status = CORE_OK;
+
+    for (int i = 0; i < 3 && status == CORE_OK; i++)
+        if (results[i].tag == CORE_VALUE_VIEW)
+            status = opencl_fill_view(call, results[i].u.view, 0);
+    return status;
 }
 
 /* convolution_backward(grad_output, input, weight, bias_sizes, stride, padding,
@@ -290,80 +367,72 @@ static core_status backward(core_call *call, const core_value *args,
                             uint32_t nargs, core_value *results,
                             uint32_t nresults)
 {
-    const core_memory grad = args[0].u.view->memory;
-    const core_view *input = args[1].u.view, *weight = args[2].u.view;
+    const core_view *grad = args[0].u.view, *input = args[1].u.view;
+    const core_view *weight = args[2].u.view;
+    bool other_way = args[7].u.i != 0, wanted[3];
     core_status status = CORE_OK;
     convolution c = {0};
-    bool wanted[3];
 
     (void)nargs;
     (void)nresults;
-    for (int i = 0; i < 3; i++) {
-        wanted[i] = results[i].tag == CORE_VALUE_VIEW;
-        if (wanted[i] && args[0].u.view->numel == 0)
-            status = opencl_fill_view(call, results[i].u.view, 0);
-        if (status != CORE_OK)
-            return status;
-    }
-    if (args[0].u.view->numel == 0)
-        return CORE_OK;
-    describe(&c, call, input, weight, args[0].u.view, &args[4]);
+    for (int i = 0; i < 3; i++)
+        wanted[i] =
+            results[i].tag == CORE_VALUE_VIEW && results[i].u.view->numel > 0;
+    if (grad->numel == 0 || input->numel == 0)
+        return zeros(call, results);
+    describe(&c, call, other_way ? grad : input, weight,
+             other_way ? input : grad, &args[4]);
     if (wanted[0] || wanted[1])
         status = open_columns(&c);
-    for (int64_t i = 0; (wanted[0] || wanted[1]) && i < c.g.images;
-         i += c.chunk) {
-        int64_t n = c.g.images - i < c.chunk ? c.g.images - i : c.chunk;
-
-        if (status == CORE_OK && wanted[0])
-            status = input_gradient(&c, grad, weight->memory,
-                                    results[0].u.view->memory, i, n);
-        if (status == CORE_OK && wanted[1])
-            status = weight_gradient(&c, grad, input->memory,
-                                     results[1].u.view->memory, i, n);
-    }
+    if (status == CORE_OK && wanted[0])
+        status =
+            each_lot(&c, other_way ? without_bias : input_gradient,
+                     grad->memory, weight->memory, results[0].u.view->memory);
+    if (status == CORE_OK && wanted[1])
+        status = each_lot(&c, weight_gradient,
+                          other_way ? input->memory : grad->memory,
+                          other_way ? grad->memory : input->memory,
+                          results[1].u.view->memory);
     if (status == CORE_OK && wanted[2])
-        status = bias_gradient(&c, &args[0], &results[2]);
+        status = bias_gradient(&c, grad, results[2].u.view);
     return status;
 }
 
-/* What is left to other backends: transposed, and three dimensions. */
+/* One to three dimensions. */
 static core_status refused(const core_call *call, const core_value *args,
-                           uint32_t nargs, uint32_t input, uint32_t flag)
+                           uint32_t nargs, uint32_t input)
 {
     const core_view *view = args[input].u.view;
 
-    if (view->ndim != 3 && view->ndim != 4)
+    if (view->ndim < 3 || view->ndim > 5)
         return opencl_refuse(CORE_ERROR_UNSUPPORTED,
-                             "convolution: an input of %u dimensions; 3 and "
-                             "4 are supported",
+                             "convolution: an input of %u dimensions; 3 to 5 "
+                             "are supported",
                              view->ndim);
-    if (args[flag].u.i != 0)
-        return opencl_refuse(CORE_ERROR_UNSUPPORTED,
-                             "convolution: transposed ones are not supported");
     return opencl_supports(call, args, nargs);
 }
 
 static core_status forward_supports(const core_call *call,
                                     const core_value *args, uint32_t nargs)
 {
-    return refused(call, args, nargs, 0, 6);
+    return refused(call, args, nargs, 0);
 }
 
 static core_status backward_supports(const core_call *call,
                                      const core_value *args, uint32_t nargs)
 {
-    return refused(call, args, nargs, 1, 7);
+    return refused(call, args, nargs, 1);
 }
 
 core_status opencl_register_conv(core_registry *registry)
 {
-    static const uint32_t types[2] = {OPENCL_F32, OPENCL_F64};
+    static const uint32_t types[4] = {OPENCL_F32, OPENCL_F64, OPENCL_F16,
+                                      OPENCL_BF16};
     core_status status = CORE_OK;
 
-    for (int i = 0; i < 4 && status == CORE_OK; i++) {
+    for (int i = 0; i < 8 && status == CORE_OK; i++) {
         core_kernel kernel = {.struct_size = sizeof kernel,
                               .demands = CORE_DEMAND_CONTIGUOUS};
-        const core_kernel *one = &kernel;
         bool back = i & 1;
 
         kernel.name =
@@ -372,8 +441,7 @@ core_status opencl_register_conv(core_registry *registry)
         kernel.supports = back ? backward_supports : forward_supports;
         for (int k = 0; k < (back ? 6 : 4); k++)
             kernel.signature[k] = types[i / 2];
-        status = opencl_host->register_kernels(
-            registry, core_sdk_string("opencl"), &one, 1);
+        status = opencl_register_kernel(registry, kernel);
     }
     return status;
 }

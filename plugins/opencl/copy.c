@@ -8,20 +8,6 @@
 
 static const opencl_source source = {"copy", opencl_copy_cl, NULL, NULL};
 
-static core_dtype word_of(core_dtype dtype)
-{
-    switch (core_sdk_itemsize(dtype)) {
-    case 1:
-        return CORE_U8;
-    case 2:
-        return CORE_I16;
-    case 4:
-        return CORE_I32;
-    default:
-        return CORE_I64;
-    }
-}
-
 static core_status copy(core_call *call, const core_value *args, uint32_t nargs,
                         core_value *results, uint32_t nresults)
 {
@@ -39,7 +25,7 @@ static core_status copy(core_call *call, const core_value *args, uint32_t nargs,
     if (status != CORE_OK || loop->numel == 0)
         return status;
     if (to->dtype == from->dtype)
-        types[0] = types[1] = word_of(to->dtype);
+        types[0] = types[1] = opencl_word_of(to->dtype);
     if ((loop->flags & CORE_LOOP_CONTIGUOUS) && shape.immediates == 0) {
         l = opencl_begin(call, &source, types, 2, "dense");
         opencl_buffer(&l, to->memory);
@@ -62,7 +48,8 @@ static core_status fill_with(core_call *call, uint64_t bits)
 {
     const core_loop *loop = call->loop;
     const core_operand *to = &loop->operands[0];
-    core_dtype types[2] = {word_of(to->dtype), word_of(to->dtype)};
+    core_dtype types[2] = {opencl_word_of(to->dtype),
+                           opencl_word_of(to->dtype)};
     opencl_launch l;
     opencl_loop shape;
     core_status status = opencl_loop_fill(loop, &shape);
@@ -102,7 +89,7 @@ core_status opencl_copy_window(core_call *call, core_dtype dtype, uint32_t ndim,
                                const int64_t *to_strides, core_memory from,
                                const int64_t *from_strides)
 {
-    core_dtype types[2] = {word_of(dtype), word_of(dtype)};
+    core_dtype types[2] = {opencl_word_of(dtype), opencl_word_of(dtype)};
     int64_t item = core_sdk_itemsize(dtype);
     opencl_loop shape = {.numel = 1, .ndim = ndim};
     uint64_t none = 0;
@@ -129,7 +116,8 @@ core_status opencl_copy_window(core_call *call, core_dtype dtype, uint32_t ndim,
 core_status opencl_fill_view(core_call *call, const core_view *to,
                              uint64_t bits)
 {
-    core_dtype types[2] = {word_of(to->dtype), word_of(to->dtype)};
+    core_dtype types[2] = {opencl_word_of(to->dtype),
+                           opencl_word_of(to->dtype)};
     opencl_loop shape = {.numel = (cl_ulong)to->numel, .ndim = to->ndim};
     opencl_launch l;
 

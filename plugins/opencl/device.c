@@ -104,6 +104,14 @@ static uint64_t number_of(const opencl_device *device, cl_device_info what,
     return number;
 }
 
+static bool is_pocl(cl_platform_id platform)
+{
+    char name[128] = "";
+
+    cl.GetPlatformInfo(platform, CL_PLATFORM_NAME, sizeof name - 1, name, NULL);
+    return strcmp(name, "Portable Computing Language") == 0;
+}
+
 static void describe(opencl_device *device, uint32_t index)
 {
     uint64_t bits;
@@ -111,6 +119,7 @@ static void describe(opencl_device *device, uint32_t index)
     text_of(device, CL_DEVICE_NAME, device->name, sizeof device->name);
     text_of(device, CL_DRIVER_VERSION, device->driver, sizeof device->driver);
     text_of(device, CL_DEVICE_VERSION, device->runtime, sizeof device->runtime);
+    device->keeps_programs = is_pocl(device->platform);
     snprintf(device->stable_id, sizeof device->stable_id, "opencl-%u", index);
     device->has_f64 = number_of(device, CL_DEVICE_DOUBLE_FP_CONFIG, 8) != 0;
     device->exact_division = number_of(device, CL_DEVICE_SINGLE_FP_CONFIG, 8) &

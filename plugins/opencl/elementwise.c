@@ -52,23 +52,23 @@ static size_t put_head(const opencl_source *source, char *to, size_t size)
     uint32_t t = typed_by(op);
 
     /* What T is cannot be seen here: the preprocessor chooses. */
-    put(&w, "typedef T%u T;\n#define OPERANDS %u\n", t, op->inputs + 1);
+    put(&w, "typedef C%u T;\n#define OPERANDS %u\n", t, op->inputs + 1);
     if (by_size(op))
         put(&w, "#define FLOAT 0\n#define EXPRESSION %s\n", op->floats);
     else
         put(&w,
-            "#if ID%u == F64n || ID%u == F32n\n#define FLOAT 1\n"
+            "#define IDT ID%u\n#if ID%u <= BF16n\n#define FLOAT 1\n"
             "#define EXPRESSION %s\n#elif ID%u == BOOLn\n#define FLOAT 0\n"
             "#define EXPRESSION %s\n#else\n#define FLOAT 0\n"
             "#define EXPRESSION %s\n#endif\n",
             t, t, op->floats ? op->floats : "0", t,
             op->boolean ? op->boolean : "0", op->integers ? op->integers : "0");
     put(&w, "%s", opencl_elementwise_cl);
-    put(&w, "static T0 compute(");
+    put(&w, "static C0 compute(");
     for (uint32_t k = 1; k <= op->inputs; k++)
-        put(&w, "T%u %c, ", k, (char)('a' + k - 1));
+        put(&w, "C%u %c, ", k, (char)('a' + k - 1));
     put(&w, "T p0, T p1, T p2, T p3, int *failed)\n"
-            "{\n    int bad = 0;\n    T0 value = (T0)(EXPRESSION);\n"
+            "{\n    int bad = 0;\n    C0 value = (C0)(EXPRESSION);\n"
             "    if (bad)\n        *failed = 1;\n    return value;\n}\n");
     return w.used;
 }
@@ -90,27 +90,27 @@ static void put_kernel(writer *w, const operation *op, int dense)
            "loop l)\n{\n"
            "    ulong at = get_global_id(0);\n    int failed = 0;\n");
     for (uint32_t k = 1; k <= n; k++)
-        put(w, "    T%u v%u;\n", k, k);
+        put(w, "    C%u v%u;\n", k, k);
     put(w, "    if (at >= l.numel)\n        return;\n");
     if (dense < 0)
         put(w, "    long o[OPERANDS] = {0};\n    strided(&l, at, o);\n");
     for (uint32_t k = 1; k <= n; k++) {
         if (dense >= 0 && (dense >> (k - 1) & 1))
-            put(w, "    v%u = *(T%u *)&now%u;\n", k, k, k);
+            put(w, "    v%u = GET%u(*(T%u *)&now%u);\n", k, k, k, k);
         else if (dense >= 0)
-            put(w, "    v%u = AT(const T%u, in%u, in%u_at)[at];\n", k, k, k, k);
+            put(w, "    v%u = LOAD(%u, in%u, in%u_at, at);\n", k, k, k, k);
         else
             put(w,
-                "    if (l.immediates & %uu)\n        v%u = *(T%u *)&now%u;\n"
-                "    else\n        v%u = *AT(const T%u, in%u, in%u_at + "
-                "o[%u]);\n",
-                1u << k, k, k, k, k, k, k, k, k);
+                "    if (l.immediates & %uu)\n"
+                "        v%u = GET%u(*(T%u *)&now%u);\n"
+                "    else\n        v%u = LOAD(%u, in%u, in%u_at + o[%u], 0);\n",
+                1u << k, k, k, k, k, k, k, k, k, k);
     }
-    put(w, dense < 0 ? "    *AT(T0, to, to_at + o[0]) = compute("
-                     : "    AT(T0, to, to_at)[at] = compute(");
+    put(w, dense < 0 ? "    STORE(0, to, to_at + o[0], 0, compute("
+                     : "    STORE(0, to, to_at, at, compute(");
     for (uint32_t k = 1; k <= n; k++)
         put(w, "v%u, ", k);
-    put(w, "p0, p1, p2, p3, &failed);\n");
+    put(w, "p0, p1, p2, p3, &failed));\n");
     if (op->flags & MAY_FAIL)
         put(w, "    if (failed)\n        fail(errors, 1, call, 0);\n");
     put(w, "}\n");
@@ -156,20 +156,6 @@ core_status opencl_loop_fill(const core_loop *loop, opencl_loop *out)
             out->strides[k][d] = loop->operands[k].strides[d];
     }
     return CORE_OK;
-}
-
-static core_dtype word_of(core_dtype dtype)
-{
-    switch (core_sdk_itemsize(dtype)) {
-    case 1:
-        return CORE_U8;
-    case 2:
-        return CORE_I16;
-    case 4:
-        return CORE_I32;
-    default:
-        return CORE_I64;
-    }
 }
 
 static double read_parameter(const parameter *p, const core_value *value)
@@ -321,13 +307,15 @@ static core_status launch(core_call *call, const core_value *args,
     if (status != CORE_OK || loop->numel == 0)
         return status;
     for (uint32_t k = 0; k < loop->noperands; k++)
-        types[k] = by_size(op) ? word_of(loop->operands[k].dtype)
+        types[k] = by_size(op) ? opencl_word_of(loop->operands[k].dtype)
                                : loop->operands[k].dtype;
     dtype = loop->operands[typed_by(op)].dtype;
     word = types[typed_by(op)];
     if ((loop->flags & CORE_LOOP_CONTIGUOUS) &&
         (shape.immediates == 0 || (op->inputs == 2 && shape.immediates <= 4)))
         function = dense[shape.immediates >> 1];
+    if (opencl_is_half(word))
+        dtype = word = CORE_F32; /* what it is computed in */
     l = opencl_begin(call, source, types, loop->noperands, function);
     opencl_buffer(&l, loop->operands[0].memory);
     for (uint32_t k = 1; k <= op->inputs; k++) {
@@ -360,11 +348,11 @@ static const uint32_t words[4] = {
 
 static const char *expression_for(const operation *op, core_dtype dtype)
 {
-    if (dtype == CORE_F64 || dtype == CORE_F32)
+    if (opencl_is_half(dtype) && (op->flags & NO_HALVES))
+        return NULL;
+    if (dtype <= CORE_BF16)
         return op->floats;
-    if (dtype == CORE_BOOL)
-        return op->boolean;
-    return dtype == CORE_F16 || dtype == CORE_BF16 ? NULL : op->integers;
+    return dtype == CORE_BOOL ? op->boolean : op->integers;
 }
 
 static core_status register_one(core_registry *registry, const operation *op,

@@ -9,25 +9,12 @@
 
 static const opencl_source source = {"index", opencl_index_cl, NULL, NULL};
 
-static core_dtype word_of(core_dtype dtype)
-{
-    switch (core_sdk_itemsize(dtype)) {
-    case 1:
-        return CORE_U8;
-    case 2:
-        return CORE_I16;
-    case 4:
-        return CORE_I32;
-    default:
-        return CORE_I64;
-    }
-}
-
 static core_status select_lines(core_call *call, const core_value *result,
                                 const core_value *in, const core_value *index,
                                 opencl_line line)
 {
-    core_dtype types[2] = {word_of(in->u.view->dtype), index->u.view->dtype};
+    core_dtype types[2] = {opencl_word_of(in->u.view->dtype),
+                           index->u.view->dtype};
     int64_t n = index->u.view->numel, numel = result->u.view->numel;
     opencl_launch l;
 
@@ -73,7 +60,7 @@ static core_status gather(core_call *call, const core_value *args,
                           uint32_t nresults)
 {
     const core_view *self = args[0].u.view, *index = args[2].u.view;
-    core_dtype types[2] = {word_of(self->dtype), index->dtype};
+    core_dtype types[2] = {opencl_word_of(self->dtype), index->dtype};
     int64_t dim = args[1].u.i < 0 ? args[1].u.i + index->ndim : args[1].u.i;
     opencl_loop shape = {.numel = (cl_ulong)index->numel, .ndim = index->ndim};
     opencl_launch l;
@@ -179,6 +166,8 @@ core_status opencl_register_index(core_registry *registry)
         {"gather", gather, NULL, {0, INDEX, 0}, DENSE},
         FLOATS(OPENCL_F32),
         FLOATS(OPENCL_F64),
+        FLOATS(OPENCL_F16),
+        FLOATS(OPENCL_BF16),
     };
 
     return opencl_register(registry, rows, sizeof rows / sizeof *rows, 0);

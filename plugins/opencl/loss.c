@@ -80,8 +80,10 @@ core_status opencl_register_loss(core_registry *registry)
         N "_backward", backward, NULL, {F, F, INDEX, F, F, F}, DENSE \
     }
     static const opencl_row rows[] = {
-        ROWS("nll_loss", OPENCL_F32), ROWS("nll_loss", OPENCL_F64),
-        ROWS("nll_loss2d", OPENCL_F32), ROWS("nll_loss2d", OPENCL_F64)};
+        ROWS("nll_loss", OPENCL_F32),   ROWS("nll_loss", OPENCL_F64),
+        ROWS("nll_loss", OPENCL_F16),   ROWS("nll_loss", OPENCL_BF16),
+        ROWS("nll_loss2d", OPENCL_F32), ROWS("nll_loss2d", OPENCL_F64),
+        ROWS("nll_loss2d", OPENCL_F16), ROWS("nll_loss2d", OPENCL_BF16)};
 
     return opencl_register(registry, rows, sizeof rows / sizeof *rows, 0);
 }

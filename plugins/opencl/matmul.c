@@ -159,7 +159,8 @@ core_status opencl_register_matmul(core_registry *registry)
     {                                                          \
         "addmv", added, (void *)MATRIX_VECTOR, {F, F, F, F}, 0 \
     }
-    static const opencl_row rows[] = {ROWS(OPENCL_F32), ROWS(OPENCL_F64)};
+    static const opencl_row rows[] = {ROWS(OPENCL_F32), ROWS(OPENCL_F64),
+                                      ROWS(OPENCL_F16), ROWS(OPENCL_BF16)};
 
     return opencl_register(registry, rows, sizeof rows / sizeof *rows, 0);
 }

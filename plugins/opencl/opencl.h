@@ -38,6 +38,7 @@ typedef struct opencl_device {
     atomic_bool lost;
     bool has_f64;
     bool exact_division; /* of f32, where it is asked for */
+    bool keeps_programs; /* the driver has a cache, and ours is dear */
     uint64_t largest, total, local_bytes;
     uint32_t alignment, units, largest_group;
     _Atomic uint64_t allocated;
@@ -147,16 +148,39 @@ core_status opencl_run_3d(opencl_launch *launch, const size_t *global,
                           const size_t *local);
 
 void opencl_programs_close(opencl_device *device);
-core_string opencl_type_name(core_dtype dtype);
+static inline bool opencl_is_half(core_dtype dtype)
+{
+    return dtype == CORE_F16 || dtype == CORE_BF16;
+}
+/* The integer type of an element's size. */
+static inline core_dtype opencl_word_of(core_dtype dtype)
+{
+    switch (core_sdk_itemsize(dtype)) {
+    case 1:
+        return CORE_U8;
+    case 2:
+        return CORE_I16;
+    case 4:
+        return CORE_I32;
+    default:
+        return CORE_I64;
+    }
+}
 
 /* ------------------------------------------------------------- kernels -- */
 
 enum {
     OPENCL_F32 = CORE_DTYPE_MASK(CORE_F32),
     OPENCL_F64 = CORE_DTYPE_MASK(CORE_F64),
+    OPENCL_F16 = CORE_DTYPE_MASK(CORE_F16),
+    OPENCL_BF16 = CORE_DTYPE_MASK(CORE_BF16),
     OPENCL_I64 = CORE_DTYPE_MASK(CORE_I64),
     OPENCL_I32 = CORE_DTYPE_MASK(CORE_I32),
-    OPENCL_BOOL = CORE_DTYPE_MASK(CORE_BOOL)
+    OPENCL_BOOL = CORE_DTYPE_MASK(CORE_BOOL),
+    OPENCL_FLOATS = OPENCL_F64 | OPENCL_F32 | OPENCL_F16 | OPENCL_BF16,
+    OPENCL_INTEGERS = OPENCL_I64 | OPENCL_I32 | CORE_DTYPE_MASK(CORE_I16) |
+                      CORE_DTYPE_MASK(CORE_I8) | CORE_DTYPE_MASK(CORE_U8),
+    OPENCL_ALL = OPENCL_FLOATS | OPENCL_INTEGERS | OPENCL_BOOL
 };
 enum { OPENCL_MAX_NDIM = 8, OPENCL_GROUP = 64 };
 
@@ -185,6 +209,9 @@ typedef struct opencl_row {
 core_status opencl_register(core_registry *registry, const opencl_row *rows,
                             uint32_t count, uint32_t max_ndim);
 
+/* One kernel; where it demands contiguous operands, its results are too. */
+core_status opencl_register_kernel(core_registry *registry, core_kernel kernel);
+
 /* Refuses f64 where the device lacks it: the `supports` of every kernel. */
 core_status opencl_supports(const core_call *call, const core_value *args,
                             uint32_t nargs);
@@ -201,6 +228,11 @@ core_status opencl_register_factory(core_registry *registry);
 core_status opencl_register_loss(core_registry *registry);
 core_status opencl_register_conv(core_registry *registry);
 core_status opencl_register_pool(core_registry *registry);
+core_status opencl_register_norm(core_registry *registry);
+core_status opencl_register_random(core_registry *registry);
+core_status opencl_register_scatter(core_registry *registry);
+core_status opencl_register_scan(core_registry *registry);
+core_status opencl_register_sort(core_registry *registry);
 
 /* Copies between strided windows of equal sizes (strides in elements, outermost
  * first, may be negative), as bits of the dtype's size. */

@@ -64,7 +64,6 @@ core_status opencl_register(core_registry *registry, const opencl_row *rows,
 
     for (uint32_t i = 0; i < count && status == CORE_OK; i++) {
         core_kernel kernel = {.struct_size = sizeof kernel};
-        const core_kernel *one = &kernel;
 
         kernel.name = core_sdk_string(rows[i].name);
         kernel.launch = rows[i].launch;
@@ -75,8 +74,7 @@ core_status opencl_register(core_registry *registry, const opencl_row *rows,
             if (rows[i].signature[k] & OPENCL_F64)
                 kernel.supports = opencl_supports;
         memcpy(kernel.signature, rows[i].signature, sizeof kernel.signature);
-        status = opencl_host->register_kernels(
-            registry, core_sdk_string("opencl"), &one, 1);
+        status = opencl_register_kernel(registry, kernel);
     }
     return status;
 }
@@ -90,7 +88,9 @@ static core_status init(const core_host *host, core_registry *registry,
         opencl_register_rows,        opencl_register_index,
         opencl_register_move,        opencl_register_factory,
         opencl_register_loss,        opencl_register_conv,
-        opencl_register_pool,
+        opencl_register_pool,        opencl_register_norm,
+        opencl_register_random,      opencl_register_scatter,
+        opencl_register_scan,        opencl_register_sort,
     };
     core_status status;
 

@@ -150,7 +150,8 @@ core_status opencl_register_pool(core_registry *registry)
     {                                                                \
         "avg_pool2d_backward", mean_backward, NULL, {F, F, F}, DENSE \
     }
-    static const opencl_row rows[] = {ROWS(OPENCL_F32), ROWS(OPENCL_F64)};
+    static const opencl_row rows[] = {ROWS(OPENCL_F32), ROWS(OPENCL_F64),
+                                      ROWS(OPENCL_F16), ROWS(OPENCL_BF16)};
 
     return opencl_register(registry, rows, sizeof rows / sizeof *rows, 0);
 }

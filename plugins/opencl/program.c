@@ -53,7 +53,22 @@ static const char *wide_of(const opencl_device *device, core_dtype dtype)
 {
     if (dtype > CORE_BF16)
         return "long";
-    return device->has_f64 ? "double" : "float";
+    return device->has_f64 && dtype <= CORE_F32 ? "double" : "float";
+}
+
+/* What is computed in, and how an element becomes it and comes of it. */
+static const char *computed_in(core_dtype dtype)
+{
+    return opencl_is_half(dtype) ? "float" : type_of(dtype);
+}
+
+static const char *way(core_dtype dtype, bool from)
+{
+    if (dtype == CORE_F16)
+        return from ? "get_f16" : "put_f16";
+    if (dtype == CORE_BF16)
+        return from ? "get_bf16" : "put_bf16";
+    return from ? "" : type_of(dtype);
 }
 
 typedef struct text {
@@ -73,16 +88,27 @@ static void add(text *to, const char *what)
 static void add_types(text *to, const opencl_device *device,
                       const core_dtype *types)
 {
-    char line[160];
+    char line[400];
+    const char *made;
 
     if (device->has_f64)
         add(to, "#define HAS_F64 1\n");
     for (uint32_t i = 0; i < OPENCL_TYPES; i++) {
         if (types[i] == CORE_DTYPE_NONE)
             continue;
+        /* A cast where an element is itself, else a function. */
+        made = way(types[i], false);
         snprintf(line, sizeof line,
-                 "#define T%u %s\n#define ACC%u %s\n#define ID%u %u\n", i,
-                 type_of(types[i]), i, wide_of(device, types[i]), i, types[i]);
+                 opencl_is_half(types[i]) ? "#define PUT%u(x) %s(x)\n"
+                                          : "#define PUT%u(x) ((%s)(x))\n",
+                 i, made);
+        add(to, line);
+        snprintf(line, sizeof line,
+                 "#define T%u %s\n#define C%u %s\n#define ACC%u %s\n"
+                 "#define ID%u %u\n#define GET%u(x) %s(x)\n",
+                 i, type_of(types[i]), i, computed_in(types[i]), i,
+                 wide_of(device, types[i]), i, types[i], i,
+                 way(types[i], true));
         add(to, line);
     }
 }
@@ -117,8 +143,8 @@ static char *whole(const opencl_device *device, const opencl_source *source,
 static const char *options_of(const opencl_device *device)
 {
     return device->exact_division
-               ? "-cl-std=CL1.2 -cl-fp32-correctly-rounded-divide-sqrt"
-               : "-cl-std=CL1.2";
+               ? "-cl-std=CL1.2 -w -cl-fp32-correctly-rounded-divide-sqrt"
+               : "-cl-std=CL1.2 -w";
 }
 
 /* A build's log can be long: its beginning tells most. */

@@ -33,7 +33,7 @@ typedef struct shape {
         along[OPENCL_MAX_NDIM];
 } shape;
 
-#define F (OPENCL_F32 | OPENCL_F64)
+#define F OPENCL_FLOATS
 #define WHOLE                                              \
     (OPENCL_I64 | OPENCL_I32 | CORE_DTYPE_MASK(CORE_I16) | \
      CORE_DTYPE_MASK(CORE_I8) | CORE_DTYPE_MASK(CORE_U8) | OPENCL_BOOL)

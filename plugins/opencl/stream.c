@@ -8,9 +8,16 @@
 
 /* What lies in a stream's error word; kernels/prelude.cl has the same. */
 typedef struct error_word {
-    cl_int code, reserved;
+    cl_int code, why;
     cl_long call, index;
 } error_word;
+
+/* By why; without one the code tells. */
+static const char *const reasons[] = {
+    NULL,
+    "a probability is below 0 or above 1",
+    "weights that cannot be drawn from",
+};
 
 static core_status create(void *word, uint32_t flags, void **out_stream)
 {
@@ -366,7 +373,9 @@ static core_status take(void *device, void *word, core_stream_error *out)
     out->code = found.code;
     out->call_id = (uint64_t)found.call;
     out->index = found.index;
-    if (found.code == CORE_ERROR_INDEX)
+    if (found.why > 0 && (size_t)found.why < sizeof reasons / sizeof *reasons)
+        out->text = core_sdk_string(reasons[found.why]);
+    else if (found.code == CORE_ERROR_INDEX)
         out->text = core_sdk_string("an index is out of range");
     else if (found.code != 0)
         out->text = core_sdk_string("division of an integer by zero");

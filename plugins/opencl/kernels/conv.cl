@@ -1,69 +1,94 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* conv.cl: images as columns (channel, ky, kx) × (y, x), and back. */
+/* conv.cl: images as columns (channel, kernel's place) × (place), and back.
+ * Places have three dimensions; the first ones are 1 where there are fewer. */
 
 typedef struct geometry {
-    long images, channels, height, width; /* of the input */
-    long out_height, out_width;
-    long kernel_y, kernel_x, stride_y, stride_x, pad_y, pad_x;
-    long dilation_y, dilation_x;
+    long images, channels;
+    long size[3], out[3]; /* of the input and of the output */
+    long kernel_[3], stride[3], pad[3], dilation[3];
 } geometry;
 
 kernel void unfold(global uchar *to, ulong to_at, const global uchar *in,
                    ulong in_at, geometry g)
 {
-    long i = get_global_id(0), left = i;
-    long x = left % g.out_width, y, kx, ky, c, image, iy, ix;
+    long i = get_global_id(0), left = i, at[3], from = 0;
+    int inside = 1;
 
-    left /= g.out_width;
-    y = left % g.out_height;
-    left /= g.out_height;
-    kx = left % g.kernel_x;
-    left /= g.kernel_x;
-    ky = left % g.kernel_y;
-    left /= g.kernel_y;
-    c = left % g.channels;
-    image = left / g.channels;
-    if (image >= g.images)
+    for (int d = 2; d >= 0; d--) {
+        at[d] = left % g.out[d] * g.stride[d] - g.pad[d];
+        left /= g.out[d];
+    }
+    for (int d = 2; d >= 0; d--) {
+        at[d] += left % g.kernel_[d] * g.dilation[d];
+        left /= g.kernel_[d];
+    }
+    if (left >= g.images * g.channels)
         return;
-    iy = y * g.stride_y - g.pad_y + ky * g.dilation_y;
-    ix = x * g.stride_x - g.pad_x + kx * g.dilation_x;
+    for (int d = 0; d < 3; d++) {
+        inside &= at[d] >= 0 && at[d] < g.size[d];
+        from = from * g.size[d] + at[d];
+    }
     AT(T0, to, to_at)[i] =
-        iy >= 0 && iy < g.height && ix >= 0 && ix < g.width
-            ? AT(const T0, in, in_at)[((image * g.channels + c) * g.height +
-                                       iy) * g.width + ix]
-            : 0;
+        inside ? AT(const T0, in, in_at)[left * g.size[0] * g.size[1] *
+                                             g.size[2] + from]
+               : 0;
+}
+
+/* The place of the output that a place of the input went to; -1: none. */
+static long went(const geometry *g, int d, long at, long k)
+{
+    long x = at + g->pad[d] - k * g->dilation[d];
+
+    if (x < 0 || x % g->stride[d] || x / g->stride[d] >= g->out[d])
+        return -1;
+    return x / g->stride[d];
 }
 
 /* Each element of the image sums up where it went, in a fixed order. */
 kernel void fold(global uchar *to, ulong to_at, const global uchar *columns,
                  ulong columns_at, geometry g)
 {
-    long i = get_global_id(0);
-    long ix = i % g.width, iy = i / g.width % g.height;
-    long plane = i / g.width / g.height;
+    const long i = get_global_id(0);
+    const long x = i % g.size[2], y = i / g.size[2] % g.size[1];
+    const long z = i / g.size[2] / g.size[1] % g.size[0];
+    const long plane = i / g.size[2] / g.size[1] / g.size[0];
     const global T0 *from = AT(const T0, columns, columns_at);
     ACC0 sum = 0;
 
     if (plane >= g.images * g.channels)
         return;
-    for (long ky = 0; ky < g.kernel_y; ky++) {
-        long y = iy + g.pad_y - ky * g.dilation_y;
+    for (long kz = 0; kz < g.kernel_[0]; kz++) {
+        long oz = went(&g, 0, z, kz);
 
-        if (y < 0 || y % g.stride_y || y / g.stride_y >= g.out_height)
-            continue;
-        for (long kx = 0; kx < g.kernel_x; kx++) {
-            long x = ix + g.pad_x - kx * g.dilation_x;
+        for (long ky = 0; oz >= 0 && ky < g.kernel_[1]; ky++) {
+            long oy = went(&g, 1, y, ky);
 
-            if (x < 0 || x % g.stride_x || x / g.stride_x >= g.out_width)
-                continue;
-            sum += from[(((plane * g.kernel_y + ky) * g.kernel_x + kx) *
-                             g.out_height + y / g.stride_y) * g.out_width +
-                        x / g.stride_x];
+            for (long kx = 0; oy >= 0 && kx < g.kernel_[2]; kx++) {
+                long ox = went(&g, 2, x, kx);
+                long row = ((plane * g.kernel_[0] + kz) * g.kernel_[1] + ky) *
+                               g.kernel_[2] + kx;
+
+                if (ox >= 0)
+                    sum += GET0(from[((row * g.out[0] + oz) * g.out[1] + oy) *
+                                         g.out[2] + ox]);
+            }
         }
     }
-    AT(T0, to, to_at)[i] = (T0)sum;
+    STORE(0, to, to_at, i, sum);
+}
+
+/* A channel's number to all its places. */
+kernel void add_bias(global uchar *to, ulong to_at, const global uchar *bias_,
+                     ulong bias_at, long numel, long channels, long places)
+{
+    const long i = get_global_id(0);
+
+    if (i < numel)
+        STORE(0, to, to_at, i,
+              LOAD(0, to, to_at, i) +
+                  LOAD(0, bias_, bias_at, i / places % channels));
 }
 
 /* The sum of a channel over images and places. */
@@ -77,8 +102,8 @@ bias(global uchar *to, ulong to_at, const global uchar *grad, ulong grad_at,
     ACC0 sum = 0;
 
     for (long i = me; i < images * places; i += GROUP)
-        sum += AT(const T0, grad, grad_at)[(i / places * channels + c) *
-                                               places + i % places];
+        sum += LOAD(0, grad, grad_at,
+                    (i / places * channels + c) * places + i % places);
     lanes[me] = sum;
     barrier(CLK_LOCAL_MEM_FENCE);
     for (uint half_ = GROUP / 2; half_ > 0; half_ /= 2) {
@@ -87,5 +112,5 @@ bias(global uchar *to, ulong to_at, const global uchar *grad, ulong grad_at,
         barrier(CLK_LOCAL_MEM_FENCE);
     }
     if (me == 0)
-        AT(T0, to, to_at)[c] = (T0)lanes[0];
+        STORE(0, to, to_at, c, lanes[0]);
 }

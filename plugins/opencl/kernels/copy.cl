@@ -4,81 +4,27 @@
 /* copy.cl: from T1 to T0, with casts.  Of one dtype it comes as the unsigned
  * type of its size, so that bits are kept. */
 
-#if ID1 == F16n
-typedef float FROM;
-static FROM get(ushort bits)
+#if ID0 == BOOLn && ID1 != BOOLn
+static T0 put(T1 x)
 {
-    return vload_half(0, (const half *)&bits);
+    return GET1(x) != 0;
 }
-#elif ID1 == BF16n
-typedef float FROM;
-static FROM get(ushort bits)
+#elif ID0 <= BF16n || ID1 > BF16n
+static T0 put(T1 x)
 {
-    return as_float((uint)bits << 16);
+    return PUT0(GET1(x));
 }
 #else
-typedef T1 FROM;
-static FROM get(T1 x)
-{
-    return x;
-}
-#endif
-
-#if ID1 <= BF16n
-#define FROM_FLOAT 1
-#else
-#define FROM_FLOAT 0
-#endif
-
-#if ID0 == ID1
-static T0 put(T1 x)
-{
-    return x;
-}
-#elif ID0 == BOOLn
-static T0 put(T1 x)
-{
-    return get(x) != 0;
-}
-#elif ID0 == F16n
-static T0 put(T1 x)
-{
-    ushort bits;
-
-    vstore_half_rte(get(x), 0, (half *)&bits);
-    return bits;
-}
-#elif ID0 == BF16n
-static T0 put(T1 x)
-{
-    float y = (float)get(x);
-    uint bits = as_uint(y);
-
-    if (y != y)
-        return 0x7fc0;
-    return (ushort)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-#elif ID0 <= F32n
-static T0 put(T1 x)
-{
-    return (T0)get(x);
-}
-#elif FROM_FLOAT
 /* What does not fit is the least number there is. */
 static T0 put(T1 x)
 {
-    FROM y = get(x);
+    C1 y = GET1(x);
 
     if (sizeof(T0) == 4)
-        return (T0)(y >= -(FROM)2147483648 && y < (FROM)2147483648
-                        ? (int)y : INT_MIN);
-    return (T0)(y >= -(FROM)9223372036854775808ul &&
-                y < (FROM)9223372036854775808ul ? (long)y : LONG_MIN);
-}
-#else
-static T0 put(T1 x)
-{
-    return (T0)x;
+        return (T0)(y >= -(C1)2147483648 && y < (C1)2147483648 ? (int)y
+                                                               : INT_MIN);
+    return (T0)(y >= -(C1)9223372036854775808ul &&
+                y < (C1)9223372036854775808ul ? (long)y : LONG_MIN);
 }
 #endif
 

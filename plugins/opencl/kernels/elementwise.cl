@@ -43,7 +43,15 @@ static T lerp(T a, T b, T weight)
 
 static T finite(T x)
 {
-    T most = sizeof(T) == 4 ? (T)FLT_MAX : (T)MOST;
+#if IDT == F16n
+    T most = 65504;
+#elif IDT == BF16n
+    T most = (T)3.3895313892515355e38;
+#elif IDT == F32n
+    T most = FLT_MAX;
+#else
+    T most = MOST;
+#endif
 
     return x == (T)INFINITY ? most : x == -(T)INFINITY ? -most : x;
 }

@@ -72,11 +72,11 @@ kernel void spread(global uchar *to, ulong to_at, const global uchar *grad,
         if (at == 0)
             checked(which, rows, errors, call);
         if (which == row && row != padding) {
-            sum += AT(const T0, grad, grad_at)[i * inner + k];
+            sum += LOAD(0, grad, grad_at, i * inner + k);
             used++;
         }
     }
-    AT(T0, to, to_at)[at] = (T0)(scale && used > 0 ? sum / used : sum);
+    STORE(0, to, to_at, at, scale && used > 0 ? sum / used : sum);
 }
 
 /* index_add: to = self, and alpha source along a dimension. */
@@ -88,19 +88,19 @@ kernel void add_at(global uchar *to, ulong to_at, const global uchar *self,
 {
     long at = get_global_id(0), k = at % inner, row = at / inner % n;
     long o = at / inner / n;
-    T0 sum;
+    C0 sum;
 
     if (at >= outer * n * inner)
         return;
-    sum = AT(const T0, self, self_at)[at];
+    sum = LOAD(0, self, self_at, at);
     for (long i = 0; i < count; i++) {
         long which = AT(const T1, index, index_at)[i];
 
         if (at == 0)
             checked(which, n, errors, call);
         if (which == row)
-            sum += (T0)alpha * AT(const T0, more,
-                                  more_at)[(o * count + i) * inner + k];
+            sum += (C0)alpha *
+                   LOAD(0, more, more_at, (o * count + i) * inner + k);
     }
-    AT(T0, to, to_at)[at] = sum;
+    STORE(0, to, to_at, at, sum);
 }

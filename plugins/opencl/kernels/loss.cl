@@ -35,11 +35,11 @@ forward(global uchar *to, ulong to_at, global uchar *total, ulong total_at,
 
     for (long p = me; p < outer * inner; p += GROUP) {
         long at = class_at(t, p, classes, inner, ignore, errors, call);
-        T0 w = at < 0 ? 0 : has ? AT(const T0, weight, weight_at)[t[p]] : 1;
-        T0 loss = at < 0 ? 0 : -w * x[at];
+        C0 w = at < 0 ? 0 : has ? LOAD(0, weight, weight_at, t[p]) : 1;
+        C0 loss = at < 0 ? 0 : -w * GET0(x[at]);
 
         if (reduction == 0)
-            AT(T0, to, to_at)[p] = loss;
+            STORE(0, to, to_at, p, loss);
         sum += loss;
         all += w;
     }
@@ -55,9 +55,9 @@ forward(global uchar *to, ulong to_at, global uchar *total, ulong total_at,
     }
     if (me == 0) {
         if (reduction != 0)
-            AT(T0, to, to_at)[0] =
-                (T0)(reduction == 1 ? sums[0] / weights[0] : sums[0]);
-        AT(T0, total, total_at)[0] = reduction == 0 ? 0 : (T0)weights[0];
+            STORE(0, to, to_at, 0,
+                  reduction == 1 ? sums[0] / weights[0] : sums[0]);
+        STORE(0, total, total_at, 0, reduction == 0 ? 0 : weights[0]);
     }
 }
 
@@ -78,10 +78,10 @@ kernel void backward(global uchar *to, ulong to_at, const global uchar *grad,
         AT(T0, to, to_at)[(p / inner * classes + c) * inner + p % inner] = 0;
     at = class_at(t, p, classes, inner, ignore, errors, call);
     if (at >= 0) {
-        T0 w = has ? AT(const T0, weight, weight_at)[t[p]] : 1;
-        T0 g = AT(const T0, grad, grad_at)[reduction == 0 ? p : 0];
-        T0 by = reduction == 1 ? AT(const T0, total, total_at)[0] : 1;
+        C0 w = has ? LOAD(0, weight, weight_at, t[p]) : 1;
+        C0 g = LOAD(0, grad, grad_at, reduction == 0 ? p : 0);
+        C0 by = reduction == 1 ? LOAD(0, total, total_at, 0) : 1;
 
-        AT(T0, to, to_at)[at] = -w * g / by;
+        STORE(0, to, to_at, at, -w * g / by);
     }
 }

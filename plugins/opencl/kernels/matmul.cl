@@ -22,23 +22,23 @@ multiply(global uchar *to, ulong to_at, const global uchar *left,
          const global uchar *added, ulong added_at, wide alpha, wide beta,
          product p)
 {
-    local T0 at[TILE][TILE], bt[TILE][TILE];
+    local C0 at[TILE][TILE], bt[TILE][TILE];
     const uint x = get_local_id(0), y = get_local_id(1);
     const long column = get_group_id(0) * TILE + x;
     const long row = get_group_id(1) * TILE + y, batch = get_group_id(2);
     const global T0 *a = AT(const T0, left, left_at) + batch * p.a.batch;
     const global T0 *b = AT(const T0, right, right_at) + batch * p.b.batch;
-    T0 sum = 0;
+    C0 sum = 0;
 
     for (long s = 0; s < p.sums; s++) {
         for (long k = 0; k < p.inner; k += TILE) {
             at[y][x] = row < p.rows && k + x < p.inner
-                           ? a[s * p.a.sum + row * p.a.row +
-                               (k + x) * p.a.column]
+                           ? GET0(a[s * p.a.sum + row * p.a.row +
+                                    (k + x) * p.a.column])
                            : 0;
             bt[y][x] = column < p.columns && k + y < p.inner
-                           ? b[s * p.b.sum + (k + y) * p.b.row +
-                               column * p.b.column]
+                           ? GET0(b[s * p.b.sum + (k + y) * p.b.row +
+                                    column * p.b.column])
                            : 0;
             barrier(CLK_LOCAL_MEM_FENCE);
 #pragma unroll
@@ -48,13 +48,12 @@ multiply(global uchar *to, ulong to_at, const global uchar *left,
         }
     }
     if (row < p.rows && column < p.columns) {
-        sum *= (T0)alpha;
+        sum *= (C0)alpha;
         if (p.has_d)
-            sum += (T0)beta *
-                   AT(const T0, added, added_at)[batch * p.d.batch +
-                                                 row * p.d.row +
-                                                 column * p.d.column];
-        AT(T0, to, to_at)
-        [batch * p.c.batch + row * p.c.row + column * p.c.column] = sum;
+            sum += (C0)beta * LOAD(0, added, added_at,
+                                   batch * p.d.batch + row * p.d.row +
+                                       column * p.d.column);
+        STORE(0, to, to_at,
+              batch * p.c.batch + row * p.c.row + column * p.c.column, sum);
     }
 }

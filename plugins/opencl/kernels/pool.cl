@@ -26,7 +26,7 @@ kernel void most(global uchar *to, ulong to_at, global uchar *where,
     const global T0 *from =
         AT(const T0, in, in_at) + plane * g.height * g.width;
     long best = -1;
-    T0 value = 0;
+    C0 value = 0;
 
     for (long ky = 0; ky < g.kernel_y; ky++)
         for (long kx = 0; kx < g.kernel_x; kx++) {
@@ -35,13 +35,13 @@ kernel void most(global uchar *to, ulong to_at, global uchar *where,
 
             if (iy < 0 || iy >= g.height || ix < 0 || ix >= g.width)
                 continue;
-            T0 v = from[iy * g.width + ix];
+            C0 v = GET0(from[iy * g.width + ix]);
             if (best < 0 || v > value || v != v) {
                 best = iy * g.width + ix;
                 value = v;
             }
         }
-    AT(T0, to, to_at)[i] = best < 0 ? (T0)-INFINITY : value;
+    STORE(0, to, to_at, i, best < 0 ? -(C0)INFINITY : value);
     AT(long, where, where_at)[i] = best;
 }
 
@@ -63,7 +63,7 @@ kernel void most_backward(global uchar *to, ulong to_at,
         long at = AT(const long, where, where_at)[o];
 
         if (at >= 0 && at < size)
-            out[at] += AT(const T0, grad, grad_at)[o];
+            out[at] = PUT0(GET0(out[at]) + LOAD(0, grad, grad_at, o));
         else if (at != -1)
             fail(errors, 8, call, at);
     }
@@ -100,8 +100,8 @@ kernel void mean(global uchar *to, ulong to_at, const global uchar *in,
 
     for (long iy = y0; iy < y1; iy++)
         for (long ix = x0; ix < x1; ix++)
-            sum += from[iy * g.width + ix];
-    AT(T0, to, to_at)[i] = (T0)(sum / by);
+            sum += GET0(from[iy * g.width + ix]);
+    STORE(0, to, to_at, i, sum / by);
 }
 
 /* The first window that a coordinate can lie in. */
@@ -124,9 +124,9 @@ kernel void mean_backward(global uchar *to, ulong to_at,
              ox < g.out_width && ox * g.stride_x - g.pad_x <= x; ox++) {
             long y0, y1, x0, x1, by = bounds(&g, oy, ox, &y0, &y1, &x0, &x1);
 
-            sum += (ACC0)AT(const T0, grad,
-                            grad_at)[(plane * g.out_height + oy) *
-                                         g.out_width + ox] / by;
+            sum += (ACC0)LOAD(0, grad, grad_at,
+                              (plane * g.out_height + oy) * g.out_width + ox) /
+                   by;
         }
-    AT(T0, to, to_at)[i] = (T0)sum;
+    STORE(0, to, to_at, i, sum);
 }

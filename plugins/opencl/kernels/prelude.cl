@@ -2,6 +2,7 @@
  * Copyright The libcore authors */
 
 /* prelude.cl: comes before every source.  T0 … T3 are the operands' types,
+ * C0 … what they are computed in, GET0 and PUT0 … the ways there and back,
  * ACC0 … what is summed in, ID0 … the dtypes' numbers (plugin.h). */
 
 #ifdef HAS_F64
@@ -13,6 +14,34 @@ typedef float wide;
 #define MOST FLT_MAX
 #endif
 #pragma OPENCL FP_CONTRACT OFF
+
+/* Halves are kept as their bits: no device needs cl_khr_fp16. */
+static float get_f16(ushort bits)
+{
+    return vload_half(0, (const half *)&bits);
+}
+
+static ushort put_f16(float x)
+{
+    ushort bits;
+
+    vstore_half_rte(x, 0, (half *)&bits);
+    return bits;
+}
+
+static float get_bf16(ushort bits)
+{
+    return as_float((uint)bits << 16);
+}
+
+/* To nearest, ties to even. */
+static ushort put_bf16(float x)
+{
+    uint bits = as_uint(x);
+
+    return x != x ? (ushort)0x7fc0
+                  : (ushort)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
 
 /* For #if: the numbers of plugin.h. */
 #define F64n 1
@@ -26,6 +55,9 @@ enum { MAX_NDIM = 8, GROUP = 64 };
 
 /* A buffer's element at an offset in bytes. */
 #define AT(type, buffer, bytes) ((global type *)((buffer) + (bytes)))
+/* Element i of operand k's type. */
+#define LOAD(k, buffer, bytes, i) GET##k(AT(const T##k, buffer, bytes)[i])
+#define STORE(k, buffer, bytes, i, x) AT(T##k, buffer, bytes)[i] = PUT##k(x)
 
 /* opencl.h has the same. */
 typedef struct loop {
@@ -37,15 +69,25 @@ typedef struct loop {
 
 /* stream.c has the same. */
 typedef struct word {
-    int code, reserved;
+    int code, why;
     long call, index;
 } word;
 
+/* stream.c has their texts. */
+enum { PLAIN, PROBABILITY, WEIGHTS };
+
 /* The first one stays. */
-static void fail(global word *w, int code, long call, long index)
+static void fail_because(global word *w, int code, int why, long call,
+                         long index)
 {
     if (atomic_cmpxchg((volatile global int *)&w->code, 0, code) == 0) {
+        w->why = why;
         w->call = call;
         w->index = index;
     }
+}
+
+static void fail(global word *w, int code, long call, long index)
+{
+    fail_because(w, code, PLAIN, call, index);
 }

@@ -27,7 +27,7 @@ static state first(wide number)
     return s;
 }
 
-static state one(T1 x, long index, wide number)
+static state one(C1 x, long index, wide number)
 {
     state s;
 
@@ -106,7 +106,7 @@ static void finish(state s, global uchar *to, ulong to_at, long to0,
 #if INDEXED == 2
     *AT(T0, to, to_at + to0) = (T0)s.index;
 #else
-    *AT(T0, to, to_at + to0) = (T0)(FINISH(s.value));
+    STORE(0, to, to_at + to0, 0, FINISH(s.value));
 #endif
 #if INDEXED == 1
     *AT(long, more, more_at + to1) = s.index;
@@ -126,9 +126,9 @@ kernel void lines(global uchar *to, ulong to_at, global uchar *more,
         return;
     from = locate(&p, at, &to0, &to1);
     for (ulong r = 0; r < p.count; r++) {
-        T1 x = p.immediates
-                   ? *(T1 *)&now
-                   : *AT(const T1, in, in_at + from + along(&p, r));
+        C1 x = GET1(p.immediates
+                        ? *(T1 *)&now
+                        : *AT(const T1, in, in_at + from + along(&p, r)));
 
         s = both(s, one(x, (long)r, number));
     }
@@ -146,9 +146,9 @@ groups(global uchar *to, ulong to_at, global uchar *more, ulong more_at,
     long to0, to1, from = locate(&p, get_group_id(0), &to0, &to1);
 
     for (ulong r = me; r < p.count; r += GROUP) {
-        T1 x = p.immediates
-                   ? *(T1 *)&now
-                   : *AT(const T1, in, in_at + from + along(&p, r));
+        C1 x = GET1(p.immediates
+                        ? *(T1 *)&now
+                        : *AT(const T1, in, in_at + from + along(&p, r)));
 
         s = both(s, one(x, (long)r, number));
     }
@@ -171,7 +171,7 @@ static void deviate(S squares, S mean, wide number, ulong count,
     S divisor = (S)count - (S)number;
 
     squares = squares / (divisor > 0 ? divisor : 0);
-    *AT(T0, to, to_at + to0) = (T0)(MOMENTS == 2 ? sqrt(squares) : squares);
+    STORE(0, to, to_at + to0, 0, MOMENTS == 2 ? sqrt(squares) : squares);
 }
 
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void
@@ -186,9 +186,10 @@ moments(global uchar *to, ulong to_at, global uchar *more, ulong more_at,
     for (int pass = 0; pass < 2; pass++) {
         sum = 0;
         for (ulong r = me; r < p.count; r += GROUP) {
-            S x = p.immediates
-                      ? (S)*(T1 *)&now
-                      : (S)*AT(const T1, in, in_at + from + along(&p, r));
+            S x = (S)GET1(p.immediates
+                              ? *(T1 *)&now
+                              : *AT(const T1, in,
+                                    in_at + from + along(&p, r)));
 
             sum += pass ? (x - mean) * (x - mean) : x;
         }
