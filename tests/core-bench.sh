@@ -92,9 +92,10 @@ wrong_usage() {
 
 full() {
     [ -c /dev/full ] || return 0
-    for arguments in '--help' 'count' '--min-time 1e-9 micro'; do
+    for arguments in '--help' '--version' 'count' '--min-time 1e-9 micro'; do
         # shellcheck disable=SC2086 # words are meant
-        ! "$bench" $arguments >/dev/full || return
+        ! "$bench" $arguments >/dev/full 2>"$work/err" &&
+            grep 'could not be written' "$work/err" || return
     done
 }
 

@@ -33,6 +33,20 @@ ends() {
     return 1
 }
 
+full() {
+    [ -c /dev/full ] || return 0
+    for arguments in --help --version --list-operators \
+        "--golden $LIBCORE_SOURCE/tests/golden/public --filter exp" \
+        "--plugin $sim --list" "--plugin $sim --filter core/entry/*"; do
+        set -f # no file is meant
+        # shellcheck disable=SC2086 # words are
+        "$conformance" $arguments >/dev/full 2>"$work/out"
+        got=$?
+        set +f
+        [ $got = 2 ] && grep 'could not be written' "$work/out" || return
+    done
+}
+
 # A golden set of its own: small FILTER writes one case of it.
 small() {
     {
@@ -243,6 +257,7 @@ ok "nothing that is executed is a failure" ends 1 '^1..0' \
     --plugin "$sim" --filter 'nothing*'
 ok "reports are bundled and verified" submits
 ok "a submission that was changed is refused" forged
+ok "output that cannot be written is an error" full
 ok "a file that is no plugin is refused in a line" one_line \
     'core-conformance.sh: refused: is not an ELF file' \
     "$LIBCORE_SOURCE/tests/core-conformance.sh"

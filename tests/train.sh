@@ -450,14 +450,94 @@ full_disk() {
 
 full() {
     [ -c /dev/full ] || return 0
-    ! "$train" --help >/dev/full || return
+    for word in --help --version; do
+        "$train" $word >/dev/full 2>"$work/err"
+        [ $? = 1 ] && grep 'cannot write to the standard output' "$work/err" ||
+            return
+    done
     "$train" --data "$data" --epochs 1 --json >/dev/full 2>"$work/err"
     [ $? = 1 ] && grep 'cannot write to the standard output' "$work/err"
 }
 
+# However it ends, what was saved before is as it was.
 diverges() {
     refuses 1 'diverged in epoch 1: .*try a smaller --lr' \
-        --optimizer sgd --lr 1e30 --save "$places/file"
+        --optimizer sgd --lr 1e30 --save "$places/file" || return
+    weights --epochs 1 --save "$places/file" || return
+    cp "$places/file" "$work/kept"
+    for how in '' '--steps 3' '--steps 1 --lr 1e39' '--log 1' \
+        '--optimizer adam --lr 1e38 --steps 2'; do
+        # shellcheck disable=SC2086 # words are meant
+        refuses 1 'diverged in epoch 1: .*file was left as it was' \
+            --optimizer sgd --lr 1e30 --save "$places/file" $how || return
+        cmp "$places/file" "$work/kept" || return
+    done
+    # Known long before the end of the epoch.
+    refuses 1 'diverged in epoch 1' --optimizer sgd --lr 1e30 --batch 1 \
+        --json --log 2 || return
+    cat "$work/out"
+    [ "$(wc -l <"$work/out")" -le 2 ] || return
+    cp "$work/kept" "$places/file"
+    refuses 1 'diverged in epoch 2' --resume "$places/file" --epochs 2 \
+        --lr 1e38 --save "$places/file" || return
+    cmp "$places/file" "$work/kept" && rm "$places/file"
+}
+
+# The trace fills the pipe, and training waits: it is interrupted after its
+# weights became no numbers, and long before it looks at them by itself.
+diverged_and_interrupted() {
+    weights --epochs 1 --batch 1 --steps 2 --save "$places/file" || return
+    cp "$places/file" "$work/kept" && mkfifo "$work/pipe" || return
+    LIBCORE_LAYERS=trace "$train" --data "$data" --batch 1 --optimizer sgd \
+        --lr 1e30 --save "$places/file" >"$work/out" 2>"$work/pipe" &
+    pid=$!
+    {
+        for line in $(seq 400); do
+            read -r line || break
+        done
+        echo "$line"
+        kill -INT $pid
+        grep -v ' trace: ' >"$work/err"
+    } <"$work/pipe"
+    wait $pid
+    got=$?
+    rm "$work/pipe"
+    cat "$work/err"
+    [ $got = 1 ] && grep 'interrupted; training diverged' "$work/err" &&
+        cmp "$places/file" "$work/kept" && rm "$places/file"
+}
+
+# A checkpoint from elsewhere may hold anything.
+not_a_number() {
+    weights --epochs 1 --save "$work/good" || return
+    cp "$work/good" "$work/bad"
+    printf '\000\000\300\177' |
+        dd of="$work/bad" bs=4 seek=100000 conv=notrunc || return
+    refuses 1 'bad is of no use: tensor ".*" has an element that is infinite' \
+        --resume "$work/bad" --epochs 2 --save "$places/file"
+}
+
+# What the checkpoint has decides what goes together.
+resumed_options() {
+    weights --epochs 1 --save "$work/good" || return
+    refuses 2 '--lr 0: a number above 0' --resume "$work/good" --lr 0 || return
+    refuses 2 '--epochs -1: ' --resume "$work/good" --epochs -1 || return
+    refuses 1 'momentum goes with --optimizer sgd' --resume "$work/good" \
+        --momentum 0.5 || return
+    refuses 1 'go with --model gpt' --resume "$work/good" \
+        --text "$work/good" || return
+    refuses 1 '--dropout goes with' --resume "$work/good" --dropout 0.5 ||
+        return
+    refuses 1 'a file to read needs a name' --resume '' || return
+    refuses 1 'a file to write needs a name' --save '' || return
+    text --steps 1 --save "$work/half" || return
+    refuses 1 'wants --text FILE' --resume "$work/half" --batch 16
+}
+
+shapes_only() {
+    LIBCORE_DEVICE=meta "$train" --data "$data" >"$work/out" 2>"$work/err"
+    [ $? = 1 ] && [ ! -s "$work/out" ] &&
+        grep 'LIBCORE_DEVICE is "meta", which has shapes' "$work/err"
 }
 
 wrong_usage() {
@@ -488,7 +568,11 @@ wrong_usage() {
 wrong_setting() (
     LIBCORE_BLOCKING=maybe
     export LIBCORE_BLOCKING
-    refuses 1 'LIBCORE_BLOCKING is "maybe"' --device sim
+    refuses 1 'LIBCORE_BLOCKING is "maybe"' --device sim || return
+    LIBCORE_BLOCKING=
+    LIBCORE_FALLBACK=abacus
+    export LIBCORE_FALLBACK
+    refuses 1 'LIBCORE_FALLBACK names "abacus", which is no operator'
 )
 
 helps() {
@@ -497,7 +581,7 @@ helps() {
 }
 
 make_data
-echo 1..43
+echo 1..47
 ok 'help and version' helps
 ok 'the last line of the output is the result' shows_result
 ok 'what is no terminal gets plain lines' plain_lines
@@ -546,3 +630,7 @@ ok 'a place that may not be written is told' read_only_place
 ok 'a disk that is full leaves no part of a file' full_disk
 ok 'output that cannot be written is an error' full
 ok 'a loss that is no number ends training, and nothing is saved' diverges
+ok 'interrupted or not' diverged_and_interrupted
+ok 'nor does it begin with what is no number' not_a_number
+ok 'options are checked against what a checkpoint has' resumed_options
+ok 'a default device of shapes only is refused at once' shapes_only

@@ -230,8 +230,6 @@ static int finish(const options *chosen, tally *all)
                all->agreed);
     printf("%zu passed, %zu failed, %zu missing\n", total[REPLAY_PASSED],
            total[REPLAY_FAILED], total[REPLAY_MISSING]);
-    if (fflush(stdout) != 0)
-        return complain("%s", "the report could not be written");
     return good && !total[REPLAY_FAILED] ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
@@ -245,7 +243,7 @@ static bool is_check(int argc, char **argv)
     return false;
 }
 
-int main(int argc, char **argv)
+static int run(int argc, char **argv)
 {
     options chosen;
     replay_device on = {0};
@@ -286,4 +284,13 @@ done:
     tally_free(&all);
     golden_close(&golden);
     return result;
+}
+
+int main(int argc, char **argv)
+{
+    int result = run(argc, argv);
+
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return result;
+    return complain("%s", "the standard output could not be written");
 }

@@ -527,6 +527,15 @@ static bool write_json(const options *wanted)
 
 /* ---------------------------------------------------------------- main -- */
 
+/* The exit status when all is said: output that was lost is a failure. */
+static int finish(bool good)
+{
+    if (good && !ferror(stdout) && fflush(stdout) == 0)
+        return EXIT_SUCCESS;
+    perror("core-info: the output could not be written");
+    return EXIT_FAILURE;
+}
+
 /* -1: go on; else the exit status. */
 static int parse(int argc, char **argv, options *wanted)
 {
@@ -545,11 +554,11 @@ static int parse(int argc, char **argv, options *wanted)
 
         if (strcmp(argv[i], "--help") == 0) {
             fputs(usage, stdout);
-            return EXIT_SUCCESS;
+            return finish(true);
         }
         if (strcmp(argv[i], "--version") == 0) {
             printf("core-info (libcore) %s\n", core_version());
-            return EXIT_SUCCESS;
+            return finish(true);
         }
         while (k < nflags && strcmp(argv[i], flags[k].flag) != 0)
             k++;
@@ -584,9 +593,5 @@ int main(int argc, char **argv)
         good = write_json(&wanted);
     else
         print_text(&wanted);
-    if (!good || ferror(stdout) || fflush(stdout) != 0) {
-        perror("core-info: the output could not be written");
-        return EXIT_FAILURE;
-    }
-    return EXIT_SUCCESS;
+    return finish(good);
 }

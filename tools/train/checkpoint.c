@@ -359,8 +359,22 @@ core_status checkpoint_options(const core_safetensors *file, const char *path,
     return take_options(file, path, options);
 }
 
-static core_status load_state(const core_safetensors *file, trainer *t,
-                              size_t parameter, int64_t steps)
+static core_status check_finite(const char *path, core_tensor *tensor,
+                                const char *name)
+{
+    bool finite;
+
+    CORE_TRY(train_tensor_finite(tensor, &finite));
+    if (!finite)
+        return train_error(CORE_ERROR_CORRUPT,
+                           "%s is of no use: tensor \"%s\" has an element "
+                           "that is infinite or no number",
+                           path, name);
+    return CORE_OK;
+}
+
+static core_status load_state(const core_safetensors *file, const char *path,
+                              trainer *t, size_t parameter, int64_t steps)
 {
     core_tensor *state[SLOTS] = {NULL};
     core_status status = CORE_OK;
@@ -375,6 +389,8 @@ static core_status load_state(const core_safetensors *file, trainer *t,
         status = core_safetensors_load(
             file, name, core_tensor_device(t->model.parameters[parameter]),
             &state[count]);
+        if (status == CORE_OK && core_tensor_dtype(state[count]) == CORE_F32)
+            status = check_finite(path, state[count], name);
         count++;
     }
     if (status == CORE_OK)
@@ -418,7 +434,7 @@ static core_status load_optimizer(const core_safetensors *file,
                                  "times",
                                  path, (long long)steps[i]);
         else if (steps[i] > 0)
-            status = load_state(file, t, i, steps[i]);
+            status = load_state(file, path, t, i, steps[i]);
     }
     free(steps);
     return status;
@@ -479,6 +495,7 @@ core_status checkpoint_load(const core_safetensors *file, const char *path,
         snprintf(name, sizeof name, "model.%s", t->model.names[i]);
         CORE_TRY(
             core_safetensors_load_into(file, name, t->model.parameters[i]));
+        CORE_TRY(check_finite(path, t->model.parameters[i], name));
     }
     CORE_TRY(load_optimizer(file, path, t));
     return load_progress(file, path, t);

@@ -5,12 +5,12 @@
 
 #include "train.h"
 
-#include <math.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
+enum { CHECK_STEPS = 100 };
 enum { EXIT_USAGE = 2, EXIT_INTERRUPTED = 130, EXIT_TERMINATED = 143 };
 
 core_status train_error(core_status code, const char *format, ...)
@@ -65,6 +65,11 @@ static core_status open_devices(trainer *t)
         CORE_TRY(core_device_find(name, &t->devices[t->ndevices++]));
     }
     t->device = t->devices[0];
+    /* check_devices in options.c has looked at those of the command line. */
+    if (strcmp(core_device_name(t->device), "meta") == 0)
+        return train_error(CORE_ERROR_INVALID_ARGUMENT,
+                           "LIBCORE_DEVICE is \"meta\", which has shapes and "
+                           "no numbers; a device that computes is wanted");
     return options->threads ? core_threads_set(options->threads) : CORE_OK;
 }
 
@@ -92,6 +97,8 @@ static core_status set_up(trainer *t)
         status = core_safetensors_open(options->resume, &file);
     if (status == CORE_OK && file)
         status = checkpoint_options(file, options->resume, options);
+    if (status == CORE_OK && file)
+        status = train_options_check(options);
     if (status == CORE_OK)
         status = open_devices(t);
     if (status == CORE_OK)
@@ -143,6 +150,9 @@ static core_status run_epoch(trainer *t, report *r, bool *out_done)
         report_batch(r, t);
         if (told)
             report_step(r, t);
+        /* Not after every batch: the host would wait for the device. */
+        if (told || trainer_steps(t) % CHECK_STEPS == 0)
+            CORE_TRY(trainer_check(t, true));
     }
     *out_done = true;
     return CORE_OK;
@@ -151,12 +161,8 @@ static core_status run_epoch(trainer *t, report *r, bool *out_done)
 static core_status finish_epoch(trainer *t, report *r, train_score *train,
                                 train_score *test)
 {
+    CORE_TRY(trainer_check(t, false));
     CORE_TRY(trainer_epoch_score(t, train));
-    if (!isfinite(train->loss))
-        return train_error(CORE_ERROR_INVALID_ARGUMENT,
-                           "training diverged in epoch %lld: the loss is not "
-                           "a number; try a smaller --lr",
-                           (long long)t->epoch + 1);
     CORE_TRY(trainer_evaluate(t, test));
     CORE_TRY(trainer_end_epoch(t));
     report_epoch(r, t, train, test);
@@ -165,6 +171,8 @@ static core_status finish_epoch(trainer *t, report *r, train_score *train,
 
 static core_status interrupted(trainer *t, report *r)
 {
+    core_status status;
+
     report_clear(r);
     if (!t->options.save) {
         fprintf(stderr,
@@ -173,6 +181,9 @@ static core_status interrupted(trainer *t, report *r)
                 (long long)t->epoch + 1);
         return CORE_OK;
     }
+    status = trainer_check(t, false);
+    if (status != CORE_OK)
+        return train_error(status, "interrupted; %s", core_error_message());
     CORE_TRY(save(t));
     fprintf(stderr,
             "core-train: interrupted in epoch %lld after %lld %s; go on "
@@ -227,6 +238,7 @@ static core_status train(trainer *t, int *out_exit)
     }
     report_clear(&r);
     if (!trained) {
+        CORE_TRY(trainer_check(t, false));
         CORE_TRY(trainer_evaluate(t, &test));
         CORE_TRY(save(t));
     }
@@ -243,12 +255,12 @@ int main(int argc, char **argv)
     memset(&t, 0, sizeof t);
     status = train_options_parse(&t.options, argc, argv, &nothing_to_do);
     if (status == CORE_OK && nothing_to_do)
-        return fflush(stdout) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
-    if (status != CORE_OK)
+        status = report_flush();
+    else if (status != CORE_OK)
         code = EXIT_USAGE;
-    if (status == CORE_OK)
+    else
         status = set_up(&t);
-    if (status == CORE_OK)
+    if (status == CORE_OK && !nothing_to_do)
         status = train(&t, &code);
     if (status != CORE_OK) {
         fprintf(stderr, "core-train: %s\n", core_error_message());

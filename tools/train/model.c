@@ -5,6 +5,7 @@
 
 #include "train.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -122,6 +123,36 @@ int64_t train_model_size(const train_model *model)
     return size;
 }
 
+static core_status read_floats(core_tensor *tensor, float **out_data)
+{
+    size_t size = (size_t)core_tensor_numel(tensor) * sizeof(float);
+    core_status status;
+
+    *out_data = malloc(size);
+    if (!*out_data)
+        return train_error(CORE_ERROR_OUT_OF_MEMORY,
+                           "no memory to read the weights");
+    status = core_tensor_read(tensor, *out_data, size);
+    if (status != CORE_OK) {
+        free(*out_data);
+        *out_data = NULL;
+    }
+    return status;
+}
+
+core_status train_tensor_finite(core_tensor *tensor, bool *out_finite)
+{
+    int64_t numel = core_tensor_numel(tensor);
+    float *data;
+
+    CORE_TRY(read_floats(tensor, &data));
+    *out_finite = true;
+    for (int64_t i = 0; i < numel && *out_finite; i++)
+        *out_finite = isfinite(data[i]);
+    free(data);
+    return CORE_OK;
+}
+
 core_status train_model_digest(const train_model *model, uint64_t *out_digest)
 {
     uint64_t digest = UINT64_C(0xcbf29ce484222325); /* FNV-1a */
@@ -129,18 +160,14 @@ core_status train_model_digest(const train_model *model, uint64_t *out_digest)
     for (size_t i = 0; i < model->count; i++) {
         core_tensor *tensor = model->parameters[i];
         size_t size = (size_t)core_tensor_numel(tensor) * sizeof(float);
-        uint8_t *data = malloc(size);
-        core_status status;
+        const uint8_t *bytes;
+        float *data;
 
-        if (!data)
-            return train_error(CORE_ERROR_OUT_OF_MEMORY,
-                               "no memory to read the weights");
-        status = core_tensor_read(tensor, data, size);
-        for (size_t k = 0; status == CORE_OK && k < size; k++)
-            digest = (digest ^ data[k]) * UINT64_C(0x100000001b3);
+        CORE_TRY(read_floats(tensor, &data));
+        bytes = (const uint8_t *)data;
+        for (size_t k = 0; k < size; k++)
+            digest = (digest ^ bytes[k]) * UINT64_C(0x100000001b3);
         free(data);
-        if (status != CORE_OK)
-            return status;
     }
     *out_digest = digest;
     return CORE_OK;

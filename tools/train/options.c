@@ -419,8 +419,7 @@ void train_options_complete(train_options *options)
         options->dropout = usual->dropout;
 }
 
-/* Options that say nothing to the others. */
-static core_status check_together(const train_options *options)
+core_status train_options_check(const train_options *options)
 {
     const unsigned shape = TRAIN_GAVE_CONTEXT | TRAIN_GAVE_LAYERS |
                            TRAIN_GAVE_HEADS | TRAIN_GAVE_WIDTH;
@@ -490,5 +489,5 @@ core_status train_options_parse(train_options *options, int argc, char **argv,
                            argv[optind]);
     train_options_complete(options);
     /* Of a checkpoint it is not known yet what belongs to it. */
-    return options->resume ? CORE_OK : check_together(options);
+    return options->resume ? CORE_OK : train_options_check(options);
 }

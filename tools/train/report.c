@@ -208,7 +208,7 @@ void report_epoch(report *r, const trainer *t, const train_score *train,
     }
 }
 
-static bool result_json(const report *r, const trainer *t, double seconds,
+static void result_json(const report *r, const trainer *t, double seconds,
                         const train_score *train, const train_score *test,
                         const char *digest, const char *sample)
 {
@@ -236,7 +236,14 @@ static bool result_json(const report *r, const trainer *t, double seconds,
     if (sample)
         core__json_text(&json, "sample", sample);
     core__json_end(&json);
-    return core__json_finish(&json);
+    core__json_finish(&json);
+}
+
+core_status report_flush(void)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return CORE_OK;
+    return train_error(CORE_ERROR_IO, "cannot write to the standard output");
 }
 
 core_status report_result(report *r, const trainer *t, const train_score *train,
@@ -258,11 +265,7 @@ core_status report_result(report *r, const trainer *t, const train_score *train,
     if (t->options.save)
         fprintf(r->text, "saved %s\n", t->options.save);
     fflush(r->text);
-    if (r->json && !result_json(r, t, seconds, train, test, text, sample))
-        return train_error(CORE_ERROR_IO,
-                           "cannot write to the standard output");
-    if (fflush(stdout) != 0 || ferror(stdout))
-        return train_error(CORE_ERROR_IO,
-                           "cannot write to the standard output");
-    return CORE_OK;
+    if (r->json)
+        result_json(r, t, seconds, train, test, text, sample);
+    return report_flush();
 }

@@ -97,6 +97,9 @@ core_status train_options_parse(train_options *options, int argc, char **argv,
                                 bool *out_exit);
 /* What depends on the model and was not given. */
 void train_options_complete(train_options *options);
+/* Refuses options that mean nothing together; of a run that goes on, once the
+ * checkpoint's are known. */
+core_status train_options_check(const train_options *options);
 /* Whole numbers from least to most, and numbers; no other characters. */
 bool train_parse_integer(const char *text, int64_t least, int64_t most,
                          int64_t *out_value);
@@ -193,6 +196,8 @@ core_status train_model_build(train_model *model, const train_options *options,
                               size_t ndevices);
 void train_model_release(train_model *model);
 int64_t train_model_size(const train_model *model);
+/* False if an element is infinite or no number; of a tensor of f32. */
+core_status train_tensor_finite(core_tensor *tensor, bool *out_finite);
 /* A number that differs if a bit of a parameter does. */
 core_status train_model_digest(const train_model *model, uint64_t *out_digest);
 
@@ -274,6 +279,10 @@ core_status trainer_begin_epoch(trainer *t);
 int64_t trainer_steps_per_epoch(const trainer *t);
 /* Steps that are done. */
 int64_t trainer_steps(const trainer *t);
+/* Fails if the loss of a batch of this epoch, a weight, or what the optimizer
+ * keeps, is infinite or no number; loss: only that is looked at.  Waits for
+ * the device. */
+core_status trainer_check(const trainer *t, bool loss);
 /* What the epoch's batches gave on the way. */
 core_status trainer_epoch_score(trainer *t, train_score *out_score);
 /* position 0 of the next epoch. */
@@ -324,6 +333,8 @@ void report_epoch(report *r, const trainer *t, const train_score *train,
 /* sample may be NULL. */
 core_status report_result(report *r, const trainer *t, const train_score *train,
                           const train_score *test, const char *sample);
+/* Fails if anything of the standard output was lost. */
+core_status report_flush(void);
 /* Takes the bar off the screen. */
 void report_clear(report *r);
 

@@ -3,6 +3,7 @@
 
 #include "train.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -223,6 +224,51 @@ core_status trainer_epoch_score(trainer *t, train_score *out_score)
     return read_score(t, t->loss_sum, t->correct, t->position, out_score);
 }
 
+/* Says what to do, and that what was saved before is still there. */
+static core_status diverged(const trainer *t, const char *what,
+                            const char *name)
+{
+    const char *save = t->options.save;
+
+    return train_error(CORE_ERROR_INVALID_ARGUMENT,
+                       "training diverged in epoch %lld: %s%s is infinite or "
+                       "no number; try a smaller --lr, or --clip 1%s%s%s",
+                       (long long)t->epoch + 1, what, name, save ? " (" : "",
+                       save ? save : "", save ? " was left as it was)" : "");
+}
+
+static core_status check_parameter(const trainer *t, size_t index)
+{
+    const core_optimizer *optimizer = t->optimizer;
+    bool finite;
+
+    CORE_TRY(train_tensor_finite(t->model.parameters[index], &finite));
+    if (!finite)
+        return diverged(t, "weight ", t->model.names[index]);
+    if (core_optimizer_steps(optimizer, index) == 0)
+        return CORE_OK;
+    for (size_t k = 0; core_optimizer_state_name(optimizer, k); k++) {
+        CORE_TRY(train_tensor_finite(core_optimizer_state(optimizer, index, k),
+                                     &finite));
+        if (!finite)
+            return diverged(t, "the optimizer's state of ",
+                            t->model.names[index]);
+    }
+    return CORE_OK;
+}
+
+core_status trainer_check(const trainer *t, bool loss)
+{
+    double sum = 0;
+
+    CORE_TRY(core_tensor_item_float(t->loss_sum, &sum));
+    if (!isfinite(sum))
+        return diverged(t, "the loss", "");
+    for (size_t i = 0; !loss && i < t->model.count; i++)
+        CORE_TRY(check_parameter(t, i));
+    return CORE_OK;
+}
+
 core_status trainer_end_epoch(trainer *t)
 {
     CORE_TRY(core_zero_(t->loss_sum));
@@ -281,6 +327,8 @@ core_status trainer_evaluate(const trainer *t, train_score *out_score)
     }
     if (status == CORE_OK)
         status = read_score(t, loss_sum, correct, t->test.count, out_score);
+    if (status == CORE_OK && !isfinite(out_score->loss))
+        status = diverged(t, "the loss of the half for ", t->task->half);
     core_tensor_release(loss_sum);
     core_tensor_release(correct);
     core_grad_mode_set(before);
