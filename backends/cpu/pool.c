@@ -55,7 +55,6 @@ static struct {
 
     pthread_mutex_t lock; /* held by the caller for as long as its job lasts */
     uint32_t started;     /* workers; under lock */
-    bool fork_handler;    /* installed; under lock */
     pthread_t workers[MAX_THREADS];
 } pool = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -176,6 +175,12 @@ static void after_fork_in_child(void)
     atomic_store(&pool.stop, 0);
 }
 
+/* Before anybody can have the lock. */
+__attribute__((constructor)) static void watch_forks(void)
+{
+    pthread_atfork(NULL, NULL, after_fork_in_child);
+}
+
 static uint32_t available_processors(void)
 {
     cpu_set_t set;
@@ -216,11 +221,6 @@ static void start_workers(uint32_t count)
     sigset_t all, before;
     pthread_attr_t attributes;
 
-    if (!pool.fork_handler) {
-        if (pthread_atfork(NULL, NULL, after_fork_in_child) != 0)
-            return;
-        pool.fork_handler = true;
-    }
     if (pthread_attr_init(&attributes) != 0)
         return;
     pthread_attr_setstacksize(&attributes, STACK_SIZE);

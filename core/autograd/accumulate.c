@@ -6,6 +6,7 @@
 #include "autograd/calls.h"
 #include "autograd/destination.h"
 #include "autograd/hooks.h"
+#include "base/fork.h"
 #include "base/memory.h"
 #include "base/thread.h"
 #include "device/stream.h"
@@ -144,14 +145,23 @@ static pthread_mutex_t wait_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t wait_change = PTHREAD_COND_INITIALIZER;
 static _Atomic uint32_t waiting;
 
+void core__accumulate_forked(void)
+{
+    pthread_mutex_init(&wait_lock, NULL);
+    pthread_cond_init(&wait_change, NULL);
+    atomic_store(&waiting, 0);
+}
+
 /* late: to be queued if the leaf is busy, or NULL. */
 static claim try_claim(core__autograd *record, core__late *late)
 {
     claim claim = TAKEN;
 
     core__spin_lock(&record->lock);
-    if (!record->busy) {
-        record->busy = true;
+    if (record->busy != core__fork_mark) {
+        if (record->busy)
+            record->late = NULL; /* of the process before the fork */
+        record->busy = core__fork_mark;
         claim = CLAIMED;
     } else if (late) {
         core__late **end = &record->late;
@@ -185,7 +195,7 @@ static core__late *finish(core__autograd *record)
     if (late)
         record->late = late->next;
     else
-        record->busy = false;
+        record->busy = 0;
     core__spin_unlock(&record->lock);
     if (core__unlikely(!late && atomic_load(&waiting))) {
         pthread_mutex_lock(&wait_lock);

@@ -11,11 +11,15 @@
 
 #include <sched.h>
 
-void core__spin_wait(_Atomic uint8_t *lock)
+/* What had another mark is this thread's already: whoever held it is not in
+ * this process. */
+void core__spin_wait(_Atomic uint8_t *lock, uint8_t before)
 {
-    do
+    while (before == core__fork_mark) {
         sched_yield();
-    while (atomic_exchange_explicit(lock, 1, memory_order_acquire));
+        before = atomic_exchange_explicit(lock, core__fork_mark,
+                                          memory_order_acquire);
+    }
 }
 
 static core_status record_new(core_tensor *tensor)

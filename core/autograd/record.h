@@ -10,6 +10,7 @@
 #ifndef CORE_AUTOGRAD_RECORD_H
 #define CORE_AUTOGRAD_RECORD_H
 
+#include "base/fork.h"
 #include "tensor/tensor.h"
 
 typedef struct core_node core_node;
@@ -35,7 +36,8 @@ struct core__autograd {
     uint32_t generation;
     _Atomic uint8_t lock;
     bool retains_grad;
-    bool busy;      /* a thread adds to grad; under lock */
+    /* core__fork_mark: a thread of this process adds to grad; under lock. */
+    uint8_t busy;
     uint32_t walks; /* of hooks, under lock */
     struct core__late
         *late; /* what that thread is to add as well; under lock */
@@ -102,12 +104,15 @@ static inline bool core__is_leaf(const core_tensor *tensor)
 }
 
 /* Locks held for a few instructions (a record) or one formula (a node). */
-void core__spin_wait(_Atomic uint8_t *lock);
+void core__spin_wait(_Atomic uint8_t *lock, uint8_t before);
 
 static inline void core__spin_lock(_Atomic uint8_t *lock)
 {
-    if (core__unlikely(atomic_exchange_explicit(lock, 1, memory_order_acquire)))
-        core__spin_wait(lock);
+    uint8_t before =
+        atomic_exchange_explicit(lock, core__fork_mark, memory_order_acquire);
+
+    if (core__unlikely(before != 0))
+        core__spin_wait(lock, before);
 }
 
 static inline void core__spin_unlock(_Atomic uint8_t *lock)

@@ -3,6 +3,7 @@
 
 #include "autograd/worker.h"
 
+#include "base/fork.h"
 #include "base/memory.h"
 
 #include <signal.h>
@@ -193,16 +194,6 @@ static void close_worker(core_device *device)
 
 /* ------------------------------------------------------------------ fork -- */
 
-static void fork_prepare(void)
-{
-    pthread_mutex_lock(&lock);
-}
-
-static void fork_parent(void)
-{
-    pthread_mutex_unlock(&lock);
-}
-
 static void empty(core__executor *executor)
 {
     pthread_mutex_init(&executor->lock, NULL);
@@ -213,22 +204,27 @@ static void empty(core__executor *executor)
 
 /* Only the forking thread is here.  The workers' queues begin anew; if it is in
  * the middle of a backward, that one fails (walk.c). */
-static void fork_child(void)
+void core__workers_fork(core__fork at)
 {
     core__thread *self = core__self_pointer;
 
+    core__fork_mutex(at, &lock);
+    if (at != CORE__FORK_CHILD)
+        return;
     atomic_fetch_add(&forks, 1);
-    pthread_mutex_init(&lock, NULL);
     for (core__executor *worker = workers; worker; worker = worker->next)
         empty(worker);
     if (self && self->executor)
         empty(self->executor);
+    for (core__task *task = self ? self->engine : NULL; task;
+         task = task->outer)
+        if (task->several)
+            pthread_mutex_init(&task->lock, NULL);
 }
 
 static void prepare(void)
 {
     atomic_store(&core__device_closing, close_worker);
-    pthread_atfork(fork_prepare, fork_parent, fork_child);
 }
 
 /* --------------------------------------------------------------- workers -- */

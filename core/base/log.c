@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 
+#include "base/fork.h"
 #include "base/settings.h"
 #include "base/text.h"
 
@@ -14,9 +15,18 @@
 
 enum { LOG_TEXT = 1024, NOTHING = -1 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static core_log_function sink;
-static void *sink_context;
+typedef struct log_sink {
+    core_log_function function; /* NULL: the standard error */
+    void *context;
+} log_sink;
+
+/* It knows its owner: a sink that has something to tell is not waited for by
+ * itself. */
+static pthread_mutex_t lock = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
+/* The one in use is set behind the other, so that it is whole in a child that
+ * was forked meanwhile. */
+static log_sink sinks[2];
+static _Atomic uint32_t sink_used;
 /* The last level that goes somewhere, and the settings that say so. */
 static _Atomic int level_last = NOTHING;
 static _Atomic uint32_t level_generation;
@@ -26,15 +36,28 @@ static const char *const level_names[] = {"error", "warning", "info", "debug"};
 
 static void write_line(uint32_t level, const char *component, const char *text)
 {
+    const log_sink *sink;
+
     if (level > CORE_LOG_DEBUG)
         level = CORE_LOG_DEBUG;
-    pthread_mutex_lock(&lock);
-    if (sink)
-        sink(sink_context, level, component, text);
+    if (pthread_mutex_lock(&lock) != 0)
+        return;
+    sink = &sinks[atomic_load(&sink_used)];
+    if (sink->function)
+        sink->function(sink->context, level, component, text);
     else
         fprintf(stderr, "libcore %s: %s: %s\n", level_names[level], component,
                 text);
     pthread_mutex_unlock(&lock);
+}
+
+/* Whoever was writing is not in the child; a sink that forks still lets go of
+ * the lock, which is then not its own. */
+void core__log_forked(void)
+{
+    static const pthread_mutex_t anew = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
+
+    lock = anew;
 }
 
 /* Reads LIBCORE_LOG.  Who misspelt it wants to see something: warnings, of
@@ -90,9 +113,13 @@ void core__log(uint32_t level, const char *component, const char *format, ...)
 void core_log_set_sink(core_log_function function, void *context,
                        uint32_t level)
 {
-    pthread_mutex_lock(&lock);
-    sink = function;
-    sink_context = context;
+    uint32_t other;
+
+    if (pthread_mutex_lock(&lock) != 0)
+        return;
+    other = 1 - atomic_load(&sink_used);
+    sinks[other] = (log_sink){function, context};
+    atomic_store(&sink_used, other);
     atomic_store(&level_fixed, function != NULL);
     atomic_store(&level_last, function ? (int)level : NOTHING);
     atomic_store(&level_generation, 0);

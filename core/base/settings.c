@@ -6,6 +6,7 @@
 #include "base/settings.h"
 
 #include "base/error.h"
+#include "base/fork.h"
 #include "base/memory.h"
 #include "base/thread.h"
 
@@ -156,6 +157,11 @@ static setting_value values[CORE__SETTINGS];
 static other *others;
 static kept *keep;
 static _Atomic uint32_t generation = 1;
+
+void core__settings_fork(core__fork at)
+{
+    core__fork_mutex(at, &lock);
+}
 
 static core_status keep_text(const char *text, const char **out)
 {

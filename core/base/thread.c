@@ -4,9 +4,9 @@
 #include "base/thread.h"
 
 #include "autocast/thread_end.h"
+#include "base/fork.h"
 #include "base/memory.h"
 #include "device/stream.h"
-#include "memory/cache.h"
 #include "memory/memory.h"
 
 #include <pthread.h>
@@ -65,26 +65,31 @@ static void thread_end(void *argument)
     free(self);
 }
 
-/* Only the forking thread lives on in the child; the records of the others
- * stay, unreachable but for this list, and are dropped with their lists. */
-static void fork_child(void)
+/* Only the forking thread lives on in the child.  What the others counted is
+ * kept; their records stay, and so do the lists in them. */
+void core__threads_fork(core__fork at)
 {
-    pthread_mutex_init(&lock, NULL);
-    for (core__thread *thread = all; thread; thread = thread->next)
+    core__thread *self = core__self_pointer;
+
+    core__fork_mutex(at, &lock);
+    if (at != CORE__FORK_CHILD)
+        return;
+    for (core__thread *thread = all; thread; thread = thread->next) {
+        if (thread == self)
+            continue;
+        for (size_t i = 0; i < 16; i++)
+            ended_storages[i] += thread->storages[i];
         for (size_t i = 0; i < CORE__LAUNCH_SLOTS; i++)
-            if (thread != core__self_pointer)
-                ended_launches[i] += thread->launches[i];
-    all = core__self_pointer;
-    if (all)
-        all->next = all->previous = NULL;
-    core__devices_forked();
-    core__cache_forked();
+            ended_launches[i] += thread->launches[i];
+    }
+    all = self;
+    if (self)
+        self->next = self->previous = NULL;
 }
 
 static void make_key(void)
 {
     pthread_key_create(&key, thread_end);
-    pthread_atfork(NULL, NULL, fork_child);
 }
 
 core__thread *core__thread_create(void)

@@ -38,6 +38,8 @@ typedef struct capture {
  * about to end. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
+static _Atomic uint64_t captures_made;
+
 struct core_graph {
     _Atomic uint32_t references;
     uint32_t generation;
@@ -66,7 +68,7 @@ void core__capture_spoil(core_stream *stream, const char *what)
 {
     capture *under_way;
 
-    if (stream->device->forked)
+    if (stream->device->forked || !stream->capture)
         return;
     pthread_mutex_lock(&lock);
     under_way = stream->capture;
@@ -185,6 +187,7 @@ core_status core_capture_begin(core_stream *stream, core_memory_pool *pool)
     if (status != CORE_OK)
         goto failed_memory;
     stream->capture = under_way;
+    atomic_store(&stream->capture_id, atomic_fetch_add(&captures_made, 1) + 1);
     return CORE_OK;
 
 failed_memory:
@@ -261,6 +264,7 @@ core_status core_capture_end(core_stream *stream, core_graph **out_graph)
     status = end_impl(stream, wanted ? &impl : NULL);
     pthread_mutex_lock(&lock);
     stream->capture = NULL;
+    atomic_store(&stream->capture_id, 0);
     pthread_mutex_unlock(&lock);
     core__queue_capture(stream->queue, false);
     core__allocator_capture_end(stream);

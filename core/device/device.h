@@ -137,10 +137,8 @@ static inline core_status core__device_here(core_device *device)
     return core__unlikely(device->forked) ? core__device_stale(device)
                                           : CORE_OK;
 }
-/* In a child of fork, first of all. */
-void core__devices_forked(void);
+/* In a child of fork (base/fork.h tells all of them). */
 void core__device_forked(core_device *device);
-void core__state_forked(void);
 /* Whether the plugin still knows an object of that generation, so that it is
  * to be destroyed; else it is gone already. */
 static inline bool core__device_knows(const core_device *device,

@@ -6,6 +6,7 @@
  * Locks: an event's goes before a queue's.  Neither is held while the host
  * waits. */
 
+#include "base/fork.h"
 #include "base/memory.h"
 #include "device/stream.h"
 
@@ -49,6 +50,7 @@ static core_status event_new(core_device *device, uint32_t flags,
                                   memory_order_relaxed);
     }
     pthread_mutex_init(&event->lock, NULL);
+    atomic_init(&event->lock_mark, core__fork_mark);
     *out_event = event;
     return CORE_OK;
 }
@@ -207,7 +209,8 @@ static core_status check_event(const core_event *event)
     return CORE_OK;
 }
 
-static core_status record_impl(core_event *event, core_stream *stream)
+static core_status record_impl(core_event *event, core_stream *stream,
+                               uint64_t capture_id)
 {
     core_device *device = event->device;
     core__queue *queue = stream->queue;
@@ -217,7 +220,7 @@ static core_status record_impl(core_event *event, core_stream *stream)
         event->recorded_ns = now_ns();
         return CORE_OK;
     }
-    if (stream->capture)
+    if (capture_id)
         return CORE_OK; /* nothing may wait for it */
     pthread_mutex_lock(&queue->lock);
     status =
@@ -229,7 +232,7 @@ static core_status record_impl(core_event *event, core_stream *stream)
 core_status core_event_record(core_event *event, core_stream *stream)
 {
     core__queue *before = NULL;
-    uint64_t launched;
+    uint64_t launched, capture_id;
     core_status status;
 
     CORE__NOT_NULL(event);
@@ -241,13 +244,14 @@ core_status core_event_record(core_event *event, core_stream *stream)
                            event->device->name, stream->device->name);
     CORE_TRY(core__stream_check(stream));
     CORE_TRY(check_event(event));
-    pthread_mutex_lock(&event->lock);
+    core__fork_lock(&event->lock, &event->lock_mark);
     launched = atomic_load(&stream->queue->launched);
-    status = record_impl(event, stream);
+    capture_id = atomic_load(&stream->capture_id);
+    status = record_impl(event, stream, capture_id);
     if (status == CORE_OK) {
         event->recorded = true;
         event->launched = launched;
-        event->capture = stream->capture;
+        event->capture_id = capture_id;
         if (event->queue != stream->queue) {
             before = event->queue;
             event->queue = core__queue_retain(stream->queue);
@@ -277,9 +281,12 @@ static core_status check_recorded(const core_event *event, core_stream *stream,
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "%s: the event of \"%s\" was never recorded", what,
                            event->device->name);
-    if (event->capture)
-        return core__capture_refuses(
-            stream && mine->capture != event->capture ? stream : mine, what);
+    if (event->capture_id)
+        return core__capture_refuses(stream && atomic_load(&mine->capture_id) !=
+                                                   event->capture_id
+                                         ? stream
+                                         : mine,
+                                     what);
     return CORE_OK;
 }
 
@@ -293,7 +300,7 @@ core_status core_event_query(core_event *event)
     CORE__NOT_NULL(event);
     device = event->device;
     CORE_TRY(check_here(event));
-    pthread_mutex_lock(&event->lock);
+    core__fork_lock(&event->lock, &event->lock_mark);
     status = check_recorded(event, NULL, "core_event_query");
     if (status != CORE_OK || device->synchronous) {
         pthread_mutex_unlock(&event->lock);
@@ -319,7 +326,7 @@ static core_status synchronize(core_event *event, const char *reason)
     core_status status;
 
     CORE_TRY(check_here(event));
-    pthread_mutex_lock(&event->lock);
+    core__fork_lock(&event->lock, &event->lock_mark);
     status = check_recorded(event, NULL, reason);
     if (status != CORE_OK || device->synchronous) {
         pthread_mutex_unlock(&event->lock);
@@ -369,7 +376,7 @@ core_status core_stream_wait_event(core_stream *stream, core_event *event)
     if (stream->device->backend != event->device->backend)
         return synchronize(event, "core_stream_wait_event");
     CORE_TRY(check_here(event));
-    pthread_mutex_lock(&event->lock);
+    core__fork_lock(&event->lock, &event->lock_mark);
     status = check_event(event);
     /* What a stream was given before lies before: nothing to do. */
     if (status == CORE_OK && event->recorded && event->queue == stream->queue) {

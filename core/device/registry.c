@@ -3,6 +3,7 @@
 
 /* Backends by type and slot, and their devices. */
 
+#include "base/fork.h"
 #include "base/memory.h"
 #include "device/device.h"
 #include "device/stream.h"
@@ -79,7 +80,6 @@ void core__devices_forked(void)
             if (backend->devices[i])
                 core__device_forked(backend->devices[i]);
     }
-    core__state_forked();
 }
 
 core__backend *core__backend_by_slot(uint32_t slot)

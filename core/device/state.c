@@ -3,6 +3,7 @@
 
 /* How a device is: well, lost, started anew. */
 
+#include "base/fork.h"
 #include "base/memory.h"
 #include "base/thread.h"
 #include "device/stream.h"

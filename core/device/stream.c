@@ -17,7 +17,6 @@ core_stream core__meta_stream = {
     .references = 1,
     .device = &core__meta_device,
     .queue = &core__queue_idle,
-    .lock = PTHREAD_MUTEX_INITIALIZER,
 };
 
 static core_stream *stream_new(core_device *device)
@@ -32,14 +31,12 @@ static core_stream *stream_new(core_device *device)
     stream->device = device;
     stream->generation = atomic_load(&device->generation);
     stream->queue = &core__queue_idle;
-    pthread_mutex_init(&stream->lock, NULL);
     return stream;
 }
 
 static void stream_free(core_stream *stream)
 {
     core__queue_leave(stream->queue);
-    pthread_mutex_destroy(&stream->lock);
     core__free(stream);
 }
 

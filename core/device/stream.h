@@ -54,10 +54,11 @@ struct core_stream {
     core__queue *queue;    /* never NULL */
     void *impl;            /* the queue's */
     uint64_t id;           /* 0: the default stream */
-    pthread_mutex_t lock;  /* memory/'s: of pool */
     void *pool;            /* memory/: where its blocks come from */
     void *_Atomic capture; /* capture.c: the capture under way; NULL */
-    core_stream *leaving;  /* memory/'s: the next that ends */
+    /* Its number, that no other one ever has; 0: there is none. */
+    _Atomic uint64_t capture_id;
+    core_stream *leaving; /* memory/'s: the next that ends */
 };
 
 struct core_event {
@@ -69,10 +70,11 @@ struct core_event {
     bool own; /* from the stock: core__event_take */
     /* Under the lock, which goes before a queue's. */
     pthread_mutex_t lock;
+    _Atomic uint8_t lock_mark; /* base/fork.h */
     bool recorded;
     core__queue *queue;   /* of the newest record; referenced */
     uint64_t launched;    /* its calls at that time */
-    void *capture;        /* the stream was capturing */
+    uint64_t capture_id;  /* which one its stream was making; 0: none */
     uint64_t recorded_ns; /* synchronous devices: host clock */
     core_event *next;     /* in the stock */
 };

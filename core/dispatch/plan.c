@@ -11,6 +11,7 @@
 
 #include "dispatch/plan.h"
 
+#include "base/fork.h"
 #include "base/memory.h"
 #include "base/settings.h"
 #include "device/capture.h"
@@ -53,6 +54,11 @@ static core__plan *buckets[BUCKETS];
 static core__plan *newest;
 static core__plan *oldest;
 static core_plan_counts counts;
+
+void core__plans_fork(core__fork at)
+{
+    core__fork_mutex(at, &lock);
+}
 
 /* ----------------------------------------------------------- structure -- */
 

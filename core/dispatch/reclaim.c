@@ -9,6 +9,7 @@
  * stores; the writer pays a membarrier, so that a store of depth which is
  * still in some processor's buffer cannot be missed. */
 
+#include "base/fork.h"
 #include "base/memory.h"
 #include "base/thread.h"
 #include "dispatch/registry.h"
@@ -22,6 +23,11 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static core__retired *waiting;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static bool has_barrier;
+
+void core__reclaim_fork(core__fork at)
+{
+    core__fork_mutex(at, &lock);
+}
 
 static void register_barrier(void)
 {

@@ -6,6 +6,7 @@
 
 #include "dispatch/registry.h"
 
+#include "base/fork.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "dispatch/plan.h"
@@ -33,6 +34,18 @@ typedef struct custom_operator {
     struct custom_operator *next;
 } custom_operator;
 static custom_operator *customs;
+
+/* Where another thread was registering, what it had begun is either seen or
+ * not: lists are changed by one store, behind all others. */
+void core__registry_forked(void)
+{
+    static const pthread_mutex_t anew = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+
+    if (pthread_mutex_trylock(&lock) == 0)
+        pthread_mutex_unlock(&lock);
+    else
+        lock = anew;
+}
 
 void core__registry_lock(void)
 {

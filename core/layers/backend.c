@@ -96,7 +96,7 @@ static core_status device_open(void *user, uint32_t index, void **out_device)
         return status;
     }
     device->open = true;
-    pthread_mutex_lock(&backend->layers->lock);
+    layer_lock(backend->layers);
     device->next = backend->layers->devices;
     backend->layers->devices = device;
     pthread_mutex_unlock(&backend->layers->lock);
@@ -460,7 +460,7 @@ void *layer_device_word(core__layers *layers, void *word,
 {
     layer_device *device;
 
-    pthread_mutex_lock(&layers->lock);
+    layer_lock(layers);
     device = layers->devices;
     while (device && device != word)
         device = device->next;

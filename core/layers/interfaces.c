@@ -120,7 +120,7 @@ static core_status callback_enqueue(void *word, void *stream,
     callback->function = function;
     callback->drop = drop;
     callback->context = context;
-    pthread_mutex_lock(&call.layers->lock);
+    layer_lock(call.layers);
     callback->next = call.layers->callbacks;
     call.layers->callbacks = callback;
     pthread_mutex_unlock(&call.layers->lock);

@@ -6,6 +6,7 @@
 #ifndef CORE_LAYERS_LAYER_H
 #define CORE_LAYERS_LAYER_H
 
+#include "base/fork.h"
 #include "layers/layers.h"
 
 #include <pthread.h>
@@ -104,6 +105,7 @@ struct core__layers {
     uint32_t on;    /* LAYER_… */
     uint32_t minor; /* negotiated */
     pthread_mutex_t lock;
+    _Atomic uint8_t lock_mark; /* base/fork.h */
     uint64_t breaches;
     char first[512];
     uint64_t counts[LAYER_KINDS];
@@ -148,6 +150,11 @@ void layer_leave_void(layer_call *call, const char *format, ...)
  * "libcore". */
 void layer_breach(layer_call *call, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+
+static inline void layer_lock(core__layers *layers)
+{
+    core__fork_lock(&layers->lock, &layers->lock_mark);
+}
 
 static inline bool layer_validates(const core__layers *layers)
 {

@@ -138,6 +138,7 @@ core_status core__layers_begin(const char *plugin, core__layers **out_layers)
         return status;
     }
     pthread_mutex_init(&layers->lock, NULL);
+    atomic_init(&layers->lock_mark, core__fork_mark);
     *out_layers = layers;
     return CORE_OK;
 }
@@ -184,7 +185,7 @@ uint64_t core__layers_breaches(core__layers *layers, const char **out_first)
     *out_first = "";
     if (!layers)
         return 0;
-    pthread_mutex_lock(&layers->lock);
+    layer_lock(layers);
     count = layers->breaches;
     *out_first = layers->first;
     pthread_mutex_unlock(&layers->lock);
@@ -223,7 +224,7 @@ void layer_breach(layer_call *call, const char *format, ...)
     if (!call->broken)
         snprintf(call->first, sizeof call->first, "%s", text);
     call->broken = true;
-    pthread_mutex_lock(&layers->lock);
+    layer_lock(layers);
     if (layers->breaches++ == 0)
         memcpy(layers->first, line, sizeof line);
     pthread_mutex_unlock(&layers->lock);
@@ -236,7 +237,7 @@ static bool fails(core__layers *layers, layer_kind kind, uint64_t *out_nth)
 
     if (kind >= LAYER_KINDS)
         return false;
-    pthread_mutex_lock(&layers->lock);
+    layer_lock(layers);
     *out_nth = ++layers->counts[kind];
     failing =
         layers->faults[kind].nth > 0 &&

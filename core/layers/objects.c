@@ -84,7 +84,7 @@ void layer_made(layer_call *call, layer_object_kind kind, const void *owner,
     object = core__alloc_zero(sizeof *object);
     if (!object)
         return; /* then it is not known, and is not judged */
-    pthread_mutex_lock(&layers->lock);
+    layer_lock(layers);
     other = find(layers, kind, owner, word, true);
     if (other)
         unlink_object(layers, other);
@@ -127,7 +127,7 @@ bool layer_destroys(layer_call *call, layer_object_kind kind, const void *owner,
 
     if (!layer_validates(layers))
         return true;
-    pthread_mutex_lock(&layers->lock);
+    layer_lock(layers);
     object = find_exact(layers, kind, owner, word, offset);
     was = find(layers, kind, owner, word, true) != NULL;
     if (object) {
@@ -154,7 +154,7 @@ bool layer_uses(layer_call *call, layer_object_kind kind, const void *owner,
 
     if (!layer_validates(layers))
         return true;
-    pthread_mutex_lock(&layers->lock);
+    layer_lock(layers);
     live = find(layers, kind, owner, word, false) != NULL;
     was = find(layers, kind, owner, word, true) != NULL;
     pthread_mutex_unlock(&layers->lock);
@@ -174,7 +174,7 @@ bool layer_uses_memory(layer_call *call, const layer_device *device,
 
     if (!layer_validates(layers) || !device || size == 0)
         return true;
-    pthread_mutex_lock(&layers->lock);
+    layer_lock(layers);
     o = block_of(layers, device, memory.handle, memory.offset, size);
     live = o != NULL;
     if (o)
@@ -206,7 +206,7 @@ void layer_records(layer_call *call, const void *owner, const void *event)
 
     if (!layer_validates(layers))
         return;
-    pthread_mutex_lock(&layers->lock);
+    layer_lock(layers);
     o = find(layers, LAYER_EVENT_OBJECT, owner, event, false);
     if (o)
         o->recorded = true;
@@ -221,7 +221,7 @@ bool layer_was_recorded(layer_call *call, const void *owner, const void *event)
 
     if (!layer_validates(layers))
         return true;
-    pthread_mutex_lock(&layers->lock);
+    layer_lock(layers);
     o = find(layers, LAYER_EVENT_OBJECT, owner, event, false);
     unrecorded = o && !o->recorded;
     pthread_mutex_unlock(&layers->lock);
@@ -233,7 +233,7 @@ bool layer_was_recorded(layer_call *call, const void *owner, const void *event)
 
 void layer_forget(core__layers *layers, const void *owner)
 {
-    pthread_mutex_lock(&layers->lock);
+    layer_lock(layers);
     for (uint32_t i = 0; i < LAYER_BUCKETS; i++)
         for (layer_object *o = layers->objects[i], *next; o; o = next) {
             next = o->next;
@@ -248,7 +248,7 @@ uint64_t layer_alive(core__layers *layers, layer_object_kind kind,
 {
     uint64_t count = 0;
 
-    pthread_mutex_lock(&layers->lock);
+    layer_lock(layers);
     for (uint32_t i = 0; i < LAYER_BUCKETS; i++)
         for (layer_object *o = layers->objects[i]; o; o = o->next)
             count += o->kind == kind && o->owner == owner && !o->gone;

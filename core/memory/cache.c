@@ -3,6 +3,7 @@
 
 #include "memory/cache.h"
 
+#include "base/fork.h"
 #include "base/memory.h"
 
 #include <pthread.h>

@@ -24,8 +24,6 @@ bool core__cache_take(core_device *device, uint64_t capacity,
 bool core__cache_keep(core_device *device, core_memory memory,
                       uint64_t capacity);
 /* Frees all that is kept: when memory is short, and before a device closes. */
-/* In a child of fork. */
-void core__cache_forked(void);
 void core__cache_empty(core_device *device);
 
 #endif

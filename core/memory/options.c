@@ -4,6 +4,7 @@
 /* Settings of the allocator: "name:value" pairs, of LIBCORE_ALLOC and of
  * core_memory_configure. */
 
+#include "base/fork.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/settings.h"
@@ -21,6 +22,11 @@ static const core__alloc_settings defaults = {.max_split = UINT64_MAX,
 /* Of devices that are opened later. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static char *later; /* what core_memory_configure(NULL, …) was given */
+
+void core__alloc_options_fork(core__fork at)
+{
+    core__fork_mutex(at, &lock);
+}
 
 typedef struct word {
     const char *data;

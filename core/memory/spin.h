@@ -7,6 +7,8 @@
 #ifndef CORE_MEMORY_SPIN_H
 #define CORE_MEMORY_SPIN_H
 
+#include "base/fork.h"
+
 #include <sched.h>
 #include <stdatomic.h>
 
@@ -14,11 +16,14 @@ typedef struct core__spin {
     _Atomic unsigned held;
 } core__spin;
 
-static inline __attribute__((cold)) void core__spin_wait(core__spin *spin)
+/* What had another mark is this thread's already: whoever held it is not in
+ * this process. */
+static inline __attribute__((cold)) void core__spin_wait(core__spin *spin,
+                                                         unsigned before)
 {
     unsigned looks = 0;
 
-    do {
+    while (before == core__fork_mark) {
         while (atomic_load_explicit(&spin->held, memory_order_relaxed)) {
             /* Whoever has it may not be running. */
             if (++looks > 64)
@@ -28,16 +33,18 @@ static inline __attribute__((cold)) void core__spin_wait(core__spin *spin)
                 __builtin_ia32_pause();
 #endif
         }
-    } while (atomic_exchange_explicit(&spin->held, 1u, memory_order_acquire) !=
-             0);
+        before = atomic_exchange_explicit(&spin->held, core__fork_mark,
+                                          memory_order_acquire);
+    }
 }
 
 static inline void core__spin_lock(core__spin *spin)
 {
-    if (__builtin_expect(atomic_exchange_explicit(&spin->held, 1u,
-                                                  memory_order_acquire) != 0,
-                         0))
-        core__spin_wait(spin);
+    unsigned before = atomic_exchange_explicit(&spin->held, core__fork_mark,
+                                               memory_order_acquire);
+
+    if (__builtin_expect(before != 0, 0))
+        core__spin_wait(spin, before);
 }
 
 static inline void core__spin_unlock(core__spin *spin)

@@ -60,7 +60,7 @@ static bool mark(core_device *device, core__use *use, bool *out_over)
     if (status == CORE_OK) {
         status = core_event_record(event, use->stream);
         /* A capture may just have begun: then it stands for nothing. */
-        if (status == CORE_OK && !event->capture) {
+        if (status == CORE_OK && !event->capture_id) {
             use->event = event;
             return true;
         }

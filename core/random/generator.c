@@ -3,6 +3,7 @@
 
 #include "random/generator.h"
 
+#include "base/fork.h"
 #include "base/memory.h"
 
 #include <libcore/random.h>
@@ -18,6 +19,11 @@ struct core_generator {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static core_generator standard = {.seed = 0};
+
+void core__generators_fork(core__fork at)
+{
+    core__fork_mutex(at, &lock);
+}
 
 void core__generator_skip(core_generator *generator, uint64_t blocks,
                           uint64_t *out_seed, uint64_t *out_offset)

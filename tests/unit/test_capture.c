@@ -327,6 +327,31 @@ START_TEST(an_event_of_a_capture_spoils_the_capture_it_is_of)
 }
 END_TEST
 
+/* The next capture is likely to lie where the last one lay. */
+START_TEST(an_event_of_an_ended_capture_spoils_no_other)
+{
+    core_stream *other;
+    core_event *event;
+
+    OK(core_event_create(sim, 0, &event));
+    OK(core_stream_create(sim, &other));
+    for (int i = 0; i < 20; i++) {
+        core_graph *graph = NULL;
+
+        OK(core_capture_begin(stream, NULL));
+        OK(core_event_record(event, stream));
+        OK(core_capture_end(stream, NULL));
+        OK(core_capture_begin(stream, NULL));
+        FAILS(core_stream_wait_event(other, event), CORE_ERROR_UNSUPPORTED,
+              "core_stream_wait_event");
+        OK(core_capture_end(stream, &graph));
+        core_graph_release(graph);
+    }
+    core_event_release(event);
+    core_stream_release(other);
+}
+END_TEST
+
 START_TEST(begin_and_end_belong_together)
 {
     core_stream *standard, *other;
@@ -619,6 +644,7 @@ int main(void)
         waiting_for_a_stream_that_captures_is_refused,
         what_is_wanted_of_another_stream_spoils_that_ones_capture,
         an_event_of_a_capture_spoils_the_capture_it_is_of,
+        an_event_of_an_ended_capture_spoils_no_other,
         begin_and_end_belong_together,
         a_pool_of_another_device_is_refused,
         a_reset_ends_a_capture,

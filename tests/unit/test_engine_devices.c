@@ -7,9 +7,6 @@
 
 #include "base/thread.h"
 
-#include <libcore/memory.h>
-#include <libcore/settings.h>
-
 #include <signal.h>
 #include <sys/wait.h>
 
@@ -458,182 +455,6 @@ START_TEST(a_child_forked_in_the_middle_gets_an_error)
 }
 END_TEST
 
-static _Atomic bool enough;
-
-/* In threads at whose side the process is forked: Check has a lock, too. */
-static void well(core_status status)
-{
-    if (status != CORE_OK)
-        abort();
-}
-
-/* Has the locks of the device's memory, and of the host's, most of the time. */
-static void *take_and_give(void *context)
-{
-    core_device *const *devices = context;
-
-    for (int64_t n = 1; !atomic_load(&enough); n = n % 90000 + 7001) {
-        core_tensor *made[2];
-
-        for (int i = 0; i < 2; i++)
-            well(core_zeros(&n, 1, CORE_F64, devices[i], &made[i]));
-        core_tensor_release(made[0]);
-        core_tensor_release(made[1]);
-        well(core_memory_empty_cache(devices[0]));
-    }
-    return NULL;
-}
-
-/* The same with streams, events and host memory. */
-static void *order_and_copy(void *context)
-{
-    core_device *const *devices = context;
-
-    while (!atomic_load(&enough)) {
-        core_stream *stream, *mine;
-        core_event *event;
-        void *pinned[2];
-
-        well(core_stream_current(devices[0], &mine));
-        well(core_stream_create(devices[0], &stream));
-        well(core_event_create(devices[0], 0, &event));
-        well(core_event_record(event, stream));
-        well(core_stream_wait_stream(mine, stream));
-        for (int i = 0; i < 2; i++)
-            well(core_host_memory_alloc(devices[i], 8192, &pinned[i]));
-        for (int i = 0; i < 2; i++)
-            well(core_host_memory_free(devices[i], pinned[i]));
-        core_event_release(event);
-        core_stream_release(stream);
-    }
-    return NULL;
-}
-
-#define NOT_HERE(call) FAILS(call, CORE_ERROR_DEVICE_LOST, "forked child")
-
-typedef struct made_before {
-    core_stream *stream;
-    core_event *event;
-    core_memory_pool *pool;
-    core_tensor *there;
-    void *pinned;
-} made_before;
-
-static void try_what_is_made_before(made_before *b)
-{
-    core_device *sim = device_of("sim:0");
-    double value;
-
-    NOT_HERE(core_stream_synchronize(b->stream));
-    NOT_HERE(core_stream_query(b->stream));
-    NOT_HERE(core_stream_wait_event(b->stream, b->event));
-    NOT_HERE(core_event_record(b->event, b->stream));
-    NOT_HERE(core_event_query(b->event));
-    NOT_HERE(core_event_synchronize(b->event));
-    NOT_HERE(core_tensor_read(b->there, &value, sizeof value));
-    NOT_HERE(core_tensor_write(b->there, &value, sizeof value));
-    NOT_HERE(core_fill_(b->there, core_float(2)));
-    NOT_HERE(core_tensor_record_stream(b->there, b->stream));
-    NOT_HERE(core_host_memory_free(sim, b->pinned));
-    core_stream_release(b->stream);
-    core_event_release(b->event);
-    core_memory_pool_release(b->pool);
-    drop(b->there);
-}
-
-static void try_the_device(void)
-{
-    core_device *sim = device_of("sim:0");
-    core_memory_stats stats = {.struct_size = sizeof stats};
-    int64_t n = 1000, large = 1000000;
-    uint64_t unused, total;
-    core_stream *stream;
-    core_tensor *made;
-    core_event *event;
-    void *pinned;
-
-    NOT_HERE(core_device_status(sim));
-    NOT_HERE(core_device_synchronize(sim));
-    NOT_HERE(core_device_reset(sim));
-    NOT_HERE(core_device_memory(sim, &unused, &total));
-    NOT_HERE(core_zeros(&n, 1, CORE_F64, sim, &made));
-    NOT_HERE(core_zeros(&large, 1, CORE_F64, sim, &made));
-    NOT_HERE(core_memory_empty_cache(sim));
-    NOT_HERE(core_memory_get_stats(sim, &stats));
-    NOT_HERE(core_memory_reset_peaks(sim));
-    NOT_HERE(core_memory_configure(sim, ""));
-    NOT_HERE(core_stream_create(sim, &stream));
-    NOT_HERE(core_stream_create_priority(sim, 1, &stream));
-    NOT_HERE(core_event_create(sim, 0, &event));
-    NOT_HERE(core_host_memory_alloc(sim, 8192, &pinned));
-}
-
-static void try_the_host(void)
-{
-    core_device *cpu = device_of("cpu");
-    core_tensor *a = leaf(VECTOR(1, 3));
-    core_tensor *many;
-    void *plain;
-
-    backward(mul(a, a));
-    HOLDS(core_tensor_grad(a), 1, 6);
-    for (int64_t n = 1; n < 300000; n = 2 * n + 77) {
-        OK(core_full(&n, 1, core_float(2), CORE_F64, cpu, &many));
-        HOLDS(sum(keep(many)), 1, 2. * (double)n);
-    }
-    OK(core_host_memory_alloc(cpu, 8192, &plain));
-    OK(core_host_memory_free(cpu, plain));
-}
-
-/* How many threads are at work when it is forked: with LIBCORE_TEST_LONG, since
- * of the locks that they may hold a few are not yet renewed in the child
- * (settings, log, registry), which then hangs, if rarely. */
-static int churning(void)
-{
-    return getenv("LIBCORE_TEST_LONG") ? 3 : 0;
-}
-
-START_TEST(a_forked_child_has_the_host_and_no_other_device)
-{
-    core_device *sim = device_of("sim:0");
-    core_device *devices[] = {sim, device_of("cpu")};
-    made_before before = {.stream = new_stream("sim:0"),
-                          .there = fresh_on(VECTOR(1, 1), "sim:0")};
-    int threads_at_work = churning();
-    pthread_t threads[3];
-
-    OK(core_event_create(sim, 0, &before.event));
-    OK(core_event_record(before.event, before.stream));
-    OK(core_memory_pool_create(sim, &before.pool));
-    OK(core_host_memory_alloc(sim, 8192, &before.pinned));
-    for (int i = 0; i < threads_at_work; i++)
-        ck_assert_int_eq(pthread_create(&threads[i], NULL,
-                                        i ? take_and_give : order_and_copy,
-                                        devices),
-                         0);
-    for (int i = 0; i < 20; i++) {
-        pid_t child = fork();
-
-        if (child == 0) {
-            alarm(20);
-            try_what_is_made_before(&before);
-            try_the_device();
-            try_the_host();
-            exit(42); /* the libraries' ends do not hang either */
-        }
-        ck_assert_int_eq(wait_for(child), 42);
-    }
-    atomic_store(&enough, true);
-    for (int i = 0; i < threads_at_work; i++)
-        ck_assert_int_eq(pthread_join(threads[i], NULL), 0);
-    HOLDS(add(before.there, before.there), 1, 2);
-    OK(core_host_memory_free(sim, before.pinned));
-    core_memory_pool_release(before.pool);
-    core_event_release(before.event);
-    core_stream_release(before.stream);
-}
-END_TEST
-
 /* The plugin is loaded in each test's process, with these settings. */
 static void one_queue(void)
 {
@@ -665,7 +486,6 @@ static TCase *in_mode(const char *name, void (*mode)(void))
         gradients_from_several_workers_are_summed,
         a_forked_child_walks_graphs_of_the_host,
         a_child_forked_in_the_middle_gets_an_error,
-        a_forked_child_has_the_host_and_no_other_device,
     };
     TCase *tcase = tcase_create(name);
 
