@@ -32,8 +32,9 @@ struct core_plugin {
     uint64_t file_device; /* which file it is, under whatever path */
     uint64_t file_inode;
     core_plugin_note note;
-    bool opening; /* its init runs: it may ask for other plugins */
-    bool lent;    /* another plugin uses its kernels: never closed */
+    const char *sha256; /* that a manifest wants, else NULL or "" */
+    bool opening;       /* its init runs: it may ask for other plugins */
+    bool lent;          /* another plugin uses its kernels: never closed */
     void *library;
     core_plugin_answer answer;
     void *impl;             /* what init answered */
@@ -78,6 +79,9 @@ static inline uint32_t core__plugin_minor(const core_plugin *plugin)
 
 /* The host table of a plugin, at a minor. */
 void core__host_fill(core_host *host, uint32_t abi_minor);
+
+/* CORRUPT: a manifest names another hash than the file has. */
+core_status core__plugin_check_hash(const core_plugin *plugin, int file);
 
 /* For core_host.cache_directory: cache_folder.c. */
 core_status core__cache_folder(core_string name, core_string *out_path);

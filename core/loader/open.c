@@ -105,6 +105,8 @@ static core_status check_file(core_plugin *plugin)
     status = core__image_file(file, &image);
     if (status == CORE_OK)
         status = core__note_read(&image, &note);
+    if (status == CORE_OK)
+        status = core__plugin_check_hash(plugin, file);
     if (status == CORE_OK && memcmp(&note, &plugin->note, sizeof note) != 0)
         status =
             core__error(CORE_ERROR_REFUSED, "has changed since it was found");

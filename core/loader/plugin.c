@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/sha256.h"
 #include "base/settings.h"
 #include "loader/loader.h"
 #include "loader/note.h"
@@ -211,12 +212,29 @@ static core_status check_name(core_plugin *plugin)
     return CORE_OK;
 }
 
+core_status core__plugin_check_hash(const core_plugin *plugin, int file)
+{
+    char is[65];
+
+    if (!plugin->sha256 || !*plugin->sha256)
+        return CORE_OK;
+    if (!core__sha256_descriptor(file, is))
+        return core__error(CORE_ERROR_IO, "cannot be read");
+    if (strcmp(is, plugin->sha256) != 0)
+        return core__error(CORE_ERROR_CORRUPT,
+                           "is not the file that its manifest names: its "
+                           "SHA-256 is %s, not %s",
+                           is, plugin->sha256);
+    return CORE_OK;
+}
+
 /* Reads the note and decides whether the plugin may be opened. */
 static core_status judge(core_plugin *plugin, int file)
 {
     core__image image;
 
     CORE_TRY(core__image_file(file, &image));
+    CORE_TRY(core__plugin_check_hash(plugin, file));
     CORE_TRY(core__note_read(&image, &plugin->note));
     describe_note(plugin);
     CORE_TRY(core__note_check_abi(&plugin->note));
@@ -227,7 +245,7 @@ static core_status judge(core_plugin *plugin, int file)
 /* Finds or makes the list's entry for a file, and judges it unless that was
  * done with the outcome that it may be opened.  Fails for want of memory, and
  * for an entry that is refused; *out_plugin is then that entry. */
-static core_status consider(const char *path, uint32_t from,
+static core_status consider(const char *path, uint32_t from, const char *sha256,
                             core_plugin **out_plugin)
 {
     core_plugin *plugin = NULL;
@@ -249,8 +267,11 @@ static core_status consider(const char *path, uint32_t from,
         goto done;
     }
     *out_plugin = plugin;
-    if (in_use(plugin) && status == CORE_OK)
+    if (in_use(plugin) && status == CORE_OK &&
+        (!*sha256 || plugin->information.state == CORE_PLUGIN_LOADED))
         goto done;
+    if (*sha256)
+        plugin->sha256 = core__loader_keep(sha256);
     if (plugin->information.state == CORE_PLUGIN_LOADED) {
         status = CORE_OK; /* its file is gone, its code is here */
         goto done;
@@ -276,13 +297,13 @@ done:
 }
 
 static void visit(void *context, uint32_t from, const char *path,
-                  core_status status)
+                  const char *sha256, core_status status)
 {
     bool *no_memory = context;
     core_plugin *plugin;
 
     if (status == CORE_OK) {
-        consider(path, from, &plugin);
+        consider(path, from, sha256, &plugin);
     } else {
         plugin = plugin_of_path(path);
         if (!plugin)
@@ -415,7 +436,7 @@ core_status core_plugin_load(const char *path, core_plugin **out_plugin)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "a plugin to load needs the name of its file");
     core__loader_lock();
-    status = consider(path, CORE_PLUGIN_FROM_PROGRAM, &plugin);
+    status = consider(path, CORE_PLUGIN_FROM_PROGRAM, "", &plugin);
     if (status == CORE_OK && plugin->opening)
         status = core__error(CORE_ERROR_BUSY, "is just being opened");
     else if (status == CORE_OK &&

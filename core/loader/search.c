@@ -161,7 +161,7 @@ static void visit_folder(core__search_visit visit, void *context, uint32_t from,
                                  strerror(errno));
     }
     if (status != CORE_OK) {
-        visit(context, from, folder, status);
+        visit(context, from, folder, "", status);
         return;
     }
     for (int i = 0; i < count; i++) {
@@ -169,30 +169,34 @@ static void visit_folder(core__search_visit visit, void *context, uint32_t from,
             snprintf(path, sizeof path, "%s/%s", folder, names[i]->d_name);
 
         if (length > 0 && (size_t)length < sizeof path)
-            visit(context, from, path, CORE_OK);
+            visit(context, from, path, "", CORE_OK);
     }
     free_names(names, count);
 }
 
 /* A file, a folder, or nothing. */
 static void visit_entry(core__search_visit visit, void *context, uint32_t from,
-                        const char *path)
+                        const char *path, const char *sha256)
 {
     struct stat status;
 
     if (path[0] != '/')
-        visit(context, from, path,
+        visit(context, from, path, "",
               core__error(CORE_ERROR_REFUSED,
                           "is not an absolute path: the working directory is "
                           "never searched"));
     else if (stat(path, &status) != 0)
-        visit(context, from, path,
+        visit(context, from, path, "",
               core__error(CORE_ERROR_NOT_FOUND, "cannot be read: %s",
                           strerror(errno)));
-    else if (S_ISDIR(status.st_mode))
-        visit_folder(visit, context, from, path);
+    else if (!S_ISDIR(status.st_mode))
+        visit(context, from, path, sha256, CORE_OK);
+    else if (*sha256)
+        visit(context, from, path, "",
+              core__error(CORE_ERROR_CORRUPT,
+                          "is a folder; its manifest has the hash of a file"));
     else
-        visit(context, from, path, CORE_OK);
+        visit_folder(visit, context, from, path);
 }
 
 static core_status visit_environment(core__search_visit visit, void *context)
@@ -209,7 +213,7 @@ static core_status visit_environment(core__search_visit visit, void *context)
         if (!path)
             return core__error_memory(size);
         if (size > 0)
-            visit_entry(visit, context, CORE_PLUGIN_FROM_ENVIRONMENT, path);
+            visit_entry(visit, context, CORE_PLUGIN_FROM_ENVIRONMENT, path, "");
         core__free(path);
         list += size + (list[size] == ':');
     }
@@ -228,12 +232,59 @@ static void visit_installed(core__search_visit visit, void *context)
 
 /* ----------------------------------------------------------- manifests -- */
 
-/* The value of the only line `path = …`; "" if there is none.  Cuts text. */
-static core_status parse_manifest(char *text, const char **out_path)
+/* What a manifest says; "" where it does not.  Both lie in its text. */
+typedef struct manifest {
+    const char *path;
+    const char *sha256;
+} manifest;
+
+/* The value of a line that begins with the key, or NULL. */
+static const char *value_of(const char *line, const char *key)
+{
+    size_t size = strlen(key);
+
+    if (strncmp(line, key, size) != 0)
+        return NULL;
+    line += size + strspn(line + size, " \t");
+    return *line == '=' ? line + 1 + strspn(line + 1, " \t") : NULL;
+}
+
+/* 64 hexadecimal digits, which become small ones. */
+static bool make_hash(char *text)
+{
+    if (strlen(text) != 64 || text[strspn(text, "0123456789abcdefABCDEF")])
+        return false;
+    for (; *text; text++)
+        if (*text >= 'A' && *text <= 'F')
+            *text = (char)(*text - 'A' + 'a');
+    return true;
+}
+
+static core_status parse_line(char *line, manifest *out)
+{
+    const char *path = value_of(line, "path");
+    const char *hash = value_of(line, "sha256");
+
+    if (path && *path && !*out->path) {
+        out->path = path;
+        return CORE_OK;
+    }
+    if (hash && !*out->sha256 && make_hash(line + (hash - line))) {
+        out->sha256 = hash;
+        return CORE_OK;
+    }
+    return core__error(CORE_ERROR_CORRUPT,
+                       "a manifest has one line `path = …` and at most one "
+                       "`sha256 = …` of 64 digits; not understood: %.60s",
+                       line);
+}
+
+/* Cuts text. */
+static core_status parse_manifest(char *text, manifest *out)
 {
     char *rest = NULL;
 
-    *out_path = "";
+    out->path = out->sha256 = "";
     for (char *line = strtok_r(text, "\n", &rest); line;
          line = strtok_r(NULL, "\n", &rest)) {
         size_t size;
@@ -243,17 +294,12 @@ static core_status parse_manifest(char *text, const char **out_path)
         size = strlen(line);
         while (size > 0 && (line[size - 1] == ' ' || line[size - 1] == '\t'))
             line[--size] = '\0';
-        if (!*line)
-            continue;
-        if (strncmp(line, "path", 4) != 0 ||
-            line[4 + strspn(line + 4, " \t")] != '=' || **out_path)
-            return core__error(CORE_ERROR_CORRUPT,
-                               "a manifest has one line `path = …`; not "
-                               "understood: %.60s",
-                               line);
-        line += 5 + strspn(line + 4, " \t");
-        *out_path = line + strspn(line, " \t");
+        if (*line)
+            CORE_TRY(parse_line(line, out));
     }
+    if (*out->sha256 && !*out->path)
+        return core__error(CORE_ERROR_CORRUPT,
+                           "the manifest has a hash and no path");
     return CORE_OK;
 }
 
@@ -281,18 +327,19 @@ static core_status read_manifest(const char *manifest, char *text)
 }
 
 static void visit_manifest(core__search_visit visit, void *context,
-                           const char *manifest)
+                           const char *path)
 {
     char text[MANIFEST_LIMIT + 1];
-    const char *path = "";
-    core_status status = read_manifest(manifest, text);
+    manifest says = {"", ""};
+    core_status status = read_manifest(path, text);
 
     if (status == CORE_OK)
-        status = parse_manifest(text, &path);
+        status = parse_manifest(text, &says);
     if (status != CORE_OK)
-        visit(context, CORE_PLUGIN_FROM_MANIFEST, manifest, status);
-    else if (*path)
-        visit_entry(visit, context, CORE_PLUGIN_FROM_MANIFEST, path);
+        visit(context, CORE_PLUGIN_FROM_MANIFEST, path, "", status);
+    else if (*says.path)
+        visit_entry(visit, context, CORE_PLUGIN_FROM_MANIFEST, says.path,
+                    says.sha256);
 }
 
 static void visit_manifests(core__search_visit visit, void *context)

@@ -11,9 +11,11 @@
 
 /* status CORE_OK: path, absolute, may be a plugin.  Else path is a file,
  * folder or manifest that is refused, and the thread's error record says why;
- * the text does not name the path. */
+ * the text does not name the path.  sha256: 64 small digits if a manifest says
+ * what the file's hash has to be, else "". */
 typedef void (*core__search_visit)(void *context, uint32_t from,
-                                   const char *path, core_status status);
+                                   const char *path, const char *sha256,
+                                   core_status status);
 
 /* Visits every place but the program's own, in order.  Fails only for want of
  * memory. */

@@ -9,11 +9,14 @@
  * in LIBCORE_PLUGIN_PATH; in the installed folder plugins-<ABI major>; and
  * through manifests, for plugins that vendors install elsewhere: a file
  * NAME.plugin in /usr/share/libcore/plugins.d or /etc/libcore/plugins.d with
- * one line
+ * the lines
  *
  *     path = /opt/vendor/lib/core_example.so
+ *     sha256 = 64 digits, as sha256sum prints them
  *
- * and comments after #.  A file in /etc replaces the one of the same name in
+ * of which the second may be missing, and comments after #.  With a hash, a file
+ * that has another one is refused, whether it was damaged or replaced: nothing
+ * else finds damage of code.  A file in /etc replaces the one of the same name in
  * /usr/share; an empty one hides it.  In folders, files named core_*.so count.
  * The working directory is never looked at.
  *

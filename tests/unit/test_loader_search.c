@@ -3,6 +3,9 @@
 
 #include "loader.h"
 
+#include "base/sha256.h"
+
+#include <ctype.h>
 #include <sys/auxv.h>
 #include <sys/wait.h>
 
@@ -245,6 +248,83 @@ START_TEST(a_local_manifest_replaces_a_shared_one)
 }
 END_TEST
 
+/* The manifest of a copy, with its hash; in capitals if so wanted. */
+static void manifest_with_hash(bool capitals)
+{
+    static char text[PATH_MAX + 128];
+    char hash[65];
+
+    install("good", "core_good.so");
+    ck_assert(core__sha256_file(inside("core_good.so"), hash));
+    for (char *c = hash; capitals && *c; c++)
+        *c = (char)toupper((unsigned char)*c);
+    snprintf(text, sizeof text, "path = %s\nsha256=%s # as it was shipped\n",
+             inside("core_good.so"), hash);
+    manifest("shared/good.plugin", text);
+}
+
+static void damage_last_byte(void)
+{
+    size_t size;
+    unsigned char *bytes = file_read(inside("core_good.so"), &size);
+
+    bytes[size - 1] ^= 1;
+    file_write(inside("core_good.so"), bytes, size);
+    free(bytes);
+}
+
+START_TEST(a_file_of_the_manifests_hash_is_opened)
+{
+    core_plugin *plugin;
+
+    manifest_folders();
+    manifest_with_hash(_i);
+    scan();
+    ck_assert_uint_eq(entry_of("/core_good.so").state, CORE_PLUGIN_FOUND);
+    ck_assert_int_eq(core_plugin_load(inside("core_good.so"), &plugin),
+                     CORE_OK);
+}
+END_TEST
+
+START_TEST(a_file_of_another_hash_is_refused)
+{
+    manifest_folders();
+    manifest_with_hash(false);
+    damage_last_byte();
+    scan();
+    assert_refused("/core_good.so", CORE_PLUGIN_REFUSED, CORE_ERROR_CORRUPT,
+                   "not the file that its manifest names: its SHA-256 is ");
+}
+END_TEST
+
+START_TEST(a_file_that_another_replaced_after_the_scan_is_refused)
+{
+    core_plugin *plugin;
+
+    manifest_folders();
+    manifest_with_hash(false);
+    scan();
+    ck_assert_uint_eq(entry_of("/core_good.so").state, CORE_PLUGIN_FOUND);
+    damage_last_byte();
+    ck_assert_int_eq(core_plugin_load(inside("core_good.so"), &plugin),
+                     CORE_ERROR_CORRUPT);
+    assert_contains(core_error_message(), "SHA-256");
+}
+END_TEST
+
+/* It was found in a folder before its manifest was read. */
+START_TEST(a_hash_holds_for_a_file_that_was_found_elsewhere_too)
+{
+    manifest_folders();
+    manifest_with_hash(false);
+    damage_last_byte();
+    core_setting_set("LIBCORE_PLUGIN_PATH", inside("core_good.so"));
+    scan();
+    assert_refused("/core_good.so", CORE_PLUGIN_REFUSED, CORE_ERROR_CORRUPT,
+                   "SHA-256");
+}
+END_TEST
+
 START_TEST(a_manifest_that_is_not_understood_is_told)
 {
     char text[20000];
@@ -255,6 +335,10 @@ START_TEST(a_manifest_that_is_not_understood_is_told)
     manifest("local/words.plugin", "this is no manifest");
     manifest("local/two.plugin", "path=/a\npath=/b\n");
     manifest("local/relative.plugin", "path = core_good.so");
+    manifest("local/short.plugin", "path=/a\nsha256=1234\n");
+    manifest("local/hash.plugin", "sha256 = "
+                                  "0123456789abcdef0123456789abcdef"
+                                  "0123456789abcdef0123456789abcdef\n");
     manifest("local/open.plugin", manifest_for("good"));
     chmod(inside("local/open.plugin"), 0666);
     scan();
@@ -264,6 +348,10 @@ START_TEST(a_manifest_that_is_not_understood_is_told)
                    "not understood");
     assert_refused("/two.plugin", CORE_PLUGIN_REFUSED, CORE_ERROR_CORRUPT,
                    "not understood");
+    assert_refused("/short.plugin", CORE_PLUGIN_REFUSED, CORE_ERROR_CORRUPT,
+                   "of 64 digits; not understood: sha256=1234");
+    assert_refused("/hash.plugin", CORE_PLUGIN_REFUSED, CORE_ERROR_CORRUPT,
+                   "a hash and no path");
     assert_refused("core_good.so", CORE_PLUGIN_REFUSED, CORE_ERROR_REFUSED,
                    "absolute");
     assert_refused("/open.plugin", CORE_PLUGIN_REFUSED, CORE_ERROR_REFUSED,
@@ -366,6 +454,11 @@ static int run_all(void)
     tcase_add_test(tests, a_list_denies);
     tcase_add_test(tests, a_manifest_names_a_plugin);
     tcase_add_test(tests, a_local_manifest_replaces_a_shared_one);
+    tcase_add_loop_test(tests, a_file_of_the_manifests_hash_is_opened, 0, 2);
+    tcase_add_test(tests, a_file_of_another_hash_is_refused);
+    tcase_add_test(tests,
+                   a_file_that_another_replaced_after_the_scan_is_refused);
+    tcase_add_test(tests, a_hash_holds_for_a_file_that_was_found_elsewhere_too);
     tcase_add_test(tests, a_manifest_that_is_not_understood_is_told);
     tcase_add_test(tests, a_path_of_the_program_may_be_relative);
     tcase_add_test(tests, a_path_that_is_not_there_is_an_error);

@@ -5,7 +5,7 @@
 
 #include "child.h"
 #include "runner.h"
-#include "sha256.h"
+#include "base/sha256.h"
 #include "submit.h"
 #include "waivers.h"
 
@@ -177,7 +177,7 @@ static bool settle(const options *chosen, report *out, double *timeout)
     *timeout = (double)(seconds ? seconds : 1);
     gmtime_r(&now, &date);
     strftime(out->date, sizeof out->date, "%Y-%m-%dT%H:%M:%SZ", &date);
-    if (sha256_file(chosen->plugin, out->sha256))
+    if (core__sha256_file(chosen->plugin, out->sha256))
         return true;
     complain("cannot be read: ", chosen->plugin);
     return false;

@@ -3,7 +3,7 @@
 
 #include "submit.h"
 
-#include "sha256.h"
+#include "base/sha256.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -30,11 +30,11 @@ static const struct {
 
 static void hash_of(const char *data, size_t size, char out[65])
 {
-    sha256 hash;
+    core__sha256 hash;
 
-    sha256_begin(&hash);
-    sha256_add(&hash, data, size);
-    sha256_end(&hash, out);
+    core__sha256_begin(&hash);
+    core__sha256_add(&hash, data, size);
+    core__sha256_end(&hash, out);
 }
 
 /* --------------------------------------------------------------- write -- */
@@ -277,7 +277,7 @@ static int judge(const archive *self, const char *path, const char *plugin)
     free(text);
     if (!seen.levels_agree || seen.levels == 0)
         return broken(path, "its summary is not that of its results");
-    if (plugin && !sha256_file(plugin, hash))
+    if (plugin && !core__sha256_file(plugin, hash))
         return broken(plugin, "cannot be read");
     if (plugin && strcmp(hash, seen.sha256) != 0)
         return broken(path, "it is of another plugin file");

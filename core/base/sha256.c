@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-#include "sha256.h"
+#include "base/sha256.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 /* The first 32 bits of the fractional parts of the cube roots of the first 64
  * primes. */
@@ -39,7 +42,7 @@ static void schedule(const unsigned char *block, uint32_t *w)
     }
 }
 
-static void add_block(sha256 *self)
+static void add_block(core__sha256 *self)
 {
     uint32_t w[64];
     uint32_t s[8];
@@ -61,7 +64,7 @@ static void add_block(sha256 *self)
         self->state[i] += s[i];
 }
 
-void sha256_begin(sha256 *self)
+void core__sha256_begin(core__sha256 *self)
 {
     static const uint32_t first[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372,
                                       0xa54ff53a, 0x510e527f, 0x9b05688c,
@@ -71,7 +74,7 @@ void sha256_begin(sha256 *self)
     memcpy(self->state, first, sizeof first);
 }
 
-void sha256_add(sha256 *self, const void *data, size_t size)
+void core__sha256_add(core__sha256 *self, const void *data, size_t size)
 {
     const unsigned char *from = data;
 
@@ -88,7 +91,7 @@ void sha256_add(sha256 *self, const void *data, size_t size)
     }
 }
 
-void sha256_end(sha256 *self, char out_text[65])
+void core__sha256_end(core__sha256 *self, char out_text[65])
 {
     uint64_t bits = self->bytes * 8;
     unsigned char tail[72] = {0x80};
@@ -96,26 +99,37 @@ void sha256_end(sha256 *self, char out_text[65])
 
     for (int i = 0; i < 8; i++)
         tail[pad + (size_t)i] = (unsigned char)(bits >> (56 - 8 * i));
-    sha256_add(self, tail, pad + 8);
+    core__sha256_add(self, tail, pad + 8);
     for (int i = 0; i < 8; i++)
         snprintf(out_text + 8 * i, 9, "%08x", self->state[i]);
 }
 
-bool sha256_file(const char *path, char out_text[65])
+bool core__sha256_descriptor(int file, char out_text[65])
 {
-    FILE *file = fopen(path, "rb");
-    unsigned char part[4096];
-    sha256 self;
-    size_t size;
-    bool good;
+    unsigned char part[16384];
+    core__sha256 self;
+    off_t offset = 0;
+    ssize_t size;
 
-    if (!file)
-        return false;
-    sha256_begin(&self);
-    while ((size = fread(part, 1, sizeof part, file)) > 0)
-        sha256_add(&self, part, size);
-    good = !ferror(file);
-    fclose(file);
-    sha256_end(&self, out_text);
+    core__sha256_begin(&self);
+    while ((size = pread(file, part, sizeof part, offset)) != 0) {
+        if (size < 0 && errno != EINTR)
+            return false;
+        if (size < 0)
+            continue;
+        core__sha256_add(&self, part, (size_t)size);
+        offset += size;
+    }
+    core__sha256_end(&self, out_text);
+    return true;
+}
+
+bool core__sha256_file(const char *path, char out_text[65])
+{
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    bool good = file >= 0 && core__sha256_descriptor(file, out_text);
+
+    if (file >= 0)
+        close(file);
     return good;
 }
