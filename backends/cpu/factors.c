@@ -148,7 +148,8 @@ static core_status launch_permutation(core_call *call, const core_value *args,
             int64_t row = order[i];
 
             if (other < 0 || other >= m) {
-                status = cpu_index_error(call, other + 1, m, pivots->ndim - 1);
+                status = cpu_index_error(call, "LU_pivots", other + 1, m,
+                                         pivots->ndim - 1);
                 break;
             }
             order[i] = order[other];
@@ -355,9 +356,9 @@ static core_status check_pivots(const core_call *call, const int *pivots,
         int64_t p = pivots[i] < 0 ? -(int64_t)pivots[i] : pivots[i];
 
         if (p < 1 || p > n)
-            return cpu_index_error(call, pivots[i], n, 0);
+            return cpu_index_error(call, "pivots", pivots[i], n, 0);
         if (pivots[i] < 0 && (i + 1 == n || pivots[i + 1] != pivots[i]))
-            return cpu_index_error(call, pivots[i], n, 0);
+            return cpu_index_error(call, "pivots", pivots[i], n, 0);
         i += pivots[i] < 0;
     }
     return CORE_OK;

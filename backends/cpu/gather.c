@@ -230,7 +230,7 @@ static core_status run_lines(core_call *call, gather_job *job, cpu_task task)
     lines = cpu_line_count(job->index, job->dim);
     cpu_parallel_for(lines, cpu_grain(lines, 4 * cost + 8), task, job);
     if (job->failed)
-        return cpu_index_error(call, job->bad,
+        return cpu_index_error(call, "index", job->bad,
                                cpu_line_size(job->all, job->dim), job->dim);
     if (job->status != CORE_OK)
         return cpu_error(job->status, "no host memory for a line of scatter");

@@ -39,7 +39,8 @@ static void index_close(index_job *job)
 
 /* Reads and checks the indices into a dimension. */
 static core_status index_read(const core_call *call, index_job *job,
-                              const core_view *index, int64_t dim)
+                              const char *name, const core_view *index,
+                              int64_t dim)
 {
     core_status status = cpu_dense_read(index, CORE_I64, &job->index);
     const int64_t *data = job->index.data;
@@ -48,7 +49,7 @@ static core_status index_read(const core_call *call, index_job *job,
     job->ignored = -1;
     for (int64_t i = 0; status == CORE_OK && i < job->count; i++)
         if ((uint64_t)data[i] >= (uint64_t)job->split.size)
-            return cpu_index_error(call, data[i], job->split.size, dim);
+            return cpu_index_error(call, name, data[i], job->split.size, dim);
     return status;
 }
 
@@ -70,11 +71,12 @@ static void select_task(void *context, int64_t begin, int64_t end)
 }
 
 static core_status select_slices(core_call *call, const core_view *self,
-                                 uint32_t dim, const core_view *index,
+                                 uint32_t dim, const char *name,
+                                 const core_view *index,
                                  const core_view *result)
 {
     index_job job = {.dtype = self->dtype, .split = cpu_split_at(self, dim)};
-    core_status status = index_read(call, &job, index, dim);
+    core_status status = index_read(call, &job, name, index, dim);
     int64_t slices = job.split.outer * job.count;
 
     if (status == CORE_OK)
@@ -102,7 +104,7 @@ static core_status launch_select(core_call *call, const core_value *args,
     (void)nargs;
     (void)nresults;
     return select_slices(call, self, cpu_dim(cpu_int(&args[1]), self->ndim),
-                         cpu_view(&args[2]), cpu_view(&results[0]));
+                         "index", cpu_view(&args[2]), cpu_view(&results[0]));
 }
 
 /* embedding(weight, indices, …) */
@@ -112,8 +114,8 @@ static core_status launch_embedding(core_call *call, const core_value *args,
 {
     (void)nargs;
     (void)nresults;
-    return select_slices(call, cpu_view(&args[0]), 0, cpu_view(&args[1]),
-                         cpu_view(&results[0]));
+    return select_slices(call, cpu_view(&args[0]), 0, "indices",
+                         cpu_view(&args[1]), cpu_view(&results[0]));
 }
 
 /* take(self, index): self as one row; negative indices count from its end */
@@ -136,7 +138,7 @@ static core_status launch_take(core_call *call, const core_value *args,
         int64_t k = ((const int64_t *)at.data)[i];
 
         if (k < -n || k >= n)
-            status = cpu_index_error(call, k, n, 0);
+            status = cpu_index_error(call, "index", k, n, 0);
         else
             cpu_move((char *)to.data + i * size,
                      (const char *)from.data + (k < 0 ? k + n : k) * size,
@@ -252,7 +254,7 @@ static core_status write_open(core_call *call, index_job *job,
     core_status status;
 
     job->split = cpu_split_at(self, dim);
-    status = index_read(call, job, cpu_view(&args[2]), dim);
+    status = index_read(call, job, "index", cpu_view(&args[2]), dim);
     if (status == CORE_OK)
         status = cpu_dense_copy(result, self, job->dtype, &job->self);
     if (status == CORE_OK)
@@ -369,7 +371,8 @@ static core_status launch_gradient(core_call *call, const core_value *args,
     index_job job = {.dtype = cpu_compute_dtype(result->dtype),
                      .split = cpu_split_at(result, 0)};
     double *scale = NULL;
-    core_status status = index_read(call, &job, cpu_view(&args[1]), 0);
+    core_status status =
+        index_read(call, &job, "indices", cpu_view(&args[1]), 0);
 
     (void)nargs;
     (void)nresults;

@@ -103,7 +103,7 @@ static core_status table_add(indexing *job, const core_view *index,
         int64_t k = data[i];
 
         if (k < -size || k >= size)
-            status = cpu_index_error(job->call, k, size, dim);
+            status = cpu_index_error(job->call, "indices", k, size, dim);
         else
             job->indices.offsets[i] += (k < 0 ? k + size : k) * stride;
     }

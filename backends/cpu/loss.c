@@ -47,7 +47,8 @@ static core_status nll_check(const nll *job)
     for (int64_t i = 0; i < positions; i++)
         if ((uint64_t)target[i] >= (uint64_t)job->shape.size &&
             target[i] != job->ignore)
-            return cpu_index_error(job->call, target[i], job->shape.size,
+            return cpu_index_error(job->call, "target", target[i],
+                                   job->shape.size,
                                    job->shape.outer > 1 ? 1 : 0);
     return CORE_OK;
 }

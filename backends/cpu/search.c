@@ -79,7 +79,8 @@ static core_status search_run(search *job, const core_call *call,
         int64_t k = ((const int64_t *)job->order.data)[i];
 
         if (k < 0 || k >= job->size)
-            status = cpu_index_error(call, k, job->size, order->ndim - 1);
+            status =
+                cpu_index_error(call, "sorter", k, job->size, order->ndim - 1);
     }
     if (status == CORE_OK && wanted->numel > 0) {
         cpu_parallel_for(wanted->numel, cpu_grain(wanted->numel, 64),

@@ -395,14 +395,14 @@ int64_t cpu_line_count(const core_view *view, uint32_t dim)
     return split.outer * split.inner;
 }
 
-core_status cpu_index_error(const core_call *call, int64_t index, int64_t size,
-                            int64_t dim)
+core_status cpu_index_error(const core_call *call, const char *argument,
+                            int64_t index, int64_t size, int64_t dim)
 {
     core_string name = cpu_operator(call);
 
     return cpu_error(CORE_ERROR_INDEX,
-                     "%.*s: index %lld is out of range for dimension %lld "
-                     "of size %lld",
-                     (int)name.size, name.data, (long long)index,
+                     "%.*s: argument %s holds %lld, which is out of range for "
+                     "dimension %lld of size %lld",
+                     (int)name.size, name.data, argument, (long long)index,
                      (long long)dim, (long long)size);
 }

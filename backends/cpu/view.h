@@ -64,9 +64,9 @@ static inline core_string cpu_operator(const core_call *call)
     return call->host->operator_name(call->op);
 }
 
-/* Reports an index out of range of a dimension. */
-core_status cpu_index_error(const core_call *call, int64_t index, int64_t size,
-                            int64_t dim);
+/* Reports an index out of range of a dimension; `argument` holds it. */
+core_status cpu_index_error(const core_call *call, const char *argument,
+                            int64_t index, int64_t size, int64_t dim);
 
 /* Sizes of one dimension, and the products of those around it. */
 typedef struct cpu_split {

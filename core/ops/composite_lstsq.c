@@ -3,6 +3,7 @@
 
 /* Pseudo-inverses and least squares, by singular values. */
 
+#include "device/device.h"
 #include "ops/expression.h"
 #include "ops/shape.h"
 #include "tensor/dtype.h"
@@ -232,8 +233,32 @@ static core_tensor *residuals(core__scope *s, const least *l, core_tensor *x,
     return core__x_sum_dim(s, x, (const int64_t[]){-2}, 1, false);
 }
 
+/* "gels" is for matrices of full rank alone.  Looks at the ranks. */
+static core_status want_full_rank(core__scope *s, const core_operator *op,
+                                  const least *l, core_tensor *ranks)
+{
+    int64_t m = l->a->sizes[l->a->ndim - 2];
+    int64_t n = l->a->sizes[l->a->ndim - 1];
+    core_scalar full = core_bool(true);
+
+    if (l->ranks || !ranks || ranks->device->meta)
+        return s->status;
+    ranks = core__x_equals(s, ranks, (double)(m < n ? m : n));
+    ranks = CORE__DO(s, core_all, ranks);
+    if (s->status == CORE_OK)
+        CORE__RUN(s, core_item(ranks, &full));
+    if (s->status != CORE_OK || full.u.i != 0)
+        return s->status;
+    return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
+                          "self has a matrix without full rank, which driver "
+                          "\"gels\" cannot take: \"gelsy\", \"gelsd\" and "
+                          "\"gelss\" can");
+}
+
 /* linalg_lstsq(self, b, rcond, *, driver) -> (solution, residuals, rank,
- * singular_values) */
+ * singular_values): of all solutions the one of least norm, for every driver,
+ * by singular values; they differ in what they tell, and gels in what it
+ * takes. */
 CORE__COMPOSITE(linalg_lstsq)
 {
     core_tensor *given[4];
@@ -250,6 +275,7 @@ CORE__COMPOSITE(linalg_lstsq)
     x = CORE__DO(scope, core_linalg_pinv, l.a, NULL, x, false);
     x = times(scope, x, l.b);
     ranks = rank(scope, &l, &values);
+    CORE_TRY(want_full_rank(scope, call->op, &l, ranks));
     given[0] = l.vector ? CORE__DO(scope, core_squeeze_dim, x, -1) : x;
     given[1] = residuals(scope, &l, x, ranks);
     given[2] = l.ranks ? ranks : nothing(scope, l.a, CORE_I64);

@@ -232,6 +232,22 @@ CORE__OP(dropout)
 
 /* ---------------------------------------------------------- resampling -- */
 
+/* A size from one and a factor; none: what is wanted. */
+static core_status scaled(const core_operator *op, int64_t size,
+                          const double *factor, const int64_t *wanted,
+                          int64_t *out)
+{
+    double product = factor ? floor((double)size * *factor) : 0;
+
+    if (factor && !(*factor > 0 && product < 0x1p62))
+        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
+                              "a scale factor is %g: wanted is a number above "
+                              "0 that makes a size of %lld",
+                              *factor, (long long)size);
+    *out = factor ? (int64_t)product : *wanted;
+    return CORE_OK;
+}
+
 /* upsample_….vec(input, output_size?, [align_corners,] scale_factors?): sizes
  * from the factors, for the operator of the same name without .vec. */
 CORE__OP(upsample_vec)
@@ -255,9 +271,9 @@ CORE__OP(upsample_vec)
                               "wants either an output size or scale factors, "
                               "one for each dimension after the second");
     for (uint32_t i = 0; i < spatial; i++)
-        sizes[i] = wanted ? wanted[i]
-                          : (int64_t)floor((double)input->sizes[i + 2] *
-                                           scales->u.floats[i]);
+        CORE_TRY(scaled(call->op, input->sizes[i + 2],
+                        wanted ? NULL : &scales->u.floats[i],
+                        wanted ? &wanted[i] : &sizes[i], &sizes[i]));
     op = core__operator_builtin(name, strcspn(name, "."));
     if (!op)
         return core__op_error(CORE_ERROR_INTERNAL, call->op,

@@ -136,6 +136,87 @@ START_TEST(a_threshold_that_is_no_number_is_refused)
 }
 END_TEST
 
+START_TEST(an_index_out_of_range_names_its_argument)
+{
+    static const row rows[] = {
+        {"index_select", "p:3 i:0 x:5/9", "argument index holds 3"},
+        {"index_add", "p:3 i:0 x:5/9 p:5", "argument index holds"},
+        {"gather", "p:3 i:0 x:5/9", "argument index holds"},
+        {"scatter.src", "p:3 i:0 x:5/9 p:5", "argument index holds"},
+        {"take", "p:3 x:5/9", "argument index holds"},
+        {"embedding", "p:3,2 x:5/9", "argument indices holds"},
+        {"index.Tensor", "p:3 [ x:5/9 ]", "argument indices holds"},
+        {"index_put", "p:3 [ x:5/9 ] p:", "argument indices holds"},
+        {"nll_loss_forward", "p:5,3 x:5/9 n i:1 i:-100",
+         "argument target holds"},
+        {"multi_margin_loss", "p:5,3 x:5/9 i:1 f:1 n i:1", "argument"},
+    };
+
+    LOOK(rows);
+}
+END_TEST
+
+START_TEST(a_target_that_overlaps_itself_is_refused)
+{
+    static const row rows[] = {
+        {"as_strided_scatter", "p:3 p:2,2 l:2,2 l:1,1 i:0", "one place"},
+        {"as_strided_scatter", "p:3 p:2,2 l:2,2 l:0,1 i:0", "one place"},
+        {"as_strided_scatter", "p:4 p:2,2 l:2,2 l:2,1 i:0", NULL},
+    };
+
+    LOOK(rows);
+}
+END_TEST
+
+START_TEST(gels_wants_full_rank)
+{
+    static const row rows[] = {
+        {"linalg_lstsq", "m:3,2 m:3,1 n s:gels", "self"},
+        {"linalg_lstsq", "p:3,2 p:3,1 n s:gelsx", "gelsx"},
+        {"linalg_lstsq", "p:3,2 p:3,1 n s:gels", NULL},
+        {"linalg_lstsq", "q:1 p:3,1 n s:gels", "self"},
+    };
+    core_tensor *a = MATRIX(3, 2, 1, 2, 2, 4, 3, 6), *x[4];
+    core_tensor *b = MATRIX(3, 1, 1, 1, 1);
+
+    LOOK(rows);
+    FAILS(core_linalg_lstsq(a, b, NULL, "gels", &x[0], &x[1], &x[2], &x[3]),
+          CORE_ERROR_INVALID_ARGUMENT, "linalg_lstsq", "full rank", "gelsd");
+    OK(core_linalg_lstsq(a, b, NULL, "gelsd", &x[0], &x[1], &x[2], &x[3]));
+    for (int i = 0; i < 4; i++)
+        keep(x[i]);
+    HOLDS(x[2], 1, 1);
+}
+END_TEST
+
+/* What scales an image is a number above 0 that gives a size. */
+START_TEST(a_scale_without_a_size_is_refused)
+{
+    static const row rows[] = {
+        {"upsample_nearest2d.vec", "p:1,1,2,2 n g:nan,2", "scale"},
+        {"upsample_nearest2d.vec", "p:1,1,2,2 n g:1e300,2", "scale"},
+        {"upsample_bilinear2d.vec", "p:1,1,2,2 n b:0 g:inf,2", "scale"},
+        {"upsample_bilinear2d.vec", "p:1,1,2,2 n b:0 g:-1,2", "factor is -1"},
+        {"upsample_nearest1d.vec", "p:1,1,2 n g:2", NULL},
+    };
+
+    LOOK(rows);
+}
+END_TEST
+
+START_TEST(integers_have_no_negative_power)
+{
+    static const row rows[] = {
+        {"pow.Tensor_Scalar", "x:3/2 i:-1", "-1"},
+        {"pow_.Tensor_Scalar", "x:3/2 i:-2", "-2"},
+        {"pow.Tensor_Scalar", "x:3/2 i:2", NULL},
+        {"pow.Tensor_Scalar", "p:3 i:-2", NULL},
+    };
+
+    LOOK(rows);
+}
+END_TEST
+
 START_TEST(running_statistics_have_no_gradient)
 {
     static const char *const words[] = {
@@ -163,4 +244,7 @@ SUITE("ops refusals", a_width_below_0_is_refused,
       integers_are_multiplied_by_whole_numbers,
       an_empty_list_is_no_list_of_sizes, a_mask_is_bool,
       a_threshold_that_is_no_number_is_refused,
+      an_index_out_of_range_names_its_argument,
+      a_target_that_overlaps_itself_is_refused, gels_wants_full_rank,
+      a_scale_without_a_size_is_refused, integers_have_no_negative_power,
       running_statistics_have_no_gradient)

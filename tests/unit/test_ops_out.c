@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Every operator that writes into given tensors gives there what its
+ * functional form gives: into an empty tensor, into one with steps between its
+ * elements; and refuses one of other sizes. */
+
+#include "ops_samples.h"
+
+#include "dispatch/operator.h"
+
+#include <libcore/random.h>
+
+enum { OPERATORS = 2048, RESULTS = 4 };
+
+static bool reached[OPERATORS];
+
+/* ---------------------------------------------------------------- calls -- */
+
+static const core_operator *out_form(const core_operator *op)
+{
+    for (uint32_t i = 0; i < core__operator_count; i++) {
+        const core_operator *form = &core__operators[i];
+
+        if (form->variant == CORE__VARIANT_OUT && form->data->base == op->id)
+            return form;
+    }
+    return NULL;
+}
+
+/* A tensor with room between its elements. */
+static core_tensor *stepped(core_tensor *like)
+{
+    int64_t sizes[CORE_MAX_NDIM];
+    uint32_t ndim = core_tensor_ndim(like);
+    core_tensor *x;
+
+    memcpy(sizes, core_tensor_sizes(like), ndim * sizeof *sizes);
+    sizes[ndim] = 2;
+    x = CALL(zeros, sizes, ndim + 1, core_tensor_dtype(like),
+             core_tensor_device(like));
+    return CALL(select, x, -1, 1);
+}
+
+static core_tensor *target(core_tensor *like, int way)
+{
+    const int64_t nothing = 0, other[2] = {7, 11};
+
+    if (way == 1)
+        return stepped(like);
+    return CALL(zeros, way == 0 ? &nothing : other, way == 0 ? 1 : 2,
+                core_tensor_dtype(like), core_tensor_device(like));
+}
+
+static void same(core_tensor *want, core_tensor *got, const sample *s)
+{
+    size_t bytes = (size_t)core_tensor_numel(want) *
+                   core_dtype_size(core_tensor_dtype(want));
+    char *a = malloc(bytes + 1), *b = malloc(bytes + 1);
+
+    ck_assert_msg(core_tensor_ndim(want) == core_tensor_ndim(got) &&
+                      core_tensor_dtype(want) == core_tensor_dtype(got) &&
+                      core_tensor_numel(want) == core_tensor_numel(got),
+                  "%s(%s): the result given as out has other sizes", s->op,
+                  s->words);
+    OK(core_tensor_read(want, a, bytes));
+    OK(core_tensor_read(got, b, bytes));
+    ck_assert_msg(memcmp(a, b, bytes) == 0, "%s(%s): other values", s->op,
+                  s->words);
+    free(a);
+    free(b);
+}
+
+/* ------------------------------------------------------------------ runs -- */
+
+static core_tensor *positive(core_tensor *x)
+{
+    core_tensor *y = CALL(matmul, x, CALL(transpose, x, -2, -1));
+    int64_t n = core_tensor_sizes(x)[core_tensor_ndim(x) - 1];
+
+    return CALL(add, y, CALL(eye, n, CORE_F64, NULL), core_int(1));
+}
+
+static void run_way(const sample *s, arguments *a, const core_operator *form,
+                    const core_value *want, int way)
+{
+    uint32_t nresults = a->op->nresults;
+    core_value args[ARGUMENTS + RESULTS] = {0};
+    core_value got[RESULTS] = {0};
+    core_status status;
+
+    memcpy(args, a->values, a->count * sizeof *args);
+    for (uint32_t i = 0; i < nresults; i++)
+        args[a->op->nargs + i] =
+            core_pack_tensor(target(want[i].u.tensor, way));
+    core_seed(7);
+    status = core_op_call((core_operator *)(uintptr_t)form, args, form->nargs,
+                          got, RESULTS);
+    for (uint32_t i = 0; i < nresults; i++) {
+        if (way == 2) {
+            ck_assert_uint_eq(got[i].tag, CORE_VALUE_NONE);
+            continue;
+        }
+        ck_assert_msg(status == CORE_OK, "%s(%s): %s", s->op, s->words,
+                      core_error_message());
+        ck_assert_ptr_eq(got[i].u.tensor, args[a->op->nargs + i].u.tensor);
+        same(want[i].u.tensor, got[i].u.tensor, s);
+        core_value_release(&got[i]);
+    }
+    if (way == 2)
+        ck_assert_msg(status == CORE_ERROR_SHAPE &&
+                          strstr(core_error_message(), "as out"),
+                      "%s(%s): %d \"%s\"", s->op, s->words, status,
+                      status ? core_error_message() : "");
+}
+
+static void run_sample(const sample *s)
+{
+    check c = {s->op, s->words, s->low, s->high, 0};
+    core_value want[RESULTS] = {0};
+    const core_operator *form;
+    char words[256];
+    arguments a;
+
+    state = 12345;
+    snprintf(words, sizeof words, "%s", s->words);
+    parse(&a, &c, words);
+    form = out_form(a.op);
+    if (!form)
+        return;
+    for (uint32_t i = 0; i < a.count; i++)
+        if (a.positive >> i & 1)
+            a.values[i].u.tensor = positive(a.values[i].u.tensor);
+    core_seed(7);
+    if (core_op_call(a.op, a.values, a.count, want, RESULTS) != CORE_OK)
+        ck_abort_msg("%s(%s): %s", s->op, s->words, core_error_message());
+    for (uint32_t i = 0; i < a.op->nresults; i++)
+        if (want[i].tag != CORE_VALUE_TENSOR)
+            goto done; /* not asked for */
+    reached[form->id] = true;
+    for (int way = 0; way < 3; way++)
+        run_way(s, &a, form, want, way);
+done:
+    for (int i = 0; i < RESULTS; i++)
+        core_value_release(&want[i]);
+}
+
+/* ----------------------------------------------------------------- cases -- */
+
+static void run(const sample *samples, size_t count)
+{
+    bool before = core_grad_mode_set(false);
+
+    for (size_t i = 0; i < count; i++)
+        if (!(samples[i].flags & NEVER))
+            run_sample(&samples[i]);
+    core_grad_mode_set(before);
+}
+
+#define RUN(samples) run(samples, sizeof samples / sizeof *(samples))
+
+/* What has no gradient has no call among those. */
+static const sample others[] = {
+    {"floor_divide", "p:3 p:1", .5, 2, 0, 0},
+    {"eq.Tensor", "p:3 p:3", 0, 1, 0, 0},
+    {"nextafter", "p:3 p:3", -1, 1, 0, 0},
+    {"heaviside", "p:3 p:3", -1, 1, 0, 0},
+    {"gcd", "x:4/3 x:4/2", 0, 1, 0, 0},
+    {"lcm", "x:4/3 x:4/2", 0, 1, 0, 0},
+    {"bitwise_and.Tensor", "x:4/3 x:4/2", 0, 1, 0, 0},
+    {"bitwise_or.Tensor", "x:4/3 x:4/2", 0, 1, 0, 0},
+    {"bitwise_xor.Tensor", "x:4/3 x:4/2", 0, 1, 0, 0},
+    {"bitwise_left_shift.Tensor", "x:4/3 x:4/2", 0, 1, 0, 0},
+    {"bitwise_right_shift.Tensor", "x:4/3 x:4/2", 0, 1, 0, 0},
+    {"logical_and", "x:4/3 x:4/2", 0, 1, 0, 0},
+    {"logical_or", "x:4/3 x:4/2", 0, 1, 0, 0},
+    {"logical_xor", "x:4/3 x:4/2", 0, 1, 0, 0},
+    {"ne.Tensor", "x:4/3 x:4/2", 0, 1, 0, 0},
+    {"lt.Tensor", "x:4/3 x:4/2", 0, 1, 0, 0},
+    {"le.Tensor", "x:4/3 x:4/2", 0, 1, 0, 0},
+    {"gt.Tensor", "x:4/3 x:4/2", 0, 1, 0, 0},
+    {"ge.Tensor", "x:4/3 x:4/2", 0, 1, 0, 0},
+    {"isin.Tensor_Tensor", "x:4/3 x:4/2", 0, 1, 0, 0},
+    {"bitwise_and.Scalar", "x:4/3 i:2", 0, 1, 0, 0},
+    {"bitwise_or.Scalar", "x:4/3 i:2", 0, 1, 0, 0},
+    {"bitwise_xor.Scalar", "x:4/3 i:2", 0, 1, 0, 0},
+    {"bitwise_left_shift.Tensor_Scalar", "x:4/3 i:2", 0, 1, 0, 0},
+    {"bitwise_right_shift.Tensor_Scalar", "x:4/3 i:2", 0, 1, 0, 0},
+    {"eq.Scalar", "x:4/3 i:2", 0, 1, 0, 0},
+    {"ne.Scalar", "x:4/3 i:2", 0, 1, 0, 0},
+    {"lt.Scalar", "x:4/3 i:2", 0, 1, 0, 0},
+    {"le.Scalar", "x:4/3 i:2", 0, 1, 0, 0},
+    {"gt.Scalar", "x:4/3 i:2", 0, 1, 0, 0},
+    {"ge.Scalar", "x:4/3 i:2", 0, 1, 0, 0},
+    {"isinf", "p:4", -1, 1, 0, 0},
+    {"isposinf", "p:4", -1, 1, 0, 0},
+    {"isneginf", "p:4", -1, 1, 0, 0},
+    {"signbit", "p:4", -1, 1, 0, 0},
+    {"special_airy_ai", "p:4", -1, 1, 0, 0},
+    {"special_chebyshev_polynomial_t", "p:3 x:3/3", -1, 1, 0, 0},
+    {"special_chebyshev_polynomial_u", "p:3 x:3/3", -1, 1, 0, 0},
+    {"special_chebyshev_polynomial_v", "p:3 x:3/3", -1, 1, 0, 0},
+    {"special_chebyshev_polynomial_w", "p:3 x:3/3", -1, 1, 0, 0},
+    {"special_shifted_chebyshev_polynomial_t", "p:3 x:3/3", -1, 1, 0, 0},
+    {"special_shifted_chebyshev_polynomial_u", "p:3 x:3/3", -1, 1, 0, 0},
+    {"special_shifted_chebyshev_polynomial_v", "p:3 x:3/3", -1, 1, 0, 0},
+    {"special_shifted_chebyshev_polynomial_w", "p:3 x:3/3", -1, 1, 0, 0},
+    {"special_hermite_polynomial_h", "p:3 x:3/3", -1, 1, 0, 0},
+    {"special_hermite_polynomial_he", "p:3 x:3/3", -1, 1, 0, 0},
+    {"special_laguerre_polynomial_l", "p:3 x:3/3", -1, 1, 0, 0},
+    {"special_legendre_polynomial_p", "p:3 x:3/3", -1, 1, 0, 0},
+    {"any.dim", "m:3,4 i:1 b:0", 0, 1, 0, 0},
+    {"bucketize.Tensor", "p:3 u:4", 0, 1, 0, 0},
+    {"linalg_ldl_solve", "p:2,2 y:2 p:2,1", .5, 2, 0, 0},
+    {"logical_not", "p:3", 0, 1, 0, 0},
+    {"bitwise_not", "x:4/3", 0, 1, 0, 0},
+    {"isnan", "p:4", 0, 1, 0, 0},
+    {"argmax", "p:3,4 i:1 b:0", -1, 1, 0, 0},
+    {"argmin", "p:3,4 n b:0", -1, 1, 0, 0},
+    {"any", "m:3,4", 0, 1, 0, 0},
+    {"all", "m:3,4", 0, 1, 0, 0},
+    {"all.dim", "m:3,4 i:0 b:1", 0, 1, 0, 0},
+    {"count_nonzero", "x:3,4/2 n", 0, 1, 0, 0},
+    {"count_nonzero.dim_IntList", "x:3,4/2 l:1", 0, 1, 0, 0},
+    {"bernoulli", "p:5", 0, 1, 0, 0},
+    {"multinomial", "p:2,4 i:3 b:0", .1, 1, 0, 0},
+    {"repeat_interleave.Tensor", "x:3/3", 0, 1, 0, 0},
+    {"nonzero", "x:3,4/2", 0, 1, 0, 0},
+    {"searchsorted.Tensor", "u:4 p:3", 0, 1, 0, 0},
+    {"histc", "p:9 i:4 i:0 i:1", 0, 1, 0, 0},
+    {"histogram.bin_ct", "p:9 i:4", 0, 1, 0, 0},
+    {"histogram.bins_tensor", "p:9 u:3", 0, 1, 0, 0},
+    {"bincount", "x:9/4", 0, 1, 0, 0},
+    {"_unique2", "x:9/4 b:1 b:1 b:1", 0, 1, 0, 0},
+    {"unique_consecutive", "x:9/4 b:1 b:1", 0, 1, 0, 0},
+    {"frexp.Tensor", "p:5", -1, 1, 0, 0},
+    {"geqrf", "p:3,2", -1, 1, 0, 0},
+    {"linalg_ldl_factor_ex", "h:3,3", -1, 1, 0, 0},
+};
+
+START_TEST(results_are_written_where_they_are_wanted)
+{
+    RUN(samples_of_one);
+    RUN(samples_of_several);
+    RUN(samples_special);
+    RUN(samples_reduced);
+    RUN(samples_shaped);
+    RUN(samples_indexed);
+    RUN(samples_matrix);
+    RUN(samples_layered);
+    RUN(others);
+    for (uint32_t i = 0; i < core__operator_count; i++) {
+        const core_operator *op = &core__operators[i];
+
+        ck_assert_msg(op->variant != CORE__VARIANT_OUT || reached[i],
+                      "no call reaches %s", core__operator_name(op));
+    }
+}
+END_TEST
+
+SUITE("ops out", results_are_written_where_they_are_wanted)
