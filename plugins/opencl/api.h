@@ -21,7 +21,9 @@
     X(CreateContext)              \
     X(ReleaseContext)             \
     X(CreateCommandQueue)         \
+    X(RetainCommandQueue)         \
     X(ReleaseCommandQueue)        \
+    X(GetCommandQueueInfo)        \
     X(CreateBuffer)               \
     X(ReleaseMemObject)           \
     X(CreateProgramWithSource)    \
@@ -38,6 +40,7 @@
     X(EnqueueWriteBuffer)         \
     X(EnqueueCopyBuffer)          \
     X(EnqueueFillBuffer)          \
+    X(EnqueueMapBuffer)           \
     X(EnqueueMarkerWithWaitList)  \
     X(EnqueueBarrierWithWaitList) \
     X(CreateUserEvent)            \

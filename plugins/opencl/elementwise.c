@@ -168,6 +168,10 @@ static double read_parameter(const parameter *p, const core_value *value)
         if (value->tag != CORE_VALUE_STRING)
             return 0;
         return value->u.string[0] == 't' ? 1 : 2;
+    case READ_IS_BELOW_0:
+        return core_sdk_double(value, 0) < 0;
+    case READ_POWER_OF_10:
+        return pow(10, fabs(core_sdk_double(value, 0)));
     case READ_IS_PRESENT:
         return value->tag != CORE_VALUE_NONE;
     default:

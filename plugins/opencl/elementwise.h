@@ -11,9 +11,11 @@
 /* How a parameter is read from an argument. */
 enum {
     READ_NUMBER,
-    READ_IS_TANH,   /* 1 where the text is "tanh" */
-    READ_ROUNDING,  /* none 0, "trunc" 1, "floor" 2 */
-    READ_IS_PRESENT /* 1 where it is not None */
+    READ_IS_TANH,    /* 1 where the text is "tanh" */
+    READ_ROUNDING,   /* none 0, "trunc" 1, "floor" 2 */
+    READ_IS_PRESENT, /* 1 where it is not None */
+    READ_IS_BELOW_0,
+    READ_POWER_OF_10 /* of its size without sign */
 };
 
 typedef struct parameter {

@@ -84,9 +84,7 @@ static core_status triangle(core_call *call, const core_value *args,
 core_status opencl_register_factory(core_registry *registry)
 {
     enum {
-        NUMBERS = OPENCL_F32 | OPENCL_F64 | OPENCL_I64 | OPENCL_I32 |
-                  CORE_DTYPE_MASK(CORE_I16) | CORE_DTYPE_MASK(CORE_I8) |
-                  CORE_DTYPE_MASK(CORE_U8),
+        NUMBERS = OPENCL_FLOATS | OPENCL_INTEGERS,
         DENSE = CORE_DEMAND_CONTIGUOUS
     };
     static const opencl_row rows[] = {

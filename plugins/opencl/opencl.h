@@ -24,6 +24,7 @@ extern const core_host *opencl_host;
 
 typedef struct opencl_program opencl_program;
 typedef struct opencl_function opencl_function;
+typedef struct opencl_pinned opencl_pinned;
 
 enum { OPENCL_BUCKETS = 512 };
 
@@ -35,6 +36,7 @@ typedef struct opencl_device {
     pthread_mutex_t lock;
     opencl_program *programs;
     opencl_function *functions[OPENCL_BUCKETS];
+    opencl_pinned *pinned; /* host memory that is out */
     atomic_bool lost;
     bool has_f64;
     bool exact_division; /* of f32, where it is asked for */
@@ -61,6 +63,9 @@ extern const core_stream_table opencl_stream_table;
 extern const core_event_table opencl_event_table;
 extern const core_timing_interface opencl_timing;
 extern const core_stream_error_interface opencl_stream_error;
+extern const core_host_callback_interface opencl_host_callback;
+extern const core_host_memory_interface opencl_host_memory;
+extern const core_stream_adopt_interface opencl_stream_adopt;
 
 /* -------------------------------------------------------------- errors -- */
 
@@ -76,6 +81,8 @@ core_status opencl_fail(opencl_device *device, cl_int code, const char *what);
 typedef struct opencl_stream {
     opencl_device *device;
     cl_command_queue queue;
+    bool adopted; /* others may give it work too */
+    atomic_bool asked;
     pthread_mutex_t lock;
     cl_event last;      /* of the newest command */
     core_status failed; /* poisoned */
@@ -84,6 +91,9 @@ typedef struct opencl_stream {
     _Atomic bool checked; /* a kernel may have set it since the last take */
 } opencl_stream;
 
+/* A stream on a queue that somebody else made. */
+core_status opencl_stream_of(opencl_device *device, cl_command_queue queue,
+                             void **out_stream);
 /* The stream's error word, made at first use: { int code; int pad; long call;
  * long index }. */
 core_status opencl_stream_word(opencl_stream *stream, cl_mem *out_word);

@@ -20,6 +20,12 @@ static const void *get_interface(void *backend, core_string name,
         return &opencl_timing;
     if (core_sdk_string_equal(name, "core.stream_error"))
         return &opencl_stream_error;
+    if (core_sdk_string_equal(name, "core.host_callback"))
+        return &opencl_host_callback;
+    if (core_sdk_string_equal(name, "core.host_memory"))
+        return &opencl_host_memory;
+    if (core_sdk_string_equal(name, "core.stream_adopt"))
+        return &opencl_stream_adopt;
     return NULL;
 }
 

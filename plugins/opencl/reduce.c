@@ -69,6 +69,13 @@ static const reduction reductions[] = {
      F | WHOLE, NULL},
     {"var.correction", "0", "x", "s + t", "s", NULL, 0, 1, BY_OUTPUT, 3, 1, F,
      NULL},
+    {"linalg_vector_norm", "number == -INFINITY ? INFINITY : 0",
+     "number == 2 ? (S)x * (S)x : number == 0 ? (S)(x != 0) : number == 1 || "
+     "isinf(number) ? fabs((S)x) : pow(fabs((S)x), (S)number)",
+     "isinf(number) ? (number > 0 ? " MOST " : " LEAST ") : s + t",
+     "number == 2 ? sqrt(s) : number == 0 || number == 1 || isinf(number) ? s "
+     ": pow(s, 1 / (S)number)",
+     NULL, 0, 0, BY_OUTPUT, 2, 2, F, NULL},
     {"std.correction", "0", "x", "s + t", "s", NULL, 0, 2, BY_OUTPUT, 3, 1, F,
      NULL},
 };

@@ -19,30 +19,40 @@ static const char *const reasons[] = {
     "weights that cannot be drawn from",
 };
 
-static core_status create(void *word, uint32_t flags, void **out_stream)
+core_status opencl_stream_of(opencl_device *device, cl_command_queue queue,
+                             void **out_stream)
 {
-    opencl_device *device = word;
-    opencl_stream *stream;
-    cl_int code;
+    opencl_stream *stream = calloc(1, sizeof *stream);
+    cl_int code = CL_SUCCESS;
 
     *out_stream = NULL;
-    if (flags != 0)
-        return opencl_refuse(CORE_ERROR_UNSUPPORTED,
-                             "stream flags 0x%x are not known", flags);
-    stream = calloc(1, sizeof *stream);
     if (stream == NULL)
         return opencl_refuse(CORE_ERROR_OUT_OF_MEMORY,
                              "no host memory for a stream");
     stream->device = device;
-    stream->queue = cl.CreateCommandQueue(device->context, device->id,
-                                          CL_QUEUE_PROFILING_ENABLE, &code);
+    stream->queue = queue;
+    stream->adopted = queue != NULL;
+    if (queue != NULL)
+        code = cl.RetainCommandQueue(queue);
+    else
+        stream->queue = cl.CreateCommandQueue(device->context, device->id,
+                                              CL_QUEUE_PROFILING_ENABLE, &code);
     if (code != CL_SUCCESS) {
         free(stream);
-        return opencl_fail(device, code, "clCreateCommandQueue");
+        return opencl_fail(device, code, "a command queue");
     }
     pthread_mutex_init(&stream->lock, NULL);
     *out_stream = stream;
     return CORE_OK;
+}
+
+static core_status create(void *device, uint32_t flags, void **out_stream)
+{
+    *out_stream = NULL;
+    if (flags != 0)
+        return opencl_refuse(CORE_ERROR_UNSUPPORTED,
+                             "stream flags 0x%x are not known", flags);
+    return opencl_stream_of(device, NULL, out_stream);
 }
 
 /* The queue ends when its commands are done. */
@@ -135,13 +145,31 @@ static cl_event newest(opencl_stream *stream)
     return event;
 }
 
+/* What others gave to an adopted queue has no event here: a marker stands for
+ * it. */
+static void mark(opencl_stream *stream)
+{
+    cl_event event = NULL;
+
+    if (stream->adopted && cl.EnqueueMarkerWithWaitList(stream->queue, 0, NULL,
+                                                        &event) == CL_SUCCESS)
+        opencl_stream_ran(stream, event);
+}
+
 static core_status query(void *device, void *word)
 {
     opencl_stream *stream = word;
-    cl_event event = newest(stream);
-    core_status status = look(stream, event);
+    core_status status;
+    cl_event event;
 
     (void)device;
+    /* The marker of the query before, if that was not done. */
+    if (!atomic_exchange(&stream->asked, true))
+        mark(stream);
+    event = newest(stream);
+    status = look(stream, event);
+    if (status != CORE_ERROR_BUSY)
+        stream->asked = false;
     if (status == CORE_ERROR_BUSY)
         cl.Flush(stream->queue);
     if (event != NULL)
@@ -152,11 +180,13 @@ static core_status query(void *device, void *word)
 static core_status synchronize(void *device, void *word)
 {
     opencl_stream *stream = word;
-    cl_event event = newest(stream);
     core_status status;
+    cl_event event;
     cl_int code;
 
     (void)device;
+    mark(stream);
+    event = newest(stream);
     code = event != NULL ? cl.WaitForEvents(1, &event) : CL_SUCCESS;
     status = look(stream, event);
     if (status == CORE_ERROR_BUSY)

@@ -72,6 +72,17 @@ static T logaddexp(T a, T b)
     return high + log1p(exp(-fabs(a - b)));
 }
 
+static T logaddexp2(T a, T b)
+{
+    T high = fmax(a, b);
+
+    if (a != a || b != b)
+        return a + b;
+    if (a == b && isinf(a))
+        return a;
+    return high + log1p(exp2(-fabs(a - b))) * (T)1.4426950408889634;
+}
+
 static T gelu(T x)
 {
     return (T)0.5 * x * erfc(x * (T)-0.70710678118654752);

@@ -10,7 +10,7 @@ kernel void arange(global uchar *to, ulong to_at, long n, wide start,
 
     if (i < n)
 #if ID0 <= BF16n
-        AT(T0, to, to_at)[i] = (T0)(start + (wide)i * width);
+        STORE(0, to, to_at, i, start + (wide)i * width);
 #else
         AT(T0, to, to_at)[i] = (T0)(first_ + i * step_);
 #endif
@@ -21,7 +21,7 @@ kernel void eye(global uchar *to, ulong to_at, long n, long columns)
     long i = get_global_id(0);
 
     if (i < n)
-        AT(T0, to, to_at)[i] = i / columns == i % columns;
+        STORE(0, to, to_at, i, i / columns == i % columns);
 }
 
 /* T0: the unsigned type of the size. */

@@ -49,14 +49,14 @@ static int better(state a, state b)
            (a.value == b.value && a.index < b.index);
 }
 
-static state both(state a, state b)
+static state both(state a, state b, wide number)
 {
     if (better(b, a))
         return b;
     return a;
 }
 #else
-static state both(state a, state b)
+static state both(state a, state b, wide number)
 {
     state s;
 
@@ -130,7 +130,7 @@ kernel void lines(global uchar *to, ulong to_at, global uchar *more,
                         ? *(T1 *)&now
                         : *AT(const T1, in, in_at + from + along(&p, r)));
 
-        s = both(s, one(x, (long)r, number));
+        s = both(s, one(x, (long)r, number), number);
     }
     finish(s, to, to_at, to0, more, more_at, to1, p.count, number);
 }
@@ -150,13 +150,13 @@ groups(global uchar *to, ulong to_at, global uchar *more, ulong more_at,
                         ? *(T1 *)&now
                         : *AT(const T1, in, in_at + from + along(&p, r)));
 
-        s = both(s, one(x, (long)r, number));
+        s = both(s, one(x, (long)r, number), number);
     }
     lanes[me] = s;
     barrier(CLK_LOCAL_MEM_FENCE);
     for (uint half_ = GROUP / 2; half_ > 0; half_ /= 2) {
         if (me < half_)
-            lanes[me] = both(lanes[me], lanes[me + half_]);
+            lanes[me] = both(lanes[me], lanes[me + half_], number);
         barrier(CLK_LOCAL_MEM_FENCE);
     }
     if (me == 0)

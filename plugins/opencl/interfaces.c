@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* interfaces.c: what OpenCL has beyond the tables of a backend: callbacks on
+ * the host, host memory that the driver made, queues that others made. */
+
+#include "opencl.h"
+
+#include <signal.h>
+
+/* ------------------------------------------------------------ callbacks -- */
+
+typedef struct callback {
+    cl_event reached; /* what came before is done */
+    cl_event gate;    /* what comes behind waits for it */
+    void (*function)(void *context);
+    void (*drop)(void *context);
+    void *context;
+} callback;
+
+/* A thread for each: a callback may block, and the driver's own threads have
+ * other work. */
+static void *run_callback(void *word)
+{
+    callback *c = word;
+    cl_int state = 0, code = cl.WaitForEvents(1, &c->reached);
+
+    if (code == CL_SUCCESS)
+        code = cl.GetEventInfo(c->reached, CL_EVENT_COMMAND_EXECUTION_STATUS,
+                               sizeof state, &state, NULL);
+    if (code == CL_SUCCESS && state >= 0)
+        c->function(c->context);
+    else
+        c->drop(c->context);
+    cl.SetUserEventStatus(c->gate, state < 0 ? state : CL_COMPLETE);
+    cl.ReleaseEvent(c->reached);
+    cl.ReleaseEvent(c->gate);
+    free(c);
+    return NULL;
+}
+
+/* A plugin's threads take no signals. */
+static int start(callback *c)
+{
+    pthread_attr_t attributes;
+    sigset_t all, before;
+    pthread_t thread;
+    int code;
+
+    pthread_attr_init(&attributes);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    code = pthread_create(&thread, &attributes, run_callback, c);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
+    return code;
+}
+
+/* Marker, then a barrier that waits for the gate. */
+static cl_int enqueue_gate(opencl_stream *stream, callback *c,
+                           cl_event *out_barrier)
+{
+    cl_int code;
+
+    c->gate = cl.CreateUserEvent(stream->device->context, &code);
+    if (code != CL_SUCCESS) {
+        c->gate = NULL;
+        return code;
+    }
+    code = cl.EnqueueMarkerWithWaitList(stream->queue, 0, NULL, &c->reached);
+    if (code == CL_SUCCESS)
+        code = cl.EnqueueBarrierWithWaitList(stream->queue, 1, &c->gate,
+                                             out_barrier);
+    if (code == CL_SUCCESS)
+        code = cl.Flush(stream->queue);
+    return code;
+}
+
+static core_status enqueue(void *device, void *word,
+                           void (*function)(void *context), void *context,
+                           void (*drop)(void *context))
+{
+    opencl_stream *stream = word;
+    callback *c = calloc(1, sizeof *c);
+    core_status status = opencl_stream_usable(stream);
+    cl_event barrier = NULL;
+    cl_int code = CL_OUT_OF_HOST_MEMORY;
+
+    (void)device;
+    if (status == CORE_OK && c != NULL) {
+        *c = (callback){NULL, NULL, function, drop, context};
+        code = enqueue_gate(stream, c, &barrier);
+    }
+    if (code == CL_SUCCESS && start(c) == 0) {
+        opencl_stream_ran(stream, barrier);
+        return CORE_OK;
+    }
+    if (status == CORE_OK)
+        status = opencl_fail(stream->device,
+                             code != CL_SUCCESS ? code : CL_OUT_OF_RESOURCES,
+                             "a callback on the host");
+    if (c != NULL && c->gate != NULL) {
+        cl.SetUserEventStatus(c->gate, CL_COMPLETE);
+        cl.ReleaseEvent(c->gate);
+    }
+    if (c != NULL && c->reached != NULL)
+        cl.ReleaseEvent(c->reached);
+    if (barrier != NULL)
+        cl.ReleaseEvent(barrier);
+    free(c);
+    drop(context);
+    return status;
+}
+
+const core_host_callback_interface opencl_host_callback = {
+    .struct_size = sizeof(core_host_callback_interface),
+    .enqueue = enqueue,
+};
+
+/* ---------------------------------------------------------- host memory -- */
+
+/* Buffers that the driver keeps in host memory, mapped for good. */
+struct opencl_pinned {
+    opencl_pinned *next;
+    cl_mem buffer;
+    void *data;
+};
+
+static core_status map(opencl_device *device, uint64_t size, opencl_pinned *to)
+{
+    cl_int code;
+    cl_command_queue queue =
+        cl.CreateCommandQueue(device->context, device->id, 0, &code);
+
+    if (code != CL_SUCCESS)
+        return opencl_fail(device, code, "clCreateCommandQueue");
+    to->buffer = cl.CreateBuffer(device->context,
+                                 CL_MEM_READ_WRITE | CL_MEM_ALLOC_HOST_PTR,
+                                 size, NULL, &code);
+    if (code == CL_SUCCESS)
+        to->data = cl.EnqueueMapBuffer(queue, to->buffer, CL_TRUE,
+                                       CL_MAP_READ | CL_MAP_WRITE, 0, size, 0,
+                                       NULL, NULL, &code);
+    else
+        to->buffer = NULL;
+    cl.ReleaseCommandQueue(queue);
+    if (code == CL_SUCCESS)
+        return CORE_OK;
+    if (to->buffer != NULL)
+        cl.ReleaseMemObject(to->buffer);
+    return opencl_fail(device, code, "host memory of the driver");
+}
+
+static core_status host_alloc(void *word, uint64_t size, void **out_data)
+{
+    opencl_device *device = word;
+    opencl_pinned *made = calloc(1, sizeof *made);
+    core_status status;
+
+    *out_data = NULL;
+    if (made == NULL)
+        return opencl_refuse(CORE_ERROR_OUT_OF_MEMORY,
+                             "no host memory to remember host memory");
+    if (device->largest && size > device->largest)
+        status = opencl_refuse(CORE_ERROR_OUT_OF_MEMORY,
+                               "%llu bytes of host memory; at most %llu at "
+                               "once",
+                               (unsigned long long)size,
+                               (unsigned long long)device->largest);
+    else
+        status = map(device, size, made);
+    if (status != CORE_OK) {
+        free(made);
+        return status;
+    }
+    *out_data = made->data;
+    pthread_mutex_lock(&device->lock);
+    made->next = device->pinned;
+    device->pinned = made;
+    pthread_mutex_unlock(&device->lock);
+    return CORE_OK;
+}
+
+static void host_free(void *word, void *data, uint64_t size)
+{
+    opencl_device *device = word;
+    opencl_pinned *found = NULL;
+
+    (void)size;
+    pthread_mutex_lock(&device->lock);
+    for (opencl_pinned **at = &device->pinned; *at; at = &(*at)->next)
+        if ((*at)->data == data) {
+            found = *at;
+            *at = found->next;
+            break;
+        }
+    pthread_mutex_unlock(&device->lock);
+    if (found != NULL)
+        cl.ReleaseMemObject(found->buffer);
+    free(found);
+}
+
+const core_host_memory_interface opencl_host_memory = {
+    .struct_size = sizeof(core_host_memory_interface),
+    .alloc = host_alloc,
+    .free = host_free,
+};
+
+/* ------------------------------------------------------- others' queues -- */
+
+static core_status adopt(void *device, void *native, void **out_stream)
+{
+    cl_command_queue_properties properties = 0;
+    cl_int code;
+
+    *out_stream = NULL;
+    code = cl.GetCommandQueueInfo(native, CL_QUEUE_PROPERTIES,
+                                  sizeof properties, &properties, NULL);
+    if (code != CL_SUCCESS)
+        return opencl_fail(device, code, "clGetCommandQueueInfo");
+    if (properties & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE)
+        return opencl_refuse(CORE_ERROR_UNSUPPORTED,
+                             "a queue whose commands run out of order");
+    return opencl_stream_of(device, native, out_stream);
+}
+
+static core_status native(void *device, void *word, void **out_native)
+{
+    opencl_stream *stream = word;
+
+    (void)device;
+    *out_native = stream->queue;
+    return CORE_OK;
+}
+
+const core_stream_adopt_interface opencl_stream_adopt = {
+    .struct_size = sizeof(core_stream_adopt_interface),
+    .adopt = adopt,
+    .native = native,
+};
