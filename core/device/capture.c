@@ -45,6 +45,8 @@ struct core_graph {
     uint32_t generation;
     core_device *device;
     core_memory_pool *pool;
+    core_stream *stream;   /* that it was captured on, and its memory is of */
+    core_event *elsewhere; /* behind its launches on others; NULL: none yet */
     void *impl;
     source *sources;
     uint64_t size;
@@ -217,6 +219,7 @@ static core_status graph_make(core_stream *stream, capture *ended, void *impl,
     graph->generation = stream->generation;
     graph->device = core_device_retain(device);
     graph->pool = core_memory_pool_retain(ended->pool);
+    graph->stream = core_stream_retain(stream);
     graph->impl = impl;
     graph->sources = ended->sources;
     graph->size = ended->size;
@@ -330,6 +333,36 @@ static core_status refill(const core_graph *graph, core_stream *stream,
     return CORE_OK;
 }
 
+/* Its memory is given back in the order of the stream that it was captured
+ * on. */
+static core_status note_launch(core_graph *graph, core_stream *stream)
+{
+    if (stream == graph->stream)
+        return CORE_OK;
+    if (!graph->elsewhere)
+        CORE_TRY(core__event_take(graph->device, &graph->elsewhere));
+    return core_event_record(graph->elsewhere, stream);
+}
+
+/* What follows on its own stream comes after its launches on others. */
+static void come_after_launches(core_graph *graph)
+{
+    core_error *error;
+    core_status earlier;
+
+    if (graph->elsewhere &&
+        graph->generation == atomic_load(&graph->device->generation)) {
+        earlier = core_error_detach(&error);
+        if (graph->stream->capture ||
+            core_stream_wait_event(graph->stream, graph->elsewhere) != CORE_OK)
+            (void)core_event_synchronize(graph->elsewhere);
+        core_error_clear();
+        if (earlier != CORE_OK)
+            core_error_raise(error);
+    }
+    core__event_give(graph->elsewhere);
+}
+
 core_status core_graph_launch(core_graph *graph, core_stream *stream)
 {
     uint64_t(*words)[2];
@@ -361,6 +394,7 @@ core_status core_graph_launch(core_graph *graph, core_stream *stream)
     pthread_mutex_unlock(&stream->queue->lock);
     core__free(words);
     CORE_TRY(core__stream_given(stream, status));
+    CORE_TRY(note_launch(graph, stream));
     atomic_fetch_add_explicit(&device->graphs, 1, memory_order_relaxed);
     return core__stream_launched(stream, NULL, core__call_number());
 }
@@ -389,10 +423,12 @@ void core_graph_release(core_graph *graph)
     if (!graph || atomic_fetch_sub(&graph->references, 1) != 1)
         return;
     device = graph->device;
+    come_after_launches(graph);
     if (core__device_knows(device, graph->generation))
         device->interfaces.graph_capture.destroy(device->impl, graph->impl);
     sources_free(graph->sources);
     core_memory_pool_release(graph->pool);
+    core_stream_release(graph->stream);
     core__free(graph);
     core_device_release(device);
 }

@@ -9,24 +9,41 @@
  * is handed out too early shows twice: the sum of the differences is not zero
  * (sim delays its work at random), and sim's race detector finds two uses that
  * nothing orders, whether or not they met.  Threads share one stream and pass
- * tensors to each other. */
+ * tensors to each other.  Each captures graphs, in pools of their own or one
+ * that tensors use too, and launches them on any of its streams. */
 
 #ifndef TESTS_UNIT_MEMORY_STRESS_H
 #define TESTS_UNIT_MEMORY_STRESS_H
 
 #include "memory.h"
 
+#include <libcore/capture.h>
+
 #include <pthread.h>
 #include <stdatomic.h>
 #include <time.h>
 
-enum { SLOTS = 24, BOXES = 8, STREAMS = 3, THREADS = 3, TOUCHED = 16 };
+enum {
+    SLOTS = 24,
+    BOXES = 8,
+    STREAMS = 3,
+    THREADS = 3,
+    TOUCHED = 16,
+    GRAPHS = 2
+};
 
 typedef struct slot {
     core_tensor *tensor;
     core_stream *home; /* referenced */
     double value;
 } slot;
+
+/* out = 4 * in + 3, by way of memory that is the graph's own. */
+typedef struct recorded {
+    core_graph *graph;
+    core_tensor *in, *out;
+    core_stream *last; /* of its newest launch; referenced */
+} recorded;
 
 typedef struct traffic {
     pthread_mutex_t lock;
@@ -46,6 +63,9 @@ typedef struct worker {
     core_stream *streams[STREAMS];
     core_tensor *wrong[STREAMS]; /* how many numbers were not as they should */
     core_memory_pool *pool;
+    core_stream *maker; /* captures on it; nobody else uses it */
+    recorded graphs[GRAPHS];
+    uint64_t captured, launched;
     char failure[512];
 } worker;
 
@@ -306,6 +326,94 @@ static inline void step_stream(worker *w)
         count_on(w, k);
 }
 
+/* ----------------------------------------------------------------- graphs -- */
+
+static inline void forget_graph(recorded *r)
+{
+    core_graph_release(r->graph); /* launches of it may be under way */
+    core_tensor_release(r->in);
+    core_tensor_release(r->out);
+    core_stream_release(r->last);
+    *r = (recorded){0};
+}
+
+/* Blocks come and go inside of it. */
+static inline core_status calls_of(recorded *r)
+{
+    core_tensor *twice = NULL, *more = NULL;
+    core_status status = core_add(r->in, r->in, core_int(1), &twice);
+
+    if (status == CORE_OK)
+        status = core_add_scalar(twice, core_int(1), core_int(1), &more);
+    core_tensor_release(twice);
+    twice = NULL;
+    if (status == CORE_OK)
+        status = core_add(more, more, core_int(1), &twice);
+    core_tensor_release(more);
+    if (status == CORE_OK)
+        status = core_add_scalar(twice, core_int(1), core_int(1), &r->out);
+    core_tensor_release(twice);
+    return status;
+}
+
+static inline void capture(worker *w, recorded *r)
+{
+    core_memory_pool *pool = w->pool && draw(w, 3) == 0 ? w->pool : NULL;
+    int64_t n = 1 + (int64_t)draw(w, draw(w, 2) ? 300 : 30000);
+    core_stream_guard guard;
+    bool whole;
+
+    if (!went(w, core_stream_guard_enter(w->maker, &guard)))
+        return;
+    whole = went(w, core_empty(&n, 1, CORE_F32, sim, -1, &r->in));
+    core_stream_guard_leave(&guard);
+    if (whole && went(w, core_capture_begin(w->maker, pool))) {
+        whole = went(w, calls_of(r));
+        went(w, core_capture_end(w->maker, whole ? &r->graph : NULL));
+    }
+    r->last = core_stream_retain(w->maker);
+    if (r->graph)
+        w->captured++;
+    else
+        forget_graph(r);
+}
+
+static inline void launch(worker *w, recorded *r, core_stream *to, uint64_t k)
+{
+    slot in = {r->in, to, (double)draw(w, 1000)};
+    slot out = {r->out, to, 4 * in.value + 3};
+    core_stream_guard guard;
+
+    if (to != r->last && !went(w, core_stream_wait_stream(to, r->last)))
+        return;
+    core_stream_release(r->last);
+    r->last = core_stream_retain(to);
+    if (!went(w, core_stream_guard_enter(to, &guard)))
+        return;
+    if (went(w, core_fill_(r->in, core_float(in.value))) &&
+        went(w, core_graph_launch(r->graph, to))) {
+        w->launched++;
+        for (int which = 0; which < 2; which++)
+            went(w, compare(&out, w->wrong[k], which));
+    }
+    core_stream_guard_leave(&guard);
+    went(w, core_tensor_record_stream(r->in, to));
+    went(w, core_tensor_record_stream(r->out, to));
+}
+
+static inline void step_graph(worker *w)
+{
+    recorded *r = &w->graphs[draw(w, GRAPHS)];
+    uint64_t k = draw(w, STREAMS);
+
+    if (r->graph && draw(w, 12) == 0)
+        forget_graph(r);
+    if (!r->graph)
+        capture(w, r);
+    else if (w->wrong[k])
+        launch(w, r, w->streams[k], k);
+}
+
 /* ------------------------------------------------------------------- rest -- */
 
 static inline void step_pool(worker *w)
@@ -345,8 +453,10 @@ static inline void step(worker *w)
         forget(&w->slots[draw(w, SLOTS)]);
     else if (what < 940)
         step_pass(w);
-    else if (what < 980)
+    else if (what < 960)
         step_pinned(w);
+    else if (what < 980)
+        step_graph(w);
     else if (what < 990)
         step_look(w);
     else if (what < 994)
@@ -369,6 +479,8 @@ static inline void *work(void *context)
     }
     for (int i = 0; i < SLOTS; i++)
         forget(&w->slots[i]);
+    for (int i = 0; i < GRAPHS; i++)
+        forget_graph(&w->graphs[i]);
     for (uint64_t k = 0; k < STREAMS; k++) {
         core_stream_guard guard;
 
@@ -379,6 +491,7 @@ static inline void *work(void *context)
         }
         core_stream_release(w->streams[k]);
     }
+    core_stream_release(w->maker);
     core_memory_pool_release(w->pool);
     return NULL;
 }

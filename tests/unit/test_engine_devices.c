@@ -150,8 +150,7 @@ START_TEST(a_worker_is_in_the_callers_state_with_the_nodes_stream)
         ck_assert_ptr_ne(seen.from, self);
         ck_assert_ptr_eq(seen.current, stream);
         ck_assert_uint_eq(seen.included, self->included);
-        ck_assert_uint_eq(seen.excluded,
-                          self->excluded | CORE__KEY_AUTOCAST);
+        ck_assert_uint_eq(seen.excluded, self->excluded | CORE__KEY_AUTOCAST);
         ck_assert_int_eq(seen.grad_mode, create);
         ck_assert(!seen.inference);
         ck_assert(seen.deterministic);

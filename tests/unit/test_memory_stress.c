@@ -34,6 +34,7 @@ static void start(traffic *all, worker *workers)
         OK(core_stream_create(sim, &w->streams[0]));
         OK(core_stream_create(sim, &w->streams[1]));
         w->streams[2] = core_stream_retain(all->shared);
+        OK(core_stream_create(sim, &w->maker));
     }
     for (int t = 0; t < THREADS; t++)
         ck_assert_int_eq(
@@ -43,20 +44,25 @@ static void start(traffic *all, worker *workers)
 static void report(const char *name, const worker *workers)
 {
     core_memory_stats s = stats();
-    uint64_t done = 0, made = 0, refused = 0, worst = 0;
+    uint64_t done = 0, made = 0, refused = 0, worst = 0, launched = 0;
+    uint64_t captured = 0;
 
     for (int t = 0; t < THREADS; t++) {
         done += workers[t].done;
         made += workers[t].made;
+        captured += workers[t].captured;
+        launched += workers[t].launched;
         refused += workers[t].refused;
         if (workers[t].worst > worst)
             worst = workers[t].worst;
     }
-    printf("# %s: seed %llu, %llu steps, %llu tensors, %llu refused, %llu "
-           "events, %llu retries; most reserved %.1f MiB, most active %.1f, "
+    printf("# %s: seed %llu, %llu steps, %llu tensors, %llu captures, "
+           "%llu launches, %llu refused, %llu events, %llu retries; most "
+           "reserved %.1f MiB, most active %.1f, "
            "most cached or lost to fragmentation %.1f\n",
            name, (unsigned long long)seed(), (unsigned long long)done,
-           (unsigned long long)made, (unsigned long long)refused,
+           (unsigned long long)made, (unsigned long long)captured,
+           (unsigned long long)launched, (unsigned long long)refused,
            (unsigned long long)s.events, (unsigned long long)s.retries,
            (double)s.reserved_bytes[0].peak / MIB,
            (double)s.active_bytes[0].peak / MIB, (double)worst / MIB);
