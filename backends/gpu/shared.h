@@ -117,20 +117,22 @@ typedef struct gpu_reduction {
     void *partial;    /* chunks states for each output, where chunks > 1 */
     uint64_t number;
     double argument; /* order of a norm, correction of a variance */
-    uint32_t to_dtype[2], from_dtype, reserved;
+    uint32_t to_dtype[2], from_dtype, mode;
 } gpu_reduction;
 
 /* ------------------------------------------------------------ matrices -- */
 
-/* d = alpha a b + beta c; strides in elements, c may repeat (stride 0). */
+/* d = alpha sum(a b) + beta c; strides in elements, those of c may be 0. */
+typedef struct gpu_matrix {
+    int64_t row, column, batch;
+    int64_t sum; /* a, b: along the products that are summed */
+} gpu_matrix;
+
 typedef struct gpu_product {
     const void *a, *b, *c; /* c NULL: none */
     void *d;
-    int64_t rows, columns, inner, batch;
-    int64_t a_row, a_column, a_batch;
-    int64_t b_row, b_column, b_batch;
-    int64_t c_row, c_column, c_batch;
-    int64_t d_row, d_column, d_batch;
+    int64_t rows, columns, inner, batch, sums;
+    gpu_matrix a_strides, b_strides, c_strides, d_strides;
     double alpha, beta;
     int64_t alpha_whole, beta_whole; /* of integers */
 } gpu_product;
@@ -142,6 +144,7 @@ typedef struct gpu_rows {
     void *to;
     const void *from, *other;
     int64_t outer, size, inner;
+    uint32_t logarithm, reserved;
 } gpu_rows;
 
 #endif

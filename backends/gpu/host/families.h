@@ -14,11 +14,17 @@
     X(elementwise_f16)   \
     X(elementwise_bf16)  \
     X(elementwise_whole) \
-    X(move)
+    X(move)              \
+    X(reduce)            \
+    X(matmul)            \
+    X(softmax)
 
 /* X(file) stands for its core_status gpu_register_<file>(core_registry *). */
 #define GPU_REGISTRARS(X) \
     X(elementwise)        \
-    X(move)
+    X(move)               \
+    X(reduce)             \
+    X(matmul)             \
+    X(softmax)
 
 #endif

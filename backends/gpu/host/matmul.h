@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* matmul.h: products of matrices, for other families too. */
+
+#ifndef GPU_MATMUL_H
+#define GPU_MATMUL_H
+
+#include <gpu/host/host.h>
+
+/* p: all but d's result is read; strides in elements of dtype. */
+core_status gpu_multiply(core_call *call, core_dtype dtype,
+                         const gpu_product *p);
+
+#endif

@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* reduce.c: the host side of reductions: which kernel, and in how many chunks.
+ * Both depend on the problem alone. */
+
+#include <gpu/host/host.h>
+
+#include <math.h>
+
+/* What is reduced is what the output holds, or what the input holds. */
+enum { BY_INPUT, BY_OUTPUT };
+
+enum {
+    SHORT_ROW = 32, /* shorter ones have a thread each */
+    FEW = 128,      /* outputs; with fewer, long ones are cut */
+    CHUNK = 8192    /* elements, at least, where they are */
+};
+
+typedef struct operation {
+    const char *stem;
+    uint32_t mode;
+    int by;
+    int argument; /* of the number, or -1 */
+    double otherwise;
+    uint32_t state; /* bytes of a state, at most */
+} operation;
+
+static void set_operand(gpu_reduction *p, const core_loop *loop)
+{
+    const core_operand *in = &loop->operands[loop->noutputs];
+
+    p->noutputs = loop->noutputs;
+    p->outputs = p->count = 1;
+    p->from_dtype = in->dtype;
+    p->number = in->immediate;
+    if (!(in->flags & CORE_OPERAND_IMMEDIATE))
+        p->from = gpu_address(in->memory);
+    for (uint32_t k = 0; k < loop->noutputs && k < 2; k++) {
+        p->to[k] = gpu_address(loop->operands[k].memory);
+        p->to_dtype[k] = loop->operands[k].dtype;
+    }
+    for (uint32_t d = 0; d < loop->ndim; d++) {
+        gpu_divisor size = gpu_divide_by((uint32_t)loop->sizes[d]);
+        int64_t from = p->from != NULL ? in->strides[d] : 0;
+
+        if (loop->reduced >> d & 1) {
+            p->count *= (uint64_t)loop->sizes[d];
+            p->reduced[p->nreduced] = size;
+            p->along[p->nreduced++] = from;
+            continue;
+        }
+        p->outputs *= (uint64_t)loop->sizes[d];
+        p->kept[p->nkept] = size;
+        p->from_strides[p->nkept] = from;
+        for (uint32_t k = 0; k < loop->noutputs && k < 2; k++)
+            p->to_strides[k][p->nkept] = loop->operands[k].strides[d];
+        p->nkept++;
+    }
+}
+
+/* "red_rows_" and the like, the stem, the way to load, into the buffer. */
+static const char *kernel_name(char buffer[GPU_NAME], const char *form,
+                               const char *stem, const char *suffix)
+{
+    size_t a = strlen(form), b = strlen(stem);
+
+    memcpy(buffer, form, a);
+    memcpy(buffer + a, stem, b);
+    buffer[a + b] = '_';
+    memcpy(buffer + a + b + 1, suffix, strlen(suffix) + 1);
+    return buffer;
+}
+
+/* What is computed with. */
+static core_dtype type_of(const operation *self, const gpu_reduction *p)
+{
+    core_dtype dtype = self->by == BY_OUTPUT ? p->to_dtype[0] : p->from_dtype;
+
+    return dtype == CORE_F64    ? CORE_F64
+           : dtype <= CORE_BF16 ? CORE_F32
+                                : CORE_I64;
+}
+
+static const char *suffix_of(core_dtype type, core_dtype from)
+{
+    if (from == type && type != CORE_I64)
+        return gpu_dtype_name(type);
+    if (type == CORE_F32 && (from == CORE_F16 || from == CORE_BF16))
+        return gpu_dtype_name(from);
+    return type == CORE_F64   ? "any_f64"
+           : type == CORE_F32 ? "any_f32"
+                              : "any_i64";
+}
+
+static core_status run(core_call *call, const operation *self, gpu_reduction *p,
+                       bool by_row)
+{
+    gpu_device *device = gpu_stream_of(call)->device;
+    core_dtype type = type_of(self, p);
+    core_memory partial;
+    core_status status;
+    char name[GPU_NAME];
+    gpu_shape shape;
+
+    p->chunks = 1;
+    p->chunk = p->count;
+    if (p->outputs < FEW && p->count >= 2 * CHUNK) {
+        p->chunk = (p->count + 255) / 256;
+        if (p->chunk < CHUNK)
+            p->chunk = CHUNK;
+        p->chunks = (uint32_t)((p->count + p->chunk - 1) / p->chunk);
+        status = gpu_host->call_scratch(
+            call, p->outputs * p->chunks * self->state, &partial);
+        if (status != CORE_OK)
+            return status;
+        p->partial = gpu_address(partial);
+    }
+    kernel_name(name, by_row ? "red_rows_" : "red_columns_", self->stem,
+                suffix_of(type, p->from_dtype));
+    if (by_row) {
+        shape = gpu_blocks(p->outputs * p->chunks, GPU_BLOCK);
+    } else {
+        shape = gpu_spread(device, p->outputs, 1);
+        shape.grid[1] = p->chunks;
+    }
+    status = gpu_launch(call, "reduce", name, shape, p, sizeof *p);
+    if (status != CORE_OK || p->chunks == 1)
+        return status;
+    kernel_name(name, "red_merge_", self->stem, gpu_dtype_name(type));
+    return gpu_launch(call, "reduce", name, gpu_spread(device, p->outputs, 1),
+                      p, sizeof *p);
+}
+
+static void set_norm(gpu_reduction *p, operation *self, double order)
+{
+    p->argument = order;
+    if (order == 0) {
+        self->stem = "truth";
+        p->mode = 2;
+    } else if (order == (double)INFINITY || order == -(double)INFINITY) {
+        self->stem = "most";
+        p->mode = order > 0 ? 2 : 3;
+    } else {
+        p->mode = order == 1 ? 0 : order == 2 ? 1 : 2;
+    }
+}
+
+static core_status reduce_piece(const core_loop *loop, void *context)
+{
+    (void)context;
+    return loop->ndim <= GPU_DIMS ? CORE_OK : CORE_ERROR_UNSUPPORTED;
+}
+
+static core_status reduce(core_call *call, const core_value *args,
+                          uint32_t nargs, core_value *results,
+                          uint32_t nresults)
+{
+    operation self = *(const operation *)call->user;
+    const core_loop *loop = call->loop;
+    gpu_reduction p;
+    /* Too large a loop is refused. */
+    core_status status = gpu_loop_pieces(loop, reduce_piece, NULL);
+    bool by_row;
+
+    (void)results;
+    (void)nresults;
+    if (status != CORE_OK)
+        return status;
+    memset(&p, 0, sizeof p);
+    set_operand(&p, loop);
+    if (p.outputs == 0)
+        return CORE_OK;
+    p.mode = self.mode;
+    p.argument = self.otherwise;
+    if (self.argument >= 0 && (uint32_t)self.argument < nargs)
+        p.argument = core_sdk_double(&args[self.argument], self.otherwise);
+    if (strcmp(self.stem, "norm") == 0)
+        set_norm(&p, &self, p.argument);
+    /* Neighbouring threads read neighbouring elements. */
+    by_row = p.count > SHORT_ROW &&
+             (loop->ndim == 0 || (loop->reduced & 1) || p.outputs < SHORT_ROW);
+    return run(call, &self, &p, by_row);
+}
+
+static const operation op_sum = {"sum", 0, BY_OUTPUT, -1, 0, 8};
+static const operation op_mean = {"sum", 1, BY_OUTPUT, -1, 0, 8};
+static const operation op_nansum = {"sum", 2, BY_OUTPUT, -1, 0, 8};
+static const operation op_prod = {"prod", 0, BY_OUTPUT, -1, 0, 8};
+static const operation op_amax = {"most", 0, BY_INPUT, -1, 0, 8};
+static const operation op_amin = {"most", 1, BY_INPUT, -1, 0, 8};
+static const operation op_aminmax = {"both", 0, BY_INPUT, -1, 0, 16};
+static const operation op_any = {"truth", 0, BY_INPUT, -1, 0, 8};
+static const operation op_all = {"truth", 1, BY_INPUT, -1, 0, 8};
+static const operation op_count = {"truth", 2, BY_INPUT, -1, 0, 8};
+static const operation op_max = {"best", 0, BY_INPUT, -1, 0, 16};
+static const operation op_min = {"best", 1, BY_INPUT, -1, 0, 16};
+static const operation op_norm = {"norm", 0, BY_OUTPUT, 1, 2, 8};
+static const operation op_logsumexp = {"logsumexp", 0, BY_OUTPUT, -1, 0, 16};
+static const operation op_var = {"moments", 0, BY_OUTPUT, 2, 1, 24};
+static const operation op_std = {"moments", 1, BY_OUTPUT, 2, 1, 24};
+
+/* The core has checked and chosen dtypes; every pair that it comes with is
+ * served. */
+#define ROW(name, operation)                           \
+    {                                                  \
+        name, reduce, (void *)&operation, {0}, 0, NULL \
+    }
+
+core_status gpu_register_reduce(core_registry *registry)
+{
+    static const gpu_row rows[] = {
+        ROW("sum", op_sum),
+        ROW("sum.dim_IntList", op_sum),
+        ROW("nansum", op_nansum),
+        ROW("mean", op_mean),
+        ROW("mean.dim", op_mean),
+        ROW("prod", op_prod),
+        ROW("prod.dim_int", op_prod),
+        ROW("amax", op_amax),
+        ROW("amin", op_amin),
+        ROW("aminmax", op_aminmax),
+        ROW("any", op_any),
+        ROW("any.dim", op_any),
+        ROW("all", op_all),
+        ROW("all.dim", op_all),
+        ROW("count_nonzero", op_count),
+        ROW("count_nonzero.dim_IntList", op_count),
+        ROW("linalg_vector_norm", op_norm),
+        ROW("norm.ScalarOpt_dim", op_norm),
+        ROW("logsumexp", op_logsumexp),
+        ROW("var.correction", op_var),
+        ROW("std.correction", op_std),
+        ROW("var_mean.correction", op_var),
+        ROW("std_mean.correction", op_std),
+        ROW("max", op_amax),
+        ROW("min", op_amin),
+        ROW("max.dim", op_max),
+        ROW("min.dim", op_min),
+        ROW("argmax", op_max),
+        ROW("argmin", op_min),
+    };
+
+    return gpu_register(registry, rows, sizeof rows / sizeof *rows);
+}

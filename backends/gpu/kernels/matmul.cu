@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* matmul.cu: products of matrices of any strides, where no vendor's library
+ * computes them.  A block makes a tile of SIDE x SIDE results, a thread 4 x 4
+ * of them; both operands come by way of shared memory, DEPTH at a time. */
+
+#include "types.h"
+
+enum { SIDE = 64, DEPTH = 16, EACH = 4 };
+
+template <class M> struct accumulate {
+    typedef typename gpu_type<M>::compute type;
+};
+
+GPU_DEVICE float scaled(const gpu_product &p, float x, const float *c)
+{
+    float y = (float)p.alpha * x;
+
+    return c != 0 ? y + (float)p.beta * *c : y;
+}
+GPU_DEVICE double scaled(const gpu_product &p, double x, const double *c)
+{
+    double y = p.alpha * x;
+
+    return c != 0 ? y + p.beta * *c : y;
+}
+template <class T> GPU_DEVICE T scaled(const gpu_product &p, T x, const T *c)
+{
+    T y = (T)((T)p.alpha_whole * x);
+
+    return c != 0 ? (T)(y + (T)p.beta_whole * *c) : y;
+}
+
+/* A tile of one operand: lines of the result by depth. */
+template <class M, class T>
+GPU_DEVICE void load(T (*tile)[SIDE + 4], const M *from, int64_t line_stride,
+                     int64_t depth_stride, int64_t first, int64_t lines,
+                     int64_t begin, int64_t inner)
+{
+    /* Neighbouring threads along what lies densely. */
+    bool deep = depth_stride == 1;
+
+    for (uint32_t i = gpu_thread.x; i < SIDE * DEPTH; i += 256) {
+        uint32_t line = deep ? i / DEPTH : i % SIDE;
+        uint32_t depth = deep ? i % DEPTH : i / SIDE;
+        T x = 0;
+
+        if (first + line < lines && begin + depth < inner)
+            x = gpu_load(from[(first + line) * line_stride +
+                              (begin + depth) * depth_stride]);
+        tile[depth][line] = x;
+    }
+}
+
+template <class M> GPU_DEVICE void multiply(const gpu_product &p)
+{
+    typedef typename accumulate<M>::type T;
+    GPU_SHARED T left[DEPTH][SIDE + 4];
+    GPU_SHARED T right[DEPTH][SIDE + 4];
+    int64_t tiles = (p.columns + SIDE - 1) / SIDE;
+    int64_t row = gpu_block.x / tiles * SIDE;
+    int64_t column = gpu_block.x % tiles * SIDE;
+    uint32_t y = gpu_thread.x / 16 * EACH, x = gpu_thread.x % 16 * EACH;
+
+    for (int64_t z = gpu_block.y; z < p.batch; z += gpu_grid.y) {
+        T sum[EACH][EACH] = {};
+
+        for (int64_t s = 0; s < p.sums; s++) {
+            const M *a = (const M *)p.a + z * p.a_strides.batch +
+                         s * p.a_strides.sum;
+            const M *b = (const M *)p.b + z * p.b_strides.batch +
+                         s * p.b_strides.sum;
+
+            for (int64_t k = 0; k < p.inner; k += DEPTH) {
+                load<M, T>(left, a, p.a_strides.row, p.a_strides.column, row,
+                           p.rows, k, p.inner);
+                load<M, T>(right, b, p.b_strides.column, p.b_strides.row,
+                           column, p.columns, k, p.inner);
+                gpu_barrier();
+#pragma unroll
+                for (int d = 0; d < DEPTH; d++)
+#pragma unroll
+                    for (int i = 0; i < EACH; i++)
+#pragma unroll
+                        for (int j = 0; j < EACH; j++)
+                            sum[i][j] =
+                                (T)(sum[i][j] + left[d][y + i] * right[d][x + j]);
+                gpu_barrier();
+            }
+        }
+        for (int i = 0; i < EACH; i++)
+            for (int j = 0; j < EACH; j++) {
+                int64_t r = row + y + i, c = column + x + j;
+                T added = 0;
+
+                if (r >= p.rows || c >= p.columns)
+                    continue;
+                if (p.c != 0)
+                    added = gpu_load(((const M *)p.c)[z * p.c_strides.batch +
+                                                      r * p.c_strides.row +
+                                                      c * p.c_strides.column]);
+                gpu_store(((M *)p.d)[z * p.d_strides.batch +
+                                     r * p.d_strides.row +
+                                     c * p.d_strides.column],
+                          scaled(p, sum[i][j], p.c != 0 ? &added : (T *)0));
+            }
+    }
+}
+
+#define MATMUL(suffix, M)                              \
+    GPU_KERNEL_MEETING(matmul_##suffix, gpu_product)   \
+    {                                                  \
+        multiply<M>(p);                                \
+    }
+MATMUL(f32, float)
+MATMUL(f64, double)
+MATMUL(f16, gpu_f16)
+MATMUL(bf16, gpu_bf16)
+MATMUL(i64, int64_t)
+MATMUL(i32, int32_t)
+MATMUL(i16, int16_t)
+MATMUL(i8, int8_t)
+MATMUL(u8, uint8_t)

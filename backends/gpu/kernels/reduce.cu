@@ -1,0 +1,589 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* reduce.cu: reductions.  A reducer is a state, how it takes an element, how
+ * it takes another state that came behind it, and what it writes at the end.
+ * Which elements come together in which order is decided by the problem alone:
+ * sums are the same for every launch.
+ *
+ * red_rows_…: a block for each output and chunk of its elements.
+ * red_columns_…: a thread for each; neighbours have neighbouring outputs.
+ * red_merge_…: where there were chunks, puts them together. */
+
+#include "types.h"
+
+/* gpu_reduction.mode, of each reducer. */
+enum { SUM_PLAIN, SUM_MEAN, SUM_WITHOUT_NAN };
+enum { MOST_GREATEST, MOST_LEAST, MOST_ABSOLUTE = 2 };
+enum { TRUTH_ANY, TRUTH_ALL, TRUTH_COUNT };
+enum { NORM_1, NORM_2, NORM_P };
+enum { MOMENTS_VAR, MOMENTS_STD };
+
+GPU_DEVICE void put(const gpu_reduction &p, int k, int64_t offset, double x)
+{
+    gpu_write_f64((char *)p.to[k] + offset, p.to_dtype[k], x);
+}
+GPU_DEVICE void put(const gpu_reduction &p, int k, int64_t offset, float x)
+{
+    gpu_write_f64((char *)p.to[k] + offset, p.to_dtype[k], (double)x);
+}
+GPU_DEVICE void put(const gpu_reduction &p, int k, int64_t offset, int64_t x)
+{
+    gpu_write_i64((char *)p.to[k] + offset, p.to_dtype[k], x);
+}
+
+/* What sums of T are kept in. */
+template <class T> struct wide {
+    typedef double type;
+};
+template <> struct wide<int64_t> {
+    typedef int64_t type;
+};
+
+GPU_DEVICE double share(double total, double n)
+{
+    return total / n;
+}
+GPU_DEVICE int64_t share(int64_t total, int64_t n)
+{
+    return n != 0 ? total / n : 0;
+}
+
+template <class T> struct sum {
+    typedef typename wide<T>::type W;
+    struct state {
+        W total;
+    };
+    static GPU_DEVICE_MEMBER state first(const gpu_reduction &)
+    {
+        return {0};
+    }
+    static GPU_DEVICE_MEMBER void take(state &s, T x, uint64_t,
+                                       const gpu_reduction &p)
+    {
+        s.total += p.mode == SUM_WITHOUT_NAN && x != x ? (W)0 : (W)x;
+    }
+    static GPU_DEVICE_MEMBER void merge(state &s, const state &t,
+                                        const gpu_reduction &)
+    {
+        s.total += t.total;
+    }
+    static GPU_DEVICE_MEMBER void finish(const state &s, const gpu_reduction &p,
+                                         const int64_t *to)
+    {
+        W n = (W)p.count;
+
+        if (p.mode == SUM_MEAN)
+            put(p, 0, to[0], share(s.total, n));
+        else
+            put(p, 0, to[0], s.total);
+    }
+};
+
+template <class T> struct prod {
+    typedef typename wide<T>::type W;
+    struct state {
+        W total;
+    };
+    static GPU_DEVICE_MEMBER state first(const gpu_reduction &)
+    {
+        return {1};
+    }
+    static GPU_DEVICE_MEMBER void take(state &s, T x, uint64_t,
+                                       const gpu_reduction &)
+    {
+        s.total *= (W)x;
+    }
+    static GPU_DEVICE_MEMBER void merge(state &s, const state &t,
+                                        const gpu_reduction &)
+    {
+        s.total *= t.total;
+    }
+    static GPU_DEVICE_MEMBER void finish(const state &s, const gpu_reduction &p,
+                                         const int64_t *to)
+    {
+        put(p, 0, to[0], s.total);
+    }
+};
+
+/* x before y: NaN before all. */
+template <class T>
+GPU_DEVICE bool before(T x, T y, uint32_t mode)
+{
+    if (x != x)
+        return y == y;
+    return mode & MOST_LEAST ? x < y : x > y;
+}
+
+template <class T> GPU_DEVICE T lowest(void);
+template <> GPU_DEVICE_MEMBER float lowest<float>(void)
+{
+    return -INFINITE_f32;
+}
+template <> GPU_DEVICE_MEMBER double lowest<double>(void)
+{
+    return -INFINITE_f64;
+}
+template <> GPU_DEVICE_MEMBER int64_t lowest<int64_t>(void)
+{
+    return INT64_MIN;
+}
+template <class T> GPU_DEVICE T highest(void);
+template <> GPU_DEVICE_MEMBER float highest<float>(void)
+{
+    return INFINITE_f32;
+}
+template <> GPU_DEVICE_MEMBER double highest<double>(void)
+{
+    return INFINITE_f64;
+}
+template <> GPU_DEVICE_MEMBER int64_t highest<int64_t>(void)
+{
+    return INT64_MAX;
+}
+
+template <class T> struct most {
+    struct state {
+        T best;
+    };
+    static GPU_DEVICE_MEMBER state first(const gpu_reduction &p)
+    {
+        return {p.mode & MOST_LEAST ? highest<T>()
+                : p.mode & MOST_ABSOLUTE ? (T)0
+                                         : lowest<T>()};
+    }
+    static GPU_DEVICE_MEMBER void take(state &s, T x, uint64_t,
+                                       const gpu_reduction &p)
+    {
+        if (p.mode & MOST_ABSOLUTE)
+            x = x < 0 ? -x : x;
+        if (before(x, s.best, p.mode))
+            s.best = x;
+    }
+    static GPU_DEVICE_MEMBER void merge(state &s, const state &t,
+                                        const gpu_reduction &p)
+    {
+        if (before(t.best, s.best, p.mode))
+            s.best = t.best;
+    }
+    static GPU_DEVICE_MEMBER void finish(const state &s, const gpu_reduction &p,
+                                         const int64_t *to)
+    {
+        put(p, 0, to[0], s.best);
+    }
+};
+
+template <class T> struct both {
+    struct state {
+        T least, greatest;
+    };
+    static GPU_DEVICE_MEMBER state first(const gpu_reduction &)
+    {
+        return {highest<T>(), lowest<T>()};
+    }
+    static GPU_DEVICE_MEMBER void take(state &s, T x, uint64_t,
+                                       const gpu_reduction &)
+    {
+        if (before(x, s.least, MOST_LEAST))
+            s.least = x;
+        if (before(x, s.greatest, MOST_GREATEST))
+            s.greatest = x;
+    }
+    static GPU_DEVICE_MEMBER void merge(state &s, const state &t,
+                                        const gpu_reduction &p)
+    {
+        take(s, t.least, 0, p);
+        take(s, t.greatest, 0, p);
+    }
+    static GPU_DEVICE_MEMBER void finish(const state &s, const gpu_reduction &p,
+                                         const int64_t *to)
+    {
+        put(p, 0, to[0], s.least);
+        put(p, 1, to[1], s.greatest);
+    }
+};
+
+/* The greatest, or least, and where it is first. */
+template <class T> struct best {
+    struct state {
+        T value;
+        int64_t at; /* -1: none yet */
+    };
+    static GPU_DEVICE_MEMBER state first(const gpu_reduction &)
+    {
+        return {0, -1};
+    }
+    static GPU_DEVICE_MEMBER void take_at(state &s, T x, int64_t at,
+                                          uint32_t mode)
+    {
+        if (s.at < 0 || before(x, s.value, mode) ||
+            (!before(s.value, x, mode) && at < s.at)) {
+            s.value = x;
+            s.at = at;
+        }
+    }
+    static GPU_DEVICE_MEMBER void take(state &s, T x, uint64_t at,
+                                       const gpu_reduction &p)
+    {
+        take_at(s, x, (int64_t)at, p.mode);
+    }
+    static GPU_DEVICE_MEMBER void merge(state &s, const state &t,
+                                        const gpu_reduction &p)
+    {
+        if (t.at >= 0)
+            take_at(s, t.value, t.at, p.mode);
+    }
+    static GPU_DEVICE_MEMBER void finish(const state &s, const gpu_reduction &p,
+                                         const int64_t *to)
+    {
+        if (p.noutputs > 1)
+            put(p, 0, to[0], s.value);
+        put(p, p.noutputs > 1, to[p.noutputs > 1], s.at);
+    }
+};
+
+template <class T> struct truth {
+    struct state {
+        int64_t count;
+    };
+    static GPU_DEVICE_MEMBER state first(const gpu_reduction &)
+    {
+        return {0};
+    }
+    static GPU_DEVICE_MEMBER void take(state &s, T x, uint64_t,
+                                       const gpu_reduction &)
+    {
+        s.count += x != 0;
+    }
+    static GPU_DEVICE_MEMBER void merge(state &s, const state &t,
+                                        const gpu_reduction &)
+    {
+        s.count += t.count;
+    }
+    static GPU_DEVICE_MEMBER void finish(const state &s, const gpu_reduction &p,
+                                         const int64_t *to)
+    {
+        int64_t all = s.count == (int64_t)p.count, any = s.count > 0;
+
+        put(p, 0, to[0],
+            p.mode == TRUTH_ALL   ? all
+            : p.mode == TRUTH_ANY ? any
+                                  : s.count);
+    }
+};
+
+template <class T> struct norm {
+    struct state {
+        double total;
+    };
+    static GPU_DEVICE_MEMBER state first(const gpu_reduction &)
+    {
+        return {0};
+    }
+    static GPU_DEVICE_MEMBER void take(state &s, T x, uint64_t,
+                                       const gpu_reduction &p)
+    {
+        double y = (double)x;
+
+        y = y < 0 ? -y : y;
+        s.total += p.mode == NORM_1   ? y
+                   : p.mode == NORM_2 ? y * y
+                                      : pow(y, p.argument);
+    }
+    static GPU_DEVICE_MEMBER void merge(state &s, const state &t,
+                                        const gpu_reduction &)
+    {
+        s.total += t.total;
+    }
+    static GPU_DEVICE_MEMBER void finish(const state &s, const gpu_reduction &p,
+                                         const int64_t *to)
+    {
+        put(p, 0, to[0],
+            p.mode == NORM_1   ? s.total
+            : p.mode == NORM_2 ? sqrt(s.total)
+                               : pow(s.total, 1 / p.argument));
+    }
+};
+
+GPU_DEVICE float exp_of(float x)
+{
+    return exp_f32(x);
+}
+GPU_DEVICE double exp_of(double x)
+{
+    return exp(x);
+}
+GPU_DEVICE double exp_of(int64_t x)
+{
+    return exp((double)x);
+}
+
+template <class T> struct logsumexp {
+    struct state {
+        T greatest;
+        double total; /* of exp(x - greatest) */
+    };
+    static GPU_DEVICE_MEMBER state first(const gpu_reduction &)
+    {
+        return {lowest<T>(), 0};
+    }
+    static GPU_DEVICE_MEMBER void add(state &s, T x, double total)
+    {
+        if (total == 0)
+            return;
+        if (x == s.greatest || s.total == 0) {
+            s.total += total;
+            s.greatest = s.total == total ? x : s.greatest;
+        } else if (x > s.greatest) {
+            s.total = s.total * exp_of(s.greatest - x) + total;
+            s.greatest = x;
+        } else {
+            s.total += total * exp_of(x - s.greatest);
+        }
+    }
+    static GPU_DEVICE_MEMBER void take(state &s, T x, uint64_t,
+                                       const gpu_reduction &)
+    {
+        /* -inf adds nothing; NaN makes the total NaN. */
+        if (x != lowest<T>())
+            add(s, x, 1);
+    }
+    static GPU_DEVICE_MEMBER void merge(state &s, const state &t,
+                                        const gpu_reduction &)
+    {
+        add(s, t.greatest, t.total);
+    }
+    static GPU_DEVICE_MEMBER void finish(const state &s, const gpu_reduction &p,
+                                         const int64_t *to)
+    {
+        put(p, 0, to[0],
+            s.total == 0 ? -INFINITE_f64 : (double)s.greatest + log(s.total));
+    }
+};
+
+/* Welford's mean and sum of squares; merged as Chan, Golub and LeVeque do. */
+template <class T> struct moments {
+    struct state {
+        double count, mean, squares;
+    };
+    static GPU_DEVICE_MEMBER state first(const gpu_reduction &)
+    {
+        return {0, 0, 0};
+    }
+    static GPU_DEVICE_MEMBER void take(state &s, T x, uint64_t,
+                                       const gpu_reduction &)
+    {
+        double d = (double)x - s.mean;
+
+        s.count += 1;
+        s.mean += d / s.count;
+        s.squares += d * ((double)x - s.mean);
+    }
+    static GPU_DEVICE_MEMBER void merge(state &s, const state &t,
+                                        const gpu_reduction &)
+    {
+        double n = s.count + t.count, d = t.mean - s.mean;
+
+        if (t.count == 0)
+            return;
+        s.mean += d * (t.count / n);
+        s.squares += t.squares + d * d * (s.count * (t.count / n));
+        s.count = n;
+    }
+    static GPU_DEVICE_MEMBER void finish(const state &s, const gpu_reduction &p,
+                                         const int64_t *to)
+    {
+        double n = (double)p.count - p.argument;
+        double variance = s.squares / (n > 0 ? n : 0);
+
+        put(p, 0, to[0], p.mode == MOMENTS_STD ? sqrt(variance) : variance);
+        if (p.noutputs > 1)
+            put(p, 1, to[1], p.count > 0 ? s.mean : NOT_f64);
+    }
+};
+
+/* ------------------------------------------------------------- elements -- */
+
+/* An element that lies as M, and computes as T; M void: by its dtype. */
+template <class M, class T> struct element {
+    static GPU_DEVICE_MEMBER T at(const gpu_reduction &, const char *from)
+    {
+        return (T)gpu_load(*(const M *)from);
+    }
+};
+template <> struct element<void, double> {
+    static GPU_DEVICE_MEMBER double at(const gpu_reduction &p, const char *from)
+    {
+        return gpu_read_f64(from, p.from_dtype);
+    }
+};
+template <> struct element<void, float> {
+    static GPU_DEVICE_MEMBER float at(const gpu_reduction &p, const char *from)
+    {
+        return (float)gpu_read_f64(from, p.from_dtype);
+    }
+};
+template <> struct element<void, int64_t> {
+    static GPU_DEVICE_MEMBER int64_t at(const gpu_reduction &p,
+                                        const char *from)
+    {
+        return gpu_read_i64(from, p.from_dtype);
+    }
+};
+
+/* Where output `i` and the elements that make it begin. */
+struct place {
+    int64_t to[2], from;
+};
+
+GPU_DEVICE place place_of(const gpu_reduction &p, uint32_t i)
+{
+    place at = {{0, 0}, 0};
+
+    for (uint32_t d = 0; d < p.nkept; d++) {
+        uint32_t next = gpu_divide(i, p.kept[d]);
+        uint32_t k = i - next * p.kept[d].value;
+
+        i = next;
+        at.to[0] += k * p.to_strides[0][d];
+        at.to[1] += k * p.to_strides[1][d];
+        at.from += k * p.from_strides[d];
+    }
+    return at;
+}
+
+GPU_DEVICE int64_t along_of(const gpu_reduction &p, uint32_t i)
+{
+    int64_t offset = 0;
+
+    for (uint32_t d = 0; d + 1 < p.nreduced; d++) {
+        uint32_t next = gpu_divide(i, p.reduced[d]);
+
+        offset += (i - next * p.reduced[d].value) * p.along[d];
+        i = next;
+    }
+    return p.nreduced > 0 ? offset + i * p.along[p.nreduced - 1] : 0;
+}
+
+template <class R, class M, class T>
+GPU_DEVICE void take_one(typename R::state &s, const gpu_reduction &p,
+                         int64_t from, uint64_t i)
+{
+    const char *at = p.from == 0 ? (const char *)&p.number
+                                 : (const char *)p.from + from +
+                                       along_of(p, (uint32_t)i);
+
+    R::take(s, element<M, T>::at(p, at), i, p);
+}
+
+template <class R>
+GPU_DEVICE void end(const typename R::state &s, const gpu_reduction &p,
+                    uint64_t output, uint64_t chunk, const int64_t *to)
+{
+    if (p.chunks > 1)
+        ((typename R::state *)p.partial)[output * p.chunks + chunk] = s;
+    else
+        R::finish(s, p, to);
+}
+
+/* Block x: output and chunk. */
+template <class R, class M, class T>
+GPU_DEVICE void rows(const gpu_reduction &p)
+{
+    GPU_SHARED typename R::state states[256];
+    uint32_t t = gpu_thread.x;
+
+    for (uint64_t item = gpu_block.x; item < p.outputs * p.chunks;
+         item += gpu_grid.x) {
+        uint64_t output = item / p.chunks, chunk = item % p.chunks;
+        uint64_t begin = chunk * p.chunk, stop = begin + p.chunk;
+        place at = place_of(p, (uint32_t)output);
+        typename R::state s = R::first(p);
+
+        if (stop > p.count)
+            stop = p.count;
+        for (uint64_t i = begin + t; i < stop; i += 256)
+            take_one<R, M, T>(s, p, at.from, i);
+        states[t] = s;
+        gpu_barrier();
+        for (uint32_t half = 128; half > 0; half /= 2) {
+            if (t < half)
+                R::merge(states[t], states[t + half], p);
+            gpu_barrier();
+        }
+        if (t == 0)
+            end<R>(states[0], p, output, chunk, at.to);
+        gpu_barrier();
+    }
+}
+
+template <class R, class M, class T>
+GPU_DEVICE void columns(const gpu_reduction &p)
+{
+    uint64_t chunk = gpu_block.y;
+    uint64_t begin = chunk * p.chunk, stop = begin + p.chunk;
+
+    if (stop > p.count)
+        stop = p.count;
+    for (uint64_t output = gpu_first(); output < p.outputs;
+         output += gpu_step()) {
+        place at = place_of(p, (uint32_t)output);
+        typename R::state s = R::first(p);
+
+        for (uint64_t i = begin; i < stop; i++)
+            take_one<R, M, T>(s, p, at.from, i);
+        end<R>(s, p, output, chunk, at.to);
+    }
+}
+
+template <class R> GPU_DEVICE void together(const gpu_reduction &p)
+{
+    for (uint64_t output = gpu_first(); output < p.outputs;
+         output += gpu_step()) {
+        const typename R::state *s =
+            (const typename R::state *)p.partial + output * p.chunks;
+        place at = place_of(p, (uint32_t)output);
+        typename R::state all = s[0];
+
+        for (uint32_t k = 1; k < p.chunks; k++)
+            R::merge(all, s[k], p);
+        R::finish(all, p, at.to);
+    }
+}
+
+#define REDUCE(name, R, suffix, M, T)                              \
+    GPU_KERNEL_MEETING(red_rows_##name##_##suffix, gpu_reduction)  \
+    {                                                              \
+        rows<R<T>, M, T>(p);                                       \
+    }                                                              \
+    GPU_KERNEL(red_columns_##name##_##suffix, gpu_reduction)       \
+    {                                                              \
+        columns<R<T>, M, T>(p);                                    \
+    }
+#define MERGE(name, R, suffix, T)                           \
+    GPU_KERNEL(red_merge_##name##_##suffix, gpu_reduction)  \
+    {                                                       \
+        together<R<T>>(p);                                  \
+    }
+#define FLOATS(name, R)                       \
+    REDUCE(name, R, f32, float, float)        \
+    REDUCE(name, R, f64, double, double)      \
+    REDUCE(name, R, f16, gpu_f16, float)      \
+    REDUCE(name, R, bf16, gpu_bf16, float)    \
+    REDUCE(name, R, any_f32, void, float)     \
+    REDUCE(name, R, any_f64, void, double)    \
+    MERGE(name, R, f32, float)                \
+    MERGE(name, R, f64, double)
+#define ALL(name, R)                          \
+    FLOATS(name, R)                           \
+    REDUCE(name, R, any_i64, void, int64_t)   \
+    MERGE(name, R, i64, int64_t)
+ALL(sum, sum)
+ALL(prod, prod)
+ALL(most, most)
+ALL(both, both)
+ALL(best, best)
+ALL(truth, truth)
+FLOATS(norm, norm)
+FLOATS(logsumexp, logsumexp)
+FLOATS(moments, moments)

@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* softmax.cu: softmax and its logarithm, forward and backward, along the middle
+ * of outer x size x inner.  Where inner is 1 a block has a line; else a thread
+ * has one, and neighbours read neighbouring elements. */
+
+#include "types.h"
+
+GPU_DEVICE float exp_of(float x)
+{
+    return exp_f32(x);
+}
+GPU_DEVICE double exp_of(double x)
+{
+    return exp(x);
+}
+GPU_DEVICE float log_of(float x)
+{
+    return log_f32(x);
+}
+GPU_DEVICE double log_of(double x)
+{
+    return log(x);
+}
+GPU_DEVICE float least(float)
+{
+    return -INFINITE_f32;
+}
+GPU_DEVICE double least(double)
+{
+    return -INFINITE_f64;
+}
+
+/* Of all threads of the block, in an order that does not change. */
+template <class T> GPU_DEVICE T block_sum(T *shared, T x)
+{
+    uint32_t t = gpu_thread.x;
+
+    gpu_barrier();
+    shared[t] = x;
+    gpu_barrier();
+    for (uint32_t half = 128; half > 0; half /= 2) {
+        if (t < half)
+            shared[t] += shared[t + half];
+        gpu_barrier();
+    }
+    return shared[0];
+}
+
+template <class T> GPU_DEVICE T block_max(T *shared, T x)
+{
+    uint32_t t = gpu_thread.x;
+
+    gpu_barrier();
+    shared[t] = x;
+    gpu_barrier();
+    for (uint32_t half = 128; half > 0; half /= 2) {
+        T other = t < half ? shared[t + half] : x;
+
+        if (t < half && (other > shared[t] || other != other))
+            shared[t] = other;
+        gpu_barrier();
+    }
+    return shared[0];
+}
+
+template <class M, class O> struct line {
+    typedef typename gpu_type<M>::compute T;
+
+    static GPU_DEVICE_MEMBER void write(const gpu_rows &p, O *to, T x, T most,
+                                        T total)
+    {
+        T shifted = x - most;
+
+        if (p.logarithm)
+            gpu_store(*to, (typename gpu_type<O>::compute)(shifted - total));
+        else
+            gpu_store(*to,
+                      (typename gpu_type<O>::compute)(exp_of(shifted) * total));
+    }
+
+    static GPU_DEVICE_MEMBER void block(const gpu_rows &p)
+    {
+        GPU_SHARED T shared[256];
+
+        for (int64_t row = gpu_block.x; row < p.outer; row += gpu_grid.x) {
+            const M *from = (const M *)p.from + row * p.size;
+            O *to = (O *)p.to + row * p.size;
+            T most = least((T)0), total = 0;
+
+            for (int64_t i = gpu_thread.x; i < p.size; i += 256) {
+                T x = gpu_load(from[i]);
+
+                most = x > most || x != x ? x : most;
+            }
+            most = block_max(shared, most);
+            for (int64_t i = gpu_thread.x; i < p.size; i += 256)
+                total += exp_of(gpu_load(from[i]) - most);
+            total = block_sum(shared, total);
+            total = p.logarithm ? log_of(total) : 1 / total;
+            for (int64_t i = gpu_thread.x; i < p.size; i += 256)
+                write(p, to + i, gpu_load(from[i]), most, total);
+        }
+    }
+
+    static GPU_DEVICE_MEMBER void alone(const gpu_rows &p)
+    {
+        int64_t lines = p.outer * p.inner, step = (int64_t)gpu_step();
+
+        for (int64_t l = (int64_t)gpu_first(); l < lines; l += step) {
+            int64_t first = l / p.inner * p.size * p.inner + l % p.inner;
+            const M *from = (const M *)p.from + first;
+            O *to = (O *)p.to + first;
+            T most = least((T)0), total = 0;
+
+            for (int64_t i = 0; i < p.size; i++) {
+                T x = gpu_load(from[i * p.inner]);
+
+                most = x > most || x != x ? x : most;
+            }
+            for (int64_t i = 0; i < p.size; i++)
+                total += exp_of(gpu_load(from[i * p.inner]) - most);
+            total = p.logarithm ? log_of(total) : 1 / total;
+            for (int64_t i = 0; i < p.size; i++)
+                write(p, to + i * p.inner, gpu_load(from[i * p.inner]), most,
+                      total);
+        }
+    }
+};
+
+/* from: the gradient g; other: the output y.  y (g - sum(g y)), or
+ * g - exp(y) sum(g).  M: of both; O: of the result. */
+template <class M, class O> struct slope {
+    typedef typename gpu_type<M>::compute T;
+
+    static GPU_DEVICE_MEMBER T term(const gpu_rows &p, T g, T y)
+    {
+        return p.logarithm ? g : g * y;
+    }
+    static GPU_DEVICE_MEMBER void write(const gpu_rows &p, O *to, T g, T y,
+                                        T total)
+    {
+        T x = p.logarithm ? g - exp_of(y) * total : y * (g - total);
+
+        gpu_store(*to, (typename gpu_type<O>::compute)x);
+    }
+
+    static GPU_DEVICE_MEMBER void block(const gpu_rows &p)
+    {
+        GPU_SHARED T shared[256];
+
+        for (int64_t row = gpu_block.x; row < p.outer; row += gpu_grid.x) {
+            const M *g = (const M *)p.from + row * p.size;
+            const M *y = (const M *)p.other + row * p.size;
+            O *to = (O *)p.to + row * p.size;
+            T total = 0;
+
+            for (int64_t i = gpu_thread.x; i < p.size; i += 256)
+                total += term(p, gpu_load(g[i]), gpu_load(y[i]));
+            total = block_sum(shared, total);
+            for (int64_t i = gpu_thread.x; i < p.size; i += 256)
+                write(p, to + i, gpu_load(g[i]), gpu_load(y[i]), total);
+        }
+    }
+
+    static GPU_DEVICE_MEMBER void alone(const gpu_rows &p)
+    {
+        int64_t lines = p.outer * p.inner, step = (int64_t)gpu_step();
+
+        for (int64_t l = (int64_t)gpu_first(); l < lines; l += step) {
+            int64_t first = l / p.inner * p.size * p.inner + l % p.inner;
+            const M *g = (const M *)p.from + first;
+            const M *y = (const M *)p.other + first;
+            O *to = (O *)p.to + first;
+            T total = 0;
+
+            for (int64_t i = 0; i < p.size * p.inner; i += p.inner)
+                total += term(p, gpu_load(g[i]), gpu_load(y[i]));
+            for (int64_t i = 0; i < p.size * p.inner; i += p.inner)
+                write(p, to + i, gpu_load(g[i]), gpu_load(y[i]), total);
+        }
+    }
+};
+
+#define KERNELS(name, F)                              \
+    GPU_KERNEL_MEETING(name##_block, gpu_rows)        \
+    {                                                 \
+        F::block(p);                                  \
+    }                                                 \
+    GPU_KERNEL(name##_alone, gpu_rows)                \
+    {                                                 \
+        F::alone(p);                                  \
+    }
+#define COMMA ,
+/* softmax_FROM_TO, softmax_slope_FROM_TO */
+#define SOFTMAX(from, FROM, to, TO)                              \
+    KERNELS(softmax_##from##_##to, line<FROM COMMA TO>)          \
+    KERNELS(softmax_slope_##from##_##to, slope<FROM COMMA TO>)
+SOFTMAX(f32, float, f32, float)
+SOFTMAX(f64, double, f64, double)
+SOFTMAX(f16, gpu_f16, f16, gpu_f16)
+SOFTMAX(bf16, gpu_bf16, bf16, gpu_bf16)
+/* half_to_float, and back */
+SOFTMAX(f16, gpu_f16, f32, float)
+SOFTMAX(bf16, gpu_bf16, f32, float)
+SOFTMAX(f32, float, f16, gpu_f16)
+SOFTMAX(f32, float, bf16, gpu_bf16)
