@@ -160,9 +160,12 @@ ok "help is given" ends 0 'usage: core-conformance' --help
 # --------------------------------------------------------- --plugin FILE.so
 plugins=$LIBCORE_BUILD/.libs
 
-passes() { # level, plugin, setting
-    env "$3" "$conformance" --plugin "$2" --level "$1" >"$work/out" 2>&1 &&
-        grep -qE "^# level reached: $1" "$work/out" && return
+passes() { # level, plugin, setting, more…
+    reached=$1 plugin=$2 setting=$3
+    shift 3
+    env "$setting" "$conformance" --plugin "$plugin" --level "$reached" "$@" \
+        >"$work/out" 2>&1 &&
+        grep -qE "^# level reached: $reached" "$work/out" && return
     grep -A 2 -E '^(not ok|# level)' "$work/out"
     return 1
 }
@@ -248,6 +251,15 @@ for mode in MEMORY=flat CHECK=1 QUEUES=3 COMPILE=1 GRANULARITY=4096 \
     ALIGNMENT=256 TAIL=100 DEVICES=1 DELAY_US=100; do
     ok "sim passes level core with $mode" passes core "$sim" "LIBCORE_SIM_$mode"
 done
+# Some minutes: every level in every mode, with the recorded calls.
+if [ -n "${LIBCORE_TEST_LONG-}" ]; then
+    for mode in MEMORY=flat CHECK=1 QUEUES=1 QUEUES=3 COMPILE=1 DEVICES=1 \
+        GRANULARITY=4096 ALIGNMENT=256 TAIL=100 LARGEST=16000000 \
+        BYTES=300000000 DELAY_US=100; do
+        ok "sim passes every level with $mode" passes stress "$sim" \
+            "LIBCORE_SIM_$mode" --golden "$golden/public"
+    done
+fi
 ok "the template passes for what it claims" template
 ok "tests are shared out among shards" shards
 ok "a run is resumed" resumes

@@ -42,6 +42,10 @@ extern uint32_t core__abi_minor_offered;
 /* Does the ABI range of a note meet ours?  INCOMPATIBLE says both. */
 core_status core__note_check_abi(const core_plugin_note *note);
 
+/* Can its segments be laid out in memory as the dynamic linker will do it?
+ * CORRUPT. */
+core_status core__segments_check(const core__image *image);
+
 /* Does the file define the entry, import no core_… symbol and not depend on
  * libcore?  Judged by its dynamic symbols.  REFUSED or NOT_FOUND. */
 core_status core__symbols_check(const core__image *image);

@@ -111,6 +111,8 @@ static core_status check_file(core_plugin *plugin)
         status =
             core__error(CORE_ERROR_REFUSED, "has changed since it was found");
     if (status == CORE_OK)
+        status = core__segments_check(&image);
+    if (status == CORE_OK)
         status = core__symbols_check(&image);
     close(file);
     return status;

@@ -236,6 +236,77 @@ START_TEST(segment_table_behind_the_end_is_refused)
 }
 END_TEST
 
+/* The first segment to load, or the first that may be written. */
+static Elf64_Phdr *load_segment(bool writable)
+{
+    Elf64_Ehdr *header = (void *)bytes;
+    Elf64_Phdr *segments = (void *)(bytes + header->e_phoff);
+
+    for (unsigned i = 0; i < header->e_phnum; i++)
+        if (segments[i].p_type == PT_LOAD &&
+            (!writable || segments[i].p_flags & PF_W))
+            return &segments[i];
+    ck_abort_msg("no such segment in the fixture");
+}
+
+static void assert_segments(core_status code, const char *part)
+{
+    core__image image = core__image_bytes(bytes, size);
+
+    ck_assert_int_eq(core__segments_check(&image), code);
+    if (code != CORE_OK)
+        assert_contains(core_error_message(), part);
+}
+
+START_TEST(good_segments_are_accepted)
+{
+    assert_segments(CORE_OK, "");
+    load_segment(true)->p_memsz += 4096; /* its tail is cleared */
+    assert_segments(CORE_OK, "");
+}
+END_TEST
+
+START_TEST(a_tail_that_may_not_be_written_is_refused)
+{
+    load_segment(false)->p_memsz += 16;
+    assert_segments(CORE_ERROR_CORRUPT, "may not be written");
+}
+END_TEST
+
+START_TEST(segments_over_each_other_are_refused)
+{
+    load_segment(false)->p_vaddr += UINT64_C(1) << 30;
+    assert_segments(CORE_ERROR_CORRUPT, "lies over the one before it");
+}
+END_TEST
+
+START_TEST(impossible_segments_are_refused)
+{
+    Elf64_Phdr before = *load_segment(true);
+
+    load_segment(true)->p_memsz = 0;
+    assert_segments(CORE_ERROR_CORRUPT, "smaller in memory");
+    *load_segment(true) = before;
+    load_segment(true)->p_memsz = UINT64_MAX;
+    assert_segments(CORE_ERROR_CORRUPT, "too large");
+    *load_segment(true) = before;
+    load_segment(true)->p_vaddr += 8;
+    assert_segments(CORE_ERROR_CORRUPT, "not aligned");
+    *load_segment(true) = before;
+    load_segment(true)->p_align = 3;
+    assert_segments(CORE_ERROR_CORRUPT, "not aligned");
+    *load_segment(true) = before;
+    for (unsigned i = 0; i < ((Elf64_Ehdr *)bytes)->e_phnum; i++) {
+        Elf64_Phdr *one =
+            (Elf64_Phdr *)(bytes + ((Elf64_Ehdr *)bytes)->e_phoff) + i;
+
+        if (one->p_type == PT_DYNAMIC)
+            one->p_type = PT_NULL;
+    }
+    assert_segments(CORE_ERROR_CORRUPT, "and 0 dynamic");
+}
+END_TEST
+
 START_TEST(good_symbols_are_accepted)
 {
     core__image image = core__image_bytes(bytes, size);
@@ -361,6 +432,10 @@ int main(void)
     tcase_add_test(tests, huge_note_segment_is_not_read);
     tcase_add_test(tests, note_sizes_near_the_end_of_numbers_do_not_wrap);
     tcase_add_test(tests, segment_table_behind_the_end_is_refused);
+    tcase_add_test(tests, good_segments_are_accepted);
+    tcase_add_test(tests, a_tail_that_may_not_be_written_is_refused);
+    tcase_add_test(tests, segments_over_each_other_are_refused);
+    tcase_add_test(tests, impossible_segments_are_refused);
     tcase_add_test(tests, good_symbols_are_accepted);
     tcase_add_test(tests, ten_thousand_corrupted_files_never_crash);
     tcase_add_test(tests, ten_thousand_corrupted_notes_never_crash);

@@ -42,6 +42,10 @@ static void each_point(suite *self, outcome *out, const char *what,
                     what, (unsigned long long)n, where,
                     core_status_name(status)))
             return;
+        /* Streams that share a queue are poisoned together. */
+        if (status == CORE_ERROR_STREAM && self->properties.max_streams > 0 &&
+            !expect_ok(out, core_device_reset(self->device), "a reset"))
+            return;
         status = run(self, with, &where);
         if (!expect(out, status == CORE_OK,
                     "%s: after it had no memory for its allocation %llu, %s "
