@@ -69,7 +69,7 @@ core_status opencl_clblast(core_call *call, const opencl_product *p)
     core_status status;
     cl_event event = NULL;
 
-    if (opencl_is_half(p->dtype) || p->batch != 1 || p->sums != 1 ||
+    if (p->dtype > CORE_F32 || p->batch != 1 || p->sums != 1 ||
         p->d.memory.handle != NULL ||
         (double)p->rows * (double)p->columns * (double)p->inner <
             (double)LARGE ||

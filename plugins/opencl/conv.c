@@ -426,21 +426,20 @@ static core_status backward_supports(const core_call *call,
 
 core_status opencl_register_conv(core_registry *registry)
 {
-    static const uint32_t types[4] = {OPENCL_F32, OPENCL_F64, OPENCL_F16,
-                                      OPENCL_BF16};
     core_status status = CORE_OK;
 
-    for (int i = 0; i < 8 && status == CORE_OK; i++) {
+    for (uint32_t i = 0; i < 2 * (CORE_BOOL - CORE_F64) && status == CORE_OK;
+         i++) {
         core_kernel kernel = {.struct_size = sizeof kernel,
                               .demands = CORE_DEMAND_CONTIGUOUS};
-        bool back = i & 1;
+        bool back = (i & 1) != 0;
 
         kernel.name =
             core_sdk_string(back ? "convolution_backward" : "convolution");
         kernel.launch = back ? backward : forward;
         kernel.supports = back ? backward_supports : forward_supports;
         for (int k = 0; k < (back ? 6 : 4); k++)
-            kernel.signature[k] = types[i / 2];
+            kernel.signature[k] = CORE_DTYPE_MASK(CORE_F64 + i / 2);
         status = opencl_register_kernel(registry, kernel);
     }
     return status;

@@ -151,24 +151,26 @@ core_status opencl_register_index(core_registry *registry)
 {
     enum { INDEX = OPENCL_I64 | OPENCL_I32 };
     enum { DENSE = CORE_DEMAND_CONTIGUOUS };
-#define FLOATS(F)                                             \
-    {"embedding_dense_backward",                              \
-     embedding_backward,                                      \
-     NULL,                                                    \
-     {F, INDEX, F},                                           \
-     DENSE},                                                  \
-    {                                                         \
-        "index_add", index_add, NULL, {F, INDEX, F, F}, DENSE \
-    }
     static const opencl_row rows[] = {
         {"index_select", index_select, NULL, {0, INDEX, 0}, DENSE},
         {"embedding", embedding, NULL, {0, INDEX, 0}, DENSE},
         {"gather", gather, NULL, {0, INDEX, 0}, DENSE},
-        FLOATS(OPENCL_F32),
-        FLOATS(OPENCL_F64),
-        FLOATS(OPENCL_F16),
-        FLOATS(OPENCL_BF16),
     };
+    core_status status =
+        opencl_register(registry, rows, sizeof rows / sizeof *rows, 0);
 
-    return opencl_register(registry, rows, sizeof rows / sizeof *rows, 0);
+    for (core_dtype d = CORE_F64; d <= CORE_BOOL && status == CORE_OK; d++) {
+        uint32_t m = CORE_DTYPE_MASK(d);
+        const opencl_row sums[] = {
+            {"index_add", index_add, NULL, {m, INDEX, m, m}, DENSE},
+            {"embedding_dense_backward",
+             embedding_backward,
+             NULL,
+             {m, INDEX, m},
+             DENSE},
+        };
+
+        status = opencl_register(registry, sums, d <= CORE_BF16 ? 2 : 1, 0);
+    }
+    return status;
 }

@@ -156,11 +156,14 @@ core_status opencl_register_matmul(core_registry *registry)
         {"vdot", product, (void *)VECTORS, {F, F, F}, 0},      \
         {"addmm", added, (void *)MATRICES, {F, F, F, F}, 0},   \
         {"baddbmm", added, (void *)MATRICES, {F, F, F, F}, 0}, \
-    {                                                          \
-        "addmv", added, (void *)MATRIX_VECTOR, {F, F, F, F}, 0 \
-    }
-    static const opencl_row rows[] = {ROWS(OPENCL_F32), ROWS(OPENCL_F64),
-                                      ROWS(OPENCL_F16), ROWS(OPENCL_BF16)};
+        {"addmv", added, (void *)MATRIX_VECTOR, {F, F, F, F}, 0}
+    core_status status = CORE_OK;
 
-    return opencl_register(registry, rows, sizeof rows / sizeof *rows, 0);
+    for (core_dtype d = CORE_F64; d < CORE_BOOL && status == CORE_OK; d++) {
+        uint32_t m = CORE_DTYPE_MASK(d);
+        const opencl_row rows[] = {ROWS(m)};
+
+        status = opencl_register(registry, rows, sizeof rows / sizeof *rows, 0);
+    }
+    return status;
 }

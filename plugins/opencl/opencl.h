@@ -243,6 +243,9 @@ core_status opencl_register_random(core_registry *registry);
 core_status opencl_register_scatter(core_registry *registry);
 core_status opencl_register_scan(core_registry *registry);
 core_status opencl_register_sort(core_registry *registry);
+core_status opencl_register_chosen(core_registry *registry);
+core_status opencl_register_frame(core_registry *registry);
+core_status opencl_register_resample(core_registry *registry);
 
 /* Copies between strided windows of equal sizes (strides in elements, outermost
  * first, may be negative), as bits of the dtype's size. */

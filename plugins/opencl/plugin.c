@@ -97,6 +97,8 @@ static core_status init(const core_host *host, core_registry *registry,
         opencl_register_pool,        opencl_register_norm,
         opencl_register_random,      opencl_register_scatter,
         opencl_register_scan,        opencl_register_sort,
+        opencl_register_chosen,      opencl_register_frame,
+        opencl_register_resample,
     };
     core_status status;
 

@@ -100,7 +100,8 @@ static void add_types(text *to, const opencl_device *device,
         made = way(types[i], false);
         snprintf(line, sizeof line,
                  opencl_is_half(types[i]) ? "#define PUT%u(x) %s(x)\n"
-                                          : "#define PUT%u(x) ((%s)(x))\n",
+                 : types[i] == CORE_BOOL ? "#define PUT%u(x) ((%s)((x) != 0))\n"
+                                         : "#define PUT%u(x) ((%s)(x))\n",
                  i, made);
         add(to, line);
         snprintf(line, sizeof line,

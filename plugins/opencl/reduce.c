@@ -76,6 +76,7 @@ static const reduction reductions[] = {
      "number == 2 ? sqrt(s) : number == 0 || number == 1 || isinf(number) ? s "
      ": pow(s, 1 / (S)number)",
      NULL, 0, 0, BY_OUTPUT, 2, 2, F, NULL},
+    {"logsumexp", "0", "x", "s + t", "s", NULL, 0, 3, BY_OUTPUT, 0, 0, F, NULL},
     {"std.correction", "0", "x", "s + t", "s", NULL, 0, 2, BY_OUTPUT, 3, 1, F,
      NULL},
 };
@@ -159,9 +160,10 @@ static core_status launch(core_call *call, const core_value *args,
         number = core_sdk_double(&args[r->argument - 1], number);
     lines = !r->moments && (p.outputs >= 256 || p.count <= 32);
     l = opencl_begin(call, source, types, 2,
-                     r->moments ? "moments"
-                     : lines    ? "lines"
-                                : "groups");
+                     r->moments == 3 ? "exponentials"
+                     : r->moments    ? "moments"
+                     : lines         ? "lines"
+                                     : "groups");
     opencl_buffer(&l, loop->operands[0].memory);
     if (loop->noutputs > 1)
         opencl_buffer(&l, loop->operands[1].memory);

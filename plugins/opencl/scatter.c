@@ -431,8 +431,7 @@ core_status opencl_register_scatter(core_registry *registry)
             {"scatter_reduce.two", reduce, NULL, {m, INDEX, m, m}, DENSE},
         };
 
-        /* Sums of bool are another thing. */
-        status = opencl_register(registry, rows, d == CORE_BOOL ? 4 : 8, 0);
+        status = opencl_register(registry, rows, sizeof rows / sizeof *rows, 0);
     }
     if (status == CORE_OK)
         status = register_index(registry);

@@ -17,6 +17,8 @@ static const char *const reasons[] = {
     NULL,
     "a probability is below 0 or above 1",
     "weights that cannot be drawn from",
+    "a count of repeats is below 0",
+    "the mask is true more often than source has elements",
 };
 
 core_status opencl_stream_of(opencl_device *device, cl_command_queue queue,

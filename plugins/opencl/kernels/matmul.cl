@@ -43,7 +43,11 @@ multiply(global uchar *to, ulong to_at, const global uchar *left,
             barrier(CLK_LOCAL_MEM_FENCE);
 #pragma unroll
             for (int i = 0; i < TILE; i++)
+#if ID0 <= BF16n
                 sum = fma(at[y][i], bt[i][x], sum);
+#else
+                sum += at[y][i] * bt[i][x];
+#endif
             barrier(CLK_LOCAL_MEM_FENCE);
         }
     }

@@ -74,7 +74,7 @@ typedef struct word {
 } word;
 
 /* stream.c has their texts. */
-enum { PLAIN, PROBABILITY, WEIGHTS };
+enum { PLAIN, PROBABILITY, WEIGHTS, REPEATS, SHORT_SOURCE };
 
 /* The first one stays. */
 static void fail_because(global word *w, int code, int why, long call,

@@ -163,7 +163,52 @@ groups(global uchar *to, ulong to_at, global uchar *more, ulong more_at,
         finish(lanes[0], to, to_at, to0, more, more_at, to1, p.count, number);
 }
 
-#if MOMENTS
+#if MOMENTS == 3
+/* The logarithm of the sum of exponentials: the greatest, then the sum. */
+kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void
+exponentials(global uchar *to, ulong to_at, global uchar *more, ulong more_at,
+             const global uchar *in, ulong in_at, ulong now, wide number,
+             shape p)
+{
+    local S lanes[GROUP];
+    uint me = get_local_id(0);
+    long to0, to1, from = locate(&p, get_group_id(0), &to0, &to1);
+    S most = 0, mine;
+
+    for (int pass = 0; pass < 2; pass++) {
+        mine = pass ? 0 : -INFINITY;
+        for (ulong r = me; r < p.count; r += GROUP) {
+            S x = (S)GET1(p.immediates
+                              ? *(T1 *)&now
+                              : *AT(const T1, in,
+                                    in_at + from + along(&p, r)));
+
+            if (pass)
+                mine += exp(x - most);
+            else
+                mine = x > mine || x != x ? x : mine;
+        }
+        lanes[me] = mine;
+        barrier(CLK_LOCAL_MEM_FENCE);
+        for (uint half_ = GROUP / 2; half_ > 0; half_ /= 2) {
+            S other = me < half_ ? lanes[me + half_] : 0;
+
+            if (me < half_ && pass)
+                lanes[me] += other;
+            else if (me < half_ && (other > lanes[me] || other != other))
+                lanes[me] = other;
+            barrier(CLK_LOCAL_MEM_FENCE);
+        }
+        mine = lanes[0];
+        /* Infinities have no difference. */
+        if (!pass)
+            most = isinf(mine) ? 0 : mine;
+        barrier(CLK_LOCAL_MEM_FENCE);
+    }
+    if (me == 0)
+        STORE(0, to, to_at + to0, 0, log(mine) + most);
+}
+#elif MOMENTS
 /* Variance in two passes: of the second, S is the sum of squares. */
 static void deviate(S squares, S mean, wide number, ulong count,
                     global uchar *to, ulong to_at, long to0)
