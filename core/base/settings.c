@@ -552,8 +552,12 @@ static core_status take_deterministic(void)
 core_status core_setting_set(const char *name, const char *text)
 {
     core_status status;
+    int index;
 
     CORE__NOT_NULL(name);
+    index = row_of(name, strlen(name));
+    if (index >= 0)
+        CORE_TRY(check_words((core__setting_id)index, text));
     pthread_mutex_lock(&lock);
     status = set(name, text);
     pthread_mutex_unlock(&lock);

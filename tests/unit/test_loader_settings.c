@@ -217,9 +217,8 @@ START_TEST(threads_see_whole_values)
 }
 END_TEST
 
-/* Words that only the setting's reader knows, of a setting that nothing may
- * ever ask for. */
-START_TEST(words_that_nobody_knows_are_told_before_the_first_device)
+/* Words that only the setting's reader knows. */
+START_TEST(words_that_nobody_knows_are_refused)
 {
     static const char *const wrong[][3] = {
         {"LIBCORE_FALLBACK", "abacus", "\"abacus\", which is no operator"},
@@ -229,34 +228,52 @@ START_TEST(words_that_nobody_knows_are_told_before_the_first_device)
         {"LIBCORE_ALLOC", "caching:maybe", "true or false"},
         {"LIBCORE_FAULT", "allocate:3", "\"allocate:3\""},
         {"LIBCORE_FAULT", "alloc:0", "KIND:N"},
-        {"LIBCORE_TRACE_DISPATCH", "2", NULL},
-        {"LIBCORE_PLAN_CACHE", "0", NULL},
+        {"LIBCORE_TRACE_DISPATCH", "2", "0 or 1"},
+        {"LIBCORE_PLAN_CACHE", "0", "at least 1"},
+    };
+    const char *value;
+
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        assert_invalid(core_setting_set(wrong[i][0], wrong[i][1]), wrong[i][0],
+                       wrong[i][2]);
+        ck_assert_int_eq(core_setting_get(wrong[i][0], &value), CORE_OK);
+        ck_assert_ptr_null(value);
+    }
+}
+END_TEST
+
+/* Of a setting that nothing may ever ask for. */
+START_TEST(wrong_words_of_the_environment_are_told_before_the_first_device)
+{
+    /* And what is right. */
+    static const char *const wrong[][3] = {
+        {"LIBCORE_FALLBACK", "exp,abacus", "exp"},
+        {"LIBCORE_ALLOC", "caching", "caching:true"},
+        {"LIBCORE_FAULT", "allocate:3", "alloc:3"},
+        {"LIBCORE_TRACE_DISPATCH", "2", "off"},
+        {"LIBCORE_PLAN_CACHE", "0", "1"},
     };
     core_setting_information information = {.struct_size = sizeof information};
     core_device *device;
 
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        setenv(wrong[i][0], wrong[i][1], 1);
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        const char *name = wrong[i][0];
-        core_status status = core_setting_set(name, wrong[i][1]);
+        size_t k = 0;
 
-        if (wrong[i][2]) {
-            uint32_t row = 0;
-
-            ck_assert_int_eq(status, CORE_OK);
-            ck_assert_int_eq(core_device_find("cpu", &device),
-                             CORE_ERROR_INVALID_ARGUMENT);
-            ck_assert_ptr_null(device);
-            assert_contains(core_error_message(), name);
-            assert_contains(core_error_message(), wrong[i][2]);
-            while (core_setting_describe(row, &information) == CORE_OK &&
-                   strcmp(information.name, name) != 0)
-                row++;
-            ck_assert_int_eq(information.status, CORE_ERROR_INVALID_ARGUMENT);
-        } else {
-            ck_assert_int_eq(status, CORE_ERROR_INVALID_ARGUMENT);
-        }
-        ck_assert_int_eq(core_setting_set(name, NULL), CORE_OK);
+        /* The table's order decides which is told. */
+        assert_invalid(core_device_find("cpu", &device), "LIBCORE_", "");
+        ck_assert_ptr_null(device);
+        while (!strstr(core_error_message(), wrong[k][0]))
+            ck_assert_uint_lt(++k, sizeof wrong / sizeof *wrong);
+        for (uint32_t row = 0;
+             core_setting_describe(row, &information) == CORE_OK; row++)
+            if (strcmp(information.name, wrong[k][0]) == 0)
+                ck_assert_int_eq(information.status,
+                                 CORE_ERROR_INVALID_ARGUMENT);
+        ck_assert_int_eq(core_setting_set(wrong[k][0], wrong[k][2]), CORE_OK);
     }
+    ck_assert_int_eq(core_device_find("cpu", &device), CORE_OK);
 }
 END_TEST
 
@@ -424,8 +441,9 @@ int main(void)
     tcase_add_test(tests, words_of_lists_are_whole);
     tcase_add_test(tests, texts_stay_when_the_setting_changes);
     tcase_add_test(tests, threads_see_whole_values);
-    tcase_add_test(tests,
-                   words_that_nobody_knows_are_told_before_the_first_device);
+    tcase_add_test(tests, words_that_nobody_knows_are_refused);
+    tcase_add_test(
+        tests, wrong_words_of_the_environment_are_told_before_the_first_device);
     tcase_add_test(tests, operators_that_may_still_come_are_no_wrong_words);
     tcase_add_test(tests, nothing_is_printed_unasked);
     tcase_add_test(tests, the_setting_sends_messages_to_the_standard_error);

@@ -35,10 +35,12 @@ END_TEST
 
 START_TEST(an_environment_that_makes_no_sense_is_told_when_a_device_opens)
 {
-    OK(core_setting_set("LIBCORE_ALLOC", "fraction:2"));
+    setenv("LIBCORE_ALLOC", "fraction:2", 1);
     FAILS(core_device_find("sim", &sim), CORE_ERROR_INVALID_ARGUMENT,
           "LIBCORE_ALLOC", "fraction", "\"2\"", "up to 1");
-    OK(core_setting_set("LIBCORE_ALLOC", NULL));
+    FAILS(core_setting_set("LIBCORE_ALLOC", "fraction:3"),
+          CORE_ERROR_INVALID_ARGUMENT, "LIBCORE_ALLOC", "\"3\"");
+    OK(core_setting_set("LIBCORE_ALLOC", "fraction:1"));
     OK(core_device_find("sim", &sim));
 }
 END_TEST
