@@ -56,7 +56,8 @@ enum {
     CPU_CHOICE_CLAMP,    /* both bounds; lower; upper */
     CPU_CHOICE_POWER,    /* any exponent; 2; 3; 0.5; -1; -2; -0.5 */
     CPU_CHOICE_BITS,     /* one; parameters->bits is args[argument[0]] */
-    CPU_CHOICE_BOUND     /* one; parameter 0 is a number of the input's dtype */
+    CPU_CHOICE_BOUND,    /* one; parameter 0 is a number of the input's dtype */
+    CPU_CHOICE_FINITE    /* one; parameters 1 and 2 are finite in that dtype */
 };
 
 /* The variant for a call, or -1. */

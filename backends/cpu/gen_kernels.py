@@ -203,7 +203,7 @@ op("clamp.Tensor", 3,
 op("nan_to_num", 1,
    {"F": "a != a ? p0 : a == INFINITE@ ? high : a == -INFINITE@ ? low : a",
     "I": "a", "B": "a"},
-   parameters=[(1, 0), (2, INFINITY), (3, -INFINITY)],
+   parameters=[(1, 0), (2, INFINITY), (3, -INFINITY)], choice="FINITE",
    setup="const T high = finite@(p1), low = finite@(p2);")
 
 # ------------------------------------------------- exponentials and friends --
@@ -309,7 +309,7 @@ op("softplus_backward", 2,
    parameters=[(2, 1), (3, 20)], cost=1)
 unary2("hardsigmoid_backward", "(b > -3 && b < 3) ? a / 6 : 0")
 unary2("hardswish_backward",
-       "b < -3 ? 0 : b <= 3 ? a * (b / 3 + (T)0.5) : a")
+       "b < -3 ? 0 : b >= 3 ? a : a * (b / 3 + (T)0.5)")
 op("hardshrink_backward", 2, {"F": "(b >= -p0 && b <= p0) ? 0 : a"},
    parameters=[(2, 0.5)], choice="BOUND")
 op("softshrink_backward", 2, {"F": "(b >= -p0 && b <= p0) ? 0 : a"},

@@ -396,6 +396,16 @@ static double rounded(const core_value *value, core_dtype dtype, double exact)
     return wide.number;
 }
 
+/* As near as a half float comes that is finite. */
+static double within(core_dtype dtype, double x)
+{
+    double largest = dtype == CORE_F16    ? 65504
+                     : dtype == CORE_BF16 ? 0x1.fep127
+                                          : INFINITY;
+
+    return x > largest ? largest : x < -largest ? -largest : x;
+}
+
 core_status cpu_loop_general(core_call *call, const core_value *args,
                              uint32_t nargs, core_value *results,
                              uint32_t nresults)
@@ -433,6 +443,10 @@ core_status cpu_loop_general(core_call *call, const core_value *args,
             parameters.d[0] =
                 rounded(&args[self->argument[0]], call->loop->operands[1].dtype,
                         parameters.d[0]);
+        if (self->choice == CPU_CHOICE_FINITE)
+            for (int k = 1; k < 3; k++)
+                parameters.d[k] =
+                    within(call->loop->operands[0].dtype, parameters.d[k]);
     }
     status = cpu_loop_run(call, self, row, &parameters);
     if (status == CORE_OK &&

@@ -237,18 +237,43 @@ core_status core__formula_as_strided_self(
     return core__scope_finish(&s, x, out);
 }
 
+/* Of places where several elements of the part lie the last one stays: numbers
+ * written as src was tell which. */
+static core_tensor *that_stay(core__scope *s, core_tensor *self,
+                              core_tensor *part, const int64_t *stride,
+                              size_t stride_count,
+                              const int64_t *storage_offset)
+{
+    core_tensor *ids = core__x_arange(s, part, part ? part->numel : 0);
+    core_tensor *x = CORE__DO(s, core_zeros_like, self, CORE_I64, NULL, -1);
+
+    if (s->status != CORE_OK)
+        return NULL;
+    ids = core__x_reshape(s, ids, part->sizes, part->ndim);
+    x = CORE__DO(s, core_as_strided_scatter, x, ids, part->sizes, part->ndim,
+                 stride, stride_count, storage_offset);
+    x = CORE__DO(s, core_as_strided, x, part->sizes, part->ndim, stride,
+                 stride_count, storage_offset);
+    return CORE__DO(s, core_eq, x, ids);
+}
+
 core_status core__formula_as_strided_src(
     core_tensor *grad, const int64_t *layout, size_t layout_count,
     const int64_t *size, size_t size_count, const int64_t *stride,
     size_t stride_count, const int64_t *storage_offset, core_tensor **out)
 {
     core__scope s;
-    core_tensor *x;
+    core_tensor *self, *x;
 
     core__scope_begin(&s);
-    x = laid_out(&s, grad, layout, layout_count);
-    x = CORE__DO(&s, core_as_strided, x, size, size_count, stride, stride_count,
-                 storage_offset);
+    self = laid_out(&s, grad, layout, layout_count);
+    x = CORE__DO(&s, core_as_strided, self, size, size_count, stride,
+                 stride_count, storage_offset);
+    if (s.status == CORE_OK && core__layout_overlaps_itself(x))
+        x = core__x_zero_where(
+            &s, x,
+            core__x_logical_not(&s, that_stay(&s, self, x, stride, stride_count,
+                                              storage_offset)));
     return core__scope_finish(&s, x, out);
 }
 

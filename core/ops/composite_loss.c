@@ -50,21 +50,30 @@ CORE__COMPOSITE(l1_loss)
                    &results[0]);
 }
 
+/* d where the mask is, else 0: an infinite one that is not squared anyway has no
+ * part in the gradient. */
+static core_tensor *kept(core__scope *scope, core_tensor *d, core_tensor *mask)
+{
+    return core__x_zero_where(scope, d, core__x_logical_not(scope, mask));
+}
+
 /* 0.5 d² / beta where |d| < beta, else |d| - 0.5 beta */
 CORE__COMPOSITE(smooth_l1_loss)
 {
     double beta = core__double_of(&args[3]);
     core_tensor *d = difference(scope, args);
     core_tensor *size = core__x_abs(scope, d);
-    core_tensor *inner;
+    core_tensor *inner, *mask;
 
     if (!(beta >= 0))
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
                               "beta is %g; it must be 0 or more", beta);
     if (beta == 0)
         return reduced(scope, call->op, size, &args[2], &results[0]);
+    mask = core__x_below(scope, size, beta);
+    d = kept(scope, d, mask);
     inner = core__x_times(scope, core__x_mul(scope, d, d), 0.5 / beta);
-    d = core__x_where(scope, core__x_below(scope, size, beta), inner,
+    d = core__x_where(scope, mask, inner,
                       core__x_plus(scope, size, -0.5 * beta));
     return reduced(scope, call->op, d, &args[2], &results[0]);
 }
@@ -75,7 +84,7 @@ CORE__COMPOSITE(huber_loss)
     double delta = core__double_of(&args[3]);
     core_tensor *d = difference(scope, args);
     core_tensor *size = core__x_abs(scope, d);
-    core_tensor *inner = core__x_times(scope, core__x_mul(scope, d, d), 0.5);
+    core_tensor *inner;
     core_tensor *outer;
     core_tensor *mask;
 
@@ -85,6 +94,8 @@ CORE__COMPOSITE(huber_loss)
     outer =
         core__x_times(scope, core__x_plus(scope, size, -0.5 * delta), delta);
     mask = CORE__DO(scope, core_le_scalar, size, core_float(delta));
+    d = kept(scope, d, mask);
+    inner = core__x_times(scope, core__x_mul(scope, d, d), 0.5);
     return reduced(scope, call->op, core__x_where(scope, mask, inner, outer),
                    &args[2], &results[0]);
 }
@@ -114,12 +125,13 @@ CORE__COMPOSITE(kl_div)
     return reduced(scope, call->op, x, &args[2], &results[0]);
 }
 
-/* -(t log x + (1 - t) log(1 - x)), logarithms bounded below by -100 */
-CORE__COMPOSITE(binary_cross_entropy)
+/* -(t log x + (1 - t) log(1 - x)) of each element, logarithms bounded below by
+ * -100: below autograd, for the slope of the bounded is as large as f32 bears,
+ * and no product of 0 and infinity */
+CORE__COMPOSITE(binary_cross_entropy_each)
 {
     core_tensor *self = args[0].u.tensor;
     core_tensor *target = args[1].u.tensor;
-    core_tensor *weight = core__tensor_of(&args[2]);
     core_scalar least = core_int(-100);
     core_tensor *yes;
     core_tensor *no;
@@ -131,6 +143,15 @@ CORE__COMPOSITE(binary_cross_entropy)
     x = core__x_sub(scope,
                     core__x_mul(scope, core__x_plus(scope, target, -1), no),
                     core__x_mul(scope, target, yes));
+    return core__scope_result(scope, x, &results[0]);
+}
+
+CORE__COMPOSITE(binary_cross_entropy)
+{
+    core_tensor *weight = core__tensor_of(&args[2]);
+    core_tensor *x = CORE__DO(scope, core_binary_cross_entropy_each,
+                              args[0].u.tensor, args[1].u.tensor);
+
     if (weight)
         x = core__x_mul(scope, x, weight);
     return reduced(scope, call->op, x, &args[3], &results[0]);

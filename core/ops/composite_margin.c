@@ -21,17 +21,18 @@ CORE__COMPOSITE(dist)
     return core__scope_result(scope, x, &results[0]);
 }
 
-/* What a slice whose norm is above the bound is multiplied by. */
+/* What a slice whose norm is above the bound is multiplied by; 1 for others. */
 static core_tensor *shrinking(core__scope *scope, core_tensor *norm,
                               double most)
 {
     core_tensor *x =
         CORE__DO(scope, core_reciprocal, core__x_plus(scope, norm, 1e-7));
+    core_tensor *above =
+        CORE__DO(scope, core_gt_scalar, norm, core_float(most));
 
     x = core__x_times(scope, x, most);
     return CORE__DO(scope, core_masked_fill, x,
-                    CORE__DO(scope, core_le_scalar, norm, core_float(most)),
-                    core_int(1));
+                    core__x_logical_not(scope, above), core_int(1));
 }
 
 /* renorm(self, p, dim, maxnorm): each slice along dim has a norm of its own */

@@ -190,6 +190,7 @@ CORE__COMPOSITE(prelu)
     core_tensor *self = args[0].u.tensor;
     core_tensor *weight = args[1].u.tensor;
     int64_t channels = self->ndim > 1 ? self->sizes[1] : 1;
+    core_tensor *positive;
     core_tensor *negative;
 
     if (weight->numel != 1 && weight->numel != channels)
@@ -204,12 +205,12 @@ CORE__COMPOSITE(prelu)
             sizes[i] = i == 1 ? weight->numel : 1;
         weight = core__x_reshape(scope, weight, sizes, self->ndim);
     }
-    negative = core__x_mul(scope, self, weight);
+    /* What is positive, infinity too, is nothing to the weight's gradient. */
+    positive = CORE__DO(scope, core_gt_scalar, self, core_int(0));
+    negative = core__x_zero_where(scope, self, positive);
+    negative = core__x_mul(scope, negative, weight);
     return core__scope_result(
-        scope,
-        core__x_where(scope, CORE__DO(scope, core_gt_scalar, self, core_int(0)),
-                      self, negative),
-        &results[0]);
+        scope, core__x_where(scope, positive, self, negative), &results[0]);
 }
 
 CORE__COMPOSITE(glu)

@@ -295,6 +295,29 @@ CORE__COMPOSITE(narrow_copy)
 
 /* ------------------------------------------------ a view of a new tensor -- */
 
+/* Copies element by element where places of the view lie on each other, so
+ * that the last one in row-major order stays; what does not, at once. */
+static core_status copy_in_order(core_tensor *view, core_tensor *source)
+{
+    core_status status = CORE_OK;
+
+    if (!core__layout_overlaps_itself(view))
+        return core_copy_(view, source, false);
+    for (int64_t i = 0; i < view->sizes[0] && status == CORE_OK; i++) {
+        core_tensor *to = NULL;
+        core_tensor *from = NULL;
+
+        status = core_select(view, 0, i, &to);
+        if (status == CORE_OK)
+            status = core_select(source, 0, i, &from);
+        if (status == CORE_OK)
+            status = copy_in_order(to, from);
+        core__tensor_release(to);
+        core__tensor_release(from);
+    }
+    return status;
+}
+
 /* Copies source into the view (the scope's) of target; target results. */
 static core_status written(core__scope *scope, const core_operator *op,
                            core_tensor *target, core_tensor *view,
@@ -312,7 +335,7 @@ static core_status written(core__scope *scope, const core_operator *op,
             "there %s",
             core__sizes_text(view->ndim, view->sizes, want, sizeof want),
             core__sizes_text(source->ndim, source->sizes, have, sizeof have));
-    CORE__RUN(scope, core_copy_(view, source, false));
+    CORE__RUN(scope, copy_in_order(view, source));
     return core__scope_result(scope, target, result);
 }
 
@@ -403,10 +426,5 @@ CORE__COMPOSITE(as_strided_scatter)
     core_tensor *view = CORE__DO(scope, core_as_strided, out, sizes, count,
                                  strides, stride_count, bound(&args[4]));
 
-    if (scope->status == CORE_OK && core__layout_overlaps_itself(view))
-        return core__op_error(CORE_ERROR_SHAPE, call->op,
-                              "several elements of src would be written to one "
-                              "place: size and stride let the part overlap "
-                              "itself");
     return written(scope, call->op, out, view, args[1].u.tensor, &results[0]);
 }

@@ -6,6 +6,8 @@
 
 #include "ops.h"
 
+#include <math.h>
+
 /* A call, one of its results, the sizes and the sum that this has. */
 typedef struct answer {
     const char *op, *words;
@@ -178,6 +180,115 @@ START_TEST(margins_have_gradients)
 }
 END_TEST
 
+/* What saturates, and infinity where its value makes no difference, leave all
+ * gradients finite. */
+START_TEST(losses_have_finite_slopes_at_their_ends)
+{
+    core_tensor *x = leaf(VECTOR(4, 0, 1, 1, .5));
+    core_tensor *zero = VECTOR(3, 0, 0, 0);
+    core_tensor *w = leaf(VECTOR(1, .5)), *y;
+
+    y = CALL(binary_cross_entropy, x, VECTOR(4, 0, 1, .5, 1), NULL, 2);
+    OK(core_backward(&y, 1, NULL, 0));
+    HOLDS(core_tensor_grad(x), 4, 0, 0, 5e11, -2);
+    x = leaf(VECTOR(3, INFINITY, -INFINITY, .25));
+    y = CALL(huber_loss, x, zero, 2, 2.);
+    OK(core_backward(&y, 1, NULL, 0));
+    HOLDS(core_tensor_grad(x), 3, 2, -2, .25);
+    x = leaf(VECTOR(3, INFINITY, -INFINITY, .25));
+    y = CALL(smooth_l1_loss, x, zero, 2, 1.);
+    OK(core_backward(&y, 1, NULL, 0));
+    HOLDS(core_tensor_grad(x), 3, 1, -1, .25);
+    y = CALL(sum, CALL(prelu, VECTOR(2, INFINITY, -3), w), CORE_DTYPE_NONE);
+    OK(core_backward(&y, 1, NULL, 0));
+    HOLDS(core_tensor_grad(w), 1, -3);
+}
+END_TEST
+
+START_TEST(hardswish_is_the_identity_from_3_on)
+{
+    core_tensor *x = leaf(VECTOR(5, -4, -3, 0, 3, 4));
+    core_tensor *y = CALL(sum, CALL(hardswish, x), CORE_DTYPE_NONE);
+    double slope;
+
+    OK(core_backward(&y, 1, NULL, 0));
+    HOLDS(core_tensor_grad(x), 5, 0, -.5, .5, 1, 1);
+    x = leaf(VECTOR(1, NAN));
+    y = CALL(sum, CALL(hardswish, x), CORE_DTYPE_NONE);
+    OK(core_backward(&y, 1, NULL, 0));
+    OK(core_tensor_read(core_tensor_grad(x), &slope, sizeof slope));
+    ck_assert(isnan(slope));
+}
+END_TEST
+
+/* The largest number is that of the dtype. */
+START_TEST(infinity_becomes_the_largest_number)
+{
+    static const core_dtype dtypes[] = {CORE_F16, CORE_BF16};
+    static const double largest[] = {65504, 0x1.fep127};
+
+    for (int i = 0; i < 2; i++) {
+        core_tensor *x = typed(dtypes[i], 1, (int64_t[]){3},
+                               (double[]){INFINITY, -INFINITY, 1});
+        double values[3];
+
+        x = CALL(nan_to_num, x, NULL, NULL, NULL);
+        x = CALL(to_copy, x, CORE_F64, NULL, false, -1);
+        OK(core_tensor_read(x, values, sizeof values));
+        ck_assert(values[0] == largest[i] && values[1] == -largest[i] &&
+                  values[2] == 1);
+    }
+}
+END_TEST
+
+START_TEST(a_norm_that_is_no_number_shrinks_nothing)
+{
+    core_tensor *x = MATRIX(2, 2, NAN, 5, 3, 4);
+
+    x = CALL(renorm, x, core_float(2), 0, core_float(1));
+    x = CALL(select, CALL(select, x, 0, 0), 0, 1);
+    HOLDS(x, 1, 5);
+}
+END_TEST
+
+/* The last element at a place stays; the others have no part in it. */
+START_TEST(a_part_that_overlaps_itself_is_written_in_order)
+{
+    core_tensor *x = leaf(VECTOR(4, 5, 6, 7, 8));
+    core_tensor *src = leaf(MATRIX(2, 2, 1, 2, 3, 4)), *y;
+
+    y = CALL(as_strided_scatter, x, src, (const int64_t[]){2, 2}, 2,
+             (const int64_t[]){1, 1}, 2, NULL);
+    HOLDS(y, 4, 1, 3, 4, 8);
+    y = CALL(mul, y, VECTOR(4, 10, 20, 30, 40));
+    y = CALL(sum, y, CORE_DTYPE_NONE);
+    OK(core_backward(&y, 1, NULL, 0));
+    HOLDS(core_tensor_grad(x), 4, 0, 0, 0, 40);
+    HOLDS(core_tensor_grad(src), 4, 10, 0, 20, 30);
+}
+END_TEST
+
+/* Inverse and determinant are no formula for the slope of the slope there. */
+START_TEST(a_singular_determinant_has_no_second_derivative)
+{
+    core_tensor *a = leaf(MATRIX(2, 2, 1, 2, 2, 4)), *x, *lu, *pivots;
+    core_tensor *grad = NULL;
+
+    OK(core_linalg_det_parts(a, &x, &lu, &pivots));
+    keep(lu);
+    keep(pivots);
+    keep(x);
+    FAILS(core_grad(&x, 1, NULL, &a, 1, CORE_CREATE_GRAPH, &grad),
+          CORE_ERROR_INVALID_ARGUMENT, "singular");
+    ck_assert_ptr_null(grad);
+}
+END_TEST
+
 SUITE("ops answers", losses_of_one_number, a_number_has_one_dimension_to_keep,
       runs_of_slices_and_of_elements, no_batch_has_gradients,
-      no_gradient_is_silently_absent, margins_have_gradients)
+      no_gradient_is_silently_absent, margins_have_gradients,
+      losses_have_finite_slopes_at_their_ends,
+      hardswish_is_the_identity_from_3_on, infinity_becomes_the_largest_number,
+      a_norm_that_is_no_number_shrinks_nothing,
+      a_part_that_overlaps_itself_is_written_in_order,
+      a_singular_determinant_has_no_second_derivative)

@@ -156,18 +156,6 @@ START_TEST(an_index_out_of_range_names_its_argument)
 }
 END_TEST
 
-START_TEST(a_target_that_overlaps_itself_is_refused)
-{
-    static const row rows[] = {
-        {"as_strided_scatter", "p:3 p:2,2 l:2,2 l:1,1 i:0", "one place"},
-        {"as_strided_scatter", "p:3 p:2,2 l:2,2 l:0,1 i:0", "one place"},
-        {"as_strided_scatter", "p:4 p:2,2 l:2,2 l:2,1 i:0", NULL},
-    };
-
-    LOOK(rows);
-}
-END_TEST
-
 START_TEST(gels_wants_full_rank)
 {
     static const row rows[] = {
@@ -244,7 +232,6 @@ SUITE("ops refusals", a_width_below_0_is_refused,
       integers_are_multiplied_by_whole_numbers,
       an_empty_list_is_no_list_of_sizes, a_mask_is_bool,
       a_threshold_that_is_no_number_is_refused,
-      an_index_out_of_range_names_its_argument,
-      a_target_that_overlaps_itself_is_refused, gels_wants_full_rank,
+      an_index_out_of_range_names_its_argument, gels_wants_full_rank,
       a_scale_without_a_size_is_refused, integers_have_no_negative_power,
       running_statistics_have_no_gradient)
