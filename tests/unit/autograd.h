@@ -133,6 +133,12 @@ static inline void holds(core_tensor *tensor, size_t count,
 
 #define HOLDS(tensor, n, ...) holds(tensor, n, (double[]){__VA_ARGS__})
 
+/* Seconds for each test, for a program whose tests take long on a machine with
+ * other work; 0: Check's own limit. */
+#ifndef SUITE_SECONDS
+#define SUITE_SECONDS 0
+#endif
+
 /* One program: a suite of one case. */
 static inline int run_suite(const char *name, const TTest *const *tests,
                             size_t count)
@@ -143,6 +149,8 @@ static inline int run_suite(const char *name, const TTest *const *tests,
     int failed;
 
     tcase_add_checked_fixture(tcase, NULL, drop_all);
+    if (SUITE_SECONDS > 0)
+        tcase_set_timeout(tcase, SUITE_SECONDS);
     for (size_t i = 0; i < count; i++)
         tcase_add_test(tcase, tests[i]);
     suite_add_tcase(suite, tcase);
