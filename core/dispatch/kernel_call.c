@@ -84,6 +84,20 @@ core_status core__kernel_ask(const core_operator *op, core__kernel_set *set,
     return CORE_OK;
 }
 
+/* "f64|f32"; at most 50 characters. */
+static size_t write_dtypes(char *text, size_t room, uint32_t mask)
+{
+    size_t length = 0;
+
+    if (mask == 0)
+        return (size_t)snprintf(text, room, "any");
+    for (; mask && length < room; mask &= mask - 1)
+        length += (size_t)snprintf(
+            text + length, room - length, "%s%s", length ? "|" : "",
+            core__dtype_name((core_dtype)__builtin_ctz(mask)));
+    return length;
+}
+
 core_status core__kernel_refused(const core_operator *op, core__kernel_set *set,
                                  const core_dtype *dtypes, uint32_t count)
 {
@@ -96,15 +110,10 @@ core_status core__kernel_refused(const core_operator *op, core__kernel_set *set,
         length += (size_t)snprintf(have + length, sizeof have - length, "%s(",
                                    length ? " " : "");
         for (uint32_t i = 0; i < count && i < CORE_SIGNATURE_MAX; i++) {
-            uint32_t mask = at->kernel.signature[i];
-            const char *name =
-                mask == 0 ? "any"
-                : mask & (mask - 1)
-                    ? "several"
-                    : core__dtype_name((core_dtype)__builtin_ctz(mask));
-
-            length += (size_t)snprintf(have + length, sizeof have - length,
-                                       "%s%s", i ? "," : "", name);
+            if (i)
+                have[length++] = ',';
+            length += write_dtypes(have + length, sizeof have - length,
+                                   at->kernel.signature[i]);
             if (length >= sizeof have - 64)
                 break;
         }

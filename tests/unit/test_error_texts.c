@@ -332,6 +332,20 @@ START_TEST(a_full_device_is_told_with_the_operator)
 }
 END_TEST
 
+/* A kernel that takes several is described by all of them. */
+START_TEST(dtypes_that_a_kernel_takes_are_named)
+{
+    const int64_t two = 2;
+    core_tensor *out = NULL;
+
+    ck_assert_int_eq(core_randn(&two, 1, NULL, CORE_I64, NULL, &out),
+                     CORE_ERROR_NO_KERNEL);
+    ck_assert_ptr_null(out);
+    ck_assert_ptr_nonnull(strstr(core_error_message(), "(i64,i64)"));
+    ck_assert_ptr_nonnull(strstr(core_error_message(), "f64|f32"));
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("error texts");
@@ -343,6 +357,7 @@ int main(void)
     tcase_add_test(tests, errors_say_what_is_wrong);
     tcase_add_test(tests, unknown_flags_are_refused);
     tcase_add_test(tests, a_dtype_that_does_not_exist_is_refused_by_name);
+    tcase_add_test(tests, dtypes_that_a_kernel_takes_are_named);
     tcase_add_loop_test(tests, no_memory_names_operator_bytes_and_device, 0, 2);
     tcase_add_test(tests, a_full_device_is_told_with_the_operator);
     suite_add_tcase(suite, tests);
