@@ -52,6 +52,7 @@ ok 'it builds from installed headers alone' \
 plugin=$work/installed/core_opencl.so
 LIBCORE_PLUGIN_PATH=$LIBCORE_BUILD/.libs:$work/installed
 XDG_CACHE_HOME=$work/cache
+mkdir "$XDG_CACHE_HOME"
 export LIBCORE_PLUGIN_PATH XDG_CACHE_HOME
 
 # The loader of OpenCL finds no platform there.
@@ -78,20 +79,34 @@ golden() {
 }
 
 ok 'level core is passed' says 'level reached: core' conformance --level core
-for name in add.Tensor sum addmm; do
+
+# Of the matrix of operators and dtypes a few of each family; all of it takes
+# a quarter of an hour.
+samples() {
+    for filter in "$@"; do
+        says 'level ops  *no failure: [1-9][0-9]* PASS$' conformance \
+            --only ops --filter "ops/$filter" || return
+    done
+}
+ok 'element-wise operators, halves among them' samples 'add.Tensor/*f16' \
+    'erf/f32' 'where.self/i8'
+ok 'products, reductions and norms' samples 'addmm/bf16' 'sum/i32' \
+    'linalg_vector_norm/f32' 'native_*norm*/f32'
+ok 'convolution and pooling, also transposed' samples 'convolution*/f32' \
+    '*_pool2d*/f16'
+ok 'indices, masks and orders' samples 'scatter*/f32' 'index*/i64' \
+    'masked_select/f32' 'sort*/f16' 'cumsum/f32'
+ok 'random numbers have the bits of the CPU' samples 'uniform_/*' \
+    'bernoulli/f32' 'random_.from/i64' 'normal_/f32'
+ok 'frames and interpolation' samples 'ref*_pad2d*/f32' \
+    'upsample_bi*2d*/f32'
+ok 'gradients are right and a model learns' says \
+    'level training no failure: 2 PASS' conformance --only training \
+    --filter 'training/[am]*'
+for name in sum addmm; do
     ok "golden cases of $name pass" says '^[1-9][0-9]* passed, 0 failed' \
         golden --filter "$name"
 done
-kept() {
-    ls "$work"/cache/libcore/opencl/*.bin
-}
-ok 'compiled programs are kept' kept
-# A file that is damaged is compiled anew.
-for file in "$work"/cache/libcore/opencl/*.bin; do
-    printf 'damaged' | dd of="$file" bs=1 seek=60 conv=notrunc 2>/dev/null
-done
-ok 'damaged ones are not used' says '^[1-9][0-9]* passed, 0 failed' \
-    golden --filter add.Tensor
 ok 'what it has no kernel for is missing, not wrong' \
     says '^0 passed, 0 failed, [1-9][0-9]* missing' golden --filter linalg_qr
 ok 'and is done by the CPU where that is asked for' \
@@ -99,4 +114,115 @@ ok 'and is done by the CPU where that is asked for' \
     "$LIBCORE_BUILD/core-conformance" \
     --golden "$LIBCORE_SOURCE/tests/golden/public" --device opencl \
     --filter linalg_qr
+
+# ------------------------------------------------------- programs on disk
+
+# PoCL is asked for binaries only where the folder is named.
+cached() {
+    env LIBCORE_OPENCL_CACHE="$work/programs" "$LIBCORE_BUILD/core-conformance" \
+        --golden "$LIBCORE_SOURCE/tests/golden/public" --device opencl \
+        --filter add.Tensor
+}
+kept() {
+    ls "$work"/programs/*.bin
+}
+ok 'golden cases of add.Tensor pass' says '^[1-9][0-9]* passed, 0 failed' \
+    cached
+ok 'compiled programs are kept' kept
+# A file that is damaged, or cut off, is compiled anew.
+whole=$(cksum "$work"/programs/*.bin)
+odd=0
+for file in "$work"/programs/*.bin; do
+    odd=$((1 - odd))
+    if [ $odd = 1 ]; then
+        printf 'damaged' | dd of="$file" bs=1 seek=60 conv=notrunc 2>/dev/null
+    else
+        : >"$file"
+    fi
+done
+ok 'damaged ones are not used' says '^[1-9][0-9]* passed, 0 failed' cached
+again() {
+    [ "$whole" = "$(cksum "$work"/programs/*.bin)" ] || kept_sizes
+}
+kept_sizes() { # binaries need not have the same bytes twice, but have some
+    for file in "$work"/programs/*.bin; do
+        [ "$(wc -c <"$file")" -gt 1000 ] || return
+    done
+}
+ok 'and are written anew' again
+: >"$work/file"
+unwritable() {
+    LIBCORE_OPENCL_CACHE=$work/file/below
+    export LIBCORE_OPENCL_CACHE
+    golden --filter relu
+}
+ok 'a folder that cannot be made is no error' \
+    says '^[1-9][0-9]* passed, 0 failed' unwritable
+unset LIBCORE_OPENCL_CACHE
+
+# --------------------------------------------------------------- training
+
+number_bytes() {
+    printf '\000\000'
+    # shellcheck disable=SC2059 # the format is what is wanted
+    printf "$(printf '\\%03o\\%03o' $(($1 / 256)) $(($1 % 256)))"
+}
+
+# Images with a bright band, whose place is their label.
+bands() {
+    mkdir -p "$work/bands"
+    for half in train:160 t10k:32; do
+        n=${half#*:}
+        {
+            printf '\000\000\010\003'
+            number_bytes "$n"
+            number_bytes 28
+            number_bytes 28
+            awk -v n="$n" 'BEGIN {
+                for (i = 0; i < n; i++)
+                    for (r = 0; r < 28; r++)
+                        for (c = 0; c < 28; c++)
+                            printf int(r / 3) == i * 7 % 10 ? "~" : " " }'
+        } >"$work/bands/${half%:*}-images-idx3-ubyte"
+        {
+            printf '\000\000\010\001'
+            number_bytes "$n"
+            # shellcheck disable=SC2059
+            printf "$(awk -v n="$n" 'BEGIN {
+                for (i = 0; i < n; i++) printf "\\%03o", i * 7 % 10 }')"
+        } >"$work/bands/${half%:*}-labels-idx1-ubyte"
+    done
+}
+
+# learns SHARE ARGUMENT…: the last loss is below so much of the first.
+learns() {
+    share=$1
+    shift
+    "$LIBCORE_BUILD/core-train" --device opencl --log 1 "$@" >"$work/out" 2>&1
+    status=$?
+    tail -n 5 "$work/out"
+    [ $status = 0 ] || return
+    awk -v share="$share" '$1 == "step" && $3 == "loss" {
+            if (!first) first = $4
+            last = $4
+        }
+        END { exit !(first > 0 && last < share * first) }' "$work/out"
+}
+
+bands
+seq 1000 1400 >"$work/text"
+ok 'a network of layers learns' learns 0.5 --data "$work/bands" --batch 32 \
+    --steps 15
+ok 'a network with convolutions learns' learns 0.7 --model cnn \
+    --data "$work/bands" --batch 16 --lr 0.003 --warmup 3 --steps 20
+ok 'a transformer learns' learns 0.8 --model gpt --text "$work/text" \
+    --context 16 --layers 1 --heads 2 --width 32 --batch 8 --lr 0.003 \
+    --warmup 3 --steps 30 --sample 5
+
+if [ -n "$LIBCORE_TEST_LONG" ]; then
+    ok 'level training is passed' says 'level reached: training' \
+        conformance --level training --timeout 300 \
+        --golden "$LIBCORE_SOURCE/tests/golden/public"
+    ok 'no golden case fails' says '^[1-9][0-9]* passed, 0 failed' golden
+fi
 echo "1..$number"
