@@ -43,10 +43,6 @@ struct core__autograd {
         *late; /* what that thread is to add as well; under lock */
 };
 
-/* A fact among the keys: a view made with grad mode on.  Its base may join the
- * graph later, by a change in place, and the view with it. */
-#define CORE__KEYS_VIEW (UINT64_C(1) << 17)
-
 enum {
     /* core_tensor.flags: some node holds this very tensor as a saved value. */
     CORE__TENSOR_SAVED = 1u << 15

@@ -98,6 +98,8 @@ static void count_cached(core__thread *thread, void *context)
     int64_t *cached = context;
 
     for (size_t i = 0; i < CORE__SMALL_CLASSES; i++)
+        *cached += 2 * thread->whole[i].count; /* a tensor, its storage */
+    for (size_t i = 0; i < CORE__SMALL_CLASSES; i++)
         for (core__free_block *b = thread->small[i].head; b; b = b->next)
             ++*cached;
 }

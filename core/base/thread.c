@@ -6,6 +6,7 @@
 #include "autocast/thread_end.h"
 #include "base/fork.h"
 #include "base/memory.h"
+#include "device/device.h"
 #include "device/stream.h"
 #include "memory/memory.h"
 
@@ -122,6 +123,18 @@ void core__thread_each(void (*visit)(core__thread *, void *), void *context)
     pthread_mutex_unlock(&lock);
 }
 
+/* Storages of kept tensors count as made: they are taken off here. */
+static int64_t kept_whole(const core__thread *thread, uint32_t slot)
+{
+    int64_t sum = 0;
+
+    if (!thread->blocks_of || core__keys_slot(thread->blocks_of->keys) != slot)
+        return 0;
+    for (size_t i = 0; i < CORE__SMALL_CLASSES; i++)
+        sum += thread->whole[i].count;
+    return sum;
+}
+
 int64_t core__thread_storages(uint32_t slot)
 {
     int64_t sum;
@@ -129,7 +142,7 @@ int64_t core__thread_storages(uint32_t slot)
     pthread_mutex_lock(&lock);
     sum = ended_storages[slot];
     for (core__thread *thread = all; thread; thread = thread->next)
-        sum += thread->storages[slot];
+        sum += thread->storages[slot] - kept_whole(thread, slot);
     pthread_mutex_unlock(&lock);
     return sum + emergency.storages[slot];
 }

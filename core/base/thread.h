@@ -86,6 +86,13 @@ struct core__thread {
         core__free_block *head;
         uint32_t room;
     } blocks[CORE__SMALL_CLASSES];
+    /* Tensors with storage and memory, by size class of the memory; at most
+     * whole_limit each, and none while blocks_of is NULL (tensor/kept.h). */
+    struct {
+        struct core_tensor *head;
+        uint32_t count;
+    } whole[CORE__SMALL_CLASSES];
+    uint32_t whole_limit;
     /* Storages made less storages freed here, by backend slot: their sum over
      * all threads is what is alive, without a shared counter. */
     int64_t storages[16];

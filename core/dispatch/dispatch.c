@@ -22,6 +22,9 @@
 #include <string.h>
 
 enum { FUNCTION_CALL_SIZE = offsetof(core_call, loop) };
+/* With one of these a call goes through the autograd layer: there is something
+ * to record, or somebody wants to see each step. */
+#define LOUD (CORE__KEYS_REQUIRES_GRAD | CORE__KEYS_VIEW | CORE__KEY_TRACE)
 
 static int tracing;
 
@@ -41,14 +44,15 @@ log_step(const core_operator *op, uint64_t keys)
                     backend ? backend->type : "(no backend)");
 }
 
-static inline core_status serve(core_operator *op, uint64_t keys,
-                                const core_value *args, uint32_t nargs,
-                                core_value *results, uint32_t nresults)
+static inline core_status serve_at(core_operator *op, uint64_t keys,
+                                   uint64_t index, const core_value *args,
+                                   uint32_t nargs, core_value *results,
+                                   uint32_t nresults)
 {
     const core__entry *_Atomic *table =
         __atomic_load_n(&op->table, __ATOMIC_ACQUIRE);
-    const core__entry *entry = atomic_load_explicit(
-        &table[core__keys_index(keys)], memory_order_acquire);
+    const core__entry *entry =
+        atomic_load_explicit(&table[index], memory_order_acquire);
     core_call call;
 
     /* struct_size and flags, as one store */
@@ -58,6 +62,14 @@ static inline core_status serve(core_operator *op, uint64_t keys,
     call.op = op;
     call.keys = keys;
     return entry->function(&call, args, nargs, results, nresults);
+}
+
+static inline core_status serve(core_operator *op, uint64_t keys,
+                                const core_value *args, uint32_t nargs,
+                                core_value *results, uint32_t nresults)
+{
+    return serve_at(op, keys, core__keys_index(keys), args, nargs, results,
+                    nresults);
 }
 
 static core_status __attribute__((cold, noinline))
@@ -165,7 +177,7 @@ core_status core__call(core_operator *op, const core_value *args,
     core__thread *self = core__self_pointer;
     uint8_t hot = __atomic_load_n(&op->hot, __ATOMIC_ACQUIRE);
     core_status status;
-    uint64_t keys;
+    uint64_t keys, mask;
 
     if (core__unlikely(!self))
         goto slowly;
@@ -182,11 +194,15 @@ core_status core__call(core_operator *op, const core_value *args,
     } else {
         goto slowly;
     }
-    keys &= ~self->excluded & op->mask;
+    mask = __atomic_load_n(&op->quiet, __ATOMIC_RELAXED);
+    if (core__unlikely(keys & LOUD))
+        mask = op->mask;
+    keys &= ~self->excluded & mask;
     if (core__unlikely(keys < CORE__KEY_BACKEND))
         goto slowly;
     core__thread_enter(self);
-    status = serve(op, keys, args, nargs, results, nresults);
+    status = serve_at(op, keys, core__keys_index_of_set(keys), args, nargs,
+                      results, nresults);
     core__thread_leave(self);
     return status;
 slowly:

@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Element-wise operators, for every backend.
- *
- * One fast path: inputs are contiguous tensors of one dtype, shape and device
- * that the operator computes in.  It costs the checks, one output, a
- * one-dimensional loop on the stack and the kernel's call.  Everything else
- * (promotion, numbers, broadcasting, strides, in place, out) goes the general
- * way below it. */
+/* Element-wise operators, for every backend: promotion, numbers, broadcasting,
+ * strides, in place, out.  quick.c deals with the plain case before it comes
+ * here. */
 
 #include "base/thread.h"
 #include "device/transfer.h"
@@ -43,176 +39,6 @@ static bool is_number(const core_value *value)
 {
     return value->tag == CORE_VALUE_INT || value->tag == CORE_VALUE_FLOAT ||
            value->tag == CORE_VALUE_BOOL;
-}
-
-/* ---------------------------------------------------------- fast path -- */
-
-/* Strides of a contiguous operand, by item size. */
-static const int64_t item_strides[9] = {0, 1, 2, 3, 4, 5, 6, 7, 8};
-
-static inline void set_operand(core_operand *operand, const core_tensor *tensor,
-                               uint32_t flags)
-{
-    operand->memory = core__tensor_memory(tensor);
-    operand->strides = &item_strides[core__dtype_size(tensor->dtype)];
-    operand->dtype = tensor->dtype;
-    operand->flags = flags;
-    operand->immediate = 0;
-    operand->reserved = 0;
-}
-
-static inline bool alike(const core_tensor *a, const core_tensor *b)
-{
-    if (a->dtype != b->dtype || a->device != b->device || a->ndim != b->ndim ||
-        !(b->flags & CORE__TENSOR_CONTIGUOUS))
-        return false;
-    for (uint32_t i = 0; i < a->ndim; i++)
-        if (a->sizes[i] != b->sizes[i])
-            return false;
-    return true;
-}
-
-/* A given tensor takes the result as it is: same dtype and shape, and none of
- * the inputs but those that are the very same elements. */
-static inline bool takes_result(const core_tensor *target, core_dtype dtype,
-                                core_tensor *const *inputs, uint32_t count)
-{
-    if (target->dtype != dtype || !(target->flags & CORE__TENSOR_CONTIGUOUS) ||
-        target->device != inputs[0]->device || target->ndim != inputs[0]->ndim)
-        return false;
-    for (uint32_t i = 0; i < target->ndim; i++)
-        if (target->sizes[i] != inputs[0]->sizes[i])
-            return false;
-    for (uint32_t k = 0; k < count; k++)
-        if (inputs[k]->storage == target->storage &&
-            inputs[k]->offset != target->offset)
-            return false;
-    return true;
-}
-
-/* True when it dealt with the call; *out_status is the answer then.  Inlined
- * for each count of inputs, and for calls with and without a given result, so
- * that its loops are straight lines. */
-static inline __attribute__((always_inline)) bool fast_path(
-    core_call *call, const core_value *args, uint32_t nargs,
-    core_value *results, core_status *out_status, const uint32_t count,
-    core_tensor *const target)
-{
-    const core__operator_data *data = call->op->data;
-    core__kernel_set *set = call->user;
-    core_tensor *first = args[data->operand[0]].u.tensor;
-    core__kernel_call run;
-    core_operand operands[4];
-    core_dtype dtypes[4];
-    core_loop loop;
-    const core__kernel *kernel;
-
-    if (args[data->operand[0]].tag != CORE_VALUE_TENSOR ||
-        !(first->flags & CORE__TENSOR_CONTIGUOUS) || first->numel == 0 ||
-        first->dtype >= CORE__QUICK_DTYPES)
-        return false;
-    if (data->promotion == CORE__PROMOTE_FLOAT &&
-        !core__dtype_is_floating(first->dtype))
-        return false;
-    dtypes[0] =
-        data->promotion == CORE__PROMOTE_BOOL ? CORE_BOOL : first->dtype;
-    dtypes[1] = first->dtype;
-    run.tensors[1] = first;
-#pragma GCC unroll 4
-    for (uint32_t k = 1; k < count; k++) {
-        const core_value *value = &args[data->operand[k]];
-
-        if (value->tag != CORE_VALUE_TENSOR || !alike(first, value->u.tensor))
-            return false;
-        run.tensors[k + 1] = value->u.tensor;
-        dtypes[k + 1] = first->dtype;
-    }
-    kernel =
-        atomic_load_explicit(&set->quick[first->dtype], memory_order_acquire);
-    /* A fraction among integers: the general way refuses it. */
-    if (core__unlikely(args[data->whole].tag == CORE_VALUE_FLOAT) &&
-        !core__dtype_is_floating(first->dtype))
-        return false;
-    /* Without one, the general way searches, and words the error. */
-    if (core__unlikely(!kernel))
-        return false;
-    if (!(kernel->uniform && dtypes[0] == first->dtype) &&
-        !core__kernel_takes(&kernel->kernel, dtypes, count + 1, 1))
-        return false;
-    if (target) {
-        if (!takes_result(target, dtypes[0], &run.tensors[1], count))
-            return false;
-        run.tensors[0] = target;
-    } else {
-        *out_status = core__tensor_new_like(first, dtypes[0], &run.tensors[0]);
-        if (core__unlikely(*out_status != CORE_OK)) {
-            core__op_allocated(call->op, first->device, *out_status);
-            return true;
-        }
-    }
-    set_operand(&operands[0], run.tensors[0], CORE_OPERAND_OUTPUT);
-#pragma GCC unroll 4
-    for (uint32_t k = 1; k <= count; k++)
-        set_operand(&operands[k], run.tensors[k], 0);
-    loop.struct_size = sizeof loop;
-    loop.flags = CORE_LOOP_CONTIGUOUS;
-    loop.ndim = 1;
-    loop.noperands = count + 1;
-    loop.noutputs = 1;
-    loop.reduced = 0;
-    loop.numel = first->numel;
-    loop.sizes = &loop.numel;
-    loop.operands = operands;
-    run.ntensors = count + 1;
-    run.device = first->device;
-    run.op = call->op;
-    *out_status =
-        core__kernel_launch(&run, &kernel->kernel, &loop, args, nargs, NULL, 0);
-    if (target)
-        return true; /* the caller gives it as the result */
-    if (core__unlikely(*out_status != CORE_OK)) {
-        core__tensor_release(run.tensors[0]);
-        return true;
-    }
-    results[0] = (core_value){CORE_VALUE_TENSOR, 0, {.tensor = run.tensors[0]}};
-    return true;
-}
-
-static __attribute__((noinline)) bool fast_into(
-    core_call *call, const core_value *args, uint32_t nargs,
-    core_value *results, uint32_t nresults, core_status *out_status)
-{
-    const core_operator *op = call->op;
-    uint32_t position =
-        op->variant == CORE__VARIANT_INPLACE ? 0 : op->nargs - 1u;
-    core_tensor *target = args[position].u.tensor;
-    bool done =
-        op->data->operands == 2
-            ? fast_path(call, args, nargs, results, out_status, 2, target)
-            : fast_path(call, args, nargs, results, out_status, 1, target);
-
-    if (!done || *out_status != CORE_OK || nresults == 0)
-        return done;
-    core__tensor_retain(target);
-    results[0] = (core_value){CORE_VALUE_TENSOR, 0, {.tensor = target}};
-    return true;
-}
-
-static inline bool try_fast_path(core_call *call, const core_value *args,
-                                 uint32_t nargs, core_value *results,
-                                 uint32_t nresults, core_status *out_status)
-{
-    const core_operator *op = call->op;
-    uint32_t count = op->data->operands;
-
-    if (!call->user || op->data->promotion == CORE__PROMOTE_OWN ||
-        op->data->kept || op->data->infer || count == 0 || count > 2)
-        return false;
-    if (op->variant != CORE__VARIANT_FUNCTIONAL)
-        return fast_into(call, args, nargs, results, nresults, out_status);
-    if (count == 2)
-        return fast_path(call, args, nargs, results, out_status, 2, NULL);
-    return fast_path(call, args, nargs, results, out_status, 1, NULL);
 }
 
 /* -------------------------------------------------------- general way -- */
@@ -623,9 +449,9 @@ static core_status copy_across(core_call *call, const core_value *args,
     return CORE_OK;
 }
 
-static core_status __attribute__((noinline))
-general_path(core_call *call, const core_value *args, uint32_t nargs,
-             core_value *results, uint32_t nresults)
+core_status core__elementwise_general(core_call *call, const core_value *args,
+                                      uint32_t nargs, core_value *results,
+                                      uint32_t nresults)
 {
     elementwise e;
     core_tensor *target;
@@ -677,16 +503,4 @@ done:
         status = core__structured_failed(call, e.device, status, args, nargs,
                                          results, nresults);
     return status;
-}
-
-core_status core__elementwise_run(core_call *call, const core_value *args,
-                                  uint32_t nargs, core_value *results,
-                                  uint32_t nresults)
-{
-    core_status status;
-
-    if (core__likely(
-            try_fast_path(call, args, nargs, results, nresults, &status)))
-        return status;
-    return general_path(call, args, nargs, results, nresults);
 }

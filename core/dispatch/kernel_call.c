@@ -8,6 +8,7 @@
 #include "device/stream.h"
 #include "device/transfer.h"
 #include "dispatch/dispatch.h"
+#include "dispatch/launch.h"
 #include "dispatch/plan.h"
 #include "dispatch/structured.h"
 #include "memory/memory.h"
@@ -159,6 +160,24 @@ kernel_failed(const core__kernel_call *run, core_status status, bool silent)
     core__op_allocated(run->op, run->device, status);
 }
 
+core_status core__kernel_launched(core__kernel_call *run, core__thread *self,
+                                  core_status status, uint32_t errors)
+{
+    while (core__unlikely(run->scratch != NULL)) {
+        scratch *item = (scratch *)run->scratch;
+
+        run->scratch = (struct core__scratch *)item->next;
+        core__memory_free(run->device, item->memory, item->capacity,
+                          item->block);
+        core__free(item);
+    }
+    if (core__unlikely(status != CORE_OK))
+        kernel_failed(run, status, self->error.sequence == errors);
+    else
+        core__thread_count(&self->launches[run->device->launch_slot]);
+    return status;
+}
+
 core_status core__kernel_launch(core__kernel_call *run,
                                 const core_kernel *kernel,
                                 const core_loop *loop, const core_value *args,
@@ -173,27 +192,13 @@ core_status core__kernel_launch(core__kernel_call *run,
     uint32_t errors = self->error.sequence;
     core_status status;
 
-    call->struct_size = sizeof *call;
-    call->flags = self->deterministic ? CORE_CALL_DETERMINISTIC : 0;
-    /* the table that the kernel's plugin negotiated */
-    call->host = ((const core__kernel *)(const void *)kernel)->host;
-    call->user = kernel->user;
-    call->op = run->op;
-    call->keys = 0;
+    core__kernel_call_fill(run, self, stream,
+                           (const core__kernel *)(const void *)kernel, loop);
     if (core__unlikely(stream->capture != NULL)) {
         call->flags |= CORE_CALL_CAPTURING;
         core__capture_count(stream);
     }
-    call->loop = loop;
-    call->kernel_op = core__operator_kernel(run->op);
-    call->device = device->impl;
-    call->stream = stream->impl;
-    call->plan = NULL;
-    call->core = run;
-    run->scratch = NULL;
-    if (core__likely(device->synchronous)) {
-        call->id = 0;
-    } else {
+    if (core__unlikely(!device->synchronous)) {
         /* Only devices that run later need to tell calls apart. */
         call->id = core__call_number();
         CORE_TRY(core__stream_check(stream));
@@ -207,17 +212,7 @@ core_status core__kernel_launch(core__kernel_call *run,
     status = kernel->launch(call, args, nargs, results, nresults);
     if (core__unlikely(plan != NULL))
         core__plan_done(plan);
-    while (core__unlikely(run->scratch != NULL)) {
-        scratch *item = (scratch *)run->scratch;
-
-        run->scratch = (struct core__scratch *)item->next;
-        core__memory_free(device, item->memory, item->capacity, item->block);
-        core__free(item);
-    }
-    if (core__unlikely(status != CORE_OK))
-        kernel_failed(run, status, self->error.sequence == errors);
-    else
-        core__thread_count(&self->launches[device->launch_slot]);
+    status = core__kernel_launched(run, self, status, errors);
     if (device->synchronous)
         return status;
     if (core__unlikely(status != CORE_OK))

@@ -5,7 +5,7 @@
  *
  *   bits  0–15  backends, by the slot taken when they load.  Slot 0 is "no
  *               backend": what a call without tensors and device has.
- *   bit   16    a fact, not a key: some tensor requires grad
+ *   bits 16, 17 facts, not keys: some tensor requires grad, is a recorded view
  *   bits 20–…   functionality, lowest to highest
  *
  * A call is served by its highest functionality, for its highest backend. */
@@ -47,6 +47,9 @@ enum {
 
 #define CORE__KEYS_SLOTS UINT64_C(0xffff)
 #define CORE__KEYS_REQUIRES_GRAD (UINT64_C(1) << 16)
+/* A fact among the keys: a view made with grad mode on.  Its base may join the
+ * graph later, by a change in place, and the view with it. */
+#define CORE__KEYS_VIEW (UINT64_C(1) << 17)
 #define CORE__KEYS_FUNCTIONALITY (~((UINT64_C(1) << 20) - 1))
 /* What an ordinary tensor carries besides its slot; an inference tensor has
  * CORE__KEY_BACKEND alone. */
@@ -82,11 +85,18 @@ static inline uint64_t core__highest_bit(uint64_t value)
 #endif
 }
 
-static inline uint64_t core__keys_index(uint64_t keys)
+/* Where a call of these keys is in an operator's table.  They have a slot, as
+ * every tensor's have. */
+static inline uint64_t core__keys_index_of_set(uint64_t keys)
 {
     return core__highest_bit(keys) * CORE__SLOTS +
-           core__highest_bit((keys & CORE__KEYS_SLOTS) | 1) -
+           core__highest_bit(keys & CORE__KEYS_SLOTS) -
            CORE__FUNCTIONALITY_SHIFT * CORE__SLOTS;
+}
+
+static inline uint64_t core__keys_index(uint64_t keys)
+{
+    return core__keys_index_of_set(keys | CORE__KEY_SLOT(CORE__SLOT_NONE));
 }
 
 /* The same set without `functionality` and what is above it. */

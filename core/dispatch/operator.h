@@ -109,7 +109,11 @@ struct core__operator_data {
 struct core_operator {
     /* CORE__TABLE_SIZE entries; until first used the table that resolves. */
     const core__entry *_Atomic *table;
-    uint64_t mask;     /* functionalities that are not fallthrough */
+    uint64_t mask; /* functionalities that are not fallthrough */
+    /* The same for a call in which no tensor requires grad: without autograd,
+     * where its layer would do nothing but go on below.  Set when the table is
+     * made. */
+    uint64_t quiet;
     uint32_t tensors;  /* positions that hold a tensor */
     uint32_t required; /* those of them that must */
     uint32_t lists;    /* positions that hold a list of tensors */
@@ -122,9 +126,12 @@ struct core_operator {
     /* How many tensors a call has when they are its first arguments, all
      * required, and all there are; else 0.  Set when the table is made. */
     uint8_t hot;
+    uint8_t quick; /* element-wise: its inputs, where quick.c can serve it; else
+                      0.  Set when the table is made. */
     uint8_t override_told; /* a warning was given; under the lock */
-    uint8_t reserved[2];
+    uint8_t reserved;
     const core__operator_data *data;
+    core_operator *kernel_op; /* core__operator_kernel, once a table is made */
     core__registration *registrations; /* newest first; under the lock */
     core__kernel_set *kernels;         /* by backend; under the lock */
     void *schema; /* parsed when first asked for: dispatch/schema.h */

@@ -17,6 +17,11 @@ enum { CORE__OPERANDS_MAX = 8, CORE__KERNEL_TENSORS = 32 };
  * word is the core__kernel_set, NULL on the meta device. */
 core_function core__structured_run(const core_operator *op);
 
+/* 0, or how many inputs the operator has and quick.c serves it. */
+uint8_t core__elementwise_quick(const core_operator *op);
+core_status core__elementwise_general(core_call *call, const core_value *args,
+                                      uint32_t nargs, core_value *results,
+                                      uint32_t nresults);
 core_status core__elementwise_run(core_call *call, const core_value *args,
                                   uint32_t nargs, core_value *results,
                                   uint32_t nresults);

@@ -120,8 +120,21 @@ static void set_slot(operator_table *table, uint32_t functionality,
                           entry, memory_order_release);
 }
 
+/* Of a structured operator that nobody has registered a function for, the
+ * autograd layer only passes on what requires no grad; that it excludes its key
+ * below matters to functions alone, which may call operators. */
+static bool passes_quietly(const core_operator *op)
+{
+    return structured(op) && !op->registrations &&
+           !(op->flags & CORE__OP_CUSTOM);
+}
+
 static void fill(core_operator *op, operator_table *table)
 {
+    uint64_t quiet =
+        passes_quietly(op) ? op->mask & ~CORE__KEY_AUTOGRAD : op->mask;
+
+    __atomic_store_n(&op->quiet, quiet, __ATOMIC_RELAXED);
     for (uint32_t slot = 0; slot < CORE__SLOTS; slot++) {
         bool implicit;
         const core__entry *below = backend_entry(op, table, slot, &implicit);
@@ -177,6 +190,8 @@ static core_status resolve(core_call *call, const core_value *args,
         table->function = (core__entry){op->data->function, NULL};
         table->meta = (core__entry){core__structured_run(op), NULL};
         fill(op, table);
+        op->quick = core__elementwise_quick(op);
+        op->kernel_op = core__operator_kernel(op);
         __atomic_store_n(&op->table, table->slots, __ATOMIC_RELEASE);
         if (!op->lists && !(op->flags & CORE__OP_FACTORY) &&
             op->tensors == op->required && !(op->tensors & (op->tensors + 1)))

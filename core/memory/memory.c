@@ -13,6 +13,7 @@
 #include "memory/allocator.h"
 #include "memory/cache.h"
 #include "memory/heap.h"
+#include "tensor/kept.h"
 
 enum { UNIT = 64 };
 
@@ -120,6 +121,7 @@ void core__memory_free(core_device *device, core_memory memory,
         capacity % UNIT == 0 && !self->shared) {
         if (!self->blocks_of) {
             self->blocks_of = device;
+            self->whole_limit = core__small_kept() ? CORE__WHOLE_MOST : 0;
             for (size_t i = 0; i < CORE__SMALL_CLASSES; i++)
                 self->blocks[i].room = core__small_kept();
         }
@@ -143,6 +145,7 @@ void core__memory_thread_end(core__thread *thread)
 {
     core_device *device = thread->blocks_of;
 
+    core__kept_drop(thread);
     for (size_t i = 0; device && i < CORE__SMALL_CLASSES; i++) {
         core__free_block *block = thread->blocks[i].head;
 

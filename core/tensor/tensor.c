@@ -12,6 +12,7 @@
 #include "device/device.h"
 #include "memory/memory.h"
 #include "tensor/dtype.h"
+#include "tensor/kept.h"
 #include "tensor/layout.h"
 
 #include <string.h>
@@ -128,6 +129,8 @@ static inline __attribute__((always_inline)) core_tensor *tensor_header(
 
 void core__tensor_destroy(core_tensor *tensor)
 {
+    if (core__likely(core__kept_keep(core__thread_self(), tensor)))
+        return;
     if (tensor->autograd)
         core__autograd_destroy(tensor);
     core__storage_release(tensor->storage);
@@ -208,6 +211,71 @@ static core_status default_strides(core_tensor *tensor)
     return CORE_OK;
 }
 
+/* A kept one as a new one: row-major, its sizes still to be set. */
+static inline void renew(core__thread *self, core_tensor *tensor,
+                         core_dtype dtype, uint32_t ndim)
+{
+    tensor->ndim = (uint8_t)ndim;
+    tensor->dtype = (uint8_t)dtype;
+    tensor->flags = CORE__TENSOR_CONTIGUOUS | CORE__TENSOR_DENSE;
+    tensor->keys = tensor->device->keys | CORE__KEYS_TENSOR;
+    tensor->offset = 0;
+    tensor->base = NULL;
+    tensor->strides = tensor->inline_dims + ndim;
+    if (core__unlikely(self->inference)) {
+        tensor->flags |= CORE__TENSOR_INFERENCE;
+        tensor->keys = tensor->device->keys | CORE__KEY_BACKEND;
+    }
+}
+
+void core__kept_drop(core__thread *thread)
+{
+    for (size_t i = 0; i < CORE__SMALL_CLASSES; i++)
+        while (thread->whole[i].head) {
+            core_tensor *tensor = thread->whole[i].head;
+            core_storage *storage = tensor->storage;
+
+            thread->whole[i].head = tensor->base;
+            storage->device->memory.free(storage->device->impl, storage->memory,
+                                         storage->capacity);
+            thread->storages[core__keys_slot(storage->device->keys)]--;
+            core__free(storage);
+            core__free(tensor);
+        }
+    for (size_t i = 0; i < CORE__SMALL_CLASSES; i++)
+        thread->whole[i].count = 0;
+    thread->whole_limit = 0;
+}
+
+/* A small row-major tensor out of a kept one, or NULL. */
+static inline core_tensor *new_of_kept(core_device *device, core_dtype dtype,
+                                       uint32_t ndim, const int64_t *sizes)
+{
+    core__thread *self = core__thread_self();
+    int64_t numel = 1, stride = 1;
+    core_tensor *tensor;
+
+    if (device != self->blocks_of || ndim > CORE__TENSOR_INLINE_NDIM)
+        return NULL;
+    for (uint32_t i = 0; i < ndim; i++)
+        if (__builtin_mul_overflow(numel, sizes[i], &numel))
+            return NULL;
+    if ((uint64_t)numel > CORE__SMALL_CLASSES * CORE__WHOLE_UNIT)
+        return NULL;
+    tensor = core__kept_take(self, device,
+                             (uint64_t)numel * core__dtype_size(dtype));
+    if (!tensor)
+        return NULL;
+    renew(self, tensor, dtype, ndim);
+    tensor->numel = numel;
+    for (uint32_t i = ndim; i-- > 0;) {
+        tensor->sizes[i] = sizes[i];
+        tensor->strides[i] = stride;
+        stride *= sizes[i];
+    }
+    return tensor;
+}
+
 core_status core__tensor_new(core_device *device, core_dtype dtype,
                              uint32_t ndim, const int64_t *sizes,
                              const int64_t *strides, core_tensor **out_tensor)
@@ -220,6 +288,11 @@ core_status core__tensor_new(core_device *device, core_dtype dtype,
     status = check_sizes(dtype, ndim, sizes);
     if (core__unlikely(status != CORE_OK))
         return status;
+    if (core__likely(!strides)) {
+        *out_tensor = new_of_kept(device, dtype, ndim, sizes);
+        if (core__likely(*out_tensor != NULL))
+            return CORE_OK;
+    }
     tensor = tensor_header(device, dtype, ndim);
     if (core__unlikely(!tensor))
         return core__error_memory(sizeof *tensor);
@@ -254,9 +327,23 @@ done:
 core_status core__tensor_new_like(const core_tensor *like, core_dtype dtype,
                                   core_tensor **out_tensor)
 {
-    core_tensor *tensor = tensor_header(like->device, dtype, like->ndim);
+    uint64_t bytes = (uint64_t)like->numel * core__dtype_size(dtype);
+    core__thread *self = core__thread_self();
+    core_tensor *tensor;
     core_status status;
 
+    if (core__likely(like->ndim <= CORE__TENSOR_INLINE_NDIM)) {
+        tensor = core__kept_take(self, like->device, bytes);
+        if (core__likely(tensor != NULL)) {
+            *out_tensor = tensor;
+            renew(self, tensor, dtype, like->ndim);
+            for (uint32_t i = 0; i < 2u * like->ndim; i++)
+                tensor->inline_dims[i] = like->sizes[i];
+            tensor->numel = like->numel;
+            return CORE_OK;
+        }
+    }
+    tensor = tensor_header(like->device, dtype, like->ndim);
     *out_tensor = tensor;
     if (core__unlikely(!tensor))
         return core__error_memory(sizeof *tensor);
@@ -264,9 +351,7 @@ core_status core__tensor_new_like(const core_tensor *like, core_dtype dtype,
         tensor->sizes[i] = like->sizes[i]; /* and strides behind them */
     tensor->numel = like->numel;
     tensor->flags |= CORE__TENSOR_CONTIGUOUS | CORE__TENSOR_DENSE;
-    status = storage_new(like->device,
-                         (uint64_t)like->numel * core__dtype_size(dtype),
-                         &tensor->storage);
+    status = storage_new(like->device, bytes, &tensor->storage);
     if (core__likely(status == CORE_OK))
         return CORE_OK;
     core__tensor_release(tensor);

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* launch.h: the call that a kernel receives, filled in.
+ *
+ * core__kernel_launch does everything; the fast path of quick.c does the plain
+ * case itself: a device without streams of its own, and a kernel without
+ * plans. */
+
+#ifndef CORE_DISPATCH_LAUNCH_H
+#define CORE_DISPATCH_LAUNCH_H
+
+#include "base/thread.h"
+#include "device/stream.h"
+#include "dispatch/registry.h"
+#include "dispatch/structured.h"
+
+/* All of the call but id and plan, which are 0. */
+static inline void core__kernel_call_fill(core__kernel_call *run,
+                                          const core__thread *self,
+                                          const core_stream *stream,
+                                          const core__kernel *kernel,
+                                          const core_loop *loop)
+{
+    core_call *call = &run->call;
+
+    call->struct_size = sizeof *call;
+    call->flags = self->deterministic ? CORE_CALL_DETERMINISTIC : 0;
+    /* the table that the kernel's plugin negotiated */
+    call->host = kernel->host;
+    call->user = kernel->kernel.user;
+    call->op = run->op;
+    call->keys = 0;
+    call->loop = loop;
+    call->kernel_op = core__likely(run->op->kernel_op != NULL)
+                          ? run->op->kernel_op
+                          : core__operator_kernel(run->op);
+    call->device = run->device->impl;
+    call->stream = stream->impl;
+    call->plan = NULL;
+    call->id = 0;
+    call->core = run;
+    run->scratch = NULL;
+}
+
+/* After a launch on a synchronous device: gives scratch back, counts, and words
+ * an error; errors: self->error.sequence before it. */
+core_status core__kernel_launched(core__kernel_call *run, core__thread *self,
+                                  core_status status, uint32_t errors);
+
+#endif
