@@ -277,14 +277,17 @@ CORE__OP(as_strided)
 
 /* ------------------------------------------------------- several views -- */
 
-/* A list of values holds so many. */
+/* So many views of one tensor, and no more: nothing, or one element that is
+ * expanded, can be cut into more parts than memory holds. */
+enum { PARTS_MOST = 1 << 20 };
+
 static core_status count_check(const core_operator *op, int64_t count)
 {
-    if (count <= INT32_MAX)
+    if (count <= PARTS_MOST)
         return CORE_OK;
     return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
-                          "gives %lld tensors; a list holds %ld at most",
-                          (long long)count, (long)INT32_MAX);
+                          "gives %lld tensors; a list holds %d at most",
+                          (long long)count, PARTS_MOST);
 }
 
 /* Narrows of self along dim; each is one of several views. */

@@ -59,6 +59,7 @@ static const struct refusal {
     {"narrow", "p:4 i:0 i:" MOST " i:" MOST, "elements"},
     {"unfold", "p:4 i:0 i:" MOST " i:1", "windows"},
     {"chunk", "p:0 i:2305843009213693952", "tensors"},
+    {"chunk", "p:0 i:1048577", "tensors"},
     {"split_with_sizes", "p:4 l:" MOST "," MOST ",6", "part"},
     {"pixel_shuffle", "p:1,4,2,2 i:4294967296", "factor"},
     {"pixel_unshuffle", "p:1,4,2,2 i:" MOST, "factor"},
