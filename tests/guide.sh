@@ -204,6 +204,23 @@ ok 'the product of step 4 is right' own 4 mm
 ok 'the planned product of step 5 is right' own 5 mm
 ok 'step 7 captures' captures
 ok 'what the pages quote stands in the sources' quoted
+rust() {
+    mkdir -p "$work/rust" &&
+        "$rustc" --edition 2021 -O --crate-type cdylib -C panic=unwind \
+            -o "$work/rust/core_template_rs.so" "$template/template.rs" &&
+        [ "$(nm -D --defined-only "$work/rust/core_template_rs.so" |
+            awk '{ print $3 }')" = core_plugin_entry ] &&
+        LIBCORE_PLUGIN_PATH=$path:$work/rust "$LIBCORE_BUILD/core-info" \
+            >"$work/info" && grep -E 'template_rs.*loaded' "$work/info"
+}
+
+rustc=${RUSTC-rustc}
+if command -v "$rustc" >/dev/null 2>&1; then
+    ok 'the plugin in Rust builds and is loaded' rust
+else
+    skip 'the plugin in Rust builds and is loaded' \
+        'no rustc: what the page says of Rust was not tried'
+fi
 if command -v "${CXX:-c++}" >/dev/null 2>&1; then
     ok 'the template in C++ builds and computes' cxx
 else

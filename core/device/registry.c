@@ -15,6 +15,9 @@
 #include <stdio.h>
 #include <string.h>
 
+/* What is beyond is a plugin's mistake. */
+enum { DEVICES_LIMIT = 4096, PROPERTY_LIMIT = 1 << 30 };
+
 /* Recursive: opening a device runs a plugin's code, which may ask for another
  * backend's kernels. */
 static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
@@ -281,6 +284,16 @@ void core__backend_remove(core__backend *backend)
     core__free(backend);
 }
 
+/* What the plugin answered, with its reason or the lack of one. */
+static core_status said(const core__backend *backend, core_status status,
+                        const char *what)
+{
+    if (status == CORE_OK || core_error_code() == status)
+        return status;
+    return core__error(status, "%s: the plugin's %s failed and did not say why",
+                       backend->type, what);
+}
+
 core_status core__backend_enumerate(core__backend *backend)
 {
     core_string reason = {0};
@@ -291,7 +304,17 @@ core_status core__backend_enumerate(core__backend *backend)
     if (backend->device_count != UINT32_MAX &&
         (backend->device_count > 0 || backend == &core__meta_backend))
         goto done;
-    status = backend->table.enumerate(backend->table.user, &count, &reason);
+    core_error_clear();
+    status = said(
+        backend, backend->table.enumerate(backend->table.user, &count, &reason),
+        "enumerate");
+    if (status == CORE_OK && count > DEVICES_LIMIT) {
+        status = core__error(CORE_ERROR_REFUSED,
+                             "%s: the plugin says that it has %u devices; more "
+                             "than %d are not believed",
+                             backend->type, count, DEVICES_LIMIT);
+        count = 0;
+    }
     core__free(backend->reason);
     backend->reason =
         core__strndup(reason.data ? reason.data : "", reason.size);
@@ -352,10 +375,24 @@ static core_status ask_properties(core_device *device)
     p->struct_size = core__plugin_minor(device->backend->plugin) < 2
                          ? offsetof(core_device_properties, max_streams)
                          : sizeof *p;
-    status = device->backend->table.device_properties(device->impl, p);
+    core_error_clear();
+    status = said(device->backend,
+                  device->backend->table.device_properties(device->impl, p),
+                  "device_properties");
     p->struct_size = sizeof *p;
     if (p->granularity == 0)
         p->granularity = 1;
+    if (status == CORE_OK && (p->granularity > PROPERTY_LIMIT ||
+                              p->base_alignment > PROPERTY_LIMIT ||
+                              p->base_alignment & (p->base_alignment - 1) ||
+                              p->tail_padding > PROPERTY_LIMIT))
+        return core__error(
+            CORE_ERROR_REFUSED,
+            "%s: the plugin's properties cannot be: an alignment of %llu, a "
+            "granularity of %llu, padding of %llu bytes",
+            device->backend->type, (unsigned long long)p->base_alignment,
+            (unsigned long long)p->granularity,
+            (unsigned long long)p->tail_padding);
     return status;
 }
 
@@ -372,8 +409,11 @@ static core_status device_open(core__backend *backend, uint32_t index,
         core__free(device);
         return core__error(CORE_ERROR_REFUSED, "1024 devices are open");
     }
-    status =
-        backend->table.device_open(backend->table.user, index, &device->impl);
+    core_error_clear();
+    status = said(
+        backend,
+        backend->table.device_open(backend->table.user, index, &device->impl),
+        "device_open");
     if (status != CORE_OK) {
         ordinal_give(device->ordinal);
         core__free(device);

@@ -19,12 +19,12 @@
 
 static bool name_good(core_string name)
 {
-    for (uint64_t i = 0; i < name.size; i++)
+    for (uint64_t i = 0; name.data && i < name.size; i++)
         if (!(name.data[i] >= 'a' && name.data[i] <= 'z') &&
             !(name.data[i] >= '0' && name.data[i] <= '9') &&
             name.data[i] != '_')
             return false;
-    return name.size > 0 && name.size < 64;
+    return name.data && name.size > 0 && name.size < 64;
 }
 
 /* The folder that holds those of all plugins. */
@@ -106,7 +106,7 @@ core_status core__cache_folder(core_string name, core_string *out_path)
                            "a folder for what is kept has a name of "
                            "[a-z0-9_]+, not \"%.*s\"",
                            (int)(name.size < 64 ? name.size : 64),
-                           name.size ? name.data : "");
+                           name.data ? name.data : "");
     CORE_TRY(base_folder(path, sizeof path - 66));
     size = strlen(path);
     while (size > 1 && path[size - 1] == '/')

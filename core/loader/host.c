@@ -29,13 +29,39 @@ core_status core__call_copy(const core_call *call, const core_value *args,
                             core_value **out_results);
 void core__call_drop(core_call *call);
 
+/* A text that is none would be read all the same. */
+static core_status check_text(core_string text, const char *what)
+{
+    if (text.data || text.size == 0)
+        return CORE_OK;
+    return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                       "a plugin gives %llu bytes at NULL as %s",
+                       (unsigned long long)text.size, what);
+}
+
+static core_status check_pointer(const void *pointer, const char *what)
+{
+    if (pointer)
+        return CORE_OK;
+    return core__error(CORE_ERROR_INVALID_ARGUMENT, "a plugin gives NULL as %s",
+                       what);
+}
+
 static core_status host_error(const core_error_info *info)
 {
     core_error_info known = {0};
-    size_t size = info->struct_size;
+    size_t size;
 
+    CORE_TRY(check_pointer(info, "an error"));
     /* An older plugin's struct is shorter. */
+    size = info->struct_size;
     memcpy(&known, info, size < sizeof known ? size : sizeof known);
+    if (!known.component.data)
+        known.component.size = 0;
+    if (!known.text.data || known.text.size == 0)
+        known.text = (core_string){"the plugin gave no text", 23};
+    if (known.code == CORE_OK)
+        known.code = CORE_ERROR_INTERNAL; /* it did want to tell of one */
     return core__error_info(&known);
 }
 
@@ -61,6 +87,10 @@ static void host_log(uint32_t level, core_string component, core_string text)
 
     if (!core__log_wanted(level))
         return;
+    if (!component.data)
+        component.size = 0;
+    if (!text.data)
+        text.size = 0;
     if (size >= sizeof name)
         size = sizeof name - 1;
     if (size > 0)
@@ -72,7 +102,8 @@ static void host_log(uint32_t level, core_string component, core_string text)
 
 static core_string host_setting(core_string name)
 {
-    const char *text = core__setting_by_name(name.data, name.size);
+    const char *text =
+        name.data ? core__setting_by_name(name.data, name.size) : NULL;
 
     return (core_string){text, text ? strlen(text) : 0};
 }
@@ -93,15 +124,17 @@ static core_status register_backend(core_registry *registry,
     core_string type;
 
     CORE_TRY(check_open(registry));
+    CORE_TRY(check_pointer(backend, "a backend"));
     type = backend->device_type;
+    CORE_TRY(check_text(type, "a device type"));
     if (!type.data || !core__list_holds(registry->plugin->note.device_types,
                                         type.data, type.size))
-        return core__error(CORE_ERROR_REFUSED,
-                           "registers the device type \"%.*s\", which its "
-                           "note does not list (%s)",
-                           (int)(type.size < 64 ? type.size : 64),
-                           type.data ? type.data : "",
-                           registry->plugin->note.device_types);
+        return core__error(
+            CORE_ERROR_REFUSED,
+            "registers the device type \"%.*s\" of %llu bytes, "
+            "which its note does not list (%s)",
+            (int)(type.size < 64 ? type.size : 64), type.data ? type.data : "",
+            (unsigned long long)type.size, registry->plugin->note.device_types);
     if (backend->flags != 0)
         return core__error(CORE_ERROR_UNSUPPORTED,
                            "backend \"%.*s\" has the flags 0x%x; this libcore "
@@ -118,9 +151,12 @@ static core_status check_kernel(const core_plugin *plugin,
                                 const core_kernel *kernel)
 {
     const uint32_t known = CORE_DEMAND_CONTIGUOUS | CORE_DEMAND_NO_FALLBACK;
-    bool plans =
-        kernel->struct_size > offsetof(core_kernel, prepare) && kernel->prepare;
+    bool plans;
 
+    CORE_TRY(check_pointer(kernel, "a kernel"));
+    CORE_TRY(check_text(kernel->name, "a kernel's name"));
+    plans =
+        kernel->struct_size > offsetof(core_kernel, prepare) && kernel->prepare;
     if (kernel->demands & ~known)
         return core__error(CORE_ERROR_UNSUPPORTED,
                            "kernel \"%.*s\" has the demands 0x%x; this libcore "
@@ -157,6 +193,9 @@ static core_status register_kernels(core_registry *registry,
                                     uint32_t count)
 {
     CORE_TRY(check_open(registry));
+    CORE_TRY(check_text(backend, "a device type"));
+    if (count > 0)
+        CORE_TRY(check_pointer(kernels, "an array of kernels"));
     for (uint32_t i = 0; i < count; i++)
         CORE_TRY(check_kernel(registry->plugin, kernels[i]));
     if (registry->plugin->layers)
@@ -169,6 +208,10 @@ static core_status register_fallback(core_registry *registry,
                                      void *user)
 {
     CORE_TRY(check_open(registry));
+    CORE_TRY(check_text(backend, "a device type"));
+    if (!kernel)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "a fallback needs a function");
     if (registry->plugin->layers) {
         const core_kernel given = {
             .struct_size = sizeof given,
@@ -190,6 +233,7 @@ static core_status register_operator(core_registry *registry,
                                      core_string schema)
 {
     CORE_TRY(check_open(registry));
+    CORE_TRY(check_text(schema, "a schema"));
     return core__registry_add_operator(registry, schema);
 }
 
@@ -199,6 +243,8 @@ static core_status register_function(core_registry *registry,
                                      core_function function, void *user)
 {
     CORE_TRY(check_open(registry));
+    CORE_TRY(check_text(operator_name, "an operator's name"));
+    CORE_TRY(check_text(backend, "a device type"));
     if (registry->plugin->layers)
         CORE_TRY(core__layers_function(registry->plugin->layers, operator_name,
                                        &function, &user));
@@ -211,6 +257,8 @@ static core_status register_gradient(core_registry *registry,
                                      const core_operator_gradient *gradient)
 {
     CORE_TRY(check_open(registry));
+    CORE_TRY(check_text(operator_name, "an operator's name"));
+    CORE_TRY(check_pointer(gradient, "a gradient"));
     return core__gradient_add(registry, operator_name, gradient,
                               &registry->plugin->recorded);
 }
@@ -224,6 +272,8 @@ static uint32_t host_node_needs_gradient(const core_node *node, uint64_t input)
 
 static core_status host_operator_find(core_string name, core_operator **out)
 {
+    *out = NULL;
+    CORE_TRY(check_text(name, "an operator's name"));
     *out = core__operator_find(name.data, name.size);
     if (*out)
         return CORE_OK;
@@ -276,6 +326,7 @@ static core_status host_backend_kernel(core_string type, uint32_t index,
     core_status status = CORE_OK;
 
     *out_kernel = NULL;
+    CORE_TRY(check_text(type, "a device type"));
     core__loader_lock();
     backend = core__backend_by_type(type.data, type.size);
     if (!backend) {

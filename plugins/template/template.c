@@ -9,16 +9,18 @@
  * ways in which kernels get their operands.  docs/plugin-guide.md goes on from
  * here, step by step, to a fast device.
  *
- * To make it yours: the note's texts, the device type (three places: the note,
- * the backend, register_kernels), alloc, free and the copies.  Then kernels. */
+ * To make it yours: NAME, the note's texts, alloc, free and the copies.  Then
+ * kernels. */
 
 #include <libcore/sdk.h>
 
 #include <math.h>
 #include <stdlib.h>
 
-CORE_SDK_NOTE("template", "The libcore authors", "0.1", "Apache-2.0 OR MIT-0",
-              "template", "");
+#define NAME "template" /* [a-z][a-z0-9]*: of the plugin and its devices */
+
+CORE_SDK_NOTE(NAME, "The libcore authors", "0.1", "Apache-2.0 OR MIT-0", NAME,
+              "");
 
 static const core_host *host;
 
@@ -76,7 +78,7 @@ static core_status alloc(void *device, uint64_t size, core_memory *out_memory)
     out_memory->offset = 0;
     out_memory->handle = aligned_alloc(64, (size + 63) / 64 * 64);
     if (out_memory->handle == NULL)
-        return core_sdk_error(host, CORE_ERROR_OUT_OF_MEMORY, "template",
+        return core_sdk_error(host, CORE_ERROR_OUT_OF_MEMORY, NAME,
                               "no host memory for %llu bytes",
                               (unsigned long long)size);
     return CORE_OK;
@@ -220,7 +222,7 @@ static const core_kernel *const kernels[] = {&add_kernel, &mul_kernel,
 
 static core_backend backend = {
     .struct_size = sizeof(core_backend),
-    .device_type = {"template", 8},
+    .device_type = {NAME, sizeof(NAME) - 1},
     .user = &backend,
     .enumerate = enumerate,
     .device_open = device_open,
@@ -242,7 +244,7 @@ static core_status init(const core_host *given, core_registry *registry,
     status = host->register_backend(registry, &backend);
     if (status == CORE_OK)
         status = host->register_kernels(
-            registry, core_sdk_string("template"), kernels,
+            registry, core_sdk_string(NAME), kernels,
             (uint32_t)(sizeof(kernels) / sizeof(*kernels)));
     return status;
 }

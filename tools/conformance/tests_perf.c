@@ -7,9 +7,12 @@
 
 #include "claims.h"
 
+#include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 static double now(void)
 {
@@ -224,6 +227,73 @@ static void compiles_products(suite *self, outcome *out, const test *one)
     first_call(self, out, "mm");
 }
 
+/* --------------------------------------------------------------- loading -- */
+
+enum { LOADS = 21 };
+
+/* Seconds of opening the plugin in a process that has not: by libcore, or by
+ * dlopen alone; < 0: it cannot. */
+static double load_in_child(const suite *self, bool by_libcore)
+{
+    double taken = -1;
+    int ends[2];
+    pid_t child;
+
+    if (pipe(ends) != 0)
+        return -1;
+    child = fork();
+    if (child == 0) {
+        double start = now();
+        bool good = by_libcore
+                        ? core_plugin_load(self->plugin, NULL) == CORE_OK
+                        : dlopen(self->plugin, RTLD_NOW | RTLD_LOCAL) != NULL;
+
+        taken = good ? now() - start : -1;
+        _exit(write(ends[1], &taken, sizeof taken) != sizeof taken);
+    }
+    close(ends[1]);
+    if (child < 0 || read(ends[0], &taken, sizeof taken) != sizeof taken)
+        taken = -1;
+    close(ends[0]);
+    if (child > 0)
+        waitpid(child, NULL, 0);
+    return taken;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* The median; < 0: it cannot be loaded. */
+static double load_time(const suite *self, bool by_libcore)
+{
+    double times[LOADS];
+
+    for (int i = 0; i < LOADS; i++) {
+        times[i] = load_in_child(self, by_libcore);
+        if (times[i] < 0)
+            return -1;
+    }
+    qsort(times, LOADS, sizeof *times, by_size);
+    return times[LOADS / 2];
+}
+
+/* What libcore and the plugin's init add to the dynamic linker's work. */
+static void loads_beyond_dlopen(suite *self, outcome *out, const test *one)
+{
+    double alone = load_time(self, false);
+    double whole = load_time(self, true);
+
+    (void)one;
+    if (!expect(out, alone >= 0 && whole >= 0, "it cannot be loaded"))
+        return;
+    out->measured = (whole > alone ? whole - alone : 0) * 1e6;
+    out->unit = "microseconds";
+}
+
 bool suite_add_perf(suite *self)
 {
     static const listed tests[] = {
@@ -234,6 +304,7 @@ bool suite_add_perf(suite *self)
         {"perf/launch/latency", launches, true},
         {"perf/compile/add", compiles_sums, true},
         {"perf/compile/mm", compiles_products, true},
+        {"perf/load/beyond-dlopen", loads_beyond_dlopen, false},
     };
 
     return suite_add_list(self, LEVEL_PERF, tests,
