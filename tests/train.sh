@@ -562,7 +562,8 @@ wrong_usage() {
     refuses 2 'optimizer lion: there are adam, adamw and sgd' \
         --optimizer lion || return
     refuses 2 'model vit: there are mlp, cnn and gpt' --model vit || return
-    refuses 2 'goes with --optimizer sgd' --momentum 0.5
+    refuses 2 'goes with --optimizer sgd' --momentum 0.5 || return
+    refuses 2 '--momentum 1: a number below 1' --optimizer sgd --momentum 1
 }
 
 # The device is at work on what was freed, if nobody waits for it.

@@ -48,7 +48,7 @@ static const char help[] =
     "  --lr-decay X          [0.85; else 1]\n"
     "  --warmup N            steps in which lr rises at first [0; cnn 200;\n"
     "                        gpt 100]\n"
-    "  --momentum X          of sgd [0.9]\n"
+    "  --momentum X          of sgd, below 1 [0.9]\n"
     "  --weight-decay X      [0; gpt 0.01]\n"
     "  --clip X              largest norm of the gradient, 0: any [0; gpt 1]\n"
     "  --dropout X           share that is dropped, below 1 [cnn 0.2; gpt "
@@ -307,7 +307,8 @@ static core_status take_number(train_options *options, int option,
             CORE_TRY(parse_number(
                 option, text, numbers[i].or_zero,
                 (double *)(void *)((char *)options + numbers[i].at)));
-            if (option == OPTION_DROPOUT && options->dropout >= 1)
+            if ((option == OPTION_DROPOUT && options->dropout >= 1) ||
+                (option == OPTION_MOMENTUM && options->momentum >= 1))
                 return wrong(option, text, "a number below 1 is wanted");
             return CORE_OK;
         }
