@@ -424,6 +424,84 @@ static core_status backward_supports(const core_call *call,
     return refused(call, args, nargs, 1);
 }
 
+/* sizes: kernel_size, dilation, padding, stride; places: of the output */
+static void describe_patches(convolution *c, core_call *call,
+                             const core_view *image, const core_value *sizes)
+{
+    uint32_t n = image->ndim;
+    geometry *g = &c->g;
+
+    c->call = call;
+    c->dtype = image->dtype;
+    g->images = n > 3 ? image->sizes[0] : 1;
+    g->channels = image->sizes[n - 3];
+    c->plane = 1;
+    for (uint32_t d = 0; d < 3; d++) {
+        uint32_t k = d - 1;
+
+        g->size[d] = d > 0 ? image->sizes[n + d - 3] : 1;
+        g->kernel[d] = d > 0 ? pick(&sizes[0], k) : 1;
+        g->dilation[d] = d > 0 ? pick(&sizes[1], k) : 1;
+        g->pad[d] = d > 0 ? pick(&sizes[2], k) : 0;
+        g->stride[d] = d > 0 ? pick(&sizes[3], k) : 1;
+        g->out[d] = (g->size[d] + 2 * g->pad[d] -
+                     g->dilation[d] * (g->kernel[d] - 1) - 1) /
+                        g->stride[d] +
+                    1;
+        c->plane *= g->size[d];
+    }
+}
+
+/* im2col(self, kernel_size, dilation, padding, stride) */
+static core_status patches(core_call *call, const core_value *args,
+                           uint32_t nargs, core_value *results,
+                           uint32_t nresults)
+{
+    convolution c = {0};
+
+    (void)nargs;
+    (void)nresults;
+    if (results[0].u.view->numel == 0)
+        return CORE_OK;
+    describe_patches(&c, call, args[0].u.view, &args[1]);
+    c.columns = results[0].u.view->memory;
+    return run(&c, "unfold", c.columns, args[0].u.view->memory, c.g.images,
+               results[0].u.view->numel);
+}
+
+/* col2im(self, output_size, kernel_size, dilation, padding, stride) */
+static core_status unpatched(core_call *call, const core_value *args,
+                             uint32_t nargs, core_value *results,
+                             uint32_t nresults)
+{
+    convolution c = {0};
+
+    (void)nargs;
+    (void)nresults;
+    if (results[0].u.view->numel == 0)
+        return CORE_OK;
+    describe_patches(&c, call, results[0].u.view, &args[2]);
+    return run(&c, "fold", results[0].u.view->memory, args[0].u.view->memory,
+               c.g.images, results[0].u.view->numel);
+}
+
+static core_status register_patches(core_registry *registry)
+{
+    enum { DENSE = CORE_DEMAND_CONTIGUOUS };
+    core_status status = CORE_OK;
+
+    for (core_dtype d = CORE_F64; d <= CORE_BF16 && status == CORE_OK; d++) {
+        uint32_t m = CORE_DTYPE_MASK(d);
+        const opencl_row rows[] = {
+            {"im2col", patches, NULL, {m, m}, DENSE},
+            {"col2im", unpatched, NULL, {m, m}, DENSE},
+        };
+
+        status = opencl_register(registry, rows, 2, 0);
+    }
+    return status;
+}
+
 core_status opencl_register_conv(core_registry *registry)
 {
     core_status status = CORE_OK;
@@ -442,5 +520,7 @@ core_status opencl_register_conv(core_registry *registry)
             kernel.signature[k] = CORE_DTYPE_MASK(CORE_F64 + i / 2);
         status = opencl_register_kernel(registry, kernel);
     }
+    if (status == CORE_OK)
+        status = register_patches(registry);
     return status;
 }

@@ -272,8 +272,8 @@ static void put_parameters(opencl_launch *l, const operation *op,
                            const core_value *args, uint32_t nargs,
                            core_dtype dtype, core_dtype word)
 {
-    bool clip =
-        strncmp(op->name, "clamp", 5) == 0 || strcmp(op->name, "hardtanh") == 0;
+    bool clip = (strncmp(op->name, "clamp", 5) == 0 && op->inputs == 1) ||
+                strcmp(op->name, "hardtanh") == 0;
 
     for (uint32_t i = 0; i < 4; i++) {
         const parameter *p = &op->parameters[i];
@@ -298,8 +298,8 @@ static core_status launch(core_call *call, const core_value *args,
 {
     static const char *const dense[] = {"dense_0", "dense_1", "dense_2"};
     const opencl_source *source = call->user;
-    const operation *op = source->user;
     const core_loop *loop = call->loop;
+    const operation *op = source->user;
     const char *function = "spaced";
     core_dtype types[OPENCL_TYPES] = {0}, dtype, word;
     opencl_launch l;
@@ -310,6 +310,8 @@ static core_status launch(core_call *call, const core_value *args,
     (void)nresults;
     if (status != CORE_OK || loop->numel == 0)
         return status;
+    if ((op->flags & OR_NEXT) && loop->noperands <= op->inputs)
+        op = (++source)->user;
     for (uint32_t k = 0; k < loop->noperands; k++)
         types[k] = by_size(op) ? opencl_word_of(loop->operands[k].dtype)
                                : loop->operands[k].dtype;
@@ -375,6 +377,8 @@ static core_status register_one(core_registry *registry, const operation *op,
                     mask &= words[k];
         if (!by_size(op) && expression_for(op, d) == NULL)
             continue;
+        if (strchr(op->name, '/') != NULL)
+            break; /* by way of the row before */
         for (uint32_t k = 0; k <= op->inputs; k++)
             row.signature[k] = mask;
         if (op->flags & TO_BOOL)

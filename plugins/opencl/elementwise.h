@@ -25,11 +25,12 @@ typedef struct parameter {
 } parameter;
 
 enum {
-    TO_BOOL = 1,   /* the output is bool */
-    SELECTS = 2,   /* where: bool, then two of the type; typed by size */
-    MASKS = 4,     /* masked_fill: the type, then bool; typed by size */
-    MAY_FAIL = 8,  /* sets `bad` */
-    NO_HALVES = 16 /* f64 and f32 alone */
+    TO_BOOL = 1,    /* the output is bool */
+    SELECTS = 2,    /* where: bool, then two of the type; typed by size */
+    MASKS = 4,      /* masked_fill: the type, then bool; typed by size */
+    MAY_FAIL = 8,   /* sets `bad` */
+    NO_HALVES = 16, /* f64 and f32 alone */
+    OR_NEXT = 32    /* with an operand less it is the next row's */
 };
 
 /* Expressions are of a, b, c, of type T, and of p0 … p3, of type T too.

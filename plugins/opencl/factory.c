@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* factory.c: arange, eye, triangles. */
+/* factory.c: arange, linspace, eye, triangles. */
 
 #include "opencl.h"
 #include "opencl_kernels.h"
@@ -81,6 +81,65 @@ static core_status triangle(core_call *call, const core_value *args,
     return opencl_run(&l, (uint64_t)to->numel, OPENCL_GROUP);
 }
 
+/* linspace(start, end, steps, …) */
+static core_status linspace(core_call *call, const core_value *args,
+                            uint32_t nargs, core_value *results,
+                            uint32_t nresults)
+{
+    const core_view *to = results[0].u.view;
+    double start = core_sdk_double(&args[0], 0);
+    double end = core_sdk_double(&args[1], 0);
+    opencl_launch l;
+
+    (void)nargs;
+    (void)nresults;
+    if (to->numel == 0)
+        return CORE_OK;
+    if (to->dtype > CORE_BF16) {
+        start = (double)core_sdk_int(&args[0], 0);
+        end = (double)core_sdk_int(&args[1], 0);
+    }
+    l = opencl_begin(call, &source, &to->dtype, 1, "linspace");
+    opencl_view(&l, &results[0]);
+    opencl_long(&l, to->numel);
+    opencl_double(&l, start);
+    opencl_double(&l, end);
+    opencl_double(&l,
+                  to->numel > 1 ? (end - start) / (double)(to->numel - 1) : 0);
+    opencl_long(&l, 32 / core_sdk_itemsize(to->dtype));
+    return opencl_run(&l, (uint64_t)to->numel, OPENCL_GROUP);
+}
+
+/* tril_indices(row, col, offset, …), triu_indices: the user word says upper */
+static core_status triangle_indices(core_call *call, const core_value *args,
+                                    uint32_t nargs, core_value *results,
+                                    uint32_t nresults)
+{
+    const core_view *to = results[0].u.view;
+    int64_t rows = args[0].u.i, columns = args[1].u.i, offset = args[2].u.i;
+    bool upper = call->user != NULL;
+    int64_t begin, end;
+    opencl_launch l;
+
+    (void)nargs;
+    (void)nresults;
+    if (to->numel == 0)
+        return CORE_OK;
+    /* Rows without elements are passed over: there may be very many. */
+    offset = offset < -rows ? -rows : offset > columns ? columns : offset;
+    begin = !upper && offset < 0 ? -offset : 0;
+    end = upper && columns - offset < rows ? columns - offset : rows;
+    l = opencl_begin(call, &source, &to->dtype, 1, "triangle_indices");
+    opencl_view(&l, &results[0]);
+    opencl_long(&l, to->numel / 2);
+    opencl_long(&l, begin);
+    opencl_long(&l, end);
+    opencl_long(&l, columns);
+    opencl_long(&l, offset);
+    opencl_int(&l, upper);
+    return opencl_run(&l, (uint64_t)(end - begin), OPENCL_GROUP);
+}
+
 core_status opencl_register_factory(core_registry *registry)
 {
     enum {
@@ -93,6 +152,9 @@ core_status opencl_register_factory(core_registry *registry)
         {"arange.start_step", arange, (void *)3, {NUMBERS}, DENSE},
         {"eye", eye, NULL, {NUMBERS | OPENCL_BOOL}, DENSE},
         {"eye.m", eye, NULL, {NUMBERS | OPENCL_BOOL}, DENSE},
+        {"linspace", linspace, NULL, {NUMBERS}, DENSE},
+        {"tril_indices", triangle_indices, NULL, {NUMBERS}, DENSE},
+        {"triu_indices", triangle_indices, (void *)1, {NUMBERS}, DENSE},
         {"tril", triangle, NULL, {0}, DENSE},
         {"triu", triangle, (void *)1, {0}, DENSE},
     };

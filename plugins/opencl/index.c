@@ -43,6 +43,28 @@ static core_status index_select(core_call *call, const core_value *args,
                         opencl_line_of(args[0].u.view, args[1].u.i));
 }
 
+/* take(self, index) */
+static core_status take(core_call *call, const core_value *args, uint32_t nargs,
+                        core_value *results, uint32_t nresults)
+{
+    const core_view *self = args[0].u.view, *index = args[1].u.view;
+    core_dtype types[2] = {opencl_word_of(self->dtype), index->dtype};
+    opencl_launch l;
+
+    (void)nargs;
+    (void)nresults;
+    if (index->numel == 0)
+        return CORE_OK;
+    l = opencl_begin(call, &source, types, 2, "take_");
+    opencl_view(&l, &results[0]);
+    opencl_view(&l, &args[0]);
+    opencl_view(&l, &args[1]);
+    opencl_long(&l, index->numel);
+    opencl_long(&l, self->numel);
+    opencl_word(&l, call);
+    return opencl_run(&l, (uint64_t)index->numel, OPENCL_GROUP);
+}
+
 /* embedding(weight, indices, padding_idx, …) */
 static core_status embedding(core_call *call, const core_value *args,
                              uint32_t nargs, core_value *results,
@@ -154,6 +176,7 @@ core_status opencl_register_index(core_registry *registry)
     static const opencl_row rows[] = {
         {"index_select", index_select, NULL, {0, INDEX, 0}, DENSE},
         {"embedding", embedding, NULL, {0, INDEX, 0}, DENSE},
+        {"take", take, NULL, {0, INDEX, 0}, DENSE},
         {"gather", gather, NULL, {0, INDEX, 0}, DENSE},
     };
     core_status status =

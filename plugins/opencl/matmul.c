@@ -100,7 +100,7 @@ static opencl_matrix spread(const core_view *v, const core_view *to, int vector)
     return m;
 }
 
-enum { MATRICES, MATRIX_VECTOR, VECTORS };
+enum { MATRICES, MATRIX_VECTOR, VECTORS, SUMMED, OUTER };
 
 static void fill_product(opencl_product *p, const core_view *a,
                          const core_view *b, const core_view *c, int what)
@@ -113,8 +113,20 @@ static void fill_product(opencl_product *p, const core_view *a,
     p->c = matrix_of(c, AS_COLUMN);
     p->batch = what == MATRICES && c->ndim == 3 ? c->sizes[0] : 1;
     p->inner = a->sizes[a->ndim - 1];
-    p->rows = what == VECTORS ? 1 : a->sizes[a->ndim - 2];
-    p->columns = what == MATRICES ? b->sizes[b->ndim - 1] : 1;
+    p->rows = what == VECTORS || what == OUTER ? 1 : a->sizes[a->ndim - 2];
+    p->columns = what == MATRICES || what == SUMMED ? b->sizes[b->ndim - 1] : 1;
+    if (what == SUMMED) { /* over the batch, which a and b alone have */
+        p->sums = a->sizes[0];
+        p->a.sum = p->a.batch;
+        p->b.sum = p->b.batch;
+        p->a.batch = p->b.batch = 0;
+    } else if (what == OUTER) {
+        p->a = matrix_of(a, AS_COLUMN);
+        p->b = matrix_of(b, AS_ROW);
+        p->inner = 1;
+        p->rows = a->sizes[0];
+        p->columns = b->sizes[0];
+    }
 }
 
 /* mm(self, mat2), bmm, mv, dot, vdot */
@@ -131,7 +143,7 @@ static core_status product(core_call *call, const core_value *args,
     return opencl_multiply(call, &p);
 }
 
-/* addmm(self, mat1, mat2, beta, alpha), baddbmm, addmv */
+/* addmm(self, mat1, mat2, beta, alpha), baddbmm, addmv, addbmm, addr */
 static core_status added(core_call *call, const core_value *args,
                          uint32_t nargs, core_value *results, uint32_t nresults)
 {
@@ -155,6 +167,8 @@ core_status opencl_register_matmul(core_registry *registry)
         {"dot", product, (void *)VECTORS, {F, F, F}, 0},       \
         {"vdot", product, (void *)VECTORS, {F, F, F}, 0},      \
         {"addmm", added, (void *)MATRICES, {F, F, F, F}, 0},   \
+        {"addbmm", added, (void *)SUMMED, {F, F, F, F}, 0},    \
+        {"addr", added, (void *)OUTER, {F, F, F, F}, 0},       \
         {"baddbmm", added, (void *)MATRICES, {F, F, F, F}, 0}, \
         {"addmv", added, (void *)MATRIX_VECTOR, {F, F, F, F}, 0}
     core_status status = CORE_OK;

@@ -38,3 +38,65 @@ kernel void triangle(global uchar *to, ulong to_at, const global uchar *in,
         AT(T0, to, to_at)[i] = keep ? AT(const T0, in, in_at)[i] : 0;
     }
 }
+
+/* Both ends are exact: each half counts from its own. */
+static wide line_at(long i, long n, wide start, wide end, wide width)
+{
+    if (i < n / 2 || n == 1)
+        return start + (wide)i * width;
+    return end - (wide)(n - 1 - i) * width;
+}
+
+/* Integers are made in runs, two at a time: the first of a run is truncated,
+ * and the others count from it, as the CPU does. */
+kernel void linspace(global uchar *to, ulong to_at, long n, wide start,
+                     wide end, wide width, long run)
+{
+    long i = get_global_id(0), first_ = i;
+
+    if (i >= n)
+        return;
+#if ID0 <= BF16n
+    STORE(0, to, to_at, i, line_at(i, n, start, end, width));
+#else
+    if (i < n - n % (2 * run))
+        first_ = i - i % run;
+    STORE(0, to, to_at, i,
+          (long)((wide)(long)line_at(first_, n, start, end, width) +
+                 (wide)(i - first_) * width));
+#endif
+}
+
+/* How many elements the rows before `row` have. */
+static long before_row(long row, long begin, long columns, long offset,
+                       int upper)
+{
+    long full;
+
+    if (upper) {
+        full = clamp(-offset, 0l, row);
+        return full * columns + (row - full) * (columns - offset) -
+               (row * (row - 1) - full * (full - 1)) / 2;
+    }
+    full = max(begin, min(row, columns - offset - 1));
+    return (full * (full + 1) - begin * (begin + 1)) / 2 +
+           (full - begin) * offset + (row - full) * columns;
+}
+
+/* A work item for each row; two rows of the result: rows and columns. */
+kernel void triangle_indices(global uchar *to, ulong to_at, long count,
+                             long begin, long end, long columns, long offset,
+                             int upper)
+{
+    long row = begin + get_global_id(0), at;
+    long from = upper ? max(row + offset, 0l) : 0;
+    long upto = upper ? columns : min(row + offset + 1, columns);
+
+    if (row >= end)
+        return;
+    at = before_row(row, begin, columns, offset, upper);
+    for (long c = from; c < upto; c++, at++) {
+        STORE(0, to, to_at, at, row);
+        STORE(0, to, to_at, count + at, c);
+    }
+}

@@ -29,6 +29,24 @@ kernel void select_(global uchar *to, ulong to_at, const global uchar *in,
         AT(const T0, in, in_at)[(o * limit + i) * inner + k];
 }
 
+/* take: in is one row; indices below 0 count from its end */
+kernel void take_(global uchar *to, ulong to_at, const global uchar *in,
+                  ulong in_at, const global uchar *index, ulong index_at,
+                  long n, long limit, global word *errors, long call)
+{
+    long at = get_global_id(0), i;
+
+    if (at >= n)
+        return;
+    i = AT(const T1, index, index_at)[at];
+    if (i < -limit || i >= limit) {
+        fail(errors, 8, call, i);
+        AT(T0, to, to_at)[at] = 0;
+        return;
+    }
+    AT(T0, to, to_at)[at] = AT(const T0, in, in_at)[i < 0 ? i + limit : i];
+}
+
 /* gather: to[o][i][k] = in[o'][index[o][i][k]][k']; the index may be smaller
  * than the input but along the dimension. */
 kernel void gather_(global uchar *to, ulong to_at, const global uchar *in,
