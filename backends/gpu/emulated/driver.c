@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* driver.c: a device that is none.  Memory is the host's, a stream does its
- * work at once, and kernels run as emulate.h says.  For tests, of the kernels
+/* driver.c: a device that is none.  Memory is the host's, a stream is
+ * a thread (stream.c), and kernels run as emulate.h says.  For tests, of the kernels
  * and of the host side alike; GPUEMU_… settings choose what it pretends:
  *
  *     GPUEMU_WARP=64        lanes of a warp (32)
@@ -10,71 +10,18 @@
  *     GPUEMU_MEMORY=N       bytes of memory (1 GiB)
  *     GPUEMU_LOSE_AFTER=N   the launch after N others loses the device */
 
-#include <gpu/driver.h>
-
-#include "emulate.h"
+#include "work.h"
 
 #include <libcore/plugin.h>
 
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 
-enum {
-    OUT_OF_MEMORY = 2,
-    INVALID = 1,
-    LOST = 700,
-    DIVERGED = 701,
-    ABSENT = 500
-};
 enum { DEVICES = 8, GRANULARITY = 65536 };
 
-typedef struct context {
-    uint32_t index;
-    int lost;
-    uint64_t used;
-} context;
-
-typedef struct work {
-    struct work *next;
-    int (*run)(struct work *work, void *device);
-    union {
-        struct {
-            const gpu_emulated_kernel *kernel;
-            uint32_t grid[3], block[3], shared;
-        } launch;
-        struct {
-            void *to;
-            const void *from;
-            uint64_t size;
-        } copy;
-        struct {
-            void *to;
-            uint32_t pattern, bytes;
-            uint64_t count;
-        } fill;
-        struct {
-            void (*function)(void *);
-            void *argument;
-        } call;
-    } u;
-    /* what the launch is given, 16-aligned */
-    unsigned char parameters[] __attribute__((aligned(16)));
-} work;
-
-typedef struct graph {
-    work *first, **last;
-} graph;
-
-typedef struct stream {
-    graph *capture; /* what comes is kept, not done */
-} stream;
-
 static context contexts[DEVICES];
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of all here */
 static uint64_t launches;
 
 static uint64_t setting(const char *name, uint64_t otherwise)
@@ -95,13 +42,13 @@ static const char *find(uint32_t *out_count)
 static gpu_failure failure(int code)
 {
     switch (code) {
-    case OUT_OF_MEMORY:
+    case EMULATED_OUT_OF_MEMORY:
         return (gpu_failure){CORE_ERROR_OUT_OF_MEMORY, 0, "out of memory"};
-    case ABSENT:
+    case EMULATED_ABSENT:
         return (gpu_failure){CORE_ERROR_NOT_FOUND, 0, "no such kernel"};
-    case LOST:
+    case EMULATED_LOST:
         return (gpu_failure){CORE_ERROR_DEVICE_LOST, 1, "illegal address"};
-    case DIVERGED:
+    case EMULATED_DIVERGED:
         return (gpu_failure){CORE_ERROR_DEVICE_LOST, 1,
                              "a block's threads wait in different places"};
     default:
@@ -148,10 +95,10 @@ static int device_reset(void *device)
 {
     context *c = device;
 
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&gpu_emulated_lock);
     c->lost = 0;
     c->used = 0;
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&gpu_emulated_lock);
     return 0;
 }
 
@@ -168,22 +115,22 @@ static int device_alloc(void *device, uint64_t size, void **out)
     int code = 0;
 
     *out = NULL;
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&gpu_emulated_lock);
     if (c->lost)
         code = c->lost;
     else if (size > total || c->used > total - size)
-        code = OUT_OF_MEMORY;
+        code = EMULATED_OUT_OF_MEMORY;
     else
         data = aligned_alloc(HEAD, HEAD + (size + HEAD - 1) / HEAD * HEAD);
     if (code == 0 && data == NULL)
-        code = OUT_OF_MEMORY;
+        code = EMULATED_OUT_OF_MEMORY;
     if (code == 0) {
         memcpy(data, &size, sizeof size);
         memset(data + HEAD, 0xab, size);
         c->used += size;
         *out = data + HEAD;
     }
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&gpu_emulated_lock);
     return code;
 }
 
@@ -196,9 +143,9 @@ static int device_free(void *device, void *data)
         return 0;
     memcpy(&size, (unsigned char *)data - HEAD, sizeof size);
     free((unsigned char *)data - HEAD);
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&gpu_emulated_lock);
     c->used -= size < c->used ? size : c->used;
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&gpu_emulated_lock);
     return 0;
 }
 
@@ -214,8 +161,8 @@ static int memory(void *device, uint64_t *out_free, uint64_t *out_total)
 static int host_alloc(void *device, uint64_t size, void **out)
 {
     (void)device;
-    *out = calloc(1, size);
-    return *out != NULL ? 0 : OUT_OF_MEMORY;
+    *out = aligned_alloc(256, (size + 255) / 256 * 256);
+    return *out != NULL ? 0 : EMULATED_OUT_OF_MEMORY;
 }
 
 static int host_free(void *device, void *data)
@@ -239,13 +186,13 @@ static int virtual_reserve(void *device, uint64_t size, void **out)
     if (*out != MAP_FAILED)
         return 0;
     *out = NULL;
-    return OUT_OF_MEMORY;
+    return EMULATED_OUT_OF_MEMORY;
 }
 
 static int virtual_release(void *device, void *data, uint64_t size)
 {
     (void)device;
-    return munmap(data, size) ? INVALID : 0;
+    return munmap(data, size) ? EMULATED_INVALID : 0;
 }
 
 static int virtual_map(void *device, void *data, uint64_t size)
@@ -254,14 +201,14 @@ static int virtual_map(void *device, void *data, uint64_t size)
     uint64_t total = setting("GPUEMU_MEMORY", UINT64_C(1) << 30);
     int code = 0;
 
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&gpu_emulated_lock);
     if (size > total || c->used > total - size)
-        code = OUT_OF_MEMORY;
+        code = EMULATED_OUT_OF_MEMORY;
     else if (mprotect(data, size, PROT_READ | PROT_WRITE))
-        code = INVALID;
+        code = EMULATED_INVALID;
     else
         c->used += size;
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&gpu_emulated_lock);
     return code;
 }
 
@@ -272,93 +219,13 @@ static int virtual_unmap(void *device, void *data, uint64_t size)
     void *again = mmap(data, size, PROT_NONE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
 
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&gpu_emulated_lock);
     c->used -= size < c->used ? size : c->used;
-    pthread_mutex_unlock(&lock);
-    return again == MAP_FAILED ? INVALID : 0;
+    pthread_mutex_unlock(&gpu_emulated_lock);
+    return again == MAP_FAILED ? EMULATED_INVALID : 0;
 }
 
-/* ------------------------------------------------------------- streams -- */
-
-/* Does the work, or keeps it where the stream captures; frees it. */
-static int submit(void *device, void *word, work *w)
-{
-    context *c = device;
-    stream *s = word;
-    int code;
-
-    if (w == NULL)
-        return OUT_OF_MEMORY;
-    if (s->capture != NULL) {
-        *s->capture->last = w;
-        s->capture->last = &w->next;
-        return 0;
-    }
-    code = c->lost ? c->lost : w->run(w, device);
-    free(w);
-    return code;
-}
-
-static work *new_work(int (*run)(work *, void *), size_t extra)
-{
-    size_t size = (sizeof(work) + extra + 15) / 16 * 16;
-    work *w = aligned_alloc(16, size);
-
-    if (w == NULL)
-        return NULL;
-    memset(w, 0, size);
-    w->run = run;
-    return w;
-}
-
-static int run_copy(work *w, void *device)
-{
-    (void)device;
-    memmove(w->u.copy.to, w->u.copy.from, w->u.copy.size);
-    return 0;
-}
-
-static int copy(void *device, void *to_stream, void *to, const void *from,
-                uint64_t size, int direction)
-{
-    work *w = new_work(run_copy, 0);
-
-    (void)direction;
-    if (w != NULL) {
-        w->u.copy.to = to;
-        w->u.copy.from = from;
-        w->u.copy.size = size;
-    }
-    return submit(device, to_stream, w);
-}
-
-static int run_fill(work *w, void *device)
-{
-    unsigned char *to = w->u.fill.to;
-
-    (void)device;
-    for (uint64_t k = 0; k < w->u.fill.count; k++)
-        memcpy(to + k * w->u.fill.bytes, &w->u.fill.pattern, w->u.fill.bytes);
-    return 0;
-}
-
-static int fill(void *device, void *on, void *to, uint32_t pattern,
-                uint32_t bytes, uint64_t count)
-{
-    work *w = new_work(run_fill, 0);
-
-    if ((uintptr_t)to % bytes != 0) {
-        free(w);
-        return INVALID;
-    }
-    if (w != NULL) {
-        w->u.fill.to = to;
-        w->u.fill.pattern = pattern;
-        w->u.fill.bytes = bytes;
-        w->u.fill.count = count;
-    }
-    return submit(device, on, w);
-}
+/* ----------------------------------------------------------- priorities -- */
 
 static int stream_range(void *device, int32_t *out_least, int32_t *out_greatest)
 {
@@ -366,148 +233,6 @@ static int stream_range(void *device, int32_t *out_least, int32_t *out_greatest)
     *out_least = 0;
     *out_greatest = -1;
     return 0;
-}
-
-static int stream_create(void *device, int32_t priority, void **out_stream)
-{
-    context *c = device;
-
-    (void)priority;
-    *out_stream = calloc(1, sizeof(stream));
-    return c->lost ? c->lost : *out_stream != NULL ? 0 : OUT_OF_MEMORY;
-}
-
-static int stream_destroy(void *device, void *on)
-{
-    (void)device;
-    free(on);
-    return 0;
-}
-
-static int stream_done(void *device, void *on)
-{
-    context *c = device;
-
-    (void)on;
-    return c->lost;
-}
-
-static int stream_wait(void *device, void *on, void *event)
-{
-    (void)event;
-    return stream_done(device, on);
-}
-
-static int run_call(work *w, void *device)
-{
-    (void)device;
-    w->u.call.function(w->u.call.argument);
-    return 0;
-}
-
-static int stream_call(void *device, void *on, void (*function)(void *),
-                       void *argument)
-{
-    work *w = new_work(run_call, 0);
-
-    if (w != NULL) {
-        w->u.call.function = function;
-        w->u.call.argument = argument;
-    }
-    return submit(device, on, w);
-}
-
-/* -------------------------------------------------------------- events -- */
-
-static int event_create(void *device, int timing, void **out_event)
-{
-    (void)device;
-    (void)timing;
-    *out_event = calloc(1, sizeof(int64_t));
-    return *out_event != NULL ? 0 : OUT_OF_MEMORY;
-}
-
-static int event_destroy(void *device, void *event)
-{
-    (void)device;
-    free(event);
-    return 0;
-}
-
-static int event_record(void *device, void *event, void *on)
-{
-    struct timespec time;
-    int64_t *at = event;
-
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    *at = time.tv_sec * INT64_C(1000000000) + time.tv_nsec;
-    return stream_done(device, on);
-}
-
-static int event_done(void *device, void *event)
-{
-    return stream_done(device, event);
-}
-
-static int event_elapsed(void *device, void *start, void *end,
-                         int64_t *out_nanoseconds)
-{
-    (void)device;
-    *out_nanoseconds = *(int64_t *)end - *(int64_t *)start;
-    return 0;
-}
-
-/* -------------------------------------------------------------- graphs -- */
-
-static int graph_destroy(void *device, void *word)
-{
-    graph *g = word;
-
-    (void)device;
-    for (work *w = g->first, *next; w != NULL; w = next) {
-        next = w->next;
-        free(w);
-    }
-    free(g);
-    return 0;
-}
-
-static int capture_begin(void *device, void *on)
-{
-    stream *s = on;
-    graph *g = calloc(1, sizeof *g);
-
-    (void)device;
-    if (g == NULL)
-        return OUT_OF_MEMORY;
-    g->last = &g->first;
-    s->capture = g;
-    return 0;
-}
-
-static int capture_end(void *device, void *on, void **out_graph)
-{
-    stream *s = on;
-    graph *g = s->capture;
-
-    s->capture = NULL;
-    if (out_graph != NULL)
-        *out_graph = g;
-    else
-        graph_destroy(device, g);
-    return 0;
-}
-
-static int graph_launch(void *device, void *word, void *on)
-{
-    context *c = device;
-    graph *g = word;
-    int code = c->lost;
-
-    (void)on;
-    for (work *w = g->first; w != NULL && code == 0; w = w->next)
-        code = w->run(w, device);
-    return code;
 }
 
 /* --------------------------------------------------------------- peers -- */
@@ -522,7 +247,7 @@ static int peer_copy(void *device, void *on, void *to, void *from_device,
                      const void *from, uint64_t size)
 {
     (void)from_device;
-    return copy(device, on, to, from, size, GPU_WITHIN);
+    return gpu_emulated_copy(device, on, to, from, size, GPU_WITHIN);
 }
 
 /* ------------------------------------------------------------- kernels -- */
@@ -555,34 +280,37 @@ static int function_find(void *device, void *module, const char *name,
             *out_function = k;
             return 0;
         }
-    return ABSENT;
+    return EMULATED_ABSENT;
 }
 
-static int run_launch(work *w, void *device)
-{
-    context *c = device;
-    const char *why;
+/* One at a time: what a block shares is the process's. */
+static pthread_mutex_t running = PTHREAD_MUTEX_INITIALIZER;
 
-    pthread_mutex_lock(&lock);
+static int run_launch(work *w, context *device)
+{
+    const char *why = NULL;
+    int code = 0;
+
+    (void)device;
+    pthread_mutex_lock(&running);
     if (launches++ == setting("GPUEMU_LOSE_AFTER", UINT64_MAX))
-        c->lost = LOST;
-    why = c->lost ? NULL
-                  : gpu_emulated_launch(w->u.launch.kernel, w->u.launch.grid,
-                                        w->u.launch.block, w->u.launch.shared,
-                                        w->parameters);
-    if (why != NULL) {
-        fprintf(stderr, "gpuemu: %s: %s\n", w->u.launch.kernel->name, why);
-        c->lost = DIVERGED;
-    }
-    pthread_mutex_unlock(&lock);
-    return c->lost;
+        code = EMULATED_LOST;
+    else
+        why = gpu_emulated_launch(w->u.launch.kernel, w->u.launch.grid,
+                                  w->u.launch.block, w->u.launch.shared,
+                                  w->parameters);
+    pthread_mutex_unlock(&running);
+    if (why == NULL)
+        return code;
+    fprintf(stderr, "gpuemu: %s: %s\n", w->u.launch.kernel->name, why);
+    return EMULATED_DIVERGED;
 }
 
 static int launch(void *device, void *on, void *function,
                   const uint32_t grid[3], const uint32_t block[3],
                   uint32_t shared_bytes, const void *parameters, size_t size)
 {
-    work *w = new_work(run_launch, size);
+    work *w = gpu_emulated_work(run_launch, size);
 
     if (w != NULL) {
         w->u.launch.kernel = function;
@@ -591,7 +319,7 @@ static int launch(void *device, void *on, void *function,
         w->u.launch.shared = shared_bytes;
         memcpy(w->parameters, parameters, size);
     }
-    return submit(device, on, w);
+    return gpu_emulated_submit(device, on, w);
 }
 
 extern const gpu_driver gpu_emulated_driver;
@@ -608,25 +336,25 @@ const gpu_driver gpu_emulated_driver = {
     .memory = memory,
     .host_alloc = host_alloc,
     .host_free = host_free,
-    .copy = copy,
-    .fill = fill,
+    .copy = gpu_emulated_copy,
+    .fill = gpu_emulated_fill,
     .stream_range = stream_range,
-    .stream_create = stream_create,
-    .stream_destroy = stream_destroy,
-    .stream_query = stream_done,
-    .stream_synchronize = stream_done,
-    .stream_wait = stream_wait,
-    .stream_call = stream_call,
-    .event_create = event_create,
-    .event_destroy = event_destroy,
-    .event_record = event_record,
-    .event_query = event_done,
-    .event_synchronize = event_done,
-    .event_elapsed = event_elapsed,
-    .capture_begin = capture_begin,
-    .capture_end = capture_end,
-    .graph_launch = graph_launch,
-    .graph_destroy = graph_destroy,
+    .stream_create = gpu_emulated_stream_create,
+    .stream_destroy = gpu_emulated_stream_destroy,
+    .stream_query = gpu_emulated_stream_query,
+    .stream_synchronize = gpu_emulated_stream_synchronize,
+    .stream_wait = gpu_emulated_stream_wait,
+    .stream_call = gpu_emulated_stream_call,
+    .event_create = gpu_emulated_event_create,
+    .event_destroy = gpu_emulated_event_destroy,
+    .event_record = gpu_emulated_event_record,
+    .event_query = gpu_emulated_event_query,
+    .event_synchronize = gpu_emulated_event_synchronize,
+    .event_elapsed = gpu_emulated_event_elapsed,
+    .capture_begin = gpu_emulated_capture_begin,
+    .capture_end = gpu_emulated_capture_end,
+    .graph_launch = gpu_emulated_graph_launch,
+    .graph_destroy = gpu_emulated_graph_destroy,
     .peer_can = peer_can,
     .peer_copy = peer_copy,
     .virtual_granularity = virtual_granularity,

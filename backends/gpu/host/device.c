@@ -94,6 +94,7 @@ void gpu_device_close(void *backend, void *word)
 
     (void)backend;
     forget_modules(device, !atomic_load(&device->lost));
+    gpu_words_forget(device, !atomic_load(&device->lost));
     calls->device_close(device->context);
     pthread_mutex_destroy(&device->lock);
     free(device->functions);
@@ -108,6 +109,8 @@ core_status gpu_device_reset(void *word)
 
     pthread_mutex_lock(&device->lock);
     forget_modules(device, false);
+    gpu_words_forget(device, false);
+    device->generation++;
     status = gpu_answer(NULL, calls->device_reset(device->context),
                         "resetting the device");
     if (status == CORE_OK)

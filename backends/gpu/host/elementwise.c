@@ -17,7 +17,8 @@ enum {
     CHOICE_CLAMP,    /* both bounds; lower; upper */
     CHOICE_POWER,    /* any exponent; 2; 3; 0.5; -1; -2; -0.5 */
     CHOICE_BITS,     /* one; parameters.bits is args[argument[0]] */
-    CHOICE_BOUND     /* one; parameter 0 is a number of the input's dtype */
+    CHOICE_BOUND,    /* one; parameter 0 is a number of the input's dtype */
+    CHOICE_FINITE    /* one; parameters 1 and 2 are finite in that dtype */
 };
 
 typedef struct entry {
@@ -127,6 +128,16 @@ static double widened(uint64_t bits, core_dtype dtype)
     return sign ? -fraction : fraction;
 }
 
+/* The nearest finite number of an f16 or bf16. */
+static double within(core_dtype dtype, double value)
+{
+    double largest = dtype == CORE_F16    ? 65504.0
+                     : dtype == CORE_BF16 ? 0x1.fep127
+                                          : (double)INFINITY;
+
+    return value > largest ? largest : value < -largest ? -largest : value;
+}
+
 static void set_parameters(gpu_parameters *q, const entry *self,
                            const core_call *call, const core_value *args,
                            uint32_t nargs)
@@ -142,6 +153,9 @@ static void set_parameters(gpu_parameters *q, const entry *self,
             q->i[k] = core_sdk_int(&args[from], q->i[k]);
         }
     }
+    if (self->choice == CHOICE_FINITE)
+        for (int k = 1; k < 3; k++)
+            q->d[k] = within(call->loop->operands[0].dtype, q->d[k]);
     if (self->argument[0] >= nargs)
         return;
     if (self->choice == CHOICE_BITS) {

@@ -45,6 +45,9 @@ typedef struct gpu_function {
     void *function;
 } gpu_function;
 
+typedef struct gpu_word gpu_word;
+typedef struct gpu_word_page gpu_word_page;
+
 typedef struct gpu_device {
     void *context;
     uint32_t index;
@@ -54,6 +57,10 @@ typedef struct gpu_device {
      * it. */
     gpu_function *functions;
     void **modules; /* by place in gpu_vendor_here.images */
+    /* Error words of streams: free ones, and the pinned pages they lie in. */
+    gpu_word *words;
+    gpu_word_page *pages;
+    uint32_t generation; /* counts resets */
     pthread_mutex_t lock;
 } gpu_device;
 
@@ -70,8 +77,12 @@ typedef struct gpu_stream {
     gpu_device *device;
     void *native;
     gpu_error *error; /* pinned */
+    uint32_t generation;
     int adopted;
 } gpu_stream;
+
+/* Forgets error words; frees them where their device is well. */
+void gpu_words_forget(gpu_device *device, bool well);
 
 /* ------------------------------------------------------------- errors -- */
 

@@ -9,33 +9,108 @@
 
 #define calls (gpu_vendor_here.driver)
 
-static void free_stream(gpu_stream *stream)
+/* -------------------------------------------------------- error words -- */
+
+/* Pinned memory comes in pages; a word is a part of one.  What is not a free
+ * word's, its stream has. */
+union word {
+    gpu_error error;
+    gpu_word *next;
+};
+enum { PAGE = 4096, WORDS = PAGE / sizeof(union word) };
+struct gpu_word {
+    union word content;
+};
+struct gpu_word_page {
+    gpu_word_page *next;
+    void *pinned;
+};
+
+static core_status more_words(gpu_device *device)
 {
-    if (stream->error != NULL)
-        calls->host_free(stream->device->context, stream->error);
-    free(stream);
+    gpu_word_page *page = calloc(1, sizeof *page);
+    gpu_word *words;
+    core_status status;
+
+    if (page == NULL)
+        return gpu_refuse(CORE_ERROR_OUT_OF_MEMORY,
+                          "no host memory for a stream");
+    status = gpu_answer(device,
+                        calls->host_alloc(device->context, PAGE, &page->pinned),
+                        "a stream's error word");
+    if (status != CORE_OK) {
+        free(page);
+        return status;
+    }
+    page->next = device->pages;
+    device->pages = page;
+    words = page->pinned;
+    for (size_t i = 0; i < WORDS; i++) {
+        words[i].content.next = device->words;
+        device->words = &words[i];
+    }
+    return CORE_OK;
 }
+
+static core_status take_word(gpu_device *device, gpu_error **out_error)
+{
+    core_status status = CORE_OK;
+
+    pthread_mutex_lock(&device->lock);
+    if (device->words == NULL)
+        status = more_words(device);
+    if (status == CORE_OK) {
+        gpu_word *word = device->words;
+
+        device->words = word->content.next;
+        memset(word, 0, sizeof *word);
+        *out_error = &word->content.error;
+    }
+    pthread_mutex_unlock(&device->lock);
+    return status;
+}
+
+static void give_word(gpu_device *device, gpu_error *error)
+{
+    gpu_word *word = (gpu_word *)(void *)error;
+
+    pthread_mutex_lock(&device->lock);
+    word->content.next = device->words;
+    device->words = word;
+    pthread_mutex_unlock(&device->lock);
+}
+
+void gpu_words_forget(gpu_device *device, bool well)
+{
+    for (gpu_word_page *page = device->pages, *next; page != NULL;
+         page = next) {
+        next = page->next;
+        if (well)
+            calls->host_free(device->context, page->pinned);
+        free(page);
+    }
+    device->pages = NULL;
+    device->words = NULL;
+}
+
+/* ------------------------------------------------------------- streams -- */
 
 static core_status make(gpu_device *device, gpu_stream **out_stream)
 {
     gpu_stream *stream = calloc(1, sizeof *stream);
     core_status status;
-    void *word = NULL;
 
     *out_stream = NULL;
     if (stream == NULL)
         return gpu_refuse(CORE_ERROR_OUT_OF_MEMORY,
                           "no host memory for a stream");
     stream->device = device;
-    status = gpu_answer(
-        device, calls->host_alloc(device->context, sizeof(gpu_error), &word),
-        "a stream's error word");
+    stream->generation = device->generation;
+    status = take_word(device, &stream->error);
     if (status != CORE_OK) {
         free(stream);
         return status;
     }
-    stream->error = word;
-    memset(stream->error, 0, sizeof(gpu_error));
     *out_stream = stream;
     return CORE_OK;
 }
@@ -59,7 +134,8 @@ static core_status create_with(void *word, uint32_t flags, int32_t priority,
         calls->stream_create(device->context, priority, &stream->native),
         "creating a stream");
     if (status != CORE_OK) {
-        free_stream(stream);
+        give_word(device, stream->error);
+        free(stream);
         return status;
     }
     *out_stream = stream;
@@ -71,20 +147,21 @@ static core_status create(void *device, uint32_t flags, void **out_stream)
     return create_with(device, flags, 0, out_stream);
 }
 
-/* What a kernel may still set, when its stream ends: the word is kept until
- * the work is done. */
+/* Waits for nothing.  A word that a kernel may still set is nobody's until the
+ * device is closed. */
 static void destroy(void *word, void *on)
 {
     gpu_device *device = word;
     gpu_stream *stream = on;
+    bool known = stream->generation == device->generation;
+    bool idle = known && !atomic_load(&device->lost) &&
+                calls->stream_query(device->context, stream->native) == 0;
 
-    if (!stream->adopted) {
-        if (!atomic_load(&device->lost) &&
-            calls->stream_query(device->context, stream->native) == GPU_BUSY)
-            calls->stream_synchronize(device->context, stream->native);
+    if (known && !stream->adopted)
         calls->stream_destroy(device->context, stream->native);
-    }
-    free_stream(stream);
+    if (idle)
+        give_word(device, stream->error);
+    free(stream);
 }
 
 static core_status query(void *word, void *on)

@@ -272,7 +272,7 @@ template <class T> struct truth {
     }
 };
 
-template <class T> struct norm {
+template <class T> struct norms {
     struct state {
         double total;
     };
@@ -584,6 +584,6 @@ ALL(most, most)
 ALL(both, both)
 ALL(best, best)
 ALL(truth, truth)
-FLOATS(norm, norm)
+FLOATS(norm, norms)
 FLOATS(logsumexp, logsumexp)
 FLOATS(moments, moments)

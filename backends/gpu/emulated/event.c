@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* event.c: an event holds the mark of its newest record; who waits holds the
+ * mark that there was then. */
+
+#include "work.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+typedef struct mark {
+    int references, done;
+    int64_t at; /* nanoseconds */
+} mark;
+
+typedef struct event {
+    mark *newest;
+} event;
+
+/* These with the lock. */
+static void release(mark *m)
+{
+    if (m != NULL && --m->references == 0)
+        free(m);
+}
+
+static void end_mark(work *w, context *device)
+{
+    mark *m = w->u.object;
+    struct timespec time;
+
+    (void)device;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    m->at = time.tv_sec * INT64_C(1000000000) + time.tv_nsec;
+    m->done = 1;
+    release(m);
+}
+
+static void end_wait(work *w, context *device)
+{
+    (void)device;
+    release(w->u.object);
+}
+
+static int run_mark(work *w, context *device)
+{
+    (void)w;
+    (void)device;
+    return 0;
+}
+
+static int run_wait(work *w, context *device)
+{
+    mark *m = w->u.object;
+
+    pthread_mutex_lock(&gpu_emulated_lock);
+    while (!m->done && !device->lost)
+        pthread_cond_wait(&gpu_emulated_changed, &gpu_emulated_lock);
+    pthread_mutex_unlock(&gpu_emulated_lock);
+    return 0;
+}
+
+int gpu_emulated_event_create(void *device, int timing, void **out_event)
+{
+    (void)device;
+    (void)timing;
+    *out_event = calloc(1, sizeof(event));
+    return *out_event != NULL ? 0 : EMULATED_OUT_OF_MEMORY;
+}
+
+int gpu_emulated_event_destroy(void *device, void *word)
+{
+    event *e = word;
+
+    (void)device;
+    pthread_mutex_lock(&gpu_emulated_lock);
+    release(e->newest);
+    pthread_mutex_unlock(&gpu_emulated_lock);
+    free(e);
+    return 0;
+}
+
+int gpu_emulated_event_record(void *device, void *word, void *on)
+{
+    event *e = word;
+    mark *m = calloc(1, sizeof *m);
+    work *w = gpu_emulated_work(run_mark, 0);
+
+    if (m == NULL || w == NULL) {
+        free(m);
+        free(w);
+        return EMULATED_OUT_OF_MEMORY;
+    }
+    m->references = 2; /* the event's, the work's */
+    w->u.object = m;
+    w->end = end_mark;
+    pthread_mutex_lock(&gpu_emulated_lock);
+    release(e->newest);
+    e->newest = m;
+    pthread_mutex_unlock(&gpu_emulated_lock);
+    return gpu_emulated_submit(device, on, w);
+}
+
+int gpu_emulated_stream_wait(void *device, void *on, void *word)
+{
+    event *e = word;
+    work *w = gpu_emulated_work(run_wait, 0);
+
+    if (w == NULL)
+        return EMULATED_OUT_OF_MEMORY;
+    w->end = end_wait;
+    pthread_mutex_lock(&gpu_emulated_lock);
+    w->u.object = e->newest;
+    e->newest->references++;
+    pthread_mutex_unlock(&gpu_emulated_lock);
+    return gpu_emulated_submit(device, on, w);
+}
+
+int gpu_emulated_event_query(void *device, void *word)
+{
+    context *c = device;
+    event *e = word;
+    int code;
+
+    pthread_mutex_lock(&gpu_emulated_lock);
+    code = c->lost ? c->lost : e->newest->done ? 0 : GPU_BUSY;
+    pthread_mutex_unlock(&gpu_emulated_lock);
+    return code;
+}
+
+int gpu_emulated_event_synchronize(void *device, void *word)
+{
+    context *c = device;
+    event *e = word;
+    int code;
+
+    pthread_mutex_lock(&gpu_emulated_lock);
+    while (!e->newest->done && !c->lost)
+        pthread_cond_wait(&gpu_emulated_changed, &gpu_emulated_lock);
+    code = c->lost;
+    pthread_mutex_unlock(&gpu_emulated_lock);
+    return code;
+}
+
+int gpu_emulated_event_elapsed(void *device, void *start, void *end,
+                               int64_t *out_nanoseconds)
+{
+    event *from = start, *to = end;
+
+    (void)device;
+    pthread_mutex_lock(&gpu_emulated_lock);
+    *out_nanoseconds = to->newest->at - from->newest->at;
+    pthread_mutex_unlock(&gpu_emulated_lock);
+    return 0;
+}

@@ -1,0 +1,352 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* stream.c: a stream is a thread that does what it was given, in order; or,
+ * while it captures, a list of what it was given. */
+
+#include "work.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct graph {
+    work *first, **last;
+    int references; /* the owner's, and launches that are not done */
+} graph;
+
+typedef struct stream {
+    context *device;
+    work *first, **last;
+    int busy;   /* its thread is at work */
+    int closed; /* nobody else knows it: its thread frees it */
+    graph *capture;
+} stream;
+
+pthread_mutex_t gpu_emulated_lock = PTHREAD_MUTEX_INITIALIZER;
+pthread_cond_t gpu_emulated_changed = PTHREAD_COND_INITIALIZER;
+
+static void lock(void)
+{
+    pthread_mutex_lock(&gpu_emulated_lock);
+}
+
+static void unlock(void)
+{
+    pthread_mutex_unlock(&gpu_emulated_lock);
+}
+
+static void wait_for_change(void)
+{
+    pthread_cond_wait(&gpu_emulated_changed, &gpu_emulated_lock);
+}
+
+work *gpu_emulated_work(int (*run)(work *, context *), size_t extra)
+{
+    size_t size = (sizeof(work) + extra + 15) / 16 * 16;
+    work *w = aligned_alloc(16, size);
+
+    if (w == NULL)
+        return NULL;
+    memset(w, 0, size);
+    w->run = run;
+    return w;
+}
+
+/* With the lock; without it while the work runs. */
+static void perform(context *device, work *w)
+{
+    int lost = device->lost, code = 0;
+
+    unlock();
+    if (lost == 0)
+        code = w->run(w, device);
+    lock();
+    if (code != 0 && device->lost == 0)
+        device->lost = code;
+    if (w->end != NULL)
+        w->end(w, device);
+}
+
+static void *serve(void *word)
+{
+    stream *s = word;
+
+    lock();
+    for (;;) {
+        work *w = s->first;
+
+        if (w == NULL && s->closed)
+            break;
+        if (w == NULL) {
+            wait_for_change();
+            continue;
+        }
+        s->first = w->next;
+        if (s->first == NULL)
+            s->last = &s->first;
+        s->busy = 1;
+        perform(s->device, w);
+        s->busy = 0;
+        free(w);
+        pthread_cond_broadcast(&gpu_emulated_changed);
+    }
+    unlock();
+    free(s);
+    return NULL;
+}
+
+int gpu_emulated_submit(void *device, void *word, work *w)
+{
+    context *c = device;
+    stream *s = word;
+    int code;
+
+    if (w == NULL)
+        return EMULATED_OUT_OF_MEMORY;
+    lock();
+    code = c->lost;
+    if (code != 0) {
+        if (w->end != NULL)
+            w->end(w, c);
+        free(w);
+    } else if (s->capture != NULL) {
+        *s->capture->last = w;
+        s->capture->last = &w->next;
+    } else {
+        *s->last = w;
+        s->last = &w->next;
+        pthread_cond_broadcast(&gpu_emulated_changed);
+    }
+    unlock();
+    return code;
+}
+
+int gpu_emulated_stream_create(void *device, int32_t priority,
+                               void **out_stream)
+{
+    context *c = device;
+    stream *s = calloc(1, sizeof *s);
+    sigset_t all, before;
+    pthread_attr_t detached;
+    pthread_t thread;
+    int failed;
+
+    (void)priority;
+    *out_stream = NULL;
+    if (s == NULL || c->lost) {
+        free(s);
+        return c->lost ? c->lost : EMULATED_OUT_OF_MEMORY;
+    }
+    s->device = c;
+    s->last = &s->first;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &before);
+    pthread_attr_init(&detached);
+    pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
+    failed = pthread_create(&thread, &detached, serve, s);
+    pthread_attr_destroy(&detached);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (failed) {
+        free(s);
+        return EMULATED_OUT_OF_MEMORY;
+    }
+    *out_stream = s;
+    return 0;
+}
+
+int gpu_emulated_stream_destroy(void *device, void *word)
+{
+    stream *s = word;
+
+    (void)device;
+    lock();
+    s->closed = 1;
+    pthread_cond_broadcast(&gpu_emulated_changed);
+    unlock();
+    return 0;
+}
+
+int gpu_emulated_stream_query(void *device, void *word)
+{
+    context *c = device;
+    stream *s = word;
+    int code;
+
+    lock();
+    code = c->lost ? c->lost : s->first != NULL || s->busy ? GPU_BUSY : 0;
+    unlock();
+    return code;
+}
+
+int gpu_emulated_stream_synchronize(void *device, void *word)
+{
+    context *c = device;
+    stream *s = word;
+    int code;
+
+    lock();
+    while (s->first != NULL || s->busy)
+        wait_for_change();
+    code = c->lost;
+    unlock();
+    return code;
+}
+
+/* ------------------------------------------------------- kinds of work -- */
+
+static int run_copy(work *w, context *device)
+{
+    (void)device;
+    memmove(w->u.copy.to, w->u.copy.from, w->u.copy.size);
+    return 0;
+}
+
+int gpu_emulated_copy(void *device, void *on, void *to, const void *from,
+                      uint64_t size, int direction)
+{
+    work *w = gpu_emulated_work(run_copy, 0);
+
+    (void)direction;
+    if (w != NULL) {
+        w->u.copy.to = to;
+        w->u.copy.from = from;
+        w->u.copy.size = size;
+    }
+    return gpu_emulated_submit(device, on, w);
+}
+
+static int run_fill(work *w, context *device)
+{
+    unsigned char *to = w->u.fill.to;
+
+    (void)device;
+    for (uint64_t k = 0; k < w->u.fill.count; k++)
+        memcpy(to + k * w->u.fill.bytes, &w->u.fill.pattern, w->u.fill.bytes);
+    return 0;
+}
+
+int gpu_emulated_fill(void *device, void *on, void *to, uint32_t pattern,
+                      uint32_t bytes, uint64_t count)
+{
+    work *w;
+
+    if ((uintptr_t)to % bytes != 0)
+        return EMULATED_INVALID;
+    w = gpu_emulated_work(run_fill, 0);
+    if (w != NULL) {
+        w->u.fill.to = to;
+        w->u.fill.pattern = pattern;
+        w->u.fill.bytes = bytes;
+        w->u.fill.count = count;
+    }
+    return gpu_emulated_submit(device, on, w);
+}
+
+static int run_call(work *w, context *device)
+{
+    (void)device;
+    w->u.call.function(w->u.call.argument);
+    return 0;
+}
+
+int gpu_emulated_stream_call(void *device, void *on, void (*function)(void *),
+                             void *argument)
+{
+    work *w = gpu_emulated_work(run_call, 0);
+
+    if (w != NULL) {
+        w->u.call.function = function;
+        w->u.call.argument = argument;
+    }
+    return gpu_emulated_submit(device, on, w);
+}
+
+/* -------------------------------------------------------------- graphs -- */
+
+/* With the lock. */
+static void let_go(graph *g)
+{
+    if (--g->references > 0)
+        return;
+    for (work *w = g->first, *next; w != NULL; w = next) {
+        next = w->next;
+        if (w->end != NULL)
+            w->end(w, NULL);
+        free(w);
+    }
+    free(g);
+}
+
+int gpu_emulated_graph_destroy(void *device, void *word)
+{
+    (void)device;
+    lock();
+    let_go(word);
+    unlock();
+    return 0;
+}
+
+int gpu_emulated_capture_begin(void *device, void *on)
+{
+    stream *s = on;
+    graph *g = calloc(1, sizeof *g);
+
+    (void)device;
+    if (g == NULL)
+        return EMULATED_OUT_OF_MEMORY;
+    g->last = &g->first;
+    g->references = 1;
+    lock();
+    s->capture = g;
+    unlock();
+    return 0;
+}
+
+int gpu_emulated_capture_end(void *device, void *on, void **out_graph)
+{
+    stream *s = on;
+    graph *g;
+
+    (void)device;
+    lock();
+    g = s->capture;
+    s->capture = NULL;
+    if (out_graph != NULL)
+        *out_graph = g;
+    else if (g != NULL)
+        let_go(g);
+    unlock();
+    return 0;
+}
+
+static int run_graph(work *w, context *device)
+{
+    graph *g = w->u.object;
+    int code = 0;
+
+    for (work *part = g->first; part != NULL && code == 0; part = part->next)
+        code = part->run(part, device);
+    return code;
+}
+
+static void end_graph(work *w, context *device)
+{
+    (void)device;
+    let_go(w->u.object);
+}
+
+int gpu_emulated_graph_launch(void *device, void *word, void *on)
+{
+    work *w = gpu_emulated_work(run_graph, 0);
+    graph *g = word;
+
+    if (w == NULL)
+        return EMULATED_OUT_OF_MEMORY;
+    w->u.object = g;
+    w->end = end_graph;
+    lock();
+    g->references++;
+    unlock();
+    return gpu_emulated_submit(device, on, w);
+}

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* work.h: what the files of the emulated driver share: a device, and work that
+ * waits on its streams. */
+
+#ifndef GPU_EMULATED_WORK_H
+#define GPU_EMULATED_WORK_H
+
+#include <gpu/driver.h>
+
+#include "emulate.h"
+
+#include <pthread.h>
+
+/* The driver's codes. */
+enum {
+    EMULATED_INVALID = 1,
+    EMULATED_OUT_OF_MEMORY = 2,
+    EMULATED_ABSENT = 500,
+    EMULATED_LOST = 700,
+    EMULATED_DIVERGED = 701
+};
+
+typedef struct context {
+    uint32_t index;
+    int lost; /* the code that lost it */
+    uint64_t used;
+} context;
+
+typedef struct work {
+    struct work *next;
+    /* On the stream's thread, without the lock; 0 or what lost the device. */
+    int (*run)(struct work *work, context *device);
+    /* When it has run, or was passed over.  NULL: nothing. */
+    void (*end)(struct work *work, context *device);
+    union {
+        struct {
+            const gpu_emulated_kernel *kernel;
+            uint32_t grid[3], block[3], shared;
+        } launch;
+        struct {
+            void *to;
+            const void *from;
+            uint64_t size;
+        } copy;
+        struct {
+            void *to;
+            uint32_t pattern, bytes;
+            uint64_t count;
+        } fill;
+        struct {
+            void (*function)(void *);
+            void *argument;
+        } call;
+        void *object; /* a mark, a graph */
+    } u;
+    /* what a launch is given */
+    unsigned char parameters[] __attribute__((aligned(16)));
+} work;
+
+/* Of all that several threads touch, and told when any of it changes. */
+extern pthread_mutex_t gpu_emulated_lock;
+extern pthread_cond_t gpu_emulated_changed;
+
+/* extra: bytes of parameters.  NULL: no memory. */
+work *gpu_emulated_work(int (*run)(work *, context *), size_t extra);
+/* Gives it to the stream's thread, or keeps it where the stream captures; takes
+ * it over in every case. */
+int gpu_emulated_submit(void *device, void *stream, work *w);
+
+/* The slots of streams, events and graphs (stream.c, event.c). */
+int gpu_emulated_copy(void *device, void *stream, void *to, const void *from,
+                      uint64_t size, int direction);
+int gpu_emulated_fill(void *device, void *stream, void *to, uint32_t pattern,
+                      uint32_t bytes, uint64_t count);
+int gpu_emulated_stream_create(void *device, int32_t priority,
+                               void **out_stream);
+int gpu_emulated_stream_destroy(void *device, void *stream);
+int gpu_emulated_stream_query(void *device, void *stream);
+int gpu_emulated_stream_synchronize(void *device, void *stream);
+int gpu_emulated_stream_wait(void *device, void *stream, void *event);
+int gpu_emulated_stream_call(void *device, void *stream,
+                             void (*function)(void *), void *argument);
+int gpu_emulated_event_create(void *device, int timing, void **out_event);
+int gpu_emulated_event_destroy(void *device, void *event);
+int gpu_emulated_event_record(void *device, void *event, void *stream);
+int gpu_emulated_event_query(void *device, void *event);
+int gpu_emulated_event_synchronize(void *device, void *event);
+int gpu_emulated_event_elapsed(void *device, void *start, void *end,
+                               int64_t *out_nanoseconds);
+int gpu_emulated_capture_begin(void *device, void *stream);
+int gpu_emulated_capture_end(void *device, void *stream, void **out_graph);
+int gpu_emulated_graph_launch(void *device, void *graph, void *stream);
+int gpu_emulated_graph_destroy(void *device, void *graph);
+
+#endif

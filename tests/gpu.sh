@@ -1,0 +1,95 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The libcore authors
+
+# backends/gpu: the kernels and their host side on the emulated device, with
+# both widths of warps; the plugins of vendors load without a GPU, say why there
+# is no device, and want no vendor's library.
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+number=0
+emulated=$LIBCORE_BUILD/backends/gpu/emulated/.libs
+golden=$LIBCORE_SOURCE/tests/golden/public
+
+ok() { # name, command...
+    name=$1
+    shift
+    number=$((number + 1))
+    if "$@" >"$work/log" 2>&1; then
+        echo "ok $number - $name"
+    else
+        echo "not ok $number - $name"
+        tail -n 20 "$work/log" | sed 's/^/# /'
+    fi
+}
+
+skip() { # name, reason
+    number=$((number + 1))
+    echo "ok $number - $1 # SKIP $2"
+}
+
+says() { # pattern, command...
+    pattern=$1
+    shift
+    "$@" >"$work/out" 2>&1
+    cat "$work/out"
+    grep -qE "$pattern" "$work/out"
+}
+
+replay() { # device, arguments...
+    device=$1
+    shift
+    "$LIBCORE_BUILD/core-conformance" --golden "$golden" --device "$device" \
+        "$@"
+}
+
+if [ -f "$emulated/core_gpuemu.so" ]; then
+    LIBCORE_PLUGIN_PATH=$LIBCORE_BUILD/.libs:$emulated
+    export LIBCORE_PLUGIN_PATH
+    for warp in 32 64; do
+        ok "recorded cases pass with warps of $warp" env GPUEMU_WARP=$warp \
+            "$LIBCORE_BUILD/core-conformance" --golden "$golden" \
+            --device gpuemu --required "$LIBCORE_SOURCE/tests/gpu-operators.txt"
+    done
+    ok 'what it has no kernel for is missing, not wrong' \
+        says '^0 passed, 0 failed, [1-9][0-9]* missing' \
+        replay gpuemu --filter linalg_qr
+    ok 'level core is passed' says 'level reached: core' \
+        "$LIBCORE_BUILD/core-conformance" --level core \
+        --plugin "$emulated/core_gpuemu.so"
+    ok 'no device, and the reason' says 'GPUEMU_DEVICES is 0' \
+        env GPUEMU_DEVICES=0 "$LIBCORE_BUILD/core-info"
+    ok 'a device that is lost says so from then on' \
+        says 'device must be opened again' \
+        env GPUEMU_LOSE_AFTER=5 "$LIBCORE_BUILD/core-conformance" \
+        --golden "$golden" --device gpuemu --filter add.Tensor
+else
+    skip 'the emulated device' 'no C++ compiler was found'
+fi
+
+# Where the compiler of kernels is.
+vendor() { # name, folder, pattern of what it must not need
+    file=$LIBCORE_BUILD/$2/.libs/core_$1.so
+    if [ ! -f "$file" ]; then
+        skip "$1" "configure says why core_$1.so is not built"
+        return
+    fi
+    LIBCORE_PLUGIN_PATH=$LIBCORE_BUILD/.libs:$LIBCORE_BUILD/$2/.libs
+    export LIBCORE_PLUGIN_PATH
+    ok "core_$1.so is loaded" says "^ *$1  *loaded" "$LIBCORE_BUILD/core-info"
+    ok "core_$1.so needs no library of the vendor's" sh -c "
+        ! readelf -d '$file' | grep NEEDED | grep -E '$3'"
+    ok "core_$1.so has at most 40 MB" sh -c "
+        test \$(wc -c <'$file') -le 41943040"
+    if grep -qE "^ *$1 .*streams" "$work/out"; then
+        ok "recorded cases pass on $1" replay "$1" \
+            --required "$LIBCORE_SOURCE/tests/gpu-operators.txt"
+    else
+        ok "$1 says why it has no device" says "$1.*(no |too old|does not)" \
+            "$LIBCORE_BUILD/core-info"
+        skip "recorded cases on $1" 'no device here'
+    fi
+}
+vendor cuda backends/cuda 'libcuda|libcublas|libnv'
+vendor rocm backends/rocm 'libamdhip|librocblas|libhsa'
+echo "1..$number"
