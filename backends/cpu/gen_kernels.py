@@ -132,7 +132,7 @@ unary2("hypot", "hypot@(a, b)", 3)
 unary2("copysign.Tensor", "copysign@(a, b)")
 unary2("nextafter", "nextafter@(a, b)", 3)
 op("heaviside", 2, {"F": "a == 0 ? b : (T)(a > 0)",
-                    "I": "a == 0 ? b : (T)(a > 0)"})
+                    "I": "a == 0 ? b : (T)(a > 0)", "B": "a | b"})
 MAXIMUM = "(a > b || a != a) ? a : b"
 MINIMUM = "(a < b || a != a) ? a : b"
 op("maximum", 2, {"F": MAXIMUM, "I": "a > b ? a : b", "B": "a | b"})

@@ -345,7 +345,11 @@ static const cpu_kernel kernels[] = {
     {"baddbmm", launch_added, (void *)MATRICES, THREE, 0},
     {"addbmm", launch_added, (void *)SUMMED, THREE, 0},
     {"addmv", launch_added, (void *)MATRIX_VECTOR, THREE, 0},
-    {"addr", launch_added, (void *)OUTER, THREE, 0},
+    {"addr",
+     launch_added,
+     (void *)OUTER,
+     {CPU_ALL, CPU_ALL, CPU_ALL, CPU_ALL},
+     0},
 };
 
 const cpu_kernel_table cpu_matmul_kernels = {kernels, sizeof kernels /

@@ -92,6 +92,18 @@ CORE__INFER(masked_fill_number)
                              infer->results[0].dtype);
 }
 
+/* where(condition, self, other) */
+CORE__INFER(where_condition)
+{
+    const core_tensor *condition = core__arg_tensor(infer->args, 0);
+
+    if (condition->dtype == CORE_BOOL)
+        return CORE_OK;
+    return core__op_error(CORE_ERROR_DTYPE, infer->op,
+                          "condition must be bool, not %s",
+                          core__dtype_name(condition->dtype));
+}
+
 /* softshrink(self, lambd) */
 CORE__INFER(softshrink_number)
 {

@@ -268,6 +268,17 @@ START_TEST(a_part_that_overlaps_itself_is_written_in_order)
 }
 END_TEST
 
+START_TEST(truth_is_multiplied_and_stepped)
+{
+    static const answer rows[] = {
+        {"heaviside", "m:5 m:5", 0, 1, {5}, 2},
+        {"addr", "m:4,4 m:4 m:4", 0, 2, {4, 4}, 7},
+    };
+
+    LOOK(rows);
+}
+END_TEST
+
 /* Inverse and determinant are no formula for the slope of the slope there. */
 START_TEST(a_singular_determinant_has_no_second_derivative)
 {
@@ -291,4 +302,5 @@ SUITE("ops answers", losses_of_one_number, a_number_has_one_dimension_to_keep,
       hardswish_is_the_identity_from_3_on, infinity_becomes_the_largest_number,
       a_norm_that_is_no_number_shrinks_nothing,
       a_part_that_overlaps_itself_is_written_in_order,
+      truth_is_multiplied_and_stepped,
       a_singular_determinant_has_no_second_derivative)

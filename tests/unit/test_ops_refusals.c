@@ -118,6 +118,10 @@ START_TEST(a_mask_is_bool)
         {"masked_fill.Scalar", "p:3 x:3/2 f:1", "mask must be bool, not i64"},
         {"masked_fill_.Scalar", "p:3 p:3 f:1", "mask must be bool, not f64"},
         {"masked_fill.Scalar", "p:3 m:3 f:1", NULL},
+        {"where.self", "x:3/2 p:3 p:3", "condition must be bool, not i64"},
+        {"where.ScalarOther", "p:3 p:3 f:1", "condition must be bool, not f64"},
+        {"where.ScalarSelf", "p:3 f:1 p:3", "condition must be bool, not f64"},
+        {"where.self", "m:3 p:3 p:3", NULL},
     };
 
     LOOK(rows);
