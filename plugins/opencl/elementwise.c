@@ -64,6 +64,8 @@ static size_t put_head(const opencl_source *source, char *to, size_t size)
             t, t, op->floats ? op->floats : "0", t,
             op->boolean ? op->boolean : "0", op->integers ? op->integers : "0");
     put(&w, "%s", opencl_elementwise_cl);
+    if (op->flags & SPECIAL)
+        put(&w, "%s", opencl_special_cl);
     put(&w, "static C0 compute(");
     for (uint32_t k = 1; k <= op->inputs; k++)
         put(&w, "C%u %c, ", k, (char)('a' + k - 1));
@@ -361,6 +363,20 @@ static const char *expression_for(const operation *op, core_dtype dtype)
     return dtype == CORE_BOOL ? op->boolean : op->integers;
 }
 
+static core_status register_special(core_registry *registry,
+                                    const opencl_row *row)
+{
+    core_kernel kernel = {.struct_size = sizeof kernel,
+                          .name = core_sdk_string(row->name),
+                          .launch = row->launch,
+                          .user = row->user,
+                          .max_ndim = OPENCL_MAX_NDIM,
+                          .supports = opencl_needs_f64};
+
+    memcpy(kernel.signature, row->signature, sizeof kernel.signature);
+    return opencl_register_kernel(registry, kernel);
+}
+
 static core_status register_one(core_registry *registry, const operation *op,
                                 opencl_source *source)
 {
@@ -387,7 +403,9 @@ static core_status register_one(core_registry *registry, const operation *op,
             row.signature[1] = bools;
         if (op->flags & MASKS)
             row.signature[2] = bools;
-        status = opencl_register(registry, &row, 1, OPENCL_MAX_NDIM);
+        status = op->flags & SPECIAL
+                     ? register_special(registry, &row)
+                     : opencl_register(registry, &row, 1, OPENCL_MAX_NDIM);
     }
     return status;
 }

@@ -30,7 +30,8 @@ enum {
     MASKS = 4,      /* masked_fill: the type, then bool; typed by size */
     MAY_FAIL = 8,   /* sets `bad` */
     NO_HALVES = 16, /* f64 and f32 alone */
-    OR_NEXT = 32    /* with an operand less it is the next row's */
+    OR_NEXT = 32,   /* with an operand less it is the next row's */
+    SPECIAL = 64    /* calls special.cl, which is f64 */
 };
 
 /* Expressions are of a, b, c, of type T, and of p0 … p3, of type T too.

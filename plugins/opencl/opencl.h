@@ -226,6 +226,10 @@ core_status opencl_register_kernel(core_registry *registry, core_kernel kernel);
 core_status opencl_supports(const core_call *call, const core_value *args,
                             uint32_t nargs);
 
+/* The same for kernels that compute in f64 whatever the dtype. */
+core_status opencl_needs_f64(const core_call *call, const core_value *args,
+                             uint32_t nargs);
+
 /* One for each file of kernels. */
 core_status opencl_register_elementwise(core_registry *registry);
 core_status opencl_register_copy(core_registry *registry);

@@ -63,6 +63,20 @@ core_status opencl_supports(const core_call *call, const core_value *args,
                          device->name);
 }
 
+core_status opencl_needs_f64(const core_call *call, const core_value *args,
+                             uint32_t nargs)
+{
+    const opencl_device *device = call->device;
+
+    (void)args;
+    (void)nargs;
+    if (device == NULL || device->has_f64)
+        return CORE_OK;
+    return opencl_refuse(CORE_ERROR_UNSUPPORTED,
+                         "%s has no f64 (cl_khr_fp64), which this needs",
+                         device->name);
+}
+
 core_status opencl_register(core_registry *registry, const opencl_row *rows,
                             uint32_t count, uint32_t max_ndim)
 {

@@ -174,21 +174,6 @@ static core_status multinomial(core_call *call, const core_value *args,
     return opencl_run(&l, d.n, OPENCL_GROUP);
 }
 
-/* The CPU's bits are of f64. */
-static core_status with_f64(const core_call *call, const core_value *args,
-                            uint32_t nargs)
-{
-    const opencl_device *device = call->device;
-
-    (void)args;
-    (void)nargs;
-    if (device == NULL || device->has_f64)
-        return CORE_OK;
-    return opencl_refuse(CORE_ERROR_UNSUPPORTED,
-                         "multinomial: %s has no f64 (cl_khr_fp64)",
-                         device->name);
-}
-
 core_status opencl_register_random(core_registry *registry)
 {
     enum { DENSE = CORE_DEMAND_CONTIGUOUS };
@@ -203,7 +188,7 @@ core_status opencl_register_random(core_registry *registry)
                           .demands = DENSE,
                           .name = {"multinomial", 11},
                           .launch = multinomial,
-                          .supports = with_f64,
+                          .supports = opencl_needs_f64, /* as the CPU's bits */
                           .signature = {OPENCL_FLOATS, OPENCL_I64}};
     core_status status =
         opencl_register(registry, rows, sizeof rows / sizeof *rows, 0);
