@@ -9,7 +9,6 @@
 #include <signal.h>
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_once_t once = PTHREAD_ONCE_INIT;
 static core__executor *workers; /* under lock */
 static _Atomic uint64_t forks;
 
@@ -222,16 +221,11 @@ void core__workers_fork(core__fork at)
             pthread_mutex_init(&task->lock, NULL);
 }
 
-static void prepare(void)
-{
-    atomic_store(&core__device_closing, close_worker);
-}
-
 /* --------------------------------------------------------------- workers -- */
 
 void core__executor_begin(core__executor *executor)
 {
-    pthread_once(&once, prepare);
+    atomic_store(&core__device_closing, close_worker);
     *executor = (core__executor){.forks = core__executor_forks()};
     pthread_mutex_init(&executor->lock, NULL);
     pthread_cond_init(&executor->wake, NULL);
@@ -281,7 +275,7 @@ core_status core__executor_of(core_device *device,
     core__executor *worker;
 
     *out_executor = NULL;
-    pthread_once(&once, prepare);
+    atomic_store(&core__device_closing, close_worker);
     pthread_mutex_lock(&lock);
     for (worker = workers; worker && worker->device != device;)
         worker = worker->next;

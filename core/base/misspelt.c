@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "base/settings.h"
 
-#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
@@ -86,8 +86,8 @@ static void look_at_all(void)
 
 void core__settings_check_environment(void)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    static _Atomic bool looked;
 
-    if (core__log_wanted(CORE_LOG_WARNING))
-        pthread_once(&once, look_at_all);
+    if (core__log_wanted(CORE_LOG_WARNING) && !atomic_exchange(&looked, true))
+        look_at_all();
 }

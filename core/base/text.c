@@ -6,23 +6,23 @@
 #include "base/text.h"
 
 #include <locale.h>
-#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-static locale_t plain;
-static pthread_once_t once = PTHREAD_ONCE_INIT;
+static _Atomic(locale_t) plain;
 
-/* The locale "C" is always there, and costs no memory. */
-static void make_plain(void)
-{
-    plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-}
-
+/* The locale "C" is always there, and costs no memory: several threads may make
+ * it at once. */
 static locale_t plain_locale(void)
 {
-    pthread_once(&once, make_plain);
-    return plain;
+    locale_t made = atomic_load_explicit(&plain, memory_order_acquire);
+
+    if (!made) {
+        made = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+        atomic_store_explicit(&plain, made, memory_order_release);
+    }
+    return made;
 }
 
 int core__format_list(char *text, size_t size, const char *format,

@@ -19,7 +19,7 @@ _Thread_local core__thread *core__self_pointer
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static core__thread *all;
 static pthread_key_t key;
-static pthread_once_t once = PTHREAD_ONCE_INIT;
+static bool has_key; /* under the lock */
 
 /* Where there is no memory for a record, threads share this one: its lists
  * stay empty, and only the text of an error can come out mixed. */
@@ -88,24 +88,26 @@ void core__threads_fork(core__fork at)
         self->next = self->previous = NULL;
 }
 
+/* Under the lock, which a fork knows of as it does not of pthread_once. */
 static void make_key(void)
 {
-    pthread_key_create(&key, thread_end);
+    if (!has_key)
+        has_key = pthread_key_create(&key, thread_end) == 0;
 }
 
 core__thread *core__thread_create(void)
 {
     core__thread *self = calloc(1, sizeof *self);
 
-    pthread_once(&once, make_key);
     if (!self)
         return &emergency;
     for (size_t i = 0; i < CORE__SMALL_CLASSES; i++)
         self->small[i].room = CORE__SMALL_KEPT;
     self->included = atomic_load(&first_included);
     self->deterministic = atomic_load(&first_deterministic);
-    pthread_setspecific(key, self);
     pthread_mutex_lock(&lock);
+    make_key();
+    pthread_setspecific(key, self);
     self->next = all;
     if (all)
         all->previous = self;

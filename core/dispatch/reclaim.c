@@ -21,7 +21,7 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static core__retired *waiting;
-static pthread_once_t once = PTHREAD_ONCE_INIT;
+static bool registered; /* under the lock */
 static bool has_barrier;
 
 void core__reclaim_fork(core__fork at)
@@ -29,8 +29,13 @@ void core__reclaim_fork(core__fork at)
     core__fork_mutex(at, &lock);
 }
 
+/* Under the lock, and not by pthread_once: in a child that was forked
+ * meanwhile, that may wait for a thread that is not there. */
 static void register_barrier(void)
 {
+    if (registered)
+        return;
+    registered = true;
     has_barrier = syscall(SYS_membarrier,
                           MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
 }
@@ -61,8 +66,8 @@ void core__reclaim(core__retired *link, void *memory)
 {
     core__retired *freeable = NULL;
 
-    pthread_once(&once, register_barrier);
     pthread_mutex_lock(&lock);
+    register_barrier();
     link->memory = memory;
     link->next = waiting;
     waiting = link;

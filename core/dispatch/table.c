@@ -161,10 +161,15 @@ static void fill(core_operator *op, operator_table *table)
     }
 }
 
+/* Under the registry's lock. */
 static void read_settings(void)
 {
+    static bool done;
     bool on = false;
 
+    if (done)
+        return;
+    done = true;
     if (core__setting_boolean(CORE__SETTING_TRACE_DISPATCH, &on) == CORE_OK &&
         on)
         core__dispatch_trace_set(true);
@@ -176,11 +181,10 @@ static core_status resolve(core_call *call, const core_value *args,
                            uint32_t nresults)
 {
     core_operator *op = call->op;
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
     operator_table *table;
 
-    pthread_once(&once, read_settings);
     core__registry_lock();
+    read_settings();
     if (op->table == core__table_unresolved) {
         table = core__alloc_zero(sizeof *table);
         if (!table) {
