@@ -56,6 +56,8 @@ static double value_at(const words *self, const suite *of, const sample *from,
                             of, "index",
                             (uint64_t)(self->noperands * 512 + (uint32_t)i)) %
                         (uint64_t)limit);
+    case 'y':
+        return (double)(i + 1);
     case 'q':
         return (double)((i * 2 + 1) % one->numel);
     case 'm':
@@ -120,9 +122,10 @@ static bool add_operand(words *self, const suite *of, const sample *from,
     if (self->noperands == WORDS_TENSORS)
         return false;
     one->kind = word[0];
-    one->dtype = word[0] == 'x' || word[0] == 'q' ? CORE_I64
-                 : word[0] == 'm'                 ? CORE_BOOL
-                                                  : self->dtype;
+    one->dtype = word[0] == 'y'                     ? CORE_I32
+                 : word[0] == 'x' || word[0] == 'q' ? CORE_I64
+                 : word[0] == 'm'                   ? CORE_BOOL
+                                                    : self->dtype;
     one->ndim = (uint32_t)numbers(&text, one->sizes);
     if (*text == '/')
         limit = strtoll(text + 1, NULL, 10);
@@ -199,7 +202,7 @@ static bool add_value(words *self, const char *word)
 static bool add_word(words *self, const suite *of, const sample *from,
                      const char *word, int32_t *list)
 {
-    bool tensor = strchr("tupvxqmh", word[0]) && word[1] == ':';
+    bool tensor = strchr("tupvxqymh", word[0]) && word[1] == ':';
 
     if (self->count == WORDS_ARGUMENTS)
         return false;
@@ -352,7 +355,7 @@ core_status words_prepare(const words *self, core_device *device, core_dtype as,
     out->nargs = self->count;
     for (uint32_t k = 0; k < self->noperands; k++) {
         const operand *one = &self->operands[k];
-        bool tested = !strchr("xqm", one->kind ? one->kind : 't');
+        bool tested = !strchr("xqym", one->kind ? one->kind : 't');
 
         if (!(self->absent >> k & 1))
             CORE_TRY(make_tensor(one, device, tested ? as : one->dtype, how,

@@ -19,7 +19,7 @@ enum {
 /* A tensor as the suite knows it: row-major values that its dtype holds
  * exactly. */
 typedef struct operand {
-    char kind; /* t u p v h x q m */
+    char kind; /* t u p v h x q y m */
     core_dtype dtype;
     uint32_t ndim;
     int64_t sizes[8];
