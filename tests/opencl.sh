@@ -62,6 +62,13 @@ ok 'without a platform there is no device, and a reason' \
     env OCL_ICD_VENDORS="$work/vendors" OPENCL_VENDOR_PATH="$work/vendors" \
     "$LIBCORE_BUILD/core-info"
 
+# Nor does it load what is no library.
+mkdir "$work/none"
+: >"$work/none/libOpenCL.so.1"
+ok 'without a library neither' \
+    says 'none: no OpenCL loader' \
+    env LD_LIBRARY_PATH="$work/none" "$LIBCORE_BUILD/core-info"
+
 if ! says '^ *opencl .*streams' "$LIBCORE_BUILD/core-info" >/dev/null; then
     number=$((number + 1))
     echo "ok $number # SKIP no OpenCL device (Debian: pocl-opencl-icd)"
@@ -114,6 +121,105 @@ ok 'and is done by the CPU where that is asked for' \
     "$LIBCORE_BUILD/core-conformance" \
     --golden "$LIBCORE_SOURCE/tests/golden/public" --device opencl \
     --filter linalg_qr
+
+# ------------------------------------------------- what OpenCL may answer
+
+# A library in OpenCL's place that hands every call on, but for those that
+# CL_FAULT names.
+cat >"$work/fault.c" <<'EOF'
+#define _GNU_SOURCE
+#include "api.h"
+#include <dlfcn.h>
+
+#define X(name)                                                       \
+    __attribute__((visibility("hidden"))) void *real_##name;          \
+    __asm__(".text\n.globl cl" #name "\n.type cl" #name ",@function\n" \
+            "cl" #name ": jmp *real_" #name "(%rip)\n");
+OPENCL_FUNCTIONS(X)
+#undef X
+
+static cl_int build(void)
+{
+    return CL_BUILD_PROGRAM_FAILURE;
+}
+
+static cl_int build_log(cl_program program, cl_device_id device,
+                        cl_program_build_info what, size_t room, void *to,
+                        size_t *size)
+{
+    static const char log[] = "line 7 is not to its taste";
+
+    (void)program;
+    (void)device;
+    (void)what;
+    if (size)
+        *size = sizeof log;
+    if (to && room >= sizeof log)
+        memcpy(to, log, sizeof log);
+    return CL_SUCCESS;
+}
+
+static cl_mem buffer(cl_context context, cl_mem_flags flags, size_t size,
+                     void *host, cl_int *code)
+{
+    (void)context;
+    (void)flags;
+    (void)size;
+    (void)host;
+    *code = CL_MEM_OBJECT_ALLOCATION_FAILURE;
+    return NULL;
+}
+
+static cl_int lost(void)
+{
+    return CL_DEVICE_NOT_AVAILABLE;
+}
+
+__attribute__((constructor)) static void begin(void)
+{
+    void *library = dlopen(getenv("CL_REAL"), RTLD_NOW | RTLD_LOCAL);
+    const char *fault = getenv("CL_FAULT");
+
+    if (!library || !fault)
+        return;
+#define X(name) real_##name = dlsym(library, "cl" #name);
+    OPENCL_FUNCTIONS(X)
+    if (strcmp(fault, "build") == 0) {
+        real_BuildProgram = (void *)build;
+        real_GetProgramBuildInfo = (void *)build_log;
+    } else if (strcmp(fault, "memory") == 0) {
+        real_CreateBuffer = (void *)buffer;
+    } else if (strcmp(fault, "lost") == 0) {
+        real_EnqueueNDRangeKernel = (void *)lost;
+    }
+}
+EOF
+real=$(PATH=$PATH:/sbin ldconfig -p 2>/dev/null |
+    sed -n 's/.*libOpenCL\.so\.1 .*=> //p' | head -n 1)
+# shellcheck disable=SC2086 # CC may be words
+if [ -n "$real" ] && [ "$(uname -m)" = x86_64 ] && mkdir "$work/fault" &&
+    ${CC:-cc} -shared -fPIC -O1 -w -I"$work/plugin" \
+        -I"$LIBCORE_SOURCE/include" -o "$work/fault/libOpenCL.so.1" \
+        "$work/fault.c" -ldl 2>"$work/log"; then
+    faulty() { # fault: a call on the device
+        env CL_REAL="$real" CL_FAULT="$1" LIBCORE_OPENCL_CACHE=0 \
+            LD_LIBRARY_PATH="$work/fault:$LD_LIBRARY_PATH" \
+            "$LIBCORE_BUILD/core-conformance" \
+            --golden "$LIBCORE_SOURCE/tests/golden/public" --device opencl \
+            --filter relu
+    }
+    ok 'a library that hands calls on is no other' \
+        says '^[1-9][0-9]* passed, 0 failed' faulty none
+    ok 'a kernel that does not compile is told with the log' \
+        says 'does not compile for .*line 7 is not to its taste' faulty build
+    ok 'memory that the driver does not give is out of memory' \
+        says 'opencl is out of memory' faulty memory
+    ok 'a device that is gone is lost' \
+        says '"opencl" is lost.*CL_DEVICE_NOT_AVAILABLE' faulty lost
+else
+    number=$((number + 1))
+    echo "ok $number - what OpenCL answers # SKIP no such library can be made"
+fi
 
 # ------------------------------------------------------- programs on disk
 
