@@ -76,6 +76,28 @@ truncated_cases() {
     ends 2 'within case' --golden "$work/bad"
 }
 
+# A number where the operator takes a tensor is one without dimensions.
+numbers() {
+    printf '\000\000\300\077\000\000\000\100' >"$work/number.bin"
+    printf '\000\000\100\100\000\000\200\100' >>"$work/number.bin"
+    cat >"$work/number.cases" <<'EOF'
+golden 1
+case 0 mul.Tensor
+schema aten::mul.Tensor(Tensor self, Tensor other) -> Tensor
+arg T f32 1 2 1 0 0 8
+arg I 2
+ret T f32 1 2 1 0 8 8
+end
+case 1 mul.Tensor
+schema aten::mul.Tensor(Tensor self, Tensor other) -> Tensor
+arg T f32 1 2 1 0 0 8
+arg D 0x1p+1
+ret T f32 1 2 1 0 8 8
+end
+EOF
+    ends 0 '^2 passed, 0 failed, 0 missing' --golden "$work/number"
+}
+
 dropped() {
     small add.Tensor
     sed 's/^end/drop/' "$work/small.cases" >"$work/bad.cases"
@@ -134,6 +156,7 @@ ok "a result that differs is named" changed
 ok "an unknown operator is missing, not passed" missing
 ok "a required operator must have passed" required
 ok "a dropped case is void" dropped
+ok "a number may stand for a tensor" numbers
 ok "truncated data are refused" truncated_data
 ok "truncated cases are refused" truncated_cases
 small permute

@@ -20,6 +20,7 @@ typedef struct replay {
     const golden_case *the_case;
     core_tensor **tensors; /* like the_case->tensors; NULL where absent */
     core_value args[GOLDEN_ARGUMENTS];
+    core_tensor *numbers[GOLDEN_ARGUMENTS]; /* given for tensors */
     core_value results[RESULTS];
     core_tensor **flat; /* the results' tensors, borrowed */
     size_t nflat;
@@ -38,6 +39,8 @@ static void replay_free(replay *self)
     for (size_t i = 0; self->tensors && i < self->the_case->tensors.count; i++)
         core_tensor_release(self->tensors[i]);
     free(self->tensors);
+    for (size_t i = 0; i < GOLDEN_ARGUMENTS; i++)
+        core_tensor_release(self->numbers[i]);
 }
 
 static bool is_half(core_dtype dtype)
@@ -191,7 +194,67 @@ static size_t present_place(const golden_case *the_case, size_t j)
             return i;
 }
 
-static bool make_arguments(replay *self)
+/* Is argument i of the operator one tensor? */
+static bool wants_tensor(const core_operator *op, uint32_t i)
+{
+    const char *at = strchr(core_op_schema(op), '(');
+
+    while (at) {
+        at += strspn(at, "(, ");
+        if (at[0] == '*' && at[1] == ',')
+            at += 3;
+        if (i-- == 0)
+            return strncmp(at, "Tensor", 6) == 0 && at[6] != '[';
+        at = strstr(at, ", ");
+    }
+    return false;
+}
+
+/* The dtype of a number among tensors: theirs, if it is of their category. */
+static core_dtype number_dtype(const replay *self, uint32_t tag)
+{
+    const golden_case *the_case = self->the_case;
+    core_dtype dtype = the_case->tensors.count && !the_case->tensors.at->absent
+                           ? the_case->tensors.at->dtype
+                           : CORE_BOOL;
+
+    if (tag == CORE_VALUE_BOOL)
+        return CORE_BOOL;
+    if (tag == CORE_VALUE_INT)
+        return dtype == CORE_BOOL ? CORE_I64 : dtype;
+    return is_half(dtype) || dtype == CORE_F32 || dtype == CORE_F64 ? dtype
+                                                                    : CORE_F32;
+}
+
+/* Numbers were recorded for tensors where the caller had given one: there it
+ * is a tensor without dimensions. */
+static core_status number_tensor(replay *self, const core_operator *op,
+                                 uint32_t i)
+{
+    core_value *value = &self->args[i];
+    core_operator *make;
+    core_value args[5] = {
+        *value,
+        {CORE_VALUE_DTYPE, 0, {.i = number_dtype(self, value->tag)}},
+        {CORE_VALUE_NONE, 0, {0}},
+        {CORE_VALUE_DEVICE, 0, {.device = self->on->device}},
+        {CORE_VALUE_NONE, 0, {0}},
+    };
+    core_value result;
+
+    if ((value->tag != CORE_VALUE_INT && value->tag != CORE_VALUE_FLOAT &&
+         value->tag != CORE_VALUE_BOOL) ||
+        !wants_tensor(op, i))
+        return CORE_OK;
+    args[1].u.i = device_dtype(self, (core_dtype)args[1].u.i);
+    CORE_TRY(core_op_find("scalar_tensor", &make));
+    CORE_TRY(core_op_call(make, args, 5, &result, 1));
+    self->numbers[i] = result.u.tensor;
+    *value = (core_value){CORE_VALUE_TENSOR, 0, {.tensor = result.u.tensor}};
+    return CORE_OK;
+}
+
+static bool make_arguments(replay *self, const core_operator *op)
 {
     const golden_case *the_case = self->the_case;
     size_t count = the_case->tensors.count;
@@ -223,6 +286,12 @@ static bool make_arguments(replay *self)
     }
     for (uint32_t i = 0; i < the_case->nargs; i++)
         self->args[i] = argument_value(self, &the_case->args[i]);
+    for (uint32_t i = 0; i < the_case->nargs; i++)
+        if (number_tensor(self, op, i) != CORE_OK) {
+            snprintf(self->text, self->room, "making a number a tensor: %s",
+                     core_error_message());
+            return false;
+        }
     return true;
 }
 
@@ -362,7 +431,7 @@ static bool check_wide(replay *self)
         return false;
     snprintf(before, sizeof before, "%s", self->text);
     if (core_op_find(the_case->name, &op) == CORE_OK &&
-        make_arguments(&other) &&
+        make_arguments(&other, op) &&
         core_op_call(op, other.args, the_case->nargs, other.results, RESULTS) ==
             CORE_OK &&
         flatten(&other) && other.nflat == self->nflat) {
@@ -509,7 +578,7 @@ static replay_outcome run(replay *self)
         snprintf(self->text, self->room, "not registered");
         return REPLAY_MISSING;
     }
-    if (!make_arguments(self))
+    if (!make_arguments(self, op))
         return REPLAY_FAILED;
     if (core_op_call(op, self->args, the_case->nargs, self->results, RESULTS) !=
         CORE_OK)
