@@ -17,7 +17,8 @@
     X(move)              \
     X(reduce)            \
     X(matmul)            \
-    X(softmax)
+    X(softmax)           \
+    X(index)
 
 /* X(file) stands for its core_status gpu_register_<file>(core_registry *). */
 #define GPU_REGISTRARS(X) \
@@ -25,6 +26,7 @@
     X(move)               \
     X(reduce)             \
     X(matmul)             \
-    X(softmax)
+    X(softmax)            \
+    X(index)
 
 #endif
