@@ -428,6 +428,8 @@ static const sample samples_indexed[] = {
     {"scatter_reduce.two", "t:4 i:0 x:6/3 u:6 s:amin b:0", .5, 2, 0, 0},
     {"index_select", "t:3,4 i:1 x:5/4", -1, 1, 0, 0},
     {"index_select", "t: i:0 x:/1", -1, 1, 0, 0},
+    {"index_add", "t: i:0 x:1/1 t:1 f:2", -1, 1, 0, 0},
+    {"index_copy", "t: i:0 x:1/1 t:1", -1, 1, 0, 0},
     {"index_add", "t:3,4 i:0 x:5/3 t:5,4 f:2", -1, 1, 0, 0},
     {"index_copy", "t:5,2 i:0 q:5 t:5,2", -1, 1, 0, 0},
     {"index_fill.int_Scalar", "t:5,2 i:0 x:2/4 f:1", -1, 1, 0, 0},
