@@ -135,7 +135,11 @@ static void describe(opencl_device *device, uint32_t index)
     device->alignment = 64;
     while (device->alignment * UINT64_C(8) < bits && device->alignment < 4096)
         device->alignment *= 2;
-    /* What OpenCL promises of pow is 16 units; of others less. */
+    device->flushes_denormals = (number_of(device, CL_DEVICE_SINGLE_FP_CONFIG,
+                                           sizeof(cl_device_fp_config)) &
+                                 CL_FP_DENORM) == 0;
+    /* What OpenCL promises of pow is 16 units; of others less.  Hosts before
+     * core.numerics read it here. */
     snprintf(device->features, sizeof device->features, "ulp=16%s",
              device->has_f64 ? ",f64" : "");
 }
@@ -275,3 +279,18 @@ core_status opencl_fail(opencl_device *device, cl_int code, const char *what)
     info.text = core_sdk_string(text);
     return opencl_host->error(&info);
 }
+
+static core_status numerics(void *words, core_numerics *out)
+{
+    const opencl_device *device = words;
+
+    out->max_ulp = 16;
+    if (device->flushes_denormals)
+        out->flushes_denormals = CORE_DTYPE_MASK(CORE_F32);
+    return CORE_OK;
+}
+
+const core_numerics_interface opencl_numerics = {
+    .struct_size = sizeof(core_numerics_interface),
+    .get = numerics,
+};

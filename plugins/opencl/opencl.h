@@ -39,8 +39,9 @@ typedef struct opencl_device {
     opencl_pinned *pinned; /* host memory that is out */
     atomic_bool lost;
     bool has_f64;
-    bool exact_division; /* of f32, where it is asked for */
-    bool keeps_programs; /* the driver has a cache, and ours is dear */
+    bool flushes_denormals; /* of f32 */
+    bool exact_division;    /* of f32, where it is asked for */
+    bool keeps_programs;    /* the driver has a cache, and ours is dear */
     uint64_t largest, total, local_bytes;
     uint32_t alignment, units, largest_group;
     _Atomic uint64_t allocated;
@@ -62,6 +63,7 @@ extern const core_memory_table opencl_memory_table;
 extern const core_stream_table opencl_stream_table;
 extern const core_event_table opencl_event_table;
 extern const core_timing_interface opencl_timing;
+extern const core_numerics_interface opencl_numerics;
 extern const core_stream_error_interface opencl_stream_error;
 extern const core_host_callback_interface opencl_host_callback;
 extern const core_host_memory_interface opencl_host_memory;

@@ -16,6 +16,8 @@ static const void *get_interface(void *backend, core_string name,
     (void)backend;
     if (version > 1)
         return NULL;
+    if (core_sdk_string_equal(name, "core.numerics"))
+        return &opencl_numerics;
     if (core_sdk_string_equal(name, "core.timing"))
         return &opencl_timing;
     if (core_sdk_string_equal(name, "core.stream_error"))
