@@ -47,6 +47,7 @@ uint64_t core_graph_size(const core_graph *graph);
 /* Borrowed. */
 core_memory_pool *core_graph_pool(const core_graph *graph);
 core_graph *core_graph_retain(core_graph *graph);
+/* Launches of it may be under way: its memory waits for them. */
 void core_graph_release(core_graph *graph);
 
 #ifdef __cplusplus
