@@ -17,7 +17,9 @@
 
 #include <stdint.h>
 
-static inline void philox_block(uint64_t seed, uint64_t block, uint32_t out[4])
+#include "number.h"
+
+CPU_INLINE void philox_block(uint64_t seed, uint64_t block, uint32_t out[4])
 {
     uint32_t a = (uint32_t)block, b = (uint32_t)(block >> 32), c = 0, d = 0;
     uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
@@ -39,7 +41,7 @@ static inline void philox_block(uint64_t seed, uint64_t block, uint32_t out[4])
     out[3] = d;
 }
 
-static inline uint32_t philox_32(uint64_t seed, uint64_t offset, uint64_t i)
+CPU_INLINE uint32_t philox_32(uint64_t seed, uint64_t offset, uint64_t i)
 {
     uint32_t block[4];
 
@@ -47,7 +49,7 @@ static inline uint32_t philox_32(uint64_t seed, uint64_t offset, uint64_t i)
     return block[i % 4];
 }
 
-static inline uint64_t philox_64(uint64_t seed, uint64_t offset, uint64_t i)
+CPU_INLINE uint64_t philox_64(uint64_t seed, uint64_t offset, uint64_t i)
 {
     uint32_t block[4];
 
@@ -56,12 +58,12 @@ static inline uint64_t philox_64(uint64_t seed, uint64_t offset, uint64_t i)
 }
 
 /* [0, 1) with the bits that a type's mantissa holds, exactly. */
-static inline float philox_unit_f32(uint32_t bits)
+CPU_INLINE float philox_unit_f32(uint32_t bits)
 {
     return (float)(bits >> 8) * 0x1p-24f;
 }
 
-static inline double philox_unit_f64(uint64_t bits)
+CPU_INLINE double philox_unit_f64(uint64_t bits)
 {
     return (double)(bits >> 11) * 0x1p-53;
 }

@@ -20,7 +20,9 @@ typedef struct gpu_error {
 /* What codes there are on a device. */
 enum {
     GPU_BAD_ARGUMENT = 1, /* CORE_ERROR_INVALID_ARGUMENT: division by zero */
-    GPU_BAD_INDEX = 8     /* CORE_ERROR_INDEX */
+    GPU_BAD_INDEX = 8,    /* CORE_ERROR_INDEX */
+    /* A core_status, and above it which text it has. */
+    GPU_BAD_PROBABILITY = 1 | 1 << 16
 };
 
 /* The dtypes' ids, as plugin.h has them. */

@@ -18,7 +18,8 @@
     X(reduce)            \
     X(matmul)            \
     X(softmax)           \
-    X(index)
+    X(index)             \
+    X(random)
 
 /* X(file) stands for its core_status gpu_register_<file>(core_registry *). */
 #define GPU_REGISTRARS(X) \
@@ -27,6 +28,7 @@
     X(reduce)             \
     X(matmul)             \
     X(softmax)            \
-    X(index)
+    X(index)              \
+    X(random)
 
 #endif

@@ -340,12 +340,13 @@ static core_status take(void *device, void *on, core_stream_error *out)
     out->code = CORE_OK;
     if (word->code == 0)
         return CORE_OK;
-    out->code = word->code;
+    out->code = word->code & 0xffff;
     out->call_id = (uint64_t)word->call;
     out->index = word->index;
-    out->text = core_sdk_string(word->code == GPU_BAD_INDEX
-                                    ? "an index is out of range"
-                                    : "division of an integer by zero");
+    out->text = core_sdk_string(
+        word->code == GPU_BAD_INDEX         ? "an index is out of range"
+        : word->code == GPU_BAD_PROBABILITY ? "a probability is not in [0, 1]"
+                                            : "division of an integer by zero");
     word->code = 0;
     return CORE_OK;
 }

@@ -32,6 +32,20 @@ template <class T> GPU_DEVICE T scaled(const gpu_product &p, T x, const T *c)
     return c != 0 ? (T)(y + (T)p.beta_whole * *c) : y;
 }
 
+/* Nothing is contracted that does not say so. */
+GPU_DEVICE float fused(float a, float b, float c)
+{
+    return fmaf(a, b, c);
+}
+GPU_DEVICE double fused(double a, double b, double c)
+{
+    return fma(a, b, c);
+}
+template <class T> GPU_DEVICE T fused(T a, T b, T c)
+{
+    return (T)(a * b + c);
+}
+
 /* A tile of one operand: lines of the result by depth. */
 template <class M, class T>
 GPU_DEVICE void load(T (*tile)[SIDE + 4], const M *from, int64_t line_stride,
@@ -84,8 +98,8 @@ template <class M> GPU_DEVICE void multiply(const gpu_product &p)
                     for (int i = 0; i < EACH; i++)
 #pragma unroll
                         for (int j = 0; j < EACH; j++)
-                            sum[i][j] =
-                                (T)(sum[i][j] + left[d][y + i] * right[d][x + j]);
+                            sum[i][j] = fused(left[d][y + i],
+                                              right[d][x + j], sum[i][j]);
                 gpu_barrier();
             }
         }
