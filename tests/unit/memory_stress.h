@@ -358,7 +358,9 @@ static inline core_status calls_of(recorded *r)
 
 static inline void capture(worker *w, recorded *r)
 {
-    core_memory_pool *pool = w->pool && draw(w, 3) == 0 ? w->pool : NULL;
+    /* Graphs that share a pool would have to be launched in turn. */
+    bool pooled = r == w->graphs && w->pool && draw(w, 2) == 0;
+    core_memory_pool *pool = pooled ? w->pool : NULL;
     int64_t n = 1 + (int64_t)draw(w, draw(w, 2) ? 300 : 30000);
     core_stream_guard guard;
     bool whole;
