@@ -512,6 +512,8 @@ core_status opencl_register_conv(core_registry *registry)
                               .demands = CORE_DEMAND_CONTIGUOUS};
         bool back = (i & 1) != 0;
 
+        if (back && i / 2 + CORE_F64 > CORE_BF16)
+            continue; /* integers have no gradients */
         kernel.name =
             core_sdk_string(back ? "convolution_backward" : "convolution");
         kernel.launch = back ? backward : forward;
