@@ -316,8 +316,8 @@ core_status core__backend_enumerate(core__backend *backend)
         count = 0;
     }
     core__free(backend->reason);
-    backend->reason =
-        core__strndup(reason.data ? reason.data : "", reason.size);
+    backend->reason = core__strndup(reason.data ? reason.data : "",
+                                    reason.data ? reason.size : 0);
     if (status != CORE_OK)
         goto done;
     if (count > 0) {
