@@ -18,7 +18,7 @@ static void renewing_fork(core__fork at)
 static void (*const owned[])(core__fork at) = {
     core__workers_fork,    core__plans_fork,    core__reclaim_fork,
     core__generators_fork, core__settings_fork, core__alloc_options_fork,
-    core__threads_fork,    renewing_fork,
+    core__threads_fork,    core__captures_fork, renewing_fork,
 };
 
 enum { OWNED = sizeof owned / sizeof *owned };

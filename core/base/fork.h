@@ -62,6 +62,7 @@ void core__generators_fork(core__fork at);
 void core__alloc_options_fork(core__fork at);
 void core__settings_fork(core__fork at);
 void core__threads_fork(core__fork at);
+void core__captures_fork(core__fork at);
 
 /* Of the second, in the child alone. */
 void core__registry_forked(void);

@@ -7,6 +7,7 @@
 
 #include "device/capture.h"
 
+#include "base/fork.h"
 #include "base/memory.h"
 #include "memory/allocator.h"
 #include "random/generator.h"
@@ -37,6 +38,11 @@ typedef struct capture {
 /* A leaf: any thread may ask a stream for what spoils its capture, which is
  * about to end. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+void core__captures_fork(core__fork at)
+{
+    core__fork_mutex(at, &lock);
+}
 
 static _Atomic uint64_t captures_made;
 

@@ -73,7 +73,7 @@ static void renew_lock(void)
 void core__devices_forked(void)
 {
     renew_lock();
-    for (uint32_t slot = CORE__SLOT_FIRST; slot < CORE__SLOTS; slot++) {
+    for (uint32_t slot = CORE__SLOT_HOST; slot < CORE__SLOTS; slot++) {
         core__backend *backend = atomic_load(&slots[slot]);
 
         if (!backend || !backend->devices ||

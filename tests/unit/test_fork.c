@@ -353,6 +353,45 @@ START_TEST(a_forked_child_has_the_host_and_no_other_device)
 }
 END_TEST
 
+/* Has the lock of the host's pinned memory, most of the time. */
+static void *pin_and_unpin(void *context)
+{
+    (void)context;
+    while (!atomic_load(&enough)) {
+        void *pinned;
+
+        well(core_host_memory_alloc(cpu, 8192, &pinned));
+        well(core_host_memory_free(cpu, pinned));
+    }
+    return NULL;
+}
+
+START_TEST(a_child_has_the_hosts_pinned_memory)
+{
+    pthread_t threads[2];
+
+    cpu = device_of("cpu");
+    for (int i = 0; i < 2; i++)
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, pin_and_unpin, NULL),
+                         0);
+    for (int i = 0; i < (is_long() ? 1000 : 100); i++) {
+        pid_t child = fork();
+        void *pinned;
+
+        if (child == 0) {
+            alarm(20);
+            well(core_host_memory_alloc(cpu, 8192, &pinned));
+            well(core_host_memory_free(cpu, pinned));
+            _exit(42);
+        }
+        ck_assert_int_eq(wait_for(child), 42);
+    }
+    atomic_store(&enough, true);
+    for (int i = 0; i < 2; i++)
+        ck_assert_int_eq(pthread_join(threads[i], NULL), 0);
+}
+END_TEST
+
 /* In a child: all that the host can do, in this thread and in new ones. */
 static void work_in_the_child(void)
 {
@@ -421,6 +460,7 @@ static TCase *in_mode(const char *name, void (*mode)(void))
     tcase_add_checked_fixture(tcase, mode, drop_all);
     tcase_add_test(tcase, a_forked_child_has_the_host_and_no_other_device);
     tcase_add_test(tcase, a_child_works_whatever_the_other_threads_were_at);
+    tcase_add_test(tcase, a_child_has_the_hosts_pinned_memory);
     return tcase;
 }
 
