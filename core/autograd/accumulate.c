@@ -96,6 +96,11 @@ static core_status add(core__autograd *record, core_tensor *grad,
 
     core__tensor_retain(old);
     *out_old = old;
+    /* It may have come from another stream, and may be dropped while this one
+     * still adds to it. */
+    if (core__unlikely(!old->device->synchronous))
+        CORE_TRY(
+            core_tensor_record_stream(old, core__stream_current(old->device)));
     if (!recording)
         return core__ag_add_to(old, grad);
     CORE_TRY(core__ag_add(old, grad, &sum));

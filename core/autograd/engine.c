@@ -13,6 +13,8 @@
 #include "autograd/validate.h"
 #include "base/memory.h"
 
+#include <libcore/memory.h>
+
 enum { INLINE_GRADS = 8, INLINE_GRADIENTS = 16 };
 
 /* Hooks are the program's code: they see the thread as it was. */
@@ -90,6 +92,7 @@ static core_status validate_elsewhere(core_node *node, uint32_t index,
     core_stream *there = core__stream_current((*grad)->device);
 
     CORE_TRY(core__stream_order(there, node->stream));
+    CORE_TRY(core_tensor_record_stream(*grad, there));
     CORE_TRY(core__validate(node->name, index, &edge->node->inputs[edge->input],
                             grad));
     return core__stream_order(node->stream, there);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* engine_streams.h: streams that a test holds, and whether memory was given
- * anew, for tests of the engine between streams. */
+/* engine_streams.h: streams that a test holds, whether memory was given anew,
+ * and nodes of the program's own, for tests of the engine between streams. */
 
 #ifndef TESTS_UNIT_ENGINE_STREAMS_H
 #define TESTS_UNIT_ENGINE_STREAMS_H
@@ -151,6 +151,134 @@ static inline bool is_reused(core_stream *stream, core_memory memory)
         core_tensor_release(probes[i]);
     core_stream_guard_leave(&guard);
     return reused;
+}
+
+/* ------------------------------------------------------------------ nodes -- */
+
+/* y = x * factor on one device; notes where its gradient lies. */
+typedef struct producer {
+    double factor;
+    core_memory memory;
+    core_stream *elsewhere; /* the gradient is of this stream's device */
+    core_stream *leaves;    /* current, when it returns */
+} producer;
+
+/* What a node does that gives a gradient on another device than its own: made
+ * there, on a stream of that device, for which its own stream waits. */
+static inline core_status make_elsewhere(const producer *producer,
+                                         core_tensor *grad, core_tensor **out)
+{
+    core_device *device = core_stream_device(producer->elsewhere);
+    core_stream *own = current_of("sim:1");
+    core_stream_guard guard;
+    core_tensor *there = NULL;
+    core_status status;
+
+    CORE_TRY(core_stream_guard_enter(producer->elsewhere, &guard));
+    status = core_to_copy(grad, CORE_F64, device, false, -1, &there);
+    if (status == CORE_OK)
+        status = core_mul_scalar(there, core_float(producer->factor), out);
+    core_tensor_release(there);
+    if (status == CORE_OK)
+        status = core_stream_wait_stream(own, producer->elsewhere);
+    core_stream_guard_leave(&guard);
+    return status;
+}
+
+static inline core_status produce(core_node *node, void *context,
+                                  core_tensor *const *grads, size_t ngrads,
+                                  core_tensor **gradients, size_t ngradients)
+{
+    producer *producer = context;
+
+    (void)node;
+    (void)ngrads;
+    (void)ngradients;
+    if (producer->elsewhere)
+        CORE_TRY(make_elsewhere(producer, grads[0], &gradients[0]));
+    else
+        CORE_TRY(core_mul_scalar(grads[0], core_float(producer->factor),
+                                 &gradients[0]));
+    producer->memory = gradients[0]->storage->memory;
+    return producer->leaves ? core_stream_set_current(producer->leaves)
+                            : CORE_OK;
+}
+
+/* On `device`, with the stream that is current there. */
+static inline core_tensor *through(producer *producer, core_tensor *x,
+                                   const char *device)
+{
+    core_function_info info = {.struct_size = sizeof info,
+                               .name = "producer",
+                               .backward = produce,
+                               .context = producer};
+    bool before = core_grad_mode_set(false);
+    core_tensor *y;
+
+    OK(core_to_copy(x, CORE_F64, device_of(device), false, -1, &y));
+    core_grad_mode_set(before);
+    synchronize();
+    OK(core_function_record(&info, &x, 1, NULL, 0, &y, 1, NULL));
+    return keep(y);
+}
+
+/* A node of sim:1 with a second result on sim:0, whose gradient it brings
+ * over, unless it is not to touch it. */
+typedef struct split {
+    bool untouched;
+    bool narrow;        /* the result on sim:0 is CORE_F32 */
+    core_tensor *other; /* the result on sim:1 */
+} split;
+
+static inline core_status join(core_node *node, void *context,
+                               core_tensor *const *grads, size_t ngrads,
+                               core_tensor **gradients, size_t ngradients)
+{
+    core_stream *own = current_of("sim:1"), *there = current_of("sim:0");
+    split *split = context;
+
+    (void)node;
+    (void)ngradients;
+    ck_assert_uint_eq(ngrads, 2);
+    if (split->untouched) {
+        gradients[0] = core_tensor_retain(grads[0]);
+        return CORE_OK;
+    }
+    /* What arrives is ready on the node's own stream. */
+    CORE_TRY(core_stream_wait_stream(there, own));
+    CORE_TRY(core_tensor_record_stream(grads[1], there));
+    CORE_TRY(core_to_copy(grads[1], CORE_F64, core_stream_device(own), false,
+                          -1, &gradients[0]));
+    return core_stream_wait_stream(own, there);
+}
+
+/* Its result on sim:0; the one on sim:1 gets no gradient. */
+static inline core_tensor *split_of(split *split, core_tensor *x)
+{
+    core_function_info info = {.struct_size = sizeof info,
+                               .name = "split",
+                               .backward = join,
+                               .context = split};
+    bool before = core_grad_mode_set(false);
+    core_tensor *out[2];
+
+    OK(core_to_copy(x, CORE_F64, device_of("sim:1"), false, -1, &out[0]));
+    OK(core_to_copy(x, split->narrow ? CORE_F32 : CORE_F64, device_of("sim:0"),
+                    false, -1, &out[1]));
+    core_grad_mode_set(before);
+    synchronize();
+    OK(core_function_record(&info, &x, 1, NULL, 0, out, 2, NULL));
+    split->other = keep(out[0]);
+    return keep(out[1]);
+}
+
+/* Waits for nothing: streams may be held. */
+static inline void walk(world *world, core_tensor **roots, size_t count,
+                        int device)
+{
+    core_tensor *grads[2] = {world->ones[device], world->ones[device + 2]};
+
+    OK(core_backward(roots, count, grads, CORE_RETAIN_GRAPH));
 }
 
 #endif

@@ -8,130 +8,6 @@
 
 #include "engine_streams.h"
 
-/* ------------------------------------------------------------------ nodes -- */
-
-/* y = x * factor on one device; notes where its gradient lies. */
-typedef struct producer {
-    double factor;
-    core_memory memory;
-    core_stream *elsewhere; /* the gradient is of this stream's device */
-    core_stream *leaves;    /* current, when it returns */
-} producer;
-
-/* What a node does that gives a gradient on another device than its own: made
- * there, on a stream of that device, for which its own stream waits. */
-static core_status make_elsewhere(const producer *producer, core_tensor *grad,
-                                  core_tensor **out)
-{
-    core_device *device = core_stream_device(producer->elsewhere);
-    core_stream *own = current_of("sim:1");
-    core_stream_guard guard;
-    core_tensor *there = NULL;
-    core_status status;
-
-    CORE_TRY(core_stream_guard_enter(producer->elsewhere, &guard));
-    status = core_to_copy(grad, CORE_F64, device, false, -1, &there);
-    if (status == CORE_OK)
-        status = core_mul_scalar(there, core_float(producer->factor), out);
-    core_tensor_release(there);
-    if (status == CORE_OK)
-        status = core_stream_wait_stream(own, producer->elsewhere);
-    core_stream_guard_leave(&guard);
-    return status;
-}
-
-static core_status produce(core_node *node, void *context,
-                           core_tensor *const *grads, size_t ngrads,
-                           core_tensor **gradients, size_t ngradients)
-{
-    producer *producer = context;
-
-    (void)node;
-    (void)ngrads;
-    (void)ngradients;
-    if (producer->elsewhere)
-        CORE_TRY(make_elsewhere(producer, grads[0], &gradients[0]));
-    else
-        CORE_TRY(core_mul_scalar(grads[0], core_float(producer->factor),
-                                 &gradients[0]));
-    producer->memory = gradients[0]->storage->memory;
-    return producer->leaves ? core_stream_set_current(producer->leaves)
-                            : CORE_OK;
-}
-
-/* On `device`, with the stream that is current there. */
-static core_tensor *through(producer *producer, core_tensor *x,
-                            const char *device)
-{
-    core_function_info info = {.struct_size = sizeof info,
-                               .name = "producer",
-                               .backward = produce,
-                               .context = producer};
-    bool before = core_grad_mode_set(false);
-    core_tensor *y;
-
-    OK(core_to_copy(x, CORE_F64, device_of(device), false, -1, &y));
-    core_grad_mode_set(before);
-    synchronize();
-    OK(core_function_record(&info, &x, 1, NULL, 0, &y, 1, NULL));
-    return keep(y);
-}
-
-/* A node of sim:1 with a second result on sim:0, whose gradient it brings
- * over, unless it is not to touch it. */
-typedef struct split {
-    bool untouched;
-} split;
-
-static core_status join(core_node *node, void *context,
-                        core_tensor *const *grads, size_t ngrads,
-                        core_tensor **gradients, size_t ngradients)
-{
-    core_stream *own = current_of("sim:1"), *there = current_of("sim:0");
-    split *split = context;
-
-    (void)node;
-    (void)ngradients;
-    ck_assert_uint_eq(ngrads, 2);
-    if (split->untouched) {
-        gradients[0] = core_tensor_retain(grads[0]);
-        return CORE_OK;
-    }
-    /* What arrives is ready on the node's own stream. */
-    CORE_TRY(core_stream_wait_stream(there, own));
-    CORE_TRY(core_tensor_record_stream(grads[1], there));
-    CORE_TRY(core_to_copy(grads[1], CORE_F64, core_stream_device(own), false,
-                          -1, &gradients[0]));
-    return core_stream_wait_stream(own, there);
-}
-
-/* Its result on sim:0; the one on sim:1 gets no gradient. */
-static core_tensor *split_of(split *split, core_tensor *x)
-{
-    core_function_info info = {.struct_size = sizeof info,
-                               .name = "split",
-                               .backward = join,
-                               .context = split};
-    bool before = core_grad_mode_set(false);
-    core_tensor *out[2];
-
-    OK(core_to_copy(x, CORE_F64, device_of("sim:1"), false, -1, &out[0]));
-    OK(core_to_copy(x, CORE_F64, device_of("sim:0"), false, -1, &out[1]));
-    core_grad_mode_set(before);
-    synchronize();
-    OK(core_function_record(&info, &x, 1, NULL, 0, out, 2, NULL));
-    keep(out[0]);
-    return keep(out[1]);
-}
-
-/* Waits for nothing: streams may be held. */
-static void walk(world *world, core_tensor **roots, size_t count, int device)
-{
-    core_tensor *grads[2] = {world->ones[device], world->ones[device + 2]};
-
-    OK(core_backward(roots, count, grads, CORE_RETAIN_GRAPH));
-}
-
 /* ----------------------------------------------------------------- case A -- */
 
 /* Consumer on s[0], producers on s[2] and s[4], all of sim:0. */
@@ -476,6 +352,65 @@ START_TEST(a_sum_elsewhere_waits_for_the_stream_of_all_its_nodes)
 }
 END_TEST
 
+/* A gradient elsewhere of another dtype is cast on the current stream there. */
+static void held_cast(int held, int waits)
+{
+    case_c c = {.consumer.narrow = true};
+    gate gate = GATE;
+
+    begin_c(&c, false, true);
+    hold(c.world.s[held], &gate);
+    walk(&c.world, c.roots, 1, 1);
+    stays_busy(c.world.s[waits]);
+    open_gate(&gate);
+    synchronize();
+    end(&c.world);
+}
+
+START_TEST(a_cast_on_the_current_stream_waits_for_the_producer)
+{
+    held_cast(2, 0);
+}
+END_TEST
+
+START_TEST(a_cast_on_the_current_stream_is_waited_for)
+{
+    held_cast(0, 3);
+}
+END_TEST
+
+START_TEST(a_gradient_is_kept_while_the_current_stream_casts_it)
+{
+    case_c c = {.consumer.narrow = true};
+    gate gate = GATE;
+
+    begin_c(&c, false, true);
+    hold(c.world.s[0], &gate);
+    walk(&c.world, c.roots, 1, 1);
+    ck_assert(!is_reused(c.world.s[2], c.first.memory));
+    open_gate(&gate);
+    synchronize();
+    end(&c.world);
+}
+END_TEST
+
+/* A gradient that is not there is made on the current stream there. */
+START_TEST(zeros_elsewhere_are_waited_for)
+{
+    case_c c = {0};
+    gate gate = GATE;
+
+    begin_c(&c, false, true);
+    hold(c.world.s[0], &gate);
+    walk(&c.world, &c.consumer.other, 1, 1);
+    stays_busy(c.world.s[1]);
+    open_gate(&gate);
+    synchronize();
+    is_filled(core_tensor_grad(c.leaf), 1);
+    end(&c.world);
+}
+END_TEST
+
 /* ----------------------------------------------------------------- leaves -- */
 
 /* The leaf's own stream is s[0]. */
@@ -583,6 +518,37 @@ START_TEST(a_gradient_asked_for_is_kept_for_the_callers_stream)
 }
 END_TEST
 
+/* One step on s[0], the next, in order, on s[2]. */
+START_TEST(a_grad_is_kept_while_another_stream_adds_to_it)
+{
+    gate gate = GATE;
+    core_memory memory;
+    core_tensor *a, *y;
+    world world;
+    size_t kept;
+
+    begin(&world);
+    use(world.s[0]);
+    a = leaf(filled(3, "sim:0"));
+    kept = pooled;
+    y = CALL(mul, a, a);
+    walk(&world, &y, 1, 0);
+    synchronize();
+    memory = core_tensor_grad(a)->storage->memory;
+    while (pooled > kept)
+        core_tensor_release(pool[--pooled]);
+    use(world.s[2]); /* nothing is left of the first graph */
+    y = CALL(mul, a, a);
+    synchronize();
+    hold(world.s[2], &gate);
+    walk(&world, &y, 1, 0);
+    OK(core_tensor_set_grad(a, NULL));
+    ck_assert(!is_reused(world.s[0], memory));
+    open_gate(&gate);
+    end(&world);
+}
+END_TEST
+
 /* The gate of the tests themselves: memory is given anew at once where only its
  * own stream used it. */
 START_TEST(memory_is_given_anew_to_its_own_stream)
@@ -673,11 +639,16 @@ int main(void)
         a_sum_on_the_current_stream_is_waited_for,
         both_gradients_are_kept_while_the_current_stream_sums,
         a_sum_elsewhere_waits_for_the_stream_of_all_its_nodes,
+        a_cast_on_the_current_stream_waits_for_the_producer,
+        a_cast_on_the_current_stream_is_waited_for,
+        a_gradient_is_kept_while_the_current_stream_casts_it,
+        zeros_elsewhere_are_waited_for,
         the_callers_stream_waits_for_the_leafs,
         the_callers_stream_waits_for_a_gradient_that_it_asked_for,
         the_callers_stream_waits_for_a_gradient_from_the_middle,
         a_leafs_gradient_is_kept_for_the_callers_stream,
         a_gradient_asked_for_is_kept_for_the_callers_stream,
+        a_grad_is_kept_while_another_stream_adds_to_it,
         no_event_is_made_where_streams_are_equal,
         an_accumulators_stream_is_that_of_the_graph_it_serves};
 
