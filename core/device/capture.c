@@ -340,14 +340,21 @@ static core_status refill(const core_graph *graph, core_stream *stream,
 }
 
 /* Its memory is given back in the order of the stream that it was captured
- * on. */
+ * on.  Where no event can be had, it runs to its end here. */
 static core_status note_launch(core_graph *graph, core_stream *stream)
 {
+    core_status status = CORE_OK;
+
     if (stream == graph->stream)
         return CORE_OK;
     if (!graph->elsewhere)
-        CORE_TRY(core__event_take(graph->device, &graph->elsewhere));
-    return core_event_record(graph->elsewhere, stream);
+        status = core__event_take(graph->device, &graph->elsewhere);
+    if (status == CORE_OK)
+        status = core_event_record(graph->elsewhere, stream);
+    if (status == CORE_OK)
+        return CORE_OK;
+    core_error_clear();
+    return core__stream_wait(stream, "a graph whose event failed");
 }
 
 /* What follows on its own stream comes after its launches on others. */
@@ -400,9 +407,9 @@ core_status core_graph_launch(core_graph *graph, core_stream *stream)
     pthread_mutex_unlock(&stream->queue->lock);
     core__free(words);
     CORE_TRY(core__stream_given(stream, status));
-    CORE_TRY(note_launch(graph, stream));
     atomic_fetch_add_explicit(&device->graphs, 1, memory_order_relaxed);
-    return core__stream_launched(stream, NULL, core__call_number());
+    status = core__stream_launched(stream, NULL, core__call_number());
+    return status == CORE_OK ? note_launch(graph, stream) : status;
 }
 
 uint64_t core_graph_size(const core_graph *graph)

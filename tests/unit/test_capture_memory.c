@@ -6,6 +6,8 @@
 
 #include "stream.h"
 
+#include "device/stream.h"
+
 #include "../../plugins/sim/sim_control.h"
 
 #include <libcore/capture.h>
@@ -112,5 +114,54 @@ START_TEST(launches_on_its_own_stream_make_no_event)
 }
 END_TEST
 
+/* Where no event can be had, a launch elsewhere waits, and is no error. */
+static void launch_without_an_event(uint32_t kind)
+{
+    sim_counters counters = {.struct_size = sizeof counters};
+    const sim_control *control;
+    core_tensor *in, *out;
+    core_stream_guard guard;
+    core_graph *graph;
+    const void *table;
+
+    begin();
+    OK(core_device_interface(sim, "sim.control", 1, &table));
+    control = table;
+    OK(core_stream_guard_enter(maker, &guard));
+    in = filled(sim, 1000, 3);
+    core_stream_guard_leave(&guard);
+    graph = quadruple(in, &out);
+    OK(core_stream_wait_stream(other, maker));
+    occupy_other();
+    core__event_stock_empty(sim);
+    OK(control->fault(0, kind, 1));
+    OK(core_graph_launch(graph, other));
+    OK(control->counters(0, &counters));
+    ck_assert_uint_eq(counters.faults, 1);
+    OK(core_stream_query(other));
+    core_graph_release(graph);
+    OK(core_stream_guard_enter(maker, &guard));
+    all_are(out, 12);
+    core_stream_guard_leave(&guard);
+    core_tensor_release(out);
+    OK(core_device_synchronize(sim));
+    core_stream_release(maker);
+    core_stream_release(other);
+}
+
+START_TEST(a_launch_elsewhere_waits_where_no_event_can_be_made)
+{
+    launch_without_an_event(SIM_FAULT_EVENT);
+}
+END_TEST
+
+START_TEST(a_launch_elsewhere_waits_where_no_event_can_be_recorded)
+{
+    launch_without_an_event(SIM_FAULT_RECORD);
+}
+END_TEST
+
 SUITE("memory of captures", a_graph_may_be_released_while_it_runs_elsewhere,
+      a_launch_elsewhere_waits_where_no_event_can_be_made,
+      a_launch_elsewhere_waits_where_no_event_can_be_recorded,
       launches_on_its_own_stream_make_no_event)
