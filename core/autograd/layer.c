@@ -14,6 +14,17 @@
 
 #include <libcore/tensor.h>
 
+/* The arguments that a call changes, by position. */
+static inline uint32_t changed_by(const core_operator *op, uint32_t nargs)
+{
+    if (core__likely(op->variant == CORE__VARIANT_INPLACE &&
+                     !(op->flags & CORE__OP_CUSTOM)))
+        return 1;
+    return op->variant == CORE__VARIANT_FUNCTIONAL
+               ? 0
+               : core__operator_changes(op, nargs);
+}
+
 /* Below autograd, and so that operators called from below (an explicit
  * composite's, say) do not come back to it. */
 static core_status compute(core_call *call, core__thread *self,
@@ -320,17 +331,37 @@ static core_status record(core_call *call, core__thread *self,
                              nresults);
 }
 
+/* Views that cannot follow their base: a change in place of one would be
+ * missing from the base's history, whatever the operand. */
+static core_status check_unknown_views(const core_operator *op,
+                                       const core_value *args, uint32_t nargs)
+{
+    for (uint32_t left = changed_by(op, nargs); left; left &= left - 1) {
+        const core_value *arg = &args[__builtin_ctz(left)];
+
+        if (arg->tag == CORE_VALUE_TENSOR &&
+            arg->u.tensor->flags & CORE__TENSOR_VIEW_UNKNOWN &&
+            core__tensor_requires_grad(arg->u.tensor->base))
+            CORE_TRY(
+                core__check_in_place(core__operator_name(op), arg->u.tensor));
+    }
+    return CORE_OK;
+}
+
 core_status core__autograd_layer(core_call *call, const core_value *args,
                                  uint32_t nargs, core_value *results,
                                  uint32_t nresults)
 {
     core__thread *self = core__thread_self();
 
-    if (self->no_grad ||
-        core__likely(
-            !(call->keys & (CORE__KEYS_REQUIRES_GRAD | CORE__KEYS_VIEW))) ||
-        (!(call->keys & CORE__KEYS_REQUIRES_GRAD) &&
-         !any_stale_view(args, nargs)))
+    if (self->no_grad || core__likely(!(call->keys & (CORE__KEYS_REQUIRES_GRAD |
+                                                      CORE__KEYS_VIEW))))
+        return pass(call, self, args, nargs, results, nresults);
+    if (core__unlikely(call->keys & CORE__KEYS_VIEW) &&
+        call->op->variant != CORE__VARIANT_FUNCTIONAL)
+        CORE_TRY(check_unknown_views(call->op, args, nargs));
+    if (!(call->keys & CORE__KEYS_REQUIRES_GRAD) &&
+        !any_stale_view(args, nargs))
         return pass(call, self, args, nargs, results, nresults);
     return record(call, self, args, nargs, results, nresults);
 }
@@ -360,16 +391,6 @@ static core_status check_changed(const core_operator *op,
     if (core__unlikely(tensor->flags & CORE__TENSOR_READ_ONLY))
         return refuse_read_only(op);
     return CORE_OK;
-}
-
-static inline uint32_t changed_by(const core_operator *op, uint32_t nargs)
-{
-    if (core__likely(op->variant == CORE__VARIANT_INPLACE &&
-                     !(op->flags & CORE__OP_CUSTOM)))
-        return 1;
-    return op->variant == CORE__VARIANT_FUNCTIONAL
-               ? 0
-               : core__operator_changes(op, nargs);
 }
 
 core_status core__inplace_or_view_layer(core_call *call, const core_value *args,

@@ -77,8 +77,7 @@ static inline bool core__view_is_stale(const core_tensor *tensor)
     const core__autograd *base;
 
     if (!tensor->base || !(base = tensor->base->autograd) ||
-        (tensor->flags &
-         (CORE__TENSOR_VIEW_NO_GRAD | CORE__TENSOR_VIEW_INFERENCE)))
+        tensor->flags & CORE__TENSOR_VIEW_UNKNOWN)
         return false;
     return base->generation !=
            (tensor->autograd ? tensor->autograd->generation : 0);

@@ -47,8 +47,9 @@ enum {
 
 #define CORE__KEYS_SLOTS UINT64_C(0xffff)
 #define CORE__KEYS_REQUIRES_GRAD (UINT64_C(1) << 16)
-/* A fact among the keys: a view made with grad mode on.  Its base may join the
- * graph later, by a change in place, and the view with it. */
+/* A fact among the keys: a view.  Its base may join the graph later, by a
+ * change in place, and the view with it; one made with grad mode off stays
+ * behind, and cannot be changed in place from then on. */
 #define CORE__KEYS_VIEW (UINT64_C(1) << 17)
 #define CORE__KEYS_FUNCTIONALITY (~((UINT64_C(1) << 20) - 1))
 /* What an ordinary tensor carries besides its slot; an inference tensor has

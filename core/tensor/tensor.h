@@ -42,8 +42,11 @@ enum {
                                            below 0-dim tensors in promotion */
     CORE__TENSOR_VIEW_NO_GRAD = 1u << 4,   /* view made under no_grad */
     CORE__TENSOR_VIEW_INFERENCE = 1u << 5, /* view made in inference mode */
-    CORE__TENSOR_VIEW_MULTIPLE = 1u << 6,  /* one of several output views */
-    CORE__TENSOR_READ_ONLY = 1u << 7       /* memory that may not be changed */
+    /* either of these: autograd does not know how it belongs to its base */
+    CORE__TENSOR_VIEW_UNKNOWN =
+        CORE__TENSOR_VIEW_NO_GRAD | CORE__TENSOR_VIEW_INFERENCE,
+    CORE__TENSOR_VIEW_MULTIPLE = 1u << 6, /* one of several output views */
+    CORE__TENSOR_READ_ONLY = 1u << 7      /* memory that may not be changed */
 };
 
 enum { CORE__TENSOR_INLINE_NDIM = 6 };

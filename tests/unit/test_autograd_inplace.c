@@ -281,6 +281,72 @@ START_TEST(views_made_in_inference_mode_refuse_recorded_changes)
 }
 END_TEST
 
+/* Views that grad mode and inference mode keep autograd from following. */
+static core_tensor *unknown_view(core_tensor *base, bool inference)
+{
+    uint64_t mode = inference ? core_inference_begin() : 0;
+    bool before = core_grad_mode_set(inference);
+    core_tensor *view = CALL(narrow, base, 0, 0, 2);
+
+    core_grad_mode_set(before);
+    if (inference)
+        core_inference_end(mode);
+    return view;
+}
+
+/* By an operand that requires no grad: the base's history lacks it. */
+static void refuses_changes(core_tensor *view, const char *why)
+{
+    core_tensor *ten = VECTOR(2, 10, 10);
+    bool before;
+
+    FAILS(core_mul_(view, ten), CORE_ERROR_AUTOGRAD, "mul_.Tensor", why);
+    FAILS(core_mul_scalar_(view, core_float(10)), CORE_ERROR_AUTOGRAD, why);
+    FAILS(core_zero_(view), CORE_ERROR_AUTOGRAD, why);
+    FAILS(core_copy_(view, ten, false), CORE_ERROR_AUTOGRAD, why);
+    FAILS(core_mul_out(ten, ten, view), CORE_ERROR_AUTOGRAD, why);
+    FAILS(core_mul_(CALL(narrow, view, 0, 0, 1), VECTOR(1, 10)),
+          CORE_ERROR_AUTOGRAD, why);
+    before = core_grad_mode_set(false);
+    OK(core_mul_(view, VECTOR(2, 1, 1)));
+    OK(core_mul_(CALL(narrow, view, 0, 0, 1), VECTOR(1, 1)));
+    core_grad_mode_set(before);
+}
+
+static void unknown_views_refuse(bool inference)
+{
+    const char *why = inference ? "inference mode" : "grad mode was off";
+    core_tensor *a = leaf(VECTOR(2, 3, 4)), *base = mul(a, VECTOR(2, 1, 1));
+    core_tensor *plain = VECTOR(2, 1, 2);
+    core_tensor *view = unknown_view(plain, inference);
+
+    refuses_changes(unknown_view(a, inference), why);
+    refuses_changes(unknown_view(base, inference), why);
+    OK(core_mul_(view, VECTOR(2, 2, 2)));
+    HOLDS(plain, 2, 2, 4);
+    OK(core_tensor_set_requires_grad(plain, true));
+    refuses_changes(view, why);
+    plain = VECTOR(2, 1, 2);
+    view = unknown_view(plain, inference);
+    OK(core_mul_(plain, a));
+    refuses_changes(view, why);
+    HOLDS(plain, 2, 3, 8);
+    backward(sum(base));
+    HOLDS(core_tensor_grad(a), 2, 1, 1);
+}
+
+START_TEST(changes_without_grad_of_views_made_without_grad_are_refused)
+{
+    unknown_views_refuse(false);
+}
+END_TEST
+
+START_TEST(changes_without_grad_of_views_made_in_inference_are_refused)
+{
+    unknown_views_refuse(true);
+}
+END_TEST
+
 START_TEST(one_of_several_views_refuses_recorded_changes)
 {
     core_tensor *a = leaf(VECTOR(2, 3, 4)), *base = mul(a, a), **parts;
@@ -359,6 +425,8 @@ SUITE("autograd in place", a_leaf_that_requires_grad_is_not_changed_in_place,
       changes_of_views_have_second_derivatives,
       views_made_without_grad_refuse_recorded_changes,
       views_made_in_inference_mode_refuse_recorded_changes,
+      changes_without_grad_of_views_made_without_grad_are_refused,
+      changes_without_grad_of_views_made_in_inference_are_refused,
       one_of_several_views_refuses_recorded_changes,
       a_saved_tensor_that_is_changed_by_its_own_result_is_freed,
       changes_of_views_leave_nothing_behind)

@@ -240,7 +240,7 @@ START_TEST(views_of_each_mode_say_where_they_were_made)
                      CORE_OK);
     ck_assert_uint_ne(view->flags & CORE__TENSOR_VIEW_INFERENCE, 0);
     ck_assert_uint_eq(view->flags & CORE__TENSOR_INFERENCE, 0);
-    ck_assert_uint_eq(view->keys, tensor->keys);
+    ck_assert_uint_eq(view->keys, tensor->keys | CORE__KEYS_VIEW);
     core_tensor_release(view);
     core_tensor_release(tensor);
     tensor = counting(CORE_F32, 1, DIMS(2));
