@@ -30,7 +30,8 @@ void core__node_unused(core_node *node)
         core__custom_released(node);
 }
 
-/* Numbers and sizes alone: nothing to give back. */
+/* Numbers and sizes alone: nothing to give back.  Under the lock, and only of a
+ * node that is not released. */
 static bool holds_nothing(const core_node *node)
 {
     for (uint32_t i = 0; i < node->nsaved; i++)
@@ -43,13 +44,14 @@ static bool holds_nothing(const core_node *node)
  * several graphs of an autocast region share, say. */
 void core__node_release_saved(core_node *node)
 {
-    bool drop;
+    bool drop = false;
 
-    if (holds_nothing(node))
-        return;
     core__spin_lock(&node->lock);
-    drop = !node->released && node->users == 0;
-    node->released = true;
+    /* Once it is released, another thread may be dropping what it reads. */
+    if (!node->released && !holds_nothing(node)) {
+        drop = node->users == 0;
+        node->released = true;
+    }
     core__spin_unlock(&node->lock);
     if (core__likely(drop))
         core__node_unused(node);

@@ -110,8 +110,9 @@ static inline void core__node_release(core_node *node)
         core__node_destroy(node);
 }
 
-/* Drops what was saved, when nobody uses it any more; from now on the node
- * cannot run. */
+/* Drops what was saved, when nobody uses it any more.  From now on the node
+ * cannot run; but one of an operator that saved no tensor has nothing to drop
+ * and stays as it is. */
 void core__node_release_saved(core_node *node);
 /* Whoever computes with saved values is a user of the node: no lock is held
  * while formulas and programs' functions run, and what was saved outlives
