@@ -45,6 +45,11 @@ core_status core_tensor_set_requires_grad(core_tensor *tensor,
                            "normal mode first");
     /* Made now, since threads may share the leaf later. */
     CORE_TRY(core__autograd_record(tensor, &record));
+    /* Views that were made before (they hold a reference) now are views of a
+     * leaf, and find that out when they are used. */
+    if (!tensor->base && !core__tensor_requires_grad(tensor) &&
+        tensor->references > 1)
+        record->generation++;
     tensor->keys |= CORE__KEYS_REQUIRES_GRAD;
     return CORE_OK;
 }

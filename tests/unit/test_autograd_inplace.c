@@ -347,6 +347,19 @@ START_TEST(changes_without_grad_of_views_made_in_inference_are_refused)
 }
 END_TEST
 
+START_TEST(views_made_before_the_base_became_a_leaf_are_views_of_it)
+{
+    core_tensor *plain = VECTOR(2, 3, 4), *view = CALL(narrow, plain, 0, 0, 2);
+
+    OK(core_tensor_set_requires_grad(plain, true));
+    FAILS(core_mul_scalar_(view, core_float(10)), CORE_ERROR_AUTOGRAD,
+          "view of a leaf");
+    HOLDS(plain, 2, 3, 4);
+    backward(sum(mul(view, view)));
+    HOLDS(core_tensor_grad(plain), 2, 6, 8);
+}
+END_TEST
+
 START_TEST(one_of_several_views_refuses_recorded_changes)
 {
     core_tensor *a = leaf(VECTOR(2, 3, 4)), *base = mul(a, a), **parts;
@@ -427,6 +440,7 @@ SUITE("autograd in place", a_leaf_that_requires_grad_is_not_changed_in_place,
       views_made_in_inference_mode_refuse_recorded_changes,
       changes_without_grad_of_views_made_without_grad_are_refused,
       changes_without_grad_of_views_made_in_inference_are_refused,
+      views_made_before_the_base_became_a_leaf_are_views_of_it,
       one_of_several_views_refuses_recorded_changes,
       a_saved_tensor_that_is_changed_by_its_own_result_is_freed,
       changes_of_views_leave_nothing_behind)
