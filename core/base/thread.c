@@ -40,10 +40,32 @@ static void free_list(core__free_block *block)
     }
 }
 
+/* Storages of kept tensors count as made: they are taken off here. */
+static int64_t kept_whole(const core__thread *thread, uint32_t slot)
+{
+    int64_t sum = 0;
+
+    if (!thread->blocks_of || core__keys_slot(thread->blocks_of->keys) != slot)
+        return 0;
+    for (size_t i = 0; i < CORE__SMALL_CLASSES; i++)
+        sum += thread->whole[i].count;
+    return sum;
+}
+
+/* Under the lock: what a thread that is no more had counted. */
+static void keep_counts(const core__thread *thread)
+{
+    for (uint32_t i = 0; i < 16; i++)
+        ended_storages[i] += thread->storages[i] - kept_whole(thread, i);
+    for (size_t i = 0; i < CORE__LAUNCH_SLOTS; i++)
+        ended_launches[i] += thread->launches[i];
+}
+
 static void thread_end(void *argument)
 {
     core__thread *self = argument;
 
+    core__autocast_thread_end(self); /* which releases tensors */
     pthread_mutex_lock(&lock);
     if (self->previous)
         self->previous->next = self->next;
@@ -51,12 +73,8 @@ static void thread_end(void *argument)
         all = self->next;
     if (self->next)
         self->next->previous = self->previous;
-    for (size_t i = 0; i < 16; i++)
-        ended_storages[i] += self->storages[i];
-    for (size_t i = 0; i < CORE__LAUNCH_SLOTS; i++)
-        ended_launches[i] += self->launches[i];
+    keep_counts(self);
     pthread_mutex_unlock(&lock);
-    core__autocast_thread_end(self);
     core__memory_pools_end(self);
     core__memory_thread_end(self);
     core__stream_thread_end(self);
@@ -75,14 +93,9 @@ void core__threads_fork(core__fork at)
     core__fork_mutex(at, &lock);
     if (at != CORE__FORK_CHILD)
         return;
-    for (core__thread *thread = all; thread; thread = thread->next) {
-        if (thread == self)
-            continue;
-        for (size_t i = 0; i < 16; i++)
-            ended_storages[i] += thread->storages[i];
-        for (size_t i = 0; i < CORE__LAUNCH_SLOTS; i++)
-            ended_launches[i] += thread->launches[i];
-    }
+    for (core__thread *thread = all; thread; thread = thread->next)
+        if (thread != self)
+            keep_counts(thread);
     all = self;
     if (self)
         self->next = self->previous = NULL;
@@ -123,18 +136,6 @@ void core__thread_each(void (*visit)(core__thread *, void *), void *context)
     for (core__thread *thread = all; thread; thread = thread->next)
         visit(thread, context);
     pthread_mutex_unlock(&lock);
-}
-
-/* Storages of kept tensors count as made: they are taken off here. */
-static int64_t kept_whole(const core__thread *thread, uint32_t slot)
-{
-    int64_t sum = 0;
-
-    if (!thread->blocks_of || core__keys_slot(thread->blocks_of->keys) != slot)
-        return 0;
-    for (size_t i = 0; i < CORE__SMALL_CLASSES; i++)
-        sum += thread->whole[i].count;
-    return sum;
 }
 
 int64_t core__thread_storages(uint32_t slot)

@@ -35,11 +35,14 @@ static inline core_tensor *core__kept_take(core__thread *self,
         return NULL;
     self->whole[cls].head = tensor->base; /* the link */
     self->whole[cls].count--;
+    atomic_store_explicit(&tensor->references, 1, memory_order_relaxed);
     tensor->storage->size = bytes;
     return tensor;
 }
 
-/* Of a tensor that nobody has any more; false if it is to be taken apart. */
+/* Of a tensor that nobody has any more; false if it is to be taken apart.  It
+ * lies there without a reference, so that a program which releases it once more
+ * does not put it into the list a second time. */
 static inline bool core__kept_keep(core__thread *self, core_tensor *tensor)
 {
     core_storage *storage = tensor->storage;
@@ -56,7 +59,7 @@ static inline bool core__kept_keep(core__thread *self, core_tensor *tensor)
         self->whole[cls].count >= self->whole_limit)
         return false;
     atomic_store_explicit(&storage->version, 0, memory_order_relaxed);
-    atomic_store_explicit(&tensor->references, 1, memory_order_relaxed);
+    atomic_store_explicit(&tensor->references, 0, memory_order_relaxed);
     tensor->base = self->whole[cls].head;
     self->whole[cls].head = tensor;
     self->whole[cls].count++;
