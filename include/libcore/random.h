@@ -3,7 +3,13 @@
 
 /* random.h: generators of random numbers (Philox 4x32-10, indexed by element:
  * the same seed gives the same integers, uniforms and masks on every device
- * and with any number of threads). */
+ * and with any number of threads).
+ *
+ * There is one default generator for the process, not one for each device or
+ * thread: what a program draws after core_seed depends on the order of its
+ * calls alone, so it has the same bits on any device, and however its work is
+ * split among devices.  Who wants numbers of their own for a device or a thread
+ * makes a generator of their own. */
 
 #ifndef LIBCORE_RANDOM_H
 #define LIBCORE_RANDOM_H
