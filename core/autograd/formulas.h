@@ -194,6 +194,9 @@ core_status core__formula_extremum(core_tensor *grad, core_tensor *self,
                                    core_tensor *result, const int64_t *dim,
                                    size_t dim_count, bool keepdim,
                                    core_tensor **out);
+core_status core__formula_gather_grad(core_tensor *grad, const int64_t *sizes,
+                                      size_t sizes_count, int64_t dim,
+                                      core_tensor *index, core_tensor **out);
 core_status core__formula_gelu_self(core_tensor *grad, core_tensor *grad_output,
                                     core_tensor *self, const char *approximate,
                                     core_tensor **out);

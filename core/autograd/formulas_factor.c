@@ -181,6 +181,40 @@ static core_tensor *inverse(core__scope *s, core_tensor *A, bool check)
     return adjoint(s, x);
 }
 
+/* A pivot that is 0 but for rounding makes the inverse a wrong one. */
+static void refuse_singular(core__scope *s, core_tensor *A)
+{
+    double eps = A->dtype == CORE_F64 ? 0x1p-52 : 0x1p-23;
+    int64_t n = A->sizes[A->ndim - 1];
+    core_tensor *pivots = NULL;
+    core_tensor *info = NULL;
+    int64_t found = 0;
+    core_tensor *x;
+
+    if (n == 0 || A->numel == 0 || core__tensor_is_meta(A))
+        return;
+    x = CORE__DO(s, core_detach, A);
+    if (s->status == CORE_OK)
+        x = core__scope_take(s, core_linalg_lu_factor_ex(x, true, false,
+                                                         &s->pending, &pivots,
+                                                         &info));
+    x = CORE__DO(s, core_abs, diagonal(s, x));
+    x = core__x_le(
+        s, CORE__DO(s, core_amin, x, (int64_t[]){-1}, 1, false),
+        core__x_times(s, CORE__DO(s, core_amax, x, (int64_t[]){-1}, 1, false),
+                      (double)n * eps));
+    x = CORE__DO(s, core_any, x);
+    if (s->status == CORE_OK)
+        s->status = core_tensor_item_int(x, &found);
+    if (found)
+        s->status =
+            core__error(CORE_ERROR_INVALID_ARGUMENT,
+                        "the determinant of a singular matrix has no second "
+                        "derivative");
+    core_tensor_release(pivots);
+    core_tensor_release(info);
+}
+
 /* The cofactors of A: det(A) A⁻' where a second derivative may be asked for,
  * else what is right for a singular matrix too. */
 core_status core__formula_det_grad(core_tensor *grad, core_tensor *A,
@@ -193,6 +227,7 @@ core_status core__formula_det_grad(core_tensor *grad, core_tensor *A,
 
     core__scope_begin(&s);
     if (core_grad_mode()) {
+        refuse_singular(&s, A);
         x = core__x_mul(&s, numbers(&s, result), inverse(&s, A, true));
     } else {
         x = core__scope_take(&s, core_linalg_lu_factor_ex(A, true, false,

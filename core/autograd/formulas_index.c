@@ -7,6 +7,8 @@
 
 #include "ops/expression.h"
 
+#include <libcore/autograd.h>
+
 #include <string.h>
 
 core_status core__formula_take_grad(core_tensor *grad, const int64_t *sizes,
@@ -24,6 +26,22 @@ core_status core__formula_take_grad(core_tensor *grad, const int64_t *sizes,
     x = CORE__DO(&s, core_index_put_same, x, &index, 1, grad, true);
     return core__scope_finish(&s, core__x_reshape(&s, x, sizes, sizes_count),
                               out);
+}
+
+/* An empty index may be of any dtype. */
+core_status core__formula_gather_grad(core_tensor *grad, const int64_t *sizes,
+                                      size_t sizes_count, int64_t dim,
+                                      core_tensor *index, core_tensor **out)
+{
+    core__scope s;
+    core_tensor *x;
+
+    core__scope_begin(&s);
+    x = core__x_new_zeros(&s, grad, sizes, sizes_count);
+    if (index->numel == 0)
+        index = core__x_cast(&s, index, CORE_I64);
+    x = CORE__DO(&s, core_scatter_add, x, dim, index, grad);
+    return core__scope_finish(&s, x, out);
 }
 
 core_status core__formula_embedding_grad(core_tensor *grad,
@@ -216,6 +234,24 @@ core_status core__formula_scatter_reduce_self(
     return core__scope_finish(&s, x, out);
 }
 
+/* Where several sources of an element are 0, their slope is 0, and the slope of
+ * that is no formula's: it is refused. */
+static void refuse_zeros(core__scope *s, core_tensor *zero, core_tensor *count)
+{
+    core_tensor *several;
+    int64_t found = 0;
+
+    several = core__x_logical_and(
+        s, zero, CORE__DO(s, core_gt_scalar, count, core_int(1)));
+    several = CORE__DO(s, core_any, several);
+    if (s->status == CORE_OK && !core__tensor_is_meta(several))
+        s->status = core_tensor_item_int(several, &found);
+    if (found)
+        s->status = core__error(CORE_ERROR_UNSUPPORTED,
+                                "a product of several sources that are 0 has "
+                                "no second derivative");
+}
+
 /* A source of 0 sees the product of the others, where it is the only 0. */
 static core_tensor *product_src(core__scope *s, const scattering *k,
                                 core_tensor *grad, core_tensor *self,
@@ -224,12 +260,18 @@ static core_tensor *product_src(core__scope *s, const scattering *k,
     core_tensor *zero = core__x_equals(s, k->src, 0);
     core_tensor *count = added(s, k, core__x_zeros_like(s, self),
                                core__x_cast(s, zero, self->dtype));
-    core_tensor *single = core__x_logical_and(
-        s, zero, core__x_equals(s, gathered(s, k, count), 1));
-    core_tensor *without = product(s, k, self, ones_where(s, k->src, single));
-    core_tensor *a = gathered(s, k, core__x_mul(s, grad, without));
-    core_tensor *b = gathered(s, k, core__x_mul(s, grad, result));
+    core_tensor *single;
+    core_tensor *without;
+    core_tensor *a;
+    core_tensor *b;
 
+    count = gathered(s, k, count);
+    if (core_grad_mode())
+        refuse_zeros(s, zero, count);
+    single = core__x_logical_and(s, zero, core__x_equals(s, count, 1));
+    without = product(s, k, self, ones_where(s, k->src, single));
+    a = gathered(s, k, core__x_mul(s, grad, without));
+    b = gathered(s, k, core__x_mul(s, grad, result));
     b = core__x_div(s, b, ones_where(s, k->src, zero));
     return core__x_where(s, single, a, b);
 }

@@ -203,9 +203,13 @@ CORE__COMPOSITE(cdist_forward)
 {
     core_tensor *a = args[0].u.tensor;
     core_tensor *b = args[1].u.tensor;
+    double p = core__double_of(&args[2]);
     int64_t last = -1;
     core_tensor *d;
 
+    if (!(p >= 0))
+        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
+                              "p is %g; wanted is 0 or more", p);
     if (a->ndim < 2 || b->ndim < 2 ||
         a->sizes[a->ndim - 1] != b->sizes[b->ndim - 1])
         return core__op_shapes(call->op, "x1", a, "x2", b,
@@ -213,9 +217,8 @@ CORE__COMPOSITE(cdist_forward)
                                "number of coordinates");
     d = core__x_sub(scope, core__x_unsqueeze(scope, a, -2),
                     core__x_unsqueeze(scope, b, -3));
-    d = CORE__DO(scope, core_linalg_vector_norm, d,
-                 core_float(core__double_of(&args[2])), &last, 1, false,
-                 CORE_DTYPE_NONE);
+    d = CORE__DO(scope, core_linalg_vector_norm, d, core_float(p), &last, 1,
+                 false, CORE_DTYPE_NONE);
     return core__scope_result(scope, d, &results[0]);
 }
 

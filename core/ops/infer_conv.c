@@ -313,8 +313,16 @@ CORE__INFER(max_pool)
     return CORE_OK;
 }
 
+/* args: self, kernel_size, stride, padding, ceil_mode, count_include_pad,
+ * divisor_override */
 CORE__INFER(avg_pool)
 {
+    const core_value *divisor = &infer->args[6];
+
+    if (infer->nargs > 6 && divisor->tag == CORE_VALUE_INT && divisor->u.i == 0)
+        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
+                              "divisor_override is 0; wanted is another number "
+                              "or none");
     return pooled(infer, false);
 }
 

@@ -7,6 +7,7 @@
 #include "ops/shape.h"
 
 #include <math.h>
+#include <string.h>
 
 core_status core__number_fits(const core_operator *op, const char *name,
                               const core_scalar *number, core_dtype dtype)
@@ -113,6 +114,32 @@ CORE__INFER(softshrink_number)
         return CORE_OK;
     return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
                           "lambd is %g; it must be 0 or more", lambd);
+}
+
+static core_status gelu_known(core__inference *infer, uint32_t position)
+{
+    const core_value *name = &infer->args[position];
+
+    if (position >= infer->nargs || name->tag != CORE_VALUE_STRING ||
+        strcmp(name->u.string, "none") == 0 ||
+        strcmp(name->u.string, "tanh") == 0)
+        return CORE_OK;
+    return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
+                          "approximate must be \"none\" or \"tanh\", not "
+                          "\"%.32s\"",
+                          name->u.string);
+}
+
+/* gelu(self, *, approximate) */
+CORE__INFER(gelu_name)
+{
+    return gelu_known(infer, 1);
+}
+
+/* gelu_backward(grad_output, self, *, approximate) */
+CORE__INFER(gelu_backward_name)
+{
+    return gelu_known(infer, 2);
 }
 
 /* pow(self, exponent): integers have no integer powers below 0, but for those

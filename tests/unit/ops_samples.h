@@ -168,6 +168,9 @@ static const sample samples_of_several[] = {
     {"sigmoid_backward", "t:4 t:4", .1, .9, 0, 0},
     {"tanh_backward", "t:4 t:4", -.9, .9, 0, 0},
     {"gelu_backward", "t:4 t:4 s:none", -2, 2, 0, 0},
+    {"floor_divide", "t:4 t:4", .5, 2, NEVER, "has no formula"},
+    {"nextafter", "t:4 t:4", -1, 1, NEVER, "has no formula"},
+    {"heaviside", "t:4 t:4", -1, 1, NEVER, "has no formula"},
     {"gelu_backward", "t:4 t:4 s:tanh", -2, 2, 0, 0},
     {"silu_backward", "t:4 t:4", -2, 2, 0, 0},
     {"mish_backward", "t:4 t:4", -2, 2, 0, 0},
@@ -408,6 +411,7 @@ static const sample samples_shaped[] = {
 };
 
 static const sample samples_indexed[] = {
+    {"bincount", "x:4/3 t:4 i:0", -1, 1, NEVER, "has no formula"},
     {"gather", "t:3,4 i:1 x:3,2/4", -1, 1, 0, 0},
     {"gather", "t: i:0 x:/1", -1, 1, 0, 0},
     {"gather", "t:3,4 i:1 x:3,0/4", -1, 1, 0, 0},

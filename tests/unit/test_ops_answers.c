@@ -147,6 +147,12 @@ START_TEST(no_gradient_is_silently_absent)
          "p: p:1,3,2,2 x:1,2,2/3 t:3 i:1 i:-100 p:", "weight"},
         {"linalg_pinv.atol_rtol_tensor", "p:2,2 t: n b:0", "atol"},
         {"linalg_pinv.atol_rtol_tensor", "p:2,2 n t: b:0", "rtol"},
+        {"bincount", "x:4/3 t:4 i:0", "no gradient formula"},
+        {"nextafter", "t:3 p:3", "no gradient formula"},
+        {"nextafter", "p:3 t:3", "no gradient formula"},
+        {"heaviside", "t:3 p:3", "no gradient formula"},
+        {"heaviside", "p:3 t:3", "no gradient formula"},
+        {"floor_divide", "t:3 p:3", "no gradient formula"},
     };
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -295,6 +301,70 @@ START_TEST(a_singular_determinant_has_no_second_derivative)
 }
 END_TEST
 
+/* Nor where a pivot is 0 but for rounding. */
+START_TEST(a_nearly_singular_determinant_has_none_either)
+{
+    core_tensor *a = leaf(MATRIX(2, 2, .3, .1, .9, .3)), *x, *lu, *pivots;
+    core_tensor *grad = NULL;
+
+    OK(core_linalg_det_parts(a, &x, &lu, &pivots));
+    keep(lu);
+    keep(pivots);
+    keep(x);
+    FAILS(core_grad(&x, 1, NULL, &a, 1, CORE_CREATE_GRAPH, &grad),
+          CORE_ERROR_INVALID_ARGUMENT, "singular");
+    ck_assert_ptr_null(grad);
+}
+END_TEST
+
+/* Sources of 0 at one place: their slope is 0, and no more is known. */
+START_TEST(a_product_of_zeros_has_no_second_derivative)
+{
+    core_tensor *x = VECTOR(2, 1, 2), *src = leaf(VECTOR(3, 0, 0, 3));
+    core_tensor *index, *y, *grad = NULL;
+
+    index = CALL(to_copy, VECTOR(3, 0, 0, 1), CORE_I64, NULL, false, -1);
+    y = sum(CALL(scatter_reduce, x, 0, index, src, "prod", true));
+    FAILS(core_grad(&y, 1, NULL, &src, 1, CORE_CREATE_GRAPH, &grad),
+          CORE_ERROR_UNSUPPORTED, "second derivative");
+    ck_assert_ptr_null(grad);
+    y = sum(CALL(scatter_reduce, x, 0, index, src, "prod", true));
+    OK(core_grad(&y, 1, NULL, &src, 1, 0, &grad));
+    keep(grad);
+    HOLDS(grad, 3, 0, 0, 2);
+}
+END_TEST
+
+START_TEST(the_bessel_function_of_a_sphere_is_curved_at_0)
+{
+    core_tensor *x = leaf(VECTOR(1, 0)), *y, *grad = NULL, *second = NULL;
+    double value;
+
+    y = sum(CALL(special_spherical_bessel_j0, x));
+    OK(core_grad(&y, 1, NULL, &x, 1, CORE_CREATE_GRAPH, &grad));
+    keep(grad);
+    HOLDS(grad, 1, 0);
+    y = sum(grad);
+    OK(core_grad(&y, 1, NULL, &x, 1, 0, &second));
+    keep(second);
+    OK(core_tensor_item_float(sum(second), &value));
+    ck_assert_double_eq_tol(value, -1. / 3, 1e-15);
+}
+END_TEST
+
+/* An empty index may be of another dtype. */
+START_TEST(nothing_gathered_has_a_gradient_of_0)
+{
+    core_tensor *x = leaf(VECTOR(3, 1, 2, 3)), *index, *y;
+    int64_t none = 0;
+
+    index = CALL(new_zeros, x, &none, 1, CORE_U8, NULL);
+    y = sum(CALL(gather, x, 0, index, false));
+    OK(core_backward(&y, 1, NULL, 0));
+    HOLDS(core_tensor_grad(x), 3, 0, 0, 0);
+}
+END_TEST
+
 SUITE("ops answers", losses_of_one_number, a_number_has_one_dimension_to_keep,
       runs_of_slices_and_of_elements, no_batch_has_gradients,
       no_gradient_is_silently_absent, margins_have_gradients,
@@ -303,4 +373,8 @@ SUITE("ops answers", losses_of_one_number, a_number_has_one_dimension_to_keep,
       a_norm_that_is_no_number_shrinks_nothing,
       a_part_that_overlaps_itself_is_written_in_order,
       truth_is_multiplied_and_stepped,
-      a_singular_determinant_has_no_second_derivative)
+      a_singular_determinant_has_no_second_derivative,
+      a_nearly_singular_determinant_has_none_either,
+      a_product_of_zeros_has_no_second_derivative,
+      the_bessel_function_of_a_sphere_is_curved_at_0,
+      nothing_gathered_has_a_gradient_of_0)

@@ -196,6 +196,56 @@ START_TEST(a_scale_without_a_size_is_refused)
 }
 END_TEST
 
+START_TEST(a_way_to_approximate_is_known)
+{
+    static const row rows[] = {
+        {"gelu", "p:3 s:foo",
+         "approximate must be \"none\" or \"tanh\", not \"foo\""},
+        {"gelu_", "p:3 s:foo", "not \"foo\""},
+        {"gelu_backward", "p:3 p:3 s:foo", "not \"foo\""},
+        {"gelu", "p:3 s:none", NULL},
+        {"gelu", "p:3 s:tanh", NULL},
+        {"gelu_backward", "p:3 p:3 s:tanh", NULL},
+    };
+
+    LOOK(rows);
+}
+END_TEST
+
+/* 0 is not the same as none. */
+START_TEST(nothing_is_divided_by_0)
+{
+    static const row rows[] = {
+        {"avg_pool2d", "p:1,4,4 l:2 l:2 l:0 b:0 b:1 i:0",
+         "divisor_override is 0"},
+        {"avg_pool3d", "p:1,4,4,4 l:2 l:2 l:0 b:0 b:1 i:0",
+         "divisor_override is 0"},
+        {"avg_pool2d_backward", "p:1,2,2 p:1,4,4 l:2 l:2 l:0 b:0 b:1 i:0",
+         "divisor_override is 0"},
+        {"avg_pool3d_backward", "p:1,2,2,2 p:1,4,4,4 l:2 l:2 l:0 b:0 b:1 i:0",
+         "divisor_override is 0"},
+        {"avg_pool2d", "p:1,4,4 l:2 l:2 l:0 b:0 b:1 i:3", NULL},
+        {"avg_pool2d", "p:1,4,4 l:2 l:2 l:0 b:0 b:1 n", NULL},
+        {"avg_pool2d_backward", "p:1,2,2 p:1,4,4 l:2 l:2 l:0 b:0 b:1 n", NULL},
+    };
+
+    LOOK(rows);
+}
+END_TEST
+
+START_TEST(a_distance_has_a_norm)
+{
+    static const row rows[] = {
+        {"_cdist_forward", "p:2,3 p:2,3 f:-1 n", "p is -1"},
+        {"_cdist_forward", "p:2,3 p:2,3 f:nan n", "p is nan"},
+        {"_cdist_forward", "p:2,3 p:2,3 f:0 n", NULL},
+        {"_cdist_forward", "p:2,3 p:2,3 f:inf n", NULL},
+    };
+
+    LOOK(rows);
+}
+END_TEST
+
 START_TEST(integers_have_no_negative_power)
 {
     static const row rows[] = {
@@ -238,4 +288,5 @@ SUITE("ops refusals", a_width_below_0_is_refused,
       a_threshold_that_is_no_number_is_refused,
       an_index_out_of_range_names_its_argument, gels_wants_full_rank,
       a_scale_without_a_size_is_refused, integers_have_no_negative_power,
-      running_statistics_have_no_gradient)
+      running_statistics_have_no_gradient, a_way_to_approximate_is_known,
+      nothing_is_divided_by_0, a_distance_has_a_norm)
