@@ -130,17 +130,26 @@ required() {
         ends 2 'No such file' --golden "$work/small" --required "$work/none"
 }
 
-ok "golden cases pass on cpu" ends 0 'passed, 0 failed' \
-    --golden "$golden/public" --device cpu --required "$golden/required.ops"
+# Without OpenBLAS there are no factors of matrices: these cases are missing
+# then, and nothing else is.
+wanted=$golden/required.ops all='passed, 0 failed, 0 missing'
+if ! PATH=$PATH:/sbin:/usr/sbin ldconfig -p | grep -q 'libopenblas\.so\.0'; then
+    grep -vxE 'cholesky|linalg_(cholesky_ex|qr|solve_triangular)' "$wanted" \
+        >"$work/required.ops"
+    wanted=$work/required.ops all='passed, 0 failed'
+fi
+ok "golden cases pass on cpu" ends 0 "$all" \
+    --golden "$golden/public" --device cpu --required "$wanted"
 ok "sums that agree with f64 alone are counted" ends 0 'agree with the same' \
     --golden "$golden/public" --device cpu --filter 'mm'
-ok "golden cases pass on sim" ends 0 'passed, 0 failed' \
-    --golden "$golden/public" --device sim
+ok "golden cases pass on sim" ends 0 "$all" \
+    --golden "$golden/public" --device sim --required "$wanted"
 # The same on a sim of another kind.
 golden_in() {
     (
         export "LIBCORE_SIM_$1"
-        ends 0 'passed, 0 failed' --golden "$golden/public" --device sim
+        ends 0 "$all" --golden "$golden/public" --device sim \
+            --required "$wanted"
     )
 }
 for mode in MEMORY=flat QUEUES=1 COMPILE=1 CHECK=1; do
