@@ -374,7 +374,7 @@ START_TEST(a_child_has_the_hosts_pinned_memory)
     for (int i = 0; i < 2; i++)
         ck_assert_int_eq(pthread_create(&threads[i], NULL, pin_and_unpin, NULL),
                          0);
-    for (int i = 0; i < (is_long() ? 1000 : 100); i++) {
+    for (int i = 0; i < (is_long() ? 1000 : 30); i++) {
         pid_t child = fork();
         void *pinned;
 
