@@ -230,6 +230,29 @@ START_TEST(a_view_made_before_the_base_joined_the_graph_joins_too)
 }
 END_TEST
 
+START_TEST(several_views_made_before_the_base_joined_the_graph_join_too)
+{
+    core_tensor *a = leaf(VECTOR(2, 3, 4)), *buffer = VECTOR(2, 1, 1);
+    core_tensor **halves, **rows, *y;
+    size_t count;
+
+    OK(core_split(buffer, 1, 0, &halves, &count));
+    OK(core_unbind(buffer, 0, &rows, &count));
+    OK(core_copy_(buffer, a, false));
+    y = mul(halves[0], halves[0]);
+    ck_assert(core_tensor_requires_grad(y));
+    backward(y);
+    HOLDS(core_tensor_grad(a), 2, 6, 0);
+    y = mul(rows[1], VECTOR(1, 5));
+    ck_assert(core_tensor_requires_grad(y));
+    backward(y);
+    HOLDS(core_tensor_grad(a), 2, 6, 5);
+    FAILS(core_mul_(rows[0], VECTOR(1, 2)), CORE_ERROR_AUTOGRAD, "several");
+    core_tensors_release(halves, count);
+    core_tensors_release(rows, count);
+}
+END_TEST
+
 START_TEST(a_transposed_view_of_a_change_is_right)
 {
     core_tensor *a = leaf(MATRIX(2, 3, 1, 2, 3, 4, 5, 6));
@@ -434,6 +457,7 @@ SUITE("autograd in place", a_leaf_that_requires_grad_is_not_changed_in_place,
       a_change_of_the_base_reaches_the_views, views_see_each_others_changes,
       rows_written_into_a_plain_buffer_keep_their_gradient,
       a_view_made_before_the_base_joined_the_graph_joins_too,
+      several_views_made_before_the_base_joined_the_graph_join_too,
       a_transposed_view_of_a_change_is_right,
       changes_of_views_have_second_derivatives,
       views_made_without_grad_refuse_recorded_changes,
