@@ -8,6 +8,7 @@
 #include "autograd/accumulate.h"
 #include "autograd/worker.h"
 #include "base/memory.h"
+#include "base/thread.h"
 #include "device/stream.h"
 
 #include <libcore/memory.h>
@@ -54,15 +55,16 @@ static core_status join_leaves(core__task *task)
  * one that is told. */
 static core_status join(core__task *task, core_status status)
 {
-    core_error *error = NULL;
+    core__error_record first;
 
     if (status == CORE_OK)
         return join_leaves(task);
     if (task->nleaves == 0)
         return status;
-    core_error_detach(&error);
+    core__error_keep(&first);
     join_leaves(task);
-    return error ? core_error_raise(error) : status;
+    core__error_restore(&first);
+    return status;
 }
 
 /* ---------------------------------------------------------------- threads -- */

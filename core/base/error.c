@@ -156,9 +156,10 @@ core_status core_error_detach(core_error **out_error)
     if (code == CORE_OK)
         return CORE_OK;
     *out_error = core__alloc(sizeof **out_error);
-    if (*out_error)
+    if (*out_error) {
         (*out_error)->record = *record;
-    core_error_clear();
+        core_error_clear();
+    }
     return code;
 }
 
@@ -173,6 +174,27 @@ core_status core_error_raise(core_error *error)
     core__thread_self()->error = error->record;
     core__free(error);
     return code;
+}
+
+void core__error_keep(core__error_record *out_record)
+{
+    core__error_record *record = &core__thread_self()->error;
+
+    *out_record = *record;
+    core_error_clear();
+}
+
+void core__error_restore(const core__error_record *kept)
+{
+    core__error_record *record = &core__thread_self()->error;
+    uint32_t sequence = record->sequence;
+
+    if (kept->code == CORE_OK) {
+        core_error_clear();
+        return;
+    }
+    *record = *kept;
+    record->sequence = sequence + 1;
 }
 
 void core_error_release(core_error *error)

@@ -6,6 +6,7 @@
 #include "base/fork.h"
 #include "base/settings.h"
 #include "base/text.h"
+#include "base/thread.h"
 
 #include <pthread.h>
 #include <stdarg.h>
@@ -67,9 +68,9 @@ static void read_level(uint32_t generation)
     const char *text = NULL;
     uint32_t choice = 0;
     int last = NOTHING;
-    core_error *error;
-    core_status earlier = core_error_detach(&error);
+    core__error_record earlier;
 
+    core__error_keep(&earlier);
     if (core__setting_choice(CORE__SETTING_LOG, &choice) != CORE_OK) {
         write_line(CORE_LOG_WARNING, "log", core_error_message());
         last = CORE_LOG_WARNING;
@@ -77,9 +78,7 @@ static void read_level(uint32_t generation)
                text) {
         last = (int)choice;
     }
-    core_error_clear();
-    if (earlier != CORE_OK)
-        core_error_raise(error);
+    core__error_restore(&earlier);
     atomic_store(&level_last, last);
     atomic_store(&level_generation, generation);
 }

@@ -38,12 +38,13 @@ static const setting_row rows[CORE__SETTINGS] = {
                               0, "what the program prefers, else cpu",
                               "a device, such as cpu or cuda:1",
                               "The device of programs that name none.",
-                              "device"},
+                              "device", core__device_name_check},
     [CORE__SETTING_PLUGIN_PATH] =
         {"LIBCORE_PLUGIN_PATH", CORE_SETTING_PATHS, NULL, 0, 0, 0,
          "nothing besides the installed plugins",
          "absolute paths of plugins or their folders, colons between them",
-         "Where plugins are looked for first.", "loader"},
+         "Where plugins are looked for first.", "loader",
+         core__plugin_path_check},
     [CORE__SETTING_PLUGIN_ALLOW] = {"LIBCORE_PLUGIN_ALLOW", CORE_SETTING_LIST,
                                     NULL, 0, 0, 0, "all plugins",
                                     "names of plugins, commas between them",
@@ -59,7 +60,7 @@ static const setting_row rows[CORE__SETTINGS] = {
          "What stands between libcore and plugins that are opened from then "
          "on: validate checks every call, trace writes a line for it, fault "
          "fails those of LIBCORE_FAULT.",
-         "layers"},
+         "layers", core__layers_check},
     [CORE__SETTING_FAULT] =
         {"LIBCORE_FAULT", CORE_SETTING_LIST, NULL, 0, 0, 0, "none",
          "KIND:N, or KIND:N+ for all from the Nth on, commas between them; "
@@ -72,7 +73,7 @@ static const setting_row rows[CORE__SETTINGS] = {
          "0, 1, or the absolute path of the helper program",
          "A plugin is opened in a process of its own first: one that crashes "
          "or hangs there is refused.",
-         "loader"},
+         "loader", core__quarantine_check},
     [CORE__SETTING_THREADS] = {"LIBCORE_THREADS", CORE_SETTING_INTEGER, NULL, 1,
                                1024, 0, "as many as the process has processors",
                                "1 to 1024",
@@ -127,7 +128,7 @@ static const setting_row rows[CORE__SETTINGS] = {
          "libcore in XDG_CACHE_HOME, else in ~/.cache",
          "an absolute path, or 0 for nowhere",
          "Where plugins keep compiled programs and the like between processes.",
-         "loader"},
+         "loader", core__cache_check},
 };
 
 /* Texts that were handed out stay until the process ends. */
@@ -573,7 +574,10 @@ core_status core__settings_check(void)
         setting_value value;
 
         CORE_TRY(get(i, &value));
-        CORE_TRY(check_words(i, value.text));
+        /* A wrong path costs itself alone: it is among the plugins, as
+         * refused. */
+        if (i != CORE__SETTING_PLUGIN_PATH)
+            CORE_TRY(check_words(i, value.text));
     }
     return take_deterministic();
 }

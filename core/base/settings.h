@@ -62,13 +62,19 @@ void core__settings_check_environment(void);
 
 /* Fails with INVALID_ARGUMENT for the first setting whose value is not
  * accepted: before the first device, since not all readers can tell, and some
- * may never be asked. */
+ * may never be asked.  But for a wrong path of LIBCORE_PLUGIN_PATH, which is
+ * listed among the plugins. */
 core_status core__settings_check(void);
 
 /* Texts whose words only their readers know; those define these functions. */
 core_status core__fallback_check(const char *text);
 core_status core__alloc_check(const char *text);
 core_status core__faults_check(const char *text);
+core_status core__layers_check(const char *text);
+core_status core__quarantine_check(const char *text);
+core_status core__cache_check(const char *text);
+core_status core__plugin_path_check(const char *text);
+core_status core__device_name_check(const char *text);
 
 /* Increases with every core_setting_set: readers that cache a value compare
  * it. */

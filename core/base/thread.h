@@ -33,6 +33,11 @@ typedef struct core__error_record {
     char text[CORE__ERROR_TEXT];
 } core__error_record;
 
+/* Takes the thread's record while something else may fail, and puts it back:
+ * core_error_detach without memory, which may be what is missing. */
+void core__error_keep(core__error_record *out_record);
+void core__error_restore(const core__error_record *kept);
+
 /* Devices beyond so many that are open share one count of launches. */
 enum { CORE__LAUNCH_SLOTS = 32 };
 

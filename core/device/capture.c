@@ -360,18 +360,15 @@ static core_status note_launch(core_graph *graph, core_stream *stream)
 /* What follows on its own stream comes after its launches on others. */
 static void come_after_launches(core_graph *graph)
 {
-    core_error *error;
-    core_status earlier;
+    core__error_record earlier;
 
     if (graph->elsewhere &&
         graph->generation == atomic_load(&graph->device->generation)) {
-        earlier = core_error_detach(&error);
+        core__error_keep(&earlier);
         if (graph->stream->capture ||
             core_stream_wait_event(graph->stream, graph->elsewhere) != CORE_OK)
             (void)core_event_synchronize(graph->elsewhere);
-        core_error_clear();
-        if (earlier != CORE_OK)
-            core_error_raise(error);
+        core__error_restore(&earlier);
     }
     core__event_give(graph->elsewhere);
 }

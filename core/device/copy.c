@@ -3,6 +3,7 @@
 
 #include "device/copy.h"
 
+#include "base/thread.h"
 #include "device/stream.h"
 #include "dispatch/operator.h"
 #include "memory/host_memory.h"
@@ -36,14 +37,15 @@ static core_status settled(core_stream *stream, core_status status)
 {
     core_device *device = stream->device;
     core__queue *queue = stream->queue;
-    core_error *said = NULL;
+    core__error_record said;
 
     if (core__likely(status == CORE_OK) || device->synchronous ||
         stream->capture || !core__device_knows(device, queue->generation))
         return status;
-    core_error_detach(&said);
+    core__error_keep(&said);
     device->backend->streams.synchronize(device->impl, queue->impl);
-    return said ? core_error_raise(said) : status;
+    core__error_restore(&said);
+    return status;
 }
 
 core_status core__copy_to_host(core_device *device, void *to, core_memory from,
@@ -109,20 +111,20 @@ static core_status reaches(core_device *device, core_device *other,
 static core_status given_by(core_stream *target, core_device *source,
                             core_status status)
 {
-    core_error *said = NULL;
+    core__error_record said;
 
     if (core__likely(status != CORE_ERROR_DEVICE_LOST))
         return core__stream_given(target, status);
-    core_error_detach(&said);
+    core__error_keep(&said);
     status = core_device_status(source);
-    if (status == CORE_ERROR_DEVICE_LOST) {
-        core_error_release(said);
+    if (status == CORE_ERROR_DEVICE_LOST)
         return status;
-    }
-    return core__stream_given(target, said ? core_error_raise(said)
-                                           : core__error(CORE_ERROR_DEVICE_LOST,
-                                                         "a copy between "
-                                                         "devices"));
+    if (said.code == CORE_OK)
+        return core__stream_given(target, core__error(CORE_ERROR_DEVICE_LOST,
+                                                      "a copy between "
+                                                      "devices"));
+    core__error_restore(&said);
+    return core__stream_given(target, said.code);
 }
 
 core_status core__copy_peer(core_device *to_device, core_memory to,

@@ -65,6 +65,20 @@ static core_status name_error(const char *name, size_t size)
                        (int)(size < 64 ? size : 64), name);
 }
 
+/* Whether there is such a device is told when it is asked for: its plugin may
+ * not be known yet. */
+core_status core__device_name_check(const char *text)
+{
+    size_t size = strlen(text), type;
+    uint32_t index;
+
+    if (size == 0 || parse_name(text, size, &type, &index))
+        return CORE_OK;
+    name_error(text, size);
+    core__error_prefix("LIBCORE_DEVICE");
+    return CORE_ERROR_INVALID_ARGUMENT;
+}
+
 static core_status find(const char *name, size_t size, core_device **out_device)
 {
     core__backend *backend;

@@ -6,6 +6,7 @@
  * queue: order is all that a stream promises. */
 
 #include "base/memory.h"
+#include "base/thread.h"
 #include "device/stream.h"
 
 typedef struct core__queues {
@@ -289,7 +290,7 @@ core_status core__queue_adopt(core_device *device, void *native,
 core_status core__queues_wait(core_device *device, const char *reason)
 {
     core__queues *queues = device->queues;
-    core_error *error = NULL;
+    core__error_record first;
     core_status status = CORE_OK;
     core__queue **list;
     uint32_t count;
@@ -314,12 +315,12 @@ core_status core__queues_wait(core_device *device, const char *reason)
 
         if (one != CORE_OK && status == CORE_OK) {
             status = one;
-            core_error_detach(&error);
+            core__error_keep(&first);
         }
         core__queue_release(list[i]);
     }
     core__free(list);
-    if (error)
-        core_error_raise(error);
+    if (status != CORE_OK)
+        core__error_restore(&first);
     return status;
 }

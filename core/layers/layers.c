@@ -44,14 +44,13 @@ static bool next_word(const char **list, const char **word, size_t *size)
     return *size > 0;
 }
 
-static core_status read_layers(uint32_t *out_on)
+static core_status read_layers(const char *list, uint32_t *out_on)
 {
     static const char *const names[] = {"validate", "trace", "fault"};
-    const char *list, *word;
+    const char *word;
     size_t size;
 
     *out_on = 0;
-    CORE_TRY(core__setting_text(CORE__SETTING_LAYERS, &list));
     while (list && next_word(&list, &word, &size)) {
         uint32_t found = 0;
 
@@ -107,6 +106,13 @@ static core_status read_faults(core__layers *layers, const char *list)
     return CORE_OK;
 }
 
+core_status core__layers_check(const char *text)
+{
+    uint32_t on;
+
+    return read_layers(text, &on);
+}
+
 core_status core__faults_check(const char *text)
 {
     core__layers none;
@@ -117,12 +123,13 @@ core_status core__faults_check(const char *text)
 core_status core__layers_begin(const char *plugin, core__layers **out_layers)
 {
     core__layers *layers;
-    const char *faults = NULL;
+    const char *names, *faults = NULL;
     core_status status;
     uint32_t on;
 
     *out_layers = NULL;
-    CORE_TRY(read_layers(&on));
+    CORE_TRY(core__setting_text(CORE__SETTING_LAYERS, &names));
+    CORE_TRY(read_layers(names, &on));
     if (on == 0)
         return CORE_OK;
     layers = core__alloc_zero(sizeof *layers);

@@ -27,6 +27,16 @@ static bool name_good(core_string name)
     return name.data && name.size > 0 && name.size < 64;
 }
 
+core_status core__cache_check(const char *text)
+{
+    if (*text != '/' && strcmp(text, "0") != 0)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "LIBCORE_CACHE is \"%.80s\"; it is 0 or an absolute "
+                           "path",
+                           text);
+    return CORE_OK;
+}
+
 /* The folder that holds those of all plugins. */
 static core_status base_folder(char *to, size_t room)
 {
@@ -37,12 +47,8 @@ static core_status base_folder(char *to, size_t room)
     if (set && strcmp(set, "0") == 0)
         return core__error(CORE_ERROR_UNSUPPORTED,
                            "LIBCORE_CACHE is 0: nothing is kept");
-    if (set && *set != '/')
-        return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "LIBCORE_CACHE is \"%.80s\"; it is 0 or an absolute "
-                           "path",
-                           set);
     if (set) {
+        CORE_TRY(core__cache_check(set));
         from = set;
         below = "";
     } else if (!(from = secure_getenv("XDG_CACHE_HOME")) || *from != '/') {

@@ -4,6 +4,7 @@
 /* What the loaded plugins brought, for programs that list it. */
 
 #include "base/memory.h"
+#include "base/thread.h"
 #include "dispatch/registry.h"
 #include "loader/loader.h"
 
@@ -48,9 +49,9 @@ static void count_kernels(core__backend *backend, uint32_t *out_kernels,
 static void describe(core__backend *backend,
                      core_backend_information *information)
 {
-    core_error *error;
-    core_status earlier = core_error_detach(&error);
+    core__error_record earlier;
 
+    core__error_keep(&earlier);
     if (core__backend_enumerate(backend) == CORE_OK)
         information->reason = backend->reason ? backend->reason : "";
     else
@@ -62,9 +63,7 @@ static void describe(core__backend *backend,
     information->device_type = backend->type;
     information->plugin = backend->plugin;
     information->synchronous = backend->synchronous;
-    core_error_clear();
-    if (earlier != CORE_OK)
-        core_error_raise(error);
+    core__error_restore(&earlier);
 }
 
 core_status core_backend_describe(uint32_t index,

@@ -258,9 +258,9 @@ static void layers_end(core_plugin *plugin)
 /* With the error record kept: what undoes may fail on its own. */
 static void undo(core_plugin *plugin, bool init_ran)
 {
-    core_error *error;
-    core_status status = core_error_detach(&error);
+    core__error_record said;
 
+    core__error_keep(&said);
     core__registry_undo(&plugin->registry);
     layers_end(plugin);
     /* What an init started before it failed is not known, and code that may
@@ -270,8 +270,7 @@ static void undo(core_plugin *plugin, bool init_ran)
         dlclose(plugin->library);
     plugin->library = NULL;
     plugin->impl = NULL;
-    if (status != CORE_OK)
-        core_error_raise(error);
+    core__error_restore(&said);
 }
 
 core_status core__plugin_open(core_plugin *plugin)

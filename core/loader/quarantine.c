@@ -41,13 +41,9 @@ typedef struct guest {
     bool ended;
 } guest;
 
-/* NULL: no quarantine. */
-static core_status helper(const char **out_path)
+static core_status helper_of(const char *text, const char **out_path)
 {
-    const char *text;
-
     *out_path = NULL;
-    CORE_TRY(core__setting_text(CORE__SETTING_QUARANTINE, &text));
     if (!text || strcmp(text, "0") == 0 || strcmp(text, "off") == 0)
         return CORE_OK;
     *out_path = text[0] == '/' ? text : LIBCORE_QUARANTINE_HELPER;
@@ -57,6 +53,23 @@ static core_status helper(const char **out_path)
                            "0, 1, or the absolute path of the helper",
                            text);
     return CORE_OK;
+}
+
+core_status core__quarantine_check(const char *text)
+{
+    const char *path;
+
+    return helper_of(text, &path);
+}
+
+/* NULL: no quarantine. */
+static core_status helper(const char **out_path)
+{
+    const char *text;
+
+    *out_path = NULL;
+    CORE_TRY(core__setting_text(CORE__SETTING_QUARANTINE, &text));
+    return helper_of(text, out_path);
 }
 
 /* The helper sees the settings that the program made, but for the one that

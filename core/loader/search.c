@@ -199,6 +199,24 @@ static void visit_entry(core__search_visit visit, void *context, uint32_t from,
         visit_folder(visit, context, from, path);
 }
 
+/* One of the environment costs itself alone: it is listed as refused, and the
+ * others are searched.  A program is told at once. */
+core_status core__plugin_path_check(const char *text)
+{
+    for (const char *at = text; *at;) {
+        size_t size = strcspn(at, ":");
+
+        if (size > 0 && *at != '/')
+            return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                               "LIBCORE_PLUGIN_PATH has \"%.*s\"; it takes "
+                               "absolute paths of plugins or their folders, "
+                               "colons between them",
+                               (int)(size < 80 ? size : 80), at);
+        at += size + (at[size] == ':');
+    }
+    return CORE_OK;
+}
+
 static core_status visit_environment(core__search_visit visit, void *context)
 {
     const char *list;

@@ -52,7 +52,9 @@ void core_error_clear(void);
 core_status core_error_set(core_status code, const char *message);
 
 /* Moves the thread's record into an object: NULL in *out_error when there is
- * none, or no memory for it.  Returns the record's code. */
+ * none.  Without memory for the object it is NULL too, and the record stays
+ * where it is: the message can be read, until the next failing call.  Returns
+ * the record's code. */
 core_status core_error_detach(core_error **out_error);
 /* Makes it this thread's record, releases it, returns its code.  NULL gives
  * CORE_OK. */

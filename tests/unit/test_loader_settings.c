@@ -230,9 +230,18 @@ START_TEST(words_that_nobody_knows_are_refused)
         {"LIBCORE_FAULT", "alloc:0", "KIND:N"},
         {"LIBCORE_TRACE_DISPATCH", "2", "0 or 1"},
         {"LIBCORE_PLAN_CACHE", "0", "at least 1"},
+        {"LIBCORE_LAYERS", "validate,nonsense", "\"nonsense\"; it takes"},
+        {"LIBCORE_QUARANTINE", "maybe", "0, 1, or the absolute path"},
+        {"LIBCORE_QUARANTINE", "bin/helper", "0, 1, or the absolute path"},
+        {"LIBCORE_CACHE", "rel", "0 or an absolute path"},
+        {"LIBCORE_DEVICE", "GPU!!", "\"GPU!!\" is no device name; names look"},
+        {"LIBCORE_DEVICE", "sim:", "names look like"},
+        {"LIBCORE_PLUGIN_PATH", "/plugins:build", "\"build\"; it takes abs"},
+        {"LIBCORE_PLUGIN_PATH", ".", "absolute paths"},
     };
     const char *value;
 
+    unsetenv("LIBCORE_PLUGIN_PATH");
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         assert_invalid(core_setting_set(wrong[i][0], wrong[i][1]), wrong[i][0],
                        wrong[i][2]);
@@ -252,6 +261,10 @@ START_TEST(wrong_words_of_the_environment_are_told_before_the_first_device)
         {"LIBCORE_FAULT", "allocate:3", "alloc:3"},
         {"LIBCORE_TRACE_DISPATCH", "2", "off"},
         {"LIBCORE_PLAN_CACHE", "0", "1"},
+        {"LIBCORE_LAYERS", "nonsense", "validate"},
+        {"LIBCORE_QUARANTINE", "maybe", "0"},
+        {"LIBCORE_CACHE", "rel", "/nowhere"},
+        {"LIBCORE_DEVICE", "GPU!!", "cpu"},
     };
     core_setting_information information = {.struct_size = sizeof information};
     core_device *device;
@@ -274,6 +287,40 @@ START_TEST(wrong_words_of_the_environment_are_told_before_the_first_device)
         ck_assert_int_eq(core_setting_set(wrong[k][0], wrong[k][2]), CORE_OK);
     }
     ck_assert_int_eq(core_device_find("cpu", &device), CORE_OK);
+}
+END_TEST
+
+START_TEST(values_that_readers_take_are_taken)
+{
+    static const char *const right[][2] = {
+        {"LIBCORE_LAYERS", "validate, trace,fault"},
+        {"LIBCORE_LAYERS", ""},
+        {"LIBCORE_QUARANTINE", "off"},
+        {"LIBCORE_QUARANTINE", "/helper"},
+        {"LIBCORE_CACHE", "0"},
+        {"LIBCORE_CACHE", "/kept"},
+        {"LIBCORE_DEVICE", "abacus:1"}, /* its plugin may come */
+        {"LIBCORE_PLUGIN_PATH", ":/plugins::/more:"},
+        {"LIBCORE_PLUGIN_PATH", ""},
+    };
+
+    for (size_t i = 0; i < sizeof right / sizeof *right; i++)
+        ck_assert_msg(core_setting_set(right[i][0], right[i][1]) == CORE_OK,
+                      "%s", core_error_message());
+}
+END_TEST
+
+START_TEST(a_wrong_path_of_the_environment_costs_itself_alone)
+{
+    const char *path = getenv("LIBCORE_PLUGIN_PATH");
+    char both[PATH_MAX + 8];
+    core_device *device;
+
+    snprintf(both, sizeof both, ".:%s", path ? path : "");
+    setenv("LIBCORE_PLUGIN_PATH", both, 1);
+    ck_assert_int_eq(core_device_find("cpu", &device), CORE_OK);
+    assert_refused(".", CORE_PLUGIN_REFUSED, CORE_ERROR_REFUSED,
+                   "working directory is never searched");
 }
 END_TEST
 
@@ -444,6 +491,8 @@ int main(void)
     tcase_add_test(tests, words_that_nobody_knows_are_refused);
     tcase_add_test(
         tests, wrong_words_of_the_environment_are_told_before_the_first_device);
+    tcase_add_test(tests, values_that_readers_take_are_taken);
+    tcase_add_test(tests, a_wrong_path_of_the_environment_costs_itself_alone);
     tcase_add_test(tests, operators_that_may_still_come_are_no_wrong_words);
     tcase_add_test(tests, nothing_is_printed_unasked);
     tcase_add_test(tests, the_setting_sends_messages_to_the_standard_error);
