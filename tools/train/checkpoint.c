@@ -9,7 +9,7 @@
  *     progress.loss_sum, progress.correct   of the epoch that was begun
  *
  * and texts: what the options were, how far training came, and the state of
- * the random generator.  The order of the samples follows from seed and
+ * the random generator and of the gradient scaler.  The order of the samples follows from seed and
  * epoch. */
 
 #include "train.h"
@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SLOTS = 2, OTHERS = 3, TEXTS = 32 };
+enum { SLOTS = 2, OTHERS = 3, TEXTS = 40 };
 
 typedef struct contents {
     core_named_tensor *tensors;
@@ -99,6 +99,21 @@ static void collect_characters(contents *c, const train_text *text)
     add_text(c, "text.digest", "%016llx", (unsigned long long)text->digest);
 }
 
+/* Of a run in f16. */
+static void collect_scaler(contents *c, const core_grad_scaler *scaler)
+{
+    core_grad_scaler_state state = {.struct_size = sizeof state};
+
+    core_grad_scaler_get_state(scaler, &state);
+    add_text(c, "scaler.scale", "%.17g", state.scale);
+    add_text(c, "scaler.growth_factor", "%.17g", state.growth_factor);
+    add_text(c, "scaler.backoff_factor", "%.17g", state.backoff_factor);
+    add_text(c, "scaler.growth_interval", "%llu",
+             (unsigned long long)state.growth_interval);
+    add_text(c, "scaler.growth_tracker", "%llu",
+             (unsigned long long)state.growth_tracker);
+}
+
 static void collect_texts(contents *c, const trainer *t)
 {
     const char *options = (const char *)&t->options;
@@ -110,6 +125,10 @@ static void collect_texts(contents *c, const trainer *t)
     add_text(c, "model", "%s", t->model.kind->name);
     add_text(c, "optimizer", "%s", train_optimizers[t->options.optimizer]);
     add_text(c, "schedule", "%s", train_schedules[t->options.schedule]);
+    add_text(c, "amp", "%s", train_amps[t->options.amp]);
+    add_text(c, "skipped_steps", "%lld", (long long)t->skipped);
+    if (t->scaler)
+        collect_scaler(c, t->scaler);
     for (size_t i = 0; i < SAVED; i++) {
         const void *value = options + saved[i].at;
 
@@ -273,6 +292,28 @@ static core_status take_names(const core_safetensors *file, const char *path,
     return CORE_OK;
 }
 
+/* A checkpoint from before there was a choice has none. */
+static core_status take_amp(const core_safetensors *file, const char *path,
+                            train_options *options)
+{
+    const char *text = core_safetensors_text(file, "amp");
+    uint32_t amp = 0;
+
+    if (!text)
+        text = train_amps[TRAIN_AMP_OFF];
+    while (amp < TRAIN_AMPS && strcmp(text, train_amps[amp]) != 0)
+        amp++;
+    if (amp == TRAIN_AMPS)
+        return train_error(CORE_ERROR_UNSUPPORTED,
+                           "%s has a precision \"%.40s\", which this "
+                           "core-train does not know",
+                           path, text);
+    if ((options->given & TRAIN_GAVE_AMP) && amp != options->amp)
+        return contradiction(path, "amp", text, train_amps[options->amp]);
+    options->amp = amp;
+    return CORE_OK;
+}
+
 static core_status take_schedule(const core_safetensors *file, const char *path,
                                  train_options *options)
 {
@@ -355,6 +396,7 @@ core_status checkpoint_options(const core_safetensors *file, const char *path,
                            "core-train reads version 1",
                            path, (long long)version);
     CORE_TRY(take_names(file, path, options));
+    CORE_TRY(take_amp(file, path, options));
     CORE_TRY(take_schedule(file, path, options));
     return take_options(file, path, options);
 }
@@ -485,6 +527,31 @@ static core_status load_progress(const core_safetensors *file, const char *path,
     return core_safetensors_load_into(file, "progress.correct", t->correct);
 }
 
+static core_status load_scaler(const core_safetensors *file, const char *path,
+                               trainer *t)
+{
+    core_grad_scaler_state state = {.struct_size = sizeof state};
+    int64_t interval, tracker;
+
+    if (core_safetensors_text(file, "skipped_steps"))
+        CORE_TRY(integer_of(file, path, "skipped_steps", 0, &t->skipped));
+    if (!t->scaler)
+        return CORE_OK;
+    CORE_TRY(number_of(file, path, "scaler.scale", &state.scale));
+    CORE_TRY(
+        number_of(file, path, "scaler.growth_factor", &state.growth_factor));
+    CORE_TRY(
+        number_of(file, path, "scaler.backoff_factor", &state.backoff_factor));
+    CORE_TRY(integer_of(file, path, "scaler.growth_interval", 1, &interval));
+    CORE_TRY(integer_of(file, path, "scaler.growth_tracker", 0, &tracker));
+    state.growth_interval = (uint64_t)interval;
+    state.growth_tracker = (uint64_t)tracker;
+    if (core_grad_scaler_set_state(t->scaler, &state) != CORE_OK)
+        return train_error(CORE_ERROR_CORRUPT, "%s is damaged: %s", path,
+                           core_error_message());
+    return CORE_OK;
+}
+
 core_status checkpoint_load(const core_safetensors *file, const char *path,
                             trainer *t)
 {
@@ -498,5 +565,6 @@ core_status checkpoint_load(const core_safetensors *file, const char *path,
         CORE_TRY(check_finite(path, t->model.parameters[i], name));
     }
     CORE_TRY(load_optimizer(file, path, t));
+    CORE_TRY(load_scaler(file, path, t));
     return load_progress(file, path, t);
 }

@@ -113,6 +113,8 @@ static core_status set_up(trainer *t)
     if (status == CORE_OK)
         status = trainer_create_optimizer(t);
     if (status == CORE_OK)
+        status = train_amp_create(t);
+    if (status == CORE_OK)
         status = create_progress(t);
     if (status == CORE_OK && file)
         status = checkpoint_load(file, options->resume, t);

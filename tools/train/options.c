@@ -53,6 +53,9 @@ static const char help[] =
     "  --clip X              largest norm of the gradient, 0: any [0; gpt 1]\n"
     "  --dropout X           share that is dropped, below 1 [cnn 0.2; gpt "
     "0.1]\n"
+    "  --amp TYPE            bf16 or fp16: products and convolutions in that\n"
+    "                        type, weights and sums in f32; fp16 scales the\n"
+    "                        loss; off [off]\n"
     "  --seed N              of weights, dropout and order of the samples [0]\n"
     "  --save FILE           writes a checkpoint after every epoch, and when\n"
     "                        interrupted (Ctrl-C)\n"
@@ -99,6 +102,7 @@ enum {
     OPTION_WARMUP,
     OPTION_CLIP,
     OPTION_DROPOUT,
+    OPTION_AMP,
     OPTION_LOG,
     OPTION_TEXT,
     OPTION_CONTEXT,
@@ -137,6 +141,7 @@ static const struct option names[] = {
     {"warmup", required_argument, NULL, OPTION_WARMUP},
     {"clip", required_argument, NULL, OPTION_CLIP},
     {"dropout", required_argument, NULL, OPTION_DROPOUT},
+    {"amp", required_argument, NULL, OPTION_AMP},
     {"log", required_argument, NULL, OPTION_LOG},
     {"text", required_argument, NULL, OPTION_TEXT},
     {"context", required_argument, NULL, OPTION_CONTEXT},
@@ -250,6 +255,16 @@ static core_status parse_schedule(const char *text, uint32_t *out_schedule)
     return wrong(OPTION_SCHEDULE, text, "there are decay and cosine");
 }
 
+static core_status parse_amp(const char *text, uint32_t *out_amp)
+{
+    for (uint32_t i = 0; i < TRAIN_AMPS; i++)
+        if (strcmp(text, train_amps[i]) == 0) {
+            *out_amp = i;
+            return CORE_OK;
+        }
+    return wrong(OPTION_AMP, text, "there are bf16, fp16 and off");
+}
+
 /* Options that are a whole number. */
 static const struct {
     int option;
@@ -347,6 +362,9 @@ static core_status take(train_options *options, int option, const char *text)
     case OPTION_SCHEDULE:
         options->given |= TRAIN_GAVE_SCHEDULE;
         return parse_schedule(text, &options->schedule);
+    case OPTION_AMP:
+        options->given |= TRAIN_GAVE_AMP;
+        return parse_amp(text, &options->amp);
     case OPTION_TEXT:
         options->text = text;
         return CORE_OK;

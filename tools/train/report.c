@@ -78,6 +78,9 @@ void report_start(report *r, const trainer *t)
             (long long)trainer_steps_per_epoch(t),
             train_optimizers[options->optimizer], options->lr,
             (long long)options->batch, (long long)options->seed);
+    if (options->amp != TRAIN_AMP_OFF)
+        fprintf(r->text, "amp     %s%s\n", train_amps[options->amp],
+                t->scaler ? ", losses scaled" : "");
     if (t->epoch || t->position)
         fprintf(r->text, "resume  after epoch %lld, %s %lld\n",
                 (long long)t->epoch, t->task->samples, (long long)t->position);
@@ -221,6 +224,12 @@ static void result_json(const report *r, const trainer *t, double seconds,
     core__json_text(&json, "model", t->model.kind->name);
     core__json_text(&json, "device", names_of(t, names, sizeof names));
     core__json_integer(&json, "parameters", train_model_size(&t->model));
+    core__json_text(&json, "amp", train_amps[t->options.amp]);
+    if (t->scaler) {
+        core__json_number(&json, "loss_scale",
+                          core_grad_scaler_get_scale(t->scaler));
+        core__json_integer(&json, "skipped_steps", t->skipped);
+    }
     core__json_integer(&json, "epochs", t->epoch);
     core__json_integer(&json, "steps", trainer_steps(t));
     if (train)

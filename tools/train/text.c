@@ -251,7 +251,7 @@ static core_status next(const trainer *t, const int64_t *numbers,
     status =
         core_tensor_from_data(numbers, CORE_I64, sizes, 2, t->device, &inputs);
     if (status == CORE_OK)
-        status = t->model.kind->forward(&t->model, inputs, false, &logits);
+        status = train_logits(t, inputs, false, &logits);
     if (status == CORE_OK)
         status = core_select(logits, 0, length - 1, &last);
     if (status == CORE_OK)

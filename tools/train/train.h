@@ -10,6 +10,7 @@
 #define TOOLS_TRAIN_H
 
 #include <libcore/core.h>
+#include <libcore/grad_scaler.h>
 #include <libcore/optim.h>
 #include <libcore/safetensors.h>
 
@@ -42,7 +43,8 @@ enum {
     TRAIN_GAVE_CONTEXT = 1u << 13,
     TRAIN_GAVE_LAYERS = 1u << 14,
     TRAIN_GAVE_HEADS = 1u << 15,
-    TRAIN_GAVE_WIDTH = 1u << 16
+    TRAIN_GAVE_WIDTH = 1u << 16,
+    TRAIN_GAVE_AMP = 1u << 17
 };
 
 enum { TRAIN_ADAM = 0, TRAIN_ADAMW = 1, TRAIN_SGD = 2, TRAIN_OPTIMIZERS = 3 };
@@ -55,6 +57,15 @@ enum {
     TRAIN_SCHEDULES = 2
 };
 extern const char *const train_schedules[TRAIN_SCHEDULES];
+
+/* What products compute in. */
+enum {
+    TRAIN_AMP_OFF = 0,
+    TRAIN_AMP_BF16 = 1,
+    TRAIN_AMP_FP16 = 2, /* with losses scaled */
+    TRAIN_AMPS = 3
+};
+extern const char *const train_amps[TRAIN_AMPS];
 
 enum { TRAIN_DEVICES = 16 }; /* that a model may be split over */
 
@@ -89,6 +100,7 @@ typedef struct train_options {
     double dropout;
     uint32_t optimizer;
     uint32_t schedule;
+    uint32_t amp;
     bool json;
 } train_options;
 
@@ -237,11 +249,13 @@ typedef struct trainer {
     train_text text; /* of a task on text */
     train_model model;
     core_optimizer *optimizer;
-    int64_t epoch;         /* complete ones */
-    int64_t position;      /* samples of the next one that are done */
-    core_tensor *loss_sum; /* over those; f32 */
-    core_tensor *correct;  /* i64 */
-    double last_loss;      /* of the batch, where it was asked for */
+    core_grad_scaler *scaler; /* of --amp fp16, else NULL */
+    int64_t skipped;          /* steps whose gradients were not finite */
+    int64_t epoch;            /* complete ones */
+    int64_t position;         /* samples of the next one that are done */
+    core_tensor *loss_sum;    /* over those; f32 */
+    core_tensor *correct;     /* i64 */
+    double last_loss;         /* of the batch, where it was asked for */
     int64_t *order;
     core_tensor *order_on_device;
 } trainer;
@@ -292,6 +306,19 @@ void trainer_release(trainer *t);
 
 /* Characters that the model writes, size of them and a NUL. */
 core_status train_text_sample(const trainer *t, int64_t size, char *out_text);
+
+/* ------------------------------------------------------ mixed precision -- */
+
+/* The scaler, where the options want one. */
+core_status train_amp_create(trainer *t);
+/* The model's forward in the precision of the options; logits as f32 on the
+ * first device. */
+core_status train_logits(const trainer *t, core_tensor *inputs, bool training,
+                         core_tensor **out_logits);
+/* Leaves gradients of their true size. */
+core_status train_amp_backward(trainer *t, core_tensor *loss);
+/* Steps the optimizer, unless gradients that were scaled are not finite. */
+core_status train_amp_step(trainer *t);
 
 /* --------------------------------------------------------- checkpoints -- */
 

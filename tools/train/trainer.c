@@ -80,20 +80,16 @@ static core_status forward(const trainer *t, const train_set *set,
                            core_tensor **out_logits, core_tensor **out_labels,
                            core_tensor **out_loss)
 {
-    core_tensor *inputs = NULL, *there = NULL;
+    core_tensor *inputs = NULL;
     core_status status;
 
     *out_logits = *out_labels = *out_loss = NULL;
     status = t->task->batch(t, set, places, &inputs, out_labels);
     if (status == CORE_OK)
-        status = t->model.kind->forward(&t->model, inputs, training, &there);
-    if (status == CORE_OK)
-        status = core_to(there, CORE_DTYPE_NONE, t->device, false, false, -1,
-                         out_logits);
+        status = train_logits(t, inputs, training, out_logits);
     if (status == CORE_OK)
         status = cross_entropy(*out_logits, *out_labels, out_loss);
     core_tensor_release(inputs);
-    core_tensor_release(there);
     return status;
 }
 
@@ -139,11 +135,11 @@ static core_status learn(trainer *t, core_tensor *loss)
 {
     CORE_TRY(set_rate(t));
     core_optimizer_zero_grad(t->optimizer);
-    CORE_TRY(core_backward(&loss, 1, NULL, 0));
+    CORE_TRY(train_amp_backward(t, loss));
     if (t->options.clip > 0)
         CORE_TRY(core_clip_grad_norm(t->model.parameters, t->model.count,
                                      t->options.clip, 2, false, NULL));
-    return core_optimizer_step(t->optimizer);
+    return train_amp_step(t);
 }
 
 core_status trainer_batch(trainer *t, bool log)
@@ -337,6 +333,7 @@ core_status trainer_evaluate(const trainer *t, train_score *out_score)
 
 void trainer_release(trainer *t)
 {
+    core_grad_scaler_release(t->scaler);
     core_optimizer_release(t->optimizer);
     train_model_release(&t->model);
     train_set_release(&t->train);

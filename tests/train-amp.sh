@@ -1,0 +1,240 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The libcore authors
+
+# core-train --amp: that mixed precision learns what f32 learns, goes on where
+# it stopped, the scale of the losses too, and what it refuses.
+train=$LIBCORE_BUILD/core-train
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+number=0
+data=$work/data
+mkdir "$data"
+
+# ok NAME COMMAND…: the command's status decides.
+ok() {
+    name=$1
+    shift
+    number=$((number + 1))
+    if "$@" >"$work/log" 2>&1; then
+        echo "ok $number - $name"
+    else
+        echo "not ok $number - $name"
+        sed 's/^/# /' "$work/log"
+    fi
+}
+
+# bands HALF COUNT: images with a bright band, whose place is their label.
+bands() {
+    high=$(printf '\\%03o\\%03o' $(($2 / 256)) $(($2 % 256)))
+    {
+        # shellcheck disable=SC2059 # the format is what is wanted
+        printf '\000\000\010\003\000\000'"$high"'\000\000\000\034\000\000\000\034'
+        awk -v n="$2" 'BEGIN {
+            for (i = 0; i < n; i++)
+                for (r = 0; r < 28; r++)
+                    for (c = 0; c < 28; c++)
+                        printf int(r / 3) == i * 7 % 10 ? "~" : " " }'
+    } >"$data/$1-images-idx3-ubyte"
+    {
+        # shellcheck disable=SC2059
+        printf '\000\000\010\001\000\000'"$high"
+        # shellcheck disable=SC2059
+        printf "$(awk -v n="$2" 'BEGIN {
+            for (i = 0; i < n; i++) printf "\\%03o", i * 7 % 10 }')"
+    } >"$data/$1-labels-idx1-ubyte"
+}
+
+# run ARGUMENT…: trains; the last line of the output is left in last.
+run() {
+    "$train" --json "$@" >"$work/out" 2>"$work/err" || {
+        cat "$work/err"
+        return 1
+    }
+    last=$(tail -n 1 "$work/out")
+}
+
+# Each model, on data that are small.
+mlp() {
+    run --model mlp --data "$data" --batch 32 "$@"
+}
+cnn() {
+    run --model cnn --data "$data" --batch 32 --warmup 5 --lr 0.003 "$@"
+}
+gpt() {
+    run --model gpt --text "$work/text" --context 16 --layers 2 --heads 2 \
+        --width 32 --batch 16 --warmup 5 --lr 0.01 --sample 8 "$@"
+}
+
+# of NAME: a value of the last line.
+of() {
+    printf '%s\n' "$last" | sed -n "s/.*\"$1\": \"\{0,1\}\([^,\"}]*\).*/\1/p"
+}
+
+# weights MODEL ARGUMENT…: what stands for all bits of the parameters.
+weights() {
+    "$@" || return
+    of weights
+}
+
+same() {
+    echo "$1 $2"
+    [ -n "$1" ] && [ "$1" = "$2" ]
+}
+
+below() { # NUMBER BOUND
+    echo "$1 below $2"
+    awk -v a="$1" -v b="$2" 'BEGIN { exit !(a != "" && a < b) }'
+}
+
+# ------------------------------------------------------------------ learning
+
+# As far as f32, and not by the same bits: it is another precision.
+learns() {
+    for amp in bf16 fp16; do
+        case $1 in
+        gpt) epochs=4 bound=2.3 half=validation_loss ;;
+        cnn) epochs=6 bound=1 half=train_loss ;;
+        *) epochs=6 bound=0.5 half=train_loss ;;
+        esac
+        plain=$(weights "$1" --epochs $epochs) || return
+        "$1" --epochs $epochs --amp $amp || return
+        echo "$last"
+        same "$(of amp)" $amp || return
+        below "$(of $half)" $bound || return
+        ! same "$plain" "$(of weights)" || return
+    done
+}
+
+# On simulated devices, whose work comes late and in whose memory nothing but
+# what was ordered may be found.
+elsewhere() {
+    for amp in bf16 fp16; do
+        one=$(weights "$1" --device cpu --amp $amp --steps 4) || return
+        for devices in sim:0 sim:0,sim:1 cpu,sim:0; do
+            same "$one" "$(LIBCORE_SIM_CHECK=1 weights "$1" --devices $devices \
+                --amp $amp --steps 4)" || return
+        done
+    done
+}
+
+threads() {
+    one=$(weights "$1" --amp bf16 --steps 4 --threads 1) || return
+    same "$one" "$(weights "$1" --amp bf16 --steps 4 --threads 3)"
+}
+
+off_is_f32() {
+    one=$(weights mlp --steps 3) || return
+    mlp --steps 3 --amp off || return
+    same "$one" "$(of weights)" && same "$(of amp)" off
+}
+
+says_so() {
+    "$train" --data "$data" --epochs 1 --amp fp16 >"$work/out" || return
+    grep '^amp *fp16, losses scaled$' "$work/out"
+}
+
+# --------------------------------------------------------------- checkpoints
+
+goes_on() {
+    for amp in bf16 fp16; do
+        "$1" --amp $amp --epochs 3 --steps 14 || return
+        straight="$(of weights) $(of amp) $(of loss_scale)"
+        "$1" --amp $amp --epochs 3 --steps 6 --save "$work/half" || return
+        # The checkpoint knows its precision.
+        "$1" --epochs 3 --steps 14 --resume "$work/half" || return
+        same "$straight" "$(of weights) $(of amp) $(of loss_scale)" || return
+    done
+}
+
+# edit FROM TO: text of the checkpoint, in as many bytes.
+edit() {
+    [ ${#1} = ${#2} ] && grep -aqF "$1" "$work/half" || return
+    LC_ALL=C sed "s/$1/$2/" "$work/half" >"$work/edited"
+}
+
+# Of a scale that is too large steps are left out, and it becomes smaller.
+scale_is_kept() {
+    mlp --amp fp16 --steps 4 --save "$work/half" || return
+    same "$(of loss_scale) $(of skipped_steps)" '65536 0' || return
+    edit '"scaler.scale":"65536"' '"scaler.scale":"16384"' || return
+    mlp --steps 5 --resume "$work/edited" || return
+    same "$(of loss_scale) $(of skipped_steps)" '16384 0' || return
+    edit '"scaler.scale":"65536"' '"scaler.scale":"8e+30"' || return
+    mlp --steps 4 --resume "$work/edited" || return
+    before=$(of weights)
+    mlp --steps 7 --resume "$work/edited" || return
+    same "$(of loss_scale) $(of skipped_steps)" '1e+30 3' || return
+    same "$before" "$(of weights)" || return
+    edit '"scaler.growth_interval":"2000"' '"scaler.growth_interval":"0005"' ||
+        return
+    mlp --steps 6 --resume "$work/edited" || return
+    same "$(of loss_scale) $(of skipped_steps)" '131072 0'
+}
+
+# refuses STATUS PATTERN ARGUMENT…
+refuses() {
+    status=$1 pattern=$2
+    shift 2
+    "$train" --data "$data" --batch 32 --epochs 1 "$@" >"$work/out" \
+        2>"$work/err"
+    got=$?
+    cat "$work/err"
+    [ $got = "$status" ] && grep -E -q -e "$pattern" "$work/err"
+}
+
+bad_input() {
+    refuses 2 '--amp fp8: there are bf16, fp16 and off' --amp fp8 || return
+    refuses 2 '--amp : there are' --amp '' || return
+    refuses 2 '--amp wants a value' --amp || return
+    mlp --amp fp16 --steps 4 --save "$work/half" || return
+    refuses 1 'amp fp16 and cannot go on with bf16' --amp bf16 \
+        --resume "$work/half" || return
+    refuses 1 'amp fp16 and cannot go on with off' --amp off \
+        --resume "$work/half" || return
+    edit '"amp":"fp16"' '"amp":"fp17"' || return
+    refuses 1 'has a precision "fp17"' --resume "$work/edited" || return
+    for scale in 00000 1e999 -6553 nan00 none0; do
+        edit '"scaler.scale":"65536"' "\"scaler.scale\":\"$scale\"" || return
+        refuses 1 'edited is damaged: ' --resume "$work/edited" || return
+    done
+    edit '"scaler.growth_interval"' '"scaler.growth_distance"' || return
+    refuses 1 'edited is damaged: .*scaler.growth_interval' \
+        --resume "$work/edited"
+}
+
+# ------------------------------------------------------------------ accuracy
+
+# Points of the test half, on Fashion-MNIST.
+within_half_a_point() {
+    run --model cnn --epochs 8 --seed 1 || return
+    plain=$(of test_accuracy)
+    for amp in bf16 fp16; do
+        run --model cnn --epochs 8 --seed 1 --amp $amp || return
+        echo "$amp $(of test_accuracy), f32 $plain"
+        awk -v a="$(of test_accuracy)" -v b="$plain" \
+            'BEGIN { exit !(a > b - 0.005) }' || return
+    done
+}
+
+bands train 300
+bands t10k 100
+seq 1000 2000 >"$work/text"
+if [ -n "${LIBCORE_TEST_LONG-}" ]; then
+    echo 1..17
+else
+    echo 1..16
+fi
+for model in mlp cnn gpt; do
+    ok "$model learns in bf16 and fp16" learns $model
+    ok "$model has the same bits elsewhere" elsewhere $model
+    ok "$model has the same bits with any number of threads" threads $model
+    ok "$model goes on where it stopped" goes_on $model
+done
+ok 'off is f32' off_is_f32
+ok 'the head of the report names the precision' says_so
+ok 'the scale is kept, grows and shrinks' scale_is_kept
+ok 'wrong options and checkpoints are told' bad_input
+if [ -n "${LIBCORE_TEST_LONG-}" ]; then
+    ok 'a network with convolutions is as good as in f32' within_half_a_point
+fi

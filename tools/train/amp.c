@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Mixed precision: the forward in a region of autocast on each of the model's
+ * devices, losses scaled where f16 would lose small gradients. */
+
+#include "train.h"
+
+#include <libcore/autocast.h>
+
+#include <string.h>
+
+const char *const train_amps[TRAIN_AMPS] = {
+    [TRAIN_AMP_OFF] = "off",
+    [TRAIN_AMP_BF16] = "bf16",
+    [TRAIN_AMP_FP16] = "fp16",
+};
+
+core_status train_amp_create(trainer *t)
+{
+    if (t->options.amp != TRAIN_AMP_FP16)
+        return CORE_OK;
+    return core_grad_scaler_create(NULL, &t->scaler);
+}
+
+/* Regions nest: the end of the first one is the end of all. */
+static core_status begin(const trainer *t, uint64_t *out_first)
+{
+    core_dtype low = t->options.amp == TRAIN_AMP_BF16 ? CORE_BF16 : CORE_F16;
+
+    *out_first = 0;
+    for (size_t i = 0; i < t->ndevices; i++) {
+        uint64_t region;
+        core_status status =
+            core_autocast_begin(t->devices[i], low, 0, &region);
+
+        if (status != CORE_OK && i > 0)
+            core_autocast_end(*out_first);
+        if (status != CORE_OK)
+            return status;
+        if (i == 0)
+            *out_first = region;
+    }
+    return CORE_OK;
+}
+
+core_status train_logits(const trainer *t, core_tensor *inputs, bool training,
+                         core_tensor **out_logits)
+{
+    bool mixed = t->options.amp != TRAIN_AMP_OFF;
+    core_tensor *there = NULL;
+    uint64_t region = 0;
+    core_status status = CORE_OK;
+
+    *out_logits = NULL;
+    if (mixed)
+        CORE_TRY(begin(t, &region));
+    status = t->model.kind->forward(&t->model, inputs, training, &there);
+    if (mixed && status == CORE_OK)
+        status = core_autocast_end(region);
+    else if (mixed)
+        core_autocast_end(region); /* the message is the forward's */
+    if (status == CORE_OK)
+        status = core_to(there, mixed ? CORE_F32 : CORE_DTYPE_NONE, t->device,
+                         false, false, -1, out_logits);
+    core_tensor_release(there);
+    return status;
+}
+
+core_status train_amp_backward(trainer *t, core_tensor *loss)
+{
+    core_tensor *scaled = NULL;
+    core_status status;
+
+    if (!t->scaler)
+        return core_backward(&loss, 1, NULL, 0);
+    status = core_grad_scaler_scale(t->scaler, loss, &scaled);
+    if (status == CORE_OK)
+        status = core_backward(&scaled, 1, NULL, 0);
+    if (status == CORE_OK)
+        status = core_grad_scaler_unscale(t->scaler, t->optimizer);
+    core_tensor_release(scaled);
+    return status;
+}
+
+core_status train_amp_step(trainer *t)
+{
+    bool stepped;
+
+    if (!t->scaler)
+        return core_optimizer_step(t->optimizer);
+    CORE_TRY(core_grad_scaler_step(t->scaler, t->optimizer, &stepped));
+    t->skipped += !stepped;
+    return core_grad_scaler_update(t->scaler);
+}
