@@ -27,7 +27,7 @@ core_status core__accumulate_new(core_tensor *leaf, core_node **out_node)
     node->sequence = CORE__SEQUENCE_ACCUMULATE;
     core__tensor_retain(leaf);
     node->u.leaf = leaf;
-    /* The leaf outlives the node, and keeps its sizes. */
+    /* The leaf outlives the node, and says when its sizes change. */
     core__meta_fill(node->inputs, leaf, leaf->sizes);
     core__node_place(node);
     return CORE_OK;

@@ -253,6 +253,37 @@ static core_status record_in_place(core_call *call, core__thread *self,
     return status;
 }
 
+/* A view operator in place: the tensor is what its view would be, and its base,
+ * if it has one, does not change.  The node is made first, since the formula is
+ * of the layout before. */
+static core_status record_relayout(core_call *call, core__thread *self,
+                                   core__recording *recording,
+                                   const core_value *args, uint32_t nargs,
+                                   core_value *results, uint32_t nresults)
+{
+    const core_operator *op = call->op;
+    core_tensor *target = args[0].u.tensor;
+    core_value view = {0};
+    core_node *node = NULL;
+    core_status status;
+
+    CORE_TRY(core__check_in_place(core__operator_name(op), target));
+    CORE_TRY(
+        core__operator_base(op)->data->function(call, args, nargs, &view, 1));
+    status = core__record_operator(recording, &view, 1, &node);
+    core_value_release(&view);
+    if (status == CORE_OK)
+        status = compute(call, self, args, nargs, results, nresults);
+    if (status != CORE_OK) {
+        core__node_release(node);
+        return status;
+    }
+    status = core__history_relayout(target, node);
+    if (status != CORE_OK)
+        release_results(results, nresults);
+    return status;
+}
+
 /* ------------------------------------------------------------------ layers -- */
 
 static core_status refuse_out(const core_operator *op)
@@ -289,7 +320,7 @@ static core_status pass(core_call *call, core__thread *self,
     core_status status = compute(call, self, args, nargs, results, nresults);
 
     if (core__unlikely(call->op->family == CORE__FAMILY_VIEW) &&
-        status == CORE_OK && !self->no_grad &&
+        status == CORE_OK && !self->no_grad && nresults > 0 &&
         results[0].tag == CORE_VALUE_TENSOR && results[0].u.tensor->base)
         results[0].u.tensor->keys |= CORE__KEYS_VIEW;
     return status;
@@ -321,8 +352,9 @@ static core_status record(core_call *call, core__thread *self,
         if (core__dtype_is_floating(target->dtype) &&
             (recording.wanted || !recording.gradient ||
              core__wants_grad(target)))
-            return record_in_place(call, self, &recording, args, nargs, results,
-                                   nresults);
+            return (op->family == CORE__FAMILY_VIEW ? record_relayout
+                                                    : record_in_place)(
+                call, self, &recording, args, nargs, results, nresults);
         return compute(call, self, args, nargs, results, nresults);
     }
     if (core__unlikely(!recording.wanted && recording.gradient))

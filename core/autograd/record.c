@@ -43,6 +43,16 @@ core_status core__autograd_record(core_tensor *tensor,
     return CORE_OK;
 }
 
+void core__autograd_relayout(core_tensor *tensor)
+{
+    core__autograd *record = tensor->autograd;
+
+    core__spin_lock(&record->lock);
+    if (record->accumulator)
+        core__meta_fill(record->accumulator->inputs, tensor, tensor->sizes);
+    core__spin_unlock(&record->lock);
+}
+
 void core__autograd_destroy(core_tensor *tensor)
 {
     core__autograd *record = tensor->autograd;
@@ -107,6 +117,31 @@ core_status core__history_replace(core_tensor *tensor, core_node *node,
         tensor->flags &= (uint16_t)~CORE__TENSOR_SAVED;
     }
     return status;
+}
+
+core_status core__history_relayout(core_tensor *tensor, core_node *node)
+{
+    core_status status = core__history_replace(tensor, node, 0);
+
+    /* A view's elements are the base's, as they were: it is up to date. */
+    if (status == CORE_OK && tensor->base && tensor->base->autograd)
+        tensor->autograd->generation = tensor->base->autograd->generation;
+    return status;
+}
+
+void core__history_drop(core_tensor *tensor)
+{
+    core__autograd *record = tensor->autograd;
+
+    tensor->keys &= ~CORE__KEYS_REQUIRES_GRAD;
+    if (!record)
+        return;
+    if (record->retains_grad)
+        core__hooks_forget_tensor(record->grad_fn, tensor);
+    record->retains_grad = false;
+    core__node_release(record->grad_fn);
+    record->grad_fn = NULL;
+    record->output = 0;
 }
 
 core_node *core__accumulator_if_any(const core_tensor *leaf)

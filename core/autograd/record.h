@@ -51,6 +51,8 @@ enum {
 /* Makes the record if there is none. */
 core_status core__autograd_record(core_tensor *tensor,
                                   core__autograd **out_record);
+/* The tensor, perhaps a leaf, has got other sizes. */
+void core__autograd_relayout(core_tensor *tensor);
 /* For a tensor that is going away. */
 void core__autograd_destroy(core_tensor *tensor);
 
@@ -62,6 +64,11 @@ core_status core__history_set(core_tensor *tensor, core_node *node,
  * lives on in the node's edges.  A view: see view.h. */
 core_status core__history_replace(core_tensor *tensor, core_node *node,
                                   uint32_t output);
+
+/* The same where only the layout was changed, of a base or of a view. */
+core_status core__history_relayout(core_tensor *tensor, core_node *node);
+/* A leaf that requires no grad, from now on. */
+void core__history_drop(core_tensor *tensor);
 
 /* Where the gradient of a tensor goes, referenced; an edge without node if it
  * requires none.  Views whose base moved get their new history here. */

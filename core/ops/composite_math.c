@@ -56,6 +56,32 @@ CORE__COMPOSITE(masked_fill_tensor)
         &results[0]);
 }
 
+/* The tensor comes first, unlike in polygamma: no generated variant.  The
+ * formula reads what is overwritten, so it gets a copy. */
+CORE__OP(polygamma_)
+{
+    core_tensor *self = args[0].u.tensor;
+    core_tensor *value;
+    core__scope scope;
+    core_status status;
+
+    if (!core__dtype_is_floating(self->dtype))
+        return core__op_error(CORE_ERROR_DTYPE, call->op,
+                              "the results are floating, and self, which is "
+                              "%s, cannot hold them",
+                              core__dtype_name(self->dtype));
+    core__scope_begin(&scope);
+    value = CORE__DO(&scope, core_clone, self, -1);
+    value = CORE__DO(&scope, core_polygamma, args[1].u.i, value);
+    CORE__RUN(&scope, core_copy_(self, value, false));
+    status = core__scope_end(&scope);
+    if (status == CORE_OK && nresults > 0) {
+        core__tensor_retain(self);
+        core__result_tensor(&results[0], self);
+    }
+    return status;
+}
+
 /* -------------------------------------------------------------- bounds -- */
 
 static bool needs_float(const core_tensor *self, const core_value *bound)

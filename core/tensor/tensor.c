@@ -472,6 +472,37 @@ core_status core__tensor_number(core_scalar value, core_tensor **out_tensor)
     return CORE_OK;
 }
 
+/* Sizes and strides of `from`, of which its own are left in neither. */
+static void move_dims(core_tensor *tensor, core_tensor *from)
+{
+    if (tensor->sizes != tensor->inline_dims)
+        core__small_free(tensor->sizes, 2 * tensor->ndim * sizeof(int64_t));
+    tensor->ndim = from->ndim;
+    tensor->sizes = tensor->inline_dims;
+    if (from->sizes != from->inline_dims) {
+        tensor->sizes = from->sizes;
+        from->sizes = from->inline_dims;
+    } else {
+        memcpy(tensor->inline_dims, from->inline_dims,
+               sizeof from->inline_dims);
+    }
+    tensor->strides = tensor->sizes + tensor->ndim;
+    core__tensor_refresh(tensor);
+}
+
+void core__tensor_relayout(core_tensor *tensor, core_tensor *view)
+{
+    move_dims(tensor, view);
+    tensor->offset = view->offset;
+    if (tensor->autograd)
+        core__autograd_relayout(tensor);
+}
+
+void core__tensor_detach(core_tensor *tensor)
+{
+    core__history_drop(tensor);
+}
+
 core_status core__tensor_resize(core_tensor *tensor, uint32_t ndim,
                                 const int64_t *sizes)
 {
@@ -483,23 +514,11 @@ core_status core__tensor_resize(core_tensor *tensor, uint32_t ndim,
                            "another size");
     CORE_TRY(core__tensor_new(tensor->device, tensor->dtype, ndim, sizes, NULL,
                               &fresh));
-    if (tensor->sizes != tensor->inline_dims)
-        core__small_free(tensor->sizes, 2 * tensor->ndim * sizeof(int64_t));
     core__storage_release(tensor->storage);
     tensor->storage = fresh->storage;
     fresh->storage = NULL;
     tensor->offset = 0;
-    tensor->ndim = (uint8_t)ndim;
-    tensor->sizes = tensor->inline_dims;
-    if (fresh->sizes != fresh->inline_dims) {
-        tensor->sizes = fresh->sizes;
-        fresh->sizes = fresh->inline_dims;
-    } else {
-        memcpy(tensor->inline_dims, fresh->inline_dims,
-               sizeof fresh->inline_dims);
-    }
-    tensor->strides = tensor->sizes + ndim;
-    core__tensor_refresh(tensor);
+    move_dims(tensor, fresh);
     core__tensor_release(fresh);
     return CORE_OK;
 }

@@ -97,6 +97,11 @@ core_status core__tensor_number(core_scalar value, core_tensor **out_tensor);
  * only for tensors that nothing else views. */
 core_status core__tensor_resize(core_tensor *tensor, uint32_t ndim,
                                 const int64_t *sizes);
+/* Gives a tensor the layout of `view`, a tensor on the same storage that
+ * nobody else has and that is good for nothing but its release after this. */
+void core__tensor_relayout(core_tensor *tensor, core_tensor *view);
+/* A leaf that requires no grad, from now on. */
+void core__tensor_detach(core_tensor *tensor);
 void core__tensor_destroy(core_tensor *tensor);
 void core__storage_destroy(core_storage *storage);
 /* A storage on memory from outside; release may be NULL. */

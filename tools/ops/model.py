@@ -105,6 +105,8 @@ class Operator:
         """The C function, or None."""
         if self.family in ("view", "composite", "composite_explicit"):
             if self.variant != "FUNCTIONAL" and self.base is not self:
+                if self.family == "view":
+                    return "core__op_view_variant"
                 return "core__op_variant"
             name = self.entry.get("function") or self.entry.get("c") or \
                 self.default_c()
@@ -129,6 +131,12 @@ class Operator:
     def implicit(self):
         return self.family == "composite"
 
+    @property
+    def detaches(self):
+        """Changes the tensor's history in place, and no element of it."""
+        return (self.family == "view" and self.variant == "INPLACE" and
+                bool(self.entry.get("not_differentiable")))
+
     def autocast(self):
         """Its rule; in place and with out= it computes as it is called."""
         if self.variant != "FUNCTIONAL":
@@ -145,6 +153,8 @@ class Operator:
             mask &= ~(1 << 23)
         if self.variant == "FUNCTIONAL" and entry.get("not_differentiable"):
             mask &= ~(1 << 22)
+        if self.detaches:
+            mask &= ~(3 << 21)
         return mask
 
     # --------------------------------------------------------------- names

@@ -144,6 +144,8 @@ class Schema:
     def inplace_variant(self):
         variant = copy.deepcopy(self)
         variant.base += "_"
+        if variant.overload == "int":
+            variant.overload = ""
         self_argument = variant.arguments[0]
         if not self_argument.tensor or len(self.results) != 1:
             raise Problem("no in-place variant: the first argument is not "

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* View operators in place: the tensor itself gets the layout of its view, and
+ * stays on its memory.  What is a view of it keeps the layout it has. */
+
+#include "ops/functions.h"
+#include "tensor/tensor.h"
+
+static void answer_self(core_tensor *self, core_value *results,
+                        uint32_t nresults)
+{
+    if (nresults == 0)
+        return;
+    core__tensor_retain(self);
+    core__result_tensor(&results[0], self);
+}
+
+/* The functional operator's function makes the view, in this one's name. */
+CORE__OP(view_variant)
+{
+    const core_operator *base = core__operator_base(call->op);
+    core_tensor *self = args[0].u.tensor;
+    core_value view = {0};
+
+    CORE_TRY(base->data->function(call, args, nargs, &view, 1));
+    core__tensor_relayout(self, view.u.tensor);
+    core_value_release(&view);
+    answer_self(self, results, nresults);
+    return CORE_OK;
+}
+
+CORE__OP(detach_)
+{
+    core_tensor *self = args[0].u.tensor;
+
+    if (self->base)
+        return core__op_error(CORE_ERROR_AUTOGRAD, call->op,
+                              "a view cannot leave the graph without its "
+                              "base; use detach, which gives a new tensor");
+    core__tensor_detach(self);
+    answer_self(self, results, nresults);
+    return CORE_OK;
+}
