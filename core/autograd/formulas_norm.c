@@ -312,18 +312,20 @@ core_status core__formula_group_norm_grad(
 {
     int64_t each = C / group * HxW;
     int64_t flat[3] = {N, group, each};
-    core_tensor *direct;
+    core_tensor *direct = NULL;
     core_status status;
     core__scope s;
     core_tensor *x;
 
-    CORE_TRY(core_native_group_norm_backward(
-        grad, input, mean, rstd, weight, N, C, HxW, group, output_mask,
-        output_mask_count, &direct, out1, out2));
+    core__scope_begin(&s);
+    /* Its own derivative is in full: the statistics are the input's there. */
+    CORE__RUN(&s, core_native_group_norm_backward(
+                      grad, input, core__x_detach(&s, mean),
+                      core__x_detach(&s, rstd), weight, N, C, HxW, group,
+                      output_mask, output_mask_count, &direct, out1, out2));
     *out0 = direct;
     if (!direct)
-        return CORE_OK;
-    core__scope_begin(&s);
+        return core__scope_end(&s);
     x = core__x_sub(&s, core__x_reshape(&s, input, flat, 3),
                     core__x_unsqueeze(&s, mean, -1));
     grad_rstd = core__x_mul(&s, grad_rstd, core__x_power(&s, rstd, 3));

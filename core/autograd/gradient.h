@@ -41,7 +41,7 @@ struct core__gradient {
     const char *name;   /* of the node: "add.Tensor backward" */
     uint8_t ngradients; /* differentiable tensor arguments */
     uint8_t nsaved;
-    uint8_t arguments[6]; /* their positions, in order; a list counts once and
+    uint8_t arguments[8]; /* their positions, in order; a list counts once and
                              has one edge per element */
     uint32_t results;     /* mask of differentiable results */
     const core__saving *saved;
@@ -62,8 +62,8 @@ struct core__backward {
     const uint8_t *needed_edges; /* by edge, for lists */
     const core_value *values;    /* by saved row: unpacked: TENSOR borrowed
                                     (NONE if absent or not saved), or value */
-    uint32_t first_edge[6];      /* of each gradient */
-    uint32_t edge_count[6];      /* 1, or the list's length */
+    uint32_t first_edge[8];      /* of each gradient */
+    uint32_t edge_count[8];      /* 1, or the list's length */
     /* Owned temporaries, released by the caller when the formula returns. */
     core_tensor *temporaries[40]; /* unpacked values, then the formula's */
     uint32_t ntemporaries;

@@ -72,7 +72,7 @@ struct core_node {
     core__meta *inputs;
     core__saved *saved;
     uint32_t nsaved;
-    uint16_t counts[6]; /* OPERATOR: edges by gradient */
+    uint16_t counts[8]; /* OPERATOR: edges by gradient */
     uint32_t users;     /* who computes with the saved values now */
     _Atomic(core__node_hooks *) hooks; /* NULL mostly; made once */
     core__slot slot;

@@ -199,6 +199,7 @@ static const sample samples_special[] = {
     {"polygamma", "i:1 t:5", .5, 4, 0, 0},
     {"polygamma", "i:2 t:5", -.8, -.2, 0, 0},
     {"polygamma", "i:0 t:5", .5, 4, 0, 0},
+    {"polygamma_", "t:5 i:1", .5, 4, 0, 0},
     {"mvlgamma", "t:5 i:3", 1.5, 4, 0, 0},
     {"erfinv", "t:5", -.9, .9, 0, 0},
     {"special_erfcx", "t:5", -1, 3, 0, 0},

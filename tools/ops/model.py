@@ -191,8 +191,8 @@ class Operator:
         self.gradients = sorted(
             {self.schema.position(n.strip())
              for key in backward for n in key.strip("[] ").split(",")})
-        if len(self.gradients) > 6:
-            raise Problem("more than 6 gradients")
+        if len(self.gradients) > 8:
+            raise Problem("more than 8 gradients")
         formulas = Formulas(self, self.model)
         for key, text in backward.items():
             names = [n.strip() for n in key.strip("[] ").split(",")]
