@@ -22,7 +22,10 @@ enum {
     GPU_BAD_ARGUMENT = 1, /* CORE_ERROR_INVALID_ARGUMENT: division by zero */
     GPU_BAD_INDEX = 8,    /* CORE_ERROR_INDEX */
     /* A core_status, and above it which text it has. */
-    GPU_BAD_PROBABILITY = 1 | 1 << 16
+    GPU_BAD_PROBABILITY = 1 | 1 << 16,
+    GPU_BAD_REPEATS = 1 | 2 << 16,
+    GPU_SHORT_SOURCE = 1 | 3 << 16,
+    GPU_BAD_WEIGHTS = 1 | 4 << 16
 };
 
 /* The dtypes' ids, as plugin.h has them. */

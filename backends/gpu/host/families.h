@@ -19,7 +19,14 @@
     X(matmul)            \
     X(softmax)           \
     X(index)             \
-    X(random)
+    X(random)            \
+    X(norm)              \
+    X(pool)              \
+    X(conv)              \
+    X(scan)              \
+    X(sort)              \
+    X(frame)             \
+    X(chosen)
 
 /* X(file) stands for its core_status gpu_register_<file>(core_registry *). */
 #define GPU_REGISTRARS(X) \
@@ -29,6 +36,13 @@
     X(matmul)             \
     X(softmax)            \
     X(index)              \
-    X(random)
+    X(random)             \
+    X(norm)               \
+    X(pool)               \
+    X(conv)               \
+    X(scan)               \
+    X(sort)               \
+    X(frame)              \
+    X(chosen)
 
 #endif

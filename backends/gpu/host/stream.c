@@ -331,6 +331,24 @@ const core_stream_adopt_interface gpu_stream_adopt = {
 };
 
 /* Pinned memory: what is read has nothing to wait for. */
+static const char *text_of(int32_t code)
+{
+    switch (code) {
+    case GPU_BAD_INDEX:
+        return "an index is out of range";
+    case GPU_BAD_PROBABILITY:
+        return "a probability is not in [0, 1]";
+    case GPU_BAD_REPEATS:
+        return "an element is to be repeated a negative number of times";
+    case GPU_SHORT_SOURCE:
+        return "the source has fewer elements than the mask chooses";
+    case GPU_BAD_WEIGHTS:
+        return "the weights of a row are negative, not finite, or too few";
+    default:
+        return "division of an integer by zero";
+    }
+}
+
 static core_status take(void *device, void *on, core_stream_error *out)
 {
     gpu_stream *stream = on;
@@ -343,10 +361,7 @@ static core_status take(void *device, void *on, core_stream_error *out)
     out->code = word->code & 0xffff;
     out->call_id = (uint64_t)word->call;
     out->index = word->index;
-    out->text = core_sdk_string(
-        word->code == GPU_BAD_INDEX         ? "an index is out of range"
-        : word->code == GPU_BAD_PROBABILITY ? "a probability is not in [0, 1]"
-                                            : "division of an integer by zero");
+    out->text = core_sdk_string(text_of(word->code));
     word->code = 0;
     return CORE_OK;
 }

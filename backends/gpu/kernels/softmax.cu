@@ -5,7 +5,7 @@
  * of outer x size x inner.  Where inner is 1 a block has a line; else a thread
  * has one, and neighbours read neighbouring elements. */
 
-#include "types.h"
+#include "block.h"
 
 GPU_DEVICE float exp_of(float x)
 {
@@ -30,39 +30,6 @@ GPU_DEVICE float least(float)
 GPU_DEVICE double least(double)
 {
     return -INFINITE_f64;
-}
-
-/* Of all threads of the block, in an order that does not change. */
-template <class T> GPU_DEVICE T block_sum(T *shared, T x)
-{
-    uint32_t t = gpu_thread.x;
-
-    gpu_barrier();
-    shared[t] = x;
-    gpu_barrier();
-    for (uint32_t half = 128; half > 0; half /= 2) {
-        if (t < half)
-            shared[t] += shared[t + half];
-        gpu_barrier();
-    }
-    return shared[0];
-}
-
-template <class T> GPU_DEVICE T block_max(T *shared, T x)
-{
-    uint32_t t = gpu_thread.x;
-
-    gpu_barrier();
-    shared[t] = x;
-    gpu_barrier();
-    for (uint32_t half = 128; half > 0; half /= 2) {
-        T other = t < half ? shared[t + half] : x;
-
-        if (t < half && (other > shared[t] || other != other))
-            shared[t] = other;
-        gpu_barrier();
-    }
-    return shared[0];
 }
 
 template <class M, class O> struct line {
@@ -94,10 +61,10 @@ template <class M, class O> struct line {
 
                 most = x > most || x != x ? x : most;
             }
-            most = block_max(shared, most);
+            most = gpu_block_max(shared, most);
             for (int64_t i = gpu_thread.x; i < p.size; i += 256)
                 total += exp_of(gpu_load(from[i]) - most);
-            total = block_sum(shared, total);
+            total = gpu_block_sum(shared, total);
             total = p.logarithm ? log_of(total) : 1 / total;
             for (int64_t i = gpu_thread.x; i < p.size; i += 256)
                 write(p, to + i, gpu_load(from[i]), most, total);
@@ -158,7 +125,7 @@ template <class M, class O> struct slope {
 
             for (int64_t i = gpu_thread.x; i < p.size; i += 256)
                 total += term(p, gpu_load(g[i]), gpu_load(y[i]));
-            total = block_sum(shared, total);
+            total = gpu_block_sum(shared, total);
             for (int64_t i = gpu_thread.x; i < p.size; i += 256)
                 write(p, to + i, gpu_load(g[i]), gpu_load(y[i]), total);
         }

@@ -238,6 +238,54 @@ GPU_DEVICE uint32_t gpu_bytes(uint32_t dtype)
     }
 }
 
+/* Integers and bools whose dtype is only known when the kernel runs, computed
+ * with as i64; and the way to elements that serves them and the others. */
+struct gpu_integer {
+    uint8_t bits;
+};
+template <> struct gpu_type<gpu_integer> {
+    typedef int64_t compute;
+};
+
+template <class M> struct gpu_element {
+    typedef typename gpu_type<M>::compute T;
+
+    static GPU_DEVICE_MEMBER T get(const void *from, int64_t i, uint32_t)
+    {
+        return gpu_load(((const M *)from)[i]);
+    }
+    static GPU_DEVICE_MEMBER void put(void *to, int64_t i, uint32_t, T x)
+    {
+        gpu_store(((M *)to)[i], x);
+    }
+};
+template <> struct gpu_element<gpu_integer> {
+    static GPU_DEVICE_MEMBER int64_t get(const void *from, int64_t i,
+                                         uint32_t dtype)
+    {
+        return gpu_read_i64((const char *)from + i * gpu_bytes(dtype), dtype);
+    }
+    static GPU_DEVICE_MEMBER void put(void *to, int64_t i, uint32_t dtype,
+                                      int64_t x)
+    {
+        gpu_write_i64((char *)to + i * gpu_bytes(dtype), dtype, x);
+    }
+};
+
+/* a / b of numbers that are not negative: most fit 32 bits, whose division
+ * devices do faster.  *out_rest: what is left. */
+GPU_DEVICE int64_t gpu_split(int64_t a, int64_t b, int64_t *out_rest)
+{
+    int64_t q;
+
+    if (((uint64_t)(a | b) >> 32) == 0)
+        q = (int64_t)((uint32_t)a / (uint32_t)b);
+    else
+        q = a / b;
+    *out_rest = a - q * b;
+    return q;
+}
+
 /* x / d.value */
 GPU_DEVICE uint32_t gpu_divide(uint32_t x, gpu_divisor d)
 {

@@ -1,0 +1,519 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* conv.c: convolution as products of matrices: an image's patches are its
+ * columns (conv.cu), so many images at a time as scratch memory takes.  A
+ * transposed convolution is the gradient of another by its input. */
+
+#include <gpu/host/matmul.h>
+#include <gpu/host/move.h>
+#include <gpu/shared_window.h>
+
+/* Bytes of columns at a time. */
+enum { SCRATCH = 64 << 20 };
+
+/* images x channels x in; columns of `out` places.  A transposed convolution
+ * is described as the one whose gradient by its input it is: its input is that
+ * one's output, its output that one's input. */
+typedef struct convolution {
+    core_call *call;
+    gpu_columns g;
+    core_dtype dtype;
+    int64_t images, channels;
+    int64_t groups, outputs, places, taps; /* taps: rows of a group */
+    int64_t plane;                         /* elements of an input channel */
+    int64_t chunk;                         /* images at a time */
+    char *columns;
+} convolution;
+
+/* The list's entry for a dimension of `count`; one number stands for all. */
+static int64_t pick(const core_value *list, uint32_t at)
+{
+    return list->u.ints[list->count > 1 ? at : 0];
+}
+
+/* a: stride, padding, dilation, transposed, output_padding, groups */
+static void describe(convolution *c, core_call *call, const core_view *input,
+                     const core_view *weight, const core_view *output,
+                     const core_value *a)
+{
+    uint32_t count = input->ndim - 2;
+    gpu_columns *g = &c->g;
+
+    c->call = call;
+    c->dtype = input->dtype;
+    c->groups = a[5].u.i;
+    c->outputs = weight->sizes[0];
+    c->places = c->plane = 1;
+    c->images = input->sizes[0];
+    c->channels = input->sizes[1];
+    c->taps = c->channels / c->groups;
+    for (uint32_t d = 0; d < 3; d++) {
+        bool there = d + count >= 3;
+        uint32_t k = d + count - 3;
+
+        g->in[d] = there ? input->sizes[2 + k] : 1;
+        g->out[d] = there ? output->sizes[2 + k] : 1;
+        g->kernel[d] = there ? weight->sizes[2 + k] : 1;
+        g->stride[d] = there ? pick(&a[0], k) : 1;
+        g->pad[d] = there ? pick(&a[1], k) : 0;
+        g->dilation[d] = there ? pick(&a[2], k) : 1;
+        c->places *= g->out[d];
+        c->plane *= g->in[d];
+        c->taps *= g->kernel[d];
+    }
+}
+
+static core_status open_columns(convolution *c)
+{
+    int64_t item = core_sdk_itemsize(c->dtype);
+    int64_t image = c->groups * c->taps * c->places * item;
+    core_memory columns;
+    core_status status;
+
+    c->chunk = image > 0 ? SCRATCH / image : 1;
+    if (c->chunk < 1)
+        c->chunk = 1;
+    if (c->chunk > c->images)
+        c->chunk = c->images;
+    status =
+        gpu_host->call_scratch(c->call, (uint64_t)(c->chunk * image), &columns);
+    if (status == CORE_OK)
+        c->columns = gpu_address(columns);
+    return status;
+}
+
+static char *at(const convolution *c, const void *memory, int64_t elements)
+{
+    return (char *)memory + elements * (int64_t)core_sdk_itemsize(c->dtype);
+}
+
+static core_status run(const convolution *c, const char *name, void *to,
+                       const void *from, int64_t items)
+{
+    gpu_columns g = c->g;
+
+    g.to = to;
+    g.from = from;
+    g.count = items;
+    if (items == 0)
+        return CORE_OK;
+    return gpu_launch(
+        c->call, "conv", name,
+        gpu_spread(gpu_stream_of(c->call)->device, (uint64_t)items, 1), &g,
+        sizeof g);
+}
+
+static core_status unfold(const convolution *c, const char *input,
+                          int64_t first, int64_t images)
+{
+    char name[GPU_NAME] = "conv_unfold_";
+
+    strcat(name, gpu_word_name(core_sdk_itemsize(c->dtype)));
+    return run(c, name, c->columns,
+               at(c, input, first * c->channels * c->plane),
+               images * c->groups * c->taps * c->places);
+}
+
+static core_status fold(const convolution *c, char *output, int64_t first,
+                        int64_t images)
+{
+    int64_t size = c->channels * c->plane;
+    char name[GPU_NAME];
+
+    return run(c, gpu_name(name, "conv_fold", c->dtype),
+               at(c, output, first * size), c->columns, images * size);
+}
+
+/* A matrix of a product: where it begins, and its strides. */
+typedef struct matrix {
+    char *data;
+    gpu_matrix strides;
+} matrix;
+
+/* Of a group: the weight (outputs × taps), the columns (taps × places), the
+ * output (outputs × places); batch: of an image. */
+static matrix weight_of(const convolution *c, const char *memory, int64_t group)
+{
+    int64_t rows = c->outputs / c->groups;
+
+    return (matrix){at(c, memory, group * rows * c->taps),
+                    {.row = c->taps, .column = 1}};
+}
+
+static matrix columns_of(const convolution *c, int64_t group)
+{
+    return (matrix){at(c, c->columns, group * c->taps * c->places),
+                    {.row = c->places,
+                     .column = 1,
+                     .batch = c->groups * c->taps * c->places}};
+}
+
+static matrix output_of(const convolution *c, const char *memory, int64_t group,
+                        int64_t first)
+{
+    int64_t rows = c->outputs / c->groups;
+
+    return (matrix){
+        at(c, memory, (first * c->outputs + group * rows) * c->places),
+        {.row = c->places, .column = 1, .batch = c->outputs * c->places}};
+}
+
+static matrix transposed(matrix m)
+{
+    int64_t row = m.strides.row;
+
+    m.strides.row = m.strides.column;
+    m.strides.column = row;
+    return m;
+}
+
+/* Over images instead of beside them. */
+static matrix summed(matrix m)
+{
+    m.strides.sum = m.strides.batch;
+    m.strides.batch = 0;
+    return m;
+}
+
+static core_status multiply(const convolution *c, gpu_product *p, matrix a,
+                            matrix b, matrix d)
+{
+    p->a = a.data;
+    p->b = b.data;
+    p->d = d.data;
+    p->a_strides = a.strides;
+    p->b_strides = b.strides;
+    p->d_strides = d.strides;
+    p->alpha = p->beta = 1;
+    p->alpha_whole = p->beta_whole = 1;
+    return gpu_multiply(c->call, c->dtype, p);
+}
+
+static core_status multiply_images(const convolution *c, const char *input,
+                                   const char *weight, const char *bias,
+                                   char *output, int64_t first, int64_t images)
+{
+    core_status status = unfold(c, input, first, images);
+
+    for (int64_t k = 0; k < c->groups && status == CORE_OK; k++) {
+        gpu_product p = {.batch = images,
+                         .rows = c->outputs / c->groups,
+                         .inner = c->taps,
+                         .columns = c->places,
+                         .sums = 1};
+
+        if (bias != NULL) {
+            p.c = at(c, bias, k * p.rows);
+            p.c_strides.row = 1;
+        }
+        status = multiply(c, &p, weight_of(c, weight, k), columns_of(c, k),
+                          output_of(c, output, k, first));
+    }
+    return status;
+}
+
+static core_status without_bias(const convolution *c, const char *input,
+                                const char *weight, char *output, int64_t first,
+                                int64_t images)
+{
+    return multiply_images(c, input, weight, NULL, output, first, images);
+}
+
+static core_status input_gradient(const convolution *c, const char *grad,
+                                  const char *weight, char *result,
+                                  int64_t first, int64_t images)
+{
+    core_status status = CORE_OK;
+
+    for (int64_t k = 0; k < c->groups && status == CORE_OK; k++) {
+        gpu_product p = {.batch = images,
+                         .rows = c->taps,
+                         .inner = c->outputs / c->groups,
+                         .columns = c->places,
+                         .sums = 1};
+
+        status = multiply(c, &p, transposed(weight_of(c, weight, k)),
+                          output_of(c, grad, k, first), columns_of(c, k));
+    }
+    if (status == CORE_OK)
+        status = fold(c, result, first, images);
+    return status;
+}
+
+static core_status weight_gradient(const convolution *c, const char *grad,
+                                   const char *input, char *result,
+                                   int64_t first, int64_t images)
+{
+    core_status status = unfold(c, input, first, images);
+
+    for (int64_t k = 0; k < c->groups && status == CORE_OK; k++) {
+        gpu_product p = {.batch = 1,
+                         .rows = c->outputs / c->groups,
+                         .inner = c->places,
+                         .columns = c->taps,
+                         .sums = images};
+        matrix to = weight_of(c, result, k);
+
+        if (first > 0) {
+            p.c = to.data;
+            p.c_strides = to.strides;
+        }
+        status = multiply(c, &p, summed(output_of(c, grad, k, first)),
+                          summed(transposed(columns_of(c, k))), to);
+    }
+    return status;
+}
+
+/* What is done with each lot of images. */
+typedef core_status (*step)(const convolution *c, const char *a, const char *b,
+                            char *to, int64_t first, int64_t images);
+
+static core_status each_lot(convolution *c, step what, const char *a,
+                            const char *b, char *to)
+{
+    core_status status = CORE_OK;
+
+    for (int64_t i = 0; i < c->images && status == CORE_OK; i += c->chunk) {
+        int64_t left = c->images - i;
+
+        status = what(c, a, b, to, i, left < c->chunk ? left : c->chunk);
+    }
+    return status;
+}
+
+static core_status transposed_forward(convolution *c, const core_value *args,
+                                      const core_view *output)
+{
+    gpu_channels p = {.to = gpu_address(output->memory),
+                      .from = gpu_data(&args[2]),
+                      .images = c->images,
+                      .channels = c->channels,
+                      .places = c->plane};
+    core_status status = each_lot(c, input_gradient, gpu_data(&args[0]),
+                                  gpu_data(&args[1]), p.to);
+    char name[GPU_NAME];
+
+    if (status != CORE_OK || p.from == NULL)
+        return status;
+    return gpu_launch(
+        c->call, "conv", gpu_name(name, "conv_bias", c->dtype),
+        gpu_spread(gpu_stream_of(c->call)->device, (uint64_t)output->numel, 1),
+        &p, sizeof p);
+}
+
+/* convolution(input, weight, bias?, stride, padding, dilation, transposed,
+ * output_padding, groups) */
+static core_status forward(core_call *call, const core_value *args,
+                           uint32_t nargs, core_value *results,
+                           uint32_t nresults)
+{
+    const core_view *input = args[0].u.view, *output = results[0].u.view;
+    const core_view *weight = args[1].u.view;
+    bool other_way = args[6].u.i != 0;
+    convolution c = {0};
+    core_status status;
+
+    (void)nargs;
+    (void)nresults;
+    if (output->numel == 0)
+        return CORE_OK;
+    describe(&c, call, other_way ? output : input, weight,
+             other_way ? input : output, &args[3]);
+    status = open_columns(&c);
+    if (status == CORE_OK && other_way)
+        return transposed_forward(&c, args, output);
+    for (int64_t i = 0; i < c.images && status == CORE_OK; i += c.chunk) {
+        int64_t left = c.images - i;
+
+        status = multiply_images(&c, gpu_data(&args[0]), gpu_data(&args[1]),
+                                 gpu_data(&args[2]), gpu_data(&results[0]), i,
+                                 left < c.chunk ? left : c.chunk);
+    }
+    return status;
+}
+
+/* ----------------------------------------------------------- gradients -- */
+
+/* images x channels x places */
+static core_status bias_gradient(const convolution *c, const core_view *grad,
+                                 const core_view *result)
+{
+    gpu_channels p = {.to = gpu_address(result->memory),
+                      .from = gpu_address(grad->memory),
+                      .images = c->images,
+                      .channels = result->numel,
+                      .places = grad->numel / (c->images * result->numel)};
+    char name[GPU_NAME];
+
+    return gpu_launch(c->call, "conv", gpu_name(name, "conv_sum", c->dtype),
+                      gpu_blocks((uint64_t)p.channels, GPU_BLOCK), &p,
+                      sizeof p);
+}
+
+static core_status zeros(core_call *call, const core_value *results)
+{
+    core_status status = CORE_OK;
+
+    for (int i = 0; i < 3 && status == CORE_OK; i++)
+        if (results[i].tag == CORE_VALUE_VIEW)
+            status = gpu_fill_view(call, results[i].u.view, 0);
+    return status;
+}
+
+/* convolution_backward(grad_output, input, weight, bias_sizes, stride, padding,
+ * dilation, transposed, output_padding, groups, output_mask) */
+static core_status backward(core_call *call, const core_value *args,
+                            uint32_t nargs, core_value *results,
+                            uint32_t nresults)
+{
+    const core_view *grad = args[0].u.view, *input = args[1].u.view;
+    const core_view *weight = args[2].u.view;
+    bool other_way = args[7].u.i != 0, wanted[3];
+    core_status status = CORE_OK;
+    convolution c = {0};
+
+    (void)nargs;
+    (void)nresults;
+    for (int i = 0; i < 3; i++)
+        wanted[i] =
+            results[i].tag == CORE_VALUE_VIEW && results[i].u.view->numel > 0;
+    if (grad->numel == 0 || input->numel == 0)
+        return zeros(call, results);
+    describe(&c, call, other_way ? grad : input, weight,
+             other_way ? input : grad, &args[4]);
+    if (wanted[0] || wanted[1])
+        status = open_columns(&c);
+    if (status == CORE_OK && wanted[0])
+        status = each_lot(&c, other_way ? without_bias : input_gradient,
+                          gpu_data(&args[0]), gpu_data(&args[2]),
+                          gpu_data(&results[0]));
+    if (status == CORE_OK && wanted[1])
+        status = each_lot(&c, weight_gradient, gpu_data(&args[other_way]),
+                          gpu_data(&args[!other_way]), gpu_data(&results[1]));
+    if (status == CORE_OK && wanted[2])
+        status = bias_gradient(&c, grad, results[2].u.view);
+    return status;
+}
+
+/* One to three dimensions. */
+static core_status refused(const core_call *call, const core_value *args,
+                           uint32_t nargs, uint32_t input)
+{
+    const core_view *view = args[input].u.view;
+
+    if (view->ndim < 3 || view->ndim > 5)
+        return gpu_refuse(CORE_ERROR_UNSUPPORTED,
+                          "convolution: an input of %u dimensions; 3 to 5 "
+                          "are supported",
+                          view->ndim);
+    (void)call;
+    (void)nargs;
+    return CORE_OK;
+}
+
+static core_status forward_supports(const core_call *call,
+                                    const core_value *args, uint32_t nargs)
+{
+    return refused(call, args, nargs, 0);
+}
+
+static core_status backward_supports(const core_call *call,
+                                     const core_value *args, uint32_t nargs)
+{
+    return refused(call, args, nargs, 1);
+}
+
+/* sizes: kernel_size, dilation, padding, stride; places: of the output */
+static void describe_patches(convolution *c, core_call *call,
+                             const core_view *image, const core_value *sizes)
+{
+    uint32_t n = image->ndim;
+    gpu_columns *g = &c->g;
+
+    c->call = call;
+    c->dtype = image->dtype;
+    c->images = n > 3 ? image->sizes[0] : 1;
+    c->channels = image->sizes[n - 3];
+    c->plane = 1;
+    for (uint32_t d = 0; d < 3; d++) {
+        uint32_t k = d - 1;
+
+        g->in[d] = d > 0 ? image->sizes[n + d - 3] : 1;
+        g->kernel[d] = d > 0 ? pick(&sizes[0], k) : 1;
+        g->dilation[d] = d > 0 ? pick(&sizes[1], k) : 1;
+        g->pad[d] = d > 0 ? pick(&sizes[2], k) : 0;
+        g->stride[d] = d > 0 ? pick(&sizes[3], k) : 1;
+        g->out[d] = (g->in[d] + 2 * g->pad[d] -
+                     g->dilation[d] * (g->kernel[d] - 1) - 1) /
+                        g->stride[d] +
+                    1;
+        c->plane *= g->in[d];
+    }
+}
+
+/* im2col(self, kernel_size, dilation, padding, stride) */
+static core_status patches(core_call *call, const core_value *args,
+                           uint32_t nargs, core_value *results,
+                           uint32_t nresults)
+{
+    convolution c = {0};
+    char name[GPU_NAME] = "conv_unfold_";
+
+    (void)nargs;
+    (void)nresults;
+    if (results[0].u.view->numel == 0)
+        return CORE_OK;
+    describe_patches(&c, call, args[0].u.view, &args[1]);
+    c.columns = gpu_data(&results[0]);
+    strcat(name, gpu_word_name(core_sdk_itemsize(c.dtype)));
+    return run(&c, name, c.columns, gpu_data(&args[0]),
+               results[0].u.view->numel);
+}
+
+/* col2im(self, output_size, kernel_size, dilation, padding, stride) */
+static core_status unpatched(core_call *call, const core_value *args,
+                             uint32_t nargs, core_value *results,
+                             uint32_t nresults)
+{
+    convolution c = {0};
+    char name[GPU_NAME];
+
+    (void)nargs;
+    (void)nresults;
+    if (results[0].u.view->numel == 0)
+        return CORE_OK;
+    describe_patches(&c, call, results[0].u.view, &args[2]);
+    return run(&c, gpu_name(name, "conv_fold", c.dtype), gpu_data(&results[0]),
+               gpu_data(&args[0]), results[0].u.view->numel);
+}
+
+core_status gpu_register_conv(core_registry *registry)
+{
+    enum { DENSE = CORE_DEMAND_CONTIGUOUS };
+    core_status status = CORE_OK;
+
+    for (core_dtype d = CORE_F64; d < CORE_BOOL && status == CORE_OK; d++) {
+        uint32_t m = CORE_DTYPE_MASK(d);
+        const gpu_row rows[] = {
+            {"convolution",
+             forward,
+             NULL,
+             {m, m, m, m},
+             DENSE,
+             forward_supports},
+            {"convolution_backward",
+             backward,
+             NULL,
+             {m, m, m, m, m, m},
+             DENSE,
+             backward_supports},
+            {"im2col", patches, NULL, {m, m}, DENSE, NULL},
+            {"col2im", unpatched, NULL, {m, m}, DENSE, NULL},
+        };
+
+        /* Integers have no gradients. */
+        status = gpu_register(registry, rows, d <= CORE_BF16 ? 4 : 1);
+    }
+    return status;
+}

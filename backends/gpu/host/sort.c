@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* sort.c: sort, topk, kthvalue, medians, mode; searchsorted, bucketize. */
+
+#include <math.h>
+
+#include <gpu/host/move.h>
+#include <gpu/shared_line.h>
+
+static core_status stage(core_call *call, const char *what, bool wide,
+                         gpu_shape shape, const gpu_sort *p)
+{
+    char name[GPU_NAME];
+
+    snprintf(name, sizeof name, "sort_%s_%s", what, wide ? "wide" : "short");
+    return gpu_launch(call, "sort", name, shape, p, sizeof *p);
+}
+
+/* keep: of each line; for GPU_KTH the rank. */
+static core_status run(core_call *call, const core_value *self, gpu_line line,
+                       int64_t keep, bool descending, uint32_t what,
+                       core_value *results, uint32_t nresults)
+{
+    const core_view *from = self->u.view;
+    gpu_device *device = gpu_stream_of(call)->device;
+    bool wide = core_sdk_itemsize(from->dtype) == 8 || line.size > UINT32_MAX;
+    uint64_t lines = (uint64_t)(line.outer * line.inner);
+    uint64_t tiles = (uint64_t)((line.size - 1) / GPU_SORT_TILE + 1);
+    uint64_t bytes = (uint64_t)from->numel * (wide ? 16 : 8);
+    core_memory room;
+    core_status status;
+    gpu_sort p;
+
+    if (lines == 0 || line.size == 0 || keep == 0)
+        return CORE_OK;
+    status = gpu_host->call_scratch(call, tiles > 1 ? 2 * bytes : bytes, &room);
+    if (status != CORE_OK)
+        return status;
+    memset(&p, 0, sizeof p);
+    p.to = gpu_data(&results[0]);
+    p.where = nresults > 1 ? gpu_data(&results[1]) : NULL;
+    p.from = gpu_data(self);
+    p.keys = gpu_address(room);
+    p.room = (char *)p.keys + bytes;
+    p.outer = line.outer;
+    p.size = line.size;
+    p.inner = line.inner;
+    p.keep = keep;
+    p.dtype = from->dtype;
+    p.descending = descending;
+    p.what = what;
+    status =
+        stage(call, "tiles", wide, gpu_blocks(lines * tiles, GPU_BLOCK), &p);
+    for (p.run = GPU_SORT_TILE; p.run < line.size && status == CORE_OK;
+         p.run *= 2) {
+        void *swap = p.keys;
+
+        status = stage(call, "merge", wide,
+                       gpu_spread(device, (uint64_t)from->numel, 1), &p);
+        p.keys = p.room;
+        p.room = swap;
+    }
+    if (status != CORE_OK)
+        return status;
+    return stage(call, "take", wide,
+                 gpu_spread(device,
+                            lines * (what == GPU_SORTED ? (uint64_t)keep : 1),
+                            1),
+                 &p);
+}
+
+/* sort.stable(self, stable, dim, descending) -> (values, indices);
+ * sort(self, dim, descending); the user word is where dim stands */
+static core_status sort(core_call *call, const core_value *args, uint32_t nargs,
+                        core_value *results, uint32_t nresults)
+{
+    intptr_t at = (intptr_t)call->user;
+    gpu_line line = gpu_line_of(args[0].u.view, args[at].u.i);
+
+    (void)nargs;
+    return run(call, &args[0], line, line.size, args[at + 1].u.i != 0,
+               GPU_SORTED, results, nresults);
+}
+
+static core_status check_rank(const char *name, int64_t least, int64_t k,
+                              int64_t size)
+{
+    if (k >= least && k <= size)
+        return CORE_OK;
+    return gpu_refuse(CORE_ERROR_INDEX,
+                      "%s: k is %lld in a dimension of size %lld", name,
+                      (long long)k, (long long)size);
+}
+
+/* topk(self, k, dim, largest, sorted) -> (values, indices) */
+static core_status top(core_call *call, const core_value *args, uint32_t nargs,
+                       core_value *results, uint32_t nresults)
+{
+    gpu_line line = gpu_line_of(args[0].u.view, args[2].u.i);
+    core_status status = check_rank("topk", 0, args[1].u.i, line.size);
+
+    (void)nargs;
+    if (status != CORE_OK)
+        return status;
+    return run(call, &args[0], line, args[1].u.i, args[3].u.i != 0, GPU_SORTED,
+               results, nresults);
+}
+
+/* kthvalue(self, k, dim, keepdim) -> (values, indices) */
+static core_status kth(core_call *call, const core_value *args, uint32_t nargs,
+                       core_value *results, uint32_t nresults)
+{
+    gpu_line line = gpu_line_of(args[0].u.view, args[2].u.i);
+    core_status status = check_rank("kthvalue", 1, args[1].u.i, line.size);
+
+    (void)nargs;
+    if (status != CORE_OK)
+        return status;
+    return run(call, &args[0], line, args[1].u.i, false, GPU_KTH, results,
+               nresults);
+}
+
+/* median.dim(self, dim, keepdim) -> (values, indices), nanmedian.dim, mode */
+static core_status one(core_call *call, const core_value *args, uint32_t nargs,
+                       core_value *results, uint32_t nresults)
+{
+    (void)nargs;
+    return run(call, &args[0], gpu_line_of(args[0].u.view, args[1].u.i), 1,
+               false, (uint32_t)(uintptr_t)call->user, results, nresults);
+}
+
+/* median(self), nanmedian(self): of all elements; of none it is NaN. */
+static core_status median_all(core_call *call, const core_value *args,
+                              uint32_t nargs, core_value *results,
+                              uint32_t nresults)
+{
+    const core_value nan_ = {.tag = CORE_VALUE_FLOAT, .u.f = NAN};
+    const core_view *to = results[0].u.view;
+    gpu_line line = {1, args[0].u.view->numel, 1};
+
+    (void)nargs;
+    (void)nresults;
+    if (line.size == 0)
+        return gpu_fill_view(call, to, gpu_scalar_bits(&nan_, to->dtype));
+    return run(call, &args[0], line, 1, false, (uint32_t)(uintptr_t)call->user,
+               results, 1);
+}
+
+/* -------------------------------------------------------------- search -- */
+
+static core_status search(core_call *call, const core_value *rows,
+                          const core_value *wanted, const core_value *order,
+                          bool right, const core_value *result)
+{
+    const core_view *row = rows->u.view, *in = wanted->u.view;
+    gpu_search p;
+
+    if (in->numel == 0)
+        return CORE_OK;
+    memset(&p, 0, sizeof p);
+    p.to = gpu_data(result);
+    p.rows = gpu_data(rows);
+    p.from = gpu_data(wanted);
+    p.order = order != NULL ? gpu_data(order) : NULL;
+    p.count = in->numel;
+    p.size = row->sizes[row->ndim - 1];
+    p.each =
+        row->ndim == 1 || in->ndim == 0 ? in->numel : in->sizes[in->ndim - 1];
+    p.to_dtype = result->u.view->dtype;
+    p.dtype = row->dtype;
+    p.right = right;
+    p.error = gpu_stream_of(call)->error;
+    p.call = (int64_t)call->id;
+    return gpu_launch(
+        call, "sort",
+        row->dtype <= CORE_BF16 ? "sort_search_float" : "sort_search_whole",
+        gpu_spread(gpu_stream_of(call)->device, (uint64_t)p.count, 1), &p,
+        sizeof p);
+}
+
+/* searchsorted(sorted_sequence, self, out_int32, right, side, sorter) */
+static core_status sorted(core_call *call, const core_value *args,
+                          uint32_t nargs, core_value *results,
+                          uint32_t nresults)
+{
+    bool right = args[3].u.i != 0;
+
+    (void)nargs;
+    (void)nresults;
+    if (args[4].tag == CORE_VALUE_STRING)
+        right = args[4].u.string[0] == 'r';
+    return search(call, &args[0], &args[1], &args[5], right, &results[0]);
+}
+
+/* bucketize(self, boundaries, out_int32, right) */
+static core_status bucketize(core_call *call, const core_value *args,
+                             uint32_t nargs, core_value *results,
+                             uint32_t nresults)
+{
+    (void)nargs;
+    (void)nresults;
+    return search(call, &args[1], &args[0], NULL, args[3].u.i != 0,
+                  &results[0]);
+}
+
+core_status gpu_register_sort(core_registry *registry)
+{
+    enum { DENSE = CORE_DEMAND_CONTIGUOUS, I = GPU_M_I64 };
+    enum { PLACES = GPU_M_I64 | GPU_M_I32 };
+    core_status status = CORE_OK;
+
+    for (core_dtype d = CORE_F64; d <= CORE_BOOL && status == CORE_OK; d++) {
+        uint32_t m = CORE_DTYPE_MASK(d);
+        const gpu_row rows[] = {
+            {"sort.stable", sort, (void *)2, {m, m, I}, DENSE, NULL},
+            {"sort", sort, (void *)1, {m, m, I}, DENSE, NULL},
+            {"topk", top, NULL, {m, m, I}, DENSE, NULL},
+            {"kthvalue", kth, NULL, {m, m, I}, DENSE, NULL},
+            {"median.dim", one, (void *)GPU_MEDIAN, {m, m, I}, DENSE, NULL},
+            {"nanmedian.dim",
+             one,
+             (void *)GPU_NAN_MEDIAN,
+             {m, m, I},
+             DENSE,
+             NULL},
+            {"mode", one, (void *)GPU_MODE, {m, m, I}, DENSE, NULL},
+            {"median", median_all, (void *)GPU_MEDIAN, {m, m}, DENSE, NULL},
+            {"nanmedian",
+             median_all,
+             (void *)GPU_NAN_MEDIAN,
+             {m, m},
+             DENSE,
+             NULL},
+            {"searchsorted.Tensor",
+             sorted,
+             NULL,
+             {m, m, I, PLACES},
+             DENSE,
+             NULL},
+            {"bucketize.Tensor", bucketize, NULL, {m, m, PLACES}, DENSE, NULL},
+        };
+
+        status = gpu_register(registry, rows, sizeof rows / sizeof *rows);
+    }
+    return status;
+}

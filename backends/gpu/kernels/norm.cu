@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* norm.cu: layer, group and batch normalisation, forward and backward.  A block
+ * has a row, or a channel.  With h = (x - mean) spread and g = grad weight,
+ *     grad_x      = (g - mean(g) - h mean(g h)) spread
+ *     grad_weight = sum(grad h),  grad_bias = sum(grad). */
+
+#include "block.h"
+
+#include <gpu/shared_norm.h>
+
+/* M: elements; P: weights and biases. */
+template <class M, class P> struct normed {
+    typedef typename gpu_type<M>::compute T;
+    typedef typename gpu_type<P>::compute W;
+
+    static GPU_DEVICE_MEMBER T at(const void *from, int64_t i)
+    {
+        return gpu_load(((const M *)from)[i]);
+    }
+    static GPU_DEVICE_MEMBER void put(void *to, int64_t i, T x)
+    {
+        gpu_store(((M *)to)[i], x);
+    }
+    static GPU_DEVICE_MEMBER T weight(const gpu_norm &p, int64_t i)
+    {
+        return p.weight != 0 ? (T)gpu_load(((const P *)p.weight)[i]) : (T)1;
+    }
+    static GPU_DEVICE_MEMBER T bias(const gpu_norm &p, int64_t i)
+    {
+        return p.bias != 0 ? (T)gpu_load(((const P *)p.bias)[i]) : (T)0;
+    }
+    static GPU_DEVICE_MEMBER T number(const void *from, uint32_t dtype,
+                                      int64_t i)
+    {
+        return (T)gpu_read_f64((const char *)from + i * gpu_bytes(dtype),
+                               dtype);
+    }
+    static GPU_DEVICE_MEMBER void keep(void *to, uint32_t dtype, int64_t i,
+                                       double x)
+    {
+        if (to != 0)
+            gpu_write_f64((char *)to + i * gpu_bytes(dtype), dtype, x);
+    }
+
+    static GPU_DEVICE_MEMBER void forward(const gpu_norm &p)
+    {
+        GPU_SHARED T shared[256];
+        int64_t size = p.channels * p.inner;
+
+        for (int64_t row = gpu_block.x; row < p.rows; row += gpu_grid.x) {
+            int64_t base = row * size, first = row % p.groups * p.channels;
+            T sum = 0, mean, spread;
+
+            for (int64_t i = gpu_thread.x; i < size; i += 256)
+                sum += at(p.from, base + i);
+            mean = gpu_block_sum(shared, sum) / (T)size;
+            sum = 0;
+            for (int64_t i = gpu_thread.x; i < size; i += 256) {
+                T x = at(p.from, base + i) - mean;
+
+                sum += x * x;
+            }
+            sum = gpu_block_sum(shared, sum) / (T)size;
+            spread = (T)(1 / sqrt((double)sum + p.eps));
+            for (int64_t i = gpu_thread.x; i < size; i += 256) {
+                int64_t c = first + (p.inner == 1 ? i : i / p.inner);
+                T x = (at(p.from, base + i) - mean) * spread;
+
+                put(p.to, base + i, x * weight(p, c) + bias(p, c));
+            }
+            if (gpu_thread.x == 0) {
+                keep(p.mean, p.statistics, row, mean);
+                keep(p.spread, p.statistics, row, spread);
+            }
+        }
+    }
+
+    static GPU_DEVICE_MEMBER void slope(const gpu_norm &p)
+    {
+        GPU_SHARED T shared[256];
+        int64_t size = p.channels * p.inner;
+
+        for (int64_t row = gpu_block.x; row < p.rows; row += gpu_grid.x) {
+            int64_t base = row * size, first = row % p.groups * p.channels;
+            T mean = number(p.mean, p.statistics, row);
+            T spread = number(p.spread, p.statistics, row);
+            T sum = 0, moment = 0;
+
+            for (int64_t i = gpu_thread.x; i < size; i += 256) {
+                int64_t c = first + (p.inner == 1 ? i : i / p.inner);
+                T g = at(p.grad, base + i) * weight(p, c);
+
+                sum += g;
+                moment += g * ((at(p.from, base + i) - mean) * spread);
+            }
+            sum = gpu_block_sum(shared, sum) / (T)size;
+            moment = gpu_block_sum(shared, moment) / (T)size;
+            for (int64_t i = gpu_thread.x; i < size; i += 256) {
+                int64_t c = first + (p.inner == 1 ? i : i / p.inner);
+                T g = at(p.grad, base + i) * weight(p, c);
+                T h = (at(p.from, base + i) - mean) * spread;
+
+                put(p.to, base + i, (g - sum - h * moment) * spread);
+            }
+        }
+    }
+
+    static GPU_DEVICE_MEMBER void weights_put(const gpu_norm &p, int64_t c,
+                                              T w, T b)
+    {
+        if (p.to_weight != 0)
+            gpu_store(((P *)p.to_weight)[c], (W)w);
+        if (p.to_bias != 0)
+            gpu_store(((P *)p.to_bias)[c], (W)b);
+    }
+
+    /* Over the rows and places that have a channel; a block has one. */
+    static GPU_DEVICE_MEMBER void weights(const gpu_norm &p)
+    {
+        GPU_SHARED T shared[256];
+        int64_t all = p.groups * p.channels;
+        int64_t count = p.rows / p.groups * p.inner;
+
+        for (int64_t c = gpu_block.x; c < all; c += gpu_grid.x) {
+            T w = 0, b = 0;
+
+            for (int64_t i = gpu_thread.x; i < count; i += 256) {
+                int64_t row = c / p.channels + i / p.inner * p.groups;
+                int64_t place = (row * p.channels + c % p.channels) * p.inner +
+                                i % p.inner;
+                T g = at(p.grad, place);
+
+                b += g;
+                w += g * ((at(p.from, place) -
+                           number(p.mean, p.statistics, row)) *
+                          number(p.spread, p.statistics, row));
+            }
+            w = gpu_block_sum(shared, w);
+            b = gpu_block_sum(shared, b);
+            if (gpu_thread.x == 0)
+                weights_put(p, c, w, b);
+        }
+    }
+
+    /* The same of layers, whose channels lie side by side: a thread has one,
+     * and a part of the rows. */
+    static GPU_DEVICE_MEMBER void columns(const gpu_norm &p)
+    {
+        int64_t each = (p.rows + p.parts - 1) / p.parts;
+        int64_t begin = (int64_t)gpu_block.y * each, end = begin + each;
+        T *partial = (T *)p.partial;
+
+        end = end < p.rows ? end : p.rows;
+        for (int64_t c = (int64_t)gpu_first(); c < p.channels;
+             c += (int64_t)gpu_step()) {
+            T w = 0, b = 0;
+
+            for (int64_t row = begin; row < end; row++) {
+                T g = at(p.grad, row * p.channels + c);
+
+                b += g;
+                w += g * ((at(p.from, row * p.channels + c) -
+                           number(p.mean, p.statistics, row)) *
+                          number(p.spread, p.statistics, row));
+            }
+            partial[2 * (gpu_block.y * p.channels + c)] = w;
+            partial[2 * (gpu_block.y * p.channels + c) + 1] = b;
+        }
+    }
+    static GPU_DEVICE_MEMBER void together(const gpu_norm &p)
+    {
+        const T *partial = (const T *)p.partial;
+
+        for (int64_t c = (int64_t)gpu_first(); c < p.channels;
+             c += (int64_t)gpu_step()) {
+            T w = 0, b = 0;
+
+            for (int64_t k = 0; k < p.parts; k++) {
+                w += partial[2 * (k * p.channels + c)];
+                b += partial[2 * (k * p.channels + c) + 1];
+            }
+            weights_put(p, c, w, b);
+        }
+    }
+
+    /* ----------------------------------------------------------- batches -- */
+
+    static GPU_DEVICE_MEMBER int64_t place(const gpu_norm &p, int64_t c,
+                                           int64_t i)
+    {
+        return (i / p.inner * p.channels + c) * p.inner + i % p.inner;
+    }
+    static GPU_DEVICE_MEMBER void batch_running(const gpu_norm &p, int64_t c,
+                                                T mean, T squares, T count)
+    {
+        double mix = p.momentum;
+
+        if (p.running_mean != 0)
+            keep(p.running_mean, p.running, c,
+                 (1 - mix) * number(p.running_mean, p.running, c) +
+                     mix * mean);
+        if (p.running_var != 0)
+            keep(p.running_var, p.running, c,
+                 (1 - mix) * number(p.running_var, p.running, c) +
+                     mix * squares / (count - 1));
+    }
+    static GPU_DEVICE_MEMBER T batch_spread(const gpu_norm &p, int64_t c)
+    {
+        return (T)(1 / sqrt((double)number(p.running_var, p.running, c) +
+                            p.eps));
+    }
+
+    static GPU_DEVICE_MEMBER void batch(const gpu_norm &p)
+    {
+        GPU_SHARED T shared[256];
+        int64_t count = p.rows * p.inner;
+
+        for (int64_t c = gpu_block.x; c < p.channels; c += gpu_grid.x) {
+            T sum = 0, mean, spread, scale, shift = bias(p, c);
+
+            if (p.training) {
+                for (int64_t i = gpu_thread.x; i < count; i += 256)
+                    sum += at(p.from, place(p, c, i));
+                mean = gpu_block_sum(shared, sum) / (T)count;
+                sum = 0;
+                for (int64_t i = gpu_thread.x; i < count; i += 256) {
+                    T x = at(p.from, place(p, c, i)) - mean;
+
+                    sum += x * x;
+                }
+                sum = gpu_block_sum(shared, sum);
+                spread = (T)(1 / sqrt((double)sum / (double)count + p.eps));
+            } else {
+                mean = number(p.running_mean, p.running, c);
+                spread = batch_spread(p, c);
+            }
+            if (gpu_thread.x == 0) {
+                keep(p.mean, p.statistics, c, mean);
+                keep(p.spread, p.statistics, c, spread);
+                if (p.training)
+                    batch_running(p, c, mean, sum, (T)count);
+            }
+            scale = spread * weight(p, c);
+            for (int64_t i = gpu_thread.x; i < count; i += 256) {
+                int64_t k = place(p, c, i);
+
+                put(p.to, k, (at(p.from, k) - mean) * scale + shift);
+            }
+        }
+    }
+
+    static GPU_DEVICE_MEMBER void batch_slope(const gpu_norm &p)
+    {
+        GPU_SHARED T shared[256];
+        int64_t count = p.rows * p.inner;
+
+        for (int64_t c = gpu_block.x; c < p.channels; c += gpu_grid.x) {
+            T mean = p.training ? number(p.mean, p.statistics, c)
+                                : number(p.running_mean, p.running, c);
+            T spread = p.training ? number(p.spread, p.statistics, c)
+                                  : batch_spread(p, c);
+            T sum = 0, moment = 0, factor = spread * weight(p, c);
+
+            for (int64_t i = gpu_thread.x; i < count; i += 256) {
+                T g = at(p.grad, place(p, c, i));
+
+                sum += g;
+                moment += g * (at(p.from, place(p, c, i)) - mean);
+            }
+            sum = gpu_block_sum(shared, sum);
+            moment = gpu_block_sum(shared, moment) * spread;
+            if (gpu_thread.x == 0)
+                weights_put(p, c, moment, sum);
+            sum = p.training ? sum / (T)count : 0;
+            moment = p.training ? moment * spread / (T)count : 0;
+            for (int64_t i = gpu_thread.x; p.to != 0 && i < count; i += 256) {
+                int64_t k = place(p, c, i);
+
+                put(p.to, k,
+                    factor * (at(p.grad, k) - sum -
+                              (at(p.from, k) - mean) * moment));
+            }
+        }
+    }
+};
+
+#define COMMA ,
+#define MEETING(stem, name, M, P, function)           \
+    GPU_KERNEL_MEETING(stem##_##name, gpu_norm)       \
+    {                                                 \
+        normed<M COMMA P>::function(p);                 \
+    }
+#define ALONE(stem, name, M, P, function)     \
+    GPU_KERNEL(stem##_##name, gpu_norm)       \
+    {                                         \
+        normed<M COMMA P>::function(p);         \
+    }
+#define NORM(name, M, P)                                 \
+    MEETING(norm_forward, name, M, P, forward)           \
+    MEETING(norm_slope, name, M, P, slope)               \
+    MEETING(norm_weights, name, M, P, weights)           \
+    MEETING(norm_batch, name, M, P, batch)               \
+    MEETING(norm_batch_slope, name, M, P, batch_slope)   \
+    ALONE(norm_columns, name, M, P, columns)             \
+    ALONE(norm_together, name, M, P, together)
+NORM(f32_f32, float, float)
+NORM(f64_f64, double, double)
+NORM(f16_f16, gpu_f16, gpu_f16)
+NORM(bf16_bf16, gpu_bf16, gpu_bf16)
+NORM(f16_f32, gpu_f16, float)
+NORM(bf16_f32, gpu_bf16, float)
