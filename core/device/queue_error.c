@@ -225,7 +225,7 @@ core_status core__stream_given(core_stream *stream, core_status status)
 static core_status take_word(core__queue *queue, const char *reason)
 {
     core_device *device = queue->device;
-    core_stream_error word = {.struct_size = sizeof word};
+    core_stream_error word = {.struct_size = sizeof word, .index = INT64_MIN};
     core_operator *op;
     core_status status;
 
@@ -242,6 +242,9 @@ static core_status take_word(core__queue *queue, const char *reason)
         op = find_call(queue, word.call_id);
         if (word.call_id == 0) /* no kernel's: of work that it waited for */
             core__error_prefix("%s", device->name);
+        else if (word.index == INT64_MIN)
+            core__error_prefix("%s: %s (call %llu) met bad data", device->name,
+                               name_of(op), (unsigned long long)word.call_id);
         else
             core__error_prefix("%s: %s (call %llu) met bad data, %lld",
                                device->name, name_of(op),

@@ -282,7 +282,8 @@ typedef struct core_stream_error {
     uint32_t struct_size;
     core_status code; /* CORE_OK: nothing */
     uint64_t call_id; /* core_call.id of the first kernel that set it */
-    int64_t index;    /* the bad value, where there is one */
+    int64_t index;    /* the bad value; INT64_MIN, as it is before: only text
+                         says it, or there is none */
     core_string text; /* may be empty; valid until the next take */
 } core_stream_error;
 CORE_STATIC_ASSERT(sizeof(core_stream_error) == 40, "core_stream_error");

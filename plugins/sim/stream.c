@@ -184,7 +184,7 @@ static core_status take(void *device, void *words, core_stream_error *out)
     memcpy(text, stream->word.text, sizeof text);
     out->code = stream->word.code;
     out->call_id = stream->word.call_id;
-    out->index = 0;
+    out->index = INT64_MIN; /* only the text says it */
     stream->word.code = CORE_OK;
     pthread_mutex_unlock(&sim_lock);
     out->text = core_sdk_string(out->code != CORE_OK ? text : "");

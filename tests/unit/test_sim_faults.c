@@ -159,6 +159,7 @@ START_TEST(bad_data_sets_the_word_once_and_the_stream_goes_on)
     OK(words->take(device, first, &word));
     ck_assert_int_eq(word.code, CORE_ERROR_INDEX);
     ck_assert_str_eq(word.text.data, "index 7 of 3");
+    ck_assert_int_eq(word.index, INT64_MIN); /* sim knows the text alone */
     id = word.call_id;
     OK(words->take(device, first, &word));
     ck_assert_int_eq(word.code, CORE_OK);

@@ -5,6 +5,8 @@
 
 #include "stream.h"
 
+#include "device/device.h"
+
 /* index_select beyond the end: met on the device, later. */
 static core_tensor *bad_data(core_device *sim)
 {
@@ -26,6 +28,38 @@ START_TEST(bad_data_is_told_once_and_the_stream_goes_on)
           "77", "core_stream_synchronize");
     OK(core_stream_synchronize(stream));
     all_are(add(filled(sim, 4, 1), filled(sim, 4, 2)), 3);
+}
+END_TEST
+
+static core_status take_zero(void *device, void *stream, core_stream_error *out)
+{
+    (void)device;
+    (void)stream;
+    out->code = CORE_ERROR_INDEX;
+    out->call_id = 1;
+    out->index = 0;
+    out->text = (core_string){"an index is out of range", 24};
+    return CORE_OK;
+}
+
+/* The simulator knows the value only as part of the text. */
+START_TEST(the_bad_value_is_told_where_the_plugin_knows_it_and_else_none)
+{
+    core_device *sim = device_of("sim");
+    core_stream_error_interface real = sim->interfaces.stream_error;
+    core_stream *stream;
+
+    OK(core_stream_current(sim, &stream));
+    bad_data(sim);
+    FAILS(core_stream_synchronize(stream), CORE_ERROR_INDEX,
+          "index_select (call ", ") met bad data: ", "holds 77");
+    ck_assert_ptr_null(strstr(core_error_message(), "bad data, "));
+
+    sim->interfaces.stream_error.take = take_zero;
+    FAILS(core_stream_synchronize(stream), CORE_ERROR_INDEX,
+          "met bad data, 0: an index is out of range");
+    sim->interfaces.stream_error = real;
+    OK(core_stream_synchronize(stream));
 }
 END_TEST
 
@@ -101,5 +135,6 @@ START_TEST(operands_of_two_devices_are_refused)
 END_TEST
 
 SUITE("stream_errors", bad_data_is_told_once_and_the_stream_goes_on,
+      the_bad_value_is_told_where_the_plugin_knows_it_and_else_none,
       bad_data_is_told_to_whoever_asks, under_blocking_the_call_itself_fails,
       operands_of_two_devices_are_refused)
