@@ -130,7 +130,6 @@ static void set_room(core__thread *thread, void *context)
         thread->small[i].head = NULL;
         thread->small[i].room = thread->shared ? 0 : kept;
     }
-    core__memory_thread_end(thread);
 }
 
 uint32_t core__small_kept(void)
@@ -144,6 +143,7 @@ void core__alloc_fault_set(int64_t allowed, bool sticky)
 
     atomic_store(&fault_armed, false);
     core__thread_self();
+    core__memory_forget(NULL);
     core__thread_each(set_room, &kept);
     atomic_store(&fault_allowed, allowed);
     atomic_store(&fault_sticky, sticky);

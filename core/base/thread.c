@@ -40,15 +40,17 @@ static void free_list(core__free_block *block)
     }
 }
 
-/* Storages of kept tensors count as made: they are taken off here. */
-static int64_t kept_whole(const core__thread *thread, uint32_t slot)
+/* Storages that a thread made and did not free.  Those of kept tensors count as
+ * made: they are taken off here.  The thread may be computing. */
+static int64_t storages_of(const core__thread *thread, uint32_t slot)
 {
-    int64_t sum = 0;
+    core_device *device = __atomic_load_n(&thread->blocks_of, __ATOMIC_ACQUIRE);
+    int64_t sum = __atomic_load_n(&thread->storages[slot], __ATOMIC_RELAXED);
 
-    if (!thread->blocks_of || core__keys_slot(thread->blocks_of->keys) != slot)
-        return 0;
+    if (!device || core__keys_slot(device->keys) != slot)
+        return sum;
     for (size_t i = 0; i < CORE__SMALL_CLASSES; i++)
-        sum += thread->whole[i].count;
+        sum -= __atomic_load_n(&thread->whole[i].count, __ATOMIC_RELAXED);
     return sum;
 }
 
@@ -56,7 +58,7 @@ static int64_t kept_whole(const core__thread *thread, uint32_t slot)
 static void keep_counts(const core__thread *thread)
 {
     for (uint32_t i = 0; i < 16; i++)
-        ended_storages[i] += thread->storages[i] - kept_whole(thread, i);
+        ended_storages[i] += storages_of(thread, i);
     for (size_t i = 0; i < CORE__LAUNCH_SLOTS; i++)
         ended_launches[i] += thread->launches[i];
 }
@@ -145,9 +147,9 @@ int64_t core__thread_storages(uint32_t slot)
     pthread_mutex_lock(&lock);
     sum = ended_storages[slot];
     for (core__thread *thread = all; thread; thread = thread->next)
-        sum += thread->storages[slot] - kept_whole(thread, slot);
+        sum += storages_of(thread, slot);
     pthread_mutex_unlock(&lock);
-    return sum + emergency.storages[slot];
+    return sum + __atomic_load_n(&emergency.storages[slot], __ATOMIC_RELAXED);
 }
 
 uint64_t core__thread_launches(uint32_t slot)

@@ -25,6 +25,11 @@ typedef struct core__free_block {
     struct core__free_block *next;
 } core__free_block;
 
+typedef struct core__whole {
+    struct core_tensor *head;
+    uint32_t count;
+} core__whole;
+
 typedef struct core__error_record {
     core_status code;
     uint32_t sequence; /* counts errors: tells a fresh record from an old one */
@@ -85,7 +90,8 @@ struct core__thread {
         uint32_t room; /* how many more may be kept */
     } small[CORE__SMALL_CLASSES];
     /* Free memory blocks of one device that the host can use, the first that
-     * this thread freed to (memory/memory.c). */
+     * this thread freed to (memory/memory.c).  Others read blocks_of, the
+     * counts below it and storages: they are changed by what is below. */
     core_device *blocks_of;
     struct {
         core__free_block *head;
@@ -93,10 +99,7 @@ struct core__thread {
     } blocks[CORE__SMALL_CLASSES];
     /* Tensors with storage and memory, by size class of the memory; at most
      * whole_limit each, and none while blocks_of is NULL (tensor/kept.h). */
-    struct {
-        struct core_tensor *head;
-        uint32_t count;
-    } whole[CORE__SMALL_CLASSES];
+    core__whole whole[CORE__SMALL_CLASSES];
     uint32_t whole_limit;
     /* Storages made less storages freed here, by backend slot: their sum over
      * all threads is what is alive, without a shared counter. */
@@ -149,13 +152,31 @@ static inline void core__thread_leave(core__thread *self)
 #endif
 }
 
-/* The same for a counter of its own that others read. */
+/* The same for counters of its own that others read. */
 static inline void core__thread_count(uint64_t *counter)
 {
 #if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
     __asm__ volatile("addq $1, %0" : "+m"(*counter));
 #else
     __atomic_store_n(counter, *counter + 1, __ATOMIC_RELAXED);
+#endif
+}
+
+static inline void core__thread_more(int64_t *counter, int32_t by)
+{
+#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
+    __asm__("addq %1, %0" : "+m"(*counter) : "er"((int64_t)by));
+#else
+    __atomic_store_n(counter, *counter + by, __ATOMIC_RELAXED);
+#endif
+}
+
+static inline void core__thread_more32(uint32_t *counter, int32_t by)
+{
+#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
+    __asm__("addl %1, %0" : "+m"(*counter) : "ir"(by));
+#else
+    __atomic_store_n(counter, *counter + (uint32_t)by, __ATOMIC_RELAXED);
 #endif
 }
 

@@ -234,8 +234,6 @@ static void forget(core__thread *thread, void *context)
 {
     if (thread->device == context)
         thread->device = NULL;
-    if (thread->blocks_of == context)
-        core__memory_thread_end(thread);
 }
 
 void core__device_forget(core_device *device)
@@ -246,6 +244,7 @@ void core__device_forget(core_device *device)
     expected = device;
     atomic_compare_exchange_strong(&host_device, &expected, NULL);
     core__thread_each(forget, device);
+    core__memory_forget(device);
     core__stream_forget(device);
     core__host_memory_end(device);
     core__allocator_destroy(device);

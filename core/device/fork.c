@@ -6,6 +6,7 @@
 #include "device/device.h"
 #include "memory/allocator.h"
 #include "memory/host_memory.h"
+#include "memory/memory.h"
 
 /* Instead of the plugin's: its threads are not here, and what they had locked
  * is in whatever state. */
@@ -104,6 +105,8 @@ void core__device_forked(core_device *device)
         device->synchronous = false;
         device->small_blocks = false;
         device->memory = refusing;
+        /* What was kept of it would be given out as if there were memory. */
+        core__memory_forget(device);
     }
     device->forked = true;
     atomic_store(&device->lost, true);

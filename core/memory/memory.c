@@ -120,7 +120,7 @@ void core__memory_free(core_device *device, core_memory memory,
     if (device->small_blocks && cls < CORE__SMALL_CLASSES &&
         capacity % UNIT == 0 && !self->shared) {
         if (!self->blocks_of) {
-            self->blocks_of = device;
+            __atomic_store_n(&self->blocks_of, device, __ATOMIC_RELEASE);
             self->whole_limit = core__small_kept() ? CORE__WHOLE_MOST : 0;
             for (size_t i = 0; i < CORE__SMALL_CLASSES; i++)
                 self->blocks[i].room = core__small_kept();
@@ -141,24 +141,60 @@ void core__memory_free(core_device *device, core_memory memory,
     device->memory.free(device->impl, memory, capacity);
 }
 
-void core__memory_thread_end(core__thread *thread)
+/* What a thread kept of the memory of one device. */
+typedef struct kept_memory {
+    const core_device *wanted; /* NULL: any */
+    core_device *device;       /* NULL: nothing yet */
+    core_tensor *whole;
+    core__free_block *blocks[CORE__SMALL_CLASSES];
+} kept_memory;
+
+static void collect(core__thread *thread, void *context)
 {
-    core_device *device = thread->blocks_of;
+    kept_memory *kept = context;
 
-    core__kept_drop(thread);
-    for (size_t i = 0; device && i < CORE__SMALL_CLASSES; i++) {
-        core__free_block *block = thread->blocks[i].head;
-
-        while (block) {
-            core__free_block *next = block->next;
-
-            device->memory.free(device->impl, (core_memory){block, 0},
-                                i * UNIT);
-            block = next;
-        }
+    if (kept->device || !thread->blocks_of ||
+        (kept->wanted && thread->blocks_of != kept->wanted))
+        return;
+    kept->device = thread->blocks_of;
+    core__kept_collect(thread, &kept->whole);
+    for (size_t i = 0; i < CORE__SMALL_CLASSES; i++) {
+        kept->blocks[i] = thread->blocks[i].head;
         thread->blocks[i].head = NULL;
     }
-    thread->blocks_of = NULL;
+    __atomic_store_n(&thread->blocks_of, NULL, __ATOMIC_RELAXED);
+}
+
+static void give_back(const kept_memory *kept)
+{
+    const core_device *device = kept->device;
+
+    core__kept_drop(kept->whole);
+    for (size_t i = 0; i < CORE__SMALL_CLASSES; i++)
+        for (core__free_block *b = kept->blocks[i], *next; b; b = next) {
+            next = b->next;
+            device->memory.free(device->impl, (core_memory){b, 0}, i * UNIT);
+        }
+}
+
+void core__memory_thread_end(core__thread *thread)
+{
+    kept_memory kept = {0};
+
+    collect(thread, &kept);
+    give_back(&kept);
+}
+
+/* A thread at a time: the plugin must not meet the lock of their list. */
+void core__memory_forget(const core_device *device)
+{
+    kept_memory kept;
+
+    do {
+        kept = (kept_memory){.wanted = device};
+        core__thread_each(collect, &kept);
+        give_back(&kept);
+    } while (kept.device);
 }
 
 void core__memory_pools_end(core__thread *thread)

@@ -21,8 +21,11 @@ core_status core__memory_alloc(core_device *device, uint64_t size,
                                struct core__block **out_block);
 void core__memory_free(core_device *device, core_memory memory,
                        uint64_t capacity, struct core__block *block);
-/* Gives the blocks that an ending thread kept back to their devices. */
+/* Gives the blocks that an ending thread kept back to their device. */
 void core__memory_thread_end(core__thread *thread);
+/* The same of all threads, for a device that ends, or NULL: all.  They must not
+ * be computing on it. */
+void core__memory_forget(const core_device *device);
 /* Ends the pools that it had begun. */
 void core__memory_pools_end(core__thread *thread);
 

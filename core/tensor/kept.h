@@ -18,6 +18,14 @@
 
 enum { CORE__WHOLE_UNIT = 64, CORE__WHOLE_MOST = 64 };
 
+static inline core__whole *core__whole_of(core__thread *self, uint64_t cls)
+{
+    core__whole *list = &self->whole[cls];
+
+    __asm__("" : "+r"(list)); /* computed once, not for each field */
+    return list;
+}
+
 /* A tensor with a storage of this many bytes, both with one reference; what
  * lies in the tensor otherwise is of the old one, but for autograd, which is
  * NULL, and sizes.  NULL: there is none. */
@@ -27,14 +35,16 @@ static inline core_tensor *core__kept_take(core__thread *self,
 {
     uint64_t cls = (bytes + CORE__WHOLE_UNIT - 1) / CORE__WHOLE_UNIT;
     core_tensor *tensor;
+    core__whole *list;
 
     if (core__unlikely(device != self->blocks_of || cls >= CORE__SMALL_CLASSES))
         return NULL;
-    tensor = self->whole[cls].head;
+    list = core__whole_of(self, cls);
+    tensor = list->head;
     if (core__unlikely(!tensor))
         return NULL;
-    self->whole[cls].head = tensor->base; /* the link */
-    self->whole[cls].count--;
+    list->head = tensor->base; /* the link */
+    core__thread_more32(&list->count, -1);
     atomic_store_explicit(&tensor->references, 1, memory_order_relaxed);
     tensor->storage->size = bytes;
     return tensor;
@@ -46,6 +56,7 @@ static inline core_tensor *core__kept_take(core__thread *self,
 static inline bool core__kept_keep(core__thread *self, core_tensor *tensor)
 {
     core_storage *storage = tensor->storage;
+    core__whole *list;
     uint64_t cls;
 
     if (!storage || storage->device != self->blocks_of || tensor->autograd ||
@@ -55,18 +66,22 @@ static inline bool core__kept_keep(core__thread *self, core_tensor *tensor)
         return false;
     cls = storage->capacity / CORE__WHOLE_UNIT;
     if (cls >= CORE__SMALL_CLASSES || cls == 0 ||
-        storage->capacity % CORE__WHOLE_UNIT != 0 ||
-        self->whole[cls].count >= self->whole_limit)
+        storage->capacity % CORE__WHOLE_UNIT != 0)
+        return false;
+    list = core__whole_of(self, cls);
+    if (list->count >= self->whole_limit)
         return false;
     atomic_store_explicit(&storage->version, 0, memory_order_relaxed);
     atomic_store_explicit(&tensor->references, 0, memory_order_relaxed);
-    tensor->base = self->whole[cls].head;
-    self->whole[cls].head = tensor;
-    self->whole[cls].count++;
+    tensor->base = list->head;
+    list->head = tensor;
+    core__thread_more32(&list->count, 1);
     return true;
 }
 
-/* Takes all of a thread's apart. */
-void core__kept_drop(core__thread *thread);
+/* Puts all of a thread's before the list, linked through base. */
+void core__kept_collect(core__thread *thread, core_tensor **list);
+/* Takes a list of them apart: calls the plugin. */
+void core__kept_drop(core_tensor *list);
 
 #endif

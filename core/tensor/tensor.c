@@ -38,7 +38,8 @@ static inline core_storage *storage_wrap(core_device *device,
     storage->generation = 0;
     storage->release = NULL;
     storage->context = NULL;
-    core__thread_self()->storages[core__keys_slot(device->keys)]++;
+    core__thread_more(
+        &core__thread_self()->storages[core__keys_slot(device->keys)], 1);
     return storage;
 }
 
@@ -72,7 +73,8 @@ void core__storage_destroy(core_storage *storage)
     else if (storage->capacity)
         core__memory_free(device, storage->memory, storage->capacity,
                           storage->block);
-    core__thread_self()->storages[core__keys_slot(device->keys)]--;
+    core__thread_more(
+        &core__thread_self()->storages[core__keys_slot(device->keys)], -1);
     core__small_free(storage, sizeof *storage);
 }
 
@@ -228,23 +230,34 @@ static inline void renew(core__thread *self, core_tensor *tensor,
     }
 }
 
-void core__kept_drop(core__thread *thread)
+void core__kept_collect(core__thread *thread, core_tensor **list)
 {
     for (size_t i = 0; i < CORE__SMALL_CLASSES; i++)
         while (thread->whole[i].head) {
             core_tensor *tensor = thread->whole[i].head;
-            core_storage *storage = tensor->storage;
+            uint32_t slot = core__keys_slot(tensor->storage->device->keys);
 
             thread->whole[i].head = tensor->base;
-            storage->device->memory.free(storage->device->impl, storage->memory,
-                                         storage->capacity);
-            thread->storages[core__keys_slot(storage->device->keys)]--;
-            core__free(storage);
-            core__free(tensor);
+            core__thread_more32(&thread->whole[i].count, -1);
+            core__thread_more(&thread->storages[slot], -1);
+            tensor->base = *list;
+            *list = tensor;
         }
-    for (size_t i = 0; i < CORE__SMALL_CLASSES; i++)
-        thread->whole[i].count = 0;
     thread->whole_limit = 0;
+}
+
+void core__kept_drop(core_tensor *list)
+{
+    while (list) {
+        core_tensor *next = list->base;
+        core_storage *storage = list->storage;
+
+        storage->device->memory.free(storage->device->impl, storage->memory,
+                                     storage->capacity);
+        core__free(storage);
+        core__free(list);
+        list = next;
+    }
 }
 
 /* A small row-major tensor out of a kept one, or NULL. */

@@ -7,6 +7,7 @@
 #include "devices.h"
 
 #include "base/log.h"
+#include "device/device.h"
 
 #include <libcore/dispatch.h>
 #include <libcore/memory.h>
@@ -392,6 +393,32 @@ START_TEST(a_child_has_the_hosts_pinned_memory)
 }
 END_TEST
 
+/* core_empty touches no memory: a tensor that the thread had kept would do. */
+START_TEST(a_child_gets_nothing_that_was_kept_of_a_device_it_does_not_have)
+{
+    const int64_t n = 4;
+    core_tensor *made;
+    pid_t child;
+
+    cpu = device_of("cpu");
+    cpu->interfaces.fork_safe = (core_fork_safe_interface){0};
+    for (int i = 0; i < 2; i++) { /* the first begins the thread's lists */
+        OK(core_empty(&n, 1, CORE_F32, cpu, -1, &made));
+        core_tensor_release(made);
+    }
+    child = fork();
+    if (child == 0) {
+        alarm(20);
+        NOT_HERE(core_empty(&n, 1, CORE_F32, cpu, -1, &made));
+        NOT_HERE(core_zeros(&n, 1, CORE_F32, cpu, &made));
+        _exit(42);
+    }
+    ck_assert_int_eq(wait_for(child), 42);
+    OK(core_empty(&n, 1, CORE_F32, cpu, -1, &made));
+    core_tensor_release(made);
+}
+END_TEST
+
 /* In a child: all that the host can do, in this thread and in new ones. */
 static void work_in_the_child(void)
 {
@@ -461,6 +488,8 @@ static TCase *in_mode(const char *name, void (*mode)(void))
     tcase_add_test(tcase, a_forked_child_has_the_host_and_no_other_device);
     tcase_add_test(tcase, a_child_works_whatever_the_other_threads_were_at);
     tcase_add_test(tcase, a_child_has_the_hosts_pinned_memory);
+    tcase_add_test(
+        tcase, a_child_gets_nothing_that_was_kept_of_a_device_it_does_not_have);
     return tcase;
 }
 

@@ -7,6 +7,7 @@
 #include "devices.h"
 
 #include "base/thread.h"
+#include "device/device.h"
 #include "tensor/kept.h"
 
 #include <libcore/memory.h>
@@ -153,6 +154,62 @@ START_TEST(one_that_is_released_twice_is_not_given_out_twice)
 }
 END_TEST
 
+static _Atomic bool ended;
+
+static void *make_and_drop_for_long(void *context)
+{
+    for (int i = 0; i < 300; i++)
+        make_and_drop(context);
+    atomic_store(&ended, true);
+    return NULL;
+}
+
+/* The thread sanitizer sees whether that is a race. */
+START_TEST(they_are_counted_while_others_make_them)
+{
+    uint64_t before, most = 0;
+    pthread_t thread;
+
+    warm();
+    before = alive();
+    ck_assert_int_eq(
+        pthread_create(&thread, NULL, make_and_drop_for_long, NULL), 0);
+    do {
+        uint64_t now = alive();
+
+        most = now > most ? now : most;
+    } while (!atomic_load(&ended));
+    pthread_join(thread, NULL);
+    ck_assert_uint_eq(alive(), before);
+    ck_assert_uint_le(most, before + 51);
+}
+END_TEST
+
+static int frees;
+static void (*real_free)(void *device, core_memory memory, uint64_t size);
+
+/* Counts what every thread has, which takes the lock of their list. */
+static void counting_free(void *device, core_memory memory, uint64_t size)
+{
+    frees++;
+    alive();
+    real_free(device, memory, size);
+}
+
+START_TEST(a_device_that_ends_frees_them_without_a_lock)
+{
+    core_device *cpu = device_of("cpu");
+
+    warm();
+    core_tensor_release(small(40, CORE_F32));
+    real_free = cpu->memory.free;
+    cpu->memory.free = counting_free;
+    core__device_forget(cpu);
+    ck_assert_int_ge(frees, 2);
+    ck_assert_ptr_null(core__thread_self()->blocks_of);
+}
+END_TEST
+
 /* ------------------------------------------------------------ quiet calls -- */
 
 static int seen;
@@ -198,5 +255,7 @@ SUITE("kept", a_dropped_one_is_the_next_of_its_size,
       those_of_inference_mode_are_ordinary_outside,
       what_others_share_is_not_kept, those_of_ended_threads_are_not_alive,
       one_that_is_released_twice_is_not_given_out_twice,
+      they_are_counted_while_others_make_them,
+      a_device_that_ends_frees_them_without_a_lock,
       a_function_at_the_key_of_autograd_sees_quiet_calls_too,
       what_is_recorded_is_recorded_beside_quiet_calls)
