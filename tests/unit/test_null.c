@@ -76,7 +76,8 @@ END_TEST
 
 START_TEST(typed_calls)
 {
-    core_tensor *kept = tensor;
+    core_tensor *kept = tensor, **parts = &kept;
+    size_t count;
 
     result = tensor; /* what fails leaves NULL */
     refused(core_zeros(NULL, 2, CORE_F32, NULL, &result), "core_zeros", "size");
@@ -86,6 +87,18 @@ START_TEST(typed_calls)
     refused(core_neg(NULL, &result), "neg", "argument 1");
     refused(core_add(tensor, NULL, core_int(1), &result), "add", "argument 2");
     ck_assert_ptr_eq(tensor, kept);
+    refused(core_neg(tensor, NULL), "core_neg", "argument out is NULL");
+    refused(core_sort(tensor, 0, false, &result, NULL), "core_sort",
+            "out_indices");
+    ck_assert_ptr_null(result);
+    result = tensor;
+    refused(core_sort(tensor, 0, false, NULL, &result), "core_sort",
+            "out_values");
+    ck_assert_ptr_null(result);
+    refused(core_split(tensor, 1, 0, NULL, &count), "core_split", "out");
+    refused(core_split(tensor, 1, 0, &parts, NULL), "core_split", "out_count");
+    ck_assert_ptr_null(parts);
+    refused(core_item(tensor, NULL), "core_item", "out");
     /* An empty list need not have an address. */
     ck_assert_int_eq(core_zeros(NULL, 0, CORE_F32, NULL, &result), CORE_OK);
 }

@@ -274,6 +274,20 @@ def list_checks(operator):
     return checks
 
 
+def out_checks(operator, outs):
+    """What a typed call answers where it has nowhere to write a result.  A
+    caller that passes the address of a variable does not pay for it."""
+    checks = []
+    if len(outs) > 1:
+        checks += ["    if (%s)\n        *%s = %s;" % (name, name, empty)
+                   for name, empty in outs if empty]
+    return checks + [
+        "    if (!%s)\n"
+        "        return core_error_set(CORE_ERROR_INVALID_ARGUMENT,\n"
+        "            \"%s: the argument %s is NULL\");" % (
+            name, operator.c, name) for name, _ in outs]
+
+
 def wrapper(operator, names):
     o, schema = operator, operator.schema
     declarations, packed = [], []
@@ -306,6 +320,13 @@ def wrapper(operator, names):
         lines += ["    core_value results_[%d];" % len(outs),
                   "    core_status status_;"]
     lines.append("")
+    written = []
+    for i, name in enumerate(outs):
+        scalar = out_results[i].base == "Scalar" and not out_results[i].list
+        written.append((name, None if scalar else "NULL"))
+        if out_results[i].list:
+            written.append((name + "_count", "0"))
+    lines += out_checks(o, written)
     checks = list_checks(o)
     if checks:
         for i, name in enumerate(outs):

@@ -1,12 +1,12 @@
 /* ops.h: a typed call for every operator.
  *
  * Arguments are borrowed.  A result is a new reference, written to `out…`
- * (NULL on failure); release it with core_tensor_release, a list of them with
- * core_tensors_release.  Calls whose name ends in `_` change their first
- * argument; `…_out` calls write into tensors that are given.  An absent tensor
- * or optional value is NULL, an absent dtype CORE_DTYPE_NONE, an absent memory
- * format -1.  A number argument is core_int(2), core_float(0.5) or
- * core_bool(true). */
+ * (NULL on failure; no `out…` may be NULL itself: that is refused); release it
+ * with core_tensor_release, a list of them with core_tensors_release.  Calls
+ * whose name ends in `_` change their first argument; `…_out` calls write into
+ * tensors that are given.  An absent tensor or optional value is NULL, an
+ * absent dtype CORE_DTYPE_NONE, an absent memory format -1.  A number argument
+ * is core_int(2), core_float(0.5) or core_bool(true). */
 
 #ifndef LIBCORE_OPS_H
 #define LIBCORE_OPS_H
