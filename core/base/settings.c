@@ -88,7 +88,7 @@ static const setting_row rows[CORE__SETTINGS] = {
     [CORE__SETTING_TRACE_DISPATCH] = {"LIBCORE_TRACE_DISPATCH",
                                       CORE_SETTING_BOOLEAN, NULL, 0, 1, 0, "0",
                                       SWITCH,
-                                      "Logs every step of the dispatcher.",
+                                      "Logs each call: operator: step -> step.",
                                       "dispatch"},
     [CORE__SETTING_FALLBACK] =
         {"LIBCORE_FALLBACK", CORE_SETTING_LIST, NULL, 0, 0, 0, "error",

@@ -30,6 +30,14 @@ typedef struct core__whole {
     uint32_t count;
 } core__whole;
 
+/* What was noted of the call that is being dispatched (dispatch/dispatch.c). */
+typedef struct core__steps {
+    const core_operator *op; /* NULL: none */
+    uint32_t last;
+    size_t size;
+    char text[160];
+} core__steps;
+
 typedef struct core__error_record {
     core_status code;
     uint32_t sequence; /* counts errors: tells a fresh record from an old one */
@@ -107,6 +115,7 @@ struct core__thread {
     /* Kernels launched here, by the device's launch_slot, likewise. */
     uint64_t launches[CORE__LAUNCH_SLOTS];
     core__error_record error;
+    core__steps steps;
     core__thread *next; /* list of all, under a lock */
     core__thread *previous;
 };

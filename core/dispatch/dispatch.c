@@ -19,6 +19,7 @@
 #include <libcore/dispatch.h>
 
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { FUNCTION_CALL_SIZE = offsetof(core_call, loop) };
@@ -31,17 +32,47 @@ static int tracing;
 _Static_assert(CORE__THREAD_INCLUDED == CORE__KEY_INPLACE_OR_VIEW,
                "base/thread.h names this key by its bit");
 
+/* Writes what this thread has noted of a call. */
+static void write_steps(core__steps *steps)
+{
+    if (steps->op)
+        core__log_asked("dispatch", "%s", steps->text);
+    steps->op = NULL;
+}
+
+/* A line per call: its steps follow each other downwards.  It is written at the
+ * last of them, or where another call begins before that. */
 static void __attribute__((cold, noinline))
 log_step(const core_operator *op, uint64_t keys)
 {
-    static const char *const names[] = {
-        "", "inplace-or-view", "autograd", "autocast", "profiler", "trace"};
+    static const char *const names[] = {"", "inplace-or-view", "autograd",
+                                        "autocast", "profiler"};
     uint32_t functionality = core__keys_functionality(keys);
     core__backend *backend = core__backend_by_slot(core__keys_slot(keys));
+    core__steps *steps = &core__thread_self()->steps;
+    const char *between = " -> ";
+    int size;
 
-    core__log_asked("dispatch", "%s: %s%s%s", core__operator_name(op),
-                    names[functionality], functionality ? " " : "",
-                    backend ? backend->type : "(no backend)");
+    if (functionality == CORE__FUNCTIONALITY_TRACE)
+        return; /* an operator's first call, before it has a table */
+    if (steps->op != op || functionality >= steps->last) {
+        write_steps(steps);
+        steps->op = op;
+        steps->size = 0;
+        between = ": ";
+    }
+    steps->last = functionality;
+    size =
+        snprintf(steps->text + steps->size, sizeof steps->text - steps->size,
+                 "%s%s%s", steps->size ? "" : core__operator_name(op), between,
+                 functionality ? names[functionality]
+                 : backend     ? backend->type
+                               : "(no backend)");
+    steps->size += (size_t)size;
+    if (size < 0 || steps->size >= sizeof steps->text)
+        steps->size = sizeof steps->text - 1; /* what is more is left out */
+    if (functionality == CORE__FUNCTIONALITY_BACKEND)
+        write_steps(steps);
 }
 
 static inline core_status serve_at(core_operator *op, uint64_t keys,
@@ -225,9 +256,17 @@ core_status core__trace_layer(core_call *call, const core_value *args,
                               uint32_t nargs, core_value *results,
                               uint32_t nresults)
 {
-    return core__redispatch(
-        call->op, core__keys_below(call->keys, CORE__FUNCTIONALITY_TRACE), args,
-        nargs, results, nresults);
+    uint64_t keys = core__keys_below(call->keys, CORE__FUNCTIONALITY_TRACE);
+    core__steps *steps = &core__thread_self()->steps;
+    core_status status;
+
+    /* The steps that there are when nobody looks. */
+    if (call->op->hot && !(keys & LOUD))
+        keys &= call->op->quiet;
+    status = core__redispatch(call->op, keys, args, nargs, results, nresults);
+    if (steps->op == call->op)
+        write_steps(steps);
+    return status;
 }
 
 static void set_included(core__thread *thread, void *context)

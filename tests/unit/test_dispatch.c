@@ -323,7 +323,7 @@ START_TEST(registering_twice_or_without_a_namespace_is_refused)
 }
 END_TEST
 
-START_TEST(each_step_of_a_dispatch_can_be_traced)
+START_TEST(tracing_can_be_begun_and_ended)
 {
     core_tensor *a = ones(2);
     core_tensor *b;
@@ -334,8 +334,7 @@ START_TEST(each_step_of_a_dispatch_can_be_traced)
     OK(core_add(a, a, core_int(1), &b));
     core__dispatch_trace_set(false);
     core_tensor_release(b);
-    ck_assert_ptr_nonnull(strstr(logged, "add.Tensor: autograd cpu\n"));
-    ck_assert_ptr_nonnull(strstr(logged, "add.Tensor: cpu\n"));
+    ck_assert_str_eq(logged, "add.Tensor: cpu\n");
     logged[0] = '\0';
     OK(core_add(a, a, core_int(1), &b));
     ck_assert_str_eq(logged, "");
@@ -426,7 +425,7 @@ int main(void)
     tcase_add_test(tests, a_call_without_tensors_says_so);
     tcase_add_test(tests, a_required_tensor_that_is_absent_is_named);
     tcase_add_test(tests, registering_twice_or_without_a_namespace_is_refused);
-    tcase_add_test(tests, each_step_of_a_dispatch_can_be_traced);
+    tcase_add_test(tests, tracing_can_be_begun_and_ended);
     tcase_add_test(tests, calls_run_while_registrations_come_and_go);
     suite_add_tcase(suite, tests);
     runner = srunner_create(suite);
