@@ -88,6 +88,48 @@ core_status core__op_variant(core_call *call, const core_value *args,
     return status;
 }
 
+/* The arguments of the functional operator: what the new tensor is to be like
+ * are those of the tensor that is given. */
+static void given_args(const core_operator *op, const core_value *args,
+                       const core_tensor *out, core_value *own)
+{
+    const core_operator *base = core__operator_base(op);
+    uint32_t at = op->data->dtype;
+
+    memcpy(own, args, at * sizeof *own);
+    own[at] = core_pack_dtype(out->dtype);
+    own[at + 1] = core_pack_none();
+    own[at + 2] = core_pack_device(out->device);
+    own[at + 3] = core_pack_none();
+    memcpy(own + at + 4, args + at, (base->nargs - at - 4) * sizeof *own);
+}
+
+/* What makes a tensor of numbers alone, into a given one. */
+CORE__OP(given_variant)
+{
+    core_operator *op = call->op;
+    core_operator *base = &core__operators[op->data->base];
+    core_tensor *out = args[nargs - 1].u.tensor;
+    core_value own[32];
+    core_value made = {0};
+    core_status status;
+
+    given_args(op, args, out, own);
+    CORE_TRY(core_op_invoke_on(base, own, base->nargs, &made, 1));
+    /* Of a new tensor without content there are the sizes. */
+    if (strstr(base->data->name, "empty"))
+        status = core__out_check(op, out, out->dtype, made.u.tensor->ndim,
+                                 made.u.tensor->sizes);
+    else
+        status = variant_write(op, out, made.u.tensor);
+    core_value_release(&made);
+    if (status == CORE_OK && nresults > 0) {
+        core__tensor_retain(out);
+        core__result_tensor(&results[0], out);
+    }
+    return status;
+}
+
 /* -------------------------------------------------------------- copies -- */
 
 /* Strides of a copy of `self` in a memory format. */

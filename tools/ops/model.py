@@ -21,7 +21,7 @@ AUTOCAST = {"none": 0, "lower": 1, "fp32": 2, "promote": 3}
 KEYS = {"op", "since", "c", "family", "operands", "kernel", "promote", "dim",
         "keepdim", "dtype", "infer", "check", "function", "flags", "variants",
         "autocast", "backward", "not_differentiable", "differentiable_results",
-        "kept", "whole"}
+        "kept", "whole", "out"}
 NOWHERE = 255
 DROPPED_OVERLOADS = ("Tensor", "int", "self", "vec", "correction", "default")
 
@@ -57,9 +57,17 @@ class Operator:
         return self.model.by_name[name]
 
     @property
+    def given(self):
+        """An out variant whose dtype and device are those of what is given."""
+        return (self.variant == "OUT" and
+                self.base.schema.options is not None)
+
+    @property
     def flags(self):
         bits = 0
         for flag in self.base.entry.get("flags", []):
+            if flag in ("factory", "random") and self.given:
+                continue
             if flag not in FLAGS:
                 raise Problem("flag '%s'" % flag)
             bits |= 1 << FLAGS[flag]
@@ -95,6 +103,8 @@ class Operator:
     def column(self, key):
         """Position of the argument that plays the part `key`."""
         schema = self.base.schema
+        if self.given and key == "dtype":
+            return schema.options
         name = self.base.entry.get(key)
         if name is None and self.family == "reduction" and \
                 any(a.name == key for a in schema.arguments):
@@ -103,6 +113,8 @@ class Operator:
 
     def function(self):
         """The C function, or None."""
+        if self.given:
+            return "core__op_given_variant"
         if self.family in ("view", "composite", "composite_explicit"):
             if self.variant != "FUNCTIONAL" and self.base is not self:
                 if self.family == "view":
@@ -262,8 +274,11 @@ class Model:
             variant.schema = operator.schema.inplace_variant()
             variant.variant = "INPLACE"
         else:
-            variant.schema = operator.schema.out_variant(taken)
+            variant.schema = operator.schema.out_variant(
+                taken, operator.entry.get("out"))
             variant.variant = "OUT"
+            if operator.schema.options is not None:
+                variant.family, variant.loop = "composite_explicit", False
         variant.name = variant.schema.name
         self.insert(variant)
 

@@ -154,10 +154,23 @@ class Schema:
         variant.results[0].alias, variant.results[0].write = "a", True
         return variant
 
-    def out_variant(self, taken):
+    @property
+    def options(self):
+        """Where what a new tensor is like stands: four arguments."""
+        names = [a.name for a in self.arguments]
+        for i in range(len(names)):
+            if names[i:i + 4] == ["dtype", "layout", "device", "pin_memory"]:
+                return i
+        return None
+
+    def out_variant(self, taken, overload_out=None):
         variant = copy.deepcopy(self)
         overload = self.overload
-        if overload == "" or (overload == "Tensor" and self.base not in taken):
+        if self.options is not None:
+            del variant.arguments[self.options:self.options + 4]
+        if overload_out:
+            variant.overload = overload_out
+        elif overload == "" or (overload == "Tensor" and self.base not in taken):
             variant.overload = "out"
         else:
             variant.overload = overload + "_out"
