@@ -11,6 +11,7 @@
 #include "autograd/layer.h"
 #include "autograd/saved.h"
 #include "autograd/view.h"
+#include "base/observe.h"
 #include "device/stream.h"
 #include "tensor/dtype.h"
 
@@ -201,11 +202,26 @@ core_status core__node_compute(core__task *task, core_node *node,
     return status;
 }
 
+static core_status __attribute__((noinline))
+apply_watched(core__task *task, core_node *node, core_tensor **grads,
+              const uint8_t *needed_edges, core_tensor **gradients)
+{
+    uint64_t token = core__observe_begin(CORE__OBSERVED_NODE, node->name,
+                                         node->sequence, NULL);
+    core_status status =
+        task->anomaly
+            ? core__anomaly_apply(task, node, grads, needed_edges, gradients)
+            : core__node_compute(task, node, grads, needed_edges, gradients);
+
+    core__observe_end(token);
+    return status;
+}
+
 core_status core__node_apply(core__task *task, core_node *node,
                              core_tensor **grads, const uint8_t *needed_edges,
                              core_tensor **gradients)
 {
-    if (core__unlikely(task->anomaly))
-        return core__anomaly_apply(task, node, grads, needed_edges, gradients);
+    if (core__unlikely(task->watched))
+        return apply_watched(task, node, grads, needed_edges, gradients);
     return core__node_compute(task, node, grads, needed_edges, gradients);
 }

@@ -67,6 +67,7 @@ struct core__task {
     bool host;                        /* some node is the host's */
     bool several;                     /* more than one thread runs it */
     bool anomaly;                     /* anomaly.h */
+    bool watched; /* or somebody observes: nodes go the long way */
     core_device *device;              /* of the first node with a stream */
     core__destinations *destinations; /* destination.h; NULL mostly */
     /* The thread of the caller, and what it is while nodes run. */

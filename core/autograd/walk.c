@@ -8,6 +8,7 @@
 #include "autograd/accumulate.h"
 #include "autograd/worker.h"
 #include "base/memory.h"
+#include "base/observe.h"
 #include "base/thread.h"
 #include "device/stream.h"
 
@@ -249,6 +250,7 @@ core_status core__engine_run(const core__edge *roots, core_tensor *const *grads,
     task.retain = retain;
     task.create = create;
     task.anomaly = self->anomaly;
+    task.watched = task.anomaly || core__observer_now();
     task.destinations = self->destinations;
     self->destinations = NULL; /* not for those inside */
     task.captures = captures;

@@ -16,9 +16,12 @@ static void renewing_fork(core__fork at)
 
 /* One that may be taken while another is held comes after that one. */
 static void (*const owned[])(core__fork at) = {
-    core__workers_fork,    core__plans_fork,    core__reclaim_fork,
-    core__generators_fork, core__settings_fork, core__alloc_options_fork,
-    core__threads_fork,    core__captures_fork, renewing_fork,
+    core__workers_fork,         core__plans_fork,
+    core__reclaim_fork,         core__generators_fork,
+    core__settings_fork,        core__alloc_options_fork,
+    core__threads_fork,         core__captures_fork,
+    core__profile_fork,         core__profile_clocks_fork,
+    core__profile_session_fork, renewing_fork,
 };
 
 enum { OWNED = sizeof owned / sizeof *owned };

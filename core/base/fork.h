@@ -63,6 +63,9 @@ void core__alloc_options_fork(core__fork at);
 void core__settings_fork(core__fork at);
 void core__threads_fork(core__fork at);
 void core__captures_fork(core__fork at);
+void core__profile_fork(core__fork at);
+void core__profile_clocks_fork(core__fork at);
+void core__profile_session_fork(core__fork at);
 
 /* Of the second, in the child alone. */
 void core__registry_forked(void);

@@ -9,6 +9,7 @@
 #include "device/device.h"
 #include "device/stream.h"
 #include "memory/memory.h"
+#include "profiler/watch.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -68,6 +69,7 @@ static void thread_end(void *argument)
     core__thread *self = argument;
 
     core__autocast_thread_end(self); /* which releases tensors */
+    core__profiler_thread_end(self);
     pthread_mutex_lock(&lock);
     if (self->previous)
         self->previous->next = self->next;

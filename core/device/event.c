@@ -8,6 +8,7 @@
 
 #include "base/fork.h"
 #include "base/memory.h"
+#include "base/observe.h"
 #include "device/stream.h"
 
 #include <time.h>
@@ -322,7 +323,7 @@ static core_status synchronize(core_event *event, const char *reason)
 {
     core_device *device = event->device;
     core__queue *queue;
-    uint64_t launched;
+    uint64_t launched, token;
     core_status status;
 
     CORE_TRY(check_here(event));
@@ -336,7 +337,9 @@ static core_status synchronize(core_event *event, const char *reason)
     queue = core__queue_retain(event->queue);
     pthread_mutex_unlock(&event->lock);
     core__host_wait_count();
+    token = core__observe_begin(CORE__OBSERVED_WAIT, reason, 0, device);
     status = device->backend->events.synchronize(device->impl, event->impl);
+    core__observe_end(token);
     if (status != CORE_OK)
         status = core__queue_result(queue, status, reason);
     else

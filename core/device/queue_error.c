@@ -8,6 +8,7 @@
  * and how many are known to be done; what failed is among those between. */
 
 #include "base/memory.h"
+#include "base/observe.h"
 #include "base/settings.h"
 #include "device/capture.h"
 #include "device/stream.h"
@@ -282,12 +283,14 @@ core_status core__queue_passed(core__queue *queue, uint64_t launched,
 core_status core__queue_wait(core__queue *queue, const char *reason)
 {
     core_device *device = queue->device;
-    uint64_t launched = atomic_load(&queue->launched);
+    uint64_t launched = atomic_load(&queue->launched), token;
     core_status status;
 
     CORE_TRY(core__queue_check(queue));
     core__host_wait_count();
+    token = core__observe_begin(CORE__OBSERVED_WAIT, reason, 0, device);
     status = device->backend->streams.synchronize(device->impl, queue->impl);
+    core__observe_end(token);
     if (core__unlikely(status != CORE_OK))
         return core__queue_result(queue, status, reason);
     return core__queue_passed(queue, launched, reason);

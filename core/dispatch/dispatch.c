@@ -29,6 +29,8 @@ enum { FUNCTION_CALL_SIZE = offsetof(core_call, loop) };
 
 static int tracing;
 
+_Atomic uint64_t core__keys_everywhere;
+
 _Static_assert(CORE__THREAD_INCLUDED == CORE__KEY_INPLACE_OR_VIEW,
                "base/thread.h names this key by its bit");
 
@@ -188,7 +190,8 @@ call_slowly(core_operator *op, const core_value *args, uint32_t nargs,
     uint64_t keys = 0;
     core_status status = core__keys_of(op, args, nargs, &keys);
 
-    keys |= self->included;
+    keys |= self->included |
+            atomic_load_explicit(&core__keys_everywhere, memory_order_relaxed);
     keys &= ~self->excluded & op->mask;
     if (status == CORE_OK && keys < CORE__KEY_BACKEND)
         status = no_keys(op);

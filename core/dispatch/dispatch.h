@@ -33,6 +33,11 @@ core_status core__trace_layer(core_call *call, const core_value *args,
                               uint32_t nargs, core_value *results,
                               uint32_t nresults);
 
+/* Keys that every call has, whatever its thread: while there are any, no call
+ * goes the short way, which does not ask for them. */
+extern _Atomic uint64_t core__keys_everywhere;
+void core__dispatch_everywhere_set(uint64_t keys, bool on);
+
 core_operator *core__operator_find(const char *name, size_t size);
 
 /* Thread-local key sets, restored by the caller on every path. */

@@ -7,6 +7,7 @@
 #define _GNU_SOURCE /* memmem */
 
 #include "base/log.h"
+#include "base/observe.h"
 #include "base/memory.h"
 #include "base/settings.h"
 #include "base/thread.h"
@@ -206,6 +207,7 @@ static core_status compute(core_operator *op, const core_value *args,
         core__detour(op, CORE_DETOUR_HOST);
         if (f.home)
             atomic_fetch_add(&f.home->fallbacks, 1);
+        core__observe_fallback(f.home ? f.home : f.host);
         core__log(CORE_LOG_INFO, "fallback", "%s: computed on the CPU for %s",
                   core__operator_name(op), f.home ? f.home->name : "cpu");
     }

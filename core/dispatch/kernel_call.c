@@ -4,6 +4,7 @@
 /* The call that a kernel receives, and the services it offers. */
 
 #include "base/memory.h"
+#include "base/observe.h"
 #include "device/capture.h"
 #include "device/stream.h"
 #include "device/transfer.h"
@@ -178,6 +179,23 @@ core_status core__kernel_launched(core__kernel_call *run, core__thread *self,
     return status;
 }
 
+static core_status __attribute__((noinline))
+launch_observed(core_stream *stream, core__kernel_call *run,
+                const core_kernel *kernel, const core_value *args,
+                uint32_t nargs, core_value *results, uint32_t nresults)
+{
+    const core__observer *observer = core__observer_now();
+    void *token =
+        observer ? observer->kernel_begin(stream, core__operator_name(run->op))
+                 : NULL;
+    core_status status =
+        kernel->launch(&run->call, args, nargs, results, nresults);
+
+    if (token)
+        observer->kernel_end(token, stream);
+    return status;
+}
+
 core_status core__kernel_launch(core__kernel_call *run,
                                 const core_kernel *kernel,
                                 const core_loop *loop, const core_value *args,
@@ -209,7 +227,11 @@ core_status core__kernel_launch(core__kernel_call *run,
                                  &plan));
         call->plan = core__plan_word(plan);
     }
-    status = kernel->launch(call, args, nargs, results, nresults);
+    if (core__unlikely(!device->synchronous && core__observer_now()))
+        status = launch_observed(stream, run, kernel, args, nargs, results,
+                                 nresults);
+    else
+        status = kernel->launch(call, args, nargs, results, nresults);
     if (core__unlikely(plan != NULL))
         core__plan_done(plan);
     status = core__kernel_launched(run, self, status, errors);

@@ -32,13 +32,6 @@ core_status core__structured_failed(core_call *call, const core_device *device,
     return core__op_allocated(call->op, device, status);
 }
 
-core_status core__nothing_to_do(core_call *call, const core_value *args,
-                                uint32_t nargs, core_value *results,
-                                uint32_t nresults)
-{
-    return core_redispatch_below(call, args, nargs, results, nresults);
-}
-
 core_status core__device_of(const core_operator *op,
                             core_tensor *const *tensors, uint32_t count,
                             core_device **out_device)

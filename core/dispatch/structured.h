@@ -37,11 +37,6 @@ core_status core__kernel_run(core_call *call, const core_value *args,
 core_status core__missing_kernel(core_call *call, const core_value *args,
                                  uint32_t nargs, core_value *results,
                                  uint32_t nresults);
-/* A layer that does nothing for this operator: goes on below. */
-core_status core__nothing_to_do(core_call *call, const core_value *args,
-                                uint32_t nargs, core_value *results,
-                                uint32_t nresults);
-
 /* ------------------------------------------------------- kernel calls -- */
 
 /* One kernel call in the making.  `tensors` are those whose memory the kernel

@@ -20,6 +20,7 @@
 #include "base/settings.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/structured.h"
+#include "profiler/watch.h"
 
 #include <pthread.h>
 
@@ -41,7 +42,7 @@ static const core__entry autograd = {core__autograd_layer, NULL};
 static const core__entry inplace_or_view = {core__inplace_or_view_layer, NULL};
 static const core__entry trace = {core__trace_layer, NULL};
 static const core__entry autocast = {core__autocast_layer, NULL};
-static const core__entry nothing = {core__nothing_to_do, NULL};
+static const core__entry profiler = {core__profiler_layer, NULL};
 
 #define EIGHT(x) x, x, x, x, x, x, x, x
 const core__entry *_Atomic core__table_unresolved[CORE__TABLE_SIZE] = {
@@ -156,7 +157,7 @@ static void fill(core_operator *op, operator_table *table)
                  r ? &r->entry : &autocast);
         r = newest(op, CORE_KEY_PROFILER, CORE__SLOT_NONE);
         set_slot(table, CORE__FUNCTIONALITY_PROFILER, slot,
-                 r ? &r->entry : &nothing);
+                 r ? &r->entry : &profiler);
         set_slot(table, CORE__FUNCTIONALITY_TRACE, slot, &trace);
     }
 }
@@ -173,6 +174,33 @@ static void read_settings(void)
     if (core__setting_boolean(CORE__SETTING_TRACE_DISPATCH, &on) == CORE_OK &&
         on)
         core__dispatch_trace_set(true);
+}
+
+/* The short way of core__call does not ask for keys that are everywhere. */
+static void set_hot(core_operator *op)
+{
+    bool simple = op->table != core__table_unresolved && !op->lists &&
+                  !(op->flags & CORE__OP_FACTORY) &&
+                  op->tensors == op->required &&
+                  !(op->tensors & (op->tensors + 1)) &&
+                  atomic_load(&core__keys_everywhere) == 0;
+
+    __atomic_store_n(&op->hot,
+                     simple ? (uint8_t)__builtin_popcount(op->tensors) : 0,
+                     __ATOMIC_RELEASE);
+}
+
+void core__dispatch_everywhere_set(uint64_t keys, bool on)
+{
+    core__registry_lock();
+    if (on)
+        atomic_fetch_or(&core__keys_everywhere, keys);
+    else
+        atomic_fetch_and(&core__keys_everywhere, ~keys);
+    for (uint32_t i = 0; i < core__operator_count; i++)
+        set_hot(&core__operators[i]);
+    core__registry_each_custom(set_hot);
+    core__registry_unlock();
 }
 
 /* Every operator's first call: makes its table, then serves the call. */
@@ -197,10 +225,7 @@ static core_status resolve(core_call *call, const core_value *args,
         op->quick = core__elementwise_quick(op);
         op->kernel_op = core__operator_kernel(op);
         __atomic_store_n(&op->table, table->slots, __ATOMIC_RELEASE);
-        if (!op->lists && !(op->flags & CORE__OP_FACTORY) &&
-            op->tensors == op->required && !(op->tensors & (op->tensors + 1)))
-            __atomic_store_n(&op->hot, (uint8_t)__builtin_popcount(op->tensors),
-                             __ATOMIC_RELEASE);
+        set_hot(op);
     }
     core__registry_unlock();
     return core__redispatch(op, call->keys, args, nargs, results, nresults);

@@ -9,6 +9,7 @@
 #include "memory/memory.h"
 
 #include "base/memory.h"
+#include "base/observe.h"
 #include "device/stream.h"
 #include "memory/allocator.h"
 #include "memory/cache.h"
@@ -58,33 +59,14 @@ static inline bool is_too_large(const core_device *device, uint64_t size)
             size > device->properties.largest_allocation);
 }
 
-core_status core__memory_alloc(core_device *device, uint64_t size,
+/* What threads do not keep: blocks of the caching allocator, or of the device
+ * itself. */
+static core_status alloc_large(core_device *device, uint64_t size,
                                core_memory *out_memory, uint64_t *out_capacity,
                                struct core__block **out_block)
 {
-    core__thread *self = core__thread_self();
-    uint64_t cls = (size + UNIT - 1) / UNIT;
     uint64_t granularity = device->properties.granularity;
 
-    *out_memory = (core_memory){0};
-    *out_capacity = 0;
-    *out_block = NULL;
-    if (size == 0)
-        return CORE_OK;
-    if (core__likely(device->small_blocks && cls < CORE__SMALL_CLASSES)) {
-        core__free_block *block = self->blocks[cls].head;
-
-        *out_capacity = cls * UNIT;
-        if (core__likely(block && self->blocks_of == device)) {
-            self->blocks[cls].head = block->next;
-            self->blocks[cls].room++;
-            out_memory->handle = block;
-            return CORE_OK;
-        }
-        if (core__alloc_fault())
-            return core__error_memory(size);
-        return device->memory.alloc(device->impl, cls * UNIT, out_memory);
-    }
     if (device->allocator) {
         if (core__unlikely(core__small_kept() == 0) && core__alloc_fault())
             return core__error_memory(size);
@@ -105,6 +87,39 @@ core_status core__memory_alloc(core_device *device, uint64_t size,
     return device->memory.alloc(device->impl, size, out_memory);
 }
 
+core_status core__memory_alloc(core_device *device, uint64_t size,
+                               core_memory *out_memory, uint64_t *out_capacity,
+                               struct core__block **out_block)
+{
+    core__thread *self = core__thread_self();
+    uint64_t cls = (size + UNIT - 1) / UNIT;
+    core_status status;
+
+    *out_memory = (core_memory){0};
+    *out_capacity = 0;
+    *out_block = NULL;
+    if (size == 0)
+        return CORE_OK;
+    if (core__likely(device->small_blocks && cls < CORE__SMALL_CLASSES)) {
+        core__free_block *block = self->blocks[cls].head;
+
+        *out_capacity = cls * UNIT;
+        if (core__likely(block && self->blocks_of == device)) {
+            self->blocks[cls].head = block->next;
+            self->blocks[cls].room++;
+            out_memory->handle = block;
+            return CORE_OK;
+        }
+        if (core__alloc_fault())
+            return core__error_memory(size);
+        return device->memory.alloc(device->impl, cls * UNIT, out_memory);
+    }
+    status = alloc_large(device, size, out_memory, out_capacity, out_block);
+    if (core__likely(status == CORE_OK))
+        core__observe_memory(device, (int64_t)*out_capacity);
+    return status;
+}
+
 void core__memory_free(core_device *device, core_memory memory,
                        uint64_t capacity, struct core__block *block)
 {
@@ -112,11 +127,14 @@ void core__memory_free(core_device *device, core_memory memory,
     uint64_t cls = capacity / UNIT;
 
     if (block) {
+        core__observe_memory(device, -(int64_t)capacity);
         core__allocator_free(device, block);
         return;
     }
     if (capacity == 0)
         return;
+    if (!device->small_blocks || cls >= CORE__SMALL_CLASSES)
+        core__observe_memory(device, -(int64_t)capacity);
     if (device->small_blocks && cls < CORE__SMALL_CLASSES &&
         capacity % UNIT == 0 && !self->shared) {
         if (!self->blocks_of) {

@@ -20,6 +20,7 @@
 #include "ops.h"
 #include "optim.h"
 #include "plugins.h"
+#include "profiler.h"
 #include "random.h"
 #include "safetensors.h"
 #include "saved.h"

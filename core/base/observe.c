@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+#include "base/observe.h"
+
+const core__observer *_Atomic core__observing;
+
+/* What began while somebody observed, and may end when nobody does. */
+void core__observe_end_slow(uint64_t token)
+{
+    const core__observer *observer = core__observer_now();
+
+    if (observer)
+        observer->end(token);
+}

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* observe.h: who is told what the core does.
+ *
+ * Operators are seen through a layer of the dispatcher.  What is no operator
+ * tells it here: nodes of a backward, waits, memory, kernels on devices with
+ * streams.  Nobody observes mostly, and each place costs a load and a branch
+ * then; none is on the way of a small call. */
+
+#ifndef CORE_BASE_OBSERVE_H
+#define CORE_BASE_OBSERVE_H
+
+#include "base/thread.h"
+
+#include <stdatomic.h>
+
+typedef enum core__observed {
+    CORE__OBSERVED_NODE,
+    CORE__OBSERVED_WAIT,
+    CORE__OBSERVED_RANGE
+} core__observed;
+
+typedef struct core__observer {
+    /* A stretch of this thread's time; the token ends it, 0 is none.  sequence:
+     * of a node.  device: or NULL. */
+    uint64_t (*begin)(core__observed what, const char *name, uint64_t sequence,
+                      core_device *device);
+    void (*end)(uint64_t token);
+    /* Bytes were allocated (> 0) or freed. */
+    void (*memory)(core_device *device, int64_t bytes);
+    /* The CPU computed for a device. */
+    void (*fallback)(core_device *device);
+    /* Around a launch; NULL: this one is not timed. */
+    void *(*kernel_begin)(struct core_stream *stream, const char *name);
+    void (*kernel_end)(void *kernel, struct core_stream *stream);
+} core__observer;
+
+/* NULL: nobody.  Tables are static: one that was seen may be called later. */
+extern const core__observer *_Atomic core__observing;
+
+static inline const core__observer *core__observer_now(void)
+{
+    return atomic_load_explicit(&core__observing, memory_order_acquire);
+}
+
+static inline uint64_t core__observe_begin(core__observed what,
+                                           const char *name, uint64_t sequence,
+                                           core_device *device)
+{
+    const core__observer *observer = core__observer_now();
+
+    return __builtin_expect(observer != NULL, 0)
+               ? observer->begin(what, name, sequence, device)
+               : 0;
+}
+
+void core__observe_end_slow(uint64_t token);
+static inline void core__observe_end(uint64_t token)
+{
+    if (__builtin_expect(token != 0, 0))
+        core__observe_end_slow(token);
+}
+
+static inline void core__observe_fallback(core_device *device)
+{
+    const core__observer *observer = core__observer_now();
+
+    if (__builtin_expect(observer != NULL, 0))
+        observer->fallback(device);
+}
+
+static inline void core__observe_memory(core_device *device, int64_t bytes)
+{
+    const core__observer *observer = core__observer_now();
+
+    if (__builtin_expect(observer != NULL, 0))
+        observer->memory(device, bytes);
+}
+
+#endif

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Memory over time: what all threads' allocations add up to. */
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "profiler/profile.h"
+
+#include <stdlib.h>
+
+static int by_time(const void *left, const void *right)
+{
+    const core__profile_point *a = left, *b = right;
+
+    return a->time < b->time ? -1 : a->time > b->time;
+}
+
+core_status core__profile_curve_make(const core_profiler *profiler,
+                                     core__profile_curve *curve)
+{
+    core_device *devices[CORE__PROFILE_DEVICES];
+    int64_t sums[CORE__PROFILE_DEVICES];
+    size_t room = 0, count = 0, ndevices = 0;
+
+    *curve = (core__profile_curve){0};
+    for (size_t p = 0; p < profiler->nparts; p++)
+        room += profiler->parts[p].nchanges;
+    curve->points = core__alloc((room + 1) * sizeof *curve->points);
+    if (!curve->points)
+        return core__error_memory(room * sizeof *curve->points);
+    for (size_t p = 0; p < profiler->nparts; p++) {
+        const core__profile_part *part = &profiler->parts[p];
+
+        for (uint32_t i = 0; i < part->nchanges; i++) {
+            const core__profile_change *change = &part->changes[i];
+
+            if (change->device)
+                curve->points[count++] =
+                    (core__profile_point){change->time, change->bytes,
+                                          part->devices[change->device - 1]};
+        }
+    }
+    if (count)
+        qsort(curve->points, count, sizeof *curve->points, by_time);
+    for (size_t i = 0; i < count; i++) {
+        size_t at = 0;
+
+        while (at < ndevices && devices[at] != curve->points[i].device)
+            at++;
+        if (at == CORE__PROFILE_DEVICES)
+            continue;
+        if (at == ndevices) {
+            devices[ndevices] = curve->points[i].device;
+            sums[ndevices++] = 0;
+        }
+        sums[at] += curve->points[i].bytes;
+        curve->points[i].bytes = sums[at];
+    }
+    curve->count = count;
+    return CORE_OK;
+}

@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* The report as one page: what was recorded as JSON, and page.h's script, which
+ * draws it. */
+
+#include "profiler/page.h"
+
+#include "base/error.h"
+#include "base/json.h"
+#include "base/memory.h"
+#include "io/file.h"
+#include "profiler/profile.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* A browser is still quick with so many. */
+enum { DRAWN = 200000 };
+
+typedef struct writer {
+    core__json json;
+    core__file file;
+    core_profiler *profiler;
+    uint64_t shortest; /* events below are left out */
+    core_status status;
+} writer;
+
+/* In JSON this character is only inside of texts, where it may be escaped; a
+ * page would take it for the end of the data. */
+static bool put(void *context, const char *text, size_t size)
+{
+    writer *writer = context;
+
+    while (size > 0 && writer->status == CORE_OK) {
+        const char *less = memchr(text, '<', size);
+        size_t plain = less ? (size_t)(less - text) : size;
+
+        writer->status = core__file_write(&writer->file, text, plain);
+        if (less && writer->status == CORE_OK)
+            writer->status = core__file_write(&writer->file, "\\u003c", 6);
+        plain += less != NULL;
+        text += plain;
+        size -= plain;
+    }
+    return writer->status == CORE_OK;
+}
+
+static double microseconds(const writer *writer, uint64_t time)
+{
+    return (double)(int64_t)(time - writer->profiler->round_began) / 1e3;
+}
+
+static uint64_t length_of(const core__profile_event *event)
+{
+    return event->end - event->begin;
+}
+
+static size_t count_from(const core_profiler *profiler, uint64_t shortest)
+{
+    size_t count = 0;
+
+    for (size_t p = 0; p < profiler->nparts; p++)
+        for (uint32_t i = 0; i < profiler->parts[p].nevents; i++)
+            count += length_of(&profiler->parts[p].events[i]) >= shortest;
+    return count;
+}
+
+static uint32_t depth_of(const core__profile_part *part, uint32_t at)
+{
+    uint32_t depth = 0;
+
+    while ((at = part->events[at].parent) != CORE__PROFILE_NONE)
+        depth++;
+    return depth;
+}
+
+static void box(writer *writer, const char *name, uint64_t begin, uint64_t end,
+                uint32_t depth, uint32_t kind)
+{
+    core__json *json = &writer->json;
+
+    json->flat = true;
+    core__json_array(json, NULL);
+    core__json_text(json, NULL, name);
+    core__json_number(json, NULL, microseconds(writer, begin));
+    core__json_number(json, NULL, (double)(end - begin) / 1e3);
+    core__json_unsigned(json, NULL, depth);
+    core__json_unsigned(json, NULL, kind);
+    core__json_end(json);
+}
+
+static void write_lane(writer *writer, const char *name)
+{
+    core__json_object(&writer->json, NULL);
+    core__json_text(&writer->json, "name", name);
+    core__json_array(&writer->json, "boxes");
+}
+
+static void write_threads(writer *writer)
+{
+    char name[64];
+
+    for (size_t p = 0; p < writer->profiler->nparts; p++) {
+        const core__profile_part *part = &writer->profiler->parts[p];
+
+        snprintf(name, sizeof name, "thread %u", part->thread);
+        write_lane(writer, name);
+        for (uint32_t i = 0; i < part->nevents; i++) {
+            const core__profile_event *event = &part->events[i];
+
+            if (length_of(event) >= writer->shortest)
+                box(writer, event->name, event->begin, event->end,
+                    depth_of(part, i), event->kind);
+        }
+        core__json_end(&writer->json);
+        core__json_end(&writer->json);
+    }
+}
+
+/* A lane for each stream, as its kernels turn up. */
+static void write_streams(writer *writer)
+{
+    enum { KERNEL = 4 };
+    struct {
+        const core_device *device;
+        uint64_t stream;
+    } seen[64];
+    size_t nseen = 0;
+    char name[80];
+
+    for (size_t p = 0; p < writer->profiler->nparts; p++) {
+        const core__profile_part *own = &writer->profiler->parts[p];
+
+        for (uint32_t k = 0; k < own->nkernels; k++) {
+            const core_device *device;
+            uint64_t stream = own->kernels[k].stream;
+            size_t at = 0;
+
+            if (!own->kernels[k].device)
+                continue;
+            device = own->devices[own->kernels[k].device - 1];
+            while (at < nseen &&
+                   (seen[at].device != device || seen[at].stream != stream))
+                at++;
+            if (at < nseen || nseen == 64)
+                continue;
+            seen[nseen].device = device;
+            seen[nseen++].stream = stream;
+            snprintf(name, sizeof name, "%s stream %llu",
+                     core_device_name(device), (unsigned long long)stream);
+            write_lane(writer, name);
+            for (size_t q = 0; q < writer->profiler->nparts; q++) {
+                const core__profile_part *part = &writer->profiler->parts[q];
+
+                for (uint32_t i = 0; i < part->nkernels; i++) {
+                    const core__profile_kernel *kernel = &part->kernels[i];
+
+                    if (kernel->begin && kernel->device &&
+                        kernel->stream == stream &&
+                        part->devices[kernel->device - 1] == device)
+                        box(writer, kernel->name, kernel->begin, kernel->end, 0,
+                            KERNEL);
+                }
+            }
+            core__json_end(&writer->json);
+            core__json_end(&writer->json);
+        }
+    }
+}
+
+static core_status write_memory(writer *writer)
+{
+    core__json *json = &writer->json;
+    core__profile_curve curve;
+
+    CORE_TRY(core__profile_curve_make(writer->profiler, &curve));
+    for (size_t i = 0; i < curve.count; i++) {
+        json->flat = true;
+        core__json_array(json, NULL);
+        core__json_text(json, NULL, core_device_name(curve.points[i].device));
+        core__json_number(json, NULL,
+                          microseconds(writer, curve.points[i].time));
+        core__json_integer(json, NULL, curve.points[i].bytes);
+        core__json_end(json);
+    }
+    core__free(curve.points);
+    return CORE_OK;
+}
+
+static void write_rows(writer *writer)
+{
+    core__json *json = &writer->json;
+    const core__profile_rows *rows = writer->profiler->rows;
+
+    for (size_t i = 0; i < rows->count; i++) {
+        const core_profile_row *row = &rows->rows[i];
+
+        json->flat = true;
+        core__json_array(json, NULL);
+        core__json_text(json, NULL, row->name);
+        core__json_unsigned(json, NULL, (uint64_t)row->kind);
+        core__json_unsigned(json, NULL, row->calls);
+        core__json_number(json, NULL, (double)row->cpu_self / 1e3);
+        core__json_number(json, NULL, (double)row->cpu_total / 1e3);
+        core__json_number(json, NULL, (double)row->device_self / 1e3);
+        core__json_unsigned(json, NULL, row->bytes);
+        core__json_unsigned(json, NULL, row->flop);
+        core__json_integer(json, NULL, row->memory);
+        core__json_unsigned(json, NULL, row->fallbacks);
+        core__json_end(json);
+    }
+}
+
+static core_status write_data(writer *writer)
+{
+    core__json *json = &writer->json;
+    const core_profiler *profiler = writer->profiler;
+
+    core__json_begin(json, put, writer);
+    core__json_object(json, NULL);
+    core__json_number(json, "length",
+                      microseconds(writer, profiler->round_ended));
+    core__json_number(json, "shortest", (double)writer->shortest / 1e3);
+    core__json_array(json, "lanes");
+    write_threads(writer);
+    write_streams(writer);
+    core__json_end(json);
+    core__json_array(json, "memory");
+    CORE_TRY(write_memory(writer));
+    core__json_end(json);
+    core__json_array(json, "rows");
+    write_rows(writer);
+    core__json_end(json);
+    core__json_end(json);
+    return core__json_finish(json) || writer->status != CORE_OK
+               ? writer->status
+               : core__error(CORE_ERROR_INTERNAL,
+                             "the page's data is no whole JSON");
+}
+
+static core_status write_page(writer *writer)
+{
+    CORE_TRY(core__file_write(&writer->file, core__profile_page_head,
+                              strlen(core__profile_page_head)));
+    CORE_TRY(write_data(writer));
+    return core__file_write(&writer->file, core__profile_page_tail,
+                            strlen(core__profile_page_tail));
+}
+
+core_status core_profiler_save_html(core_profiler *profiler, const char *path)
+{
+    writer writer = {.profiler = profiler};
+    core_status status;
+
+    CORE__NOT_NULL(profiler);
+    CORE__NOT_NULL(path);
+    CORE_TRY(core__profile_rows_sorted(profiler, CORE_PROFILE_BY_SELF));
+    while (count_from(profiler, writer.shortest) > DRAWN)
+        writer.shortest = writer.shortest ? writer.shortest * 2 : 1000;
+    CORE_TRY(core__file_begin(&writer.file, path));
+    status = write_page(&writer);
+    if (status == CORE_OK)
+        status = core__file_commit(&writer.file);
+    core__file_end(&writer.file);
+    return status;
+}

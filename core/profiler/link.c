@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Which operator made the node that a backward ran: by the node's number,
+ * which threads count for themselves. */
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "profiler/profile.h"
+
+#include <stdlib.h>
+
+typedef struct maker {
+    uint64_t first; /* numbers [first, first + count) */
+    uint32_t count;
+    uint32_t part, event;
+} maker;
+
+static int by_first(const void *left, const void *right)
+{
+    const maker *a = left, *b = right;
+
+    if (a->part != b->part)
+        return a->part < b->part ? -1 : 1;
+    if (a->first != b->first)
+        return a->first < b->first ? -1 : 1;
+    /* The innermost of those that begin together comes last. */
+    return a->count > b->count ? -1 : a->count < b->count;
+}
+
+/* The innermost maker of a number in one thread: those that hold it lie inside
+ * of each other, so that it is the last that begins at or before it and still
+ * holds it. */
+static const maker *find(const maker *makers, size_t count, uint32_t part,
+                         uint64_t sequence)
+{
+    size_t low = 0, high = count;
+
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        const maker *at = &makers[middle];
+
+        if (at->part < part || (at->part == part && at->first <= sequence))
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    while (low-- > 0 && makers[low].part == part)
+        if (sequence < makers[low].first + makers[low].count)
+            return &makers[low];
+        else if (makers[low].first + 4096 < sequence)
+            return NULL; /* no operator makes so many */
+    return NULL;
+}
+
+static size_t count_events(const core_profiler *profiler, maker *out,
+                           core__profile_link *links)
+{
+    size_t count = 0;
+
+    for (uint32_t p = 0; p < profiler->nparts; p++) {
+        const core__profile_part *part = &profiler->parts[p];
+
+        for (uint32_t i = 0; i < part->nevents; i++) {
+            const core__profile_event *event = &part->events[i];
+
+            if (out && event->kind == CORE_PROFILE_OPERATOR && event->nodes)
+                out[count++] = (maker){event->sequence, event->nodes, p, i};
+            else if (!out && ((links && event->kind == CORE_PROFILE_BACKWARD) ||
+                              (!links && event->nodes)))
+                count++;
+        }
+    }
+    return count;
+}
+
+/* In the thread that ran the backward, mostly that of the forward; else in the
+ * first that has it. */
+static const maker *maker_of(const core_profiler *profiler, const maker *makers,
+                             size_t count, uint32_t part,
+                             const core__profile_event *node)
+{
+    const maker *found = find(makers, count, part, node->sequence);
+
+    for (uint32_t p = 0; !found && p < profiler->nparts; p++)
+        found = find(makers, count, p, node->sequence);
+    /* A number of a thread that is not the forward's could come later. */
+    return found && profiler->parts[found->part].events[found->event].end <=
+                        node->begin
+               ? found
+               : NULL;
+}
+
+core_status core__profile_links(const core_profiler *profiler,
+                                core__profile_link **out_links,
+                                size_t *out_count)
+{
+    core__profile_link some, *links;
+    size_t nmakers = count_events(profiler, NULL, NULL);
+    size_t nnodes = count_events(profiler, NULL, &some), count = 0;
+    maker *makers = core__alloc((nmakers + 1) * sizeof *makers);
+
+    *out_links = NULL;
+    *out_count = 0;
+    links = core__alloc((nnodes + 1) * sizeof *links);
+    if (!makers || !links) {
+        core__free(makers);
+        core__free(links);
+        return core__error_memory((nnodes + nmakers) * sizeof *links);
+    }
+    count_events(profiler, makers, NULL);
+    if (nmakers)
+        qsort(makers, nmakers, sizeof *makers, by_first);
+    for (uint32_t p = 0; p < profiler->nparts; p++)
+        for (uint32_t i = 0; i < profiler->parts[p].nevents; i++) {
+            const core__profile_event *node = &profiler->parts[p].events[i];
+            const maker *from;
+
+            if (node->kind != CORE_PROFILE_BACKWARD || !node->sequence)
+                continue;
+            from = maker_of(profiler, makers, nmakers, p, node);
+            if (from)
+                links[count++] =
+                    (core__profile_link){from->part, from->event, p, i};
+        }
+    core__free(makers);
+    *out_links = links;
+    *out_count = count;
+    return CORE_OK;
+}

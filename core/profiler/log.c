@@ -1,0 +1,457 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Each thread's log of what it does. */
+
+#include "base/error.h"
+#include "base/fork.h"
+#include "base/memory.h"
+#include "profiler/profile.h"
+#include "profiler/watch.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <string.h>
+#include <time.h>
+
+typedef struct core__profile_log {
+    struct core__profile_log *next;
+    _Atomic uint8_t lock;
+    bool orphan; /* its thread has ended; under the lock of the list */
+    uint32_t thread;
+    uint32_t round; /* whose events these are */
+    uint32_t open;  /* innermost event that has not ended */
+    core__profile_part part;
+} core__profile_log;
+
+/* Which hook of a thread's record this is. */
+enum { HOOK = 1 };
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static core__profile_log *logs; /* under the lock */
+static uint32_t threads;        /* likewise */
+static _Atomic uint32_t current;
+static _Atomic uint32_t flags;
+static _Atomic uint64_t limit;
+
+uint64_t core__profile_now(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
+}
+
+/* Held for a few instructions by the thread itself, and once a round by the
+ * session. */
+static void log_lock(core__profile_log *log)
+{
+    while (atomic_exchange_explicit(&log->lock, 1, memory_order_acquire))
+        sched_yield();
+}
+
+static void log_unlock(core__profile_log *log)
+{
+    atomic_store_explicit(&log->lock, 0, memory_order_release);
+}
+
+static void part_drop(core__profile_part *part)
+{
+    for (uint32_t i = 0; i < part->nkernels; i++) {
+        core_event_release(part->kernels[i].first);
+        core_event_release(part->kernels[i].last);
+    }
+    for (uint32_t i = 0; i < part->nnames; i++)
+        core__free(part->names[i].text);
+    for (uint32_t i = 0; i < part->ndevices; i++)
+        core_device_release(part->devices[i]);
+    core__free(part->names);
+    core__free(part->numbers);
+    core__free(part->changes);
+    core__free(part->kernels);
+    core__free(part->events);
+    *part = (core__profile_part){0};
+}
+
+static core__profile_log *log_new(core__thread *self)
+{
+    core__profile_log *log = core__alloc_zero(sizeof *log);
+
+    if (!log)
+        return NULL;
+    pthread_mutex_lock(&lock);
+    log->thread = ++threads;
+    log->next = logs;
+    logs = log;
+    pthread_mutex_unlock(&lock);
+    self->hooks[HOOK] = log;
+    return log;
+}
+
+/* This thread's log, locked, in the round that is open; NULL: none is. */
+static core__profile_log *log_enter(void)
+{
+    uint32_t round = atomic_load_explicit(&current, memory_order_acquire);
+    core__thread *self = core__thread_self();
+    core__profile_log *log = self->hooks[HOOK];
+
+    if (round == 0 || self->shared)
+        return NULL;
+    if (!log && !(log = log_new(self)))
+        return NULL;
+    log_lock(log);
+    if (atomic_load_explicit(&current, memory_order_acquire) != round) {
+        log_unlock(log); /* it ended meanwhile */
+        return NULL;
+    }
+    if (log->round != round) {
+        part_drop(&log->part);
+        log->round = round;
+        log->open = CORE__PROFILE_NONE;
+        log->part.thread = log->thread;
+    }
+    return log;
+}
+
+void core__profile_let_go(void)
+{
+    log_unlock(core__thread_self()->hooks[HOOK]);
+}
+
+/* Room for one more; on failure what is there stays. */
+static bool grow(void **items, uint32_t count, uint32_t *room, size_t size)
+{
+    uint32_t more = *room ? *room * 2 : 256;
+    void *grown;
+
+    if (count < *room)
+        return true;
+    if (more < *room)
+        return false;
+    grown = core__realloc(*items, more * size);
+    if (!grown)
+        return false;
+    *items = grown;
+    *room = more;
+    return true;
+}
+
+#define GROW(part, what)                                                \
+    grow((void **)&(part)->what, (part)->n##what, &(part)->what##_room, \
+         sizeof *(part)->what)
+
+/* A copy that lasts as long as the part. */
+static const char *keep_name(core__profile_part *part, const char *name)
+{
+    uint32_t hash = 2166136261u, *bucket;
+    core__profile_name *kept;
+
+    for (const char *at = name; *at; at++)
+        hash = (hash ^ (uint8_t)*at) * 16777619u;
+    bucket = &part->buckets[hash % CORE__PROFILE_BUCKETS];
+    for (uint32_t i = *bucket; i; i = part->names[i - 1].next)
+        if (strcmp(part->names[i - 1].text, name) == 0)
+            return part->names[i - 1].text;
+    if (!GROW(part, names))
+        return "(no memory for the name)";
+    kept = &part->names[part->nnames];
+    kept->text = core__strdup(name);
+    if (!kept->text)
+        return "(no memory for the name)";
+    kept->next = *bucket;
+    *bucket = ++part->nnames;
+    return kept->text;
+}
+
+/* ---------------------------------------------------------------- events -- */
+
+uint64_t core__profile_begin(core_profile_kind kind, const char *name,
+                             bool lasting)
+{
+    core__profile_log *log = log_enter();
+    core__profile_event *event;
+    core__profile_part *part;
+    uint64_t token = 0;
+
+    if (!log)
+        return 0;
+    part = &log->part;
+    if (part->nevents >= atomic_load_explicit(&limit, memory_order_relaxed) ||
+        !GROW(part, events)) {
+        part->lost++;
+    } else {
+        event = &part->events[part->nevents];
+        *event = (core__profile_event){0};
+        event->kind = (uint8_t)kind;
+        event->name = lasting ? name : keep_name(part, name);
+        event->parent = log->open;
+        log->open = part->nevents++;
+        token = (uint64_t)log->round << 32 | part->nevents;
+        event->begin = core__profile_now();
+    }
+    log_unlock(log);
+    return token;
+}
+
+/* This thread's log, locked, if the token's round is still its own. */
+static core__profile_log *log_of(uint64_t token)
+{
+    core__profile_log *log = core__thread_self()->hooks[HOOK];
+
+    if (!log || token == 0)
+        return NULL;
+    log_lock(log);
+    if (log->round == token >> 32 && log->part.nevents >= (uint32_t)token)
+        return log;
+    log_unlock(log);
+    return NULL;
+}
+
+core__profile_event *core__profile_hold(uint64_t token,
+                                        core__profile_part **out_part)
+{
+    core__profile_log *log = log_of(token);
+
+    if (!log)
+        return NULL;
+    *out_part = &log->part;
+    return &log->part.events[(uint32_t)token - 1];
+}
+
+core__profile_event *core__profile_hold_open(core__profile_part **out_part)
+{
+    core__profile_log *log = log_enter();
+
+    *out_part = NULL;
+    if (!log)
+        return NULL;
+    *out_part = &log->part;
+    if (log->open != CORE__PROFILE_NONE)
+        return &log->part.events[log->open];
+    log_unlock(log);
+    return NULL;
+}
+
+void core__profile_hold_log(core__profile_part **out_part)
+{
+    core__profile_log *log = log_enter();
+
+    *out_part = log ? &log->part : NULL;
+}
+
+/* Those inside that were not ended end with it. */
+void core__profile_end(uint64_t token)
+{
+    uint64_t now = core__profile_now();
+    core__profile_log *log = log_of(token);
+    core__profile_event *events;
+    uint32_t at, index = (uint32_t)token - 1;
+
+    if (!log)
+        return;
+    events = log->part.events;
+    for (at = log->open; at != index && at != CORE__PROFILE_NONE;)
+        at = events[at].parent;
+    while (at == index && log->open != CORE__PROFILE_NONE) {
+        events[log->open].end = now;
+        at = log->open == index ? CORE__PROFILE_NONE : index;
+        log->open = events[log->open].parent;
+    }
+    log_unlock(log);
+}
+
+uint8_t core__profile_device(core__profile_part *part, core_device *device)
+{
+    for (uint32_t i = 0; i < part->ndevices; i++)
+        if (part->devices[i] == device)
+            return (uint8_t)(i + 1);
+    if (!device || part->ndevices == CORE__PROFILE_DEVICES)
+        return 0;
+    part->devices[part->ndevices++] = core_device_retain(device);
+    return (uint8_t)part->ndevices;
+}
+
+static bool put(core__profile_part *part, int64_t number)
+{
+    if (!GROW(part, numbers))
+        return false;
+    part->numbers[part->nnumbers++] = number;
+    return true;
+}
+
+bool core__profile_shapes(core__profile_part *part, core__profile_event *event,
+                          const core_value *args, uint32_t nargs)
+{
+    uint32_t start, tensors = 0;
+    bool good;
+
+    if (part->nnumbers == 0 && !put(part, 0)) /* 0 is none */
+        return false;
+    start = part->nnumbers;
+    good = put(part, 0);
+    for (uint32_t i = 0; good && i < nargs; i++) {
+        const core_tensor *tensor = args[i].u.tensor;
+
+        if (args[i].tag != CORE_VALUE_TENSOR)
+            continue;
+        tensors++;
+        good = put(part, tensor->dtype) && put(part, tensor->ndim);
+        for (uint32_t d = 0; good && d < tensor->ndim; d++)
+            good = put(part, tensor->sizes[d]);
+    }
+    if (!good) {
+        part->nnumbers = start;
+        return false;
+    }
+    part->numbers[start] = tensors;
+    event->shapes = start;
+    return true;
+}
+
+bool core__profile_changed(core__profile_part *part, core_device *device,
+                           int64_t bytes)
+{
+    if (!GROW(part, changes)) {
+        part->lost++;
+        return false;
+    }
+    part->changes[part->nchanges++] = (core__profile_change){
+        core__profile_now(), bytes, core__profile_device(part, device)};
+    return true;
+}
+
+core__profile_kernel *core__profile_kernel_new(core__profile_part *part)
+{
+    if (!GROW(part, kernels)) {
+        part->lost++;
+        return NULL;
+    }
+    part->kernels[part->nkernels] = (core__profile_kernel){0};
+    return &part->kernels[part->nkernels++];
+}
+
+/* ---------------------------------------------------------------- rounds -- */
+
+uint32_t core__profile_flags(void)
+{
+    return atomic_load_explicit(&current, memory_order_acquire)
+               ? atomic_load_explicit(&flags, memory_order_relaxed)
+               : 0;
+}
+
+void core__profile_open(uint32_t round, const core__profile_rule *rule)
+{
+    if (round) {
+        atomic_store(&flags, rule->flags);
+        atomic_store(&limit, rule->limit);
+    }
+    atomic_store(&current, round);
+}
+
+/* What had not ended ends now. */
+static void close_open(core__profile_log *log, uint64_t now)
+{
+    for (uint32_t at = log->open; at != CORE__PROFILE_NONE;
+         at = log->part.events[at].parent)
+        log->part.events[at].end = now;
+    log->open = CORE__PROFILE_NONE;
+}
+
+/* Of threads that have ended: taken off the list under its lock, freed without
+ * it, since devices are released then. */
+static core__profile_log *take_orphans(void)
+{
+    core__profile_log **at = &logs, *orphans = NULL;
+
+    while (*at) {
+        core__profile_log *log = *at;
+
+        if (!log->orphan) {
+            at = &log->next;
+            continue;
+        }
+        *at = log->next;
+        log->next = orphans;
+        orphans = log;
+    }
+    return orphans;
+}
+
+static void free_logs(core__profile_log *log)
+{
+    while (log) {
+        core__profile_log *next = log->next;
+
+        part_drop(&log->part);
+        core__free(log);
+        log = next;
+    }
+}
+
+core_status core__profile_take(uint32_t round, uint64_t now,
+                               core__profile_part **out_parts,
+                               size_t *out_count)
+{
+    core__profile_log *orphans;
+    core__profile_part *parts;
+    size_t count = 0, room = 0;
+
+    *out_parts = NULL;
+    *out_count = 0;
+    pthread_mutex_lock(&lock);
+    for (core__profile_log *log = logs; log; log = log->next)
+        room++;
+    parts = core__alloc_zero((room ? room : 1) * sizeof *parts);
+    for (core__profile_log *log = logs; parts && log; log = log->next) {
+        log_lock(log);
+        if (log->round == round && round != 0) {
+            close_open(log, now);
+            log->round = 0;
+            parts[count++] = log->part;
+            log->part = (core__profile_part){0};
+        }
+        log_unlock(log);
+    }
+    orphans = take_orphans();
+    pthread_mutex_unlock(&lock);
+    free_logs(orphans);
+    if (!parts)
+        return core__error_memory(room * sizeof *parts);
+    *out_parts = parts;
+    *out_count = count;
+    return CORE_OK;
+}
+
+void core__profile_drop(core__profile_part *parts, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        part_drop(&parts[i]);
+    core__free(parts);
+}
+
+void core__profiler_thread_end(core__thread *thread)
+{
+    core__profile_log *log = thread->hooks[HOOK], *orphans = NULL;
+
+    if (!log)
+        return;
+    thread->hooks[HOOK] = NULL;
+    pthread_mutex_lock(&lock);
+    log->orphan = true;
+    if (atomic_load(&current) == 0)
+        orphans = take_orphans();
+    pthread_mutex_unlock(&lock);
+    free_logs(orphans);
+}
+
+/* The child is not profiled: what its parent's threads were writing is not
+ * whole. */
+void core__profile_fork(core__fork at)
+{
+    core__fork_mutex(at, &lock);
+    if (at != CORE__FORK_CHILD)
+        return;
+    atomic_store(&current, 0);
+    for (core__profile_log *log = logs; log; log = log->next)
+        atomic_store(&log->lock, 0);
+}

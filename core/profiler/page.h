@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* page.h: the page around the data of html.c. */
+
+#ifndef CORE_PROFILER_PAGE_H
+#define CORE_PROFILER_PAGE_H
+
+extern const char core__profile_page_head[];
+extern const char core__profile_page_tail[];
+
+#endif

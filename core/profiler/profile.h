@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* profile.h: what a session has recorded.
+ *
+ * Each thread writes to a log of its own, under a lock that only the session
+ * takes besides it, when it ends a round and takes what is there.  At least an
+ * operator costs two clock readings, two such locks and one record; the goal is
+ * 150 ns together. */
+
+#ifndef CORE_PROFILER_PROFILE_H
+#define CORE_PROFILER_PROFILE_H
+
+#include "base/thread.h"
+#include "device/stream.h"
+#include "dispatch/operator.h"
+
+#include <libcore/profiler.h>
+
+#include <stdbool.h>
+
+enum {
+    CORE__PROFILE_NONE = UINT32_MAX,
+    CORE__PROFILE_DEVICES = 32,
+    CORE__PROFILE_BUCKETS = 64
+};
+
+typedef struct core__profile_event {
+    uint64_t begin; /* nanoseconds of the monotonic clock */
+    uint64_t end;   /* 0: it has not ended */
+    const char *name;
+    uint64_t sequence; /* BACKWARD: the node's; OPERATOR: of the first node that
+                          it made */
+    uint64_t bytes;
+    uint64_t flop;
+    int64_t memory; /* by itself */
+    uint64_t device_self;
+    uint64_t device_total;
+    uint32_t parent; /* in the same log, or CORE__PROFILE_NONE */
+    uint32_t nodes;  /* OPERATOR: that it and those inside made */
+    uint32_t shapes; /* where in `numbers`; 0: none */
+    uint32_t kernels;
+    uint32_t fallbacks;
+    uint8_t kind;    /* core_profile_kind */
+    uint8_t device;  /* 1 + index in `devices`; 0: none */
+    bool inner_flop; /* an operator inside was counted */
+} core__profile_event;
+
+/* A launch on a device with streams. */
+typedef struct core__profile_kernel {
+    core_event *first; /* around it; owned */
+    core_event *last;
+    const char *name;
+    uint64_t begin; /* as events have it; 0: not known */
+    uint64_t end;
+    uint64_t stream; /* core_stream_id */
+    uint32_t parent;
+    uint8_t device;
+} core__profile_kernel;
+
+typedef struct core__profile_change {
+    uint64_t time;
+    int64_t bytes;
+    uint8_t device;
+} core__profile_change;
+
+typedef struct core__profile_name {
+    char *text;
+    uint32_t next; /* 1 + index of the next of its bucket; 0: none */
+} core__profile_name;
+
+/* What one thread recorded in one round. */
+typedef struct core__profile_part {
+    uint32_t thread; /* numbered from 1, in the order of their first events */
+    core__profile_event *events;
+    core__profile_kernel *kernels;
+    core__profile_change *changes;
+    /* Of shapes: how many tensors, then dtype, dimensions and sizes of each. */
+    int64_t *numbers;
+    core__profile_name *names; /* copies of those that may go */
+    uint32_t buckets[CORE__PROFILE_BUCKETS];
+    uint32_t nevents, events_room;
+    uint32_t nkernels, kernels_room;
+    uint32_t nchanges, changes_room;
+    uint32_t nnumbers, numbers_room;
+    uint32_t nnames, names_room;
+    uint32_t ndevices;
+    core_device *devices[CORE__PROFILE_DEVICES]; /* referenced */
+    uint64_t lost; /* beyond the limit, or for want of memory */
+} core__profile_part;
+
+/* What is shared by the threads of a round. */
+typedef struct core__profile_rule {
+    uint32_t flags; /* CORE_PROFILE_… */
+    uint64_t limit;
+} core__profile_rule;
+
+/* ------------------------------------------------------------ log.c: threads */
+
+/* Threads write from now on to a new round, of this number; 0: no more. */
+void core__profile_open(uint32_t round, const core__profile_rule *rule);
+/* Takes what all threads recorded in the round; owned by the caller.  On
+ * failure it is lost, and the error tells so. */
+core_status core__profile_take(uint32_t round, uint64_t now,
+                               core__profile_part **out_parts,
+                               size_t *out_count);
+void core__profile_drop(core__profile_part *parts, size_t count);
+uint64_t core__profile_now(void);
+
+/* Tokens: round and event; 0 where nothing was recorded. */
+uint64_t core__profile_begin(core_profile_kind kind, const char *name,
+                             bool lasting);
+/* The event while it may be changed: NULL, or with the log locked until
+ * core__profile_let_go. */
+core__profile_event *core__profile_hold(uint64_t token,
+                                        core__profile_part **out_part);
+/* The innermost that is open in this thread, likewise. */
+core__profile_event *core__profile_hold_open(core__profile_part **out_part);
+/* The log itself, with nothing open; *out_part NULL: no round is open. */
+void core__profile_hold_log(core__profile_part **out_part);
+void core__profile_let_go(void);
+void core__profile_end(uint64_t token);
+/* With the log held.  False: no room. */
+bool core__profile_shapes(core__profile_part *part, core__profile_event *event,
+                          const core_value *args, uint32_t nargs);
+uint8_t core__profile_device(core__profile_part *part, core_device *device);
+bool core__profile_changed(core__profile_part *part, core_device *device,
+                           int64_t bytes);
+core__profile_kernel *core__profile_kernel_new(core__profile_part *part);
+/* Of the round that is open; 0: none is. */
+uint32_t core__profile_flags(void);
+
+/* ----------------------------------------------------- watch.c: what is seen */
+
+/* Puts the layer and the observer in their places, or takes them away. */
+void core__profile_watch(bool on);
+
+/* -------------------------------------------------------------- flop.c */
+
+void core__profile_flop_prepare(void);
+uint64_t core__profile_flop(const core_operator *op, const core_value *args,
+                            uint32_t nargs, const core_value *results,
+                            uint32_t nresults);
+
+/* ---------------------------------------------------- clock.c: device times */
+
+/* What a device's clock showed at what time of the host. */
+typedef struct core__profile_clock {
+    core_device *device; /* referenced */
+    core_event *base;    /* NULL: it has no clock */
+    uint64_t host;
+    char why[120]; /* it has none */
+} core__profile_clock;
+
+enum { CORE__PROFILE_CLOCKS = 32 };
+
+/* Of the session, by the first launch on each device. */
+void core__profile_clocks_begin(void);
+void *core__profile_kernel_begin(core_stream *stream, const char *name);
+void core__profile_kernel_end(void *kernel, core_stream *stream);
+/* Fills begin and end of kernels, and device times of events. */
+void core__profile_resolve(core__profile_part *parts, size_t count,
+                           const core__profile_clock *own, size_t nown);
+/* This thread makes events for the profiler. */
+bool core__profile_aside(void);
+/* Owned by the caller from now on. */
+size_t core__profile_clocks(core__profile_clock out[CORE__PROFILE_CLOCKS]);
+
+/* -------------------------------------------------------------- session.c */
+
+struct core_profiler {
+    core_profiler_options options;
+    core__thread *owner;
+    uint64_t began; /* the session, and the round that is recorded */
+    uint64_t round_began;
+    uint64_t round_ended;
+    uint64_t step; /* of the schedule */
+    uint64_t steps;
+    uint32_t number; /* of the round; 0: nothing is recorded */
+    bool recorded;   /* for a report, not to be thrown away */
+    bool running;
+    core_range step_range;
+    core__profile_part *parts; /* of the round that is over */
+    size_t nparts;
+    core__profile_clock clocks[CORE__PROFILE_CLOCKS];
+    size_t nclocks;
+    struct core__profile_rows *rows; /* NULL until asked for */
+};
+
+/* --------------------------------------------------------------- rows.c */
+
+typedef struct core__profile_rows {
+    size_t count;
+    core_profile_row *rows;
+    core_profile_order order; /* they are sorted so */
+} core__profile_rows;
+
+void core__profile_rows_drop(core_profiler *profiler);
+/* Made if need be, and sorted; BUSY while events are recorded. */
+core_status core__profile_rows_sorted(core_profiler *profiler,
+                                      core_profile_order order);
+
+/* -------------------------------------------------- curve.c: memory by time */
+
+typedef struct core__profile_point {
+    uint64_t time;
+    int64_t bytes; /* since the round began */
+    core_device *device;
+} core__profile_point;
+
+typedef struct core__profile_curve {
+    core__profile_point *points; /* freed by the caller */
+    size_t count;
+} core__profile_curve;
+
+core_status core__profile_curve_make(const core_profiler *profiler,
+                                     core__profile_curve *curve);
+
+/* ---------------------------------------------- link.c: backward to forward */
+
+typedef struct core__profile_link {
+    uint32_t from_part, from; /* an operator */
+    uint32_t to_part, to;     /* a node */
+} core__profile_link;
+
+core_status core__profile_links(const core_profiler *profiler,
+                                core__profile_link **out_links,
+                                size_t *out_count);
+
+#endif

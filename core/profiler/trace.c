@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* The Trace Event format (Chromium's "Trace Event Format" document): complete
+ * events "X", arrows "s" and "f", counters "C", names "M"; times in
+ * microseconds from the round's beginning. */
+
+#include "profiler/profile.h"
+
+#include "base/error.h"
+#include "base/json.h"
+#include "base/memory.h"
+#include "io/file.h"
+#include "tensor/dtype.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Process numbers of the trace: the program's threads, then devices. */
+enum { HOST = 1, DEVICE = 100 };
+
+typedef struct writer {
+    core__json json;
+    core__file file;
+    const core_profiler *profiler;
+    char buffer[1 << 16];
+    size_t used;
+    core_status status;
+} writer;
+
+static void flush(writer *writer)
+{
+    if (writer->used && writer->status == CORE_OK)
+        writer->status =
+            core__file_write(&writer->file, writer->buffer, writer->used);
+    writer->used = 0;
+}
+
+static bool put(void *context, const char *text, size_t size)
+{
+    writer *writer = context;
+
+    if (size > sizeof writer->buffer - writer->used)
+        flush(writer);
+    if (size > sizeof writer->buffer) {
+        if (writer->status == CORE_OK)
+            writer->status = core__file_write(&writer->file, text, size);
+    } else {
+        memcpy(writer->buffer + writer->used, text, size);
+        writer->used += size;
+    }
+    return writer->status == CORE_OK;
+}
+
+/* Of the session's clock, as the format has it. */
+static double microseconds(const writer *writer, uint64_t time)
+{
+    return (double)(int64_t)(time - writer->profiler->round_began) / 1e3;
+}
+
+static void begin(writer *writer, const char *phase, const char *name,
+                  uint64_t time, int64_t process, uint64_t thread)
+{
+    core__json *json = &writer->json;
+
+    json->flat = true;
+    core__json_object(json, NULL);
+    core__json_text(json, "ph", phase);
+    core__json_text(json, "name", name);
+    core__json_number(json, "ts", microseconds(writer, time));
+    core__json_integer(json, "pid", process);
+    core__json_unsigned(json, "tid", thread);
+}
+
+static void write_name(writer *writer, const char *what, int64_t process,
+                       uint64_t thread, const char *name)
+{
+    core__json *json = &writer->json;
+
+    json->flat = true;
+    core__json_object(json, NULL);
+    core__json_text(json, "ph", "M");
+    core__json_text(json, "name", what);
+    core__json_integer(json, "pid", process);
+    core__json_unsigned(json, "tid", thread);
+    core__json_object(json, "args");
+    core__json_text(json, "name", name);
+    core__json_end(json);
+    core__json_end(json);
+}
+
+/* "f32[2,3] i64[2]" */
+static void write_shapes(core__json *json, const core__profile_part *part,
+                         uint32_t at)
+{
+    char text[512];
+    size_t length = 0;
+    int64_t tensors = part->numbers[at++];
+
+    for (int64_t i = 0; i < tensors && length < sizeof text - 64; i++) {
+        core_dtype dtype = (core_dtype)part->numbers[at++];
+        int64_t ndim = part->numbers[at++];
+
+        length += (size_t)snprintf(text + length, sizeof text - length, "%s%s[",
+                                   length ? " " : "", core__dtype_name(dtype));
+        for (int64_t d = 0; d < ndim; d++, at++)
+            if (length < sizeof text - 64)
+                length += (size_t)snprintf(text + length, sizeof text - length,
+                                           "%s%lld", d ? "," : "",
+                                           (long long)part->numbers[at]);
+        length += (size_t)snprintf(text + length, sizeof text - length, "]");
+    }
+    text[length] = 0;
+    core__json_text(json, "shapes", text);
+}
+
+static const char *category(const core__profile_event *event)
+{
+    static const char *const names[] = {"operator", "backward", "range",
+                                        "wait"};
+
+    return names[event->kind];
+}
+
+static void write_event(writer *writer, const core__profile_part *part,
+                        const core__profile_event *event)
+{
+    core__json *json = &writer->json;
+
+    begin(writer, "X", event->name, event->begin, HOST, part->thread);
+    core__json_number(json, "dur", (double)(event->end - event->begin) / 1e3);
+    core__json_text(json, "cat", category(event));
+    core__json_object(json, "args");
+    if (event->device)
+        core__json_text(json, "device",
+                        core_device_name(part->devices[event->device - 1]));
+    if (event->shapes)
+        write_shapes(json, part, event->shapes);
+    if (event->bytes)
+        core__json_unsigned(json, "bytes", event->bytes);
+    if (event->flop)
+        core__json_unsigned(json, "flop", event->flop);
+    if (event->memory)
+        core__json_integer(json, "memory", event->memory);
+    if (event->fallbacks)
+        core__json_unsigned(json, "fallbacks", event->fallbacks);
+    if (event->kind == CORE_PROFILE_BACKWARD)
+        core__json_unsigned(json, "sequence", event->sequence);
+    core__json_end(json);
+    core__json_end(json);
+}
+
+static void write_arrow(writer *writer, uint64_t number, const char *name,
+                        bool end, uint64_t time, int64_t process,
+                        uint64_t thread)
+{
+    core__json *json = &writer->json;
+
+    begin(writer, end ? "f" : "s", name, time, process, thread);
+    core__json_text(json, "cat", name);
+    core__json_unsigned(json, "id", number);
+    if (end)
+        core__json_text(json, "bp", "e");
+    core__json_end(json);
+}
+
+/* One number per device of all parts: where it is named first. */
+static int64_t device_number(const writer *writer, const core_device *device)
+{
+    int64_t number = DEVICE;
+
+    for (size_t p = 0; p < writer->profiler->nparts; p++)
+        for (uint32_t i = 0; i < writer->profiler->parts[p].ndevices; i++) {
+            const core_device *other = writer->profiler->parts[p].devices[i];
+
+            if (other == device)
+                return number + (int64_t)(p * CORE__PROFILE_DEVICES + i);
+        }
+    return number;
+}
+
+static void write_kernels(writer *writer, const core__profile_part *part,
+                          uint64_t *arrows)
+{
+    for (uint32_t i = 0; i < part->nkernels; i++) {
+        const core__profile_kernel *kernel = &part->kernels[i];
+        core_device *device;
+        int64_t process;
+
+        if (!kernel->begin || !kernel->device)
+            continue;
+        device = part->devices[kernel->device - 1];
+        process = device_number(writer, device);
+        begin(writer, "X", kernel->name, kernel->begin, process,
+              kernel->stream);
+        core__json_number(&writer->json, "dur",
+                          (double)(kernel->end - kernel->begin) / 1e3);
+        core__json_text(&writer->json, "cat", "kernel");
+        core__json_end(&writer->json);
+        write_arrow(writer, ++*arrows, "launch", false,
+                    part->events[kernel->parent].begin, HOST, part->thread);
+        write_arrow(writer, *arrows, "launch", true, kernel->begin, process,
+                    kernel->stream);
+    }
+}
+
+static core_status write_memory(writer *writer)
+{
+    core__profile_curve curve;
+    char name[80];
+
+    CORE_TRY(core__profile_curve_make(writer->profiler, &curve));
+    for (size_t i = 0; i < curve.count; i++) {
+        snprintf(name, sizeof name, "memory %s",
+                 core_device_name(curve.points[i].device));
+        begin(writer, "C", name, curve.points[i].time, HOST, 0);
+        core__json_object(&writer->json, "args");
+        core__json_integer(&writer->json, "bytes", curve.points[i].bytes);
+        core__json_end(&writer->json);
+        core__json_end(&writer->json);
+    }
+    core__free(curve.points);
+    return CORE_OK;
+}
+
+static core_status write_links(writer *writer, uint64_t *arrows)
+{
+    const core__profile_part *parts = writer->profiler->parts;
+    core__profile_link *links;
+    size_t count;
+
+    CORE_TRY(core__profile_links(writer->profiler, &links, &count));
+    for (size_t i = 0; i < count; i++) {
+        const core__profile_link *link = &links[i];
+
+        write_arrow(writer, ++*arrows, "backward", false,
+                    parts[link->from_part].events[link->from].begin, HOST,
+                    parts[link->from_part].thread);
+        write_arrow(writer, *arrows, "backward", true,
+                    parts[link->to_part].events[link->to].begin, HOST,
+                    parts[link->to_part].thread);
+    }
+    core__free(links);
+    return CORE_OK;
+}
+
+static core_status write_all(writer *writer)
+{
+    const core_profiler *profiler = writer->profiler;
+    core__json *json = &writer->json;
+    uint64_t arrows = 0;
+    char name[32];
+
+    core__json_begin(json, put, writer);
+    core__json_object(json, NULL);
+    core__json_text(json, "displayTimeUnit", "ns");
+    core__json_array(json, "traceEvents");
+    write_name(writer, "process_name", HOST, 0, "libcore");
+    for (size_t p = 0; p < profiler->nparts; p++) {
+        const core__profile_part *part = &profiler->parts[p];
+
+        snprintf(name, sizeof name, "thread %u", part->thread);
+        write_name(writer, "thread_name", HOST, part->thread, name);
+        for (uint32_t i = 0; i < part->nevents; i++)
+            write_event(writer, part, &part->events[i]);
+        for (uint32_t i = 0; i < part->ndevices; i++)
+            if (device_number(writer, part->devices[i]) ==
+                DEVICE + (int64_t)(p * CORE__PROFILE_DEVICES + i))
+                write_name(writer, "process_name",
+                           device_number(writer, part->devices[i]), 0,
+                           core_device_name(part->devices[i]));
+        write_kernels(writer, part, &arrows);
+    }
+    CORE_TRY(write_links(writer, &arrows));
+    CORE_TRY(write_memory(writer));
+    core__json_end(json);
+    core__json_end(json);
+    if (!core__json_finish(json) && writer->status == CORE_OK)
+        return core__error(CORE_ERROR_INTERNAL, "the trace is no whole JSON");
+    flush(writer);
+    return writer->status;
+}
+
+core_status core_profiler_save_trace(core_profiler *profiler, const char *path)
+{
+    writer *writer;
+    core_status status;
+
+    CORE__NOT_NULL(profiler);
+    CORE__NOT_NULL(path);
+    CORE_TRY(core__profile_rows_sorted(profiler, CORE_PROFILE_BY_SELF));
+    writer = core__alloc_zero(sizeof *writer);
+    if (!writer)
+        return core__error_memory(sizeof *writer);
+    writer->profiler = profiler;
+    status = core__file_begin(&writer->file, path);
+    if (status == CORE_OK) {
+        status = write_all(writer);
+        if (status == CORE_OK)
+            status = core__file_commit(&writer->file);
+        core__file_end(&writer->file);
+    }
+    core__free(writer);
+    return status;
+}
