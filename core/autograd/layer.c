@@ -239,6 +239,7 @@ static core_status record_in_place(core_call *call, core__thread *self,
     recording->before = before;
     if (status == CORE_OK)
         status = core__record_operator(recording, &args[0], 1, &node);
+    recording->before = NULL;
     if (status == CORE_OK) {
         if (target->base)
             status = core__view_rebase(target, node,
