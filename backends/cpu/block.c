@@ -148,6 +148,11 @@ LOOP(f32_from_i64, float, int64_t, x)
 LOOP(f64_from_i64, double, int64_t, x)
 LOOP(i64_from_f32, int64_t, float, cpu_i64_of_f32(x))
 LOOP(i64_from_f64, int64_t, double, cpu_i64_of_f64(x))
+LOOP(f32_from_e4m3, float, uint8_t, cpu_f32_of_e4m3(x))
+LOOP(f32_from_e5m2, float, uint8_t, cpu_f32_of_e5m2(x))
+LOOP(e4m3_from_f32, uint8_t, float, cpu_e4m3_of_f32(x))
+LOOP(e5m2_from_f32, uint8_t, float, cpu_e5m2_of_f32(x))
+LOOP(odd_from_f64, float, double, cpu_odd_of_f64(x))
 /* Not needed, but often used. */
 LOOP(f32_from_i32, float, int32_t, x)
 LOOP(f32_from_u8, float, uint8_t, x)
@@ -155,11 +160,16 @@ LOOP(f32_from_bool, float, uint8_t, x != 0)
 LOOP(i32_from_f32, int32_t, float, cpu_i32_of_f32(x))
 #undef LOOP
 
+static int is_float8(core_dtype dtype)
+{
+    return dtype == CORE_F8E4M3 || dtype == CORE_F8E5M2;
+}
+
 static core_dtype hub_of(core_dtype dtype)
 {
     if (dtype == CORE_F64)
         return CORE_F64;
-    return dtype <= CORE_BF16 ? CORE_F32 : CORE_I64;
+    return dtype <= CORE_BF16 || is_float8(dtype) ? CORE_F32 : CORE_I64;
 }
 
 /* Up to CPU_BLOCK elements from one hub to another. */
@@ -193,6 +203,12 @@ static void to_hub(core_dtype dtype, void *to, const void *from, int64_t n)
     case CORE_BF16:
         f32_from_bf16(to, from, n);
         break;
+    case CORE_F8E4M3:
+        f32_from_e4m3(to, from, n);
+        break;
+    case CORE_F8E5M2:
+        f32_from_e5m2(to, from, n);
+        break;
     case CORE_I32:
         i64_from_i32(to, from, n);
         break;
@@ -219,6 +235,12 @@ static void from_hub(core_dtype dtype, void *to, const void *from, int64_t n)
         break;
     case CORE_BF16:
         bf16_from_f32(to, from, n);
+        break;
+    case CORE_F8E4M3:
+        e4m3_from_f32(to, from, n);
+        break;
+    case CORE_F8E5M2:
+        e5m2_from_f32(to, from, n);
         break;
     case CORE_I32:
         i32_from_i64(to, from, n);
@@ -297,7 +319,11 @@ static void convert_block(core_dtype to_dtype, void *to, core_dtype dtype,
     if (hub != last) {
         void *next = to_dtype == last ? to : other;
 
-        between_hubs(last, next, hub, from, n);
+        /* Rounded once: of so few bits the second rounding would be seen. */
+        if (is_float8(to_dtype) && hub == CORE_F64)
+            odd_from_f64(next, from, n);
+        else
+            between_hubs(last, next, hub, from, n);
         from = next;
     }
     if (to_dtype != last)

@@ -20,9 +20,9 @@ enum {
 static inline uint32_t cpu_bytes_of(core_dtype dtype)
 {
     static const uint8_t sizes[CORE_DTYPE_LIMIT] = {
-        [CORE_F64] = 8, [CORE_F32] = 4, [CORE_F16] = 2, [CORE_BF16] = 2,
-        [CORE_I64] = 8, [CORE_I32] = 4, [CORE_I16] = 2, [CORE_I8] = 1,
-        [CORE_U8] = 1,  [CORE_BOOL] = 1};
+        [CORE_F64] = 8,    [CORE_F32] = 4,    [CORE_F16] = 2, [CORE_BF16] = 2,
+        [CORE_F8E4M3] = 1, [CORE_F8E5M2] = 1, [CORE_I64] = 8, [CORE_I32] = 4,
+        [CORE_I16] = 2,    [CORE_I8] = 1,     [CORE_U8] = 1,  [CORE_BOOL] = 1};
 
     return sizes[dtype];
 }

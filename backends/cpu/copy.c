@@ -260,7 +260,8 @@ static core_status zero_launch(core_call *call, const core_value *args,
      CORE_DTYPE_MASK(CORE_F16) | CORE_DTYPE_MASK(CORE_BF16) | \
      CORE_DTYPE_MASK(CORE_I64) | CORE_DTYPE_MASK(CORE_I32) |  \
      CORE_DTYPE_MASK(CORE_I16) | CORE_DTYPE_MASK(CORE_I8) |   \
-     CORE_DTYPE_MASK(CORE_U8) | CORE_DTYPE_MASK(CORE_BOOL))
+     CORE_DTYPE_MASK(CORE_U8) | CORE_DTYPE_MASK(CORE_BOOL) |  \
+     CORE_DTYPE_MASK(CORE_F8E4M3) | CORE_DTYPE_MASK(CORE_F8E5M2))
 
 static const cpu_kernel kernels[] = {
     {"copy_", copy_launch, NULL, {ALL, ALL}, 0},

@@ -99,6 +99,74 @@ CPU_INLINE uint16_t cpu_f16_of_f32(float x)
     return (uint16_t)(half | sign);
 }
 
+/* Eight bits (OCP 8-bit Floating Point Specification 1.0).  e4m3 has no
+ * infinity: what rounds to more than 448 is NaN.  Of e5m2 what rounds to more
+ * than 57344 is infinity. */
+CPU_INLINE float cpu_f32_of_e4m3(uint8_t code)
+{
+    uint32_t sign = (uint32_t)(code & 0x80) << 24;
+    uint32_t bits = (uint32_t)(code & 0x7f) << 20;
+    uint32_t scaled = cpu_bits_of_f32(cpu_f32_of_bits(bits) * 0x1p120f);
+
+    return cpu_f32_of_bits(
+        ((code & 0x7f) == 0x7f ? UINT32_C(0x7fc00000) : scaled) | sign);
+}
+
+CPU_INLINE float cpu_f32_of_e5m2(uint8_t code)
+{
+    uint32_t sign = (uint32_t)(code & 0x80) << 24;
+    uint32_t bits = (uint32_t)(code & 0x7f) << 21;
+    uint32_t scaled = cpu_bits_of_f32(cpu_f32_of_bits(bits) * 0x1p112f);
+    uint32_t special =
+        (code & 0x7f) == 0x7c ? UINT32_C(0x7f800000) : UINT32_C(0x7fc00000);
+
+    return cpu_f32_of_bits(((code & 0x7f) >= 0x7c ? special : scaled) | sign);
+}
+
+CPU_INLINE uint8_t cpu_e4m3_of_f32(float x)
+{
+    uint32_t bits = cpu_bits_of_f32(x) & UINT32_C(0x7fffffff);
+    uint32_t sign = cpu_bits_of_f32(x) >> 24 & 0x80;
+    /* A unit in the last place of 2^14 is the least subnormal. */
+    uint32_t small =
+        cpu_bits_of_f32(cpu_f32_of_bits(bits) + 0x1p14f) - UINT32_C(0x46800000);
+    uint32_t normal =
+        (bits + (bits >> 20 & 1) + 0x7ffff - UINT32_C(0x3c000000)) >> 20;
+    uint32_t code = bits < UINT32_C(0x3c800000) ? small : normal;
+
+    code = bits > UINT32_C(0x43e80000) ? 0x7f : code; /* above 464 */
+    return (uint8_t)(code | sign);
+}
+
+CPU_INLINE uint8_t cpu_e5m2_of_f32(float x)
+{
+    uint32_t bits = cpu_bits_of_f32(x) & UINT32_C(0x7fffffff);
+    uint32_t sign = cpu_bits_of_f32(x) >> 24 & 0x80;
+    /* … of 2^7. */
+    uint32_t small =
+        cpu_bits_of_f32(cpu_f32_of_bits(bits) + 0x1p7f) - UINT32_C(0x43000000);
+    uint32_t normal =
+        (bits + (bits >> 21 & 1) + 0xfffff - UINT32_C(0x38000000)) >> 21;
+    uint32_t code = bits < UINT32_C(0x38800000) ? small : normal;
+
+    code = bits >= UINT32_C(0x47700000) ? 0x7c : code; /* from 61440 */
+    code = bits > UINT32_C(0x7f800000) ? 0x7f : code;
+    return (uint8_t)(code | sign);
+}
+
+/* The value cut off to f32, with its last bit set if that lost something: what
+ * rounds this to fewer bits rounds the double itself. */
+CPU_INLINE float cpu_odd_of_f64(double x)
+{
+    float near = (float)x;
+    double wide = (double)near;
+    uint32_t bits = cpu_bits_of_f32(near);
+    uint64_t size = cpu_bits_of_f64(wide) & ~(UINT64_C(1) << 63);
+    uint32_t over = size > (cpu_bits_of_f64(x) & ~(UINT64_C(1) << 63));
+
+    return x == x && wide != x ? cpu_f32_of_bits((bits - over) | 1) : near;
+}
+
 /* Truncated; the least integer where the value does not fit. */
 CPU_INLINE int32_t cpu_i32_of_f32(float x)
 {

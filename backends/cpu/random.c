@@ -428,12 +428,86 @@ static core_status launch_multinomial(core_call *call, const core_value *args,
     return status;
 }
 
+/* ------------------------------------------------------ eight-bit floats -- */
+
+/* As cpu_e4m3_of_f32 and cpu_e5m2_of_f32, with 32 random bits: up where they
+ * are below the part that is cut off, as a share of 2^32. */
+static uint8_t round_by_chance(core_dtype dtype, float x, uint32_t random,
+                               bool saturate)
+{
+    bool wide = dtype == CORE_F8E4M3; /* its mantissa */
+    uint32_t shift = wide ? 20 : 21, bias = wide ? 120 : 112;
+    uint32_t most = wide ? 0x7e : 0x7b;
+    uint32_t bits = cpu_bits_of_f32(x) & UINT32_C(0x7fffffff);
+    uint32_t sign = cpu_bits_of_f32(x) >> 24 & 0x80, code;
+    uint64_t share;
+
+    if (bits > UINT32_C(0x7f800000))
+        return (uint8_t)(sign | 0x7f);
+    if (bits < (bias + 1) << 23) { /* multiples of the least subnormal */
+        double units = (double)cpu_f32_of_bits(bits) * (wide ? 0x1p9 : 0x1p16);
+
+        code = (uint32_t)units;
+        share = (uint64_t)((units - code) * 0x1p32);
+    } else {
+        code = (bits - (bias << 23)) >> shift;
+        share = (uint64_t)bits << (64 - shift) >> 32;
+    }
+    code += random < share;
+    if (code > most)
+        code = saturate ? most : most + 1;
+    return (uint8_t)(sign | code);
+}
+
+typedef struct chance {
+    draw job;
+    bool saturate;
+} chance;
+
+static void stochastic_task(void *context, int64_t begin, int64_t end)
+{
+    const chance *c = context;
+    const float *from = c->job.p.data;
+    uint8_t *to = c->job.out.data;
+    uint32_t block[4];
+
+    for (int64_t i = begin; i < end; i++) {
+        if (i % 4 == 0 || i == begin)
+            philox_block(c->job.seed, c->job.offset + (uint64_t)i / 4, block);
+        to[i] =
+            round_by_chance(c->job.dtype, from[i], block[i % 4], c->saturate);
+    }
+}
+
+/* stochastic_round(self, dtype, saturate, generator) */
+static core_status launch_stochastic(core_call *call, const core_value *args,
+                                     uint32_t nargs, core_value *results,
+                                     uint32_t nresults)
+{
+    chance c = {.job = draw_of(args, nargs, results),
+                .saturate = cpu_int(&args[2]) != 0};
+    core_status status = cpu_dense_read(cpu_view(&args[0]), CORE_F32, &c.job.p);
+
+    (void)call;
+    (void)nresults;
+    if (status == CORE_OK)
+        status = cpu_dense_open(cpu_view(&results[0]), c.job.dtype, &c.job.out);
+    if (status == CORE_OK) {
+        cpu_parallel_for(c.job.n, GRAIN, stochastic_task, &c);
+        cpu_dense_write(&c.job.out);
+    }
+    cpu_dense_close(&c.job.p);
+    cpu_dense_close(&c.job.out);
+    return status;
+}
+
 static const cpu_kernel kernels[] = {
     {"uniform_", launch_uniform, NULL, {CPU_FLOATS, CPU_FLOATS}, 0},
     {"normal_", launch_normal, NULL, {CPU_FLOATS, CPU_FLOATS}, 0},
     {"random_.from", launch_random, NULL, {CPU_ALL, CPU_ALL}, 0},
     {"bernoulli_.float", launch_bernoulli, NULL, {CPU_ALL, CPU_ALL}, 0},
     {"bernoulli", launch_bernoulli_each, NULL, {CPU_FLOATS, CPU_ALL}, 0},
+    {"stochastic_round", launch_stochastic, NULL, {CPU_FLOATS, CPU_FLOAT8}, 0},
     {"multinomial", launch_multinomial, NULL, {CPU_FLOATS, CPU_INDICES}, 0},
 };
 

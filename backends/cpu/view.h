@@ -117,9 +117,9 @@ static inline int64_t cpu_line_stride(const core_view *view, uint32_t dim)
 static inline uint32_t cpu_item_size(core_dtype dtype)
 {
     static const uint8_t sizes[CORE_DTYPE_LIMIT] = {
-        [CORE_F64] = 8, [CORE_F32] = 4, [CORE_F16] = 2, [CORE_BF16] = 2,
-        [CORE_I64] = 8, [CORE_I32] = 4, [CORE_I16] = 2, [CORE_I8] = 1,
-        [CORE_U8] = 1,  [CORE_BOOL] = 1};
+        [CORE_F64] = 8,    [CORE_F32] = 4,    [CORE_F16] = 2, [CORE_BF16] = 2,
+        [CORE_F8E4M3] = 1, [CORE_F8E5M2] = 1, [CORE_I64] = 8, [CORE_I32] = 4,
+        [CORE_I16] = 2,    [CORE_I8] = 1,     [CORE_U8] = 1,  [CORE_BOOL] = 1};
     return dtype < CORE_DTYPE_LIMIT ? sizes[dtype] : 0;
 }
 
@@ -135,7 +135,9 @@ static inline core_dtype cpu_compute_dtype(core_dtype dtype)
 {
     if (dtype == CORE_F64)
         return CORE_F64;
-    return dtype <= CORE_BF16 ? CORE_F32 : CORE_I64;
+    return dtype <= CORE_BF16 || dtype == CORE_F8E4M3 || dtype == CORE_F8E5M2
+               ? CORE_F32
+               : CORE_I64;
 }
 
 /* Integers wrap around. */
@@ -163,6 +165,8 @@ CPU_ARITHMETIC(i64, int64_t, uint64_t)
 #define CPU_BOOL CORE_DTYPE_MASK(CORE_BOOL)
 #define CPU_NUMBERS (CPU_FLOATS | CPU_INTEGERS)
 #define CPU_ALL (CPU_NUMBERS | CPU_BOOL)
+/* For storage alone. */
+#define CPU_FLOAT8 (CORE_DTYPE_MASK(CORE_F8E4M3) | CORE_DTYPE_MASK(CORE_F8E5M2))
 #define CPU_INDICES (CORE_DTYPE_MASK(CORE_I64) | CORE_DTYPE_MASK(CORE_I32))
 
 /* Expands X(dtype name, C type) over the types that kernels compute in. */

@@ -116,6 +116,8 @@ static core_dtype common_dtype(const elementwise *e)
                     : e->numbers[k].tag == CORE_VALUE_INT ? CORE_I64
                                                           : CORE_BOOL;
         }
+        if (core__dtype_is_storage(dtype))
+            return dtype;
         ranks[rank] =
             ranks[rank] ? core__dtype_promote(ranks[rank], dtype) : dtype;
     }
@@ -148,7 +150,7 @@ static core_status find_dtypes(elementwise *e)
                                       core__dtype_name(e->inputs[k]->dtype));
         }
         e->compute = e->result = first;
-        return CORE_OK;
+        return core__storage_refused(e->op, first);
     case CORE__PROMOTE_OWN:
         for (uint32_t k = e->ninputs; k-- > 0;)
             if (e->inputs[k] && !(e->op->data->kept >> k & 1))
@@ -158,6 +160,7 @@ static core_status find_dtypes(elementwise *e)
         return CORE_OK;
     default:
         e->compute = common_dtype(e);
+        CORE_TRY(core__storage_refused(e->op, e->compute));
         if (e->op->data->promotion == CORE__PROMOTE_FLOAT &&
             !core__dtype_is_floating(e->compute))
             e->compute = core__dtype_default();
@@ -217,7 +220,10 @@ static core_status convert(elementwise *e, uint32_t k)
 static core_status check_target_dtype(const elementwise *e,
                                       const core_tensor *target)
 {
-    if (core__dtype_category(target->dtype) >= core__dtype_category(e->result))
+    if (core__dtype_category(target->dtype) >=
+            core__dtype_category(e->result) &&
+        (!core__dtype_is_storage(target->dtype) ||
+         core__dtype_is_storage(e->result)))
         return CORE_OK;
     return core__op_error(CORE_ERROR_DTYPE, e->op,
                           "the result is %s and cannot be stored in a %s "

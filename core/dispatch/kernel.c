@@ -64,6 +64,7 @@ static core_status find_device(kernel_run *k)
 
             if (!tensor)
                 continue;
+            CORE_TRY(core__storage_refused(k->op, tensor->dtype));
             if (count == VIEWS_MAX) {
                 core_device *same;
 
@@ -139,6 +140,7 @@ static core_status check_inplace(const kernel_run *k, const core_tensor *target,
             "the result is %s and does not fit the tensor of %s to be changed",
             core__sizes_text(spec->ndim, spec->sizes, want, sizeof want),
             core__sizes_text(target->ndim, target->sizes, have, sizeof have));
+    CORE_TRY(core__storage_refused(k->op, target->dtype));
     if (core__dtype_category(target->dtype) < core__dtype_category(spec->dtype))
         return core__op_error(CORE_ERROR_DTYPE, k->op,
                               "the result is %s and cannot be stored in a %s "

@@ -91,7 +91,7 @@ static size_t write_dtypes(char *text, size_t room, uint32_t mask)
 {
     size_t length = 0;
 
-    if (mask == 0)
+    if (mask == CORE__DTYPES_OF_0_1)
         return (size_t)snprintf(text, room, "any");
     for (; mask && length < room; mask &= mask - 1)
         length += (size_t)snprintf(

@@ -84,6 +84,7 @@ static core_status find_dtypes(reduction *r)
         r->input = cast;
         input = asked;
     }
+    CORE_TRY(core__storage_refused(r->op, input));
     r->dtypes[0] = input;
     if (data->promotion == CORE__REDUCE_SUM && !asked &&
         !core__dtype_is_floating(input))

@@ -375,12 +375,24 @@ static void refresh_quick(core__kernel_set *set)
     for (uint32_t dtype = 0; dtype < CORE__QUICK_DTYPES; dtype++) {
         core__kernel *at = atomic_load(&set->first);
 
-        while (at && at->kernel.signature[1] &&
-               !(at->kernel.signature[1] >> dtype & 1))
+        while (at && !(at->kernel.signature[1] >> dtype & 1))
             at = at->next;
         if (at && at->kernel.supports)
             at = NULL; /* it has to be asked first */
         atomic_store_explicit(&set->quick[dtype], at, memory_order_release);
+    }
+}
+
+/* A kernel that names no dtypes takes those that were there when ABI 0.1 was:
+ * what came later is for those who name it, and were built with a minor that
+ * says what it is. */
+static void limit_signature(core_kernel *kernel, uint32_t minor)
+{
+    for (uint32_t i = 0; i < CORE_SIGNATURE_MAX; i++) {
+        if (!kernel->signature[i])
+            kernel->signature[i] = CORE__DTYPES_OF_0_1;
+        if (minor < 3)
+            kernel->signature[i] &= CORE__DTYPES_OF_0_1;
     }
 }
 
@@ -419,10 +431,11 @@ static core_status add_kernel(core_registry *registry, core__backend *backend,
     kernel->kernel.name.data = core__operator_name(op);
     kernel->kernel.name.size = strlen(kernel->kernel.name.data);
     kernel->host = registry->plugin ? &registry->plugin->host : &core__host;
+    limit_signature(&kernel->kernel, kernel->host->abi_minor);
     kernel->uniform = kernel->kernel.max_ndim == 0;
     for (uint32_t i = 0; i < CORE_SIGNATURE_MAX; i++)
         kernel->uniform &=
-            !kernel->kernel.signature[i] ||
+            kernel->kernel.signature[i] == CORE__DTYPES_OF_0_1 ||
             kernel->kernel.signature[i] == kernel->kernel.signature[1];
     kernel->set = set;
     kernel->next = atomic_load(&set->first);
@@ -431,7 +444,7 @@ static core_status add_kernel(core_registry *registry, core__backend *backend,
     set->sequence = ++sequence;
     atomic_store_explicit(&set->first, kernel, memory_order_release);
     for (uint32_t dtype = 0; dtype < CORE__QUICK_DTYPES; dtype++)
-        if (!from->signature[1] || from->signature[1] >> dtype & 1)
+        if (kernel->kernel.signature[1] >> dtype & 1)
             atomic_store_explicit(&set->quick[dtype],
                                   kernel->kernel.supports ? NULL : kernel,
                                   memory_order_release);

@@ -30,7 +30,7 @@ typedef struct core__kernel {
     core__retired retired;
 } core__kernel;
 
-enum { CORE__QUICK_DTYPES = 16 };
+enum { CORE__QUICK_DTYPES = 16, CORE__DTYPES_OF_0_1 = 0xffff };
 
 /* The kernels of one operator on one backend.  Lives as long as the process:
  * there are few, and calls may hold one. */

@@ -60,6 +60,14 @@ core_status core__device_of(const core_operator *op,
     return CORE_OK;
 }
 
+core_status core__storage_error(const core_operator *op, core_dtype dtype)
+{
+    return core__op_error(CORE_ERROR_DTYPE, op,
+                          "%s is for storage, and nothing computes in it; "
+                          "convert to f32, bf16 or f16 first",
+                          core__dtype_name(dtype));
+}
+
 core_status core__target_check(const core_operator *op,
                                const core_tensor *target,
                                const core_device *device)
@@ -126,7 +134,8 @@ core_status core__out_check(const core_operator *op, core_tensor *out,
 
     for (uint32_t i = 0; same && i < ndim; i++)
         same = sizes[i] == out->sizes[i];
-    if (core__dtype_category(out->dtype) < core__dtype_category(dtype))
+    if (core__dtype_category(out->dtype) < core__dtype_category(dtype) ||
+        (core__dtype_is_storage(out->dtype) && !core__dtype_is_storage(dtype)))
         return core__op_error(CORE_ERROR_DTYPE, op,
                               "the result is %s and cannot be stored in the "
                               "%s tensor given as out",

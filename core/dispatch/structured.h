@@ -8,6 +8,7 @@
 #define CORE_DISPATCH_STRUCTURED_H
 
 #include "dispatch/registry.h"
+#include "tensor/dtype.h"
 
 #include <libcore/dispatch.h>
 
@@ -62,8 +63,7 @@ static inline bool core__kernel_takes(const core_kernel *kernel,
                                       uint32_t ndim)
 {
     for (uint32_t i = 0; i < count; i++)
-        if (kernel->signature[i] != 0 && dtypes[i] != 0 &&
-            !(kernel->signature[i] >> dtypes[i] & 1))
+        if (dtypes[i] != 0 && !(kernel->signature[i] >> dtypes[i] & 1))
             return false;
     return kernel->max_ndim == 0 || ndim <= kernel->max_ndim;
 }
@@ -102,6 +102,17 @@ core_status core__structured_failed(core_call *call, const core_device *device,
                                     core_status status, const core_value *args,
                                     uint32_t nargs, core_value *results,
                                     uint32_t nresults) __attribute__((cold));
+
+core_status core__storage_error(const core_operator *op, core_dtype dtype)
+    __attribute__((cold));
+/* DTYPE error for a dtype in which nothing computes. */
+static inline core_status core__storage_refused(const core_operator *op,
+                                                core_dtype dtype)
+{
+    return core__likely(!core__dtype_is_storage(dtype))
+               ? CORE_OK
+               : core__storage_error(op, dtype);
+}
 
 uint64_t core__fallback_count(void);
 

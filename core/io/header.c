@@ -15,10 +15,10 @@ static const struct {
     const char *name;
     core_dtype dtype;
 } dtypes[] = {
-    {"F64", CORE_F64},   {"F32", CORE_F32}, {"F16", CORE_F16},
-    {"BF16", CORE_BF16}, {"I64", CORE_I64}, {"I32", CORE_I32},
-    {"I16", CORE_I16},   {"I8", CORE_I8},   {"U8", CORE_U8},
-    {"BOOL", CORE_BOOL},
+    {"F64", CORE_F64},   {"F32", CORE_F32},        {"F16", CORE_F16},
+    {"BF16", CORE_BF16}, {"I64", CORE_I64},        {"I32", CORE_I32},
+    {"I16", CORE_I16},   {"I8", CORE_I8},          {"U8", CORE_U8},
+    {"BOOL", CORE_BOOL}, {"F8_E4M3", CORE_F8E4M3}, {"F8_E5M2", CORE_F8E5M2},
 };
 
 const char *core__header_dtype_name(core_dtype dtype)

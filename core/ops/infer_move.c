@@ -26,6 +26,22 @@ static core_status floating(const core__inference *infer,
                           core__dtype_name(tensor->dtype));
 }
 
+/* stochastic_round(self, dtype, saturate, generator) */
+CORE__INFER(stochastic_round)
+{
+    const core_tensor *self = core__arg_tensor(infer->args, 0);
+    core_dtype dtype = core__arg_dtype(infer->args, 1, CORE_DTYPE_NONE);
+
+    CORE_TRY(floating(infer, self));
+    if (!core__dtype_is_storage(dtype))
+        return core__op_error(CORE_ERROR_DTYPE, infer->op,
+                              "rounds to f8e4m3 or f8e5m2, not to %s",
+                              core__dtype_name(dtype));
+    core__result_like(&infer->results[0], self);
+    infer->results[0].dtype = dtype;
+    return CORE_OK;
+}
+
 /* ------------------------------------------------------ along dimensions -- */
 
 /* cumsum(self, dim, *, dtype): integers and bool add up as i64. */

@@ -16,7 +16,7 @@ core_status core__number_fits(const core_operator *op, const char *name,
     uint32_t bits = core__dtype_size(dtype) * 8;
     int64_t most, least;
 
-    if (core__dtype_is_floating(dtype) || dtype == CORE_BOOL)
+    if (core__dtype_is_real(dtype) || dtype == CORE_BOOL)
         return CORE_OK;
     most = is_signed ? INT64_MAX >> (64 - bits) : UINT8_MAX;
     least = is_signed ? -most - 1 : 0;

@@ -3,28 +3,29 @@
 
 #include "tensor/dtype.h"
 
+#include "tensor/float8.h"
+
 #include <math.h>
 #include <string.h>
 
 const uint8_t core__dtype_sizes[CORE_DTYPE_LIMIT] = {
-    [CORE_F64] = 8, [CORE_F32] = 4,  [CORE_F16] = 2, [CORE_BF16] = 2,
-    [CORE_I64] = 8, [CORE_I32] = 4,  [CORE_I16] = 2, [CORE_I8] = 1,
-    [CORE_U8] = 1,  [CORE_BOOL] = 1,
+    [CORE_F64] = 8, [CORE_F32] = 4,  [CORE_F16] = 2,    [CORE_BF16] = 2,
+    [CORE_I64] = 8, [CORE_I32] = 4,  [CORE_I16] = 2,    [CORE_I8] = 1,
+    [CORE_U8] = 1,  [CORE_BOOL] = 1, [CORE_F8E4M3] = 1, [CORE_F8E5M2] = 1,
 };
 
 static const char *const names[CORE_DTYPE_LIMIT] = {
-    [CORE_F64] = "f64",   [CORE_F32] = "f32", [CORE_F16] = "f16",
-    [CORE_BF16] = "bf16", [CORE_I64] = "i64", [CORE_I32] = "i32",
-    [CORE_I16] = "i16",   [CORE_I8] = "i8",   [CORE_U8] = "u8",
-    [CORE_BOOL] = "bool",
+    [CORE_F64] = "f64",   [CORE_F32] = "f32",       [CORE_F16] = "f16",
+    [CORE_BF16] = "bf16", [CORE_I64] = "i64",       [CORE_I32] = "i32",
+    [CORE_I16] = "i16",   [CORE_I8] = "i8",         [CORE_U8] = "u8",
+    [CORE_BOOL] = "bool", [CORE_F8E4M3] = "f8e4m3", [CORE_F8E5M2] = "f8e5m2",
 };
 
 core_status core__dtype_check(core_dtype dtype)
 {
     if (dtype < CORE_DTYPE_LIMIT && core__dtype_sizes[dtype])
         return CORE_OK;
-    if (dtype == CORE_F8E4M3 || dtype == CORE_F8E5M2 ||
-        dtype == CORE_COMPLEX64 || dtype == CORE_COMPLEX128)
+    if (dtype == CORE_COMPLEX64 || dtype == CORE_COMPLEX128)
         return core__error(CORE_ERROR_UNSUPPORTED,
                            "dtype %u is reserved, and not in this release",
                            dtype);
@@ -36,6 +37,8 @@ core__category core__dtype_category(core_dtype dtype)
 {
     if (core__dtype_is_floating(dtype))
         return CORE__CATEGORY_FLOATING;
+    if (core__dtype_is_storage(dtype))
+        return CORE__CATEGORY_STORAGE;
     return dtype == CORE_BOOL ? CORE__CATEGORY_BOOL : CORE__CATEGORY_INTEGER;
 }
 
@@ -57,6 +60,8 @@ core_dtype core__dtype_promote(core_dtype a, core_dtype b)
 
     if (a == b)
         return a;
+    if (core__dtype_is_storage(a) || core__dtype_is_storage(b))
+        return CORE_DTYPE_NONE;
     if (float_a != float_b)
         return float_a ? a : b;
     if (float_a) {
@@ -177,7 +182,7 @@ static double to_double(core_scalar value)
 
 void core__element_store(core_dtype dtype, void *to, core_scalar value)
 {
-    int64_t integer = core__dtype_is_floating(dtype) ? 0 : to_integer(value);
+    int64_t integer = core__dtype_is_real(dtype) ? 0 : to_integer(value);
     float single = (float)to_double(value);
     double wide = to_double(value);
     uint16_t half;
@@ -196,6 +201,10 @@ void core__element_store(core_dtype dtype, void *to, core_scalar value)
     case CORE_BF16:
         half = core__f32_to_bf16(single);
         memcpy(to, &half, 2);
+        break;
+    case CORE_F8E4M3:
+    case CORE_F8E5M2:
+        *(uint8_t *)to = core__f64_to_f8(dtype, wide);
         break;
     case CORE_BOOL:
         *(uint8_t *)to =
@@ -239,6 +248,9 @@ core_scalar core__element_load(core_dtype dtype, const void *from)
     case CORE_BF16:
         memcpy(&half, from, 2);
         return from_double(core__bf16_to_f32(half));
+    case CORE_F8E4M3:
+    case CORE_F8E5M2:
+        return from_double(core__f8_to_f64(dtype, *(const uint8_t *)from));
     case CORE_I64:
         memcpy(&i64, from, 8);
         return from_integer(i64);

@@ -13,7 +13,8 @@
 typedef enum core__category {
     CORE__CATEGORY_BOOL,
     CORE__CATEGORY_INTEGER,
-    CORE__CATEGORY_FLOATING
+    CORE__CATEGORY_FLOATING,
+    CORE__CATEGORY_STORAGE
 } core__category;
 
 /* 0 for an id without elements. */
@@ -31,11 +32,22 @@ static inline bool core__dtype_is_floating(core_dtype dtype)
 {
     return dtype >= CORE_F64 && dtype <= CORE_BF16;
 }
+/* Kept, copied and converted; nothing computes in it. */
+static inline bool core__dtype_is_storage(core_dtype dtype)
+{
+    return dtype == CORE_F8E4M3 || dtype == CORE_F8E5M2;
+}
+/* Has fractions. */
+static inline bool core__dtype_is_real(core_dtype dtype)
+{
+    return core__dtype_is_floating(dtype) || core__dtype_is_storage(dtype);
+}
 static inline bool core__dtype_is_integer(core_dtype dtype)
 {
     return dtype >= CORE_I64 && dtype <= CORE_U8;
 }
-/* The smallest dtype that both go to (SEMANTICS.md, "Types and layout"). */
+/* The smallest dtype that both go to (SEMANTICS.md, "Types and layout"); NONE
+ * where one of them is for storage and the other is not that. */
 core_dtype core__dtype_promote(core_dtype a, core_dtype b);
 /* f32 until it is set otherwise. */
 core_dtype core__dtype_default(void);

@@ -32,7 +32,7 @@ static bool same_element(core_dtype dtype, const char *text, double value)
     case CORE_BF16:
         return core__f32_to_bf16(core__parse_float(text, NULL)) ==
                core__f32_to_bf16((float)value);
-    default:
+    default: /* those of eight bits too: 0.8 for 0.75 would look odd */
         return core__parse_float(text, NULL) == (float)value;
     }
 }
@@ -245,7 +245,7 @@ void core__number_style_of(core_dtype dtype, const void *elements,
     out_style->dtype = dtype;
     if (dtype == CORE_BOOL)
         out_style->width = 5;
-    else if (core__dtype_is_floating(dtype))
+    else if (core__dtype_is_real(dtype))
         style_floats(elements, count, out_style);
     else
         style_integers(elements, count, out_style);
@@ -293,7 +293,7 @@ int core__number_write(const core__number_style *style, const void *element,
     if (style->dtype == CORE_BOOL)
         return sprintf(text, "%*s", style->width,
                        *(const uint8_t *)element ? "True" : "False");
-    if (core__dtype_is_floating(style->dtype))
+    if (core__dtype_is_real(style->dtype))
         return write_float(style, element_float(style->dtype, element, 0),
                            text);
     write_integer(style->dtype, element, bare);
@@ -310,7 +310,7 @@ int core__number_write_alone(core_dtype dtype, const void *element,
     if (dtype == CORE_BOOL)
         return sprintf(text, "%s",
                        *(const uint8_t *)element ? "True" : "False");
-    if (!core__dtype_is_floating(dtype))
+    if (!core__dtype_is_real(dtype))
         return write_integer(dtype, element, text);
     value = element_float(dtype, element, 0);
     if (!isfinite(value))

@@ -13,6 +13,7 @@
 #include "device.h"
 #include "dispatch.h"
 #include "dlpack.h"
+#include "float8.h"
 #include "function.h"
 #include "functional.h"
 #include "grad_scaler.h"

@@ -44,7 +44,7 @@ extern "C" {
 
 /* ------------------------------------------------------------- layouts -- */
 
-enum { CORE_DLPACK_MAJOR = 1, CORE_DLPACK_MINOR = 0 };
+enum { CORE_DLPACK_MAJOR = 1, CORE_DLPACK_MINOR = 1 };
 
 enum {
     CORE_DLPACK_CPU = 1,
@@ -73,7 +73,9 @@ enum {
     CORE_DLPACK_HANDLE = 3,
     CORE_DLPACK_BFLOAT = 4,
     CORE_DLPACK_COMPLEX = 5,
-    CORE_DLPACK_BOOL = 6
+    CORE_DLPACK_BOOL = 6,
+    CORE_DLPACK_FLOAT8_E4M3FN = 10, /* since DLPack 1.1 */
+    CORE_DLPACK_FLOAT8_E5M2 = 12
 };
 
 typedef struct core_dlpack_device {

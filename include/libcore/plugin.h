@@ -74,7 +74,12 @@ enum {
 
 /* -------------------------------------------------------------- dtypes -- */
 
-/* Ids are frozen.  Reserved for later: complex, FP8, block-quantised. */
+/* Ids are frozen.  Reserved for later: complex, block-quantised.
+ *
+ * F8E4M3 (up to 448, no infinity, NaN 0x7f) and F8E5M2 (up to 57344) are those
+ * of the OCP 8-bit Floating Point Specification 1.0.  They are for storage:
+ * copy_, fill_ and the like meet them, and only kernels whose signature names
+ * them, of plugins of ABI 0.3 or later. */
 typedef uint32_t core_dtype;
 enum {
     CORE_DTYPE_NONE = 0, /* in an argument: the default of that argument */

@@ -166,6 +166,8 @@ static inline uint32_t core_sdk_itemsize(core_dtype dtype)
     case CORE_I8:
     case CORE_U8:
     case CORE_BOOL:
+    case CORE_F8E4M3:
+    case CORE_F8E5M2:
         return 1;
     default:
         return 0;

@@ -228,9 +228,38 @@ static core_status launch(core_call *call, const core_value *args,
         .max_ndim = 1, .launch = launch, .user = (void *)(intptr_t)(which)     \
     }
 
+/* Takes whatever there is, as its author knew it: ids that came later must not
+ * come here. */
+static core_status launch_any(core_call *call, const core_value *args,
+                              uint32_t nargs, core_value *results,
+                              uint32_t nresults)
+{
+    const core_operand *o = call->loop->operands;
+    uint32_t size = core_sdk_itemsize(o[0].dtype);
+
+    (void)args;
+    (void)nargs;
+    (void)results;
+    (void)nresults;
+    tell("ABI_DTYPE", o[0].dtype, size);
+    memset(address(o[0].memory), 0, (size_t)call->loop->numel * size);
+    return CORE_OK;
+}
+
+/* All bits of a mask, and none: both mean any dtype. */
+static const core_kernel zero_kernel = {.struct_size = sizeof(core_kernel),
+                                        .demands = CORE_DEMAND_CONTIGUOUS,
+                                        .name = {"zero_", 5},
+                                        .signature = {UINT32_MAX},
+                                        .launch = launch_any};
+static const core_kernel fill_kernel = {.struct_size = sizeof(core_kernel),
+                                        .demands = CORE_DEMAND_CONTIGUOUS,
+                                        .name = {"fill_.Scalar", 12},
+                                        .launch = launch_any};
 static const core_kernel neg_kernel = KERNEL("neg", NEG);
 static const core_kernel mul_kernel = KERNEL("mul.Tensor", MUL);
-static const core_kernel *const kernels[] = {&neg_kernel, &mul_kernel};
+static const core_kernel *const kernels[] = {&neg_kernel, &mul_kernel,
+                                             &zero_kernel, &fill_kernel};
 
 _Static_assert(CORE_ABI_MINOR == ABI_MINOR, "other headers than were meant");
 
@@ -328,7 +357,7 @@ static core_status init(const core_host *given, core_registry *registry,
     status = host->register_backend(registry, &backend);
     if (status == CORE_OK)
         status = host->register_kernels(registry, core_sdk_string(ABI_TYPE),
-                                        kernels, 2);
+                                        kernels, 4);
     if (status == CORE_OK)
         status = register_newer(registry);
     if (status == CORE_OK)

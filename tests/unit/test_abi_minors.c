@@ -220,6 +220,45 @@ START_TEST(a_plugin_of_0_3_runs_in_a_core_of_0_2)
 }
 END_TEST
 
+/* Dtypes that are newer than a plugin do not reach its kernels, whatever they
+ * say that they take; what is read of them is memory. */
+static void never_sees_float8(const char *type, bool old)
+{
+    const int64_t four = 4;
+    const uint8_t codes[4] = {1, 2, 3, 4};
+    core_tensor *floats, *tensor;
+    core_device *device;
+    uint8_t got[4];
+
+    OK(core_device_find(type, &device));
+    floats = CALL(zeros, &four, 1, CORE_F32, device);
+    told("ABI_DTYPE", CORE_F32, 4);
+    OK(core_fill_(floats, core_float(0)));
+    OK(core_tensor_from_data(codes, CORE_F8E4M3, &four, 1, device, &tensor));
+    keep(tensor);
+    unsetenv("ABI_DTYPE");
+    FAILS(core_fill_(tensor, core_float(0)), CORE_ERROR_NO_KERNEL, "f8e4m3");
+    if (old)
+        FAILS(core_zero_(tensor), CORE_ERROR_NO_KERNEL, "f8e4m3", type);
+    else
+        OK(core_zero_(tensor)); /* it names all bits, and knows what they are */
+    if (old)
+        ck_assert_ptr_null(getenv("ABI_DTYPE"));
+    OK(core_tensor_read(tensor, got, sizeof got));
+    ck_assert_mem_eq(got, old ? codes : (uint8_t[4]){0}, 4);
+}
+
+START_TEST(old_plugins_never_see_newer_dtypes)
+{
+    ck_assert_uint_eq(load("abi_0_1"), 1);
+    ck_assert_uint_eq(load("abi_0_2"), 2);
+    ck_assert_uint_eq(load("abi_0_3"), 3);
+    never_sees_float8("abione", true);
+    never_sees_float8("abitwo", true);
+    never_sees_float8("abithree", false);
+}
+END_TEST
+
 START_TEST(all_minors_run_side_by_side)
 {
     ck_assert_uint_eq(load("abi_0_1"), 1);
@@ -397,6 +436,7 @@ int main(void)
     tcase_add_test(tests, a_plugin_of_0_2_runs_in_a_core_of_0_1);
     tcase_add_test(tests, a_plugin_of_0_3_has_the_features_of_0_3);
     tcase_add_test(tests, a_plugin_of_0_3_runs_in_a_core_of_0_2);
+    tcase_add_test(tests, old_plugins_never_see_newer_dtypes);
     tcase_add_test(tests, all_minors_run_side_by_side);
     tcase_add_test(tests, a_forked_child_has_the_devices_that_are_fork_safe);
     tcase_add_test(tests, the_shipped_plugins_run_in_a_core_of_0_1);

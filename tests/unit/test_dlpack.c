@@ -21,10 +21,12 @@ START_TEST(every_dtype_goes_out_and_comes_back_on_the_same_memory)
         core_dtype dtype;
         core_dlpack_dtype as;
     } known[] = {
-        {CORE_F64, {2, 64, 1}},  {CORE_F32, {2, 32, 1}}, {CORE_F16, {2, 16, 1}},
-        {CORE_BF16, {4, 16, 1}}, {CORE_I64, {0, 64, 1}}, {CORE_I32, {0, 32, 1}},
-        {CORE_I16, {0, 16, 1}},  {CORE_I8, {0, 8, 1}},   {CORE_U8, {1, 8, 1}},
-        {CORE_BOOL, {6, 8, 1}},
+        {CORE_F64, {2, 64, 1}},    {CORE_F32, {2, 32, 1}},
+        {CORE_F16, {2, 16, 1}},    {CORE_BF16, {4, 16, 1}},
+        {CORE_I64, {0, 64, 1}},    {CORE_I32, {0, 32, 1}},
+        {CORE_I16, {0, 16, 1}},    {CORE_I8, {0, 8, 1}},
+        {CORE_U8, {1, 8, 1}},      {CORE_BOOL, {6, 8, 1}},
+        {CORE_F8E4M3, {10, 8, 1}}, {CORE_F8E5M2, {12, 8, 1}},
     };
 
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
@@ -381,7 +383,7 @@ START_TEST(types_that_libcore_lacks_are_refused)
         {{CORE_DLPACK_COMPLEX, 64, 1}, "code 5 with 64"},
         {{CORE_DLPACK_UINT, 32, 1}, "code 1 with 32"},
         {{CORE_DLPACK_HANDLE, 64, 1}, "code 3"},
-        {{10, 8, 1}, "code 10"},
+        {{13, 8, 1}, "code 13"},
         {{CORE_DLPACK_BOOL, 1, 1}, "with 1 bits"},
         {{255, 255, 65535}, "65535 lanes"},
     };

@@ -213,14 +213,14 @@ START_TEST(what_cannot_be_used_in_place_says_why)
     ck_assert_ptr_null(tensor);
     core_safetensors_close(file);
     write_file("{\"b\":{\"dtype\":\"BOOL\",\"shape\":[3],\"data_offsets\":"
-               "[0,3]},\"f\":{\"dtype\":\"F8_E4M3\",\"shape\":[1],"
+               "[0,3]},\"f\":{\"dtype\":\"F8_E8M0\",\"shape\":[1],"
                "\"data_offsets\":[3,4]}}",
                4);
     file = map();
     FAILS(core_safetensors_tensor(file, "b", &tensor), CORE_ERROR_CORRUPT,
           "BOOL");
     FAILS(core_safetensors_tensor(file, "f", &tensor), CORE_ERROR_UNSUPPORTED,
-          "F8_E4M3");
+          "F8_E8M0");
     core_safetensors_close(file);
     unlink(file_path);
     FAILS(core_safetensors_map(file_path, &file), CORE_ERROR_NOT_FOUND,
