@@ -7,6 +7,7 @@
 #include "device/copy.h"
 #include "device/device.h"
 #include "device/stream.h"
+#include "dispatch/demands.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/registry.h"
 #include "memory/memory.h"
@@ -135,8 +136,12 @@ static bool has_copy_kernel(const core_device *device)
     core__kernel_set *set = core__registry_set(
         core__operator_kernel(&core__operators[CORE_OP_COPY_]),
         device->backend);
+    const core__kernel *at;
 
-    return (set && atomic_load(&set->first)) || device->backend->fallback;
+    for (at = set ? atomic_load(&set->first) : NULL; at; at = at->next)
+        if (!(at->kernel.demands & CORE__DEMANDS_COPY))
+            return true;
+    return device->backend->fallback != NULL;
 }
 
 /* Between devices, row-major tensors of one dtype at either end: where the

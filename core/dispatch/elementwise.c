@@ -7,6 +7,7 @@
 
 #include "base/thread.h"
 #include "device/transfer.h"
+#include "dispatch/demands.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/loop.h"
 #include "ops/infer.h"
@@ -29,6 +30,7 @@ typedef struct elementwise {
     core_scalar numbers[CORE__OPERANDS_MAX];
     core_dtype number_dtypes[CORE__OPERANDS_MAX]; /* NONE: as computed in */
     bool owned[CORE__OPERANDS_MAX];               /* inputs made here */
+    bool copied; /* as a kernel demands: never again */
     core_dtype compute;
     core_dtype result;
     uint32_t ndim;
@@ -309,21 +311,47 @@ static core_status make_output(elementwise *e, core_tensor **out_output)
 
 static core_status compute(elementwise *e, core_tensor *output);
 
-/* The same with every tensor as large as the loop, and row-major. */
-static core_status compute_contiguous(elementwise *e, core_tensor *output)
+/* Whether a tensor is as the kernel wants it, which may be NULL: row-major
+ * then; and of the dtype, unless that is NONE. */
+static bool suits(const core_tensor *tensor, const core_kernel *kernel,
+                  core_dtype common)
+{
+    return tensor->flags & CORE__TENSOR_CONTIGUOUS &&
+           core__demand_dtype(tensor->dtype, common) == tensor->dtype &&
+           (!kernel || core__demand_aligned_tensor(kernel, tensor));
+}
+
+static core_dtype number_dtype(const elementwise *e, uint32_t k,
+                               const core_tensor *output)
+{
+    return e->number_dtypes[k] ? e->number_dtypes[k]
+           : e->compute        ? e->compute
+                               : output->dtype;
+}
+
+/* The same with every tensor as large as the loop, and as it is demanded. */
+static core_status compute_contiguous(elementwise *e, core_tensor *output,
+                                      const core_kernel *kernel,
+                                      core_dtype common)
 {
     core_tensor *result = output;
     core_status status = CORE_OK;
 
+    e->copied = true;
     for (uint32_t k = 0; k < e->ninputs && status == CORE_OK; k++) {
         core_tensor *input = e->inputs[k];
         core_tensor *copy = NULL;
 
-        if (!input || (input->flags & CORE__TENSOR_CONTIGUOUS &&
-                       input->numel == output->numel))
+        if (!input) {
+            e->number_dtypes[k] =
+                core__demand_dtype(number_dtype(e, k, output), common);
             continue;
-        CORE_TRY(core__tensor_new(e->device, input->dtype, e->ndim, e->sizes,
-                                  NULL, &copy));
+        }
+        if (input->numel == output->numel && suits(input, kernel, common))
+            continue;
+        CORE_TRY(core__tensor_new(e->device,
+                                  core__demand_dtype(input->dtype, common),
+                                  e->ndim, e->sizes, NULL, &copy));
         core__detour(e->call->op, CORE_DETOUR_CONTIGUOUS);
         status = core__tensor_copy_broadcast(e->op, copy, input);
         if (e->owned[k])
@@ -331,9 +359,10 @@ static core_status compute_contiguous(elementwise *e, core_tensor *output)
         e->inputs[k] = copy;
         e->owned[k] = true;
     }
-    if (status == CORE_OK && !(output->flags & CORE__TENSOR_CONTIGUOUS))
-        status = core__tensor_new(e->device, output->dtype, e->ndim, e->sizes,
-                                  NULL, &result);
+    if (status == CORE_OK && !suits(output, kernel, common))
+        status = core__tensor_new(e->device,
+                                  core__demand_dtype(output->dtype, common),
+                                  e->ndim, e->sizes, NULL, &result);
     if (status == CORE_OK)
         status = compute(e, result);
     if (status == CORE_OK && result != output) {
@@ -343,6 +372,62 @@ static core_status compute_contiguous(elementwise *e, core_tensor *output)
     if (result != output)
         core__tensor_release(result);
     return status;
+}
+
+/* Whether the loop is as the kernel demands; common as for suits. */
+static bool loop_suits(const core_kernel *kernel, const core_device *device,
+                       const core_loop *loop, core_dtype common)
+{
+    if ((common && kernel->demands & CORE_DEMAND_EQUAL_DTYPES) ||
+        (kernel->demands & CORE_DEMAND_CONTIGUOUS &&
+         !(loop->flags & CORE_LOOP_CONTIGUOUS)))
+        return false;
+    for (uint32_t k = 0; k < loop->noperands; k++)
+        if (!(loop->operands[k].flags & CORE_OPERAND_IMMEDIATE) &&
+            !core__demand_aligned(kernel, device, loop->operands[k].memory))
+            return false;
+    return true;
+}
+
+/* Kernels that demand something, or have to be asked: the first that takes the
+ * call, or the call with other copies of its tensors. */
+static __attribute__((noinline)) core_status compute_demanding(
+    elementwise *e, core_tensor *output, core__kernel_call *run,
+    core_loop *loop, const core_dtype *dtypes)
+{
+    /* Copies are made with copy_, which therefore can have none. */
+    bool copies = !e->copied && e->op->id != CORE_OP_COPY_;
+    uint32_t count = e->ninputs + 1;
+    const core_kernel *kernel;
+    core_dtype common;
+
+    kernel = core__demand_equal(e->set, dtypes, count, loop->ndim, &common);
+    if (common && copies)
+        return compute_contiguous(e, output, kernel, common);
+    if (common)
+        kernel = core__kernel_pick(e->set, dtypes, count, loop->ndim);
+    for (; kernel;
+         kernel = core__kernel_next(kernel, dtypes, count, loop->ndim)) {
+        CORE_TRY(core__kernel_ask(e->call->op, e->set, dtypes, count,
+                                  loop->ndim, loop, e->args, e->nargs,
+                                  &kernel));
+        if (!kernel)
+            break;
+        if (!loop_suits(kernel, e->device, loop, common)) {
+            if (copies)
+                return compute_contiguous(e, output, kernel, CORE_DTYPE_NONE);
+        } else if (!(kernel->demands & CORE_DEMAND_INDEX32)) {
+            return core__kernel_launch(run, kernel, loop, e->args, e->nargs,
+                                       NULL, 0);
+        } else if (core__demand_splits(loop)) {
+            return core__demand_split(run, kernel, loop, e->args, e->nargs);
+        }
+    }
+    /* A kernel may want few dimensions. */
+    if (copies && !(loop->flags & CORE_LOOP_CONTIGUOUS) &&
+        core__kernel_pick(e->set, dtypes, count, 1))
+        return compute_contiguous(e, output, NULL, CORE_DTYPE_NONE);
+    return core__kernel_refused(e->call->op, e->set, dtypes, count);
 }
 
 /* The input that an in-place operator changes is also its target. */
@@ -365,11 +450,8 @@ static core_status compute(elementwise *e, core_tensor *output)
             core__loop_add(&builder, e->inputs[k], 0);
             run.tensors[run.ntensors++] = e->inputs[k];
         } else {
-            core_dtype dtype = e->number_dtypes[k] ? e->number_dtypes[k]
-                               : e->compute        ? e->compute
-                                                   : output->dtype;
-
-            core__loop_add_number(&builder, dtype, e->numbers[k]);
+            core__loop_add_number(&builder, number_dtype(e, k, output),
+                                  e->numbers[k]);
         }
         dtypes[k + 1] = builder.operands[k + 1].dtype;
     }
@@ -378,21 +460,11 @@ static core_status compute(elementwise *e, core_tensor *output)
     core__loop_finish(&builder, 1);
     kernel =
         core__kernel_pick(e->set, dtypes, e->ninputs + 1, builder.loop.ndim);
-    if (core__unlikely(kernel && kernel->supports))
-        CORE_TRY(core__kernel_ask(e->call->op, e->set, dtypes, e->ninputs + 1,
-                                  builder.loop.ndim, &builder.loop, e->args,
-                                  e->nargs, &kernel));
-    if (!kernel || (kernel->demands & CORE_DEMAND_CONTIGUOUS &&
-                    !(builder.loop.flags & CORE_LOOP_CONTIGUOUS))) {
-        /* A kernel may want contiguous operands, or few dimensions. */
-        if (!(builder.loop.flags & CORE_LOOP_CONTIGUOUS) &&
-            core__kernel_pick(e->set, dtypes, e->ninputs + 1, 1))
-            return compute_contiguous(e, output);
-        return core__kernel_refused(e->call->op, e->set, dtypes,
-                                    e->ninputs + 1);
-    }
     run.device = e->device;
     run.op = e->call->op;
+    if (core__unlikely(!kernel || kernel->supports ||
+                       kernel->demands & CORE__DEMANDS_CALL))
+        return compute_demanding(e, output, &run, &builder.loop, dtypes);
     return core__kernel_launch(&run, kernel, &builder.loop, e->args, e->nargs,
                                NULL, 0);
 }
@@ -474,6 +546,7 @@ core_status core__elementwise_general(core_call *call, const core_value *args,
     e.set = call->user;
     e.device = NULL;
     e.ninputs = 0;
+    e.copied = false;
     target = target_of(&e);
     status = prepare(&e, target);
     if (status != CORE_OK)

@@ -155,12 +155,11 @@ static core_status send_result(fallback *f, core_value *result)
     }
 }
 
-/* Arguments that the operator writes: self of in-place, out arguments. */
+/* Arguments that the operator writes: self of in-place, out arguments, and
+ * such as running statistics. */
 static core_status send_changed(fallback *f, uint32_t nargs)
 {
-    uint32_t changed = f->op->variant == CORE__VARIANT_FUNCTIONAL
-                           ? 0
-                           : core__operator_changes(f->op, nargs);
+    uint32_t changed = core__operator_writes(f->op, nargs);
 
     for (uint32_t i = 0; i < nargs; i++)
         if (changed >> i & 1)

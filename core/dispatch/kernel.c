@@ -6,7 +6,9 @@
 #include "base/memory.h"
 #include "device/capture.h"
 #include "device/transfer.h"
+#include "dispatch/demands.h"
 #include "dispatch/dispatch.h"
+#include "dispatch/schema.h"
 #include "dispatch/structured.h"
 #include "ops/infer.h"
 #include "random/generator.h"
@@ -31,7 +33,7 @@ typedef struct kernel_run {
     uint32_t nvalues;
     core_view *views;
     const core_view **view_lists;
-    core_tensor **tensors; /* whose memory the kernel uses */
+    core_tensor **tensors; /* whose memory the kernel uses; first by view */
     core_tensor **copies;  /* made contiguous, or brought here; owned */
     uint32_t nviews;
     uint32_t nlisted;
@@ -46,6 +48,9 @@ typedef struct kernel_run {
     void *many;
     core_dtype dtypes[CORE_SIGNATURE_MAX];
     uint32_t ndtypes;
+    core_view result_views[CORE__RESULTS_MAX];
+    /* What the kernel writes in place of an output (borrowed from copies). */
+    core_tensor *substitutes[CORE__RESULTS_MAX];
 } kernel_run;
 
 /* The device of all tensors among the arguments. */
@@ -325,31 +330,164 @@ static core_status add_random(kernel_run *k, const core_kernel *kernel)
     return CORE_OK;
 }
 
-static core_status contiguous(kernel_run *k, core_tensor *tensor,
-                              const core_view *of)
-{
-    core_view *view = (core_view *)(uintptr_t)of;
-    core_tensor *copy = NULL;
+/* ------------------------------------------------------------ demands -- */
 
-    if (!view || view->flags & CORE_VIEW_CONTIGUOUS)
-        return CORE_OK;
-    core__detour(k->op, CORE_DETOUR_CONTIGUOUS);
-    CORE_TRY(core__tensor_contiguous(tensor, &copy));
+static bool view_suits(const kernel_run *k, const core_kernel *kernel,
+                       core_dtype common, const core_view *view)
+{
+    return !(kernel->demands & CORE_DEMAND_CONTIGUOUS &&
+             !(view->flags & CORE_VIEW_CONTIGUOUS)) &&
+           core__demand_dtype(view->dtype, common) == view->dtype &&
+           core__demand_aligned(kernel, k->inference.device, view->memory);
+}
+
+/* A copy of the tensor in a place of k->tensors, as it is demanded. */
+static core_status replace(kernel_run *k, core_tensor **at, core_dtype common,
+                           bool filled, core_view *view)
+{
+    core_tensor *copy;
+
+    CORE_TRY(core__demand_copy(
+        k->op, *at, core__demand_dtype((*at)->dtype, common), filled, &copy));
     k->copies[k->ncopies++] = copy;
-    use(k, copy, view);
+    core__tensor_fill_view(copy, view);
+    *at = copy;
     return CORE_OK;
 }
 
-static core_status make_contiguous(kernel_run *k)
+/* Operators that exist only in place read what they write. */
+static bool only_in_place(const kernel_run *k)
 {
-    for (uint32_t i = 0; i < k->nvalues; i++) {
-        const core_value *value = &k->values[i];
+    return k->op->variant == CORE__VARIANT_INPLACE &&
+           core__operator_base(k->op) == k->op;
+}
 
-        if (value->tag == CORE_VALUE_VIEW)
-            CORE_TRY(contiguous(k, k->args[i].u.tensor, value->u.view));
-        for (uint32_t j = 0;
-             value->tag == CORE_VALUE_VIEW_LIST && j < value->count; j++)
-            CORE_TRY(contiguous(k, k->args[i].u.tensors[j], value->u.views[j]));
+static core_status replace_results(kernel_run *k, const core_kernel *kernel,
+                                   core_dtype common)
+{
+    uint32_t at = k->nviews;
+
+    for (uint32_t i = 0; i < k->nresults; i++) {
+        core_tensor **tensor = &k->tensors[at];
+
+        if (!k->outputs[i])
+            continue;
+        at++;
+        if (k->substitutes[i] ||
+            view_suits(k, kernel, common, &k->result_views[i]))
+            continue;
+        CORE_TRY(replace(k, tensor, common,
+                         only_in_place(k) && !(k->op->flags & CORE__OP_RANDOM),
+                         &k->result_views[i]));
+        k->substitutes[i] = *tensor;
+    }
+    if (only_in_place(k) && k->substitutes[0]) {
+        k->tensors[0] = k->substitutes[0];
+        k->views[0] = k->result_views[0];
+    }
+    return CORE_OK;
+}
+
+/* Makes copies of what is not as the kernel demands; of each tensor one. */
+static core_status make_suitable(kernel_run *k, const core_kernel *kernel,
+                                 core_dtype common)
+{
+    uint32_t made = k->ncopies;
+
+    CORE_TRY(replace_results(k, kernel, common));
+    for (uint32_t i = 0; i < k->nviews; i++) {
+        bool copied = false;
+
+        if (view_suits(k, kernel, common, &k->views[i]))
+            continue;
+        for (uint32_t c = 0; c < made && !copied; c++)
+            copied = k->copies[c] == k->tensors[i];
+        /* What is new lies no better if it is copied again. */
+        if (!copied ||
+            core__demand_dtype(k->views[i].dtype, common) != k->views[i].dtype)
+            CORE_TRY(replace(k, &k->tensors[i], common, true, &k->views[i]));
+    }
+    return CORE_OK;
+}
+
+static bool all_suit(const kernel_run *k, const core_kernel *kernel)
+{
+    bool narrow = kernel->demands & CORE_DEMAND_INDEX32;
+
+    for (uint32_t i = 0; i < k->nviews; i++)
+        if (!view_suits(k, kernel, CORE_DTYPE_NONE, &k->views[i]) ||
+            (narrow && !core__demand_view_fits(&k->views[i])))
+            return false;
+    for (uint32_t i = 0; i < k->nresults; i++)
+        if (k->outputs[i] &&
+            (!view_suits(k, kernel, CORE_DTYPE_NONE, &k->result_views[i]) ||
+             (narrow && !core__demand_view_fits(&k->result_views[i]))))
+            return false;
+    return true;
+}
+
+/* Kernels that demand something, or have to be asked: the first that takes the
+ * call, with copies where it wants such; NULL if there is none. */
+static __attribute__((noinline)) core_status find_demanding(
+    kernel_run *k, uint32_t largest, const core_kernel **out_kernel)
+{
+    const core_kernel *kernel;
+    core_dtype common;
+
+    kernel =
+        core__demand_equal(k->set, k->dtypes, k->ndtypes, largest, &common);
+    if (common)
+        CORE_TRY(make_suitable(k, kernel, common));
+    for (uint32_t i = 0; i < k->ndtypes; i++)
+        k->dtypes[i] = core__demand_dtype(k->dtypes[i], common);
+    for (; kernel;
+         kernel = core__kernel_next(kernel, k->dtypes, k->ndtypes, largest)) {
+        const core_kernel *first = kernel;
+
+        CORE_TRY(make_suitable(k, kernel, CORE_DTYPE_NONE));
+        CORE_TRY(core__kernel_ask(k->op, k->set, k->dtypes, k->ndtypes, largest,
+                                  NULL, k->values, k->nvalues, &kernel));
+        if (!kernel)
+            break;
+        if (kernel != first)
+            CORE_TRY(make_suitable(k, kernel, CORE_DTYPE_NONE));
+        if (all_suit(k, kernel))
+            break;
+    }
+    *out_kernel = kernel;
+    return CORE_OK;
+}
+
+/* Arguments that the kernel wrote, and copies were made of. */
+static core_status take_written(kernel_run *k)
+{
+    uint32_t written = core__operator_writes(k->op, k->nargs);
+
+    if (k->op->variant != CORE__VARIANT_FUNCTIONAL)
+        written &= ~core__operator_changes(k->op, k->nargs); /* results */
+    for (uint32_t i = 0; written >> i && i < k->nvalues; i++) {
+        const core_value *value = &k->values[i];
+        uint32_t at = (uint32_t)(value->u.view - k->views);
+
+        if (!(written >> i & 1) || value->tag != CORE_VALUE_VIEW ||
+            k->tensors[at] == k->args[i].u.tensor)
+            continue;
+        core__detour(k->op, CORE_DETOUR_RESULT);
+        CORE_TRY(core__tensor_copy(k->args[i].u.tensor, k->tensors[at]));
+    }
+    return CORE_OK;
+}
+
+/* Results that the kernel wrote elsewhere. */
+static core_status take_substitutes(kernel_run *k)
+{
+    if (core__unlikely(k->ncopies > 0))
+        CORE_TRY(take_written(k));
+    for (uint32_t i = 0; i < k->nresults; i++) {
+        if (!k->substitutes[i])
+            continue;
+        core__detour(k->op, CORE_DETOUR_RESULT);
+        CORE_TRY(core__tensor_copy(k->outputs[i], k->substitutes[i]));
     }
     return CORE_OK;
 }
@@ -357,12 +495,13 @@ static core_status make_contiguous(kernel_run *k)
 static core_status launch(kernel_run *k)
 {
     core_value results[CORE__RESULTS_MAX];
-    core_view views[CORE__RESULTS_MAX];
+    core_view *views = k->result_views;
     const core_kernel *kernel;
     uint32_t largest = 0;
 
     for (uint32_t i = 0; i < k->nresults; i++) {
         results[i] = (core_value){0};
+        k->substitutes[i] = NULL;
         if (!k->outputs[i])
             continue;
         use(k, k->outputs[i], &views[i]);
@@ -373,14 +512,9 @@ static core_status launch(kernel_run *k)
         if (k->views[i].ndim > largest)
             largest = k->views[i].ndim;
     kernel = core__kernel_pick(k->set, k->dtypes, k->ndtypes, largest);
-    if (kernel && kernel->demands & CORE_DEMAND_CONTIGUOUS)
-        CORE_TRY(make_contiguous(k));
-    if (core__unlikely(kernel && kernel->supports)) {
-        CORE_TRY(core__kernel_ask(k->op, k->set, k->dtypes, k->ndtypes, largest,
-                                  NULL, k->values, k->nvalues, &kernel));
-        if (kernel && kernel->demands & CORE_DEMAND_CONTIGUOUS)
-            CORE_TRY(make_contiguous(k));
-    }
+    if (core__unlikely(!kernel || kernel->supports ||
+                       kernel->demands & CORE__DEMANDS_CALL))
+        CORE_TRY(find_demanding(k, largest, &kernel));
     if (!kernel)
         return core__kernel_refused(k->op, k->set, k->dtypes, k->ndtypes);
     if (k->op->flags & CORE__OP_RANDOM)
@@ -392,8 +526,9 @@ static core_status launch(kernel_run *k)
         k->run.many = k->tensors;
     else if (k->many)
         memcpy(k->run.tensors, k->tensors, k->ntensors * sizeof *k->tensors);
-    return core__kernel_launch(&k->run, kernel, NULL, k->values, k->nvalues,
-                               results, k->nresults);
+    CORE_TRY(core__kernel_launch(&k->run, kernel, NULL, k->values, k->nvalues,
+                                 results, k->nresults));
+    return take_substitutes(k);
 }
 
 static core_status take_allocated(kernel_run *k)

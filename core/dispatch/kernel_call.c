@@ -107,6 +107,7 @@ core_status core__kernel_refused(const core_operator *op, core__kernel_set *set,
     core__kernel *at = set ? atomic_load(&set->first) : NULL;
     char have[256] = "";
     size_t length = 0;
+    bool taken = core__kernel_pick(set, dtypes, count, 0) != NULL;
 
     for (; at && length < sizeof have - 64; at = at->next) {
         length += (size_t)snprintf(have + length, sizeof have - length, "%s(",
@@ -129,6 +130,12 @@ core_status core__kernel_refused(const core_operator *op, core__kernel_set *set,
             at_want +=
                 (size_t)snprintf(want + at_want, sizeof want - at_want, "%s%s",
                                  i ? "," : "", core__dtype_name(dtypes[i]));
+        if (taken)
+            return core__op_error(CORE_ERROR_NO_KERNEL, op,
+                                  "\"%s\" has kernels for the dtypes (%s), but "
+                                  "none takes this call: its rank, sizes, "
+                                  "alignment or arguments",
+                                  device, want);
         return core__op_error(CORE_ERROR_NO_KERNEL, op,
                               "\"%s\" has no kernel for the dtypes (%s), "
                               "results first; it has %s",

@@ -5,6 +5,7 @@
  * in which they have stride 0 where they are reduced. */
 
 #include "device/transfer.h"
+#include "dispatch/demands.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/loop.h"
 #include "ops/infer.h"
@@ -31,6 +32,7 @@ typedef struct reduction {
     core_dtype dtypes[RESULTS_MAX];
     core_tensor *targets[RESULTS_MAX]; /* out arguments, borrowed */
     core_tensor *outputs[RESULTS_MAX]; /* owned */
+    bool copied;                       /* as a kernel demands: never again */
 } reduction;
 
 static core_status read_dims(reduction *r)
@@ -168,6 +170,97 @@ static void spread(const reduction *r, const core_tensor *output,
     }
 }
 
+static core_status compute(reduction *r);
+
+static bool suits(const core_tensor *tensor, const core_kernel *kernel,
+                  core_dtype common)
+{
+    return !(kernel->demands & CORE_DEMAND_CONTIGUOUS &&
+             !(tensor->flags & CORE__TENSOR_CONTIGUOUS)) &&
+           core__demand_dtype(tensor->dtype, common) == tensor->dtype &&
+           core__demand_aligned_tensor(kernel, tensor);
+}
+
+static bool all_suit(const reduction *r, const core_kernel *kernel,
+                     core_dtype common)
+{
+    bool good = suits(r->input, kernel, common);
+
+    for (uint32_t k = 0; k < r->nresults; k++)
+        good = good && suits(r->outputs[k], kernel, common);
+    return good;
+}
+
+/* The same with tensors as the kernel demands them. */
+static core_status compute_copies(reduction *r, const core_kernel *kernel,
+                                  core_dtype common)
+{
+    core_tensor *given[RESULTS_MAX];
+    core_tensor *copy;
+    core_status status = CORE_OK;
+
+    r->copied = true;
+    memcpy(given, r->outputs, sizeof given);
+    if (!suits(r->input, kernel, common)) {
+        CORE_TRY(core__demand_copy(r->call->op, r->input,
+                                   core__demand_dtype(r->input->dtype, common),
+                                   true, &copy));
+        core__tensor_release(r->input);
+        r->input = copy;
+    }
+    for (uint32_t k = 0; k < r->nresults && status == CORE_OK; k++)
+        if (!suits(given[k], kernel, common))
+            status =
+                core__demand_copy(r->call->op, given[k],
+                                  core__demand_dtype(given[k]->dtype, common),
+                                  false, &r->outputs[k]);
+    if (status == CORE_OK)
+        status = compute(r);
+    for (uint32_t k = 0; k < r->nresults; k++) {
+        if (r->outputs[k] == given[k])
+            continue;
+        if (status == CORE_OK) {
+            core__detour(r->call->op, CORE_DETOUR_RESULT);
+            status = core__tensor_copy(given[k], r->outputs[k]);
+        }
+        core__tensor_release(r->outputs[k]);
+        r->outputs[k] = given[k];
+    }
+    return status;
+}
+
+/* Kernels that demand something, or have to be asked. */
+static __attribute__((noinline)) core_status compute_demanding(
+    reduction *r, core__kernel_call *run, const core_loop *loop,
+    const core_dtype *dtypes)
+{
+    uint32_t count = r->nresults + 1;
+    const core_kernel *kernel;
+    core_dtype common;
+
+    kernel = core__demand_equal(r->set, dtypes, count, loop->ndim, &common);
+    if (common && !r->copied)
+        return compute_copies(r, kernel, common);
+    for (; kernel;
+         kernel = core__kernel_next(kernel, dtypes, count, loop->ndim)) {
+        CORE_TRY(core__kernel_ask(r->call->op, r->set, dtypes, count,
+                                  loop->ndim, loop, r->args, r->nargs,
+                                  &kernel));
+        if (!kernel)
+            break;
+        if (!all_suit(r, kernel, CORE_DTYPE_NONE)) {
+            if (!r->copied)
+                return compute_copies(r, kernel, CORE_DTYPE_NONE);
+        } else if (!(kernel->demands & CORE_DEMAND_INDEX32)) {
+            return core__kernel_launch(run, kernel, loop, r->args, r->nargs,
+                                       NULL, 0);
+        } else if (core__demand_splits(loop)) {
+            return core__demand_split(run, kernel, loop, r->args, r->nargs);
+        }
+    }
+    return core__kernel_refused(r->call->op, r->set, dtypes, count);
+}
+
 static core_status compute(reduction *r)
 {
     core__loop_builder builder;
@@ -203,25 +296,11 @@ static core_status compute(reduction *r)
     builder.loop.flags = 0;
     kernel =
         core__kernel_pick(r->set, dtypes, r->nresults + 1, builder.loop.ndim);
-    if (core__unlikely(kernel && kernel->supports))
-        CORE_TRY(core__kernel_ask(r->call->op, r->set, dtypes, r->nresults + 1,
-                                  builder.loop.ndim, &builder.loop, r->args,
-                                  r->nargs, &kernel));
-    if (kernel && kernel->demands & CORE_DEMAND_CONTIGUOUS &&
-        !(r->input->flags & CORE__TENSOR_CONTIGUOUS)) {
-        core_tensor *copy;
-
-        core__detour(r->call->op, CORE_DETOUR_CONTIGUOUS);
-        CORE_TRY(core__tensor_contiguous(r->input, &copy));
-        core__tensor_release(r->input);
-        r->input = copy;
-        return compute(r);
-    }
-    if (!kernel)
-        return core__kernel_refused(r->call->op, r->set, dtypes,
-                                    r->nresults + 1);
     run.device = r->input->device;
     run.op = r->call->op;
+    if (core__unlikely(!kernel || kernel->supports ||
+                       kernel->demands & CORE__DEMANDS_CALL))
+        return compute_demanding(r, &run, &builder.loop, dtypes);
     return core__kernel_launch(&run, kernel, &builder.loop, r->args, r->nargs,
                                NULL, 0);
 }
@@ -254,6 +333,7 @@ core_status core__reduction_run(core_call *call, const core_value *args,
     memset(&r, 0, offsetof(reduction, sizes));
     memset(r.targets, 0, sizeof r.targets);
     memset(r.outputs, 0, sizeof r.outputs);
+    r.copied = false;
     r.call = call;
     r.op = call->op;
     r.args = args;

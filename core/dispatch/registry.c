@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "dispatch/plan.h"
+#include "dispatch/demands.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/schema.h"
 #include "dispatch/table.h"
@@ -370,6 +371,11 @@ static core_status check_kernel(const core_kernel *kernel)
     return CORE_OK;
 }
 
+static bool is_quick(const core_kernel *kernel)
+{
+    return !kernel->supports && !(kernel->demands & CORE__DEMANDS_SLOW);
+}
+
 static void refresh_quick(core__kernel_set *set)
 {
     for (uint32_t dtype = 0; dtype < CORE__QUICK_DTYPES; dtype++) {
@@ -377,8 +383,8 @@ static void refresh_quick(core__kernel_set *set)
 
         while (at && !(at->kernel.signature[1] >> dtype & 1))
             at = at->next;
-        if (at && at->kernel.supports)
-            at = NULL; /* it has to be asked first */
+        if (at && !is_quick(&at->kernel))
+            at = NULL; /* the call has to be looked at first */
         atomic_store_explicit(&set->quick[dtype], at, memory_order_release);
     }
 }
@@ -446,7 +452,7 @@ static core_status add_kernel(core_registry *registry, core__backend *backend,
     for (uint32_t dtype = 0; dtype < CORE__QUICK_DTYPES; dtype++)
         if (kernel->kernel.signature[1] >> dtype & 1)
             atomic_store_explicit(&set->quick[dtype],
-                                  kernel->kernel.supports ? NULL : kernel,
+                                  is_quick(&kernel->kernel) ? kernel : NULL,
                                   memory_order_release);
     return CORE_OK;
 }

@@ -8,6 +8,7 @@
 
 #include "base/memory.h"
 #include "dispatch/operator.h"
+#include "ops_ids.h"
 #include "tensor/dtype.h"
 
 #include <stdarg.h>
@@ -619,4 +620,13 @@ uint32_t core__operator_changes(const core_operator *op, uint32_t nargs)
     if (op->variant == CORE__VARIANT_OUT)
         return ((1u << results) - 1) << (nargs - results);
     return op->variant == CORE__VARIANT_INPLACE;
+}
+
+uint32_t core__operator_writes(const core_operator *op, uint32_t nargs)
+{
+    uint32_t changes = core__operator_changes(op, nargs);
+
+    if (core__operator_base(op)->id == CORE_OP_NATIVE_BATCH_NORM)
+        changes |= 3u << 3; /* running_mean, running_var */
+    return changes;
 }

@@ -68,5 +68,8 @@ core_status core__schema_of(core_operator *op, const core__schema **out_schema);
 /* Arguments that the operator changes, by position: of an operator of a
  * program's own what its schema marks, else what its variant has. */
 uint32_t core__operator_changes(const core_operator *op, uint32_t nargs);
+/* The same with what is written though the schema does not say so: running
+ * statistics of a batch, which have no versions and no gradient. */
+uint32_t core__operator_writes(const core_operator *op, uint32_t nargs);
 
 #endif

@@ -150,8 +150,12 @@ static core_status register_backend(core_registry *registry,
 static core_status check_kernel(const core_plugin *plugin,
                                 const core_kernel *kernel)
 {
-    const uint32_t known = CORE_DEMAND_CONTIGUOUS | CORE_DEMAND_NO_FALLBACK;
+    uint32_t known = CORE_DEMAND_CONTIGUOUS | CORE_DEMAND_NO_FALLBACK;
     bool plans;
+
+    if (core__plugin_minor(plugin) >= 3)
+        known |= CORE_DEMAND_EQUAL_DTYPES | CORE_DEMAND_INDEX32 |
+                 CORE_DEMAND_ALIGNMENT;
 
     CORE_TRY(check_pointer(kernel, "a kernel"));
     CORE_TRY(check_text(kernel->name, "a kernel's name"));
@@ -159,10 +163,11 @@ static core_status check_kernel(const core_plugin *plugin,
         kernel->struct_size > offsetof(core_kernel, prepare) && kernel->prepare;
     if (kernel->demands & ~known)
         return core__error(CORE_ERROR_UNSUPPORTED,
-                           "kernel \"%.*s\" has the demands 0x%x; this libcore "
-                           "knows 0x%x",
+                           "kernel \"%.*s\" has the demands 0x%x; plugin ABI "
+                           "%d.%u knows 0x%x",
                            (int)kernel->name.size, kernel->name.data,
-                           kernel->demands, known);
+                           kernel->demands, CORE_ABI_MAJOR,
+                           core__plugin_minor(plugin), known);
     if (plans && core__plugin_minor(plugin) < 2)
         return core__error(CORE_ERROR_UNSUPPORTED,
                            "kernel \"%.*s\" has plans, which plugin ABI %d.%u "

@@ -145,11 +145,29 @@ CORE_STATIC_ASSERT(sizeof(core_call) == 96, "core_call");
 
 /* ------------------------------------------------------- registrations -- */
 
+/* What a kernel wants of the tensors that it reads and of its results.  Where a
+ * call is not so, the core makes copies that are, and copies results back; a
+ * kernel of copy_, which such copies are made with, is passed over instead. */
 enum {
-    /* The core makes operands contiguous (row-major) before the call. */
+    /* Operands and results are contiguous (row-major); a loop has
+     * CORE_LOOP_CONTIGUOUS, but a reduction's has its dimensions. */
     CORE_DEMAND_CONTIGUOUS = 1u << 0,
     /* A refusal by `supports` is an error, never another backend's turn. */
-    CORE_DEMAND_NO_FALLBACK = 1u << 1
+    CORE_DEMAND_NO_FALLBACK = 1u << 1,
+    /* since 0.3; a host of before refuses them */
+    /* All floating operands and results have the dtype that they promote to;
+     * the signature is compared with that.  Integers and bools stay. */
+    CORE_DEMAND_EQUAL_DTYPES = 1u << 2,
+    /* Every element lies less than 2^31 bytes behind the first of its operand,
+     * and there are fewer than 2^31: bytes and indices fit 32 bits.  The core
+     * splits loops (a reduction where it does not reduce); what it cannot split
+     * passes the kernel over. */
+    CORE_DEMAND_INDEX32 = 1u << 3,
+    /* Four bits, n: memory begins at a multiple of 2^n bytes (handle + offset
+     * where the device is FLAT, else offset); 0 is as the elements lie.  Beyond
+     * the device's base_alignment it passes the kernel over. */
+    CORE_DEMAND_ALIGNMENT = 15u << 8,
+    CORE_DEMAND_ALIGNMENT_SHIFT = 8
 };
 
 enum { CORE_SIGNATURE_MAX = 8 };

@@ -161,12 +161,14 @@ static core_operator *out_variant(const words *call, uint32_t *out_nargs)
     return op;
 }
 
-/* Memory of poison, and a window in its middle. */
+/* Memory of poison, and a window in its middle, whose elements lie `gap` apart
+ * with the dimensions in reverse order, or row-major where gap is 1. */
 static core_status make_window(suite *self, const reference *wanted,
-                               core_tensor **out_all, core_tensor **out_window)
+                               int64_t gap, core_tensor **out_all,
+                               core_tensor **out_window)
 {
     core_dtype dtype = wanted->dtypes[0];
-    int64_t room = wanted->numel[0] + 2 * OPERATORS_GUARD, step = 1;
+    int64_t room = wanted->numel[0] * gap + 2 * OPERATORS_GUARD, step = gap;
     size_t bytes = (size_t)room * core_dtype_size(dtype);
     int64_t strides[8];
     core_value args[4], result = {0};
@@ -183,7 +185,9 @@ static core_status make_window(suite *self, const reference *wanted,
         core_tensor_from_data(poison, dtype, &room, 1, self->device, out_all);
     free(poison);
     CORE_TRY(status);
-    for (uint32_t d = wanted->ndim[0]; d-- > 0;) {
+    for (uint32_t i = 0; i < wanted->ndim[0]; i++) {
+        uint32_t d = gap > 1 ? i : wanted->ndim[0] - 1 - i;
+
         strides[d] = step;
         step *= wanted->sizes[0][d] ? wanted->sizes[0][d] : 1;
     }
@@ -199,41 +203,70 @@ static core_status make_window(suite *self, const reference *wanted,
     return CORE_OK;
 }
 
+/* Whether an element of the memory belongs to the window; brings those that do
+ * into the order of rows. */
+static bool unroll(const reference *wanted, int64_t gap, int64_t at,
+                   size_t size, const unsigned char *from, unsigned char *rows)
+{
+    int64_t left = at - OPERATORS_GUARD, row = 0, step[8];
+
+    if (left < 0 || left >= wanted->numel[0] * gap || left % gap != 0)
+        return false;
+    left /= gap;
+    step[wanted->ndim[0] > 0 ? wanted->ndim[0] - 1 : 0] = 1;
+    for (uint32_t d = wanted->ndim[0]; d-- > 1;)
+        step[d - 1] = step[d] * wanted->sizes[0][d];
+    if (gap == 1)
+        row = left;
+    for (uint32_t d = 0; gap > 1 && d < wanted->ndim[0]; d++) {
+        row += left % wanted->sizes[0][d] * step[d];
+        left /= wanted->sizes[0][d];
+    }
+    memcpy(rows + (size_t)row * size, from, size);
+    return true;
+}
+
 static bool check_window(suite *self, const words *call,
-                         const reference *wanted, core_tensor *all,
+                         const reference *wanted, int64_t gap, core_tensor *all,
                          outcome *out)
 {
     size_t size = core_dtype_size(wanted->dtypes[0]);
-    size_t guard = OPERATORS_GUARD * size;
-    size_t inside = (size_t)wanted->numel[0] * size;
-    int poison = wanted->dtypes[0] == CORE_BOOL ? 1 : OPERATORS_POISON;
-    unsigned char *data = malloc(inside + 2 * guard);
+    int64_t room = core_tensor_numel(all);
+    unsigned char poison =
+        wanted->dtypes[0] == CORE_BOOL ? 1 : OPERATORS_POISON;
+    unsigned char *data = malloc((size_t)room * size);
+    unsigned char *rows = malloc((size_t)wanted->numel[0] * size + 1);
     bool good = false;
 
-    if (!data) {
+    if (!data || !rows) {
         harness_error(out, "no memory");
-        return false;
+        goto done;
     }
-    if (!expect_ok(out, core_tensor_read(all, data, inside + 2 * guard),
+    if (!expect_ok(out, core_tensor_read(all, data, (size_t)room * size),
                    "reading a result"))
         goto done;
-    for (size_t i = 0; i < guard; i++) {
-        if (!expect(out, data[i] == poison,
-                    "the result's kernel writes %zu bytes before its window",
-                    guard - i) ||
-            !expect(out, data[guard + inside + i] == poison,
-                    "the result's kernel writes %zu bytes behind its window",
-                    i + 1))
-            goto done;
+    for (int64_t at = 0; at < room; at++) {
+        const unsigned char *one = data + (size_t)at * size;
+
+        if (unroll(wanted, gap, at, size, one, rows))
+            continue;
+        for (size_t i = 0; i < size; i++)
+            if (!expect(out, one[i] == poison,
+                        "the result's kernel writes beside its window, which "
+                        "has %lld elements %lld apart: at %lld from its begin",
+                        (long long)wanted->numel[0], (long long)gap,
+                        (long long)(at - OPERATORS_GUARD)))
+                goto done;
     }
-    good = check_bytes(self, call, wanted, 0, (const char *)data + guard, out);
+    good = check_bytes(self, call, wanted, 0, (const char *)rows, out);
 done:
+    free(rows);
     free(data);
     return good;
 }
 
 bool operators_check_out(suite *self, const words *call,
-                         const reference *wanted, outcome *out)
+                         const reference *wanted, int64_t gap, outcome *out)
 {
     core_tensor *all = NULL, *window = NULL;
     uint32_t nargs = 0;
@@ -249,14 +282,14 @@ bool operators_check_out(suite *self, const words *call,
                      words_prepare(call, self->device, call->dtype,
                                    ARRANGED_ROWS, &on),
                      "making the operands") &&
-           expect_ok(out, make_window(self, wanted, &all, &window),
+           expect_ok(out, make_window(self, wanted, gap, &all, &window),
                      "making a window for the result");
     if (good) {
         on.args[nargs - 1] =
             (core_value){CORE_VALUE_TENSOR, 0, {.tensor = window}};
         good = expect_ok(out, core_op_call(op, on.args, nargs, &result, 1),
                          core_op_name(op)) &&
-               check_window(self, call, wanted, all, out);
+               check_window(self, call, wanted, gap, all, out);
     }
     core_value_release(&result);
     words_done(&on);

@@ -65,7 +65,8 @@ static bool run_sample(suite *self, const sample *from, core_dtype dtype,
     *out_own |= wanted.own;
     good = operators_check(self, &call, &wanted, ARRANGED_ROWS, out) &&
            operators_check(self, &call, &wanted, ARRANGED_STRIDED, out) &&
-           operators_check_out(self, &call, &wanted, out);
+           operators_check_out(self, &call, &wanted, 1, out) &&
+           operators_check_out(self, &call, &wanted, 2, out);
     if (good && oracle_knows_special(from->op) && core_dtype_is_floating(dtype))
         good = run_special(self, &call, out);
 done:

@@ -237,6 +237,19 @@ static inline core_status core_sdk_loop_rows(const core_loop *loop,
     }
 }
 
+/* ------------------------------------------------------------- demands -- */
+
+/* The demand that memory begins at a multiple of so many bytes, a power of two
+ * up to 32768. */
+static inline uint32_t core_sdk_aligned(uint32_t bytes)
+{
+    uint32_t n = 0;
+
+    while (n < 15 && bytes >> n > 1)
+        n++;
+    return n << CORE_DEMAND_ALIGNMENT_SHIFT;
+}
+
 /* ------------------------------------------------------------ families -- */
 
 /* An operator of a family: its name, how many tensors it reads, and the word
