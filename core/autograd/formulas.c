@@ -195,6 +195,60 @@ core_status core__formula_pow_of_scalar_grad(core_tensor *grad,
     return core__scope_finish(&scope, x, out);
 }
 
+/* ------------------------------------------------------- near a place of 0 -- */
+
+/* f16 has neither the range of the quotients here nor their precision. */
+static core_tensor *ranged(core__scope *s, core_tensor *x)
+{
+    return x->dtype == CORE_F16 || x->dtype == CORE_BF16
+               ? core__x_cast(s, x, CORE_F32)
+               : x;
+}
+
+/* (x - t) / ((1 - x) x), which does not get larger than 1e12 */
+core_status core__formula_bce_self(core_tensor *grad, core_tensor *self,
+                                   core_tensor *target, core_tensor **out)
+{
+    core_tensor *x, *d;
+    core__scope s;
+
+    core__scope_begin(&s);
+    x = ranged(&s, self);
+    d = core__x_mul(&s, core__x_minus_from(&s, 1, x), x);
+    d = CORE__DO(&s, core_clamp_min, d, core_float(1e-12));
+    x = core__x_mul(&s, grad, core__x_sub(&s, x, target));
+    return core__scope_finish(&s, core__x_div(&s, x, d), out);
+}
+
+/* (y cos y - sin y) / (x y) with y = pi x; for small y its series, since there
+ * the difference has no digits left. */
+core_status core__formula_sinc_grad(core_tensor *grad, core_tensor *self,
+                                    core_tensor **out)
+{
+    static const double terms[] = {-1. / 3991680, 1. / 45360, -1. / 840,
+                                   1. / 30, -1. / 3};
+    core_tensor *x, *y, *small, *near, *far;
+    core__scope s;
+
+    core__scope_begin(&s);
+    x = ranged(&s, self);
+    small = core__x_below(&s, core__x_abs(&s, x), .08);
+    y = core__x_times(&s, core__x_mul(&s, x, x), M_PI * M_PI);
+    near = core__x_times(&s, y, terms[0]);
+    for (int i = 1; i < 4; i++)
+        near = core__x_mul(&s, core__x_plus(&s, near, terms[i]), y);
+    near = core__x_mul(&s, core__x_plus(&s, near, terms[4]), x);
+    near = core__x_times(&s, near, M_PI * M_PI);
+    /* Away from 0, so that what is not chosen has no infinite derivative. */
+    x = CORE__DO(&s, core_masked_fill, x, small, core_int(1));
+    y = core__x_times(&s, x, M_PI);
+    far = core__x_mul(&s, y, core__x_cos(&s, y));
+    far = core__x_sub(&s, far, CORE__DO(&s, core_sin, y));
+    far = core__x_div(&s, far, core__x_mul(&s, x, y));
+    x = core__x_mul(&s, grad, core__x_where(&s, small, near, far));
+    return core__scope_finish(&s, x, out);
+}
+
 /* --------------------------------------------- second derivatives of units -- */
 
 /* Second derivative of gelu (Hendrycks, Gimpel 2016), times both gradients:

@@ -192,8 +192,12 @@ core_status core__formula_expanded(core_tensor *grad, const int64_t *sizes,
                                    core_tensor **out);
 core_status core__formula_extremum(core_tensor *grad, core_tensor *self,
                                    core_tensor *result, const int64_t *dim,
-                                   size_t dim_count, bool keepdim,
+                                   size_t dim_count, bool keepdim, bool nan,
                                    core_tensor **out);
+core_status core__formula_bce_self(core_tensor *grad, core_tensor *self,
+                                   core_tensor *target, core_tensor **out);
+core_status core__formula_sinc_grad(core_tensor *grad, core_tensor *self,
+                                    core_tensor **out);
 core_status core__formula_gather_grad(core_tensor *grad, const int64_t *sizes,
                                       size_t sizes_count, int64_t dim,
                                       core_tensor *index, core_tensor **out);

@@ -122,10 +122,11 @@ core_status core__formula_std_grad(core_tensor *grad, core_tensor *self,
     return core__scope_finish(&s, x, out);
 }
 
-/* Shared evenly among all elements that are the extreme one. */
+/* Shared evenly among all elements that are the extreme one; nan: NaN is equal
+ * to NaN, else a result that is one makes all of them NaN. */
 core_status core__formula_extremum(core_tensor *grad, core_tensor *self,
                                    core_tensor *result, const int64_t *dim,
-                                   size_t dim_count, bool keepdim,
+                                   size_t dim_count, bool keepdim, bool nan,
                                    core_tensor **out)
 {
     uint32_t mask = reduced_mask(self->ndim, dim, dim_count);
@@ -137,9 +138,11 @@ core_status core__formula_extremum(core_tensor *grad, core_tensor *self,
     result = kept(&s, result, self->ndim, mask, keepdim);
     grad = kept(&s, grad, self->ndim, mask, keepdim);
     chosen = core__x_eq(&s, self, result);
-    chosen = core__x_logical_or(&s, chosen,
-                                core__x_logical_and(&s, core__x_isnan(&s, self),
-                                                    core__x_isnan(&s, result)));
+    if (nan)
+        chosen =
+            core__x_logical_or(&s, chosen,
+                               core__x_logical_and(&s, core__x_isnan(&s, self),
+                                                   core__x_isnan(&s, result)));
     x = core__x_sum_dim(&s, chosen, dim, dim_count, true);
     x = core__x_mul(&s, core__x_div(&s, grad, x), chosen);
     return core__scope_finish(&s, x, out);

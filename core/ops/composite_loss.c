@@ -3,6 +3,7 @@
 
 /* Losses: an expression for each element, then a mean, a sum, or neither. */
 
+#include "device/device.h"
 #include "ops/expression.h"
 #include "ops/shape.h"
 #include "tensor/dtype.h"
@@ -146,11 +147,41 @@ CORE__COMPOSITE(binary_cross_entropy_each)
     return core__scope_result(scope, x, &results[0]);
 }
 
+/* Where looking is free of waiting; elsewhere logarithms of what is outside are
+ * NaN, and so is the loss. */
+static void want_probabilities(core__scope *s, const core_operator *op,
+                               const char *name, core_tensor *x)
+{
+    core_tensor *ends[2] = {NULL, NULL};
+    core_scalar low = core_float(0), high = core_float(1);
+
+    if (s->status != CORE_OK || !x->storage || !x->device->synchronous ||
+        x->numel == 0)
+        return;
+    CORE__RUN(
+        s, core_aminmax(core__x_detach(s, x), NULL, false, &ends[0], &ends[1]));
+    CORE__RUN(s, core_item(ends[0], &low));
+    CORE__RUN(s, core_item(ends[1], &high));
+    if (s->status == CORE_OK &&
+        !(core__double_of(&low) >= 0 && core__double_of(&high) <= 1))
+        s->status =
+            core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
+                           "all elements of %s must be between 0 and "
+                           "1; they are from %g to %g",
+                           name, core__double_of(&low), core__double_of(&high));
+    core__tensor_release(ends[0]);
+    core__tensor_release(ends[1]);
+}
+
 CORE__COMPOSITE(binary_cross_entropy)
 {
     core_tensor *weight = core__tensor_of(&args[2]);
-    core_tensor *x = CORE__DO(scope, core_binary_cross_entropy_each,
-                              args[0].u.tensor, args[1].u.tensor);
+    core_tensor *x;
+
+    want_probabilities(scope, call->op, "self", args[0].u.tensor);
+    want_probabilities(scope, call->op, "target", args[1].u.tensor);
+    x = CORE__DO(scope, core_binary_cross_entropy_each, args[0].u.tensor,
+                 args[1].u.tensor);
 
     if (weight)
         x = core__x_mul(scope, x, weight);

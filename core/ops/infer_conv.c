@@ -54,6 +54,15 @@ static core_status read_geometry(const core_operator *op,
             return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
                                   "stride and dilation must be positive, "
                                   "paddings not negative");
+    for (uint32_t i = 0; i < g->spatial && g->transposed; i++)
+        if (g->output_padding[i] >= g->stride[i] &&
+            g->output_padding[i] >= g->dilation[i])
+            return core__op_error(
+                CORE_ERROR_INVALID_ARGUMENT, op,
+                "output_padding must be less than stride or dilation, not "
+                "%lld with %lld and %lld",
+                (long long)g->output_padding[i], (long long)g->stride[i],
+                (long long)g->dilation[i]);
     if (g->groups <= 0)
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op, "groups is %lld",
                               (long long)g->groups);

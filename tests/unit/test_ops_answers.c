@@ -227,6 +227,121 @@ START_TEST(losses_have_finite_slopes_at_their_ends)
 }
 END_TEST
 
+START_TEST(the_extreme_of_a_dimension_with_nan_has_no_slope)
+{
+    core_tensor *x = leaf(MATRIX(2, 3, 1, NAN, NAN, 2, 2, 1)), *y;
+    double slope[6];
+
+    y = CALL(sum, CALL(amax, x, (int64_t[]){1}, 1, false), CORE_DTYPE_NONE);
+    OK(core_backward(&y, 1, NULL, 0));
+    OK(core_tensor_read(core_tensor_grad(x), slope, sizeof slope));
+    for (int i = 0; i < 3; i++)
+        ck_assert(isnan(slope[i]));
+    ck_assert(slope[3] == .5 && slope[4] == .5 && slope[5] == 0);
+    /* the only one, though, is as good as any number */
+    x = leaf(VECTOR(3, 1, NAN, NAN));
+    y = CALL(max, x);
+    OK(core_backward(&y, 1, NULL, 0));
+    HOLDS(core_tensor_grad(x), 3, 0, .5, .5);
+}
+END_TEST
+
+static core_tensor *slope_of(core_tensor *x, core_tensor *y)
+{
+    y = CALL(sum, y, CORE_DTYPE_NONE);
+    OK(core_backward(&y, 1, NULL, 0));
+    return core_tensor_grad(x);
+}
+
+/* Where the formula as it is written has no digits or no range left. */
+START_TEST(small_dtypes_have_the_slopes_of_large_ones)
+{
+    static const core_dtype dtypes[] = {CORE_F64, CORE_F32, CORE_F16,
+                                        CORE_BF16};
+    int64_t four = 4;
+
+    for (int i = 0; i < 4; i++) {
+        double tol = (double[]){1e-14, 1e-6, 2e-3, 2e-2}[i], d[4];
+        core_tensor *x = leaf(
+            typed(dtypes[i], 1, &four, (double[]){0, 1. / 1024, 4096, .25}));
+        core_tensor *wide;
+
+        wide = CALL(to_copy, slope_of(x, CALL(sinc, x)), CORE_F64, NULL, false,
+                    -1);
+        OK(core_tensor_read(wide, d, sizeof d));
+        ck_assert_double_eq(d[0], 0);
+        ck_assert_double_eq_tol(d[1], -3.2127588253377764e-3,
+                                3.3e-3 * tol + 1e-12);
+        ck_assert_double_eq_tol(d[2], 1. / 4096, tol / 4096 + 1e-11);
+        ck_assert_double_eq_tol(d[3], -.77283813988222339, tol + 1e-13);
+        x = leaf(typed(dtypes[i], 1, &four, (double[]){0, 1, .5, .25}));
+        HOLDS(slope_of(x,
+                       CALL(binary_cross_entropy, x,
+                            typed(dtypes[i], 1, &four, (double[]){0, 1, .5, 1}),
+                            NULL, CORE_REDUCTION_SUM)),
+              4, 0, 0, 0, -4);
+        x = leaf(typed(dtypes[i], 1, &four, (double[]){8, -.75, .25, 0}));
+        {
+            core_tensor *mantissa, *exponent;
+
+            OK(core_frexp(x, &mantissa, &exponent));
+            keep(exponent);
+            HOLDS(slope_of(x, keep(mantissa)), 4, 1. / 16, 1, 2, 1);
+        }
+    }
+}
+END_TEST
+
+START_TEST(mantissas_of_far_numbers_have_slopes)
+{
+    core_tensor *x = leaf(VECTOR(2, 0x1p500, -0x1p-500)), *m, *e;
+    double slope[2];
+
+    OK(core_frexp(x, &m, &e));
+    keep(e);
+    OK(core_tensor_read(slope_of(x, keep(m)), slope, sizeof slope));
+    ck_assert(slope[0] == 0x1p-501 && slope[1] == 0x1p499);
+}
+END_TEST
+
+START_TEST(cross_entropies_are_of_probabilities)
+{
+    core_tensor *half = VECTOR(2, .5, .5), *out;
+    core_tensor *bad[] = {VECTOR(2, -.1, .5), VECTOR(2, .5, 1.1),
+                          VECTOR(2, NAN, .5)};
+
+    for (int i = 0; i < 3; i++) {
+        FAILS(core_binary_cross_entropy(bad[i], half, NULL, 1, &out),
+              CORE_ERROR_INVALID_ARGUMENT, "self", "between 0 and 1");
+        FAILS(core_binary_cross_entropy(half, bad[i], NULL, 1, &out),
+              CORE_ERROR_INVALID_ARGUMENT, "target", "between 0 and 1");
+    }
+}
+END_TEST
+
+START_TEST(output_padding_is_less_than_stride_or_dilation)
+{
+    core_tensor *x =
+        typed(CORE_F32, 3, (int64_t[]){1, 1, 3}, (double[]){1, 2, 3});
+    core_tensor *w = typed(CORE_F32, 3, (int64_t[]){1, 1, 2}, (double[]){1, 1});
+    int64_t zero = 0, one = 1, two = 2, three = 3;
+    core_tensor *out;
+
+#define TRANSPOSED(stride, dilation, padding)                                  \
+    core_convolution(x, w, NULL, &(stride), 1, &zero, 1, &(dilation), 1, true, \
+                     &(padding), 1, 1, &out)
+    FAILS(TRANSPOSED(one, one, one), CORE_ERROR_INVALID_ARGUMENT,
+          "output_padding", "1 with 1 and 1");
+    FAILS(TRANSPOSED(two, one, two), CORE_ERROR_INVALID_ARGUMENT,
+          "output_padding");
+    OK(TRANSPOSED(two, one, one));
+    ck_assert_int_eq(core_tensor_numel(keep(out)), 7);
+    OK(TRANSPOSED(two, three, two));
+    ck_assert_int_eq(core_tensor_numel(keep(out)), 10);
+#undef TRANSPOSED
+}
+END_TEST
+
 START_TEST(hardswish_is_the_identity_from_3_on)
 {
     core_tensor *x = leaf(VECTOR(5, -4, -3, 0, 3, 4));
@@ -385,6 +500,11 @@ SUITE("ops answers", losses_of_one_number, a_number_has_one_dimension_to_keep,
       runs_of_slices_and_of_elements, no_batch_has_gradients,
       no_gradient_is_silently_absent, margins_have_gradients,
       losses_have_finite_slopes_at_their_ends,
+      the_extreme_of_a_dimension_with_nan_has_no_slope,
+      small_dtypes_have_the_slopes_of_large_ones,
+      mantissas_of_far_numbers_have_slopes,
+      cross_entropies_are_of_probabilities,
+      output_padding_is_less_than_stride_or_dilation,
       hardswish_is_the_identity_from_3_on, infinity_becomes_the_largest_number,
       a_norm_that_is_no_number_shrinks_nothing,
       a_part_that_overlaps_itself_is_written_in_order,
