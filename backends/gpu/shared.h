@@ -25,7 +25,8 @@ enum {
     GPU_BAD_PROBABILITY = 1 | 1 << 16,
     GPU_BAD_REPEATS = 1 | 2 << 16,
     GPU_SHORT_SOURCE = 1 | 3 << 16,
-    GPU_BAD_WEIGHTS = 1 | 4 << 16
+    GPU_BAD_WEIGHTS = 1 | 4 << 16,
+    GPU_NOT_POSITIVE = 1 | 5 << 16
 };
 
 /* The dtypes' ids, as plugin.h has them. */

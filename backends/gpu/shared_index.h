@@ -10,20 +10,17 @@
 
 /* Everything is dense; sizes and strides innermost first, in elements.
  *
- * lines:    to[o][i][k] from from[o][index[i]][k]; sums the other way.
- * elements: gather and scatter, along `dim`. */
+ * lines:    to[o][i][k] from from[o][index[i]][k].
+ * elements: gather, along `dim`. */
 typedef struct gpu_indexing {
     void *to;
-    const void *from, *index, *source;
+    const void *from, *index;
     uint64_t count; /* elements of `to` */
     int64_t outer, n, inner, limit;
     uint32_t ndim, dim;
     gpu_divisor sizes[GPU_DIMS]; /* of `to` */
-    int64_t index_sizes[GPU_DIMS], index_strides[GPU_DIMS];
-    int64_t source_strides[GPU_DIMS]; /* gather: of from */
-    double alpha;
-    int64_t alpha_whole, padding;
-    uint32_t index_dtype, by_frequency;
+    int64_t from_strides[GPU_DIMS];
+    uint32_t index_dtype, reserved;
     gpu_error *error;
     int64_t call;
 } gpu_indexing;

@@ -26,7 +26,11 @@
     X(scan)              \
     X(sort)              \
     X(frame)             \
-    X(chosen)
+    X(chosen)            \
+    X(place)             \
+    X(resample)          \
+    X(gridsample)        \
+    X(linalg)
 
 /* X(file) stands for its core_status gpu_register_<file>(core_registry *). */
 #define GPU_REGISTRARS(X) \
@@ -43,6 +47,9 @@
     X(scan)               \
     X(sort)               \
     X(frame)              \
-    X(chosen)
+    X(chosen)             \
+    X(place)              \
+    X(resample)           \
+    X(linalg)
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* index.c: reading and summing by indices; nll_loss; tensors made of a rule. */
+/* index.c: reading by indices; nll_loss; tensors made of a rule. */
 
 #include <gpu/host/host.h>
 #include <gpu/shared_index.h>
@@ -16,9 +16,6 @@ static gpu_indexing begin(core_call *call, const core_value *to,
     p.count = (uint64_t)to->u.view->numel;
     p.index = gpu_data(index);
     p.index_dtype = index->u.view->dtype;
-    p.alpha = 1;
-    p.alpha_whole = 1;
-    p.padding = -1;
     p.error = gpu_stream_of(call)->error;
     p.call = (int64_t)call->id;
     return p;
@@ -72,43 +69,6 @@ static core_status select_lines(core_call *call, const core_value *args,
     return finish(call, "index_select", word_of(results[0].u.view), &p);
 }
 
-/* index_add(self, dim, index, source, alpha) */
-static core_status index_add(core_call *call, const core_value *args,
-                             uint32_t nargs, core_value *results,
-                             uint32_t nresults)
-{
-    const core_view *to = results[0].u.view;
-    gpu_indexing p = begin(call, &results[0], &args[2]);
-
-    (void)nresults;
-    p.from = gpu_data(&args[0]);
-    p.source = gpu_data(&args[3]);
-    if (nargs > 4) {
-        p.alpha = core_sdk_double(&args[4], 1);
-        p.alpha_whole = core_sdk_int(&args[4], 1);
-    }
-    set_lines(&p, gpu_line_of(to, args[1].u.i), args[2].u.view->numel);
-    return finish(call, "index_add_lines", gpu_dtype_name(to->dtype), &p);
-}
-
-/* embedding_dense_backward(grad_output, indices, num_weights, padding_idx,
- * scale_grad_by_freq) */
-static core_status embedding_backward(core_call *call, const core_value *args,
-                                      uint32_t nargs, core_value *results,
-                                      uint32_t nresults)
-{
-    const core_view *to = results[0].u.view;
-    gpu_indexing p = begin(call, &results[0], &args[1]);
-
-    (void)nargs;
-    (void)nresults;
-    p.source = gpu_data(&args[0]);
-    p.padding = args[3].u.i;
-    p.by_frequency = args[4].u.i != 0;
-    set_lines(&p, gpu_line_of(to, 0), args[1].u.view->numel);
-    return finish(call, "index_add_lines", gpu_dtype_name(to->dtype), &p);
-}
-
 /* ------------------------------------------------------------- elements -- */
 
 static core_status too_many(const core_view *view)
@@ -122,20 +82,16 @@ static core_status too_many(const core_view *view)
 }
 
 static void set_elements(gpu_indexing *p, const core_view *to,
-                         const core_view *index, const core_view *source,
-                         int64_t dim)
+                         const core_view *from, int64_t dim)
 {
     dim += dim < 0 ? to->ndim : 0;
     p->ndim = to->ndim > 0 ? to->ndim : 1;
     p->sizes[0] = gpu_divide_by(1);
-    p->index_sizes[0] = index->numel;
     for (uint32_t d = 0; d < to->ndim; d++) {
-        uint32_t from = to->ndim - 1 - d;
+        uint32_t k = to->ndim - 1 - d;
 
-        p->sizes[d] = gpu_divide_by((uint32_t)to->sizes[from]);
-        p->index_sizes[d] = index->ndim > 0 ? index->sizes[from] : 1;
-        p->index_strides[d] = index->ndim > 0 ? index->strides[from] : 0;
-        p->source_strides[d] = source->ndim > 0 ? source->strides[from] : 0;
+        p->sizes[d] = gpu_divide_by((uint32_t)to->sizes[k]);
+        p->from_strides[d] = from->ndim > 0 ? from->strides[k] : 0;
     }
     if (to->ndim > 0)
         p->dim = to->ndim - 1 - (uint32_t)dim;
@@ -155,31 +111,9 @@ static core_status gather(core_call *call, const core_value *args,
     if (status != CORE_OK)
         return status;
     p.from = gpu_data(&args[0]);
-    set_elements(&p, results[0].u.view, index, self, args[1].u.i);
+    set_elements(&p, results[0].u.view, self, args[1].u.i);
     p.limit = self->ndim > 0 ? self->sizes[self->ndim - 1 - p.dim] : 1;
     return finish(call, "index_gather", word_of(self), &p);
-}
-
-/* scatter.src(self, dim, index, src); scatter_add */
-static core_status scatter(core_call *call, const core_value *args,
-                           uint32_t nargs, core_value *results,
-                           uint32_t nresults)
-{
-    const core_view *to = results[0].u.view;
-    gpu_indexing p = begin(call, &results[0], &args[2]);
-    core_status status = too_many(to);
-
-    (void)nargs;
-    (void)nresults;
-    if (status != CORE_OK)
-        return status;
-    p.from = gpu_data(&args[0]);
-    p.source = gpu_data(&args[3]);
-    set_elements(&p, to, args[2].u.view, args[3].u.view, args[1].u.i);
-    p.limit = to->ndim > 0 ? to->sizes[to->ndim - 1 - p.dim] : 1;
-    if (call->user == NULL)
-        return finish(call, "index_scatter", word_of(to), &p);
-    return finish(call, "index_scatter_add", gpu_dtype_name(to->dtype), &p);
 }
 
 /* ----------------------------------------------------------------- loss -- */
@@ -336,7 +270,6 @@ core_status gpu_register_index(core_registry *registry)
         {"index_select", select_lines, NULL, {0, INDEX, 0}, DENSE, NULL},
         {"embedding", select_lines, (void *)1, {0, INDEX, 0}, DENSE, NULL},
         {"gather", gather, NULL, {0, INDEX, 0}, DENSE, NULL},
-        {"scatter.src", scatter, NULL, {0, INDEX, 0, 0}, DENSE, NULL},
         {"arange", arange, (void *)1, {NUMBERS}, DENSE, NULL},
         {"arange.start", arange, (void *)2, {NUMBERS}, DENSE, NULL},
         {"arange.start_step", arange, (void *)3, {NUMBERS}, DENSE, NULL},
@@ -348,17 +281,9 @@ core_status gpu_register_index(core_registry *registry)
     core_status status =
         gpu_register(registry, rows, sizeof rows / sizeof *rows);
 
-    for (core_dtype d = CORE_F64; d < CORE_BOOL && status == CORE_OK; d++) {
+    for (core_dtype d = CORE_F64; d <= CORE_BF16 && status == CORE_OK; d++) {
         uint32_t m = CORE_DTYPE_MASK(d);
         const gpu_row typed[] = {
-            {"index_add", index_add, NULL, {m, INDEX, m, m}, DENSE, NULL},
-            {"scatter_add", scatter, (void *)1, {m, INDEX, m, m}, DENSE, NULL},
-            {"embedding_dense_backward",
-             embedding_backward,
-             NULL,
-             {m, INDEX, m},
-             DENSE,
-             NULL},
             {"nll_loss_forward",
              loss_forward,
              NULL,
@@ -385,8 +310,7 @@ core_status gpu_register_index(core_registry *registry)
              NULL},
         };
 
-        /* Losses and embeddings are of floats. */
-        status = gpu_register(registry, typed, d <= CORE_BF16 ? 7 : 2);
+        status = gpu_register(registry, typed, sizeof typed / sizeof *typed);
     }
     return status;
 }

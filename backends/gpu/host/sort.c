@@ -6,6 +6,7 @@
 #include <math.h>
 
 #include <gpu/host/move.h>
+#include <gpu/host/sort.h>
 #include <gpu/shared_line.h>
 
 static core_status stage(core_call *call, const char *what, bool wide,
@@ -15,6 +16,50 @@ static core_status stage(core_call *call, const char *what, bool wide,
 
     snprintf(name, sizeof name, "sort_%s_%s", what, wide ? "wide" : "short");
     return gpu_launch(call, "sort", name, shape, p, sizeof *p);
+}
+
+/* Tiles, and merges of them; then p->keys has the pairs. */
+static core_status order(core_call *call, bool wide, gpu_sort *p)
+{
+    uint64_t lines = (uint64_t)(p->outer * p->inner);
+    uint64_t tiles = (uint64_t)((p->size - 1) / GPU_SORT_TILE + 1);
+    core_status status =
+        stage(call, "tiles", wide, gpu_blocks(lines * tiles, GPU_BLOCK), p);
+
+    for (p->run = GPU_SORT_TILE; p->run < p->size && status == CORE_OK;
+         p->run *= 2) {
+        void *swap = p->keys;
+
+        status = stage(call, "merge", wide,
+                       gpu_spread(gpu_stream_of(call)->device,
+                                  lines * (uint64_t)p->size, 1),
+                       p);
+        p->keys = p->room;
+        p->room = swap;
+    }
+    return status;
+}
+
+core_status gpu_sort_places(core_call *call, const int64_t *places,
+                            int64_t count, const void **out_pairs)
+{
+    enum { PAIR = 16 };
+    gpu_sort p = {.from = places,
+                  .outer = 1,
+                  .size = count,
+                  .inner = 1,
+                  .dtype = CORE_I64};
+    core_memory room;
+    core_status status =
+        gpu_host->call_scratch(call, (uint64_t)count * 2 * PAIR, &room);
+
+    if (status != CORE_OK)
+        return status;
+    p.keys = gpu_address(room);
+    p.room = (char *)p.keys + count * PAIR;
+    status = order(call, true, &p);
+    *out_pairs = p.keys;
+    return status;
 }
 
 /* keep: of each line; for GPU_KTH the rank. */
@@ -50,17 +95,7 @@ static core_status run(core_call *call, const core_value *self, gpu_line line,
     p.dtype = from->dtype;
     p.descending = descending;
     p.what = what;
-    status =
-        stage(call, "tiles", wide, gpu_blocks(lines * tiles, GPU_BLOCK), &p);
-    for (p.run = GPU_SORT_TILE; p.run < line.size && status == CORE_OK;
-         p.run *= 2) {
-        void *swap = p.keys;
-
-        status = stage(call, "merge", wide,
-                       gpu_spread(device, (uint64_t)from->numel, 1), &p);
-        p.keys = p.room;
-        p.room = swap;
-    }
+    status = order(call, wide, &p);
     if (status != CORE_OK)
         return status;
     return stage(call, "take", wide,

@@ -344,6 +344,8 @@ static const char *text_of(int32_t code)
         return "the source has fewer elements than the mask chooses";
     case GPU_BAD_WEIGHTS:
         return "the weights of a row are negative, not finite, or too few";
+    case GPU_NOT_POSITIVE:
+        return "a matrix is not positive definite";
     default:
         return "division of an integer by zero";
     }

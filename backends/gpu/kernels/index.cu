@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* index.cu: reading and summing by indices.  Sums are made by destination, in
- * the order of the indices, so that they are always the same.  A bad index is
- * passed over, or 0 instead, and told. */
+/* index.cu: reading by indices; nll_loss; tensors made of a rule.  A bad index
+ * is 0 instead, and told.  (place.cu writes by indices.) */
 
 #include "types.h"
 
@@ -54,128 +53,9 @@ template <class W> GPU_DEVICE void gather(const gpu_indexing &p)
                 if (!good(p, k))
                     k = 0;
             }
-            from += k * p.source_strides[d];
+            from += k * p.from_strides[d];
         }
         ((W *)p.to)[at] = ((const W *)p.from)[from];
-    }
-}
-
-/* Where the indices and sources of a destination begin; false: there are none.
- * *out_place: the destination's place along the dimension. */
-GPU_DEVICE bool beginnings(const gpu_indexing &p, uint32_t at,
-                           int64_t *out_index, int64_t *out_source,
-                           int64_t *out_place)
-{
-    int64_t index = 0, source = 0;
-    bool any = true;
-
-    for (uint32_t d = 0; d < p.ndim; d++) {
-        uint32_t next = gpu_divide(at, p.sizes[d]);
-        int64_t k = at - next * p.sizes[d].value;
-
-        at = next;
-        if (d == p.dim) {
-            *out_place = k;
-            continue;
-        }
-        any = any && k < p.index_sizes[d];
-        index += k * p.index_strides[d];
-        source += k * p.source_strides[d];
-    }
-    *out_index = index;
-    *out_source = source;
-    return any;
-}
-
-/* The last index that names a destination decides. */
-template <class W> GPU_DEVICE void scatter(const gpu_indexing &p)
-{
-    for (uint64_t at = gpu_first(); at < p.count; at += gpu_step()) {
-        W value = ((const W *)p.from)[at];
-        int64_t index, source, place = 0;
-
-        if (beginnings(p, (uint32_t)at, &index, &source, &place))
-            for (int64_t k = 0; k < p.index_sizes[p.dim]; k++) {
-                int64_t i = index_at(p, index + k * p.index_strides[p.dim]);
-
-                if (good(p, i) && i == place)
-                    value = ((const W *)p.source)[source +
-                                                  k * p.source_strides[p.dim]];
-            }
-        ((W *)p.to)[at] = value;
-    }
-}
-
-/* What sums of T are made in. */
-template <class T> struct sums {
-    typedef T type;
-};
-template <> struct sums<float> {
-    typedef double type;
-};
-
-template <class M> GPU_DEVICE void scatter_add(const gpu_indexing &p)
-{
-    typedef typename gpu_type<M>::compute T;
-
-    for (uint64_t at = gpu_first(); at < p.count; at += gpu_step()) {
-        typename sums<T>::type total = gpu_load(((const M *)p.from)[at]);
-        int64_t index, source, place = 0;
-
-        if (beginnings(p, (uint32_t)at, &index, &source, &place))
-            for (int64_t k = 0; k < p.index_sizes[p.dim]; k++) {
-                int64_t i = index_at(p, index + k * p.index_strides[p.dim]);
-
-                if (good(p, i) && i == place)
-                    total += gpu_load(
-                        ((const M *)p.source)[source +
-                                              k * p.source_strides[p.dim]]);
-            }
-        gpu_store(((M *)p.to)[at], (T)total);
-    }
-}
-
-GPU_DEVICE float factor(const gpu_indexing &p, float)
-{
-    return (float)p.alpha;
-}
-GPU_DEVICE double factor(const gpu_indexing &p, double)
-{
-    return p.alpha;
-}
-template <class T> GPU_DEVICE T factor(const gpu_indexing &p, T)
-{
-    return (T)p.alpha_whole;
-}
-
-/* index_add: to = from + alpha source by lines; embedding's gradient: from is
- * none, and rows that are padding stay 0. */
-template <class M> GPU_DEVICE void add_lines(const gpu_indexing &p)
-{
-    typedef typename gpu_type<M>::compute T;
-    T alpha = factor(p, (T)0);
-
-    for (uint64_t at = gpu_first(); at < p.count; at += gpu_step()) {
-        int64_t k = (int64_t)(at % (uint64_t)p.inner);
-        int64_t line = (int64_t)(at / (uint64_t)p.inner);
-        int64_t row = line % p.limit, o = line / p.limit, used = 0;
-        typename sums<T>::type total = 0;
-
-        for (int64_t i = 0; i < p.n; i++) {
-            int64_t which = index_at(p, i);
-
-            if (!good(p, which) || which != row || row == p.padding)
-                continue;
-            total += gpu_load(
-                ((const M *)p.source)[(o * p.n + i) * p.inner + k]);
-            used++;
-        }
-        if (p.by_frequency && used > 1)
-            total /= (typename sums<T>::type)used;
-        total *= alpha;
-        if (p.from != 0)
-            total += gpu_load(((const M *)p.from)[at]);
-        gpu_store(((M *)p.to)[at], (T)total);
     }
 }
 
@@ -187,34 +67,11 @@ template <class M> GPU_DEVICE void add_lines(const gpu_indexing &p)
     GPU_KERNEL(index_gather_##name, gpu_indexing)      \
     {                                                  \
         gather<W>(p);                                  \
-    }                                                  \
-    GPU_KERNEL(index_scatter_##name, gpu_indexing)     \
-    {                                                  \
-        scatter<W>(p);                                 \
     }
 MOVES(w8, uint8_t)
 MOVES(w16, uint16_t)
 MOVES(w32, uint32_t)
 MOVES(w64, uint64_t)
-
-#define SUMS(name, M)                                      \
-    GPU_KERNEL(index_scatter_add_##name, gpu_indexing)     \
-    {                                                      \
-        scatter_add<M>(p);                                 \
-    }                                                      \
-    GPU_KERNEL(index_add_lines_##name, gpu_indexing)       \
-    {                                                      \
-        add_lines<M>(p);                                   \
-    }
-SUMS(f32, float)
-SUMS(f64, double)
-SUMS(f16, gpu_f16)
-SUMS(bf16, gpu_bf16)
-SUMS(i64, int64_t)
-SUMS(i32, int32_t)
-SUMS(i16, int16_t)
-SUMS(i8, int8_t)
-SUMS(u8, uint8_t)
 
 /* ---------------------------------------------------------------- rules -- */
 

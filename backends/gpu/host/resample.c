@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* resample.c: upsampling by nearest, linear and cubic interpolation; sampling
+ * by a grid; and their gradients. */
+
+#include <gpu/host/host.h>
+#include <gpu/shared_resample.h>
+
+static gpu_resample sizes_of(const core_view *in, const core_view *out,
+                             uint32_t ndim)
+{
+    gpu_resample r;
+
+    memset(&r, 0, sizeof r);
+    for (uint32_t k = 0; k < 3; k++) {
+        bool there = k + ndim >= 3;
+
+        r.in[k] = there ? in->sizes[in->ndim + k - 3] : 1;
+        r.out[k] = there ? out->sizes[out->ndim + k - 3] : 1;
+        r.ratio[k] = 1;
+        r.taps[k] = 1;
+    }
+    return r;
+}
+
+static core_status run(core_call *call, const char *stem, const core_value *to,
+                       const core_value *from, gpu_resample *r)
+{
+    char name[GPU_NAME];
+
+    r->to = gpu_data(to);
+    r->from = gpu_data(from);
+    r->count = to->u.view->numel;
+    if (r->count == 0)
+        return CORE_OK;
+    return gpu_launch(
+        call, "resample", gpu_name(name, stem, to->u.view->dtype),
+        gpu_spread(gpu_stream_of(call)->device, (uint64_t)r->count, 1), r,
+        sizeof *r);
+}
+
+/* rest: align_corners unless nearest, then the scales.  The user word: kind * 4
+ * + dimensions. */
+static gpu_resample upsampling_of(const core_call *call, const core_view *in,
+                                  const core_view *out, const core_value *rest,
+                                  uint32_t nrest)
+{
+    uint32_t ndim = (uint32_t)(uintptr_t)call->user % 4;
+    uint32_t kind = (uint32_t)(uintptr_t)call->user / 4;
+    gpu_resample r = sizes_of(in, out, ndim);
+
+    if (kind != GPU_NEAREST && nrest > 0) {
+        r.align = rest[0].u.i != 0;
+        rest++;
+        nrest--;
+    }
+    for (uint32_t k = 3 - ndim; k < 3; k++) {
+        uint32_t at = k + ndim - 3;
+        double scale = at < nrest && rest[at].tag != CORE_VALUE_NONE
+                           ? core_sdk_double(&rest[at], 0)
+                           : 0;
+
+        r.taps[k] = kind;
+        if (r.align)
+            r.ratio[k] = r.out[k] > 1
+                             ? (double)(r.in[k] - 1) / (double)(r.out[k] - 1)
+                             : 0;
+        else
+            r.ratio[k] =
+                scale > 0 ? 1 / scale : (double)r.in[k] / (double)r.out[k];
+    }
+    return r;
+}
+
+/* upsample_bilinear2d(self, output_size, align_corners, scales…) and its like */
+static core_status upsample(core_call *call, const core_value *args,
+                            uint32_t nargs, core_value *results,
+                            uint32_t nresults)
+{
+    gpu_resample r = upsampling_of(call, args[0].u.view, results[0].u.view,
+                                   &args[2], nargs > 2 ? nargs - 2 : 0);
+
+    (void)nresults;
+    return run(call, "resample", &results[0], &args[0], &r);
+}
+
+/* upsample_bilinear2d_backward(grad_output, output_size, input_size,
+ * align_corners, scales…) and its like */
+static core_status upsample_backward(core_call *call, const core_value *args,
+                                     uint32_t nargs, core_value *results,
+                                     uint32_t nresults)
+{
+    gpu_resample r = upsampling_of(call, results[0].u.view, args[0].u.view,
+                                   &args[3], nargs > 3 ? nargs - 3 : 0);
+
+    (void)nresults;
+    return run(call, "resample_slope", &results[0], &args[0], &r);
+}
+
+/* ---------------------------------------------------------------- grids -- */
+
+/* args: input, grid, interpolation_mode, padding_mode, align_corners */
+static gpu_grid_sample grid_of(const core_value *args)
+{
+    const core_view *in = args[0].u.view, *grid = args[1].u.view;
+    gpu_grid_sample p;
+
+    memset(&p, 0, sizeof p);
+    p.from = gpu_data(&args[0]);
+    p.grid = gpu_data(&args[1]);
+    p.mode = (uint32_t)args[2].u.i;
+    p.padding = (uint32_t)args[3].u.i;
+    p.align = args[4].u.i != 0;
+    p.dtype = in->dtype;
+    p.images = in->sizes[0];
+    p.channels = in->sizes[1];
+    for (int k = 0; k < 2; k++) {
+        p.in[k] = in->sizes[k + 2];
+        p.out[k] = grid->sizes[k + 1];
+    }
+    return p;
+}
+
+static core_status grid_run(core_call *call, const char *stem, core_dtype dtype,
+                            const gpu_grid_sample *p, int64_t items)
+{
+    char name[GPU_NAME];
+
+    if (items == 0)
+        return CORE_OK;
+    return gpu_launch(
+        call, "gridsample",
+        gpu_name(name, stem, dtype == CORE_F64 ? CORE_F64 : CORE_F32),
+        gpu_spread(gpu_stream_of(call)->device, (uint64_t)items, 1), p,
+        sizeof *p);
+}
+
+/* grid_sampler_2d(input, grid, interpolation_mode, padding_mode,
+ * align_corners) */
+static core_status grid(core_call *call, const core_value *args, uint32_t nargs,
+                        core_value *results, uint32_t nresults)
+{
+    gpu_grid_sample p = grid_of(args);
+
+    (void)nargs;
+    (void)nresults;
+    p.to = gpu_data(&results[0]);
+    return grid_run(call, "grid_sample", args[0].u.view->dtype, &p,
+                    p.images * p.out[0] * p.out[1]);
+}
+
+/* grid_sampler_2d_backward(grad_output, input, grid, interpolation_mode,
+ * padding_mode, align_corners, output_mask) -> (input, grid) */
+static core_status grid_backward(core_call *call, const core_value *args,
+                                 uint32_t nargs, core_value *results,
+                                 uint32_t nresults)
+{
+    gpu_grid_sample p = grid_of(&args[1]);
+    core_dtype dtype = args[1].u.view->dtype;
+    core_status status = CORE_OK;
+
+    (void)nargs;
+    (void)nresults;
+    p.grad = gpu_data(&args[0]);
+    p.to = gpu_data(&results[0]);
+    p.to_grid = gpu_data(&results[1]);
+    if (p.to != NULL)
+        status =
+            grid_run(call, "grid_image", dtype, &p, results[0].u.view->numel);
+    if (p.to_grid != NULL && status == CORE_OK)
+        status = grid_run(call, "grid_grid", dtype, &p,
+                          p.images * p.out[0] * p.out[1]);
+    return status;
+}
+
+static core_status register_upsampling(core_registry *registry)
+{
+    static const struct {
+        const char *name, *backward;
+        intptr_t word;
+    } known[] = {
+#define UPSAMPLING(NAME, KIND, N) \
+    {"upsample_" NAME, "upsample_" NAME "_backward", KIND * 4 + N}
+        UPSAMPLING("nearest1d", GPU_NEAREST, 1),
+        UPSAMPLING("nearest2d", GPU_NEAREST, 2),
+        UPSAMPLING("nearest3d", GPU_NEAREST, 3),
+        UPSAMPLING("linear1d", GPU_LINEAR, 1),
+        UPSAMPLING("bilinear2d", GPU_LINEAR, 2),
+        UPSAMPLING("trilinear3d", GPU_LINEAR, 3),
+        UPSAMPLING("bicubic2d", GPU_CUBIC, 2),
+    };
+    core_status status = CORE_OK;
+
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        for (core_dtype d = CORE_F64; d <= CORE_BF16 && status == CORE_OK;
+             d++) {
+            uint32_t m = CORE_DTYPE_MASK(d);
+            void *word = (void *)known[i].word;
+            const gpu_row rows[] = {
+                {known[i].name,
+                 upsample,
+                 word,
+                 {m, m},
+                 CORE_DEMAND_CONTIGUOUS,
+                 NULL},
+                {known[i].backward,
+                 upsample_backward,
+                 word,
+                 {m, m},
+                 CORE_DEMAND_CONTIGUOUS,
+                 NULL},
+            };
+
+            status = gpu_register(registry, rows, 2);
+        }
+    return status;
+}
+
+core_status gpu_register_resample(core_registry *registry)
+{
+    enum { DENSE = CORE_DEMAND_CONTIGUOUS };
+    core_status status = register_upsampling(registry);
+
+    for (core_dtype d = CORE_F64; d <= CORE_BF16 && status == CORE_OK; d++) {
+        uint32_t m = CORE_DTYPE_MASK(d);
+        const gpu_row rows[] = {
+            {"grid_sampler_2d", grid, NULL, {m, m, m}, DENSE, NULL},
+            {"grid_sampler_2d_backward",
+             grid_backward,
+             NULL,
+             {m, m, m, m, m},
+             DENSE,
+             NULL},
+        };
+
+        status = gpu_register(registry, rows, 2);
+    }
+    return status;
+}

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* sort.h: sorting for other families. */
+
+#ifndef GPU_SORT_H
+#define GPU_SORT_H
+
+#include <gpu/host/host.h>
+
+/* Pairs {uint64_t key; int64_t at} in scratch memory: places[at] with its first
+ * bit turned is the key; ascending, equal ones by at. */
+core_status gpu_sort_places(core_call *call, const int64_t *places,
+                            int64_t count, const void **out_pairs);
+
+#endif

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* resample.cu: nearest, linear and cubic interpolation, separable, and its
+ * gradient, which sums up what each element gave. */
+
+#include "types.h"
+
+#include <gpu/shared_resample.h>
+
+GPU_DEVICE double cubic(double x)
+{
+    const double a = -0.75;
+
+    x = fabs(x);
+    if (x <= 1)
+        return ((a + 2) * x - (a + 3)) * x * x + 1;
+    return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a;
+}
+
+GPU_DEVICE int64_t clamped(int64_t i, int64_t size)
+{
+    return i < 0 ? 0 : i >= size ? size - 1 : i;
+}
+
+/* Tap k of an output coordinate: which input coordinate, and its weight. */
+GPU_DEVICE int64_t tap(const gpu_resample &p, int d, int64_t o, uint32_t k,
+                       double *weight)
+{
+    int64_t in = p.in[d], i;
+    double at, whole;
+
+    *weight = 1;
+    if (p.taps[d] == GPU_NEAREST) {
+        if (in == p.out[d])
+            return o;
+        if (p.out[d] == 2 * in)
+            return o / 2;
+        return clamped((int64_t)floorf((float)o * (float)p.ratio[d]), in);
+    }
+    at = p.align ? (double)o * p.ratio[d]
+                 : ((double)o + 0.5) * p.ratio[d] - 0.5;
+    if (p.taps[d] == GPU_LINEAR) {
+        at = at < 0 ? 0 : at;
+        i = clamped((int64_t)at, in);
+        *weight = k == 0 ? 1 - (at - (double)i) : at - (double)i;
+        return k == 0 ? i : i + (i + 1 < in);
+    }
+    whole = floor(at);
+    *weight = cubic(at - whole - ((double)k - 1));
+    return clamped((int64_t)whole + (int64_t)k - 1, in);
+}
+
+template <class M> GPU_DEVICE void resample(const gpu_resample &p)
+{
+    int64_t step = (int64_t)gpu_step();
+
+    for (int64_t at = (int64_t)gpu_first(); at < p.count; at += step) {
+        int64_t x, y, z, plane = gpu_split(at, p.out[2], &x);
+        double sum = 0, wz, wy, wx;
+        const M *from;
+
+        plane = gpu_split(plane, p.out[1], &y);
+        plane = gpu_split(plane, p.out[0], &z);
+        from = (const M *)p.from + plane * p.in[0] * p.in[1] * p.in[2];
+        for (uint32_t i = 0; i < p.taps[0]; i++) {
+            int64_t iz = tap(p, 0, z, i, &wz);
+
+            for (uint32_t j = 0; j < p.taps[1]; j++) {
+                int64_t iy = tap(p, 1, y, j, &wy);
+                double row = 0;
+
+                for (uint32_t k = 0; k < p.taps[2]; k++) {
+                    int64_t ix = tap(p, 2, x, k, &wx);
+
+                    row += wx * (double)gpu_load(
+                                    from[(iz * p.in[1] + iy) * p.in[2] + ix]);
+                }
+                sum += wz * wy * row;
+            }
+        }
+        gpu_store(((M *)p.to)[at], (typename gpu_type<M>::compute)sum);
+    }
+}
+
+/* The outputs that may take from an input coordinate. */
+GPU_DEVICE void reach(const gpu_resample &p, int d, int64_t i, int64_t *first,
+                      int64_t *last)
+{
+    double centre = p.align ? (double)i / p.ratio[d]
+                            : ((double)i + 0.5) / p.ratio[d] - 0.5;
+    double room = 3 / p.ratio[d] + 2;
+
+    *first = 0;
+    *last = p.out[d] - 1;
+    if (i == 0 || i == p.in[d] - 1 || !(p.ratio[d] > 0))
+        return;
+    if (centre - room > 0)
+        *first = (int64_t)(centre - room);
+    if (centre + room < (double)*last)
+        *last = (int64_t)(centre + room);
+}
+
+/* How much of an input coordinate an output coordinate took. */
+GPU_DEVICE double share(const gpu_resample &p, int d, int64_t o, int64_t i)
+{
+    double sum = 0, weight;
+
+    for (uint32_t k = 0; k < p.taps[d]; k++)
+        if (tap(p, d, o, k, &weight) == i)
+            sum += weight;
+    return sum;
+}
+
+template <class M> GPU_DEVICE void resample_slope(const gpu_resample &p)
+{
+    int64_t step = (int64_t)gpu_step();
+
+    for (int64_t at = (int64_t)gpu_first(); at < p.count; at += step) {
+        int64_t x, y, z, plane = gpu_split(at, p.in[2], &x);
+        int64_t z0, z1, y0, y1, x0, x1;
+        double sum = 0;
+        const M *from;
+
+        plane = gpu_split(plane, p.in[1], &y);
+        plane = gpu_split(plane, p.in[0], &z);
+        from = (const M *)p.from + plane * p.out[0] * p.out[1] * p.out[2];
+        reach(p, 0, z, &z0, &z1);
+        reach(p, 1, y, &y0, &y1);
+        reach(p, 2, x, &x0, &x1);
+        for (int64_t oz = z0; oz <= z1; oz++) {
+            double wz = share(p, 0, oz, z);
+
+            for (int64_t oy = y0; oy <= y1 && wz != 0; oy++) {
+                double wy = share(p, 1, oy, y);
+
+                for (int64_t ox = x0; ox <= x1 && wy != 0; ox++)
+                    sum += wz * wy * share(p, 2, ox, x) *
+                           (double)gpu_load(
+                               from[(oz * p.out[1] + oy) * p.out[2] + ox]);
+            }
+        }
+        gpu_store(((M *)p.to)[at], (typename gpu_type<M>::compute)sum);
+    }
+}
+
+#define RESAMPLE(name, M)                             \
+    GPU_KERNEL(resample_##name, gpu_resample)         \
+    {                                                 \
+        resample<M>(p);                               \
+    }                                                 \
+    GPU_KERNEL(resample_slope_##name, gpu_resample)   \
+    {                                                 \
+        resample_slope<M>(p);                         \
+    }
+RESAMPLE(f32, float)
+RESAMPLE(f64, double)
+RESAMPLE(f16, gpu_f16)
+RESAMPLE(bf16, gpu_bf16)
