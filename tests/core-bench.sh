@@ -55,6 +55,22 @@ train() {
         xfmr_block_fwd+bwd_B8T128C256H8/t1
 }
 
+# A hit is a difference of two rows, so that noise alone may make it negative.
+alloc() {
+    quick alloc && has alloc.tensor_4KiB alloc.tensor_without_memory \
+        alloc.tensor_4MiB alloc.tensors_4KiB_four alloc.tensor_recorded \
+        alloc.rate_per_thread/t1 alloc.rate_per_thread/t2 &&
+        grep -E '^alloc\.hit_4KiB +-?[0-9.]+ ns$' "$work/out"
+}
+
+alloc_without_sim() {
+    LIBCORE_PLUGIN_DENY=sim quick alloc 2>"$work/err"
+    got=$?
+    cat "$work/err"
+    [ $got = 0 ] && ! grep '^alloc\.' "$work/out" &&
+        grep 'alloc: skipped: .*"sim"' "$work/err"
+}
+
 json() {
     quick --json micro || return
     ! grep -v '^{"name": "[^"]*", "value": [0-9.e+-]*, "unit": "[^"]*"}$' \
@@ -103,10 +119,12 @@ no_cpu() {
     LIBCORE_PLUGIN_DENY=cpu ends 1 'no device "cpu"' micro
 }
 
-echo 1..8
+echo 1..10
 ok 'operators on one element have their rows' micro
 ok 'backward has its rows' autograd
 ok 'training steps have theirs' train
+ok 'memory of a device with streams has its rows' alloc
+ok 'without such a device it says so' alloc_without_sim
 ok 'a row is an object of JSON' json
 ok 'each row that is counted runs' counts
 ok 'wrong usage is told' wrong_usage

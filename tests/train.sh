@@ -107,6 +107,27 @@ plain_lines() {
         grep -E '^epoch +2/2 +loss [0-9.]+ +train +[0-9.]+ %' "$work/out"
 }
 
+# on_a_terminal COMMAND: what it writes there, one drawing of a line a line.
+on_a_terminal() {
+    script -qec "$1" /dev/null </dev/null >"$work/terminal" || return
+    tr '\r' '\n' <"$work/terminal" | sed "s/$escape\[K/{K}/g" >"$work/out"
+    cat "$work/out"
+}
+
+# The first batch draws the bar, however fast it is; what stays is what is no
+# terminal gets.
+progress_bar() {
+    escape=$(printf '\033')
+    run="'$train' --data '$data' --batch 64 --epochs 2"
+    on_a_terminal "stty cols 80; $run" || return
+    bar='[0-9]+ %  [1-9][0-9]* images/s  [0-9:]+( s)? left\{K\}$'
+    grep -E "^epoch +1/2 \[=*> *\] +$bar" "$work/out" &&
+        grep -E '^\{K\}epoch +1/2  loss [0-9.]+ ' "$work/out" &&
+        grep '^test accuracy ' "$work/out" &&
+        on_a_terminal "stty cols 50; $run" &&
+        grep -E "^epoch +1/2  +$bar" "$work/out"
+}
+
 learns() {
     small --epochs 30 --lr 0.003 --lr-decay 1 || return
     printf '%s\n' "$last" | sed 's/.*"train_loss": \([0-9.e-]*\).*/\1/' |
@@ -583,10 +604,16 @@ helps() {
 }
 
 make_data
-echo 1..47
+echo 1..48
 ok 'help and version' helps
 ok 'the last line of the output is the result' shows_result
 ok 'what is no terminal gets plain lines' plain_lines
+if command -v script >/dev/null 2>&1; then
+    ok 'a terminal gets a bar with rate and time left' progress_bar
+else
+    number=$((number + 1))
+    echo "ok $number - a bar on a terminal # SKIP there is no script(1)"
+fi
 ok 'the loss falls' learns
 ok 'files packed by gzip are read' packed_files
 ok 'the number of threads changes no bit' any_threads
