@@ -2,7 +2,7 @@
  * Copyright The libcore authors */
 
 /* Devices used wrongly: closed while something of them lives, and given the
- * host's memory for their own.  Other misuse is tested beside what it misuses
+ * host's memory for their own; sizes of nothing, and odd ones.  Other misuse is tested beside what it misuses
  * (test_event, test_memory_streams, test_memory_blocks, test_engine_faults). */
 
 #include "stream.h"
@@ -131,6 +131,74 @@ START_TEST(the_hosts_memory_is_no_address_of_a_device)
 }
 END_TEST
 
-SUITE("misuse", a_device_stays_while_something_of_it_lives,
+/* Of every kind: from the thread's lists, from those of all threads, from the
+ * device, pinned. */
+START_TEST(memory_of_the_host_is_aligned_whatever_its_size)
+{
+    core_device *cpu = device_of("cpu"), *sim = device_of("sim");
+
+    for (int round = 0; round < 2; round++)
+        for (int64_t n = 1; n < 3000000; n += 1 + n / 3) {
+            core_tensor *made;
+            void *data[3];
+
+            OK(core_empty(&n, 1, CORE_U8, cpu, -1, &made));
+            OK(core_tensor_data(made, &data[0]));
+            OK(core_host_memory_alloc(cpu, (size_t)n, &data[1]));
+            OK(core_host_memory_alloc(sim, (size_t)n, &data[2]));
+            for (int i = 0; i < 3; i++)
+                ck_assert_msg((uintptr_t)data[i] % 64 == 0, "%d: %lld at %p", i,
+                              (long long)n, data[i]);
+            OK(core_host_memory_free(sim, data[2]));
+            OK(core_host_memory_free(cpu, data[1]));
+            core_tensor_release(made);
+        }
+}
+END_TEST
+
+static uint64_t requested(core_device *device)
+{
+    core_memory_stats stats = {.struct_size = sizeof stats};
+
+    OK(core_memory_get_stats(device, &stats));
+    return stats.allocations[0].current;
+}
+
+START_TEST(what_has_no_elements_takes_no_memory)
+{
+    core_device *sim = device_of("sim"), *other = device_of("sim:1");
+    core_tensor *a = filled(sim, 0, 1), *b = filled(other, 0, 1);
+    core_tensor *here = filled(device_of("cpu"), 0, 1), *y, *total;
+    uint64_t before = requested(sim);
+    core_stream *stream = stream_of(sim);
+    double number;
+    void *pinned;
+
+    OK(core_tensor_read(a, &number, 0));
+    OK(core_tensor_write(a, &number, 0));
+    OK(core_tensor_copy(a, b, 0));
+    OK(core_tensor_copy(a, here, 0));
+    OK(core_tensor_copy(here, a, CORE_COPY_NON_BLOCKING));
+    OK(core_tensor_record_stream(a, stream));
+    OK(core_add(a, a, core_int(1), &y));
+    ck_assert_int_eq(core_tensor_numel(y), 0);
+    ck_assert_uint_eq(requested(sim), before);
+    core_tensor_release(y);
+    OK(core_tensor_set_requires_grad(a, true));
+    OK(core_sum(a, CORE_DTYPE_NONE, &total));
+    all_are(total, 0);
+    OK(core_backward(&total, 1, NULL, 0));
+    ck_assert_int_eq(core_tensor_numel(core_tensor_grad(a)), 0);
+    core_tensor_release(total);
+    FAILS(core_host_memory_alloc(sim, 0, &pinned), CORE_ERROR_INVALID_ARGUMENT,
+          "0 bytes");
+    OK(core_device_synchronize(sim));
+    core_stream_release(stream);
+}
+END_TEST
+
+SUITE("misuse", memory_of_the_host_is_aligned_whatever_its_size,
+      what_has_no_elements_takes_no_memory,
+      a_device_stays_while_something_of_it_lives,
       the_hosts_memory_is_no_handle_of_a_device,
       the_hosts_memory_is_no_address_of_a_device)
