@@ -190,7 +190,7 @@ END_TEST
 
 START_TEST(every_launch_draws_what_an_eager_call_would)
 {
-    double first[32], second[32], eager[2][32];
+    double first[32] = {0}, second[32], eager[2][32];
     core_tensor *a = on_sim(typed(CORE_F64, 1, (int64_t[]){32}, first));
     core_graph *graph;
 
