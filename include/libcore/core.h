@@ -22,6 +22,7 @@
 #include "optim.h"
 #include "plugins.h"
 #include "profiler.h"
+#include "quantizer.h"
 #include "random.h"
 #include "safetensors.h"
 #include "saved.h"

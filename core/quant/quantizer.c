@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "quant/quantizer.h"
+
+#include <libcore/autograd.h>
+#include <libcore/ops.h>
+
+#include <float.h>
+#include <math.h>
+#include <stdatomic.h>
+#include <string.h>
+
+struct core_quantizer {
+    atomic_uint references;
+    core_quantizer_options options;
+    core_quantizer_state state;
+    float history[]; /* newest first; the options' length */
+};
+
+/* -------------------------------------------------------- options, state -- */
+
+static core_status check_delayed(const core_quantizer_options *options)
+{
+    if (options->scaling != CORE_SCALING_DELAYED)
+        return CORE_OK;
+    if (options->history_length < 1 ||
+        options->history_length > CORE_QUANTIZER_HISTORY)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "quantizer: history_length is %u; it goes from 1 to "
+                           "%d",
+                           options->history_length, CORE_QUANTIZER_HISTORY);
+    if (options->margin < -64 || options->margin > 64)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "quantizer: margin is %d; it goes from -64 to 64",
+                           options->margin);
+    return CORE_OK;
+}
+
+static core_status check_options(const core_quantizer_options *options)
+{
+    const uint32_t known = CORE_QUANTIZER_STOCHASTIC |
+                           CORE_QUANTIZER_MOST_RECENT |
+                           CORE_QUANTIZER_POWER_OF_TWO;
+
+    if (options->struct_size < sizeof *options)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "core_quantizer_options: struct_size is %u, not %zu",
+                           options->struct_size, sizeof *options);
+    if (options->scaling < CORE_SCALING_CURRENT ||
+        options->scaling > CORE_SCALING_BLOCK)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "quantizer: there is no scaling %u",
+                           options->scaling);
+    if (!core_float8_max(options->dtype))
+        return core__error(CORE_ERROR_DTYPE,
+                           "quantizer: to f8e4m3 or f8e5m2, not to %s",
+                           core_dtype_name(options->dtype));
+    if (options->flags & ~known)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "quantizer: unknown flags 0x%x", options->flags);
+    return check_delayed(options);
+}
+
+core_status core_quantizer_create(const core_quantizer_options *options,
+                                  core_quantizer **out_quantizer)
+{
+    core_quantizer *quantizer;
+    size_t size, length = 0;
+
+    CORE__NOT_NULL(out_quantizer);
+    *out_quantizer = NULL;
+    CORE__NOT_NULL(options);
+    CORE_TRY(check_options(options));
+    if (options->scaling == CORE_SCALING_DELAYED)
+        length = options->history_length;
+    size = sizeof *quantizer + length * sizeof(float);
+    quantizer = core__alloc_zero(size);
+    if (!quantizer)
+        return core__error_memory(size);
+    atomic_init(&quantizer->references, 1);
+    quantizer->options = *options;
+    quantizer->options.struct_size = sizeof *options;
+    quantizer->options.history_length = (uint32_t)length;
+    quantizer->state.struct_size = sizeof quantizer->state;
+    quantizer->state.scale = 1;
+    *out_quantizer = quantizer;
+    return CORE_OK;
+}
+
+core_quantizer *core_quantizer_retain(core_quantizer *quantizer)
+{
+    if (quantizer)
+        atomic_fetch_add(&quantizer->references, 1);
+    return quantizer;
+}
+
+void core_quantizer_release(core_quantizer *quantizer)
+{
+    if (quantizer && atomic_fetch_sub(&quantizer->references, 1) == 1)
+        core__free(quantizer);
+}
+
+const core_quantizer_options *core_quantizer_get_options(
+    const core_quantizer *quantizer)
+{
+    return quantizer ? &quantizer->options : NULL;
+}
+
+const float *core_quantizer_history(const core_quantizer *quantizer)
+{
+    return quantizer ? quantizer->history : NULL;
+}
+
+core_status core_quantizer_get_state(const core_quantizer *quantizer,
+                                     core_quantizer_state *out_state)
+{
+    CORE__NOT_NULL(quantizer);
+    CORE__NOT_NULL(out_state);
+    if (out_state->struct_size < sizeof *out_state)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "core_quantizer_state: struct_size is %u, not %zu",
+                           out_state->struct_size, sizeof *out_state);
+    *out_state = quantizer->state;
+    return CORE_OK;
+}
+
+core_status core_quantizer_set_state(core_quantizer *quantizer,
+                                     const core_quantizer_state *state,
+                                     const float *history)
+{
+    CORE__NOT_NULL(quantizer);
+    CORE__NOT_NULL(state);
+    if (state->struct_size < sizeof *state)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "core_quantizer_state: struct_size is %u, not %zu",
+                           state->struct_size, sizeof *state);
+    if (!(state->scale > 0) || !isfinite(state->scale))
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "quantizer: the scale must be finite and above 0; "
+                           "it is %g",
+                           (double)state->scale);
+    if (state->history_count > quantizer->options.history_length)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "quantizer: a history of %u, and room for %u",
+                           state->history_count,
+                           quantizer->options.history_length);
+    if (state->history_count > 0)
+        CORE__NOT_NULL(history);
+    for (uint32_t i = 0; i < state->history_count; i++)
+        if (!(history[i] >= 0) || !isfinite(history[i]))
+            return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                               "quantizer: amax %u of the history is %g", i,
+                               (double)history[i]);
+    quantizer->state = *state;
+    quantizer->state.struct_size = sizeof *state;
+    if (state->history_count > 0)
+        memmove(quantizer->history, history,
+                state->history_count * sizeof *history);
+    return CORE_OK;
+}
+
+/* -------------------------------------------------------------- one scale -- */
+
+static float scale_for(const core_quantizer *quantizer, float amax, float now)
+{
+    const core_quantizer_options *options = &quantizer->options;
+    double scale = core_float8_max(options->dtype) / (double)amax;
+    int exponent;
+
+    if (amax == 0)
+        return now;
+    if (options->scaling == CORE_SCALING_DELAYED)
+        scale = ldexp(scale, -options->margin);
+    scale = fmin(fmax(scale, FLT_MIN), FLT_MAX);
+    if (options->flags & CORE_QUANTIZER_POWER_OF_TWO) {
+        frexp(scale, &exponent);
+        scale = ldexp(1, exponent - 1);
+    }
+    return (float)scale;
+}
+
+static void remember(core_quantizer *quantizer, float amax)
+{
+    core_quantizer_state *state = &quantizer->state;
+    float *history = quantizer->history, largest = amax;
+
+    if (state->history_count < quantizer->options.history_length)
+        state->history_count++;
+    memmove(history + 1, history, (state->history_count - 1) * sizeof *history);
+    history[0] = amax;
+    for (uint32_t i = 1; i < state->history_count; i++)
+        largest = fmaxf(largest, history[i]);
+    if (quantizer->options.flags & CORE_QUANTIZER_MOST_RECENT)
+        largest = amax;
+    state->scale = scale_for(quantizer, largest, state->scale);
+}
+
+static core_status find_amax(core_tensor *tensor, float *out_amax)
+{
+    core_tensor *norm = NULL;
+    double amax = 0;
+    core_status status = CORE_OK;
+
+    if (core_tensor_numel(tensor) > 0)
+        status = core_linalg_vector_norm(tensor, core_float(INFINITY), NULL, 0,
+                                         false, CORE_F32, &norm);
+    if (status == CORE_OK && norm)
+        status = core_tensor_item_float(norm, &amax);
+    core_tensor_release(norm);
+    if (status == CORE_OK && !isfinite(amax))
+        status = core__error(CORE_ERROR_INVALID_ARGUMENT,
+                             "quantizer: the tensor has an element that is %s",
+                             isnan(amax) ? "no number" : "infinite");
+    *out_amax = (float)amax;
+    return status;
+}
+
+static core_status quantize_whole(core_quantizer *quantizer,
+                                  core_tensor *tensor, core_tensor **out_data,
+                                  core_tensor **out_scales)
+{
+    const core_quantizer_options *options = &quantizer->options;
+    bool delayed = options->scaling == CORE_SCALING_DELAYED;
+    core_quantizer_state *state = &quantizer->state;
+    float amax, scale, inverse;
+    core_tensor *scaled = NULL;
+    core_status status;
+
+    CORE_TRY(find_amax(tensor, &amax));
+    scale = delayed ? state->scale : scale_for(quantizer, amax, state->scale);
+    inverse = 1 / scale;
+    status = core_mul_scalar(tensor, core_float(scale), &scaled);
+    if (status == CORE_OK)
+        status = core__quantizer_cast(options, scaled, out_data);
+    if (status == CORE_OK)
+        status = core_tensor_from_data(&inverse, CORE_F32, NULL, 0,
+                                       core_tensor_device(tensor), out_scales);
+    core_tensor_release(scaled);
+    if (status != CORE_OK)
+        return status;
+    state->saturated += (double)amax * scale > core_float8_max(options->dtype);
+    state->scale = scale;
+    state->amax = amax;
+    if (delayed)
+        remember(quantizer, amax);
+    return CORE_OK;
+}
+
+core_status core__quantizer_cast(const core_quantizer_options *options,
+                                 core_tensor *scaled, core_tensor **out_data)
+{
+    uint32_t flags = CORE_FLOAT8_SATURATE;
+
+    if (options->flags & CORE_QUANTIZER_STOCHASTIC)
+        flags |= CORE_FLOAT8_STOCHASTIC;
+    return core_float8_cast(scaled, options->dtype, flags, NULL, out_data);
+}
+
+static core_status quantize(core_quantizer *quantizer, core_tensor *tensor,
+                            core_tensor **out_data, core_tensor **out_scales)
+{
+    core_tensor *single = NULL;
+    float amax = 0;
+    core_status status;
+
+    CORE_TRY(core_to(tensor, CORE_F32, NULL, false, false, -1, &single));
+    if (quantizer->options.scaling == CORE_SCALING_BLOCK) {
+        status = core__quantize_blocks(&quantizer->options, single, out_data,
+                                       out_scales, &amax);
+        if (status == CORE_OK)
+            quantizer->state.amax = amax;
+    } else {
+        status = quantize_whole(quantizer, single, out_data, out_scales);
+    }
+    core_tensor_release(single);
+    return status;
+}
+
+core_status core_quantizer_quantize(core_quantizer *quantizer,
+                                    core_tensor *tensor, core_tensor **out_data,
+                                    core_tensor **out_scales)
+{
+    core_dtype dtype;
+    core_status status;
+    bool before;
+
+    CORE__NOT_NULL(out_data);
+    *out_data = NULL;
+    CORE__NOT_NULL(out_scales);
+    *out_scales = NULL;
+    CORE__NOT_NULL(quantizer);
+    CORE__NOT_NULL(tensor);
+    dtype = core_tensor_dtype(tensor);
+    if (dtype != CORE_F32 && dtype != CORE_BF16 && dtype != CORE_F16)
+        return core__error(CORE_ERROR_DTYPE,
+                           "quantizer: a tensor of f32, bf16 or f16 is wanted, "
+                           "not of %s",
+                           core_dtype_name(dtype));
+    before = core_grad_mode_set(false);
+    status = quantize(quantizer, tensor, out_data, out_scales);
+    core_grad_mode_set(before);
+    if (status == CORE_OK) {
+        quantizer->state.calls++;
+        return CORE_OK;
+    }
+    core_tensor_release(*out_data);
+    core_tensor_release(*out_scales);
+    *out_data = *out_scales = NULL;
+    return status;
+}
+
+/* ----------------------------------------------------------- the way back -- */
+
+static core_status dequantize(core_tensor *data, core_tensor *scales,
+                              core_dtype dtype, core_tensor **out_tensor)
+{
+    core_tensor *wide = NULL, *number = NULL;
+    core_status status;
+
+    status = core_to(data, CORE_F32, NULL, false, false, -1, &wide);
+    if (status == CORE_OK && core_tensor_dtype(scales) == CORE_U8)
+        status = core__dequantize_blocks(wide, scales, &number);
+    else if (status == CORE_OK)
+        status = core_mul(wide, scales, &number);
+    if (status == CORE_OK)
+        status = core_to(number, dtype, NULL, false, false, -1, out_tensor);
+    core_tensor_release(wide);
+    core_tensor_release(number);
+    return status;
+}
+
+core_status core_dequantize(core_tensor *data, core_tensor *scales,
+                            core_dtype dtype, core_tensor **out_tensor)
+{
+    core_status status;
+    bool before;
+
+    CORE__NOT_NULL(out_tensor);
+    *out_tensor = NULL;
+    CORE__NOT_NULL(data);
+    CORE__NOT_NULL(scales);
+    if (!core_float8_max(core_tensor_dtype(data)) ||
+        !core_dtype_is_floating(dtype))
+        return core__error(CORE_ERROR_DTYPE,
+                           "core_dequantize: from f8e4m3 or f8e5m2 to a "
+                           "floating dtype, not from %s to %s",
+                           core_dtype_name(core_tensor_dtype(data)),
+                           core_dtype_name(dtype));
+    if (core_tensor_dtype(scales) != CORE_U8 &&
+        (core_tensor_dtype(scales) != CORE_F32 ||
+         core_tensor_ndim(scales) != 0))
+        return core__error(CORE_ERROR_DTYPE,
+                           "core_dequantize: scales are one f32, or bytes; "
+                           "these are %s of %u dimensions",
+                           core_dtype_name(core_tensor_dtype(scales)),
+                           core_tensor_ndim(scales));
+    before = core_grad_mode_set(false);
+    status = dequantize(data, scales, dtype, out_tensor);
+    core_grad_mode_set(before);
+    return status;
+}
