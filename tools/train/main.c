@@ -93,6 +93,10 @@ static core_status set_up(trainer *t)
 
     if (options->save)
         status = core_safetensors_check_path(options->save);
+    if (status == CORE_OK)
+        status = train_profile_check(t);
+    if (status == CORE_OK)
+        status = train_plot_write(t);
     if (status == CORE_OK && options->resume)
         status = core_safetensors_open(options->resume, &file);
     if (status == CORE_OK && file)
@@ -149,6 +153,7 @@ static core_status run_epoch(trainer *t, report *r, bool *out_done)
         if (caught || stops(t))
             return CORE_OK;
         CORE_TRY(trainer_batch(t, told));
+        CORE_TRY(train_profile_step(t));
         report_batch(r, t);
         if (told)
             report_step(r, t);
@@ -168,6 +173,7 @@ static core_status finish_epoch(trainer *t, report *r, train_score *train,
     CORE_TRY(trainer_evaluate(t, test));
     CORE_TRY(trainer_end_epoch(t));
     report_epoch(r, t, train, test);
+    CORE_TRY(train_plot_add(t, train, test));
     return save(t);
 }
 
@@ -200,17 +206,20 @@ static core_status result(trainer *t, report *r, const train_score *train,
                           const train_score *test)
 {
     int64_t size = t->text.count ? t->options.sample : 0;
+    train_confusion confusion = {0};
     char *sample = NULL;
     core_status status = CORE_OK;
 
-    if (size) {
+    if (t->task == &train_images_task)
+        status = train_confuse(t, &confusion);
+    if (status == CORE_OK && size) {
         sample = malloc((size_t)size + 1);
         status = sample ? train_text_sample(t, size, sample)
                         : train_error(CORE_ERROR_OUT_OF_MEMORY,
                                       "no memory for a text");
     }
     if (status == CORE_OK)
-        status = report_result(r, t, train, test, sample);
+        status = report_result(r, t, train, test, &confusion, sample);
     free(sample);
     return status;
 }
@@ -223,6 +232,7 @@ static core_status train(trainer *t, int *out_exit)
 
     report_start(&r, t);
     catch_signals();
+    CORE_TRY(train_profile_start(t));
     while (t->epoch < t->options.epochs && !stops(t)) {
         core_status status = run_epoch(t, &r, &done);
 
@@ -239,6 +249,7 @@ static core_status train(trainer *t, int *out_exit)
         trained = done;
     }
     report_clear(&r);
+    CORE_TRY(train_profile_stop(t));
     if (!trained) {
         CORE_TRY(trainer_check(t, false));
         CORE_TRY(trainer_evaluate(t, &test));

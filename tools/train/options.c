@@ -63,6 +63,10 @@ static const char help[] =
     "  --json                standard output is JSON, one object a line; the\n"
     "                        last one has \"test_accuracy\" or, of a text,\n"
     "                        \"validation_loss\"\n"
+    "  --profile DIR         records some steps (20, after the first 10) and\n"
+    "                        writes table.txt, trace.json, stacks.txt and\n"
+    "                        report.html into DIR\n"
+    "  --plot FILE           losses of the epochs as a drawing (SVG)\n"
     "  --log N               tells the loss after every N steps\n"
     "  --limit N             use only the first N images of each half, or\n"
     "                        characters of the text\n"
@@ -112,6 +116,8 @@ enum {
     OPTION_SAMPLE,
     OPTION_SAVE,
     OPTION_RESUME,
+    OPTION_PROFILE,
+    OPTION_PLOT,
     OPTION_JSON,
     OPTION_LIMIT,
     OPTION_DATA,
@@ -151,6 +157,8 @@ static const struct option names[] = {
     {"sample", required_argument, NULL, OPTION_SAMPLE},
     {"save", required_argument, NULL, OPTION_SAVE},
     {"resume", required_argument, NULL, OPTION_RESUME},
+    {"profile", required_argument, NULL, OPTION_PROFILE},
+    {"plot", required_argument, NULL, OPTION_PLOT},
     {"json", no_argument, NULL, OPTION_JSON},
     {"limit", required_argument, NULL, OPTION_LIMIT},
     {"data", required_argument, NULL, OPTION_DATA},
@@ -378,6 +386,12 @@ static core_status take(train_options *options, int option, const char *text)
         return CORE_OK;
     case OPTION_RESUME:
         options->resume = text;
+        return CORE_OK;
+    case OPTION_PROFILE:
+        options->profile = text;
+        return CORE_OK;
+    case OPTION_PLOT:
+        options->plot = text;
         return CORE_OK;
     case OPTION_DATA:
         options->data = text;

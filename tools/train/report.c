@@ -213,7 +213,8 @@ void report_epoch(report *r, const trainer *t, const train_score *train,
 
 static void result_json(const report *r, const trainer *t, double seconds,
                         const train_score *train, const train_score *test,
-                        const char *digest, const char *sample)
+                        const train_confusion *confusion, const char *digest,
+                        const char *sample)
 {
     core__json json;
     char name[48], names[256];
@@ -242,6 +243,16 @@ static void result_json(const report *r, const trainer *t, double seconds,
         seconds > 0 ? (double)(r->done * t->task->labels(t)) / seconds : 0);
     core__json_text(&json, "weights", digest);
     core__json_text(&json, "checkpoint", t->options.save);
+    if (confusion->classes) {
+        core__json_array(&json, "confusion");
+        for (int64_t i = 0; i < confusion->classes; i++) {
+            core__json_array(&json, NULL);
+            for (int64_t k = 0; k < confusion->classes; k++)
+                core__json_integer(&json, NULL, confusion->count[i][k]);
+            core__json_end(&json);
+        }
+        core__json_end(&json);
+    }
     if (sample)
         core__json_text(&json, "sample", sample);
     core__json_end(&json);
@@ -255,8 +266,30 @@ core_status report_flush(void)
     return train_error(CORE_ERROR_IO, "cannot write to the standard output");
 }
 
+/* Rows are what images are, columns what they were taken for. */
+static void draw_confusion(report *r, const train_confusion *confusion)
+{
+    fputs("\nclass      taken for", r->text);
+    for (int64_t k = 0; k < confusion->classes; k++)
+        fprintf(r->text, "%*lld", k ? 6 : 2, (long long)k);
+    fputc('\n', r->text);
+    for (int64_t i = 0; i < confusion->classes; i++) {
+        int64_t all = 0;
+
+        for (int64_t k = 0; k < confusion->classes; k++)
+            all += confusion->count[i][k];
+        fprintf(r->text, "%5lld  %5.1f %%  ", (long long)i,
+                all ? 100.0 * (double)confusion->count[i][i] / (double)all : 0);
+        for (int64_t k = 0; k < confusion->classes; k++)
+            fprintf(r->text, "%6lld", (long long)confusion->count[i][k]);
+        fputc('\n', r->text);
+    }
+    fputc('\n', r->text);
+}
+
 core_status report_result(report *r, const trainer *t, const train_score *train,
-                          const train_score *test, const char *sample)
+                          const train_score *test,
+                          const train_confusion *confusion, const char *sample)
 {
     double seconds = report_now() - r->begin;
     uint64_t digest;
@@ -266,6 +299,8 @@ core_status report_result(report *r, const trainer *t, const train_score *train,
     snprintf(text, sizeof text, "%016llx", (unsigned long long)digest);
     if (sample)
         fprintf(r->text, "\n%s\n\n", sample);
+    if (confusion->classes)
+        draw_confusion(r, confusion);
     fprintf(r->text, "%s accuracy %.2f %%, loss %.4f, after %lld epoch%s",
             t->task->half, 100 * test->accuracy, test->loss,
             (long long)t->epoch, t->epoch == 1 ? "" : "s");
@@ -273,8 +308,13 @@ core_status report_result(report *r, const trainer *t, const train_score *train,
             text);
     if (t->options.save)
         fprintf(r->text, "saved %s\n", t->options.save);
+    if (t->options.plot && t->npoints)
+        fprintf(r->text, "losses drawn in %s\n", t->options.plot);
+    if (t->profiled)
+        fprintf(r->text, "profile in %s: report.html, table.txt, trace.json\n",
+                t->options.profile);
     fflush(r->text);
     if (r->json)
-        result_json(r, t, seconds, train, test, text, sample);
+        result_json(r, t, seconds, train, test, confusion, text, sample);
     return report_flush();
 }

@@ -12,6 +12,7 @@
 #include <libcore/core.h>
 #include <libcore/grad_scaler.h>
 #include <libcore/optim.h>
+#include <libcore/profiler.h>
 #include <libcore/safetensors.h>
 
 #include <stdbool.h>
@@ -80,6 +81,8 @@ typedef struct train_options {
     const char *text;
     const char *save;
     const char *resume;
+    const char *profile; /* a folder */
+    const char *plot;
     int64_t epochs;
     int64_t steps; /* stop after so many, in total; -1: at the end */
     int64_t batch;
@@ -238,6 +241,18 @@ typedef struct train_score {
     double accuracy;
 } train_score;
 
+/* Losses after an epoch. */
+typedef struct train_point {
+    int64_t epoch;
+    double train;
+    double test;
+} train_point;
+
+typedef struct train_confusion {
+    int64_t classes; /* 0: the task has none to confuse */
+    int64_t count[TRAIN_CLASSES][TRAIN_CLASSES]; /* [what it is][said] */
+} train_confusion;
+
 typedef struct trainer {
     train_options options;               /* a checkpoint's, where it has some */
     core_device *devices[TRAIN_DEVICES]; /* of the model's parts */
@@ -258,6 +273,10 @@ typedef struct trainer {
     double last_loss;         /* of the batch, where it was asked for */
     int64_t *order;
     core_tensor *order_on_device;
+    core_profiler *profiler; /* while --profile may record */
+    bool profiled;           /* its reports are written */
+    train_point *points;     /* of --plot */
+    size_t npoints;
 } trainer;
 
 /* What is learnt: where samples come from, and what they are called. */
@@ -306,6 +325,22 @@ void trainer_release(trainer *t);
 
 /* Characters that the model writes, size of them and a NUL. */
 core_status train_text_sample(const trainer *t, int64_t size, char *out_text);
+
+/* Of the test half, by another pass over it. */
+core_status train_confuse(const trainer *t, train_confusion *out_confusion);
+
+/* ------------------------------------------------------------- pictures -- */
+
+/* The folder of --profile can be written to. */
+core_status train_profile_check(const trainer *t);
+core_status train_profile_start(trainer *t);
+core_status train_profile_step(trainer *t);
+/* An error where training had too few steps. */
+core_status train_profile_stop(trainer *t);
+core_status train_plot_add(trainer *t, const train_score *train,
+                           const train_score *test);
+/* Before the first epoch: whether it could be written. */
+core_status train_plot_write(const trainer *t);
 
 /* ------------------------------------------------------ mixed precision -- */
 
@@ -359,7 +394,8 @@ void report_epoch(report *r, const trainer *t, const train_score *train,
                   const train_score *test);
 /* sample may be NULL. */
 core_status report_result(report *r, const trainer *t, const train_score *train,
-                          const train_score *test, const char *sample);
+                          const train_score *test,
+                          const train_confusion *confusion, const char *sample);
 /* Fails if anything of the standard output was lost. */
 core_status report_flush(void);
 /* Takes the bar off the screen. */

@@ -333,6 +333,8 @@ core_status trainer_evaluate(const trainer *t, train_score *out_score)
 
 void trainer_release(trainer *t)
 {
+    core_profiler_release(t->profiler);
+    free(t->points);
     core_grad_scaler_release(t->scaler);
     core_optimizer_release(t->optimizer);
     train_model_release(&t->model);

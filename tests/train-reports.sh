@@ -1,0 +1,153 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The libcore authors
+
+# core-train's pictures of a run: the profile, the drawing of the losses, the
+# confusion matrix.
+train=$LIBCORE_BUILD/core-train
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+number=0
+data=$work/data
+mkdir "$data"
+
+# ok NAME COMMAND…: the command's status decides.
+ok() {
+    name=$1
+    shift
+    number=$((number + 1))
+    if "$@" >"$work/log" 2>&1; then
+        echo "ok $number - $name"
+    else
+        echo "not ok $number - $name"
+        sed 's/^/# /' "$work/log"
+    fi
+}
+
+# images COUNT FILE, labels COUNT FILE: COUNT is below 256.
+images() {
+    {
+        printf '\000\000\010\003\000\000\000'
+        # shellcheck disable=SC2059 # the format is what is wanted
+        printf "\\$(printf %03o "$1")"
+        printf '\000\000\000\034\000\000\000\034'
+        seq 100000 200000 | head -c $(($1 * 784))
+    } >"$2"
+}
+labels() {
+    {
+        printf '\000\000\010\001\000\000\000'
+        # shellcheck disable=SC2059
+        printf "\\$(printf %03o "$1")"
+        # shellcheck disable=SC2059
+        printf "$(awk -v n="$1" 'BEGIN {
+            for (i = 0; i < n; i++) printf "\\%03o", i * 7 % 10 }')"
+    } >"$2"
+}
+images 200 "$data/train-images-idx3-ubyte"
+labels 200 "$data/train-labels-idx1-ubyte"
+images 100 "$data/t10k-images-idx3-ubyte"
+labels 100 "$data/t10k-labels-idx1-ubyte"
+
+small() {
+    "$train" --data "$data" --batch 10 "$@"
+}
+
+# 2 epochs of 20 steps: 20 of them are recorded, once 10 have passed.
+profiles() {
+    small --epochs 2 --device "$1" --profile "$work/profile" || return
+    cat "$work/profile/table.txt"
+    [ "$(head -c 15 "$work/profile/report.html")" = '<!DOCTYPE html>' ] &&
+        [ "$(tail -n 1 "$work/profile/report.html")" = '</html>' ] &&
+        grep -q '^thread 1;step;' "$work/profile/stacks.txt" &&
+        grep -E -q '^step \(range\) +20 ' "$work/profile/table.txt" &&
+        grep -E -q '^linear backward +80 ' "$work/profile/table.txt" &&
+        grep -q '"ph": "f", "name": "backward"' "$work/profile/trace.json"
+}
+
+parses() {
+    if ! command -v python3; then
+        echo "without python3 only the last line is looked at"
+        [ "$(tail -n 1 "$work/profile/trace.json")" = '}' ]
+        return
+    fi
+    python3 -c 'import json, sys
+events = json.load(open(sys.argv[1]))["traceEvents"]
+kinds = {event["ph"] for event in events}
+assert {"X", "M", "s", "f"} <= kinds, kinds
+for event in events:
+    assert event["ph"] != "X" or event["dur"] >= 0, event' \
+        "$work/profile/trace.json"
+}
+
+has_kernels() {
+    grep -q '"cat": "kernel"' "$work/profile/trace.json" &&
+        grep -q 'name": "memory sim"' "$work/profile/trace.json" &&
+        grep -q 'sim stream 0' "$work/profile/report.html"
+}
+
+too_few() {
+    if small --epochs 1 --steps 8 --profile "$work/few" 2>"$work/err"; then
+        return 1
+    fi
+    cat "$work/err"
+    grep -q 'nothing was recorded' "$work/err" && [ ! "$(ls "$work/few")" ]
+}
+
+# refuses PATTERN ARGUMENT…: before the first epoch.
+refuses() {
+    pattern=$1
+    shift
+    if small --epochs 1 "$@" >"$work/out" 2>"$work/err"; then
+        return 1
+    fi
+    cat "$work/out" "$work/err"
+    grep -q "$pattern" "$work/err" && ! grep -q epoch "$work/out"
+}
+
+draws() {
+    small --epochs 3 --plot "$work/plot.svg" || return
+    cat "$work/plot.svg"
+    [ "$(grep -c '<circle' "$work/plot.svg")" = 6 ] &&
+        [ "$(grep -c '<polyline' "$work/plot.svg")" = 2 ] &&
+        [ "$(tail -n 1 "$work/plot.svg")" = '</svg>' ] &&
+        [ ! -e "$work/plot.svg.new" ]
+}
+
+# 100 images, 10 of each class.
+confuses() {
+    small --epochs 1 --json >"$work/out" || return
+    tail -n 1 "$work/out" | sed 's/.*"confusion": \[\[//; s/\]\].*//' |
+        sed 's/\], \[/\n/g' >"$work/rows"
+    cat "$work/rows"
+    [ "$(grep -c , "$work/rows")" = 10 ] &&
+        awk -F ', ' '{ sum = 0
+            for (i = 1; i <= NF; i++) sum += $i
+            if (NF != 10 || sum != 10) exit 1 }' "$work/rows"
+}
+
+# The share on the diagonal is the accuracy.
+agrees() {
+    accuracy=$(tail -n 1 "$work/out" |
+        sed 's/.*"test_accuracy": \([0-9.]*\).*/\1/')
+    awk -F ', ' -v accuracy="$accuracy" '{ right += $NR }
+        END { print right / 100, accuracy
+              exit !(right / 100 - accuracy < 1e-9 &&
+                     accuracy - right / 100 < 1e-9) }' "$work/rows"
+}
+
+ok 'a profile has its four reports' profiles cpu
+ok 'the trace is JSON' parses
+ok 'of a device with streams it has kernels and memory' profiles sim
+ok 'and they are in trace and page' has_kernels
+ok 'too few steps are told, and no report is written' too_few
+ok 'a folder that cannot be is told before training' \
+    refuses 'cannot make' --profile "$work/none/such"
+: >"$work/file"
+ok 'a file in its place too' refuses 'is no folder' --profile "$work/file"
+ok 'the losses of each epoch are drawn' draws
+ok 'a drawing that cannot be written is told before training' \
+    refuses 'cannot write' --plot "$work/none/plot.svg"
+ok 'the confusion matrix counts every image' confuses
+ok 'and agrees with the accuracy' agrees
+echo "1..$number"

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* --profile: some steps, once everything is warm, as table, trace, stacks and
+ * page in a folder. */
+
+#include "train.h"
+
+#include <libcore/profiler.h>
+
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { WAIT = 5, WARMUP = 5, ACTIVE = 20 };
+
+static core_status write_table(core_profiler *profiler, const char *path)
+{
+    FILE *file = fopen(path, "w");
+    char *text = NULL;
+    core_status status;
+    bool good;
+
+    if (!file)
+        return train_error(CORE_ERROR_IO, "cannot write %s: %s", path,
+                           strerror(errno));
+    status = core_profiler_table(profiler, CORE_PROFILE_BY_SELF, 0, &text);
+    good = status == CORE_OK && fputs(text, file) >= 0;
+    good = fclose(file) == 0 && good;
+    core_text_free(text);
+    if (status == CORE_OK && !good)
+        return train_error(CORE_ERROR_IO, "cannot write %s: %s", path,
+                           strerror(errno));
+    return status;
+}
+
+static core_status write_reports(core_profiler *profiler, void *user)
+{
+    static const struct {
+        const char *name;
+        core_status (*save)(core_profiler *profiler, const char *path);
+    } reports[] = {
+        {"table.txt", write_table},
+        {"trace.json", core_profiler_save_trace},
+        {"stacks.txt", core_profiler_save_stacks},
+        {"report.html", core_profiler_save_html},
+    };
+    trainer *t = user;
+    char path[4096];
+
+    t->profiled = true;
+    for (size_t i = 0; i < sizeof reports / sizeof *reports; i++) {
+        int size = snprintf(path, sizeof path, "%s/%s", t->options.profile,
+                            reports[i].name);
+
+        if (size < 0 || (size_t)size >= sizeof path)
+            return train_error(CORE_ERROR_INVALID_ARGUMENT,
+                               "--profile: the path is too long");
+        CORE_TRY(reports[i].save(profiler, path));
+    }
+    return CORE_OK;
+}
+
+/* Before anything is trained, so that a folder that cannot be is told then. */
+core_status train_profile_check(const trainer *t)
+{
+    struct stat found;
+
+    if (!t->options.profile)
+        return CORE_OK;
+    if (mkdir(t->options.profile, 0777) != 0 && errno != EEXIST)
+        return train_error(CORE_ERROR_IO, "--profile: cannot make %s: %s",
+                           t->options.profile, strerror(errno));
+    if (stat(t->options.profile, &found) != 0 || !S_ISDIR(found.st_mode))
+        return train_error(CORE_ERROR_IO, "--profile: %s is no folder",
+                           t->options.profile);
+    return CORE_OK;
+}
+
+core_status train_profile_start(trainer *t)
+{
+    const core_profiler_options options = {
+        .struct_size = sizeof options,
+        .flags =
+            CORE_PROFILE_SHAPES | CORE_PROFILE_MEMORY | CORE_PROFILE_DEVICE,
+        .wait = WAIT,
+        .warmup = WARMUP,
+        .active = ACTIVE,
+        .repeat = 1,
+        .ready = write_reports,
+        .user = t,
+    };
+
+    return t->options.profile ? core_profiler_start(&options, &t->profiler)
+                              : CORE_OK;
+}
+
+core_status train_profile_step(trainer *t)
+{
+    return t->profiler ? core_profiler_step(t->profiler) : CORE_OK;
+}
+
+core_status train_profile_stop(trainer *t)
+{
+    core_status status;
+
+    if (!t->profiler)
+        return CORE_OK;
+    status = core_profiler_stop(t->profiler);
+    core_profiler_release(t->profiler);
+    t->profiler = NULL;
+    if (status == CORE_OK && !t->profiled)
+        return train_error(CORE_ERROR_INVALID_ARGUMENT,
+                           "--profile: nothing was recorded; it takes the %d "
+                           "steps after the first %d, and training had fewer",
+                           ACTIVE, WAIT + WARMUP);
+    return status;
+}
