@@ -181,6 +181,21 @@ static core_tensor *inverse(core__scope *s, core_tensor *A, bool check)
     return adjoint(s, x);
 }
 
+/* x over the largest of each row, then of each column: how the rows and columns
+ * of a matrix are scaled has nothing to do with its being singular. */
+static core_tensor *balanced(core__scope *s, core_tensor *x)
+{
+    for (int64_t dim = -1; dim >= -2; dim--) {
+        core_tensor *most =
+            CORE__DO(s, core_amax, core__x_abs(s, x), &dim, 1, true);
+
+        most = CORE__DO(s, core_masked_fill, most, core__x_equals(s, most, 0),
+                        core_int(1));
+        x = core__x_div(s, x, most);
+    }
+    return x;
+}
+
 /* A pivot that is 0 but for rounding makes the inverse a wrong one. */
 static void refuse_singular(core__scope *s, core_tensor *A)
 {
@@ -193,7 +208,7 @@ static void refuse_singular(core__scope *s, core_tensor *A)
 
     if (n == 0 || A->numel == 0 || core__tensor_is_meta(A))
         return;
-    x = CORE__DO(s, core_detach, A);
+    x = balanced(s, CORE__DO(s, core_detach, A));
     if (s->status == CORE_OK)
         x = core__scope_take(s, core_linalg_lu_factor_ex(x, true, false,
                                                          &s->pending, &pivots,

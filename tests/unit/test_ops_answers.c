@@ -448,6 +448,29 @@ START_TEST(a_nearly_singular_determinant_has_none_either)
 }
 END_TEST
 
+/* Scales of rows and columns are not what makes a matrix singular. */
+START_TEST(a_badly_scaled_determinant_has_a_second_derivative)
+{
+    core_tensor *of[] = {MATRIX(2, 2, 1, 0, 0, 1e-20),
+                         MATRIX(2, 2, 1e20, 2e-20, 3e20, 4e-20),
+                         MATRIX(2, 2, 1e-20, 0, 0, 1e-30)};
+
+    for (int i = 0; i < 3; i++) {
+        core_tensor *a = leaf(of[i]), *x, *lu, *pivots, *first, *second;
+
+        OK(core_linalg_det_parts(a, &x, &lu, &pivots));
+        keep(lu);
+        keep(pivots);
+        keep(x);
+        OK(core_grad(&x, 1, NULL, &a, 1, CORE_CREATE_GRAPH, &first));
+        first = CALL(select, CALL(select, keep(first), 0, 0), 0, 0);
+        OK(core_grad(&first, 1, NULL, &a, 1, 0, &second));
+        /* of a11, the cofactor of a00 */
+        HOLDS(CALL(select, CALL(select, keep(second), 0, 1), 0, 1), 1, 1);
+    }
+}
+END_TEST
+
 /* Sources of 0 at one place: their slope is 0, and no more is known. */
 START_TEST(a_product_of_zeros_has_no_second_derivative)
 {
@@ -511,6 +534,7 @@ SUITE("ops answers", losses_of_one_number, a_number_has_one_dimension_to_keep,
       truth_is_multiplied_and_stepped,
       a_singular_determinant_has_no_second_derivative,
       a_nearly_singular_determinant_has_none_either,
+      a_badly_scaled_determinant_has_a_second_derivative,
       a_product_of_zeros_has_no_second_derivative,
       the_bessel_function_of_a_sphere_is_curved_at_0,
       nothing_gathered_has_a_gradient_of_0)
