@@ -5,6 +5,7 @@
 
     gen_ops.py --ops core/ops/ops.yaml --out FOLDER    writes the files
     gen_ops.py --ops core/ops/ops.yaml --assign        gives new operators ids
+    gen_ops.py --ops core/ops/ops.yaml --doc FOLDER    writes operators.md
 
 A file is rewritten only when its content changes."""
 
@@ -15,7 +16,7 @@ import sys
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from ops import emit  # noqa: E402
+from ops import doc, emit  # noqa: E402
 from ops.model import Model  # noqa: E402
 from ops.schema import Problem  # noqa: E402
 
@@ -36,12 +37,15 @@ def main():
     parser.add_argument("--ops", required=True)
     parser.add_argument("--out")
     parser.add_argument("--assign", action="store_true")
+    parser.add_argument("--doc")
     options = parser.parse_args()
     lock = os.path.join(os.path.dirname(options.ops), "ops.ids")
     here = os.path.dirname(os.path.abspath(__file__))
     try:
         model = Model(options.ops)
         model.assign(lock, options.assign)
+        if options.doc:
+            write(options.doc, "operators.md", doc.text(model))
         if not options.out:
             return 0
         names = emit.constants(model)

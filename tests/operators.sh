@@ -1,0 +1,22 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The libcore authors
+
+# docs/operators.md says what ops.yaml says.
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+name="docs/operators.md is what gen_ops.py makes of ops.yaml"
+echo 1..1
+if ! python3 -c 'import yaml' 2>/dev/null; then
+    echo "ok 1 - $name # SKIP no python3 with PyYAML"
+    exit 0
+fi
+python3 "$LIBCORE_SOURCE/tools/gen_ops.py" \
+    --ops "$LIBCORE_SOURCE/core/ops/ops.yaml" --doc "$work" >"$work/log" 2>&1
+if diff -u "$LIBCORE_SOURCE/docs/operators.md" "$work/operators.md" \
+    >>"$work/log" 2>&1; then
+    echo "ok 1 - $name"
+else
+    echo "not ok 1 - $name"
+    sed 's/^/# /' "$work/log" | head -n 30
+fi
