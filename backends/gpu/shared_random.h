@@ -21,4 +21,17 @@ typedef struct gpu_draw {
     int64_t call;
 } gpu_draw;
 
+/* multinomial: samples of each row of n weights. */
+typedef struct gpu_choice {
+    int64_t *to;
+    const void *from;
+    double *room; /* rows x n: running sums, or clocks */
+    const uint64_t *counter;
+    int64_t rows, n, samples;
+    uint64_t seed, offset;
+    uint32_t dtype, replacement;
+    gpu_error *error;
+    int64_t call;
+} gpu_choice;
+
 #endif

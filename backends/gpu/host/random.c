@@ -5,6 +5,7 @@
  * the seed, the first counter block, and where to look for both at run time. */
 
 #include <gpu/host/move.h>
+#include <gpu/host/sort.h>
 #include <gpu/shared_random.h>
 
 static gpu_draw begin(core_call *call, const core_value *args, uint32_t nargs,
@@ -151,6 +152,53 @@ static core_status bernoulli_each(core_call *call, const core_value *args,
     return finish(call, "random_bernoulli", &results[0], &p);
 }
 
+/* multinomial(self, num_samples, replacement, generator): a row of indices for
+ * each row of weights */
+static core_status multinomial(core_call *call, const core_value *args,
+                               uint32_t nargs, core_value *results,
+                               uint32_t nresults)
+{
+    const core_view *self = args[0].u.view;
+    gpu_draw d = begin(call, args, nargs, &results[0]);
+    gpu_device *device = gpu_stream_of(call)->device;
+    core_memory room;
+    core_status status;
+    gpu_choice p = {.to = d.to,
+                    .from = gpu_data(&args[0]),
+                    .counter = d.counter,
+                    .n = self->sizes[self->ndim - 1],
+                    .samples = args[1].u.i,
+                    .seed = d.seed,
+                    .offset = d.offset,
+                    .dtype = self->dtype,
+                    .replacement = args[2].u.i != 0,
+                    .error = d.error,
+                    .call = d.call};
+
+    (void)nresults;
+    if (results[0].u.view->numel == 0)
+        return CORE_OK;
+    p.rows = self->numel / p.n;
+    status = gpu_host->call_scratch(
+        call, (uint64_t)self->numel * sizeof *p.room, &room);
+    if (status != CORE_OK)
+        return status;
+    p.room = gpu_address(room);
+    status = gpu_launch(call, "random", "random_choice_sums",
+                        gpu_spread(device, (uint64_t)p.rows, 1), &p, sizeof p);
+    if (status == CORE_OK && p.replacement)
+        return gpu_launch(call, "random", "random_choice_repeated",
+                          gpu_spread(device, (uint64_t)(p.rows * p.samples), 1),
+                          &p, sizeof p);
+    if (status == CORE_OK)
+        status = gpu_launch(call, "random", "random_choice_clocks",
+                            gpu_spread(device, (uint64_t)self->numel, 1), &p,
+                            sizeof p);
+    if (status == CORE_OK)
+        status = gpu_sort_least(call, p.room, p.rows, p.n, p.samples, p.to);
+    return status;
+}
+
 core_status gpu_register_random(core_registry *registry)
 {
     enum { DENSE = CORE_DEMAND_CONTIGUOUS };
@@ -168,6 +216,12 @@ core_status gpu_register_random(core_registry *registry)
          bernoulli_each,
          NULL,
          {GPU_M_FLOATS, GPU_M_ALL},
+         DENSE,
+         NULL},
+        {"multinomial",
+         multinomial,
+         NULL,
+         {GPU_M_FLOATS, GPU_M_I64},
          DENSE,
          NULL},
     };

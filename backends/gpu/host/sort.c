@@ -62,6 +62,37 @@ core_status gpu_sort_places(core_call *call, const int64_t *places,
     return status;
 }
 
+core_status gpu_sort_least(core_call *call, const double *from, int64_t lines,
+                           int64_t size, int64_t keep, int64_t *where)
+{
+    enum { PAIR = 16 };
+    gpu_sort p = {.where = where,
+                  .from = from,
+                  .outer = lines,
+                  .size = size,
+                  .inner = 1,
+                  .keep = keep,
+                  .dtype = CORE_F64,
+                  .what = GPU_SORTED};
+    int64_t bytes = lines * size * PAIR;
+    core_memory room;
+    core_status status = gpu_host->call_scratch(
+        call, (uint64_t)(2 * bytes + lines * keep * 8), &room);
+
+    if (status != CORE_OK)
+        return status;
+    p.keys = gpu_address(room);
+    p.room = (char *)p.keys + bytes;
+    p.to = (char *)p.room + bytes; /* the numbers, that nobody wants */
+    status = order(call, true, &p);
+    if (status != CORE_OK)
+        return status;
+    return stage(
+        call, "take", true,
+        gpu_spread(gpu_stream_of(call)->device, (uint64_t)(lines * keep), 1),
+        &p);
+}
+
 /* keep: of each line; for GPU_KTH the rank. */
 static core_status run(core_call *call, const core_value *self, gpu_line line,
                        int64_t keep, bool descending, uint32_t what,

@@ -184,3 +184,84 @@ GPU_KERNEL(random_bernoulli, gpu_draw)
         }
     }
 }
+
+/* --------------------------------------------------------- multinomial -- */
+
+/* The draw of an element of 64 bits. */
+GPU_DEVICE double draw_at(const gpu_choice &p, uint64_t element)
+{
+    uint64_t seed = p.counter != 0 ? p.counter[1] : p.seed;
+    uint64_t offset = p.offset + (p.counter != 0 ? p.counter[0] : 0);
+    numbers n;
+
+    philox_block(seed, offset + element / 2, n.word);
+    return philox_unit_f64(wide_of(n, (int)(element % 2)));
+}
+
+GPU_DEVICE double weight_at(const gpu_choice &p, int64_t i)
+{
+    return gpu_read_f64((const char *)p.from + i * gpu_bytes(p.dtype),
+                        p.dtype);
+}
+
+/* A thread has a row: its weights are looked at, and added up in the one order
+ * that gives the CPU's bits. */
+GPU_KERNEL(random_choice_sums, gpu_choice)
+{
+    for (int64_t row = (int64_t)gpu_first(); row < p.rows;
+         row += (int64_t)gpu_step()) {
+        int64_t possible = 0;
+        bool good = true;
+        double sum = 0;
+
+        for (int64_t i = row * p.n; i < (row + 1) * p.n; i++) {
+            double weight = weight_at(p, i);
+
+            good = good && weight >= 0 && weight != INFINITE_f64;
+            possible += weight > 0;
+            sum += weight;
+            if (p.replacement)
+                p.room[i] = sum;
+        }
+        if (!good || !(sum > 0) || (!p.replacement && p.samples > possible))
+            gpu_fail(p.error, GPU_BAD_WEIGHTS, p.call, row);
+    }
+}
+
+/* Each sample by its own draw, among the running sums. */
+GPU_KERNEL(random_choice_repeated, gpu_choice)
+{
+    int64_t step = (int64_t)gpu_step();
+
+    for (int64_t k = (int64_t)gpu_first(); k < p.rows * p.samples; k += step) {
+        int64_t first = k / p.samples * p.n, low = 0, high = p.n - 1;
+        const double *sums = p.room + first;
+        double at = draw_at(p, (uint64_t)k) * sums[p.n - 1];
+
+        while (low < high) {
+            int64_t middle = (low + high) / 2;
+
+            if (sums[middle] > at)
+                high = middle;
+            else
+                low = middle + 1;
+        }
+        while (low > 0 && weight_at(p, first + low) == 0)
+            low--; /* rounding has led beyond the last weight above 0 */
+        p.to[k] = low;
+    }
+}
+
+/* Exponential clocks, one for each weight: the first to fire are sampled. */
+GPU_KERNEL(random_choice_clocks, gpu_choice)
+{
+    int64_t step = (int64_t)gpu_step();
+
+    for (int64_t i = (int64_t)gpu_first(); i < p.rows * p.n; i += step) {
+        double weight = weight_at(p, i);
+
+        p.room[i] = weight > 0
+                        ? -log1p(-draw_at(p, (uint64_t)i)) / weight
+                        : INFINITE_f64;
+    }
+}

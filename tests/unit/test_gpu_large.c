@@ -1,0 +1,337 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Kernels of backends/gpu on tensors of more elements than a block or a tile
+ * takes, which recorded cases have not: the emulated device's results and
+ * gradients are the CPU's. */
+
+#include "autograd.h"
+
+#include <libcore/device.h>
+#include <libcore/random.h>
+
+#include <math.h>
+#include <unistd.h>
+
+/* Opened by each test: a child that was forked has no device of its parent. */
+static core_device *opened(const char *name)
+{
+    core_device *device;
+
+    OK(core_device_find(name, &device));
+    return device;
+}
+
+#define cpu opened("cpu")
+#define gpu opened("gpuemu")
+
+static core_tensor *moved(core_tensor *tensor, core_device *device)
+{
+    return CALL(to_copy, tensor, core_tensor_dtype(tensor), device, false, -1);
+}
+
+/* Numbers with repetitions, some NaN where asked for. */
+static core_tensor *numbers(core_dtype dtype, int64_t rows, int64_t columns,
+                            unsigned seed, int range, bool nan)
+{
+    size_t count = (size_t)(rows * columns);
+    double *values = malloc(count * sizeof *values);
+    core_tensor *tensor;
+
+    ck_assert_ptr_nonnull(values);
+    for (size_t i = 0; i < count; i++) {
+        seed = seed * 1664525u + 1013904223u;
+        values[i] = (double)((int)(seed >> 8) % range - range / 4);
+        if (nan && seed % 97 == 0)
+            values[i] = NAN;
+    }
+    tensor = typed(dtype, 2, (int64_t[]){rows, columns}, values);
+    free(values);
+    return tensor;
+}
+
+static core_tensor *places(int64_t count, unsigned seed, int limit)
+{
+    core_tensor *wide = numbers(CORE_F64, 1, count, seed, limit, false);
+    core_tensor *flat = CALL(reshape, CALL(abs, wide), (int64_t[]){count}, 1);
+
+    return CALL(to_copy, flat, CORE_I64, NULL, false, -1);
+}
+
+/* b's elements are a's; tolerance 0: bit for bit. */
+static void same(core_tensor *a, core_tensor *b, double tolerance)
+{
+    int64_t count = core_tensor_numel(a);
+    core_tensor *wide[2];
+    double *values[2];
+
+    ck_assert_int_eq(core_tensor_numel(b), count);
+    ck_assert_ptr_eq(core_tensor_device(a), cpu);
+    ck_assert_ptr_eq(core_tensor_device(b), gpu);
+    for (int k = 0; k < 2; k++) {
+        wide[k] = CALL(to_copy, k == 0 ? a : b, CORE_F64, cpu, false, -1);
+        values[k] = malloc((size_t)count * sizeof(double));
+        ck_assert_ptr_nonnull(values[k]);
+        OK(core_tensor_read(wide[k], values[k],
+                            (size_t)count * sizeof(double)));
+    }
+    for (int64_t i = 0; i < count; i++) {
+        double x = values[0][i], y = values[1][i];
+
+        if (isnan(x) && isnan(y))
+            continue;
+        ck_assert_msg(fabs(x - y) <= tolerance * (1 + fabs(x)) || x == y,
+                      "element %lld is %.17g, on the GPU %.17g", (long long)i,
+                      x, y);
+    }
+    free(values[0]);
+    free(values[1]);
+}
+
+START_TEST(lines_longer_than_a_tile_are_sorted)
+{
+    static const core_dtype dtypes[] = {CORE_F32, CORE_F64, CORE_I64, CORE_I16,
+                                        CORE_BF16};
+
+    for (int t = 0; t < 10; t++) {
+        core_dtype dtype = dtypes[t / 2];
+        core_tensor *x = numbers(dtype, 2, 5000, 7, 300, dtype <= CORE_BF16);
+        core_tensor *out[4];
+
+        OK(core_sort(x, 1, t & 1, &out[0], &out[1]));
+        OK(core_sort(moved(x, gpu), 1, t & 1, &out[2], &out[3]));
+        same(keep(out[0]), keep(out[2]), 0);
+        same(keep(out[1]), keep(out[3]), 0);
+    }
+}
+END_TEST
+
+START_TEST(a_middle_dimension_is_sorted_and_chosen_from)
+{
+    core_tensor *x = numbers(CORE_F32, 3000, 3, 11, 5000, false), *out[4];
+    core_tensor *y = moved(x, gpu);
+
+    OK(core_sort(x, 0, true, &out[0], &out[1]));
+    OK(core_sort(y, 0, true, &out[2], &out[3]));
+    same(keep(out[0]), keep(out[2]), 0);
+    same(keep(out[1]), keep(out[3]), 0);
+    OK(core_topk(x, 17, 0, true, true, &out[0], &out[1]));
+    OK(core_topk(y, 17, 0, true, true, &out[2], &out[3]));
+    same(keep(out[0]), keep(out[2]), 0);
+    keep(out[1]);
+    keep(out[3]);
+    OK(core_kthvalue(x, 1500, 0, false, &out[0], &out[1]));
+    OK(core_kthvalue(y, 1500, 0, false, &out[2], &out[3]));
+    same(keep(out[0]), keep(out[2]), 0);
+    keep(out[1]);
+    keep(out[3]);
+}
+END_TEST
+
+START_TEST(scans_go_on_over_tiles)
+{
+    core_tensor *x = numbers(CORE_F64, 3, 5000, 3, 40, false), *out[4];
+    core_tensor *y = moved(x, gpu);
+
+    same(CALL(cumsum, x, 1, CORE_DTYPE_NONE),
+         CALL(cumsum, y, 1, CORE_DTYPE_NONE), 0);
+    same(CALL(logcumsumexp, x, 1), CALL(logcumsumexp, y, 1), 1e-12);
+    OK(core_cummax(x, 1, &out[0], &out[1]));
+    OK(core_cummax(y, 1, &out[2], &out[3]));
+    same(keep(out[0]), keep(out[2]), 0);
+    same(keep(out[1]), keep(out[3]), 0);
+    x = numbers(CORE_I64, 2, 4500, 5, 3, false);
+    same(CALL(cumsum, x, 1, CORE_DTYPE_NONE),
+         CALL(cumsum, moved(x, gpu), 1, CORE_DTYPE_NONE), 0);
+}
+END_TEST
+
+START_TEST(what_a_mask_chooses_keeps_its_order)
+{
+    core_tensor *x = numbers(CORE_F32, 90, 100, 21, 3, false);
+    core_tensor *y = moved(x, gpu);
+    core_tensor *z = CALL(ne_scalar, x, core_int(0));
+
+    same(CALL(nonzero, x), CALL(nonzero, y), 0);
+    same(CALL(masked_select, x, z), CALL(masked_select, y, moved(z, gpu)), 0);
+    same(CALL(masked_scatter, x, z, x),
+         CALL(masked_scatter, y, moved(z, gpu), y), 0);
+}
+END_TEST
+
+START_TEST(sums_by_index_are_in_the_indices_order)
+{
+    core_tensor *x = numbers(CORE_F32, 50, 7, 1, 99, false);
+    core_tensor *index = places(3000, 5, 50), *there = moved(index, gpu);
+    core_tensor *source = CALL(
+        div_scalar, numbers(CORE_F32, 3000, 7, 2, 99, false), core_float(7));
+    core_tensor *y = moved(x, gpu), *from = moved(source, gpu);
+
+    same(CALL(index_add, x, 0, index, source, core_float(0.5)),
+         CALL(index_add, y, 0, there, from, core_float(0.5)), 1e-6);
+    for (int k = 0; k < 2; k++)
+        same(CALL(index_put, x, &index, 1, source, k),
+             CALL(index_put, y, &there, 1, from, k), k * 1e-6);
+    index =
+        CALL(expand, CALL(unsqueeze, index, 1), (int64_t[]){3000, 7}, 2, false);
+    there = moved(index, gpu);
+    same(CALL(scatter_reduce, x, 0, index, source, "mean", false),
+         CALL(scatter_reduce, y, 0, there, from, "mean", false), 1e-6);
+    same(CALL(scatter_reduce, x, 0, index, source, "amax", true),
+         CALL(scatter_reduce, y, 0, there, from, "amax", true), 0);
+}
+END_TEST
+
+/* Of the sum of squares of f's result by what it is given. */
+static void gradients_are_the_same(core_tensor *(*f)(core_tensor **),
+                                   core_tensor *const *given, size_t count)
+{
+    core_tensor *leaves[2][4];
+
+    for (int k = 0; k < 2; k++) {
+        core_tensor *y;
+
+        for (size_t i = 0; i < count; i++)
+            leaves[k][i] = leaf(moved(given[i], k == 0 ? cpu : gpu));
+        y = f(leaves[k]);
+        backward(sum(mul(y, y)));
+    }
+    for (size_t i = 0; i < count; i++)
+        same(core_tensor_grad(leaves[0][i]), core_tensor_grad(leaves[1][i]),
+             1e-9);
+}
+
+static core_tensor *layer(core_tensor **x)
+{
+    return CALL(layer_norm, x[0], (int64_t[]){300}, 1, x[1], x[2], 1e-5);
+}
+
+static core_tensor *strided(core_tensor **x)
+{
+    core_tensor *in = CALL(reshape, x[0], (int64_t[]){2, 4, 9, 9}, 4);
+    core_tensor *weight = CALL(reshape, x[1], (int64_t[]){6, 2, 3, 3}, 4);
+
+    return CALL(convolution, in, weight, CALL(reshape, x[2], (int64_t[]){6}, 1),
+                (int64_t[]){2, 1}, 2, (int64_t[]){1, 2}, 2, (int64_t[]){1, 2},
+                2, false, (int64_t[]){0, 0}, 2, 2);
+}
+
+static core_tensor *turned(core_tensor **x)
+{
+    core_tensor *in = CALL(reshape, x[0], (int64_t[]){2, 4, 9, 9}, 4);
+    core_tensor *weight = CALL(reshape, x[1], (int64_t[]){4, 3, 3, 3}, 4);
+
+    return CALL(convolution, in, weight, CALL(reshape, x[2], (int64_t[]){6}, 1),
+                (int64_t[]){2, 3}, 2, (int64_t[]){1, 0}, 2, (int64_t[]){1, 2},
+                2, true, (int64_t[]){1, 2}, 2, 2);
+}
+
+START_TEST(gradients_of_norms_and_convolutions_are_the_cpus)
+{
+    core_tensor *norm[] = {numbers(CORE_F64, 200, 300, 1, 50, false),
+                           numbers(CORE_F64, 1, 300, 2, 9, false),
+                           numbers(CORE_F64, 1, 300, 3, 9, false)};
+    core_tensor *conv[] = {numbers(CORE_F64, 2, 324, 4, 9, false),
+                           numbers(CORE_F64, 1, 108, 5, 9, false),
+                           numbers(CORE_F64, 1, 6, 6, 9, false)};
+
+    for (int k = 1; k < 3; k++)
+        norm[k] = CALL(reshape, norm[k], (int64_t[]){300}, 1);
+    gradients_are_the_same(layer, norm, 3);
+    gradients_are_the_same(strided, conv, 3);
+    gradients_are_the_same(turned, conv, 3);
+}
+END_TEST
+
+/* What f draws on both, of one seed. */
+static void draws_are_the_same(core_tensor *(*f)(core_device *),
+                               double tolerance)
+{
+    core_tensor *drawn[2];
+
+    for (int k = 0; k < 2; k++) {
+        core_seed(1234);
+        drawn[k] = f(k == 0 ? cpu : gpu);
+    }
+    same(drawn[0], drawn[1], tolerance);
+}
+
+static core_tensor *uniform(core_device *d)
+{
+    return CALL(rand, (int64_t[]){1001}, 1, NULL, CORE_F32, d);
+}
+static core_tensor *normal(core_device *d)
+{
+    return CALL(randn, (int64_t[]){1001}, 1, NULL, CORE_F64, d);
+}
+static core_tensor *order(core_device *d)
+{
+    return CALL(randperm, 3000, NULL, CORE_I64, d);
+}
+static core_tensor *mask(core_device *d)
+{
+    return CALL(bernoulli, CALL(rand, (int64_t[]){999}, 1, NULL, CORE_F32, d),
+                NULL);
+}
+static core_tensor *weights(core_device *d)
+{
+    return CALL(rand, (int64_t[]){3, 1500}, 2, NULL, CORE_F32, d);
+}
+static core_tensor *choices(core_device *d)
+{
+    return CALL(multinomial, weights(d), 700, true, NULL);
+}
+static core_tensor *distinct(core_device *d)
+{
+    return CALL(multinomial, weights(d), 700, false, NULL);
+}
+
+START_TEST(one_seed_draws_the_cpus_numbers)
+{
+    draws_are_the_same(uniform, 0);
+    draws_are_the_same(normal, 1e-12);
+    draws_are_the_same(order, 0);
+    draws_are_the_same(mask, 0);
+    draws_are_the_same(choices, 0);
+    draws_are_the_same(distinct, 0);
+}
+END_TEST
+
+START_TEST(bad_weights_are_told_when_the_device_is_waited_for)
+{
+    core_tensor *x = numbers(CORE_F32, 2, 10, 1, 1, false), *out;
+
+    OK(core_multinomial(moved(x, gpu), 3, true, NULL, &out));
+    keep(out);
+    FAILS(core_device_synchronize(gpu), CORE_ERROR_INVALID_ARGUMENT,
+          "multinomial", "weights");
+}
+END_TEST
+
+int main(void)
+{
+    const TTest *const tests[] = {
+        lines_longer_than_a_tile_are_sorted,
+        a_middle_dimension_is_sorted_and_chosen_from,
+        scans_go_on_over_tiles,
+        what_a_mask_chooses_keeps_its_order,
+        sums_by_index_are_in_the_indices_order,
+        gradients_of_norms_and_convolutions_are_the_cpus,
+        one_seed_draws_the_cpus_numbers,
+        bad_weights_are_told_when_the_device_is_waited_for,
+    };
+    const char *build = getenv("LIBCORE_BUILD");
+    char path[4096];
+
+    build = build != NULL ? build : ".";
+    snprintf(path, sizeof path, "%s/backends/gpu/emulated/.libs/core_gpuemu.so",
+             build);
+    if (access(path, R_OK) != 0) {
+        printf("skipped: the emulated device is not built\n");
+        return 77;
+    }
+    snprintf(path, sizeof path, "%s/.libs:%s/backends/gpu/emulated/.libs",
+             build, build);
+    setenv("LIBCORE_PLUGIN_PATH", path, 1);
+    return run_suite("gpu, large", tests, sizeof tests / sizeof *tests);
+}
