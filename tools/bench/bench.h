@@ -24,6 +24,7 @@ typedef struct bench_options {
     uint32_t first_threads;
     uint32_t last_threads;
     bool json;
+    const char *compare; /* a file; NULL */
 } bench_options;
 
 extern bench_options bench;
@@ -33,6 +34,10 @@ void bench_out(const char *name, double value, const char *unit);
 /* "name/t2" */
 void bench_out_threads(const char *name, uint32_t threads, double value,
                        const char *unit);
+/* For --compare: what bench_out was given. */
+void bench_compare_add(const char *name, double value, const char *unit);
+/* Prints the table; how many lines it has, -1 if the file cannot be read. */
+int bench_compare(void);
 /* Sorts values. */
 double bench_median(double *values, int count);
 
@@ -135,6 +140,8 @@ void bench_autograd(void);
 void bench_train(void);
 void bench_alloc(void);
 void bench_elem(void);
+void bench_large(void); /* a part of elem */
+void bench_blas(void);
 /* Runs one row `count` times inside core_bench_counted, for an instruction
  * counter; false if there is no such row. */
 bool bench_count(const char *name, long count);

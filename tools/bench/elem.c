@@ -189,6 +189,7 @@ static bool takes(size_t o, size_t d)
 
 void bench_elem(void)
 {
+    bench_large();
     for (size_t d = 0; d < DTYPES; d++) {
         char name[64];
 

@@ -25,9 +25,13 @@ static const char help[] =
     "  autograd   backward through chains of small operators\n"
     "  train      training steps of two perceptrons and a transformer block\n"
     "  alloc      memory of a device with streams, on sim\n"
-    "  elem       element-wise operators by dtype and layout, against a copy\n"
+    "  elem       large tensors and rows of matrices; then operators by dtype\n"
+    "             and layout, against a copy\n"
+    "  blas       products of matrices, convolutions\n"
     "\n"
-    "  --threads N    train with N threads [1, then 2]\n"
+    "  --threads N    train, elem and blas with N threads [1, then 2]\n"
+    "  --compare FILE a table against lines of another benchmark, of the same\n"
+    "                 names\n"
     "  --min-time S   seconds per repeat, for every row [0.02 to 0.1]\n"
     "  --json         one JSON object a line\n"
     "  --help, --version\n"
@@ -41,6 +45,7 @@ void bench_out(const char *name, double value, const char *unit)
 {
     core__json json;
 
+    bench_compare_add(name, value, unit);
     if (!bench.json) {
         printf("%-44s %12.3f %s\n", name, value, unit);
     } else {
@@ -92,7 +97,7 @@ static const struct {
 } sections[] = {
     {"micro", bench_micro}, {"autograd", bench_autograd},
     {"train", bench_train}, {"alloc", bench_alloc},
-    {"elem", bench_elem},
+    {"elem", bench_elem},   {"blas", bench_blas},
 };
 enum { SECTIONS = sizeof sections / sizeof *sections };
 
@@ -117,6 +122,7 @@ static void parse_options(int argc, char **argv)
         {"threads", required_argument, NULL, 't'},
         {"min-time", required_argument, NULL, 'm'},
         {"json", no_argument, NULL, 'j'},
+        {"compare", required_argument, NULL, 'c'},
         {"help", no_argument, NULL, 'h'},
         {"version", no_argument, NULL, 'v'},
         {NULL, 0, NULL, 0},
@@ -137,6 +143,9 @@ static void parse_options(int argc, char **argv)
             bench.min_time = strtod(optarg, &end);
             if (*end || !(bench.min_time > 0))
                 usage("--min-time wants seconds, not", optarg);
+            break;
+        case 'c':
+            bench.compare = optarg;
             break;
         case 'j':
             bench.json = true;
@@ -197,6 +206,10 @@ int main(int argc, char **argv)
     core_device *cpu;
 
     parse_options(argc, argv);
+    if (bench.compare && bench.json)
+        usage("--compare prints a table, and does not go with", "--json");
+    if (bench.compare && access(bench.compare, R_OK) != 0)
+        usage("--compare cannot read", bench.compare);
     argc -= optind;
     argv += optind;
     must(core_device_find("cpu", &cpu));
@@ -215,5 +228,13 @@ int main(int argc, char **argv)
             sections[i].run();
         }
     must(core_device_set_current(NULL));
+    if (bench.compare) {
+        int compared = bench_compare();
+
+        if (compared < 0)
+            return EXIT_FAILURE;
+        if (compared == 0)
+            usage("nothing of what was measured is in", bench.compare);
+    }
     return finish();
 }
