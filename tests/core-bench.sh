@@ -55,6 +55,32 @@ train() {
         xfmr_block_fwd+bwd_B8T128C256H8/t1
 }
 
+blas() {
+    quick blas && has mm_out_64^3_f32/t1 mm_out_2048^3_f32/t1 \
+        mm_out_1024^3_f32_Bt/t1 mm_out_1024^3_bf16/t1 mm_out_1024^3_f64/t1 \
+        mv_out_1024_f32/t1 bmm_out_64x128^3_f32/t1 linear_128x784x512_f32/t1 \
+        conv2d_32x64x56x56_k3p1_64_f32/t1 conv2d_same_channels_last_f32/t1 \
+        conv2d_same_fwd+bwd_f32/t1
+}
+
+# Rates are better when larger, times when smaller; another unit is not
+# compared.
+compares() {
+    cat >"$work/other" <<'END'
+# another library
+add1.plain 1e9 ns
+mul1.plain 0.001 ns  # 1 2 3
+sum1.plain 5 ms
+nobody.has.it 1 ns
+END
+    quick --compare "$work/other" micro || return
+    sed -n '/faster$/,$p' "$work/out" >"$work/table"
+    cat "$work/table"
+    [ "$(wc -l <"$work/table")" = 3 ] &&
+        grep -E '^add1.plain .* [0-9.]+x$' "$work/table" &&
+        grep -E '^mul1.plain .* 0.00x  slower$' "$work/table"
+}
+
 # A hit is a difference of two rows, so that noise alone may make it negative.
 alloc() {
     quick alloc && has alloc.tensor_4KiB alloc.tensor_without_memory \
@@ -102,6 +128,10 @@ wrong_usage() {
     ends 2 'threads wants a number' --threads 1025 || return
     ends 2 'threads wants a number' --threads 1x || return
     ends 2 'min-time wants seconds' --min-time 0 || return
+    ends 2 'cannot read' --compare "$work/none" micro || return
+    ends 2 'does not go with --json' --compare /dev/null --json micro || return
+    ends 2 'nothing of what was measured' --threads 1 --min-time 1e-9 \
+        --compare /dev/null micro || return
     ends 2 'no row nothing' count nothing 1 || return
     ends 2 'a row and a number' count add1.plain none
 }
@@ -119,12 +149,14 @@ no_cpu() {
     LIBCORE_PLUGIN_DENY=cpu ends 1 'no device "cpu"' micro
 }
 
-echo 1..10
+echo 1..12
 ok 'operators on one element have their rows' micro
 ok 'backward has its rows' autograd
 ok 'training steps have theirs' train
 ok 'memory of a device with streams has its rows' alloc
 ok 'without such a device it says so' alloc_without_sim
+ok 'products and convolutions have theirs' blas
+ok 'what another library printed is compared' compares
 ok 'a row is an object of JSON' json
 ok 'each row that is counted runs' counts
 ok 'wrong usage is told' wrong_usage

@@ -77,10 +77,13 @@ static inline __attribute__((always_inline)) double bench_seconds(
     bench_row row, void *context, double min_time)
 {
     double values[BENCH_REPEATS], begin, time;
+    int repeats = BENCH_REPEATS;
     long n = 1;
 
     if (bench.min_time > 0)
         min_time = bench.min_time;
+    if (bench.min_time > 0 && bench.min_time < 1e-6)
+        repeats = 1; /* it is only to be seen that the row runs */
     row(context);
     row(context);
     for (;;) {
@@ -92,13 +95,13 @@ static inline __attribute__((always_inline)) double bench_seconds(
             break;
         n = bench_more(n, time, min_time);
     }
-    for (int r = 0; r < BENCH_REPEATS; r++) {
+    for (int r = 0; r < repeats; r++) {
         begin = bench_now();
         for (long i = 0; i < n; i++)
             row(context);
         values[r] = (bench_now() - begin) / (double)n;
     }
-    return bench_median(values, BENCH_REPEATS);
+    return bench_median(values, repeats);
 }
 
 static inline __attribute__((always_inline)) void bench_ns(const char *name,
