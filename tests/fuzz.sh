@@ -64,5 +64,5 @@ sed -n 's/^- op: //p' "$LIBCORE_SOURCE/core/ops/ops.yaml" |
         '{ printf "%s", $0 > (folder "/" NR); close(folder "/" NR) }'
 echo 1..3
 fuzz note loader/note.c loader/symbols.c
-fuzz schema dispatch/schema.c tensor/dtype.c
+fuzz schema dispatch/schema.c tensor/dtype.c tensor/float8.c
 fuzz safetensors io/header.c io/index.c io/reader.c

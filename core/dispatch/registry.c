@@ -506,6 +506,7 @@ core_status core__registry_add_fallback(core_registry *registry,
     kernel->kernel.launch = function;
     kernel->kernel.user = user;
     kernel->host = registry->plugin ? &registry->plugin->host : &core__host;
+    limit_signature(&kernel->kernel, 0);
     core__registry_lock();
     set = fallback_set(owner);
     if (set) {

@@ -158,7 +158,8 @@ static core_operator *out_variant(const words *call, uint32_t *out_nargs)
         if (strncmp(schema, ", *,", 4) == 0)
             *out_nargs -= 1;
     }
-    return op;
+    /* "min.out" is of two tensors, and no variant of "min". */
+    return *out_nargs == call->count + 1 ? op : NULL;
 }
 
 /* Memory of poison, and a window in its middle, whose elements lie `gap` apart
