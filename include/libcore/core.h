@@ -17,6 +17,7 @@
 #include "function.h"
 #include "functional.h"
 #include "grad_scaler.h"
+#include "linear.h"
 #include "memory.h"
 #include "ops.h"
 #include "optim.h"

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* The border to autograd: the tensors that setup names go to the node, which
+ * checks them for changes and releases them; the rest of the backward's
+ * arguments is the node's context. */
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "linear/linear.h"
+
+#include <libcore/autocast.h>
+#include <libcore/autograd.h>
+#include <libcore/ops.h>
+
+enum { SAVED = 7 };
+
+/* The saved slots of the arguments. */
+static void slots_of(core_linear_backward_args *args,
+                     core_tensor **out_slots[SAVED])
+{
+    out_slots[0] = &args->input;
+    out_slots[1] = &args->weight;
+    out_slots[2] = &args->input_data;
+    out_slots[3] = &args->input_scales;
+    out_slots[4] = &args->weight_data;
+    out_slots[5] = &args->weight_scales;
+    out_slots[6] = &args->activated;
+}
+
+static void release_state(void *state)
+{
+    core_linear_backward_release(state);
+    core__free(state);
+}
+
+static core_status backward(core_node *node, void *context,
+                            core_tensor *const *grads, size_t ngrads,
+                            core_tensor **gradients, size_t ngradients)
+{
+    core_linear_backward_args args = *(core_linear_backward_args *)context;
+    core_tensor **slots[SAVED], *bias = NULL;
+    core_status status = CORE_OK;
+
+    (void)ngrads;
+    slots_of(&args, slots);
+    for (int i = 0; i < SAVED && status == CORE_OK; i++)
+        status = core_node_saved(node, (size_t)i, slots[i]);
+    args.grad_output = grads[0];
+    args.input_requires_grad = core_node_needs_gradient(node, 0);
+    args.weight_requires_grad = core_node_needs_gradient(node, 1);
+    args.bias_requires_grad =
+        ngradients > 2 && core_node_needs_gradient(node, 2);
+    if (status == CORE_OK)
+        status =
+            core_linear_backward(&args, &gradients[0], &gradients[1], &bias);
+    if (ngradients > 2)
+        gradients[2] = bias;
+    for (int i = 0; i < SAVED; i++)
+        core_tensor_release(*slots[i]);
+    return status;
+}
+
+/* Takes state over. */
+static core_status record(const core_linear_forward_args *args,
+                          core_linear_backward_args *state, core_tensor *output)
+{
+    /* The argument of gelu is kept without its history. */
+    bool once = args->input_quantizer || state->main_grad || state->store ||
+                args->activation == CORE_LINEAR_GELU;
+    core_tensor *inputs[3] = {args->input, args->weight, args->bias};
+    core_tensor **slots[SAVED], *saved[SAVED];
+    core_function_info info = {
+        .struct_size = sizeof info,
+        .flags = once ? CORE_FUNCTION_ONCE_DIFFERENTIABLE : 0,
+        .name = "linear",
+        .backward = backward,
+        .context = state,
+        .release = release_state,
+    };
+    core_status status;
+
+    slots_of(state, slots);
+    for (int i = 0; i < SAVED; i++) {
+        saved[i] = *slots[i];
+        *slots[i] = NULL;
+    }
+    status = core_function_record(&info, inputs, args->bias ? 3 : 2, saved,
+                                  SAVED, &output, 1, NULL);
+    for (int i = 0; i < SAVED; i++)
+        core_tensor_release(saved[i]);
+    return status;
+}
+
+static uint32_t wanted(core_tensor *tensor)
+{
+    return tensor && core_grad_mode() && core_tensor_requires_grad(tensor);
+}
+
+/* In a region of autocast the product is in its dtype, as that of the operator
+ * is; recorded.  What is quantized is not cast before.  Owned, in all three. */
+static core_status lower(const core_linear_forward_args *args,
+                         core_tensor *low[3])
+{
+    core_tensor *given[3] = {args->input, args->weight, args->bias};
+    core_dtype dtype = CORE_DTYPE_NONE;
+
+    CORE__NOT_NULL(args->input);
+    CORE__NOT_NULL(args->weight);
+    if (!args->input_quantizer)
+        dtype = core_autocast_dtype(core_tensor_device(args->input));
+    for (int i = 0; i < 3; i++) {
+        if (!given[i])
+            continue;
+        if (dtype && core_dtype_is_floating(core_tensor_dtype(given[i])) &&
+            core_tensor_dtype(given[i]) != CORE_F64)
+            CORE_TRY(core_to(given[i], dtype, NULL, false, false, -1, &low[i]));
+        else
+            low[i] = core_tensor_retain(given[i]);
+    }
+    return CORE_OK;
+}
+
+/* args: of the tensors as they are computed with; leaf: the weight as it was
+ * given. */
+static core_status apply(core_linear_forward_args *args, core_tensor *leaf,
+                         core_tensor **out_output)
+{
+    core_linear_made made = {.struct_size = sizeof made};
+    core_linear_backward_args *state;
+    core_status status;
+
+    args->input_requires_grad = wanted(args->input);
+    args->weight_requires_grad = wanted(args->weight);
+    args->bias_requires_grad = wanted(args->bias);
+    CORE_TRY(core_linear_forward(args, out_output, &made));
+    if (!args->input_requires_grad && !args->weight_requires_grad &&
+        !args->bias_requires_grad)
+        return CORE_OK; /* and nothing is kept */
+    state = core__alloc_zero(sizeof *state);
+    status = state ? core_linear_setup(args, &made, state)
+                   : core__error_memory(sizeof *state);
+    core_linear_made_release(&made); /* the state has what it needs */
+    if (status != CORE_OK) {
+        core__free(state);
+        return status;
+    }
+    if (state->leaf && state->leaf != leaf) {
+        core_tensor_release(state->leaf);
+        state->leaf = core_tensor_retain(leaf);
+    }
+    return record(args, state, *out_output);
+}
+
+core_status core_linear_apply(const core_linear_forward_args *given,
+                              core_tensor **out_output)
+{
+    core_tensor *low[3] = {NULL, NULL, NULL};
+    core_linear_forward_args args;
+    core_status status;
+
+    CORE__NOT_NULL(out_output);
+    *out_output = NULL;
+    CORE__NOT_NULL(given);
+    if (given->struct_size < sizeof args)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "core_linear_forward_args: struct_size is %u, not "
+                           "%zu",
+                           given->struct_size, sizeof args);
+    args = *given;
+    status = lower(given, low);
+    args.input = low[0];
+    args.weight = low[1];
+    args.bias = low[2];
+    if (status == CORE_OK)
+        status = apply(&args, given->weight, out_output);
+    if (status != CORE_OK) {
+        core_tensor_release(*out_output);
+        *out_output = NULL;
+    }
+    for (int i = 0; i < 3; i++)
+        core_tensor_release(low[i]);
+    return status;
+}

@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+#include "base/error.h"
+#include "linear/linear.h"
+
+#include <libcore/autograd.h>
+#include <libcore/ops.h>
+
+#include <string.h>
+
+/* -------------------------------------------------- the weight's gradient -- */
+
+/* As many columns as the tensor's last dimension, all else rows. */
+static core_status flat(core_tensor *tensor, core_tensor **out_matrix)
+{
+    const int64_t sizes[2] = {-1, core_tensor_size(tensor, -1)};
+
+    if (core_tensor_numel(tensor) == 0) {
+        const int64_t none[2] = {0, core_tensor_size(tensor, -1)};
+
+        return core_reshape(tensor, none, 2, out_matrix);
+    }
+    return core_reshape(tensor, sizes, 2, out_matrix);
+}
+
+/* In the main gradient's dtype, so that nothing is lost on the way there. */
+static core_status into_main(const core__linear_dw *dw, core_tensor *turned,
+                             core_tensor *rows)
+{
+    core_dtype dtype = core_tensor_dtype(dw->main_grad);
+    core_tensor *a = NULL, *b = NULL;
+    bool before = core_grad_mode_set(false);
+    core_status status;
+
+    status = core_to(turned, dtype, NULL, false, false, -1, &a);
+    if (status == CORE_OK)
+        status = core_to(rows, dtype, NULL, false, false, -1, &b);
+    if (status == CORE_OK && dw->flags & CORE_LINEAR_ACCUMULATE)
+        status = core_addmm_(dw->main_grad, a, b, core_float(1), core_float(1));
+    else if (status == CORE_OK)
+        status = core_mm_out(a, b, dw->main_grad);
+    core_tensor_release(a);
+    core_tensor_release(b);
+    core_grad_mode_set(before);
+    return status;
+}
+
+core_status core__linear_dw_compute(const core__linear_dw *dw,
+                                    core_tensor **out_gradient)
+{
+    core_tensor *input = NULL, *rows = NULL, *turned = NULL, *product = NULL;
+    core_status status = CORE_OK;
+
+    *out_gradient = NULL;
+    if (dw->input)
+        input = core_tensor_retain(dw->input);
+    else
+        status =
+            core_dequantize(dw->input_data, dw->input_scales, CORE_F32, &input);
+    if (status == CORE_OK)
+        status = flat(input, &rows);
+    if (status == CORE_OK)
+        status = core_t(dw->grad, &turned);
+    if (status == CORE_OK && dw->main_grad)
+        status = into_main(dw, turned, rows);
+    else if (status == CORE_OK)
+        status = core_mm(turned, rows, &product);
+    if (status == CORE_OK && product)
+        status =
+            core_to(product, dw->dtype, NULL, false, false, -1, out_gradient);
+    core_tensor_release(input);
+    core_tensor_release(rows);
+    core_tensor_release(turned);
+    core_tensor_release(product);
+    return status;
+}
+
+void core__linear_dw_release(core__linear_dw *dw)
+{
+    core_tensor_release(dw->grad);
+    core_tensor_release(dw->input);
+    core_tensor_release(dw->input_data);
+    core_tensor_release(dw->input_scales);
+    core_tensor_release(dw->main_grad);
+    core_tensor_release(dw->leaf);
+}
+
+static core_status weight_gradient(const core_linear_backward_args *args,
+                                   core_tensor *grad,
+                                   core_tensor **out_gradient)
+{
+    core__linear_dw dw = {.grad = grad,
+                          .input = args->input,
+                          .input_data = args->input_data,
+                          .input_scales = args->input_scales,
+                          .main_grad = args->main_grad,
+                          .leaf = args->leaf,
+                          .dtype = args->dtype,
+                          .flags = args->flags};
+
+    if (!args->store)
+        return core__linear_dw_compute(&dw, out_gradient);
+    core__linear_hold(dw.grad);
+    core__linear_hold(dw.input);
+    core__linear_hold(dw.input_data);
+    core__linear_hold(dw.input_scales);
+    core__linear_hold(dw.main_grad);
+    core__linear_hold(dw.leaf);
+    return core__linear_store_push(args->store, &dw);
+}
+
+/* --------------------------------------------------------------- the others -- */
+
+static core_status before_activation(const core_linear_backward_args *args,
+                                     core_tensor **out_grad)
+{
+    if (args->activation == CORE_LINEAR_RELU)
+        return core_threshold_backward(args->grad_output, args->activated,
+                                       core_float(0), out_grad);
+    if (args->activation == CORE_LINEAR_GELU)
+        return core_gelu_backward(args->grad_output, args->activated, "none",
+                                  out_grad);
+    *out_grad = core_tensor_retain(args->grad_output);
+    return CORE_OK;
+}
+
+/* The gradient as the products compute with it. */
+static core_status prepare(const core_linear_backward_args *args,
+                           core_tensor *grad, core_tensor **out_prepared)
+{
+    bool quantized = args->input_data || args->weight_data;
+    core_tensor *data = NULL, *scales = NULL;
+    core_status status;
+
+    if (!quantized) {
+        *out_prepared = core_tensor_retain(grad);
+        return CORE_OK;
+    }
+    if (!args->grad_quantizer)
+        return core_to(grad, CORE_F32, NULL, false, false, -1, out_prepared);
+    status =
+        core_quantizer_quantize(args->grad_quantizer, grad, &data, &scales);
+    if (status == CORE_OK)
+        status = core_dequantize(data, scales, CORE_F32, out_prepared);
+    core_tensor_release(data);
+    core_tensor_release(scales);
+    return status;
+}
+
+static core_status input_gradient(const core_linear_backward_args *args,
+                                  core_tensor *grad, core_tensor **out_gradient)
+{
+    uint32_t ndim = core_tensor_ndim(args->grad_output);
+    int64_t sizes[CORE_MAX_NDIM];
+    core_tensor *weight = NULL, *product = NULL, *cast = NULL;
+    core_status status = CORE_OK;
+
+    if (args->weight)
+        weight = core_tensor_retain(args->weight);
+    else
+        status = core_dequantize(args->weight_data, args->weight_scales,
+                                 CORE_F32, &weight);
+    if (status == CORE_OK)
+        status = core_mm(grad, weight, &product);
+    if (status == CORE_OK)
+        status = core_to(product, args->dtype, NULL, false, false, -1, &cast);
+    if (status == CORE_OK) {
+        memcpy(sizes, core_tensor_sizes(args->grad_output),
+               ndim * sizeof *sizes);
+        sizes[ndim - 1] = core_tensor_size(weight, 1);
+        status = core_reshape(cast, sizes, ndim, out_gradient);
+    }
+    core_tensor_release(weight);
+    core_tensor_release(product);
+    core_tensor_release(cast);
+    return status;
+}
+
+static core_status gradients(const core_linear_backward_args *args,
+                             core_tensor *grad, core_tensor **out_grad_input,
+                             core_tensor **out_grad_weight,
+                             core_tensor **out_grad_bias)
+{
+    const int64_t first = 0;
+    core_tensor *rows = NULL, *prepared = NULL;
+    core_status status = flat(grad, &rows);
+
+    if (status == CORE_OK && args->bias_requires_grad)
+        status = core_sum_dim(rows, &first, 1, false, CORE_DTYPE_NONE,
+                              out_grad_bias);
+    if (status == CORE_OK &&
+        (args->input_requires_grad || args->weight_requires_grad))
+        status = prepare(args, rows, &prepared);
+    if (status == CORE_OK && args->input_requires_grad)
+        status = input_gradient(args, prepared, out_grad_input);
+    if (status == CORE_OK && args->weight_requires_grad)
+        status = weight_gradient(args, prepared, out_grad_weight);
+    core_tensor_release(rows);
+    core_tensor_release(prepared);
+    return status;
+}
+
+static core_status check(const core_linear_backward_args *args)
+{
+    bool weight = args->weight || (args->weight_data && args->weight_scales);
+    bool input = args->input || (args->input_data && args->input_scales);
+
+    if (args->struct_size < sizeof *args)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "core_linear_backward_args: struct_size is %u, not "
+                           "%zu",
+                           args->struct_size, sizeof *args);
+    CORE__NOT_NULL(args->grad_output);
+    if ((args->input_requires_grad && !weight) ||
+        (args->weight_requires_grad && !input) ||
+        (args->activation && !args->activated) ||
+        (args->store && !args->leaf && !args->main_grad))
+        return core__error(CORE_ERROR_AUTOGRAD,
+                           "linear: what its backward needs was not saved, or "
+                           "is released already");
+    if (core_tensor_ndim(args->grad_output) < 1 ||
+        core_tensor_dtype(args->grad_output) != args->dtype)
+        return core__error(
+            CORE_ERROR_DTYPE,
+            "linear: the output's gradient is %s, the output "
+            "%s",
+            core_dtype_name(core_tensor_dtype(args->grad_output)),
+            core_dtype_name(args->dtype));
+    return CORE_OK;
+}
+
+core_status core_linear_backward(const core_linear_backward_args *args,
+                                 core_tensor **out_grad_input,
+                                 core_tensor **out_grad_weight,
+                                 core_tensor **out_grad_bias)
+{
+    core_tensor *grad = NULL;
+    core_status status;
+
+    CORE__NOT_NULL(out_grad_input);
+    *out_grad_input = NULL;
+    CORE__NOT_NULL(out_grad_weight);
+    *out_grad_weight = NULL;
+    CORE__NOT_NULL(out_grad_bias);
+    *out_grad_bias = NULL;
+    CORE__NOT_NULL(args);
+    CORE_TRY(check(args));
+    status = before_activation(args, &grad);
+    if (status == CORE_OK)
+        status = gradients(args, grad, out_grad_input, out_grad_weight,
+                           out_grad_bias);
+    core_tensor_release(grad);
+    if (status == CORE_OK)
+        return CORE_OK;
+    core_tensor_release(*out_grad_input);
+    core_tensor_release(*out_grad_weight);
+    core_tensor_release(*out_grad_bias);
+    *out_grad_input = *out_grad_weight = *out_grad_bias = NULL;
+    return status;
+}

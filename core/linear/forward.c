@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* What is wrong with the arguments, the forward, and what backward needs. */
+
+#include "base/error.h"
+#include "linear/linear.h"
+
+#include <libcore/autocast.h>
+#include <libcore/autograd.h>
+#include <libcore/ops.h>
+
+#include <string.h>
+
+/* --------------------------------------------------------------- checking -- */
+
+static core_status wrong(core_status code, const char *name, const char *wanted,
+                         core_tensor *got)
+{
+    return core__error(code, "linear: %s must be %s; it is %s of %u dimensions",
+                       name, wanted, core_dtype_name(core_tensor_dtype(got)),
+                       core_tensor_ndim(got));
+}
+
+static core_status check_tensors(const core_linear_forward_args *args)
+{
+    core_tensor *input = args->input, *weight = args->weight;
+    core_tensor *bias = args->bias;
+    core_dtype dtype = core_tensor_dtype(input);
+
+    if (core_tensor_ndim(weight) != 2)
+        return wrong(CORE_ERROR_SHAPE, "weight", "[out, in]", weight);
+    if (core_tensor_ndim(input) < 1 ||
+        core_tensor_size(input, -1) != core_tensor_size(weight, 1))
+        return core__error(CORE_ERROR_SHAPE,
+                           "linear: the input has %lld features and the weight "
+                           "is for %lld",
+                           core_tensor_ndim(input) < 1
+                               ? 0LL
+                               : (long long)core_tensor_size(input, -1),
+                           (long long)core_tensor_size(weight, 1));
+    if (!core_dtype_is_floating(dtype) || core_tensor_dtype(weight) != dtype)
+        return wrong(CORE_ERROR_DTYPE, "weight",
+                     "floating and of the input's dtype", weight);
+    if (core_tensor_device(weight) != core_tensor_device(input))
+        return core__error(CORE_ERROR_DEVICE,
+                           "linear: input and weight are on different devices");
+    if (!bias)
+        return CORE_OK;
+    if (core_tensor_ndim(bias) != 1 ||
+        core_tensor_size(bias, 0) != core_tensor_size(weight, 0))
+        return wrong(CORE_ERROR_SHAPE, "bias", "[out]", bias);
+    if (core_tensor_dtype(bias) != dtype)
+        return wrong(CORE_ERROR_DTYPE, "bias", "of the input's dtype", bias);
+    return CORE_OK;
+}
+
+static core_status check_main_grad(const core_linear_forward_args *args)
+{
+    core_tensor *main_grad = args->main_grad, *weight = args->weight;
+
+    if (!main_grad && args->flags & CORE_LINEAR_ACCUMULATE)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "linear: CORE_LINEAR_ACCUMULATE without main_grad");
+    if (!main_grad)
+        return CORE_OK;
+    if (core_tensor_ndim(main_grad) != 2 ||
+        core_tensor_size(main_grad, 0) != core_tensor_size(weight, 0) ||
+        core_tensor_size(main_grad, 1) != core_tensor_size(weight, 1))
+        return wrong(CORE_ERROR_SHAPE, "main_grad", "as large as the weight",
+                     main_grad);
+    if (!core_dtype_is_floating(core_tensor_dtype(main_grad)))
+        return wrong(CORE_ERROR_DTYPE, "main_grad", "floating", main_grad);
+    if (core_tensor_device(main_grad) != core_tensor_device(weight))
+        return core__error(CORE_ERROR_DEVICE,
+                           "linear: main_grad is on another device than the "
+                           "weight");
+    if (!core_tensor_is_contiguous(main_grad, CORE_FORMAT_CONTIGUOUS) ||
+        core_tensor_requires_grad(main_grad))
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "linear: main_grad must be contiguous, and require "
+                           "no grad");
+    return CORE_OK;
+}
+
+static core_status check(const core_linear_forward_args *args)
+{
+    if (args->struct_size < sizeof *args)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "core_linear_forward_args: struct_size is %u, not "
+                           "%zu",
+                           args->struct_size, sizeof *args);
+    CORE__NOT_NULL(args->input);
+    CORE__NOT_NULL(args->weight);
+    if (args->flags & ~(uint32_t)CORE_LINEAR_ACCUMULATE ||
+        args->activation > CORE_LINEAR_GELU ||
+        args->microbatch > CORE_LINEAR_LATER_MICROBATCH)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "linear: unknown flags 0x%x, activation %u or "
+                           "microbatch %u",
+                           args->flags, args->activation, args->microbatch);
+    if (!args->input_quantizer != !args->weight_quantizer ||
+        (args->grad_quantizer && !args->input_quantizer))
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "linear: input and weight are quantized both or "
+                           "neither, the gradient only if they are");
+    if (args->microbatch && !(args->workspace && args->weight_quantizer))
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "linear: microbatches want a workspace, and a "
+                           "weight that is quantized");
+    CORE_TRY(check_tensors(args));
+    return check_main_grad(args);
+}
+
+/* ---------------------------------------------------------------- forward -- */
+
+/* What is recorded must be no view, and without bias the operator gives that of
+ * a product of matrices: here the product is written into the view. */
+static core_status multiply(core_tensor *x, core_tensor *w, core_tensor *b,
+                            core_tensor **out_product)
+{
+    const int64_t input[2] = {-1, core_tensor_size(w, 1)};
+    const int64_t output[2] = {-1, core_tensor_size(w, 0)};
+    core_tensor *rows = NULL, *turned = NULL, *view = NULL;
+    uint32_t ndim = core_tensor_ndim(x);
+    int64_t sizes[CORE_MAX_NDIM];
+    core_status status;
+
+    if (b || ndim == 2 || core_tensor_numel(x) == 0)
+        return core_linear(x, w, b, out_product);
+    memcpy(sizes, core_tensor_sizes(x), ndim * sizeof *sizes);
+    sizes[ndim - 1] = output[1];
+    status = core_empty(sizes, ndim, core_tensor_dtype(x),
+                        core_tensor_device(x), -1, out_product);
+    if (status == CORE_OK)
+        status = core_view_sizes(*out_product, output, 2, &view);
+    if (status == CORE_OK)
+        status = core_reshape(x, input, 2, &rows);
+    if (status == CORE_OK)
+        status = core_t(w, &turned);
+    if (status == CORE_OK)
+        status = core_mm_out(rows, turned, view);
+    core_tensor_release(rows);
+    core_tensor_release(turned);
+    core_tensor_release(view);
+    return status;
+}
+
+static core_status multiply_quantized(const core_linear_forward_args *args,
+                                      core_linear_made *made,
+                                      core_tensor **out_product)
+{
+    core_tensor *x = NULL, *w = NULL, *b = NULL, *y = NULL;
+    core_status status;
+
+    status = core_quantizer_quantize(args->input_quantizer, args->input,
+                                     &made->input_data, &made->input_scales);
+    if (status == CORE_OK)
+        status =
+            core__linear_weight(args, &made->weight_data, &made->weight_scales);
+    if (status == CORE_OK)
+        status =
+            core_dequantize(made->input_data, made->input_scales, CORE_F32, &x);
+    if (status == CORE_OK)
+        status = core_dequantize(made->weight_data, made->weight_scales,
+                                 CORE_F32, &w);
+    if (status == CORE_OK && args->bias)
+        status = core_to(args->bias, CORE_F32, NULL, false, false, -1, &b);
+    if (status == CORE_OK)
+        status = multiply(x, w, b, &y);
+    if (status == CORE_OK)
+        status = core_to(y, core_tensor_dtype(args->input), NULL, false, false,
+                         -1, out_product);
+    core_tensor_release(x);
+    core_tensor_release(w);
+    core_tensor_release(b);
+    core_tensor_release(y);
+    return status;
+}
+
+static bool wants_any(const core_linear_forward_args *args)
+{
+    return args->input_requires_grad || args->weight_requires_grad ||
+           args->bias_requires_grad;
+}
+
+static core_status activate(const core_linear_forward_args *args,
+                            core_tensor *product, core_linear_made *made,
+                            core_tensor **out_output)
+{
+    core_tensor *kept = NULL;
+    core_status status = CORE_OK;
+
+    if (args->activation == CORE_LINEAR_RELU) {
+        status = core_relu(product, out_output);
+        kept = *out_output;
+    } else if (args->activation == CORE_LINEAR_GELU) {
+        status = core_gelu(product, "none", out_output);
+        kept = product;
+    } else {
+        *out_output = core_tensor_retain(product);
+    }
+    if (status == CORE_OK && kept && wants_any(args))
+        made->activated = core_tensor_retain(kept);
+    return status;
+}
+
+/* What no gradient needs goes at once. */
+static void trim(const core_linear_forward_args *args, core_linear_made *made)
+{
+    if (!args->weight_requires_grad) {
+        core_tensor_release(made->input_data);
+        core_tensor_release(made->input_scales);
+        made->input_data = made->input_scales = NULL;
+    }
+    if (!args->input_requires_grad) {
+        core_tensor_release(made->weight_data);
+        core_tensor_release(made->weight_scales);
+        made->weight_data = made->weight_scales = NULL;
+    }
+}
+
+core_status core_linear_forward(const core_linear_forward_args *args,
+                                core_tensor **out_output,
+                                core_linear_made *out_made)
+{
+    core_tensor *product = NULL;
+    uint64_t region = 0;
+    core_status status;
+    bool before;
+
+    CORE__NOT_NULL(out_output);
+    *out_output = NULL;
+    CORE__NOT_NULL(out_made);
+    *out_made = (core_linear_made){.struct_size = sizeof *out_made};
+    CORE__NOT_NULL(args);
+    CORE_TRY(check(args));
+    /* The dtypes are chosen: no region may choose again. */
+    if (core_autocast_dtype(core_tensor_device(args->input)))
+        CORE_TRY(core_autocast_begin(core_tensor_device(args->input),
+                                     CORE_DTYPE_NONE, CORE_AUTOCAST_OFF,
+                                     &region));
+    before = core_grad_mode_set(false);
+    if (args->input_quantizer)
+        status = multiply_quantized(args, out_made, &product);
+    else
+        status = multiply(args->input, args->weight, args->bias, &product);
+    if (status == CORE_OK)
+        status = activate(args, product, out_made, out_output);
+    core_grad_mode_set(before);
+    if (region)
+        core_autocast_end(region);
+    core_tensor_release(product);
+    if (status == CORE_OK)
+        trim(args, out_made);
+    else
+        core_linear_made_release(out_made);
+    return status;
+}
+
+void core_linear_made_release(core_linear_made *made)
+{
+    if (!made)
+        return;
+    core_tensor_release(made->input_data);
+    core_tensor_release(made->input_scales);
+    core_tensor_release(made->weight_data);
+    core_tensor_release(made->weight_scales);
+    core_tensor_release(made->activated);
+    *made = (core_linear_made){.struct_size = sizeof *made};
+}
+
+/* ------------------------------------------------------------------ setup -- */
+
+core_status core_linear_setup(const core_linear_forward_args *forward,
+                              const core_linear_made *made,
+                              core_linear_backward_args *out_backward)
+{
+    core_linear_backward_args *b = out_backward;
+
+    CORE__NOT_NULL(out_backward);
+    *b = (core_linear_backward_args){.struct_size = sizeof *b};
+    CORE__NOT_NULL(forward);
+    CORE__NOT_NULL(made);
+    CORE_TRY(check(forward));
+    b->flags = forward->flags;
+    b->activation = forward->activation;
+    b->dtype = core_tensor_dtype(forward->input);
+    b->input_requires_grad = forward->input_requires_grad;
+    b->weight_requires_grad = forward->weight_requires_grad;
+    b->bias_requires_grad = forward->bias && forward->bias_requires_grad;
+    if (b->weight_requires_grad && !forward->input_quantizer)
+        b->input = core_tensor_retain(forward->input);
+    if (b->input_requires_grad && !forward->input_quantizer)
+        b->weight = core_tensor_retain(forward->weight);
+    b->input_data = core__linear_hold(made->input_data);
+    b->input_scales = core__linear_hold(made->input_scales);
+    b->weight_data = core__linear_hold(made->weight_data);
+    b->weight_scales = core__linear_hold(made->weight_scales);
+    b->activated = core__linear_hold(made->activated);
+    b->grad_quantizer = core_quantizer_retain(forward->grad_quantizer);
+    if (b->weight_requires_grad) {
+        b->main_grad = core__linear_hold(forward->main_grad);
+        b->store = core__linear_store_retain(forward->store);
+        if (b->store)
+            b->leaf = core_tensor_retain(forward->weight);
+    }
+    return CORE_OK;
+}
+
+void core_linear_backward_release(core_linear_backward_args *args)
+{
+    if (!args)
+        return;
+    core_tensor_release(args->input);
+    core_tensor_release(args->weight);
+    core_tensor_release(args->input_data);
+    core_tensor_release(args->input_scales);
+    core_tensor_release(args->weight_data);
+    core_tensor_release(args->weight_scales);
+    core_tensor_release(args->activated);
+    core_tensor_release(args->main_grad);
+    core_tensor_release(args->leaf);
+    core_quantizer_release(args->grad_quantizer);
+    core_linear_store_release(args->store);
+    *args = (core_linear_backward_args){.struct_size = sizeof *args};
+}

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* linear.h: what the parts of the fused Linear share. */
+
+#ifndef CORE_LINEAR_LINEAR_H
+#define CORE_LINEAR_LINEAR_H
+
+#include <libcore/linear.h>
+
+/* Takes NULL. */
+static inline core_tensor *core__linear_hold(core_tensor *tensor)
+{
+    return tensor ? core_tensor_retain(tensor) : NULL;
+}
+
+/* The quantized weight: from the workspace, or made now.  Owned. */
+core_status core__linear_weight(const core_linear_forward_args *args,
+                                core_tensor **out_data,
+                                core_tensor **out_scales);
+core_linear_store *core__linear_store_retain(core_linear_store *store);
+
+/* One weight gradient: grad^T * input, with what backward has of both.  Holds
+ * references. */
+typedef struct core__linear_dw {
+    core_tensor *grad;  /* [rows, out], as backward computes with it */
+    core_tensor *input; /* or in eight bits: */
+    core_tensor *input_data;
+    core_tensor *input_scales;
+    core_tensor *main_grad;
+    core_tensor *leaf;
+    core_dtype dtype;
+    uint32_t flags;
+} core__linear_dw;
+
+/* Into main_grad, and *out_gradient NULL; else that. */
+core_status core__linear_dw_compute(const core__linear_dw *dw,
+                                    core_tensor **out_gradient);
+void core__linear_dw_release(core__linear_dw *dw);
+/* Takes dw over, also on failure. */
+core_status core__linear_store_push(core_linear_store *store,
+                                    core__linear_dw *dw);
+
+#endif

@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* What outlives a call: the quantized weight between microbatches, and weight
+ * gradients that wait. */
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "linear/linear.h"
+
+#include <libcore/autograd.h>
+#include <libcore/ops.h>
+
+#include <stdatomic.h>
+
+/* -------------------------------------------------------------- workspace -- */
+
+struct core_linear_workspace {
+    core_tensor *data;
+    core_tensor *scales;
+    const core_tensor *weight; /* to compare with; not held */
+    uint32_t version;
+};
+
+core_status core_linear_workspace_create(core_linear_workspace **out_workspace)
+{
+    CORE__NOT_NULL(out_workspace);
+    *out_workspace = core__alloc_zero(sizeof **out_workspace);
+    return *out_workspace ? CORE_OK
+                          : core__error_memory(sizeof **out_workspace);
+}
+
+static void empty(core_linear_workspace *workspace)
+{
+    core_tensor_release(workspace->data);
+    core_tensor_release(workspace->scales);
+    workspace->data = workspace->scales = NULL;
+    workspace->weight = NULL;
+}
+
+void core_linear_workspace_release(core_linear_workspace *workspace)
+{
+    if (!workspace)
+        return;
+    empty(workspace);
+    core__free(workspace);
+}
+
+static core_status take_kept(const core_linear_forward_args *args,
+                             core_tensor **out_data, core_tensor **out_scales)
+{
+    const core_linear_workspace *workspace = args->workspace;
+
+    if (!workspace->data)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "linear: the workspace is empty; a first microbatch "
+                           "fills it");
+    if (workspace->weight != args->weight ||
+        workspace->version != core_tensor_version(args->weight))
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "linear: the workspace has another weight, or this "
+                           "one was changed since its first microbatch");
+    *out_data = core_tensor_retain(workspace->data);
+    *out_scales = core_tensor_retain(workspace->scales);
+    return CORE_OK;
+}
+
+core_status core__linear_weight(const core_linear_forward_args *args,
+                                core_tensor **out_data,
+                                core_tensor **out_scales)
+{
+    core_linear_workspace *workspace = args->workspace;
+
+    if (args->microbatch == CORE_LINEAR_LATER_MICROBATCH)
+        return take_kept(args, out_data, out_scales);
+    CORE_TRY(core_quantizer_quantize(args->weight_quantizer, args->weight,
+                                     out_data, out_scales));
+    if (args->microbatch != CORE_LINEAR_FIRST_MICROBATCH)
+        return CORE_OK;
+    empty(workspace);
+    workspace->data = core_tensor_retain(*out_data);
+    workspace->scales = core_tensor_retain(*out_scales);
+    workspace->weight = args->weight;
+    workspace->version = core_tensor_version(args->weight);
+    return CORE_OK;
+}
+
+/* ------------------------------------------------------------------ store -- */
+
+typedef struct waiting {
+    struct waiting *next;
+    core__linear_dw dw;
+} waiting;
+
+struct core_linear_store {
+    atomic_uint references;
+    waiting *first;
+    waiting **end;
+    size_t count;
+};
+
+core_status core_linear_store_create(core_linear_store **out_store)
+{
+    core_linear_store *store;
+
+    CORE__NOT_NULL(out_store);
+    *out_store = NULL;
+    store = core__alloc_zero(sizeof *store);
+    if (!store)
+        return core__error_memory(sizeof *store);
+    atomic_init(&store->references, 1);
+    store->end = &store->first;
+    *out_store = store;
+    return CORE_OK;
+}
+
+core_linear_store *core__linear_store_retain(core_linear_store *store)
+{
+    if (store)
+        atomic_fetch_add(&store->references, 1);
+    return store;
+}
+
+static void pop(core_linear_store *store)
+{
+    waiting *first = store->first;
+
+    store->first = first->next;
+    if (!store->first)
+        store->end = &store->first;
+    store->count--;
+    core__linear_dw_release(&first->dw);
+    core__free(first);
+}
+
+void core_linear_store_release(core_linear_store *store)
+{
+    if (!store || atomic_fetch_sub(&store->references, 1) != 1)
+        return;
+    while (store->first)
+        pop(store);
+    core__free(store);
+}
+
+size_t core_linear_store_count(const core_linear_store *store)
+{
+    return store ? store->count : 0;
+}
+
+core_status core__linear_store_push(core_linear_store *store,
+                                    core__linear_dw *dw)
+{
+    waiting *last = core__alloc_zero(sizeof *last);
+
+    if (!last) {
+        core__linear_dw_release(dw);
+        return core__error_memory(sizeof *last);
+    }
+    last->dw = *dw;
+    *store->end = last;
+    store->end = &last->next;
+    store->count++;
+    return CORE_OK;
+}
+
+static core_status add_to_grad(core_tensor *leaf, core_tensor *gradient)
+{
+    core_tensor *grad = core_tensor_grad(leaf), *cast = NULL;
+    core_status status;
+
+    if (grad)
+        return core_add_(grad, gradient, core_int(1));
+    CORE_TRY(core_to(gradient, core_tensor_dtype(leaf), NULL, false, false, -1,
+                     &cast));
+    status = core_tensor_set_grad(leaf, cast);
+    core_tensor_release(cast);
+    return status;
+}
+
+core_status core_linear_backward_dw(core_linear_store *store)
+{
+    core_tensor *gradient = NULL;
+    core_status status;
+    bool before;
+
+    CORE__NOT_NULL(store);
+    if (!store->first)
+        return core__error(CORE_ERROR_AUTOGRAD,
+                           "linear: no weight gradient waits; a backward comes "
+                           "before each core_linear_backward_dw");
+    before = core_grad_mode_set(false);
+    status = core__linear_dw_compute(&store->first->dw, &gradient);
+    if (status == CORE_OK && gradient)
+        status = add_to_grad(store->first->dw.leaf, gradient);
+    core_grad_mode_set(before);
+    core_tensor_release(gradient);
+    if (status == CORE_OK)
+        pop(store);
+    return status;
+}
