@@ -81,6 +81,24 @@ END
         grep -E '^mul1.plain .* 0.00x  slower$' "$work/table"
 }
 
+# Each row that is slow is told, by how much, and counted.
+elem() {
+    quick elem && has elem.copy.f32 elem.copy.bool elem.add.f32.contiguous \
+        elem.exp.f64.channels_last elem.lines || return
+    awk '$1 == "elem.slow" { told = $2; counted = 1 }
+        $1 ~ /\.slow$/ && $1 != "elem.slow" {
+            flags++
+            if ($2 >= 0.1) { print "not slow: " $0; bad = 1 }
+        }
+        $3 == "GB/s" && $1 !~ /^elem\.copy\./ { rows++ }
+        $1 == "elem.lines" { lines = $2 }
+        END { exit bad || !counted || told != flags || lines != rows }' \
+        "$work/out" || {
+        grep -e slow -e lines "$work/out"
+        return 1
+    }
+}
+
 # A hit is a difference of two rows, so that noise alone may make it negative.
 alloc() {
     quick alloc && has alloc.tensor_4KiB alloc.tensor_without_memory \
@@ -149,10 +167,11 @@ no_cpu() {
     LIBCORE_PLUGIN_DENY=cpu ends 1 'no device "cpu"' micro
 }
 
-echo 1..12
+echo 1..13
 ok 'operators on one element have their rows' micro
 ok 'backward has its rows' autograd
 ok 'training steps have theirs' train
+ok 'element-wise operators have theirs, and the slow ones a flag' elem
 ok 'memory of a device with streams has its rows' alloc
 ok 'without such a device it says so' alloc_without_sim
 ok 'products and convolutions have theirs' blas
