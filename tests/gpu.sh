@@ -51,6 +51,9 @@ if [ -f "$emulated/core_gpuemu.so" ]; then
             "$LIBCORE_BUILD/core-conformance" --golden "$golden" \
             --device gpuemu --required "$LIBCORE_SOURCE/tests/gpu-operators.txt"
     done
+    ok "recorded cases pass with a vendor's library of products" env GPUEMU_BLAS=1 \
+        "$LIBCORE_BUILD/core-conformance" --golden "$golden" \
+        --device gpuemu --required "$LIBCORE_SOURCE/tests/gpu-operators.txt"
     ok 'level core is passed' says 'level reached: core' \
         "$LIBCORE_BUILD/core-conformance" --level core \
         --plugin "$emulated/core_gpuemu.so"

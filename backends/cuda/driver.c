@@ -6,6 +6,7 @@
  * it current, and gives a thread that had another one that back. */
 
 #include "api.h"
+#include "blas.h"
 
 #include <gpu/driver.h>
 
@@ -233,7 +234,10 @@ static int device_open(uint32_t index, gpu_facts *out, void **out_context)
 static void device_close(void *word)
 {
     context *c = word;
+    EACH_DEVICE(c, pushed, code);
 
+    cuda_blas_forget(c, NULL, code != 0);
+    leave(pushed, code);
     cuda.DevicePrimaryCtxRelease(c->device);
     free(c);
 }
@@ -249,7 +253,10 @@ static int device_check(void *word)
 static int device_reset(void *word)
 {
     context *c = word;
-    int code = cuda.DevicePrimaryCtxReset(c->device);
+    int code;
+
+    cuda_blas_forget(c, NULL, 1);
+    code = cuda.DevicePrimaryCtxReset(c->device);
 
     /* The reset took what every holder had; ours is taken anew. */
     cuda.DevicePrimaryCtxRelease(c->device);
@@ -417,7 +424,8 @@ static int stream_create(void *word, int32_t priority, void **out_stream)
 
 static int stream_destroy(void *word, void *stream)
 {
-    ON_DEVICE(word, cuda.StreamDestroy(stream));
+    ON_DEVICE(word,
+              (cuda_blas_forget(word, stream, 0), cuda.StreamDestroy(stream)));
 }
 
 static int stream_query(void *word, void *stream)
@@ -486,8 +494,9 @@ static int event_elapsed(void *word, void *start, void *end,
 
 static int capture_begin(void *word, void *stream)
 {
-    ON_DEVICE(word, cuda.StreamBeginCapture(
-                        stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    ON_DEVICE(word, (cuda_blas_prepare(word, stream),
+                     cuda.StreamBeginCapture(
+                         stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)));
 }
 
 static int capture_end(void *word, void *stream, void **out_graph)
@@ -572,6 +581,11 @@ static int launch(void *word, void *stream, void *function,
                                       shared_bytes, stream, given, NULL));
 }
 
+static int multiply(void *word, void *stream, const gpu_gemm *g)
+{
+    ON_DEVICE(word, cuda_blas_multiply(word, stream, g));
+}
+
 extern const gpu_driver cuda_driver;
 const gpu_driver cuda_driver = {
     .component = "cuda",
@@ -616,4 +630,5 @@ const gpu_driver cuda_driver = {
     .module_unload = module_unload,
     .function_find = function_find,
     .launch = launch,
+    .multiply = multiply,
 };

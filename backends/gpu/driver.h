@@ -16,7 +16,22 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { GPU_BUSY = -1 };
+enum { GPU_BUSY = -1, GPU_ABSENT = -2 };
+
+/* c = alpha a b + beta c, as BLAS has it: by columns, m x k times k x n; a step
+ * lies between columns, or rows of a turned one.  dtype: a core_dtype.  All
+ * sizes and steps are below 2^31. */
+typedef struct gpu_gemm {
+    uint32_t dtype;
+    uint32_t a_turned, b_turned;
+    uint32_t may_round; /* f32 may be multiplied with fewer bits */
+    int64_t m, n, k, batch;
+    const void *a, *b;
+    void *c;
+    int64_t a_step, b_step, c_step;
+    int64_t a_batch, b_batch, c_batch; /* 0: one for all */
+    double alpha, beta;
+} gpu_gemm;
 
 /* What a code means. */
 typedef struct gpu_failure {
@@ -101,6 +116,10 @@ typedef struct gpu_driver {
     int (*launch)(void *context, void *stream, void *function,
                   const uint32_t grid[3], const uint32_t block[3],
                   uint32_t shared_bytes, const void *parameters, size_t size);
+
+    /* By the vendor's library, which is looked for at the first call;
+     * GPU_ABSENT: it is not here, or does not do this one.  batch 0 asks. */
+    int (*multiply)(void *context, void *stream, const gpu_gemm *g);
 } gpu_driver;
 
 /* The images of one vendor's kernels, one for each family (kernels/….cu). */

@@ -322,6 +322,64 @@ static int launch(void *device, void *on, void *function,
     return gpu_emulated_submit(device, on, w);
 }
 
+/* -------------------------------------------------------- vendor's BLAS -- */
+
+static double number_at(const void *from, uint32_t dtype, int64_t i)
+{
+    return dtype == CORE_F64 ? ((const double *)from)[i]
+                             : ((const float *)from)[i];
+}
+
+static double sum_of(const gpu_gemm *g, int64_t z, int64_t i, int64_t j)
+{
+    double sum = 0;
+
+    for (int64_t k = 0; k < g->k; k++) {
+        int64_t a = g->a_turned ? i * g->a_step + k : k * g->a_step + i;
+        int64_t b = g->b_turned ? k * g->b_step + j : j * g->b_step + k;
+
+        sum += number_at(g->a, g->dtype, z * g->a_batch + a) *
+               number_at(g->b, g->dtype, z * g->b_batch + b);
+    }
+    return sum;
+}
+
+static int run_gemm(work *w, context *device)
+{
+    const gpu_gemm *g = (const gpu_gemm *)w->parameters;
+
+    (void)device;
+    for (int64_t z = 0; z < g->batch; z++)
+        for (int64_t j = 0; j < g->n; j++)
+            for (int64_t i = 0; i < g->m; i++) {
+                int64_t at = z * g->c_batch + j * g->c_step + i;
+                double x = g->alpha * sum_of(g, z, i, j);
+
+                if (g->beta != 0)
+                    x += g->beta * number_at(g->c, g->dtype, at);
+                if (g->dtype == CORE_F64)
+                    ((double *)g->c)[at] = x;
+                else
+                    ((float *)g->c)[at] = (float)x;
+            }
+    return 0;
+}
+
+/* GPUEMU_BLAS: there is a library, that knows f32 and f64. */
+static int multiply(void *device, void *stream, const gpu_gemm *g)
+{
+    work *w;
+
+    if (getenv("GPUEMU_BLAS") == NULL || g->dtype > CORE_F32)
+        return GPU_ABSENT;
+    if (g->batch == 0)
+        return 0;
+    w = gpu_emulated_work(run_gemm, sizeof *g);
+    if (w != NULL)
+        memcpy(w->parameters, g, sizeof *g);
+    return gpu_emulated_submit(device, stream, w);
+}
+
 extern const gpu_driver gpu_emulated_driver;
 const gpu_driver gpu_emulated_driver = {
     .component = "gpuemu",
@@ -366,4 +424,5 @@ const gpu_driver gpu_emulated_driver = {
     .module_unload = module_unload,
     .function_find = function_find,
     .launch = launch,
+    .multiply = multiply,
 };

@@ -5,7 +5,114 @@
 
 #include <gpu/host/matmul.h>
 
+#include <gpu/host/move.h>
+
 enum { SIDE = 64 };
+
+/* ----------------------------------------------------- vendor's library -- */
+
+/* Rows that lie densely, or columns that do (*out_turned), and how far apart
+ * they are.  false: neither. */
+static bool dense_of(const gpu_matrix *m, int64_t rows, int64_t columns,
+                     uint32_t *out_turned, int64_t *out_step)
+{
+    if (m->column == 1 || columns == 1) {
+        *out_turned = 0;
+        *out_step = rows == 1 && m->row < columns ? columns : m->row;
+        return *out_step >= columns && *out_step <= INT32_MAX;
+    }
+    if (m->row == 1 || rows == 1) {
+        *out_turned = 1;
+        *out_step = m->column;
+        return *out_step >= rows && *out_step <= INT32_MAX;
+    }
+    return false;
+}
+
+/* By rows d = a b is by columns d^T = b^T a^T. */
+static bool gemm_of(const core_call *call, core_dtype dtype,
+                    const gpu_product *p, gpu_gemm *g)
+{
+    uint32_t turned;
+
+    memset(g, 0, sizeof *g);
+    if (dtype > CORE_BF16 || p->inner == 0 || p->rows > INT32_MAX ||
+        p->columns > INT32_MAX || p->inner > INT32_MAX || p->batch > INT32_MAX)
+        return false;
+    /* Halves would be rounded after each part. */
+    if (p->sums > 1 && dtype > CORE_F32)
+        return false;
+    if (!dense_of(&p->b_strides, p->inner, p->columns, &g->a_turned,
+                  &g->a_step) ||
+        !dense_of(&p->a_strides, p->rows, p->inner, &g->b_turned, &g->b_step) ||
+        !dense_of(&p->d_strides, p->rows, p->columns, &turned, &g->c_step) ||
+        turned)
+        return false;
+    g->dtype = dtype;
+    g->may_round = (call->flags & CORE_CALL_ALLOW_TF32) != 0;
+    g->m = p->columns;
+    g->n = p->rows;
+    g->k = p->inner;
+    g->batch = p->batch;
+    g->c = p->d;
+    g->a_batch = p->b_strides.batch;
+    g->b_batch = p->a_strides.batch;
+    g->c_batch = p->d_strides.batch;
+    g->alpha = p->alpha;
+    return true;
+}
+
+/* d = c, which may be broadcast. */
+static core_status spread_c(core_call *call, core_dtype dtype,
+                            const gpu_product *p)
+{
+    const gpu_matrix *d = &p->d_strides, *c = &p->c_strides;
+    int64_t sizes[3] = {p->batch, p->rows, p->columns};
+    int64_t to[3] = {d->batch, d->row, d->column};
+    int64_t from[3] = {c->batch, c->row, c->column};
+    core_memory memory[2] = {{p->d, 0}, {(void *)(uintptr_t)p->c, 0}};
+
+    if (p->c == p->d)
+        return CORE_OK;
+    return gpu_copy_window(call, dtype, 3, sizes, memory[0], to, memory[1],
+                           from);
+}
+
+/* *out_done false: the library is not here, or does not do this one; d may hold
+ * c then. */
+static core_status by_library(core_call *call, core_dtype dtype,
+                              const gpu_product *p, bool *out_done)
+{
+    const gpu_driver *calls = gpu_vendor_here.driver;
+    gpu_stream *stream = gpu_stream_of(call);
+    int64_t item = core_sdk_itemsize(dtype);
+    core_status status = CORE_OK;
+    int code = 0;
+    gpu_gemm g;
+
+    *out_done = false;
+    if (calls->multiply == NULL || !gemm_of(call, dtype, p, &g))
+        return CORE_OK;
+    /* Asks first: d is written for it. */
+    g.batch = 0;
+    if (calls->multiply(stream->device->context, stream->native, &g) != 0)
+        return CORE_OK;
+    g.batch = p->batch;
+    if (p->c != NULL && p->beta != 0)
+        status = spread_c(call, dtype, p);
+    for (int64_t s = 0; s < p->sums && code == 0 && status == CORE_OK; s++) {
+        g.a = (const char *)p->b + s * p->b_strides.sum * item;
+        g.b = (const char *)p->a + s * p->a_strides.sum * item;
+        g.beta = s > 0 ? 1 : p->c != NULL ? p->beta : 0;
+        code = calls->multiply(stream->device->context, stream->native, &g);
+        if (code == GPU_ABSENT && s == 0)
+            return CORE_OK;
+    }
+    *out_done = true;
+    return code == 0
+               ? status
+               : gpu_answer(stream->device, code, "a product of matrices");
+}
 
 core_status gpu_multiply(core_call *call, core_dtype dtype,
                          const gpu_product *p)
@@ -13,9 +120,14 @@ core_status gpu_multiply(core_call *call, core_dtype dtype,
     uint64_t tiles;
     char name[GPU_NAME];
     gpu_shape shape;
+    core_status status;
+    bool done;
 
     if (p->batch == 0 || p->rows == 0 || p->columns == 0)
         return CORE_OK;
+    status = by_library(call, dtype, p, &done);
+    if (status != CORE_OK || done)
+        return status;
     tiles = (uint64_t)((p->rows + SIDE - 1) / SIDE) *
             (uint64_t)((p->columns + SIDE - 1) / SIDE);
     if (tiles > INT32_MAX)

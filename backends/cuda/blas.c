@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* blas.c: cuBLAS, found at run time.  A stream has a handle and a workspace of
+ * its own: so no two streams wait for one another, and the same product gives
+ * the same bits. */
+
+#include "blas.h"
+
+#include "api.h"
+
+#include <libcore/plugin.h>
+
+#include <cublas_v2.h>
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* What NVIDIA's manual asks for on sm_90, the most of all. */
+enum { WORKSPACE = 32 << 20, OLDEST = 11 };
+
+#define FUNCTIONS(X)                                                           \
+    X(create, cublasCreate_v2, (cublasHandle_t *))                             \
+    X(destroy, cublasDestroy_v2, (cublasHandle_t))                             \
+    X(set_stream, cublasSetStream_v2, (cublasHandle_t, cudaStream_t))          \
+    X(set_workspace, cublasSetWorkspace_v2, (cublasHandle_t, void *, size_t))  \
+    X(set_mode, cublasSetMathMode, (cublasHandle_t, cublasMath_t))             \
+    X(gemm, cublasGemmStridedBatchedEx,                                        \
+      (cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int, int,    \
+       const void *, const void *, cudaDataType, int, long long, const void *, \
+       cudaDataType, int, long long, const void *, void *, cudaDataType, int,  \
+       long long, int, cublasComputeType_t, cublasGemmAlgo_t))
+
+static struct {
+#define FIELD(name, symbol, arguments) cublasStatus_t(*name) arguments;
+    FUNCTIONS(FIELD)
+#undef FIELD
+} blas;
+
+/* The header knows them so: else this does not compile. */
+#define SAME(name, symbol, arguments)                                  \
+    _Static_assert(__builtin_types_compatible_p(__typeof__(blas.name), \
+                                                __typeof__(&symbol)),  \
+                   #symbol);
+FUNCTIONS(SAME)
+#undef SAME
+
+typedef struct of_stream {
+    struct of_stream *next;
+    void *context, *stream;
+    cublasHandle_t handle;
+    CUdeviceptr workspace;
+} of_stream;
+
+static of_stream *all;
+static int state; /* 0: not looked for; 1: found; -1: not here */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* The library that fits the driver, or an older one; under the lock. */
+static int found(void)
+{
+    void *library = NULL;
+    int version = 0;
+    char name[32];
+
+    if (state != 0)
+        return state > 0;
+    state = -1;
+    if (cuda.DriverGetVersion(&version) != 0)
+        return 0;
+    for (int major = version / 1000; major >= OLDEST && !library; major--) {
+        snprintf(name, sizeof name, "libcublas.so.%d", major);
+        library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    }
+    if (library == NULL)
+        return 0;
+#define FIND(name, symbol, arguments)                       \
+    *(void **)(void *)&blas.name = dlsym(library, #symbol); \
+    if (blas.name == NULL)                                  \
+        return 0;
+    FUNCTIONS(FIND)
+#undef FIND
+    state = 1;
+    return 1;
+}
+
+static void drop(of_stream *s, int lost)
+{
+    blas.destroy(s->handle);
+    if (!lost && s->workspace != 0)
+        cuda.MemFree(s->workspace);
+    free(s);
+}
+
+/* NULL: there is no library, or no memory; under the lock. */
+static of_stream *find(void *context, void *stream)
+{
+    of_stream *s;
+
+    for (s = all; s != NULL; s = s->next)
+        if (s->context == context && s->stream == stream)
+            return s;
+    if (!found())
+        return NULL;
+    s = calloc(1, sizeof *s);
+    if (s == NULL || blas.create(&s->handle) != CUBLAS_STATUS_SUCCESS) {
+        free(s);
+        return NULL;
+    }
+    if (cuda.MemAlloc(&s->workspace, WORKSPACE) != 0 ||
+        blas.set_stream(s->handle, (cudaStream_t)stream) != 0 ||
+        blas.set_workspace(s->handle, (void *)(uintptr_t)s->workspace,
+                           WORKSPACE) != 0 ||
+        blas.set_mode(s->handle,
+                      CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION) != 0) {
+        drop(s, 0);
+        return NULL;
+    }
+    s->context = context;
+    s->stream = stream;
+    s->next = all;
+    all = s;
+    return s;
+}
+
+void cuda_blas_prepare(void *context, void *stream)
+{
+    pthread_mutex_lock(&lock);
+    find(context, stream);
+    pthread_mutex_unlock(&lock);
+}
+
+void cuda_blas_forget(void *context, void *stream, int lost)
+{
+    of_stream **at = &all;
+
+    pthread_mutex_lock(&lock);
+    while (*at != NULL) {
+        of_stream *s = *at;
+
+        if (s->context != context || (stream != NULL && s->stream != stream)) {
+            at = &s->next;
+            continue;
+        }
+        *at = s->next;
+        drop(s, lost);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+static int type_of(uint32_t dtype, cudaDataType *out)
+{
+    switch (dtype) {
+    case CORE_F64:
+        *out = CUDA_R_64F;
+        return 1;
+    case CORE_F32:
+        *out = CUDA_R_32F;
+        return 1;
+    case CORE_F16:
+        *out = CUDA_R_16F;
+        return 1;
+    case CORE_BF16:
+        *out = CUDA_R_16BF;
+        return 1;
+    default:
+        return 0;
+    }
+}
+
+int cuda_blas_multiply(void *context, void *stream, const gpu_gemm *g)
+{
+    float alpha = (float)g->alpha, beta = (float)g->beta;
+    int wide = g->dtype == CORE_F64;
+    cublasComputeType_t compute = wide ? CUBLAS_COMPUTE_64F
+                                  : g->dtype == CORE_F32 && g->may_round
+                                      ? CUBLAS_COMPUTE_32F_FAST_TF32
+                                      : CUBLAS_COMPUTE_32F;
+    cublasStatus_t status;
+    cudaDataType type;
+    of_stream *s;
+
+    if (!type_of(g->dtype, &type))
+        return GPU_ABSENT;
+    pthread_mutex_lock(&lock);
+    s = find(context, stream);
+    if (s == NULL) {
+        pthread_mutex_unlock(&lock);
+        return GPU_ABSENT;
+    }
+    if (g->batch == 0) {
+        pthread_mutex_unlock(&lock);
+        return 0;
+    }
+    status = blas.gemm(
+        s->handle, g->a_turned ? CUBLAS_OP_T : CUBLAS_OP_N,
+        g->b_turned ? CUBLAS_OP_T : CUBLAS_OP_N, (int)g->m, (int)g->n,
+        (int)g->k, wide ? (const void *)&g->alpha : &alpha, g->a, type,
+        (int)g->a_step, g->a_batch, g->b, type, (int)g->b_step, g->b_batch,
+        wide ? (const void *)&g->beta : &beta, g->c, type, (int)g->c_step,
+        g->c_batch, (int)g->batch, compute, CUBLAS_GEMM_DEFAULT);
+    pthread_mutex_unlock(&lock);
+    if (status == CUBLAS_STATUS_SUCCESS)
+        return 0;
+    return status == CUBLAS_STATUS_EXECUTION_FAILED ? CUDA_ERROR_LAUNCH_FAILED
+                                                    : GPU_ABSENT;
+}

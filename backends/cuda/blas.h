@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* blas.h: products of matrices by cuBLAS, which is looked for when the first
+ * one is wanted.  The device's context is current in every call. */
+
+#ifndef CUDA_BLAS_H
+#define CUDA_BLAS_H
+
+#include <gpu/driver.h>
+
+/* 0, GPU_ABSENT, or the driver's code. */
+int cuda_blas_multiply(void *context, void *stream, const gpu_gemm *g);
+/* Makes what products on the stream want: none can be made in a capture. */
+void cuda_blas_prepare(void *context, void *stream);
+/* Gives back what it has of the stream; NULL: of all the context's.  lost: the
+ * device's memory is gone already. */
+void cuda_blas_forget(void *context, void *stream, int lost);
+
+#endif
