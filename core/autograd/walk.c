@@ -185,7 +185,7 @@ static core_status take_streams(const core__thread *from)
 {
     for (uint32_t i = 0; i < from->nstreams; i++)
         if (from->streams[i])
-            CORE_TRY(core__stream_swap(from->streams[i], NULL));
+            CORE_TRY(core_stream_set_current(from->streams[i]));
     return CORE_OK;
 }
 

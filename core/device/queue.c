@@ -293,20 +293,23 @@ core_status core__queues_wait(core_device *device, const char *reason)
     core__error_record first;
     core_status status = CORE_OK;
     core__queue **list;
-    uint32_t count;
+    uint32_t count = 0, room;
 
     CORE_TRY(core__device_here(device));
-    /* References, so that waiting needs no lock. */
+    /* References, so that waiting needs no lock.  Of a capture nothing runs: the
+     * plugin is not to see that somebody waits for it. */
     pthread_mutex_lock(&queues->lock);
-    count = queues->count;
-    list = core__alloc(count * sizeof(core__queue *));
-    for (uint32_t i = 0; list && i < count; i++) {
-        list[i] = queues->list[i];
-        list[i]->references++;
+    room = queues->count;
+    list = core__alloc(room * sizeof(core__queue *));
+    for (uint32_t i = 0; list && i < room; i++) {
+        if (queues->list[i]->capturing)
+            continue;
+        list[count] = queues->list[i];
+        list[count++]->references++;
     }
     pthread_mutex_unlock(&queues->lock);
     if (!list)
-        return core__error_memory(count * sizeof(core__queue *));
+        return core__error_memory(room * sizeof(core__queue *));
     for (uint32_t i = 0; i < count; i++) {
         /* Of an older generation: it is its own streams' matter. */
         bool stale = list[i]->generation != atomic_load(&device->generation) &&

@@ -20,6 +20,8 @@
 #include "dispatch/table.h"
 #include "ops/infer.h"
 
+#include <libcore/tensor.h>
+
 #include <stdio.h>
 #include <string.h>
 
@@ -201,6 +203,8 @@ static core_status compute(core_operator *op, const core_value *args,
         status = f.home ? send_result(&f, &results[i]) : CORE_OK;
     for (uint32_t i = 0; i < f.ncopies; i++)
         core__tensor_release(f.copies[i]);
+    for (uint32_t i = 0; i < nresults && status != CORE_OK; i++)
+        core_value_release(&results[i]);
     if (status == CORE_OK) {
         atomic_fetch_add(&counted, 1);
         core__detour(op, CORE_DETOUR_HOST);

@@ -76,6 +76,12 @@ static core_status synchronize(void *device, void *words)
     if (status != CORE_OK)
         return status;
     pthread_mutex_lock(&sim_lock);
+    if (stream->graph) {
+        pthread_mutex_unlock(&sim_lock);
+        return core_sdk_error(sim_host, CORE_ERROR_INTERNAL, "sim",
+                              "the host waits for a stream that is being "
+                              "captured");
+    }
     clock = sim_clock_copy(stream); /* more may be given while it waits */
     sim_stream_await(stream, stream->given);
     sim_clock_host_learns(clock);

@@ -85,6 +85,26 @@ START_TEST(nothing_runs_while_a_capture_is_made)
 }
 END_TEST
 
+/* sim answers with an error where a plugin is asked to wait for a capture. */
+START_TEST(a_wait_for_the_device_leaves_captures_of_other_streams_alone)
+{
+    core_tensor *a = on_sim(VECTOR(2, 1, 2));
+    core_stream *other;
+    core_graph *graph;
+
+    OK(core_device_synchronize(sim));
+    OK(core_capture_begin(stream, NULL));
+    OK(core_add_(a, a, core_int(1)));
+    OK(core_stream_create(sim, &other));
+    OK(core_stream_set_current(other));
+    OK(core_device_synchronize(sim));
+    OK(core_stream_set_current(stream));
+    FAILS(core_device_synchronize(sim), CORE_ERROR_UNSUPPORTED, "capture");
+    FAILS(core_capture_end(stream, &graph), CORE_ERROR_UNSUPPORTED, "spoilt");
+    core_stream_release(other);
+}
+END_TEST
+
 /* ------------------------------------------------------------- training -- */
 
 typedef struct model {
@@ -636,6 +656,7 @@ int main(void)
     const TTest *const tests[] = {
         a_launch_computes_on_what_lies_there_now,
         nothing_runs_while_a_capture_is_made,
+        a_wait_for_the_device_leaves_captures_of_other_streams_alone,
         a_captured_step_trains_as_eager_ones,
         every_launch_draws_what_an_eager_call_would,
         a_generator_lives_as_long_as_the_graph,

@@ -267,6 +267,19 @@ START_TEST(backwards_nest_inside_workers_to_any_depth)
 }
 END_TEST
 
+START_TEST(backwards_nest_to_any_depth_on_a_stream_of_ones_own)
+{
+    core_tensor *a = leaf(fresh_on(VECTOR(1, 1), "sim:0"));
+    inner inner = {a, 150, {"sim:0", "sim:0"}};
+    core_stream *stream = new_stream("sim:0");
+
+    OK(core_stream_set_current(stream));
+    OK(walk_inside(&inner));
+    HOLDS(core_tensor_grad(a), 1, 300);
+    core_stream_release(stream);
+}
+END_TEST
+
 /* Two threads; each one's node waits, on its worker, until the other's runs
  * too, and then needs the other's worker. */
 typedef struct meeting {
@@ -482,6 +495,7 @@ static TCase *in_mode(const char *name, void (*mode)(void))
         an_error_of_a_worker_reaches_the_caller,
         of_two_devices_that_fail_one_is_told,
         backwards_nest_inside_workers_to_any_depth,
+        backwards_nest_to_any_depth_on_a_stream_of_ones_own,
         backwards_inside_each_others_devices_end,
         threads_may_walk_one_graph_over_devices_at_once,
         gradients_from_several_workers_are_summed,

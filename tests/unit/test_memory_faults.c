@@ -10,9 +10,11 @@
 #include "base/thread.h"
 #include "device/device.h"
 
+#include <libcore/dispatch.h>
 #include <libcore/memory.h>
 #include <libcore/optim.h>
 #include <libcore/random.h>
+#include <libcore/settings.h>
 
 typedef struct model {
     core_device *device;
@@ -210,7 +212,77 @@ START_TEST(memory_that_never_comes_back_fails_every_step_on_sim)
 }
 END_TEST
 
+static core_status twice(core_call *call, const core_value *args,
+                         uint32_t nargs, core_value *results, uint32_t nresults)
+{
+    core_status status;
+
+    (void)call;
+    (void)nargs;
+    (void)nresults;
+    status = core_add(args[0].u.tensor, args[0].u.tensor, core_int(1),
+                      &results[0].u.tensor);
+    if (status != CORE_OK)
+        return status;
+    results[0].tag = CORE_VALUE_TENSOR;
+    status = core_neg(args[0].u.tensor, &results[1].u.tensor);
+    if (status == CORE_OK)
+        results[1].tag = CORE_VALUE_TENSOR;
+    else
+        core_value_release(&results[0]);
+    return status;
+}
+
+/* Only the host has it: the results are made there first. */
+START_TEST(a_fallback_without_memory_gives_nothing)
+{
+    core_registration *schema, *kernel;
+    core_status status;
+    core_device *sim;
+    core_value arg, results[2] = {0};
+    core_operator *op;
+    int64_t before;
+    int failed = 0;
+
+    core__alloc_fault_set(INT32_MAX, false); /* nothing is kept */
+    OK(core_device_find("sim", &sim));
+    arg = (core_value){CORE_VALUE_TENSOR, 0, {.tensor = randn(sim, 2, 3)}};
+    OK(core_setting_set("LIBCORE_FALLBACK", "count"));
+    OK(core_op_register("mine::twice(Tensor a) -> (Tensor, Tensor)", &schema));
+    OK(core_function_register("mine::twice", CORE_KEY_BACKEND, "cpu", twice,
+                              NULL, &kernel));
+    OK(core_op_find("mine::twice", &op));
+    OK(core_op_call(op, &arg, 1, results, 2));
+    core_value_release(&results[0]);
+    core_value_release(&results[1]);
+    before = core__alloc_live();
+    /* Some memory is not needed: one that works is not the last. */
+    for (int64_t allowed = 0; allowed < 100; allowed++) {
+        core__alloc_fault_set(allowed, false);
+        status = core_op_call(op, &arg, 1, results, 2);
+        core__alloc_fault_set(INT32_MAX, false);
+        if (status != CORE_OK) {
+            failed++;
+            ck_assert_int_eq(status, CORE_ERROR_OUT_OF_MEMORY);
+            ck_assert_int_eq(results[0].tag, CORE_VALUE_NONE);
+            ck_assert_int_eq(results[1].tag, CORE_VALUE_NONE);
+        }
+        core_value_release(&results[0]);
+        core_value_release(&results[1]);
+        ck_assert_msg(core__alloc_live() == before,
+                      "after %lld: %lld blocks leak", (long long)allowed,
+                      (long long)(core__alloc_live() - before));
+    }
+    core__alloc_fault_set(-1, false);
+    ck_assert_int_gt(failed, 5);
+    core_value_release(&arg);
+    core_registration_release(kernel);
+    core_registration_release(schema);
+}
+END_TEST
+
 SUITE("memory faults", a_step_on_the_cpu_survives_every_failing_allocation,
       a_step_on_sim_survives_every_failing_allocation,
       memory_that_never_comes_back_fails_every_step_on_the_cpu,
-      memory_that_never_comes_back_fails_every_step_on_sim)
+      memory_that_never_comes_back_fails_every_step_on_sim,
+      a_fallback_without_memory_gives_nothing)
