@@ -575,6 +575,7 @@ wrong_usage() {
         return
     refuses 2 '--threads 1025: ' --threads 1025 || return
     refuses 2 '--device meta: ' --device meta || return
+    refuses 2 'devices are named once' --device cpu --devices sim,cpu || return
     refuses 2 '--device cpu,cpu: one device' --device cpu,cpu || return
     refuses 2 '--devices cpu,meta: ' --devices cpu,meta || return
     refuses 2 '--lr nan: a number above 0' --lr nan || return

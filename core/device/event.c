@@ -282,6 +282,12 @@ static core_status check_recorded(const core_event *event, core_stream *stream,
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "%s: the event of \"%s\" was never recorded", what,
                            event->device->name);
+    /* Once that capture is over nothing captures any more. */
+    if (event->capture_id && !(stream && stream->capture) && !mine->capture)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "%s: the event of \"%s\" was recorded in a capture, "
+                           "and stands for nothing outside of it",
+                           what, event->device->name);
     if (event->capture_id)
         return core__capture_refuses(stream && atomic_load(&mine->capture_id) !=
                                                    event->capture_id

@@ -24,7 +24,7 @@ static void lose(core_device *device)
 {
     if (atomic_load(&device->lost))
         return;
-    /* Texts of earlier losses may be being read: kept until the device goes. */
+    /* Who reads it holds the lock. */
     core__free(device->loss);
     device->loss = core__strdup(core_error_message());
     atomic_store(&device->lost, true);

@@ -312,6 +312,8 @@ core_status core_stream_callback(core_stream *stream,
         status = core__error(CORE_ERROR_UNSUPPORTED,
                              "the streams of \"%s\" call no host functions",
                              device->name);
+    } else if (stream->capture) {
+        status = core__capture_refuses(stream, "a host callback");
     } else if ((status = core__stream_check(stream)) == CORE_OK) {
         /* From here on the plugin drops it. */
         return core__stream_given(

@@ -387,6 +387,8 @@ void core__plans_drop(const core_kernel *kernel, const core_device *device)
 
 void core_plan_get_counts(core_plan_counts *out_counts)
 {
+    if (!out_counts)
+        return;
     pthread_mutex_lock(&lock);
     *out_counts = counts;
     pthread_mutex_unlock(&lock);

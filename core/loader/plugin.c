@@ -498,6 +498,11 @@ uint64_t core_plugin_breaches(core_plugin *plugin, const char **out_first)
     const char *first;
     uint64_t count;
 
+    if (!plugin) {
+        if (out_first)
+            *out_first = "";
+        return 0;
+    }
     core__loader_lock();
     count = core__layers_breaches(plugin->layers, &first);
     first = plugin->breach ? plugin->breach : core__loader_keep(first);
@@ -510,7 +515,8 @@ uint64_t core_plugin_breaches(core_plugin *plugin, const char **out_first)
 
 void core_plugin_retain(core_plugin *plugin)
 {
-    atomic_fetch_add_explicit(&plugin->references, 1, memory_order_relaxed);
+    if (plugin)
+        atomic_fetch_add_explicit(&plugin->references, 1, memory_order_relaxed);
 }
 
 void core_plugin_release(core_plugin *plugin)

@@ -31,6 +31,8 @@ void core_tensors_release(core_tensor **tensors, size_t count)
 
 void core_value_release(core_value *value)
 {
+    if (!value)
+        return;
     if (value->tag == CORE_VALUE_TENSOR)
         core__tensor_release(value->u.tensor);
     else if (value->tag == CORE_VALUE_TENSOR_LIST)

@@ -11,10 +11,11 @@
  * launch, the same ones that eager calls would have drawn.
  *
  * Whatever needs the host to wait (item, a copy to the host, an operator whose
- * shape depends on data), a fallback to another device, the launch of another
- * graph, or a plan that was not made before (run the calls once first) is
- * CORE_ERROR_UNSUPPORTED inside a capture, and says which; the capture is then
- * spoilt, and end says so. */
+ * shape depends on data), a fallback to another device, a host callback, the
+ * launch of another graph, or a plan that was not made before (run the calls
+ * once first) is CORE_ERROR_UNSUPPORTED inside a capture, and says which; the
+ * capture is then spoilt, and end says so.
+ */
 
 #ifndef LIBCORE_CAPTURE_H
 #define LIBCORE_CAPTURE_H

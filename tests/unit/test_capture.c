@@ -372,6 +372,52 @@ START_TEST(an_event_of_an_ended_capture_spoils_no_other)
 }
 END_TEST
 
+START_TEST(an_event_of_a_capture_stands_for_nothing_afterwards)
+{
+    core_graph *graph;
+    core_stream *other;
+    core_event *event;
+
+    OK(core_event_create(sim, 0, &event));
+    OK(core_capture_begin(stream, NULL));
+    OK(core_event_record(event, stream));
+    OK(core_capture_end(stream, &graph));
+    OK(core_stream_create(sim, &other));
+    OK(core_stream_set_current(other));
+    FAILS(core_stream_wait_event(other, event), CORE_ERROR_INVALID_ARGUMENT,
+          "recorded in a capture");
+    FAILS(core_event_query(event), CORE_ERROR_INVALID_ARGUMENT,
+          "recorded in a capture");
+    core_graph_release(graph);
+    core_event_release(event);
+    core_stream_release(other);
+}
+END_TEST
+
+static void never(void *context)
+{
+    ck_abort_msg("a callback of a capture ran: %s", (const char *)context);
+}
+
+static void dropped(void *context)
+{
+    *(char *)context = 'd';
+}
+
+START_TEST(a_host_callback_spoils_a_capture)
+{
+    char text[] = "kept";
+    core_graph *graph;
+
+    OK(core_capture_begin(stream, NULL));
+    FAILS(core_stream_callback(stream, never, text, dropped),
+          CORE_ERROR_UNSUPPORTED, "host callback");
+    ck_assert_str_eq(text, "dept");
+    FAILS(core_capture_end(stream, &graph), CORE_ERROR_UNSUPPORTED, "spoilt",
+          "host callback");
+}
+END_TEST
+
 START_TEST(begin_and_end_belong_together)
 {
     core_stream *standard, *other;
@@ -666,6 +712,8 @@ int main(void)
         what_is_wanted_of_another_stream_spoils_that_ones_capture,
         an_event_of_a_capture_spoils_the_capture_it_is_of,
         an_event_of_an_ended_capture_spoils_no_other,
+        an_event_of_a_capture_stands_for_nothing_afterwards,
+        a_host_callback_spoils_a_capture,
         begin_and_end_belong_together,
         a_pool_of_another_device_is_refused,
         a_reset_ends_a_capture,

@@ -378,6 +378,8 @@ static core_status take(train_options *options, int option, const char *text)
         return CORE_OK;
     case OPTION_DEVICE:
     case OPTION_DEVICES:
+        if (options->devices)
+            return wrong(option, text, "devices are named once");
         CORE_TRY(check_devices(option, text));
         options->devices = text;
         return CORE_OK;
