@@ -4,6 +4,7 @@
 /* Backends by type and slot, and their devices. */
 
 #include "base/fork.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "device/device.h"
 #include "device/stream.h"
@@ -333,6 +334,22 @@ done:
     return status;
 }
 
+/* Names that are kept for later: who offers one is told that it is not used. */
+static void tell_reserved(const core__backend *backend)
+{
+    static const char *const names[] = {"core.allocator", "core.layout",
+                                        "core.profiler"};
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        core_string name = {names[i], strlen(names[i])};
+
+        if (backend->table.get_interface(backend->table.user, name, 1))
+            core__log(CORE_LOG_WARNING, "device",
+                      "%s offers %s, which this libcore does not use",
+                      backend->type, names[i]);
+    }
+}
+
 /* The optional tables, in full copies. */
 static void fetch_interfaces(const core__backend *backend,
                              core__interfaces *interfaces)
@@ -364,6 +381,8 @@ static void fetch_interfaces(const core__backend *backend,
         copy_table(rows[i].to, rows[i].size,
                    backend->table.get_interface(backend->table.user, name, 1));
     }
+    if (minor >= 3)
+        tell_reserved(backend);
 }
 
 /* At the size that the plugin's minor has. */

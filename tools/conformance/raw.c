@@ -124,8 +124,30 @@ static core_status host_fallback(core_registry *registry, core_string backend,
 
 static core_status host_operator(core_registry *registry, core_string schema)
 {
+    raw_operators *own = opening ? &opening->operators : NULL;
+    const char *end =
+        schema.data ? memchr(schema.data, '(', schema.size) : NULL;
+    size_t size = end ? (size_t)(end - schema.data) : 0;
+
     (void)registry;
-    (void)schema;
+    if (!own || own->count == RAW_OPERATORS || size >= sizeof own->name[0])
+        return CORE_OK;
+    if (size)
+        memcpy(own->name[own->count++], schema.data, size);
+    return CORE_OK;
+}
+
+static core_status host_gradient(core_registry *registry, core_string name,
+                                 const core_operator_gradient *gradient)
+{
+    raw_operators *own = opening ? &opening->operators : NULL;
+
+    (void)registry;
+    (void)gradient;
+    for (uint32_t i = 0; own && i < own->count; i++)
+        if (strlen(own->name[i]) == name.size &&
+            memcmp(own->name[i], name.data, name.size) == 0)
+            own->gradient[i] = true;
     return CORE_OK;
 }
 
@@ -200,6 +222,7 @@ static void fill_host(core_host *host)
                         .operator_name = host_name,
                         .backend_kernel = host_borrowed,
                         .error_last = host_error_last,
+                        .register_gradient = host_gradient,
                         .cache_directory = host_cache};
 }
 

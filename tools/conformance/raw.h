@@ -12,6 +12,14 @@
 
 enum { RAW_ERRORS_TEXT = 400 };
 
+/* Operators of the plugin's own, as init registered them. */
+enum { RAW_OPERATORS = 64 };
+typedef struct raw_operators {
+    uint32_t count;
+    char name[RAW_OPERATORS][128]; /* "vendor::name.overload" */
+    bool gradient[RAW_OPERATORS];
+} raw_operators;
+
 struct raw {
     void *library;
     core_host host;
@@ -24,6 +32,7 @@ struct raw {
     bool synchronous; /* no streams */
     uint32_t backends;
     uint32_t kernels;
+    raw_operators operators;
     void *device;
     void *stream; /* NULL on a synchronous device */
     core_device_properties properties;

@@ -371,6 +371,19 @@ static void tables_are_whole(suite *self, outcome *out, const test *one)
     }
 }
 
+/* What nobody specified yet cannot be tested, nor used. */
+static void reserved(suite *self, outcome *out, const test *one)
+{
+    static const char *const names[] = {"core.allocator", "core.layout",
+                                        "core.profiler"};
+    raw *plugin = raw_open(self, out);
+
+    (void)one;
+    for (size_t i = 0; plugin && i < sizeof names / sizeof *names; i++)
+        expect(out, !raw_interface(plugin, names[i]),
+               "it offers %s, which this ABI only names", names[i]);
+}
+
 /* Nothing that could not be, and the same each time. */
 static void numerics(suite *self, outcome *out, const test *one)
 {
@@ -448,6 +461,7 @@ bool suite_add_features(suite *self)
         {"core/features/peer", peers, true},
         {"core/features/graph-capture", captures, true},
         {"core/features/stream-error", error_word, true},
+        {"core/features/reserved-names-are-absent", reserved, false},
         {"core/features/numerics", numerics, true},
         {"core/features/telemetry", telemetry, true},
     };

@@ -297,6 +297,10 @@ typedef struct core_stream_error_interface {
     core_status (*take)(void *device, void *stream, core_stream_error *out);
 } core_stream_error_interface;
 
+/* core.allocator, core.layout and core.profiler are names for later: nothing is
+ * behind them yet.  A plugin that offers one is told so in the log, and what it
+ * offers is not used. */
+
 /* Those below are known since minor 0.3; each is version 1. */
 
 /* How a device counts.  Zeroed before the plugin fills it, and 0 everywhere

@@ -1,0 +1,356 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Level training: operators that the plugin brings itself.  Those on tensors
+ * and numbers are called, on the device and on meta, and their gradients are
+ * compared with differences.  Their names come from a child process, in which
+ * the plugin's init runs without libcore between. */
+
+#include "raw.h"
+
+#include <libcore/autograd.h>
+#include <libcore/dispatch.h>
+#include <libcore/ops.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { ARGUMENTS = 16, ELEMENTS = 6, RESULTS = 8 };
+
+/* --------------------------------------------------------------- names -- */
+
+static bool read_all(int from, raw_operators *to)
+{
+    size_t have = 0;
+    ssize_t got;
+
+    while ((got = read(from, (char *)to + have, sizeof *to - have)) > 0)
+        have += (size_t)got;
+    return have == sizeof *to;
+}
+
+/* What init registers.  init runs once in a process, so it does elsewhere, and
+ * before the device is there. */
+static bool list(suite *self, outcome *out, raw_operators *to)
+{
+    int ends[2], status = 0;
+    pid_t child;
+    bool good;
+
+    memset(to, 0, sizeof *to);
+    fflush(NULL);
+    if (pipe(ends) != 0 || (child = fork()) < 0) {
+        harness_error(out, "no process to list the operators in");
+        return false;
+    }
+    if (child == 0) {
+        const raw *plugin = raw_open(self, out);
+        ssize_t size = (ssize_t)sizeof plugin->operators;
+
+        if (plugin && write(ends[1], &plugin->operators, (size_t)size) == size)
+            _exit(0);
+        _exit(1);
+    }
+    close(ends[1]);
+    good = read_all(ends[0], to);
+    close(ends[0]);
+    while (waitpid(child, &status, 0) < 0)
+        ;
+    return expect(out, good && WIFEXITED(status) && WEXITSTATUS(status) == 0,
+                  "the plugin's init fails in a process of its own");
+}
+
+/* --------------------------------------------------------------- calls -- */
+
+typedef struct own_call {
+    core_operator *op;
+    core_value args[ARGUMENTS];
+    uint32_t nargs;
+    uint32_t nresults;
+    core_tensor *tensors[ARGUMENTS];
+    size_t ntensors;
+} own_call;
+
+static bool begins(const char *text, const char *with)
+{
+    return strncmp(text, with, strlen(with)) == 0;
+}
+
+/* Reads the schema; false where it has what the suite cannot make.  What has a
+ * default is left to it. */
+static bool parse(own_call *call)
+{
+    const char *at = strchr(core_op_schema(call->op), '(') + 1;
+    const char *arrow = strstr(at, ") -> ");
+
+    if (!arrow || strchr(at, '!'))
+        return false;
+    call->nresults = 1;
+    for (const char *c = arrow; *c; c++)
+        call->nresults += *c == ',';
+    while (at < arrow) {
+        const char *end = at + strcspn(at, ",)=");
+        core_value *value = &call->args[call->nargs];
+
+        if (*end == '=')
+            break;
+        if (call->nargs == ARGUMENTS)
+            return false;
+        *value = (core_value){0};
+        if (begins(at, "Tensor "))
+            value->tag = CORE_VALUE_TENSOR;
+        else if (begins(at, "float ") || begins(at, "Scalar "))
+            *value = core_float(1.25);
+        else if (begins(at, "int "))
+            *value = core_int(1);
+        else if (begins(at, "bool "))
+            *value = (core_value){CORE_VALUE_BOOL, 0, {.i = 1}};
+        else if (!begins(at, "Tensor? ") && !begins(at, "*"))
+            return false;
+        call->nargs += !begins(at, "*");
+        at = end + (*end == ',') + strspn(end + (*end == ','), " ");
+        if (*end == ')')
+            break;
+    }
+    return call->nresults <= RESULTS;
+}
+
+static void drop_tensors(own_call *call)
+{
+    while (call->ntensors > 0)
+        core_tensor_release(call->tensors[--call->ntensors]);
+}
+
+/* Tensors of f64 with these sizes for all arguments. */
+static core_status fill(const suite *self, own_call *call, core_device *device,
+                        const int64_t *sizes, uint32_t ndim)
+{
+    double data[ELEMENTS];
+
+    drop_tensors(call);
+    for (uint32_t i = 0; i < call->nargs; i++) {
+        core_tensor **tensor = &call->tensors[call->ntensors];
+
+        if (call->args[i].tag != CORE_VALUE_TENSOR)
+            continue;
+        for (uint64_t k = 0; k < ELEMENTS; k++)
+            data[k] = .5 + (double)(suite_random(self, "own operators",
+                                                 i * ELEMENTS + k) >>
+                                    11) *
+                               0x1p-53;
+        CORE_TRY(
+            core_tensor_from_data(data, CORE_F64, sizes, ndim, device, tensor));
+        call->args[i].u.tensor = *tensor;
+        call->ntensors++;
+    }
+    return CORE_OK;
+}
+
+static core_status run_on(own_call *call, core_tensor *const *inputs,
+                          core_value *results)
+{
+    size_t next = 0;
+
+    memset(results, 0, RESULTS * sizeof *results);
+    for (uint32_t i = 0; i < call->nargs; i++)
+        if (call->args[i].tag == CORE_VALUE_TENSOR)
+            call->args[i].u.tensor = inputs[next++];
+    return core_op_call(call->op, call->args, call->nargs, results,
+                        call->nresults);
+}
+
+static void drop_results(core_value *results)
+{
+    for (int r = 0; r < RESULTS; r++)
+        core_value_release(&results[r]);
+}
+
+/* Arguments that it takes on the device: one dimension, two, or none. */
+static core_status find_arguments(suite *self, own_call *call)
+{
+    static const int64_t sizes[] = {2, 3};
+    static const int64_t square[] = {2, 2};
+    const struct {
+        const int64_t *sizes;
+        uint32_t ndim;
+    } tries[] = {{sizes + 1, 1}, {sizes, 2}, {square, 2}, {NULL, 0}};
+    core_status status = CORE_OK;
+
+    for (size_t i = 0; i < sizeof tries / sizeof *tries; i++) {
+        core_value results[RESULTS];
+
+        CORE_TRY(fill(self, call, self->device, tries[i].sizes, tries[i].ndim));
+        status = run_on(call, call->tensors, results);
+        drop_results(results);
+        if (status != CORE_ERROR_SHAPE && status != CORE_ERROR_INVALID_ARGUMENT)
+            break;
+    }
+    return status;
+}
+
+/* ------------------------------------------------------------- each test -- */
+
+typedef bool (*own_check)(suite *self, outcome *out, own_call *call,
+                          bool gradient);
+
+static void each(suite *self, outcome *out, own_check check)
+{
+    static raw_operators names;
+    static bool listed;
+    uint32_t checked = 0;
+
+    if (!listed && !(listed = list(self, out, &names)))
+        return;
+    if (names.count == 0) {
+        not_supported(out, "it brings no operators");
+        return;
+    }
+    if (!suite_device(self, out) ||
+        !expect_ok(out, core_setting_set("LIBCORE_FALLBACK", "error"),
+                   "turning the fallback off"))
+        return;
+    for (uint32_t i = 0; i < names.count && out->verdict == VERDICT_PASS; i++) {
+        own_call call = {.nargs = 0};
+
+        if (!expect_ok(out, core_op_find(names.name[i], &call.op),
+                       names.name[i]))
+            return;
+        if (parse(&call) && find_arguments(self, &call) == CORE_OK)
+            checked += check(self, out, &call, names.gradient[i]);
+        drop_tensors(&call);
+    }
+    if (out->verdict == VERDICT_PASS && checked == 0)
+        not_supported(out,
+                      "none of its %u operators takes f64 tensors and "
+                      "numbers on the device that the suite can make",
+                      names.count);
+}
+
+/* ------------------------------------------------------------- gradients -- */
+
+static core_status floating_results(void *context, core_tensor *const *inputs,
+                                    size_t ninputs, core_tensor **outputs,
+                                    size_t *noutputs)
+{
+    core_value results[RESULTS];
+
+    (void)ninputs;
+    *noutputs = 0;
+    CORE_TRY(run_on(context, inputs, results));
+    for (int r = 0; r < RESULTS; r++)
+        if (results[r].tag == CORE_VALUE_TENSOR &&
+            core_tensor_requires_grad(results[r].u.tensor)) {
+            outputs[(*noutputs)++] = results[r].u.tensor;
+            results[r] = (core_value){0};
+        }
+    drop_results(results);
+    return CORE_OK;
+}
+
+static bool gradient_is_right(suite *self, outcome *out, own_call *call,
+                              bool gradient)
+{
+    core_tensor *outputs[RESULTS];
+    size_t count = 0;
+
+    (void)self;
+    for (size_t i = 0; i < call->ntensors; i++)
+        if (!expect_ok(out,
+                       core_tensor_set_requires_grad(call->tensors[i], true),
+                       core_op_name(call->op)))
+            return false;
+    if (!expect_ok(out,
+                   floating_results(call, call->tensors, call->ntensors,
+                                    outputs, &count),
+                   core_op_name(call->op)))
+        return false;
+    for (size_t i = 0; i < count; i++)
+        core_tensor_release(outputs[i]);
+    expect(out, count > 0 || !gradient,
+           "%s: it registers a gradient, and no result requires grad",
+           core_op_name(call->op));
+    return count > 0 &&
+           expect_ok(out,
+                     core_gradcheck(floating_results, call, call->tensors,
+                                    call->ntensors, 1e-6, 1e-5, 1e-3),
+                     core_op_name(call->op));
+}
+
+static void gradients_are_right(suite *self, outcome *out, const test *one)
+{
+    (void)one;
+    each(self, out, gradient_is_right);
+}
+
+/* ------------------------------------------------------------------ meta -- */
+
+static bool same_shape(const core_tensor *a, const core_tensor *b)
+{
+    bool same = core_tensor_ndim(a) == core_tensor_ndim(b) &&
+                core_tensor_dtype(a) == core_tensor_dtype(b);
+
+    for (size_t d = 0; same && d < core_tensor_ndim(a); d++)
+        same = core_tensor_sizes(a)[d] == core_tensor_sizes(b)[d];
+    return same;
+}
+
+static bool shape_agrees(suite *self, outcome *out, own_call *call,
+                         bool gradient)
+{
+    core_tensor *shapes[ARGUMENTS] = {NULL};
+    core_value there[RESULTS], here[RESULTS];
+    core_device *meta;
+    core_status status = core_device_find("meta", &meta);
+    bool good = false;
+
+    (void)self;
+    (void)gradient;
+    memset(there, 0, sizeof there);
+    memset(here, 0, sizeof here);
+    for (size_t i = 0; i < call->ntensors && status == CORE_OK; i++)
+        status = core_empty(core_tensor_sizes(call->tensors[i]),
+                            core_tensor_ndim(call->tensors[i]), CORE_F64, meta,
+                            CORE_FORMAT_CONTIGUOUS, &shapes[i]);
+    if (!expect_ok(out, status, "tensors on meta") ||
+        !expect_ok(out, run_on(call, call->tensors, here),
+                   core_op_name(call->op)))
+        goto done;
+    status = run_on(call, shapes, there);
+    if (status == CORE_ERROR_NO_KERNEL || status == CORE_ERROR_DATA_DEPENDENT)
+        goto done; /* it does not say what its shape is */
+    good = expect_ok(out, status, core_op_name(call->op));
+    for (int r = 0; good && r < RESULTS; r++)
+        if (here[r].tag == CORE_VALUE_TENSOR)
+            good = expect(out,
+                          there[r].tag == CORE_VALUE_TENSOR &&
+                              same_shape(there[r].u.tensor, here[r].u.tensor),
+                          "%s: result %d has another shape or dtype on meta",
+                          core_op_name(call->op), r);
+done:
+    drop_results(there);
+    drop_results(here);
+    for (size_t i = 0; i < call->ntensors; i++)
+        core_tensor_release(shapes[i]);
+    return good;
+}
+
+static void shapes_agree(suite *self, outcome *out, const test *one)
+{
+    (void)one;
+    each(self, out, shape_agrees);
+}
+
+bool suite_add_custom(suite *self)
+{
+    static const listed tests[] = {
+        {"training/own-operators/gradients-are-right", gradients_are_right,
+         true},
+        {"training/own-operators/shapes-agree-on-meta", shapes_agree, true},
+    };
+
+    return suite_add_list(self, LEVEL_TRAINING, tests,
+                          sizeof tests / sizeof *tests);
+}
