@@ -402,11 +402,28 @@ static void limit_signature(core_kernel *kernel, uint32_t minor)
     }
 }
 
+/* Room for kernels, which goes when the registration is undone; under the
+ * registry's lock. */
+static core_status slab_make(core_registry *registry, uint32_t count,
+                             core__kernel **out_kernels)
+{
+    size_t size = sizeof(core__kernel_slab) + count * sizeof(core__kernel);
+    core__kernel_slab *slab = core__alloc_zero(size);
+
+    *out_kernels = NULL;
+    if (!slab)
+        return core__error_memory(size);
+    slab->next = registry->slabs;
+    registry->slabs = slab;
+    *out_kernels = slab->kernels;
+    return CORE_OK;
+}
+
+/* kernel: zeroed room for it. */
 static core_status add_kernel(core_registry *registry, core__backend *backend,
-                              const core_kernel *from)
+                              const core_kernel *from, core__kernel *kernel)
 {
     core_operator *op = NULL;
-    core__kernel *kernel;
     core__kernel_set *set;
 
     CORE_TRY(check_kernel(from));
@@ -427,15 +444,11 @@ static core_status add_kernel(core_registry *registry, core__backend *backend,
                            "register a function for its backend's key",
                            core__operator_name(op));
     CORE_TRY(set_make(op, backend, &set));
-    kernel = core__alloc_zero(sizeof *kernel);
-    if (!kernel)
-        return core__error_memory(sizeof *kernel);
     memcpy(&kernel->kernel, from,
            from->struct_size < sizeof *from ? from->struct_size : sizeof *from);
     kernel->kernel.struct_size = sizeof *from;
     /* the operator's own name has a lifetime that suits */
     kernel->kernel.name.data = core__operator_name(op);
-    kernel->kernel.name.size = strlen(kernel->kernel.name.data);
     kernel->host = registry->plugin ? &registry->plugin->host : &core__host;
     limit_signature(&kernel->kernel, kernel->host->abi_minor);
     kernel->uniform = kernel->kernel.max_ndim == 0;
@@ -449,11 +462,12 @@ static core_status add_kernel(core_registry *registry, core__backend *backend,
     registry->kernels = kernel;
     set->sequence = ++sequence;
     atomic_store_explicit(&set->first, kernel, memory_order_release);
-    for (uint32_t dtype = 0; dtype < CORE__QUICK_DTYPES; dtype++)
-        if (kernel->kernel.signature[1] >> dtype & 1)
-            atomic_store_explicit(&set->quick[dtype],
-                                  is_quick(&kernel->kernel) ? kernel : NULL,
-                                  memory_order_release);
+    for (uint32_t mask =
+             kernel->kernel.signature[1] & ((1u << CORE__QUICK_DTYPES) - 1);
+         mask; mask &= mask - 1)
+        atomic_store_explicit(&set->quick[__builtin_ctz(mask)],
+                              is_quick(&kernel->kernel) ? kernel : NULL,
+                              memory_order_release);
     return CORE_OK;
 }
 
@@ -463,13 +477,16 @@ core_status core__registry_add_kernels(core_registry *registry,
                                        uint32_t count)
 {
     core__backend *owner = own_backend(registry, backend);
+    core__kernel *room = NULL;
     core_status status = CORE_OK;
 
     if (!owner)
         return core_error_code();
     core__registry_lock();
+    if (count > 0)
+        status = slab_make(registry, count, &room);
     for (uint32_t i = 0; i < count && status == CORE_OK; i++)
-        status = add_kernel(registry, owner, kernels[i]);
+        status = add_kernel(registry, owner, kernels[i], &room[i]);
     core__table_refresh_all();
     core__registry_unlock();
     return status;
@@ -496,20 +513,20 @@ core_status core__registry_add_fallback(core_registry *registry,
     core__backend *owner = own_backend(registry, backend);
     core__kernel *kernel = NULL;
     core__kernel_set *set;
+    core_status status;
 
     if (!owner)
         return core_error_code();
-    kernel = core__alloc_zero(sizeof *kernel);
-    if (!kernel)
-        return core__error_memory(sizeof *kernel);
-    kernel->kernel.struct_size = sizeof kernel->kernel;
-    kernel->kernel.launch = function;
-    kernel->kernel.user = user;
-    kernel->host = registry->plugin ? &registry->plugin->host : &core__host;
-    limit_signature(&kernel->kernel, 0);
     core__registry_lock();
     set = fallback_set(owner);
-    if (set) {
+    status =
+        set ? slab_make(registry, 1, &kernel) : core__error_memory(sizeof *set);
+    if (status == CORE_OK) {
+        kernel->kernel.struct_size = sizeof kernel->kernel;
+        kernel->kernel.launch = function;
+        kernel->kernel.user = user;
+        kernel->host = registry->plugin ? &registry->plugin->host : &core__host;
+        limit_signature(&kernel->kernel, 0);
         kernel->set = set;
         kernel->next = atomic_load(&set->first);
         kernel->next_owned = registry->kernels;
@@ -519,10 +536,7 @@ core_status core__registry_add_fallback(core_registry *registry,
         core__table_refresh_all();
     }
     core__registry_unlock();
-    if (set)
-        return CORE_OK;
-    core__free(kernel);
-    return core__error_memory(sizeof *set);
+    return status;
 }
 
 core_status core__registry_add_backend(core_registry *registry,
@@ -579,7 +593,6 @@ static void undo_kernel(core__kernel *kernel)
     refresh_quick(kernel->set);
     if (kernel->kernel.prepare)
         core__plans_drop(&kernel->kernel, NULL);
-    core__reclaim(&kernel->retired, kernel);
 }
 
 /* Sets of a backend that goes away keep their memory, not their owner; and
@@ -610,6 +623,7 @@ static core__kernel_set *forget_backend(core__backend *backend)
 void core__registry_undo(core_registry *registry)
 {
     core__kernel_set *fallbacks[4] = {NULL};
+    core__kernel_slab *slabs;
 
     core__registry_lock();
     while (registry->first) {
@@ -626,8 +640,16 @@ void core__registry_undo(core_registry *registry)
     }
     for (uint32_t i = 0; i < registry->nbackends; i++)
         fallbacks[i] = forget_backend(registry->backends[i]);
+    slabs = registry->slabs;
+    registry->slabs = NULL;
     core__table_refresh_all();
     core__registry_unlock();
+    while (slabs) {
+        core__kernel_slab *next = slabs->next;
+
+        core__reclaim(&slabs->retired, slabs);
+        slabs = next;
+    }
     for (uint32_t i = 0; i < registry->nbackends; i++)
         if (fallbacks[i])
             core__reclaim(&fallbacks[i]->retired, fallbacks[i]);

@@ -27,8 +27,15 @@ typedef struct core__kernel {
     struct core__kernel *next;       /* in the same set, newest first */
     struct core__kernel *next_owned; /* of the same registration */
     core__kernel_set *set;
-    core__retired retired;
 } core__kernel;
+
+/* The kernels that came in one call, in one piece of memory: a plugin brings a
+ * thousand. */
+typedef struct core__kernel_slab {
+    core__retired retired;
+    struct core__kernel_slab *next; /* of the same registration */
+    core__kernel kernels[];
+} core__kernel_slab;
 
 enum { CORE__QUICK_DTYPES = 16, CORE__DTYPES_OF_0_1 = 0xffff };
 
@@ -55,6 +62,7 @@ struct core_registry {
     uint32_t nbackends;
     core__registration *first;
     core__kernel *kernels;
+    core__kernel_slab *slabs;
 };
 
 /* The transaction's calls, for the host table. */

@@ -20,6 +20,7 @@
 #include "base/settings.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/structured.h"
+#include "ops_ids.h"
 #include "profiler/watch.h"
 
 #include <pthread.h>
@@ -162,6 +163,11 @@ static void fill(core_operator *op, operator_table *table)
     }
 }
 
+/* Built-in operators that have tables: few of them in most programs, and what a
+ * plugin registers changes no others.  Under the registry's lock. */
+static uint16_t resolved[CORE_OP_COUNT];
+static uint32_t nresolved;
+
 /* Under the registry's lock. */
 static void read_settings(void)
 {
@@ -226,6 +232,8 @@ static core_status resolve(core_call *call, const core_value *args,
         op->kernel_op = core__operator_kernel(op);
         __atomic_store_n(&op->table, table->slots, __ATOMIC_RELEASE);
         set_hot(op);
+        if (!(op->flags & CORE__OP_CUSTOM))
+            resolved[nresolved++] = op->id;
     }
     core__registry_unlock();
     return core__redispatch(op, call->keys, args, nargs, results, nresults);
@@ -239,8 +247,8 @@ void core__table_refresh(core_operator *op)
 
 void core__table_refresh_all(void)
 {
-    for (uint32_t i = 0; i < core__operator_count; i++)
-        core__table_refresh(&core__operators[i]);
+    for (uint32_t i = 0; i < nresolved; i++)
+        core__table_refresh(&core__operators[resolved[i]]);
     core__registry_each_custom(core__table_refresh);
 }
 
