@@ -3,6 +3,7 @@
 
 #include "random/generator.h"
 
+#include "base/error.h"
 #include "base/fork.h"
 #include "base/memory.h"
 
@@ -61,8 +62,10 @@ void core_generator_state(core_generator *generator, uint64_t *out_seed,
     core_generator *from = generator ? generator : &standard;
 
     pthread_mutex_lock(&lock);
-    *out_seed = from->seed;
-    *out_offset = from->offset;
+    if (out_seed)
+        *out_seed = from->seed;
+    if (out_offset)
+        *out_offset = from->offset;
     pthread_mutex_unlock(&lock);
 }
 
@@ -78,8 +81,10 @@ void core_generator_seed(core_generator *generator, uint64_t seed)
 
 core_status core_generator_create(uint64_t seed, core_generator **out_generator)
 {
-    core_generator *generator = core__alloc_zero(sizeof *generator);
+    core_generator *generator;
 
+    CORE__NOT_NULL(out_generator);
+    generator = core__alloc_zero(sizeof *generator);
     *out_generator = generator;
     if (!generator)
         return core__error_memory(sizeof *generator);

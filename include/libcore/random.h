@@ -28,11 +28,12 @@ void core_seed(uint64_t seed);
  * the threads as they come.  A captured graph keeps those that it drew from. */
 core_status core_generator_create(uint64_t seed,
                                   core_generator **out_generator);
+/* Takes NULL. */
 void core_generator_release(core_generator *generator);
+/* In the next three NULL is the default generator. */
 void core_generator_seed(core_generator *generator, uint64_t seed);
-
-/* Its whole state: seed, and how many counter blocks were used up.  generator
- * NULL: the default one. */
+/* Its whole state: seed, and how many counter blocks were used up.  Either out
+ * may be NULL. */
 void core_generator_state(core_generator *generator, uint64_t *out_seed,
                           uint64_t *out_offset);
 void core_generator_set_state(core_generator *generator, uint64_t seed,

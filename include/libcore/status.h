@@ -10,10 +10,11 @@
  *
  * NULL: a call that returns a core_status answers INVALID_ARGUMENT to a
  * pointer that is NULL and must not be (an object, a name, a list with a count
- * above 0), with a message that names the call and the argument.  Not so the
- * `out…` of the typed calls (ops.h) and the accessors that return a value,
- * such as core_tensor_ndim: theirs must not be NULL.  Release functions take
- * NULL.  A pointer that is neither NULL nor valid is never noticed. */
+ * above 0), with a message that names the call and the argument; so do the
+ * typed calls (ops.h), their `out…` included.  Not so the accessors that return
+ * a value, such as core_tensor_ndim: theirs must not be NULL.  Release
+ * functions take NULL.  A pointer that is neither NULL nor valid is never
+ * noticed. */
 
 #ifndef LIBCORE_STATUS_H
 #define LIBCORE_STATUS_H
