@@ -6,6 +6,7 @@
  * under hooks that catch it.  A checkpoint inside of a checkpoint saves its
  * inputs under the outer one's hooks, so that they too are only counted. */
 
+#include "autograd/function.h"
 #include "autograd/saved.h"
 #include "base/memory.h"
 #include "base/thread.h"
@@ -177,6 +178,7 @@ static core_status call_again(frame *frame, round *round, core_tensor **inputs,
                               core_tensor **outputs)
 {
     core__thread *self = core__thread_self();
+    uint32_t errors = self->error.sequence;
     size_t noutputs = frame->noutputs;
     modes was = modes_of(self), then = was;
     core_status status;
@@ -201,10 +203,7 @@ static core_status call_again(frame *frame, round *round, core_tensor **inputs,
             core_error_clear();
         return CORE_OK;
     }
-    if (status != CORE_OK) {
-        core__error_prefix("core_checkpoint, computing again");
-        return status;
-    }
+    CORE_TRY(core__worded(errors, status, "core_checkpoint, computing again"));
     return core__error(CORE_ERROR_AUTOGRAD,
                        "core_checkpoint: the function saved %zu tensors the "
                        "first time and %zu when it ran again; it must do the "
@@ -404,8 +403,9 @@ static core_status call_first(frame *frame, core_tensor *const *inputs,
     CORE_TRY(core__saved_hooks_new(&info, &hooks));
     atomic_fetch_add(&frame->references, 1); /* of the hooks */
     self->saved_hooks = hooks;
-    status = frame->info.function(frame->info.context, inputs, frame->ninputs,
-                                  outputs, noutputs);
+    status = core__function_call("core_checkpoint", frame->info.function,
+                                 frame->info.context, inputs, frame->ninputs,
+                                 outputs, noutputs);
     self->saved_hooks = outer;
     core__saved_hooks_release(hooks);
     return status;
@@ -424,8 +424,9 @@ core_status core_checkpoint(const core_checkpoint_info *info,
         outputs[i] = NULL;
     status = check(info, inputs, ninputs, outputs, noutputs);
     if (status == CORE_OK && core__thread_self()->no_grad) {
-        status =
-            info->function(info->context, inputs, ninputs, outputs, noutputs);
+        status = core__function_call("core_checkpoint", info->function,
+                                     info->context, inputs, ninputs, outputs,
+                                     noutputs);
     } else if (status == CORE_OK) {
         status = frame_new(info, inputs, ninputs, room, &frame);
         if (status == CORE_OK)

@@ -117,6 +117,49 @@ core_status core__worded(uint32_t errors, core_status status, const char *what)
     return status;
 }
 
+static core_status check_outputs(const char *name, core_tensor *const *outputs,
+                                 size_t count, size_t room)
+{
+    if (count > room)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "%s: the function says that it gave %zu outputs; "
+                           "there is room for %zu",
+                           name, count, room);
+    if (count == 0)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "%s: the function gave no outputs", name);
+    for (size_t i = 0; i < count; i++)
+        if (!outputs[i])
+            return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                               "%s: the function gave no output %zu", name, i);
+    return CORE_OK;
+}
+
+core_status core__function_call(const char *name, core_tensor_function function,
+                                void *context, core_tensor *const *inputs,
+                                size_t ninputs, core_tensor **outputs,
+                                size_t *noutputs)
+{
+    uint32_t errors = core__thread_self()->error.sequence;
+    size_t room = *noutputs;
+    core_status status;
+
+    for (size_t i = 0; i < room; i++)
+        outputs[i] = NULL;
+    status = function(context, inputs, ninputs, outputs, noutputs);
+    status = core__worded(errors, status, name);
+    if (status == CORE_OK)
+        status = check_outputs(name, outputs, *noutputs, room);
+    if (status == CORE_OK)
+        return CORE_OK;
+    *noutputs = 0;
+    for (size_t i = 0; i < room; i++) {
+        core__tensor_release(outputs[i]);
+        outputs[i] = NULL;
+    }
+    return status;
+}
+
 /* -------------------------------------------------------------- functions -- */
 
 typedef struct apply {

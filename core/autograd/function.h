@@ -46,4 +46,12 @@ core_status core__function_record(const core_function_info *given,
 /* A program's status without a message gets one. */
 core_status core__worded(uint32_t errors, core_status status, const char *what);
 
+/* Calls a program's function.  INVALID_ARGUMENT unless it gives at least one
+ * output, no more than *noutputs, and none is NULL.  On failure outputs are
+ * released and NULL, *noutputs is 0, and the message starts with `name`. */
+core_status core__function_call(const char *name, core_tensor_function function,
+                                void *context, core_tensor *const *inputs,
+                                size_t ninputs, core_tensor **outputs,
+                                size_t *noutputs);
+
 #endif

@@ -2,6 +2,7 @@
  * Copyright The libcore authors */
 
 #include "autograd/calls.h"
+#include "autograd/function.h"
 #include "autograd/record.h"
 #include "base/memory.h"
 #include "base/thread.h"
@@ -84,6 +85,7 @@ static core_status stand_in(const work *work, core_tensor *input,
 static core_status evaluate(work *work)
 {
     const core_derivative *of = work->of;
+    uint32_t errors = core__thread_self()->error.sequence;
     size_t room = work->noutputs;
     core_status status;
 
@@ -103,7 +105,8 @@ static core_status evaluate(work *work)
         work->noutputs = room;
     if (status != CORE_OK) {
         work->noutputs = room; /* what it left there is released */
-        core__error_prefix("%s: the function", work->name);
+        core__worded(errors, status, "the function");
+        core__error_prefix("%s", work->name);
         return status;
     }
     for (size_t i = 0; i < work->noutputs; i++)

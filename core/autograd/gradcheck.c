@@ -3,6 +3,7 @@
 
 /* Derivatives by the graph against central differences. */
 
+#include "autograd/function.h"
 #include "autograd/record.h"
 #include "base/memory.h"
 #include "base/thread.h"
@@ -32,18 +33,36 @@ static void release_all(core_tensor **tensors, size_t count)
 static core_status evaluate(const check *check, core_tensor **outputs,
                             size_t *out_count)
 {
-    core_status status;
-
     *out_count = CORE_GRADCHECK_OUTPUTS;
-    for (size_t i = 0; i < CORE_GRADCHECK_OUTPUTS; i++)
-        outputs[i] = NULL;
-    status = check->function(check->context, check->inputs, check->ninputs,
-                             outputs, out_count);
-    if (status != CORE_OK) {
-        release_all(outputs, CORE_GRADCHECK_OUTPUTS);
-        *out_count = 0;
-    }
-    return status;
+    return core__function_call(check->name, check->function, check->context,
+                               check->inputs, check->ninputs, outputs,
+                               out_count);
+}
+
+static core_status check_number(const check *check, double number,
+                                const char *name, bool zero)
+{
+    if (isfinite(number) && (zero ? number >= 0 : number > 0))
+        return CORE_OK;
+    return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                       "%s: %s is %g; it must be finite and %s", check->name,
+                       name, number, zero ? "0 or more" : "above 0");
+}
+
+static core_status check_arguments(const check *check,
+                                   core_gradcheck_function function)
+{
+    if (!function)
+        return core__error_null(check->name, "function");
+    if (check->ninputs && !check->inputs)
+        return core__error_null(check->name, "inputs");
+    for (size_t i = 0; i < check->ninputs; i++)
+        if (!check->inputs[i])
+            return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                               "%s: input %zu is NULL", check->name, i);
+    CORE_TRY(check_number(check, check->eps, "eps", false));
+    CORE_TRY(check_number(check, check->atol, "atol", true));
+    return check_number(check, check->rtol, "rtol", true);
 }
 
 static core_status check_inputs(const check *check)
@@ -244,6 +263,7 @@ static core_status count_outputs(const check *check, size_t *out_total)
 {
     core_tensor *outputs[CORE_GRADCHECK_OUTPUTS];
     core_status status = CORE_OK;
+    bool any = false;
     size_t count;
 
     *out_total = 0;
@@ -251,6 +271,7 @@ static core_status count_outputs(const check *check, size_t *out_total)
     for (size_t o = 0; o < count; o++) {
         if (!core__dtype_is_floating(outputs[o]->dtype))
             continue;
+        any = true;
         *out_total += (size_t)outputs[o]->numel;
         if (outputs[o]->dtype != CORE_F64)
             status = core__error(CORE_ERROR_DTYPE,
@@ -260,6 +281,11 @@ static core_status count_outputs(const check *check, size_t *out_total)
                                  core__dtype_name(outputs[o]->dtype));
     }
     release_all(outputs, count);
+    if (status == CORE_OK && !any)
+        status = core__error(CORE_ERROR_INVALID_ARGUMENT,
+                             "%s: the function gave no floating output; "
+                             "nothing can be checked",
+                             check->name);
     return status;
 }
 
@@ -281,9 +307,12 @@ core_status core_gradcheck(core_gradcheck_function function, void *context,
 {
     check check = {"core_gradcheck", function, context, inputs,
                    ninputs,          eps,      atol,    rtol};
-    bool before = core_grad_mode_set(true);
-    core_status status = run(&check);
+    core_status status;
+    bool before;
 
+    CORE_TRY(check_arguments(&check, function));
+    before = core_grad_mode_set(true);
+    status = run(&check);
     core_grad_mode_set(before);
     return status;
 }
@@ -309,8 +338,9 @@ static core_status first_derivative(void *context, core_tensor *const *inputs,
     size_t count = CORE_GRADCHECK_OUTPUTS, nroots = 0, nwanted = 0, kept = 0;
     core_status status;
 
-    CORE_TRY(first->function(first->context, inputs, first->ninputs, results,
-                             &count));
+    CORE_TRY(core__function_call("the function", first->function,
+                                 first->context, inputs, first->ninputs,
+                                 results, &count));
     for (size_t i = 0; i < count; i++)
         if (core__wants_grad(results[i]))
             roots[nroots++] = results[i];
@@ -360,12 +390,11 @@ static core_status run_second(first *first, core_tensor *const *inputs,
     if (!all)
         return core__error_memory((total + count) * sizeof *all);
     memcpy(all, inputs, total * sizeof *all);
-    check->inputs = inputs;
-    check->ninputs = total;
     status = check_inputs(check);
     if (status == CORE_OK)
-        status = first->function(first->context, inputs, first->ninputs,
-                                 results, &count);
+        status =
+            core__function_call(check->name, first->function, first->context,
+                                inputs, first->ninputs, results, &count);
     else
         count = 0;
     for (size_t i = 0; i < count && status == CORE_OK; i++)
@@ -389,14 +418,17 @@ core_status core_gradgradcheck(core_gradcheck_function function, void *context,
     check check = {"core_gradgradcheck",
                    first_derivative,
                    &first,
-                   NULL,
-                   0,
+                   inputs,
+                   ninputs,
                    eps,
                    atol,
                    rtol};
-    bool before = core_grad_mode_set(true);
-    core_status status = run_second(&first, inputs, &check);
+    core_status status;
+    bool before;
 
+    CORE_TRY(check_arguments(&check, function));
+    before = core_grad_mode_set(true);
+    status = run_second(&first, inputs, &check);
     core_grad_mode_set(before);
     return status;
 }

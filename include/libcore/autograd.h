@@ -236,7 +236,10 @@ enum { CORE_GRADCHECK_OUTPUTS = 8 };
 /* Compares the recorded derivative with central differences of step eps,
  * element by element: |analytic - numeric| <= atol + rtol * |numeric|.  Inputs:
  * those that require grad are f64 leaves, contiguous; they are changed during
- * the check and restored.  AUTOGRAD error that names the first mismatch. */
+ * the check and restored.  AUTOGRAD error that names the first mismatch;
+ * INVALID_ARGUMENT for outputs none of which is floating, which leave nothing
+ * to check, an eps that is not above 0 and finite, a tolerance that is not 0
+ * or more and finite. */
 core_status core_gradcheck(core_gradcheck_function function, void *context,
                            core_tensor *const *inputs, size_t ninputs,
                            double eps, double atol, double rtol);

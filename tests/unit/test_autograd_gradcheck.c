@@ -72,5 +72,78 @@ START_TEST(only_f64_leaves_can_be_checked)
 }
 END_TEST
 
+/* What a function does wrong is the context. */
+enum { NOTHING, TOO_MANY, NO_TENSOR, NO_MESSAGE, INTEGERS };
+
+static core_status careless(void *context, core_tensor *const *inputs,
+                            size_t ninputs, core_tensor **outputs,
+                            size_t *noutputs)
+{
+    int how = *(int *)context;
+
+    (void)ninputs;
+    *noutputs = how == NOTHING ? 0 : how == TOO_MANY ? *noutputs + 1 : 1;
+    if (how == NOTHING || how == NO_TENSOR)
+        return CORE_OK;
+    if (how == NO_MESSAGE)
+        return CORE_ERROR_CANCELLED;
+    if (how == INTEGERS)
+        return core_to(inputs[0], CORE_I64, NULL, false, false, -1,
+                       &outputs[0]);
+    return core_exp(inputs[0], &outputs[0]);
+}
+
+typedef core_status (*checker)(core_gradcheck_function, void *,
+                               core_tensor *const *, size_t, double, double,
+                               double);
+static const checker checkers[] = {core_gradcheck, core_gradgradcheck};
+
+START_TEST(a_check_of_nothing_is_an_error)
+{
+    static const char *const texts[] = {"no outputs", "9 outputs",
+                                        "gave no output 0", "did not say why",
+                                        "floating"};
+    core_tensor *input = leaf(VECTOR(2, 1, 2));
+
+    for (int c = 0; c < 2; c++)
+        for (int how = NOTHING; how < INTEGERS + (c == 0); how++)
+            FAILS(checkers[c](careless, &how, &input, 1, 1e-6, 1e-6, 1e-6),
+                  how == NO_MESSAGE ? CORE_ERROR_CANCELLED
+                                    : CORE_ERROR_INVALID_ARGUMENT,
+                  texts[how]);
+}
+END_TEST
+
+START_TEST(wrong_calls_are_refused)
+{
+    core_tensor *input = leaf(VECTOR(2, 1, 2)), *inputs[] = {input, NULL};
+
+    for (int c = 0; c < 2; c++) {
+        static const double steps[] = {0, -1e-6, NAN, INFINITY};
+        static const double tolerances[] = {-1e-6, NAN, INFINITY};
+        checker check = checkers[c];
+
+        FAILS(check(NULL, NULL, &input, 1, 1e-6, 1e-6, 1e-6),
+              CORE_ERROR_INVALID_ARGUMENT, "function");
+        FAILS(check(cubes, NULL, NULL, 1, 1e-6, 1e-6, 1e-6),
+              CORE_ERROR_INVALID_ARGUMENT, "inputs");
+        FAILS(check(cubes, NULL, inputs, 2, 1e-6, 1e-6, 1e-6),
+              CORE_ERROR_INVALID_ARGUMENT, "input 1 is NULL");
+        FAILS(check(cubes, NULL, NULL, 0, 1e-6, 1e-6, 1e-6),
+              CORE_ERROR_INVALID_ARGUMENT, "no input requires grad");
+        for (int i = 0; i < 4; i++)
+            FAILS(check(half, NULL, &input, 1, steps[i], 1e-6, 1e-6),
+                  CORE_ERROR_INVALID_ARGUMENT, "eps");
+        for (int i = 0; i < 3; i++) {
+            FAILS(check(half, NULL, &input, 1, 1e-6, tolerances[i], 1e-6),
+                  CORE_ERROR_INVALID_ARGUMENT, "atol");
+            FAILS(check(half, NULL, &input, 1, 1e-6, 1e-6, tolerances[i]),
+                  CORE_ERROR_INVALID_ARGUMENT, "rtol");
+        }
+    }
+}
+END_TEST
+
 SUITE("gradcheck", right_derivatives_pass_and_inputs_are_restored,
-      a_wrong_derivative_is_found_and_named, only_f64_leaves_can_be_checked)
+      a_wrong_derivative_is_found_and_named, only_f64_leaves_can_be_checked,
+      a_check_of_nothing_is_an_error, wrong_calls_are_refused)

@@ -499,6 +499,57 @@ START_TEST(wrong_calls_of_checkpoint_are_refused)
 }
 END_TEST
 
+/* What it does wrong is the context. */
+enum { NO_OUTPUTS, TOO_MANY, NO_TENSOR, NO_MESSAGE, FINE };
+
+static core_status careless(void *context, core_tensor *const *inputs,
+                            size_t ninputs, core_tensor **outputs,
+                            size_t *noutputs)
+{
+    int how = *(int *)context;
+
+    (void)ninputs;
+    *noutputs = how == NO_OUTPUTS ? 0 : how == TOO_MANY ? 5 : 1;
+    if (how == NO_OUTPUTS || how == NO_TENSOR)
+        return CORE_OK;
+    if (how == NO_MESSAGE)
+        return CORE_ERROR_CANCELLED;
+    return core_exp(inputs[0], &outputs[0]);
+}
+
+START_TEST(careless_functions_of_checkpoints_are_refused)
+{
+    static const char *const texts[] = {"no outputs", "5 outputs",
+                                        "gave no output 0", "did not say why"};
+    int how;
+    core_checkpoint_info info = {
+        .struct_size = sizeof info, .function = careless, .context = &how};
+    core_tensor *x = leaf(VECTOR(2, 1, 2)), *y, *loss;
+    size_t count;
+
+    for (int recorded = 0; recorded < 2; recorded++) {
+        bool before = core_grad_mode_set(recorded);
+
+        for (how = NO_OUTPUTS; how < FINE; how++) {
+            count = 1;
+            FAILS(core_checkpoint(&info, &x, 1, &y, &count),
+                  how == NO_MESSAGE ? CORE_ERROR_CANCELLED
+                                    : CORE_ERROR_INVALID_ARGUMENT,
+                  texts[how]);
+            ck_assert_ptr_null(y);
+            ck_assert_uint_eq(count, 0);
+        }
+        core_grad_mode_set(before);
+    }
+    count = 1;
+    OK(core_checkpoint(&info, &x, 1, &y, &count));
+    loss = sum(keep(y));
+    how = NO_MESSAGE;
+    FAILS(core_backward(&loss, 1, NULL, 0), CORE_ERROR_CANCELLED,
+          "did not say why");
+}
+END_TEST
+
 SUITE("saved tensors", saved_tensors_can_be_offloaded,
       unpacked_tensors_have_their_history,
       lists_of_saved_tensors_are_packed_too,
@@ -510,4 +561,5 @@ SUITE("saved tensors", saved_tensors_can_be_offloaded,
       a_function_that_does_not_do_the_same_again_is_an_error,
       an_input_changed_in_place_since_is_an_error,
       without_grad_mode_a_checkpoint_is_a_call,
-      wrong_calls_of_checkpoint_are_refused)
+      wrong_calls_of_checkpoint_are_refused,
+      careless_functions_of_checkpoints_are_refused)
