@@ -18,6 +18,9 @@
 
 enum { DEVICES = 16 };
 
+/* Its reciprocal is the smallest normal number of f32. */
+static const double MAX_SCALE = 1 / (double)FLT_MIN;
+
 typedef enum stage { UNSCALED, STEPPED, BROKEN } stage;
 
 typedef struct record {
@@ -46,11 +49,12 @@ static core_status check_state(const core_grad_scaler_state *state)
     if (state->flags & ~(uint32_t)CORE_GRAD_SCALER_OFF)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "gradient scaler: unknown flags 0x%x", state->flags);
-    if (!(state->scale > 0) || !isfinite(state->scale))
+    if (!(state->scale >= FLT_MIN && state->scale <= MAX_SCALE))
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "gradient scaler: the scale must be finite and "
-                           "above 0; it is %g",
-                           state->scale);
+                           "gradient scaler: the scale must be between %g and "
+                           "%g, so that f32 has it and its reciprocal; it is "
+                           "%g",
+                           (double)FLT_MIN, MAX_SCALE, state->scale);
     if (!(state->growth_factor > 1) || !isfinite(state->growth_factor))
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "gradient scaler: growth_factor must be finite and "
@@ -274,8 +278,32 @@ static void release(grads *grads)
     core__free(grads->tensors);
 }
 
-/* The largest magnitude is finite if all are, and NaN if one is. */
-static core_status look_at(grads *grads)
+/* Unscales the largest magnitude of a grad, in the grad's dtype: what is told
+ * finite in a wider one may not be so there. */
+static core_status unscale_largest(const core_tensor *grad, double inverse,
+                                   core_tensor **largest)
+{
+    core_dtype told = core_tensor_dtype(*largest);
+    core_tensor *own = NULL, *back = NULL;
+    core_status status;
+
+    status = core_to(*largest, core_tensor_dtype(grad), NULL, false, false, -1,
+                     &own);
+    if (status == CORE_OK)
+        status = core_mul_scalar_(own, core_float(inverse));
+    if (status == CORE_OK)
+        status = core_to(own, told, NULL, false, false, -1, &back);
+    if (status == CORE_OK) {
+        core_tensor_release(*largest);
+        *largest = back;
+    }
+    core_tensor_release(own);
+    return status;
+}
+
+/* The largest magnitude is finite if all are, and NaN if one is.  A scale below
+ * 1 makes grads larger, and finite ones perhaps infinite. */
+static core_status look_at(grads *grads, double inverse)
 {
     for (size_t i = 0; i < grads->count; i++) {
         core_tensor *grad = grads->tensors[i];
@@ -288,6 +316,9 @@ static core_status look_at(grads *grads)
                                          false, group->dtype,
                                          &group->largest[group->count]));
         group->count++;
+        if (inverse > 1)
+            CORE_TRY(unscale_largest(grad, inverse,
+                                     &group->largest[group->count - 1]));
     }
     return CORE_OK;
 }
@@ -332,7 +363,7 @@ static core_status unscale(core_grad_scaler *scaler, core_optimizer *optimizer,
     record->optimizer = optimizer;
     status = collect(optimizer, &grads);
     if (status == CORE_OK)
-        status = look_at(&grads);
+        status = look_at(&grads, inverse);
     if (status == CORE_OK)
         status = judge_all(&grads, record);
     if (status != CORE_OK)
@@ -470,8 +501,7 @@ core_status core_grad_scaler_update(core_grad_scaler *scaler)
             state->scale = FLT_MIN;
         state->growth_tracker = 0;
     } else if (++state->growth_tracker >= state->growth_interval) {
-        /* In f32 it must be finite, since losses are. */
-        if (state->scale * state->growth_factor <= FLT_MAX)
+        if (state->scale * state->growth_factor <= MAX_SCALE)
             state->scale *= state->growth_factor;
         state->growth_tracker = 0;
     }

@@ -14,7 +14,8 @@
  * of torch.cuda.amp.GradScaler).  Between unscale and step gradients have their
  * true size, to be clipped, say.
  *
- * Gradients are looked at on their device, one kernel each, and the host waits
+ * Gradients are looked at on their device, one kernel each (a few with a scale
+ * below 1: they count as they are once divided by it), and the host waits
  * once for each optimizer and device, in step or update.
  *
  * Threads: one at a time per scaler. */
@@ -41,7 +42,8 @@ enum {
 typedef struct core_grad_scaler_state {
     uint32_t struct_size;
     uint32_t flags;
-    double scale;          /* 65536 is usual; finite, > 0 */
+    double scale;          /* 65536 is usual; 2^-126 to 2^126, where f32 has
+                              it and its reciprocal */
     double growth_factor;  /* 2; finite, > 1 */
     double backoff_factor; /* 0.5; in (0, 1) */
     uint64_t

@@ -122,6 +122,37 @@ START_TEST(a_gradient_that_is_not_finite_leaves_the_step_out)
 }
 END_TEST
 
+/* What is finite while scaled and infinite in its dtype once unscaled. */
+START_TEST(a_gradient_that_unscaling_makes_infinite_leaves_the_step_out)
+{
+    static const core_dtype dtypes[] = {CORE_F32, CORE_BF16};
+    core_tensor *wide = leaf(typed(CORE_F64, 1, (int64_t[]){1}, (double[]){1}));
+
+    for (int i = 0; i < 2; i++) {
+        core_tensor *narrow =
+            leaf(typed(dtypes[i], 1, (int64_t[]){1}, (double[]){1}));
+        core_tensor *both[] = {narrow, wide};
+        core_optimizer *other = sgd(both, 2);
+        bool stepped = true;
+
+        OK(core_grad_scaler_set_scale(scaler, 0x1p-4));
+        gradients(wide, 1);
+        gradients(narrow, 0x1p127);
+        OK(core_grad_scaler_step(scaler, other, &stepped));
+        ck_assert(stepped);
+        OK(core_grad_scaler_update(scaler));
+        core_optimizer_zero_grad(other);
+        gradients(wide, 1);
+        OK(core_tensor_set_grad(
+            narrow, typed(dtypes[i], 1, (int64_t[]){1}, (double[]){0x1p125})));
+        OK(core_grad_scaler_step(scaler, other, &stepped));
+        ck_assert(!stepped);
+        OK(core_grad_scaler_update(scaler));
+        core_optimizer_release(other);
+    }
+}
+END_TEST
+
 START_TEST(one_of_many_elements_is_found)
 {
     int64_t n = 100003;
@@ -169,14 +200,14 @@ END_TEST
 
 START_TEST(the_scale_stays_finite_and_above_zero)
 {
-    core_grad_scaler_state state = numbers(3e38, 1);
+    core_grad_scaler_state state = numbers(8e37, 1);
 
     OK(core_grad_scaler_set_state(scaler, &state));
     gradients(w, 1e-30);
     OK(core_grad_scaler_step(scaler, optimizer, NULL));
     OK(core_grad_scaler_update(scaler));
     clear();
-    SCALE_IS(3e38);
+    SCALE_IS(8e37);
     for (int i = 0; i < 400; i++) {
         gradients(w, NAN);
         OK(core_grad_scaler_step(scaler, optimizer, NULL));
@@ -311,6 +342,10 @@ START_TEST(wrong_numbers_are_refused)
     REFUSED(scale, 0, "scale");
     REFUSED(scale, NAN, "scale");
     REFUSED(scale, INFINITY, "scale");
+    REFUSED(scale, 1e-320, "scale");
+    REFUSED(scale, 1e-38, "scale");
+    REFUSED(scale, 8.6e37, "scale");
+    REFUSED(scale, 1e300, "scale");
     REFUSED(growth_factor, 1, "growth_factor");
     REFUSED(backoff_factor, 1, "backoff_factor");
     REFUSED(growth_interval, 0, "growth_interval");
@@ -319,6 +354,8 @@ START_TEST(wrong_numbers_are_refused)
     SCALE_IS(8);
     FAILS(core_grad_scaler_set_scale(scaler, -1), CORE_ERROR_INVALID_ARGUMENT,
           "scale");
+    FAILS(core_grad_scaler_set_scale(scaler, 1e-320),
+          CORE_ERROR_INVALID_ARGUMENT, "scale");
     FAILS(core_grad_scaler_create(NULL, NULL), CORE_ERROR_INVALID_ARGUMENT,
           "NULL");
     FAILS(core_grad_scaler_step(NULL, optimizer, NULL),
@@ -401,6 +438,7 @@ int main(void)
         a_step_is_taken_with_the_true_gradients,
         unscaled_gradients_can_be_changed_before_the_step,
         a_gradient_that_is_not_finite_leaves_the_step_out,
+        a_gradient_that_unscaling_makes_infinite_leaves_the_step_out,
         one_of_many_elements_is_found,
         the_scale_grows_after_enough_good_steps,
         the_scale_stays_finite_and_above_zero,
