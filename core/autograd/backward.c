@@ -91,7 +91,8 @@ static void roots_end(roots *roots)
         core__free(roots->edges);
 }
 
-static core_status roots_begin(roots *roots, const char *name,
+/* list: what the call's argument `tensors` is named. */
+static core_status roots_begin(roots *roots, const char *name, const char *list,
                                core_tensor *const *tensors, size_t count,
                                core_tensor *const *grads)
 {
@@ -101,7 +102,9 @@ static core_status roots_begin(roots *roots, const char *name,
     roots->count = 0;
     roots->edges = roots->inline_edges;
     roots->grads = roots->inline_grads;
-    if (count == 0 || !tensors)
+    if (count > 0 && !tensors)
+        return core__error_null(name, list);
+    if (count == 0)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "%s: there is no tensor to begin with", name);
     if (count > INLINE_ROOTS) {
@@ -146,7 +149,8 @@ core_status core_backward(core_tensor *const *tensors, size_t count,
 
     CORE_TRY(check_flags("core_backward", flags,
                          CORE_RETAIN_GRAPH | CORE_CREATE_GRAPH));
-    status = roots_begin(&roots, "core_backward", tensors, count, grads);
+    status =
+        roots_begin(&roots, "core_backward", "tensors", tensors, count, grads);
     if (status == CORE_OK)
         status = core__engine_run(roots.edges, roots.grads, count,
                                   keeps_graph(flags), flags & CORE_CREATE_GRAPH,
@@ -165,7 +169,8 @@ core_status core_backward_into(core_tensor *const *tensors, size_t count,
     roots roots;
 
     CORE_TRY(check_flags("core_backward_into", flags, CORE_RETAIN_GRAPH));
-    status = roots_begin(&roots, "core_backward_into", tensors, count, grads);
+    status = roots_begin(&roots, "core_backward_into", "tensors", tensors,
+                         count, grads);
     if (status == CORE_OK)
         status = core__destinations_begin("core_backward_into", destinations,
                                           ndestinations, true, &to);
@@ -235,14 +240,19 @@ core_status core_grad(core_tensor *const *outputs, size_t noutputs,
     CORE_TRY(
         check_flags("core_grad", flags,
                     CORE_RETAIN_GRAPH | CORE_CREATE_GRAPH | CORE_ALLOW_UNUSED));
-    if (ninputs == 0 || !inputs || !out_grads)
+    if (ninputs > 0 && !inputs)
+        return core__error_null("core_grad", "inputs");
+    if (ninputs > 0 && !out_grads)
+        return core__error_null("core_grad", "out_grads");
+    if (ninputs == 0)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "core_grad: there is no input to differentiate "
                            "with respect to");
     captures = core__alloc(ninputs * sizeof *captures);
     if (!captures)
         return core__error_memory(ninputs * sizeof *captures);
-    status = roots_begin(&roots, "core_grad", outputs, noutputs, grad_outputs);
+    status = roots_begin(&roots, "core_grad", "outputs", outputs, noutputs,
+                         grad_outputs);
     while (status == CORE_OK && used < ninputs) {
         status =
             capture_of(&captures[used], inputs[used], used, &out_grads[used]);
@@ -318,8 +328,8 @@ core_status core_grad_into(core_tensor *const *outputs, size_t noutputs,
 
     CORE_TRY(check_flags("core_grad_into", flags,
                          CORE_RETAIN_GRAPH | CORE_ALLOW_UNUSED));
-    status =
-        roots_begin(&roots, "core_grad_into", outputs, noutputs, grad_outputs);
+    status = roots_begin(&roots, "core_grad_into", "outputs", outputs, noutputs,
+                         grad_outputs);
     if (status == CORE_OK)
         status = core__destinations_begin("core_grad_into", destinations,
                                           ndestinations, false, &to);

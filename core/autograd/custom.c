@@ -277,7 +277,8 @@ static core_status complete(const core_function_info *given,
         CORE_FUNCTION_ONCE_DIFFERENTIABLE | CORE_FUNCTION_NO_ZEROS;
     size_t least = offsetof(core_function_info, dirty);
 
-    CORE__NOT_NULL(given);
+    if (!given)
+        return core__error_null("core_function_record", "info");
     if (given->struct_size < least)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "core_function_record: info says struct_size %u; "

@@ -121,6 +121,14 @@ core_status core__error_null(const char *function, const char *argument)
                        "%s: the argument %s is NULL", function, argument);
 }
 
+core_status core__error_room(const char *function, const char *type,
+                             uint32_t size, size_t full)
+{
+    return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                       "%s: struct_size is %u; it is sizeof(%s), %zu", function,
+                       size, type, full);
+}
+
 const char *core_error_message(void)
 {
     return core__thread_self()->error.text;

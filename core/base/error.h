@@ -26,6 +26,10 @@ void core__error_suffix(const char *format, ...)
 core_status core__error_null(const char *function, const char *argument)
     __attribute__((cold));
 
+/* For a struct_size that leaves no room for anything. */
+core_status core__error_room(const char *function, const char *type,
+                             uint32_t size, size_t full) __attribute__((cold));
+
 #define core__likely(x) __builtin_expect(!!(x), 1)
 #define core__unlikely(x) __builtin_expect(!!(x), 0)
 
@@ -34,6 +38,15 @@ core_status core__error_null(const char *function, const char *argument)
     do {                                                  \
         if (core__unlikely(!(argument)))                  \
             return core__error_null(__func__, #argument); \
+    } while (0)
+
+/* At the top of a public function that fills as much of *out as its caller's
+ * header has: that must be a field besides struct_size and its neighbour. */
+#define CORE__HAS_ROOM(out, type)                                        \
+    do {                                                                 \
+        if (core__unlikely((out)->struct_size <= 2 * sizeof(uint32_t)))  \
+            return core__error_room(__func__, #type, (out)->struct_size, \
+                                    sizeof(type));                       \
     } while (0)
 
 #endif

@@ -475,6 +475,7 @@ core_status core_setting_describe(uint32_t index,
     uint32_t size;
 
     CORE__NOT_NULL(out_information);
+    CORE__HAS_ROOM(out_information, core_setting_information);
     size = out_information->struct_size;
     if (index >= CORE__SETTINGS)
         return core__error(CORE_ERROR_NOT_FOUND,

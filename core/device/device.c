@@ -320,7 +320,8 @@ core_status core_device_get_properties(core_device *device,
 {
     CORE__NOT_NULL(device);
     CORE__NOT_NULL(out);
-    *out = device->properties;
+    CORE__HAS_ROOM(out, core_device_properties);
+    core__device_give(out, &device->properties, sizeof *out);
     return CORE_OK;
 }
 
@@ -329,7 +330,8 @@ core_status core_device_get_information(core_device *device,
 {
     CORE__NOT_NULL(device);
     CORE__NOT_NULL(out);
-    *out = device->information;
+    CORE__HAS_ROOM(out, core_device_information);
+    core__device_give(out, &device->information, sizeof *out);
     return CORE_OK;
 }
 

@@ -154,4 +154,8 @@ static inline bool core__device_knows(const core_device *device,
  * place in which the core waits for data.  reason is counted and reported. */
 core_status core__host_wait(core_device *device, const char *reason);
 
+/* As much of a struct as the caller has room for: both begin with their
+ * struct_size. */
+void core__device_give(void *out, const void *from, size_t size);
+
 #endif

@@ -297,18 +297,16 @@ static core_status check_recorded(const core_event *event, core_stream *stream,
     return CORE_OK;
 }
 
-core_status core_event_query(core_event *event)
+static core_status query(core_event *event, const char *what)
 {
     core__queue *queue = NULL;
-    core_device *device;
+    core_device *device = event->device;
     uint64_t launched;
     core_status status;
 
-    CORE__NOT_NULL(event);
-    device = event->device;
     CORE_TRY(check_here(event));
     core__fork_lock(&event->lock, &event->lock_mark);
-    status = check_recorded(event, NULL, "core_event_query");
+    status = check_recorded(event, NULL, what);
     if (status != CORE_OK || device->synchronous) {
         pthread_mutex_unlock(&event->lock);
         return status;
@@ -318,11 +316,17 @@ core_status core_event_query(core_event *event)
     status = device->backend->events.query(device->impl, event->impl);
     pthread_mutex_unlock(&event->lock);
     if (status != CORE_OK)
-        status = core__queue_result(queue, status, "core_event_query");
+        status = core__queue_result(queue, status, what);
     else
-        status = core__queue_passed(queue, launched, "core_event_query");
+        status = core__queue_passed(queue, launched, what);
     core__queue_release(queue);
     return status;
+}
+
+core_status core_event_query(core_event *event)
+{
+    CORE__NOT_NULL(event);
+    return query(event, "core_event_query");
 }
 
 static core_status synchronize(core_event *event, const char *reason)
@@ -442,7 +446,7 @@ static core_status check_timed(core_event *event, const char *which)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "the event `%s` was made without CORE_EVENT_TIMING",
                            which);
-    status = core_event_query(event);
+    status = query(event, "core_event_elapsed");
     if (status == CORE_ERROR_BUSY)
         return core__error(CORE_ERROR_BUSY,
                            "the event `%s` is not done yet: wait for it first",

@@ -12,8 +12,7 @@
 
 enum { USUAL_ULP = 4 };
 
-/* As much as the caller has room for. */
-static void give(void *out, const void *from, size_t size)
+void core__device_give(void *out, const void *from, size_t size)
 {
     uint32_t room;
 
@@ -21,8 +20,7 @@ static void give(void *out, const void *from, size_t size)
     if (room > size)
         room = (uint32_t)size;
     memcpy(out, from, room);
-    if (room >= sizeof room)
-        memcpy(out, &room, sizeof room);
+    memcpy(out, &room, sizeof room);
 }
 
 core_status core_device_get_counts(core_device *device, core_device_counts *out)
@@ -31,11 +29,12 @@ core_status core_device_get_counts(core_device *device, core_device_counts *out)
 
     CORE__NOT_NULL(device);
     CORE__NOT_NULL(out);
+    CORE__HAS_ROOM(out, core_device_counts);
     counts.launches =
         core__thread_launches(device->launch_slot) - device->launches_before;
     counts.fallbacks = atomic_load(&device->fallbacks);
     counts.graphs = atomic_load(&device->graphs);
-    give(out, &counts, sizeof counts);
+    core__device_give(out, &counts, sizeof counts);
     return CORE_OK;
 }
 
@@ -46,12 +45,13 @@ core_status core_device_get_numerics(core_device *device, core_numerics *out)
 
     CORE__NOT_NULL(device);
     CORE__NOT_NULL(out);
+    CORE__HAS_ROOM(out, core_numerics);
     CORE_TRY(core__device_here(device));
     if (device->interfaces.numerics.get)
         status = core__device_result(
             device, device->interfaces.numerics.get(device->impl, &numerics));
     if (status == CORE_OK)
-        give(out, &numerics, sizeof numerics);
+        core__device_give(out, &numerics, sizeof numerics);
     return status;
 }
 
@@ -79,6 +79,27 @@ core_status core_device_function_ulp(core_device *device,
     return CORE_OK;
 }
 
+static core_status measure(core_device *device, uint32_t index,
+                           core_measurement *out)
+{
+    return device->interfaces.telemetry.read
+               ? device->interfaces.telemetry.read(device->impl, index, out)
+               : CORE_ERROR_NOT_FOUND;
+}
+
+/* `index` is behind the last. */
+static core_status no_measurement(core_device *device, uint32_t index)
+{
+    core_measurement one = {.struct_size = sizeof one};
+    uint32_t count = 0;
+
+    while (count < index && measure(device, count, &one) == CORE_OK)
+        count++;
+    return core__error(CORE_ERROR_NOT_FOUND,
+                       "\"%s\" measures %u things; number %u was asked for",
+                       device->name, count, index);
+}
+
 core_status core_device_measure(core_device *device, uint32_t index,
                                 core_measurement *out)
 {
@@ -87,14 +108,12 @@ core_status core_device_measure(core_device *device, uint32_t index,
 
     CORE__NOT_NULL(device);
     CORE__NOT_NULL(out);
+    CORE__HAS_ROOM(out, core_measurement);
     CORE_TRY(core__device_here(device));
-    status = device->interfaces.telemetry.read
-                 ? device->interfaces.telemetry.read(device->impl, index, &one)
-                 : CORE_ERROR_NOT_FOUND;
+    status = measure(device, index, &one);
     if (status == CORE_ERROR_NOT_FOUND)
-        return core__error(status, "\"%s\" measures no more than %u things",
-                           device->name, index);
+        return no_measurement(device, index);
     CORE_TRY(core__device_result(device, status));
-    give(out, &one, sizeof one);
+    core__device_give(out, &one, sizeof one);
     return CORE_OK;
 }

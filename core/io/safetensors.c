@@ -26,6 +26,7 @@ core_status core_safetensors_describe(const core_safetensors *file,
 
     CORE__NOT_NULL(file);
     CORE__NOT_NULL(out_entry);
+    CORE__HAS_ROOM(out_entry, core_safetensors_entry);
     size = out_entry->struct_size;
     if (index >= file->count)
         return core__error(CORE_ERROR_INDEX,

@@ -74,6 +74,7 @@ core_status core_backend_describe(uint32_t index,
     uint32_t slot, size, seen = 0;
 
     CORE__NOT_NULL(out_information);
+    CORE__HAS_ROOM(out_information, core_backend_information);
     size = out_information->struct_size;
     core__loader_lock();
     for (slot = CORE__SLOT_HOST; slot < CORE__SLOTS; slot++) {

@@ -482,6 +482,7 @@ core_status core_plugin_describe(core_plugin *plugin,
 
     CORE__NOT_NULL(plugin);
     CORE__NOT_NULL(out_information);
+    CORE__HAS_ROOM(out_information, core_plugin_information);
     size = out_information->struct_size;
     if (size > sizeof *out_information)
         size = sizeof *out_information;

@@ -213,11 +213,8 @@ core_status core_memory_get_stats(core_device *device, core_memory_stats *out)
 
     CORE__NOT_NULL(device);
     CORE__NOT_NULL(out);
+    CORE__HAS_ROOM(out, core_memory_stats);
     size = out->struct_size < sizeof stats ? out->struct_size : sizeof stats;
-    if (size < sizeof stats.struct_size)
-        return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "struct_size of the statistics is %u",
-                           out->struct_size);
     CORE_TRY(core__device_here(device));
     if (device->allocator) {
         core__allocator_settle(device->allocator);

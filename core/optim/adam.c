@@ -106,8 +106,8 @@ core_status core_adam_create(core_tensor *const *parameters, size_t count,
     if (count > 0)
         CORE__NOT_NULL(parameters);
     if (options->struct_size < sizeof *options)
-        return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "struct_size of core_adam_options is not set");
+        return core__error_room(__func__, "core_adam_options",
+                                options->struct_size, sizeof *options);
     CORE_TRY(core__optimizer_check(options->epsilon, "epsilon"));
     CORE_TRY(core__optimizer_check(options->weight_decay, "weight decay"));
     if (options->decoupled > 1 || !(options->beta1 >= 0) ||

@@ -101,8 +101,8 @@ core_status core_sgd_create(core_tensor *const *parameters, size_t count,
     if (count > 0)
         CORE__NOT_NULL(parameters);
     if (options->struct_size < sizeof *options)
-        return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "struct_size of core_sgd_options is not set");
+        return core__error_room(__func__, "core_sgd_options",
+                                options->struct_size, sizeof *options);
     CORE_TRY(core__optimizer_check(options->momentum, "momentum"));
     CORE_TRY(core__optimizer_check(options->weight_decay, "weight decay"));
     CORE_TRY(core__optimizer_check(options->dampening, "dampening"));

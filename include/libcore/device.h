@@ -58,7 +58,8 @@ uint32_t core_device_index(const core_device *device);
 core_device *core_device_retain(core_device *device);
 void core_device_release(core_device *device);
 
-/* Strings in *out live as long as the device. */
+/* As much as out->struct_size says there is room for; INVALID_ARGUMENT where
+ * that is nothing.  Strings in *out live as long as the device. */
 core_status core_device_get_properties(core_device *device,
                                        core_device_properties *out);
 core_status core_device_get_information(core_device *device,

@@ -397,7 +397,7 @@ END_TEST
 
 START_TEST(unknown_properties_are_no_promise)
 {
-    core_device_properties p;
+    core_device_properties p = {.struct_size = sizeof p};
     core_device *device;
 
     setenv("LIBCORE_FUTURE_PLUGIN", "property", 1);

@@ -142,6 +142,12 @@ START_TEST(an_older_caller_gets_what_it_has_room_for)
     ck_assert_uint_eq(room.counts.struct_size, 16);
     ck_assert_uint_gt(room.counts.launches, 0);
     ck_assert_uint_eq(room.counts.fallbacks, 0);
+    for (uint32_t none = 0; none <= 8; none += 4) {
+        room.counts.struct_size = none;
+        FAILS(core_device_get_counts(device_of("cpu"), &room.counts),
+              CORE_ERROR_INVALID_ARGUMENT,
+              "core_device_get_counts: struct_size is", "core_device_counts");
+    }
     ck_assert_int_eq(core_device_get_counts(NULL, &room.counts),
                      CORE_ERROR_INVALID_ARGUMENT);
     ck_assert_int_eq(core_device_get_counts(device_of("cpu"), NULL),

@@ -101,6 +101,15 @@ START_TEST(what_was_never_recorded_is_refused)
         FAILS(core_stream_wait_event(host, event), CORE_ERROR_INVALID_ARGUMENT,
               "never recorded");
         OK(core_stream_synchronize(stream)); /* as if nothing had been */
+        {
+            core_event *timed;
+            double ms;
+
+            OK(core_event_create(devices[i], CORE_EVENT_TIMING, &timed));
+            FAILS(core_event_elapsed(timed, timed, &ms),
+                  CORE_ERROR_INVALID_ARGUMENT, "core_event_elapsed: the event");
+            core_event_release(timed);
+        }
         core_event_release(event);
         core_stream_release(stream);
         core_stream_release(host);

@@ -232,6 +232,10 @@ START_TEST(files)
     unlink(path);
     refused(core_safetensors_describe(NULL, 0, &entry),
             "core_safetensors_describe", "file");
+    entry.struct_size = 8;
+    refused(core_safetensors_describe(file, 0, &entry),
+            "core_safetensors_describe: struct_size is 8",
+            "core_safetensors_entry");
     refused(core_safetensors_describe(file, 0, NULL),
             "core_safetensors_describe", "out_entry");
     refused(core_safetensors_load(NULL, "name", NULL, &result),
@@ -286,6 +290,98 @@ START_TEST(optimizers)
 }
 END_TEST
 
+/* A struct_size that holds nothing; `call` fills `struct type`. */
+#define NO_ROOM(type, name, call)                           \
+    do {                                                    \
+        for (uint32_t size_ = 0; size_ <= 8; size_ += 4) {  \
+            type out = {.struct_size = size_};              \
+            refused(call, name ": struct_size is ", #type); \
+        }                                                   \
+    } while (0)
+
+START_TEST(structs_without_room)
+{
+    core_device *cpu = core_tensor_device(tensor);
+    struct {
+        core_device_properties properties;
+        uint64_t behind;
+    } room;
+
+    NO_ROOM(core_device_counts, "core_device_get_counts",
+            core_device_get_counts(cpu, &out));
+    NO_ROOM(core_device_properties, "core_device_get_properties",
+            core_device_get_properties(cpu, &out));
+    NO_ROOM(core_device_information, "core_device_get_information",
+            core_device_get_information(cpu, &out));
+    NO_ROOM(core_numerics, "core_device_get_numerics",
+            core_device_get_numerics(cpu, &out));
+    NO_ROOM(core_measurement, "core_device_measure",
+            core_device_measure(cpu, 0, &out));
+    NO_ROOM(core_setting_information, "core_setting_describe",
+            core_setting_describe(0, &out));
+    NO_ROOM(core_plugin_information, "core_plugin_describe",
+            core_plugin_describe(core_plugin_at(0), &out));
+    NO_ROOM(core_backend_information, "core_backend_describe",
+            core_backend_describe(0, &out));
+    NO_ROOM(core_memory_stats, "core_memory_get_stats",
+            core_memory_get_stats(cpu, &out));
+    /* An older header's is filled, and no more. */
+    memset(&room, 0xee, sizeof room);
+    room.properties.struct_size = offsetof(core_device_properties, max_streams);
+    ck_assert_int_eq(core_device_get_properties(cpu, &room.properties),
+                     CORE_OK);
+    ck_assert_uint_eq(room.properties.struct_size,
+                      offsetof(core_device_properties, max_streams));
+    ck_assert_uint_eq(room.properties.max_streams & 0xff, 0xee);
+}
+END_TEST
+
+START_TEST(derivatives)
+{
+    core_function_info info = {.struct_size = sizeof info};
+    core_node *node;
+    core_sgd_options sgd = {.struct_size = 8};
+    core_optimizer *optimizer;
+
+    ck_assert_int_eq(core_tensor_set_requires_grad(tensor, true), CORE_OK);
+    refused(core_function_record(NULL, &tensor, 1, NULL, 0, &tensor, 1, &node),
+            "core_function_record", "info");
+    refused(core_grad(&tensor, 1, NULL, NULL, 1, 0, &result), "core_grad",
+            "inputs");
+    refused(core_grad(&tensor, 1, NULL, &tensor, 1, 0, NULL), "core_grad",
+            "out_grads");
+    refused(core_grad(NULL, 1, NULL, &tensor, 1, 0, &result), "core_grad",
+            "outputs");
+    refused(core_backward(NULL, 1, NULL, 0), "core_backward", "tensors");
+    refused(core_sgd_create(&tensor, 1, &sgd, &optimizer), "core_sgd_create",
+            "struct_size is 8");
+}
+END_TEST
+
+START_TEST(generators)
+{
+    core_generator *generator;
+    uint64_t seed = 0, offset = 1;
+
+    refused(core_generator_create(1, NULL), "core_generator_create",
+            "out_generator");
+    ck_assert_int_eq(core_generator_create(7, &generator), CORE_OK);
+    core_generator_state(generator, &seed, NULL);
+    ck_assert_uint_eq(seed, 7);
+    core_generator_state(generator, NULL, &offset);
+    ck_assert_uint_eq(offset, 0);
+    core_generator_state(generator, NULL, NULL);
+    core_generator_release(generator);
+    core_generator_release(NULL);
+    core_generator_set_state(NULL, 3, 4);
+    core_generator_state(NULL, &seed, &offset);
+    ck_assert(seed == 3 && offset == 4);
+    core_generator_seed(NULL, 5);
+    core_generator_state(NULL, &seed, &offset);
+    ck_assert(seed == 5 && offset == 0);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("null");
@@ -303,6 +399,9 @@ int main(void)
     tcase_add_test(tests, files);
     tcase_add_test(tests, plugins_and_errors);
     tcase_add_test(tests, optimizers);
+    tcase_add_test(tests, generators);
+    tcase_add_test(tests, structs_without_room);
+    tcase_add_test(tests, derivatives);
     suite_add_tcase(suite, tests);
     srunner_run_all(runner, CK_ENV);
     failed = srunner_ntests_failed(runner);
