@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "tensor/layout.h"
 
 #include <libcore/autograd.h>
 #include <libcore/capture.h>
@@ -199,6 +200,31 @@ static core_status check_state(const core_tensor *state,
     return CORE_OK;
 }
 
+/* A step changes state and parameter one after the other, each element once. */
+static core_status check_apart(core_tensor *const *tensors, size_t slot,
+                               const core_tensor *parameter,
+                               const char *const *names)
+{
+    if (core__layout_overlaps_itself(tensors[slot]))
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "the optimizer's state \"%s\" has several elements "
+                           "in one place, as an expanded tensor has",
+                           names[slot]);
+    if (core__layout_overlap(tensors[slot], parameter) != CORE__OVERLAP_NONE)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "the optimizer's state \"%s\" lies in the memory "
+                           "of its parameter",
+                           names[slot]);
+    for (size_t i = 0; i < slot; i++)
+        if (core__layout_overlap(tensors[slot], tensors[i]) !=
+            CORE__OVERLAP_NONE)
+            return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                               "the optimizer's states \"%s\" and \"%s\" "
+                               "lie in the same memory",
+                               names[i], names[slot]);
+    return CORE_OK;
+}
+
 core_status core_optimizer_set_state(core_optimizer *optimizer,
                                      size_t parameter, uint64_t steps,
                                      core_tensor *const *tensors, size_t count)
@@ -215,6 +241,11 @@ core_status core_optimizer_set_state(core_optimizer *optimizer,
                            "%zu",
                            optimizer->count, parameter);
     entry = &optimizer->parameters[parameter];
+    if (steps > CORE__OPTIMIZER_STEPS)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "the optimizer's parameter %zu cannot have made "
+                           "%llu steps; at most 2^53 are counted",
+                           parameter, (unsigned long long)steps);
     if (!tensors && steps == 0)
         slots = 0;
     else if (count != slots)
@@ -224,9 +255,12 @@ core_status core_optimizer_set_state(core_optimizer *optimizer,
                            slots, count);
     if (slots > 0)
         CORE__NOT_NULL(tensors);
-    for (size_t i = 0; i < slots; i++)
+    for (size_t i = 0; i < slots; i++) {
         CORE_TRY(
             check_state(tensors[i], entry->tensor, optimizer->table->slots[i]));
+        CORE_TRY(
+            check_apart(tensors, i, entry->tensor, optimizer->table->slots));
+    }
     for (size_t i = 0; i < CORE__OPTIMIZER_SLOTS; i++) {
         core_tensor *old = entry->state[i];
 

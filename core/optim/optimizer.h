@@ -13,6 +13,9 @@
 
 enum { CORE__OPTIMIZER_SLOTS = 2 };
 
+/* Steps are powers in f64: more than 2^53 are not told apart. */
+#define CORE__OPTIMIZER_STEPS (UINT64_C(1) << 53)
+
 typedef struct core__parameter {
     core_tensor *tensor;
     core_tensor *state[CORE__OPTIMIZER_SLOTS]; /* all, or none */

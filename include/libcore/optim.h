@@ -156,7 +156,10 @@ core_tensor *core_optimizer_state(const core_optimizer *optimizer,
                                   size_t parameter, size_t slot);
 /* Gives the parameter this state: tensors holds one per slot, taken by
  * reference and from then on changed in place.  steps 0 with tensors NULL is
- * the beginning.  SHAPE, DTYPE, DEVICE: not the parameter's. */
+ * the beginning; steps 0 with tensors is a first step that starts from these
+ * instead of from none.  SHAPE, DTYPE, DEVICE: not the parameter's.
+ * INVALID_ARGUMENT: a tensor that shares memory with the parameter, with
+ * another of them, or within itself (expanded); steps above 2^53. */
 core_status core_optimizer_set_state(core_optimizer *optimizer,
                                      size_t parameter, uint64_t steps,
                                      core_tensor *const *tensors, size_t count);

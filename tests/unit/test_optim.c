@@ -383,6 +383,48 @@ START_TEST(state_is_named_and_checked)
 }
 END_TEST
 
+START_TEST(state_that_shares_memory_is_refused)
+{
+    core_adam_options options = adam();
+    core_tensor *a, *b, *one, *alias;
+    int64_t size = SIZE;
+
+    use_adam(&options);
+    a = vector(start);
+    b = vector(start);
+    ck_assert_int_eq(core_full(NULL, 0, core_float(1), CORE_F64, cpu, &one),
+                     CORE_OK);
+    ck_assert_int_eq(core_detach(parameter, &alias), CORE_OK);
+    {
+        core_tensor *wide;
+
+        ck_assert_int_eq(core_expand(one, &size, 1, false, &wide), CORE_OK);
+        core_tensor *const wrong[][2] = {
+            {parameter, a}, {a, parameter}, {alias, a}, {a, a}, {a, wide}};
+
+        for (int i = 0; i < 5; i++)
+            ck_assert_msg(
+                core_optimizer_set_state(optimizer, 0, 1, wrong[i], 2) ==
+                    CORE_ERROR_INVALID_ARGUMENT,
+                "%d", i);
+        core_tensor_release(wide);
+    }
+    ck_assert_ptr_null(core_optimizer_state(optimizer, 0, 0));
+    ck_assert_int_eq(core_optimizer_set_state(optimizer, 0, UINT64_MAX,
+                                              (core_tensor *[]){a, b}, 2),
+                     CORE_ERROR_INVALID_ARGUMENT);
+    ck_assert_int_eq(
+        core_optimizer_set_state(optimizer, 0, 0, (core_tensor *[]){a, b}, 2),
+        CORE_OK);
+    ck_assert_ptr_eq(core_optimizer_state(optimizer, 0, 1), b);
+    ck_assert_uint_eq(core_optimizer_steps(optimizer, 0), 0);
+    core_tensor_release(a);
+    core_tensor_release(b);
+    core_tensor_release(one);
+    core_tensor_release(alias);
+}
+END_TEST
+
 /* ---------------------------------------------------------------- errors -- */
 
 START_TEST(options_out_of_range_are_refused)
@@ -515,6 +557,7 @@ int main(void)
     tcase_add_test(tests, a_gradient_that_backward_made_is_followed);
     tcase_add_loop_test(tests, a_restored_optimizer_goes_on_bit_for_bit, 0, 2);
     tcase_add_test(tests, state_is_named_and_checked);
+    tcase_add_test(tests, state_that_shares_memory_is_refused);
     tcase_add_test(tests, options_out_of_range_are_refused);
     tcase_add_test(tests, what_is_no_parameter_is_refused);
     tcase_add_test(tests, the_optimizer_keeps_its_parameters_alive);
