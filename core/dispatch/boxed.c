@@ -111,16 +111,32 @@ static const char *tag_name(uint32_t tag)
 }
 
 static core_status __attribute__((cold))
-misfit(const completion *call, uint32_t i)
+misfit_of(const core_operator *op, const core__schema_argument *argument,
+          uint32_t i, uint32_t tag)
 {
-    const core__schema_argument *argument = &call->schema->arguments[i];
-
     return core__error(CORE_ERROR_INVALID_ARGUMENT,
                        "%s: argument %u, %s, must be %s; it is %s. The "
                        "operator is %s",
-                       core__operator_name(call->op), i + 1, argument->name,
+                       core__operator_name(op), i + 1, argument->name,
                        argument->scalar ? "a number" : tag_name(argument->tag),
-                       tag_name(call->args[i].tag), call->op->data->schema);
+                       tag_name(tag), op->data->schema);
+}
+
+static core_status __attribute__((cold))
+misfit(const completion *call, uint32_t i)
+{
+    return misfit_of(call->op, &call->schema->arguments[i], i,
+                     call->args[i].tag);
+}
+
+core_status core__numbers_refuse(const core_operator *op,
+                                 const core_value *args, uint32_t position)
+{
+    const core__schema *schema;
+
+    CORE_TRY(core__schema_of((core_operator *)op, &schema));
+    return misfit_of(op, &schema->arguments[position], position,
+                     args[position].tag);
 }
 
 /* An argument that is missing, or NONE. */

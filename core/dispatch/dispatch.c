@@ -195,6 +195,8 @@ call_slowly(core_operator *op, const core_value *args, uint32_t nargs,
     keys &= ~self->excluded & op->mask;
     if (status == CORE_OK && keys < CORE__KEY_BACKEND)
         status = no_keys(op);
+    if (status == CORE_OK)
+        status = core__numbers_are(op, args, nargs);
     if (status == CORE_OK) {
         core__thread_enter(self);
         status = serve(op, keys, args, nargs, results, nresults);

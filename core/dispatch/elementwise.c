@@ -536,6 +536,7 @@ core_status core__elementwise_general(core_call *call, const core_value *args,
     core_tensor *output = NULL;
     core_status status;
 
+    CORE_TRY(core__numbers_are(call->op, args, nargs));
     if (core__unlikely(is_copy_across(call, args)))
         return core__op_allocated(call->op, args[0].u.tensor->device,
                                   copy_across(call, args, results, nresults));

@@ -614,6 +614,7 @@ core_status core__kernel_run(core_call *call, const core_value *args,
     kernel_run k;
     core_status status;
 
+    CORE_TRY(core__numbers_are(call->op, args, nargs));
     memset(k.run.allocated, 0, sizeof k.run.allocated);
     k.inference.op = call->op;
     k.inference.args = args;

@@ -75,6 +75,9 @@ enum {
 
 enum { CORE__OP_NOWHERE = 255 };
 
+/* In core_operator.quick: it has numbers besides operands and alpha. */
+enum { CORE__QUICK_NUMBERS = 4 };
+
 /* Constant.  Positions are of arguments in the schema. */
 struct core__operator_data {
     const char *schema; /* "add.Tensor(Tensor self, …) -> Tensor" */
@@ -126,16 +129,40 @@ struct core_operator {
     /* How many tensors a call has when they are its first arguments, all
      * required, and all there are; else 0.  Set when the table is made. */
     uint8_t hot;
-    uint8_t quick; /* element-wise: its inputs, where quick.c can serve it; else
-                      0.  Set when the table is made. */
+    uint8_t quick; /* element-wise: its inputs, where quick.c can serve it, and
+                      CORE__QUICK_NUMBERS; else 0.  Set when the table is
+                      made. */
     uint8_t override_told; /* a warning was given; under the lock */
     uint8_t reserved;
     const core__operator_data *data;
     core_operator *kernel_op; /* core__operator_kernel, once a table is made */
     core__registration *registrations; /* newest first; under the lock */
     core__kernel_set *kernels;         /* by backend; under the lock */
-    void *schema; /* parsed when first asked for: dispatch/schema.h */
+    void *schema;     /* parsed when first asked for: dispatch/schema.h */
+    uint32_t numbers; /* positions that hold a Scalar */
+    uint32_t absent_numbers; /* those of them that may be NONE */
 };
+
+/* Names the argument that is no number. */
+core_status core__numbers_refuse(const core_operator *op,
+                                 const core_value *args, uint32_t position)
+    __attribute__((cold));
+
+/* Whether each Scalar is a number: of a call that did not come by name, whose
+ * arguments nobody looked at. */
+static inline core_status core__numbers_are(const core_operator *op,
+                                            const core_value *args,
+                                            uint32_t nargs)
+{
+    for (uint32_t left = op->numbers; left; left &= left - 1) {
+        uint32_t i = (uint32_t)__builtin_ctz(left);
+
+        if (i < nargs && args[i].tag - CORE_VALUE_INT > 2u &&
+            (args[i].tag != CORE_VALUE_NONE || !(op->absent_numbers >> i & 1)))
+            return core__numbers_refuse(op, args, i);
+    }
+    return CORE_OK;
+}
 
 /* Generated. */
 extern core_operator core__operators[];

@@ -106,14 +106,14 @@ static inline __attribute__((always_inline)) bool fast_path(
 {
     const core__operator_data *data = call->op->data;
     core__kernel_set *set = call->user;
-    core_tensor *first = args[data->operand[0]].u.tensor;
+    core_tensor *first = args[0].u.tensor;
     core__kernel_call run;
     core_operand operands[4];
     core_dtype dtypes[4];
     core_loop loop;
     const core__kernel *kernel;
 
-    if (args[data->operand[0]].tag != CORE_VALUE_TENSOR ||
+    if (args[0].tag != CORE_VALUE_TENSOR ||
         !(first->flags & CORE__TENSOR_CONTIGUOUS) || first->numel == 0 ||
         first->dtype >= CORE__QUICK_DTYPES)
         return false;
@@ -122,13 +122,16 @@ static inline __attribute__((always_inline)) bool fast_path(
          /* A fraction among integers: the general way refuses it. */
          args[data->whole].tag == CORE_VALUE_FLOAT))
         return false;
+    /* An alpha that is no number is refused there too. */
+    if (count == 2 && data->whole && args[2].tag - CORE_VALUE_INT > 2u)
+        return false;
     dtypes[0] =
         data->promotion == CORE__PROMOTE_BOOL ? CORE_BOOL : first->dtype;
     dtypes[1] = first->dtype;
     run.tensors[1] = first;
 #pragma GCC unroll 4
     for (uint32_t k = 1; k < count; k++) {
-        const core_value *value = &args[data->operand[k]];
+        const core_value *value = &args[k];
 
         if (value->tag != CORE_VALUE_TENSOR || !alike(first, value->u.tensor))
             return false;
@@ -189,11 +192,14 @@ static __attribute__((noinline)) bool fast_into(
     uint32_t position =
         op->variant == CORE__VARIANT_INPLACE ? 0 : op->nargs - 1u;
     core_tensor *target = args[position].u.tensor;
-    bool done =
-        op->quick == 2
-            ? fast_path(call, args, nargs, results, out_status, 2, target)
-            : fast_path(call, args, nargs, results, out_status, 1, target);
+    bool done;
 
+    *out_status = core__numbers_are(op, args, nargs);
+    if (core__unlikely(*out_status != CORE_OK))
+        return true;
+    done = (op->quick & 3) == 2
+               ? fast_path(call, args, nargs, results, out_status, 2, target)
+               : fast_path(call, args, nargs, results, out_status, 1, target);
     if (!done || *out_status != CORE_OK || nresults == 0)
         return done;
     core__tensor_retain(target);
@@ -201,15 +207,41 @@ static __attribute__((noinline)) bool fast_into(
     return true;
 }
 
+/* Numbers that are neither operands nor an alpha: looked at first. */
+static __attribute__((noinline)) bool fast_with_numbers(core_call *call,
+                                                        const core_value *args,
+                                                        uint32_t nargs,
+                                                        core_value *results,
+                                                        core_status *out_status)
+{
+    const core_operator *op = call->op;
+
+    *out_status = core__numbers_are(op, args, nargs);
+    if (*out_status != CORE_OK)
+        return true;
+    return (op->quick & 3) == 2
+               ? fast_path(call, args, nargs, results, out_status, 2, NULL)
+               : fast_path(call, args, nargs, results, out_status, 1, NULL);
+}
+
 uint8_t core__elementwise_quick(const core_operator *op)
 {
     const core__operator_data *data = op->data;
+    uint32_t numbers = op->numbers;
 
-    return op->family == CORE__FAMILY_ELEMENTWISE &&
-                   data->promotion != CORE__PROMOTE_OWN && !data->kept &&
-                   !data->infer && data->operands <= 2
-               ? data->operands
-               : 0;
+    if (op->family != CORE__FAMILY_ELEMENTWISE ||
+        data->promotion == CORE__PROMOTE_OWN || data->kept || data->infer ||
+        data->operands == 0 || data->operands > 2 ||
+        (data->whole && data->whole != 2))
+        return 0;
+    for (uint32_t k = 0; k < data->operands; k++) {
+        if (data->operand[k] != k)
+            return 0;
+        numbers &= ~(1u << k);
+    }
+    if (data->whole)
+        numbers &= ~(1u << data->whole);
+    return (uint8_t)(data->operands | (numbers ? CORE__QUICK_NUMBERS : 0));
 }
 
 core_status core__elementwise_run(core_call *call, const core_value *args,
@@ -227,7 +259,10 @@ core_status core__elementwise_run(core_call *call, const core_value *args,
     } else if (op->quick == 2) {
         if (fast_path(call, args, nargs, results, &status, 2, NULL))
             return status;
-    } else if (fast_path(call, args, nargs, results, &status, 1, NULL)) {
+    } else if (op->quick == 1) {
+        if (fast_path(call, args, nargs, results, &status, 1, NULL))
+            return status;
+    } else if (fast_with_numbers(call, args, nargs, results, &status)) {
         return status;
     }
 generally:

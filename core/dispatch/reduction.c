@@ -330,6 +330,7 @@ core_status core__reduction_run(core_call *call, const core_value *args,
     core_status status;
     uint32_t fixed;
 
+    CORE_TRY(core__numbers_are(call->op, args, nargs));
     memset(&r, 0, offsetof(reduction, sizes));
     memset(r.targets, 0, sizeof r.targets);
     memset(r.outputs, 0, sizeof r.outputs);

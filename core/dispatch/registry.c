@@ -94,6 +94,10 @@ static void describe(custom_operator *custom)
                 op->required |= 1u << i;
         } else if (argument->tag == CORE_VALUE_TENSOR_LIST) {
             op->lists |= 1u << i;
+        } else if (argument->scalar && argument->tag == CORE_VALUE_FLOAT) {
+            op->numbers |= 1u << i;
+            if (argument->optional)
+                op->absent_numbers |= 1u << i;
         }
         if (argument->mutated) {
             op->mask |= CORE__KEY_INPLACE_OR_VIEW;

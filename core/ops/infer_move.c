@@ -447,11 +447,19 @@ CORE__INFER(arange)
     double by = core__double_of(step);
     double count = ceil((core__double_of(end) - core__double_of(start)) / by);
     bool good = by != 0 && count >= 0 && count < 9e18;
+    bool many = by != 0 && count >= 9e18 && !isinf(core__double_of(end)) &&
+                !isinf(core__double_of(start));
     int64_t size = good ? (int64_t)count : 0;
 
     if (good && (whole || dtype == CORE_I64))
         good = whole_steps(core__int_of(start), core__int_of(end),
                            core__int_of(step), &size);
+    if (many)
+        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
+                              "from %g to %g in steps of %g are %g numbers; no "
+                              "tensor holds as many",
+                              core__double_of(start), core__double_of(end), by,
+                              count);
     if (!good)
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
                               "steps of %g do not lead from %g to %g", by,

@@ -248,6 +248,10 @@ CORE__OP(as_strided)
                               "%zu sizes but %zu strides", count, stride_count);
     CORE_TRY(core__sizes_check(call->op, count, sizes));
     CORE_TRY(core__sizes_numel((uint32_t)count, sizes, &numel));
+    if (offset < 0 || offset >= CORE__NUMEL_MOST)
+        return core__op_error(CORE_ERROR_SHAPE, call->op,
+                              "storage_offset %lld is negative or too large",
+                              (long long)offset);
     for (size_t i = 0; i < count; i++) {
         int64_t reach; /* what is empty is taken for one element */
 
@@ -259,7 +263,7 @@ CORE__OP(as_strided)
                                   "stride %lld is negative or too large",
                                   (long long)strides[i]);
     }
-    if (offset < 0 || last >= CORE__NUMEL_MOST ||
+    if (last >= CORE__NUMEL_MOST ||
         (numel > 0 && self->storage &&
          (uint64_t)(last + 1) * core__dtype_size(self->dtype) >
              self->storage->size))

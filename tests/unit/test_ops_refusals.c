@@ -282,6 +282,66 @@ START_TEST(running_statistics_have_no_gradient)
 }
 END_TEST
 
+START_TEST(numbers_that_are_none_are_refused_by_name)
+{
+    static const uint32_t tags[] = {CORE_VALUE_NONE, CORE_VALUE_STRING, 99,
+                                    0x5a5a5a5a};
+    int64_t sizes[] = {2, 3};
+    core_tensor *x, *y, *z;
+
+    OK(core_ones(sizes, 2, CORE_F32, NULL, &x));
+    OK(core_ones(sizes, 2, CORE_F64, NULL, &y));
+    for (int i = 0; i < 4; i++) {
+        core_scalar junk = {.tag = tags[i]};
+
+#define NO(call, ...) FAILS(call, CORE_ERROR_INVALID_ARGUMENT, __VA_ARGS__)
+        NO(core_add(x, x, junk, &z), "add", "argument 3, alpha");
+        NO(core_add(x, y, junk, &z), "add", "argument 3, alpha");
+        NO(core_add_(x, x, junk), "add_", "alpha");
+        NO(core_add_out(x, x, junk, x), "add", "alpha");
+        NO(core_add_scalar(x, junk, core_int(1), &z), "argument 2, other");
+        NO(core_add_scalar(x, core_int(1), junk, &z), "argument 3, alpha");
+        NO(core_full(sizes, 2, junk, CORE_F32, NULL, &z), "full",
+           "argument 2, fill_value");
+        NO(core_full(sizes, 2, junk, CORE_DTYPE_NONE, NULL, &z), "full",
+           "fill_value");
+        NO(core_fill_(x, junk), "fill_", "argument 2, value");
+        NO(core_arange(junk, CORE_DTYPE_NONE, NULL, &z), "arange", "end");
+        NO(core_leaky_relu(x, junk, &z), "leaky_relu", "negative_slope");
+        NO(core_leaky_relu_(x, junk), "leaky_relu", "negative_slope");
+        NO(core_linalg_vector_norm(x, junk, NULL, 0, false, CORE_DTYPE_NONE,
+                                   &z),
+           "vector_norm", "ord");
+        if (tags[i] != CORE_VALUE_NONE)
+            NO(core_clamp(x, &junk, NULL, &z), "clamp", "argument 2, min");
+        ck_assert_ptr_null(z);
+    }
+    OK(core_add(x, x, core_bool(true), &z));
+    core_tensor_release(z);
+    core_tensor_release(x);
+    core_tensor_release(y);
+}
+END_TEST
+
+START_TEST(numbers_that_are_too_large_are_named)
+{
+    int64_t sizes[] = {2, 3}, strides[] = {3, 1}, most = INT64_MAX;
+    core_tensor *x, *z;
+
+    OK(core_ones(sizes, 2, CORE_F32, NULL, &x));
+    FAILS(core_as_strided(x, sizes, 2, strides, 2, &most, &z), CORE_ERROR_SHAPE,
+          "storage_offset 9223372036854775807");
+    most = -1;
+    FAILS(core_as_strided(x, sizes, 2, strides, 2, &most, &z), CORE_ERROR_SHAPE,
+          "storage_offset -1");
+    FAILS(core_arange(core_int(INT64_MAX), CORE_DTYPE_NONE, NULL, &z),
+          CORE_ERROR_INVALID_ARGUMENT, "no tensor holds as many");
+    FAILS(core_arange(core_float(INFINITY), CORE_DTYPE_NONE, NULL, &z),
+          CORE_ERROR_INVALID_ARGUMENT, "do not lead");
+    core_tensor_release(x);
+}
+END_TEST
+
 SUITE("ops refusals", a_width_below_0_is_refused,
       integers_are_multiplied_by_whole_numbers,
       an_empty_list_is_no_list_of_sizes, a_mask_is_bool,
@@ -289,4 +349,6 @@ SUITE("ops refusals", a_width_below_0_is_refused,
       an_index_out_of_range_names_its_argument, gels_wants_full_rank,
       a_scale_without_a_size_is_refused, integers_have_no_negative_power,
       running_statistics_have_no_gradient, a_way_to_approximate_is_known,
-      nothing_is_divided_by_0, a_distance_has_a_norm)
+      nothing_is_divided_by_0, a_distance_has_a_norm,
+      numbers_that_are_none_are_refused_by_name,
+      numbers_that_are_too_large_are_named)

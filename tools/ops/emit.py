@@ -128,7 +128,7 @@ def data_row(operator):
 
 def operator_row(operator):
     o = operator
-    tensors = required = lists = 0
+    tensors = required = lists = numbers = absent = 0
     for i, argument in enumerate(o.schema.arguments):
         if argument.tensor:
             tensors |= 1 << i
@@ -136,9 +136,14 @@ def operator_row(operator):
                 required |= 1 << i
         if argument.tensors:
             lists |= 1 << i
+        if argument.base == "Scalar" and not argument.list:
+            numbers |= 1 << i
+            if argument.optional:
+                absent |= 1 << i
     return [".table = UNRESOLVED", ".mask = 0x%xu" % o.mask(),
             ".tensors = 0x%xu" % tensors, ".required = 0x%xu" % required,
-            ".lists = 0x%xu" % lists, ".id = %d" % o.id,
+            ".lists = 0x%xu" % lists, ".numbers = 0x%xu" % numbers,
+            ".absent_numbers = 0x%xu" % absent, ".id = %d" % o.id,
             ".flags = 0x%x" % o.flags,
             ".nargs = %d" % len(o.schema.arguments),
             ".nresults = %d" % len(o.schema.results),
