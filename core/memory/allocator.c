@@ -54,18 +54,16 @@ static __attribute__((cold)) core_status round_less(
 
 /* ------------------------------------------------------------ allocating -- */
 
-/* With the lock: what nobody can use any more. */
+/* With the lock: what nobody can use any more.  Nothing is waited for. */
 static core__use *tidy(core__allocator *allocator, core__use *done)
 {
     bool abandoned = atomic_load(&allocator->abandoned);
 
     for (core__heap *heap = allocator->heaps; heap; heap = heap->next) {
-        core__release what = {.heap = heap, .direct_only = !heap->abandoned};
-
         if (heap->abandoned)
             done = core__heap_settle(heap, false, done);
         if (heap->abandoned || atomic_load(&allocator->direct))
-            core__allocator_release(allocator, &what);
+            core__heap_leave(heap, !heap->abandoned);
     }
     if (abandoned)
         core__heaps_sweep(allocator);
@@ -158,6 +156,11 @@ static core_status grow_again(const request *r, core__use **done,
         return status;
     status = CORE_ERROR_OUT_OF_MEMORY;
     if (core__allocator_release(allocator,
+                                &(core__release){.leaving_only = true}))
+        status = core__segment_grow(r->heap, r->kind, r->size, r->requested,
+                                    out_block);
+    if (status == CORE_ERROR_OUT_OF_MEMORY &&
+        core__allocator_release(allocator,
                                 &(core__release){.ended_only = true}))
         status = core__segment_grow(r->heap, r->kind, r->size, r->requested,
                                     out_block);
@@ -350,6 +353,8 @@ static core__use *forget_heap(core__heap *heap, core__use *done)
     core__spin_lock(&heap->lock);
     list = heap->segments;
     heap->segments = NULL;
+    heap->leaving = NULL;
+    heap->leaving_end = &heap->leaving;
     heap->awaiting = NULL;
     heap->awaiting_end = &heap->awaiting;
     memset(heap->bins, 0, sizeof heap->bins);
@@ -359,12 +364,15 @@ static core__use *forget_heap(core__heap *heap, core__use *done)
     while (list) {
         core__segment *next = list->next;
 
+        core__event_later(heap->allocator, list->behind);
         done = forget_blocks(list, done);
         core__small_free(list, sizeof *list);
         list = next;
     }
-    core__event_give(heap->ended);
+    core__event_later(heap->allocator, heap->ended);
     heap->ended = NULL;
+    core__queue_release(heap->unmarked);
+    heap->unmarked = NULL;
     return done;
 }
 
@@ -423,6 +431,7 @@ void core__allocator_destroy(core_device *device)
             __atomic_store_n(&heap->stream->pool, NULL, __ATOMIC_RELEASE);
         core__heap_destroy(heap);
     }
+    core__events_give(allocator->events_gone);
     device->allocator = NULL;
     core__free(atomic_load(&allocator->history));
     pthread_mutex_destroy(&allocator->lock);

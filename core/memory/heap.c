@@ -6,7 +6,9 @@
  *
  * What a stream leaves behind may be in use by its work, which goes on to its
  * end.  An event is recorded behind all of it, and the next stream that needs a
- * heap takes the old one over, once it waits for that event. */
+ * heap takes the old one over, once it waits for that event.  Where no event
+ * can be had the heap remembers what the stream was the plugin's word for, and
+ * is taken over when that is found to have nothing left to do. */
 
 #include "base/memory.h"
 #include "memory/heap.h"
@@ -40,6 +42,7 @@ static core__heap *heap_new(core__allocator *allocator, core_memory_pool *pool)
     heap->allocator = allocator;
     heap->pool = pool;
     heap->awaiting_end = &heap->awaiting;
+    heap->leaving_end = &heap->leaving;
     core__spin_lock(&allocator->counts.lock);
     heap->next = allocator->heaps;
     allocator->heaps = heap;
@@ -54,14 +57,15 @@ static core__heap *adopt(core__allocator *allocator, core_memory_pool *pool,
     if (stream->capture)
         return NULL; /* it can wait for nothing outside */
     for (core__heap *heap = allocator->heaps; heap; heap = heap->next) {
-        if (heap->stream || heap->pool != pool || heap->abandoned)
+        if (heap->stream || heap->pool != pool || heap->abandoned ||
+            (heap->unmarked && !core__heap_is_idle(heap)))
             continue;
         if (heap->ended &&
             core__device_knows(allocator->device, heap->ended->generation)) {
             if (core_stream_wait_event(stream, heap->ended) != CORE_OK)
                 continue;
         }
-        core__event_give(heap->ended);
+        core__event_later(allocator, heap->ended);
         heap->ended = NULL;
         return heap;
     }
@@ -72,6 +76,7 @@ core_status core__heap_in(core__allocator *allocator, core_memory_pool *pool,
                           core_stream *stream, core__heap **out_heap)
 {
     core__heap *heap = find(allocator, pool, stream);
+    core__queue *before;
 
     *out_heap = heap;
     if (heap)
@@ -85,6 +90,9 @@ core_status core__heap_in(core__allocator *allocator, core_memory_pool *pool,
     heap->stream = stream;
     heap->stream_id = stream->id;
     core__spin_unlock(&heap->lock);
+    before = heap->unmarked;
+    heap->unmarked = NULL;
+    core__queue_release(before);
     *out_heap = heap;
     return CORE_OK;
 }
@@ -121,7 +129,8 @@ void core__heap_destroy(core__heap *heap)
     *link = heap->next;
     core__counts_end(heap);
     core__spin_unlock(&allocator->counts.lock);
-    core__event_give(heap->ended);
+    core__event_later(allocator, heap->ended);
+    core__queue_release(heap->unmarked);
     core__free(heap);
 }
 
@@ -149,7 +158,8 @@ void core__heaps_sweep(core__allocator *allocator)
     }
 }
 
-/* Behind all that the stream was given; without an event: waits. */
+/* Behind all that the stream was given.  It may end in a callback of its own:
+ * nothing is waited for. */
 static void mark_end(core__heap *heap, core_stream *stream)
 {
     core_event *event;
@@ -164,8 +174,8 @@ static void mark_end(core__heap *heap, core_stream *stream)
     }
     /* A stream that failed has dropped its work. */
     if (status != CORE_OK && core__stream_check(stream) == CORE_OK)
-        core__heap_drain(heap);
-    core__event_give(heap->ended);
+        heap->unmarked = core__queue_retain(stream->queue);
+    core__event_later(heap->allocator, heap->ended);
     heap->ended = event;
 }
 
@@ -182,6 +192,33 @@ static void end_stream(core__allocator *allocator, core_stream *stream)
     heap_set(stream, NULL);
 }
 
+void core__event_later(core__allocator *allocator, core_event *event)
+{
+    if (!event)
+        return;
+    event->next = allocator->events_gone;
+    allocator->events_gone = event;
+}
+
+void core__events_give(core_event *events)
+{
+    while (events) {
+        core_event *next = events->next;
+
+        core__event_give(events);
+        events = next;
+    }
+}
+
+static void unlock(core__allocator *allocator)
+{
+    core_event *events = allocator->events_gone;
+
+    allocator->events_gone = NULL;
+    pthread_mutex_unlock(&allocator->lock);
+    core__events_give(events);
+}
+
 static void end_all(core__allocator *allocator)
 {
     core_stream *streams = atomic_exchange(&allocator->streams_gone, NULL);
@@ -191,7 +228,7 @@ static void end_all(core__allocator *allocator)
         end_stream(allocator, s);
     for (core_memory_pool *p = pools; p; p = p->leaving)
         core__pool_abandon(allocator, p);
-    pthread_mutex_unlock(&allocator->lock);
+    unlock(allocator);
     while (streams) {
         core_stream *next = streams->leaving;
 
@@ -222,7 +259,7 @@ void core__allocator_retire(core__allocator *allocator)
 
 void core__allocator_unlock(core__allocator *allocator)
 {
-    pthread_mutex_unlock(&allocator->lock);
+    unlock(allocator);
     core__allocator_retire(allocator);
 }
 

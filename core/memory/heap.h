@@ -83,7 +83,10 @@ struct core__segment {
     core__block *first;
     uint8_t kind;
     bool expandable;
-    bool direct; /* made for one block, and goes with it */
+    bool direct;            /* made for one block, and goes with it */
+    bool held;              /* in the list of those that leave (leaving.c) */
+    core__segment *leaving; /* the next of them */
+    core_event *behind;     /* what used this one and those before it */
 };
 
 /* Free blocks by size: exact sizes at first, then 64 lists to a power of two,
@@ -111,13 +114,16 @@ struct core__heap {
     core__spin lock;
     bool abandoned; /* its pool has no reference any more */
     core__allocator *allocator;
-    /* NULL once it ended; then `ended` (if any) is behind all its work. */
+    /* NULL once it ended; then `ended` is behind all its work, or `unmarked`
+     * has it; neither: it is done. */
     core_stream *stream;
     uint64_t stream_id;
     core_event *ended;
+    core__queue *unmarked;  /* what it ended on where there is no such event */
     core_memory_pool *pool; /* NULL: the common one; not referenced */
     core__heap *next;       /* of the allocator */
     core__segment *segments;
+    core__segment *leaving, **leaving_end; /* oldest first; the mutex's */
     _Atomic bool capturing;                /* its stream is */
     core__block *awaiting, **awaiting_end; /* oldest first */
     core__counts counts;
@@ -141,7 +147,8 @@ struct core__allocator {
     pthread_mutex_t lock; /* recursive: streams may end while it is held */
     core_stream *_Atomic streams_gone; /* whoever has the lock ends them */
     core_memory_pool *_Atomic pools_gone;
-    bool starved; /* host memory was short in the call under way */
+    core_event *events_gone; /* given back when the lock is let go */
+    bool starved;            /* host memory was short in the call under way */
     core__heap *heaps;
     core__alloc_settings settings;
     /* What an allocation reads of them without the lock. */
@@ -241,21 +248,39 @@ typedef struct core__release {
                           free the longest */
     uint64_t larger;   /* only those of so many bytes */
     bool ended_only;   /* of streams that ended, of pools that are gone */
-    bool direct_only;  /* made for one block */
+    bool leaving_only; /* of what leaves already */
 } core__release;
-/* Bytes given back.  Waits for the streams of what goes. */
+/* Bytes given back.  Waits for the streams of what goes: never for whoever
+ * frees. */
 uint64_t core__allocator_release(core__allocator *allocator,
                                  const core__release *what);
 /* The heap's stream has done all it was given; what fails on it is done too. */
 void core__heap_drain(core__heap *heap);
 /* Gives back what need not be kept (blocks without caching, pools that nobody
- * has any more), unless another thread is at it.  No lock is held. */
+ * has any more), unless another thread is at it, and waits for nothing.  No
+ * lock is held. */
 void core__allocator_tidy(core__allocator *allocator);
 /* Blocks whose streams are done go to the bins, in all heaps.  No lock is held
  * here either. */
 void core__allocator_settle(core__allocator *allocator);
-/* Nothing may be given back: its pool is in use, or it is being captured. */
+/* Nothing may be given back: its pool is in use, it is being captured, or
+ * nobody can know when its work is done. */
 bool core__heap_pinned(const core__heap *heap);
+
+/* ------------------------------------------------------ leaving: leaving.c -- */
+
+/* What need not be kept of a heap goes to the device, now or when the stream is
+ * past the work that it has.  Waits for nothing; the allocator's lock is held
+ * for these. */
+void core__heap_leave(core__heap *heap, bool direct_only);
+/* What leaves, and is not used any more, does; with `wait`, all.  Bytes. */
+uint64_t core__heap_reap(core__heap *heap, bool wait);
+/* All work is done that used the heap's memory, as far as can be known without
+ * waiting. */
+bool core__heap_is_idle(core__heap *heap);
+/* Given back when the lock is let go. */
+void core__event_later(core__allocator *allocator, core_event *event);
+void core__events_give(core_event *events);
 
 /* ------------------------------------------------ expandable: expandable.c -- */
 
@@ -275,6 +300,8 @@ void core__block_free_used(core__heap *heap, core__block *block);
 core__use *core__heap_settle(core__heap *heap, bool wait, core__use *done);
 /* Events may be recorded: nothing is being captured. */
 bool core__allocator_marks(const core__allocator *allocator);
+/* The work before the event is over, whatever error it had, when it returns. */
+void core__event_wait(core_device *device, core_event *event);
 /* Remembers a stream, once. */
 core_status core__use_add(core__use **uses, core_stream *stream);
 /* Takes out of the list what is done, and puts it before `done`.  mark_now:

@@ -147,14 +147,22 @@ void core__segment_detach(core__heap *heap, core__segment *segment)
 void core__segment_destroy(core__allocator *allocator, core__segment *segment)
 {
     core_device *device = allocator->device;
+    core__block *next;
 
     atomic_fetch_sub(&allocator->reserved, segment->reserved);
+    for (core__block *b = segment->first; b; b = next) {
+        next = b->after;
+        if (segment->expandable && b->state != CORE__BLOCK_UNMAPPED)
+            device->interfaces.virtual_memory.unmap(
+                device->impl, segment->memory,
+                b->offset - segment->memory.offset, b->size);
+        core__block_free(b);
+    }
     if (segment->expandable)
         device->interfaces.virtual_memory.release(device->impl, segment->memory,
                                                   segment->size);
     else
         device->memory.free(device->impl, segment->memory, segment->size);
-    core__block_free(segment->first);
     core__small_free(segment, sizeof *segment);
 }
 
@@ -176,15 +184,19 @@ void core__heap_drain(core__heap *heap)
         core_event *event = heap->ended;
 
         heap->ended = NULL;
-        if (core__device_knows(device, event->generation))
-            device->backend->events.synchronize(device->impl, event->impl);
-        core__event_give(event);
+        core__event_wait(device, event);
+        core__event_later(heap->allocator, event);
+    } else if (heap->unmarked && !heap->unmarked->adopted) {
+        wait_queue(device, heap->unmarked);
     }
 }
 
 bool core__heap_pinned(const core__heap *heap)
 {
-    return heap->capturing || (heap->pool && !heap->abandoned);
+    /* The caller's stream may be no more. */
+    bool unknown = !heap->stream && heap->unmarked && heap->unmarked->adopted;
+
+    return heap->capturing || (heap->pool && !heap->abandoned) || unknown;
 }
 
 static bool is_whole(const core__segment *segment)
@@ -216,8 +228,9 @@ static uint64_t destroy_list(core__allocator *allocator, core__segment *list)
     return bytes;
 }
 
-static uint64_t release_heap(core__heap *heap, bool direct_only)
+static uint64_t release_heap(core__heap *heap)
 {
+    uint64_t bytes = core__heap_reap(heap, true);
     core__segment *list = NULL;
     core__segment *next;
 
@@ -225,7 +238,7 @@ static uint64_t release_heap(core__heap *heap, bool direct_only)
     core__heap_join(heap);
     for (core__segment *segment = heap->segments; segment; segment = next) {
         next = segment->next;
-        if (!is_whole(segment) || (direct_only && !segment->direct))
+        if (!is_whole(segment))
             continue;
         core__block_remove(heap, segment->first);
         core__segment_detach(heap, segment);
@@ -235,8 +248,8 @@ static uint64_t release_heap(core__heap *heap, bool direct_only)
     core__spin_unlock(&heap->lock);
     if (list)
         core__heap_drain(heap);
-    return destroy_list(heap->allocator, list) +
-           (direct_only ? 0 : core__expandable_shrink(heap));
+    bytes += destroy_list(heap->allocator, list);
+    return bytes + core__expandable_shrink(heap);
 }
 
 /* Better to go first: longer free, or with at_least the best fit, else the
@@ -292,7 +305,8 @@ uint64_t core__allocator_release(core__allocator *allocator,
     if (!what->enough) {
         for (core__heap *heap = allocator->heaps; heap; heap = heap->next)
             if (is_wanted(heap, what))
-                bytes += release_heap(heap, what->direct_only);
+                bytes += what->leaving_only ? core__heap_reap(heap, true)
+                                            : release_heap(heap);
         return bytes;
     }
     while (bytes < what->enough) {

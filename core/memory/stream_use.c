@@ -71,6 +71,12 @@ static bool mark(core_device *device, core__use *use, bool *out_over)
     return *out_over;
 }
 
+void core__event_wait(core_device *device, core_event *event)
+{
+    if (core__device_knows(device, event->generation))
+        device->backend->events.synchronize(device->impl, event->impl);
+}
+
 /* Bad data that the stream met is for the user to be told: the event is asked
  * without core_event_query.  Whatever error it is, the work is over. */
 static bool is_done(core_device *device, core_event *event, bool wait)
@@ -80,7 +86,7 @@ static bool is_done(core_device *device, core_event *event, bool wait)
     if (!core__device_knows(device, event->generation))
         return true;
     if (wait) {
-        device->backend->events.synchronize(device->impl, event->impl);
+        core__event_wait(device, event);
         return true;
     }
     pthread_mutex_lock(&event->lock);

@@ -81,15 +81,17 @@ core_status core_memory_record_history(core_device *device, uint64_t entries);
  *                                      old cached segments are given back
  *   expandable_segments:true|false     grow one range (needs virtual memory)
  *   fraction:F                         at most this share of the device
- *   caching:true|false                 false: every block from the device
+ *   caching:true|false                 false: every block from the device,
+ *                                      which has it back when its work is done
  *
  * device NULL: of devices opened later.  INVALID_ARGUMENT names what is wrong,
  * and then nothing changed. */
 core_status core_memory_configure(core_device *device, const char *settings);
 /* At most this share, 0 < fraction <= 1, of the device's memory. */
 core_status core_memory_set_fraction(core_device *device, double fraction);
-/* Gives all cached segments back to the device; waits for blocks that other
- * streams still use. */
+/* Gives all cached segments back to the device; waits for the work that still
+ * uses them.  (Releasing waits for nothing: what is not cached goes back when
+ * somebody looks again and the work is done.) */
 core_status core_memory_empty_cache(core_device *device);
 
 /* -------------------------------------------------------------- streams -- */
@@ -104,7 +106,8 @@ core_status core_tensor_record_stream(core_tensor *tensor, core_stream *stream);
 typedef struct core_memory_pool core_memory_pool;
 
 /* A pool has segments of its own, given back when the last reference and the
- * last tensor in it are gone: for captures, whose replays need the addresses. */
+ * last tensor in it are gone, and the work that used them is done: for
+ * captures, whose replays need the addresses. */
 core_status core_memory_pool_create(core_device *device,
                                     core_memory_pool **out_pool);
 core_memory_pool *core_memory_pool_retain(core_memory_pool *pool);

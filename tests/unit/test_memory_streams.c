@@ -222,37 +222,6 @@ START_TEST(where_no_event_can_be_had_the_block_waits_longer)
 }
 END_TEST
 
-static void note(void *context)
-{
-    atomic_store((_Atomic bool *)context, true);
-}
-
-/* Without the event that the next owner would wait for. */
-START_TEST(a_stream_that_ends_unmarked_is_waited_for)
-{
-    static _Atomic bool done;
-    core_stream_guard guard;
-    core_stream *other;
-    core_tensor *t;
-
-    open_sim("");
-    OK(control->delay(1, 40000));
-    other = stream();
-    OK(core_stream_guard_enter(other, &guard));
-    t = tensor_of(sim, 1000);
-    for (int i = 0; i < 20; i++)
-        OK(core_fill_(t, core_float(1)));
-    core_tensor_release(t);
-    core_stream_guard_leave(&guard);
-    OK(core_stream_callback(other, note, (void *)&done, NULL));
-    OK(control->fault(0, SIM_FAULT_RECORD, 1));
-    core_stream_release(other);
-    ck_assert(atomic_load(&done));
-    OK(control->delay(1, 0));
-    all_is_back();
-}
-END_TEST
-
 /* ------------------------------------------------------- streams and threads -- */
 
 START_TEST(what_a_stream_leaves_serves_the_next)
@@ -306,6 +275,42 @@ START_TEST(the_next_waits_for_what_a_stream_left_unfinished)
     give(q);
     core_stream_release(second);
     all_is_back();
+}
+END_TEST
+
+/* Without the event that the next owner would wait for. */
+START_TEST(what_a_stream_left_unmarked_is_not_given_before_it_is_done)
+{
+    const uint32_t faults[] = {SIM_FAULT_EVENT, SIM_FAULT_RECORD};
+    static _Atomic bool go_on;
+    core_stream *first, *second, *third;
+    piece p, q;
+
+    open_sim("");
+    for (int i = 0; i < 2; i++) {
+        atomic_store(&go_on, false);
+        first = stream();
+        second = stream();
+        third = stream();
+        p = take_on(first, 20 * MIB);
+        OK(core_stream_callback(first, wait_for, (void *)&go_on, NULL));
+        give(p);
+        OK(control->fault(0, faults[i], 1));
+        core_stream_release(first); /* waits for nothing */
+        q = take_on(second, 20 * MIB);
+        ck_assert(!same(p, q));
+        ck_assert_int_eq(core_stream_query(second), CORE_OK);
+        give(q);
+        atomic_store(&go_on, true);
+        OK(core_device_synchronize(sim));
+        q = take_on(third, 20 * MIB);
+        ck_assert(same(p, q));
+        ck_assert_uint_eq(stats().segments[0].current, 2);
+        give(q);
+        core_stream_release(second);
+        core_stream_release(third);
+        all_is_back();
+    }
 }
 END_TEST
 
@@ -634,7 +639,7 @@ SUITE("memory streams", a_blocks_own_stream_needs_no_word,
       a_stream_that_failed_holds_nothing_back,
       where_no_event_can_be_had_the_block_waits_longer,
       the_next_waits_for_what_a_stream_left_unfinished,
-      a_stream_that_ends_unmarked_is_waited_for,
+      what_a_stream_left_unmarked_is_not_given_before_it_is_done,
       what_a_stream_leaves_serves_the_next, a_reset_forgets_all_that_there_was,
       another_thread_may_free, a_pool_has_segments_of_its_own,
       a_pool_lives_as_long_as_its_last_tensor,

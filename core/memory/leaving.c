@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Segments that leave: what is freed without caching, or in a pool that nobody
+ * has any more, goes back to the device, and nobody waits for it.
+ *
+ * Whoever frees may be a host callback, for which the very stream waits that
+ * used the memory.  So an event is recorded behind what the stream was given,
+ * and the segment stays in its heap, where nobody can take it, until somebody
+ * looks again and finds the event done.  Where no event can be had the segment
+ * is as free as it was, for the next one that looks.
+ *
+ * The allocator's lock is held here: only its holder lets segments leave. */
+
+#include "base/memory.h"
+#include "memory/heap.h"
+
+/* Only what the plugin says is done is: in a callback it may refuse to tell. */
+static bool queue_is_idle(core__queue *queue)
+{
+    core_device *device = queue->device;
+    core_status status;
+
+    if (!core__device_knows(device, queue->generation) ||
+        atomic_load(&queue->failed) != CORE_OK)
+        return true;
+    pthread_mutex_lock(&queue->lock);
+    status = device->backend->streams.query(device->impl, queue->impl);
+    pthread_mutex_unlock(&queue->lock);
+    return status == CORE_OK;
+}
+
+static bool event_is_passed(core_device *device, core_event *event)
+{
+    core_status status;
+
+    if (!core__device_knows(device, event->generation))
+        return true;
+    pthread_mutex_lock(&event->lock);
+    status = device->backend->events.query(device->impl, event->impl);
+    pthread_mutex_unlock(&event->lock);
+    return status == CORE_OK;
+}
+
+bool core__heap_is_idle(core__heap *heap)
+{
+    if (!core__allocator_marks(heap->allocator))
+        return false;
+    if (heap->stream)
+        return queue_is_idle(heap->stream->queue);
+    if (heap->unmarked)
+        return !heap->unmarked->adopted && queue_is_idle(heap->unmarked);
+    return !heap->ended ||
+           event_is_passed(heap->allocator->device, heap->ended);
+}
+
+/* -------------------------------------------------------------- choosing -- */
+
+static bool is_leaving(const core__segment *segment, bool direct_only)
+{
+    const core__block *block = segment->first;
+
+    if (direct_only && !segment->direct)
+        return false;
+    while (block && (block->state == CORE__BLOCK_FREE ||
+                     block->state == CORE__BLOCK_UNMAPPED))
+        block = block->after;
+    return !block && (segment->expandable || !segment->first->after);
+}
+
+/* Out of the bins, so that nobody takes it. */
+static void hold(core__heap *heap, core__segment *segment)
+{
+    for (core__block *b = segment->first; b; b = b->after)
+        if (b->state == CORE__BLOCK_FREE) {
+            core__block_remove(heap, b);
+            b->state = CORE__BLOCK_AWAITING;
+        }
+}
+
+/* The other way.  No two free blocks lie side by side. */
+static void put_back(core__heap *heap, core__segment *list)
+{
+    core__spin_lock(&heap->lock);
+    for (; list; list = list->leaving)
+        for (core__block *b = list->first; b; b = b->after)
+            if (b->state == CORE__BLOCK_AWAITING)
+                core__block_insert(heap, b);
+    core__spin_unlock(&heap->lock);
+}
+
+static core__segment *choose(core__heap *heap, bool direct_only,
+                             core__segment **out_last)
+{
+    core__segment *list = NULL;
+
+    core__spin_lock(&heap->lock);
+    core__heap_join(heap);
+    for (core__segment *s = heap->segments; s; s = s->next) {
+        if (!is_leaving(s, direct_only) || s->held)
+            continue;
+        hold(heap, s);
+        if (!list)
+            *out_last = s;
+        s->leaving = list;
+        list = s;
+    }
+    core__spin_unlock(&heap->lock);
+    return list;
+}
+
+/* --------------------------------------------------------------- leaving -- */
+
+static void note_unmapped(core__heap *heap, const core__segment *segment)
+{
+    for (core__block *b = segment->first; b; b = b->after)
+        if (b->state != CORE__BLOCK_UNMAPPED)
+            core__history_add(heap, CORE__ACTION_SEGMENT_UNMAP,
+                              (core_memory){b->handle, b->offset}, b->size);
+}
+
+/* Those up to `end`, to the device: bytes. */
+static uint64_t let_leave(core__heap *heap, core__segment *list,
+                          const core__segment *end)
+{
+    uint64_t bytes = 0;
+
+    while (list != end) {
+        core__segment *next = list->leaving;
+
+        core__spin_lock(&heap->lock);
+        if (list->expandable)
+            note_unmapped(heap, list);
+        core__segment_detach(heap, list);
+        core__spin_unlock(&heap->lock);
+        bytes += list->reserved;
+        core__event_later(heap->allocator, list->behind);
+        core__segment_destroy(heap->allocator, list);
+        list = next;
+    }
+    return bytes;
+}
+
+uint64_t core__heap_reap(core__heap *heap, bool wait)
+{
+    core_device *device = heap->allocator->device;
+    uint64_t bytes = 0;
+
+    while (heap->leaving) {
+        core__segment *first = heap->leaving;
+        core__segment *marked = first;
+
+        while (!marked->behind)
+            marked = marked->leaving;
+        if (wait)
+            core__event_wait(device, marked->behind);
+        else if (!event_is_passed(device, marked->behind))
+            break;
+        heap->leaving = marked->leaving;
+        if (!heap->leaving)
+            heap->leaving_end = &heap->leaving;
+        bytes += let_leave(heap, first, heap->leaving);
+    }
+    return bytes;
+}
+
+/* Behind all that the stream was given; NULL: it cannot be had. */
+static core_event *mark(core__heap *heap)
+{
+    core_event *event;
+
+    if (!heap->stream ||
+        core__event_take(heap->allocator->device, &event) != CORE_OK)
+        return NULL;
+    if (core_event_record(event, heap->stream) == CORE_OK && !event->capture_id)
+        return event;
+    core__event_later(heap->allocator, event);
+    return NULL;
+}
+
+void core__heap_leave(core__heap *heap, bool direct_only)
+{
+    core__segment *last = NULL;
+    core__segment *list;
+
+    /* While something is captured the plugin is asked for nothing. */
+    if (!core__allocator_marks(heap->allocator))
+        return;
+    core__heap_reap(heap, false);
+    if (core__heap_pinned(heap))
+        return;
+    list = choose(heap, direct_only, &last);
+    if (!list)
+        return;
+    if (core__heap_is_idle(heap)) {
+        let_leave(heap, list, NULL);
+        return;
+    }
+    last->behind = mark(heap);
+    if (!last->behind) {
+        put_back(heap, list);
+        return;
+    }
+    for (core__segment *s = list; s; s = s->leaving)
+        s->held = true;
+    *heap->leaving_end = list;
+    heap->leaving_end = &last->leaving;
+}
