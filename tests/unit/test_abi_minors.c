@@ -194,7 +194,7 @@ START_TEST(a_plugin_of_0_3_has_the_features_of_0_3)
     ck_assert_int_eq(strncmp(one.key.data, "power", one.key.size), 0);
     ck_assert_double_eq(one.value, 250);
     FAILS(core_device_measure(device, 2, &one), CORE_ERROR_NOT_FOUND,
-          "no more than 2");
+          "measures 2 things");
 }
 END_TEST
 

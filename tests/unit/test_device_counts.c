@@ -155,7 +155,23 @@ START_TEST(an_older_caller_gets_what_it_has_room_for)
 }
 END_TEST
 
+START_TEST(a_measurement_behind_the_last_says_how_many_there_are)
+{
+    core_device *sim = device_of("sim");
+    core_measurement one = {.struct_size = sizeof one};
+    char text[40];
+    uint32_t count = 0;
+
+    while (core_device_measure(sim, count, &one) == CORE_OK)
+        count++;
+    ck_assert_uint_lt(count, 99);
+    snprintf(text, sizeof text, "measures %u things; number 99", count);
+    FAILS(core_device_measure(sim, 99, &one), CORE_ERROR_NOT_FOUND, text);
+}
+END_TEST
+
 SUITE("device/counts", each_device_counts_its_kernels,
       threads_that_ended_have_counted, what_fails_is_no_launch,
       meta_launches_nothing, graphs_count_apart,
-      an_older_caller_gets_what_it_has_room_for)
+      an_older_caller_gets_what_it_has_room_for,
+      a_measurement_behind_the_last_says_how_many_there_are)
