@@ -224,6 +224,8 @@ static core_status launch_top(core_call *call, const core_value *args,
         return cpu_error(CORE_ERROR_INDEX,
                          "topk: k is %lld in a dimension of size %lld",
                          (long long)job.k, (long long)size);
+    if (job.self->ndim == 0)
+        job.k = 1; /* a number has one result, whatever k */
     return job.k == 0 ? CORE_OK : sort_run(&job);
 }
 

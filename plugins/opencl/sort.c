@@ -76,12 +76,14 @@ static core_status top(core_call *call, const core_value *args, uint32_t nargs,
 {
     opencl_line line = opencl_line_of(args[0].u.view, args[2].u.i);
     core_status status = check_rank("topk", 0, args[1].u.i, line.size);
+    /* a number has one result, whatever k */
+    int64_t k = args[0].u.view->ndim == 0 ? 1 : args[1].u.i;
 
     (void)nargs;
     if (status != CORE_OK)
         return status;
-    return run(call, &args[0], line, args[1].u.i, args[3].u.i != 0, SORTED,
-               results, nresults);
+    return run(call, &args[0], line, k, args[3].u.i != 0, SORTED, results,
+               nresults);
 }
 
 /* kthvalue(self, k, dim, keepdim) -> (values, indices) */

@@ -519,10 +519,23 @@ START_TEST(nothing_gathered_has_a_gradient_of_0)
 }
 END_TEST
 
-SUITE("ops answers", losses_of_one_number, a_number_has_one_dimension_to_keep,
-      runs_of_slices_and_of_elements, no_batch_has_gradients,
-      no_gradient_is_silently_absent, margins_have_gradients,
-      losses_have_finite_slopes_at_their_ends,
+/* Its dimension of size 1 is not there to be made empty. */
+START_TEST(the_best_of_a_number_is_itself)
+{
+    for (int64_t k = 0; k <= 1; k++) {
+        core_tensor *values, *indices;
+
+        OK(core_topk(SCALAR(5), k, -1, true, true, &values, &indices));
+        HOLDS(keep(values), 1, 5);
+        HOLDS(keep(indices), 1, 0);
+    }
+}
+END_TEST
+
+SUITE("ops answers", the_best_of_a_number_is_itself, losses_of_one_number,
+      a_number_has_one_dimension_to_keep, runs_of_slices_and_of_elements,
+      no_batch_has_gradients, no_gradient_is_silently_absent,
+      margins_have_gradients, losses_have_finite_slopes_at_their_ends,
       the_extreme_of_a_dimension_with_nan_has_no_slope,
       small_dtypes_have_the_slopes_of_large_ones,
       mantissas_of_far_numbers_have_slopes,
