@@ -277,16 +277,44 @@ core_status core_tensor_from_memory(void *data, core_dtype dtype,
     return CORE_OK;
 }
 
+static bool are_truths(const uint8_t *bytes, size_t count)
+{
+    uint8_t all = 0;
+
+    for (size_t i = 0; i < count; i++)
+        all |= bytes[i];
+    return all <= 1;
+}
+
+/* Operators may take a bool's byte for a number: it is 0 or 1.  Others that
+ * the caller has for true become 1, in a copy. */
+static core_status truths(const uint8_t *bytes, size_t count, uint8_t **out)
+{
+    uint8_t *copy = core__alloc(count);
+
+    if (!copy)
+        return core__error_memory(count);
+    for (size_t i = 0; i < count; i++)
+        copy[i] = bytes[i] != 0;
+    *out = copy;
+    return CORE_OK;
+}
+
 /* All elements from the caller's memory; there is one at least. */
 static core_status fill(core_tensor *tensor, const void *data)
 {
     core_tensor *host = NULL;
+    uint8_t *copy = NULL;
     core_status status;
 
-    CORE_TRY(borrow((void *)(uintptr_t)data, tensor->dtype, tensor->ndim,
-                    tensor->sizes, &host));
-    status = core__tensor_copy(tensor, host);
+    if (tensor->dtype == CORE_BOOL && !are_truths(data, (size_t)tensor->numel))
+        CORE_TRY(truths(data, (size_t)tensor->numel, &copy));
+    status = borrow(copy ? copy : (void *)(uintptr_t)data, tensor->dtype,
+                    tensor->ndim, tensor->sizes, &host);
+    if (status == CORE_OK)
+        status = core__tensor_copy(tensor, host);
     core__tensor_release(host);
+    core__free(copy);
     return status;
 }
 

@@ -177,6 +177,8 @@ core_status core_dlpack_stream(core_device *device, core_stream *stream,
  * was named to the exporter, NULL: the current one; the current one waits for
  * it.  Both are ignored by synchronous devices.
  *
+ * Bytes of a bool must be 0 or 1: the memory is used as it is.
+ *
  * Read-only memory gives a read-only tensor, as are its views: operators that
  * would change it are refused (REFUSED).
  *

@@ -66,13 +66,15 @@ void core_tensors_release(core_tensor **tensors, size_t count);
 /* ------------------------------------------------------------ creation -- */
 
 /* A tensor with a copy of host data: row-major, core_dtype_size bytes per
- * element.  device NULL: the default one. */
+ * element; a byte of CORE_BOOL that is not 0 becomes 1.  device NULL: the
+ * default one. */
 core_status core_tensor_from_data(const void *data, core_dtype dtype,
                                   const int64_t *sizes, size_t ndim,
                                   core_device *device,
                                   core_tensor **out_tensor);
 /* A "cpu" tensor on memory of the caller's, not copied: row-major, writable,
- * aligned to its element.  release(context, data) is called once, when the
+ * aligned to its element.  Bytes of CORE_BOOL must be 0 or 1: nobody looks
+ * through them, and of others operators may say different things.  release(context, data) is called once, when the
  * last tensor on it is gone; also if this call fails.  NULL: nothing is
  * called, and data must outlive the tensors. */
 core_status core_tensor_from_memory(void *data, core_dtype dtype,
@@ -117,10 +119,12 @@ uint32_t core_tensor_references(const core_tensor *tensor);
 /* ---------------------------------------------------------- host access -- */
 
 /* The address of the first element, on devices whose memory the host can use
- * (the CPU); waits for pending work.  UNSUPPORTED elsewhere. */
+ * (the CPU); waits for pending work.  UNSUPPORTED elsewhere.  Bytes written
+ * to a CORE_BOOL tensor must be 0 or 1. */
 core_status core_tensor_data(core_tensor *tensor, void **out_data);
 /* All elements to or from host memory, row-major; size in bytes must be
- * numel * core_dtype_size.  Any device; waits. */
+ * numel * core_dtype_size.  Any device; waits.  Writing makes 1 of a byte of
+ * CORE_BOOL that is not 0. */
 core_status core_tensor_read(core_tensor *tensor, void *data, size_t size);
 core_status core_tensor_write(core_tensor *tensor, const void *data,
                               size_t size);

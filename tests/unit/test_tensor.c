@@ -289,6 +289,34 @@ START_TEST(memory_of_the_callers_is_used_in_place)
 }
 END_TEST
 
+/* What C calls true may be any byte; a bool's is 0 or 1. */
+START_TEST(a_bool_is_0_or_1)
+{
+    static const uint8_t given[4] = {2, 0, 255, 1};
+    static const uint8_t truths[4] = {1, 0, 1, 1};
+    core_tensor *tensor;
+    core_tensor *turned;
+    uint8_t bytes[4] = {9, 9, 9, 9};
+
+    ck_assert_int_eq(
+        core_tensor_from_data(given, CORE_BOOL, DIMS(2, 2), 2, NULL, &tensor),
+        CORE_OK);
+    ck_assert_int_eq(core_tensor_read(tensor, bytes, 4), CORE_OK);
+    ck_assert_mem_eq(bytes, truths, 4);
+    memset(bytes, 0, 4);
+    ck_assert_int_eq(core_tensor_write(tensor, bytes, 4), CORE_OK);
+    ck_assert_int_eq(
+        core__tensor_view(tensor, 2, DIMS(2, 2), DIMS(1, 2), 0, &turned),
+        CORE_OK);
+    ck_assert_int_eq(core_tensor_write(turned, given, 4), CORE_OK);
+    ck_assert_int_eq(core_tensor_read(turned, bytes, 4), CORE_OK);
+    ck_assert_mem_eq(bytes, truths, 4);
+    ck_assert_mem_eq(given, "\2\0\377\1", 4);
+    core_tensor_release(turned);
+    core_tensor_release(tensor);
+}
+END_TEST
+
 START_TEST(memory_is_given_back_when_the_call_fails)
 {
     static float data[4];
@@ -475,6 +503,7 @@ int main(void)
     tcase_add_checked_fixture(tests, start, NULL);
     tcase_add_test(tests, a_new_tensor_is_what_was_asked_for);
     tcase_add_test(tests, impossible_tensors_are_refused);
+    tcase_add_test(tests, a_bool_is_0_or_1);
     tcase_add_test(tests, more_memory_than_there_is_is_an_error);
     tcase_add_test(tests, strides_of_ones_own_give_a_large_enough_storage);
     tcase_add_test(tests, many_dimensions_leave_the_inline_room);
