@@ -638,7 +638,7 @@ const operation opencl_operations[] = {
     {"logit_backward",
      2,
      "b < (p0 < 0 ? 0 : p0) || b > 1 - (p0 < 0 ? 0 : p0) ? (p0 < 0 ? (T)NAN "
-     ": 0) : a / (b * (1 - b))",
+     ": 0) : a / fabs(b * (1 - b))",
      NULL,
      NULL,
      0,

@@ -126,7 +126,26 @@ START_TEST(a_missing_formula_raises_when_it_is_asked_for)
 }
 END_TEST
 
+/* The slopes at infinity and at the zero below 0. */
+START_TEST(slopes_at_the_edges_are_limits)
+{
+    core_tensor *x = leaf(VECTOR(3, INFINITY, 1, 20));
+    core_tensor *y = leaf(VECTOR(3, -0.0, 0.0, 1));
+    core_tensor *loss = sum(CALL(digamma, x));
+    double slopes[3];
+
+    OK(core_backward(&loss, 1, NULL, 0));
+    HOLDS(core_tensor_grad(x), 3, 0, 1.6449340668482264, 0.05127082293520312);
+    loss = sum(CALL(logit, y, NULL));
+    OK(core_backward(&loss, 1, NULL, 0));
+    OK(core_tensor_read(core_tensor_grad(y), slopes, sizeof slopes));
+    for (int i = 0; i < 3; i++)
+        ck_assert_double_eq(slopes[i], INFINITY);
+}
+END_TEST
+
 SUITE("ops gradients", functions_of_one_tensor, functions_of_several_tensors,
       activation_functions, reductions_and_order, views_and_arrangements,
       indices_and_masks, products_of_matrices, layers_and_losses,
-      a_missing_formula_raises_when_it_is_asked_for)
+      a_missing_formula_raises_when_it_is_asked_for,
+      slopes_at_the_edges_are_limits)

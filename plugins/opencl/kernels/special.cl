@@ -49,6 +49,8 @@ static double zeta(double s, double q)
         return INFINITY;
     if (q <= 0 && s != floor(s))
         return NAN;
+    if (q == INFINITY)
+        return 0; /* below, infinity times 0 */
     for (int k = 0; q < 10 || k < 10; k++, q++) {
         double term = pow(q, -s);
 
