@@ -8,6 +8,7 @@
 #include "dispatch/dispatch.h"
 #include "dispatch/schema.h"
 #include "tensor/dtype.h"
+#include "tensor/layout.h"
 
 #include <libcore/dispatch.h>
 #include <libcore/tensor.h>
@@ -185,6 +186,7 @@ static core_status check_tensors(const completion *call, uint32_t i)
 static core_status check_value(completion *call, uint32_t i)
 {
     core_value *value = &call->args[i];
+    core_status status;
 
     switch (value->tag) {
     case CORE_VALUE_TENSOR:
@@ -208,11 +210,10 @@ static core_status check_value(completion *call, uint32_t i)
                 core__operator_name(call->op), (long long)value->u.i);
         return core__dtype_check((core_dtype)value->u.i);
     case CORE_VALUE_FORMAT:
-        if (value->u.i >= 0 && value->u.i <= CORE_FORMAT_CHANNELS_LAST_3D)
-            return CORE_OK;
-        return core__error(
-            CORE_ERROR_UNSUPPORTED, "%s: there is no memory format %lld",
-            core__operator_name(call->op), (long long)value->u.i);
+        status = core__layout_format_check(value->u.i);
+        if (status != CORE_OK)
+            core__error_prefix("%s", core__operator_name(call->op));
+        return status;
     case CORE_VALUE_LAYOUT:
         if (value->u.i == 0)
             return CORE_OK;

@@ -24,6 +24,13 @@ static core_status variant_write(core_operator *op, core_tensor *target,
     if (op->variant == CORE__VARIANT_OUT)
         CORE_TRY(core__out_check(op, target, value->dtype, value->ndim,
                                  value->sizes));
+    else if (core__dtype_category(target->dtype) <
+             core__dtype_category(value->dtype))
+        return core__op_error(CORE_ERROR_DTYPE, op,
+                              "the result is %s and cannot be stored in a %s "
+                              "tensor",
+                              core__dtype_name(value->dtype),
+                              core__dtype_name(target->dtype));
     return core_copy_(target, value, false);
 }
 
@@ -139,6 +146,7 @@ static core_status format_strides(const core_operator *op,
 {
     uint32_t wants = format == CORE_FORMAT_CHANNELS_LAST ? 4 : 5;
 
+    CORE_TRY(core__op_format_check(op, format));
     if (format == CORE_FORMAT_PRESERVE) {
         if (self->flags & CORE__TENSOR_DENSE)
             memcpy(out_strides, self->strides,
@@ -224,6 +232,7 @@ CORE__COMPOSITE(to)
     core_dtype dtype = core__arg_dtype(args, 1, self->dtype);
     int64_t format = format_of(&args[7]);
 
+    CORE_TRY(core__op_format_check(call->op, format));
     if (device == self->device && dtype == self->dtype &&
         !core__arg_bool(args, 6, false) && has_format(self, format))
         return core__scope_result(scope, self, &results[0]);
@@ -251,6 +260,7 @@ CORE__COMPOSITE(contiguous)
     int64_t format =
         args[1].tag == CORE_VALUE_NONE ? CORE_FORMAT_CONTIGUOUS : args[1].u.i;
 
+    CORE_TRY(core__op_format_check(call->op, format));
     if (has_format(self, format))
         return core__scope_result(scope, self, &results[0]);
     return core__scope_result(

@@ -55,6 +55,7 @@ static core_status empty_like(const core_operator *op, core_tensor *self,
     int64_t kind =
         format->tag == CORE_VALUE_NONE ? CORE_FORMAT_PRESERVE : format->u.i;
 
+    CORE_TRY(core__op_format_check(op, kind));
     if (kind == CORE_FORMAT_PRESERVE && self->flags & CORE__TENSOR_DENSE)
         memcpy(strides, self->strides, self->ndim * sizeof *strides);
     else if (kind == CORE_FORMAT_PRESERVE)
@@ -119,6 +120,7 @@ CORE__OP(empty)
         args[5].tag == CORE_VALUE_NONE ? CORE_FORMAT_CONTIGUOUS : args[5].u.i;
 
     CORE_TRY(options_of(call->op, args, 1, core__dtype_default(), NULL, &o));
+    CORE_TRY(core__op_format_check(call->op, format));
     if (format == CORE_FORMAT_CONTIGUOUS || format == CORE_FORMAT_PRESERVE) {
         CORE_TRY(empty_of(call->op, &args[0], &o, &out));
     } else {

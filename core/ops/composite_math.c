@@ -219,6 +219,11 @@ CORE__COMPOSITE(prelu)
     core_tensor *positive;
     core_tensor *negative;
 
+    if (weight->ndim > 1)
+        return core__op_error(CORE_ERROR_SHAPE, call->op,
+                              "weight has %u dimensions; it is a number or a "
+                              "vector",
+                              weight->ndim);
     if (weight->numel != 1 && weight->numel != channels)
         return core__op_error(CORE_ERROR_SHAPE, call->op,
                               "weight has %lld elements; wanted are 1 or one "

@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "ops/functions.h"
 #include "ops/shape.h"
+#include "tensor/layout.h"
 
 #include <libcore/device.h>
 #include <libcore/tensor.h>
@@ -294,6 +295,15 @@ void core__op_named(const core_operator *op)
 core_status core__op_dtype_check(const core_operator *op, core_dtype dtype)
 {
     core_status status = core__dtype_check(dtype);
+
+    if (status != CORE_OK)
+        core__op_named(op);
+    return status;
+}
+
+core_status core__op_format_check(const core_operator *op, int64_t format)
+{
+    core_status status = core__layout_format_check(format);
 
     if (status != CORE_OK)
         core__op_named(op);

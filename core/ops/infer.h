@@ -71,6 +71,7 @@ core_status core__op_shapes(const core_operator *op, const char *name_a,
  * "operator: " before it, if it does not begin with the operator. */
 void core__op_named(const core_operator *op) __attribute__((cold));
 core_status core__op_dtype_check(const core_operator *op, core_dtype dtype);
+core_status core__op_format_check(const core_operator *op, int64_t format);
 /* After OUT_OF_MEMORY: the message gets the operator and the device before it,
  * if it does not begin with the operator. */
 void core__op_no_memory(const core_operator *op, const core_device *device)

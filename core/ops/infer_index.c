@@ -91,6 +91,26 @@ CORE__INFER(gather)
 }
 
 /* scatter…(self, dim, index, src or value, …) */
+/* scatter.reduce, scatter.value_reduce and scatter_reduce name what they do
+ * with the numbers; the kernels know it by both operators' names. */
+static core_status reduce_known(const core__inference *infer)
+{
+    static const char *const names[] = {"sum",  "prod", "mean",    "amax",
+                                        "amin", "add",  "multiply"};
+    const core_value *reduce = &infer->args[4];
+
+    if (infer->nargs < 5 || reduce->tag != CORE_VALUE_STRING)
+        return CORE_OK;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(reduce->u.string, names[i]) == 0)
+            return CORE_OK;
+    return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
+                          "reduce is \"sum\" or \"add\", \"prod\" or "
+                          "\"multiply\", \"mean\", \"amax\" or \"amin\", "
+                          "not \"%.32s\"",
+                          reduce->u.string);
+}
+
 CORE__INFER(scatter)
 {
     const core_tensor *self = core__arg_tensor(infer->args, 0);
@@ -99,6 +119,7 @@ CORE__INFER(scatter)
     uint32_t dim;
 
     CORE_TRY(core__dim_wrap(infer->op, infer->args[1].u.i, self->ndim, &dim));
+    CORE_TRY(reduce_known(infer));
     core__result_like(&infer->results[0], self);
     CORE_TRY(index_dtype(infer->op, "index", index));
     if (src)

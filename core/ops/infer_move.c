@@ -55,6 +55,13 @@ CORE__INFER(cumulative)
     CORE_TRY(core__dim_wrap(infer->op, infer->args[1].u.i, self->ndim, &dim));
     core__result_like(&infer->results[0], self);
     infer->results[0].dtype = core__arg_dtype(infer->args, 2, dtype);
+    if (infer->op->variant == CORE__VARIANT_INPLACE &&
+        core__arg_dtype(infer->args, 2, self->dtype) != self->dtype)
+        return core__op_error(CORE_ERROR_DTYPE, infer->op,
+                              "dtype is %s, and the tensor to be changed is "
+                              "%s",
+                              core__dtype_name(infer->results[0].dtype),
+                              core__dtype_name(self->dtype));
     return core__op_dtype_check(infer->op, infer->results[0].dtype);
 }
 
@@ -449,9 +456,13 @@ CORE__INFER(arange)
     bool good = by != 0 && count >= 0 && count < 9e18;
     bool many = by != 0 && count >= 9e18 && !isinf(core__double_of(end)) &&
                 !isinf(core__double_of(start));
+    bool cut = whole || dtype == CORE_I64;
     int64_t size = good ? (int64_t)count : 0;
 
-    if (good && (whole || dtype == CORE_I64))
+    /* A part of a step back is none, yet not in the steps' direction. */
+    if (good && !cut)
+        good = (core__double_of(end) - core__double_of(start)) / by >= 0;
+    if (good && cut)
         good = whole_steps(core__int_of(start), core__int_of(end),
                            core__int_of(step), &size);
     if (many)

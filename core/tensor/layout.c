@@ -73,6 +73,18 @@ void core__layout_contiguous(uint32_t ndim, const int64_t *sizes,
     }
 }
 
+core_status core__layout_format_check(int64_t format)
+{
+    if (format >= CORE_FORMAT_CONTIGUOUS &&
+        format <= CORE_FORMAT_CHANNELS_LAST_3D)
+        return CORE_OK;
+    return core__error(CORE_ERROR_UNSUPPORTED,
+                       "there is no memory format %lld; they are contiguous "
+                       "(0), preserve (1), channels-last (2) and channels-last "
+                       "of 3 dimensions (3)",
+                       (long long)format);
+}
+
 void core__layout_channels_last(uint32_t ndim, const int64_t *sizes,
                                 int64_t *out_strides)
 {

@@ -12,6 +12,8 @@
 uint32_t core__layout_flags(uint32_t ndim, const int64_t *sizes,
                             const int64_t *strides, int64_t *out_numel);
 
+/* One of CORE_FORMAT_…, else UNSUPPORTED. */
+core_status core__layout_format_check(int64_t format);
 /* Row-major strides. */
 void core__layout_contiguous(uint32_t ndim, const int64_t *sizes,
                              int64_t *out_strides);

@@ -342,6 +342,136 @@ START_TEST(numbers_that_are_too_large_are_named)
 }
 END_TEST
 
+START_TEST(a_range_does_not_end_before_it_starts)
+{
+    static const row rows[] = {
+        {"arange.start", "i:1 f:0.5", "from 1 to 0.5"},
+        {"arange.start", "f:0.5 f:0.25", "from 0.5 to 0.25"},
+        {"arange.start_step", "f:0.5 f:1 f:-2", "do not lead"},
+        {"arange", "f:-0.5", "do not lead"},
+        {"arange.start", "i:2 f:0.5", "do not lead"},
+        {"arange.start", "f:0.5 f:0.5", NULL},
+        {"arange.start", "i:2 i:2", NULL},
+        {"arange.start_step", "f:1 f:0.5 f:-2", NULL},
+        {"arange.start_step", "f:1 f:1 f:-2", NULL},
+    };
+
+    LOOK(rows);
+}
+END_TEST
+
+/* What is to be done is known where there is nothing to do, too. */
+START_TEST(a_reduction_is_known)
+{
+    static const row rows[] = {
+        {"scatter_.value_reduce", "p:3,3 i:1 x:3,3/3 f:2 s:reduced",
+         "\"reduced\""},
+        {"scatter_.value_reduce", "p:3,0 i:1 x:3,0/3 f:2 s:reduced",
+         "\"reduced\""},
+        {"scatter.value_reduce", "p:3,0 i:1 x:3,0/3 f:2 s:", "not \"\""},
+        {"scatter.reduce", "p:3,0 i:1 x:3,0/3 p:3,0 s:max", "\"max\""},
+        {"scatter_reduce.two", "p:3 i:0 x:0/3 p:0 s:max b:1", "\"max\""},
+        {"index_reduce", "p:3,0 i:0 x:0/3 p:0,0 s:sum b:1", "\"sum\""},
+        {"segment_reduce", "p:0 s:add x:0/3", "\"add\""},
+        {"div.Tensor_mode", "p:0 p:0 s:up", "up"},
+        {"_linalg_eigh", "p:0,0 s:X b:1", "X"},
+        {"linalg_qr", "p:0,0 s:X", "X"},
+        {"grid_sampler_2d", "p:0,1,2,2 p:0,2,2,2 i:7 i:0 b:1", "7"},
+        {"grid_sampler_2d", "p:0,1,2,2 p:0,2,2,2 i:0 i:7 b:1", "7"},
+        {"mse_loss", "p:0 p:0 i:7", "7"},
+        {"scatter.value_reduce", "p:3,0 i:1 x:3,0/3 f:2 s:add", NULL},
+        {"scatter.value_reduce", "p:3 i:0 x:2/3 f:2 s:multiply", NULL},
+        {"scatter_reduce.two", "p:3 i:0 x:2/3 p:2 s:amax b:1", NULL},
+        {"scatter_add", "p:3 i:0 x:2/3 p:2", NULL},
+    };
+
+    LOOK(rows);
+}
+END_TEST
+
+START_TEST(a_weight_of_prelu_is_a_vector)
+{
+    static const row rows[] = {
+        {"prelu", "p:2,3 p:3,1", "weight has 2 dimensions"},
+        {"prelu", "p:0,3 p:3,1", "weight has 2 dimensions"},
+        {"prelu", "p:2,3 p:1,1", "weight has 2 dimensions"},
+        {"prelu", "p:2,3 p:2", "weight has 2 elements"},
+        {"prelu", "p:2,3 p:3", NULL},
+        {"prelu", "p:2,3 p:1", NULL},
+        {"prelu", "p:2,3 p:", NULL},
+    };
+
+    LOOK(rows);
+}
+END_TEST
+
+START_TEST(a_tensor_that_is_changed_keeps_its_dtype)
+{
+    static const row rows[] = {
+        {"clamp_", "m:2 n f:2", "cannot be stored in a bool"},
+        {"clamp_", "m:2 i:0 n", "cannot be stored in a bool"},
+        {"clamp_", "x:3/2 f:0.5 n", "cannot be stored in a i64"},
+        {"clamp_min_", "x:3/2 f:0.5", "cannot be stored in a i64"},
+        {"clamp_max_", "m:2 f:2", "cannot be stored in a bool"},
+        {"cumsum_", "p:3 i:0 d:f32", "dtype is f32"},
+        {"cumsum_", "x:3/2 i:0 d:i32", "dtype is i32"},
+        {"cumsum_", "x:3/2 i:0 d:f64", "dtype is f64"},
+        {"cumprod_", "p:3 i:0 d:i64", "dtype is i64"},
+        {"clamp_", "x:3/2 i:0 n", NULL},
+        {"clamp_", "p:3 f:0 n", NULL},
+        {"cumsum_", "p:3 i:0 d:f64", NULL},
+        {"cumprod_", "y:3 i:0 d:i32", NULL},
+        {"cumprod_", "y:3 i:0 n", NULL},
+        {"cumprod_", "p:3 i:0 n", NULL},
+    };
+
+    LOOK(rows);
+}
+END_TEST
+
+/* A typed call's lists and formats. */
+START_TEST(a_list_longer_than_a_value_holds_is_refused)
+{
+    const int64_t two[] = {2, 3};
+    core_tensor *x = VECTOR(1, 1), *out = x;
+
+    FAILS(core_cat(&x, ((size_t)1 << 32) + 1, 0, &out),
+          CORE_ERROR_INVALID_ARGUMENT, "core_cat", "tensors");
+    ck_assert_ptr_null(out);
+    FAILS(core_zeros(two, ((size_t)1 << 32) + 2, CORE_F32, NULL, &out),
+          CORE_ERROR_INVALID_ARGUMENT, "core_zeros", "size");
+    FAILS(core_sum_dim(x, two, (size_t)1 << 32, false, CORE_DTYPE_NONE, &out),
+          CORE_ERROR_INVALID_ARGUMENT, "core_sum_dim", "dim");
+}
+END_TEST
+
+START_TEST(a_memory_format_is_known)
+{
+    static const int64_t sizes[] = {1, 2, 3, 1, 2};
+    static const int32_t unknown[] = {77, 4, -2, -7};
+
+    for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++)
+        for (size_t ndim = 2; ndim <= 5; ndim++) {
+            int32_t format = unknown[i];
+            core_tensor *x = CALL(zeros, sizes, ndim, CORE_F32, NULL), *out;
+            char text[48];
+
+            snprintf(text, sizeof text, "no memory format %d;", format);
+#define UNKNOWN(name, ...)                                                     \
+    FAILS(core_##name(__VA_ARGS__, &out), CORE_ERROR_UNSUPPORTED, text, #name, \
+          "preserve (1)")
+            UNKNOWN(clone, x, format);
+            UNKNOWN(contiguous, x, format);
+            UNKNOWN(to, x, CORE_F64, NULL, false, false, format);
+            UNKNOWN(to, x, CORE_DTYPE_NONE, NULL, false, false, format);
+            UNKNOWN(empty, sizes, ndim, CORE_F32, NULL, format);
+            UNKNOWN(empty_like, x, CORE_DTYPE_NONE, NULL, format);
+            UNKNOWN(ones_like, x, CORE_DTYPE_NONE, NULL, format);
+            UNKNOWN(rand_like, x, CORE_DTYPE_NONE, NULL, format);
+        }
+}
+END_TEST
+
 SUITE("ops refusals", a_width_below_0_is_refused,
       integers_are_multiplied_by_whole_numbers,
       an_empty_list_is_no_list_of_sizes, a_mask_is_bool,
@@ -351,4 +481,7 @@ SUITE("ops refusals", a_width_below_0_is_refused,
       running_statistics_have_no_gradient, a_way_to_approximate_is_known,
       nothing_is_divided_by_0, a_distance_has_a_norm,
       numbers_that_are_none_are_refused_by_name,
-      numbers_that_are_too_large_are_named)
+      numbers_that_are_too_large_are_named,
+      a_range_does_not_end_before_it_starts, a_reduction_is_known,
+      a_weight_of_prelu_is_a_vector, a_tensor_that_is_changed_keeps_its_dtype,
+      a_list_longer_than_a_value_holds_is_refused, a_memory_format_is_known)

@@ -264,18 +264,25 @@ def comment(text):
 
 
 def list_checks(operator):
-    """What a typed call answers to lists at no address."""
+    """What a typed call answers to lists at no address, and to those whose
+    count a value cannot hold."""
     checks = []
     for argument in operator.schema.arguments:
         parameters, packing = c_parameters(argument)
-        if len(parameters) < 2 or "optional" in packing:
+        if len(parameters) < 2:
             continue
         name = re.search(r"(\w+)$", parameters[0]).group(1)
+        if "optional" not in packing:
+            checks.append(
+                "    if (!%s && %s_count > 0)\n"
+                "        return core_error_set(CORE_ERROR_INVALID_ARGUMENT,\n"
+                "            \"%s: the argument %s is NULL\");" % (
+                    name, name, operator.c, name))
         checks.append(
-            "    if (!%s && %s_count > 0)\n"
+            "    if (%s_count > CORE_PACK_MOST)\n"
             "        return core_error_set(CORE_ERROR_INVALID_ARGUMENT,\n"
-            "            \"%s: the argument %s is NULL\");" % (
-                name, name, operator.c, name))
+            "            \"%s: the argument %s is longer than a list can be"
+            "\");" % (name, operator.c, name))
     return checks
 
 

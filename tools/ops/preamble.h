@@ -24,6 +24,9 @@ extern "C" {
 
 /* ------------------------------------------------------------- packing -- */
 
+/* Elements that a list of a typed call may have. */
+#define CORE_PACK_MOST ((size_t)INT32_MAX)
+
 static inline core_value core_pack_none(void)
 {
     core_value value;
@@ -50,7 +53,7 @@ static inline core_value core_pack_pointer(uint32_t tag, const void *pointer,
     core_value value;
 
     value.tag = pointer ? tag : (uint32_t)CORE_VALUE_NONE;
-    value.count = (uint32_t)count;
+    value.count = (uint32_t)(count > CORE_PACK_MOST ? CORE_PACK_MOST : count);
     value.u.pointer = (void *)pointer;
     return value;
 }
@@ -162,7 +165,7 @@ static inline core_value core_pack_generator(core_generator *x)
 
 static inline core_value core_pack_format(int32_t x)
 {
-    return x < 0 ? core_pack_none() : core_pack_tagged(CORE_VALUE_FORMAT, x);
+    return x == -1 ? core_pack_none() : core_pack_tagged(CORE_VALUE_FORMAT, x);
 }
 
 /* What results are before a call, and stay if it fails. */
