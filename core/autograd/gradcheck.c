@@ -106,14 +106,33 @@ static core_status values_of(core_tensor *const *outputs, size_t count,
     return CORE_OK;
 }
 
-static core_status values_at(const check *check, double *values)
+/* A function must give the same sizes at each call. */
+static core_status check_total(const check *check, core_tensor *const *outputs,
+                               size_t count, size_t total)
+{
+    size_t now = 0;
+
+    for (size_t i = 0; i < count; i++)
+        if (core__dtype_is_floating(outputs[i]->dtype))
+            now += (size_t)outputs[i]->numel;
+    if (now == total)
+        return CORE_OK;
+    return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                       "%s: the function gave %zu elements at first, and %zu "
+                       "at a later call",
+                       check->name, total, now);
+}
+
+static core_status values_at(const check *check, size_t total, double *values)
 {
     core_tensor *outputs[CORE_GRADCHECK_OUTPUTS];
     core_status status;
     size_t count;
 
     CORE_TRY(evaluate(check, outputs, &count));
-    status = values_of(outputs, count, values);
+    status = check_total(check, outputs, count, total);
+    if (status == CORE_OK)
+        status = values_of(outputs, count, values);
     release_all(outputs, count);
     return status;
 }
@@ -130,12 +149,12 @@ static core_status numeric_column(const check *check, core_tensor *input,
     data[element] = before - check->eps;
     status = core_tensor_write(input, data, bytes(input));
     if (status == CORE_OK)
-        status = values_at(check, below);
+        status = values_at(check, total, below);
     data[element] = before + check->eps;
     if (status == CORE_OK)
         status = core_tensor_write(input, data, bytes(input));
     if (status == CORE_OK)
-        status = values_at(check, column);
+        status = values_at(check, total, column);
     data[element] = before;
     if (status == CORE_OK)
         status = core_tensor_write(input, data, bytes(input));
@@ -251,7 +270,9 @@ static core_status check_input(const check *check, size_t index, size_t total)
     if (status == CORE_OK)
         status = evaluate(check, outputs, &count);
     if (status == CORE_OK) {
-        status = compare(check, index, outputs, count, total, &work);
+        status = check_total(check, outputs, count, total);
+        if (status == CORE_OK)
+            status = compare(check, index, outputs, count, total, &work);
         release_all(outputs, count);
     }
     core__free(block);

@@ -114,6 +114,35 @@ START_TEST(a_check_of_nothing_is_an_error)
 }
 END_TEST
 
+/* Twice as many elements as at the call before. */
+static core_status growing(void *context, core_tensor *const *inputs,
+                           size_t ninputs, core_tensor **outputs,
+                           size_t *noutputs)
+{
+    core_tensor *parts[64];
+    int *calls = context, count = 1 << (*calls < 6 ? (*calls)++ : 6);
+
+    (void)ninputs;
+    for (int i = 0; i < count; i++)
+        parts[i] = inputs[0];
+    *noutputs = 1;
+    return core_cat(parts, (size_t)count, 0, &outputs[0]);
+}
+
+START_TEST(sizes_that_differ_from_call_to_call_are_refused)
+{
+    core_tensor *input = leaf(VECTOR(2, 1, 2));
+    int calls = 0;
+
+    FAILS(core_gradcheck(growing, &calls, &input, 1, 1e-6, 1e-6, 1e-6),
+          CORE_ERROR_INVALID_ARGUMENT, "elements at first", "later call");
+    calls = 0; /* its gradients do not fit before that */
+    ck_assert_int_ne(
+        core_gradgradcheck(growing, &calls, &input, 1, 1e-6, 1e-6, 1e-6),
+        CORE_OK);
+}
+END_TEST
+
 START_TEST(wrong_calls_are_refused)
 {
     core_tensor *input = leaf(VECTOR(2, 1, 2)), *inputs[] = {input, NULL};
@@ -146,4 +175,5 @@ END_TEST
 
 SUITE("gradcheck", right_derivatives_pass_and_inputs_are_restored,
       a_wrong_derivative_is_found_and_named, only_f64_leaves_can_be_checked,
-      a_check_of_nothing_is_an_error, wrong_calls_are_refused)
+      a_check_of_nothing_is_an_error,
+      sizes_that_differ_from_call_to_call_are_refused, wrong_calls_are_refused)
