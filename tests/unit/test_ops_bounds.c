@@ -50,7 +50,7 @@ static const struct refusal {
     {"tril_indices", "i:" MOST " i:" MOST " i:0", "elements"},
     {"triu_indices", "i:4294967296 i:4294967296 i:" LEAST, "elements"},
     {"as_strided", "p:4 l:2 l:2305843009213693952", "element"},
-    {"as_strided", "p:4 l:1 l:1 i:" MOST, "element"},
+    {"as_strided", "p:4 l:1 l:1 i:" MOST, "storage_offset"},
     {"as_strided", "p:4 l:" MOST "," MOST " l:0,0", "elements"},
     {"expand", "p:1,1 l:" MOST "," MOST, "elements"},
     {"repeat", "p:4 l:" MOST, "repeat"},

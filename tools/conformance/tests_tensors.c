@@ -46,6 +46,9 @@ static void round_trips(suite *self, outcome *out, const test *one)
                            core_dtype_size(dtypes[d]);
             core_tensor *tensor = NULL;
 
+            /* Of a bool there are two. */
+            for (size_t i = 0; dtypes[d] == CORE_BOOL && i < sizeof wrote; i++)
+                wrote[i] &= 1;
             memset(got, 0, sizeof got);
             if (!expect_ok(out,
                            core_tensor_from_data(wrote, dtypes[d], sizes, 3,
