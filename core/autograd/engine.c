@@ -178,7 +178,9 @@ static core_status run_node(core__task *task, core_node *node,
     if (core__unlikely(task->destinations != NULL))
         defined |= core__destination_touched(task->destinations, node);
     needed_edges(task, node, needed);
-    if (core__likely(defined)) {
+    /* A function of the program's may have more to do than its gradients say;
+     * what is undefined is zeros for it. */
+    if (core__likely(defined) || node->kind == CORE__NODE_CUSTOM) {
         CORE_TRY(core__node_apply(task, node, grads, needed, gradients));
         CORE_TRY(validate(node, gradients));
     }

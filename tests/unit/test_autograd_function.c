@@ -17,6 +17,25 @@ static void count_release(void *context)
     released++;
 }
 
+/* Has no gradient for its first input; counts its runs in context. */
+static core_status second_only(core_node *node, void *context,
+                               core_tensor *const *grads, size_t ngrads,
+                               core_tensor **gradients, size_t ngradients)
+{
+    core_tensor *first;
+    core_status status = core_node_saved(node, 0, &first);
+
+    ck_assert_uint_eq(ngrads, 1);
+    ck_assert_uint_eq(ngradients, 2);
+    ++*(int *)context;
+    if (status != CORE_OK)
+        return status;
+    ck_assert_ptr_nonnull(grads[0]);
+    status = core_mul(grads[0], first, &gradients[1]);
+    core_tensor_release(first);
+    return status;
+}
+
 /* ---------------------------------------------------------------- functions -- */
 
 /* y = a * b, and an integer that has no gradient. */
@@ -79,6 +98,32 @@ static const core_function_steps product = {.struct_size = sizeof product,
                                             .setup = product_setup,
                                             .backward = product_backward,
                                             .release = count_release};
+
+/* As the first layer of those that pack their gradients: nothing comes back to
+ * it, and its own work is to be done all the same. */
+START_TEST(a_function_runs_though_all_its_gradients_are_undefined)
+{
+    int runs[2] = {0, 0};
+    core_function_steps steps = product;
+    core_tensor *a = leaf(VECTOR(2, 3, 4)), *w = leaf(VECTOR(2, 5, 6));
+    core_tensor *v = leaf(VECTOR(2, 7, 8)), *y, *z;
+    core_tensor *inputs[] = {a, w};
+
+    steps.backward = second_only;
+    steps.context = &runs[0];
+    OK(core_function_apply(&steps, inputs, 2, &y, 1));
+    inputs[0] = keep(y);
+    inputs[1] = v;
+    steps.context = &runs[1];
+    OK(core_function_apply(&steps, inputs, 2, &z, 1));
+    backward(sum(keep(z)));
+    ck_assert_int_eq(runs[1], 1);
+    ck_assert_int_eq(runs[0], 1);
+    HOLDS(core_tensor_grad(v), 2, 15, 24);
+    HOLDS(core_tensor_grad(w), 2, 0, 0); /* of zeros */
+    ck_assert_ptr_null(core_tensor_grad(a));
+}
+END_TEST
 
 START_TEST(a_function_in_steps_has_gradients_of_any_order)
 {
@@ -435,7 +480,8 @@ START_TEST(wrong_functions_are_refused)
 }
 END_TEST
 
-SUITE("functions", a_function_in_steps_has_gradients_of_any_order,
+SUITE("functions", a_function_runs_though_all_its_gradients_are_undefined,
+      a_function_in_steps_has_gradients_of_any_order,
       an_output_marked_non_differentiable_requires_no_grad,
       nothing_is_recorded_where_nothing_requires_grad,
       a_dirty_input_gets_the_functions_history, a_dirty_view_changes_its_base,

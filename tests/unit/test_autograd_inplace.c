@@ -253,6 +253,37 @@ START_TEST(several_views_made_before_the_base_joined_the_graph_join_too)
 }
 END_TEST
 
+/* Nothing has changed when it is refused. */
+START_TEST(a_change_that_cannot_be_recorded_does_not_happen)
+{
+    core_tensor *a = leaf(VECTOR(4, 1, 2, 3, 4)),
+                *y = mul(a, VECTOR(4, 1, 1, 1, 1));
+    uint32_t version;
+
+    OK(core_as_strided_(y, (int64_t[]){2}, 1, (int64_t[]){2}, 1, NULL));
+    version = core_tensor_version(y);
+    FAILS(core_mul_(CALL(select, y, 0, 1), VECTOR(1, 3)),
+          CORE_ERROR_UNSUPPORTED, "mul_", "gaps");
+    ck_assert_uint_eq(core_tensor_version(y), version);
+    HOLDS(y, 2, 1, 3);
+    backward(sum(y));
+    HOLDS(core_tensor_grad(a), 4, 1, 0, 1, 0);
+}
+END_TEST
+
+START_TEST(a_view_whose_base_was_detached_is_not_changed)
+{
+    core_tensor *a = leaf(VECTOR(2, 3, 4)), *b = mul(a, a);
+    core_tensor *v = CALL(narrow, b, 0, 0, 2);
+
+    OK(core_detach_(b));
+    FAILS(core_mul_(v, VECTOR(1, 2)), CORE_ERROR_AUTOGRAD, "mul_", "detached");
+    HOLDS(v, 2, 9, 16);
+    backward(sum(v));
+    HOLDS(core_tensor_grad(a), 2, 6, 8);
+}
+END_TEST
+
 START_TEST(a_transposed_view_of_a_change_is_right)
 {
     core_tensor *a = leaf(MATRIX(2, 3, 1, 2, 3, 4, 5, 6));
@@ -458,6 +489,8 @@ SUITE("autograd in place", a_leaf_that_requires_grad_is_not_changed_in_place,
       rows_written_into_a_plain_buffer_keep_their_gradient,
       a_view_made_before_the_base_joined_the_graph_joins_too,
       several_views_made_before_the_base_joined_the_graph_join_too,
+      a_change_that_cannot_be_recorded_does_not_happen,
+      a_view_whose_base_was_detached_is_not_changed,
       a_transposed_view_of_a_change_is_right,
       changes_of_views_have_second_derivatives,
       views_made_without_grad_refuse_recorded_changes,
