@@ -410,7 +410,8 @@ static core_status run_second(first *first, core_tensor *const *inputs,
     all = core__alloc((total + count) * sizeof *all);
     if (!all)
         return core__error_memory((total + count) * sizeof *all);
-    memcpy(all, inputs, total * sizeof *all);
+    if (total)
+        memcpy(all, inputs, total * sizeof *all);
     status = check_inputs(check);
     if (status == CORE_OK)
         status =
