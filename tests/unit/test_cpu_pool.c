@@ -7,9 +7,9 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
+#include "children.h"
 #include "pool.h"
 
 enum { N = 10007, GRAIN = 16 };
@@ -85,19 +85,17 @@ END_TEST
 START_TEST(a_forked_child_computes)
 {
     pid_t child;
-    int status;
 
     cpu_pool_set_threads(3);
     cpu_parallel_for(N, GRAIN, visit, NULL);
     child = fork();
     ck_assert_int_ne(child, -1);
     if (child == 0) {
-        alarm(20);
+        child_begins(20);
         cpu_parallel_for(N, GRAIN, visit, NULL);
-        _exit(all_visited(2) ? 0 : 1);
+        child_ends(all_visited(2));
     }
-    ck_assert_int_eq(waitpid(child, &status, 0), child);
-    ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    wait_for_child(child);
     cpu_parallel_for(N, GRAIN, visit, NULL);
     ck_assert(all_visited(2));
 }

@@ -3,13 +3,13 @@
 
 /* Backwards over several devices: who runs what, errors, reentrancy, threads. */
 
+#include "children.h"
 #include "devices.h"
 
 #include "base/thread.h"
 #include "dispatch/keys.h"
 
 #include <signal.h>
-#include <sys/wait.h>
 
 /* a * a on one device, times b on another, the sum on the host. */
 static core_tensor *spread(core_tensor *a, core_tensor *b, const char *first,
@@ -410,15 +410,6 @@ END_TEST
 
 /* ------------------------------------------------------------------ fork -- */
 
-static int wait_for(pid_t child)
-{
-    int state;
-
-    ck_assert_int_eq(waitpid(child, &state, 0), child);
-    ck_assert(WIFEXITED(state));
-    return WEXITSTATUS(state);
-}
-
 START_TEST(a_forked_child_walks_graphs_of_the_host)
 {
     core_tensor *a = leaf(VECTOR(1, 3)), *y;
@@ -427,13 +418,13 @@ START_TEST(a_forked_child_walks_graphs_of_the_host)
     backward(spread(a, a, "sim:0", "sim:1"));
     child = fork();
     if (child == 0) {
-        alarm(20);
+        child_begins(20);
         OK(core_tensor_set_grad(a, NULL));
         backward(mul(a, a));
         HOLDS(core_tensor_grad(a), 1, 6);
-        _exit(0);
+        child_ends(true);
     }
-    ck_assert_int_eq(wait_for(child), 0);
+    wait_for_child(child);
     /* And the parent goes on as before. */
     y = spread(a, a, "sim:0", "sim:1");
     backward(y);
@@ -446,6 +437,8 @@ static core_status fork_here(void *context)
     pid_t *child = context;
 
     *child = fork();
+    if (*child == 0)
+        child_begins(20);
     return CORE_OK;
 }
 
@@ -458,14 +451,11 @@ START_TEST(a_child_forked_in_the_middle_gets_an_error)
 
     y = on(pass(&forks, on(on(a, "sim:0"), "cpu")), "sim:1");
     status = core_backward(&y, 1, NULL, 0);
-    if (child == 0) {
-        alarm(20);
-        _exit(status != CORE_OK && strstr(core_error_message(), "forked") ? 0
-                                                                          : 1);
-    }
+    if (child == 0)
+        child_ends(status != CORE_OK && strstr(core_error_message(), "forked"));
     OK(status);
     HOLDS(core_tensor_grad(a), 1, 2);
-    ck_assert_int_eq(wait_for(child), 0);
+    wait_for_child(child);
 }
 END_TEST
 

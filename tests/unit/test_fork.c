@@ -4,6 +4,7 @@
 /* The process is forked while its other threads are anywhere in the library:
  * the child has the host, and comes to its end. */
 
+#include "children.h"
 #include "devices.h"
 
 #include "base/log.h"
@@ -15,7 +16,6 @@
 #include <libcore/settings.h>
 
 #include <stdatomic.h>
-#include <sys/wait.h>
 #include <time.h>
 
 static bool is_long(void)
@@ -23,16 +23,6 @@ static bool is_long(void)
     const char *text = getenv("LIBCORE_TEST_LONG");
 
     return text && *text && strcmp(text, "0") != 0;
-}
-
-static int wait_for(pid_t child)
-{
-    int state;
-
-    ck_assert_int_eq(waitpid(child, &state, 0), child);
-    ck_assert_msg(WIFEXITED(state), "the child ended by signal %d",
-                  WIFSIGNALED(state) ? WTERMSIG(state) : 0);
-    return WEXITSTATUS(state);
 }
 
 static _Atomic bool enough;
@@ -168,14 +158,6 @@ static void try_the_host(void)
 
 /* ------------------------------------------------------ work of every kind -- */
 
-/* The thread sanitizer knows of the parent's threads in the child, and takes a
- * new one for one of them. */
-#ifdef __SANITIZE_THREAD__
-enum { CHILDREN_HAVE_THREADS = 0 };
-#else
-enum { CHILDREN_HAVE_THREADS = 1 };
-#endif
-
 /* A leaf and an event of the host, which threads and children share. */
 static core_tensor *shared;
 static core_event *moment;
@@ -184,7 +166,7 @@ static core_stream *of_host;
 
 static void on_the_host(void)
 {
-    int64_t n = 3000, large = CHILDREN_HAVE_THREADS ? 70000 : 700;
+    int64_t n = 3000, large = 70000;
     core_tensor *x, *y, *z;
 
     well(core_full(&n, 1, core_float(2), CORE_F64, cpu, &x));
@@ -335,13 +317,13 @@ START_TEST(a_forked_child_has_the_host_and_no_other_device)
         pid_t child = fork();
 
         if (child == 0) {
-            alarm(60);
+            child_begins(60);
             try_what_is_made_before(&before);
             try_the_device();
             try_the_host();
-            exit(42); /* the libraries' ends do not hang either */
+            exit(CHILD_IS_WELL); /* the libraries' ends do not hang either */
         }
-        ck_assert_int_eq(wait_for(child), 42);
+        wait_for_child(child);
     }
     atomic_store(&enough, true);
     for (int i = 0; i < 3; i++)
@@ -380,12 +362,12 @@ START_TEST(a_child_has_the_hosts_pinned_memory)
         void *pinned;
 
         if (child == 0) {
-            alarm(20);
+            child_begins(20);
             well(core_host_memory_alloc(cpu, 8192, &pinned));
             well(core_host_memory_free(cpu, pinned));
-            _exit(42);
+            child_ends(true);
         }
-        ck_assert_int_eq(wait_for(child), 42);
+        wait_for_child(child);
     }
     atomic_store(&enough, true);
     for (int i = 0; i < 2; i++)
@@ -408,12 +390,12 @@ START_TEST(a_child_gets_nothing_that_was_kept_of_a_device_it_does_not_have)
     }
     child = fork();
     if (child == 0) {
-        alarm(20);
+        child_begins(20);
         NOT_HERE(core_empty(&n, 1, CORE_F32, cpu, -1, &made));
         NOT_HERE(core_zeros(&n, 1, CORE_F32, cpu, &made));
-        _exit(42);
+        child_ends(true);
     }
-    ck_assert_int_eq(wait_for(child), 42);
+    wait_for_child(child);
     OK(core_empty(&n, 1, CORE_F32, cpu, -1, &made));
     core_tensor_release(made);
 }
@@ -426,11 +408,11 @@ static void work_in_the_child(void)
 
     for (int i = 0; i < HOST_KINDS; i++)
         kinds[i]();
-    for (int i = 0; i < HOST_KINDS && CHILDREN_HAVE_THREADS; i++)
+    for (int i = 0; i < HOST_KINDS; i++)
         well(pthread_create(&threads[i], NULL, once, (void *)&kinds[i])
                  ? CORE_ERROR_INTERNAL
                  : CORE_OK);
-    for (int i = 0; i < HOST_KINDS && CHILDREN_HAVE_THREADS; i++)
+    for (int i = 0; i < HOST_KINDS; i++)
         pthread_join(threads[i], NULL);
 }
 
@@ -452,11 +434,11 @@ START_TEST(a_child_works_whatever_the_other_threads_were_at)
         pid_t child = fork();
 
         if (child == 0) {
-            alarm(60);
+            child_begins(60);
             work_in_the_child();
-            _exit(42);
+            child_ends(true);
         }
-        ck_assert_int_eq(wait_for(child), 42);
+        wait_for_child(child);
     }
     atomic_store(&enough, true);
     for (int i = 0; i < KINDS; i++)
