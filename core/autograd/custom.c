@@ -246,6 +246,7 @@ static core_status check_dirty(const core_function_info *info,
                                "%s",
                                i, info->name, what);
         CORE_TRY(core__check_in_place(info->name, tensor));
+        CORE_TRY(core__view_check(info->name, tensor));
     }
     return CORE_OK;
 }

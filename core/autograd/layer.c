@@ -218,29 +218,6 @@ static uint32_t edge_of_self(const core__gradient *gradient)
     return UINT32_MAX;
 }
 
-/* Before anything is changed: what could not be recorded afterwards. */
-static core_status check_base(const core_operator *op,
-                              const core_tensor *target)
-{
-    const core_tensor *base = target->base;
-
-    if (!base)
-        return CORE_OK;
-    if (!(base->flags & CORE__TENSOR_DENSE))
-        return core__error(CORE_ERROR_UNSUPPORTED,
-                           "%s: a change in place of a view whose base has "
-                           "gaps or overlaps itself cannot be recorded",
-                           core__operator_name(op));
-    if (target->autograd && target->autograd->grad_fn &&
-        !core__tensor_requires_grad(base))
-        return core__error(CORE_ERROR_AUTOGRAD,
-                           "%s: this view has a history, and its base was "
-                           "detached since; a change in place would lose the "
-                           "gradient: clone the view first",
-                           core__operator_name(op));
-    return CORE_OK;
-}
-
 static core_status record_in_place(core_call *call, core__thread *self,
                                    core__recording *recording,
                                    const core_value *args, uint32_t nargs,
@@ -253,7 +230,7 @@ static core_status record_in_place(core_call *call, core__thread *self,
     core_status status;
 
     CORE_TRY(core__check_in_place(core__operator_name(call->op), target));
-    CORE_TRY(check_base(call->op, target));
+    CORE_TRY(core__view_check(core__operator_name(call->op), target));
     self->excluded |= CORE__KEY_AUTOGRAD;
     status =
         recording->gradient ? copy_before(recording, target, before) : CORE_OK;

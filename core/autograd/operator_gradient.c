@@ -7,6 +7,7 @@
 #include "autograd/function.h"
 #include "autograd/layer.h"
 #include "autograd/record.h"
+#include "autograd/view.h"
 #include "base/memory.h"
 #include "base/thread.h"
 #include "dispatch/dispatch.h"
@@ -140,9 +141,12 @@ static core_status compute_and_record(core_call *call, const core_value *args,
     core_status status;
 
     CORE_TRY(collect_changed(call->op, args, dirty));
-    for (size_t i = 0; i < dirty->count; i++)
+    for (size_t i = 0; i < dirty->count; i++) {
         CORE_TRY(core__check_in_place(core__operator_name(call->op),
                                       dirty->tensors[i]));
+        CORE_TRY(
+            core__view_check(core__operator_name(call->op), dirty->tensors[i]));
+    }
     CORE_TRY(compute(call, args, nargs, results, nresults));
     status = record(registered, call->op, args, nargs, results, nresults, work);
     for (uint32_t i = 0; i < nresults && status != CORE_OK; i++)

@@ -10,24 +10,60 @@
 #include "autograd/validate.h"
 #include "base/memory.h"
 #include "base/thread.h"
+#include "tensor/layout.h"
 
 #include <string.h>
 
-/* Behind the header: sizes and strides of the view, strides of the base. */
+/* Behind the header: sizes and strides of the view and of the base. */
 struct core__slices {
     core_node *inner;   /* what was recorded on the view; owned */
     uint32_t self_edge; /* of inner; UINT32_MAX: none */
     uint32_t ndim;      /* of the view */
-    int64_t offset;     /* of the view, from the base's first element */
+    int64_t offset;     /* of the view, from the base's first element or, with
+                           an extent, from the first of the two */
     int64_t *sizes;
     int64_t *strides;
     int64_t *base_strides; /* NULL: row-major */
+    /* Of a base with gaps, or a view that reaches out of it: how many elements
+     * of the storage the two lie in; 0 else. */
+    int64_t extent;
+    int64_t base_offset; /* from the first of these */
+    int64_t *base_sizes;
+    uint32_t base_ndim;
+    uint32_t reserved;
 };
 
 static size_t slices_size(const core_tensor *view)
 {
     return sizeof(core__slices) +
-           (2 * (size_t)view->ndim + view->base->ndim) * sizeof(int64_t);
+           2 * ((size_t)view->ndim + view->base->ndim) * sizeof(int64_t);
+}
+
+/* One more than the last element. */
+static int64_t end_of(const core_tensor *tensor)
+{
+    int64_t last = tensor->offset;
+
+    if (tensor->numel == 0)
+        return last;
+    for (uint32_t i = 0; i < tensor->ndim; i++)
+        last += (tensor->sizes[i] - 1) * tensor->strides[i];
+    return last + 1;
+}
+
+static void slices_place(core__slices *slices, const core_tensor *view)
+{
+    const core_tensor *base = view->base;
+    int64_t first = base->offset, end = end_of(base), view_end = end_of(view);
+
+    slices->extent = 0;
+    if (!(base->flags & CORE__TENSOR_DENSE) || view->offset < first ||
+        view_end > end) {
+        first = view->offset < first ? view->offset : first;
+        slices->extent = (view_end > end ? view_end : end) - first;
+    }
+    slices->offset = view->offset - first;
+    slices->base_offset = base->offset - first;
 }
 
 static core__slices *slices_new(const core_tensor *view, core_node *inner,
@@ -41,14 +77,18 @@ static core__slices *slices_new(const core_tensor *view, core_node *inner,
     slices->inner = inner;
     slices->self_edge = self_edge;
     slices->ndim = view->ndim;
-    slices->offset = view->offset - base->offset;
+    slices->base_ndim = base->ndim;
+    slices->reserved = 0;
+    slices_place(slices, view);
     slices->sizes = (int64_t *)(void *)(slices + 1);
     slices->strides = slices->sizes + view->ndim;
+    slices->base_sizes = slices->strides + view->ndim;
     memcpy(slices->sizes, view->sizes, view->ndim * sizeof(int64_t));
     memcpy(slices->strides, view->strides, view->ndim * sizeof(int64_t));
+    memcpy(slices->base_sizes, base->sizes, base->ndim * sizeof(int64_t));
     slices->base_strides = NULL;
-    if (!(base->flags & CORE__TENSOR_CONTIGUOUS)) {
-        slices->base_strides = slices->strides + view->ndim;
+    if (slices->extent || !(base->flags & CORE__TENSOR_CONTIGUOUS)) {
+        slices->base_strides = slices->base_sizes + base->ndim;
         memcpy(slices->base_strides, base->strides,
                base->ndim * sizeof(int64_t));
     }
@@ -101,20 +141,34 @@ static core_status slices_node(core_tensor *view, core_node *inner,
     return status;
 }
 
+core_status core__view_check(const char *name, const core_tensor *view)
+{
+    const core_tensor *base = view->base;
+
+    if (!base)
+        return CORE_OK;
+    if (core__layout_overlaps_itself(base))
+        return core__error(CORE_ERROR_UNSUPPORTED,
+                           "%s: a change in place of a view whose base has "
+                           "elements that share memory cannot be recorded",
+                           name);
+    if (view->autograd && view->autograd->grad_fn &&
+        !core__tensor_requires_grad(base))
+        return core__error(CORE_ERROR_AUTOGRAD,
+                           "%s: this view has a history, and its base was "
+                           "detached since; a change in place would lose the "
+                           "gradient: clone the view first",
+                           name);
+    return CORE_OK;
+}
+
 core_status core__view_rebase(core_tensor *view, core_node *node,
                               uint32_t self_edge)
 {
     core_tensor *base = view->base;
     core_node *slices = NULL;
-    core_status status;
+    core_status status = slices_node(view, node, self_edge, &slices);
 
-    if (base->flags & CORE__TENSOR_DENSE)
-        status = slices_node(view, node, self_edge, &slices);
-    else
-        status = core__error(CORE_ERROR_UNSUPPORTED,
-                             "%s: a change in place of a view whose base has "
-                             "gaps or overlaps itself cannot be recorded",
-                             node->name);
     if (status == CORE_OK)
         status = core__history_replace(base, slices, 0);
     core__node_release(node);
@@ -165,6 +219,24 @@ core_status core__view_regenerate(core_tensor *view)
 
 /* ---------------------------------------------------------------- running -- */
 
+/* The gradient of the base, with zeros all around, as a row of the elements
+ * that base and view lie in. */
+static core_status in_extent(const core__slices *slices, core_tensor *grad,
+                             core_tensor **out_grad)
+{
+    core_tensor *zeros;
+    core_status status;
+
+    *out_grad = NULL;
+    CORE_TRY(core__ag_full(grad->device, grad->dtype, 1, &slices->extent, 0,
+                           &zeros));
+    status = core__ag_as_strided_scatter(
+        zeros, grad, slices->base_ndim, slices->base_sizes,
+        slices->base_strides, slices->base_offset, out_grad);
+    core__tensor_release(zeros);
+    return status;
+}
+
 /* The gradient of the base in the base's own layout, so that the view's
  * strides mean the same in it. */
 static core_status in_layout(const core__slices *slices, core_tensor *grad,
@@ -172,6 +244,8 @@ static core_status in_layout(const core__slices *slices, core_tensor *grad,
 {
     bool fits = true;
 
+    if (slices->extent)
+        return in_extent(slices, grad, out_grad);
     if (slices->base_strides) {
         for (uint32_t i = 0; i < grad->ndim; i++)
             fits &= grad->strides[i] == slices->base_strides[i];
@@ -254,6 +328,14 @@ core_status core__slices_run(core_node *node, core_tensor *const *grads,
     CORE_TRY(in_layout(slices, grads[0], &grad));
     status = run_in(task, slices, grad, gradients);
     core__tensor_release(grad);
+    if (status == CORE_OK && slices->extent) {
+        core_tensor *all = gradients[0];
+
+        status = core__ag_as_strided(all, slices->base_ndim, slices->base_sizes,
+                                     slices->base_strides, slices->base_offset,
+                                     &gradients[0]);
+        core__tensor_release(all);
+    }
     return status;
 }
 

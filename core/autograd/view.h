@@ -14,6 +14,9 @@
 
 #include "autograd/node.h"
 
+/* Before anything is changed: whether the change of this tensor, a view
+ * perhaps, can be recorded. */
+core_status core__view_check(const char *name, const core_tensor *view);
 /* node: what recorded the operator on `view`, its input 0 the view's new
  * content; self_edge: index of the view's own edge in it, UINT32_MAX if its
  * old content does not matter.  Takes over node's reference, on failure too. */
