@@ -31,7 +31,10 @@ if [ ! -f "$mutant" ]; then
     exit 0
 fi
 
-sed -e 's/#.*//' -e '/^ *$/d' "$rules" >"$work/rules"
+# LIBCORE_TEST_SHORT: a few, which show that the files needed are there.
+sed -e 's/#.*//' -e '/^ *$/d' "$rules" |
+    awk -v each="${LIBCORE_TEST_SHORT:+10}" \
+        '!each || NR % each == 1' >"$work/rules"
 while read -r rule name verdict; do
     timeout=120
     [ "$verdict" = TIMEOUT ] && timeout=5
@@ -68,6 +71,10 @@ fixture() { # plugin, test
 fixture no_entry core/file/exports-one-symbol
 fixture imports core/file/imports-nothing-of-libcore
 
+if [ -n "${LIBCORE_TEST_SHORT-}" ]; then
+    echo "1..$number"
+    exit 0
+fi
 # Every test has a mutant, but those that need what the mutant has not: other
 # streams than its own, recordings, unloading; figures are not judged.
 for level in core training stress; do

@@ -89,6 +89,10 @@ golden() {
 }
 
 ok 'level core is passed' says 'level reached: core' conformance --level core
+if [ -n "${LIBCORE_TEST_SHORT-}" ]; then # what it needs is there
+    echo "1..$number"
+    exit 0
+fi
 
 # Of the matrix of operators and dtypes a few of each family; all of it takes
 # a quarter of an hour.
