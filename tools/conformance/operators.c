@@ -134,32 +134,40 @@ bool operators_check(suite *self, const words *call, const reference *wanted,
 
 /* ---------------------------------------------------------- out variants -- */
 
-/* "clamp.Tensor" has "clamp.Tensor_out", "add.Tensor" has "add.out". */
+/* Whether the schema is that of `plain`, its name apart, with one more
+ * argument, which is written and alone. */
+static bool is_out_schema(const char *schema, const char *plain)
+{
+    const char *from = strchr(plain, '('), *to = strstr(plain, ") ->");
+    const char *at = strchr(schema, '('), *end = strstr(schema, ") ->");
+    size_t size = (size_t)(to - from);
+
+    if (strncmp(at, from, size) != 0)
+        return false;
+    at += size;
+    if (strncmp(at, ", *", 3) == 0)
+        at += 3;
+    return strncmp(at, ", Tensor(a!) ", 13) == 0 &&
+           memchr(at + 1, ',', (size_t)(end - at) - 1) == NULL;
+}
+
+/* "clamp.Tensor" has "clamp.Tensor_out", "add.Tensor" has "add.out",
+ * "tanh_backward" has "tanh_backward.grad_input". */
 static core_operator *out_variant(const words *call, uint32_t *out_nargs)
 {
     const char *name = core_op_name(call->op);
     size_t base = strcspn(name, ".");
-    char text[160];
-    core_operator *op = NULL;
-    const char *schema;
+    core_operator *op;
 
-    snprintf(text, sizeof text, "%s_out", name);
-    if (!name[base] || core_op_find(text, &op) != CORE_OK) {
-        snprintf(text, sizeof text, "%.*s.out", (int)base, name);
-        if (core_op_find(text, &op) != CORE_OK)
-            return NULL;
+    *out_nargs = call->count + 1;
+    for (uint32_t i = 0; (op = core_op_at(i)) != NULL; i++) {
+        const char *other = core_op_name(op);
+
+        if (strncmp(other, name, base) == 0 && other[base] == '.' &&
+            is_out_schema(core_op_schema(op), core_op_schema(call->op)))
+            return op;
     }
-    schema = core_op_schema(op);
-    if (!strstr(schema, "Tensor(a!) out)"))
-        return NULL;
-    *out_nargs = 1;
-    for (; *schema && strncmp(schema, ") ->", 4) != 0; schema++) {
-        *out_nargs += *schema == ',';
-        if (strncmp(schema, ", *,", 4) == 0)
-            *out_nargs -= 1;
-    }
-    /* "min.out" is of two tensors, and no variant of "min". */
-    return *out_nargs == call->count + 1 ? op : NULL;
+    return NULL;
 }
 
 /* Memory of poison, and a window in its middle, whose elements lie `gap` apart

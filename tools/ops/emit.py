@@ -58,15 +58,23 @@ def fnv(text):
 
 def name_hash(model):
     size = 1
-    while size < 2 * len(model.operators):
+    found = [(o.name, o.id) for o in model.operators] + model.former
+    while size < 2 * len(found):
         size *= 2
     table = [0] * size
-    for operator in model.operators:
-        slot = fnv(operator.name) & (size - 1)
+    for i, (name, _) in enumerate(found):
+        slot = fnv(name) & (size - 1)
         while table[slot]:
             slot = (slot + 1) & (size - 1)
-        table[slot] = operator.id + 1
-    lines = ["/* Open addressing by FNV-1a; 0 is free, else id + 1. */",
+        table[slot] = i + 1
+    count = len(model.operators)
+    lines = ["/* What operators were called before. */",
+             "static const struct {", "    const char *name;",
+             "    uint16_t id;", "} former[%d] = {" % (len(found) - count + 1)]
+    lines += ["    {%s, %d}," % (c_string(name), number)
+              for name, number in model.former] + ["};", ""]
+    lines += ["/* Open addressing by FNV-1a; 0 is free, else id + 1, or what",
+              " * stands in `former`, behind the last id. */",
              "static const uint16_t names[%d] = {" % size]
     for i in range(0, size, 12):
         lines.append("    " + ", ".join(str(v) for v in table[i:i + 12]) + ",")
@@ -78,15 +86,15 @@ core_operator *core__operator_builtin(const char *name, size_t size)
     for (size_t i = 0; i < size; i++)
         hash = (hash ^ (uint8_t)name[i]) * 16777619u;
     for (uint32_t slot = hash & %du; names[slot]; slot = (slot + 1) & %du) {
-        core_operator *op = &core__operators[names[slot] - 1];
+        uint32_t id = names[slot] - 1;
+        const char *known = id < %d ? rows[id].name : former[id - %d].name;
 
-        if (strncmp(op->data->name, name, size) == 0 &&
-            op->data->name[size] == 0)
-            return op;
+        if (strncmp(known, name, size) == 0 && known[size] == 0)
+            return &core__operators[id < %d ? id : former[id - %d].id];
     }
     return NULL;
 }
-""" % (size - 1, size - 1)]
+""" % (size - 1, size - 1, count, count, count, count)]
     return "\n".join(lines)
 
 

@@ -21,7 +21,7 @@ AUTOCAST = {"none": 0, "lower": 1, "fp32": 2, "promote": 3}
 KEYS = {"op", "since", "c", "family", "operands", "kernel", "promote", "dim",
         "keepdim", "dtype", "infer", "check", "function", "flags", "variants",
         "autocast", "backward", "not_differentiable", "differentiable_results",
-        "kept", "whole", "out"}
+        "kept", "whole", "out", "inplace"}
 NOWHERE = 255
 DROPPED_OVERLOADS = ("Tensor", "int", "self", "vec", "correction", "default")
 
@@ -227,7 +227,7 @@ class Model:
             content = yaml.load(file, getattr(yaml, "CSafeLoader",
                                               yaml.SafeLoader))
         self.operators, self.by_name, self.by_base = [], {}, {}
-        self.helpers = {}
+        self.helpers, self.former = {}, []
         for text in content.get("helpers") or []:
             helper = Helper(text)
             self.helpers.setdefault(helper.schema.base, []).append(helper)
@@ -271,7 +271,8 @@ class Model:
         variant = Operator(operator.entry, self)
         variant.base = operator
         if kind == "inplace":
-            variant.schema = operator.schema.inplace_variant()
+            variant.schema = operator.schema.inplace_variant(
+                operator.entry.get("inplace"))
             variant.variant = "INPLACE"
         else:
             variant.schema = operator.schema.out_variant(
@@ -298,14 +299,22 @@ class Model:
             taken[operator.c] = operator.name
 
     def assign(self, path, add):
-        """Ids from the lock file; adds missing ones there if `add`."""
-        ids = {}
+        """Ids from the lock file; adds missing ones there if `add`.  A number
+        that stands there again has a new name; the old one still finds it,
+        unless it has become another operator's."""
+        ids, names = {}, {}
         if os.path.exists(path):
             with open(path, encoding="utf-8") as file:
                 for line in file:
                     if line.strip() and not line.startswith("#"):
                         number, name = line.split()
-                        ids[name] = int(number)
+                        if int(number) in names:
+                            self.former.append((names[int(number)],
+                                                int(number)))
+                        names[int(number)] = name
+        ids = {name: number for number, name in names.items()}
+        self.former = [(name, number) for name, number in self.former
+                       if name not in ids]
         missing = [o for o in self.operators if o.name not in ids]
         if missing and not add:
             raise Problem("%s: has no id; run gen_ops.py --assign" %

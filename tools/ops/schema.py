@@ -141,10 +141,18 @@ class Schema:
     def inplace(self):
         return self.base.endswith("_") and not self.base.startswith("__")
 
-    def inplace_variant(self):
+    def inplace_variant(self, given=None):
+        """`given` is its overload, in parentheses its first argument."""
         variant = copy.deepcopy(self)
         variant.base += "_"
-        if variant.overload == "int":
+        m = re.match(r"^(\w*)(?:\((\w+)\))?$", given or "")
+        if not m:
+            raise Problem("cannot read 'inplace: %s'" % given)
+        if m[2]:
+            variant.arguments[0].name = m[2]
+        if m[1]:
+            variant.overload = m[1]
+        elif variant.overload == "int":
             variant.overload = ""
         self_argument = variant.arguments[0]
         if not self_argument.tensor or len(self.results) != 1:
@@ -163,22 +171,35 @@ class Schema:
                 return i
         return None
 
-    def out_variant(self, taken, overload_out=None):
+    def out_names(self, given):
+        """Names of the arguments that are written, where none are given."""
+        single = len(self.results) == 1
+        names = [n.strip() for n in given.split(",")] if given else [
+            r.name or ("out" if single else "out%d" % i)
+            for i, r in enumerate(self.results)]
+        if len(names) != len(self.results):
+            raise Problem("%d results, and names of %d of its out variant" % (
+                len(self.results), len(names)))
+        return names
+
+    def out_variant(self, taken, out=None):
+        """`out` is its overload, in parentheses what it calls its results."""
         variant = copy.deepcopy(self)
         overload = self.overload
+        m = re.match(r"^(\w+)(?:\((.+)\))?$", out or "out")
+        if not m:
+            raise Problem("cannot read 'out: %s'" % out)
         if self.options is not None:
             del variant.arguments[self.options:self.options + 4]
-        if overload_out:
-            variant.overload = overload_out
+        if out:
+            variant.overload = m[1]
         elif overload == "" or (overload == "Tensor" and self.base not in taken):
             variant.overload = "out"
         else:
             variant.overload = overload + "_out"
-        for i, result in enumerate(self.results):
-            if not result.tensor:
+        for i, name in enumerate(self.out_names(m[2])):
+            if not self.results[i].tensor:
                 raise Problem("no out variant: a result is a list")
-            name = result.name or ("out" if len(self.results) == 1
-                                   else "out%d" % i)
             out = Argument("Tensor(%s!) %s" % ("abcd"[i], name), True)
             if any(a.name == name for a in variant.arguments):
                 out.name = "out_" + name
