@@ -69,7 +69,6 @@ static void thread_end(void *argument)
     core__thread *self = argument;
 
     core__autocast_thread_end(self); /* which releases tensors */
-    core__profiler_thread_end(self);
     pthread_mutex_lock(&lock);
     if (self->previous)
         self->previous->next = self->next;
@@ -82,6 +81,7 @@ static void thread_end(void *argument)
     core__memory_pools_end(self);
     core__memory_thread_end(self);
     core__stream_thread_end(self);
+    core__profiler_thread_end(self); /* which sees what the others release */
     for (size_t i = 0; i < CORE__SMALL_CLASSES; i++)
         free_list(self->small[i].head);
     core__self_pointer = NULL;

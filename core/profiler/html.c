@@ -46,23 +46,14 @@ static bool put(void *context, const char *text, size_t size)
     return writer->status == CORE_OK;
 }
 
-static double microseconds(const writer *writer, uint64_t time)
-{
-    return (double)(int64_t)(time - writer->profiler->round_began) / 1e3;
-}
-
-static uint64_t length_of(const core__profile_event *event)
-{
-    return event->end - event->begin;
-}
-
 static size_t count_from(const core_profiler *profiler, uint64_t shortest)
 {
     size_t count = 0;
 
     for (size_t p = 0; p < profiler->nparts; p++)
         for (uint32_t i = 0; i < profiler->parts[p].nevents; i++)
-            count += length_of(&profiler->parts[p].events[i]) >= shortest;
+            count +=
+                core__profile_length(&profiler->parts[p].events[i]) >= shortest;
     return count;
 }
 
@@ -83,7 +74,8 @@ static void box(writer *writer, const char *name, uint64_t begin, uint64_t end,
     json->flat = true;
     core__json_array(json, NULL);
     core__json_text(json, NULL, name);
-    core__json_number(json, NULL, microseconds(writer, begin));
+    core__json_number(json, NULL,
+                      core__profile_microseconds(writer->profiler, begin));
     core__json_number(json, NULL, (double)(end - begin) / 1e3);
     core__json_unsigned(json, NULL, depth);
     core__json_unsigned(json, NULL, kind);
@@ -109,7 +101,7 @@ static void write_threads(writer *writer)
         for (uint32_t i = 0; i < part->nevents; i++) {
             const core__profile_event *event = &part->events[i];
 
-            if (length_of(event) >= writer->shortest)
+            if (core__profile_length(event) >= writer->shortest)
                 box(writer, event->name, event->begin, event->end,
                     depth_of(part, i), event->kind);
         }
@@ -179,8 +171,9 @@ static core_status write_memory(writer *writer)
         json->flat = true;
         core__json_array(json, NULL);
         core__json_text(json, NULL, core_device_name(curve.points[i].device));
-        core__json_number(json, NULL,
-                          microseconds(writer, curve.points[i].time));
+        core__json_number(
+            json, NULL,
+            core__profile_microseconds(writer->profiler, curve.points[i].time));
         core__json_integer(json, NULL, curve.points[i].bytes);
         core__json_end(json);
     }
@@ -219,8 +212,9 @@ static core_status write_data(writer *writer)
 
     core__json_begin(json, put, writer);
     core__json_object(json, NULL);
-    core__json_number(json, "length",
-                      microseconds(writer, profiler->round_ended));
+    core__json_number(
+        json, "length",
+        core__profile_microseconds(writer->profiler, profiler->round_ended));
     core__json_number(json, "shortest", (double)writer->shortest / 1e3);
     core__json_array(json, "lanes");
     write_threads(writer);

@@ -53,25 +53,37 @@ static const maker *find(const maker *makers, size_t count, uint32_t part,
     return NULL;
 }
 
-static size_t count_events(const core_profiler *profiler, maker *out,
-                           core__profile_link *links)
+static bool is_maker(const core__profile_event *event)
+{
+    return event->kind == CORE_PROFILE_OPERATOR && event->nodes;
+}
+
+static bool is_node(const core__profile_event *event)
+{
+    return event->kind == CORE_PROFILE_BACKWARD;
+}
+
+static size_t count_events(const core_profiler *profiler,
+                           bool (*counts)(const core__profile_event *))
 {
     size_t count = 0;
 
+    for (uint32_t p = 0; p < profiler->nparts; p++)
+        for (uint32_t i = 0; i < profiler->parts[p].nevents; i++)
+            count += counts(&profiler->parts[p].events[i]);
+    return count;
+}
+
+static void take_makers(const core_profiler *profiler, maker *out)
+{
     for (uint32_t p = 0; p < profiler->nparts; p++) {
         const core__profile_part *part = &profiler->parts[p];
 
-        for (uint32_t i = 0; i < part->nevents; i++) {
-            const core__profile_event *event = &part->events[i];
-
-            if (out && event->kind == CORE_PROFILE_OPERATOR && event->nodes)
-                out[count++] = (maker){event->sequence, event->nodes, p, i};
-            else if (!out && ((links && event->kind == CORE_PROFILE_BACKWARD) ||
-                              (!links && event->nodes)))
-                count++;
-        }
+        for (uint32_t i = 0; i < part->nevents; i++)
+            if (is_maker(&part->events[i]))
+                *out++ = (maker){part->events[i].sequence,
+                                 part->events[i].nodes, p, i};
     }
-    return count;
 }
 
 /* In the thread that ran the backward, mostly that of the forward; else in the
@@ -95,9 +107,9 @@ core_status core__profile_links(const core_profiler *profiler,
                                 core__profile_link **out_links,
                                 size_t *out_count)
 {
-    core__profile_link some, *links;
-    size_t nmakers = count_events(profiler, NULL, NULL);
-    size_t nnodes = count_events(profiler, NULL, &some), count = 0;
+    core__profile_link *links;
+    size_t nmakers = count_events(profiler, is_maker);
+    size_t nnodes = count_events(profiler, is_node), count = 0;
     maker *makers = core__alloc((nmakers + 1) * sizeof *makers);
 
     *out_links = NULL;
@@ -108,7 +120,7 @@ core_status core__profile_links(const core_profiler *profiler,
         core__free(links);
         return core__error_memory((nnodes + nmakers) * sizeof *links);
     }
-    count_events(profiler, makers, NULL);
+    take_makers(profiler, makers);
     if (nmakers)
         qsort(makers, nmakers, sizeof *makers, by_first);
     for (uint32_t p = 0; p < profiler->nparts; p++)

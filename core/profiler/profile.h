@@ -187,6 +187,18 @@ struct core_profiler {
     struct core__profile_rows *rows; /* NULL until asked for */
 };
 
+/* Of the round, in microseconds. */
+static inline double core__profile_microseconds(const core_profiler *profiler,
+                                                uint64_t time)
+{
+    return (double)(int64_t)(time - profiler->round_began) / 1e3;
+}
+
+static inline uint64_t core__profile_length(const core__profile_event *event)
+{
+    return event->end > event->begin ? event->end - event->begin : 0;
+}
+
 /* --------------------------------------------------------------- rows.c */
 
 typedef struct core__profile_rows {

@@ -96,15 +96,10 @@ static bool is_recursive(const core__profile_part *part,
     return false;
 }
 
-static uint64_t length_of(const core__profile_event *event)
-{
-    return event->end > event->begin ? event->end - event->begin : 0;
-}
-
 static void add(core_profile_row *row, const core__profile_event *event,
                 uint64_t inside, bool recursive)
 {
-    uint64_t length = length_of(event);
+    uint64_t length = core__profile_length(event);
 
     row->calls++;
     row->cpu_self += length > inside ? length - inside : 0;
@@ -131,7 +126,8 @@ static core_status add_part(table *table, const core__profile_part *part)
         return core__error_memory(part->nevents * sizeof *inside);
     for (uint32_t i = 0; i < part->nevents; i++)
         if (part->events[i].parent != CORE__PROFILE_NONE)
-            inside[part->events[i].parent] += length_of(&part->events[i]);
+            inside[part->events[i].parent] +=
+                core__profile_length(&part->events[i]);
     for (uint32_t i = 0; i < part->nevents && status == CORE_OK; i++) {
         status = row_of(table, &part->events[i], &row);
         if (status == CORE_OK)

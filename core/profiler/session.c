@@ -22,6 +22,8 @@ static uint32_t rounds;
 void core__profile_session_fork(core__fork at)
 {
     core__fork_mutex(at, &lock);
+    if (at == CORE__FORK_CHILD)
+        running = NULL; /* its thread may not be there */
 }
 
 static core_status check_options(const core_profiler_options *options)

@@ -63,7 +63,7 @@ static core_status collect(stacks *stacks, const core__profile_part *part,
         return core__error_memory(part->nevents * sizeof *self);
     for (uint32_t i = 0; i < part->nevents; i++) {
         const core__profile_event *event = &part->events[i];
-        uint64_t length = event->end - event->begin;
+        uint64_t length = core__profile_length(event);
 
         self[i] += length; /* children come later, and take theirs off */
         if (event->parent != CORE__PROFILE_NONE)

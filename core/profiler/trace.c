@@ -52,12 +52,6 @@ static bool put(void *context, const char *text, size_t size)
     return writer->status == CORE_OK;
 }
 
-/* Of the session's clock, as the format has it. */
-static double microseconds(const writer *writer, uint64_t time)
-{
-    return (double)(int64_t)(time - writer->profiler->round_began) / 1e3;
-}
-
 static void begin(writer *writer, const char *phase, const char *name,
                   uint64_t time, int64_t process, uint64_t thread)
 {
@@ -67,7 +61,8 @@ static void begin(writer *writer, const char *phase, const char *name,
     core__json_object(json, NULL);
     core__json_text(json, "ph", phase);
     core__json_text(json, "name", name);
-    core__json_number(json, "ts", microseconds(writer, time));
+    core__json_number(json, "ts",
+                      core__profile_microseconds(writer->profiler, time));
     core__json_integer(json, "pid", process);
     core__json_unsigned(json, "tid", thread);
 }
