@@ -12,6 +12,12 @@ AC_DEFUN([LIBCORE_BACKEND_CPU], [
   AS_CASE([$host_cpu], [x86_64|amd64],
     [LIBCORE_CFLAG([$AVX2_CFLAGS $AVX512_CFLAGS],
        [have_x86_isa=yes; libcore_cpu_isa="x86-64, AVX2, AVX-512"])])
+  # Products of bf16, in a file of its own.
+  BF16_CFLAGS="$AVX512_CFLAGS -mavx512bf16"
+  have_x86_bf16=no
+  AS_IF([test "x$have_x86_isa" = xyes],
+    [LIBCORE_CFLAG([$BF16_CFLAGS],
+       [have_x86_bf16=yes; libcore_cpu_isa="$libcore_cpu_isa, AVX512-BF16"])])
   # Wide registers are worth it; the rest of a loop, in narrower ones, is not.
   LIBCORE_CFLAG([-mprefer-vector-width=512],
     [AVX512_CFLAGS="$AVX512_CFLAGS -mprefer-vector-width=512"])
@@ -21,6 +27,7 @@ AC_DEFUN([LIBCORE_BACKEND_CPU], [
   AC_SUBST([CPU_CFLAGS])
   AC_SUBST([AVX2_CFLAGS])
   AC_SUBST([AVX512_CFLAGS])
+  AC_SUBST([BF16_CFLAGS])
   AC_MSG_CHECKING([for libopenblas.so.0 (used when a program runs)])
   AC_RUN_IFELSE([AC_LANG_PROGRAM([[#include <dlfcn.h>]],
       [[return !dlopen("libopenblas.so.0", RTLD_LAZY);]])],
@@ -35,4 +42,5 @@ AC_DEFUN([LIBCORE_BACKEND_CPU], [
     [LIBCORE_BACKEND_ROW([cpu], [yes], [$libcore_cpu_isa; $libcore_blas])])
   AM_CONDITIONAL([BACKEND_CPU], [test "x$enable_cpu" != xno])
   AM_CONDITIONAL([X86_ISA], [test "x$have_x86_isa" = xyes])
+  AM_CONDITIONAL([X86_BF16], [test "x$have_x86_bf16" = xyes])
 ])

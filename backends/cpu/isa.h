@@ -12,7 +12,15 @@
 
 #include <libcore/plugin.h>
 
-enum { CPU_ISA_BASELINE = 0, CPU_ISA_AVX2 = 1, CPU_ISA_AVX512 = 2 };
+enum {
+    CPU_ISA_BASELINE = 0,
+    CPU_ISA_AVX2 = 1,
+    CPU_ISA_AVX512 = 2,
+    CPU_ISA_AVX512_BF16 = 3 /* the files of AVX-512, and bf16.h */
+};
+
+/* Which of the sets that files are compiled for. */
+#define CPU_ISA_COMPILED(isa) ((isa) < CPU_ISA_AVX512 ? (isa) : CPU_ISA_AVX512)
 
 /* The best set that this machine has, lowered by the setting LIBCORE_CPU_ISA.
  * An unknown value of the setting is an error. */

@@ -5,10 +5,12 @@
  *
  * All are one product of batches of matrices, C = beta S + alpha A B.  Operands
  * are used in place where BLAS can read them (one of the two strides is 1),
- * and packed otherwise; f16 and bf16 are computed in f32 and rounded once. */
+ * and packed otherwise; f16 and bf16 are computed in f32 and rounded once.
+ * Where the machine has instructions for bf16, bf16.h computes those. */
 
 #include <stdlib.h>
 
+#include "bf16.h"
 #include "blas.h"
 #include "pool.h"
 #include "tables.h"
@@ -188,6 +190,38 @@ static void product_compute(product *p)
         cpu_parallel_for(items, grain > 0 ? grain : 1, task, p);
 }
 
+/* ----------------------------------------------------------------- of bf16 -- */
+
+static bool product_is_bf16(const product *p)
+{
+    return p->a.dtype == CORE_BF16 && p->b.dtype == CORE_BF16 &&
+           p->c.dtype == CORE_BF16 && !p->sum_batches &&
+           cpu_bf16_wanted(p->m, p->n, p->k);
+}
+
+static core_status product_bf16(const product *p)
+{
+    const cpu_bf16_product pairs = {
+        .batch = p->batch,
+        .m = p->m,
+        .n = p->n,
+        .k = p->k,
+        .a = {(const uint16_t *)p->a.data, p->a.batch_stride, p->a.row_stride,
+              p->a.column_stride},
+        .b = {(const uint16_t *)p->b.data, p->b.batch_stride,
+              p->b.column_stride, p->b.row_stride},
+        .c = {p->c.data, p->c.dtype, p->c.batch_stride, p->c.row_stride,
+              p->c.column_stride},
+        .s = {p->s.data, p->s.dtype, p->s.batch_stride, p->s.row_stride,
+              p->s.column_stride},
+        .alpha = p->alpha.f32,
+        .beta = p->beta.f32};
+
+    return p->batch > 0 ? cpu_bf16_multiply(&pairs) : CORE_OK;
+}
+
+/* -------------------------------------------------------------- of others -- */
+
 /* C into memory of its own when it is neither row-major nor of the computed
  * type, and back. */
 static core_status product_run(product *p)
@@ -299,6 +333,8 @@ static core_status multiply(const core_call *call, const core_view *self,
     if (self && cpu_float(beta) != 0)
         p.s = broadcast(self, &p.c, vector);
     product_factor(&p, p.s.data ? beta : NULL, alpha);
+    if (product_is_bf16(&p))
+        return product_bf16(&p);
     product_orient(&p);
     return product_run(&p);
 }

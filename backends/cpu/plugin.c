@@ -122,14 +122,15 @@ done:
 
 static core_status register_all(const core_host *host, core_registry *registry)
 {
+    const int isa = CPU_ISA_COMPILED(cpu_isa);
     core_status status;
     size_t k;
 
-    status = cpu_elementwise_open(loops[cpu_isa]);
+    status = cpu_elementwise_open(loops[isa]);
     if (status == CORE_OK)
         status = register_table(host, registry, &cpu_elementwise_kernels);
     for (k = 0; status == CORE_OK && isa_tables[k][0] != NULL; k++)
-        status = register_table(host, registry, isa_tables[k][cpu_isa]);
+        status = register_table(host, registry, isa_tables[k][isa]);
     for (k = 0; status == CORE_OK && tables[k] != NULL; k++)
         status = register_table(host, registry, tables[k]);
     return status;
