@@ -263,6 +263,29 @@ core_status core_event_record(core_event *event, core_stream *stream)
     return status;
 }
 
+core_status core__event_record_word(core_event *event, void *word)
+{
+    core_device *device = event->device;
+    core__queue *queue = core__queue_of_word(device, word);
+    core_status status = check_event(event);
+
+    if (status == CORE_OK) {
+        core__fork_lock(&event->lock, &event->lock_mark);
+        if (queue)
+            pthread_mutex_lock(&queue->lock);
+        status =
+            device->backend->events.record(device->impl, event->impl, word);
+        if (queue)
+            pthread_mutex_unlock(&queue->lock);
+        event->recorded = event->recorded || status == CORE_OK;
+        event->capture_id = 0;
+        pthread_mutex_unlock(&event->lock);
+        status = core__device_result(device, status);
+    }
+    core__queue_release(queue);
+    return status;
+}
+
 /* ---------------------------------------------------------------- waiting -- */
 
 /* CORE_OK where the lock can be had. */

@@ -73,6 +73,24 @@ core__queue *core__queue_retain(core__queue *queue)
     return queue;
 }
 
+core__queue *core__queue_of_word(core_device *device, const void *word)
+{
+    core__queues *queues = device->queues;
+    core__queue *queue = NULL;
+
+    if (!queues || device->forked)
+        return NULL;
+    pthread_mutex_lock(&queues->lock);
+    for (uint32_t i = 0; i < queues->count && !queue; i++)
+        if (queues->list[i]->impl == word &&
+            core__device_knows(device, queues->list[i]->generation))
+            queue = queues->list[i];
+    if (queue)
+        queue->references++;
+    pthread_mutex_unlock(&queues->lock);
+    return queue;
+}
+
 /* Whether it counts against what the device has. */
 static bool is_own(const core__queue *queue)
 {

@@ -138,6 +138,10 @@ core_status core__stream_order(core_stream *later, core_stream *earlier);
 core_status core__event_take(core_device *device, core_event **out_event);
 void core__event_give(core_event *event);
 
+/* Records an event of the core's own on a stream that a plugin names by its
+ * word: one of the core's, or one that only the plugin knows. */
+core_status core__event_record_word(core_event *event, void *word);
+
 /* Kernel calls, numbered over the process. */
 uint64_t core__call_number(void);
 /* Counts a wait that is not core__stream_wait's. */
@@ -175,6 +179,9 @@ void core__queue_leave(core__queue *queue);
 /* Whether its stream captures.  UNSUPPORTED where it serves several: the work
  * of the others would be captured too. */
 core_status core__queue_capture(core__queue *queue, bool on);
+/* The one that the plugin knows by this word, referenced; NULL: it is none of
+ * the core's. */
+core__queue *core__queue_of_word(core_device *device, const void *word);
 core__queue *core__queue_retain(core__queue *queue);
 void core__queue_release(core__queue *queue);
 /* Waits for all of a device; its first error. */

@@ -273,6 +273,35 @@ core_status core__call_scratch(core_call *call, uint64_t size,
     return CORE_OK;
 }
 
+core_status core__call_record_stream(core_call *call, void *stream)
+{
+    core__kernel_call *run = call ? call->core : NULL;
+    core_tensor *const *tensors;
+
+    if (!run || run->ntensors == 0)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "call_record_stream: names no call of a kernel that "
+                           "runs now and has tensors");
+    tensors = run->ntensors > CORE__KERNEL_TENSORS ? run->many : run->tensors;
+    for (uint32_t i = 0; i < run->ntensors; i++)
+        CORE_TRY(core__tensor_record_word(tensors[i], stream));
+    for (uint32_t i = 0; i < sizeof run->allocated / sizeof *run->allocated;
+         i++)
+        if (run->op->flags & CORE__OP_DYNAMIC_OUTPUT && run->allocated[i])
+            CORE_TRY(core__tensor_record_word(run->allocated[i], stream));
+    for (scratch *s = (scratch *)run->scratch; s; s = s->next)
+        CORE_TRY(core__memory_record_word(run->device, s->block, stream));
+    return CORE_OK;
+}
+
+core_status core__host_record_stream(core_tensor *tensor, void *stream)
+{
+    if (!tensor)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "tensor_record_stream: the tensor is NULL");
+    return core__tensor_record_word(tensor, stream);
+}
+
 core_status core__call_allocate_result(core_call *call, uint32_t index,
                                        core_dtype dtype, uint32_t ndim,
                                        const int64_t *sizes,

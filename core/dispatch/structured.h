@@ -123,6 +123,8 @@ void core__detour(const core_operator *op, core_detour detour)
 /* What core_host offers to a kernel: see plugin.h. */
 core_status core__call_scratch(core_call *call, uint64_t size,
                                core_memory *out_memory);
+core_status core__call_record_stream(core_call *call, void *stream);
+core_status core__host_record_stream(core_tensor *tensor, void *stream);
 core_status core__call_allocate_result(core_call *call, uint32_t index,
                                        core_dtype dtype, uint32_t ndim,
                                        const int64_t *sizes,

@@ -151,6 +151,43 @@ static core_status host_call_scratch(core__layers *layers, core_call *of,
                        out_memory->handle);
 }
 
+/* A stream that the plugin keeps to itself is not known here. */
+static void check_stream(layer_call *call, const void *stream)
+{
+    if (!stream && layer_validates(call->layers))
+        layer_breach(call, "names the stream NULL");
+}
+
+static core_status host_call_record_stream(core__layers *layers, core_call *of,
+                                           void *stream)
+{
+    core_status status = CORE_ERROR_INTERNAL;
+    layer_call call;
+
+    CORE_TRY(enter(&call, layers, "call_record_stream", LAYER_HOST));
+    if (!layer_runs(of) && layer_validates(layers))
+        layer_breach(&call,
+                     "names a stream for a call (%p) that does not run here",
+                     (void *)of);
+    check_stream(&call, stream);
+    if (!call.broken)
+        status = core__host.call_record_stream(of, stream);
+    return layer_leave(&call, status, "stream %p", stream);
+}
+
+static core_status host_tensor_record_stream(core__layers *layers,
+                                             core_tensor *tensor, void *stream)
+{
+    core_status status = CORE_ERROR_INTERNAL;
+    layer_call call;
+
+    CORE_TRY(enter(&call, layers, "tensor_record_stream", LAYER_HOST));
+    check_stream(&call, stream);
+    if (!call.broken)
+        status = core__host.tensor_record_stream(tensor, stream);
+    return layer_leave(&call, status, "%p, stream %p", (void *)tensor, stream);
+}
+
 static core_status host_call_allocate_result(core__layers *layers,
                                              core_call *of, uint32_t index,
                                              core_dtype dtype, uint32_t ndim,
@@ -267,6 +304,14 @@ static void host_call_drop(core__layers *layers, core_call *of)
     static void drop_##n(core_call *of)                                        \
     {                                                                          \
         host_call_drop(of_set[n], of);                                         \
+    }                                                                          \
+    static core_status use_##n(core_call *of, void *stream)                    \
+    {                                                                          \
+        return host_call_record_stream(of_set[n], of, stream);                 \
+    }                                                                          \
+    static core_status use_of_##n(core_tensor *tensor, void *stream)           \
+    {                                                                          \
+        return host_tensor_record_stream(of_set[n], tensor, stream);           \
     }
 
 SET(0)
@@ -278,13 +323,14 @@ SET(5)
 SET(6)
 SET(7)
 
-#define ROW(n)                                                           \
-    {                                                                    \
-        .error = error_##n, .operator_find = find_##n,                   \
-        .operator_call = call_##n, .redispatch = redispatch_##n,         \
-        .tensor_retain = retain_##n, .tensor_view = view_##n,            \
-        .call_scratch = scratch_##n, .call_allocate_result = result_##n, \
-        .call_copy = copy_##n, .call_drop = drop_##n                     \
+#define ROW(n)                                                            \
+    {                                                                     \
+        .error = error_##n, .operator_find = find_##n,                    \
+        .operator_call = call_##n, .redispatch = redispatch_##n,          \
+        .tensor_retain = retain_##n, .tensor_view = view_##n,             \
+        .call_scratch = scratch_##n, .call_allocate_result = result_##n,  \
+        .call_copy = copy_##n, .call_drop = drop_##n,                     \
+        .call_record_stream = use_##n, .tensor_record_stream = use_of_##n \
     }
 
 static const core_host sets[SETS] = {ROW(0), ROW(1), ROW(2), ROW(3),
@@ -333,4 +379,8 @@ void core__layers_host(core__layers *layers, core_host *host)
     host->call_allocate_result = sets[n].call_allocate_result;
     host->call_copy = sets[n].call_copy;
     host->call_drop = sets[n].call_drop;
+    if (layers->minor < 4)
+        return; /* its table ends before the others */
+    host->call_record_stream = sets[n].call_record_stream;
+    host->tensor_record_stream = sets[n].tensor_record_stream;
 }

@@ -18,6 +18,8 @@
 /* dispatch/kernel_call.c */
 core_status core__call_scratch(core_call *call, uint64_t size,
                                core_memory *out_memory);
+core_status core__call_record_stream(core_call *call, void *stream);
+core_status core__host_record_stream(core_tensor *tensor, void *stream);
 core_status core__call_allocate_result(core_call *call, uint32_t index,
                                        core_dtype dtype, uint32_t ndim,
                                        const int64_t *sizes,
@@ -380,6 +382,8 @@ const core_host core__host = {
     .node_saved = core_node_saved,
     .node_needs_gradient = host_node_needs_gradient,
     .cache_directory = core__cache_folder,
+    .call_record_stream = core__call_record_stream,
+    .tensor_record_stream = core__host_record_stream,
 };
 
 /* A plugin is told the size that its minor's table has, and finds nothing
@@ -388,6 +392,7 @@ void core__host_fill(core_host *host, uint32_t abi_minor)
 {
     size_t known = abi_minor < 2   ? offsetof(core_host, error_last)
                    : abi_minor < 3 ? offsetof(core_host, cache_directory)
+                   : abi_minor < 4 ? offsetof(core_host, call_record_stream)
                                    : sizeof *host;
 
     *host = core__host;

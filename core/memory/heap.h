@@ -53,8 +53,9 @@ enum {
 /* A stream that uses a block which belongs to another one. */
 typedef struct core__use {
     struct core__use *next;
-    core_stream *stream; /* referenced */
-    core_event *event;   /* NULL until the block is freed */
+    core_stream *stream; /* referenced; NULL: named by the plugin's word */
+    core_event *event;   /* NULL until the block is freed; never with a word */
+    const void *word;    /* of what the event was recorded on */
 } core__use;
 
 struct core__block {

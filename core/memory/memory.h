@@ -21,6 +21,12 @@ core_status core__memory_alloc(core_device *device, uint64_t size,
                                struct core__block **out_block);
 void core__memory_free(core_device *device, core_memory memory,
                        uint64_t capacity, struct core__block *block);
+/* For core_host.call_record_stream and tensor_record_stream: what a stream,
+ * named by its plugin's word, was given up to now uses a block (NULL: nothing
+ * to do) or a tensor's memory.  UNSUPPORTED while the device captures. */
+core_status core__memory_record_word(core_device *device,
+                                     struct core__block *block, void *word);
+core_status core__tensor_record_word(core_tensor *tensor, void *word);
 /* Gives the blocks that an ending thread kept back to their device. */
 void core__memory_thread_end(core__thread *thread);
 /* The same of all threads, for a device that ends, or NULL: all.  They must not

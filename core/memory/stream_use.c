@@ -8,11 +8,16 @@
  * order of being freed, until all its events are done.  While anything on the
  * device is being captured no event can be recorded: then it is done later,
  * which only makes the block wait for more.  So it is where no event can be
- * had. */
+ * had.
+ *
+ * A plugin names streams by its own word, and some that the core does not know
+ * (core_host.call_record_stream).  How long such a word is valid is not known
+ * either, so an event is recorded there at once, and stays with the block. */
 
 #include "base/memory.h"
 #include "memory/heap.h"
 #include "memory/host_memory.h"
+#include "memory/memory.h"
 #include "tensor/tensor.h"
 
 /* ------------------------------------------------------------------ uses -- */
@@ -29,6 +34,7 @@ core_status core__use_add(core__use **uses, core_stream *stream)
         return core__error_memory(sizeof *use);
     use->stream = core_stream_retain(stream);
     use->event = NULL;
+    use->word = NULL;
     use->next = *uses;
     *uses = use;
     return CORE_OK;
@@ -140,6 +146,57 @@ core_status core__allocator_record(core_device *device, core__block *block,
     return status;
 }
 
+core_status core__memory_record_word(core_device *device, core__block *block,
+                                     void *word)
+{
+    core__heap *heap = block ? block->heap : NULL;
+    core_event *event = NULL;
+    core__use *use;
+    core_status status;
+
+    CORE_TRY(core__device_here(device));
+    if (device->synchronous)
+        return CORE_OK;
+    if (!word)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "the stream of \"%s\" that uses memory is NULL",
+                           device->name);
+    if (!heap || (heap->stream && heap->stream->impl == word))
+        return CORE_OK;
+    if (!core__allocator_marks(heap->allocator))
+        return core__error(CORE_ERROR_UNSUPPORTED,
+                           "while work on \"%s\" is being captured a plugin "
+                           "cannot name another stream that uses memory: let "
+                           "the call's stream wait for it",
+                           device->name);
+    core__spin_lock(&heap->lock);
+    for (use = block->uses; use && use->word != word;)
+        use = use->next;
+    event = use ? use->event : NULL;
+    core__spin_unlock(&heap->lock);
+    /* Its owner calls, so the block stays, and its uses only become more.  An
+     * event that is recorded again stands for what came before, too. */
+    if (event)
+        return core__event_record_word(event, word);
+    use = core__small_alloc(sizeof *use);
+    if (!use)
+        return core__error_memory(sizeof *use);
+    status = core__event_take(device, &event);
+    if (status == CORE_OK)
+        status = core__event_record_word(event, word);
+    if (status != CORE_OK) {
+        core__event_give(event);
+        core__small_free(use, sizeof *use);
+        return status;
+    }
+    atomic_fetch_add(&heap->allocator->events, 1);
+    core__spin_lock(&heap->lock);
+    *use = (core__use){.next = block->uses, .event = event, .word = word};
+    block->uses = use;
+    core__spin_unlock(&heap->lock);
+    return CORE_OK;
+}
+
 /* Freed blocks whose order is that of the list; the heap's lock is held. */
 static void await(core__heap *heap, core__block *block)
 {
@@ -225,7 +282,7 @@ static bool is_busy(const busy_streams *busy, const core__use *uses)
 static void note_busy(busy_streams *busy, const core__use *uses)
 {
     for (; uses; uses = uses->next)
-        if (uses->event && busy->count < 8)
+        if (uses->stream && uses->event && busy->count < 8)
             busy->streams[busy->count++] = uses->stream;
 }
 
@@ -298,4 +355,12 @@ core_status core_tensor_record_stream(core_tensor *tensor, core_stream *stream)
     if (!storage || !storage->block)
         return CORE_OK;
     return core__allocator_record(device, storage->block, stream);
+}
+
+core_status core__tensor_record_word(core_tensor *tensor, void *word)
+{
+    core_storage *storage = tensor->storage;
+
+    return core__memory_record_word(tensor->device,
+                                    storage ? storage->block : NULL, word);
 }

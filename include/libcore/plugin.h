@@ -204,13 +204,13 @@ CORE_STATIC_ASSERT(sizeof(core_memory) == 16, "core_memory is frozen");
 
 enum {
     CORE_ABI_MAJOR = 0,
-    CORE_ABI_MINOR = 3,
+    CORE_ABI_MINOR = 4,
     CORE_NOTE_TYPE = 0x434f5245, /* n_type of the note; its owner: "libcore" */
     CORE_NOTE_VERSION = 1
 };
 /* The same two for #if. */
 #define CORE_ABI_MAJOR 0
-#define CORE_ABI_MINOR 3
+#define CORE_ABI_MINOR 4
 
 /* The note's content, read from the file with every bound checked, before any
  * code of the plugin runs.  Strings are UTF-8, NUL-padded, NUL-terminated. */
@@ -388,8 +388,23 @@ typedef struct core_host {
      * there is none, and the plugin does without.  Ends with a NUL; lives as
      * long as the process. */
     core_status (*cache_directory)(core_string name, core_string *out_path);
+
+    /* since 0.4 */
+
+    /* For a kernel that gives work to another stream than its call's and does
+     * not make that one wait for it: what was given to `stream` up to now uses
+     * the memory of the call's operands and results, and its scratch so far.
+     * None of it is given anew before that work is done.  stream: a word that
+     * the event table's `record` takes, of a stream of the same device, the
+     * plugin's own ones too; those the plugin uses in no other thread
+     * meanwhile.  To be called again after more work; before the kernel
+     * returns, and not with a copy of the call.  UNSUPPORTED while anything on
+     * the device is being captured: there the call's stream waits instead. */
+    core_status (*call_record_stream)(core_call *call, void *stream);
+    /* The same of one tensor's memory, for functions. */
+    core_status (*tensor_record_stream)(core_tensor *tensor, void *stream);
 } core_host;
-CORE_STATIC_ASSERT(sizeof(core_host) == 8 + 8 * 29, "core_host");
+CORE_STATIC_ASSERT(sizeof(core_host) == 8 + 8 * 31, "core_host");
 
 /* -------------------------------------------------------- negotiation -- */
 

@@ -4,7 +4,7 @@
 /* A plugin that is built once with the headers of each minor that was cut.
  * What the host showed it is told through the environment, which the tests
  * read: ABI_HOST, ABI_PROPERTIES, ABI_INTERFACES, ABI_PLANS, ABI_NUMERICS,
- * ABI_CACHE. */
+ * ABI_CACHE, ABI_RECORDED. */
 
 #include <libcore/sdk.h>
 
@@ -217,6 +217,10 @@ static core_status launch(core_call *call, const core_value *args,
             b = ((const float *)(const void *)address(o[2].memory))[i];
         out[i] = which == MUL ? a * b : which == NEG || a < 0 ? -a : a;
     }
+#if ABI_MINOR >= 4
+    if (call->host->abi_minor >= 4 && which == NEG)
+        tell("ABI_RECORDED", call->host->call_record_stream(call, NULL), 0);
+#endif
     return CORE_OK;
 }
 

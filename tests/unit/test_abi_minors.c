@@ -107,6 +107,7 @@ static void told(const char *name, long long first, long long second)
 enum {
     HOST_SIZE_0_1 = 8 + 8 * 20,
     HOST_SIZE_0_2 = 8 + 8 * 28,
+    HOST_SIZE_0_3 = 8 + 8 * 29,
     PROPERTIES_SIZE_0_1 = 56
 };
 
@@ -180,7 +181,7 @@ START_TEST(a_plugin_of_0_3_has_the_features_of_0_3)
     OK(core_setting_set("LIBCORE_CACHE", inside("kept/here")));
     ck_assert_uint_eq(load("abi_0_3"), 3);
     computes("abithree", "abi_0_3::squared");
-    told("ABI_HOST", 3, sizeof(core_host));
+    told("ABI_HOST", 3, HOST_SIZE_0_3);
     has_a_folder(inside("kept/here"));
     OK(core_device_find("abithree", &device));
     OK(core_device_get_numerics(device, &numerics));
@@ -220,6 +221,26 @@ START_TEST(a_plugin_of_0_3_runs_in_a_core_of_0_2)
 }
 END_TEST
 
+START_TEST(a_plugin_of_0_4_has_the_features_of_0_4)
+{
+    ck_assert_uint_eq(load("abi_0_4"), 4);
+    computes("abifour", "abi_0_4::squared");
+    told("ABI_HOST", 4, sizeof(core_host));
+    /* Its device is synchronous: nothing is to be waited for. */
+    told("ABI_RECORDED", CORE_OK, 0);
+}
+END_TEST
+
+START_TEST(a_plugin_of_0_4_runs_in_a_core_of_0_3)
+{
+    core__abi_minor_offered = 3;
+    ck_assert_uint_eq(load("abi_0_4"), 3);
+    computes("abifour", "abi_0_4::squared");
+    told("ABI_HOST", 3, HOST_SIZE_0_3);
+    ck_assert_ptr_null(getenv("ABI_RECORDED"));
+}
+END_TEST
+
 /* Dtypes that are newer than a plugin do not reach its kernels, whatever they
  * say that they take; what is read of them is memory. */
 static void never_sees_float8(const char *type, bool old)
@@ -253,9 +274,11 @@ START_TEST(old_plugins_never_see_newer_dtypes)
     ck_assert_uint_eq(load("abi_0_1"), 1);
     ck_assert_uint_eq(load("abi_0_2"), 2);
     ck_assert_uint_eq(load("abi_0_3"), 3);
+    ck_assert_uint_eq(load("abi_0_4"), 4);
     never_sees_float8("abione", true);
     never_sees_float8("abitwo", true);
     never_sees_float8("abithree", false);
+    never_sees_float8("abifour", false);
 }
 END_TEST
 
@@ -264,9 +287,11 @@ START_TEST(all_minors_run_side_by_side)
     ck_assert_uint_eq(load("abi_0_1"), 1);
     ck_assert_uint_eq(load("abi_0_2"), 2);
     ck_assert_uint_eq(load("abi_0_3"), 3);
+    ck_assert_uint_eq(load("abi_0_4"), 4);
     computes("abione", "abi_0_1::squared");
     computes("abitwo", "abi_0_2::squared");
     computes("abithree", "abi_0_3::squared");
+    computes("abifour", "abi_0_4::squared");
 }
 END_TEST
 
@@ -436,6 +461,8 @@ int main(void)
     tcase_add_test(tests, a_plugin_of_0_2_runs_in_a_core_of_0_1);
     tcase_add_test(tests, a_plugin_of_0_3_has_the_features_of_0_3);
     tcase_add_test(tests, a_plugin_of_0_3_runs_in_a_core_of_0_2);
+    tcase_add_test(tests, a_plugin_of_0_4_has_the_features_of_0_4);
+    tcase_add_test(tests, a_plugin_of_0_4_runs_in_a_core_of_0_3);
     tcase_add_test(tests, old_plugins_never_see_newer_dtypes);
     tcase_add_test(tests, all_minors_run_side_by_side);
     tcase_add_test(tests, a_forked_child_has_the_devices_that_are_fork_safe);

@@ -415,6 +415,12 @@ START_TEST(calls_that_do_not_run_get_nothing_of_the_host)
     told(2, "does not run");
     host.call_drop(&call);
     told(3, "was never made");
+    ck_assert_int_eq(host.call_record_stream(&call, &call),
+                     CORE_ERROR_INTERNAL);
+    told(4, "does not run");
+    ck_assert_int_eq(host.tensor_record_stream(NULL, NULL),
+                     CORE_ERROR_INTERNAL);
+    told(5, "the stream NULL");
 }
 END_TEST
 
