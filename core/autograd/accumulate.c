@@ -282,6 +282,9 @@ core_status core__accumulate_run(core__task *task, core_node *node,
     uint32_t times = 1;
     core_status status;
 
+    /* Turned off since the forward. */
+    if (core__unlikely(!core__tensor_requires_grad(leaf)))
+        return CORE_OK;
     if (core__unlikely(task->destinations != NULL))
         destination = core__destination_of(task->destinations, node, 0);
     if (core__likely(!destination))

@@ -9,6 +9,7 @@
 #include "autograd/destination.h"
 #include "autograd/hooks.h"
 #include "autograd/input_buffer.h"
+#include "autograd/retained.h"
 #include "autograd/saved.h"
 #include "autograd/validate.h"
 #include "base/memory.h"
@@ -25,19 +26,25 @@ static core_status run_hooks_before(core__task *task, core_node *node,
     core__hook_list list = {0};
     core_status status = CORE_OK;
 
-    if (node->kind == CORE__NODE_ACCUMULATE)
-        list = core__hooks_of_leaf(node->u.leaf->autograd);
-    else if (node->hooks)
+    if (node->kind == CORE__NODE_ACCUMULATE) {
+        /* Nothing is accumulated if that was turned off since. */
+        if (core__tensor_requires_grad(node->u.leaf))
+            list = core__hooks_of_leaf(node->u.leaf->autograd);
+    } else if (node->hooks) {
         list = core__hooks_of_node(node->hooks);
+    }
     self->excluded = task->caller.excluded;
     for (uint32_t i = 0; list.first && i < node->ninputs && status == CORE_OK;
          i++)
         status = core__hooks_run_tensor(list, i, &grads[i]);
-    if (status == CORE_OK && node->hooks)
-        status = core__hooks_run_retained(node, grads);
     self->excluded = task->running.excluded;
-    if (status != CORE_OK)
+    if (status != CORE_OK) {
         core__error_prefix("a hook on a gradient of %s", node->name);
+    } else if (node->hooks) {
+        status = core__retained_run(node, grads);
+        if (status != CORE_OK)
+            core__error_prefix("the retained gradient of %s", node->name);
+    }
     return status;
 }
 

@@ -4,6 +4,7 @@
 #include "autograd/hooks.h"
 
 #include "autograd/anomaly.h"
+#include "autograd/retained.h"
 #include "base/memory.h"
 #include "base/thread.h"
 
@@ -65,8 +66,8 @@ static core_hook **purge(core__hook_list list, core_hook **out_removed)
     return link;
 }
 
-static core_status add(core__hook_list list, const core_hook *what,
-                       core_hook **out_handle)
+core_status core__hooks_add(core__hook_list list, const core_hook *what,
+                            core_hook **out_handle)
 {
     core_hook *hook = core__alloc(sizeof *hook);
     core_hook *removed = NULL;
@@ -111,15 +112,15 @@ void core__node_hooks_destroy(core_node *node)
     core__node_hooks *hooks = atomic_exchange(&node->hooks, NULL);
 
     core__hooks_drop(hooks->first);
-    core__free(hooks->retained);
+    core__retained_drop(hooks);
     core__place_destroy(hooks->place);
     core__free(hooks);
 }
 
 /* ------------------------------------------------------------ registering -- */
 
-static core_status must_require_grad(const core_tensor *tensor,
-                                     const char *what)
+core_status core__hooks_must_require_grad(const core_tensor *tensor,
+                                          const char *what)
 {
     if (!tensor)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
@@ -156,17 +157,18 @@ core_status core_tensor_register_hook(core_tensor *tensor,
 
     if (out_hook)
         *out_hook = NULL;
-    CORE_TRY(must_require_grad(tensor, "core_tensor_register_hook"));
+    CORE_TRY(
+        core__hooks_must_require_grad(tensor, "core_tensor_register_hook"));
     CORE_TRY(must_be_given(function != NULL, "core_tensor_register_hook"));
     if (core__is_leaf(tensor)) {
         CORE_TRY(core__autograd_record(tensor, &record));
-        return add(core__hooks_of_leaf(record), &hook, out_hook);
+        return core__hooks_add(core__hooks_of_leaf(record), &hook, out_hook);
     }
     CORE_TRY(core__gradient_edge(tensor, &edge));
     hook.output = edge.input;
     status = core__node_hooks_make(edge.node, &hooks);
     if (status == CORE_OK)
-        status = add(core__hooks_of_node(hooks), &hook, out_hook);
+        status = core__hooks_add(core__hooks_of_node(hooks), &hook, out_hook);
     core__node_release(edge.node);
     return status;
 }
@@ -185,7 +187,8 @@ core_status core_tensor_register_accumulate_hook(core_tensor *tensor,
 
     if (out_hook)
         *out_hook = NULL;
-    CORE_TRY(must_require_grad(tensor, "core_tensor_register_accumulate_hook"));
+    CORE_TRY(core__hooks_must_require_grad(
+        tensor, "core_tensor_register_accumulate_hook"));
     CORE_TRY(must_be_given(function != NULL,
                            "core_tensor_register_accumulate_hook"));
     if (!core__is_leaf(tensor))
@@ -194,7 +197,7 @@ core_status core_tensor_register_accumulate_hook(core_tensor *tensor,
                            "accumulate a gradient, and this tensor is the "
                            "result of an operator");
     CORE_TRY(core__autograd_record(tensor, &record));
-    return add(core__hooks_of_leaf(record), &hook, out_hook);
+    return core__hooks_add(core__hooks_of_leaf(record), &hook, out_hook);
 }
 
 static core_status node_hook_add(core_node *node, const core_hook *hook,
@@ -203,7 +206,7 @@ static core_status node_hook_add(core_node *node, const core_hook *hook,
     core__node_hooks *hooks;
 
     CORE_TRY(core__node_hooks_make(node, &hooks));
-    return add(core__hooks_of_node(hooks), hook, out_hook);
+    return core__hooks_add(core__hooks_of_node(hooks), hook, out_hook);
 }
 
 core_status core_node_register_pre_hook(core_node *node,
@@ -238,73 +241,6 @@ core_status core_node_register_post_hook(core_node *node,
         *out_hook = NULL;
     CORE_TRY(must_be_given(node && function, "core_node_register_post_hook"));
     return node_hook_add(node, &hook, out_hook);
-}
-
-core_status core__hooks_retain_grad(core_node *node, uint32_t output,
-                                    core_tensor *tensor)
-{
-    core__node_hooks *hooks;
-    core__retained *more;
-    core_status status = CORE_OK;
-
-    CORE_TRY(core__node_hooks_make(node, &hooks));
-    core__spin_lock(&hooks->lock);
-    more = core__realloc(hooks->retained,
-                         (hooks->count + 1) * sizeof *hooks->retained);
-    if (more) {
-        hooks->retained = more;
-        more[hooks->count++] = (core__retained){tensor, output};
-    } else {
-        status = CORE_ERROR_OUT_OF_MEMORY;
-    }
-    core__spin_unlock(&hooks->lock);
-    return status == CORE_OK ? CORE_OK
-                             : core__error_memory(sizeof(core__retained));
-}
-
-void core__hooks_forget_tensor(core_node *node, core_tensor *tensor)
-{
-    core__node_hooks *hooks = node ? node->hooks : NULL;
-
-    if (!hooks)
-        return;
-    core__spin_lock(&hooks->lock);
-    for (uint32_t i = 0; i < hooks->count; i++)
-        if (hooks->retained[i].tensor == tensor)
-            hooks->retained[i].tensor = NULL;
-    core__spin_unlock(&hooks->lock);
-}
-
-core_status core__hooks_move_retained(core_tensor *tensor, core_node *node,
-                                      uint32_t output)
-{
-    core__autograd *record = tensor->autograd;
-    core_status status = CORE_OK;
-
-    core__hooks_forget_tensor(record->grad_fn, tensor);
-    if (node)
-        status = core__hooks_retain_grad(node, output, tensor);
-    record->retains_grad = node && status == CORE_OK;
-    return status;
-}
-
-core_status core_tensor_retain_grad(core_tensor *tensor)
-{
-    core__autograd *record;
-    core_status status;
-    core__edge edge;
-
-    CORE_TRY(must_require_grad(tensor, "core_tensor_retain_grad"));
-    if (core__is_leaf(tensor))
-        return CORE_OK; /* leaves keep theirs anyway */
-    CORE_TRY(core__gradient_edge(tensor, &edge));
-    status = core__autograd_record(tensor, &record);
-    if (status == CORE_OK && !record->retains_grad) {
-        status = core__hooks_retain_grad(edge.node, edge.input, tensor);
-        record->retains_grad = status == CORE_OK;
-    }
-    core__node_release(edge.node);
-    return status;
 }
 
 /* ---------------------------------------------------------------- running -- */
@@ -404,30 +340,6 @@ core_status core__hooks_run_tensor(core__hook_list list, uint32_t output,
             core__tensor_release(other);
     }
     return walk_end(&walk, status);
-}
-
-core_status core__hooks_run_retained(core_node *node, core_tensor **grads)
-{
-    core__node_hooks *hooks = node->hooks;
-
-    core__spin_lock(&hooks->lock);
-    for (uint32_t i = 0; i < hooks->count; i++) {
-        core_tensor *tensor = hooks->retained[i].tensor;
-        core_tensor *grad = grads[hooks->retained[i].output];
-        core_tensor *old;
-
-        if (!tensor || !grad)
-            continue;
-        old = tensor->autograd->grad;
-        core__tensor_retain(grad);
-        tensor->autograd->grad = grad;
-        /* What goes with it may be another tensor of this list. */
-        core__spin_unlock(&hooks->lock);
-        core__tensor_release(old);
-        core__spin_lock(&hooks->lock);
-    }
-    core__spin_unlock(&hooks->lock);
-    return CORE_OK;
 }
 
 /* What a hook put in place of a gradient must look like it. */

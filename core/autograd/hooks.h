@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* hooks.h: a program's callbacks on gradients and nodes, and retained grads. */
+/* hooks.h: a program's callbacks on gradients and nodes. */
 
 #ifndef CORE_AUTOGRAD_HOOKS_H
 #define CORE_AUTOGRAD_HOOKS_H
@@ -14,7 +14,8 @@ typedef enum core__hook_kind {
     CORE__HOOK_TENSOR,     /* on the gradient of one result */
     CORE__HOOK_ACCUMULATE, /* after a leaf's grad was updated */
     CORE__HOOK_NODE_PRE,
-    CORE__HOOK_NODE_POST
+    CORE__HOOK_NODE_POST,
+    CORE__HOOK_RETAINED /* never runs: what the tensor shares with its node */
 } core__hook_kind;
 
 struct core_hook {
@@ -34,9 +35,10 @@ struct core_hook {
     void (*drop)(void *context);
 };
 
-/* A result that wants its gradient stored; it clears the entry when it dies. */
+/* A result that keeps its gradient (retained.h). */
+typedef struct core__retention core__retention;
 typedef struct core__retained {
-    core_tensor *tensor; /* not referenced; NULL: free entry */
+    core__retention *what; /* referenced */
     uint32_t output;
 } core__retained;
 
@@ -74,19 +76,15 @@ void core__node_hooks_destroy(core_node *node);
 /* Drops a whole list. */
 void core__hooks_drop(core_hook *first);
 
-/* The tensor's gradient is stored when `node` gets it for `output`. */
-core_status core__hooks_retain_grad(core_node *node, uint32_t output,
-                                    core_tensor *tensor);
-void core__hooks_forget_tensor(core_node *node, core_tensor *tensor);
-/* The tensor, which retains its grad, becomes result `output` of another node;
- * NULL: of none. */
-core_status core__hooks_move_retained(core_tensor *tensor, core_node *node,
-                                      uint32_t output);
+core_status core__hooks_add(core__hook_list list, const core_hook *what,
+                            core_hook **out_handle);
+/* what: the call, for the message. */
+core_status core__hooks_must_require_grad(const core_tensor *tensor,
+                                          const char *what);
 
 /* Each may replace gradients. */
 core_status core__hooks_run_tensor(core__hook_list list, uint32_t output,
                                    core_tensor **grad);
-core_status core__hooks_run_retained(core_node *node, core_tensor **grads);
 core_status core__hooks_run_pre(core_node *node, core_tensor **grads);
 core_status core__hooks_run_post(core_node *node, core_tensor *const *grads,
                                  core_tensor **gradients);

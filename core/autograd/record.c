@@ -5,6 +5,7 @@
 
 #include "autograd/accumulate.h"
 #include "autograd/hooks.h"
+#include "autograd/retained.h"
 #include "autograd/node.h"
 #include "autograd/view.h"
 #include "base/memory.h"
@@ -58,7 +59,7 @@ void core__autograd_destroy(core_tensor *tensor)
     core__autograd *record = tensor->autograd;
 
     if (core__unlikely(record->retains_grad))
-        core__hooks_forget_tensor(record->grad_fn, tensor);
+        core__retained_forget(tensor);
     core__node_release(record->grad_fn);
     core__tensor_release(record->grad);
     if (core__unlikely(record->hooks != NULL))
@@ -105,7 +106,7 @@ core_status core__history_replace(core_tensor *tensor, core_node *node,
     }
     /* Retained grads are of the tensor as it is now. */
     if (record->retains_grad)
-        status = core__hooks_move_retained(tensor, node, output);
+        status = core__retained_move(tensor, node, output);
     core__node_release(record->grad_fn);
     record->grad_fn = node;
     record->output = output;
@@ -136,9 +137,7 @@ void core__history_drop(core_tensor *tensor)
     tensor->keys &= ~CORE__KEYS_REQUIRES_GRAD;
     if (!record)
         return;
-    if (record->retains_grad)
-        core__hooks_forget_tensor(record->grad_fn, tensor);
-    record->retains_grad = false;
+    /* A grad that it retains, it still gets from there. */
     core__node_release(record->grad_fn);
     record->grad_fn = NULL;
     record->output = 0;

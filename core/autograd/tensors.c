@@ -5,6 +5,7 @@
 
 #include "autograd/node.h"
 #include "autograd/record.h"
+#include "autograd/retained.h"
 #include "device/device.h"
 #include "ops/infer.h"
 #include "tensor/dtype.h"
@@ -45,6 +46,8 @@ core_status core_tensor_set_requires_grad(core_tensor *tensor,
                            "normal mode first");
     /* Made now, since threads may share the leaf later. */
     CORE_TRY(core__autograd_record(tensor, &record));
+    if (record->retains_grad)
+        core__retained_forget(tensor); /* its grad is that of the leaf */
     /* Views that were made before (they hold a reference) now are views of a
      * leaf, and find that out when they are used. */
     if (!tensor->base && !core__tensor_requires_grad(tensor) &&

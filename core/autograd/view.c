@@ -7,6 +7,7 @@
 #include "autograd/calls.h"
 #include "autograd/engine.h"
 #include "autograd/hooks.h"
+#include "autograd/retained.h"
 #include "autograd/validate.h"
 #include "base/memory.h"
 #include "base/thread.h"
@@ -205,7 +206,7 @@ core_status core__view_regenerate(core_tensor *view)
         if (node)
             core__node_retain(node);
         if (record->retains_grad)
-            status = core__hooks_move_retained(view, node, 0);
+            status = core__retained_move(view, node, 0);
         core__node_release(record->grad_fn);
         record->grad_fn = node;
         record->output = 0;

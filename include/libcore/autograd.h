@@ -38,7 +38,9 @@ typedef core_status (*core_tensor_function)(void *context,
 
 /* ------------------------------------------------------------- tensors -- */
 
-/* Only floating leaves can be given it; AUTOGRAD error otherwise. */
+/* Only floating leaves can be given it; AUTOGRAD error otherwise.  A leaf from
+ * which it was taken accumulates no gradient any more, nor do its hooks run, also
+ * in backwards through what was recorded before. */
 core_status core_tensor_set_requires_grad(core_tensor *tensor,
                                           bool requires_grad);
 bool core_tensor_requires_grad(const core_tensor *tensor);
@@ -52,7 +54,10 @@ core_tensor *core_tensor_grad(const core_tensor *tensor);
  * dtype and device must be the tensor's. */
 core_status core_tensor_set_grad(core_tensor *tensor, core_tensor *grad);
 /* Results of operators forget their gradient during backward; this one keeps
- * it for core_tensor_grad. */
+ * it for core_tensor_grad, the sum of it over all backwards.  A tensor that was
+ * changed in place keeps that of what it is now.  One that was detached (detach_)
+ * still gets what arrives at what it was, until it is made a result or a leaf
+ * that requires grad again. */
 core_status core_tensor_retain_grad(core_tensor *tensor);
 
 /* The node that made a tensor, borrowed from it; NULL for a leaf.  That of a

@@ -5,6 +5,8 @@
 
 #include "hooks.h"
 
+#include "base/memory.h"
+
 START_TEST(hooks_run_in_their_order)
 {
     core_tensor *a = leaf(VECTOR(1, 2)), *y = mul(a, VECTOR(1, 3));
@@ -97,6 +99,118 @@ START_TEST(a_result_keeps_its_grad_if_asked)
     HOLDS(core_tensor_grad(y), 1, 8);
     HOLDS(core_tensor_grad(a), 1, 32);
     ck_assert_ptr_null(core_tensor_grad(z));
+}
+END_TEST
+
+START_TEST(a_retained_grad_is_the_sum_over_backwards)
+{
+    core_tensor *a = leaf(VECTOR(2, 1, 2)), *x = mul(a, a);
+    core_tensor *y = sum(mul(x, VECTOR(2, 3, 4))), *first;
+
+    OK(core_tensor_retain_grad(x));
+    OK(core_backward(&y, 1, NULL, CORE_RETAIN_GRAPH));
+    first = core_tensor_retain(core_tensor_grad(x));
+    HOLDS(first, 2, 3, 4);
+    backward(y);
+    HOLDS(core_tensor_grad(x), 2, 6, 8);
+    HOLDS(first, 2, 3, 4);
+    core_tensor_release(first);
+}
+END_TEST
+
+START_TEST(a_retained_sum_of_a_recorded_backward_has_a_history)
+{
+    core_tensor *a = leaf(VECTOR(1, 2)), *x = mul(a, a), *y = mul(x, x), *g;
+
+    OK(core_tensor_retain_grad(x));
+    OK(core_backward(&y, 1, NULL, CORE_CREATE_GRAPH));
+    OK(core_backward(&y, 1, NULL, CORE_CREATE_GRAPH));
+    HOLDS(core_tensor_grad(x), 1, 16);
+    OK(core_grad(&(core_tensor *){core_tensor_grad(x)}, 1, NULL, &a, 1, 0, &g));
+    HOLDS(keep(g), 1, 16);
+    OK(core_tensor_set_grad(x, NULL));
+    OK(core_tensor_set_grad(a, NULL));
+}
+END_TEST
+
+START_TEST(a_detached_tensor_still_retains_its_grad)
+{
+    core_tensor *a = leaf(VECTOR(2, 1, 2)), *x = mul(a, a), *y, *gone;
+
+    OK(core_tensor_retain_grad(x));
+    gone = mul(a, x);
+    OK(core_tensor_retain_grad(gone));
+    y = sum(add(mul(x, VECTOR(2, 3, 4)), gone));
+    OK(core_detach_(x));
+    OK(core_detach_(gone));
+    ck_assert(core_tensor_is_leaf(x) && !core_tensor_requires_grad(x));
+    drop(gone);
+    OK(core_backward(&y, 1, NULL, CORE_RETAIN_GRAPH));
+    HOLDS(core_tensor_grad(x), 2, 4, 6);
+    /* A leaf now, whose grad has nothing to do with that. */
+    OK(core_tensor_set_requires_grad(x, true));
+    backward(y);
+    HOLDS(core_tensor_grad(x), 2, 4, 6);
+    backward(sum(x));
+    HOLDS(core_tensor_grad(x), 2, 5, 7);
+}
+END_TEST
+
+START_TEST(a_detached_tensor_that_joins_again_retains_the_new_grad)
+{
+    core_tensor *a = leaf(VECTOR(2, 1, 2)), *x = add(a, a), *y, *z;
+    int64_t live = core__alloc_live();
+
+    OK(core_tensor_retain_grad(x));
+    y = sum(mul(x, VECTOR(2, 3, 4)));
+    for (int i = 0; i < 3; i++) {
+        OK(core_detach_(x));
+        OK(core_mul_(x, a));
+    }
+    z = sum(x);
+    backward(z);
+    HOLDS(core_tensor_grad(x), 2, 1, 1);
+    backward(y);
+    HOLDS(core_tensor_grad(x), 2, 1, 1);
+    ck_assert_int_lt(core__alloc_live() - live, 40);
+}
+END_TEST
+
+static core_status count_run(void *context, core_tensor *grad,
+                             core_tensor **out_grad)
+{
+    (void)grad;
+    (void)out_grad;
+    ++*(int *)context;
+    return CORE_OK;
+}
+
+static core_status count_leaf(void *context, core_tensor *tensor)
+{
+    (void)tensor;
+    ++*(int *)context;
+    return CORE_OK;
+}
+
+START_TEST(a_leaf_that_was_turned_off_accumulates_nothing)
+{
+    core_tensor *a = leaf(VECTOR(1, 2)), *b = leaf(VECTOR(1, 3));
+    core_tensor *y = mul(a, b), *g;
+    int runs = 0;
+
+    OK(core_tensor_register_hook(a, count_run, &runs, NULL, NULL));
+    OK(core_tensor_register_accumulate_hook(a, count_leaf, &runs, NULL, NULL));
+    OK(core_tensor_set_requires_grad(a, false));
+    OK(core_backward(&y, 1, NULL, CORE_RETAIN_GRAPH));
+    ck_assert_ptr_null(core_tensor_grad(a));
+    ck_assert_int_eq(runs, 0);
+    HOLDS(core_tensor_grad(b), 1, 2);
+    FAILS(core_grad(&y, 1, NULL, &a, 1, CORE_RETAIN_GRAPH, &g),
+          CORE_ERROR_AUTOGRAD, "input 0", "require grad");
+    OK(core_tensor_set_requires_grad(a, true));
+    backward(y);
+    HOLDS(core_tensor_grad(a), 1, 3);
+    ck_assert_int_eq(runs, 2);
 }
 END_TEST
 
@@ -257,6 +371,11 @@ SUITE("autograd hooks", hooks_run_in_their_order,
       a_hook_replaces_the_gradient_until_it_is_removed,
       a_hook_may_not_change_the_sizes, hooks_are_for_what_has_gradients,
       a_result_keeps_its_grad_if_asked,
+      a_retained_grad_is_the_sum_over_backwards,
+      a_retained_sum_of_a_recorded_backward_has_a_history,
+      a_detached_tensor_still_retains_its_grad,
+      a_detached_tensor_that_joins_again_retains_the_new_grad,
+      a_leaf_that_was_turned_off_accumulates_nothing,
       a_hook_may_remove_itself_and_register_others,
       a_hook_that_fails_without_a_word_gets_one,
       a_hook_before_a_node_may_not_change_the_sizes)
