@@ -79,6 +79,12 @@ static core_status gather(elementwise *e)
     return CORE_OK;
 }
 
+/* Position of the argument that is written. */
+static uint32_t target_at(const core_operator *op)
+{
+    return op->variant == CORE__VARIANT_OUT ? op->nargs - 1u : 0;
+}
+
 static core_status find_device(elementwise *e, core_tensor *output)
 {
     core_tensor *tensors[CORE__OPERANDS_MAX + 1] = {output};
@@ -88,7 +94,9 @@ static core_status find_device(elementwise *e, core_tensor *output)
         if (e->inputs[k])
             tensors[count++] = e->inputs[k];
     CORE_TRY(core__device_of(e->op, tensors, count, &e->device));
-    return output ? core__target_check(e->op, output, e->device) : CORE_OK;
+    return output
+               ? core__target_check(e->op, target_at(e->op), output, e->device)
+               : CORE_OK;
 }
 
 /* Category first; within one, tensors with dimensions outrank 0-dim tensors,
@@ -234,46 +242,54 @@ static core_status check_target_dtype(const elementwise *e,
                           core__dtype_name(target->dtype));
 }
 
-static core_status check_target(elementwise *e, core_tensor *target)
+/* In place: the others broadcast to self. */
+static core_status fit_loop(elementwise *e, const core_tensor *target)
 {
     char want[128];
     char have[128];
     bool same = e->ndim <= target->ndim;
 
-    CORE_TRY(check_target_dtype(e, target));
-    if (e->op->variant == CORE__VARIANT_OUT) {
-        CORE_TRY(core__out_check(e->op, target, e->result, e->ndim, e->sizes));
-    } else {
-        /* In place: the others broadcast to self. */
-        for (uint32_t i = 0; same && i < e->ndim; i++) {
-            int64_t size = e->sizes[e->ndim - 1 - i];
+    for (uint32_t i = 0; same && i < e->ndim; i++) {
+        int64_t size = e->sizes[e->ndim - 1 - i];
 
-            same = size == target->sizes[target->ndim - 1 - i] || size == 1;
-        }
-        if (!same)
-            return core__op_error(
-                CORE_ERROR_SHAPE, e->op,
-                "the operands broadcast to %s, which does not fit the tensor "
-                "of %s to be changed",
-                core__sizes_text(e->ndim, e->sizes, want, sizeof want),
-                core__sizes_text(target->ndim, target->sizes, have,
-                                 sizeof have));
-        e->ndim = target->ndim;
-        memcpy(e->sizes, target->sizes, target->ndim * sizeof *e->sizes);
+        same = size == target->sizes[target->ndim - 1 - i] || size == 1;
     }
+    if (!same)
+        return core__op_error(
+            CORE_ERROR_SHAPE, e->op,
+            "the operands broadcast to %s, which does not fit the tensor of "
+            "%s to be changed",
+            core__sizes_text(e->ndim, e->sizes, want, sizeof want),
+            core__sizes_text(target->ndim, target->sizes, have, sizeof have));
+    e->ndim = target->ndim;
+    memcpy(e->sizes, target->sizes, target->ndim * sizeof *e->sizes);
+    return CORE_OK;
+}
+
+/* The same as core__written_check, for what both kinds of variants write. */
+static core_status check_memory(const elementwise *e, const core_tensor *target)
+{
+    uint32_t written = target_at(e->op);
+
     if (core__layout_overlaps_itself(target))
-        return core__op_error(CORE_ERROR_SHAPE, e->op,
-                              "several elements of the tensor to be written "
-                              "lie at one place (an expanded tensor?); clone "
-                              "it first");
+        return core__overlaps_itself_refuse(e->op, written);
+    if (core__unlikely(target->numel == 0))
+        return core__written_check(e->op, e->args, e->nargs);
     for (uint32_t k = 0; k < e->ninputs; k++)
         if (e->inputs[k] &&
             core__layout_overlap(target, e->inputs[k]) == CORE__OVERLAP_PARTIAL)
-            return core__op_error(CORE_ERROR_INVALID_ARGUMENT, e->op,
-                                  "operand %u shares some memory with the "
-                                  "tensor to be written; clone one of them",
-                                  k + 1);
+            return core__shared_refuse(e->op, written, e->op->data->operand[k]);
     return CORE_OK;
+}
+
+static core_status check_target(elementwise *e, core_tensor *target)
+{
+    CORE_TRY(check_target_dtype(e, target));
+    CORE_TRY(check_memory(e, target));
+    if (e->op->variant == CORE__VARIANT_OUT)
+        return core__out_check(e->op, target_at(e->op), target, e->result,
+                               e->ndim, e->sizes);
+    return fit_loop(e, target);
 }
 
 /* Whether some input spans the whole loop and is not row-major. */

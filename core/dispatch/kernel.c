@@ -88,20 +88,26 @@ static core_status find_device(kernel_run *k)
                                : core__device_current(&k->inference.device);
 }
 
+/* Position of the argument that is result i. */
+static uint32_t target_at(const kernel_run *k, uint32_t i)
+{
+    return k->op->variant == CORE__VARIANT_OUT ? k->op->nargs - k->nresults + i
+                                               : 0;
+}
+
 static core_status find_targets(kernel_run *k)
 {
-    uint32_t first = k->op->nargs - k->nresults;
-
     if (k->op->variant == CORE__VARIANT_INPLACE)
         k->targets[0] = k->args[0].u.tensor;
     else if (k->op->variant == CORE__VARIANT_OUT)
         for (uint32_t i = 0; i < k->nresults; i++)
-            k->targets[i] = k->args[first + i].u.tensor;
+            k->targets[i] = k->args[target_at(k, i)].u.tensor;
     for (uint32_t i = 0; i < k->nresults; i++)
         if (k->targets[i])
-            CORE_TRY(
-                core__target_check(k->op, k->targets[i], k->inference.device));
-    return CORE_OK;
+            CORE_TRY(core__target_check(k->op, target_at(k, i), k->targets[i],
+                                        k->inference.device));
+    return k->targets[0] ? core__written_check(k->op, k->args, k->nargs)
+                         : CORE_OK;
 }
 
 /* Writing straight into the target is right when nothing else reads it, or
@@ -109,7 +115,7 @@ static core_status find_targets(kernel_run *k)
 static bool writes_target(const kernel_run *k, const core_tensor *target,
                           const core__result_spec *spec)
 {
-    if (target->dtype != spec->dtype || core__layout_overlaps_itself(target))
+    if (target->dtype != spec->dtype)
         return false;
     if (k->op->variant == CORE__VARIANT_INPLACE)
         return core__operator_base(k->op) == k->op;
@@ -155,8 +161,26 @@ static core_status check_inplace(const kernel_run *k, const core_tensor *target,
     return CORE_OK;
 }
 
+static core_status check_targets(const kernel_run *k)
+{
+    for (uint32_t i = 0; i < k->nresults; i++) {
+        const core__result_spec *spec = &k->inference.results[i];
+
+        if (spec->dtype == CORE_DTYPE_NONE)
+            continue; /* not asked for */
+        if (k->op->variant == CORE__VARIANT_OUT)
+            CORE_TRY(core__out_fits(k->op, target_at(k, i), k->targets[i],
+                                    spec->dtype, spec->ndim, spec->sizes));
+        else
+            CORE_TRY(check_inplace(k, k->targets[i], spec));
+    }
+    return CORE_OK;
+}
+
 static core_status make_outputs(kernel_run *k)
 {
+    if (k->targets[0])
+        CORE_TRY(check_targets(k));
     for (uint32_t i = 0; i < k->nresults; i++) {
         const core__result_spec *spec = &k->inference.results[i];
         core_tensor *target = k->targets[i];
@@ -164,10 +188,8 @@ static core_status make_outputs(kernel_run *k)
         if (spec->dtype == CORE_DTYPE_NONE)
             continue; /* not asked for */
         if (target && k->op->variant == CORE__VARIANT_OUT)
-            CORE_TRY(core__out_check(k->op, target, spec->dtype, spec->ndim,
-                                     spec->sizes));
-        else if (target)
-            CORE_TRY(check_inplace(k, target, spec));
+            CORE_TRY(core__out_check(k->op, target_at(k, i), target,
+                                     spec->dtype, spec->ndim, spec->sizes));
         if (target && writes_target(k, target, spec)) {
             core__tensor_retain(target);
             k->outputs[i] = target;
@@ -547,14 +569,21 @@ static core_status take_allocated(kernel_run *k)
 
 static core_status finish(kernel_run *k, core_value *results, uint32_t nresults)
 {
+    /* What the kernel made is known only now. */
+    for (uint32_t i = 0; k->op->flags & CORE__OP_DYNAMIC_OUTPUT &&
+                         i < k->nresults && k->targets[i];
+         i++)
+        CORE_TRY(core__out_fits(k->op, target_at(k, i), k->targets[i],
+                                k->outputs[i]->dtype, k->outputs[i]->ndim,
+                                k->outputs[i]->sizes));
     for (uint32_t i = 0; i < k->nresults; i++) {
         core_tensor *target = k->targets[i];
 
         if (!target || !k->outputs[i] || target == k->outputs[i])
             continue;
         if (k->op->flags & CORE__OP_DYNAMIC_OUTPUT)
-            CORE_TRY(core__out_check(k->op, target, k->outputs[i]->dtype,
-                                     k->outputs[i]->ndim,
+            CORE_TRY(core__out_check(k->op, target_at(k, i), target,
+                                     k->outputs[i]->dtype, k->outputs[i]->ndim,
                                      k->outputs[i]->sizes));
         core__detour(k->op, CORE_DETOUR_RESULT);
         CORE_TRY(core__tensor_copy(target, k->outputs[i]));

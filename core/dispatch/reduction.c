@@ -130,18 +130,31 @@ static core_status find_sizes(reduction *r)
     return CORE_OK;
 }
 
+static core_status check_targets(const reduction *r)
+{
+    uint32_t first = r->nargs - r->nresults;
+
+    for (uint32_t k = 0; k < r->nresults; k++)
+        CORE_TRY(core__target_check(r->op, first + k, r->targets[k],
+                                    r->input->device));
+    CORE_TRY(core__written_check(r->op, r->args, r->nargs));
+    for (uint32_t k = 0; k < r->nresults; k++)
+        CORE_TRY(core__out_fits(r->op, first + k, r->targets[k], r->dtypes[k],
+                                r->ndim, r->sizes));
+    return CORE_OK;
+}
+
 static core_status make_outputs(reduction *r)
 {
+    if (r->targets[0])
+        CORE_TRY(check_targets(r));
     for (uint32_t k = 0; k < r->nresults; k++) {
         core_tensor *target = r->targets[k];
 
-        if (target) {
-            CORE_TRY(core__target_check(r->op, target, r->input->device));
-            CORE_TRY(core__out_check(r->op, target, r->dtypes[k], r->ndim,
-                                     r->sizes));
-        }
+        if (target)
+            CORE_TRY(core__out_check(r->op, r->nargs - r->nresults + k, target,
+                                     r->dtypes[k], r->ndim, r->sizes));
         if (target && target->dtype == r->dtypes[k] &&
-            !core__layout_overlaps_itself(target) &&
             core__layout_overlap(target, r->input) == CORE__OVERLAP_NONE) {
             core__tensor_retain(target);
             r->outputs[k] = target;

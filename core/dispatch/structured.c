@@ -68,15 +68,16 @@ core_status core__storage_error(const core_operator *op, core_dtype dtype)
                           core__dtype_name(dtype));
 }
 
-core_status core__target_check(const core_operator *op,
+core_status core__target_check(const core_operator *op, uint32_t position,
                                const core_tensor *target,
                                const core_device *device)
 {
     if (target->device == device)
         return CORE_OK;
     return core__op_error(CORE_ERROR_DEVICE, op,
-                          "the tensor to be written is on \"%s\", the operands "
-                          "on \"%s\"",
+                          "the argument %s, which is written, is on \"%s\", "
+                          "the operands on \"%s\"",
+                          core__argument_name(op, position),
                           target->device->name, device->name);
 }
 
@@ -124,33 +125,49 @@ core_status core__tensor_contiguous(core_tensor *tensor,
     return status;
 }
 
-core_status core__out_check(const core_operator *op, core_tensor *out,
-                            core_dtype dtype, uint32_t ndim,
-                            const int64_t *sizes)
+static bool sizes_are(const core_tensor *tensor, uint32_t ndim,
+                      const int64_t *sizes)
+{
+    bool same = ndim == tensor->ndim;
+
+    for (uint32_t i = 0; same && i < ndim; i++)
+        same = sizes[i] == tensor->sizes[i];
+    return same;
+}
+
+core_status core__out_fits(const core_operator *op, uint32_t position,
+                           const core_tensor *out, core_dtype dtype,
+                           uint32_t ndim, const int64_t *sizes)
 {
     char want[160];
     char have[160];
-    bool same = ndim == out->ndim;
 
-    for (uint32_t i = 0; same && i < ndim; i++)
-        same = sizes[i] == out->sizes[i];
     if (core__dtype_category(out->dtype) < core__dtype_category(dtype) ||
         (core__dtype_is_storage(out->dtype) && !core__dtype_is_storage(dtype)))
         return core__op_error(CORE_ERROR_DTYPE, op,
                               "the result is %s and cannot be stored in the "
-                              "%s tensor given as out",
+                              "%s tensor given as %s",
                               core__dtype_name(dtype),
-                              core__dtype_name(out->dtype));
-    if (same)
+                              core__dtype_name(out->dtype),
+                              core__argument_name(op, position));
+    if (out->numel == 0 || sizes_are(out, ndim, sizes))
         return CORE_OK;
-    if (out->numel == 0)
-        return core__tensor_resize(out, ndim, sizes);
     return core__op_error(
         CORE_ERROR_SHAPE, op,
-        "the result is %s, the tensor given as out is %s; only an empty one "
-        "is resized",
+        "the result is %s, the tensor given as %s is %s; only an empty one is "
+        "resized",
         core__sizes_text(ndim, sizes, want, sizeof want),
+        core__argument_name(op, position),
         core__sizes_text(out->ndim, out->sizes, have, sizeof have));
+}
+
+core_status core__out_check(const core_operator *op, uint32_t position,
+                            core_tensor *out, core_dtype dtype, uint32_t ndim,
+                            const int64_t *sizes)
+{
+    CORE_TRY(core__out_fits(op, position, out, dtype, ndim, sizes));
+    return sizes_are(out, ndim, sizes) ? CORE_OK
+                                       : core__tensor_resize(out, ndim, sizes);
 }
 
 core_status core__tensor_copy_broadcast(const core_operator *op,

@@ -154,13 +154,32 @@ core_status core__device_of(const core_operator *op,
                             core_device **out_device);
 /* A given result must be where the operator computes: a 0-dim tensor on the
  * host joins as an operand, never as a result. */
-core_status core__target_check(const core_operator *op,
+core_status core__target_check(const core_operator *op, uint32_t position,
                                const core_tensor *target,
                                const core_device *device);
-/* Makes sure that `out` can take a result: resizes an empty one, else shape
- * must fit.  dtype must be castable. */
-core_status core__out_check(const core_operator *op, core_tensor *out,
-                            core_dtype dtype, uint32_t ndim,
+/* What a call writes may not lie in itself (expanded), and given results not
+ * in an operand or in each other; one that is an operand, element for element,
+ * serves. */
+core_status core__written_check(const core_operator *op, const core_value *args,
+                                uint32_t nargs);
+core_status core__overlaps_itself_refuse(const core_operator *op,
+                                         uint32_t position)
+    __attribute__((cold));
+core_status core__shared_refuse(const core_operator *op, uint32_t written,
+                                uint32_t other) __attribute__((cold));
+/* Of the schema, for messages. */
+const char *core__argument_name(const core_operator *op, uint32_t position)
+    __attribute__((cold));
+
+/* Makes sure that `out` can take a result: an empty one can, else shape must
+ * fit.  dtype must be castable.  Of several results each is looked at before
+ * anything is done to one. */
+core_status core__out_fits(const core_operator *op, uint32_t position,
+                           const core_tensor *out, core_dtype dtype,
+                           uint32_t ndim, const int64_t *sizes);
+/* The same, and resizes an empty one. */
+core_status core__out_check(const core_operator *op, uint32_t position,
+                            core_tensor *out, core_dtype dtype, uint32_t ndim,
                             const int64_t *sizes);
 
 #endif

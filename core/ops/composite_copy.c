@@ -18,12 +18,12 @@
 
 /* ------------------------------------------------------------ variants -- */
 
-static core_status variant_write(core_operator *op, core_tensor *target,
-                                 core_tensor *value)
+static core_status variant_write(core_operator *op, uint32_t position,
+                                 core_tensor *target, core_tensor *value)
 {
     if (op->variant == CORE__VARIANT_OUT)
-        CORE_TRY(core__out_check(op, target, value->dtype, value->ndim,
-                                 value->sizes));
+        CORE_TRY(core__out_check(op, position, target, value->dtype,
+                                 value->ndim, value->sizes));
     else if (core__dtype_category(target->dtype) <
              core__dtype_category(value->dtype))
         return core__op_error(CORE_ERROR_DTYPE, op,
@@ -73,9 +73,18 @@ core_status core__op_variant(core_call *call, const core_value *args,
     core_tensor *copy = NULL;
     core_status status;
 
+    CORE_TRY(core__written_check(op, args, nargs));
     if (args[0].tag == CORE_VALUE_TENSOR && needs_copy(op, args[0].u.tensor))
         CORE_TRY(core_clone(args[0].u.tensor, -1, &copy));
     status = variant_call(base, args, copy, values);
+    for (uint32_t i = 0; status == CORE_OK && i < base->nresults &&
+                         op->variant == CORE__VARIANT_OUT;
+         i++)
+        status =
+            core__out_fits(op, nargs - base->nresults + i,
+                           args[nargs - base->nresults + i].u.tensor,
+                           values[i].u.tensor->dtype, values[i].u.tensor->ndim,
+                           values[i].u.tensor->sizes);
     for (uint32_t i = 0; status == CORE_OK && i < base->nresults; i++) {
         uint32_t position = op->variant == CORE__VARIANT_INPLACE
                                 ? i
@@ -83,7 +92,7 @@ core_status core__op_variant(core_call *call, const core_value *args,
         core_tensor *target = args[position].u.tensor;
 
         if (values[i].u.tensor != target)
-            status = variant_write(op, target, values[i].u.tensor);
+            status = variant_write(op, position, target, values[i].u.tensor);
         if (status == CORE_OK && i < nresults) {
             core__tensor_retain(target);
             core__result_tensor(&results[i], target);
@@ -121,14 +130,15 @@ CORE__OP(given_variant)
     core_value made = {0};
     core_status status;
 
+    CORE_TRY(core__written_check(op, args, nargs));
     given_args(op, args, out, own);
     CORE_TRY(core_op_invoke_on(base, own, base->nargs, &made, 1));
     /* Of a new tensor without content there are the sizes. */
     if (strstr(base->data->name, "empty"))
-        status = core__out_check(op, out, out->dtype, made.u.tensor->ndim,
-                                 made.u.tensor->sizes);
+        status = core__out_check(op, nargs - 1, out, out->dtype,
+                                 made.u.tensor->ndim, made.u.tensor->sizes);
     else
-        status = variant_write(op, out, made.u.tensor);
+        status = variant_write(op, nargs - 1, out, made.u.tensor);
     core_value_release(&made);
     if (status == CORE_OK && nresults > 0) {
         core__tensor_retain(out);

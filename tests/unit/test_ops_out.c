@@ -8,6 +8,7 @@
 #include "ops_samples.h"
 
 #include "dispatch/operator.h"
+#include "dispatch/structured.h"
 
 #include <libcore/device.h>
 #include <libcore/random.h>
@@ -99,6 +100,16 @@ static void take_arguments(const arguments *a, const core_operator *form,
             args[i < options ? i : i - 4] = a->values[i];
 }
 
+/* What the first given result is called. */
+static const char *as_what(const core_operator *form)
+{
+    static char text[64];
+
+    snprintf(text, sizeof text, "given as %s is",
+             core__argument_name(form, form->nargs - form->nresults));
+    return text;
+}
+
 static void run_way(const sample *s, arguments *a, const core_operator *form,
                     const core_value *want, int way)
 {
@@ -127,10 +138,13 @@ static void run_way(const sample *s, arguments *a, const core_operator *form,
     }
     if (way == 2)
         ck_assert_msg(status == CORE_ERROR_SHAPE &&
-                          strstr(core_error_message(), "as out"),
+                          strstr(core_error_message(), as_what(form)),
                       "%s(%s): %d \"%s\"", s->op, s->words, status,
                       status ? core_error_message() : "");
 }
+
+static void run_refused(const sample *s, arguments *a,
+                        const core_operator *form, const core_value *want);
 
 static void run_sample(const sample *s)
 {
@@ -158,9 +172,134 @@ static void run_sample(const sample *s)
     reached[form->id] = true;
     for (int way = 0; way < 3; way++)
         run_way(s, &a, form, want, way);
+    run_refused(s, &a, form, want);
 done:
     for (int i = 0; i < RESULTS; i++)
         core_value_release(&want[i]);
+}
+
+/* ------------------------------------------------------ refused memory -- */
+
+/* A tensor on the elements of `base` from `from` on. */
+static core_tensor *window(core_tensor *base, core_tensor *like, int64_t from)
+{
+    int64_t numel = core_tensor_numel(like);
+
+    return CALL(view_sizes, CALL(narrow, base, 0, from, numel),
+                core_tensor_sizes(like), core_tensor_ndim(like));
+}
+
+static void refused(const sample *s, const core_operator *form,
+                    core_value *args, uint32_t result, core_tensor *memory,
+                    const char *why)
+{
+    uint32_t at = form->nargs - form->nresults + result;
+    size_t bytes = (size_t)core_tensor_numel(memory) *
+                   core_dtype_size(core_tensor_dtype(memory));
+    char *before = malloc(bytes + 1), *after = malloc(bytes + 1);
+    core_value got[RESULTS] = {0};
+    char name[48];
+    core_status status;
+
+    OK(core_tensor_read(memory, before, bytes));
+    status = core_op_call((core_operator *)(uintptr_t)form, args, form->nargs,
+                          got, RESULTS);
+    OK(core_tensor_read(memory, after, bytes));
+    snprintf(name, sizeof name, "argument %s", core__argument_name(form, at));
+    ck_assert_msg(status != CORE_OK && strstr(core_error_message(), why) &&
+                      strstr(core_error_message(), name) &&
+                      strstr(core_error_message(), core__operator_name(form)),
+                  "%s(%s), %s: %d \"%s\"", s->op, s->words, name, status,
+                  status ? core_error_message() : "");
+    ck_assert_msg(memcmp(before, after, bytes) == 0, "%s(%s): %s was written",
+                  s->op, s->words, name);
+    for (int i = 0; i < RESULTS; i++)
+        ck_assert_uint_eq(got[i].tag, CORE_VALUE_NONE);
+    free(before);
+    free(after);
+}
+
+/* All elements at one place; another result's memory. */
+static void run_doubled(const sample *s, const core_operator *form,
+                        const core_value *want, core_value *args,
+                        core_value *outs)
+{
+    for (uint32_t i = 0; i < form->nresults; i++) {
+        core_tensor *like = want[i].u.tensor, *one;
+        core_value kept = outs[i];
+
+        if (core_tensor_numel(like) > 1) {
+            one = CALL(zeros, NULL, 0, core_tensor_dtype(like),
+                       core_tensor_device(like));
+            outs[i].u.tensor = CALL(expand, one, core_tensor_sizes(like),
+                                    core_tensor_ndim(like), false);
+            refused(s, form, args, i, one, "lie at one place");
+        }
+        for (uint32_t k = 0; k < i; k++)
+            if (core_tensor_dtype(like) ==
+                    core_tensor_dtype(want[k].u.tensor) &&
+                core_tensor_numel(like) > 0 &&
+                core_tensor_numel(like) ==
+                    core_tensor_numel(want[k].u.tensor)) {
+                outs[i].u.tensor =
+                    window(CALL(flatten, outs[k].u.tensor, 0, -1), like, 0);
+                refused(s, form, args, k, outs[k].u.tensor, "shares memory");
+            }
+        outs[i] = kept;
+    }
+}
+
+/* Half of an operand's memory; an empty tensor in front of it. */
+static void run_shared(const sample *s, const core_operator *form,
+                       const core_value *want, core_value *args,
+                       core_value *outs, core_tensor **operand)
+{
+    core_tensor *given = *operand;
+    int64_t size = core_tensor_numel(given);
+
+    for (uint32_t i = 0; i < form->nresults; i++) {
+        core_tensor *like = want[i].u.tensor, *base;
+        core_value kept = outs[i];
+        int64_t room = size + core_tensor_numel(like);
+
+        if (core_tensor_dtype(like) != core_tensor_dtype(given) || size == 0 ||
+            core_tensor_numel(like) == 0 || room == 2)
+            continue;
+        base = CALL(zeros, &room, 1, core_tensor_dtype(given),
+                    core_tensor_device(given));
+        *operand = window(base, given, 0);
+        OK(core_copy_(*operand, given, false));
+        outs[i].u.tensor = window(base, like, size - 1);
+        refused(s, form, args, i, base, "shares memory");
+        outs[i].u.tensor = CALL(narrow, base, 0, 0, 0);
+        refused(s, form, args, i, base, "shares memory");
+        *operand = given;
+        outs[i] = kept;
+    }
+}
+
+static void run_refused(const sample *s, arguments *a,
+                        const core_operator *form, const core_value *want)
+{
+    core_value args[ARGUMENTS + RESULTS] = {0};
+    core_value *outs = args + form->nargs - form->nresults;
+
+    take_arguments(a, form, args);
+    for (uint32_t i = 0; i < form->nresults; i++)
+        outs[i] =
+            core_pack_tensor(CALL(zeros, core_tensor_sizes(want[i].u.tensor),
+                                  core_tensor_ndim(want[i].u.tensor),
+                                  core_tensor_dtype(want[i].u.tensor),
+                                  core_tensor_device(want[i].u.tensor)));
+    run_doubled(s, form, want, args, outs);
+    for (core_value *arg = args; arg < outs; arg++) {
+        if (arg->tag == CORE_VALUE_TENSOR)
+            run_shared(s, form, want, args, outs, &arg->u.tensor);
+        if (arg->tag == CORE_VALUE_TENSOR_LIST && arg->count > 0 &&
+            arg->u.tensors[0])
+            run_shared(s, form, want, args, outs,
+                       (core_tensor **)(uintptr_t)arg->u.tensors);
+    }
 }
 
 /* ----------------------------------------------------------------- cases -- */
@@ -170,8 +309,10 @@ static void run(const sample *samples, size_t count)
     bool before = core_grad_mode_set(false);
 
     for (size_t i = 0; i < count; i++)
-        if (!(samples[i].flags & NEVER))
+        if (!(samples[i].flags & NEVER)) {
             run_sample(&samples[i]);
+            drop_all();
+        }
     core_grad_mode_set(before);
 }
 
