@@ -129,6 +129,96 @@ ok 'and is done by the CPU where that is asked for' \
     --golden "$LIBCORE_SOURCE/tests/golden/public" --device opencl \
     --filter linalg_qr
 
+# ------------------------------------------- values that are broadcast
+
+# index_put at self[:, index] and the like, compared with the CPU.
+cat >"$work/puts.c" <<'EOF'
+#include <libcore/core.h>
+#include <libcore/ops.h>
+#include <stdio.h>
+#include <string.h>
+#define OK(call)                                                   \
+    do {                                                           \
+        if ((call) != CORE_OK) {                                   \
+            printf("%s: %s\n", #call, core_error_message());       \
+            return 1;                                              \
+        }                                                          \
+    } while (0)
+
+static const struct {
+    int64_t self[4], values[4];
+    uint32_t ndim, vdim, at, gap; /* which are indexed: at, and at + gap */
+} cases[] = {
+    {{1, 3, 4}, {3, 1}, 3, 2, 1, 0},
+    {{1, 3, 4}, {1, 3, 1}, 3, 3, 1, 0},
+    {{1, 3, 4}, {4}, 3, 1, 1, 0},
+    {{1, 1, 3, 4}, {3, 1}, 4, 2, 2, 0},
+    {{2, 3, 4}, {3, 1}, 3, 2, 1, 0},
+    {{2, 3, 4}, {1, 4}, 3, 2, 1, 0},
+    {{3, 1, 4}, {1, 4}, 3, 2, 0, 0},
+    {{3, 2, 3}, {3, 1}, 3, 2, 0, 2},
+    {{1, 3, 3, 4}, {3, 1}, 4, 2, 1, 1},
+    {{3, 1, 3, 4}, {3, 1, 4}, 4, 3, 0, 2},
+};
+
+static int put(core_device *device, int which, float *out)
+{
+    const int64_t rows[3] = {2, 0, 1}, three = 3;
+    core_tensor *self, *values, *index, *result, *list[4] = {NULL};
+    float numbers[64];
+    uint32_t at = cases[which].at, second = at + cases[which].gap;
+
+    for (int i = 0; i < 64; i++)
+        numbers[i] = (float)i;
+    OK(core_tensor_from_data(rows, CORE_I64, &three, 1, device, &index));
+    OK(core_zeros(cases[which].self, cases[which].ndim, CORE_F32, device,
+                  &self));
+    OK(core_tensor_from_data(numbers + 1, CORE_F32, cases[which].values,
+                             cases[which].vdim, device, &values));
+    list[at] = list[second] = index;
+    OK(core_index_put(self, list, second + 1, values, 0, &result));
+    OK(core_tensor_read(result, out,
+                        (size_t)core_tensor_numel(result) * sizeof *out));
+    core_tensor_release(self);
+    core_tensor_release(values);
+    core_tensor_release(index);
+    core_tensor_release(result);
+    return 0;
+}
+
+int main(void)
+{
+    core_device *cpu, *opencl;
+    int bad = 0;
+
+    OK(core_device_find("cpu", &cpu));
+    OK(core_device_find("opencl", &opencl));
+    for (int i = 0; i < (int)(sizeof cases / sizeof *cases); i++) {
+        float want[64] = {0}, got[64] = {0};
+
+        if (put(cpu, i, want) || put(opencl, i, got))
+            return 1;
+        for (int k = 0; k < 64; k++)
+            if (want[k] != got[k]) {
+                printf("case %d, element %d: %g, not %g\n", i, k, got[k],
+                       want[k]);
+                bad = 1;
+                break;
+            }
+    }
+    return bad;
+}
+EOF
+program() { # name: built from its source, with what is not installed yet
+    # shellcheck disable=SC2086 # CC may be words
+    ${CC:-cc} -std=gnu11 -I"$LIBCORE_SOURCE/include" \
+        -I"$LIBCORE_BUILD/include" -iquote "$LIBCORE_SOURCE/include/libcore" \
+        -iquote "$LIBCORE_BUILD/include/libcore" -o "$work/$1" \
+        "$work/$1.c" -L"$LIBCORE_BUILD/.libs" -lcore \
+        -Wl,-rpath,"$LIBCORE_BUILD/.libs" && "$work/$1"
+}
+ok 'values are broadcast as on the CPU' program puts
+
 # ------------------------------------------------- what OpenCL may answer
 
 # A library in OpenCL's place that hands every call on, but for those that
@@ -242,6 +332,20 @@ kept() {
 ok 'golden cases of add.Tensor pass' says '^[1-9][0-9]* passed, 0 failed' \
     cached
 ok 'compiled programs are kept' kept
+# The host's folder, which LIBCORE_CACHE names.
+kept_by_host() { # LIBCORE_OPENCL_CACHE
+    rm -rf "$work/kept"
+    env LIBCORE_CACHE="$work/kept" LIBCORE_OPENCL_CACHE="$1" \
+        "$LIBCORE_BUILD/core-conformance" --device opencl \
+        --golden "$LIBCORE_SOURCE/tests/golden/public" --filter relu \
+        >"$work/out" 2>&1 || return
+    ls "$work"/kept/opencl/*.bin
+}
+ok 'they lie in the folder of the host' kept_by_host 1
+not_kept() {
+    ! kept_by_host 0 && grep -qE '^[1-9][0-9]* passed, 0 failed' "$work/out"
+}
+ok 'or nowhere' not_kept
 # A file that is damaged, or cut off, is compiled anew.
 whole=$(cksum "$work"/programs/*.bin)
 odd=0

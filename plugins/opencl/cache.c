@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* cache.c: one file for each program, in
- * LIBCORE_OPENCL_CACHE or XDG_CACHE_HOME/libcore/opencl or
- * ~/.cache/libcore/opencl; LIBCORE_OPENCL_CACHE=0: none.  A file is written
+/* cache.c: one file for each program, in the folder that the host gives
+ * (core_host.cache_directory; LIBCORE_CACHE says where), or in
+ * LIBCORE_OPENCL_CACHE; LIBCORE_OPENCL_CACHE=0: none.  A file is written
  * beside its place and moved there, so a reader sees all of it or nothing.
  *
  * PoCL keeps what it compiled itself, and makes a binary for others by compiling
  * every kernel of the program once more, which takes thrice the time of the
- * build: there nothing is kept but where LIBCORE_OPENCL_CACHE names a place. */
+ * build: there nothing is kept but where LIBCORE_OPENCL_CACHE names a place, or
+ * is 1, which stands for the host's. */
 
 #define _GNU_SOURCE
 #include "cache.h"
@@ -39,28 +40,32 @@ static uint64_t mix(uint64_t hash, const void *data, size_t size)
     return hash;
 }
 
-/* The folder's path, without making it; false: no cache. */
+/* A host before 0.3 has no folder to give. */
+static bool of_host(char *to, size_t size)
+{
+    core_string path;
+    int length;
+
+    if (opencl_host->abi_minor < 3 ||
+        opencl_host->cache_directory(core_sdk_string("opencl"), &path) !=
+            CORE_OK)
+        return false;
+    length = snprintf(to, size, "%.*s", (int)path.size, path.data);
+    return length > 0 && (size_t)length < size;
+}
+
+/* The folder's path; false: no cache. */
 static bool folder(const opencl_device *device, char *to, size_t size)
 {
     core_string set =
         opencl_host->setting(core_sdk_string("LIBCORE_OPENCL_CACHE"));
-    const char *base;
     int length;
 
-    if (set.data != NULL && set.size > 0) {
-        if (core_sdk_string_equal(set, "0"))
-            return false;
-        length = snprintf(to, size, "%.*s", (int)set.size, set.data);
-    } else if (device->keeps_programs) {
-        return false;
-    } else if ((base = secure_getenv("XDG_CACHE_HOME")) != NULL &&
-               base[0] == '/') {
-        length = snprintf(to, size, "%s/libcore/opencl", base);
-    } else if ((base = secure_getenv("HOME")) != NULL && base[0] == '/') {
-        length = snprintf(to, size, "%s/.cache/libcore/opencl", base);
-    } else {
-        return false;
-    }
+    if (set.data == NULL || set.size == 0)
+        return !device->keeps_programs && of_host(to, size);
+    if (core_sdk_string_equal(set, "1"))
+        return of_host(to, size);
+    length = snprintf(to, size, "%.*s", (int)set.size, set.data);
     return length > 0 && (size_t)length < size && to[0] == '/';
 }
 

@@ -234,15 +234,25 @@ static void indexing_of(const core_view *self, const core_value *list,
         p->outer_step = self->strides[first - 1];
 }
 
+/* Whether the indexed dimensions follow one another. */
+static bool is_run(const core_value *list)
+{
+    uint32_t runs = 0;
+
+    for (uint32_t d = 0; d < list->count; d++)
+        runs += list->u.views[d] != NULL &&
+                (d == 0 || list->u.views[d - 1] == NULL);
+    return runs == 1;
+}
+
 /* The sizes of what an indexing results in; answers how many. */
 static uint32_t result_sizes(const core_view *self, const core_value *list,
-                             const indexing *p, const core_view *index,
-                             int64_t *sizes)
+                             const core_view *index, int64_t *sizes)
 {
-    bool apart = p->outer == 1;
+    bool run = is_run(list);
     uint32_t ndim = 0, d = 0;
 
-    for (; !apart && list->u.views[d] == NULL; d++)
+    for (; run && list->u.views[d] == NULL; d++)
         sizes[ndim++] = self->sizes[d];
     for (uint32_t k = 0; k < index->ndim; k++)
         sizes[ndim++] = index->sizes[k];
@@ -268,7 +278,7 @@ static core_status spread_values(core_call *call, const core_view *self,
     indexing_of(self, list, &p, tensors);
     if (p.outer * p.count * p.rest == values->numel)
         return CORE_OK;
-    ndim = result_sizes(self, list, &p, tensors[0], sizes);
+    ndim = result_sizes(self, list, tensors[0], sizes);
     if (ndim > OPENCL_MAX_NDIM)
         return opencl_refuse(CORE_ERROR_UNSUPPORTED,
                              "index_put: values are broadcast to %u "
