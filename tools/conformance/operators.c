@@ -151,6 +151,21 @@ static bool is_out_schema(const char *schema, const char *plain)
            memchr(at + 1, ',', (size_t)(end - at) - 1) == NULL;
 }
 
+/* How many arguments a schema has. */
+static uint32_t count_arguments(const char *schema)
+{
+    const char *at = strchr(schema, '(') + 1, *end = strstr(schema, ") ->");
+    uint32_t count = at < end;
+    int depth = 0;
+
+    for (; at < end; at++) {
+        depth += (*at == '[' || *at == '(') - (*at == ']' || *at == ')');
+        if (depth == 0 && *at == ',')
+            count += strncmp(at, ", *,", 4) != 0;
+    }
+    return count;
+}
+
 /* "clamp.Tensor" has "clamp.Tensor_out", "add.Tensor" has "add.out",
  * "tanh_backward" has "tanh_backward.grad_input". */
 static core_operator *out_variant(const words *call, uint32_t *out_nargs)
@@ -159,7 +174,7 @@ static core_operator *out_variant(const words *call, uint32_t *out_nargs)
     size_t base = strcspn(name, ".");
     core_operator *op;
 
-    *out_nargs = call->count + 1;
+    *out_nargs = count_arguments(core_op_schema(call->op)) + 1;
     for (uint32_t i = 0; (op = core_op_at(i)) != NULL; i++) {
         const char *other = core_op_name(op);
 
@@ -294,6 +309,7 @@ bool operators_check_out(suite *self, const words *call,
            expect_ok(out, make_window(self, wanted, gap, &all, &window),
                      "making a window for the result");
     if (good) {
+        /* What the sample leaves out is NONE, which asks for the default. */
         on.args[nargs - 1] =
             (core_value){CORE_VALUE_TENSOR, 0, {.tensor = window}};
         good = expect_ok(out, core_op_call(op, on.args, nargs, &result, 1),
