@@ -115,6 +115,25 @@ alloc_without_sim() {
         grep 'alloc: skipped: .*"sim"' "$work/err"
 }
 
+# A tenth of a millisecond is less than any process takes.
+load() {
+    quick load && has load.exec_to_main load.main_to_first_result \
+        load.exec_to_first_result load.mapped_core+cpu \
+        load.resident_core+cpu load.resident_process &&
+        awk '$1 == "load.exec_to_first_result" { all = $2 }
+            $1 == "load.mapped_core+cpu" { mapped = $2 }
+            $1 == "load.resident_core+cpu" { resident = $2 }
+            END { exit !(all > 0.1 && resident < mapped) }' "$work/out"
+}
+
+# A process that cannot do what is measured fails the benchmark.
+load_without_cpu() {
+    LIBCORE_PLUGIN_DENY=cpu "$bench" first-result >"$work/out" 2>&1
+    got=$?
+    cat "$work/out"
+    [ $got = 1 ] && grep 'core-bench: .*"cpu"' "$work/out"
+}
+
 json() {
     quick --json micro || return
     ! grep -v '^{"name": "[^"]*", "value": [0-9.e+-]*, "unit": "[^"]*"}$' \
@@ -167,13 +186,15 @@ no_cpu() {
     LIBCORE_PLUGIN_DENY=cpu ends 1 'no device "cpu"' micro
 }
 
-echo 1..13
+echo 1..15
 ok 'operators on one element have their rows' micro
 ok 'backward has its rows' autograd
 ok 'training steps have theirs' train
 ok 'element-wise operators have theirs, and the slow ones a flag' elem
 ok 'memory of a device with streams has its rows' alloc
 ok 'without such a device it says so' alloc_without_sim
+ok 'processes are started, and looked at' load
+ok 'one that fails is told' load_without_cpu
 ok 'products and convolutions have theirs' blas
 ok 'what another library printed is compared' compares
 ok 'a row is an object of JSON' json

@@ -145,6 +145,11 @@ void bench_alloc(void);
 void bench_elem(void);
 void bench_large(void); /* a part of elem */
 void bench_blas(void);
+void bench_load(void);
+/* What the processes of bench_load do: `core-bench BENCH_FIRST_RESULT`.  Given
+ * the time at which main() began; the exit status. */
+#define BENCH_FIRST_RESULT "first-result"
+int bench_first_result(double main_began);
 /* Runs one row `count` times inside core_bench_counted, for an instruction
  * counter; false if there is no such row. */
 bool bench_count(const char *name, long count);

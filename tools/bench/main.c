@@ -28,6 +28,7 @@ static const char help[] =
     "  elem       large tensors and rows of matrices; then operators by dtype\n"
     "             and layout, against a copy\n"
     "  blas       products of matrices, convolutions\n"
+    "  load       from the start of a process to its first result\n"
     "\n"
     "  --threads N    train, elem and blas with N threads [1, then 2]\n"
     "  --compare FILE a table against lines of another benchmark, of the same\n"
@@ -98,6 +99,7 @@ static const struct {
     {"micro", bench_micro}, {"autograd", bench_autograd},
     {"train", bench_train}, {"alloc", bench_alloc},
     {"elem", bench_elem},   {"blas", bench_blas},
+    {"load", bench_load},
 };
 enum { SECTIONS = sizeof sections / sizeof *sections };
 
@@ -203,8 +205,11 @@ static int count_row(char **words, int count)
 
 int main(int argc, char **argv)
 {
+    double began = bench_now();
     core_device *cpu;
 
+    if (argc == 2 && strcmp(argv[1], BENCH_FIRST_RESULT) == 0)
+        return bench_first_result(began);
     parse_options(argc, argv);
     if (bench.compare && bench.json)
         usage("--compare prints a table, and does not go with", "--json");
