@@ -204,15 +204,15 @@ static core_status check_output(const core_function_info *info, size_t index,
     const core_tensor *output = outputs[index];
     const char *what = NULL;
 
+    if (!core__dtype_is_floating(output->dtype))
+        return CORE_OK; /* nothing becomes of it */
     if (is_among(output, outputs, index))
         what = "is an earlier output too; each must be a tensor of its own";
     else if (is_dirty(info, output))
         return CORE_OK; /* was checked before */
     else if (is_among(output, inputs, ninputs))
-        what = "is one of its inputs; make a new tensor, or say that it is "
+        what = "is one of its inputs; give a view of it, or say that it is "
                "dirty if it was changed in place";
-    else if (output->base)
-        what = "is a view of another tensor; make a new tensor";
     else if (core__wants_grad(output) || output->flags & CORE__TENSOR_INFERENCE)
         what = "must be without history, and made outside of inference mode";
     if (!what)
@@ -386,28 +386,49 @@ static bool any_wants_grad(core_tensor *const *tensors, size_t count)
     return false;
 }
 
-/* The outputs are the node's from now on. */
-static core_status attach(const core_function_info *info, core_node *node,
-                          core_tensor *const *inputs, size_t ninputs,
-                          core_tensor *const *outputs, size_t noutputs)
+/* Changed inputs are the node's from now on. */
+static core_status attach_dirty(const core_function_info *info, core_node *node,
+                                core_tensor *const *inputs,
+                                core_tensor *const *outputs, size_t noutputs)
 {
     for (size_t i = 0; i < noutputs; i++) {
         core_tensor *output = outputs[i];
         uint32_t edge = 0;
 
-        if (!has_gradient(info, output))
+        if (!is_dirty(info, output) || !has_gradient(info, output))
             continue;
-        core__node_retain(node);
-        if (!is_dirty(info, output)) {
-            CORE_TRY(core__history_set(output, node, (uint32_t)i));
-            continue;
-        }
-        while (edge < ninputs && inputs[edge] != output)
+        while (inputs[edge] != output) /* it is among them */
             edge++;
+        core__node_retain(node);
         CORE_TRY(output->base
                      ? core__view_rebase(output, node, edge)
                      : core__history_replace(output, node, (uint32_t)i));
     }
+    return CORE_OK;
+}
+
+/* A view stays one; but its history is the function's, not the base's. */
+static core_status attach_fresh(core_tensor *output, core_node *node,
+                                uint32_t number)
+{
+    core__node_retain(node);
+    if (output->base) {
+        output->flags &= (uint16_t)~CORE__TENSOR_VIEW_UNKNOWN;
+        output->flags |= CORE__TENSOR_VIEW_FUNCTION;
+    }
+    return core__history_set(output, node, number);
+}
+
+/* The outputs are the node's from now on; views after what may be their base,
+ * which they have then seen. */
+static core_status attach(const core_function_info *info, core_node *node,
+                          core_tensor *const *inputs,
+                          core_tensor *const *outputs, size_t noutputs)
+{
+    CORE_TRY(attach_dirty(info, node, inputs, outputs, noutputs));
+    for (size_t i = 0; i < noutputs; i++)
+        if (!is_dirty(info, outputs[i]) && has_gradient(info, outputs[i]))
+            CORE_TRY(attach_fresh(outputs[i], node, (uint32_t)i));
     return CORE_OK;
 }
 
@@ -429,7 +450,7 @@ static core_status record(const core_function_info *info,
     if (status == CORE_OK)
         status = fill_saved(node, info, saved, nsaved, outputs, noutputs);
     if (status == CORE_OK)
-        status = attach(info, node, inputs, ninputs, outputs, noutputs);
+        status = attach(info, node, inputs, outputs, noutputs);
     if (status == CORE_OK) {
         *out_node = node;
         return CORE_OK;

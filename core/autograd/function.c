@@ -7,6 +7,7 @@
 #include "autograd/record.h"
 #include "base/memory.h"
 #include "base/thread.h"
+#include "tensor/dtype.h"
 
 #include <string.h>
 
@@ -168,6 +169,8 @@ typedef struct apply {
     size_t ninputs;
     core_tensor **outputs;
     size_t noutputs;
+    uint32_t *versions; /* of the inputs, before forward */
+    uint32_t inline_versions[8];
 } apply;
 
 static core_status check(const apply *apply)
@@ -212,6 +215,74 @@ static core_status forward(const apply *apply)
     return check_forward(apply);
 }
 
+static bool is_in(const core__tensor_list *list, const core_tensor *tensor)
+{
+    for (size_t i = 0; i < list->count; i++)
+        if (list->tensors[i] == tensor)
+            return true;
+    return false;
+}
+
+/* Which input the output is; ninputs: none. */
+static size_t input_of(const apply *apply, const core_tensor *output)
+{
+    size_t j = 0;
+
+    while (j < apply->ninputs && apply->inputs[j] != output)
+        j++;
+    return j;
+}
+
+static void replace(core_tensor **output, core_tensor *other)
+{
+    core_tensor *input = *output;
+
+    *output = other;
+    core__tensor_release(input);
+}
+
+static bool was_changed(const apply *apply, size_t input)
+{
+    return apply->versions[input] != core__tensor_version(apply->inputs[input]);
+}
+
+static core_status alias_input(const apply *apply, size_t input, size_t output,
+                               core_function_context *context)
+{
+    core_tensor *source = apply->inputs[input], *alias;
+
+    if (was_changed(apply, input))
+        return core__error(CORE_ERROR_AUTOGRAD,
+                           "%s: output %zu is input %zu, which was changed in "
+                           "place; setup must mark it as dirty",
+                           apply->steps->name, output, input);
+    if (!is_in(&context->non_differentiable, source)) {
+        CORE_TRY(core__tensor_view(source, source->ndim, source->sizes,
+                                   source->strides, source->offset, &alias));
+        replace(&apply->outputs[output], alias);
+        return CORE_OK;
+    }
+    CORE_TRY(core__tensor_shallow(source, &alias));
+    replace(&apply->outputs[output], alias);
+    return core__context_add(&context->non_differentiable, alias);
+}
+
+/* An input that comes back as it was becomes a view of it, to have a history of
+ * its own; without one where it is said to have no gradient. */
+static core_status alias_inputs(const apply *apply,
+                                core_function_context *context)
+{
+    for (size_t i = 0; i < apply->noutputs; i++) {
+        const core_tensor *output = apply->outputs[i];
+        size_t input = input_of(apply, output);
+
+        if (input < apply->ninputs && core__dtype_is_floating(output->dtype) &&
+            !is_in(&context->dirty, output))
+            CORE_TRY(alias_input(apply, input, i, context));
+    }
+    return CORE_OK;
+}
+
 static core_status set_up_and_record(const apply *apply, bool *out_taken)
 {
     const core_function_steps *steps = apply->steps;
@@ -231,6 +302,8 @@ static core_status set_up_and_record(const apply *apply, bool *out_taken)
                                            apply->inputs, apply->ninputs,
                                            apply->outputs, apply->noutputs),
                               steps->name);
+    if (status == CORE_OK)
+        status = alias_inputs(apply, &context);
     if (status == CORE_OK) {
         *out_taken = !context.has_state;
         status =
@@ -241,21 +314,73 @@ static core_status set_up_and_record(const apply *apply, bool *out_taken)
     return status;
 }
 
-static bool is_recorded(const apply *apply)
+static bool any_wants_grad(const apply *apply)
 {
-    if (core__thread_self()->no_grad || core__thread_self()->inference)
-        return false;
     for (size_t i = 0; i < apply->ninputs; i++)
         if (apply->inputs[i] && core__wants_grad(apply->inputs[i]))
             return true;
     return false;
 }
 
+/* Nothing is recorded: an input that requires grad and comes back as it was has
+ * no history then, as every result. */
+static core_status detach_inputs(const apply *apply)
+{
+    for (size_t i = 0; i < apply->noutputs; i++) {
+        size_t input = input_of(apply, apply->outputs[i]);
+        core_tensor *alias;
+
+        if (input == apply->ninputs || was_changed(apply, input) ||
+            !core__wants_grad(apply->outputs[i]))
+            continue;
+        CORE_TRY(core__tensor_shallow(apply->outputs[i], &alias));
+        replace(&apply->outputs[i], alias);
+    }
+    return CORE_OK;
+}
+
+static core_status note_versions(apply *apply)
+{
+    size_t size = apply->ninputs * sizeof *apply->versions;
+
+    apply->versions = apply->inline_versions;
+    if (size > sizeof apply->inline_versions) {
+        apply->versions = core__alloc(size);
+        if (!apply->versions)
+            return core__error_memory(size);
+    }
+    for (size_t i = 0; i < apply->ninputs; i++)
+        apply->versions[i] =
+            apply->inputs[i] ? core__tensor_version(apply->inputs[i]) : 0;
+    return CORE_OK;
+}
+
+static core_status run(apply *apply, bool *out_taken)
+{
+    const core__thread *self = core__thread_self();
+    core_status status;
+
+    CORE_TRY(check(apply));
+    CORE_TRY(note_versions(apply));
+    status = forward(apply);
+    if (status == CORE_OK && any_wants_grad(apply))
+        status = self->no_grad || self->inference
+                     ? detach_inputs(apply)
+                     : set_up_and_record(apply, out_taken);
+    if (apply->versions != apply->inline_versions)
+        core__free(apply->versions);
+    return status;
+}
+
 core_status core_function_apply(const core_function_steps *steps,
                                 core_tensor *const *inputs, size_t ninputs,
                                 core_tensor **outputs, size_t noutputs)
 {
-    apply apply = {steps, inputs, ninputs, outputs, noutputs};
+    apply apply = {.steps = steps,
+                   .inputs = inputs,
+                   .ninputs = ninputs,
+                   .outputs = outputs,
+                   .noutputs = noutputs};
     bool taken = false;
     core_status status;
 
@@ -267,11 +392,7 @@ core_status core_function_apply(const core_function_steps *steps,
                            "core_function_apply: steps say struct_size %u; "
                            "expected %zu",
                            steps->struct_size, sizeof *steps);
-    status = check(&apply);
-    if (status == CORE_OK)
-        status = forward(&apply);
-    if (status == CORE_OK && is_recorded(&apply))
-        status = set_up_and_record(&apply, &taken);
+    status = run(&apply, &taken);
     if (!taken && steps->release)
         steps->release(steps->context);
     for (size_t i = 0; outputs && i < noutputs && status != CORE_OK; i++) {

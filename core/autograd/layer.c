@@ -182,6 +182,12 @@ core_status core__check_in_place(const char *name, const core_tensor *self)
                            "returned; their changes in place cannot be "
                            "recorded: take views one by one instead",
                            name);
+    if (self->flags & CORE__TENSOR_VIEW_FUNCTION)
+        return core__error(CORE_ERROR_AUTOGRAD,
+                           "%s: this view was returned by a function with a "
+                           "gradient of its own, which a recorded change in "
+                           "place would pass by: clone it first",
+                           name);
     if (core__tensor_requires_grad(base) && core__is_leaf(base))
         return core__error(CORE_ERROR_AUTOGRAD,
                            "%s: a view of a leaf that requires grad cannot be "

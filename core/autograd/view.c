@@ -182,6 +182,23 @@ core_status core__view_rebase(core_tensor *view, core_node *node,
     return CORE_OK;
 }
 
+/* The history of what a function returned is not the base's.  A base that only
+ * became a leaf has not changed. */
+static core_status keep_function(core_tensor *view)
+{
+    const core__autograd *base = view->base->autograd;
+
+    if (base->grad_fn)
+        return core__error(CORE_ERROR_AUTOGRAD,
+                           "a view that a function with a gradient of its own "
+                           "returned cannot be used after its base, or another "
+                           "view of that, was changed in place: clone what the "
+                           "function returns");
+    if (view->autograd)
+        view->autograd->generation = base->generation;
+    return CORE_OK;
+}
+
 core_status core__view_regenerate(core_tensor *view)
 {
     core__thread *self = core__thread_self();
@@ -192,6 +209,8 @@ core_status core__view_regenerate(core_tensor *view)
     core_status status;
     core_node *node;
 
+    if (view->flags & CORE__TENSOR_VIEW_FUNCTION)
+        return keep_function(view);
     self->excluded &= ~CORE__KEY_AUTOGRAD;
     self->no_grad = false;
     status = core__ag_as_strided(view->base, view->ndim, view->sizes,

@@ -455,7 +455,8 @@ core_status core__tensor_view(core_tensor *source, uint32_t ndim,
     if (self->no_grad)
         view->flags |= CORE__TENSOR_VIEW_NO_GRAD;
     /* What a view's history does not say, that of a view of it does not. */
-    view->flags |= source->flags & CORE__TENSOR_VIEW_UNKNOWN;
+    view->flags |= source->flags &
+                   (CORE__TENSOR_VIEW_UNKNOWN | CORE__TENSOR_VIEW_FUNCTION);
     if (view->flags & CORE__TENSOR_VIEW_UNKNOWN)
         view->keys |= CORE__KEYS_VIEW; /* autograd may refuse a change */
     view->base = base;

@@ -46,7 +46,9 @@ enum {
     CORE__TENSOR_VIEW_UNKNOWN =
         CORE__TENSOR_VIEW_NO_GRAD | CORE__TENSOR_VIEW_INFERENCE,
     CORE__TENSOR_VIEW_MULTIPLE = 1u << 6, /* one of several output views */
-    CORE__TENSOR_READ_ONLY = 1u << 7      /* memory that may not be changed */
+    CORE__TENSOR_READ_ONLY = 1u << 7,     /* memory that may not be changed */
+    /* view whose history is a program's function, or a view of such a one */
+    CORE__TENSOR_VIEW_FUNCTION = 1u << 8
 };
 
 enum { CORE__TENSOR_INLINE_NDIM = 6 };

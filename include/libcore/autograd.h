@@ -216,8 +216,9 @@ typedef struct core_function_info {
 } core_function_info;
 
 /* saved: tensors for core_node_saved, inputs and outputs among them, checked
- * for changes in place; entries may be NULL.  Outputs must be fresh and without
- * history: neither views nor, unless dirty, inputs, each given once.  Records
+ * for changes in place; entries may be NULL.  Outputs must be without
+ * history, each a tensor of its own, and no input unless dirty; views keep their
+ * base, but refuse to be changed in place, and to be used once it was.  Records
  * nothing, and releases the context, when no input requires grad or grad mode
  * is off.  out_node may be NULL; else it is borrowed from the outputs, NULL if
  * nothing was recorded. */

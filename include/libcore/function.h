@@ -47,7 +47,11 @@ typedef struct core_function_steps {
     uint32_t flags;   /* CORE_FUNCTION_… */
     const char *name; /* for messages; copied */
     /* Writes noutputs owned tensors.  Grad mode is off.  May change inputs in
-     * place and return them (retained), if setup marks them as dirty. */
+     * place and return them (retained), if setup marks them as dirty.  An input
+     * that is returned as it was comes out as a view of it, with the function's
+     * history; it may be returned more than once.  Such outputs, and views of
+     * inputs, refuse to be changed in place, and to be used once their base was,
+     * while operators are recorded. */
     core_status (*forward)(void *context, core_tensor *const *inputs,
                            size_t ninputs, core_tensor **outputs,
                            size_t noutputs);
