@@ -170,8 +170,10 @@ static core_status host_call_record_stream(core__layers *layers, core_call *of,
                      "names a stream for a call (%p) that does not run here",
                      (void *)of);
     check_stream(&call, stream);
+    layer_names_stream = true;
     if (!call.broken)
         status = core__host.call_record_stream(of, stream);
+    layer_names_stream = false;
     return layer_leave(&call, status, "stream %p", stream);
 }
 
@@ -183,8 +185,10 @@ static core_status host_tensor_record_stream(core__layers *layers,
 
     CORE_TRY(enter(&call, layers, "tensor_record_stream", LAYER_HOST));
     check_stream(&call, stream);
+    layer_names_stream = true;
     if (!call.broken)
         status = core__host.tensor_record_stream(tensor, stream);
+    layer_names_stream = false;
     return layer_leave(&call, status, "%p, stream %p", (void *)tensor, stream);
 }
 

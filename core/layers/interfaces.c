@@ -68,7 +68,9 @@ static void callback_end(void *context, bool runs)
     if (atomic_fetch_add(&callback->ends, 1) > 0) {
         layer_breach(&call, "the callback's end comes a second time");
     } else if (runs) {
+        layer_in_callback = true;
         callback->function(callback->context);
+        layer_in_callback = false;
     } else if (callback->drop) {
         callback->drop(callback->context);
     }
@@ -350,6 +352,8 @@ static core_status capture_begin(void *word, void *stream)
     CORE_TRY(enter(&call, device, "graph_capture.begin", LAYER_INTERFACE));
     layer_uses(&call, LAYER_STREAM_OBJECT, device, stream, true);
     status = REAL(device)->graph_capture.begin(device->impl, stream);
+    if (status == CORE_OK)
+        layer_captures(&call, device, stream, true);
     return layer_leave(&call, status, "%p, %p", device->impl, stream);
 }
 
@@ -361,6 +365,7 @@ static core_status capture_end(void *word, void *stream, void **out_graph)
 
     /* It must end, so it is never failed before it is made. */
     enter(&call, device, "graph_capture.end", LAYER_NEVER);
+    layer_captures(&call, device, stream, false);
     status = REAL(device)->graph_capture.end(device->impl, stream, out_graph);
     if (status == CORE_OK && out_graph)
         layer_made(&call, LAYER_GRAPH_OBJECT, device, *out_graph, 0, 0);

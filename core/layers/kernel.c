@@ -185,6 +185,13 @@ static void check_call(layer_call *c, const layer_device *device,
         return;
     if (device->backend->real.streams)
         layer_uses(c, LAYER_STREAM_OBJECT, device, call->stream, true);
+    if (device->backend->real.streams &&
+        layer_is_capturing(c->layers, device, call->stream) !=
+            ((call->flags & CORE_CALL_CAPTURING) != 0))
+        layer_breach(c, "libcore: the flag CAPTURING is %s, and the stream %s",
+                     call->flags & CORE_CALL_CAPTURING ? "set" : "not set",
+                     call->flags & CORE_CALL_CAPTURING ? "does not capture"
+                                                       : "captures");
     check_loop(c, device, call->loop);
     check_values(c, device, args, nargs);
     check_values(c, device, results, nresults);

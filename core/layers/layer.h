@@ -47,6 +47,7 @@ typedef struct layer_object {
     uint32_t kind;
     bool gone;
     bool recorded;     /* an event was */
+    bool capturing;    /* a stream is */
     const void *owner; /* the device */
     const void *word;  /* handle */
     uint64_t offset, size;
@@ -176,6 +177,18 @@ bool layer_uses(layer_call *call, layer_object_kind kind, const void *owner,
  * memory) is not judged. */
 bool layer_uses_memory(layer_call *call, const layer_device *device,
                        core_memory memory, uint64_t size);
+/* A capture of the stream begins or ends; a breach where that cannot be. */
+void layer_captures(layer_call *call, const void *owner, const void *stream,
+                    bool on);
+bool layer_is_capturing(core__layers *layers, const void *owner,
+                        const void *stream);
+/* The host waits for a stream, or, with NULL, an event: false, and a breach, in
+ * a callback, which would wait for itself, and where the stream captures. */
+bool layer_waits(layer_call *call, const void *owner, const void *stream);
+/* This thread runs a host callback. */
+extern _Thread_local bool layer_in_callback;
+/* The plugin names a stream that it may keep to itself. */
+extern _Thread_local bool layer_names_stream;
 void layer_records(layer_call *call, const void *owner, const void *event);
 bool layer_was_recorded(layer_call *call, const void *owner, const void *event);
 /* Nothing of the device is there any more (reset). */

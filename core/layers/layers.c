@@ -254,6 +254,13 @@ static bool fails(core__layers *layers, layer_kind kind, uint64_t *out_nth)
     return failing;
 }
 
+/* What no callback may ask for; releasing may make and record events. */
+static bool gives_work(layer_kind kind)
+{
+    return kind == LAYER_ALLOC || kind == LAYER_COPY || kind == LAYER_FILL ||
+           kind == LAYER_PREPARE || kind == LAYER_LAUNCH;
+}
+
 core_status layer_enter(layer_call *call, core__layers *layers,
                         const char *device, const char *slot, layer_kind kind)
 {
@@ -266,6 +273,11 @@ core_status layer_enter(layer_call *call, core__layers *layers,
     call->slot = slot;
     call->errors = core__thread_self()->error.sequence;
     call->control = control_word();
+    if (layer_in_callback && layer_validates(layers) && gives_work(kind)) {
+        layer_breach(call, "libcore is called in a host callback, which may "
+                           "only release");
+        return layer_leave(call, CORE_ERROR_INTERNAL, "-");
+    }
     if (layers->on & LAYER_FAULT && fails(layers, kind, &nth)) {
         status = core__error(kind_codes[kind],
                              "%s: call %llu of kind \"%s\" fails, "

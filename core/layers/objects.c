@@ -165,6 +165,59 @@ bool layer_uses(layer_call *call, layer_object_kind kind, const void *owner,
     return false;
 }
 
+_Thread_local bool layer_in_callback;
+_Thread_local bool layer_names_stream;
+
+bool layer_is_capturing(core__layers *layers, const void *owner,
+                        const void *stream)
+{
+    layer_object *object;
+    bool capturing;
+
+    layer_lock(layers);
+    object = find(layers, LAYER_STREAM_OBJECT, owner, stream, false);
+    capturing = object && object->capturing;
+    pthread_mutex_unlock(&layers->lock);
+    return capturing;
+}
+
+void layer_captures(layer_call *call, const void *owner, const void *stream,
+                    bool on)
+{
+    core__layers *layers = call->layers;
+    layer_object *object;
+    bool was = !on;
+
+    if (!layer_validates(layers))
+        return;
+    layer_lock(layers);
+    object = find(layers, LAYER_STREAM_OBJECT, owner, stream, false);
+    if (object) {
+        was = object->capturing;
+        object->capturing = on;
+    }
+    pthread_mutex_unlock(&layers->lock);
+    if (was == on)
+        layer_breach(call, "libcore %s a capture of %p, which %s",
+                     on ? "begins" : "ends", stream,
+                     on ? "captures already" : "does not capture");
+}
+
+bool layer_waits(layer_call *call, const void *owner, const void *stream)
+{
+    if (!layer_validates(call->layers))
+        return true;
+    if (layer_in_callback) {
+        layer_breach(call, "libcore waits in a host callback, which may only "
+                           "release");
+        return false;
+    }
+    if (!stream || !layer_is_capturing(call->layers, owner, stream))
+        return true;
+    layer_breach(call, "libcore waits for a stream (%p) that captures", stream);
+    return false;
+}
+
 bool layer_uses_memory(layer_call *call, const layer_device *device,
                        core_memory memory, uint64_t size)
 {

@@ -59,8 +59,13 @@ static core_status stream_query(void *word, void *stream)
     core_status status = CORE_ERROR_INTERNAL;
 
     CORE_TRY(enter(&call, device, "stream_query", LAYER_NEVER));
-    if (layer_uses(&call, LAYER_STREAM_OBJECT, device, stream, true))
+    if (layer_uses(&call, LAYER_STREAM_OBJECT, device, stream, true)) {
+        if (layer_validates(call.layers) &&
+            layer_is_capturing(call.layers, device, stream))
+            layer_breach(&call, "libcore asks a stream (%p) that captures",
+                         stream);
         status = device->backend->streams.query(device->impl, stream);
+    }
     return layer_leave(&call, status, "%p, %p", device->impl, stream);
 }
 
@@ -71,7 +76,8 @@ static core_status stream_synchronize(void *word, void *stream)
     core_status status = CORE_ERROR_INTERNAL;
 
     CORE_TRY(enter(&call, device, "stream_synchronize", LAYER_SYNCHRONIZE));
-    if (layer_uses(&call, LAYER_STREAM_OBJECT, device, stream, true))
+    if (layer_uses(&call, LAYER_STREAM_OBJECT, device, stream, true) &&
+        layer_waits(&call, device, stream))
         status = device->backend->streams.synchronize(device->impl, stream);
     if (status == CORE_ERROR_BUSY && layer_validates(call.layers))
         layer_breach(&call, "waits and answers that it is busy");
@@ -143,7 +149,8 @@ static core_status event_record(void *word, void *event, void *stream)
 
     CORE_TRY(enter(&call, device, "event_record", LAYER_EVENT));
     if (layer_uses(&call, LAYER_EVENT_OBJECT, device, event, true) &&
-        layer_uses(&call, LAYER_STREAM_OBJECT, device, stream, true))
+        layer_uses(&call, LAYER_STREAM_OBJECT, device, stream,
+                   !layer_names_stream))
         status = device->backend->events.record(device->impl, event, stream);
     if (status == CORE_OK)
         layer_records(&call, device, event);
@@ -172,7 +179,8 @@ static core_status event_synchronize(void *word, void *event)
 
     CORE_TRY(enter(&call, device, "event_synchronize", LAYER_SYNCHRONIZE));
     if (layer_uses(&call, LAYER_EVENT_OBJECT, device, event, true) &&
-        layer_was_recorded(&call, device, event))
+        layer_was_recorded(&call, device, event) &&
+        layer_waits(&call, device, NULL))
         status = device->backend->events.synchronize(device->impl, event);
     if (status == CORE_ERROR_BUSY && layer_validates(call.layers))
         layer_breach(&call, "waits and answers that it is busy");

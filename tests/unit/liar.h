@@ -177,6 +177,17 @@ static core_status enqueue(void *device, void *stream,
 static const core_host_callback_interface callbacks = {sizeof callbacks, 0,
                                                        enqueue};
 
+static core_status capture_end(void *device, void *stream, void **out)
+{
+    (void)device;
+    (void)stream;
+    *out = block;
+    return answer();
+}
+
+static const core_graph_capture_interface captures = {
+    sizeof captures, 0, of_one, capture_end, of_two, destroy};
+
 static const void *get_interface(void *backend, core_string name,
                                  uint32_t version)
 {
@@ -184,6 +195,8 @@ static const void *get_interface(void *backend, core_string name,
     (void)version;
     if (name.size == 18 && memcmp(name.data, "core.host_callback", 18) == 0)
         return &callbacks;
+    if (name.size == 18 && memcmp(name.data, "core.graph_capture", 18) == 0)
+        return &captures;
     return name.size == 7 ? block : NULL; /* "private" */
 }
 

@@ -275,6 +275,81 @@ START_TEST(a_callback_that_was_not_dropped_is_dropped)
 }
 END_TEST
 
+static void wait_for_all(void *context)
+{
+    void *event = context;
+
+    ck_assert_int_eq(wrapped->streams->synchronize(device, stream),
+                     CORE_ERROR_INTERNAL);
+    ck_assert_int_eq(wrapped->events->synchronize(device, event),
+                     CORE_ERROR_INTERNAL);
+    ck_assert_int_eq(wrapped->events->record(device, event, stream), CORE_OK);
+}
+
+/* It would wait for itself. */
+START_TEST(a_wait_in_a_callback_is_told_and_not_made)
+{
+    const core_host_callback_interface *table = wrapped->get_interface(
+        wrapped->user, (core_string){"core.host_callback", 18}, 1);
+    void *event;
+
+    ck_assert_int_eq(wrapped->events->create(device, 0, &event), CORE_OK);
+    ck_assert_int_eq(wrapped->events->record(device, event, stream), CORE_OK);
+    ck_assert_int_eq(
+        table->enqueue(device, stream, wait_for_all, event, count_end),
+        CORE_OK);
+    lie.end(lie.context);
+    told(2, "waits in a host callback");
+    ck_assert_int_eq(wrapped->streams->synchronize(device, stream), CORE_OK);
+    told(2, "waits in a host callback");
+}
+END_TEST
+
+static void give_work(void *context)
+{
+    ck_assert_int_eq(wrapped->memory->alloc(device, 64, context),
+                     CORE_ERROR_INTERNAL);
+}
+
+START_TEST(work_that_a_callback_gives_is_told)
+{
+    const core_host_callback_interface *table = wrapped->get_interface(
+        wrapped->user, (core_string){"core.host_callback", 18}, 1);
+    core_memory memory;
+
+    ck_assert_int_eq(
+        table->enqueue(device, stream, give_work, &memory, count_end), CORE_OK);
+    lie.end(lie.context);
+    told(1, "may only release");
+    block_of(64);
+    told(1, "may only release");
+}
+END_TEST
+
+START_TEST(a_stream_that_captures_is_not_waited_for)
+{
+    const core_graph_capture_interface *table = wrapped->get_interface(
+        wrapped->user, (core_string){"core.graph_capture", 18}, 1);
+    void *graph;
+
+    ck_assert_int_eq(table->begin(device, stream), CORE_OK);
+    ck_assert_int_eq(nlines, 0);
+    ck_assert_int_eq(wrapped->streams->synchronize(device, stream),
+                     CORE_ERROR_INTERNAL);
+    told(1, "waits for a stream");
+    wrapped->streams->query(device, stream);
+    told(2, "that captures");
+    table->begin(device, stream);
+    told(3, "captures already");
+    ck_assert_int_eq(table->end(device, stream, &graph), CORE_OK);
+    ck_assert_int_eq(wrapped->streams->synchronize(device, stream), CORE_OK);
+    told(3, "captures already");
+    table->destroy(device, graph);
+    table->end(device, stream, &graph);
+    told(4, "does not capture");
+}
+END_TEST
+
 START_TEST(interfaces_of_others_pass)
 {
     ck_assert_ptr_eq(
@@ -593,6 +668,9 @@ int main(void)
     tcase_add_test(checks, a_changed_rounding_is_told);
     tcase_add_test(checks, a_callback_that_ends_twice_ends_once);
     tcase_add_test(checks, a_callback_that_was_not_dropped_is_dropped);
+    tcase_add_test(checks, a_wait_in_a_callback_is_told_and_not_made);
+    tcase_add_test(checks, work_that_a_callback_gives_is_told);
+    tcase_add_test(checks, a_stream_that_captures_is_not_waited_for);
     tcase_add_test(checks, interfaces_of_others_pass);
     tcase_add_test(checks, a_device_closed_with_memory_is_told);
     tcase_add_test(checks, a_kernel_within_its_memory_runs);

@@ -13,11 +13,12 @@
 #include <libcore/capture.h>
 #include <libcore/plugins.h>
 
+static core_plugin *plugin;
+
 static void open_mutant(const char *rule)
 {
     const char *build = getenv("LIBCORE_BUILD");
     char path[4096];
-    core_plugin *plugin;
     const void *table;
 
     setenv("LIBCORE_MUTANT_RULE", rule, 1);
@@ -73,6 +74,17 @@ END_TEST
 START_TEST(without_a_word_the_core_cannot_know)
 {
     ck_assert(serves_again("hides-its-own-stream"));
+}
+END_TEST
+
+START_TEST(layers_know_that_a_stream_may_be_the_plugins_own)
+{
+    const char *breach;
+
+    OK(core_setting_set("LIBCORE_LAYERS", "validate"));
+    ck_assert(!serves_again("names-its-own-stream"));
+    ck_assert_msg(core_plugin_breaches(plugin, &breach) == 0, "%s", breach);
+    all_is_back();
 }
 END_TEST
 
@@ -175,6 +187,7 @@ END_TEST
 
 SUITE("record word", memory_that_a_plugins_own_stream_uses_waits_for_it,
       without_a_word_the_core_cannot_know,
+      layers_know_that_a_stream_may_be_the_plugins_own,
       of_many_words_on_one_stream_the_last_counts,
       while_work_is_captured_a_word_is_refused,
       a_function_names_a_stream_of_the_core,
