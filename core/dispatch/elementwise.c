@@ -553,9 +553,13 @@ core_status core__elementwise_general(core_call *call, const core_value *args,
     core_status status;
 
     CORE_TRY(core__numbers_are(call->op, args, nargs));
-    if (core__unlikely(is_copy_across(call, args)))
-        return core__op_allocated(call->op, args[0].u.tensor->device,
-                                  copy_across(call, args, results, nresults));
+    if (core__unlikely(is_copy_across(call, args))) {
+        status = copy_across(call, args, results, nresults);
+        if (status != CORE_OK && status != CORE_ERROR_OUT_OF_MEMORY)
+            core__op_named(call->op);
+        core__op_arguments(call->op, status, args, nargs);
+        return core__op_allocated(call->op, args[0].u.tensor->device, status);
+    }
     e.call = call;
     e.op = call->op;
     e.args = args;

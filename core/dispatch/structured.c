@@ -28,7 +28,10 @@ core_status core__structured_failed(core_call *call, const core_device *device,
                                     uint32_t nresults)
 {
     if (status == CORE_ERROR_NO_KERNEL)
-        return core__fallback(call, args, nargs, results, nresults);
+        status = core__fallback(call, args, nargs, results, nresults);
+    if (status != CORE_OK && status != CORE_ERROR_OUT_OF_MEMORY)
+        core__op_named(call->op);
+    core__op_arguments(call->op, status, args, nargs);
     return core__op_allocated(call->op, device, status);
 }
 

@@ -33,6 +33,12 @@ core_status core__kernel_run(core_call *call, const core_value *args,
                              uint32_t nargs, core_value *results,
                              uint32_t nresults);
 
+/* Calls op->data->function; where it fails, the message names operator and
+ * arguments. */
+core_status core__function_run(core_call *call, const core_value *args,
+                               uint32_t nargs, core_value *results,
+                               uint32_t nresults);
+
 /* Slots without anybody: says who has the operator, or computes on the CPU
  * where LIBCORE_FALLBACK allows it. */
 core_status core__missing_kernel(core_call *call, const core_value *args,

@@ -225,7 +225,7 @@ static core_status resolve(core_call *call, const core_value *args,
             core__registry_unlock();
             return core__error_memory(sizeof *table);
         }
-        table->function = (core__entry){op->data->function, NULL};
+        table->function = (core__entry){core__function_run, NULL};
         table->meta = (core__entry){core__structured_run(op), NULL};
         fill(op, table);
         op->quick = core__elementwise_quick(op);
@@ -262,7 +262,7 @@ const char *core__table_describe(core_operator *op, uint32_t slot)
     if (!table)
         return "unknown";
     core__registry_lock();
-    table->function = (core__entry){op->data->function, NULL};
+    table->function = (core__entry){core__function_run, NULL};
     entry = backend_entry(op, table, slot, &implicit);
     if (entry == &missing)
         answer = "missing";

@@ -70,6 +70,11 @@ core_status core__op_shapes(const core_operator *op, const char *name_a,
 /* After a failure within an operator that is made of others: its message gets
  * "operator: " before it, if it does not begin with the operator. */
 void core__op_named(const core_operator *op) __attribute__((cold));
+/* After a failure that names no tensor among the arguments: says what each
+ * is. */
+void core__op_arguments(const core_operator *op, core_status status,
+                        const core_value *args, uint32_t nargs)
+    __attribute__((cold));
 core_status core__op_dtype_check(const core_operator *op, core_dtype dtype);
 core_status core__op_format_check(const core_operator *op, int64_t format);
 /* After OUT_OF_MEMORY: the message gets the operator and the device before it,

@@ -3,70 +3,90 @@
 
 /* Results of products of matrices and vectors. */
 
+#include "dispatch/structured.h"
 #include "ops/functions.h"
 
-static core_status ranks(const core_operator *op, const char *name_a,
-                         const core_tensor *a, uint32_t ndim_a,
-                         const char *name_b, const core_tensor *b,
-                         uint32_t ndim_b)
+/* Two arguments whose names an error says. */
+typedef struct pair {
+    const core_operator *op;
+    const core_tensor *a, *b;
+    const char *name_a, *name_b;
+} pair;
+
+static pair pair_at(const core__inference *infer, uint32_t first)
 {
-    bool first = a->ndim != ndim_a;
+    return (pair){infer->op, core__arg_tensor(infer->args, first),
+                  core__arg_tensor(infer->args, first + 1), "?", "?"};
+}
+
+/* Before an error. */
+static const pair *named(pair *p, const core__inference *infer, uint32_t first)
+{
+    p->name_a = core__argument_name(infer->op, first);
+    p->name_b = core__argument_name(infer->op, first + 1);
+    return p;
+}
+
+static core_status rank_error(const pair *p, uint32_t ndim_a, uint32_t ndim_b)
+{
+    bool first = p->a->ndim != ndim_a;
     uint32_t wanted = first ? ndim_a : ndim_b;
 
-    if (!first && b->ndim == ndim_b)
-        return CORE_OK;
-    return core__op_shapes(op, name_a, a, name_b, b,
-                           "%s must have %u dimension%s, not %u",
-                           first ? name_a : name_b, wanted,
-                           wanted == 1 ? "" : "s", first ? a->ndim : b->ndim);
+    return core__op_shapes(
+        p->op, p->name_a, p->a, p->name_b, p->b,
+        "%s must have %u dimension%s, not %u", first ? p->name_a : p->name_b,
+        wanted, wanted == 1 ? "" : "s", first ? p->a->ndim : p->b->ndim);
 }
 
-static core_status same_dtype(const core_operator *op, const core_tensor *a,
-                              const core_tensor *b)
+static core_status dtype_error(const pair *p)
 {
-    if (a->dtype == b->dtype)
-        return CORE_OK;
-    return core__op_error(CORE_ERROR_DTYPE, op,
-                          "operands must have one dtype; there are %s and %s",
-                          core__dtype_name(a->dtype),
-                          core__dtype_name(b->dtype));
+    return core__op_error(CORE_ERROR_DTYPE, p->op,
+                          "%s and %s must have one dtype; they are %s and %s",
+                          p->name_a, p->name_b, core__dtype_name(p->a->dtype),
+                          core__dtype_name(p->b->dtype));
 }
 
-static core_status inner(const core_operator *op, const core_tensor *a,
-                         const core_tensor *b, int64_t of_a, int64_t of_b)
+/* Ranks, one dtype, and the dimension over which is summed: the last of a, the
+ * last but one of b if that is a matrix. */
+static core_status product(core__inference *infer, uint32_t first,
+                           uint32_t ndim_a, uint32_t ndim_b)
 {
-    char text_a[256];
-    char text_b[256];
+    pair p = pair_at(infer, first);
+    uint32_t at = ndim_b > 1 ? ndim_b - 2 : 0;
 
-    if (of_a == of_b)
+    if (p.a->ndim != ndim_a || p.b->ndim != ndim_b)
+        return rank_error(named(&p, infer, first), ndim_a, ndim_b);
+    if (p.a->dtype != p.b->dtype)
+        return dtype_error(named(&p, infer, first));
+    if (p.a->sizes[ndim_a - 1] == p.b->sizes[at])
         return CORE_OK;
-    return core__op_error(
-        CORE_ERROR_SHAPE, op, "%s times %s: %lld is not %lld",
-        core__sizes_text(a->ndim, a->sizes, text_a, sizeof text_a),
-        core__sizes_text(b->ndim, b->sizes, text_b, sizeof text_b),
-        (long long)of_a, (long long)of_b);
+    named(&p, infer, first);
+    return core__op_shapes(
+        p.op, p.name_a, p.a, p.name_b, p.b,
+        "dimension %u of %s must be as large as dimension %u of %s: %lld is "
+        "not %lld",
+        ndim_a - 1, p.name_a, at, p.name_b, (long long)p.a->sizes[ndim_a - 1],
+        (long long)p.b->sizes[at]);
 }
 
 /* [b,] m, k times [b,] k, n; ranks 2, or 3. */
 static core_status matrices(core__inference *infer, uint32_t first,
                             uint32_t ndim)
 {
-    const core_tensor *a = core__arg_tensor(infer->args, first);
-    const core_tensor *b = core__arg_tensor(infer->args, first + 1);
+    pair p = pair_at(infer, first);
     int64_t sizes[3];
 
-    CORE_TRY(
-        ranks(infer->op, "the left side", a, ndim, "the right side", b, ndim));
-    CORE_TRY(same_dtype(infer->op, a, b));
-    CORE_TRY(inner(infer->op, a, b, a->sizes[ndim - 1], b->sizes[ndim - 2]));
-    if (ndim == 3 && a->sizes[0] != b->sizes[0])
-        return core__op_shapes(infer->op, "the left side", a, "the right side",
-                               b, "%lld matrices times %lld",
-                               (long long)a->sizes[0], (long long)b->sizes[0]);
-    sizes[0] = a->sizes[0];
-    sizes[ndim - 2] = a->sizes[ndim - 2];
-    sizes[ndim - 1] = b->sizes[ndim - 1];
-    core__result_set(&infer->results[0], a->dtype, ndim, sizes);
+    CORE_TRY(product(infer, first, ndim, ndim));
+    if (ndim == 3 && p.a->sizes[0] != p.b->sizes[0]) {
+        named(&p, infer, first);
+        return core__op_shapes(
+            p.op, p.name_a, p.a, p.name_b, p.b, "%lld matrices times %lld",
+            (long long)p.a->sizes[0], (long long)p.b->sizes[0]);
+    }
+    sizes[0] = p.a->sizes[0];
+    sizes[ndim - 2] = p.a->sizes[ndim - 2];
+    sizes[ndim - 1] = p.b->sizes[ndim - 1];
+    core__result_set(&infer->results[0], p.a->dtype, ndim, sizes);
     return CORE_OK;
 }
 
@@ -90,7 +110,12 @@ static core_status added(core__inference *infer)
             "self has sizes %s, which do not broadcast to the product's %s",
             core__sizes_text(self->ndim, self->sizes, have, sizeof have),
             core__sizes_text(result->ndim, result->sizes, want, sizeof want));
-    return same_dtype(infer->op, self, core__arg_tensor(infer->args, 1));
+    if (self->dtype != core__arg_tensor(infer->args, 1)->dtype) {
+        pair p = pair_at(infer, 0);
+
+        return dtype_error(named(&p, infer, 0));
+    }
+    return CORE_OK;
 }
 
 CORE__INFER(mm)
@@ -127,11 +152,8 @@ CORE__INFER(addbmm)
 static core_status matrix_vector(core__inference *infer, uint32_t first)
 {
     const core_tensor *a = core__arg_tensor(infer->args, first);
-    const core_tensor *b = core__arg_tensor(infer->args, first + 1);
 
-    CORE_TRY(ranks(infer->op, "the matrix", a, 2, "the vector", b, 1));
-    CORE_TRY(same_dtype(infer->op, a, b));
-    CORE_TRY(inner(infer->op, a, b, a->sizes[1], b->sizes[0]));
+    CORE_TRY(product(infer, first, 2, 1));
     core__result_set(&infer->results[0], a->dtype, 1, a->sizes);
     return CORE_OK;
 }
@@ -149,24 +171,21 @@ CORE__INFER(addmv)
 
 CORE__INFER(addr)
 {
-    const core_tensor *a = core__arg_tensor(infer->args, 1);
-    const core_tensor *b = core__arg_tensor(infer->args, 2);
+    pair p = pair_at(infer, 1);
 
-    CORE_TRY(ranks(infer->op, "vec1", a, 1, "vec2", b, 1));
-    CORE_TRY(same_dtype(infer->op, a, b));
-    core__result_set(&infer->results[0], a->dtype, 2,
-                     (const int64_t[]){a->sizes[0], b->sizes[0]});
+    if (p.a->ndim != 1 || p.b->ndim != 1)
+        return rank_error(named(&p, infer, 1), 1, 1);
+    if (p.a->dtype != p.b->dtype)
+        return dtype_error(named(&p, infer, 1));
+    core__result_set(&infer->results[0], p.a->dtype, 2,
+                     (const int64_t[]){p.a->sizes[0], p.b->sizes[0]});
     return added(infer);
 }
 
 CORE__INFER(dot)
 {
-    const core_tensor *a = core__arg_tensor(infer->args, 0);
-    const core_tensor *b = core__arg_tensor(infer->args, 1);
-
-    CORE_TRY(ranks(infer->op, "self", a, 1, "the other vector", b, 1));
-    CORE_TRY(same_dtype(infer->op, a, b));
-    CORE_TRY(inner(infer->op, a, b, a->sizes[0], b->sizes[0]));
-    core__result_set(&infer->results[0], a->dtype, 0, NULL);
+    CORE_TRY(product(infer, 0, 1, 1));
+    core__result_set(&infer->results[0],
+                     core__arg_tensor(infer->args, 0)->dtype, 0, NULL);
     return CORE_OK;
 }
