@@ -141,6 +141,7 @@ void bench_dispatch(void); /* a part of micro */
 void bench_tensors(void);  /* another */
 void bench_autograd(void);
 void bench_train(void);
+void bench_amp(void);
 void bench_alloc(void);
 void bench_elem(void);
 void bench_large(void); /* a part of elem */

@@ -29,8 +29,9 @@ static const char help[] =
     "             and layout, against a copy\n"
     "  blas       products of matrices, convolutions\n"
     "  load       from the start of a process to its first result\n"
+    "  amp        the transformer block in f32 and in bf16 autocast\n"
     "\n"
-    "  --threads N    train, elem and blas with N threads [1, then 2]\n"
+    "  --threads N    train, elem, blas and amp with N threads [1, then 2]\n"
     "  --compare FILE a table against lines of another benchmark, of the same\n"
     "                 names\n"
     "  --min-time S   seconds per repeat, for every row [0.02 to 0.1]\n"
@@ -100,6 +101,7 @@ static const struct {
     {"train", bench_train}, {"alloc", bench_alloc},
     {"elem", bench_elem},   {"blas", bench_blas},
     {"load", bench_load},
+    {"amp", bench_amp},
 };
 enum { SECTIONS = sizeof sections / sizeof *sections };
 

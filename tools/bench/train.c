@@ -259,9 +259,28 @@ static void block_step(void *context)
     forget_grads(b->p, BLOCK_PARAMETERS);
 }
 
-static void transformer(uint32_t threads)
+/* In a region of autocast, as one trains with it: the weights are cast once in
+ * each step. */
+static void block_step_bf16(void *context)
 {
-    block b = {
+    block *b = context;
+    uint64_t region;
+    core_tensor *y, *grad;
+
+    must(core_autocast_begin(core_tensor_device(b->grad), CORE_BF16, 0,
+                             &region));
+    y = forward(b);
+    must(core_autocast_end(region));
+    must(core_to(b->grad, core_tensor_dtype(y), NULL, false, false, -1, &grad));
+    must(core_backward(&y, 1, &grad, 0));
+    core_tensor_release(grad);
+    core_tensor_release(y);
+    forget_grads(b->p, BLOCK_PARAMETERS);
+}
+
+static void block_open(block *b)
+{
+    *b = (block){
         .p = {[GAMMA1] = bench_requires_grad(bench_full(SIZES(C), 1)),
               [BETA1] = parameter(SIZES(C), 0),
               [GAMMA2] = bench_requires_grad(bench_full(SIZES(C), 1)),
@@ -277,8 +296,21 @@ static void transformer(uint32_t threads)
               [X] = parameter(SIZES(B, T, C), 1)},
         .grad = bench_normal(SIZES(B, T, C), 1),
     };
+}
+
+static void block_close(block *b)
+{
+    for (int i = 0; i < BLOCK_PARAMETERS; i++)
+        core_tensor_release(b->p[i]);
+    core_tensor_release(b->grad);
+}
+
+static void transformer(uint32_t threads)
+{
+    block b;
     bool before;
 
+    block_open(&b);
     bench_out_threads("xfmr_block_fwd+bwd_B8T128C256H8", threads,
                       bench_seconds(block_step, &b, 0.1) * 1e3, "ms");
     bench_out_threads("xfmr_block_fwd_grad", threads,
@@ -287,9 +319,33 @@ static void transformer(uint32_t threads)
     bench_out_threads("xfmr_block_fwd_nograd", threads,
                       bench_seconds(block_forward, &b, 0.1) * 1e3, "ms");
     core_grad_mode_set(before);
-    for (int i = 0; i < BLOCK_PARAMETERS; i++)
-        core_tensor_release(b.p[i]);
-    core_tensor_release(b.grad);
+    block_close(&b);
+}
+
+/* Both in turn, so that whatever else the machine does meets both; the least
+ * of each. */
+static void mixed(uint32_t threads)
+{
+    const bench_row rows[2] = {block_step, block_step_bf16};
+    double least[2] = {INFINITY, INFINITY};
+    block b;
+
+    block_open(&b);
+    for (int i = 0; i < 60; i++) {
+        double begin = bench_now(), seconds;
+
+        rows[i % 2](&b);
+        seconds = bench_now() - begin;
+        if (seconds < least[i % 2])
+            least[i % 2] = seconds;
+    }
+    bench_out_threads("xfmr_block_fwd+bwd_least", threads, least[0] * 1e3,
+                      "ms");
+    bench_out_threads("xfmr_block_fwd+bwd_bf16_least", threads, least[1] * 1e3,
+                      "ms");
+    bench_out_threads("xfmr_block_bf16_speedup", threads, least[0] / least[1],
+                      "times");
+    block_close(&b);
 }
 
 void bench_train(void)
@@ -300,6 +356,16 @@ void bench_train(void)
         mlp(threads);
         tiny(threads);
         transformer(threads);
+    }
+    must(core_threads_set(1));
+}
+
+void bench_amp(void)
+{
+    for (uint32_t threads = bench.first_threads; threads <= bench.last_threads;
+         threads++) {
+        must(core_threads_set(threads));
+        mixed(threads);
     }
     must(core_threads_set(1));
 }
