@@ -137,6 +137,15 @@ static const float *scaled_row(const job *j, int64_t batch, int64_t row,
     if (!s->data)
         return NULL;
     from = element(s, batch, row, column);
+    if (s->dtype == CORE_F32 && s->column_stride == 1 && j->p.beta == 1)
+        return from;
+    if (s->column_stride == 0) {
+        cpu_get_f32(room, s->dtype, from, 1, 1);
+        room[0] *= j->p.beta;
+        for (int64_t i = 1; i < columns; i++)
+            room[i] = room[0];
+        return room;
+    }
     if (s->dtype == CORE_BF16 && s->column_stride == 1) {
         j->f->scale(room, from, j->p.beta, columns);
         return room;

@@ -226,6 +226,33 @@ INLINE __m256i rounded(__m512 x)
     return _mm512_cvtepi32_epi16(_mm512_srli_epi32(number, 16));
 }
 
+/* Sixteen of a row, or the first of them. */
+INLINE __m512 finished(const float *sums, float alpha, const float *s,
+                       __mmask16 some)
+{
+    __m512 x =
+        _mm512_mul_ps(_mm512_set1_ps(alpha), _mm512_maskz_loadu_ps(some, sums));
+
+    return s ? _mm512_add_ps(x, _mm512_maskz_loadu_ps(some, s)) : x;
+}
+
+/* A whole row of columns that lie side by side: without masks, with which
+ * stores are slow. */
+INLINE void finish_whole(const float *sums, float alpha, const float *s,
+                         core_dtype dtype, void *c)
+{
+    __m512 left = finished(sums, alpha, s, 0xffff);
+    __m512 right = finished(sums + 16, alpha, s ? s + 16 : NULL, 0xffff);
+
+    if (dtype == CORE_BF16) {
+        _mm256_storeu_si256((__m256i *)c, rounded(left));
+        _mm256_storeu_si256((__m256i *)c + 1, rounded(right));
+    } else {
+        _mm512_storeu_ps(c, left);
+        _mm512_storeu_ps((float *)c + 16, right);
+    }
+}
+
 static void finish(const float *sums, float alpha, const float *s,
                    core_dtype dtype, void *c, int64_t column_stride,
                    int64_t columns)
@@ -236,13 +263,14 @@ static void finish(const float *sums, float alpha, const float *s,
     uint16_t *half = dense && dtype == CORE_BF16 ? c : halves;
     float *single = dense && dtype == CORE_F32 ? c : singles;
 
+    if (dense && columns == CPU_BF16_COLUMNS) {
+        finish_whole(sums, alpha, s, dtype, c);
+        return;
+    }
     for (int64_t j = 0; j < columns; j += 16) {
         __mmask16 some = (__mmask16)low_bits(columns - j);
-        __m512 x = _mm512_mul_ps(_mm512_set1_ps(alpha),
-                                 _mm512_maskz_loadu_ps(some, sums + j));
+        __m512 x = finished(sums + j, alpha, s ? s + j : NULL, some);
 
-        if (s)
-            x = _mm512_add_ps(x, _mm512_maskz_loadu_ps(some, s + j));
         if (dtype == CORE_BF16)
             _mm256_mask_storeu_epi16(half + j, some, rounded(x));
         else

@@ -37,11 +37,24 @@ static void geometry_read(conv_geometry *g, const core_view *input,
     conv_geometry_finish(g);
 }
 
-/* Calls FUNCTION_f32, _f64 or _i64 on dense operands. */
-#define IN_TYPE(FUNCTION, DTYPE, G, A, B, ...)                    \
-    ((DTYPE) == CORE_F32   ? FUNCTION##_f32(G, A, B, __VA_ARGS__) \
-     : (DTYPE) == CORE_F64 ? FUNCTION##_f64(G, A, B, __VA_ARGS__) \
-                           : FUNCTION##_i64(G, A, B, __VA_ARGS__))
+/* Calls FUNCTION_f32, _f64, _bf16 or _i64 on dense operands. */
+#define IN_TYPE(FUNCTION, DTYPE, G, A, B, ...)                      \
+    ((DTYPE) == CORE_F32    ? FUNCTION##_f32(G, A, B, __VA_ARGS__)  \
+     : (DTYPE) == CORE_F64  ? FUNCTION##_f64(G, A, B, __VA_ARGS__)  \
+     : (DTYPE) == CORE_BF16 ? FUNCTION##_bf16(G, A, B, __VA_ARGS__) \
+                            : FUNCTION##_i64(G, A, B, __VA_ARGS__))
+
+/* What is computed in: bf16 only if the machine does so, and all of `count`
+ * operands and results that are there are of it. */
+static core_dtype dtype_of(const conv_geometry *g,
+                           const core_view *const *views, uint32_t count)
+{
+    bool all = conv_bf16_wanted(g);
+
+    for (uint32_t i = 0; i < count; i++)
+        all &= !views[i] || views[i]->dtype == CORE_BF16;
+    return all ? CORE_BF16 : cpu_compute_dtype(views[0]->dtype);
+}
 
 static core_status supported(const core_call *call, const core_view *input)
 {
@@ -62,7 +75,9 @@ static core_status launch_forward(core_call *call, const core_value *args,
 {
     const core_view *input = cpu_view(&args[0]),
                     *output = cpu_view(&results[0]);
-    core_dtype dtype = cpu_compute_dtype(input->dtype);
+    const core_view *views[] = {input, cpu_view(&args[1]), cpu_view(&args[2]),
+                                output};
+    core_dtype dtype = CORE_F32;
     cpu_dense x = {0}, w = {0}, b = {0}, y = {0};
     core_value geometry[6] = {args[3], args[4], args[5],
                               args[6], args[7], args[8]};
@@ -71,8 +86,11 @@ static core_status launch_forward(core_call *call, const core_value *args,
 
     (void)nargs;
     (void)nresults;
-    if (status == CORE_OK)
-        status = cpu_dense_read(input, dtype, &x);
+    if (status != CORE_OK)
+        return status;
+    geometry_read(&g, input, cpu_view(&args[1]), output, geometry);
+    dtype = dtype_of(&g, views, 4);
+    status = cpu_dense_read(input, dtype, &x);
     if (status == CORE_OK)
         status = cpu_dense_read(cpu_view(&args[1]), dtype, &w);
     if (status == CORE_OK)
@@ -81,7 +99,6 @@ static core_status launch_forward(core_call *call, const core_value *args,
         status = cpu_dense_open(output, dtype, &y);
     if (status != CORE_OK)
         goto done;
-    geometry_read(&g, input, cpu_view(&args[1]), output, geometry);
     if (cpu_int(&args[6]))
         status = IN_TYPE(conv_input, dtype, &g, x.data, w.data, b.data, y.data);
     else
@@ -124,6 +141,27 @@ BIAS(f32, float, double)
 BIAS(f64, double, double)
 BIAS(i64, int64_t, int64_t)
 
+static void bias_bf16(const bias_job *job, int64_t c)
+{
+    enum { BLOCK = 256 };
+    float block[BLOCK], sum;
+    double total = 0;
+
+    for (int64_t image = 0; image < job->images; image++)
+        for (int64_t at = 0; at < job->size; at += BLOCK) {
+            int64_t n = job->size - at < BLOCK ? job->size - at : BLOCK;
+
+            cpu_get_f32(block, CORE_BF16,
+                        (const uint16_t *)job->from +
+                            (image * job->channels + c) * job->size + at,
+                        1, n);
+            for (int64_t i = 0; i < n; i++)
+                total += (double)block[i];
+        }
+    sum = (float)total;
+    cpu_put_f32(CORE_BF16, (uint16_t *)job->to + c, 1, &sum, 1);
+}
+
 static void bias_task(void *context, int64_t begin, int64_t end)
 {
     const bias_job *job = context;
@@ -133,6 +171,8 @@ static void bias_task(void *context, int64_t begin, int64_t end)
             bias_f32(job, c);
         else if (job->dtype == CORE_F64)
             bias_f64(job, c);
+        else if (job->dtype == CORE_BF16)
+            bias_bf16(job, c);
         else
             bias_i64(job, c);
 }
@@ -195,21 +235,25 @@ static core_status launch_backward(core_call *call, const core_value *args,
                                    uint32_t nresults)
 {
     const core_view *grad = cpu_view(&args[0]), *input = cpu_view(&args[1]);
-    core_dtype dtype = cpu_compute_dtype(input->dtype);
-    gradients job = {.dtype = dtype, .transposed = cpu_int(&args[7]) != 0};
+    const core_view *views[6] = {grad, input, cpu_view(&args[2])};
+    gradients job = {.transposed = cpu_int(&args[7]) != 0};
     cpu_dense *all[] = {&job.gy, &job.x, &job.w, &job.gx, &job.gw, &job.gb};
     core_status status = supported(call, input);
 
     (void)nargs;
     (void)nresults;
+    if (status != CORE_OK)
+        return status;
+    for (uint32_t k = 0; k < 3; k++)
+        views[k + 3] = wanted(&args[10], results, k);
+    geometry_read(&job.g, input, cpu_view(&args[2]), grad, &args[4]);
+    job.dtype = dtype_of(&job.g, views, 6);
     for (uint32_t k = 0; k < 3 && status == CORE_OK; k++)
-        status = cpu_dense_read(cpu_view(&args[k]), dtype, all[k]);
-    for (uint32_t k = 0; k < 3 && status == CORE_OK; k++)
-        status =
-            cpu_dense_open(wanted(&args[10], results, k), dtype, all[k + 3]);
+        status = cpu_dense_read(views[k], job.dtype, all[k]);
+    for (uint32_t k = 3; k < 6 && status == CORE_OK; k++)
+        status = cpu_dense_open(views[k], job.dtype, all[k]);
     if (status != CORE_OK)
         goto done;
-    geometry_read(&job.g, input, cpu_view(&args[2]), grad, &args[4]);
     status = gradients_compute(&job);
     for (uint32_t k = 3; k < 6 && status == CORE_OK; k++)
         cpu_dense_write(all[k]);

@@ -40,6 +40,10 @@ int64_t conv_channel_block(const conv_geometry *geometry, int64_t tasks);
     core_status conv_weight_##NAME(const conv_geometry *geometry,  \
                                    const TYPE *x, const TYPE *gy, TYPE *gw);
 CPU_COMPUTE_TYPES(CONV)
+CONV(bf16, uint16_t) /* for geometries that are wanted in bf16 */
 #undef CONV
+
+/* Whether the machine has instructions for it, and it is large enough. */
+bool conv_bf16_wanted(const conv_geometry *geometry);
 
 #endif

@@ -118,142 +118,218 @@ static void pooling_close(pooling *job)
 /* ---------------------------------------------------------------- planes -- */
 
 /* A dilation may step over all of the input: such a window has no place. */
-#define POOLING(NAME, TYPE, WIDE, LEAST)                                       \
-    /* The largest of a box, NaN above all; where it is, -1 for nowhere. */    \
-    static TYPE box_max_##NAME(const pooling *job, const TYPE *x,              \
-                               const window *d, const window *h,               \
-                               const window *w, int64_t *out_index)            \
-    {                                                                          \
-        TYPE best = LEAST;                                                     \
-        *out_index =                                                           \
-            d->begin < d->end && h->begin < h->end && w->begin < w->end        \
-                ? (d->begin * job->in[1] + h->begin) * job->in[2] + w->begin   \
-                : -1;                                                          \
-        for (int64_t i = d->begin; i < d->end; i += job->step[0])              \
-            for (int64_t j = h->begin; j < h->end; j += job->step[1]) {        \
-                int64_t row = (i * job->in[1] + j) * job->in[2];               \
-                for (int64_t k = w->begin; k < w->end; k += job->step[2])      \
-                    if (x[row + k] > best || x[row + k] != x[row + k]) {       \
-                        best = x[row + k];                                     \
-                        *out_index = row + k;                                  \
-                    }                                                          \
-            }                                                                  \
-        return best;                                                           \
-    }                                                                          \
-    static WIDE box_sum_##NAME(const pooling *job, const TYPE *x,              \
-                               const window *d, const window *h,               \
-                               const window *w)                                \
-    {                                                                          \
-        WIDE sum = 0;                                                          \
-        for (int64_t i = d->begin; i < d->end; i++)                            \
-            for (int64_t j = h->begin; j < h->end; j++) {                      \
-                int64_t row = (i * job->in[1] + j) * job->in[2];               \
-                for (int64_t k = w->begin; k < w->end; k++)                    \
-                    sum += x[row + k];                                         \
-            }                                                                  \
-        return sum;                                                            \
-    }                                                                          \
-    static void box_add_##NAME(const pooling *job, TYPE *x, TYPE value,        \
-                               const window *d, const window *h,               \
-                               const window *w)                                \
-    {                                                                          \
-        for (int64_t i = d->begin; i < d->end; i++)                            \
-            for (int64_t j = h->begin; j < h->end; j++) {                      \
-                int64_t row = (i * job->in[1] + j) * job->in[2];               \
-                for (int64_t k = w->begin; k < w->end; k++)                    \
-                    x[row + k] += value;                                       \
-            }                                                                  \
-    }                                                                          \
-    static WIDE divisor_##NAME(const pooling *job, const window *d,            \
-                               const window *h, const window *w)               \
-    {                                                                          \
-        if (job->divisor != 0)                                                 \
-            return (WIDE)job->divisor;                                         \
-        return (WIDE)(d->extent * h->extent * w->extent);                      \
-    }                                                                          \
-    static void max_task_##NAME(void *context, int64_t begin, int64_t end)     \
-    {                                                                          \
-        const pooling *job = context;                                          \
-        TYPE *y = job->y.data;                                                 \
-        int64_t *index = job->indices.data;                                    \
-        for (int64_t at = begin * job->out_size; at < end * job->out_size;     \
-             at++) {                                                           \
-            int64_t o = at % job->out_size, plane = at / job->out_size;        \
-            int64_t w = o % job->out[2], h = o / job->out[2] % job->out[1];    \
-            int64_t d = o / job->out[2] / job->out[1];                         \
-            y[at] = box_max_##NAME(                                            \
-                job, (const TYPE *)job->x.data + plane * job->in_size,         \
-                &job->windows[0][d], &job->windows[1][h], &job->windows[2][w], \
-                &index[at]);                                                   \
-        }                                                                      \
-    }                                                                          \
-    static void average_task_##NAME(void *context, int64_t begin, int64_t end) \
-    {                                                                          \
-        const pooling *job = context;                                          \
-        TYPE *y = job->y.data;                                                 \
-        for (int64_t at = begin * job->out_size; at < end * job->out_size;     \
-             at++) {                                                           \
-            int64_t o = at % job->out_size, plane = at / job->out_size;        \
-            int64_t w = o % job->out[2], h = o / job->out[2] % job->out[1];    \
-            const window *d = &job->windows[0][o / job->out[2] / job->out[1]]; \
-            y[at] =                                                            \
-                (TYPE)(box_sum_##NAME(                                         \
-                           job,                                                \
-                           (const TYPE *)job->x.data + plane * job->in_size,   \
-                           d, &job->windows[1][h], &job->windows[2][w]) /      \
-                       divisor_##NAME(job, d, &job->windows[1][h],             \
-                                      &job->windows[2][w]));                   \
-        }                                                                      \
-    }                                                                          \
-    static void max_gradient_##NAME(void *context, int64_t begin, int64_t end) \
-    {                                                                          \
-        const pooling *job = context;                                          \
-        const TYPE *y = job->y.data;                                           \
-        const int64_t *index = job->indices.data;                              \
-        for (int64_t plane = begin; plane < end; plane++) {                    \
-            TYPE *x = (TYPE *)job->x.data + plane * job->in_size;              \
-            memset(x, 0, (size_t)job->in_size * sizeof *x);                    \
-            for (int64_t o = plane * job->out_size;                            \
-                 o < (plane + 1) * job->out_size; o++)                         \
-                if (index[o] >= 0)                                             \
-                    x[index[o]] += y[o];                                       \
-        }                                                                      \
-    }                                                                          \
-    static void average_gradient_##NAME(void *context, int64_t begin,          \
-                                        int64_t end)                           \
-    {                                                                          \
-        const pooling *job = context;                                          \
-        const TYPE *y = (const TYPE *)job->y.data + begin * job->out_size;     \
-        for (int64_t plane = begin; plane < end; plane++) {                    \
-            TYPE *x = (TYPE *)job->x.data + plane * job->in_size;              \
-            memset(x, 0, (size_t)job->in_size * sizeof *x);                    \
-            for (int64_t d = 0; d < job->out[0]; d++)                          \
-                for (int64_t h = 0; h < job->out[1]; h++)                      \
-                    for (int64_t w = 0; w < job->out[2]; w++) {                \
-                        const window *a = &job->windows[0][d];                 \
-                        const window *b = &job->windows[1][h];                 \
-                        const window *c = &job->windows[2][w];                 \
-                        WIDE by = divisor_##NAME(job, a, b, c);                \
-                        box_add_##NAME(job, x, (TYPE)(*y++ / by), a, b, c);    \
-                    }                                                          \
-        }                                                                      \
+#define POOLING(NAME, TYPE, WORD, WIDE, LEAST)                                   \
+    /* The largest of the windows of a row so far, NaN above all, and where it \
+     * is, -1 for nowhere; without branches on what there is to compare. */ \
+    static void max_along_##NAME(const pooling *job, const TYPE *x,              \
+                                 int64_t row, TYPE *y, int64_t *index)           \
+    {                                                                            \
+        for (int64_t o = 0; o < job->out[2]; o++) {                              \
+            const window *w = &job->windows[2][o];                               \
+            TYPE most = y[o];                                                    \
+            WORD best, value;                                                    \
+            int64_t at = index[o];                                               \
+            memcpy(&best, &most, sizeof best);                                   \
+            for (int64_t k = row + w->begin; k < row + w->end;                   \
+                 k += job->step[2]) {                                            \
+                WORD take = (x[k] > most) | (x[k] != x[k]);                      \
+                memcpy(&value, &x[k], sizeof value);                             \
+                best ^= (best ^ value) & (WORD)(0 - take);                       \
+                at ^= (at ^ k) & -(int64_t)take;                                 \
+                memcpy(&most, &best, sizeof most);                               \
+            }                                                                    \
+            y[o] = most;                                                         \
+            index[o] = at;                                                       \
+        }                                                                        \
+    }                                                                            \
+    static void max_row_##NAME(const pooling *job, const TYPE *x,                \
+                               const window *d, const window *h, TYPE *y,        \
+                               int64_t *index)                                   \
+    {                                                                            \
+        bool some = d->begin < d->end && h->begin < h->end;                      \
+        int64_t first = (d->begin * job->in[1] + h->begin) * job->in[2];         \
+        for (int64_t o = 0; o < job->out[2]; o++) {                              \
+            const window *w = &job->windows[2][o];                               \
+            y[o] = LEAST;                                                        \
+            index[o] = some && w->begin < w->end ? first + w->begin : -1;        \
+        }                                                                        \
+        for (int64_t i = d->begin; i < d->end; i += job->step[0])                \
+            for (int64_t j = h->begin; j < h->end; j += job->step[1])            \
+                max_along_##NAME(job, x, (i * job->in[1] + j) * job->in[2], y,   \
+                                 index);                                         \
+    }                                                                            \
+    static WIDE box_sum_##NAME(const pooling *job, const TYPE *x,                \
+                               const window *d, const window *h,                 \
+                               const window *w)                                  \
+    {                                                                            \
+        WIDE sum = 0;                                                            \
+        for (int64_t i = d->begin; i < d->end; i++)                              \
+            for (int64_t j = h->begin; j < h->end; j++) {                        \
+                int64_t row = (i * job->in[1] + j) * job->in[2];                 \
+                for (int64_t k = w->begin; k < w->end; k++)                      \
+                    sum += x[row + k];                                           \
+            }                                                                    \
+        return sum;                                                              \
+    }                                                                            \
+    static void box_add_##NAME(const pooling *job, TYPE *x, TYPE value,          \
+                               const window *d, const window *h,                 \
+                               const window *w)                                  \
+    {                                                                            \
+        for (int64_t i = d->begin; i < d->end; i++)                              \
+            for (int64_t j = h->begin; j < h->end; j++) {                        \
+                int64_t row = (i * job->in[1] + j) * job->in[2];                 \
+                for (int64_t k = w->begin; k < w->end; k++)                      \
+                    x[row + k] += value;                                         \
+            }                                                                    \
+    }                                                                            \
+    static WIDE divisor_##NAME(const pooling *job, const window *d,              \
+                               const window *h, const window *w)                 \
+    {                                                                            \
+        if (job->divisor != 0)                                                   \
+            return (WIDE)job->divisor;                                           \
+        return (WIDE)(d->extent * h->extent * w->extent);                        \
+    }                                                                            \
+    static void max_task_##NAME(void *context, int64_t begin, int64_t end)       \
+    {                                                                            \
+        const pooling *job = context;                                            \
+        int64_t height = job->out[1], width = job->out[2];                       \
+        for (int64_t plane = begin; plane < end; plane++)                        \
+            for (int64_t o = 0; o < job->out[0] * height; o++) {                 \
+                int64_t at = plane * job->out_size + o * width;                  \
+                max_row_##NAME(                                                  \
+                    job, (const TYPE *)job->x.data + plane * job->in_size,       \
+                    &job->windows[0][o / height],                                \
+                    &job->windows[1][o % height], (TYPE *)job->y.data + at,      \
+                    (int64_t *)job->indices.data + at);                          \
+            }                                                                    \
+    }                                                                            \
+    static void average_task_##NAME(void *context, int64_t begin, int64_t end)   \
+    {                                                                            \
+        const pooling *job = context;                                            \
+        TYPE *y = job->y.data;                                                   \
+        for (int64_t at = begin * job->out_size; at < end * job->out_size;       \
+             at++) {                                                             \
+            int64_t o = at % job->out_size, plane = at / job->out_size;          \
+            int64_t w = o % job->out[2], h = o / job->out[2] % job->out[1];      \
+            const window *d = &job->windows[0][o / job->out[2] / job->out[1]];   \
+            y[at] =                                                              \
+                (TYPE)(box_sum_##NAME(                                           \
+                           job,                                                  \
+                           (const TYPE *)job->x.data + plane * job->in_size,     \
+                           d, &job->windows[1][h], &job->windows[2][w]) /        \
+                       divisor_##NAME(job, d, &job->windows[1][h],               \
+                                      &job->windows[2][w]));                     \
+        }                                                                        \
+    }                                                                            \
+    static void max_gradient_##NAME(void *context, int64_t begin, int64_t end)   \
+    {                                                                            \
+        const pooling *job = context;                                            \
+        const TYPE *y = job->y.data;                                             \
+        const int64_t *index = job->indices.data;                                \
+        for (int64_t plane = begin; plane < end; plane++) {                      \
+            TYPE *x = (TYPE *)job->x.data + plane * job->in_size;                \
+            memset(x, 0, (size_t)job->in_size * sizeof *x);                      \
+            for (int64_t o = plane * job->out_size;                              \
+                 o < (plane + 1) * job->out_size; o++)                           \
+                if (index[o] >= 0)                                               \
+                    x[index[o]] += y[o];                                         \
+        }                                                                        \
+    }                                                                            \
+    static void average_gradient_##NAME(void *context, int64_t begin,            \
+                                        int64_t end)                             \
+    {                                                                            \
+        const pooling *job = context;                                            \
+        const TYPE *y = (const TYPE *)job->y.data + begin * job->out_size;       \
+        for (int64_t plane = begin; plane < end; plane++) {                      \
+            TYPE *x = (TYPE *)job->x.data + plane * job->in_size;                \
+            memset(x, 0, (size_t)job->in_size * sizeof *x);                      \
+            for (int64_t d = 0; d < job->out[0]; d++)                            \
+                for (int64_t h = 0; h < job->out[1]; h++)                        \
+                    for (int64_t w = 0; w < job->out[2]; w++) {                  \
+                        const window *a = &job->windows[0][d];                   \
+                        const window *b = &job->windows[1][h];                   \
+                        const window *c = &job->windows[2][w];                   \
+                        WIDE by = divisor_##NAME(job, a, b, c);                  \
+                        box_add_##NAME(job, x, (TYPE)(*y++ / by), a, b, c);      \
+                    }                                                            \
+        }                                                                        \
     }
-POOLING(f32, float, double, -INFINITY)
-POOLING(f64, double, double, -INFINITY)
-POOLING(i64, int64_t, int64_t, INT64_MIN)
+POOLING(f32, float, uint32_t, double, -INFINITY)
+POOLING(f64, double, uint64_t, double, -INFINITY)
+POOLING(i64, int64_t, uint64_t, int64_t, INT64_MIN)
 
 #define TASK(NAME, DTYPE)               \
     ((DTYPE) == CORE_F32   ? NAME##_f32 \
      : (DTYPE) == CORE_F64 ? NAME##_f64 \
                            : NAME##_i64)
 
-static void run_planes(pooling *job, cpu_task task)
+/* ---------------------------------------------------------------- halves -- */
+
+/* f16 and bf16, plane by plane: the whole in f32 would go through memory, and
+ * a plane does not. */
+typedef struct halves {
+    const pooling *job; /* of dtype f32, whose data are halves */
+    core_dtype dtype;
+    cpu_task task;
+    bool gradient; /* from y to x */
+    core_status status;
+} halves;
+
+static void half_plane(const halves *h, int64_t plane, float *room)
 {
+    pooling one = *h->job;
+    uint16_t *x = (uint16_t *)one.x.data + plane * one.in_size;
+    uint16_t *y = (uint16_t *)one.y.data + plane * one.out_size;
+
+    one.x.data = room;
+    one.y.data = room + one.in_size;
+    if (one.indices.data)
+        one.indices.data = (int64_t *)one.indices.data + plane * one.out_size;
+    if (h->gradient)
+        cpu_get_f32(one.y.data, h->dtype, y, 1, one.out_size);
+    else
+        cpu_get_f32(one.x.data, h->dtype, x, 1, one.in_size);
+    h->task(&one, 0, 1);
+    if (h->gradient)
+        cpu_put_f32(h->dtype, x, 1, one.x.data, one.in_size);
+    else
+        cpu_put_f32(h->dtype, y, 1, one.y.data, one.out_size);
+}
+
+static void half_task(void *context, int64_t begin, int64_t end)
+{
+    halves *h = context;
+    float *room =
+        cpu_allocate(h->job->in_size + h->job->out_size, sizeof *room);
+
+    if (!room)
+        __atomic_store_n(&h->status, CORE_ERROR_OUT_OF_MEMORY,
+                         __ATOMIC_RELAXED);
+    for (int64_t plane = begin; plane < end && room; plane++)
+        half_plane(h, plane, room);
+    free(room);
+}
+
+/* The dtype in which dense operands are taken: halves stay what they are. */
+static core_dtype held_dtype(const pooling *job, const core_view *x,
+                             const core_view *y)
+{
+    bool half = x->dtype == CORE_BF16 || x->dtype == CORE_F16;
+
+    return half && x->dtype == y->dtype ? x->dtype : job->dtype;
+}
+
+static core_status run_planes(pooling *job, cpu_task task, bool gradient)
+{
+    halves h = {job, job->x.dtype, task, gradient, CORE_OK};
+    bool half = h.dtype == CORE_BF16 || h.dtype == CORE_F16;
+
     if (job->planes > 0 && job->in_size > 0)
         cpu_parallel_for(
             job->planes,
             cpu_grain(job->planes, 2 * (job->in_size + 4 * job->out_size)),
-            task, job);
+            half ? half_task : task, half ? (void *)&h : job);
+    return h.status;
 }
 
 /* --------------------------------------------------------------- forward -- */
@@ -263,15 +339,17 @@ static core_status pooling_forward(pooling *job, const core_view *self,
                                    const core_value *results, uint32_t nresults,
                                    cpu_task task)
 {
-    core_status status = cpu_dense_read(self, job->dtype, &job->x);
+    const core_view *result = cpu_view(&results[0]);
+    core_dtype dtype = held_dtype(job, self, result);
+    core_status status = cpu_dense_read(self, dtype, &job->x);
 
     if (status == CORE_OK)
-        status = cpu_dense_open(cpu_view(&results[0]), job->dtype, &job->y);
+        status = cpu_dense_open(result, dtype, &job->y);
     if (status == CORE_OK && nresults > 1)
         status = cpu_dense_open(cpu_view(&results[1]), CORE_I64, &job->indices);
     if (status == CORE_OK) {
         if (job->out_size > 0)
-            run_planes(job, task);
+            status = run_planes(job, task, false);
         cpu_dense_write(&job->y);
         cpu_dense_write(&job->indices);
     }
@@ -339,12 +417,13 @@ static core_status launch_average(core_call *call, const core_value *args,
 static core_status pooling_backward(pooling *job, const core_view *grad,
                                     const core_view *result, cpu_task task)
 {
-    core_status status = cpu_dense_read(grad, job->dtype, &job->y);
+    core_dtype dtype = held_dtype(job, result, grad);
+    core_status status = cpu_dense_read(grad, dtype, &job->y);
 
     if (status == CORE_OK)
-        status = cpu_dense_open(result, job->dtype, &job->x);
+        status = cpu_dense_open(result, dtype, &job->x);
     if (status == CORE_OK) {
-        run_planes(job, task);
+        status = run_planes(job, task, true);
         cpu_dense_write(&job->x);
     }
     return status;
