@@ -100,8 +100,7 @@ static const struct {
     {"micro", bench_micro}, {"autograd", bench_autograd},
     {"train", bench_train}, {"alloc", bench_alloc},
     {"elem", bench_elem},   {"blas", bench_blas},
-    {"load", bench_load},
-    {"amp", bench_amp},
+    {"load", bench_load},   {"amp", bench_amp},
 };
 enum { SECTIONS = sizeof sections / sizeof *sections };
 
