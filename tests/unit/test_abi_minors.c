@@ -414,6 +414,20 @@ START_TEST(unknown_demands_are_unsupported)
 }
 END_TEST
 
+/* Demands that came with 0.3, in a plugin of 0.2 and in one of 0.4 that agreed
+ * on 0.2: nobody would meet them. */
+START_TEST(demands_of_a_later_minor_are_unsupported)
+{
+    static const char *const demands[] = {"0x4", "0x8", "0x500"};
+    const char *name = _i < 3 ? "abi_0_2" : "abi_0_4";
+
+    core__abi_minor_offered = 2;
+    setenv("ABI_DEMANDS", demands[_i % 3], 1);
+    FAILS(core_plugin_load(abi_plugin(name), NULL), CORE_ERROR_UNSUPPORTED,
+          "demands", "0.2", "abs");
+}
+END_TEST
+
 START_TEST(unknown_keys_are_unsupported)
 {
     refuses("key", "no key 77");
@@ -471,6 +485,7 @@ int main(void)
     tcase_add_test(tests, unknown_flags_of_an_answer_are_unsupported);
     tcase_add_test(tests, unknown_flags_of_a_backend_are_unsupported);
     tcase_add_test(tests, unknown_demands_are_unsupported);
+    tcase_add_loop_test(tests, demands_of_a_later_minor_are_unsupported, 0, 6);
     tcase_add_test(tests, unknown_keys_are_unsupported);
     tcase_add_test(tests, unknown_properties_are_no_promise);
     tcase_add_test(tests, an_unknown_status_is_an_error);

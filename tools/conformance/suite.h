@@ -143,6 +143,7 @@ bool suite_add_features(suite *self);
 bool suite_add_tensors(suite *self);
 bool suite_add_ops(suite *self);
 bool suite_add_rules(suite *self);
+bool suite_add_large(suite *self);
 bool suite_add_training(suite *self);
 bool suite_add_custom(suite *self);
 bool suite_add_stress(suite *self);

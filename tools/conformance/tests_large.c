@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Level ops: elements that lie more than 2^31 bytes apart.  A kernel whose
+ * offsets are 32 bits says so (CORE_DEMAND_INDEX32), or does not reach them. */
+
+#include "suite.h"
+
+#include <string.h>
+
+/* Three elements, of which the last begins behind 2^31 bytes. */
+enum { ELEMENTS = 3 };
+static const int64_t values[ELEMENTS] = {5, -7, 9};
+
+typedef struct large {
+    core_dtype dtype;
+    int64_t step;     /* between elements */
+    core_tensor *all; /* mostly never touched */
+    core_tensor *view;
+} large;
+
+static core_status call(const char *name, const core_value *args,
+                        uint32_t nargs, core_tensor **out_tensor)
+{
+    core_value result = {0};
+    core_operator *op;
+    core_status status = core_op_find(name, &op);
+
+    *out_tensor = NULL;
+    if (status == CORE_OK)
+        status = core_op_call(op, args, nargs, &result, 1);
+    if (status == CORE_OK && result.tag == CORE_VALUE_TENSOR)
+        *out_tensor = result.u.tensor;
+    return status;
+}
+
+static core_value tensor_value(core_tensor *tensor)
+{
+    return (core_value){CORE_VALUE_TENSOR, 0, {.tensor = tensor}};
+}
+
+static core_value int_value(int64_t number)
+{
+    return (core_value){CORE_VALUE_INT, 0, {.i = number}};
+}
+
+/* One element, alone: what reaches it is the memory's copy. */
+static core_status element(const large *l, int64_t i, core_tensor **out)
+{
+    const core_value args[] = {tensor_value(l->all), int_value(0),
+                               int_value(i * l->step),
+                               int_value(i * l->step + 1), int_value(1)};
+
+    return call("slice.Tensor", args, 5, out);
+}
+
+static void put(core_dtype dtype, int64_t number, void *to)
+{
+    const int8_t small = (int8_t)number;
+    const float real = (float)number;
+
+    if (dtype == CORE_F32)
+        memcpy(to, &real, sizeof real);
+    else
+        memcpy(to, &small, sizeof small);
+}
+
+static bool fill(large *l, outcome *out)
+{
+    const int64_t one = 1;
+    bool good = true;
+
+    for (int64_t i = 0; good && i < ELEMENTS; i++) {
+        core_tensor *to = NULL, *from = NULL;
+        unsigned char bytes[4];
+
+        put(l->dtype, values[i], bytes);
+        good = expect_ok(
+                   out,
+                   core_tensor_from_data(bytes, l->dtype, &one, 1, NULL, &from),
+                   "making a number") &&
+               expect_ok(out, element(l, i, &to), "slice") &&
+               expect_ok(out, core_tensor_copy(to, from, false),
+                         "writing an element");
+        core_tensor_release(to);
+        core_tensor_release(from);
+    }
+    return good;
+}
+
+static void done(large *l)
+{
+    core_tensor_release(l->view);
+    core_tensor_release(l->all);
+    l->view = l->all = NULL;
+}
+
+/* False: not here, or there is too little memory. */
+static bool begin(suite *self, core_dtype dtype, large *l, outcome *out)
+{
+    const int64_t item = (int64_t)core_dtype_size(dtype), three = ELEMENTS;
+    int64_t count;
+    core_value args[4];
+    core_status status;
+
+    *l = (large){.dtype = dtype, .step = ((INT64_C(1) << 30) + 64) / item};
+    count = (ELEMENTS - 1) * l->step + 1;
+    args[0] = (core_value){CORE_VALUE_INT_LIST, 1, {.ints = &count}};
+    args[1] = (core_value){CORE_VALUE_DTYPE, 0, {.i = dtype}};
+    args[2] = (core_value){0};
+    args[3] = (core_value){CORE_VALUE_DEVICE, 0, {.device = self->device}};
+    status = call("empty", args, 4, &l->all);
+    if (status != CORE_OK) {
+        expect(out, status == CORE_ERROR_OUT_OF_MEMORY, "a tensor of 2 GiB: %s",
+               core_error_message());
+        return false;
+    }
+    args[0] = tensor_value(l->all);
+    args[1] = (core_value){CORE_VALUE_INT_LIST, 1, {.ints = &three}};
+    args[2] = (core_value){CORE_VALUE_INT_LIST, 1, {.ints = &l->step}};
+    args[3] = int_value(0);
+    return expect_ok(out, call("as_strided", args, 4, &l->view),
+                     "as_strided") &&
+           fill(l, out);
+}
+
+/* Reads a result of up to three elements, row-major. */
+static bool holds(core_tensor *got, core_dtype dtype, const int64_t *wanted,
+                  const char *name, outcome *out)
+{
+    unsigned char bytes[4 * ELEMENTS], one[4];
+    size_t item = core_dtype_size(dtype);
+    size_t count = (size_t)core_tensor_numel(got);
+
+    if (!expect(out, core_tensor_dtype(got) == dtype && count <= ELEMENTS,
+                "%s: a result of another kind", name) ||
+        !expect_ok(out, core_tensor_read(got, bytes, count * item), name))
+        return false;
+    for (size_t i = 0; i < count; i++) {
+        put(dtype, wanted[i], one);
+        if (!expect(out, memcmp(bytes + i * item, one, item) == 0,
+                    "%s of %s: element %zu, which lies %lld bytes behind the "
+                    "first, was not reached",
+                    name, core_dtype_name(dtype), i,
+                    (long long)i * ((INT64_C(1) << 30) + 64)))
+            return false;
+    }
+    return true;
+}
+
+/* What operators make of the elements. */
+static const struct {
+    const char *name;
+    uint32_t tensors;
+    int64_t wanted[ELEMENTS];
+} reads[] = {
+    {"neg", 1, {-5, 7, -9}},
+    {"abs", 1, {5, 7, 9}},
+    {"clone", 1, {5, -7, 9}},
+    {"add.Tensor", 2, {10, -14, 18}},
+    {"mul.Tensor", 2, {25, 49, 81}},
+    {"maximum", 2, {5, -7, 9}},
+    {"amax", 1, {9}},
+};
+
+static void read_far(large *l, outcome *out, uint32_t *ran)
+{
+    for (size_t i = 0; i < sizeof reads / sizeof *reads; i++) {
+        const core_value args[2] = {tensor_value(l->view),
+                                    tensor_value(l->view)};
+        core_tensor *got;
+        core_status status;
+
+        status = call(reads[i].name, args, reads[i].tensors, &got);
+        if (status == CORE_ERROR_NO_KERNEL)
+            continue;
+        ++*ran;
+        if (expect_ok(out, status, reads[i].name))
+            holds(got, l->dtype, reads[i].wanted, reads[i].name, out);
+        core_tensor_release(got);
+    }
+}
+
+/* neg from near to far. */
+static void write_far(suite *self, large *l, outcome *out)
+{
+    unsigned char bytes[4 * ELEMENTS];
+    const int64_t three = ELEMENTS;
+    size_t item = core_dtype_size(l->dtype);
+    core_tensor *near = NULL, *result = NULL;
+    core_value args[2];
+    core_status status;
+
+    for (size_t i = 0; i < ELEMENTS; i++)
+        put(l->dtype, 100 + (int64_t)i, bytes + i * item);
+    if (!expect_ok(out,
+                   core_tensor_from_data(bytes, l->dtype, &three, 1,
+                                         self->device, &near),
+                   "making the operand"))
+        return;
+    args[0] = tensor_value(near);
+    args[1] = tensor_value(l->view);
+    status = call("neg.out", args, 2, &result);
+    for (int64_t i = 0; status == CORE_OK && i < ELEMENTS; i++) {
+        const int64_t wanted = -100 - i;
+        core_tensor *one = NULL;
+
+        if (expect_ok(out, element(l, i, &one), "slice"))
+            holds(one, l->dtype, &wanted, "neg.out", out);
+        core_tensor_release(one);
+    }
+    if (status != CORE_ERROR_NO_KERNEL)
+        expect_ok(out, status, "neg.out");
+    core_tensor_release(result);
+    core_tensor_release(near);
+}
+
+static void reach(suite *self, outcome *out, const test *one)
+{
+    /* Of i8 bytes and elements are more than 32 bits count. */
+    static const core_dtype dtypes[] = {CORE_I8, CORE_F32};
+    uint32_t ran = 0;
+
+    (void)one;
+    if (!suite_device(self, out) ||
+        !expect_ok(out, core_setting_set("LIBCORE_FALLBACK", "error"),
+                   "turning the fallback off"))
+        return;
+    for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes && ran == 0; d++) {
+        large l;
+
+        if (begin(self, dtypes[d], &l, out)) {
+            read_far(&l, out, &ran);
+            write_far(self, &l, out);
+        }
+        done(&l);
+        core_memory_empty_cache(self->device);
+    }
+    if (ran == 0 && out->verdict == VERDICT_PASS)
+        not_supported(out, "there are no 2 GiB of memory in one piece, or none "
+                           "of the operators that this needs is claimed");
+}
+
+bool suite_add_large(suite *self)
+{
+    static const listed tests[] = {
+        {"ops/rules/far-elements-are-reached", reach, true},
+    };
+
+    return suite_add_list(self, LEVEL_OPS, tests, sizeof tests / sizeof *tests);
+}
