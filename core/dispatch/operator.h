@@ -98,6 +98,8 @@ struct core__operator_data {
                      dtype and take no part in promotion, as a condition */
     uint8_t whole; /* element-wise: position of alpha, if that is to be a whole
                       number where integers are computed; 0: there is none */
+    uint32_t writes; /* arguments that are written though the schema does not
+                        say so; see core__operator_writes */
     /* FAMILY_KERNEL: dtypes and shapes of results (ops/infer.h).
      * FAMILY_ELEMENTWISE: a check of numbers, or NULL. */
     core_status (*infer)(core__inference *inference);

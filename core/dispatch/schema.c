@@ -624,9 +624,6 @@ uint32_t core__operator_changes(const core_operator *op, uint32_t nargs)
 
 uint32_t core__operator_writes(const core_operator *op, uint32_t nargs)
 {
-    uint32_t changes = core__operator_changes(op, nargs);
-
-    if (core__operator_base(op)->id == CORE_OP_NATIVE_BATCH_NORM)
-        changes |= 3u << 3; /* running_mean, running_var */
-    return changes;
+    return core__operator_changes(op, nargs) |
+           core__operator_base(op)->data->writes;
 }

@@ -147,8 +147,8 @@ CORE__COMPOSITE(binary_cross_entropy_each)
     return core__scope_result(scope, x, &results[0]);
 }
 
-/* Where looking is free of waiting; elsewhere logarithms of what is outside are
- * NaN, and so is the loss. */
+/* Of self, where looking is free of waiting; elsewhere a logarithm of what is
+ * outside is NaN, and so is the loss.  A target may be any number. */
 static void want_probabilities(core__scope *s, const core_operator *op,
                                const char *name, core_tensor *x)
 {
@@ -179,7 +179,6 @@ CORE__COMPOSITE(binary_cross_entropy)
     core_tensor *x;
 
     want_probabilities(scope, call->op, "self", args[0].u.tensor);
-    want_probabilities(scope, call->op, "target", args[1].u.tensor);
     x = CORE__DO(scope, core_binary_cross_entropy_each, args[0].u.tensor,
                  args[1].u.tensor);
 

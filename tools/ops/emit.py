@@ -116,6 +116,8 @@ def data_row(operator):
             row.append(".kept = %d" % o.kept())
         if "whole" in base.entry:
             row.append(".whole = %d" % o.column("whole"))
+    if o.base.writes():
+        row.append(".writes = 0x%xu" % o.base.writes())
     for key in ("dim", "keepdim", "dtype"):
         row.append(".%s = %d" % (key, o.column(key)))
     if o.infer():

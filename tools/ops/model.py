@@ -21,7 +21,7 @@ AUTOCAST = {"none": 0, "lower": 1, "fp32": 2, "promote": 3}
 KEYS = {"op", "since", "c", "family", "operands", "kernel", "promote", "dim",
         "keepdim", "dtype", "infer", "check", "function", "flags", "variants",
         "autocast", "backward", "not_differentiable", "differentiable_results",
-        "kept", "whole", "out", "inplace"}
+        "kept", "whole", "out", "inplace", "writes"}
 NOWHERE = 255
 DROPPED_OVERLOADS = ("Tensor", "int", "self", "vec", "correction", "default")
 
@@ -87,6 +87,16 @@ class Operator:
         mask, operands = 0, self.operands()
         for name in self.base.entry.get("kept", []):
             mask |= 1 << operands.index(self.base.schema.position(name))
+        return mask
+
+    def writes(self):
+        """Mask of arguments written though the schema does not say so."""
+        mask = 0
+        for name in self.entry.get("writes", []):
+            position = self.schema.position(name)
+            if not self.schema.arguments[position].tensor:
+                raise Problem("writes '%s', which is no tensor" % name)
+            mask |= 1 << position
         return mask
 
     def promotion(self):
