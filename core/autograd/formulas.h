@@ -339,7 +339,7 @@ core_status core__formula_vector_norm_grad(core_tensor *grad, core_tensor *self,
                                            const int64_t *dim, size_t dim_count,
                                            bool keepdim, core_tensor **out);
 core_status core__formula_det_grad(core_tensor *grad, core_tensor *A,
-                                   core_tensor *result, core_tensor **out);
+                                   core_tensor **out);
 core_status core__formula_eigh_grad(core_tensor *gL, core_tensor *gV,
                                     core_tensor *L, core_tensor *V,
                                     bool compute_v, core_tensor **out);

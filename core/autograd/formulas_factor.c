@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Gradients of factors, spectra and determinants, and of what pools and
- * spreads by index.  aᵀ is a', as in A' for the transpose of A. */
+/* Gradients of factors and spectra, and of what pools and spreads by index.
+ *  aᵀ is a', as in A' for the transpose of A. */
 
 #include "autograd/formulas.h"
 
 #include "ops/expression.h"
-
-#include <libcore/autograd.h>
 
 static core_tensor *adjoint(core__scope *s, core_tensor *x)
 {
@@ -26,20 +24,9 @@ static core_tensor *solved(core__scope *s, core_tensor *a, core_tensor *b,
     return CORE__DO(s, core_linalg_solve_triangular, a, b, upper, left, unit);
 }
 
-static core_tensor *diagonal(core__scope *s, core_tensor *x)
-{
-    return CORE__DO(s, core_diagonal, x, 0, -2, -1);
-}
-
 static core_tensor *embedded(core__scope *s, core_tensor *x)
 {
     return CORE__DO(s, core_diag_embed, x, 0, -2, -1);
-}
-
-/* One number for each matrix, as a matrix of one. */
-static core_tensor *numbers(core__scope *s, core_tensor *x)
-{
-    return core__x_unsqueeze(s, core__x_unsqueeze(s, x, -1), -1);
 }
 
 /* x's sum with y, either of which may be absent */
@@ -129,144 +116,6 @@ core_status core__formula_lu_factor_grad(core_tensor *grad, core_tensor *LU,
     if (s.status == CORE_OK)
         x = lu_parts(&s, gl, x, l, u);
     x = times(&s, CORE__DO(&s, core_lu_permutation, pivots, m, LU->dtype), x);
-    return core__scope_finish(&s, x, out);
-}
-
-/* ---------------------------------------------------------- determinants -- */
-
-/* 1, or -1 for an odd number of rows exchanged */
-static core_tensor *parity(core__scope *s, core_tensor *pivots,
-                           core_dtype dtype)
-{
-    core_tensor *x = core__x_arange(s, pivots, pivots->sizes[pivots->ndim - 1]);
-
-    x = core__x_ne(s, core__x_plus(s, x, 1), pivots);
-    x = core__x_plus(s, core__x_times(s, core__x_cast(s, x, dtype), -2), 1);
-    return CORE__DO(s, core_prod_dim, x, -1, false, CORE_DTYPE_NONE);
-}
-
-/* det(A) A⁻', from factors of which no pivot is 0: one that is becomes a very
- * small one, by which the product is divided again. */
-static core_tensor *cofactors(core__scope *s, core_tensor *lu,
-                              core_tensor *pivots)
-{
-    double small = lu->dtype == CORE_F64 ? 0x1p-52 : 0x1p-23;
-    int64_t n = lu->sizes[lu->ndim - 1];
-    core_tensor *unit = CORE__DO(s, core_eye, n, lu->dtype, lu->device);
-    core_tensor *zeros =
-        core__x_cast(s, core__x_equals(s, diagonal(s, lu), 0), lu->dtype);
-    core_tensor *u = core__x_add(s, CORE__DO(s, core_triu, lu, 0),
-                                 embedded(s, core__x_times(s, zeros, small)));
-    core_tensor *det =
-        CORE__DO(s, core_prod_dim, diagonal(s, u), -1, false, CORE_DTYPE_NONE);
-    core_tensor *x = solved(s, adjoint(s, u), unit, false, true, false);
-
-    det = core__x_mul(s, det, parity(s, pivots, lu->dtype));
-    x = solved(s, adjoint(s, lu), x, true, true, true);
-    x = times(s, CORE__DO(s, core_lu_permutation, pivots, n, lu->dtype), x);
-    return core__x_mul(s, numbers(s, det), x);
-}
-
-/* A⁻', differentiable; an error names a singular matrix where `check` asks for
- * it. */
-static core_tensor *inverse(core__scope *s, core_tensor *A, bool check)
-{
-    core_tensor *info = NULL;
-    core_tensor *x;
-
-    if (s->status != CORE_OK)
-        return NULL;
-    x = core__scope_take(s, core_linalg_inv_ex(A, check, &s->pending, &info));
-    core_tensor_release(info);
-    return adjoint(s, x);
-}
-
-/* x over the largest of each row, then of each column: how the rows and columns
- * of a matrix are scaled has nothing to do with its being singular. */
-static core_tensor *balanced(core__scope *s, core_tensor *x)
-{
-    for (int64_t dim = -1; dim >= -2; dim--) {
-        core_tensor *most =
-            CORE__DO(s, core_amax, core__x_abs(s, x), &dim, 1, true);
-
-        most = CORE__DO(s, core_masked_fill, most, core__x_equals(s, most, 0),
-                        core_int(1));
-        x = core__x_div(s, x, most);
-    }
-    return x;
-}
-
-/* A pivot that is 0 but for rounding makes the inverse a wrong one. */
-static void refuse_singular(core__scope *s, core_tensor *A)
-{
-    double eps = A->dtype == CORE_F64 ? 0x1p-52 : 0x1p-23;
-    int64_t n = A->sizes[A->ndim - 1];
-    core_tensor *pivots = NULL;
-    core_tensor *info = NULL;
-    int64_t found = 0;
-    core_tensor *x;
-
-    if (n == 0 || A->numel == 0 || core__tensor_is_meta(A))
-        return;
-    x = balanced(s, CORE__DO(s, core_detach, A));
-    if (s->status == CORE_OK)
-        x = core__scope_take(s, core_linalg_lu_factor_ex(x, true, false,
-                                                         &s->pending, &pivots,
-                                                         &info));
-    x = CORE__DO(s, core_abs, diagonal(s, x));
-    x = core__x_le(
-        s, CORE__DO(s, core_amin, x, (int64_t[]){-1}, 1, false),
-        core__x_times(s, CORE__DO(s, core_amax, x, (int64_t[]){-1}, 1, false),
-                      (double)n * eps));
-    x = CORE__DO(s, core_any, x);
-    if (s->status == CORE_OK)
-        s->status = core_tensor_item_int(x, &found);
-    if (found)
-        s->status =
-            core__error(CORE_ERROR_INVALID_ARGUMENT,
-                        "the determinant of a singular matrix has no second "
-                        "derivative");
-    core_tensor_release(pivots);
-    core_tensor_release(info);
-}
-
-/* The cofactors of A: det(A) A⁻' where a second derivative may be asked for,
- * else what is right for a singular matrix too. */
-core_status core__formula_det_grad(core_tensor *grad, core_tensor *A,
-                                   core_tensor *result, core_tensor **out)
-{
-    core_tensor *pivots = NULL;
-    core_tensor *info = NULL;
-    core__scope s;
-    core_tensor *x;
-
-    core__scope_begin(&s);
-    if (core_grad_mode()) {
-        refuse_singular(&s, A);
-        x = core__x_mul(&s, numbers(&s, result), inverse(&s, A, true));
-    } else {
-        x = core__scope_take(&s, core_linalg_lu_factor_ex(A, true, false,
-                                                          &s.pending, &pivots,
-                                                          &info));
-        if (s.status == CORE_OK)
-            x = cofactors(&s, x, pivots);
-    }
-    x = core__x_mul(&s, numbers(&s, grad), x);
-    core_tensor_release(pivots);
-    core_tensor_release(info);
-    return core__scope_finish(&s, x, out);
-}
-
-/* grad is the logarithm's; the sign is the same all around. */
-core_status core__formula_slogdet_grad(core_tensor *grad, core_tensor *A,
-                                       core_tensor **out)
-{
-    core__scope s;
-    core_tensor *x;
-
-    core__scope_begin(&s);
-    x = !grad ? core__x_zeros_like(&s, A)
-              : core__x_mul(&s, numbers(&s, grad), inverse(&s, A, false));
     return core__scope_finish(&s, x, out);
 }
 

@@ -116,6 +116,126 @@ START_TEST(the_gradient_of_a_singular_determinant_is_its_cofactors)
 }
 END_TEST
 
+static core_tensor *determinant(core_tensor *a)
+{
+    core_tensor *x, *lu, *pivots;
+
+    OK(core_linalg_det_parts(a, &x, &lu, &pivots));
+    keep(lu);
+    keep(pivots);
+    return keep(x);
+}
+
+/* d/da of sum(weights * cofactors(a)), which must be these. */
+static void second_is(core_tensor *a, core_tensor *weights, size_t count,
+                      const double *expected)
+{
+    core_tensor *x = sum(determinant(a)), *first, *second, *off;
+
+    OK(core_grad(&x, 1, NULL, &a, 1, CORE_CREATE_GRAPH, &first));
+    keep(first);
+    OK(core_grad(&first, 1, &weights, &a, 1, 0, &second));
+    off = CALL(
+        sub, keep(second),
+        typed(CORE_F64, core_tensor_ndim(a), core_tensor_sizes(a), expected),
+        core_int(1));
+    off = CALL(abs, off);
+    HOLDS(CALL(all, CALL(lt_scalar, off, core_float(1e-13))), 1, 1);
+    ck_assert_uint_eq((size_t)core_tensor_numel(a), count);
+}
+
+#define SECOND_IS(a, weights, n, ...) \
+    second_is(a, weights, n, (double[]){__VA_ARGS__})
+
+/* Of a matrix of two they are its own elements, of a larger one minors. */
+START_TEST(the_second_derivative_of_a_singular_determinant_is_right)
+{
+    core_tensor *w = MATRIX(2, 2, 1, 2, 3, 4);
+    core_tensor *v = MATRIX(3, 3, 1, 0, 0, 0, 0, 0, 0, 0, 0);
+
+    SECOND_IS(leaf(MATRIX(2, 2, 1, 2, 2, 4)), w, 4, 4, -3, -2, 1);
+    SECOND_IS(leaf(MATRIX(2, 2, 0, 0, 0, 0)), w, 4, 4, -3, -2, 1);
+    SECOND_IS(leaf(MATRIX(2, 2, 1e-12, 2e-12, 2e-12, 4e-12)), w, 4, 4, -3, -2,
+              1);
+    SECOND_IS(leaf(MATRIX(3, 3, 1, 2, 3, 4, 5, 6, 7, 8, 9)), v, 9, 0, 0, 0, 0,
+              9, -8, 0, -6, 5);
+    SECOND_IS(leaf(MATRIX(3, 3, 1, 2, 3, 2, 4, 6, -1, -2, -3)), v, 9, 0, 0, 0,
+              0, -3, 2, 0, -6, 4);
+    SECOND_IS(leaf(MATRIX(3, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0)), v, 9, 0, 0, 0, 0,
+              0, 0, 0, 0, 0);
+    SECOND_IS(leaf(MATRIX(1, 1, 0)), MATRIX(1, 1, 7), 1, 0);
+}
+END_TEST
+
+START_TEST(the_second_derivative_is_right_where_rows_almost_agree)
+{
+    core_tensor *v = MATRIX(3, 3, 1, 0, 0, 0, 0, 0, 0, 0, 0);
+    core_tensor *w = MATRIX(3, 3, 0, 0, 0, 0, 0, 1, 0, 0, 0);
+    core_tensor *a = leaf(MATRIX(3, 3, 1, 2, 3, 4, 5, 7, 4, 5, 7 + 1e-7));
+    core_tensor *b = leaf(MATRIX(3, 3, 1, 2, 3, 4, 5, 7, 4, 5, 7 + 1e-14));
+
+    SECOND_IS(a, v, 9, 0, 0, 0, 0, 7 + 1e-7, -5, 0, -7, 5);
+    /* the cofactor -(a00 a21 - a01 a20) */
+    SECOND_IS(a, w, 9, -5, 4, 0, 0, 0, 0, 2, -1, 0);
+    SECOND_IS(b, v, 9, 0, 0, 0, 0, 7, -5, 0, -7, 5);
+}
+END_TEST
+
+START_TEST(a_batch_may_hold_singular_matrices)
+{
+    const int64_t sizes[] = {2, 2, 2};
+    core_tensor *a =
+        leaf(typed(CORE_F64, 3, sizes, (double[]){1, 2, 2, 4, 1, 2, 3, 4}));
+    core_tensor *w =
+        typed(CORE_F64, 3, sizes, (double[]){1, 2, 3, 4, 5, 6, 7, 8});
+
+    SECOND_IS(a, w, 8, 4, -3, -2, 1, 8, -7, -6, 5);
+}
+END_TEST
+
+/* The first derivative, so that its second is the third. */
+static core_status slopes(void *context, core_tensor *const *inputs,
+                          size_t ninputs, core_tensor **outputs,
+                          size_t *noutputs)
+{
+    core_tensor *x = determinant(inputs[0]);
+
+    (void)context;
+    (void)ninputs;
+    *noutputs = 1;
+    return core_grad(&x, 1, NULL, inputs, 1, CORE_CREATE_GRAPH, outputs);
+}
+
+START_TEST(determinants_have_third_derivatives_where_they_are_regular)
+{
+    core_tensor *a = leaf(
+        MATRIX(4, 4, 2, -1, .5, 3, 1, 4, -2, .25, -.5, 1.5, 3, 1, 2, 0, 1, -3));
+    core_tensor *b = leaf(MATRIX(3, 3, 1, 2, 3, 4, 5, 6, 7, 8, 9));
+    core_tensor *w = MATRIX(3, 3, 1, 0, 0, 0, 0, 0, 0, 0, 0);
+    core_tensor *x = determinant(b), *first, *second, *third;
+
+    OK(core_gradcheck(slopes, NULL, &a, 1, 1e-6, 1e-6, 1e-6));
+    OK(core_gradgradcheck(slopes, NULL, &a, 1, 1e-6, 1e-5, 1e-5));
+    OK(core_grad(&x, 1, NULL, &b, 1, CORE_CREATE_GRAPH, &first));
+    keep(first);
+    OK(core_grad(&first, 1, &w, &b, 1, CORE_CREATE_GRAPH, &second));
+    second = sum(keep(second));
+    FAILS(core_grad(&second, 1, NULL, &b, 1, 0, &third), CORE_ERROR_UNSUPPORTED,
+          "determinant", "singular", "third");
+}
+END_TEST
+
+START_TEST(cofactors_of_small_numbers_are_right)
+{
+    core_tensor *a = leaf(MATRIX(2, 2, 1e-12, 2e-12, 2e-12, 4e-12)), *off;
+
+    backward(determinant(a));
+    off = CALL(mul_scalar, core_tensor_grad(a), core_float(1e12));
+    off = CALL(sub, off, MATRIX(2, 2, 4, -2, -2, 1), core_int(1));
+    HOLDS(CALL(all, CALL(lt_scalar, CALL(abs, off), core_float(1e-12))), 1, 1);
+}
+END_TEST
+
 START_TEST(what_is_not_finite_is_refused_by_iterations)
 {
     core_tensor *a = two(), *u, *s, *v;
@@ -206,6 +326,11 @@ END_TEST
 SUITE("ops factors", factors_multiply_to_the_matrix,
       systems_are_solved_from_both_sides, a_singular_matrix_is_named,
       the_gradient_of_a_singular_determinant_is_its_cofactors,
+      the_second_derivative_of_a_singular_determinant_is_right,
+      the_second_derivative_is_right_where_rows_almost_agree,
+      a_batch_may_hold_singular_matrices,
+      determinants_have_third_derivatives_where_they_are_regular,
+      cofactors_of_small_numbers_are_right,
       what_is_not_finite_is_refused_by_iterations,
       places_in_sorted_rows_are_found,
       histograms_count_both_ends_and_leave_out_the_rest,

@@ -43,7 +43,7 @@ No gradient of one argument, the others have theirs:
 SOME = """
 Not for all arguments:
 
-- `_linalg_det`: no second derivative where the matrix is singular
+- `_linalg_det`: no third derivative where the matrix is singular, or nearly so
 - `_linalg_eigh`, `_linalg_svd`: none without the vectors (`compute_v`,
   `compute_uv`)
 - `embedding`: no second one with `scale_grad_by_freq`
