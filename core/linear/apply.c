@@ -138,8 +138,9 @@ static core_status apply(core_linear_forward_args *args, core_tensor *leaf,
         !args->bias_requires_grad)
         return CORE_OK; /* and nothing is kept */
     state = core__alloc_zero(sizeof *state);
-    status = state ? core_linear_setup(args, &made, state)
-                   : core__error_memory(sizeof *state);
+    status = state ? CORE_OK : core__error_memory(sizeof *state);
+    if (state)
+        core__linear_setup(args, &made, state);
     core_linear_made_release(&made); /* the state has what it needs */
     if (status != CORE_OK) {
         core__free(state);

@@ -16,12 +16,26 @@ static core_status flat(core_tensor *tensor, core_tensor **out_matrix)
 {
     const int64_t sizes[2] = {-1, core_tensor_size(tensor, -1)};
 
+    if (core_tensor_ndim(tensor) == 2) {
+        *out_matrix = core_tensor_retain(tensor);
+        return CORE_OK;
+    }
     if (core_tensor_numel(tensor) == 0) {
         const int64_t none[2] = {0, core_tensor_size(tensor, -1)};
 
         return core_reshape(tensor, none, 2, out_matrix);
     }
     return core_reshape(tensor, sizes, 2, out_matrix);
+}
+
+/* Calls no operator where nothing is to be done. */
+static core_status cast(core_tensor *tensor, core_dtype dtype,
+                        core_tensor **out_tensor)
+{
+    if (core_tensor_dtype(tensor) != dtype)
+        return core_to(tensor, dtype, NULL, false, false, -1, out_tensor);
+    *out_tensor = core_tensor_retain(tensor);
+    return CORE_OK;
 }
 
 /* In the main gradient's dtype, so that nothing is lost on the way there. */
@@ -67,8 +81,7 @@ core_status core__linear_dw_compute(const core__linear_dw *dw,
     else if (status == CORE_OK)
         status = core_mm(turned, rows, &product);
     if (status == CORE_OK && product)
-        status =
-            core_to(product, dw->dtype, NULL, false, false, -1, out_gradient);
+        status = cast(product, dw->dtype, out_gradient);
     core_tensor_release(input);
     core_tensor_release(rows);
     core_tensor_release(turned);
@@ -153,7 +166,7 @@ static core_status input_gradient(const core_linear_backward_args *args,
 {
     uint32_t ndim = core_tensor_ndim(args->grad_output);
     int64_t sizes[CORE_MAX_NDIM];
-    core_tensor *weight = NULL, *product = NULL, *cast = NULL;
+    core_tensor *weight = NULL, *product = NULL, *rows = NULL;
     core_status status = CORE_OK;
 
     if (args->weight)
@@ -164,16 +177,18 @@ static core_status input_gradient(const core_linear_backward_args *args,
     if (status == CORE_OK)
         status = core_mm(grad, weight, &product);
     if (status == CORE_OK)
-        status = core_to(product, args->dtype, NULL, false, false, -1, &cast);
-    if (status == CORE_OK) {
+        status = cast(product, args->dtype, &rows);
+    if (status == CORE_OK && ndim == 2) {
+        *out_gradient = core_tensor_retain(rows);
+    } else if (status == CORE_OK) {
         memcpy(sizes, core_tensor_sizes(args->grad_output),
                ndim * sizeof *sizes);
         sizes[ndim - 1] = core_tensor_size(weight, 1);
-        status = core_reshape(cast, sizes, ndim, out_gradient);
+        status = core_reshape(rows, sizes, ndim, out_gradient);
     }
     core_tensor_release(weight);
     core_tensor_release(product);
-    core_tensor_release(cast);
+    core_tensor_release(rows);
     return status;
 }
 

@@ -126,8 +126,14 @@ static core_status multiply(core_tensor *x, core_tensor *w, core_tensor *b,
     int64_t sizes[CORE_MAX_NDIM];
     core_status status;
 
-    if (b || ndim == 2 || core_tensor_numel(x) == 0)
+    if (b || core_tensor_numel(x) == 0)
         return core_linear(x, w, b, out_product);
+    if (ndim == 2) {
+        CORE_TRY(core_t(w, &turned));
+        status = core_mm(x, turned, out_product);
+        core_tensor_release(turned);
+        return status;
+    }
     memcpy(sizes, core_tensor_sizes(x), ndim * sizeof *sizes);
     sizes[ndim - 1] = output[1];
     status = core_empty(sizes, ndim, core_tensor_dtype(x),
@@ -276,13 +282,21 @@ core_status core_linear_setup(const core_linear_forward_args *forward,
                               const core_linear_made *made,
                               core_linear_backward_args *out_backward)
 {
-    core_linear_backward_args *b = out_backward;
-
     CORE__NOT_NULL(out_backward);
-    *b = (core_linear_backward_args){.struct_size = sizeof *b};
+    *out_backward =
+        (core_linear_backward_args){.struct_size = sizeof *out_backward};
     CORE__NOT_NULL(forward);
     CORE__NOT_NULL(made);
     CORE_TRY(check(forward));
+    core__linear_setup(forward, made, out_backward);
+    return CORE_OK;
+}
+
+void core__linear_setup(const core_linear_forward_args *forward,
+                        const core_linear_made *made,
+                        core_linear_backward_args *b)
+{
+    b->struct_size = sizeof *b;
     b->flags = forward->flags;
     b->activation = forward->activation;
     b->dtype = core_tensor_dtype(forward->input);
@@ -305,7 +319,6 @@ core_status core_linear_setup(const core_linear_forward_args *forward,
         if (b->store)
             b->leaf = core_tensor_retain(forward->weight);
     }
-    return CORE_OK;
 }
 
 void core_linear_backward_release(core_linear_backward_args *args)

@@ -14,6 +14,11 @@ static inline core_tensor *core__linear_hold(core_tensor *tensor)
     return tensor ? core_tensor_retain(tensor) : NULL;
 }
 
+/* core_linear_setup of arguments that were checked, into zeros. */
+void core__linear_setup(const core_linear_forward_args *forward,
+                        const core_linear_made *made,
+                        core_linear_backward_args *backward);
+
 /* The quantized weight: from the workspace, or made now.  Owned. */
 core_status core__linear_weight(const core_linear_forward_args *args,
                                 core_tensor **out_data,

@@ -29,6 +29,7 @@ static const char help[] =
     "             and layout, against a copy\n"
     "  blas       products of matrices, convolutions\n"
     "  load       from the start of a process to its first result\n"
+    "  linear     what the fused Linear costs beyond its products\n"
     "  amp        the transformer block in f32 and in bf16 autocast\n"
     "\n"
     "  --threads N    train, elem, blas and amp with N threads [1, then 2]\n"
@@ -97,10 +98,11 @@ static const struct {
     const char *name;
     void (*run)(void);
 } sections[] = {
-    {"micro", bench_micro}, {"autograd", bench_autograd},
-    {"train", bench_train}, {"alloc", bench_alloc},
-    {"elem", bench_elem},   {"blas", bench_blas},
-    {"load", bench_load},   {"amp", bench_amp},
+    {"micro", bench_micro},   {"autograd", bench_autograd},
+    {"train", bench_train},   {"alloc", bench_alloc},
+    {"elem", bench_elem},     {"blas", bench_blas},
+    {"load", bench_load},     {"amp", bench_amp},
+    {"linear", bench_linear},
 };
 enum { SECTIONS = sizeof sections / sizeof *sections };
 
