@@ -13,38 +13,48 @@
 #include <libcore/autograd.h>
 #include <libcore/ops.h>
 
-enum { SAVED = 7 };
+enum { SAVED = 7, SAVED_PLAIN = 2, SAVED_ACTIVATED = 3 };
 
-/* The saved slots of the arguments. */
+/* The context of a node.  The tensors of its arguments are with the node, the
+ * first `saved` of the slots; the others are NULL. */
+typedef struct state {
+    core_linear_backward_args args;
+    int saved;
+} state;
+
+/* The saved slots of the arguments, the usual ones first. */
 static void slots_of(core_linear_backward_args *args,
                      core_tensor **out_slots[SAVED])
 {
     out_slots[0] = &args->input;
     out_slots[1] = &args->weight;
-    out_slots[2] = &args->input_data;
-    out_slots[3] = &args->input_scales;
-    out_slots[4] = &args->weight_data;
-    out_slots[5] = &args->weight_scales;
-    out_slots[6] = &args->activated;
+    out_slots[2] = &args->activated;
+    out_slots[3] = &args->input_data;
+    out_slots[4] = &args->input_scales;
+    out_slots[5] = &args->weight_data;
+    out_slots[6] = &args->weight_scales;
 }
 
-static void release_state(void *state)
+static void release_state(void *context)
 {
-    core_linear_backward_release(state);
-    core__free(state);
+    state *own = context;
+
+    core_linear_backward_release(&own->args);
+    core__free(own);
 }
 
 static core_status backward(core_node *node, void *context,
                             core_tensor *const *grads, size_t ngrads,
                             core_tensor **gradients, size_t ngradients)
 {
-    core_linear_backward_args args = *(core_linear_backward_args *)context;
+    const state *own = context;
+    core_linear_backward_args args = own->args;
     core_tensor **slots[SAVED], *bias = NULL;
     core_status status = CORE_OK;
 
     (void)ngrads;
     slots_of(&args, slots);
-    for (int i = 0; i < SAVED && status == CORE_OK; i++)
+    for (int i = 0; i < own->saved && status == CORE_OK; i++)
         status = core_node_saved(node, (size_t)i, slots[i]);
     args.grad_output = grads[0];
     args.input_requires_grad = core_node_needs_gradient(node, 0);
@@ -56,18 +66,18 @@ static core_status backward(core_node *node, void *context,
             core_linear_backward(&args, &gradients[0], &gradients[1], &bias);
     if (ngradients > 2)
         gradients[2] = bias;
-    for (int i = 0; i < SAVED; i++)
+    for (int i = 0; i < own->saved; i++)
         core_tensor_release(*slots[i]);
     return status;
 }
 
-/* Takes state over. */
-static core_status record(const core_linear_forward_args *args,
-                          core_linear_backward_args *state, core_tensor *output)
+/* Takes own over. */
+static core_status record(const core_linear_forward_args *args, state *own,
+                          core_tensor *output)
 {
     /* The argument of gelu is kept without its history. */
-    bool once = args->input_quantizer || state->main_grad || state->store ||
-                args->activation == CORE_LINEAR_GELU;
+    bool once = args->input_quantizer || own->args.main_grad ||
+                own->args.store || args->activation == CORE_LINEAR_GELU;
     core_tensor *inputs[3] = {args->input, args->weight, args->bias};
     core_tensor **slots[SAVED], *saved[SAVED];
     core_function_info info = {
@@ -75,19 +85,24 @@ static core_status record(const core_linear_forward_args *args,
         .flags = once ? CORE_FUNCTION_ONCE_DIFFERENTIABLE : 0,
         .name = "linear",
         .backward = backward,
-        .context = state,
+        .context = own,
         .release = release_state,
     };
     core_status status;
+    int count;
 
-    slots_of(state, slots);
-    for (int i = 0; i < SAVED; i++) {
+    slots_of(&own->args, slots);
+    count = args->input_quantizer ? SAVED
+            : own->args.activated ? SAVED_ACTIVATED
+                                  : SAVED_PLAIN;
+    own->saved = count;
+    for (int i = 0; i < count; i++) {
         saved[i] = *slots[i];
         *slots[i] = NULL;
     }
     status = core_function_record(&info, inputs, args->bias ? 3 : 2, saved,
-                                  SAVED, &output, 1, NULL);
-    for (int i = 0; i < SAVED; i++)
+                                  (size_t)count, &output, 1, NULL);
+    for (int i = 0; i < count; i++)
         core_tensor_release(saved[i]);
     return status;
 }
@@ -98,7 +113,8 @@ static uint32_t wanted(core_tensor *tensor)
 }
 
 /* In a region of autocast the product is in its dtype, as that of the operator
- * is; recorded.  What is quantized is not cast before.  Owned, in all three. */
+ * is; recorded.  What is quantized is not cast before.  Owned, where it is
+ * cast; else NULL. */
 static core_status lower(const core_linear_forward_args *args,
                          core_tensor *low[3])
 {
@@ -109,15 +125,10 @@ static core_status lower(const core_linear_forward_args *args,
     CORE__NOT_NULL(args->weight);
     if (!args->input_quantizer)
         dtype = core_autocast_dtype(core_tensor_device(args->input));
-    for (int i = 0; i < 3; i++) {
-        if (!given[i])
-            continue;
-        if (dtype && core_dtype_is_floating(core_tensor_dtype(given[i])) &&
+    for (int i = 0; i < 3 && dtype; i++)
+        if (given[i] && core_dtype_is_floating(core_tensor_dtype(given[i])) &&
             core_tensor_dtype(given[i]) != CORE_F64)
             CORE_TRY(core_to(given[i], dtype, NULL, false, false, -1, &low[i]));
-        else
-            low[i] = core_tensor_retain(given[i]);
-    }
     return CORE_OK;
 }
 
@@ -127,8 +138,8 @@ static core_status apply(core_linear_forward_args *args, core_tensor *leaf,
                          core_tensor **out_output)
 {
     core_linear_made made = {.struct_size = sizeof made};
-    core_linear_backward_args *state;
     core_status status;
+    state *own;
 
     args->input_requires_grad = wanted(args->input);
     args->weight_requires_grad = wanted(args->weight);
@@ -137,20 +148,18 @@ static core_status apply(core_linear_forward_args *args, core_tensor *leaf,
     if (!args->input_requires_grad && !args->weight_requires_grad &&
         !args->bias_requires_grad)
         return CORE_OK; /* and nothing is kept */
-    state = core__alloc_zero(sizeof *state);
-    status = state ? CORE_OK : core__error_memory(sizeof *state);
-    if (state)
-        core__linear_setup(args, &made, state);
+    own = core__alloc_zero(sizeof *own);
+    status = own ? CORE_OK : core__error_memory(sizeof *own);
+    if (own)
+        core__linear_setup(args, &made, &own->args);
     core_linear_made_release(&made); /* the state has what it needs */
-    if (status != CORE_OK) {
-        core__free(state);
+    if (status != CORE_OK)
         return status;
+    if (own->args.leaf && own->args.leaf != leaf) {
+        core_tensor_release(own->args.leaf);
+        own->args.leaf = core_tensor_retain(leaf);
     }
-    if (state->leaf && state->leaf != leaf) {
-        core_tensor_release(state->leaf);
-        state->leaf = core_tensor_retain(leaf);
-    }
-    return record(args, state, *out_output);
+    return record(args, own, *out_output);
 }
 
 core_status core_linear_apply(const core_linear_forward_args *given,
@@ -170,9 +179,9 @@ core_status core_linear_apply(const core_linear_forward_args *given,
                            given->struct_size, sizeof args);
     args = *given;
     status = lower(given, low);
-    args.input = low[0];
-    args.weight = low[1];
-    args.bias = low[2];
+    args.input = low[0] ? low[0] : given->input;
+    args.weight = low[1] ? low[1] : given->weight;
+    args.bias = low[2] ? low[2] : given->bias;
     if (status == CORE_OK)
         status = apply(&args, given->weight, out_output);
     if (status != CORE_OK) {
