@@ -6,10 +6,9 @@
 #include "autograd/hooks.h"
 #include "base/memory.h"
 #include "base/thread.h"
-#include "tensor/dtype.h"
+#include "ops/nan.h"
 
 #include <libcore/autograd.h>
-#include <libcore/ops.h>
 #include <libcore/tensor.h>
 
 #include <dlfcn.h>
@@ -163,46 +162,19 @@ static const char *print_place(core_node *node, char *text, size_t size)
 
 /* ----------------------------------------------------------------- looking -- */
 
-static core_status has_nan(core_tensor *tensor, bool *out_has)
-{
-    core_tensor *which = NULL, *any = NULL;
-    core_scalar answer = {0};
-    core_status status = CORE_OK;
-
-    *out_has = false;
-    if (!core__dtype_is_floating(tensor->dtype) || tensor->numel == 0 ||
-        core__tensor_is_meta(tensor))
-        return CORE_OK;
-    status = core_isnan(tensor, &which);
-    if (status == CORE_OK)
-        status = core_any(which, &any);
-    if (status == CORE_OK)
-        status = core_item(any, &answer);
-    *out_has = status == CORE_OK && answer.u.i;
-    core__tensor_release(any);
-    core__tensor_release(which);
-    return status;
-}
-
 static core_status look(core_node *node, core_tensor *const *gradients)
 {
-    core__thread *self = core__thread_self();
-    uint64_t excluded = self->excluded;
-    bool no_grad = self->no_grad, found = false;
     core_status status = CORE_OK;
+    bool found = false;
 
-    self->no_grad = true;
-    self->excluded |= CORE__KEY_AUTOGRAD;
     for (uint32_t i = 0; i < node->nedges && status == CORE_OK; i++) {
         if (gradients[i])
-            status = has_nan(gradients[i], &found);
+            status = core__tensor_has_nan(gradients[i], &found);
         if (found)
             status =
                 core__error(CORE_ERROR_AUTOGRAD,
                             "%s: its gradient %u holds NaN", node->name, i);
     }
-    self->no_grad = no_grad;
-    self->excluded = excluded;
     return status;
 }
 

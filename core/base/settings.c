@@ -107,6 +107,12 @@ static const setting_row rows[CORE__SETTINGS] = {
          "The host waits after each call, so that an error names the operator "
          "that failed.",
          "device"},
+    [CORE__SETTING_NAN_CHECK] =
+        {"LIBCORE_NAN_CHECK", CORE_SETTING_BOOLEAN, NULL, 0, 1, 0, "0", SWITCH,
+         "An operator that makes a NaN of operands without one fails, and "
+         "names "
+         "itself.  The host waits for each call; captures are not looked at.",
+         "dispatch"},
     [CORE__SETTING_ALLOC] =
         {"LIBCORE_ALLOC", CORE_SETTING_LIST, NULL, 0, 0, 0,
          "expandable_segments:false,caching:true",
@@ -551,6 +557,15 @@ static core_status take_deterministic(void)
     return CORE_OK;
 }
 
+static core_status take_nan_check(void)
+{
+    bool on;
+
+    CORE_TRY(core__setting_boolean(CORE__SETTING_NAN_CHECK, &on));
+    core__nan_check_set(on);
+    return CORE_OK;
+}
+
 core_status core_setting_set(const char *name, const char *text)
 {
     core_status status;
@@ -566,6 +581,9 @@ core_status core_setting_set(const char *name, const char *text)
     if (status == CORE_OK &&
         strcmp(name, rows[CORE__SETTING_DETERMINISTIC].name) == 0)
         status = take_deterministic();
+    if (status == CORE_OK &&
+        strcmp(name, rows[CORE__SETTING_NAN_CHECK].name) == 0)
+        status = take_nan_check();
     return status;
 }
 
@@ -580,5 +598,6 @@ core_status core__settings_check(void)
         if (i != CORE__SETTING_PLUGIN_PATH)
             CORE_TRY(check_words(i, value.text));
     }
+    CORE_TRY(take_nan_check());
     return take_deterministic();
 }

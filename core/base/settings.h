@@ -27,6 +27,7 @@ typedef enum core__setting_id {
     CORE__SETTING_FALLBACK,
     CORE__SETTING_DETERMINISTIC,
     CORE__SETTING_BLOCKING,
+    CORE__SETTING_NAN_CHECK,
     CORE__SETTING_ALLOC,
     CORE__SETTING_LOG,
     CORE__SETTING_PLAN_CACHE,
@@ -75,6 +76,9 @@ core_status core__quarantine_check(const char *text);
 core_status core__cache_check(const char *text);
 core_status core__plugin_path_check(const char *text);
 core_status core__device_name_check(const char *text);
+
+/* Told before the first device, and whenever it is set. */
+void core__nan_check_set(bool on);
 
 /* Increases with every core_setting_set: readers that cache a value compare
  * it. */

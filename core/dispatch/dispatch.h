@@ -36,7 +36,8 @@ core_status core__trace_layer(core_call *call, const core_value *args,
 /* Keys that every call has, whatever its thread: while there are any, no call
  * goes the short way, which does not ask for them. */
 extern _Atomic uint64_t core__keys_everywhere;
-void core__dispatch_everywhere_set(uint64_t keys, bool on);
+/* One more, or one less, who sees every call in the profiler's layer. */
+void core__dispatch_watch(bool on);
 
 core_operator *core__operator_find(const char *name, size_t size);
 

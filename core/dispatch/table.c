@@ -196,13 +196,13 @@ static void set_hot(core_operator *op)
                      __ATOMIC_RELEASE);
 }
 
-void core__dispatch_everywhere_set(uint64_t keys, bool on)
+void core__dispatch_watch(bool on)
 {
+    static uint32_t watchers;
+
     core__registry_lock();
-    if (on)
-        atomic_fetch_or(&core__keys_everywhere, keys);
-    else
-        atomic_fetch_and(&core__keys_everywhere, ~keys);
+    watchers += on ? 1 : -1u;
+    atomic_store(&core__keys_everywhere, watchers ? CORE__KEY_PROFILER : 0);
     for (uint32_t i = 0; i < core__operator_count; i++)
         set_hot(&core__operators[i]);
     core__registry_each_custom(set_hot);

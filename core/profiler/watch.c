@@ -9,6 +9,7 @@
 #include "base/observe.h"
 #include "base/thread.h"
 #include "dispatch/dispatch.h"
+#include "profiler/nan.h"
 #include "profiler/profile.h"
 #include "tensor/dtype.h"
 
@@ -85,6 +86,26 @@ static void note_results(uint64_t token, const core_operator *op,
     core__profile_let_go();
 }
 
+static core_status go_on(core_call *call, const core_value *args,
+                         uint32_t nargs, core_value *results, uint32_t nresults)
+{
+    return core__redispatch(
+        call->op, core__keys_below(call->keys, CORE__FUNCTIONALITY_PROFILER),
+        args, nargs, results, nresults);
+}
+
+static core_status go_on_checked(core_call *call, const core_value *args,
+                                 uint32_t nargs, core_value *results,
+                                 uint32_t nresults)
+{
+    bool spoilt;
+
+    CORE_TRY(core__nan_before(call->op, args, nargs, &spoilt));
+    CORE_TRY(go_on(call, args, nargs, results, nresults));
+    return spoilt ? CORE_OK
+                  : core__nan_after(call->op, args, nargs, results, nresults);
+}
+
 core_status core__profiler_layer(core_call *call, const core_value *args,
                                  uint32_t nargs, core_value *results,
                                  uint32_t nresults)
@@ -99,9 +120,9 @@ core_status core__profiler_layer(core_call *call, const core_value *args,
 
     if (token)
         note_arguments(token, args, nargs);
-    status = core__redispatch(
-        op, core__keys_below(call->keys, CORE__FUNCTIONALITY_PROFILER), args,
-        nargs, results, nresults);
+    status = core__nan_checked()
+                 ? go_on_checked(call, args, nargs, results, nresults)
+                 : go_on(call, args, nargs, results, nresults);
     if (token) {
         if (status == CORE_OK)
             note_results(token, op, args, nargs, results, nresults, sequence,
@@ -177,7 +198,7 @@ void core__profile_watch(bool on)
         core__profile_flop_prepare();
         atomic_store(&core__observing, &observer);
     }
-    core__dispatch_everywhere_set(CORE__KEY_PROFILER, on);
+    core__dispatch_watch(on);
     if (!on)
         atomic_store(&core__observing, NULL);
 }

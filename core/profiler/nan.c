@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+#include "profiler/nan.h"
+
+#include "base/error.h"
+#include "base/settings.h"
+#include "device/stream.h"
+#include "dispatch/dispatch.h"
+#include "dispatch/operator.h"
+#include "dispatch/schema.h"
+#include "ops/nan.h"
+#include "tensor/dtype.h"
+
+#include <libcore/ops.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static _Atomic bool checked;
+
+bool core__nan_checked(void)
+{
+    return atomic_load_explicit(&checked, memory_order_relaxed);
+}
+
+void core__nan_check_set(bool on)
+{
+    if (atomic_exchange(&checked, on) != on)
+        core__dispatch_watch(on);
+}
+
+/* Of what is not computed nothing can be said: memory that nobody has written,
+ * and views.  A capture cannot be waited for. */
+static bool is_looked_at(const core_operator *op, core_device *device)
+{
+    const char *name = core__operator_name(op);
+
+    return op->family != CORE__FAMILY_VIEW && !strstr(name, "empty") &&
+           strncmp(name, "resize", 6) != 0 && strncmp(name, "set_", 4) != 0 &&
+           device &&
+           (device->synchronous ||
+            !atomic_load(&core__stream_current(device)->capture));
+}
+
+/* ----------------------------------------------------------------- values -- */
+
+static core_tensor *const *tensors_of(const core_value *value, uint32_t *count)
+{
+    *count = value->tag == CORE_VALUE_TENSOR        ? value->u.tensor != NULL
+             : value->tag == CORE_VALUE_TENSOR_LIST ? value->count
+                                                    : 0;
+    return value->tag == CORE_VALUE_TENSOR ? &value->u.tensor
+                                           : value->u.tensors;
+}
+
+static core_status one_has(const core_value *value, core_tensor **out_which)
+{
+    uint32_t count;
+    core_tensor *const *tensors = tensors_of(value, &count);
+    bool has = false;
+
+    *out_which = NULL;
+    for (uint32_t i = 0; i < count && !has; i++) {
+        if (tensors[i])
+            CORE_TRY(core__tensor_has_nan(tensors[i], &has));
+        if (has)
+            *out_which = tensors[i];
+    }
+    return CORE_OK;
+}
+
+static bool number_is_nan(const core_value *value)
+{
+    if (value->tag == CORE_VALUE_FLOAT)
+        return isnan(value->u.f);
+    for (uint32_t i = 0;
+         value->tag == CORE_VALUE_FLOAT_LIST && i < value->count; i++)
+        if (isnan(value->u.floats[i]))
+            return true;
+    return false;
+}
+
+/* `changed`: arguments that are no operands any more. */
+static core_status came_with(const core_value *args, uint32_t nargs,
+                             uint32_t changed, bool *out_came)
+{
+    core_tensor *which = NULL;
+
+    *out_came = false;
+    for (uint32_t i = 0; i < nargs && !which && !*out_came; i++) {
+        *out_came = number_is_nan(&args[i]);
+        if (!*out_came && (i >= 32 || !(changed >> i & 1)))
+            CORE_TRY(one_has(&args[i], &which));
+    }
+    *out_came |= which != NULL;
+    return CORE_OK;
+}
+
+/* ---------------------------------------------------------------- telling -- */
+
+static core_status tell(const core_operator *op, const core_tensor *tensor)
+{
+    char shape[160] = "";
+    size_t used = 0;
+
+    for (uint32_t i = 0; i < tensor->ndim && used + 24 < sizeof shape; i++)
+        used += (size_t)snprintf(shape + used, sizeof shape - used, "%s%lld",
+                                 i ? ", " : "", (long long)tensor->sizes[i]);
+    return core__error(CORE_ERROR_REFUSED,
+                       "%s: the result, %s [%s] on %s, has NaN, and no operand "
+                       "has one (LIBCORE_NAN_CHECK is set)",
+                       core__operator_name(op), core_dtype_name(tensor->dtype),
+                       shape, tensor->device->name);
+}
+
+core_status core__nan_before(const core_operator *op, const core_value *args,
+                             uint32_t nargs, bool *out_spoilt)
+{
+    core_tensor *which = NULL;
+
+    *out_spoilt = false;
+    if (op->variant != CORE__VARIANT_INPLACE || nargs == 0 ||
+        args[0].tag != CORE_VALUE_TENSOR ||
+        !is_looked_at(op, args[0].u.tensor->device))
+        return CORE_OK;
+    CORE_TRY(one_has(&args[0], &which));
+    *out_spoilt = which != NULL;
+    return CORE_OK;
+}
+
+/* What the call gave, or changed. */
+static core_status look_at(const core_operator *op, const core_value *given,
+                           const core_value *args, uint32_t nargs,
+                           uint32_t changed)
+{
+    uint32_t count;
+    core_tensor *const *tensors = tensors_of(given, &count);
+    core_tensor *which = NULL;
+    bool came;
+
+    if (count == 0 || !tensors[0] || !is_looked_at(op, tensors[0]->device))
+        return CORE_OK;
+    CORE_TRY(one_has(given, &which));
+    if (!which)
+        return CORE_OK;
+    CORE_TRY(came_with(args, nargs, changed, &came));
+    return came ? CORE_OK : tell(op, which);
+}
+
+core_status core__nan_after(const core_operator *op, const core_value *args,
+                            uint32_t nargs, core_value *results,
+                            uint32_t nresults)
+{
+    uint32_t changed = core__operator_changes(op, nargs);
+    core_status status = CORE_OK;
+
+    for (uint32_t i = 0; i < nresults && status == CORE_OK; i++)
+        status = look_at(op, &results[i], args, nargs, changed);
+    for (uint32_t i = 0; i < nargs && i < 32 && status == CORE_OK; i++)
+        if (changed >> i & 1)
+            status = look_at(op, &args[i], args, nargs, changed);
+    for (uint32_t i = 0; status != CORE_OK && i < nresults; i++) {
+        core_value_release(&results[i]);
+        results[i] = (core_value){0};
+    }
+    return status;
+}
