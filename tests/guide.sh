@@ -214,6 +214,33 @@ rust() {
             >"$work/info" && grep -E 'template_rs.*loaded' "$work/info"
 }
 
+# Every number of a struct that the Rust source asserts is the headers' own.
+rust_layout() {
+    sed -n -e 's/^ *assert!(size_of::<\([A-Za-z]*\)>() == \([0-9]*\));/\1 - \2/p' \
+        -e 's/^ *assert!(offset_of!(\([A-Za-z]*\), \([a-z_]*\)) == \([0-9]*\));/\1 \2 \3/p' \
+        "$template/template.rs" >"$work/layout"
+    {
+        echo '#include <libcore/plugin.h>'
+        echo 'typedef core_string Text; typedef core_plugin_offer Offer;'
+        echo 'typedef core_plugin_answer Answer; typedef core_plugin_note Note;'
+        # The header of an ELF note, its owner, what it holds.
+        echo 'typedef struct { uint32_t sizes[3]; char owner[8]; Note content; }'
+        echo 'NoteInFile;'
+        while read -r type member bytes; do
+            if [ "$member" = - ]; then
+                echo "_Static_assert(sizeof($type) == $bytes, \"\");"
+            else
+                echo "_Static_assert(offsetof($type, $member) == $bytes, \"\");"
+            fi
+        done <"$work/layout"
+    } >"$work/layout.c"
+    [ "$(wc -l <"$work/layout")" = "$(grep -c 'assert!(' \
+        "$template/template.rs")" ] && [ -s "$work/layout" ] &&
+        ${CC:-cc} -std=gnu11 -I"$LIBCORE_SOURCE/include" -fsyntax-only \
+            "$work/layout.c"
+}
+ok 'the structs in Rust are those of the headers' rust_layout
+
 rustc=${RUSTC-rustc}
 if command -v "$rustc" >/dev/null 2>&1; then
     ok 'the plugin in Rust builds and is loaded' rust

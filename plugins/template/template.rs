@@ -3,10 +3,11 @@
 
 //! The smallest plugin in Rust: a note, an entry, an init that registers
 //! nothing.  The types are those of plugin.h (ABI 0.1), written by hand; see
-//! docs/plugin-languages.md.
+//! docs/plugin-languages.md.  Rust 1.77 or later.
 
 #![allow(non_upper_case_globals)]
 
+use std::mem::{offset_of, size_of};
 use std::os::raw::c_void;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::ptr;
@@ -77,6 +78,21 @@ pub struct NoteInFile {
     content: Note,
 }
 
+// The sizes and places that plugin.h asserts of the same structs.
+const _: () = {
+    assert!(size_of::<Text>() == 16);
+    assert!(size_of::<Offer>() == 32);
+    assert!(offset_of!(Offer, runtime_version) == 16);
+    assert!(size_of::<Answer>() == 48);
+    assert!(offset_of!(Answer, refusal) == 16);
+    assert!(offset_of!(Answer, init) == 32);
+    assert!(offset_of!(Answer, shutdown) == 40);
+    assert!(size_of::<Note>() == 320);
+    assert!(offset_of!(Note, name) == 32);
+    assert!(offset_of!(Note, device_types) == 192);
+    assert!(offset_of!(NoteInFile, content) == 20);
+};
+
 const fn padded<const N: usize>(text: &[u8]) -> [u8; N] {
     let mut to = [0u8; N];
     let mut i = 0;
@@ -143,7 +159,7 @@ pub unsafe extern "C" fn core_plugin_entry(
 ) -> Status {
     static WHY: &[u8] = b"speaks plugin ABI 0.1 alone";
     let (offer, answer) = unsafe { (&*offer, &mut *answer) };
-    answer.struct_size = std::mem::size_of::<Answer>() as u32;
+    answer.struct_size = size_of::<Answer>() as u32;
     answer.abi_minor = ABI_MINOR;
     answer.host_minor_min = ABI_MINOR;
     answer.flags = 0;
