@@ -39,5 +39,7 @@ core_status core__elf_header(const core__image *image, Elf64_Ehdr *out_header);
 core_status core__elf_segment(const core__image *image,
                               const Elf64_Ehdr *header, uint32_t index,
                               Elf64_Phdr *out_segment);
+/* The dynamic section and relocations (dynamic.c); the segments are good. */
+core_status core__dynamic_check(const core__image *image);
 
 #endif

@@ -60,5 +60,5 @@ core_status core__segments_check(const core__image *image)
                            "is damaged: it has %u segments to load and %u "
                            "dynamic ones",
                            loads, dynamic);
-    return CORE_OK;
+    return core__dynamic_check(image);
 }

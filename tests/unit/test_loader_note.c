@@ -307,6 +307,84 @@ START_TEST(impossible_segments_are_refused)
 }
 END_TEST
 
+/* What the fixture's file has for an address. */
+static void *at_address(uint64_t address)
+{
+    const Elf64_Ehdr *header = (void *)bytes;
+    const Elf64_Phdr *segments = (void *)(bytes + header->e_phoff);
+
+    for (unsigned i = 0; i < header->e_phnum; i++)
+        if (segments[i].p_type == PT_LOAD && address >= segments[i].p_vaddr &&
+            address - segments[i].p_vaddr < segments[i].p_filesz)
+            return bytes + segments[i].p_offset + address - segments[i].p_vaddr;
+    ck_abort_msg("0x%llx is not loaded", (unsigned long long)address);
+}
+
+static Elf64_Dyn *dynamic_entry(int64_t tag)
+{
+    const Elf64_Ehdr *header = (void *)bytes;
+    const Elf64_Phdr *segments = (void *)(bytes + header->e_phoff);
+
+    for (unsigned i = 0; i < header->e_phnum; i++)
+        if (segments[i].p_type == PT_DYNAMIC)
+            for (Elf64_Dyn *d = (void *)(bytes + segments[i].p_offset);
+                 d->d_tag != DT_NULL; d++)
+                if (d->d_tag == tag)
+                    return d;
+    ck_abort_msg("no entry %lld in the fixture", (long long)tag);
+}
+
+START_TEST(a_dynamic_section_that_points_elsewhere_is_refused)
+{
+    static const int64_t tags[] = {DT_STRTAB,     DT_SYMTAB, DT_RELA,
+                                   DT_RELASZ,     DT_STRSZ,  DT_INIT_ARRAY,
+                                   DT_FINI_ARRAY, DT_JMPREL};
+
+    for (size_t i = 0; i < sizeof tags / sizeof *tags; i++) {
+        Elf64_Dyn *entry = dynamic_entry(tags[i]);
+        uint64_t before = entry->d_un.d_val;
+
+        entry->d_un.d_val = before + 24 * (UINT64_C(1) << 32);
+        assert_segments(CORE_ERROR_CORRUPT, "is damaged");
+        entry->d_un.d_val = before;
+    }
+    assert_segments(CORE_OK, "");
+    dynamic_entry(DT_INIT)->d_un.d_val = dynamic_entry(DT_STRTAB)->d_un.d_val;
+    assert_segments(CORE_ERROR_CORRUPT, "outside of what is loaded");
+}
+END_TEST
+
+START_TEST(relocations_that_cannot_be_are_refused)
+{
+    Elf64_Rela *first = at_address(dynamic_entry(DT_RELA)->d_un.d_val);
+    uint64_t array = dynamic_entry(DT_INIT_ARRAY)->d_un.d_val;
+    uint64_t count = dynamic_entry(DT_RELASZ)->d_un.d_val / sizeof *first;
+    Elf64_Rela before = *first, *called = first;
+
+    first->r_offset = dynamic_entry(DT_STRTAB)->d_un.d_val;
+    assert_segments(CORE_ERROR_CORRUPT, "may not be written");
+    first->r_offset = UINT64_MAX - 3;
+    assert_segments(CORE_ERROR_CORRUPT, "may not be written");
+    *first = before;
+    first->r_info = ELF64_R_INFO(UINT64_C(1) << 20, 1);
+    assert_segments(CORE_ERROR_CORRUPT, "symbol that there is not");
+    *first = before;
+    /* A linker that packs relocations (DT_RELR) has none for the array. */
+    while (called < first + count && called->r_offset != array)
+        called++;
+    if (called == first + count)
+        return;
+    before = *called;
+    called->r_addend = (int64_t)dynamic_entry(DT_STRTAB)->d_un.d_val;
+    assert_segments(CORE_ERROR_CORRUPT, "calls what is no code");
+    called->r_addend = INT64_C(1) << 41;
+    assert_segments(CORE_ERROR_CORRUPT, "points outside");
+    *called = before;
+    called->r_info = 0;
+    assert_segments(CORE_ERROR_CORRUPT, "constructors is not relocated");
+}
+END_TEST
+
 START_TEST(good_symbols_are_accepted)
 {
     core__image image = core__image_bytes(bytes, size);
@@ -436,6 +514,8 @@ int main(void)
     tcase_add_test(tests, a_tail_that_may_not_be_written_is_refused);
     tcase_add_test(tests, segments_over_each_other_are_refused);
     tcase_add_test(tests, impossible_segments_are_refused);
+    tcase_add_test(tests, a_dynamic_section_that_points_elsewhere_is_refused);
+    tcase_add_test(tests, relocations_that_cannot_be_are_refused);
     tcase_add_test(tests, good_symbols_are_accepted);
     tcase_add_test(tests, ten_thousand_corrupted_files_never_crash);
     tcase_add_test(tests, ten_thousand_corrupted_notes_never_crash);

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* A plugin's dynamic section and its relocations.  The dynamic linker follows
+ * and writes wherever they say, so a damaged one ends the process: what they
+ * name has to lie in the segments that are loaded, what is written in those
+ * that may be written, and what is called in those that may be run. */
+
+#include "base/memory.h"
+#include "loader/elf.h"
+
+enum {
+    ENTRIES_LIMIT = 1024,  /* of the section */
+    TABLE_LIMIT = 1 << 28, /* bytes of a table that are looked at */
+    TAGS = DT_FLAGS + 8    /* small tags that are kept by number */
+};
+
+#if defined __x86_64__
+enum { RELATIVE = R_X86_64_RELATIVE, INDIRECT = R_X86_64_IRELATIVE };
+#elif defined __aarch64__
+enum { RELATIVE = 1027, INDIRECT = 1032 };
+#elif defined __riscv
+enum { RELATIVE = 3, INDIRECT = 58 };
+#else
+enum { RELATIVE = -1, INDIRECT = -1 }; /* offsets and symbols alone */
+#endif
+
+typedef struct dynamic {
+    const core__image *image;
+    Elf64_Phdr loads[CORE__ELF_SEGMENTS];
+    uint32_t nloads;
+    uint64_t values[TAGS];
+    bool has[TAGS];
+    uint64_t symbols;  /* 0: not known */
+    uint64_t end;      /* of what is loaded */
+    uint64_t init_set; /* slots of the init array that a relocation fills */
+} dynamic;
+
+static core_status damaged(const char *what)
+{
+    return core__error(CORE_ERROR_CORRUPT, "is damaged: %s", what);
+}
+
+/* The segment that has all of these bytes, with these flags; NULL: none. */
+static const Elf64_Phdr *load_of(const dynamic *d, uint64_t address,
+                                 uint64_t size, uint32_t flags, bool in_file)
+{
+    for (uint32_t i = 0; i < d->nloads; i++) {
+        const Elf64_Phdr *load = &d->loads[i];
+        uint64_t room = in_file ? load->p_filesz : load->p_memsz;
+
+        if (address >= load->p_vaddr && address - load->p_vaddr <= room &&
+            size <= room - (address - load->p_vaddr) &&
+            (load->p_flags & flags) == flags)
+            return load;
+    }
+    return NULL;
+}
+
+/* A copy of loaded bytes, as they are in the file. */
+static core_status read_loaded(const dynamic *d, uint64_t address,
+                               uint64_t size, const char *what, void **out)
+{
+    const Elf64_Phdr *load = load_of(d, address, size, 0, true);
+
+    *out = NULL;
+    if (!load || size > TABLE_LIMIT)
+        return damaged(what);
+    *out = core__alloc(size + 1);
+    if (!*out)
+        return core__error_memory(size + 1);
+    if (core__image_read(d->image, load->p_offset + address - load->p_vaddr,
+                         *out, size))
+        return CORE_OK;
+    core__free(*out);
+    *out = NULL;
+    return damaged(what);
+}
+
+/* --------------------------------------------------------------- section -- */
+
+static core_status read_section(dynamic *d, const Elf64_Phdr *segment)
+{
+    uint64_t count = segment->p_filesz / sizeof(Elf64_Dyn);
+    bool ended = false;
+    Elf64_Dyn *entries;
+    void *block;
+
+    if (count > ENTRIES_LIMIT)
+        return damaged("its dynamic section is too long");
+    CORE_TRY(read_loaded(d, segment->p_vaddr, count * sizeof *entries,
+                         "its dynamic section is not loaded", &block));
+    entries = block;
+    for (uint64_t i = 0; i < count && !ended; i++) {
+        int64_t tag = entries[i].d_tag;
+
+        ended = tag == DT_NULL;
+        if (tag <= DT_NULL || tag >= TAGS)
+            continue;
+        d->has[tag] = true;
+        d->values[tag] = entries[i].d_un.d_val;
+    }
+    core__free(block);
+    return ended ? CORE_OK : damaged("its dynamic section has no end");
+}
+
+/* What a tag points to, with a size where another tag has it. */
+static core_status check_places(const dynamic *d)
+{
+    static const struct {
+        uint32_t tag, size_tag, flags;
+    } places[] = {
+        {DT_STRTAB, DT_STRSZ, 0},
+        {DT_SYMTAB, 0, 0},
+        {DT_HASH, 0, 0},
+        {DT_RELA, DT_RELASZ, 0},
+        {DT_JMPREL, DT_PLTRELSZ, 0},
+        {DT_PLTGOT, 0, PF_W},
+        {DT_INIT, 0, PF_X},
+        {DT_FINI, 0, PF_X},
+        {DT_INIT_ARRAY, DT_INIT_ARRAYSZ, 0},
+        {DT_FINI_ARRAY, DT_FINI_ARRAYSZ, 0},
+    };
+
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        uint64_t size = places[i].size_tag ? d->values[places[i].size_tag] : 1;
+
+        if (d->has[places[i].tag] &&
+            !load_of(d, d->values[places[i].tag], size, places[i].flags, true))
+            return damaged("its dynamic section points outside of what is "
+                           "loaded");
+    }
+    if (!d->has[DT_STRTAB] || !d->has[DT_SYMTAB] || d->values[DT_STRSZ] == 0)
+        return damaged("it has no dynamic symbols");
+    if ((d->has[DT_RELAENT] && d->values[DT_RELAENT] != sizeof(Elf64_Rela)) ||
+        (d->has[DT_SYMENT] && d->values[DT_SYMENT] != sizeof(Elf64_Sym)) ||
+        d->values[DT_RELASZ] % sizeof(Elf64_Rela) ||
+        d->values[DT_INIT_ARRAYSZ] % 8 || d->values[DT_FINI_ARRAYSZ] % 8)
+        return damaged("its dynamic section has tables of odd entries");
+    return CORE_OK;
+}
+
+/* ----------------------------------------------------------- relocations -- */
+
+static bool in_array(const dynamic *d, uint32_t tag, uint32_t size_tag,
+                     uint64_t at)
+{
+    return d->has[tag] && at >= d->values[tag] &&
+           at - d->values[tag] < d->values[size_tag];
+}
+
+static core_status check_relocation(dynamic *d, const Elf64_Rela *one)
+{
+    uint64_t type = ELF64_R_TYPE(one->r_info);
+    uint64_t symbol = ELF64_R_SYM(one->r_info);
+    bool init = in_array(d, DT_INIT_ARRAY, DT_INIT_ARRAYSZ, one->r_offset);
+    bool called =
+        init || in_array(d, DT_FINI_ARRAY, DT_FINI_ARRAYSZ, one->r_offset);
+
+    if (type == 0)
+        return CORE_OK;
+    if (!load_of(d, one->r_offset, 8, PF_W, false))
+        return damaged("a relocation is for what may not be written");
+    if (d->symbols && symbol >= d->symbols)
+        return damaged("a relocation names a symbol that there is not");
+    d->init_set += init;
+    if ((int64_t)type == RELATIVE &&
+        (one->r_addend < 0 || (uint64_t)one->r_addend > d->end))
+        return damaged("a relocation points outside of what is loaded");
+    if (((int64_t)type == RELATIVE && called) || (int64_t)type == INDIRECT)
+        if (!load_of(d, (uint64_t)one->r_addend, 1, PF_X, true))
+            return damaged("a relocation calls what is no code");
+    return CORE_OK;
+}
+
+static core_status check_table(dynamic *d, uint32_t tag, uint32_t size_tag)
+{
+    uint64_t count = d->values[size_tag] / sizeof(Elf64_Rela);
+    core_status status = CORE_OK;
+    void *block;
+
+    if (!d->has[tag] || count == 0)
+        return CORE_OK;
+    CORE_TRY(read_loaded(d, d->values[tag], count * sizeof(Elf64_Rela),
+                         "its relocations are not loaded", &block));
+    for (uint64_t i = 0; i < count && status == CORE_OK; i++)
+        status = check_relocation(d, &((Elf64_Rela *)block)[i]);
+    core__free(block);
+    return status;
+}
+
+static core_status check_dynamic(dynamic *d, const Elf64_Phdr *segment)
+{
+    enum { RELR = 36 }; /* packed relocations, which older elf.h lack */
+
+    CORE_TRY(read_section(d, segment));
+    CORE_TRY(check_places(d));
+    /* Every linker puts the names behind the symbols. */
+    if (d->values[DT_STRTAB] > d->values[DT_SYMTAB])
+        d->symbols =
+            (d->values[DT_STRTAB] - d->values[DT_SYMTAB]) / sizeof(Elf64_Sym);
+    CORE_TRY(check_table(d, DT_RELA, DT_RELASZ));
+    if (d->values[DT_PLTREL] == DT_RELA)
+        CORE_TRY(check_table(d, DT_JMPREL, DT_PLTRELSZ));
+    if (RELATIVE >= 0 && !d->has[RELR] &&
+        d->init_set != d->values[DT_INIT_ARRAYSZ] / 8)
+        return damaged("its array of constructors is not relocated");
+    return CORE_OK;
+}
+
+core_status core__dynamic_check(const core__image *image)
+{
+    dynamic *d = core__alloc_zero(sizeof *d);
+    Elf64_Phdr segment, section = {0};
+    core_status status;
+    Elf64_Ehdr header;
+
+    if (!d)
+        return core__error_memory(sizeof *d);
+    d->image = image;
+    status = core__elf_header(image, &header);
+    for (uint32_t i = 0; status == CORE_OK && i < header.e_phnum; i++) {
+        status = core__elf_segment(image, &header, i, &segment);
+        if (status == CORE_OK && segment.p_type == PT_LOAD) {
+            d->loads[d->nloads++] = segment;
+            d->end = segment.p_vaddr + segment.p_memsz;
+        } else if (status == CORE_OK && segment.p_type == PT_DYNAMIC) {
+            section = segment;
+        }
+    }
+    if (status == CORE_OK)
+        status = check_dynamic(d, &section);
+    core__free(d);
+    return status;
+}
