@@ -10,8 +10,7 @@
 #include "autograd/saved.h"
 #include "base/memory.h"
 #include "base/thread.h"
-
-#include <libcore/random.h>
+#include "random/generator.h"
 
 #include <string.h>
 
@@ -21,7 +20,7 @@ typedef struct frame {
     core_checkpoint_info info;
     /* The first run: how many it saved, and what it ran with. */
     size_t count;
-    uint64_t seed, offset;
+    core__generators random;
     uint64_t included, excluded;
     uint8_t autocast[CORE__SLOTS];
     core_device *device;
@@ -109,11 +108,13 @@ static void drop_round(void *context)
 
 /* What a run of the function depends on of its thread. */
 typedef struct modes {
-    uint64_t included, excluded, seed, offset;
+    uint64_t included, excluded;
+    core__generators random;
     core__saved_hooks *hooks;
     core_device *device;
     uint8_t autocast[CORE__SLOTS];
     bool no_grad, inference, deterministic, autocast_cached;
+    bool past; /* of the first run */
 } modes;
 
 static modes modes_of(const core__thread *self)
@@ -128,7 +129,7 @@ static modes modes_of(const core__thread *self)
                    .autocast_cached = self->autocast_cached};
 
     memcpy(modes.autocast, self->autocast, sizeof modes.autocast);
-    core_generator_state(NULL, &modes.seed, &modes.offset);
+    core__generators_save(&modes.random);
     return modes;
 }
 
@@ -143,7 +144,7 @@ static void modes_set(core__thread *self, const modes *modes)
     self->no_grad = modes->no_grad;
     self->inference = modes->inference;
     self->deterministic = modes->deterministic;
-    core_generator_set_state(NULL, modes->seed, modes->offset);
+    core__generators_restore(&modes->random, modes->past);
 }
 
 /* The inputs as they were: with their history. */
@@ -190,8 +191,8 @@ static core_status call_again(frame *frame, round *round, core_tensor **inputs,
     then.device = frame->device;
     then.deterministic = frame->deterministic;
     then.no_grad = then.inference = false;
-    then.seed = frame->seed;
-    then.offset = frame->offset;
+    then.random = frame->random;
+    then.past = true;
     modes_set(self, &then);
     status = frame->info.function(frame->info.context, inputs, frame->ninputs,
                                   outputs, &noutputs);
@@ -359,7 +360,7 @@ static core_status frame_new(const core_checkpoint_info *info,
     frame->device = self->device;
     frame->deterministic = self->deterministic;
     frame->noutputs = noutputs;
-    core_generator_state(NULL, &frame->seed, &frame->offset);
+    core__generators_save(&frame->random);
     for (; frame->ninputs < ninputs; frame->ninputs++)
         if (inputs[frame->ninputs])
             CORE_TRY(save_input(&frame->inputs[frame->ninputs],

@@ -323,6 +323,8 @@ static core_status add_random(kernel_run *k, const core_kernel *kernel)
     for (uint32_t i = 0; i < k->nargs; i++)
         if (k->args[i].tag == CORE_VALUE_GENERATOR)
             generator = k->args[i].u.generator;
+    if (!generator)
+        generator = core__generator_of(k->inference.device->name);
     for (uint32_t i = 0; i < k->nresults; i++)
         if (k->outputs[i] && (uint64_t)k->outputs[i]->numel > numel)
             numel = (uint64_t)k->outputs[i]->numel;

@@ -11,6 +11,8 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
 
 struct core_generator {
     _Atomic uint32_t references;
@@ -18,8 +20,18 @@ struct core_generator {
     uint64_t offset; /* counter blocks of four 32-bit numbers used up */
 };
 
+/* Of all that follows, and of every generator's state. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static core_generator standard = {.seed = 0};
+
+/* Devices with a default generator of their own, in the order in which they got
+ * it.  By name, so that it outlives the device's being closed. */
+static struct {
+    char name[40];
+    core_generator generator;
+} own[CORE__GENERATORS];
+static uint32_t known;          /* entries of `own` */
+static _Atomic uint32_t active; /* those that are in use */
 
 void core__generators_fork(core__fork at)
 {
@@ -71,8 +83,94 @@ void core_generator_state(core_generator *generator, uint64_t *out_seed,
 
 void core_seed(uint64_t seed)
 {
-    core_generator_set_state(NULL, seed, 0);
+    pthread_mutex_lock(&lock);
+    standard.seed = seed;
+    standard.offset = 0;
+    for (uint32_t i = 0; i < known; i++) {
+        own[i].generator.seed = seed;
+        own[i].generator.offset = 0;
+    }
+    pthread_mutex_unlock(&lock);
 }
+
+/* -------------------------------------------------------------- of devices -- */
+
+/* Under the lock; the number of entries: none. */
+static uint32_t find(const char *name, uint32_t count)
+{
+    uint32_t i = 0;
+
+    while (i < count && strcmp(own[i].name, name) != 0)
+        i++;
+    return i;
+}
+
+core_generator *core__generator_of(const char *device)
+{
+    core_generator *generator = NULL;
+    uint32_t i;
+
+    if (atomic_load(&active) == 0)
+        return NULL;
+    pthread_mutex_lock(&lock);
+    i = find(device, active);
+    if (i < active)
+        generator = &own[i].generator;
+    pthread_mutex_unlock(&lock);
+    return generator;
+}
+
+core_generator *core__generator_make(const char *device)
+{
+    core_generator *generator = NULL;
+    uint32_t i;
+
+    pthread_mutex_lock(&lock);
+    i = find(device, known);
+    if (i == known && known < CORE__GENERATORS) {
+        snprintf(own[i].name, sizeof own[i].name, "%s", device);
+        own[i].generator.seed = standard.seed;
+        own[i].generator.offset = 0;
+        atomic_init(&own[i].generator.references, 1); /* never given back */
+        known++;
+    }
+    if (i < known) {
+        active = known;
+        generator = &own[i].generator;
+        core__generator_retain(generator);
+    }
+    pthread_mutex_unlock(&lock);
+    return generator;
+}
+
+void core__generators_save(core__generators *state)
+{
+    pthread_mutex_lock(&lock);
+    state->count = active;
+    state->states[0][0] = standard.seed;
+    state->states[0][1] = standard.offset;
+    for (uint32_t i = 0; i < active; i++) {
+        state->states[1 + i][0] = own[i].generator.seed;
+        state->states[1 + i][1] = own[i].generator.offset;
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+void core__generators_restore(const core__generators *state, bool past)
+{
+    pthread_mutex_lock(&lock);
+    if (past || active < state->count)
+        active = state->count;
+    standard.seed = state->states[0][0];
+    standard.offset = state->states[0][1];
+    for (uint32_t i = 0; i < state->count; i++) {
+        own[i].generator.seed = state->states[1 + i][0];
+        own[i].generator.offset = state->states[1 + i][1];
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+/* ----------------------------------------------------------------- one's own -- */
 
 void core_generator_seed(core_generator *generator, uint64_t seed)
 {

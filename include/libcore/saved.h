@@ -64,8 +64,8 @@ typedef struct core_checkpoint_info {
 } core_checkpoint_info;
 
 /* Runs the function and saves nothing of it but its inputs.  Its second run
- * has the modes, the current device and the numbers of the default generator
- * that the first one had; the generator is as before afterwards.  Nests.
+ * has the modes, the current device and the numbers of the default generators
+ * that the first one had; they are as before afterwards.  Nests.
  * outputs: owned, at most *noutputs, which is then set.  INVALID_ARGUMENT if
  * the function gives none, more than there is room for, or leaves one NULL. */
 core_status core_checkpoint(const core_checkpoint_info *info,

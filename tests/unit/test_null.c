@@ -363,6 +363,11 @@ START_TEST(generators)
     core_generator *generator;
     uint64_t seed = 0, offset = 1;
 
+    refused(core_generator_default(NULL, &generator), "core_generator_default",
+            "device");
+    ck_assert_ptr_null(generator);
+    refused(core_generator_default(NULL, NULL), "core_generator_default",
+            "out_generator");
     refused(core_generator_create(1, NULL), "core_generator_create",
             "out_generator");
     ck_assert_int_eq(core_generator_create(7, &generator), CORE_OK);

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Default generators of devices. */
+
+#include "device/device.h"
+#include "random/generator.h"
+
+#include <libcore/random.h>
+
+core_status core_generator_default(core_device *device,
+                                   core_generator **out_generator)
+{
+    CORE__NOT_NULL(out_generator);
+    *out_generator = NULL;
+    CORE__NOT_NULL(device);
+    *out_generator = core__generator_make(device->name);
+    if (*out_generator)
+        return CORE_OK;
+    return core__error(CORE_ERROR_UNSUPPORTED,
+                       "core_generator_default: %d devices have a default "
+                       "generator of their own, as many as there may be; %s "
+                       "cannot have one",
+                       CORE__GENERATORS, device->name);
+}
