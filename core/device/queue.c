@@ -17,7 +17,13 @@ typedef struct core__queues {
     uint32_t next; /* whose turn it is to be shared */
     /* Own ones that are on no list any more, and that the plugin still has. */
     uint32_t leaving;
-    pthread_cond_t left; /* one of them went */
+    uint32_t lingering;  /* how many of the list do */
+    uint32_t settling;   /* threads that look at those */
+    pthread_cond_t left; /* one that was leaving went, or one has looked */
+    /* The first error of streams that ended, for who waits for the device. */
+    core_status untold;
+    uint32_t untold_generation;
+    core__error_record error;
 } core__queues;
 
 core__queue core__queue_idle = {
@@ -128,13 +134,160 @@ void core__queue_release(core__queue *queue)
     pthread_mutex_unlock(&queues->lock);
 }
 
+/* -------------------------------------------------------------- lingering --
+ *
+ * A stream may end before its work does.  Who waits for the device waits for
+ * that work too, and is told its error: so the queue stays listed until it is
+ * found idle. */
+
+/* The first error is kept, if there is one in this thread's record. */
+static void keep_untold(core__queues *queues, const core__queue *queue,
+                        core_status status)
+{
+    if (status == CORE_OK ||
+        queue->generation != atomic_load(&queue->device->generation) ||
+        (queues->untold != CORE_OK &&
+         queues->untold_generation == queue->generation))
+        return;
+    core__error_keep(&queues->error);
+    queues->untold = status;
+    queues->untold_generation = queue->generation;
+}
+
+/* Under the lock.  The list's reference is the caller's now, if true. */
+static bool end_linger(core__queues *queues, core__queue *queue)
+{
+    bool lingers = queue->lingers;
+
+    queue->lingers = false;
+    queues->lingering -= lingers;
+    return lingers;
+}
+
+/* Whether all its work is over; *out_error: an error that nobody was told, in
+ * this thread's record.  A plugin that is asked in a callback may refuse to
+ * tell. */
+static bool is_over(core__queue *queue, core_status *out_error)
+{
+    core_device *device = queue->device;
+    core__error_record *record = &core__thread_self()->error;
+    uint64_t launched = atomic_load(&queue->launched);
+    bool told = atomic_load(&queue->told);
+    core_status status;
+
+    *out_error = CORE_OK;
+    if (queue->generation != atomic_load(&device->generation))
+        return true;
+    if (atomic_load(&queue->failed) != CORE_OK) {
+        *out_error = told ? CORE_OK : core__queue_check(queue);
+        return true;
+    }
+    pthread_mutex_lock(&queue->lock);
+    status = device->backend->streams.query(device->impl, queue->impl);
+    pthread_mutex_unlock(&queue->lock);
+    if (status == CORE_OK) {
+        *out_error =
+            core__queue_passed(queue, launched, "core_device_synchronize");
+        return true;
+    }
+    if (status != CORE_ERROR_STREAM &&
+        (record->code != status ||
+         record->severity != CORE_SEVERITY_STREAM_POISONED))
+        return false;
+    *out_error = core__queue_result(queue, status, "core_device_synchronize");
+    return true;
+}
+
+static uint32_t count_served(core__queues *queues, const core__queue *queue)
+{
+    uint32_t served;
+
+    pthread_mutex_lock(&queues->lock);
+    served = queue->served;
+    pthread_mutex_unlock(&queues->lock);
+    return served;
+}
+
+/* The caller has a reference, and keeps it. */
+static void settle(core__queues *queues, core__queue *queue)
+{
+    uint32_t served = count_served(queues, queue);
+    core__error_record mine;
+    core_status error;
+    bool goes;
+
+    core__error_keep(&mine);
+    goes = is_over(queue, &error);
+    pthread_mutex_lock(&queues->lock);
+    goes = goes && queue->served == served && end_linger(queues, queue);
+    if (goes)
+        keep_untold(queues, queue, error);
+    pthread_mutex_unlock(&queues->lock);
+    core__error_restore(&mine);
+    if (goes)
+        core__queue_release(queue);
+}
+
+static void settled(core__queues *queues)
+{
+    pthread_mutex_lock(&queues->lock);
+    queues->settling--;
+    pthread_cond_broadcast(&queues->left);
+    pthread_mutex_unlock(&queues->lock);
+}
+
+void core__queues_settle(core_device *device)
+{
+    core__queues *queues = device->queues;
+    core__queue **list = NULL;
+    uint32_t count = 0;
+
+    if (!queues || device->forked)
+        return;
+    pthread_mutex_lock(&queues->lock);
+    if (queues->lingering)
+        list = core__alloc(queues->lingering * sizeof(core__queue *));
+    for (uint32_t i = 0; list && i < queues->count; i++)
+        if (queues->list[i]->lingers) {
+            list[count] = queues->list[i];
+            list[count++]->references++;
+        }
+    queues->settling += list != NULL;
+    pthread_mutex_unlock(&queues->lock);
+    if (!list)
+        return;
+    for (uint32_t i = 0; i < count; i++)
+        settle(queues, list[i]);
+    settled(queues);
+    for (uint32_t i = 0; i < count; i++)
+        core__queue_release(list[i]);
+    core__free(list);
+}
+
+/* It may be in a callback of its own: nothing is waited for.  An adopted one is
+ * its library's from now on, and may be no more. */
 void core__queue_leave(core__queue *queue)
 {
+    core__queues *queues;
+    bool lingers;
+
     if (!queue || queue == &core__queue_idle || queue->device->forked)
         return;
-    pthread_mutex_lock(&queue->device->queues->lock);
-    queue->streams--;
-    pthread_mutex_unlock(&queue->device->queues->lock);
+    queues = queue->device->queues;
+    pthread_mutex_lock(&queues->lock);
+    lingers = --queue->streams == 0 && !queue->adopted && !queue->capturing &&
+              queue->generation == atomic_load(&queue->device->generation);
+    if (lingers) {
+        queue->lingers = true;
+        queue->references++; /* here; the stream's is the list's now */
+        queues->lingering++;
+        queues->settling++;
+    }
+    pthread_mutex_unlock(&queues->lock);
+    if (lingers) {
+        settle(queues, queue);
+        settled(queues);
+    }
     core__queue_release(queue);
 }
 
@@ -234,7 +387,7 @@ static uint32_t count_own(const core__queues *queues)
 }
 
 /* The next in turn that is well; of the same priority, and not the default
- * stream's, if there is one. */
+ * stream's, if there is one.  One that lingers has a stream again. */
 static core__queue *share(core__queues *queues, int32_t priority)
 {
     core__queue *best = NULL;
@@ -254,8 +407,10 @@ static core__queue *share(core__queues *queues, int32_t priority)
             best = queue;
     }
     if (best) {
-        best->references++;
+        if (!end_linger(queues, best))
+            best->references++;
         best->streams++;
+        best->served++;
     }
     return best;
 }
@@ -270,6 +425,7 @@ core_status core__queue_take(core_device *device, int32_t priority,
 
     *out_queue = NULL;
     CORE_TRY(core__device_here(device));
+    core__queues_settle(device);
     pthread_mutex_lock(&queues->lock);
     while (limit && count_own(queues) >= limit) {
         full = true;
@@ -305,34 +461,91 @@ core_status core__queue_adopt(core_device *device, void *native,
 
 /* --------------------------------------------------------------- waiting -- */
 
+/* Those that have or may have work, with references, so that waiting needs no
+ * lock.  Of a capture nothing runs: the plugin is not to see that somebody waits
+ * for it.  What ended and is over has nothing to tell. */
+static core_status list_waited(core__queues *queues, core__queue ***out_list,
+                               uint32_t *out_count)
+{
+    core__queue **list;
+    uint32_t room;
+
+    *out_count = 0;
+    pthread_mutex_lock(&queues->lock);
+    room = queues->count;
+    list = core__alloc(room * sizeof(core__queue *));
+    for (uint32_t i = 0; list && i < room; i++) {
+        core__queue *queue = queues->list[i];
+
+        if (queue->capturing || (!queue->streams && !queue->lingers))
+            continue;
+        list[(*out_count)++] = queue;
+        queue->references++;
+    }
+    pthread_mutex_unlock(&queues->lock);
+    *out_list = list;
+    return list ? CORE_OK : core__error_memory(room * sizeof(core__queue *));
+}
+
+/* One that lingers has been waited for, and told: the list's reference goes. */
+static core_status wait_one(core__queues *queues, core__queue *queue,
+                            const char *reason)
+{
+    core_device *device = queue->device;
+    /* Of an older generation: it is its own streams' matter. */
+    bool stale = queue->generation != atomic_load(&device->generation) &&
+                 !atomic_load(&device->lost);
+    core_status status = CORE_OK;
+    uint32_t served;
+    bool lingers;
+
+    pthread_mutex_lock(&queues->lock);
+    lingers = queue->lingers;
+    served = queue->served;
+    pthread_mutex_unlock(&queues->lock);
+    if (!stale && !(lingers && atomic_load(&queue->told)))
+        status = core__queue_wait(queue, reason);
+    if (!lingers)
+        return status;
+    pthread_mutex_lock(&queues->lock);
+    lingers = queue->served == served && end_linger(queues, queue);
+    pthread_mutex_unlock(&queues->lock);
+    if (lingers)
+        core__queue_release(queue);
+    return status;
+}
+
+/* What was kept, if `first` has nothing; it is told once. */
+static core_status take_untold(core_device *device, core_status status,
+                               core__error_record *first)
+{
+    core__queues *queues = device->queues;
+
+    pthread_mutex_lock(&queues->lock);
+    while (queues->settling)
+        pthread_cond_wait(&queues->left, &queues->lock);
+    if (status == CORE_OK &&
+        queues->untold_generation == atomic_load(&device->generation)) {
+        status = queues->untold;
+        *first = queues->error;
+    }
+    queues->untold = CORE_OK;
+    pthread_mutex_unlock(&queues->lock);
+    return status;
+}
+
 core_status core__queues_wait(core_device *device, const char *reason)
 {
     core__queues *queues = device->queues;
     core__error_record first;
     core_status status = CORE_OK;
     core__queue **list;
-    uint32_t count = 0, room;
+    uint32_t count;
 
     CORE_TRY(core__device_here(device));
-    /* References, so that waiting needs no lock.  Of a capture nothing runs: the
-     * plugin is not to see that somebody waits for it. */
-    pthread_mutex_lock(&queues->lock);
-    room = queues->count;
-    list = core__alloc(room * sizeof(core__queue *));
-    for (uint32_t i = 0; list && i < room; i++) {
-        if (queues->list[i]->capturing)
-            continue;
-        list[count] = queues->list[i];
-        list[count++]->references++;
-    }
-    pthread_mutex_unlock(&queues->lock);
-    if (!list)
-        return core__error_memory(room * sizeof(core__queue *));
+    CORE_TRY(list_waited(queues, &list, &count));
     for (uint32_t i = 0; i < count; i++) {
-        /* Of an older generation: it is its own streams' matter. */
-        bool stale = list[i]->generation != atomic_load(&device->generation) &&
-                     !atomic_load(&device->lost);
-        core_status one = stale ? CORE_OK : core__queue_wait(list[i], reason);
+        core_status one = wait_one(queues, list[i], reason);
 
         if (one != CORE_OK && status == CORE_OK) {
             status = one;
@@ -341,6 +554,7 @@ core_status core__queues_wait(core_device *device, const char *reason)
         core__queue_release(list[i]);
     }
     core__free(list);
+    status = take_untold(device, status, &first);
     if (status != CORE_OK)
         core__error_restore(&first);
     return status;

@@ -195,8 +195,10 @@ core_status core__queue_result(core__queue *queue, core_status status,
     }
     core__error_prefix("%s: %s (found by %s)", device->name, range, reason);
     if (status == CORE_ERROR_STREAM ||
-        record->severity == CORE_SEVERITY_STREAM_POISONED)
+        record->severity == CORE_SEVERITY_STREAM_POISONED) {
+        atomic_store(&queue->told, true);
         return poison(queue);
+    }
     return status;
 }
 
@@ -286,6 +288,8 @@ core_status core__queue_wait(core__queue *queue, const char *reason)
     uint64_t launched = atomic_load(&queue->launched), token;
     core_status status;
 
+    if (atomic_load(&queue->failed) != CORE_OK)
+        atomic_store(&queue->told, true);
     CORE_TRY(core__queue_check(queue));
     core__host_wait_count();
     token = core__observe_begin(CORE__OBSERVED_WAIT, reason, 0, device);

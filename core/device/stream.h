@@ -18,10 +18,14 @@ enum { CORE__QUEUE_RING = 64 };
 /* What the plugin knows as a stream.  Mostly one core_stream has it to itself;
  * where max_streams bounds them, several share one. */
 typedef struct core__queue {
-    /* Under the lock of the device's queues, with the next two. */
+    /* Under the lock of the device's queues, with the next four. */
     uint32_t references;
-    uint32_t streams;    /* that it serves */
-    bool capturing;      /* for its one stream */
+    uint32_t streams; /* that it serves */
+    bool capturing;   /* for its one stream */
+    /* Its last stream ended before its work did: the list has a reference until
+     * that is done, and its error told or kept. */
+    bool lingers;
+    uint32_t served;     /* streams, ever */
     uint32_t generation; /* of the device, when it was made */
     core_device *device;
     void *impl; /* backend's word; NULL on a synchronous device */
@@ -34,6 +38,7 @@ typedef struct core__queue {
     /* STREAM once it is poisoned, and what was said then: set before. */
     _Atomic core_status failed;
     char *failure;
+    _Atomic bool told; /* that it failed, to the user */
     /* Calls given, and how many of them are known to have succeeded.  The
      * oldest one after those, and the newest ones, by number and operator. */
     _Atomic uint64_t launched;
@@ -184,7 +189,10 @@ core_status core__queue_capture(core__queue *queue, bool on);
 core__queue *core__queue_of_word(core_device *device, const void *word);
 core__queue *core__queue_retain(core__queue *queue);
 void core__queue_release(core__queue *queue);
-/* Waits for all of a device; its first error. */
+/* Of streams that ended, what has done its work goes, and its first error is
+ * kept for core__queues_wait.  Waits for nothing. */
+void core__queues_settle(core_device *device);
+/* Waits for all of a device, streams that ended included; the first error. */
 core_status core__queues_wait(core_device *device, const char *reason);
 
 core_status core__queue_check(core__queue *queue);

@@ -11,6 +11,7 @@
 #include "../../plugins/sim/sim_control.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <unistd.h>
 
 static const sim_control *control;
@@ -296,6 +297,156 @@ START_TEST(calls_that_fail_at_once_leave_everything_usable)
 }
 END_TEST
 
+/* ------------------------------------------------------ streams that ended -- */
+
+static void wait_for(void *context)
+{
+    while (!atomic_load((_Atomic bool *)context))
+        usleep(100);
+}
+
+static void note(void *context)
+{
+    atomic_store((_Atomic bool *)context, true);
+}
+
+static void *let_go_later(void *context)
+{
+    usleep(20000); /* by now the other one waits, or never will */
+    note(context);
+    return NULL;
+}
+
+START_TEST(the_device_waits_for_what_a_stream_left)
+{
+    static _Atomic bool go_on, done;
+    core_stream *stream = stream_of(sim);
+    pthread_t thread;
+
+    OK(core_stream_callback(stream, wait_for, (void *)&go_on, NULL));
+    OK(core_stream_callback(stream, note, (void *)&done, NULL));
+    core_stream_release(stream); /* waits for nothing */
+    ck_assert(!atomic_load(&done));
+    ck_assert_int_eq(
+        pthread_create(&thread, NULL, let_go_later, (void *)&go_on), 0);
+    OK(core_device_synchronize(sim));
+    ck_assert(atomic_load(&done));
+    pthread_join(thread, NULL);
+}
+END_TEST
+
+/* A call in place, so that the stream never allocates, which fails when it
+ * runs; the stream ends before. */
+static void fail_and_end(core_tensor *operand)
+{
+    core_stream *stream = stream_of(sim);
+    core_stream_guard guard;
+
+    OK(control->hold(0));
+    OK(control->fault(0, SIM_FAULT_ASYNC, 1));
+    OK(core_stream_guard_enter(stream, &guard));
+    OK(core_add_(operand, operand, core_int(1)));
+    core_stream_guard_leave(&guard);
+    core_stream_release(stream);
+    OK(control->let_go(0));
+}
+
+static void until_streams(uint64_t count)
+{
+    for (int i = 0; counted(0).streams > count && i < 10000; i++)
+        usleep(1000);
+    ck_assert_uint_le(counted(0).streams, count);
+}
+
+START_TEST(an_error_that_a_stream_left_is_told_once)
+{
+    for (int again = 0; again < 3; again++) {
+        core_tensor *one = filled(sim, 4, 1);
+
+        OK(core_device_synchronize(sim));
+        fail_and_end(one);
+        if (again == 1)
+            works(sim); /* a new stream; what failed may be found by it */
+        FAILS(core_device_synchronize(sim), CORE_ERROR_STREAM, "add_.Tensor",
+              "core_device_synchronize");
+        OK(core_device_synchronize(sim));
+    }
+    drop_all();
+    works(sim);
+    OK(core_device_synchronize(sim));
+    OK(core_memory_empty_cache(sim));
+    until_streams(1);
+}
+END_TEST
+
+START_TEST(an_error_that_was_told_ends_with_its_stream)
+{
+    core_stream *stream = stream_of(sim);
+    core_tensor *one = filled(sim, 4, 1), *result;
+    core_event *event = event_of(sim);
+    core_stream_guard guard;
+
+    OK(core_device_synchronize(sim));
+    OK(core_stream_guard_enter(stream, &guard));
+    OK(control->fault(0, SIM_FAULT_ASYNC, 1));
+    OK(core_mul(one, one, &result)); /* the stream has memory, too */
+    core_stream_guard_leave(&guard);
+    OK(core_event_record(event, stream));
+    FAILS(core_stream_synchronize(stream), CORE_ERROR_STREAM, "mul.Tensor");
+    core_tensor_release(result);
+    core_stream_release(stream);
+    OK(core_device_synchronize(sim));
+    works(sim);
+    core_event_release(event);
+    OK(core_device_synchronize(sim));
+}
+END_TEST
+
+START_TEST(bad_data_that_a_stream_left_is_told_once)
+{
+    core_stream *stream = stream_of(sim);
+    core_tensor *table = filled(sim, 4, 1), *result;
+    core_tensor *wrong = indices(sim, 1, (int64_t[]){9});
+    core_stream_guard guard;
+
+    OK(core_device_synchronize(sim));
+    OK(control->hold(0));
+    OK(core_stream_guard_enter(stream, &guard));
+    OK(core_index_select(table, 0, wrong, &result));
+    core_stream_guard_leave(&guard);
+    core_tensor_release(result);
+    core_stream_release(stream);
+    OK(control->let_go(0));
+    for (int i = 0; i < 3; i++)
+        core_stream_release(stream_of(sim)); /* looks at those that ended */
+    FAILS(core_device_synchronize(sim), CORE_ERROR_INDEX, "index_select");
+    OK(core_device_synchronize(sim));
+}
+END_TEST
+
+START_TEST(streams_that_ended_busy_do_not_pile_up)
+{
+    core_stream *stream;
+    _Atomic bool go_on;
+
+    for (int i = 0; i < 50; i++) {
+        atomic_store(&go_on, false);
+        stream = stream_of(sim);
+        OK(core_stream_callback(stream, wait_for, (void *)&go_on, NULL));
+        core_stream_release(stream);
+        atomic_store(&go_on, true);
+        stream = stream_of(sim); /* nobody waits for the device */
+        OK(core_stream_synchronize(stream));
+        core_stream_release(stream);
+    }
+    for (int i = 0; counted(0).streams > 1 && i < 10000; i++) {
+        usleep(1000);
+        core_stream_release(stream_of(sim));
+    }
+    ck_assert_uint_le(counted(0).streams, 1);
+}
+END_TEST
+
 int main(void)
 {
     const TTest *const tests[] = {
@@ -307,6 +458,11 @@ int main(void)
         stale_tensors_answer_everywhere,
         a_device_may_be_lost_while_it_works,
         calls_that_fail_at_once_leave_everything_usable,
+        the_device_waits_for_what_a_stream_left,
+        an_error_that_a_stream_left_is_told_once,
+        an_error_that_was_told_ends_with_its_stream,
+        bad_data_that_a_stream_left_is_told_once,
+        streams_that_ended_busy_do_not_pile_up,
     };
 
     return run_suite_with("stream_faults", start, tests,
