@@ -83,14 +83,6 @@ void core__allocator_tidy(core__allocator *allocator)
     core__uses_drop(done);
 }
 
-static core__use *settle_all(core__allocator *allocator, bool wait,
-                             core__use *done)
-{
-    for (core__heap *heap = allocator->heaps; heap; heap = heap->next)
-        done = core__heap_settle(heap, wait, done);
-    return done;
-}
-
 void core__allocator_settle(core__allocator *allocator)
 {
     core__use *done = NULL;
@@ -98,7 +90,7 @@ void core__allocator_settle(core__allocator *allocator)
     if (allocator->device->forked)
         return;
     pthread_mutex_lock(&allocator->lock);
-    done = settle_all(allocator, false, done);
+    done = core__heaps_settle(allocator, false, done);
     done = tidy(allocator, done);
     for (core__heap *heap = allocator->heaps; heap; heap = heap->next) {
         core__spin_lock(&heap->lock);
@@ -151,7 +143,7 @@ static core_status grow_again(const request *r, core__use **done,
     uint64_t max_split = allocator->settings.max_split;
     core_status status;
 
-    *done = settle_all(allocator, false, *done);
+    *done = core__heaps_settle(allocator, false, *done);
     if (take(r, &status, out_block))
         return status;
     status = CORE_ERROR_OUT_OF_MEMORY;
@@ -175,7 +167,7 @@ static core_status grow_again(const request *r, core__use **done,
     if (status != CORE_ERROR_OUT_OF_MEMORY)
         return status;
     atomic_fetch_add(&allocator->retries, 1);
-    *done = settle_all(allocator, true, *done);
+    *done = core__heaps_settle(allocator, true, *done);
     if (take(r, &status, out_block))
         return status;
     core__allocator_release(allocator, &(core__release){0});
@@ -371,7 +363,7 @@ static core__use *forget_heap(core__heap *heap, core__use *done)
     }
     core__event_later(heap->allocator, heap->ended);
     heap->ended = NULL;
-    core__queue_release(heap->unmarked);
+    core__queue_later(heap->allocator, heap->unmarked);
     heap->unmarked = NULL;
     return done;
 }
@@ -420,7 +412,7 @@ void core__allocator_destroy(core_device *device)
 
     if (!allocator || device->forked)
         return;
-    done = settle_all(allocator, true, done);
+    done = core__heaps_settle(allocator, true, done);
     for (core__heap *heap = allocator->heaps; heap; heap = heap->next)
         done = end_heap(heap, done);
     core__uses_drop(done);
@@ -432,6 +424,7 @@ void core__allocator_destroy(core_device *device)
         core__heap_destroy(heap);
     }
     core__events_give(allocator->events_gone);
+    core__uses_drop(allocator->uses_gone);
     device->allocator = NULL;
     core__free(atomic_load(&allocator->history));
     pthread_mutex_destroy(&allocator->lock);
@@ -450,20 +443,31 @@ core_status core__allocator_need(core_device *device, const char *what)
                        what, device->name);
 }
 
-core_status core_memory_empty_cache(core_device *device)
+/* Nothing awaits any more, and what the streams that ended left goes. */
+static void empty(core__allocator *allocator, bool wait)
 {
-    core__allocator *allocator;
     core__use *done = NULL;
 
-    CORE__NOT_NULL(device);
-    CORE_TRY(core__allocator_need(device, "core_memory_empty_cache"));
-    allocator = device->allocator;
     pthread_mutex_lock(&allocator->lock);
-    done = settle_all(allocator, true, done);
+    done = core__heaps_settle(allocator, wait, done);
     core__allocator_release(allocator, &(core__release){0});
     core__heaps_sweep(allocator);
     core__allocator_unlock(allocator);
     core__uses_drop(done);
+}
+
+core_status core_memory_empty_cache(core_device *device)
+{
+    core__allocator *allocator;
+
+    CORE__NOT_NULL(device);
+    CORE_TRY(core__allocator_need(device, "core_memory_empty_cache"));
+    allocator = device->allocator;
+    empty(allocator, true);
+    empty(allocator, false); /* streams ended with what awaited them */
     core__host_memory_empty(device);
+    if (core__allocator_marks(allocator))
+        core__event_stock_empty(device);
+    core__queues_settle(device);
     return CORE_OK;
 }

@@ -6,9 +6,10 @@
  *
  * What a stream leaves behind may be in use by its work, which goes on to its
  * end.  An event is recorded behind all of it, and the next stream that needs a
- * heap takes the old one over, once it waits for that event.  Where no event
- * can be had the heap remembers what the stream was the plugin's word for, and
- * is taken over when that is found to have nothing left to do. */
+ * heap takes the old one over, once that event is done; where many are not, it
+ * waits for one.  Where no event can be had the heap remembers what the stream
+ * was the plugin's word for, and is taken over when that is found to have
+ * nothing left to do. */
 
 #include "base/memory.h"
 #include "memory/heap.h"
@@ -50,25 +51,43 @@ static core__heap *heap_new(core__allocator *allocator, core_memory_pool *pool)
     return heap;
 }
 
-/* One that a stream left, after this one waits for what it did. */
+/* Left by a stream, for others to have. */
+static bool is_left(const core__heap *heap, const core_memory_pool *pool)
+{
+    return !heap->stream && heap->pool == pool && !heap->abandoned;
+}
+
+static core__heap *take_over(core__heap *heap)
+{
+    core__event_later(heap->allocator, heap->ended);
+    heap->ended = NULL;
+    return heap;
+}
+
+/* One that a stream left, best one whose work is over: it is not waited for.
+ * Work that goes on may yet fail, and its error is no other stream's; so a new
+ * heap is better, until there are many that are not done.  Then this stream
+ * waits for one of them. */
 static core__heap *adopt(core__allocator *allocator, core_memory_pool *pool,
                          core_stream *stream)
 {
+    uint32_t busy = 0;
+
     if (stream->capture)
         return NULL; /* it can wait for nothing outside */
     for (core__heap *heap = allocator->heaps; heap; heap = heap->next) {
-        if (heap->stream || heap->pool != pool || heap->abandoned ||
-            (heap->unmarked && !core__heap_is_idle(heap)))
+        if (!is_left(heap, pool))
             continue;
-        if (heap->ended &&
-            core__device_knows(allocator->device, heap->ended->generation)) {
-            if (core_stream_wait_event(stream, heap->ended) != CORE_OK)
-                continue;
-        }
-        core__event_later(allocator, heap->ended);
-        heap->ended = NULL;
-        return heap;
+        if ((!heap->ended && !heap->unmarked) || core__heap_is_idle(heap))
+            return take_over(heap);
+        busy += heap->ended != NULL;
     }
+    if (busy < CORE__HEAPS_BUSY)
+        return NULL;
+    for (core__heap *heap = allocator->heaps; heap; heap = heap->next)
+        if (is_left(heap, pool) && heap->ended &&
+            core_stream_wait_event(stream, heap->ended) == CORE_OK)
+            return take_over(heap);
     return NULL;
 }
 
@@ -76,11 +95,13 @@ core_status core__heap_in(core__allocator *allocator, core_memory_pool *pool,
                           core_stream *stream, core__heap **out_heap)
 {
     core__heap *heap = find(allocator, pool, stream);
-    core__queue *before;
 
     *out_heap = heap;
     if (heap)
         return CORE_OK;
+    /* Streams come and go: what they shared comes back. */
+    allocator->uses_gone =
+        core__heaps_settle(allocator, false, allocator->uses_gone);
     heap = adopt(allocator, pool, stream);
     if (!heap)
         heap = heap_new(allocator, pool);
@@ -90,9 +111,8 @@ core_status core__heap_in(core__allocator *allocator, core_memory_pool *pool,
     heap->stream = stream;
     heap->stream_id = stream->id;
     core__spin_unlock(&heap->lock);
-    before = heap->unmarked;
+    core__queue_later(allocator, heap->unmarked);
     heap->unmarked = NULL;
-    core__queue_release(before);
     *out_heap = heap;
     return CORE_OK;
 }
@@ -130,7 +150,7 @@ void core__heap_destroy(core__heap *heap)
     core__counts_end(heap);
     core__spin_unlock(&allocator->counts.lock);
     core__event_later(allocator, heap->ended);
-    core__queue_release(heap->unmarked);
+    core__queue_later(allocator, heap->unmarked);
     core__free(heap);
 }
 
@@ -158,14 +178,17 @@ void core__heaps_sweep(core__allocator *allocator)
     }
 }
 
-/* Behind all that the stream was given.  It may end in a callback of its own:
- * nothing is waited for. */
+/* Behind all that the stream was given, if that is not over already.  It may
+ * end in a callback of its own: nothing is waited for. */
 static void mark_end(core__heap *heap, core_stream *stream)
 {
-    core_event *event;
-    core_status status = core__event_take(stream->device, &event);
+    core_event *event = NULL;
+    core_status status = CORE_OK;
+    bool idle = core__heap_is_idle(heap);
 
-    if (status == CORE_OK) {
+    if (!idle)
+        status = core__event_take(stream->device, &event);
+    if (!idle && status == CORE_OK) {
         status = core_event_record(event, stream);
         if (status != CORE_OK) {
             core__event_give(event);
@@ -200,6 +223,19 @@ void core__event_later(core__allocator *allocator, core_event *event)
     allocator->events_gone = event;
 }
 
+/* Where there is no host memory to remember it, it goes at once. */
+void core__queue_later(core__allocator *allocator, core__queue *queue)
+{
+    core__use *use = queue ? core__small_alloc(sizeof *use) : NULL;
+
+    if (use) {
+        *use = (core__use){.next = allocator->uses_gone, .queue = queue};
+        allocator->uses_gone = use;
+    } else {
+        core__queue_release(queue);
+    }
+}
+
 void core__events_give(core_event *events)
 {
     while (events) {
@@ -213,10 +249,13 @@ void core__events_give(core_event *events)
 static void unlock(core__allocator *allocator)
 {
     core_event *events = allocator->events_gone;
+    core__use *uses = allocator->uses_gone;
 
     allocator->events_gone = NULL;
+    allocator->uses_gone = NULL;
     pthread_mutex_unlock(&allocator->lock);
     core__events_give(events);
+    core__uses_drop(uses);
 }
 
 static void end_all(core__allocator *allocator)

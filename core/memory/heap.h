@@ -53,9 +53,11 @@ enum {
 /* A stream that uses a block which belongs to another one. */
 typedef struct core__use {
     struct core__use *next;
-    core_stream *stream; /* referenced; NULL: named by the plugin's word */
-    core_event *event;   /* NULL until the block is freed; never with a word */
-    const void *word;    /* of what the event was recorded on */
+    /* Referenced until there is an event; NULL: named by the plugin's word. */
+    core_stream *stream;
+    core_event *event;  /* NULL until the block is freed; never with a word */
+    const void *word;   /* of what the event was recorded on */
+    core__queue *queue; /* only to be released: core__queue_later */
 } core__use;
 
 struct core__block {
@@ -132,6 +134,10 @@ struct core__heap {
     core__bins bins[2]; /* small, large */
 };
 
+/* So many may be left by streams whose work is not done yet, before a new
+ * stream waits for one of them. */
+enum { CORE__HEAPS_BUSY = 16 };
+
 typedef struct core__alloc_settings {
     uint64_t max_split;  /* bytes; UINT64_MAX: none */
     uint32_t divisions;  /* 0: none */
@@ -149,6 +155,7 @@ struct core__allocator {
     core_stream *_Atomic streams_gone; /* whoever has the lock ends them */
     core_memory_pool *_Atomic pools_gone;
     core_event *events_gone; /* given back when the lock is let go */
+    core__use *uses_gone;    /* dropped then */
     bool starved;            /* host memory was short in the call under way */
     core__heap *heaps;
     core__alloc_settings settings;
@@ -282,6 +289,8 @@ bool core__heap_is_idle(core__heap *heap);
 /* Given back when the lock is let go. */
 void core__event_later(core__allocator *allocator, core_event *event);
 void core__events_give(core_event *events);
+/* Released then. */
+void core__queue_later(core__allocator *allocator, core__queue *queue);
 
 /* ------------------------------------------------ expandable: expandable.c -- */
 
@@ -299,6 +308,9 @@ void core__block_free_used(core__heap *heap, core__block *block);
 /* Blocks whose streams are done go to the bins; with `wait`, all do.  Gives
  * the uses to be dropped when no lock is held. */
 core__use *core__heap_settle(core__heap *heap, bool wait, core__use *done);
+/* The same for all heaps. */
+core__use *core__heaps_settle(core__allocator *allocator, bool wait,
+                              core__use *done);
 /* Events may be recorded: nothing is being captured. */
 bool core__allocator_marks(const core__allocator *allocator);
 /* The work before the event is over, whatever error it had, when it returns. */

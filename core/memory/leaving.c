@@ -15,7 +15,13 @@
 #include "base/memory.h"
 #include "memory/heap.h"
 
-/* Only what the plugin says is done is: in a callback it may refuse to tell. */
+/* Only what the plugin says is done is, or says has failed: a stream that is
+ * poisoned drops its work.  In a callback it may refuse to tell. */
+static bool is_past(core_status status)
+{
+    return status == CORE_OK || status == CORE_ERROR_STREAM;
+}
+
 static bool queue_is_idle(core__queue *queue)
 {
     core_device *device = queue->device;
@@ -27,7 +33,7 @@ static bool queue_is_idle(core__queue *queue)
     pthread_mutex_lock(&queue->lock);
     status = device->backend->streams.query(device->impl, queue->impl);
     pthread_mutex_unlock(&queue->lock);
-    return status == CORE_OK;
+    return is_past(status);
 }
 
 static bool event_is_passed(core_device *device, core_event *event)
@@ -39,7 +45,7 @@ static bool event_is_passed(core_device *device, core_event *event)
     pthread_mutex_lock(&event->lock);
     status = device->backend->events.query(device->impl, event->impl);
     pthread_mutex_unlock(&event->lock);
-    return status == CORE_OK;
+    return is_past(status);
 }
 
 bool core__heap_is_idle(core__heap *heap)

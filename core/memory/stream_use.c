@@ -35,6 +35,7 @@ core_status core__use_add(core__use **uses, core_stream *stream)
     use->stream = core_stream_retain(stream);
     use->event = NULL;
     use->word = NULL;
+    use->queue = NULL;
     use->next = *uses;
     *uses = use;
     return CORE_OK;
@@ -47,14 +48,30 @@ void core__uses_drop(core__use *uses)
 
         core__event_give(uses->event);
         core_stream_release(uses->stream);
+        core__queue_release(uses->queue);
         core__small_free(uses, sizeof *uses);
         uses = next;
     }
 }
 
+/* The event is all that a use needs of its stream, which may end now: two
+ * streams that use each other's memory would keep each other.  But not here,
+ * where locks are held; without host memory it ends with the use. */
+static void part(core__use *use, core__use **done)
+{
+    core__use *husk = core__small_alloc(sizeof *husk);
+
+    if (!husk)
+        return;
+    *husk = (core__use){.next = *done, .stream = use->stream};
+    *done = husk;
+    use->stream = NULL;
+}
+
 /* The use has its event, or is over since its stream failed and drops all its
  * work: true.  False: later. */
-static bool mark(core_device *device, core__use *use, bool *out_over)
+static bool mark(core_device *device, core__use *use, bool *out_over,
+                 core__use **done)
 {
     core_event *event;
     core_status status;
@@ -68,6 +85,7 @@ static bool mark(core_device *device, core__use *use, bool *out_over)
         /* A capture may just have begun: then it stands for nothing. */
         if (status == CORE_OK && !event->capture_id) {
             use->event = event;
+            part(use, done);
             return true;
         }
         core__event_give(event);
@@ -112,7 +130,7 @@ core__use *core__uses_settle(core_device *device, core__use **uses,
         bool had = use->event != NULL;
         bool over = false;
 
-        if (!had && (!mark_now || !mark(device, use, &over))) {
+        if (!had && (!mark_now || !mark(device, use, &over, &done))) {
             link = &use->next;
             continue;
         }
@@ -245,7 +263,7 @@ void core__block_free_used(core__heap *heap, core__block *block)
         core__use *use = *link;
         bool over;
 
-        if (mark(device, use, &over) && !over)
+        if (mark(device, use, &over, &over_ones) && !over)
             atomic_fetch_add(&allocator->events, 1);
         if (over) {
             *link = use->next;
@@ -264,26 +282,34 @@ void core__block_free_used(core__heap *heap, core__block *block)
     core__uses_drop(over_ones);
 }
 
-/* Streams that were not done yet: what was recorded on them later is neither. */
-typedef struct busy_streams {
-    core_stream *streams[8];
+/* Queues that were not done yet: what was recorded on them later is neither. */
+typedef struct busy_queues {
+    const core__queue *queues[8];
     uint32_t count;
-} busy_streams;
+} busy_queues;
 
-static bool is_busy(const busy_streams *busy, const core__use *uses)
+/* NULL: by a word of the plugin's. */
+static const core__queue *queue_of(const core__use *use)
+{
+    if (use->event)
+        return use->event->queue;
+    return use->stream ? use->stream->queue : NULL;
+}
+
+static bool is_busy(const busy_queues *busy, const core__use *uses)
 {
     for (; uses; uses = uses->next)
         for (uint32_t i = 0; i < busy->count; i++)
-            if (uses->stream == busy->streams[i])
+            if (queue_of(uses) == busy->queues[i])
                 return true;
     return false;
 }
 
-static void note_busy(busy_streams *busy, const core__use *uses)
+static void note_busy(busy_queues *busy, const core__use *uses)
 {
     for (; uses; uses = uses->next)
-        if (uses->stream && uses->event && busy->count < 8)
-            busy->streams[busy->count++] = uses->stream;
+        if (uses->event && uses->event->queue && busy->count < 8)
+            busy->queues[busy->count++] = uses->event->queue;
 }
 
 core__use *core__heap_settle(core__heap *heap, bool wait, core__use *done)
@@ -291,7 +317,7 @@ core__use *core__heap_settle(core__heap *heap, bool wait, core__use *done)
     core__allocator *allocator = heap->allocator;
     core__block *left = NULL;
     core__block **left_end = &left;
-    busy_streams busy = {.count = 0};
+    busy_queues busy = {.count = 0};
     uint64_t events = 0;
     core__block *list;
 
@@ -328,6 +354,14 @@ core__use *core__heap_settle(core__heap *heap, bool wait, core__use *done)
         heap->awaiting_end = left_end;
     heap->awaiting = left;
     core__spin_unlock(&heap->lock);
+    return done;
+}
+
+core__use *core__heaps_settle(core__allocator *allocator, bool wait,
+                              core__use *done)
+{
+    for (core__heap *heap = allocator->heaps; heap; heap = heap->next)
+        done = core__heap_settle(heap, wait, done);
     return done;
 }
 

@@ -250,34 +250,6 @@ static void wait_for(void *context)
         usleep(100);
 }
 
-START_TEST(the_next_waits_for_what_a_stream_left_unfinished)
-{
-    static _Atomic bool go_on;
-    core_stream *first, *second;
-    piece p, q;
-
-    open_sim("");
-    first = stream();
-    second = stream();
-    p = take_on(first, 20 * MIB);
-    OK(core_stream_callback(first, wait_for, (void *)&go_on, NULL));
-    give(p);
-    core_stream_release(first);
-    OK(core_stream_query(second));
-    q = take_on(second, 20 * MIB);
-    ck_assert(same(p, q));
-    for (int i = 0; i < 20; i++) {
-        usleep(1000);
-        ck_assert_int_eq(core_stream_query(second), CORE_ERROR_BUSY);
-    }
-    atomic_store(&go_on, true);
-    OK(core_stream_synchronize(second));
-    give(q);
-    core_stream_release(second);
-    all_is_back();
-}
-END_TEST
-
 /* Without the event that the next owner would wait for. */
 START_TEST(what_a_stream_left_unmarked_is_not_given_before_it_is_done)
 {
@@ -638,7 +610,6 @@ SUITE("memory streams", a_blocks_own_stream_needs_no_word,
       emptying_the_cache_waits_for_other_streams,
       a_stream_that_failed_holds_nothing_back,
       where_no_event_can_be_had_the_block_waits_longer,
-      the_next_waits_for_what_a_stream_left_unfinished,
       what_a_stream_left_unmarked_is_not_given_before_it_is_done,
       what_a_stream_leaves_serves_the_next, a_reset_forgets_all_that_there_was,
       another_thread_may_free, a_pool_has_segments_of_its_own,
