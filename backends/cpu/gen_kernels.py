@@ -79,7 +79,7 @@ def compare(name, operator):
 op("abs", 1, {"F": "abs@(a)", "I": "(T)(a < 0 ? -a : a)"})
 op("neg", 1, {"F": "-a", "I": "(T)-a"}, wrap=True)
 for name in "sign", "sgn":
-    op(name, 1, {"F": "a != a ? a : (T)((a > 0) - (a < 0))",
+    op(name, 1, {"F": "(T)((a > 0) - (a < 0))",
                  "I": "(T)((a > 0) - (a < 0))", "B": "a"})
 for name in "ceil", "floor", "trunc", "round":
     op(name, 1, {"F": "%s@(a)" % name.replace("round", "rint"), "I": "a"},

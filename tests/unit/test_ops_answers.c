@@ -365,6 +365,17 @@ START_TEST(targets_of_cross_entropies_may_be_any_numbers)
 }
 END_TEST
 
+/* Neither above nor below. */
+START_TEST(what_is_no_number_has_no_sign)
+{
+    core_tensor *x = leaf(VECTOR(3, NAN, -2, INFINITY));
+
+    HOLDS(CALL(sign, x), 3, 0, -1, 1);
+    HOLDS(CALL(sgn, x), 3, 0, -1, 1);
+    HOLDS(slope_of(x, CALL(abs, x)), 3, 0, -1, 1);
+}
+END_TEST
+
 START_TEST(output_padding_is_less_than_stride_or_dilation)
 {
     core_tensor *x =
@@ -584,7 +595,7 @@ SUITE("ops answers", the_best_of_a_number_is_itself, losses_of_one_number,
       margins_have_gradients, losses_have_finite_slopes_at_their_ends,
       the_extreme_of_a_dimension_with_nan_has_no_slope,
       small_dtypes_have_the_slopes_of_large_ones,
-      mantissas_of_far_numbers_have_slopes,
+      mantissas_of_far_numbers_have_slopes, what_is_no_number_has_no_sign,
       cross_entropies_are_of_probabilities,
       cross_entropies_of_none_are_nan_where_nobody_looks,
       targets_of_cross_entropies_may_be_any_numbers,
