@@ -152,13 +152,13 @@ CPU_INLINE int64_t shift_right_i64(int64_t a, int64_t b)
     {                                                                         \
         return a > (LARGEST) ? (LARGEST) : a < -(LARGEST) ? -(LARGEST) : a;   \
     }                                                                         \
-    /* From whichever end is nearer. */                                       \
+    /* From the end that is nearer; below 0 that is the first one. */         \
     CPU_INLINE T lerp_##S(T a, T b, T weight)                                 \
     {                                                                         \
         T difference = b - a;                                                 \
         T low = a + weight * difference;                                      \
         T high = b - difference * (1 - weight);                               \
-        return abs_##S(weight) < (T)0.5 ? low : high;                         \
+        return weight < (T)0.5 ? low : high;                                  \
     }                                                                         \
     /* Rounded down the exact quotient, not the rounded one. */               \
     CPU_INLINE T floor_divide_##S(T a, T b)                                   \

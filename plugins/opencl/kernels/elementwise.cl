@@ -37,8 +37,8 @@ static T modulo_down_f(T a, T b)
 
 static T lerp(T a, T b, T weight)
 {
-    return fabs(weight) < (T)0.5 ? fma(weight, b - a, a)
-                                 : fma(weight - 1, b - a, b);
+    return weight < (T)0.5 ? fma(weight, b - a, a)
+                           : fma(weight - 1, b - a, b);
 }
 
 static T finite(T x)
