@@ -111,8 +111,33 @@ static core_status add(core__autograd *record, core_tensor *grad,
     return CORE_OK;
 }
 
+/* What this thread gives its stream is to come behind what `earlier` was given.
+ * What a capture holds and what it does not hold cannot wait for each other:
+ * that a replay comes in its turn is the program's part. */
+static core_status come_after(core_stream *earlier)
+{
+    core_stream *current = core__stream_current(earlier->device);
+
+    if (current->queue == earlier->queue ||
+        !atomic_load(&current->capture) != !atomic_load(&earlier->capture))
+        return CORE_OK;
+    return core__stream_order(current, earlier);
+}
+
+static void note_written(core__autograd *record, core_device *device)
+{
+    core_stream *current = core__stream_current(device);
+    core_stream *before = record->written;
+
+    if (before == current)
+        return;
+    core_stream_retain(current);
+    record->written = current;
+    core_stream_release(before);
+}
+
 /* Takes *grad over if it can. */
-static core_status put(core_tensor *leaf, core_tensor **grad)
+static core_status put_in_place(core_tensor *leaf, core_tensor **grad)
 {
     bool recording = !core__thread_self()->no_grad;
     core_tensor *old = NULL;
@@ -126,6 +151,22 @@ static core_status put(core_tensor *leaf, core_tensor **grad)
     return status;
 }
 
+/* Two backwards in two threads may add on two streams, and no program could
+ * order them: whoever adds waits for the last one's stream. */
+static core_status put(core_tensor *leaf, core_tensor **grad)
+{
+    core__autograd *record = leaf->autograd;
+    core_status status;
+
+    if (core__likely(leaf->device->synchronous))
+        return put_in_place(leaf, grad);
+    if (record->grad && record->written)
+        CORE_TRY(come_after(record->written));
+    status = put_in_place(leaf, grad);
+    note_written(record, leaf->device);
+    return status;
+}
+
 /* ---------------------------------------------------------- one at a time -- */
 
 /* Two backwards may meet at one leaf.  Adding calls operators, which may be the
@@ -135,7 +176,8 @@ static core_status put(core_tensor *leaf, core_tensor **grad)
  * one that is busy.  Who is waited for thus waits for nobody. */
 typedef struct core__late {
     struct core__late *next;
-    core_tensor *grad; /* owned */
+    core_tensor *grad;   /* owned */
+    core_stream *stream; /* that it was made on; referenced, or NULL */
     uint64_t excluded;
     bool no_grad;
 } core__late;
@@ -210,6 +252,16 @@ static core__late *finish(core__autograd *record)
     return late;
 }
 
+/* Made on another thread's stream. */
+static core_status take_late(core__late *late)
+{
+    if (!late->stream)
+        return CORE_OK;
+    CORE_TRY(come_after(late->stream));
+    return core_tensor_record_stream(late->grad,
+                                     core__stream_current(late->grad->device));
+}
+
 static core_status put_late(core_tensor *leaf, core__late *late,
                             core_status before)
 {
@@ -221,10 +273,13 @@ static core_status put_late(core_tensor *leaf, core__late *late,
     self->excluded = late->excluded;
     self->no_grad = late->no_grad;
     if (before == CORE_OK)
+        status = take_late(late);
+    if (status == CORE_OK)
         status = put(leaf, &late->grad);
     self->excluded = excluded;
     self->no_grad = no_grad;
     core__tensor_release(late->grad);
+    core_stream_release(late->stream);
     core__free(late);
     return status;
 }
@@ -238,12 +293,18 @@ static core_status leave_or_claim(core_tensor *leaf, core_tensor **grad,
 
     if (!late)
         return core__error_memory(sizeof *late);
-    *late = (core__late){NULL, *grad, self->excluded, self->no_grad};
+    *late = (core__late){NULL, *grad, NULL, self->excluded, self->no_grad};
+    if (!leaf->device->synchronous) {
+        late->stream = core__stream_current(leaf->device);
+        core_stream_retain(late->stream);
+    }
     *out_claim = try_claim(leaf->autograd, late);
-    if (*out_claim == LEFT)
+    if (*out_claim == LEFT) {
         *grad = NULL;
-    else
+    } else {
+        core_stream_release(late->stream);
         core__free(late);
+    }
     return CORE_OK;
 }
 

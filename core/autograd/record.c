@@ -62,6 +62,8 @@ void core__autograd_destroy(core_tensor *tensor)
         core__retained_forget(tensor);
     core__node_release(record->grad_fn);
     core__tensor_release(record->grad);
+    if (core__unlikely(record->written != NULL))
+        core_stream_release(record->written);
     if (core__unlikely(record->hooks != NULL))
         core__hooks_drop(record->hooks);
     if (record->accumulator) /* parked: it holds the tensor otherwise */

@@ -13,6 +13,8 @@
 #include "base/fork.h"
 #include "tensor/tensor.h"
 
+#include <libcore/stream.h>
+
 typedef struct core_node core_node;
 typedef struct core_hook core_hook;
 
@@ -26,6 +28,9 @@ typedef struct core__edge {
 struct core__autograd {
     core_node *grad_fn; /* referenced; NULL: a leaf */
     core_tensor *grad;  /* referenced */
+    /* Where a backward last wrote grad; referenced.  NULL: nowhere that one
+     * would have to wait for. */
+    core_stream *written;
     /* Of a leaf; not referenced, read and written under lock.  When its last
      * reference goes it stays here, parked, for the next graph. */
     core_node *accumulator;

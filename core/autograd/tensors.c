@@ -102,6 +102,7 @@ static core_status check_grad(const core_tensor *tensor,
 core_status core_tensor_set_grad(core_tensor *tensor, core_tensor *grad)
 {
     core__autograd *record;
+    core_stream *written;
     core_tensor *old;
 
     if (!tensor)
@@ -120,7 +121,10 @@ core_status core_tensor_set_grad(core_tensor *tensor, core_tensor *grad)
     if (grad)
         core__tensor_retain(grad);
     record->grad = grad;
+    written = record->written;
+    record->written = NULL;
     core__tensor_release(old);
+    core_stream_release(written);
     return CORE_OK;
 }
 

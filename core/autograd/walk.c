@@ -18,15 +18,31 @@
 
 /* ---------------------------------------------------------------- streams -- */
 
+/* What is done for all of them, whatever becomes of one: the first error is the
+ * one that is told. */
+typedef struct first_error {
+    core_status status;
+    core__error_record record;
+} first_error;
+
+static void went(first_error *first, core_status status)
+{
+    if (status == CORE_OK || first->status != CORE_OK)
+        return;
+    core__error_prefix("gradients for the caller's stream: ");
+    first->status = status;
+    core__error_keep(&first->record);
+}
+
 /* What the caller gets is used on its own streams. */
-static core_status hand_over(core__task *task)
+static void hand_over(core__task *task, first_error *first)
 {
     for (size_t i = 0; i < task->ncaptures; i++) {
         core_tensor *grad = *task->captures[i].out;
 
         if (grad && !grad->device->synchronous)
-            CORE_TRY(core_tensor_record_stream(
-                grad, core__stream_current(grad->device)));
+            went(first, core_tensor_record_stream(
+                            grad, core__stream_current(grad->device)));
     }
     for (size_t i = 0; !task->captures && i < task->nnodes; i++) {
         core_node *node = task->nodes[i];
@@ -36,20 +52,26 @@ static core_status hand_over(core__task *task)
             continue;
         current = core__stream_current(node->stream->device);
         if (current != node->stream)
-            CORE_TRY(core__accumulate_record(node, current));
+            went(first, core__accumulate_record(node, current));
     }
-    return CORE_OK;
 }
 
 /* The caller's current streams wait for those on which gradients arrived. */
 static core_status join_leaves(core__task *task)
 {
+    first_error first;
+
+    first.status = CORE_OK; /* its record is large, and not read before */
     for (size_t i = 0; i < task->nleaves; i++) {
         core_stream *leaf = task->leaves[i];
 
-        CORE_TRY(core__stream_order(core__stream_current(leaf->device), leaf));
+        went(&first,
+             core__stream_order(core__stream_current(leaf->device), leaf));
     }
-    return hand_over(task);
+    hand_over(task, &first);
+    if (first.status != CORE_OK)
+        core__error_restore(&first.record);
+    return first.status;
 }
 
 /* After an error too: some gradients may have arrived.  The first error is the

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Backwards one after the other, or at once, on streams that nobody has
+ * ordered: what they add to one leaf. */
+
+#include "engine_streams.h"
+
+#include <pthread.h>
+
+/* A backward of a's square, whose graph is gone at the end. */
+static void add_square(core_tensor *a)
+{
+    core_tensor *square, *y;
+
+    OK(core_mul(a, a, &square));
+    OK(core_sum(square, CORE_DTYPE_NONE, &y));
+    OK(core_backward(&y, 1, NULL, 0));
+    core_tensor_release(y);
+    core_tensor_release(square);
+}
+
+START_TEST(a_grad_is_added_to_behind_the_one_before)
+{
+    core_tensor *a;
+    gate gate = GATE;
+    world world;
+
+    begin(&world);
+    a = leaf(filled(3, "sim:0"));
+    synchronize();
+    use(world.s[0]);
+    hold(world.s[0], &gate);
+    add_square(a);
+    use(world.s[2]);
+    add_square(a);
+    stays_busy(world.s[2]);
+    open_gate(&gate);
+    synchronize();
+    is_filled(core_tensor_grad(a), 12);
+    end(&world);
+}
+END_TEST
+
+START_TEST(a_grad_that_was_set_is_nobodys)
+{
+    core_tensor *a;
+    gate gate = GATE;
+    world world;
+
+    begin(&world);
+    a = leaf(filled(3, "sim:0"));
+    synchronize();
+    use(world.s[0]);
+    hold(world.s[0], &gate);
+    add_square(a);
+    OK(core_tensor_set_grad(a, NULL));
+    use(world.s[2]);
+    add_square(a);
+    OK(core_stream_synchronize(world.s[2])); /* it does not wait for s[0] */
+    is_filled(core_tensor_grad(a), 6);
+    open_gate(&gate);
+    synchronize();
+    end(&world);
+}
+END_TEST
+
+static core_tensor *shared;
+
+static void *walk_often(void *stream)
+{
+    use(stream);
+    for (int i = 0; i < 20; i++)
+        add_square(shared);
+    OK(core_stream_synchronize(stream));
+    return NULL;
+}
+
+START_TEST(threads_with_streams_of_their_own_add_to_one_leaf)
+{
+    pthread_t threads[2];
+    world world;
+
+    begin(&world);
+    shared = leaf(filled(3, "sim:0"));
+    synchronize();
+    for (int i = 0; i < 2; i++)
+        ck_assert_int_eq(
+            pthread_create(&threads[i], NULL, walk_often, world.s[2 * i]), 0);
+    for (int i = 0; i < 2; i++)
+        pthread_join(threads[i], NULL);
+    synchronize();
+    is_filled(core_tensor_grad(shared), 240);
+    end(&world);
+}
+END_TEST
+
+int main(void)
+{
+    const TTest *const tests[] = {
+        a_grad_is_added_to_behind_the_one_before,
+        a_grad_that_was_set_is_nobodys,
+        threads_with_streams_of_their_own_add_to_one_leaf,
+    };
+
+    setenv("LIBCORE_SIM_CHECK", "1", 0); /* races are errors too */
+    return run_suite("engine, turns", tests, sizeof tests / sizeof *tests);
+}
