@@ -117,8 +117,8 @@ END_TEST
 START_TEST(while_work_is_captured_a_word_is_refused)
 {
     core_stream *maker;
-    core_graph *graph;
-    core_tensor *in, *out;
+    core_graph *graph = NULL; /* what is spoilt has none */
+    core_tensor *in, *out = NULL;
 
     open_mutant("names-its-own-stream");
     in = whole();
