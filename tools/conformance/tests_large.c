@@ -76,8 +76,7 @@ static bool fill(large *l, outcome *out)
         put(l->dtype, values[i], bytes);
         good = expect_ok(out, element(l, i, &to), "slice") &&
                expect_ok(
-                   out,
-                   core_tensor_write(to, bytes, core_dtype_size(l->dtype)),
+                   out, core_tensor_write(to, bytes, core_dtype_size(l->dtype)),
                    "writing an element");
         core_tensor_release(to);
     }
