@@ -26,6 +26,7 @@ typedef struct host_block {
     uint64_t size; /* as asked for */
     uint64_t capacity;
     uint32_t class;
+    bool tensor; /* a tensor's, that alone gives it back */
     core__use *uses;
 } host_block;
 
@@ -374,7 +375,8 @@ static core_status new_block(host_pool *pool, uint32_t class, uint64_t capacity,
     return CORE_OK;
 }
 
-static core_status alloc(host_pool *pool, uint64_t size, void **out_data)
+static core_status alloc(host_pool *pool, uint64_t size, bool tensor,
+                         void **out_data)
 {
     uint64_t capacity;
     uint32_t class = class_of(size, &capacity);
@@ -393,6 +395,7 @@ static core_status alloc(host_pool *pool, uint64_t size, void **out_data)
     if (!block)
         CORE_TRY(new_block(pool, class, capacity, &block));
     block->size = size;
+    block->tensor = tensor;
     pthread_mutex_lock(&pool->lock);
     status = make_room(pool);
     if (status == CORE_OK) {
@@ -406,44 +409,60 @@ static core_status alloc(host_pool *pool, uint64_t size, void **out_data)
     return status;
 }
 
-core_status core_host_memory_alloc(core_device *device, size_t size,
-                                   void **out_data)
+static core_status take(core_device *device, size_t size, bool tensor,
+                        void **out_data)
 {
     host_pool *pool;
 
-    CORE__NOT_NULL(out_data);
     *out_data = NULL;
-    CORE__NOT_NULL(device);
     if (size == 0 || size > UINT64_C(1) << 47)
         return core__error(size ? CORE_ERROR_OUT_OF_MEMORY
                                 : CORE_ERROR_INVALID_ARGUMENT,
                            "core_host_memory_alloc: %zu bytes", size);
     CORE_TRY(pool_make(device, &pool));
-    return alloc(pool, size, out_data);
+    return alloc(pool, size, tensor, out_data);
 }
 
-core_status core_host_memory_free(core_device *device, void *data)
+core_status core_host_memory_alloc(core_device *device, size_t size,
+                                   void **out_data)
+{
+    CORE__NOT_NULL(out_data);
+    *out_data = NULL;
+    CORE__NOT_NULL(device);
+    return take(device, size, false, out_data);
+}
+
+/* Why this memory cannot be given back so; NULL: it can. */
+static const char *wrong(const host_block *block, const void *data, bool tensor)
+{
+    if (!block || block->data != data)
+        return "is in use";
+    return block->tensor == tensor
+               ? NULL
+               : "is the caller's: it is a tensor's, which frees it";
+}
+
+static core_status give(core_device *device, void *data, bool tensor)
 {
     core__use *done = NULL;
     host_block **link;
     host_block *block;
+    const char *reason;
     host_pool *pool;
 
-    CORE__NOT_NULL(device);
-    if (!data)
-        return CORE_OK;
     CORE_TRY(core__device_here(device));
     pool = pool_of(device);
     if (pool)
         pthread_mutex_lock(&pool->lock);
     block = pool ? find(pool, data, 1) : NULL;
-    if (!block || block->data != data) {
+    reason = wrong(block, data, tensor);
+    if (reason) {
         if (pool)
             pthread_mutex_unlock(&pool->lock);
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "core_host_memory_free: %p is no host memory of "
-                           "\"%s\" that is in use",
-                           data, device->name);
+                           "\"%s\" that %s",
+                           data, device->name, reason);
     }
     remove_used(pool, block);
     block->next = NULL;
@@ -457,11 +476,18 @@ core_status core_host_memory_free(core_device *device, void *data)
     return CORE_OK;
 }
 
+core_status core_host_memory_free(core_device *device, void *data)
+{
+    CORE__NOT_NULL(device);
+    return data ? give(device, data, false) : CORE_OK;
+}
+
+/* Fails in a forked child alone: the memory is the parent's. */
 static void free_pinned(void *context, void *data)
 {
     core_device *device = context;
 
-    core_host_memory_free(device, data);
+    (void)give(device, data, true);
     core_device_release(device);
 }
 
@@ -489,7 +515,7 @@ core_status core_tensor_pinned(core_device *device, core_dtype dtype,
                               NULL, &shape));
     bytes = (uint64_t)shape->numel * core_dtype_size(dtype);
     core__tensor_release(shape);
-    CORE_TRY(core_host_memory_alloc(device, bytes ? bytes : 1, &data));
+    CORE_TRY(take(device, bytes ? bytes : 1, true, &data));
     status = core__storage_adopt(host, data, bytes, free_pinned,
                                  core_device_retain(device), &storage);
     if (status != CORE_OK) {

@@ -26,7 +26,8 @@ extern "C" {
  * a call gives: there is nothing to release, and it is valid until its plugin
  * is unloaded.  NOT_FOUND: no plugin has that type (the message lists those
  * there are, and why others were refused); NO_DEVICE: its plugin found no
- * hardware, the message says why. */
+ * hardware, the message says why; and whatever code the plugin could not be
+ * loaded or begin its work with. */
 core_status core_device_find(const char *name, core_device **out_device);
 
 /* The device of calls that name none, borrowed: what core_device_set_current

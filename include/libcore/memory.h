@@ -126,7 +126,8 @@ core_status core_memory_pool_end(core_memory_pool *pool);
 core_status core_host_memory_alloc(core_device *device, size_t size,
                                    void **out_data);
 core_status core_host_memory_free(core_device *device, void *data);
-/* A row-major tensor on "cpu" in such memory, not initialised. */
+/* A row-major tensor on "cpu" in such memory, not initialised.  The memory goes
+ * with it: core_host_memory_free refuses it. */
 core_status core_tensor_pinned(core_device *device, core_dtype dtype,
                                const int64_t *sizes, size_t ndim,
                                core_tensor **out_tensor);

@@ -12,6 +12,7 @@ static uint64_t host_version = 1; /* counts what the host learned */
 static uint32_t places = 1;       /* given out so far; the host has 0 */
 static uint64_t last[SIM_CLOCKS]; /* time of streams that ended */
 static bool vacant[SIM_CLOCKS];
+static _Atomic uint32_t full; /* 1: there was no place; 2: the log says so */
 
 const sim_clock *sim_clock_host(void)
 {
@@ -23,6 +24,22 @@ static void join(sim_clock *to, const sim_clock *from)
     for (uint32_t i = 0; i < places; i++)
         if (to->at[i] < from->at[i])
             to->at[i] = from->at[i];
+}
+
+/* Without the lock. */
+void sim_clock_tell(void)
+{
+    uint32_t untold = 1;
+    char text[96];
+
+    if (!atomic_compare_exchange_strong(&full, &untold, 2))
+        return;
+    snprintf(text, sizeof text,
+             "LIBCORE_SIM_CHECK: what streams beyond %d at a time do goes "
+             "unchecked",
+             SIM_CLOCKS - 1);
+    sim_host->log(CORE_LOG_WARNING, core_sdk_string("sim"),
+                  core_sdk_string(text));
 }
 
 void sim_clock_open(sim_stream *stream)
@@ -42,8 +59,14 @@ void sim_clock_open(sim_stream *stream)
     for (uint32_t i = 1; i < places && !place; i++)
         if (vacant[i]) /* less exact, from here on */
             place = i;
-    if (!place)
-        place = 1 + (uint32_t)(stream->id % (SIM_CLOCKS - 1));
+    /* One that shared a living stream's would be taken for it.  It still hands
+     * on what it learns. */
+    if (!place) {
+        uint32_t never = 0;
+
+        atomic_compare_exchange_strong(&full, &never, 1);
+        return;
+    }
     vacant[place] = false;
     stream->place = place;
     stream->time = last[place];
@@ -53,8 +76,10 @@ void sim_clock_close(sim_stream *stream)
 {
     if (!stream->clock)
         return;
-    last[stream->place] = stream->time;
-    vacant[stream->place] = true;
+    if (stream->place) {
+        last[stream->place] = stream->time;
+        vacant[stream->place] = true;
+    }
     free(stream->clock);
     stream->clock = NULL;
 }
@@ -81,7 +106,8 @@ void sim_clock_step(sim_stream *stream)
         join(stream->clock, &host);
         stream->host_version = host_version;
     }
-    stream->clock->at[stream->place] = ++stream->time;
+    if (stream->place)
+        stream->clock->at[stream->place] = ++stream->time;
 }
 
 sim_clock *sim_clock_copy(const sim_stream *stream)

@@ -73,7 +73,7 @@ static bool read_one(const char *at, const char *end)
             return false;
         if (at < end && *at == '@') {
             at++;
-            if (!digits(&at, end, &device) || device >= SIM_DEVICES)
+            if (!digits(&at, end, &device) || device >= sim_set.devices)
                 return false;
         }
         wanted[i] = count;
@@ -98,8 +98,10 @@ core_status sim_faults_read(void)
         if (!read_one(at, comma))
             return core_sdk_error(sim_host, CORE_ERROR_INVALID_ARGUMENT, "sim",
                                   "LIBCORE_SIM_FAULT is \"%.*s\"; it looks "
-                                  "like alloc:3,lost:100@1",
-                                  (int)text.size, text.data);
+                                  "like alloc:3,lost:100@1, and there are %u "
+                                  "devices",
+                                  (int)text.size, text.data,
+                                  (unsigned)sim_set.devices);
         at = comma + (comma < end);
     }
     return CORE_OK;

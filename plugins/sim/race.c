@@ -158,7 +158,7 @@ void sim_race_note(sim_stream *stream, sim_work *work)
     sim_device *device = stream->device;
     noting n = {.stream = stream};
 
-    if (!stream->clock || !(work->call || work->size))
+    if (!stream->clock || !stream->place || !(work->call || work->size))
         return;
     n.use = sim_use_make(stream, work);
     if (!n.use)
@@ -180,7 +180,7 @@ void sim_race_note_result(sim_stream *stream, sim_work *work,
 {
     noting n = {.stream = stream};
 
-    if (!stream->clock)
+    if (!stream->clock || !stream->place)
         return;
     n.use = sim_use_make(stream, work);
     if (!n.use)

@@ -12,10 +12,12 @@
  * come first: what is found does not depend on time.  The later of the two
  * fails, and says which the other was.
  *
- * Exact but for three cases, all silent: the host's threads count as one; no
- * more than SIM_ENTRIES uses of a byte are remembered; and of more than
- * SIM_RUNS separate runs of bytes in one operand, a conflict is found as
- * exactly, but what they overwrote between them may be forgotten. */
+ * Exact but for four cases, in none of which a conflict is made up: streams
+ * beyond SIM_CLOCKS - 1 at a time go unchecked, which the log says once; the
+ * host's threads count as one; no more than SIM_ENTRIES uses of a byte are
+ * remembered; and of more than SIM_RUNS separate runs of bytes in one operand, a
+ * conflict is found as exactly, but what they overwrote between them may be
+ * forgotten. */
 
 #ifndef SIM_RACE_H
 #define SIM_RACE_H
@@ -77,9 +79,11 @@ typedef struct sim_history {
     uint32_t room;
 } sim_history;
 
-/* Places in clocks.  A stream's is given anew once the host knows of all its
- * work. */
+/* Places in clocks, of which the host's means none: there are no more.  A
+ * stream's is given anew once the host knows of all its work. */
 void sim_clock_open(sim_stream *stream);
+/* In the log, once, that a stream found no place. */
+void sim_clock_tell(void);
 void sim_clock_close(sim_stream *stream);
 /* What the host learns, and what a stream learns. */
 const sim_clock *sim_clock_host(void);

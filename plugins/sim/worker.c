@@ -84,6 +84,7 @@ core_status sim_stream_make(sim_device *device, int32_t priority,
         sim_stream_unref(stream);
     }
     pthread_mutex_unlock(&sim_lock);
+    sim_clock_tell();
     if (!room)
         return core_sdk_error(sim_host, CORE_ERROR_UNSUPPORTED, "sim",
                               "%s has %llu streams and all are in use",

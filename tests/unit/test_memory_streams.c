@@ -525,6 +525,32 @@ START_TEST(what_is_no_host_memory_is_not_freed)
 }
 END_TEST
 
+START_TEST(the_host_memory_of_a_tensor_is_freed_by_the_tensor_alone)
+{
+    core_tensor *tensor;
+    void *data, *a, *b;
+    int64_t n = 250;
+
+    open_sim("");
+    OK(core_tensor_pinned(sim, CORE_F32, &n, 1, &tensor));
+    OK(core_tensor_data(tensor, &data));
+    FAILS(core_host_memory_free(sim, data), CORE_ERROR_INVALID_ARGUMENT,
+          "core_host_memory_free", "tensor");
+    OK(core_host_memory_alloc(sim, 1000, &a));
+    ck_assert_ptr_ne(a, data);
+    memset(data, 1, 1000);
+    core_tensor_release(tensor);
+    FAILS(core_host_memory_free(sim, data), CORE_ERROR_INVALID_ARGUMENT,
+          "in use");
+    OK(core_host_memory_alloc(sim, 1000, &b));
+    ck_assert_ptr_eq(b, data);
+    OK(core_host_memory_free(sim, a));
+    OK(core_host_memory_free(sim, b));
+    OK(core_memory_empty_cache(sim));
+    ck_assert_uint_eq(counters().pinned, 0);
+}
+END_TEST
+
 START_TEST(host_memory_that_is_short_is_given_back_and_tried_again)
 {
     void *a, *b;
@@ -617,6 +643,7 @@ SUITE("memory streams", a_blocks_own_stream_needs_no_word,
       pools_nest_and_are_the_threads_own, host_memory_is_kept_for_the_next,
       host_memory_waits_for_the_copies_that_use_it,
       what_is_no_host_memory_is_not_freed,
+      the_host_memory_of_a_tensor_is_freed_by_the_tensor_alone,
       host_memory_that_is_short_is_given_back_and_tried_again,
       a_plugin_without_host_memory_is_told_of,
       a_synchronous_device_has_plain_host_memory,

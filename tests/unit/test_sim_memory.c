@@ -244,6 +244,8 @@ START_TEST(a_setting_that_makes_no_sense_is_told)
     setenv("LIBCORE_SIM_BYTES", "4096", 1);
     setenv("LIBCORE_SIM_FAULT", "alloc:1,nothing:2", 1);
     FAILS(sim_load(), CORE_ERROR_INVALID_ARGUMENT, "LIBCORE_SIM_FAULT");
+    setenv("LIBCORE_SIM_FAULT", "alloc:1@2", 1);
+    FAILS(sim_load(), CORE_ERROR_INVALID_ARGUMENT, "2 devices");
     unsetenv("LIBCORE_SIM_FAULT");
     setenv("LIBCORE_SIM_MEMORY", "paged", 1);
     FAILS(sim_load(), CORE_ERROR_INVALID_ARGUMENT, "handle or flat");

@@ -358,6 +358,33 @@ START_TEST(it_finds_what_remembering_everything_finds)
 }
 END_TEST
 
+enum { MANY = 300 };
+
+/* Nothing is made up of those that are too many to be checked. */
+START_TEST(more_streams_than_it_can_check_make_no_conflicts)
+{
+    void *many[MANY], *before = second;
+
+    for (int i = 0; i < MANY; i++)
+        many[i] = new_stream(device);
+    for (int i = 0; i < 10; i++)
+        fill(device, second, b, N, 1);
+    for (int i = 240; i < MANY; i++) {
+        order(device, before, device, many[i]);
+        increment_bytes(device, many[i], a, b, N);
+        before = many[i];
+    }
+    order(device, before, device, third);
+    fill(device, third, b, N, 2);
+    CONFLICTS(0);
+    fill(device, first, b, N, 3);
+    fill(device, second, b, N, 4);
+    CONFLICTS(1);
+    for (int i = 0; i < MANY; i++)
+        sim.streams->destroy(device, many[i]);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("sim: races");
@@ -387,6 +414,7 @@ int main(void)
     tcase_add_test(tcase, memory_is_freed_only_when_all_are_done_with_it);
     tcase_add_test(tcase, pinned_memory_is_watched_too);
     tcase_add_test(tcase, devices_order_each_other_by_events);
+    tcase_add_test(tcase, more_streams_than_it_can_check_make_no_conflicts);
     tcase_add_loop_test(tcase, it_finds_what_remembering_everything_finds, 0,
                         20);
     suite_add_tcase(suite, tcase);
