@@ -147,5 +147,5 @@ core_status core__copy_peer(core_device *to_device, core_memory to,
                                         from_device->impl, from, size)));
     CORE_TRY(launched(target));
     /* What the source's stream does next may change or free what is read. */
-    return core__stream_order(source, target);
+    return core__stream_order_memory(source, target);
 }

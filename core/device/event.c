@@ -233,7 +233,8 @@ static core_status record_impl(core_event *event, core_stream *stream,
 core_status core_event_record(core_event *event, core_stream *stream)
 {
     core__queue *before = NULL;
-    uint64_t launched, capture_id;
+    core__queue_mark mark;
+    uint64_t capture_id;
     core_status status;
 
     CORE__NOT_NULL(event);
@@ -246,12 +247,12 @@ core_status core_event_record(core_event *event, core_stream *stream)
     CORE_TRY(core__stream_check(stream));
     CORE_TRY(check_event(event));
     core__fork_lock(&event->lock, &event->lock_mark);
-    launched = atomic_load(&stream->queue->launched);
+    mark = core__queue_now(stream->queue);
     capture_id = atomic_load(&stream->capture_id);
     status = record_impl(event, stream, capture_id);
     if (status == CORE_OK) {
         event->recorded = true;
-        event->launched = launched;
+        event->mark = mark;
         event->capture_id = capture_id;
         if (event->queue != stream->queue) {
             before = event->queue;
@@ -324,7 +325,7 @@ static core_status query(core_event *event, const char *what)
 {
     core__queue *queue = NULL;
     core_device *device = event->device;
-    uint64_t launched;
+    core__queue_mark mark;
     core_status status;
 
     CORE_TRY(check_here(event));
@@ -334,14 +335,14 @@ static core_status query(core_event *event, const char *what)
         pthread_mutex_unlock(&event->lock);
         return status;
     }
-    launched = event->launched;
+    mark = event->mark;
     queue = core__queue_retain(event->queue);
     status = device->backend->events.query(device->impl, event->impl);
     pthread_mutex_unlock(&event->lock);
     if (status != CORE_OK)
         status = core__queue_result(queue, status, what);
     else
-        status = core__queue_passed(queue, launched, what);
+        status = core__queue_passed(queue, mark, what);
     core__queue_release(queue);
     return status;
 }
@@ -356,7 +357,8 @@ static core_status synchronize(core_event *event, const char *reason)
 {
     core_device *device = event->device;
     core__queue *queue;
-    uint64_t launched, token;
+    core__queue_mark mark;
+    uint64_t token;
     core_status status;
 
     CORE_TRY(check_here(event));
@@ -366,7 +368,7 @@ static core_status synchronize(core_event *event, const char *reason)
         pthread_mutex_unlock(&event->lock);
         return status;
     }
-    launched = event->launched;
+    mark = event->mark;
     queue = core__queue_retain(event->queue);
     pthread_mutex_unlock(&event->lock);
     core__host_wait_count();
@@ -376,7 +378,7 @@ static core_status synchronize(core_event *event, const char *reason)
     if (status != CORE_OK)
         status = core__queue_result(queue, status, reason);
     else
-        status = core__queue_passed(queue, launched, reason);
+        status = core__queue_passed(queue, mark, reason);
     core__queue_release(queue);
     return status;
 }
@@ -399,12 +401,12 @@ static core_status wait_impl(core_stream *stream, core_event *event)
     return core__stream_given(stream, status);
 }
 
-core_status core_stream_wait_event(core_stream *stream, core_event *event)
+/* data: what comes after the wait uses results of what came before the
+ * event. */
+static core_status wait_event(core_stream *stream, core_event *event, bool data)
 {
     core_status status;
 
-    CORE__NOT_NULL(stream);
-    CORE__NOT_NULL(event);
     CORE_TRY(core__stream_check(stream));
     if (stream->device->backend != event->device->backend && stream->capture &&
         !event->device->synchronous)
@@ -425,11 +427,25 @@ core_status core_stream_wait_event(core_stream *stream, core_event *event)
         status = core__capture_refuses(stream, "work of other streams");
     if (status == CORE_OK && !stream->device->synchronous)
         status = wait_impl(stream, event);
+    if (status == CORE_OK && data)
+        status = core__queue_hears(stream->queue, event->queue);
     pthread_mutex_unlock(&event->lock);
     return status;
 }
 
-core_status core__stream_order(core_stream *later, core_stream *earlier)
+core_status core_stream_wait_event(core_stream *stream, core_event *event)
+{
+    CORE__NOT_NULL(stream);
+    CORE__NOT_NULL(event);
+    return wait_event(stream, event, true);
+}
+
+core_status core__stream_wait_memory(core_stream *stream, core_event *event)
+{
+    return wait_event(stream, event, false);
+}
+
+static core_status order(core_stream *later, core_stream *earlier, bool data)
 {
     core_event *event;
     core_status status;
@@ -445,9 +461,19 @@ core_status core__stream_order(core_stream *later, core_stream *earlier)
     CORE_TRY(core__event_take(earlier->device, &event));
     status = core_event_record(event, earlier);
     if (status == CORE_OK)
-        status = core_stream_wait_event(later, event);
+        status = wait_event(later, event, data);
     core__event_give(event);
     return status;
+}
+
+core_status core__stream_order(core_stream *later, core_stream *earlier)
+{
+    return order(later, earlier, true);
+}
+
+core_status core__stream_order_memory(core_stream *later, core_stream *earlier)
+{
+    return order(later, earlier, false);
 }
 
 core_status core_stream_wait_stream(core_stream *stream, core_stream *other)

@@ -47,6 +47,7 @@ static void destroy(core__queue *queue)
 {
     core_device *device = queue->device;
 
+    core__queue_words_end(queue);
     if (core__device_knows(device, queue->generation))
         device->backend->streams.destroy(device->impl, queue->impl);
     pthread_mutex_destroy(&queue->lock);
@@ -171,7 +172,6 @@ static bool is_over(core__queue *queue, core_status *out_error)
 {
     core_device *device = queue->device;
     core__error_record *record = &core__thread_self()->error;
-    uint64_t launched = atomic_load(&queue->launched);
     bool told = atomic_load(&queue->told);
     core_status status;
 
@@ -186,8 +186,7 @@ static bool is_over(core__queue *queue, core_status *out_error)
     status = device->backend->streams.query(device->impl, queue->impl);
     pthread_mutex_unlock(&queue->lock);
     if (status == CORE_OK) {
-        *out_error =
-            core__queue_passed(queue, launched, "core_device_synchronize");
+        *out_error = core__queue_last_word(queue, "core_device_synchronize");
         return true;
     }
     if (status != CORE_ERROR_STREAM &&

@@ -224,15 +224,15 @@ core_status core__stream_given(core_stream *stream, core_status status)
     return status;
 }
 
-/* Bad data that a kernel found: told once, and the stream goes on. */
-static core_status take_word(core__queue *queue, const char *reason)
+core_status core__queue_word(core__queue *queue, const char *reason)
 {
     core_device *device = queue->device;
     core_stream_error word = {.struct_size = sizeof word, .index = INT64_MIN};
     core_operator *op;
     core_status status;
 
-    if (!device->interfaces.stream_error.take)
+    if (!device->interfaces.stream_error.take ||
+        !core__device_knows(device, queue->generation))
         return CORE_OK;
     pthread_mutex_lock(&queue->lock);
     status =
@@ -260,10 +260,11 @@ static core_status take_word(core__queue *queue, const char *reason)
     return core__queue_result(queue, status, reason);
 }
 
-core_status core__queue_passed(core__queue *queue, uint64_t launched,
+core_status core__queue_passed(core__queue *queue, core__queue_mark mark,
                                const char *reason)
 {
     uint64_t before = atomic_load(&queue->succeeded);
+    uint64_t launched = mark.launched;
     uint64_t now;
     uint32_t slot = (uint32_t)(launched % CORE__QUEUE_RING);
 
@@ -277,7 +278,8 @@ core_status core__queue_passed(core__queue *queue, uint64_t launched,
         atomic_store(&queue->first_call, atomic_load(&queue->ring[slot].call));
         atomic_store(&queue->first_op, atomic_load(&queue->ring[slot].op));
     }
-    return take_word(queue, reason);
+    CORE_TRY(core__queue_word(queue, reason));
+    return core__queue_hear(queue, mark.waited, reason);
 }
 
 /* ---------------------------------------------------------------- waiting -- */
@@ -285,7 +287,8 @@ core_status core__queue_passed(core__queue *queue, uint64_t launched,
 core_status core__queue_wait(core__queue *queue, const char *reason)
 {
     core_device *device = queue->device;
-    uint64_t launched = atomic_load(&queue->launched), token;
+    core__queue_mark mark = core__queue_now(queue);
+    uint64_t token;
     core_status status;
 
     if (atomic_load(&queue->failed) != CORE_OK)
@@ -297,7 +300,7 @@ core_status core__queue_wait(core__queue *queue, const char *reason)
     core__observe_end(token);
     if (core__unlikely(status != CORE_OK))
         return core__queue_result(queue, status, reason);
-    return core__queue_passed(queue, launched, reason);
+    return core__queue_passed(queue, mark, reason);
 }
 
 core_status core__capture_refuses(core_stream *stream, const char *what)

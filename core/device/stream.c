@@ -258,8 +258,8 @@ uint64_t core_stream_id(const core_stream *stream)
 core_status core_stream_query(core_stream *stream)
 {
     core_device *device;
+    core__queue_mark mark;
     core__queue *queue;
-    uint64_t launched;
     core_status status;
 
     CORE__NOT_NULL(stream);
@@ -270,13 +270,13 @@ core_status core_stream_query(core_stream *stream)
     CORE_TRY(core__stream_check(stream));
     if (stream->capture)
         return core__capture_refuses(stream, "core_stream_query");
-    launched = atomic_load(&queue->launched);
+    mark = core__queue_now(queue);
     pthread_mutex_lock(&queue->lock);
     status = device->backend->streams.query(device->impl, queue->impl);
     pthread_mutex_unlock(&queue->lock);
     if (status != CORE_OK)
         return core__queue_result(queue, status, "core_stream_query");
-    return core__queue_passed(queue, launched, "core_stream_query");
+    return core__queue_passed(queue, mark, "core_stream_query");
 }
 
 core_status core_stream_synchronize(core_stream *stream)

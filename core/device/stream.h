@@ -15,6 +15,15 @@
 
 enum { CORE__QUEUE_RING = 64 };
 
+typedef struct core__words core__words; /* queue_words.c */
+typedef struct core__heard core__heard;
+
+/* How far a queue is: the calls given to it, and the waits for others. */
+typedef struct core__queue_mark {
+    uint64_t launched;
+    uint64_t waited;
+} core__queue_mark;
+
 /* What the plugin knows as a stream.  Mostly one core_stream has it to itself;
  * where max_streams bounds them, several share one. */
 typedef struct core__queue {
@@ -49,6 +58,13 @@ typedef struct core__queue {
         _Atomic uint64_t call;
         core_operator *_Atomic op;
     } ring[CORE__QUEUE_RING];
+    /* Whose error words are taken with its own (queue_words.c).  Under the
+     * lock; the counts are read without. */
+    core__words *words; /* its own, for others; NULL: nobody waited */
+    core__heard *heard;
+    uint32_t heard_room;
+    _Atomic uint32_t heard_count;
+    _Atomic uint64_t waited;
 } core__queue;
 
 struct core_stream {
@@ -77,11 +93,11 @@ struct core_event {
     pthread_mutex_t lock;
     _Atomic uint8_t lock_mark; /* base/fork.h */
     bool recorded;
-    core__queue *queue;   /* of the newest record; referenced */
-    uint64_t launched;    /* its calls at that time */
-    uint64_t capture_id;  /* which one its stream was making; 0: none */
-    uint64_t recorded_ns; /* synchronous devices: host clock */
-    core_event *next;     /* in the stock */
+    core__queue *queue;    /* of the newest record; referenced */
+    core__queue_mark mark; /* how far it was then */
+    uint64_t capture_id;   /* which one its stream was making; 0: none */
+    uint64_t recorded_ns;  /* synchronous devices: host clock */
+    core_event *next;      /* in the stock */
 };
 
 /* This thread's stream of a device, never NULL: its default one has no other
@@ -138,6 +154,11 @@ core_status core__stream_given(core_stream *stream, core_status status);
 /* `later` waits for all that was given to `earlier`; nothing if they are equal,
  * and no event is made then. */
 core_status core__stream_order(core_stream *later, core_stream *earlier);
+/* The same where `later` uses no result of `earlier`, only memory that this one
+ * is done with: then bad data found there is not told to who waits for
+ * `later`. */
+core_status core__stream_order_memory(core_stream *later, core_stream *earlier);
+core_status core__stream_wait_memory(core_stream *stream, core_event *event);
 
 /* Events for the core's own use, from a per-device stock. */
 core_status core__event_take(core_device *device, core_event **out_event);
@@ -199,9 +220,32 @@ core_status core__queue_check(core__queue *queue);
 core_status core__queue_wait(core__queue *queue, const char *reason);
 core_status core__queue_result(core__queue *queue, core_status status,
                                const char *reason);
-/* Calls up to this many have succeeded; takes the error word. */
-core_status core__queue_passed(core__queue *queue, uint64_t launched,
+/* Taken before the plugin is asked whether it is that far. */
+static inline core__queue_mark core__queue_now(core__queue *queue)
+{
+    return (core__queue_mark){atomic_load(&queue->launched),
+                              atomic_load(&queue->waited)};
+}
+/* Up to there all has succeeded; takes the error word, and those of the queues
+ * that it waited for. */
+core_status core__queue_passed(core__queue *queue, core__queue_mark mark,
                                const char *reason);
+/* Its error word alone: bad data that a kernel met, told once. */
+core_status core__queue_word(core__queue *queue, const char *reason);
+
+/* ------------------------------------------------------- queue_words.c -- */
+
+/* A wait for the other was given to this one: its error word, and those of all
+ * that it waited for, are for who waits for this one. */
+core_status core__queue_hears(core__queue *queue, core__queue *other);
+/* The words of those that were waited for up to then; the first error. */
+core_status core__queue_hear(core__queue *queue, uint64_t waited,
+                             const char *reason);
+/* Of one whose streams ended: its own word alone, and that only if nobody is
+ * told it who waited for it. */
+core_status core__queue_last_word(core__queue *queue, const char *reason);
+/* Before the plugin's stream is destroyed. */
+void core__queue_words_end(core__queue *queue);
 
 /* UNSUPPORTED: what the host wants of this stream cannot be inside a capture;
  * its own, if there is one, is spoilt. */

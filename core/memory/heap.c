@@ -86,7 +86,7 @@ static core__heap *adopt(core__allocator *allocator, core_memory_pool *pool,
         return NULL;
     for (core__heap *heap = allocator->heaps; heap; heap = heap->next)
         if (is_left(heap, pool) && heap->ended &&
-            core_stream_wait_event(stream, heap->ended) == CORE_OK)
+            core__stream_wait_memory(stream, heap->ended) == CORE_OK)
             return take_over(heap);
     return NULL;
 }

@@ -6,6 +6,7 @@
 #include "stream.h"
 
 #include "device/device.h"
+#include "device/stream.h"
 
 /* index_select beyond the end: met on the device, later. */
 static core_tensor *bad_data(core_device *sim)
@@ -120,6 +121,158 @@ START_TEST(under_blocking_the_call_itself_fails)
 }
 END_TEST
 
+static core_tensor *moved(core_tensor *tensor, core_device *device)
+{
+    core_tensor *result;
+
+    OK(core_to_copy(tensor, CORE_DTYPE_NONE, device, false, false, &result));
+    return keep(result);
+}
+
+static core_tensor *bad_data_on(core_stream *stream)
+{
+    core_stream_guard guard;
+    core_tensor *result;
+
+    OK(core_stream_guard_enter(stream, &guard));
+    result = bad_data(core_stream_device(stream));
+    core_stream_guard_leave(&guard);
+    return result;
+}
+
+/* A model over two devices, whose loss is read on the second. */
+START_TEST(bad_data_is_told_where_what_came_of_it_is_read)
+{
+    core_device *sim = device_of("sim:0"), *other = device_of("sim:1");
+    double number;
+
+    for (int i = 0; i < 3; i++) {
+        FAILS(core_tensor_item_float(sum(moved(bad_data(other), sim)), &number),
+              CORE_ERROR_INDEX, "sim:1: index_select (call ", "holds 77",
+              "found by item");
+        all_are(filled(other, 4, i), i);
+        OK(core_device_synchronize(sim));
+        OK(core_device_synchronize(other));
+    }
+    moved(bad_data(other), sim);
+    FAILS(core_device_synchronize(sim), CORE_ERROR_INDEX, "sim:1");
+    OK(core_device_synchronize(other));
+}
+END_TEST
+
+/* What waits only for memory is not told. */
+START_TEST(bad_data_is_not_told_to_where_a_copy_came_from)
+{
+    core_device *sim = device_of("sim:0"), *other = device_of("sim:1");
+    core_tensor *from = filled(other, 4, 2);
+
+    bad_data(sim);
+    moved(from, sim);
+    OK(core_device_synchronize(other));
+    FAILS(core_device_synchronize(sim), CORE_ERROR_INDEX, "index_select");
+}
+END_TEST
+
+START_TEST(bad_data_goes_with_waits_from_stream_to_stream)
+{
+    core_device *sim = device_of("sim");
+    core_stream *a = stream_of(sim), *b = stream_of(sim), *stream;
+    core_event *event = event_of(sim);
+    core_tensor *result;
+    float values[2];
+
+    OK(core_stream_current(sim, &stream));
+    result = bad_data_on(a);
+    OK(core_stream_wait_stream(stream, a));
+    FAILS(core_tensor_read(result, values, sizeof values), CORE_ERROR_INDEX,
+          "index_select", "a copy to the host");
+    OK(core_stream_synchronize(a));
+
+    bad_data_on(a);
+    OK(core_stream_wait_stream(b, a));
+    OK(core_event_record(event, b));
+    OK(core_stream_wait_stream(a, b)); /* in a circle */
+    OK(core_stream_wait_stream(stream, b));
+    FAILS(core_stream_synchronize(stream), CORE_ERROR_INDEX, "index_select");
+    bad_data_on(a);
+    OK(core_stream_wait_stream(b, a));
+    OK(core_event_record(event, b));
+    FAILS(core_event_synchronize(event), CORE_ERROR_INDEX, "index_select");
+    OK(core_device_synchronize(sim));
+    core_event_release(event);
+    core_stream_release(a);
+    core_stream_release(b);
+}
+END_TEST
+
+/* A wait that comes after what the host waits for. */
+START_TEST(bad_data_is_not_told_before_the_wait_for_it_is_over)
+{
+    core_device *sim = device_of("sim");
+    core_stream *a = stream_of(sim), *b = stream_of(sim);
+    core_event *event = event_of(sim);
+
+    bad_data_on(a);
+    OK(core_event_record(event, b));
+    OK(core_stream_wait_stream(b, a));
+    OK(core_event_synchronize(event));
+    FAILS(core_stream_synchronize(b), CORE_ERROR_INDEX, "index_select");
+    OK(core_stream_synchronize(a));
+    core_event_release(event);
+    core_stream_release(a);
+    core_stream_release(b);
+}
+END_TEST
+
+/* Each is told once, and none is forgotten; a stream may be gone by then, if
+ * its work was over. */
+START_TEST(bad_data_of_streams_that_ended_is_told)
+{
+    core_device *sim = device_of("sim");
+    core_stream *stream;
+
+    OK(core_stream_current(sim, &stream));
+    for (int i = 0; i < 3; i++) {
+        core_stream *a = stream_of(sim);
+
+        bad_data_on(a);
+        OK(core_stream_wait_stream(stream, a));
+        while (sim->backend->streams.query(sim->impl, a->impl) != CORE_OK)
+            ;
+        core_stream_release(a);
+    }
+    for (int i = 0; i < 3; i++)
+        FAILS(core_stream_synchronize(stream), CORE_ERROR_INDEX,
+              "index_select");
+    OK(core_stream_synchronize(stream));
+    OK(core_device_synchronize(sim));
+}
+END_TEST
+
+/* Nothing is kept of waits that were over long ago. */
+START_TEST(waits_leave_nothing_behind)
+{
+    core_device *sim = device_of("sim");
+    core_stream *a = stream_of(sim), *stream;
+
+    OK(core_stream_current(sim, &stream));
+    for (int i = 0; i < 100; i++) {
+        core_stream *b = stream_of(sim);
+
+        OK(core_stream_wait_stream(b, stream));
+        OK(core_stream_wait_stream(stream, a));
+        OK(core_stream_wait_stream(stream, b));
+        ck_assert_uint_ge(stream->queue->heard_count, 2);
+        OK(core_stream_synchronize(b));
+        core_stream_release(b);
+    }
+    ck_assert_uint_le(stream->queue->heard_count, 16);
+    OK(core_stream_synchronize(stream));
+    ck_assert_uint_eq(stream->queue->heard_count, 0);
+    core_stream_release(a);
+}
+END_TEST
+
 START_TEST(operands_of_two_devices_are_refused)
 {
     core_device *sim = device_of("sim");
@@ -137,4 +290,9 @@ END_TEST
 SUITE("stream_errors", bad_data_is_told_once_and_the_stream_goes_on,
       the_bad_value_is_told_where_the_plugin_knows_it_and_else_none,
       bad_data_is_told_to_whoever_asks, under_blocking_the_call_itself_fails,
+      bad_data_is_told_where_what_came_of_it_is_read,
+      bad_data_is_not_told_to_where_a_copy_came_from,
+      bad_data_goes_with_waits_from_stream_to_stream,
+      bad_data_is_not_told_before_the_wait_for_it_is_over,
+      bad_data_of_streams_that_ended_is_told, waits_leave_nothing_behind,
       operands_of_two_devices_are_refused)

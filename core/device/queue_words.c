@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Error words of the streams that a stream waits for.
+ *
+ * Bad data goes where the results of its kernel go: whoever reads on a stream
+ * that waited for the kernel's is to be told.  So a queue keeps which others
+ * its streams wait for, and which those waited for; once a wait is known to be
+ * over, the words of these are taken with its own.  Each word is told once, to
+ * the first that asks.
+ *
+ * A queue may end before those that waited for it are asked.  They know it by
+ * an object of its own, that outlives it and keeps the word it ended with.
+ *
+ * Locks: that object's goes before a queue's. */
+
+#include "base/memory.h"
+#include "device/stream.h"
+
+#include <stdio.h>
+
+struct core__words {
+    _Atomic uint32_t references;
+    pthread_mutex_t lock;
+    /* NULL, and `over` is true: the queue ended, and said this. */
+    core__queue *queue;
+    char *text;
+    core_status code;
+    _Atomic bool over; /* and there is nothing to be told */
+};
+
+struct core__heard {
+    core__words *words; /* referenced */
+    uint64_t at;        /* the newest wait for it: core__queue_mark.waited */
+};
+
+/* ------------------------------------------------------------- the object -- */
+
+static core__words *retain(core__words *words)
+{
+    atomic_fetch_add_explicit(&words->references, 1, memory_order_relaxed);
+    return words;
+}
+
+static void release(core__words *words)
+{
+    if (!words || atomic_fetch_sub_explicit(&words->references, 1,
+                                            memory_order_acq_rel) != 1)
+        return;
+    pthread_mutex_destroy(&words->lock);
+    core__free(words->text);
+    core__free(words);
+}
+
+/* Under the queue's lock. */
+static core_status words_of(core__queue *queue, core__words **out_words)
+{
+    core__words *words = queue->words;
+
+    if (!words) {
+        words = core__alloc_zero(sizeof *words);
+        if (!words)
+            return core__error_memory(sizeof *words);
+        atomic_init(&words->references, 1); /* the queue's */
+        pthread_mutex_init(&words->lock, NULL);
+        words->queue = queue;
+        queue->words = words;
+    }
+    *out_words = retain(words);
+    return CORE_OK;
+}
+
+/* ------------------------------------------------------------------ noting -- */
+
+/* Under the lock: those that can say nothing any more, out of the way. */
+static void prune(core__queue *queue)
+{
+    uint32_t kept = 0;
+
+    for (uint32_t i = 0; i < queue->heard_count; i++) {
+        if (atomic_load(&queue->heard[i].words->over))
+            release(queue->heard[i].words);
+        else
+            queue->heard[kept++] = queue->heard[i];
+    }
+    queue->heard_count = kept;
+}
+
+/* The other queue, and all that it waited for: references. */
+static core_status list_of(core__queue *queue, core__words ***out_list,
+                           uint32_t *out_count)
+{
+    core__words **list;
+    core_status status;
+
+    pthread_mutex_lock(&queue->lock);
+    *out_count = 0;
+    prune(queue);
+    list = core__alloc((queue->heard_count + 1) * sizeof(core__words *));
+    status = list ? words_of(queue, &list[0])
+                  : core__error_memory(sizeof(core__words *));
+    for (uint32_t i = 0; status == CORE_OK && i <= queue->heard_count; i++) {
+        if (i > 0)
+            list[i] = retain(queue->heard[i - 1].words);
+        *out_count = i + 1;
+    }
+    pthread_mutex_unlock(&queue->lock);
+    *out_list = list;
+    return status;
+}
+
+static core_status make_room(core__queue *queue, uint32_t count)
+{
+    uint64_t room = queue->heard_room;
+    core__heard *heard;
+
+    if (queue->heard_count + count > room)
+        prune(queue);
+    if (queue->heard_count + count <= room)
+        return CORE_OK;
+    room = 2 * room + count;
+    heard = core__realloc(queue->heard, room * sizeof *heard);
+    if (!heard)
+        return core__error_memory(room * sizeof *heard);
+    queue->heard = heard;
+    queue->heard_room = (uint32_t)room;
+    return CORE_OK;
+}
+
+/* Under the lock, with room for it; takes the reference. */
+static void add(core__queue *queue, core__words *words)
+{
+    uint64_t at = atomic_load(&queue->waited);
+    uint32_t i = 0;
+
+    while (i < queue->heard_count && queue->heard[i].words != words)
+        i++;
+    if (i < queue->heard_count) {
+        queue->heard[i].at = at;
+        release(words);
+    } else if (words == queue->words) {
+        release(words);
+    } else {
+        queue->heard[queue->heard_count++] = (core__heard){words, at};
+    }
+}
+
+core_status core__queue_hears(core__queue *queue, core__queue *other)
+{
+    core__words **list;
+    core_status status;
+    uint32_t count;
+
+    if (!other || other == queue || other == &core__queue_idle ||
+        queue == &core__queue_idle ||
+        !other->device->interfaces.stream_error.take)
+        return CORE_OK;
+    status = list_of(other, &list, &count);
+    pthread_mutex_lock(&queue->lock);
+    if (status == CORE_OK)
+        status = make_room(queue, count);
+    if (status == CORE_OK) {
+        atomic_fetch_add(&queue->waited, 1);
+        while (count > 0)
+            add(queue, list[--count]);
+    }
+    pthread_mutex_unlock(&queue->lock);
+    while (count > 0)
+        release(list[--count]);
+    core__free(list);
+    return status;
+}
+
+/* ------------------------------------------------------------------ asking -- */
+
+static core_status take(core__words *words, const char *reason)
+{
+    core_status status = CORE_OK;
+
+    if (atomic_load(&words->over))
+        return CORE_OK;
+    pthread_mutex_lock(&words->lock);
+    if (words->queue) {
+        status = core__queue_word(words->queue, reason);
+    } else if (!atomic_load(&words->over)) {
+        status =
+            core__error(words->code, "%s (found by %s)", words->text, reason);
+        atomic_store(&words->over, true);
+    }
+    pthread_mutex_unlock(&words->lock);
+    return status;
+}
+
+/* The oldest that it waited for up to then; NULL: no more. */
+static core__words *next(core__queue *queue, uint64_t waited)
+{
+    core__words *words = NULL;
+    uint32_t i = 0;
+
+    pthread_mutex_lock(&queue->lock);
+    while (i < queue->heard_count && queue->heard[i].at > waited)
+        i++;
+    if (i < queue->heard_count) {
+        words = queue->heard[i].words;
+        queue->heard_count--;
+        for (; i < queue->heard_count; i++)
+            queue->heard[i] = queue->heard[i + 1];
+    }
+    pthread_mutex_unlock(&queue->lock);
+    return words;
+}
+
+core_status core__queue_hear(core__queue *queue, uint64_t waited,
+                             const char *reason)
+{
+    core_status status = CORE_OK;
+    core__words *words;
+
+    while (status == CORE_OK && atomic_load(&queue->heard_count) > 0 &&
+           (words = next(queue, waited)) != NULL) {
+        status = take(words, reason);
+        release(words);
+    }
+    return status;
+}
+
+/* ------------------------------------------------------------------- ending -- */
+
+core_status core__queue_last_word(core__queue *queue, const char *reason)
+{
+    bool shared;
+
+    pthread_mutex_lock(&queue->lock);
+    shared = queue->words && atomic_load(&queue->words->references) > 1;
+    pthread_mutex_unlock(&queue->lock);
+    return shared ? CORE_OK : core__queue_word(queue, reason);
+}
+
+/* What a queue that ends has to say.  What its work still finds afterwards is
+ * lost: nobody is to wait for it here. */
+static void last_word(core__words *words)
+{
+    core__error_record said;
+
+    core__error_keep(&said);
+    words->code = core__queue_word(words->queue, "the stream's end");
+    if (words->code != CORE_OK)
+        words->text = core__strdup(core_error_message());
+    core__error_restore(&said);
+}
+
+void core__queue_words_end(core__queue *queue)
+{
+    core__words *words = queue->words;
+
+    for (uint32_t i = 0; i < queue->heard_count; i++)
+        release(queue->heard[i].words);
+    core__free(queue->heard);
+    if (!words)
+        return;
+    pthread_mutex_lock(&words->lock);
+    if (atomic_load(&words->references) > 1)
+        last_word(words);
+    words->queue = NULL;
+    atomic_store(&words->over, words->text == NULL);
+    pthread_mutex_unlock(&words->lock);
+    release(words);
+}
