@@ -64,9 +64,9 @@ static core_status join_leaves(core__task *task)
     first.status = CORE_OK; /* its record is large, and not read before */
     for (size_t i = 0; i < task->nleaves; i++) {
         core_stream *leaf = task->leaves[i];
+        core_stream *current = core__stream_current(leaf->device);
 
-        went(&first,
-             core__stream_order(core__stream_current(leaf->device), leaf));
+        went(&first, core__stream_order(current, leaf));
     }
     hand_over(task, &first);
     if (first.status != CORE_OK)
