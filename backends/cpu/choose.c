@@ -63,6 +63,13 @@ static int choose_power(const core_loop *loop)
     return 0;
 }
 
+static int choose_dtype(const core_loop *loop)
+{
+    uint32_t dtype = loop->operands[0].dtype;
+
+    return dtype == CORE_F16 ? 1 : dtype == CORE_BF16 ? 2 : 0;
+}
+
 int cpu_choose(const cpu_elementwise *self, const core_call *call,
                const core_value *args, uint32_t nargs)
 {
@@ -79,6 +86,8 @@ int cpu_choose(const cpu_elementwise *self, const core_call *call,
         return nargs > 1 && args[1].tag != CORE_VALUE_NONE ? 1 : 2;
     case CPU_CHOICE_POWER:
         return choose_power(call->loop);
+    case CPU_CHOICE_DTYPE:
+        return choose_dtype(call->loop);
     default:
         return 0;
     }

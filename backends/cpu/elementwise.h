@@ -55,6 +55,7 @@ enum {
     CPU_CHOICE_TANH,     /* approximate is "none"; "tanh" */
     CPU_CHOICE_CLAMP,    /* both bounds; lower; upper */
     CPU_CHOICE_POWER,    /* any exponent; 2; 3; 0.5; -1; -2; -0.5 */
+    CPU_CHOICE_DTYPE,    /* any; f16; bf16 */
     CPU_CHOICE_BITS,     /* one; parameters->bits is args[argument[0]] */
     CPU_CHOICE_BOUND,    /* one; parameter 0 is a number of the input's dtype */
     CPU_CHOICE_FINITE    /* one; parameters 1 and 2 are finite in that dtype */

@@ -31,6 +31,8 @@ CLASSES = {
     "I": ["i64", "i32", "i16", "i8", "u8"],
     "B": ["bool"],
     "W": ["w8", "w16", "w32", "w64"],
+    "f64": ["f64"],
+    "f32": ["f32"],
 }
 INFINITY = float("inf")
 
@@ -130,7 +132,9 @@ unary2 = lambda name, expression, cost=0: op(
 unary2("atan2", "atan2@(a, b)", 4)
 unary2("hypot", "hypot@(a, b)", 3)
 unary2("copysign.Tensor", "copysign@(a, b)")
-unary2("nextafter", "nextafter@(a, b)", 3)
+op("nextafter", 2, {"f64": "nextafter_f64(a, b)"}, cost=3)
+op("nextafter", 2, {"f32": ["nextafter_f32(a, b)", "nextafter_f16(a, b)",
+                            "nextafter_bf16(a, b)"]}, choice="DTYPE", cost=3)
 op("heaviside", 2, {"F": "a == 0 ? b : (T)(a > 0)",
                     "I": "a == 0 ? b : (T)(a > 0)", "B": "a | b"})
 MAXIMUM = "(a > b || a != a) ? a : b"

@@ -463,6 +463,41 @@ CPU_LIBM_2(atan2)
 CPU_LIBM_2(hypot)
 CPU_LIBM_2(nextafter)
 
+/* The same among the values of a narrower type, of which a and b are two.
+ * one: its lowest bit in an f32; smallest: its spacing below `normal`. */
+CPU_INLINE float narrow_step(float a, float b, uint32_t one, float normal,
+                             float smallest, float largest)
+{
+    int up = a < b;
+    uint32_t bits;
+    float next;
+
+    if (a != a || b != b)
+        return a + b;
+    if (a == b)
+        return b;
+    if (abs_f32(a) > largest)
+        return copysign_f32(largest, a);
+    if (abs_f32(a) < normal || (abs_f32(a) == normal && up != (a > 0))) {
+        next = a + (up ? smallest : -smallest);
+        return a == 0 ? next : copysign_f32(next, a);
+    }
+    memcpy(&bits, &a, sizeof bits);
+    bits = up == (a > 0) ? bits + one : bits - one;
+    memcpy(&next, &bits, sizeof next);
+    return next;
+}
+
+CPU_INLINE float nextafter_f16(float a, float b)
+{
+    return narrow_step(a, b, 1u << 13, 0x1p-14f, 0x1p-24f, 65504);
+}
+
+CPU_INLINE float nextafter_bf16(float a, float b)
+{
+    return narrow_step(a, b, 1u << 16, 0x1p-126f, 0x1p-133f, 0x1.fep127f);
+}
+
 CPU_INLINE float lgamma_f32(float x)
 {
     int sign;

@@ -6,6 +6,7 @@
 #include "autograd/calls.h"
 #include "autograd/destination.h"
 #include "autograd/hooks.h"
+#include "autograd/turns.h"
 #include "base/fork.h"
 #include "base/memory.h"
 #include "base/thread.h"
@@ -111,31 +112,6 @@ static core_status add(core__autograd *record, core_tensor *grad,
     return CORE_OK;
 }
 
-/* What this thread gives its stream is to come behind what `earlier` was given.
- * What a capture holds and what it does not hold cannot wait for each other:
- * that a replay comes in its turn is the program's part. */
-static core_status come_after(core_stream *earlier)
-{
-    core_stream *current = core__stream_current(earlier->device);
-
-    if (current->queue == earlier->queue ||
-        !atomic_load(&current->capture) != !atomic_load(&earlier->capture))
-        return CORE_OK;
-    return core__stream_order(current, earlier);
-}
-
-static void note_written(core__autograd *record, core_device *device)
-{
-    core_stream *current = core__stream_current(device);
-    core_stream *before = record->written;
-
-    if (before == current)
-        return;
-    core_stream_retain(current);
-    record->written = current;
-    core_stream_release(before);
-}
-
 /* Takes *grad over if it can. */
 static core_status put_in_place(core_tensor *leaf, core_tensor **grad)
 {
@@ -151,8 +127,6 @@ static core_status put_in_place(core_tensor *leaf, core_tensor **grad)
     return status;
 }
 
-/* Two backwards in two threads may add on two streams, and no program could
- * order them: whoever adds waits for the last one's stream. */
 static core_status put(core_tensor *leaf, core_tensor **grad)
 {
     core__autograd *record = leaf->autograd;
@@ -161,9 +135,9 @@ static core_status put(core_tensor *leaf, core_tensor **grad)
     if (core__likely(leaf->device->synchronous))
         return put_in_place(leaf, grad);
     if (record->grad && record->written)
-        CORE_TRY(come_after(record->written));
+        CORE_TRY(core__turn_after(record->written));
     status = put_in_place(leaf, grad);
-    note_written(record, leaf->device);
+    core__turn_taken(&record->written, leaf->device);
     return status;
 }
 
@@ -257,7 +231,7 @@ static core_status take_late(core__late *late)
 {
     if (!late->stream)
         return CORE_OK;
-    CORE_TRY(come_after(late->stream));
+    CORE_TRY(core__turn_after(late->stream));
     return core_tensor_record_stream(late->grad,
                                      core__stream_current(late->grad->device));
 }

@@ -4,6 +4,7 @@
 #include "autograd/retained.h"
 
 #include "autograd/calls.h"
+#include "autograd/turns.h"
 #include "base/memory.h"
 #include "device/stream.h"
 
@@ -145,48 +146,78 @@ void core__retained_drop(core__node_hooks *hooks)
 
 /* ---------------------------------------------------------------- running -- */
 
+/* What there is, referenced, and the stream that wrote it, or NULL. */
+typedef struct state {
+    core_tensor *grad;
+    core_stream *written;
+    bool alive; /* there is a tensor to have one */
+} state;
+
+static void state_release(state *state)
+{
+    core__tensor_release(state->grad);
+    core_stream_release(state->written);
+    *state = (struct state){0};
+}
+
+static state state_of(core__retention *retention)
+{
+    core__autograd *record;
+    state now = {0};
+
+    core__spin_lock(&retention->lock);
+    now.alive = retention->tensor != NULL;
+    if (now.alive) {
+        record = retention->tensor->autograd;
+        if ((now.grad = record->grad) != NULL)
+            core__tensor_retain(now.grad);
+        if ((now.written = record->written) != NULL)
+            core_stream_retain(now.written);
+    }
+    core__spin_unlock(&retention->lock);
+    return now;
+}
+
 /* The tensor's grad becomes `grad`, if it still is `old`.  What is to be dropped
  * afterwards is given back: that may be another such tensor. */
 static bool exchange(core__retention *retention, core_tensor *old,
-                     core_tensor *grad, core_tensor **out_drop)
+                     core_tensor *grad, state *out_drop)
 {
-    core_tensor *tensor;
+    core__autograd *record;
+    core_stream *current = NULL;
     bool done;
 
-    *out_drop = NULL;
+    if (!grad->device->synchronous)
+        current = core__stream_current(grad->device);
     core__spin_lock(&retention->lock);
-    tensor = retention->tensor;
-    done = !tensor || tensor->autograd->grad == old;
-    if (tensor && done) {
-        *out_drop = old;
+    record = retention->tensor ? retention->tensor->autograd : NULL;
+    done = !record || record->grad == old;
+    if (record && done) {
+        out_drop->grad = record->grad;
+        out_drop->written = record->written;
         core__tensor_retain(grad);
-        tensor->autograd->grad = grad;
+        record->grad = grad;
+        if (current)
+            core_stream_retain(current);
+        record->written = current;
     }
     core__spin_unlock(&retention->lock);
     return done;
 }
 
-/* Referenced; *out_alive: there is a tensor to have one. */
-static core_tensor *grad_of(core__retention *retention, bool *out_alive)
-{
-    core_tensor *grad = NULL;
-
-    core__spin_lock(&retention->lock);
-    *out_alive = retention->tensor != NULL;
-    if (*out_alive && (grad = retention->tensor->autograd->grad) != NULL)
-        core__tensor_retain(grad);
-    core__spin_unlock(&retention->lock);
-    return grad;
-}
-
-static core_status sum_of(core_tensor *old, core_tensor *grad,
+static core_status sum_of(const state *before, core_tensor *grad,
                           core_tensor **out_sum)
 {
+    core_tensor *old = before->grad;
+
     *out_sum = NULL;
     /* As for a leaf's: it may be of another stream, and go soon. */
-    if (!old->device->synchronous)
+    if (!old->device->synchronous) {
+        if (before->written)
+            CORE_TRY(core__turn_after(before->written));
         CORE_TRY(
             core_tensor_record_stream(old, core__stream_current(old->device)));
+    }
     return core__ag_add(old, grad, out_sum);
 }
 
@@ -196,22 +227,22 @@ static core_status sum_of(core_tensor *old, core_tensor *grad,
 static core_status store(core__retention *retention, core_tensor *grad)
 {
     core_status status = CORE_OK;
-    bool done = false, alive;
+    bool done = false;
 
     while (!done && status == CORE_OK) {
-        core_tensor *old = grad_of(retention, &alive);
-        core_tensor *sum = grad, *dropped = NULL;
+        state before = state_of(retention), dropped = {0};
+        core_tensor *sum = grad;
 
-        if (!alive)
+        if (!before.alive)
             return CORE_OK;
-        if (old)
-            status = sum_of(old, grad, &sum);
+        if (before.grad)
+            status = sum_of(&before, grad, &sum);
         if (status == CORE_OK)
-            done = exchange(retention, old, sum, &dropped);
-        if (old)
+            done = exchange(retention, before.grad, sum, &dropped);
+        if (before.grad)
             core__tensor_release(sum);
-        core__tensor_release(dropped);
-        core__tensor_release(old);
+        state_release(&dropped);
+        state_release(&before);
     }
     return status;
 }

@@ -110,8 +110,8 @@ static const setting_row rows[CORE__SETTINGS] = {
     [CORE__SETTING_NAN_CHECK] =
         {"LIBCORE_NAN_CHECK", CORE_SETTING_BOOLEAN, NULL, 0, 1, 0, "0", SWITCH,
          "An operator that makes a NaN of operands without one fails, and "
-         "names "
-         "itself.  The host waits for each call; captures are not looked at.",
+         "names itself.  The host waits for each call; captures are not looked "
+         "at.",
          "dispatch"},
     [CORE__SETTING_ALLOC] =
         {"LIBCORE_ALLOC", CORE_SETTING_LIST, NULL, 0, 0, 0,

@@ -183,8 +183,11 @@ static core_status take(core__words *words, const char *reason)
     if (words->queue) {
         status = core__queue_word(words->queue, reason);
     } else if (!atomic_load(&words->over)) {
-        status =
-            core__error(words->code, "%s (found by %s)", words->text, reason);
+        status = core__error(words->code, "%s (found by %s)",
+                             words->text ? words->text
+                                         : "a stream that has ended failed, "
+                                           "and there was no memory for how",
+                             reason);
         atomic_store(&words->over, true);
     }
     pthread_mutex_unlock(&words->lock);
@@ -262,7 +265,7 @@ void core__queue_words_end(core__queue *queue)
     if (atomic_load(&words->references) > 1)
         last_word(words);
     words->queue = NULL;
-    atomic_store(&words->over, words->text == NULL);
+    atomic_store(&words->over, words->code == CORE_OK);
     pthread_mutex_unlock(&words->lock);
     release(words);
 }

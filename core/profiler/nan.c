@@ -31,15 +31,23 @@ void core__nan_check_set(bool on)
         core__dispatch_watch(on);
 }
 
+static bool leaves_unwritten(const core_operator *op)
+{
+    static const char *const names[] = {"empty", "empty_strided", "empty_like",
+                                        "new_empty", "new_empty_strided"};
+    const char *name = core__operator_name(op);
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(name, names[i]) == 0)
+            return !(op->flags & CORE__OP_CUSTOM);
+    return false;
+}
+
 /* Of what is not computed nothing can be said: memory that nobody has written,
  * and views.  A capture cannot be waited for. */
 static bool is_looked_at(const core_operator *op, core_device *device)
 {
-    const char *name = core__operator_name(op);
-
-    return op->family != CORE__FAMILY_VIEW && !strstr(name, "empty") &&
-           strncmp(name, "resize", 6) != 0 && strncmp(name, "set_", 4) != 0 &&
-           device &&
+    return op->family != CORE__FAMILY_VIEW && !leaves_unwritten(op) && device &&
            (device->synchronous ||
             !atomic_load(&core__stream_current(device)->capture));
 }
@@ -59,16 +67,19 @@ static core_status one_has(const core_value *value, core_tensor **out_which)
 {
     uint32_t count;
     core_tensor *const *tensors = tensors_of(value, &count);
+    core_status status = CORE_OK;
     bool has = false;
 
     *out_which = NULL;
-    for (uint32_t i = 0; i < count && !has; i++) {
+    for (uint32_t i = 0; i < count && !has && status == CORE_OK; i++) {
         if (tensors[i])
-            CORE_TRY(core__tensor_has_nan(tensors[i], &has));
+            status = core__tensor_has_nan(tensors[i], &has);
         if (has)
             *out_which = tensors[i];
     }
-    return CORE_OK;
+    if (status != CORE_OK)
+        core__error_prefix("LIBCORE_NAN_CHECK, which is set, looks for NaN");
+    return status;
 }
 
 static bool number_is_nan(const core_value *value)

@@ -285,6 +285,53 @@ START_TEST(halves_are_computed_in_f32_and_rounded_to_even)
 }
 END_TEST
 
+/* The code of the next number upwards; infinity is the last. */
+static uint16_t next_up(uint16_t code, uint16_t infinity)
+{
+    if (code == infinity)
+        return code;
+    if (code == 0x8000)
+        return 1;
+    return (uint16_t)(code & 0x8000 ? code - 1 : code + 1);
+}
+
+/* Every number of the dtype, up and down. */
+START_TEST(halves_step_to_their_own_neighbours)
+{
+    static uint16_t a[65536], next[65536];
+    const core_dtype dtypes[] = {CORE_F16, CORE_BF16};
+    uint32_t n = 0;
+    test_loop t;
+
+    for (int d = 0; d < 2; d++)
+        for (int down = 0; down < 2; down++) {
+            uint16_t infinity = d ? 0x7f80 : 0x7c00;
+            uint16_t end = (uint16_t)(infinity | down << 15);
+
+            n = 0;
+            for (uint32_t code = 0; code < 65536; code++)
+                if ((code & 0x7fff) <= infinity)
+                    a[n++] = (uint16_t)code;
+            ck_assert_int_eq(cpu_open(cpu_isas[_i]), CORE_OK);
+            loop_dense(&t, 1, n);
+            loop_dense_operand(&t, next, dtypes[d]);
+            loop_dense_operand(&t, a, dtypes[d]);
+            loop_immediate(&t, &end, dtypes[d]);
+            ck_assert_int_eq(cpu_launch("nextafter", &t.loop, NULL, 0),
+                             CORE_OK);
+            for (uint32_t k = 0; k < n; k++) {
+                uint16_t want = next_up(a[k], infinity);
+
+                if (down)
+                    want = next_up(a[k] ^ 0x8000, infinity) ^ 0x8000;
+                ck_assert_msg(next[k] == want, "%s: %#x to %#x, not %#x",
+                              d ? "bf16" : "f16", a[k], next[k], want);
+            }
+            cpu_close();
+        }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("cpu element-wise");
@@ -303,6 +350,7 @@ int main(void)
     tcase_add_loop_test(tests, extremes_pass_nan_on, 0, 3);
     tcase_add_loop_test(tests, halves_are_computed_in_f32_and_rounded_to_even,
                         0, 3);
+    tcase_add_loop_test(tests, halves_step_to_their_own_neighbours, 0, 3);
     suite_add_tcase(suite, tests);
     return run_suite(suite);
 }

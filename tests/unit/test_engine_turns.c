@@ -65,6 +65,38 @@ START_TEST(a_grad_that_was_set_is_nobodys)
 }
 END_TEST
 
+START_TEST(a_retained_grad_is_added_to_behind_the_one_before)
+{
+    core_tensor *a, *y, *first, *second;
+    core_event *made;
+    gate gate = GATE;
+    world world;
+
+    begin(&world);
+    a = leaf(filled(3, "sim:0"));
+    synchronize();
+    use(world.s[0]);
+    y = mul(a, a);
+    OK(core_tensor_retain_grad(y));
+    first = sum(y);
+    OK(core_event_create(device_of("sim:0"), 0, &made));
+    OK(core_event_record(made, world.s[0]));
+    hold(world.s[0], &gate);
+    OK(core_backward(&first, 1, NULL, CORE_RETAIN_GRAPH));
+    use(world.s[2]);
+    OK(core_stream_wait_event(world.s[2], made));
+    OK(core_mul_scalar_(y, core_float(2))); /* another node has its grad now */
+    second = sum(y);
+    OK(core_backward(&second, 1, NULL, 0));
+    open_gate(&gate);
+    synchronize();
+    is_filled(core_tensor_grad(y), 2);
+    is_filled(core_tensor_grad(a), 18);
+    core_event_release(made);
+    end(&world);
+}
+END_TEST
+
 static core_tensor *shared;
 
 static void *walk_often(void *stream)
@@ -100,6 +132,7 @@ int main(void)
     const TTest *const tests[] = {
         a_grad_is_added_to_behind_the_one_before,
         a_grad_that_was_set_is_nobodys,
+        a_retained_grad_is_added_to_behind_the_one_before,
         threads_with_streams_of_their_own_add_to_one_leaf,
     };
 

@@ -77,6 +77,36 @@ START_TEST(what_was_never_computed_is_not_looked_at)
 }
 END_TEST
 
+static core_status nan_of(core_call *call, const core_value *args,
+                          uint32_t nargs, core_value *results,
+                          uint32_t nresults)
+{
+    (void)call;
+    (void)nargs;
+    (void)nresults;
+    results[0].tag = CORE_VALUE_TENSOR;
+    return core_mul_scalar(args[0].u.tensor, core_float(NAN),
+                           &results[0].u.tensor);
+}
+
+/* Whatever it is called. */
+START_TEST(an_operator_of_a_program_is_looked_at)
+{
+    core_value arg = {CORE_VALUE_TENSOR, 0, {.tensor = VECTOR(2, 1, 2)}};
+    core_registration *op, *kernel;
+    core_value result = {0};
+    core_operator *found;
+
+    OK(core_op_register("mine::empty_spot(Tensor a) -> Tensor", &op));
+    OK(core_function_register("mine::empty_spot", CORE_KEY_BACKEND, "cpu",
+                              nan_of, NULL, &kernel));
+    OK(core_op_find("mine::empty_spot", &found));
+    MAKES_NAN(core_op_call(found, &arg, 1, &result, 1), "mine::empty_spot");
+    core_registration_release(kernel);
+    core_registration_release(op);
+}
+END_TEST
+
 START_TEST(a_given_result_may_have_held_one)
 {
     core_tensor *x = VECTOR(2, 1, 4), *negative = VECTOR(2, 1, -4);
@@ -139,6 +169,7 @@ int main(void)
     tcase_add_test(tcase, who_makes_a_nan_is_told);
     tcase_add_test(tcase, who_passes_one_on_is_not);
     tcase_add_test(tcase, what_was_never_computed_is_not_looked_at);
+    tcase_add_test(tcase, an_operator_of_a_program_is_looked_at);
     tcase_add_test(tcase, a_given_result_may_have_held_one);
     tcase_add_test(tcase, a_backward_tells_it_too);
     tcase_add_test(tcase, a_profile_does_not_end_it);
