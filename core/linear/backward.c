@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "linear/linear.h"
+#include "quant/quantizer.h"
 
 #include <libcore/autograd.h>
 #include <libcore/ops.h>
@@ -250,6 +251,7 @@ core_status core_linear_backward(const core_linear_backward_args *args,
                                  core_tensor **out_grad_weight,
                                  core_tensor **out_grad_bias)
 {
+    core__quantizer_mark mark;
     core_tensor *grad = NULL;
     core_status status;
 
@@ -261,11 +263,17 @@ core_status core_linear_backward(const core_linear_backward_args *args,
     *out_grad_bias = NULL;
     CORE__NOT_NULL(args);
     CORE_TRY(check(args));
+    if (args->grad_quantizer)
+        core__quantizer_mark_set(args->grad_quantizer, &mark);
     status = before_activation(args, &grad);
     if (status == CORE_OK)
         status = gradients(args, grad, out_grad_input, out_grad_weight,
                            out_grad_bias);
     core_tensor_release(grad);
+    if (status != CORE_OK && args->grad_quantizer)
+        core__quantizer_undo(args->grad_quantizer, &mark);
+    if (args->grad_quantizer)
+        core__quantizer_mark_drop(&mark);
     if (status == CORE_OK)
         return CORE_OK;
     core_tensor_release(*out_grad_input);

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "linear/linear.h"
+#include "quant/quantizer.h"
 
 #include <libcore/autocast.h>
 #include <libcore/autograd.h>
@@ -69,8 +70,10 @@ static core_status check_main_grad(const core_linear_forward_args *args)
         core_tensor_size(main_grad, 1) != core_tensor_size(weight, 1))
         return wrong(CORE_ERROR_SHAPE, "main_grad", "as large as the weight",
                      main_grad);
-    if (!core_dtype_is_floating(core_tensor_dtype(main_grad)))
-        return wrong(CORE_ERROR_DTYPE, "main_grad", "floating", main_grad);
+    if (!core_dtype_is_floating(core_tensor_dtype(main_grad)) ||
+        core_float8_max(core_tensor_dtype(main_grad)))
+        return wrong(CORE_ERROR_DTYPE, "main_grad",
+                     "floating, of 16 bits at least", main_grad);
     if (core_tensor_device(main_grad) != core_tensor_device(weight))
         return core__error(CORE_ERROR_DEVICE,
                            "linear: main_grad is on another device than the "
@@ -81,6 +84,22 @@ static core_status check_main_grad(const core_linear_forward_args *args)
                            "linear: main_grad must be contiguous, and require "
                            "no grad");
     return CORE_OK;
+}
+
+/* What backward would find out when it is too late. */
+static core_status check_blocks(const core_linear_forward_args *args)
+{
+    int64_t features = core_tensor_size(args->weight, 0);
+
+    if (!args->grad_quantizer ||
+        core_quantizer_get_options(args->grad_quantizer)->scaling !=
+            CORE_SCALING_BLOCK ||
+        features % CORE_QUANTIZER_BLOCK == 0)
+        return CORE_OK;
+    return core__error(CORE_ERROR_SHAPE,
+                       "linear: block scaling of the gradient wants output "
+                       "features that %d divides; there are %lld",
+                       CORE_QUANTIZER_BLOCK, (long long)features);
 }
 
 static core_status check(const core_linear_forward_args *args)
@@ -109,6 +128,7 @@ static core_status check(const core_linear_forward_args *args)
                            "linear: microbatches want a workspace, and a "
                            "weight that is quantized");
     CORE_TRY(check_tensors(args));
+    CORE_TRY(check_blocks(args));
     return check_main_grad(args);
 }
 
@@ -226,11 +246,48 @@ static void trim(const core_linear_forward_args *args, core_linear_made *made)
     }
 }
 
+static core_status compute(const core_linear_forward_args *args,
+                           core_linear_made *made, core_tensor **out_output)
+{
+    core_tensor *product = NULL;
+    core_status status;
+
+    if (args->input_quantizer)
+        status = multiply_quantized(args, made, &product);
+    else
+        status = multiply(args->input, args->weight, args->bias, &product);
+    if (status == CORE_OK)
+        status = activate(args, product, made, out_output);
+    core_tensor_release(product);
+    return status;
+}
+
+/* As if it had not been tried, where it fails. */
+static core_status compute_quantized(const core_linear_forward_args *args,
+                                     core_linear_made *made,
+                                     core_tensor **out_output)
+{
+    core__quantizer_mark input, weight;
+    core_status status;
+
+    core__quantizer_mark_set(args->input_quantizer, &input);
+    core__quantizer_mark_set(args->weight_quantizer, &weight);
+    status = compute(args, made, out_output);
+    if (status == CORE_OK) {
+        core__linear_keep(args, made);
+    } else {
+        core__quantizer_undo(args->input_quantizer, &input);
+        core__quantizer_undo(args->weight_quantizer, &weight);
+    }
+    core__quantizer_mark_drop(&input);
+    core__quantizer_mark_drop(&weight);
+    return status;
+}
+
 core_status core_linear_forward(const core_linear_forward_args *args,
                                 core_tensor **out_output,
                                 core_linear_made *out_made)
 {
-    core_tensor *product = NULL;
     uint64_t region = 0;
     core_status status;
     bool before;
@@ -247,16 +304,12 @@ core_status core_linear_forward(const core_linear_forward_args *args,
                                      CORE_DTYPE_NONE, CORE_AUTOCAST_OFF,
                                      &region));
     before = core_grad_mode_set(false);
-    if (args->input_quantizer)
-        status = multiply_quantized(args, out_made, &product);
-    else
-        status = multiply(args->input, args->weight, args->bias, &product);
-    if (status == CORE_OK)
-        status = activate(args, product, out_made, out_output);
+    status = args->input_quantizer
+                 ? compute_quantized(args, out_made, out_output)
+                 : compute(args, out_made, out_output);
     core_grad_mode_set(before);
     if (region)
         core_autocast_end(region);
-    core_tensor_release(product);
     if (status == CORE_OK)
         trim(args, out_made);
     else

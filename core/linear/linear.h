@@ -23,6 +23,9 @@ void core__linear_setup(const core_linear_forward_args *forward,
 core_status core__linear_weight(const core_linear_forward_args *args,
                                 core_tensor **out_data,
                                 core_tensor **out_scales);
+/* The workspace keeps what a first microbatch made. */
+void core__linear_keep(const core_linear_forward_args *args,
+                       const core_linear_made *made);
 core_linear_store *core__linear_store_retain(core_linear_store *store);
 
 /* One weight gradient: grad^T * input, with what backward has of both.  Holds

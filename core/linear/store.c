@@ -69,20 +69,24 @@ core_status core__linear_weight(const core_linear_forward_args *args,
                                 core_tensor **out_data,
                                 core_tensor **out_scales)
 {
-    core_linear_workspace *workspace = args->workspace;
-
     if (args->microbatch == CORE_LINEAR_LATER_MICROBATCH)
         return take_kept(args, out_data, out_scales);
-    CORE_TRY(core_quantizer_quantize(args->weight_quantizer, args->weight,
-                                     out_data, out_scales));
+    return core_quantizer_quantize(args->weight_quantizer, args->weight,
+                                   out_data, out_scales);
+}
+
+void core__linear_keep(const core_linear_forward_args *args,
+                       const core_linear_made *made)
+{
+    core_linear_workspace *workspace = args->workspace;
+
     if (args->microbatch != CORE_LINEAR_FIRST_MICROBATCH)
-        return CORE_OK;
+        return;
     empty(workspace);
-    workspace->data = core_tensor_retain(*out_data);
-    workspace->scales = core_tensor_retain(*out_scales);
+    workspace->data = core_tensor_retain(made->weight_data);
+    workspace->scales = core_tensor_retain(made->weight_scales);
     workspace->weight = args->weight;
     workspace->version = core_tensor_version(args->weight);
-    return CORE_OK;
 }
 
 /* ------------------------------------------------------------------ store -- */

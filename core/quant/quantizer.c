@@ -17,7 +17,8 @@ struct core_quantizer {
     atomic_uint references;
     core_quantizer_options options;
     core_quantizer_state state;
-    float history[]; /* newest first; the options' length */
+    core_tensor *amax; /* that the state has yet to tell of; or NULL */
+    float history[];   /* newest first; the options' length */
 };
 
 /* -------------------------------------------------------- options, state -- */
@@ -43,7 +44,7 @@ static core_status check_options(const core_quantizer_options *options)
 {
     const uint32_t known = CORE_QUANTIZER_STOCHASTIC |
                            CORE_QUANTIZER_MOST_RECENT |
-                           CORE_QUANTIZER_POWER_OF_TWO;
+                           CORE_QUANTIZER_POWER_OF_TWO | CORE_QUANTIZER_NO_WAIT;
 
     if (options->struct_size < sizeof *options)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
@@ -61,6 +62,14 @@ static core_status check_options(const core_quantizer_options *options)
     if (options->flags & ~known)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "quantizer: unknown flags 0x%x", options->flags);
+    if (options->flags & CORE_QUANTIZER_NO_WAIT &&
+        (options->scaling != CORE_SCALING_CURRENT ||
+         options->flags & CORE_QUANTIZER_POWER_OF_TWO))
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "quantizer: CORE_QUANTIZER_NO_WAIT is for current "
+                           "scaling without powers of two; this is scaling %u "
+                           "with flags 0x%x",
+                           options->scaling, options->flags);
     return check_delayed(options);
 }
 
@@ -99,8 +108,10 @@ core_quantizer *core_quantizer_retain(core_quantizer *quantizer)
 
 void core_quantizer_release(core_quantizer *quantizer)
 {
-    if (quantizer && atomic_fetch_sub(&quantizer->references, 1) == 1)
-        core__free(quantizer);
+    if (!quantizer || atomic_fetch_sub(&quantizer->references, 1) != 1)
+        return;
+    core_tensor_release(quantizer->amax);
+    core__free(quantizer);
 }
 
 const core_quantizer_options *core_quantizer_get_options(
@@ -114,6 +125,8 @@ const float *core_quantizer_history(const core_quantizer *quantizer)
     return quantizer ? quantizer->history : NULL;
 }
 
+static core_status settle(core_quantizer *quantizer);
+
 core_status core_quantizer_get_state(const core_quantizer *quantizer,
                                      core_quantizer_state *out_state)
 {
@@ -123,6 +136,9 @@ core_status core_quantizer_get_state(const core_quantizer *quantizer,
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "core_quantizer_state: struct_size is %u, not %zu",
                            out_state->struct_size, sizeof *out_state);
+    /* What is known late belongs to the call that it is of. */
+    if (quantizer->amax)
+        CORE_TRY(settle((core_quantizer *)quantizer));
     *out_state = quantizer->state;
     return CORE_OK;
 }
@@ -142,6 +158,11 @@ core_status core_quantizer_set_state(core_quantizer *quantizer,
                            "quantizer: the scale must be finite and above 0; "
                            "it is %g",
                            (double)state->scale);
+    if (!(state->amax >= 0) || !isfinite(state->amax))
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "quantizer: the amax must be finite and not "
+                           "negative; it is %g",
+                           (double)state->amax);
     if (state->history_count > quantizer->options.history_length)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "quantizer: a history of %u, and room for %u",
@@ -154,12 +175,48 @@ core_status core_quantizer_set_state(core_quantizer *quantizer,
             return core__error(CORE_ERROR_INVALID_ARGUMENT,
                                "quantizer: amax %u of the history is %g", i,
                                (double)history[i]);
+    core_tensor_release(quantizer->amax);
+    quantizer->amax = NULL;
     quantizer->state = *state;
     quantizer->state.struct_size = sizeof *state;
     if (state->history_count > 0)
         memmove(quantizer->history, history,
                 state->history_count * sizeof *history);
     return CORE_OK;
+}
+
+/* What fails after a tensor was quantized for it leaves no trace here. */
+void core__quantizer_mark_set(const core_quantizer *quantizer,
+                              core__quantizer_mark *mark)
+{
+    uint32_t length = quantizer->options.history_length;
+
+    mark->state = quantizer->state;
+    mark->amax = quantizer->amax ? core_tensor_retain(quantizer->amax) : NULL;
+    for (uint32_t i = 0; i < 2; i++)
+        mark->oldest[i] = i < length ? quantizer->history[length - 1 - i] : 0;
+}
+
+void core__quantizer_undo(core_quantizer *quantizer,
+                          const core__quantizer_mark *mark)
+{
+    uint32_t length = quantizer->options.history_length;
+    uint64_t calls = quantizer->state.calls - mark->state.calls;
+    uint32_t count = calls < length ? (uint32_t)calls : length;
+    float *history = quantizer->history;
+
+    memmove(history, history + count, (length - count) * sizeof *history);
+    for (uint32_t i = 0; i < count && i < 2; i++)
+        history[length - 1 - i] = mark->oldest[i];
+    core_tensor_release(quantizer->amax);
+    quantizer->amax = mark->amax ? core_tensor_retain(mark->amax) : NULL;
+    quantizer->state = mark->state;
+}
+
+void core__quantizer_mark_drop(core__quantizer_mark *mark)
+{
+    core_tensor_release(mark->amax);
+    mark->amax = NULL;
 }
 
 /* -------------------------------------------------------------- one scale -- */
@@ -249,6 +306,77 @@ static core_status quantize_whole(core_quantizer *quantizer,
     return CORE_OK;
 }
 
+/* Reads the amax of the last call. */
+static core_status settle(core_quantizer *quantizer)
+{
+    core_quantizer_state *state = &quantizer->state;
+    double amax;
+
+    CORE_TRY(core_tensor_item_float(quantizer->amax, &amax));
+    core_tensor_release(quantizer->amax);
+    quantizer->amax = NULL;
+    state->amax = (float)amax;
+    state->scale = scale_for(quantizer, state->amax, 1);
+    return CORE_OK;
+}
+
+/* As scale_for, and as quantize_whole, by the device. */
+static core_status device_scale(const core_quantizer *quantizer,
+                                core_tensor *amax, core_tensor **out_scale)
+{
+    const core_scalar least = core_float(FLT_MIN), most = core_float(FLT_MAX);
+    core_tensor *max = NULL, *quotient = NULL, *empty = NULL;
+    core_status status;
+
+    status = core_full(NULL, 0,
+                       core_float(core_float8_max(quantizer->options.dtype)),
+                       CORE_F32, core_tensor_device(amax), &max);
+    if (status == CORE_OK)
+        status = core_div(max, amax, &quotient);
+    if (status == CORE_OK)
+        status = core_clamp(quotient, &least, &most, out_scale);
+    if (status == CORE_OK)
+        status = core_eq_scalar(amax, core_float(0), &empty);
+    if (status == CORE_OK)
+        status = core_masked_fill_(*out_scale, empty, core_float(1));
+    core_tensor_release(max);
+    core_tensor_release(quotient);
+    core_tensor_release(empty);
+    return status;
+}
+
+static core_status quantize_without_wait(core_quantizer *quantizer,
+                                         core_tensor *tensor,
+                                         core_tensor **out_data,
+                                         core_tensor **out_scales)
+{
+    core_tensor *amax = NULL, *scale = NULL, *scaled = NULL;
+    core_status status;
+
+    if (core_tensor_numel(tensor) > 0)
+        status = core_linalg_vector_norm(tensor, core_float(INFINITY), NULL, 0,
+                                         false, CORE_F32, &amax);
+    else
+        status =
+            core_zeros(NULL, 0, CORE_F32, core_tensor_device(tensor), &amax);
+    if (status == CORE_OK)
+        status = device_scale(quantizer, amax, &scale);
+    if (status == CORE_OK)
+        status = core_mul(tensor, scale, &scaled);
+    if (status == CORE_OK)
+        status = core__quantizer_cast(&quantizer->options, scaled, out_data);
+    if (status == CORE_OK)
+        status = core_reciprocal(scale, out_scales);
+    if (status == CORE_OK) {
+        core_tensor_release(quantizer->amax);
+        quantizer->amax = core_tensor_retain(amax);
+    }
+    core_tensor_release(amax);
+    core_tensor_release(scale);
+    core_tensor_release(scaled);
+    return status;
+}
+
 core_status core__quantizer_cast(const core_quantizer_options *options,
                                  core_tensor *scaled, core_tensor **out_data)
 {
@@ -272,6 +400,8 @@ static core_status quantize(core_quantizer *quantizer, core_tensor *tensor,
                                        out_scales, &amax);
         if (status == CORE_OK)
             quantizer->state.amax = amax;
+    } else if (quantizer->options.flags & CORE_QUANTIZER_NO_WAIT) {
+        status = quantize_without_wait(quantizer, single, out_data, out_scales);
     } else {
         status = quantize_whole(quantizer, single, out_data, out_scales);
     }

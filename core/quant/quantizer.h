@@ -8,6 +8,20 @@
 
 #include <libcore/quantizer.h>
 
+/* What the next two calls change of a quantizer; the tensor is held. */
+typedef struct core__quantizer_mark {
+    core_quantizer_state state;
+    core_tensor *amax;
+    float oldest[2]; /* that they push out of the history, the last one first */
+} core__quantizer_mark;
+
+void core__quantizer_mark_set(const core_quantizer *quantizer,
+                              core__quantizer_mark *mark);
+/* As it was then. */
+void core__quantizer_undo(core_quantizer *quantizer,
+                          const core__quantizer_mark *mark);
+void core__quantizer_mark_drop(core__quantizer_mark *mark);
+
 core_status core__quantizer_cast(const core_quantizer_options *options,
                                  core_tensor *scaled, core_tensor **out_data);
 /* tensor: f32. */

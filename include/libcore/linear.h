@@ -70,13 +70,14 @@ typedef struct core_linear_forward_args {
     uint32_t bias_requires_grad;
     uint32_t reserved;
     /* Both or none; then grad_quantizer too, or the gradient is not quantized.
-     * Blocks run along the input's features, which 32 must divide. */
+     * Blocks run along the input's features, the gradient's along the output's:
+     * 32 must divide them.  Where a call fails they are as before. */
     core_quantizer *input_quantizer;
     core_quantizer *weight_quantizer;
     core_quantizer *grad_quantizer;
     core_linear_workspace *workspace; /* wanted by microbatches */
     /* Where the weight's gradient goes, in place of weight's grad: [out, in],
-     * of any floating dtype, contiguous, on weight's device; NULL: nowhere. */
+     * of any floating dtype but f8, contiguous, on weight's device; NULL: nowhere. */
     core_tensor *main_grad;
     /* The weight's gradient is computed when core_linear_backward_dw is called;
      * NULL: in backward. */

@@ -16,7 +16,9 @@
  * saturates.  An amax of 0 leaves the scale as it is; one for which max / amax
  * is more than f32 has gives the largest f32.
  *
- * Scales are computed by the host, which waits for the device once a call.
+ * Scales are computed by the host, which waits for the device once a call:
+ * to refuse what cannot be quantized, and to keep a history.  With
+ * CORE_QUANTIZER_NO_WAIT the device computes them.
  * Nothing here is recorded by autograd.
  *
  * Threads: one at a time per quantizer. */
@@ -44,7 +46,12 @@ enum {
     /* Delayed: the newest amax alone counts, not the largest kept. */
     CORE_QUANTIZER_MOST_RECENT = 1u << 1,
     /* Scales are rounded down to powers of two; block scales always are. */
-    CORE_QUANTIZER_POWER_OF_TWO = 1u << 2
+    CORE_QUANTIZER_POWER_OF_TWO = 1u << 2,
+    /* Current scaling, not to powers of two: the host waits for nothing.  NaN
+     * and infinity are not refused: a NaN makes all of the tensor NaN, and
+     * beside an infinity all else becomes 0.  An amax of 0 has the scale 1.
+     * `saturated` stays 0; asking for the state waits. */
+    CORE_QUANTIZER_NO_WAIT = 1u << 3
 };
 
 enum { CORE_QUANTIZER_BLOCK = 32, CORE_QUANTIZER_HISTORY = 65536 };

@@ -206,6 +206,32 @@ START_TEST(the_end_of_a_region_ends_those_left_open_in_it)
 }
 END_TEST
 
+/* As a program does that returns at the first error. */
+static core_status fails_inside(core_tensor *w)
+{
+    core_tensor *y;
+    uint64_t region;
+
+    CORE_TRY(core_autocast_begin(device_of("cpu"), CORE_F16, 0, &region));
+    CORE_TRY(core_autocast_begin(device_of("sim"), CORE_BF16, 0, &region));
+    CORE_TRY(core_mm(w, CALL(ones, (int64_t[]){3, 3}, 2, CORE_F32, NULL), &y));
+    return core_autocast_end(region);
+}
+
+START_TEST(regions_left_open_by_an_error_end_with_the_caller_s)
+{
+    core_tensor *w = leaf(square(CORE_F32));
+    uint64_t outer = bf16();
+
+    IS(CALL(mm, w, w), CORE_BF16);
+    FAILS(fails_inside(w), CORE_ERROR_SHAPE, "mm");
+    IS(CALL(mm, w, w), CORE_F16); /* still open */
+    OK(core_autocast_end(outer));
+    IS(CALL(mm, w, w), CORE_F32);
+    ck_assert_uint_eq(core_autocast_dtype(device_of("sim")), CORE_DTYPE_NONE);
+}
+END_TEST
+
 static void *end_elsewhere(void *region)
 {
     core_tensor *a = square(CORE_F32), *y;
@@ -622,6 +648,7 @@ SUITE("autocast", products_are_computed_in_the_low_dtype,
       meta_tensors_have_the_dtypes_of_real_ones,
       regions_nest_and_the_inner_one_holds,
       the_end_of_a_region_ends_those_left_open_in_it,
+      regions_left_open_by_an_error_end_with_the_caller_s,
       regions_belong_to_their_thread, wrong_calls_change_nothing,
       gradients_come_back_in_the_parameter_s_dtype,
       a_backward_in_a_region_computes_as_outside,

@@ -299,6 +299,9 @@ START_TEST(wrong_options_and_states_are_refused)
     given = options(CORE_SCALING_CURRENT, CORE_F8E4M3, 64);
     FAILS(core_quantizer_create(&given, &made), CORE_ERROR_INVALID_ARGUMENT,
           "0x40");
+    given = options(CORE_SCALING_DELAYED, CORE_F8E4M3, CORE_QUANTIZER_NO_WAIT);
+    FAILS(core_quantizer_create(&given, &made), CORE_ERROR_INVALID_ARGUMENT,
+          "NO_WAIT");
     given = options(CORE_SCALING_DELAYED, CORE_F8E4M3, 0);
     given.history_length = 0;
     FAILS(core_quantizer_create(&given, &made), CORE_ERROR_INVALID_ARGUMENT,
@@ -314,6 +317,10 @@ START_TEST(wrong_options_and_states_are_refused)
     FAILS(core_quantizer_set_state(quantizer, &state, NULL),
           CORE_ERROR_INVALID_ARGUMENT, "scale");
     state.scale = 2;
+    state.amax = NAN;
+    FAILS(core_quantizer_set_state(quantizer, &state, NULL),
+          CORE_ERROR_INVALID_ARGUMENT, "amax");
+    state.amax = 0;
     state.history_count = 4;
     FAILS(core_quantizer_set_state(quantizer, &state, (float[4]){0}),
           CORE_ERROR_INVALID_ARGUMENT, "room for 3");
@@ -321,6 +328,46 @@ START_TEST(wrong_options_and_states_are_refused)
     FAILS(core_quantizer_set_state(quantizer, &state, (float[]){1, NAN}),
           CORE_ERROR_INVALID_ARGUMENT, "amax 1");
     ck_assert_float_eq(state_now().scale, 1);
+}
+END_TEST
+
+/* The same scales and data as with the host's help, and no wait until the
+ * state is asked for. */
+START_TEST(without_waits_the_device_computes_the_scale)
+{
+    core_tensor *x = CALL(to_copy, SINGLES(5, 1, -7, 3.3, 0, 0.001), CORE_F32,
+                          device_of("sim"), false, -1);
+    quantized with, without, empty;
+    uint8_t bytes[2][5];
+    uint64_t waits;
+    double a, b;
+
+    make(CORE_SCALING_CURRENT, CORE_F8E4M3, 0);
+    with = quantize(x);
+    make(CORE_SCALING_CURRENT, CORE_F8E4M3, CORE_QUANTIZER_NO_WAIT);
+    waits = core_host_waits();
+    without = quantize(x);
+    ck_assert_uint_eq(core_host_waits(), waits);
+    OK(core_tensor_item_float(with.scales, &a));
+    OK(core_tensor_item_float(without.scales, &b));
+    ck_assert_double_eq(a, b);
+    OK(core_tensor_read(with.data, bytes[0], 5));
+    OK(core_tensor_read(without.data, bytes[1], 5));
+    ck_assert_mem_eq(bytes[0], bytes[1], 5);
+    ck_assert_float_eq(state_now().scale, 64);
+    ck_assert_float_eq(state_now().amax, 7);
+    ck_assert_uint_eq(state_now().calls, 1);
+    empty = quantize(SINGLES(2, 0, 0));
+    HOLDS(empty.scales, 1, 1);
+    ck_assert_float_eq(state_now().scale, 1);
+    without = quantize(SINGLES(2, 1, NAN));
+    OK(core_tensor_item_float(without.scales, &b));
+    ck_assert(isnan(b));
+    HOLDS(CALL(isnan, back(without)), 2, 1, 1);
+    without = quantize(SINGLES(3, 1, -INFINITY, -7));
+    HOLDS(CALL(isinf, back(without)), 3, 0, 1, 0);
+    HOLDS(CALL(eq_scalar, back(without), core_float(0)), 3, 1, 0, 1);
+    ck_assert_float_eq(state_now().amax, INFINITY);
 }
 END_TEST
 
@@ -337,6 +384,7 @@ int main(void)
         state_is_saved_and_loaded,
         what_cannot_be_quantized_changes_nothing,
         wrong_options_and_states_are_refused,
+        without_waits_the_device_computes_the_scale,
     };
     Suite *suite = suite_create("quantizer");
     TCase *tcase = tcase_create("quantizer");
