@@ -91,7 +91,7 @@ below() { # NUMBER BOUND
 
 # As far as f32, and not by the same bits: it is another precision.
 learns() {
-    for amp in bf16 fp16; do
+    for amp in bf16 fp16 fp8; do
         case $1 in
         gpt) epochs=4 bound=2.3 half=validation_loss ;;
         cnn) epochs=6 bound=1 half=train_loss ;;
@@ -109,7 +109,7 @@ learns() {
 # On simulated devices, whose work comes late and in whose memory nothing but
 # what was ordered may be found.
 elsewhere() {
-    for amp in bf16 fp16; do
+    for amp in bf16 fp16 fp8; do
         one=$(weights "$1" --device cpu --amp $amp --steps 4) || return
         for devices in sim:0 sim:0,sim:1 cpu,sim:0; do
             same "$one" "$(LIBCORE_SIM_CHECK=1 weights "$1" --devices $devices \
@@ -119,8 +119,10 @@ elsewhere() {
 }
 
 threads() {
-    one=$(weights "$1" --amp bf16 --steps 4 --threads 1) || return
-    same "$one" "$(weights "$1" --amp bf16 --steps 4 --threads 3)"
+    for amp in bf16 fp8; do
+        one=$(weights "$1" --amp $amp --steps 4 --threads 1) || return
+        same "$one" "$(weights "$1" --amp $amp --steps 4 --threads 3)" || return
+    done
 }
 
 off_is_f32() {
@@ -131,13 +133,15 @@ off_is_f32() {
 
 says_so() {
     "$train" --data "$data" --epochs 1 --amp fp16 >"$work/out" || return
-    grep '^amp *fp16, losses scaled$' "$work/out"
+    grep '^amp *fp16, losses scaled$' "$work/out" || return
+    "$train" --data "$data" --epochs 1 --amp fp8 >"$work/out" || return
+    grep '^amp *fp8 in linear layers, delayed scaling$' "$work/out"
 }
 
 # --------------------------------------------------------------- checkpoints
 
 goes_on() {
-    for amp in bf16 fp16; do
+    for amp in bf16 fp16 fp8; do
         "$1" --amp $amp --epochs 3 --steps 14 || return
         straight="$(of weights) $(of amp) $(of loss_scale)"
         "$1" --amp $amp --epochs 3 --steps 6 --save "$work/half" || return
@@ -184,7 +188,7 @@ refuses() {
 }
 
 bad_input() {
-    refuses 2 '--amp fp8: there are bf16, fp16 and off' --amp fp8 || return
+    refuses 2 '--amp fp4: there are bf16, fp16, fp8 and off' --amp fp4 || return
     refuses 2 '--amp : there are' --amp '' || return
     refuses 2 '--amp wants a value' --amp || return
     mlp --amp fp16 --steps 4 --save "$work/half" || return
@@ -203,6 +207,47 @@ bad_input() {
         --resume "$work/edited"
 }
 
+# poke NAME INDEX BYTES: bytes of a tensor of the checkpoint, from a word of four
+# on, as printf has them.
+poke() {
+    header=$(od -An -tu4 -N4 "$work/half" | tr -d ' ')
+    begin=$(head -c $((8 + header)) "$work/half" | tail -c +9 |
+        LC_ALL=C sed -n "s/.*\"$1\":{[^}]*\"data_offsets\":\[\([0-9]*\),.*/\1/p")
+    [ -n "$begin" ] || return
+    cp "$work/half" "$work/edited"
+    # shellcheck disable=SC2059
+    printf "$3" | dd of="$work/edited" bs=1 conv=notrunc \
+        seek=$((8 + header + begin + 4 * $2)) 2>/dev/null
+}
+
+# The quantizers of the four layers: counts are i64, numbers f32.
+quantizers_are_kept() {
+    mlp --amp fp8 --steps 4 --save "$work/half" || return
+    straight=$(weights mlp --amp fp8 --steps 6) || return
+    same "$straight" "$(weights mlp --steps 6 --resume "$work/half")" || return
+    # Four times the scale: other weights, and what it learns goes on from it.
+    poke quantizers.scales 0 '\000\000\000\100' || return
+    ! same "$straight" "$(weights mlp --steps 6 --resume "$work/edited")" ||
+        return
+    poke quantizers.scales 2 '\000\000\300\377' || return
+    refuses 1 'edited is damaged: quantizer: the scale' \
+        --resume "$work/edited" || return
+    poke quantizers.scales 1 '\000\000\300\377' || return
+    refuses 1 'edited is damaged: quantizer: the amax' \
+        --resume "$work/edited" || return
+    poke quantizers.history 1 '\000\000\200\177' || return
+    refuses 1 'edited is damaged: quantizer: amax 1 of the history is inf' \
+        --resume "$work/edited" || return
+    poke quantizers.counts 0 '\001\020' || return
+    refuses 1 'edited is damaged: a quantizer keeps 4097 amaxes' \
+        --resume "$work/edited" || return
+    edit '"quantizers.scales"' '"quantizers.sca1es"' || return
+    refuses 1 'quantizers.scales' --resume "$work/edited" || return
+    edit '12,3]' '3,12]' || return
+    refuses 1 '"quantizers.counts" must be 12 times 3 numbers of dtype i64' \
+        --resume "$work/edited"
+}
+
 # ------------------------------------------------------------------ accuracy
 
 # Points of the test half, on Fashion-MNIST.
@@ -217,16 +262,25 @@ within_half_a_point() {
     done
 }
 
+# Of the MLP with its defaults, within a whole one.
+within_a_point() {
+    run --model mlp --seed 1 || return
+    plain=$(of test_accuracy)
+    run --model mlp --seed 1 --amp fp8 || return
+    echo "fp8 $(of test_accuracy), f32 $plain"
+    awk -v a="$(of test_accuracy)" -v b="$plain" 'BEGIN { exit !(a > b - 0.01) }'
+}
+
 bands train 300
 bands t10k 100
 seq 1000 2000 >"$work/text"
 if [ -n "${LIBCORE_TEST_LONG-}" ]; then
-    echo 1..17
+    echo 1..19
 else
-    echo 1..16
+    echo 1..17
 fi
 for model in mlp cnn gpt; do
-    ok "$model learns in bf16 and fp16" learns $model
+    ok "$model learns in bf16, fp16 and fp8" learns $model
     ok "$model has the same bits elsewhere" elsewhere $model
     ok "$model has the same bits with any number of threads" threads $model
     ok "$model goes on where it stopped" goes_on $model
@@ -235,6 +289,8 @@ ok 'off is f32' off_is_f32
 ok 'the head of the report names the precision' says_so
 ok 'the scale is kept, grows and shrinks' scale_is_kept
 ok 'wrong options and checkpoints are told' bad_input
+ok 'the state of the quantizers is kept' quantizers_are_kept
 if [ -n "${LIBCORE_TEST_LONG-}" ]; then
     ok 'a network with convolutions is as good as in f32' within_half_a_point
+    ok 'an MLP in eight bits is as good as in f32' within_a_point
 fi

@@ -2,7 +2,8 @@
  * Copyright The libcore authors */
 
 /* Mixed precision: the forward in a region of autocast on each of the model's
- * devices, losses scaled where f16 would lose small gradients. */
+ * devices, losses scaled where f16 would lose small gradients; or Linears in
+ * eight bits. */
 
 #include "train.h"
 
@@ -14,13 +15,16 @@ const char *const train_amps[TRAIN_AMPS] = {
     [TRAIN_AMP_OFF] = "off",
     [TRAIN_AMP_BF16] = "bf16",
     [TRAIN_AMP_FP16] = "fp16",
+    [TRAIN_AMP_FP8] = "fp8",
 };
 
 core_status train_amp_create(trainer *t)
 {
-    if (t->options.amp != TRAIN_AMP_FP16)
-        return CORE_OK;
-    return core_grad_scaler_create(NULL, &t->scaler);
+    if (t->options.amp == TRAIN_AMP_FP16)
+        return core_grad_scaler_create(NULL, &t->scaler);
+    if (t->options.amp == TRAIN_AMP_FP8)
+        return train_fp8_create(&t->model);
+    return CORE_OK;
 }
 
 /* Regions nest: the end of the first one is the end of all. */
@@ -47,15 +51,20 @@ static core_status begin(const trainer *t, uint64_t *out_first)
 core_status train_logits(const trainer *t, core_tensor *inputs, bool training,
                          core_tensor **out_logits)
 {
-    bool mixed = t->options.amp != TRAIN_AMP_OFF;
+    bool mixed =
+        t->options.amp == TRAIN_AMP_BF16 || t->options.amp == TRAIN_AMP_FP16;
+    train_fp8_states *states = NULL;
     core_tensor *there = NULL;
     uint64_t region = 0;
     core_status status = CORE_OK;
 
     *out_logits = NULL;
+    if (!training)
+        CORE_TRY(train_fp8_remember(t->model.fp8, &states));
     if (mixed)
         CORE_TRY(begin(t, &region));
     status = t->model.kind->forward(&t->model, inputs, training, &there);
+    train_fp8_restore(t->model.fp8, states);
     if (mixed && status == CORE_OK)
         status = core_autocast_end(region);
     else if (mixed)

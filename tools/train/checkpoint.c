@@ -7,10 +7,11 @@
  *     optimizer.NAME.STATE     what the optimizer keeps of it
  *     optimizer.steps          i64, how often each parameter was stepped
  *     progress.loss_sum, progress.correct   of the epoch that was begun
+ *     quantizers.…             of --amp fp8, see fp8.c
  *
  * and texts: what the options were, how far training came, and the state of
- * the random generator and of the gradient scaler.  The order of the samples follows from seed and
- * epoch. */
+ * the random generator and of the gradient scaler.  The order of the samples
+ * follows from seed and epoch. */
 
 #include "train.h"
 
@@ -19,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SLOTS = 2, OTHERS = 3, TEXTS = 40 };
+enum { SLOTS = 2, OTHERS = 3 + TRAIN_FP8_TENSORS, TEXTS = 40 };
 
 typedef struct contents {
     core_named_tensor *tensors;
@@ -30,6 +31,7 @@ typedef struct contents {
     size_t text_count;
     char characters[2 * 256 + 1];
     core_tensor *steps;
+    core_tensor *quantizers[TRAIN_FP8_TENSORS];
 } contents;
 
 /* Options that go along.  The fixed ones cannot change on the way; those that
@@ -177,6 +179,11 @@ static core_status collect_tensors(contents *c, const trainer *t)
     if (status == CORE_OK)
         add_tensor(c, c->steps, "optimizer.steps");
     free(steps);
+    if (status == CORE_OK && t->model.fp8)
+        status = train_fp8_save(t->model.fp8, c->quantizers);
+    for (int i = 0; i < TRAIN_FP8_TENSORS; i++)
+        if (status == CORE_OK && c->quantizers[i])
+            add_tensor(c, c->quantizers[i], "%s", train_fp8_names[i]);
     return status;
 }
 
@@ -202,6 +209,8 @@ core_status checkpoint_save(const trainer *t, const char *path)
                                        c->texts, c->text_count);
     if (c) {
         core_tensor_release(c->steps);
+        for (int i = 0; i < TRAIN_FP8_TENSORS; i++)
+            core_tensor_release(c->quantizers[i]);
         free(c->tensors);
         free(c->names);
     }
@@ -552,6 +561,26 @@ static core_status load_scaler(const core_safetensors *file, const char *path,
     return CORE_OK;
 }
 
+static core_status load_quantizers(const core_safetensors *file,
+                                   const char *path, trainer *t)
+{
+    core_tensor *tensors[TRAIN_FP8_TENSORS] = {NULL};
+    core_device *cpu;
+    core_status status;
+
+    if (!t->model.fp8)
+        return CORE_OK;
+    status = core_device_find("cpu", &cpu);
+    for (int i = 0; i < TRAIN_FP8_TENSORS && status == CORE_OK; i++)
+        status =
+            core_safetensors_load(file, train_fp8_names[i], cpu, &tensors[i]);
+    if (status == CORE_OK)
+        status = train_fp8_load(t->model.fp8, path, tensors);
+    for (int i = 0; i < TRAIN_FP8_TENSORS; i++)
+        core_tensor_release(tensors[i]);
+    return status;
+}
+
 core_status checkpoint_load(const core_safetensors *file, const char *path,
                             trainer *t)
 {
@@ -566,5 +595,6 @@ core_status checkpoint_load(const core_safetensors *file, const char *path,
     }
     CORE_TRY(load_optimizer(file, path, t));
     CORE_TRY(load_scaler(file, path, t));
+    CORE_TRY(load_quantizers(file, path, t));
     return load_progress(file, path, t);
 }

@@ -103,7 +103,7 @@ static core_status attention(const train_model *model, core_tensor *const *w,
     const int64_t apart[5] = {2, 0, 3, 1, 4}, back[4] = {0, 2, 1, 3};
     const int64_t joined[3] = {n, length, model->width};
     double dropout = training ? model->dropout : 0;
-    train_scope s = {.status = CORE_OK};
+    train_scope s = {.model = model};
     core_tensor *y, *qkv;
 
     y = train_norm(&s, x, w[NORM1], w[NORM1_BIAS]);
@@ -122,7 +122,7 @@ static core_status attention(const train_model *model, core_tensor *const *w,
 static core_status network(const train_model *model, core_tensor *const *w,
                            core_tensor *x, bool training, core_tensor **out_x)
 {
-    train_scope s = {.status = CORE_OK};
+    train_scope s = {.model = model};
     core_tensor *y;
 
     y = train_norm(&s, x, w[NORM2], w[NORM2_BIAS]);
@@ -135,7 +135,7 @@ static core_status network(const train_model *model, core_tensor *const *w,
 static core_status embed(const train_model *model, core_tensor *characters,
                          bool training, core_tensor **out_x)
 {
-    train_scope s = {.status = CORE_OK};
+    train_scope s = {.model = model};
     core_tensor *x, *places;
 
     x = train_embed(&s, model->parameters[TOKENS], characters);
@@ -150,7 +150,7 @@ static core_status logits_of(const train_model *model, core_tensor *x,
 {
     core_tensor *const *w = model->parameters + model->count - 2;
     const int64_t flat[2] = {-1, model->width};
-    train_scope s = {.status = CORE_OK};
+    train_scope s = {.model = model};
     core_tensor *y = train_norm(&s, x, w[0], w[1]);
 
     y = train_reshape(&s, y, flat, 2);

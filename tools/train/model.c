@@ -107,8 +107,10 @@ void train_model_release(train_model *model)
 {
     for (size_t i = 0; i < model->count; i++)
         core_tensor_release(model->parameters[i]);
+    train_fp8_release(model->fp8);
     free(model->parameters);
     free(model->names);
+    model->fp8 = NULL;
     model->parameters = NULL;
     model->names = NULL;
     model->count = model->room = 0;

@@ -55,7 +55,10 @@ static const char help[] =
     "0.1]\n"
     "  --amp TYPE            bf16 or fp16: products and convolutions in that\n"
     "                        type, weights and sums in f32; fp16 scales the\n"
-    "                        loss; off [off]\n"
+    "                        loss; fp8: linear layers with what is left of\n"
+    "                        their operands in eight bits (f8e4m3, gradients\n"
+    "                        f8e5m2, delayed scaling), the rest in f32; off\n"
+    "                        [off]\n"
     "  --seed N              of weights, dropout and order of the samples [0]\n"
     "  --save FILE           writes a checkpoint after every epoch, and when\n"
     "                        interrupted (Ctrl-C)\n"
@@ -270,7 +273,7 @@ static core_status parse_amp(const char *text, uint32_t *out_amp)
             *out_amp = i;
             return CORE_OK;
         }
-    return wrong(OPTION_AMP, text, "there are bf16, fp16 and off");
+    return wrong(OPTION_AMP, text, "there are bf16, fp16, fp8 and off");
 }
 
 /* Options that are a whole number. */

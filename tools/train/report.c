@@ -80,7 +80,9 @@ void report_start(report *r, const trainer *t)
             (long long)options->batch, (long long)options->seed);
     if (options->amp != TRAIN_AMP_OFF)
         fprintf(r->text, "amp     %s%s\n", train_amps[options->amp],
-                t->scaler ? ", losses scaled" : "");
+                t->scaler      ? ", losses scaled"
+                : t->model.fp8 ? " in linear layers, delayed scaling"
+                               : "");
     if (t->epoch || t->position)
         fprintf(r->text, "resume  after epoch %lld, %s %lld\n",
                 (long long)t->epoch, t->task->samples, (long long)t->position);

@@ -54,8 +54,11 @@ core_tensor *train_linear(train_scope *s, core_tensor *x, core_tensor *weight,
     core_tensor *y = NULL;
 
     x = beside(s, x, weight);
-    return s->status == CORE_OK ? keep(s, core_linear(x, weight, bias, &y), &y)
-                                : NULL;
+    if (s->status != CORE_OK)
+        return NULL;
+    if (s->model && s->model->fp8)
+        return keep(s, train_fp8_linear(s->model, x, weight, bias, &y), &y);
+    return keep(s, core_linear(x, weight, bias, &y), &y);
 }
 
 core_tensor *train_relu(train_scope *s, core_tensor *x)

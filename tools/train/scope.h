@@ -14,6 +14,7 @@
 enum { TRAIN_SCOPE = 32 };
 
 typedef struct train_scope {
+    const train_model *model; /* of the Linears; others need none */
     core_status status;
     size_t count;
     core_tensor *kept[TRAIN_SCOPE];

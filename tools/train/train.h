@@ -64,7 +64,8 @@ enum {
     TRAIN_AMP_OFF = 0,
     TRAIN_AMP_BF16 = 1,
     TRAIN_AMP_FP16 = 2, /* with losses scaled */
-    TRAIN_AMPS = 3
+    TRAIN_AMP_FP8 = 3,  /* those of Linears, by quantizers */
+    TRAIN_AMPS = 4
 };
 extern const char *const train_amps[TRAIN_AMPS];
 
@@ -170,6 +171,7 @@ void train_shuffle(int64_t *order, int64_t count, uint64_t seed,
 
 typedef struct train_task train_task;
 typedef struct train_model train_model;
+typedef struct train_fp8 train_fp8;
 
 typedef struct train_model_kind {
     const char *name;
@@ -201,6 +203,7 @@ struct train_model {
     int64_t heads;
     int64_t width;
     double dropout;
+    train_fp8 *fp8; /* of --amp fp8, else NULL */
 };
 
 extern const train_model_kind train_mlp, train_cnn, train_gpt;
@@ -344,7 +347,7 @@ core_status train_plot_write(const trainer *t);
 
 /* ------------------------------------------------------ mixed precision -- */
 
-/* The scaler, where the options want one. */
+/* The scaler or the quantizers, where the options want some. */
 core_status train_amp_create(trainer *t);
 /* The model's forward in the precision of the options; logits as f32 on the
  * first device. */
@@ -354,6 +357,31 @@ core_status train_logits(const trainer *t, core_tensor *inputs, bool training,
 core_status train_amp_backward(trainer *t, core_tensor *loss);
 /* Steps the optimizer, unless gradients that were scaled are not finite. */
 core_status train_amp_step(trainer *t);
+
+/* ----------------------------------------------------------- eight bits -- */
+
+enum { TRAIN_FP8_TENSORS = 3 };
+extern const char *const train_fp8_names[TRAIN_FP8_TENSORS];
+
+typedef struct train_fp8_states train_fp8_states;
+
+/* Quantizers for the Linears of a model. */
+core_status train_fp8_create(train_model *model);
+/* Takes NULL. */
+void train_fp8_release(train_fp8 *fp8);
+/* The Linear with this weight, in eight bits if it has quantizers. */
+core_status train_fp8_linear(const train_model *model, core_tensor *x,
+                             core_tensor *weight, core_tensor *bias,
+                             core_tensor **out_y);
+/* What evaluation does to quantizers is undone: *out_states is NULL without
+ * any; restore takes it over. */
+core_status train_fp8_remember(const train_fp8 *fp8,
+                               train_fp8_states **out_states);
+void train_fp8_restore(const train_fp8 *fp8, train_fp8_states *states);
+/* All states, on the CPU; on failure some of them. */
+core_status train_fp8_save(const train_fp8 *fp8, core_tensor **out_tensors);
+core_status train_fp8_load(const train_fp8 *fp8, const char *path,
+                           core_tensor *const *tensors);
 
 /* --------------------------------------------------------- checkpoints -- */
 

@@ -48,7 +48,7 @@ static core_status mlp_build(train_model *model, uint64_t seed)
 static core_status mlp_forward(const train_model *model, core_tensor *images,
                                bool training, core_tensor **out_logits)
 {
-    train_scope s = {.status = CORE_OK};
+    train_scope s = {.model = model};
     core_tensor *x = images;
 
     (void)training;
@@ -106,7 +106,7 @@ static core_status cnn_forward(const train_model *model, core_tensor *images,
 {
     const int64_t square[4] = {-1, 1, SIDE, SIDE}, flat[2] = {-1, FEATURES};
     core_tensor *const *w = model->parameters;
-    train_scope s = {.status = CORE_OK};
+    train_scope s = {.model = model};
     core_tensor *x = train_reshape(&s, images, square, 4);
 
     x = train_pool(&s, train_relu(&s, train_conv(&s, x, w[0], w[1])));
