@@ -215,8 +215,9 @@ void cpu_gemm_i64(bool ta, bool tb, int64_t m, int64_t n, int64_t k,
 
 /* Multiply-adds above which a problem is halved, and above which a tile is:
  * each tile packs its own operands, so that there should be few, but some
- * threads should all be busy.  No side of a tile is cut below a limit. */
-enum { WORK_WHOLE = 1 << 23, WORK_TILE = 1 << 25 };
+ * threads should all be busy.  No side of a tile is cut below a limit.  A
+ * matrix that meets a vector packs nothing: there memory is what takes time. */
+enum { WORK_WHOLE = 1 << 23, WORK_TILE = 1 << 25, WORK_VECTOR = 1 << 18 };
 enum { SIDE_WHOLE = 128, SIDE_TILE = 256, TILES_MOST = 256 };
 
 void cpu_gemm_tiles(int64_t m, int64_t n, int64_t k, int64_t *rows,
@@ -228,6 +229,10 @@ void cpu_gemm_tiles(int64_t m, int64_t n, int64_t k, int64_t *rows,
         int64_t work = tiles > 1 ? WORK_TILE : WORK_WHOLE;
         int64_t side = tiles > 1 ? SIDE_TILE : SIDE_WHOLE;
 
+        if (m == 1 || n == 1) {
+            work = WORK_VECTOR;
+            side = SIDE_WHOLE;
+        }
         if (height * width * (k > 0 ? k : 1) <= work ||
             (height < 2 * side && width < 2 * side))
             break;

@@ -17,6 +17,17 @@
 
 enum { LANES = 64, FEW = 16 };
 
+/* Lanes from FIRST on, so few that no loop remains of it: between two of these
+ * the lanes stay in registers. */
+#define TAKE_IN(FIRST, COMBINE, MAP) \
+    for (j = 0; j < FEW; j++)        \
+        lanes[FIRST + j] = COMBINE(lanes[FIRST + j], MAP(x[k + FIRST + j]));
+
+/* After it the first HALF lanes stand for twice as many. */
+#define FOLD(HALF, COMBINE)    \
+    for (j = 0; j < HALF; j++) \
+        lanes[j] = COMBINE(lanes[j], lanes[j + HALF]);
+
 /* Defines run, rows and merge of a reducer named NAME_TYPE.
  *
  * TYPE: of the elements; LANE: what they are mapped to by MAP(x); WORD: d or
@@ -41,7 +52,6 @@ enum { LANES = 64, FEW = 16 };
             return;                                                            \
         }                                                                      \
         if (n < LANES) {                                                       \
-            /* One fold by hand: the rest is a half. */                        \
             for (k = 0; k < FEW; k++)                                          \
                 lanes[k] = MAP(x[k]);                                          \
             for (k = FEW; k + FEW <= n; k += FEW)                              \
@@ -49,24 +59,26 @@ enum { LANES = 64, FEW = 16 };
                     lanes[j] = COMBINE(lanes[j], MAP(x[k + j]));               \
             for (j = 0; j < n - k; j++)                                        \
                 lanes[j] = COMBINE(lanes[j], MAP(x[k + j]));                   \
-            k = FEW;                                                           \
         } else {                                                               \
             for (k = 0; k < LANES; k++)                                        \
                 lanes[k] = MAP(x[k]);                                          \
-            for (k = LANES; k + LANES <= n; k += LANES)                        \
-                for (j = 0; j < LANES; j++)                                    \
-                    lanes[j] = COMBINE(lanes[j], MAP(x[k + j]));               \
+            for (k = LANES; k + LANES <= n; k += LANES) {                      \
+                TAKE_IN(0, COMBINE, MAP)                                       \
+                TAKE_IN(FEW, COMBINE, MAP)                                     \
+                TAKE_IN(2 * FEW, COMBINE, MAP)                                 \
+                TAKE_IN(3 * FEW, COMBINE, MAP)                                 \
+            }                                                                  \
             for (j = 0; j < n - k; j++)                                        \
                 lanes[j] = COMBINE(lanes[j], MAP(x[k + j]));                   \
             for (j = 0; j < LANES / 2; j++)                                    \
                 lanes[j] = COMBINE(lanes[j], lanes[j + LANES / 2]);            \
             for (j = 0; j < LANES / 4; j++)                                    \
                 lanes[j] = COMBINE(lanes[j], lanes[j + LANES / 4]);            \
-            k = LANES / 4;                                                     \
         }                                                                      \
-        for (k /= 2; k > 0; k /= 2)                                            \
-            for (j = 0; j < k; j++)                                            \
-                lanes[j] = COMBINE(lanes[j], lanes[j + k]);                    \
+        FOLD(FEW / 2, COMBINE)                                                 \
+        FOLD(FEW / 4, COMBINE)                                                 \
+        FOLD(FEW / 8, COMBINE)                                                 \
+        FOLD(FEW / 16, COMBINE)                                                \
         TAKE(s, 0, lanes[0]);                                                  \
     }                                                                          \
                                                                                \
