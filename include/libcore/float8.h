@@ -34,7 +34,9 @@ enum {
 };
 
 /* The floating tensor as dtype, which is F8E4M3 or F8E5M2; not recorded by
- * autograd.  generator: of the stochastic one; NULL is the default one.
+ * autograd.  A device that has no kernel for it computes the same bits by
+ * operators on integers, unless they are drawn by chance or made of f64 (then
+ * NO_KERNEL).  generator: of the stochastic one; NULL is the default one.
  * DTYPE error for other dtypes. */
 core_status core_float8_cast(core_tensor *tensor, core_dtype dtype,
                              uint32_t flags, core_generator *generator,

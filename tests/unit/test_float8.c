@@ -7,6 +7,8 @@
 #include "devices.h"
 #include "float8_table.h"
 
+#include "quant/quantizer.h"
+
 #include <libcore/float8.h>
 
 #include <math.h>
@@ -186,6 +188,70 @@ START_TEST(every_half_float_goes_to_its_nearest)
     free(codes);
     free(wide);
     free(to);
+}
+END_TEST
+
+/* Bits of numbers of f32: what f16 and bf16 have, and around each tie. */
+static int64_t singles(const format *f, float *values)
+{
+    int64_t count = 0;
+
+    for (uint32_t i = 0; i < 65536; i++) {
+        uint32_t bits = i << 16;
+
+        memcpy(&values[count++], &bits, 4);
+    }
+    for (int code = 0; code < f->beyond; code++) {
+        float low = (float)of_bits(f->values[code]);
+        float high = code < f->most
+                         ? (float)of_bits(f->values[code + 1])
+                         : 2 * low - (float)of_bits(f->values[code - 1]);
+        float tie = (low + high) / 2;
+        const float near[] = {nextafterf(tie, 0), tie,
+                              nextafterf(tie, INFINITY)};
+
+        for (int k = 0; k < 6; k++)
+            values[count++] = k < 3 ? near[k] : -near[k - 3];
+    }
+    return count;
+}
+
+/* As a device gets it that has no kernel for it. */
+START_TEST(without_kernels_the_same_bits_are_made_by_operators)
+{
+    enum { ROOM = 65536 + 6 * 128 };
+    float *values = malloc(ROOM * sizeof *values);
+    uint8_t *have = malloc(ROOM), *want = malloc(ROOM), all[256];
+    core_tensor *made;
+
+    for (int i = 0; i < 256; i++)
+        all[i] = (uint8_t)i;
+    for (int f = 0; f < 2; f++)
+        for (int p = 0; p < PLACES; p++) {
+            int64_t count = singles(&formats[f], values);
+            core_tensor *from = data(values, CORE_F32, count, places[p]);
+            float numbers[256];
+
+            OK(core_tensor_read(cast(from, formats[f].dtype), want,
+                                (size_t)count));
+            OK(core__float8_emulate_narrow(from, formats[f].dtype, &made));
+            ck_assert_uint_eq(core_tensor_dtype(made), formats[f].dtype);
+            OK(core_tensor_read(keep(made), have, (size_t)count));
+            for (int64_t i = 0; i < count; i++)
+                ck_assert_msg(have[i] == want[i], "%a: %02x, not %02x",
+                              (double)values[i], have[i], want[i]);
+            from = data(all, formats[f].dtype, 256, places[p]);
+            from = CALL(t, CALL(reshape, from, (int64_t[]){16, 16}, 2));
+            OK(core__float8_emulate_widen(from, &made));
+            from = CALL(t, keep(made));
+            OK(core_tensor_read(from, numbers, sizeof numbers));
+            for (int i = 0; i < 256; i++)
+                ck_assert(
+                    same((double)numbers[i], of_bits(formats[f].values[i])));
+        }
+    free(values);
+    free(have);
+    free(want);
 }
 END_TEST
 
@@ -400,6 +466,7 @@ int main(void)
         every_code_is_its_number,
         doubles_are_rounded_once_to_the_nearest_even,
         every_half_float_goes_to_its_nearest,
+        without_kernels_the_same_bits_are_made_by_operators,
         saturation_takes_infinities_and_leaves_nan,
         chance_keeps_the_mean,
         chance_is_the_same_anywhere_and_follows_the_generator,
