@@ -10,9 +10,8 @@
 #include "loader/elf.h"
 
 enum {
-    ENTRIES_LIMIT = 1024,  /* of the section */
-    TABLE_LIMIT = 1 << 28, /* bytes of a table that are looked at */
-    TAGS = DT_FLAGS + 8    /* small tags that are kept by number */
+    ENTRIES_LIMIT = 1024, /* of the section */
+    TABLE_LIMIT = 1 << 28 /* bytes of a table that are looked at */
 };
 
 #if defined __x86_64__
@@ -25,25 +24,18 @@ enum { RELATIVE = 3, INDIRECT = 58 };
 enum { RELATIVE = -1, INDIRECT = -1 }; /* offsets and symbols alone */
 #endif
 
-typedef struct dynamic {
-    const core__image *image;
-    Elf64_Phdr loads[CORE__ELF_SEGMENTS];
-    uint32_t nloads;
-    uint64_t values[TAGS];
-    bool has[TAGS];
-    uint64_t symbols;  /* 0: not known */
-    uint64_t end;      /* of what is loaded */
-    uint64_t init_set; /* slots of the init array that a relocation fills */
-} dynamic;
+#define damaged core__dynamic_damaged
+#define load_of core__dynamic_load
+#define read_loaded core__dynamic_bytes
 
-static core_status damaged(const char *what)
+core_status core__dynamic_damaged(const char *what)
 {
     return core__error(CORE_ERROR_CORRUPT, "is damaged: %s", what);
 }
 
-/* The segment that has all of these bytes, with these flags; NULL: none. */
-static const Elf64_Phdr *load_of(const dynamic *d, uint64_t address,
-                                 uint64_t size, uint32_t flags, bool in_file)
+const Elf64_Phdr *core__dynamic_load(const core__dynamic *d, uint64_t address,
+                                     uint64_t size, uint32_t flags,
+                                     bool in_file)
 {
     for (uint32_t i = 0; i < d->nloads; i++) {
         const Elf64_Phdr *load = &d->loads[i];
@@ -57,9 +49,8 @@ static const Elf64_Phdr *load_of(const dynamic *d, uint64_t address,
     return NULL;
 }
 
-/* A copy of loaded bytes, as they are in the file. */
-static core_status read_loaded(const dynamic *d, uint64_t address,
-                               uint64_t size, const char *what, void **out)
+core_status core__dynamic_bytes(const core__dynamic *d, uint64_t address,
+                                uint64_t size, const char *what, void **out)
 {
     const Elf64_Phdr *load = load_of(d, address, size, 0, true);
 
@@ -69,6 +60,7 @@ static core_status read_loaded(const dynamic *d, uint64_t address,
     *out = core__alloc(size + 1);
     if (!*out)
         return core__error_memory(size + 1);
+    ((char *)*out)[size] = 0;
     if (core__image_read(d->image, load->p_offset + address - load->p_vaddr,
                          *out, size))
         return CORE_OK;
@@ -79,33 +71,105 @@ static core_status read_loaded(const dynamic *d, uint64_t address,
 
 /* --------------------------------------------------------------- section -- */
 
-static core_status read_section(dynamic *d, const Elf64_Phdr *segment)
+static core_status read_section(core__dynamic *d, const Elf64_Phdr *segment)
 {
     uint64_t count = segment->p_filesz / sizeof(Elf64_Dyn);
-    bool ended = false;
-    Elf64_Dyn *entries;
     void *block;
 
     if (count > ENTRIES_LIMIT)
         return damaged("its dynamic section is too long");
-    CORE_TRY(read_loaded(d, segment->p_vaddr, count * sizeof *entries,
+    CORE_TRY(read_loaded(d, segment->p_vaddr, count * sizeof *d->entries,
                          "its dynamic section is not loaded", &block));
-    entries = block;
-    for (uint64_t i = 0; i < count && !ended; i++) {
-        int64_t tag = entries[i].d_tag;
+    d->entries = block;
+    for (uint64_t i = 0; i < count; i++) {
+        int64_t tag = d->entries[i].d_tag;
 
-        ended = tag == DT_NULL;
-        if (tag <= DT_NULL || tag >= TAGS)
+        if (tag == DT_NULL)
+            return CORE_OK;
+        d->nentries++;
+        if (tag < DT_NULL || tag >= CORE__ELF_TAGS)
             continue;
         d->has[tag] = true;
-        d->values[tag] = entries[i].d_un.d_val;
+        d->values[tag] = d->entries[i].d_un.d_val;
     }
-    core__free(block);
-    return ended ? CORE_OK : damaged("its dynamic section has no end");
+    return damaged("its dynamic section has no end");
+}
+
+bool core__dynamic_value(const core__dynamic *d, int64_t tag,
+                         uint64_t *out_value)
+{
+    bool found = false;
+
+    *out_value = 0;
+    for (uint64_t i = 0; i < d->nentries; i++)
+        if (d->entries[i].d_tag == tag) {
+            *out_value = d->entries[i].d_un.d_val;
+            found = true;
+        }
+    return found;
+}
+
+static core_status read_all(core__dynamic *d)
+{
+    Elf64_Phdr segment, section = {0};
+    Elf64_Ehdr header;
+
+    CORE_TRY(core__elf_header(d->image, &header));
+    for (uint32_t i = 0; i < header.e_phnum; i++) {
+        CORE_TRY(core__elf_segment(d->image, &header, i, &segment));
+        if (segment.p_type == PT_LOAD) {
+            d->loads[d->nloads++] = segment;
+            d->end = segment.p_vaddr + segment.p_memsz;
+        } else if (segment.p_type == PT_DYNAMIC) {
+            section = segment;
+        }
+    }
+    return read_section(d, &section);
+}
+
+core__dynamic *core__dynamic_read(const core__image *image)
+{
+    core__dynamic *d = core__alloc_zero(sizeof *d);
+
+    if (!d) {
+        core__error_memory(sizeof *d);
+        return NULL;
+    }
+    d->image = image;
+    if (read_all(d) == CORE_OK)
+        return d;
+    core__dynamic_end(d);
+    return NULL;
+}
+
+void core__dynamic_end(core__dynamic *d)
+{
+    core__free(d->entries);
+    core__free(d);
+}
+
+/* The dynamic linker asks for the second where there is the first, and does
+ * not look whether it is there. */
+static bool has_pairs(const core__dynamic *d)
+{
+    static const uint32_t pairs[][2] = {
+        {DT_STRTAB, DT_STRSZ},
+        {DT_RELA, DT_RELASZ},
+        {DT_RELA, DT_RELAENT},
+        {DT_JMPREL, DT_PLTRELSZ},
+        {DT_JMPREL, DT_PLTREL},
+        {DT_INIT_ARRAY, DT_INIT_ARRAYSZ},
+        {DT_FINI_ARRAY, DT_FINI_ARRAYSZ},
+    };
+
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
+        if (d->has[pairs[i][0]] && !d->has[pairs[i][1]])
+            return false;
+    return !d->has[DT_PLTREL] || d->values[DT_PLTREL] == DT_RELA;
 }
 
 /* What a tag points to, with a size where another tag has it. */
-static core_status check_places(const dynamic *d)
+static core_status check_places(const core__dynamic *d)
 {
     static const struct {
         uint32_t tag, size_tag, flags;
@@ -130,6 +194,8 @@ static core_status check_places(const dynamic *d)
             return damaged("its dynamic section points outside of what is "
                            "loaded");
     }
+    if (!has_pairs(d))
+        return damaged("its dynamic section lacks the size or kind of a table");
     if (!d->has[DT_STRTAB] || !d->has[DT_SYMTAB] || d->values[DT_STRSZ] == 0)
         return damaged("it has no dynamic symbols");
     if ((d->has[DT_RELAENT] && d->values[DT_RELAENT] != sizeof(Elf64_Rela)) ||
@@ -142,14 +208,14 @@ static core_status check_places(const dynamic *d)
 
 /* ----------------------------------------------------------- relocations -- */
 
-static bool in_array(const dynamic *d, uint32_t tag, uint32_t size_tag,
+static bool in_array(const core__dynamic *d, uint32_t tag, uint32_t size_tag,
                      uint64_t at)
 {
     return d->has[tag] && at >= d->values[tag] &&
            at - d->values[tag] < d->values[size_tag];
 }
 
-static core_status check_relocation(dynamic *d, const Elf64_Rela *one)
+static core_status check_relocation(core__dynamic *d, const Elf64_Rela *one)
 {
     uint64_t type = ELF64_R_TYPE(one->r_info);
     uint64_t symbol = ELF64_R_SYM(one->r_info);
@@ -173,7 +239,21 @@ static core_status check_relocation(dynamic *d, const Elf64_Rela *one)
     return CORE_OK;
 }
 
-static core_status check_table(dynamic *d, uint32_t tag, uint32_t size_tag)
+/* The first so many are RELATIVE, as the linker has promised. */
+static core_status check_relative(const core__dynamic *d,
+                                  const Elf64_Rela *table, uint64_t count)
+{
+    uint64_t relative;
+
+    core__dynamic_value(d, DT_RELACOUNT, &relative);
+    for (uint64_t i = 0; RELATIVE >= 0 && i < relative && i < count; i++)
+        if ((int64_t)ELF64_R_TYPE(table[i].r_info) != RELATIVE)
+            return damaged("its relocations are not in the order that it says");
+    return CORE_OK;
+}
+
+static core_status check_table(core__dynamic *d, uint32_t tag,
+                               uint32_t size_tag)
 {
     uint64_t count = d->values[size_tag] / sizeof(Elf64_Rela);
     core_status status = CORE_OK;
@@ -183,25 +263,25 @@ static core_status check_table(dynamic *d, uint32_t tag, uint32_t size_tag)
         return CORE_OK;
     CORE_TRY(read_loaded(d, d->values[tag], count * sizeof(Elf64_Rela),
                          "its relocations are not loaded", &block));
+    if (tag == DT_RELA)
+        status = check_relative(d, block, count);
     for (uint64_t i = 0; i < count && status == CORE_OK; i++)
         status = check_relocation(d, &((Elf64_Rela *)block)[i]);
     core__free(block);
     return status;
 }
 
-static core_status check_dynamic(dynamic *d, const Elf64_Phdr *segment)
+static core_status check_dynamic(core__dynamic *d)
 {
     enum { RELR = 36 }; /* packed relocations, which older elf.h lack */
 
-    CORE_TRY(read_section(d, segment));
     CORE_TRY(check_places(d));
     /* Every linker puts the names behind the symbols. */
     if (d->values[DT_STRTAB] > d->values[DT_SYMTAB])
         d->symbols =
             (d->values[DT_STRTAB] - d->values[DT_SYMTAB]) / sizeof(Elf64_Sym);
     CORE_TRY(check_table(d, DT_RELA, DT_RELASZ));
-    if (d->values[DT_PLTREL] == DT_RELA)
-        CORE_TRY(check_table(d, DT_JMPREL, DT_PLTRELSZ));
+    CORE_TRY(check_table(d, DT_JMPREL, DT_PLTRELSZ));
     if (RELATIVE >= 0 && !d->has[RELR] &&
         d->init_set != d->values[DT_INIT_ARRAYSZ] / 8)
         return damaged("its array of constructors is not relocated");
@@ -210,26 +290,12 @@ static core_status check_dynamic(dynamic *d, const Elf64_Phdr *segment)
 
 core_status core__dynamic_check(const core__image *image)
 {
-    dynamic *d = core__alloc_zero(sizeof *d);
-    Elf64_Phdr segment, section = {0};
+    core__dynamic *d = core__dynamic_read(image);
     core_status status;
-    Elf64_Ehdr header;
 
     if (!d)
-        return core__error_memory(sizeof *d);
-    d->image = image;
-    status = core__elf_header(image, &header);
-    for (uint32_t i = 0; status == CORE_OK && i < header.e_phnum; i++) {
-        status = core__elf_segment(image, &header, i, &segment);
-        if (status == CORE_OK && segment.p_type == PT_LOAD) {
-            d->loads[d->nloads++] = segment;
-            d->end = segment.p_vaddr + segment.p_memsz;
-        } else if (status == CORE_OK && segment.p_type == PT_DYNAMIC) {
-            section = segment;
-        }
-    }
-    if (status == CORE_OK)
-        status = check_dynamic(d, &section);
-    core__free(d);
+        return core_error_code();
+    status = check_dynamic(d);
+    core__dynamic_end(d);
     return status;
 }

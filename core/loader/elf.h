@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* elf.h: reading ELF files without trusting them; shared by note.c and
- * symbols.c. */
+/* elf.h: reading ELF files without trusting them; shared by note.c, segments.c,
+ * dynamic.c and symbols.c. */
 
 #ifndef CORE_LOADER_ELF_H
 #define CORE_LOADER_ELF_H
@@ -41,5 +41,37 @@ core_status core__elf_segment(const core__image *image,
                               Elf64_Phdr *out_segment);
 /* The dynamic section and relocations (dynamic.c); the segments are good. */
 core_status core__dynamic_check(const core__image *image);
+
+/* ------------------------------------------- the dynamic section: dynamic.c */
+
+enum { CORE__ELF_TAGS = DT_FLAGS + 8 }; /* small tags are kept by number */
+
+typedef struct core__dynamic {
+    const core__image *image;
+    Elf64_Phdr loads[CORE__ELF_SEGMENTS];
+    uint32_t nloads;
+    Elf64_Dyn *entries; /* up to DT_NULL */
+    uint64_t nentries;
+    uint64_t values[CORE__ELF_TAGS];
+    bool has[CORE__ELF_TAGS];
+    uint64_t symbols;  /* as their place tells; 0: not known */
+    uint64_t end;      /* of what is loaded */
+    uint64_t init_set; /* slots of the init array that a relocation fills */
+} core__dynamic;
+
+/* NULL: the error is set.  Given back with core__dynamic_end. */
+core__dynamic *core__dynamic_read(const core__image *image);
+void core__dynamic_end(core__dynamic *d);
+/* Of any tag; the last counts. */
+bool core__dynamic_value(const core__dynamic *d, int64_t tag,
+                         uint64_t *out_value);
+/* The segment that has all of these bytes, with these flags; NULL: none. */
+const Elf64_Phdr *core__dynamic_load(const core__dynamic *d, uint64_t address,
+                                     uint64_t size, uint32_t flags,
+                                     bool in_file);
+/* A copy of loaded bytes, as they are in the file, and a 0 behind them. */
+core_status core__dynamic_bytes(const core__dynamic *d, uint64_t address,
+                                uint64_t size, const char *what, void **out);
+core_status core__dynamic_damaged(const char *what);
 
 #endif

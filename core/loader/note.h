@@ -46,8 +46,9 @@ core_status core__note_check_abi(const core_plugin_note *note);
  * CORRUPT. */
 core_status core__segments_check(const core__image *image);
 
-/* Does the file define the entry, import no core_… symbol and not depend on
- * libcore?  Judged by its dynamic symbols.  REFUSED or NOT_FOUND. */
+/* Does the file define the entry, as a function, and import no core_… symbol?
+ * Judged by its dynamic symbols, as the dynamic linker finds them.  REFUSED,
+ * NOT_FOUND or CORRUPT. */
 core_status core__symbols_check(const core__image *image);
 
 #endif

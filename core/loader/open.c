@@ -97,7 +97,9 @@ static core_status check_file(core_plugin *plugin)
     core_plugin_note note;
     core_status status;
     core__image image;
-    int file = open(plugin->information.path, O_RDONLY | O_CLOEXEC);
+    /* NONBLOCK: what has become a named pipe must not hold us up. */
+    int file =
+        open(plugin->information.path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 
     if (file < 0)
         return core__error(CORE_ERROR_IO, "cannot be opened: %s",

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* The reader of notes and symbols, fed by libFuzzer: any bytes are a file.
- * What is refused has a reason. */
+/* The readers of notes, segments, dynamic sections and symbols, fed by
+ * libFuzzer: any bytes are a file.  What is refused has a reason. */
 
 #include "loader/note.h"
 
@@ -21,6 +21,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (status == CORE_OK)
         status = core__note_check_abi(&note);
     if (status != CORE_OK && !*core_error_message())
+        abort();
+    core_error_clear();
+    if (core__segments_check(&image) != CORE_OK && !*core_error_message())
         abort();
     core_error_clear();
     if (core__symbols_check(&image) != CORE_OK && !*core_error_message())

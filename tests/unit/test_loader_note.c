@@ -354,6 +354,61 @@ START_TEST(a_dynamic_section_that_points_elsewhere_is_refused)
 }
 END_TEST
 
+/* The dynamic linker ends the process where these are not so. */
+START_TEST(a_table_without_its_size_or_kind_is_refused)
+{
+    static const int64_t tags[] = {DT_STRSZ,        DT_RELASZ,
+                                   DT_RELAENT,      DT_PLTRELSZ,
+                                   DT_INIT_ARRAYSZ, DT_FINI_ARRAYSZ};
+
+    for (size_t i = 0; i < sizeof tags / sizeof *tags; i++) {
+        Elf64_Dyn *entry = dynamic_entry(tags[i]);
+
+        entry->d_tag = DT_DEBUG;
+        assert_segments(CORE_ERROR_CORRUPT, "lacks the size or kind");
+        entry->d_tag = tags[i];
+    }
+    assert_segments(CORE_OK, "");
+    dynamic_entry(DT_PLTREL)->d_un.d_val = DT_REL;
+    assert_segments(CORE_ERROR_CORRUPT, "lacks the size or kind");
+}
+END_TEST
+
+static void assert_symbols(core_status code, const char *part)
+{
+    core__image image = core__image_bytes(bytes, size);
+
+    ck_assert_int_eq(core__symbols_check(&image), code);
+    if (code != CORE_OK)
+        assert_contains(core_error_message(), part);
+}
+
+START_TEST(names_that_lie_elsewhere_are_refused)
+{
+    Elf64_Dyn *needed = dynamic_entry(DT_NEEDED);
+    uint64_t library = needed->d_un.d_val;
+    Elf64_Sym *symbols = at_address(dynamic_entry(DT_SYMTAB)->d_un.d_val);
+    Elf64_Verneed *version;
+    uint32_t before = symbols[1].st_name, *hash;
+
+    assert_symbols(CORE_OK, "");
+    needed->d_un.d_val = UINT32_MAX;
+    assert_symbols(CORE_ERROR_CORRUPT, "name of a library");
+    needed->d_un.d_val = library;
+    symbols[1].st_name = UINT32_MAX;
+    assert_symbols(CORE_ERROR_CORRUPT, "name of a symbol");
+    symbols[1].st_name = before;
+    version = at_address(dynamic_entry(DT_VERNEED)->d_un.d_val);
+    before = version->vn_file;
+    version->vn_file = symbols[1].st_name;
+    assert_symbols(CORE_ERROR_CORRUPT, "versions");
+    version->vn_file = before;
+    hash = at_address(dynamic_entry(DT_GNU_HASH)->d_un.d_val);
+    hash[2] = 3;
+    assert_symbols(CORE_ERROR_CORRUPT, "symbols by name");
+}
+END_TEST
+
 START_TEST(relocations_that_cannot_be_are_refused)
 {
     Elf64_Rela *first = at_address(dynamic_entry(DT_RELA)->d_un.d_val);
@@ -369,6 +424,11 @@ START_TEST(relocations_that_cannot_be_are_refused)
     first->r_info = ELF64_R_INFO(UINT64_C(1) << 20, 1);
     assert_segments(CORE_ERROR_CORRUPT, "symbol that there is not");
     *first = before;
+    first->r_info = ELF64_R_INFO(0, 6); /* anything but RELATIVE */
+    *dynamic_entry(DT_SONAME) = (Elf64_Dyn){DT_RELACOUNT, {1}};
+    assert_segments(CORE_ERROR_CORRUPT, "not in the order");
+    *first = before;
+    dynamic_entry(DT_RELACOUNT)->d_un.d_val = 0;
     /* A linker that packs relocations (DT_RELR) has none for the array. */
     while (called < first + count && called->r_offset != array)
         called++;
@@ -462,6 +522,11 @@ static int corrupt(int rounds, size_t (*place)(void), bool cut)
         status = core__note_read(&image, &note);
         if (status == CORE_OK)
             status = core__note_check_abi(&note);
+        /* All readers, each with whatever there is. */
+        if (status == CORE_OK)
+            status = core__segments_check(&image);
+        else
+            core__segments_check(&image);
         if (status == CORE_OK)
             status = core__symbols_check(&image);
         else
@@ -515,6 +580,8 @@ int main(void)
     tcase_add_test(tests, segments_over_each_other_are_refused);
     tcase_add_test(tests, impossible_segments_are_refused);
     tcase_add_test(tests, a_dynamic_section_that_points_elsewhere_is_refused);
+    tcase_add_test(tests, a_table_without_its_size_or_kind_is_refused);
+    tcase_add_test(tests, names_that_lie_elsewhere_are_refused);
     tcase_add_test(tests, relocations_that_cannot_be_are_refused);
     tcase_add_test(tests, good_symbols_are_accepted);
     tcase_add_test(tests, ten_thousand_corrupted_files_never_crash);

@@ -7,11 +7,14 @@
 #include "dispatch/dispatch.h"
 #include "loader/loader.h"
 
+#include <libcore/device.h>
+
 #include <elf.h>
 #include <fenv.h>
 #include <locale.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/stat.h>
 
 /* Opens all that lies in the test's folder. */
 static void load_all(void)
@@ -152,8 +155,7 @@ START_TEST(the_entry_of_a_dependency_does_not_count)
 }
 END_TEST
 
-/* The dynamic loader needs no section table, and our check of symbols reads
- * nothing else: then only what dlsym found tells. */
+/* The dynamic loader needs no section table, and nor do we. */
 START_TEST(the_entry_of_a_dependency_does_not_count_without_sections)
 {
     size_t size;
@@ -163,8 +165,53 @@ START_TEST(the_entry_of_a_dependency_does_not_count_without_sections)
     file_write(inside("core_foreign.so"), bytes, size);
     free(bytes);
     load_all();
-    assert_refused("/core_foreign.so", CORE_PLUGIN_FAILED, CORE_ERROR_NOT_FOUND,
-                   "a library that it depends on does");
+    assert_refused("/core_foreign.so", CORE_PLUGIN_REFUSED,
+                   CORE_ERROR_NOT_FOUND, "does not define core_plugin_entry");
+}
+END_TEST
+
+START_TEST(importing_libcore_is_refused_without_sections)
+{
+    core_plugin *plugin;
+    size_t size;
+    unsigned char *bytes = file_read(fixture("imports"), &size);
+
+    ((Elf64_Ehdr *)bytes)->e_shnum = 0;
+    ((Elf64_Ehdr *)bytes)->e_shoff = 0;
+    file_write(inside("core_imports.so"), bytes, size);
+    free(bytes);
+    ck_assert_int_eq(core_plugin_load(inside("core_imports.so"), &plugin),
+                     CORE_ERROR_REFUSED);
+    assert_contains(core_error_message(), "imports core_");
+    ck_assert_ptr_null(getenv("FIXTURE_imports"));
+}
+END_TEST
+
+/* Calling it would end the process. */
+START_TEST(an_entry_that_is_no_function_is_refused)
+{
+    core_plugin *plugin;
+
+    ck_assert_int_eq(core_plugin_load(fixture("data_entry"), &plugin),
+                     CORE_ERROR_NOT_FOUND);
+    assert_contains(core_error_message(), "as a function");
+    ck_assert_ptr_null(getenv("FIXTURE_data_entry"));
+}
+END_TEST
+
+START_TEST(a_file_that_became_a_pipe_holds_nobody_up)
+{
+    size_t size;
+    unsigned char *bytes = file_read(fixture("good"), &size);
+    core_device *device;
+
+    file_write(inside("core_good.so"), bytes, size);
+    free(bytes);
+    ck_assert_int_eq(core_plugins_scan(), CORE_OK);
+    ck_assert_int_eq(unlink(inside("core_good.so")), 0);
+    ck_assert_int_eq(mkfifo(inside("core_good.so"), 0600), 0);
+    ck_assert_int_ne(core_device_find("good", &device), CORE_OK);
+    assert_contains(core_error_message(), "not a regular file");
 }
 END_TEST
 
@@ -459,6 +506,9 @@ int main(void)
     tcase_add_test(tests, the_entry_of_a_dependency_does_not_count);
     tcase_add_test(tests,
                    the_entry_of_a_dependency_does_not_count_without_sections);
+    tcase_add_test(tests, importing_libcore_is_refused_without_sections);
+    tcase_add_test(tests, an_entry_that_is_no_function_is_refused);
+    tcase_add_test(tests, a_file_that_became_a_pipe_holds_nobody_up);
     tcase_add_test(tests, a_refusing_entry_gives_its_reason);
     tcase_add_test(tests, a_version_that_was_not_offered_is_refused);
     tcase_add_test(tests, a_failing_init_leaves_nothing_behind);
