@@ -127,19 +127,21 @@ static core_status read_all(core__dynamic *d)
     return read_section(d, &section);
 }
 
-core__dynamic *core__dynamic_read(const core__image *image)
+core_status core__dynamic_read(const core__image *image, core__dynamic **out)
 {
     core__dynamic *d = core__alloc_zero(sizeof *d);
+    core_status status;
 
-    if (!d) {
-        core__error_memory(sizeof *d);
-        return NULL;
-    }
+    *out = NULL;
+    if (!d)
+        return core__error_memory(sizeof *d);
     d->image = image;
-    if (read_all(d) == CORE_OK)
-        return d;
-    core__dynamic_end(d);
-    return NULL;
+    status = read_all(d);
+    if (status == CORE_OK)
+        *out = d;
+    else
+        core__dynamic_end(d);
+    return status;
 }
 
 void core__dynamic_end(core__dynamic *d)
@@ -290,11 +292,10 @@ static core_status check_dynamic(core__dynamic *d)
 
 core_status core__dynamic_check(const core__image *image)
 {
-    core__dynamic *d = core__dynamic_read(image);
+    core__dynamic *d;
     core_status status;
 
-    if (!d)
-        return core_error_code();
+    CORE_TRY(core__dynamic_read(image, &d));
     status = check_dynamic(d);
     core__dynamic_end(d);
     return status;

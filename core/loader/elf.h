@@ -59,8 +59,8 @@ typedef struct core__dynamic {
     uint64_t init_set; /* slots of the init array that a relocation fills */
 } core__dynamic;
 
-/* NULL: the error is set.  Given back with core__dynamic_end. */
-core__dynamic *core__dynamic_read(const core__image *image);
+/* Given back with core__dynamic_end; NULL on failure. */
+core_status core__dynamic_read(const core__image *image, core__dynamic **out);
 void core__dynamic_end(core__dynamic *d);
 /* Of any tag; the last counts. */
 bool core__dynamic_value(const core__dynamic *d, int64_t tag,

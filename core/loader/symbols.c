@@ -248,12 +248,12 @@ static core_status check(const symbol_tables *tables)
 
 core_status core__symbols_check(const core__image *image)
 {
-    core__dynamic *d = core__dynamic_read(image);
-    symbol_tables tables = {.d = d};
+    symbol_tables tables = {0};
+    core__dynamic *d;
     core_status status;
 
-    if (!d)
-        return core_error_code();
+    CORE_TRY(core__dynamic_read(image, &d));
+    tables.d = d;
     status = read_tables(d, &tables);
     if (status == CORE_OK)
         status = check(&tables);
