@@ -99,6 +99,18 @@ START_TEST(typed_calls)
     refused(core_split(tensor, 1, 0, &parts, NULL), "core_split", "out_count");
     ck_assert_ptr_null(parts);
     refused(core_item(tensor, NULL), "core_item", "out");
+    result = tensor;
+    refused(core_gelu(tensor, NULL, &result), "core_gelu", "approximate");
+    ck_assert_ptr_null(result);
+    refused(core_linalg_qr(tensor, NULL, &result, &kept), "core_linalg_qr",
+            "mode");
+    refused(core_linalg_eigh_parts(tensor, NULL, true, &result, &kept),
+            "core_linalg_eigh_parts", "UPLO");
+    refused(core_segment_reduce(tensor, NULL, NULL, NULL, NULL, 0, false, NULL,
+                                &result),
+            "core_segment_reduce", "reduce");
+    refused(core_scatter_value_reduce_(tensor, 0, tensor, core_int(1), NULL),
+            "core_scatter_value_reduce_", "reduce");
     /* An empty list need not have an address. */
     ck_assert_int_eq(core_zeros(NULL, 0, CORE_F32, NULL, &result), CORE_OK);
 }

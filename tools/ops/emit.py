@@ -273,12 +273,19 @@ def comment(text):
     return "\n".join(lines + [current + " */"])
 
 
-def list_checks(operator):
-    """What a typed call answers to lists at no address, and to those whose
-    count a value cannot hold."""
+def address_checks(operator):
+    """What a typed call answers to texts and lists at no address, and to lists
+    whose count a value cannot hold."""
     checks = []
     for argument in operator.schema.arguments:
         parameters, packing = c_parameters(argument)
+        if argument.kind == "str":
+            name = re.search(r"(\w+)$", parameters[0]).group(1)
+            checks.append(
+                "    if (!%s)\n"
+                "        return core_error_set(CORE_ERROR_INVALID_ARGUMENT,\n"
+                "            \"%s: the argument %s is NULL\");" % (
+                    name, operator.c, name))
         if len(parameters) < 2:
             continue
         name = re.search(r"(\w+)$", parameters[0]).group(1)
@@ -349,7 +356,7 @@ def wrapper(operator, names):
         if out_results[i].list:
             written.append((name + "_count", "0"))
     lines += out_checks(o, written)
-    checks = list_checks(o)
+    checks = address_checks(o)
     if checks:
         for i, name in enumerate(outs):
             if out_results[i].list:
