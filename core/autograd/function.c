@@ -136,6 +136,16 @@ static core_status check_outputs(const char *name, core_tensor *const *outputs,
     return CORE_OK;
 }
 
+core_status core__function_room(const char *name, size_t room)
+{
+    if (room)
+        return CORE_OK;
+    return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                       "%s: *noutputs is 0: there is no room for an output; a "
+                       "call that failed left it so",
+                       name);
+}
+
 core_status core__function_call(const char *name, core_tensor_function function,
                                 void *context, core_tensor *const *inputs,
                                 size_t ninputs, core_tensor **outputs,
@@ -145,6 +155,7 @@ core_status core__function_call(const char *name, core_tensor_function function,
     size_t room = *noutputs;
     core_status status;
 
+    CORE_TRY(core__function_room(name, room));
     for (size_t i = 0; i < room; i++)
         outputs[i] = NULL;
     status = function(context, inputs, ninputs, outputs, noutputs);

@@ -46,6 +46,9 @@ core_status core__function_record(const core_function_info *given,
 /* A program's status without a message gets one. */
 core_status core__worded(uint32_t errors, core_status status, const char *what);
 
+/* INVALID_ARGUMENT for a room of 0: programs' functions write their first output
+ * without a look at it. */
+core_status core__function_room(const char *name, size_t room);
 /* Calls a program's function.  INVALID_ARGUMENT unless it gives at least one
  * output, no more than *noutputs, and none is NULL.  On failure outputs are
  * released and NULL, *noutputs is 0, and the message starts with `name`. */

@@ -87,6 +87,7 @@ static core_status evaluate(work *work)
     const core_derivative *of = work->of;
     uint32_t errors = core__thread_self()->error.sequence;
     size_t room = work->noutputs;
+    size_t given;
     core_status status;
 
     for (size_t i = 0; i < of->ninputs; i++) {
@@ -101,14 +102,19 @@ static core_status evaluate(work *work)
                            work->name);
     status = of->function(of->context, work->inputs, of->ninputs, work->outputs,
                           &work->noutputs);
-    if (work->noutputs > room)
-        work->noutputs = room;
-    if (status != CORE_OK) {
+    given = work->noutputs;
+    if (status != CORE_OK || given > room)
         work->noutputs = room; /* what it left there is released */
+    if (status != CORE_OK) {
         core__worded(errors, status, "the function");
         core__error_prefix("%s", work->name);
         return status;
     }
+    if (given > room)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "%s: the function says that it gave %zu outputs; "
+                           "there is room for %zu",
+                           work->name, given, room);
     for (size_t i = 0; i < work->noutputs; i++)
         if (!work->outputs[i])
             return core__error(CORE_ERROR_INVALID_ARGUMENT,
@@ -125,6 +131,7 @@ static core_status begin(work *work, const char *name,
     memset(work, 0, sizeof *work);
     work->grad_mode = core_grad_mode_set(true);
     CORE_TRY(check(name, of));
+    CORE_TRY(core__function_room(name, noutputs));
     size = (3 * of->ninputs + noutputs) * sizeof *work->inputs +
            of->ninputs * sizeof *work->positions;
     work->name = name;
@@ -254,6 +261,8 @@ core_status core_vjp(const core_derivative *of, core_tensor *const *vectors,
 
     CORE__NOT_NULL(out_gradients);
     clear(out_gradients, ninputs);
+    if (out_outputs && !noutputs)
+        return core__error_null("core_vjp", "noutputs");
     clear(out_outputs, out_outputs ? room : 0);
     status = begin(&work, "core_vjp", of, room);
     if (status == CORE_OK)
@@ -510,7 +519,7 @@ core_status core_hessian(const core_derivative *of, core_tensor **out_hessians)
 
     CORE__NOT_NULL(out_hessians);
     clear(out_hessians, ninputs * ninputs);
-    status = begin(&work, "core_hessian", of, 1);
+    status = begin(&work, "core_hessian", of, CORE_GRADCHECK_OUTPUTS);
     if (status == CORE_OK)
         status = first_derivative(&work);
     for (size_t w = 0; status == CORE_OK && w < work.nwanted; w++) {
@@ -537,7 +546,7 @@ core_status core_hvp(const core_derivative *of, core_tensor *const *vectors,
     CORE__NOT_NULL(vectors);
     CORE__NOT_NULL(out_products);
     clear(out_products, ninputs);
-    status = begin(&work, "core_hvp", of, 1);
+    status = begin(&work, "core_hvp", of, CORE_GRADCHECK_OUTPUTS);
     if (status == CORE_OK)
         status = first_derivative(&work);
     if (status == CORE_OK) {

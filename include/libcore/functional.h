@@ -13,8 +13,10 @@
  *
  * flags: 0 or CORE_CREATE_GRAPH.  out_… arrays are the caller's, and what is
  * written to them is owned by the caller; all NULL on failure.  *noutputs: how
- * much room there is, then how many there are.  Outputs that are not floating
- * have no derivative: NULL. */
+ * much room there is, 1 at least, then how many there are; 0 on failure, so that
+ * it is set anew before another try.  Outputs that are not floating have no
+ * derivative: NULL.  INVALID_ARGUMENT for a function that says that it gave more
+ * than there is room for. */
 
 #ifndef LIBCORE_FUNCTIONAL_H
 #define LIBCORE_FUNCTIONAL_H
@@ -38,7 +40,7 @@ typedef struct core_derivative {
  * vectors[o] * d output o / d input i.  vectors: by output, of its sizes; NULL,
  * or a NULL entry, is 1 for an output of one element.  out_outputs may be NULL
  * if the outputs are not wanted, which are at most CORE_GRADCHECK_OUTPUTS
- * then. */
+ * then; only then may noutputs be NULL. */
 core_status core_vjp(const core_derivative *of, core_tensor *const *vectors,
                      core_tensor **out_outputs, size_t *noutputs,
                      core_tensor **out_gradients);
@@ -55,7 +57,8 @@ core_status core_jvp(const core_derivative *of, core_tensor *const *vectors,
 core_status core_jacobian(const core_derivative *of,
                           core_tensor **out_jacobians, size_t *noutputs);
 
-/* Of a function with one output of one element.  out_hessians[i * ninputs + j]:
+/* Of a function with one output of one element; there is room for
+ * CORE_GRADCHECK_OUTPUTS, so that more are told.  out_hessians[i * ninputs + j]:
  * its second derivative by inputs i and j, of sizes of i followed by those of
  * j. */
 core_status core_hessian(const core_derivative *of, core_tensor **out_hessians);

@@ -227,6 +227,8 @@ START_TEST(what_does_not_fit_is_refused)
     ck_assert_ptr_null(out[0]);
     d = of(vector, 0);
     FAILS(core_hessian(&d, out), CORE_ERROR_SHAPE, "core_hessian", "[2]");
+    d = of(two_outputs, 0);
+    FAILS(core_hessian(&d, out), CORE_ERROR_SHAPE, "core_hessian", "2 outputs");
     d = of(failing, 0);
     FAILS(core_hessian(&d, out), CORE_ERROR_REFUSED, "core_hessian", "no");
     d.flags = 1u << 9;
@@ -247,7 +249,48 @@ START_TEST(what_does_not_fit_is_refused)
 }
 END_TEST
 
+/* Two outputs, whatever room there is for them. */
+static core_status loud(void *context, core_tensor *const *given,
+                        size_t ninputs, core_tensor **outputs, size_t *noutputs)
+{
+    size_t room = *noutputs;
+
+    (void)context;
+    (void)ninputs;
+    ck_assert_uint_gt(room, 0);
+    *noutputs = room + 1;
+    return core_mul(given[0], given[1], &outputs[0]);
+}
+
+START_TEST(outputs_have_the_room_that_was_given)
+{
+    core_derivative d;
+    core_tensor *outputs[3], *out[4], *vectors[2] = {NULL, NULL};
+    core_tensor *untouched = (core_tensor *)&d;
+    size_t count = 1;
+
+    start();
+    d = of(loud, 0);
+    FAILS(core_jacobian(&d, out, &count), CORE_ERROR_INVALID_ARGUMENT,
+          "core_jacobian", "2 outputs", "room for 1");
+    ck_assert_uint_eq(count, 0);
+    /* Not set again: nothing is written where nothing may be. */
+    FAILS(core_jacobian(&d, out, &count), CORE_ERROR_INVALID_ARGUMENT,
+          "core_jacobian", "noutputs");
+    FAILS(core_jvp(&d, vectors, out, &count), CORE_ERROR_INVALID_ARGUMENT,
+          "core_jvp", "noutputs");
+    FAILS(core_vjp(&d, NULL, outputs, &count, out), CORE_ERROR_INVALID_ARGUMENT,
+          "core_vjp", "noutputs");
+    outputs[0] = untouched;
+    FAILS(core_vjp(&d, NULL, outputs, NULL, out), CORE_ERROR_INVALID_ARGUMENT,
+          "core_vjp", "noutputs");
+    ck_assert_ptr_eq(outputs[0], untouched);
+    ck_assert_ptr_null(out[0]);
+}
+END_TEST
+
 SUITE("functional", vjp_is_vectors_times_the_jacobian,
       jvp_is_the_jacobian_times_vectors, jacobian_has_a_matrix_for_each_pair,
       hessian_and_its_products_agree, derivatives_are_differentiable_if_asked,
-      inputs_that_are_not_floating_are_passed_on, what_does_not_fit_is_refused)
+      inputs_that_are_not_floating_are_passed_on, what_does_not_fit_is_refused,
+      outputs_have_the_room_that_was_given)

@@ -495,7 +495,10 @@ START_TEST(wrong_calls_of_checkpoint_are_refused)
     one = 1;
     FAILS(core_checkpoint(&info, &x, 1, &y, &one), CORE_ERROR_INVALID_ARGUMENT,
           "flags");
-    ck_assert_int_eq(dropped, 4);
+    info.flags = 0; /* and *noutputs is 0 now */
+    FAILS(core_checkpoint(&info, &x, 1, NULL, &one),
+          CORE_ERROR_INVALID_ARGUMENT, "noutputs");
+    ck_assert_int_eq(dropped, 5);
 }
 END_TEST
 
