@@ -10,6 +10,7 @@
 #include "dispatch/dispatch.h"
 #include "ops/infer.h"
 #include "tensor/dtype.h"
+#include "tensor/layout.h"
 
 #include <libcore/ops.h>
 
@@ -158,6 +159,19 @@ core_status core__destination_straight(core__destinations *destinations,
 
 /* ------------------------------------------------------- the program's side -- */
 
+/* Views of one bucket are the usual case, and many: told apart quickly. */
+static bool shared(const core_tensor *a, const core_tensor *b)
+{
+    if (core__likely(a->storage != b->storage))
+        return false;
+    if (core__likely(a->dtype == b->dtype &&
+                     a->flags & b->flags & CORE__TENSOR_DENSE &&
+                     (a->offset + a->numel <= b->offset ||
+                      b->offset + b->numel <= a->offset)))
+        return false;
+    return core__layout_overlap(a, b) != CORE__OVERLAP_NONE;
+}
+
 static core_status check_buffer(const char *name, size_t index,
                                 const core_tensor *input,
                                 const core_tensor *buffer)
@@ -185,6 +199,36 @@ static core_status check_buffer(const char *name, size_t index,
                            "%s: destination %zu requires grad; what is written "
                            "into a buffer has no history",
                            name, index);
+    if (buffer->flags & CORE__TENSOR_READ_ONLY)
+        return core__error(CORE_ERROR_REFUSED,
+                           "%s: the memory of destination %zu came in from "
+                           "outside as read-only and cannot be changed",
+                           name, index);
+    if (core__layout_overlaps_itself(buffer))
+        return core__error(CORE_ERROR_SHAPE,
+                           "%s: several elements of destination %zu lie at one "
+                           "place (an expanded tensor?)",
+                           name, index);
+    if (shared(buffer, input))
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "%s: destination %zu shares memory with its input",
+                           name, index);
+    return CORE_OK;
+}
+
+static core_status check_pair(const char *name,
+                              const core_gradient_destination *given, size_t a,
+                              size_t b)
+{
+    if (given[a].input == given[b].input)
+        return core__error(
+            CORE_ERROR_INVALID_ARGUMENT,
+            "%s: destinations %zu and %zu are for the same input", name, a, b);
+    if (shared(given[a].buffer, given[b].buffer))
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "%s: destinations %zu and %zu share memory; each "
+                           "gradient wants its own",
+                           name, a, b);
     return CORE_OK;
 }
 
@@ -246,11 +290,7 @@ core_status core__destinations_begin(const char *name,
     for (size_t i = 0; i < count; i++) {
         given[i].answer = CORE_DESTINATION_UNUSED;
         for (size_t j = 0; j < i; j++)
-            if (given[j].input == given[i].input)
-                return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                                   "%s: destinations %zu and %zu are for the "
-                                   "same input",
-                                   name, j, i);
+            CORE_TRY(check_pair(name, given, j, i));
     }
     destinations->items = core__alloc(size);
     if (!destinations->items)

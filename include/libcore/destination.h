@@ -33,7 +33,8 @@ typedef struct core_gradient_destination {
     uint32_t flags;     /* CORE_DESTINATION_… */
     core_tensor *input; /* whose gradient */
     /* Of its sizes and device, of any floating dtype and layout, requiring no
-     * grad.  Held during the call only. */
+     * grad, not read-only; it shares memory with no other destination, nor
+     * within itself (expanded).  Held during the call only. */
     core_tensor *buffer;
     core_destination_answer answer; /* out */
     uint32_t reserved;

@@ -6,6 +6,7 @@
 #include "autograd.h"
 
 #include <libcore/destination.h>
+#include <libcore/dlpack.h>
 #include <libcore/function.h>
 
 static core_gradient_destination into(core_tensor *input, core_tensor *buffer,
@@ -198,6 +199,61 @@ START_TEST(destinations_that_do_not_fit_are_refused)
 }
 END_TEST
 
+/* Memory of somebody else's that may not be changed. */
+static core_tensor *read_only(double *data, int64_t *sizes,
+                              core_dlpack_managed *managed)
+{
+    core_tensor *tensor;
+
+    *managed =
+        (core_dlpack_managed){.major = 1,
+                              .minor = 1,
+                              .flags = CORE_DLPACK_READ_ONLY,
+                              .tensor = {.data = data,
+                                         .device = {CORE_DLPACK_CPU, 0},
+                                         .ndim = 1,
+                                         .dtype = {CORE_DLPACK_FLOAT, 64, 1},
+                                         .shape = sizes}};
+    OK(core_dlpack_import(managed, NULL, NULL, &tensor));
+    return keep(tensor);
+}
+
+/* Found before anything is walked: the graph can be walked afterwards. */
+START_TEST(destinations_have_memory_of_their_own)
+{
+    double data[2] = {0};
+    int64_t sizes[1] = {2};
+    core_dlpack_managed managed;
+    core_tensor *a = leaf(VECTOR(2, 1, 2)), *b = leaf(VECTOR(2, 3, 4));
+    core_tensor *y = sum(mul(a, b)), *bucket = buffer_of(5), *wide;
+    core_tensor *matrix = CALL(view_sizes, buffer_of(4), (int64_t[]){2, 2}, 2);
+    core_gradient_destination two[2] = {
+        into(a, CALL(narrow, bucket, 0, 0, 2), 0),
+        into(b, CALL(narrow, bucket, 0, 1, 2), 0)};
+
+    FAILS(core_backward_into(&y, 1, NULL, 0, two, 2),
+          CORE_ERROR_INVALID_ARGUMENT, "destinations 0 and 1", "memory");
+    two[1].buffer = two[0].buffer;
+    FAILS(core_grad_into(&y, 1, NULL, 0, two, 2), CORE_ERROR_INVALID_ARGUMENT,
+          "core_grad_into", "destinations 0 and 1", "memory");
+    OK(core_expand(buffer_of(1), sizes, 1, false, &wide));
+    two[1].buffer = keep(wide);
+    FAILS(core_backward_into(&y, 1, NULL, 0, two, 2), CORE_ERROR_SHAPE,
+          "destination 1", "one place");
+    two[1].buffer = read_only(data, sizes, &managed);
+    FAILS(core_backward_into(&y, 1, NULL, 0, two, 2), CORE_ERROR_REFUSED,
+          "destination 1", "read-only");
+    two[1].buffer = CALL(detach, b);
+    FAILS(core_backward_into(&y, 1, NULL, 0, two, 2),
+          CORE_ERROR_INVALID_ARGUMENT, "destination 1", "its input");
+    /* Columns lie between each other, and share nothing. */
+    two[0].buffer = CALL(select, matrix, 1, 0);
+    two[1].buffer = CALL(select, matrix, 1, 1);
+    OK(core_backward_into(&y, 1, NULL, 0, two, 2));
+    HOLDS(matrix, 4, 3, 1, 4, 2);
+}
+END_TEST
+
 START_TEST(a_backward_inside_knows_nothing_of_destinations)
 {
     core_tensor *w = leaf(VECTOR(2, 1, 2)), *y = sum(mul(w, w));
@@ -348,4 +404,5 @@ SUITE("gradient destinations", gradients_go_into_views_of_one_bucket,
       grad_into_runs_only_what_lies_between,
       destinations_that_do_not_fit_are_refused,
       a_backward_inside_knows_nothing_of_destinations,
-      zero_copy_packing_both_gradients_share_the_buffer)
+      zero_copy_packing_both_gradients_share_the_buffer,
+      destinations_have_memory_of_their_own)
