@@ -214,16 +214,14 @@ static core_tensor *read_only(double *data, int64_t *sizes,
                                          .ndim = 1,
                                          .dtype = {CORE_DLPACK_FLOAT, 64, 1},
                                          .shape = sizes}};
-    OK(core_dlpack_import(managed, NULL, NULL, &tensor));
+    OK(core_dlpack_import(&managed, NULL, NULL, &tensor));
     return keep(tensor);
 }
 
 /* Found before anything is walked: the graph can be walked afterwards. */
 START_TEST(destinations_have_memory_of_their_own)
 {
-    double data[2] = {0};
-    int64_t sizes[1] = {2};
-    core_dlpack_managed managed;
+    const int64_t sizes[1] = {2};
     core_tensor *a = leaf(VECTOR(2, 1, 2)), *b = leaf(VECTOR(2, 3, 4));
     core_tensor *y = sum(mul(a, b)), *bucket = buffer_of(5), *wide;
     core_tensor *matrix = CALL(view_sizes, buffer_of(4), (int64_t[]){2, 2}, 2);
@@ -240,7 +238,7 @@ START_TEST(destinations_have_memory_of_their_own)
     two[1].buffer = keep(wide);
     FAILS(core_backward_into(&y, 1, NULL, 0, two, 2), CORE_ERROR_SHAPE,
           "destination 1", "one place");
-    two[1].buffer = read_only(data, sizes, &managed);
+    two[1].buffer = read_only();
     FAILS(core_backward_into(&y, 1, NULL, 0, two, 2), CORE_ERROR_REFUSED,
           "destination 1", "read-only");
     two[1].buffer = CALL(detach, b);
