@@ -43,46 +43,101 @@ static void release_state(void *context)
     core__free(own);
 }
 
+/* args: as they were set up, without what the node has. */
+static core_status walk(core_node *node, core_linear_backward_args *args,
+                        int saved, core_tensor *const *grads,
+                        core_tensor **gradients, size_t ngradients)
+{
+    core_tensor **slots[SAVED], *bias = NULL;
+    core_status status = CORE_OK;
+
+    slots_of(args, slots);
+    for (int i = 0; i < saved && status == CORE_OK; i++)
+        status = core_node_saved(node, (size_t)i, slots[i]);
+    args->grad_output = grads[0];
+    args->input_requires_grad = core_node_needs_gradient(node, 0);
+    args->weight_requires_grad = core_node_needs_gradient(node, 1);
+    args->bias_requires_grad =
+        ngradients > 2 && core_node_needs_gradient(node, 2);
+    if (status == CORE_OK)
+        status =
+            core_linear_backward(args, &gradients[0], &gradients[1], &bias);
+    if (ngradients > 2)
+        gradients[2] = bias;
+    for (int i = 0; i < saved; i++)
+        core_tensor_release(*slots[i]);
+    return status;
+}
+
 static core_status backward(core_node *node, void *context,
                             core_tensor *const *grads, size_t ngrads,
                             core_tensor **gradients, size_t ngradients)
 {
     const state *own = context;
     core_linear_backward_args args = own->args;
-    core_tensor **slots[SAVED], *bias = NULL;
-    core_status status = CORE_OK;
 
     (void)ngrads;
-    slots_of(&args, slots);
-    for (int i = 0; i < own->saved && status == CORE_OK; i++)
-        status = core_node_saved(node, (size_t)i, slots[i]);
-    args.grad_output = grads[0];
-    args.input_requires_grad = core_node_needs_gradient(node, 0);
-    args.weight_requires_grad = core_node_needs_gradient(node, 1);
-    args.bias_requires_grad =
-        ngradients > 2 && core_node_needs_gradient(node, 2);
-    if (status == CORE_OK)
-        status =
-            core_linear_backward(&args, &gradients[0], &gradients[1], &bias);
-    if (ngradients > 2)
-        gradients[2] = bias;
-    for (int i = 0; i < own->saved; i++)
-        core_tensor_release(*slots[i]);
-    return status;
+    return walk(node, &args, own->saved, grads, gradients, ngradients);
+}
+
+/* One without quantizers, main gradient and store: all that its backward needs
+ * besides the node's tensors is the activation, which the context points to. */
+static const uint32_t activations[] = {CORE_LINEAR_NO_ACTIVATION,
+                                       CORE_LINEAR_RELU, CORE_LINEAR_GELU};
+
+static core_status backward_plain(core_node *node, void *context,
+                                  core_tensor *const *grads, size_t ngrads,
+                                  core_tensor **gradients, size_t ngradients)
+{
+    core_linear_backward_args args = {
+        .struct_size = sizeof args,
+        .activation = *(const uint32_t *)context,
+        .dtype = core_tensor_dtype(grads[0]),
+    };
+
+    (void)ngrads;
+    return walk(node, &args, args.activation ? SAVED_ACTIVATED : SAVED_PLAIN,
+                grads, gradients, ngradients);
+}
+
+static bool is_plain(const core_linear_forward_args *args)
+{
+    return !args->input_quantizer && !args->main_grad && !args->store;
+}
+
+static core_status record_plain(const core_linear_forward_args *args,
+                                const core_linear_made *made,
+                                core_tensor *output)
+{
+    core_tensor *inputs[3] = {args->input, args->weight, args->bias};
+    core_tensor *const saved[SAVED_ACTIVATED] = {
+        args->weight_requires_grad ? args->input : NULL,
+        args->input_requires_grad ? args->weight : NULL, made->activated};
+    const core_function_info info = {
+        .struct_size = sizeof info,
+        /* The argument of gelu is kept without its history. */
+        .flags = args->activation == CORE_LINEAR_GELU
+                     ? CORE_FUNCTION_ONCE_DIFFERENTIABLE
+                     : 0,
+        .name = "linear",
+        .backward = backward_plain,
+        .context = (void *)(uintptr_t)&activations[args->activation],
+    };
+
+    return core_function_record(
+        &info, inputs, args->bias ? 3 : 2, saved,
+        args->activation ? SAVED_ACTIVATED : SAVED_PLAIN, &output, 1, NULL);
 }
 
 /* Takes own over. */
 static core_status record(const core_linear_forward_args *args, state *own,
                           core_tensor *output)
 {
-    /* The argument of gelu is kept without its history. */
-    bool once = args->input_quantizer || own->args.main_grad ||
-                own->args.store || args->activation == CORE_LINEAR_GELU;
     core_tensor *inputs[3] = {args->input, args->weight, args->bias};
     core_tensor **slots[SAVED], *saved[SAVED];
     core_function_info info = {
         .struct_size = sizeof info,
-        .flags = once ? CORE_FUNCTION_ONCE_DIFFERENTIABLE : 0,
+        .flags = CORE_FUNCTION_ONCE_DIFFERENTIABLE,
         .name = "linear",
         .backward = backward,
         .context = own,
@@ -148,6 +203,11 @@ static core_status apply(core_linear_forward_args *args, core_tensor *leaf,
     if (!args->input_requires_grad && !args->weight_requires_grad &&
         !args->bias_requires_grad)
         return CORE_OK; /* and nothing is kept */
+    if (is_plain(args)) {
+        status = record_plain(args, &made, *out_output);
+        core_linear_made_release(&made);
+        return status;
+    }
     own = core__alloc_zero(sizeof *own);
     status = own ? CORE_OK : core__error_memory(sizeof *own);
     if (own)

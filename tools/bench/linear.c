@@ -93,7 +93,15 @@ static const struct {
             {"linear.backward", backward},
             {"linear.recorded_forward", recorded},
             {"linear.recorded_forward_and_backward", recorded_and_backward}};
-enum { GEMM, FORWARD, TWO_GEMMS, BACKWARD, ROWS = sizeof rows / sizeof *rows };
+enum {
+    GEMM,
+    FORWARD,
+    TWO_GEMMS,
+    BACKWARD,
+    RECORDED,
+    RECORDED_BOTH,
+    ROWS = sizeof rows / sizeof *rows
+};
 
 static void fixture_open(fixture *f)
 {
@@ -153,5 +161,9 @@ void bench_linear(void)
     bench_out("linear.forward_beyond_gemm", least[FORWARD] - least[GEMM], "ns");
     bench_out("linear.backward_beyond_gemms",
               least[BACKWARD] - least[TWO_GEMMS], "ns");
+    bench_out("linear.recorded_forward_beyond_gemm",
+              least[RECORDED] - least[GEMM], "ns");
+    bench_out("linear.recorded_backward_beyond_gemms",
+              least[RECORDED_BOTH] - least[RECORDED] - least[TWO_GEMMS], "ns");
     fixture_close(&f);
 }
