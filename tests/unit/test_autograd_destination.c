@@ -199,13 +199,15 @@ START_TEST(destinations_that_do_not_fit_are_refused)
 }
 END_TEST
 
-/* Memory of somebody else's that may not be changed. */
-static core_tensor *read_only(double *data, int64_t *sizes,
-                              core_dlpack_managed *managed)
+/* Memory of somebody else's that may not be changed; two numbers. */
+static core_tensor *read_only(void)
 {
+    static double data[2]; /* the tensor is released when the test is over */
+    static int64_t sizes[1] = {2};
+    static core_dlpack_managed managed;
     core_tensor *tensor;
 
-    *managed =
+    managed =
         (core_dlpack_managed){.major = 1,
                               .minor = 1,
                               .flags = CORE_DLPACK_READ_ONLY,
