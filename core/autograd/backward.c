@@ -187,11 +187,13 @@ core_status core_backward_into(core_tensor *const *tensors, size_t count,
 /* ------------------------------------------------------------- core_grad -- */
 
 static core_status capture_of(core__capture *capture, core_tensor *input,
-                              size_t index, core_tensor **out)
+                              size_t index, core_tensor **out, uint32_t flags)
 {
     core__edge edge = {0};
 
-    *capture = (core__capture){.out = out};
+    *capture = (core__capture){
+        .out = out,
+        .wanted_by = flags & CORE_ALLOW_UNUSED ? NULL : "core_grad"};
     if (!input)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "core_grad: input %zu is NULL", index);
@@ -209,7 +211,7 @@ static core_status capture_of(core__capture *capture, core_tensor *input,
     return CORE_OK;
 }
 
-static core_status unused(const char *name, size_t input)
+core_status core__capture_missing(const char *name, size_t input)
 {
     return core__error(CORE_ERROR_AUTOGRAD,
                        "%s: the outputs do not depend on input %zu; if that is "
@@ -221,7 +223,7 @@ static core_status check_unused(core_tensor *const *out_grads, size_t count)
 {
     for (size_t i = 0; i < count; i++)
         if (!out_grads[i])
-            return unused("core_grad", i);
+            return core__capture_missing("core_grad", i);
     return CORE_OK;
 }
 
@@ -254,8 +256,8 @@ core_status core_grad(core_tensor *const *outputs, size_t noutputs,
     status = roots_begin(&roots, "core_grad", "outputs", outputs, noutputs,
                          grad_outputs);
     while (status == CORE_OK && used < ninputs) {
-        status =
-            capture_of(&captures[used], inputs[used], used, &out_grads[used]);
+        status = capture_of(&captures[used], inputs[used], used,
+                            &out_grads[used], flags);
         used++;
     }
     if (status == CORE_OK)
@@ -283,7 +285,7 @@ static core_status put_captured(core__destinations *to, core_tensor **grads,
         if (grads[i])
             CORE_TRY(core__destination_put(&to->items[i], grads[i]));
         else if (!to->items[i].touched && !allow_unused)
-            return unused("core_grad_into", i);
+            return core__capture_missing("core_grad_into", i);
     }
     return CORE_OK;
 }
@@ -302,8 +304,9 @@ static core_status grad_into(core__destinations *to, const roots *roots,
         return core__error_memory(size);
     grads = (core_tensor **)(void *)(captures + to->count);
     for (size_t i = 0; i < to->count; i++)
-        captures[i] =
-            (core__capture){to->items[i].node, to->items[i].input, &grads[i]};
+        captures[i] = (core__capture){
+            to->items[i].node, to->items[i].input, &grads[i],
+            flags & CORE_ALLOW_UNUSED ? NULL : "core_grad_into"};
     self->destinations = to;
     status = core__engine_run(roots->edges, roots->grads, roots->count,
                               keeps_graph(flags), false, captures, to->count);

@@ -51,7 +51,11 @@ typedef struct core__capture {
     core_node *node; /* referenced; NULL: the input is not in any graph */
     uint32_t input;
     core_tensor **out;
+    /* The call that wants it whatever happens; NULL: there may be none. */
+    const char *wanted_by;
 } core__capture;
+/* The error of one that does not come. */
+core_status core__capture_missing(const char *wanted_by, size_t input);
 
 /* The worker of a device that the task has nodes of. */
 typedef struct core__task_worker {

@@ -114,6 +114,21 @@ static core_status mark_needed(core__task *task, const core__edge *roots,
     return status;
 }
 
+/* What no edge leads to is told before anything runs: the graph is as it was,
+ * and can be walked for less. */
+static core_status check_reached(core__task *task)
+{
+    for (size_t i = 0; i < task->ncaptures; i++) {
+        const core__capture *capture = &task->captures[i];
+
+        if (capture->wanted_by &&
+            !(capture->node &&
+              core__task_find(task, capture->node)->flags & CORE__SLOT_DONE))
+            return core__capture_missing(capture->wanted_by, i);
+    }
+    return CORE_OK;
+}
+
 /* Only what will run delivers, and only to what will receive. */
 static void count_needed_edges(core__task *task)
 {
@@ -138,6 +153,7 @@ core_status core__task_prepare(core__task *task, const core__edge *roots,
     }
     if (task->captures) {
         CORE_TRY(mark_needed(task, roots, count));
+        CORE_TRY(check_reached(task));
         count_needed_edges(task);
     } else {
         CORE_TRY(count_edges(task));

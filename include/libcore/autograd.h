@@ -75,7 +75,8 @@ enum {
     /* Record the backward itself, for higher derivatives; retains the graph
      * too. */
     CORE_CREATE_GRAPH = 1u << 1,
-    /* core_grad: an input that the outputs do not depend on gets NULL. */
+    /* core_grad: an input that the outputs do not depend on gets NULL.  Without
+     * it that is an error, told before the graph is walked. */
     CORE_ALLOW_UNUSED = 1u << 2
 };
 
