@@ -11,8 +11,8 @@
 #include "base/thread.h"
 
 typedef struct core__thread_state {
-    uint64_t included;
-    uint64_t excluded;
+    uint32_t included;
+    uint32_t excluded;
     core_device *device;
     uint64_t sequence; /* a thread that takes the state over goes on from here,
                           so that what it records is newer */

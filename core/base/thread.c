@@ -28,7 +28,7 @@ static core__thread emergency = {.shared = true};
 /* What ended threads counted. */
 static int64_t ended_storages[16];
 static uint64_t ended_launches[CORE__LAUNCH_SLOTS];
-static _Atomic uint64_t first_included = CORE__THREAD_INCLUDED;
+static _Atomic uint32_t first_included = CORE__THREAD_INCLUDED;
 static _Atomic bool first_deterministic;
 
 static void free_list(core__free_block *block)
@@ -167,7 +167,7 @@ uint64_t core__thread_launches(uint32_t slot)
     return sum;
 }
 
-void core__thread_included_set(uint64_t included)
+void core__thread_included_set(uint32_t included)
 {
     atomic_store(&first_included, included);
 }

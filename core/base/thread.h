@@ -56,9 +56,18 @@ enum { CORE__LAUNCH_SLOTS = 32 };
 
 typedef struct core__thread core__thread;
 struct core__thread {
-    /* Dispatch: see dispatch/keys.h. */
-    uint64_t included;
-    uint64_t excluded;
+    /* Dispatch: see dispatch/keys.h.  Both as one word too, in which a tensor's
+     * keys can be put beside the included ones. */
+    union {
+        struct {
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+            uint32_t included, excluded;
+#else
+            uint32_t excluded, included;
+#endif
+        };
+        uint64_t state;
+    };
     /* > 0 while a dispatched call runs in this thread: what it may be reading
      * is not reclaimed (dispatch/reclaim.c). */
     _Atomic uint32_t depth;
@@ -190,7 +199,7 @@ static inline void core__thread_more32(uint32_t *counter, int32_t by)
 }
 
 /* What `included` begins with in threads that are still to come. */
-void core__thread_included_set(uint64_t included);
+void core__thread_included_set(uint32_t included);
 /* Of this thread, and of those that begin later. */
 void core__thread_deterministic_set(bool on);
 

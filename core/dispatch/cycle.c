@@ -6,6 +6,7 @@
  * told before it has used up the stack. */
 
 #include "base/thread.h"
+#include "dispatch/dispatch.h"
 #include "dispatch/registry.h"
 #include "dispatch/table.h"
 
@@ -66,14 +67,16 @@ core_status core__decompose(core_call *call, const core_value *args,
     core__thread *self = core__thread_self();
     core__decomposing frame = {registration, self->decomposing};
     core_status status = CORE_OK;
+    core_call own; /* the given one is everybody's */
 
     if (frame.below)
         status = check(&frame);
     if (status != CORE_OK)
         return status;
     self->decomposing = &frame;
-    call->user = registration->decomposition.user;
-    status = registration->decomposition.function(call, args, nargs, results,
+    memcpy(&own, call, CORE__FUNCTION_CALL_SIZE);
+    own.user = registration->decomposition.user;
+    status = registration->decomposition.function(&own, args, nargs, results,
                                                   nresults);
     self->decomposing = frame.below;
     return status;

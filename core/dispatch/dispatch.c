@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* The hot path: key set, one table, one indirect call (DESIGN.md, "The way a
- * call goes").  No lock, no allocation.
+/* The hot path: key set, shortcut, one indirect call (DESIGN.md, "The way a call
+ * goes").  No lock, no allocation.
  *
- * At least it costs: the thread's pointer, one load per tensor, the masks, two
- * bit scans, table and entry, five stores for the call, and the depth that
- * tells reclaim.c what this thread may be reading.  About 45 instructions for
- * an operator of one tensor; tests/instruction-budget.txt holds it there. */
+ * What a call costs at least: the thread's pointer, one load per tensor, the
+ * depth that tells reclaim.c what this thread may be reading, and a comparison
+ * with the operator's first shortcut (registry.h): two dozen instructions for an
+ * operator of one tensor; tests/instruction-budget.txt holds it there.  A call
+ * in a state that is new to its operator is served from the table. */
 
 #include "dispatch/dispatch.h"
 
@@ -21,11 +22,6 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-
-enum { FUNCTION_CALL_SIZE = offsetof(core_call, loop) };
-/* With one of these a call goes through the autograd layer: there is something
- * to record, or somebody wants to see each step. */
-#define LOUD (CORE__KEYS_REQUIRES_GRAD | CORE__KEYS_VIEW | CORE__KEY_TRACE)
 
 static int tracing;
 
@@ -89,7 +85,8 @@ static inline core_status serve_at(core_operator *op, uint64_t keys,
     core_call call;
 
     /* struct_size and flags, as one store */
-    memcpy(&call, &(const uint64_t){FUNCTION_CALL_SIZE}, sizeof(uint64_t));
+    memcpy(&call, &(const uint64_t){CORE__FUNCTION_CALL_SIZE},
+           sizeof(uint64_t));
     call.host = &core__host;
     call.user = entry->user;
     call.op = op;
@@ -205,6 +202,34 @@ call_slowly(core_operator *op, const core_value *args, uint32_t nargs,
     return status;
 }
 
+/* A call without a shortcut of its own at the head of the list; the thread has
+ * entered it. */
+static core_status __attribute__((noinline))
+call_in_state(core_operator *op, const core_value *args, uint32_t nargs,
+              core_value *results, uint32_t nresults, uint64_t state)
+{
+    core__thread *self = core__thread_self();
+    const core__shortcut *at =
+        atomic_load_explicit(&op->shortcut, memory_order_acquire);
+    uint64_t keys = core__keys_of_state(op, state);
+    core_status status;
+
+    while (at && at->state != state)
+        at = at->next;
+    if (core__likely(at != NULL)) {
+        status = at->function((core_call *)(uintptr_t)&at->call, args, nargs,
+                              results, nresults);
+    } else if (keys < CORE__KEY_BACKEND) {
+        status = no_keys(op);
+    } else {
+        status = serve(op, keys, args, nargs, results, nresults);
+        if (status == CORE_OK)
+            core__shortcut_learn(op, state);
+    }
+    core__thread_leave(self);
+    return status;
+}
+
 /* One call only, at the end, so that few registers need saving.  Results are
  * NONE when a function is called and when it fails: nobody clears them here. */
 core_status core__call(core_operator *op, const core_value *args,
@@ -212,33 +237,31 @@ core_status core__call(core_operator *op, const core_value *args,
 {
     core__thread *self = core__self_pointer;
     uint8_t hot = __atomic_load_n(&op->hot, __ATOMIC_ACQUIRE);
+    const core__shortcut *shortcut;
     core_status status;
-    uint64_t keys, mask;
+    uint64_t state;
 
     if (core__unlikely(!self))
         goto slowly;
-    keys = self->included;
+    state = self->state;
     if (core__likely(hot == 1)) {
         if (core__unlikely(args[0].tag != CORE_VALUE_TENSOR))
             goto slowly;
-        keys |= args[0].u.tensor->keys;
+        state |= args[0].u.tensor->keys;
     } else if (core__likely(hot == 2)) {
         if (core__unlikely(args[0].tag != CORE_VALUE_TENSOR ||
                            args[1].tag != CORE_VALUE_TENSOR))
             goto slowly;
-        keys |= args[0].u.tensor->keys | args[1].u.tensor->keys;
+        state |= args[0].u.tensor->keys | args[1].u.tensor->keys;
     } else {
         goto slowly;
     }
-    mask = __atomic_load_n(&op->quiet, __ATOMIC_RELAXED);
-    if (core__unlikely(keys & LOUD))
-        mask = op->mask;
-    keys &= ~self->excluded & mask;
-    if (core__unlikely(keys < CORE__KEY_BACKEND))
-        goto slowly;
-    core__thread_enter(self);
-    status = serve_at(op, keys, core__keys_index_of_set(keys), args, nargs,
-                      results, nresults);
+    core__thread_enter(self); /* before anything is read that may be undone */
+    shortcut = atomic_load_explicit(&op->shortcut, memory_order_acquire);
+    if (core__unlikely(shortcut->state != state))
+        return call_in_state(op, args, nargs, results, nresults, state);
+    status = shortcut->function((core_call *)(uintptr_t)&shortcut->call, args,
+                                nargs, results, nresults);
     core__thread_leave(self);
     return status;
 slowly:
@@ -266,7 +289,7 @@ core_status core__trace_layer(core_call *call, const core_value *args,
     core_status status;
 
     /* The steps that there are when nobody looks. */
-    if (call->op->hot && !(keys & LOUD))
+    if (call->op->hot && !(keys & CORE__KEYS_LOUD))
         keys &= call->op->quiet;
     status = core__redispatch(call->op, keys, args, nargs, results, nresults);
     if (steps->op == call->op)

@@ -9,8 +9,13 @@
 #include "base/thread.h"
 #include "dispatch/operator.h"
 
+#include <stddef.h>
+
 /* The host table that core_call carries (loader/host.c fills it). */
 extern const core_host core__host;
+
+/* struct_size of the call that a function gets. */
+enum { CORE__FUNCTION_CALL_SIZE = offsetof(core_call, loop) };
 
 /* Full dispatch: key set from tensors and thread, highest key served.  args
  * are trusted to fit the schema in number and tags, but for absent required
@@ -38,6 +43,10 @@ core_status core__trace_layer(core_call *call, const core_value *args,
 extern _Atomic uint64_t core__keys_everywhere;
 /* One more, or one less, who sees every call in the profiler's layer. */
 void core__dispatch_watch(bool on);
+
+/* What a call that was served with these keys came with becomes a shortcut of
+ * its operator (table.c), unless it has enough of them. */
+void core__shortcut_learn(core_operator *op, uint64_t state);
 
 core_operator *core__operator_find(const char *name, size_t size);
 

@@ -217,8 +217,10 @@ core_status core__kernel_launch(core__kernel_call *run,
     uint32_t errors = self->error.sequence;
     core_status status;
 
-    core__kernel_call_fill(run, self, stream,
+    core__kernel_call_fill(run, self, stream->impl,
                            (const core__kernel *)(const void *)kernel, loop);
+    if (core__unlikely(!call->kernel_op)) /* of an operator without table */
+        call->kernel_op = core__operator_kernel(run->op);
     if (core__unlikely(stream->capture != NULL)) {
         call->flags |= CORE_CALL_CAPTURING;
         core__capture_count(stream);

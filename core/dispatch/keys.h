@@ -58,6 +58,12 @@ enum {
     (CORE__KEY_BACKEND | CORE__KEY_INPLACE_OR_VIEW | CORE__KEY_AUTOGRAD)
 #define CORE__KEY_SLOT(slot) (UINT64_C(1) << (slot))
 
+/* A set fits 32 bits: beside it there is room for what a thread excludes. */
+enum { CORE__STATE_EXCLUDED_SHIFT = 32 };
+_Static_assert(CORE__FUNCTIONALITY_SHIFT + CORE__FUNCTIONALITIES <=
+                   CORE__STATE_EXCLUDED_SHIFT,
+               "base/thread.h keeps sets in half a word");
+
 enum { CORE__TABLE_SIZE = CORE__FUNCTIONALITIES * CORE__SLOTS };
 
 /* keys must hold a functionality. */

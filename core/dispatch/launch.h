@@ -11,14 +11,14 @@
 #define CORE_DISPATCH_LAUNCH_H
 
 #include "base/thread.h"
-#include "device/stream.h"
+#include "device/device.h"
 #include "dispatch/registry.h"
 #include "dispatch/structured.h"
 
-/* All of the call but id and plan, which are 0. */
+/* All of the call but id and plan, which are 0.  stream: the plugin's word. */
 static inline void core__kernel_call_fill(core__kernel_call *run,
                                           const core__thread *self,
-                                          const core_stream *stream,
+                                          void *stream,
                                           const core__kernel *kernel,
                                           const core_loop *loop)
 {
@@ -32,11 +32,9 @@ static inline void core__kernel_call_fill(core__kernel_call *run,
     call->op = run->op;
     call->keys = 0;
     call->loop = loop;
-    call->kernel_op = core__likely(run->op->kernel_op != NULL)
-                          ? run->op->kernel_op
-                          : core__operator_kernel(run->op);
+    call->kernel_op = run->op->kernel_op;
     call->device = run->device->impl;
-    call->stream = stream->impl;
+    call->stream = stream;
     call->plan = NULL;
     call->id = 0;
     call->core = run;

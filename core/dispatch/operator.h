@@ -75,8 +75,14 @@ enum {
 
 enum { CORE__OP_NOWHERE = 255 };
 
-/* In core_operator.quick: it has numbers besides operands and alpha. */
-enum { CORE__QUICK_NUMBERS = 4 };
+/* In core_operator.quick, above how many inputs it has. */
+enum {
+    CORE__QUICK_INPUTS = 3,
+    CORE__QUICK_NUMBERS = 1u << 2,  /* besides inputs and alpha */
+    CORE__QUICK_ALPHA = 1u << 3,    /* argument 2 is one */
+    CORE__QUICK_COMPARES = 1u << 4, /* the result is bool */
+    CORE__QUICK_FLOATS = 1u << 5    /* integers are computed in floats */
+};
 
 /* Constant.  Positions are of arguments in the schema. */
 struct core__operator_data {
@@ -111,9 +117,14 @@ struct core__operator_data {
     const core__gradient *gradient; /* NULL: not differentiable, or implicit */
 };
 
+typedef struct core__shortcut core__shortcut; /* registry.h */
+
 struct core_operator {
     /* CORE__TABLE_SIZE entries; until first used the table that resolves. */
     const core__entry *_Atomic *table;
+    /* Where calls like earlier ones go; never NULL, but before the table is
+     * made. */
+    const core__shortcut *_Atomic shortcut;
     uint64_t mask; /* functionalities that are not fallthrough */
     /* The same for a call in which no tensor requires grad: without autograd,
      * where its layer would do nothing but go on below.  Set when the table is
@@ -131,9 +142,8 @@ struct core_operator {
     /* How many tensors a call has when they are its first arguments, all
      * required, and all there are; else 0.  Set when the table is made. */
     uint8_t hot;
-    uint8_t quick; /* element-wise: its inputs, where quick.c can serve it, and
-                      CORE__QUICK_NUMBERS; else 0.  Set when the table is
-                      made. */
+    uint8_t quick; /* CORE__QUICK_…, where quick.c can serve it; else 0.  Set
+                      when the table is made. */
     uint8_t override_told; /* a warning was given; under the lock */
     uint8_t reserved;
     const core__operator_data *data;
@@ -144,6 +154,22 @@ struct core_operator {
     uint32_t numbers; /* positions that hold a Scalar */
     uint32_t absent_numbers; /* those of them that may be NONE */
 };
+
+/* With one of these a call goes through the autograd layer: there is something
+ * to record, or somebody wants to see each step. */
+#define CORE__KEYS_LOUD \
+    (CORE__KEYS_REQUIRES_GRAD | CORE__KEYS_VIEW | CORE__KEY_TRACE)
+
+/* The keys that a call is served with, in the state of a shortcut. */
+static inline uint64_t core__keys_of_state(const core_operator *op,
+                                           uint64_t state)
+{
+    uint64_t mask = state & CORE__KEYS_LOUD
+                        ? op->mask
+                        : __atomic_load_n(&op->quiet, __ATOMIC_RELAXED);
+
+    return (uint32_t)state & ~(state >> CORE__STATE_EXCLUDED_SHIFT) & mask;
+}
 
 /* Names the argument that is no number. */
 core_status core__numbers_refuse(const core_operator *op,

@@ -375,9 +375,11 @@ static core_status check_kernel(const core_kernel *kernel)
     return CORE_OK;
 }
 
-static bool is_quick(const core_kernel *kernel)
+/* On a device without streams quick.c asks for no plan. */
+static bool is_quick(const core__kernel_set *set, const core_kernel *kernel)
 {
-    return !kernel->supports && !(kernel->demands & CORE__DEMANDS_SLOW);
+    return !kernel->supports && !(kernel->demands & CORE__DEMANDS_SLOW) &&
+           !(kernel->prepare && set->backend->synchronous);
 }
 
 static void refresh_quick(core__kernel_set *set)
@@ -387,7 +389,7 @@ static void refresh_quick(core__kernel_set *set)
 
         while (at && !(at->kernel.signature[1] >> dtype & 1))
             at = at->next;
-        if (at && !is_quick(&at->kernel))
+        if (at && !is_quick(set, &at->kernel))
             at = NULL; /* the call has to be looked at first */
         atomic_store_explicit(&set->quick[dtype], at, memory_order_release);
     }
@@ -404,6 +406,17 @@ static void limit_signature(core_kernel *kernel, uint32_t minor)
         if (minor < 3)
             kernel->signature[i] &= CORE__DTYPES_OF_0_1;
     }
+}
+
+static void set_masks(core__kernel *kernel)
+{
+    const uint32_t *signature = kernel->kernel.signature;
+    uint32_t inputs = UINT32_MAX;
+
+    for (uint32_t i = 1; i < CORE_SIGNATURE_MAX; i++)
+        inputs &= signature[i];
+    kernel->same = inputs & signature[0];
+    kernel->compared = signature[0] >> CORE_BOOL & 1 ? inputs : 0;
 }
 
 /* Room for kernels, which goes when the registration is undone; under the
@@ -455,11 +468,7 @@ static core_status add_kernel(core_registry *registry, core__backend *backend,
     kernel->kernel.name.data = core__operator_name(op);
     kernel->host = registry->plugin ? &registry->plugin->host : &core__host;
     limit_signature(&kernel->kernel, kernel->host->abi_minor);
-    kernel->uniform = kernel->kernel.max_ndim == 0;
-    for (uint32_t i = 0; i < CORE_SIGNATURE_MAX; i++)
-        kernel->uniform &=
-            kernel->kernel.signature[i] == CORE__DTYPES_OF_0_1 ||
-            kernel->kernel.signature[i] == kernel->kernel.signature[1];
+    set_masks(kernel);
     kernel->set = set;
     kernel->next = atomic_load(&set->first);
     kernel->next_owned = registry->kernels;
@@ -470,7 +479,7 @@ static core_status add_kernel(core_registry *registry, core__backend *backend,
              kernel->kernel.signature[1] & ((1u << CORE__QUICK_DTYPES) - 1);
          mask; mask &= mask - 1)
         atomic_store_explicit(&set->quick[__builtin_ctz(mask)],
-                              is_quick(&kernel->kernel) ? kernel : NULL,
+                              is_quick(set, &kernel->kernel) ? kernel : NULL,
                               memory_order_release);
     return CORE_OK;
 }
@@ -531,6 +540,7 @@ core_status core__registry_add_fallback(core_registry *registry,
         kernel->kernel.user = user;
         kernel->host = registry->plugin ? &registry->plugin->host : &core__host;
         limit_signature(&kernel->kernel, 0);
+        set_masks(kernel);
         kernel->set = set;
         kernel->next = atomic_load(&set->first);
         kernel->next_owned = registry->kernels;

@@ -15,15 +15,28 @@ typedef struct core__retired {
     void *memory; /* what the link is a part of */
 } core__retired;
 
+/* Where the calls go whose tensors and thread are alike in all that matters:
+ * union of the tensors' keys and those that the thread includes, and above it
+ * those that it excludes.  A call that finds its own takes it as it is, instead
+ * of masking, searching and writing a core_call; what it points to never
+ * changes. */
+struct core__shortcut {
+    uint64_t state;
+    core_function function;
+    core_call call;             /* as far as functions see it; the rest is 0 */
+    const core__shortcut *next; /* older */
+};
+
 struct core_registration; /* libcore/dispatch.h */
 
 /* One kernel that a backend registered: the full copy of its core_kernel. */
 typedef struct core__kernel {
     core_kernel kernel;
     const core_host *host; /* of the plugin it belongs to */
-    /* All operands take the same dtypes: one that fits for an input fits for
-     * all, where the result's dtype is the inputs'. */
-    bool uniform;
+    /* Masks of the dtypes that all inputs may have, with a result of the same
+     * one and with one of bool: what quick.c asks. */
+    uint32_t same;
+    uint32_t compared;
     struct core__kernel *next;       /* in the same set, newest first */
     struct core__kernel *next_owned; /* of the same registration */
     core__kernel_set *set;
@@ -49,7 +62,7 @@ struct core__kernel_set {
     core__kernel *_Atomic first;
     /* The newest kernel that takes a dtype for the first input of a loop: the
      * right one if it takes the other operands as well. */
-    core__kernel *_Atomic quick[CORE__QUICK_DTYPES];
+    core__kernel *_Atomic quick[CORE_DTYPE_LIMIT];
     core__kernel_set *next;
     core__retired retired; /* of a backend's fallback, when the backend goes */
 };

@@ -13,10 +13,11 @@
 
 #include <libcore/dispatch.h>
 
-core_function core__structured_run(const core_operator *op)
+core_function core__structured_run(const core_operator *op,
+                                   const core__kernel_set *set)
 {
     if (op->family == CORE__FAMILY_ELEMENTWISE)
-        return core__elementwise_run;
+        return set ? core__elementwise_run(op) : core__elementwise_general;
     if (op->family == CORE__FAMILY_REDUCTION)
         return core__reduction_run;
     return core__kernel_run;

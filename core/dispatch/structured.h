@@ -16,16 +16,15 @@ enum { CORE__OPERANDS_MAX = 8, CORE__KERNEL_TENSORS = 32 };
 
 /* The function that serves a structured operator at a backend's slot; its user
  * word is the core__kernel_set, NULL on the meta device. */
-core_function core__structured_run(const core_operator *op);
+core_function core__structured_run(const core_operator *op,
+                                   const core__kernel_set *set);
 
-/* 0, or how many inputs the operator has and quick.c serves it. */
+/* quick.c: the same for an element-wise operator on a device; op->quick. */
+core_function core__elementwise_run(const core_operator *op);
 uint8_t core__elementwise_quick(const core_operator *op);
 core_status core__elementwise_general(core_call *call, const core_value *args,
                                       uint32_t nargs, core_value *results,
                                       uint32_t nresults);
-core_status core__elementwise_run(core_call *call, const core_value *args,
-                                  uint32_t nargs, core_value *results,
-                                  uint32_t nresults);
 core_status core__reduction_run(core_call *call, const core_value *args,
                                 uint32_t nargs, core_value *results,
                                 uint32_t nresults);
@@ -58,6 +57,7 @@ typedef struct core__kernel_call {
         core_tensor **many;
     };
     uint32_t ntensors;
+    uint32_t errors; /* of the thread's record, before */
     /* what call_allocate_result made, and scratch */
     core_tensor *allocated[4];
     core_view allocated_views[4];

@@ -25,8 +25,14 @@
 
 #include <pthread.h>
 
+enum { SHORTCUTS = 6 };
+
 typedef struct operator_table {
     const core__entry *_Atomic slots[CORE__TABLE_SIZE];
+    /* Those that were ever made: none is used again, since a call may be
+     * reading it. */
+    core__shortcut shortcuts[SHORTCUTS];
+    _Atomic uint32_t nshortcuts;
     core__entry function;               /* the built-in function */
     core__entry kernels[CORE__SLOTS];   /* structured, by backend */
     core__entry fallbacks[CORE__SLOTS]; /* the same with its fallback kernel */
@@ -89,7 +95,8 @@ static const core__entry *backend_entry(core_operator *op,
         return &direct->entry;
     if (set) {
         if (table->kernels[slot].user != set)
-            table->kernels[slot] = (core__entry){core__structured_run(op), set};
+            table->kernels[slot] =
+                (core__entry){core__structured_run(op, set), set};
         return &table->kernels[slot];
     }
     composite = newest(op, CORE_KEY_COMPOSITE_EXPLICIT, CORE__SLOT_NONE);
@@ -105,9 +112,10 @@ static const core__entry *backend_entry(core_operator *op,
         return &table->function;
     *out_implicit = false;
     if (backend && core__registry_fallback(backend) && structured(op)) {
-        if (table->fallbacks[slot].user != backend->fallback)
+        set = backend->fallback;
+        if (table->fallbacks[slot].user != set)
             table->fallbacks[slot] =
-                (core__entry){core__structured_run(op), backend->fallback};
+                (core__entry){core__structured_run(op, set), set};
         return &table->fallbacks[slot];
     }
     if (slot == CORE__SLOT_META && structured(op))
@@ -130,6 +138,77 @@ static bool passes_quietly(const core_operator *op)
     return structured(op) && !op->registrations &&
            !(op->flags & CORE__OP_CUSTOM);
 }
+
+/* ------------------------------------------------------------ shortcuts -- */
+
+/* No state is like this one's. */
+static const core__shortcut nowhere = {.state = UINT64_MAX};
+
+static operator_table *table_of(const core_operator *op)
+{
+    return (operator_table *)(void *)op->table;
+}
+
+static const core__entry *entry_at(const core_operator *op, uint64_t keys)
+{
+    return atomic_load_explicit(&op->table[core__keys_index(keys)],
+                                memory_order_relaxed);
+}
+
+/* Whether calls in its state still go there. */
+static bool leads_there(const core_operator *op, const core__shortcut *shortcut)
+{
+    uint64_t keys = core__keys_of_state(op, shortcut->state);
+    const core__entry *entry;
+
+    if (shortcut == &nowhere)
+        return true;
+    if (keys != shortcut->call.keys)
+        return false;
+    entry = entry_at(op, keys);
+    return entry->function == shortcut->function &&
+           entry->user == shortcut->call.user;
+}
+
+/* After a change of the table: calls find their way anew, if it is another. */
+static void check_shortcuts(core_operator *op)
+{
+    const core__shortcut *at = op->shortcut;
+
+    while (at && leads_there(op, at))
+        at = at->next;
+    if (at)
+        atomic_store_explicit(&op->shortcut, &nowhere, memory_order_release);
+}
+
+void core__shortcut_learn(core_operator *op, uint64_t state)
+{
+    operator_table *table = table_of(op);
+    const core__entry *entry;
+    core__shortcut *made;
+    uint64_t keys;
+
+    if (atomic_load(&table->nshortcuts) == SHORTCUTS)
+        return;
+    core__registry_lock();
+    keys = core__keys_of_state(op, state);
+    if (table->nshortcuts < SHORTCUTS && keys >= CORE__KEY_BACKEND) {
+        entry = entry_at(op, keys);
+        made = &table->shortcuts[table->nshortcuts++];
+        made->state = state;
+        made->function = entry->function;
+        made->call.struct_size = CORE__FUNCTION_CALL_SIZE;
+        made->call.host = &core__host;
+        made->call.user = entry->user;
+        made->call.op = op;
+        made->call.keys = keys;
+        made->next = op->shortcut == &nowhere ? NULL : op->shortcut;
+        atomic_store_explicit(&op->shortcut, made, memory_order_release);
+    }
+    core__registry_unlock();
+}
+
+/* ---------------------------------------------------------------- tables -- */
 
 static void fill(core_operator *op, operator_table *table)
 {
@@ -161,6 +240,8 @@ static void fill(core_operator *op, operator_table *table)
                  r ? &r->entry : &profiler);
         set_slot(table, CORE__FUNCTIONALITY_TRACE, slot, &trace);
     }
+    if (op->shortcut)
+        check_shortcuts(op);
 }
 
 /* Built-in operators that have tables: few of them in most programs, and what a
@@ -226,10 +307,11 @@ static core_status resolve(core_call *call, const core_value *args,
             return core__error_memory(sizeof *table);
         }
         table->function = (core__entry){core__function_run, NULL};
-        table->meta = (core__entry){core__structured_run(op), NULL};
-        fill(op, table);
+        table->meta = (core__entry){core__structured_run(op, NULL), NULL};
         op->quick = core__elementwise_quick(op);
         op->kernel_op = core__operator_kernel(op);
+        fill(op, table);
+        atomic_store(&op->shortcut, &nowhere);
         __atomic_store_n(&op->table, table->slots, __ATOMIC_RELEASE);
         set_hot(op);
         if (!(op->flags & CORE__OP_CUSTOM))

@@ -4,6 +4,7 @@
 /* A plugin's kernels and functions. */
 
 #include "base/memory.h"
+#include "dispatch/dispatch.h"
 #include "layers/layer.h"
 #include "tensor/dtype.h"
 
@@ -372,6 +373,7 @@ static core_status function(core_call *call, const core_value *args,
                             uint32_t nresults)
 {
     layer_function *f = call->user;
+    core_call own; /* the given one is everybody's */
     core_status status;
     layer_call c;
 
@@ -382,11 +384,11 @@ static core_status function(core_call *call, const core_value *args,
                 layer_breach(&c, "libcore: result %u is not NONE before", i);
         check_values(&c, NULL, args, nargs);
     }
-    call->user = f->user;
-    run_begin(call);
-    status = f->function(call, args, nargs, results, nresults);
+    memcpy(&own, call, CORE__FUNCTION_CALL_SIZE);
+    own.user = f->user;
+    run_begin(&own);
+    status = f->function(&own, args, nargs, results, nresults);
     run_end();
-    call->user = f;
     if (layer_validates(f->layers))
         for (uint32_t i = 0; i < nresults; i++) {
             if (status != CORE_OK && results[i].tag != CORE_VALUE_NONE) {

@@ -14,7 +14,11 @@
 #define CORE_TENSOR_KEPT_H
 
 #include "base/thread.h"
+#include "device/device.h"
+#include "tensor/dtype.h"
 #include "tensor/tensor.h"
+
+#include <string.h>
 
 enum { CORE__WHOLE_UNIT = 64, CORE__WHOLE_MOST = 64 };
 
@@ -24,6 +28,16 @@ static inline core__whole *core__whole_of(core__thread *self, uint64_t cls)
 
     __asm__("" : "+r"(list)); /* computed once, not for each field */
     return list;
+}
+
+/* Where a storage of so many bytes is kept; 0: nowhere. */
+static inline uint32_t core__kept_class(uint64_t capacity)
+{
+    uint64_t cls = capacity / CORE__WHOLE_UNIT;
+
+    return cls < CORE__SMALL_CLASSES && capacity % CORE__WHOLE_UNIT == 0
+               ? (uint32_t)cls
+               : 0;
 }
 
 /* A tensor with a storage of this many bytes, both with one reference; what
@@ -50,6 +64,61 @@ static inline core_tensor *core__kept_take(core__thread *self,
     return tensor;
 }
 
+/* A kept one as a new one: row-major, its ndim, dtype, sizes, strides and numel
+ * still to be set. */
+static inline void core__kept_renew(const core__thread *self,
+                                    core_tensor *tensor,
+                                    const core_device *device)
+{
+    tensor->flags = CORE__TENSOR_CONTIGUOUS | CORE__TENSOR_DENSE;
+    tensor->keys = device->keys | CORE__KEYS_TENSOR;
+    tensor->offset = 0;
+    tensor->base = NULL;
+    if (core__unlikely(self->inference)) {
+        tensor->flags |= CORE__TENSOR_INFERENCE;
+        tensor->keys = device->keys | CORE__KEY_BACKEND;
+    }
+}
+
+/* What core__kept_like reads of a tensor: held in registers, where the compiler
+ * cannot know that a new tensor is another one. */
+typedef struct core__like {
+    core_device *device;
+    const int64_t *sizes; /* and strides behind them */
+    int64_t numel;
+    uint32_t ndim;
+} core__like;
+
+static inline core__like core__like_of(const core_tensor *tensor)
+{
+    return (core__like){tensor->device, tensor->sizes, tensor->numel,
+                        tensor->ndim};
+}
+
+/* core__tensor_new_like out of a kept one, or NULL. */
+static inline __attribute__((always_inline)) core_tensor *core__kept_like(
+    core__thread *self, core__like like, core_dtype dtype, uint64_t item)
+{
+    core_tensor *tensor = NULL;
+
+    if (core__likely(like.ndim <= CORE__TENSOR_INLINE_NDIM))
+        tensor =
+            core__kept_take(self, like.device, (uint64_t)like.numel * item);
+    if (core__unlikely(!tensor))
+        return NULL;
+    core__kept_renew(self, tensor, like.device);
+    tensor->ndim = (uint8_t)like.ndim;
+    tensor->dtype = (uint8_t)dtype;
+    tensor->strides = tensor->inline_dims + like.ndim;
+    tensor->numel = like.numel;
+    /* The first two without asking: most tensors are as small. */
+    memcpy(tensor->inline_dims, like.sizes, 2 * sizeof *like.sizes);
+    for (uint32_t i = 1; core__unlikely(i < like.ndim); i++)
+        memcpy(&tensor->inline_dims[2 * i], &like.sizes[2 * i],
+               2 * sizeof *like.sizes);
+    return tensor;
+}
+
 /* Of a tensor that nobody has any more; false if it is to be taken apart.  It
  * lies there without a reference, so that a program which releases it once more
  * does not put it into the list a second time. */
@@ -57,18 +126,13 @@ static inline bool core__kept_keep(core__thread *self, core_tensor *tensor)
 {
     core_storage *storage = tensor->storage;
     core__whole *list;
-    uint64_t cls;
 
-    if (!storage || storage->device != self->blocks_of || tensor->autograd ||
-        tensor->base || storage->release ||
+    if (!storage || !storage->whole || storage->device != self->blocks_of ||
+        tensor->autograd || tensor->base ||
         tensor->sizes != tensor->inline_dims ||
         atomic_load_explicit(&storage->references, memory_order_acquire) != 1)
         return false;
-    cls = storage->capacity / CORE__WHOLE_UNIT;
-    if (cls >= CORE__SMALL_CLASSES || cls == 0 ||
-        storage->capacity % CORE__WHOLE_UNIT != 0)
-        return false;
-    list = core__whole_of(self, cls);
+    list = core__whole_of(self, storage->whole);
     if (list->count >= self->whole_limit)
         return false;
     atomic_store_explicit(&storage->version, 0, memory_order_relaxed);

@@ -36,6 +36,7 @@ static inline core_storage *storage_wrap(core_device *device,
     storage->capacity = capacity;
     storage->block = NULL;
     storage->generation = 0;
+    storage->whole = 0;
     storage->release = NULL;
     storage->context = NULL;
     core__thread_more(
@@ -57,7 +58,9 @@ static inline core_status storage_new(core_device *device, uint64_t size,
         core__memory_free(device, memory, capacity, block);
         return core__error_memory(sizeof **out_storage);
     }
-    if (core__unlikely(!device->synchronous)) {
+    if (core__likely(device->small_blocks)) {
+        (*out_storage)->whole = core__kept_class(capacity);
+    } else if (!device->synchronous) {
         (*out_storage)->block = block;
         (*out_storage)->generation = atomic_load(&device->generation);
     }
@@ -129,17 +132,28 @@ static inline __attribute__((always_inline)) core_tensor *tensor_header(
     return tensor;
 }
 
-void core__tensor_destroy(core_tensor *tensor)
+static void __attribute__((noinline)) take_apart(core_tensor *tensor)
 {
-    if (core__likely(core__kept_keep(core__thread_self(), tensor)))
-        return;
-    if (tensor->autograd)
+    if (tensor->autograd) {
         core__autograd_destroy(tensor);
+        if (core__kept_keep(core__thread_self(), tensor))
+            return;
+    }
     core__storage_release(tensor->storage);
     core__tensor_release(tensor->base);
     if (tensor->sizes != tensor->inline_dims)
         core__small_free(tensor->sizes, 2 * tensor->ndim * sizeof(int64_t));
     core__small_free(tensor, sizeof *tensor);
+}
+
+/* No call on the way of what is kept, so that no register is saved. */
+void core__tensor_destroy(core_tensor *tensor)
+{
+    core__thread *self = core__self_pointer;
+
+    if (core__likely(self && core__kept_keep(self, tensor)))
+        return;
+    take_apart(tensor);
 }
 
 void core__tensor_refresh(core_tensor *tensor)
@@ -213,23 +227,6 @@ static core_status default_strides(core_tensor *tensor)
     return CORE_OK;
 }
 
-/* A kept one as a new one: row-major, its sizes still to be set. */
-static inline void renew(core__thread *self, core_tensor *tensor,
-                         core_dtype dtype, uint32_t ndim)
-{
-    tensor->ndim = (uint8_t)ndim;
-    tensor->dtype = (uint8_t)dtype;
-    tensor->flags = CORE__TENSOR_CONTIGUOUS | CORE__TENSOR_DENSE;
-    tensor->keys = tensor->device->keys | CORE__KEYS_TENSOR;
-    tensor->offset = 0;
-    tensor->base = NULL;
-    tensor->strides = tensor->inline_dims + ndim;
-    if (core__unlikely(self->inference)) {
-        tensor->flags |= CORE__TENSOR_INFERENCE;
-        tensor->keys = tensor->device->keys | CORE__KEY_BACKEND;
-    }
-}
-
 void core__kept_collect(core__thread *thread, core_tensor **list)
 {
     for (size_t i = 0; i < CORE__SMALL_CLASSES; i++)
@@ -279,7 +276,10 @@ static inline core_tensor *new_of_kept(core_device *device, core_dtype dtype,
                              (uint64_t)numel * core__dtype_size(dtype));
     if (!tensor)
         return NULL;
-    renew(self, tensor, dtype, ndim);
+    core__kept_renew(self, tensor, device);
+    tensor->ndim = (uint8_t)ndim;
+    tensor->dtype = (uint8_t)dtype;
+    tensor->strides = tensor->inline_dims + ndim;
     tensor->numel = numel;
     for (uint32_t i = ndim; i-- > 0;) {
         tensor->sizes[i] = sizes[i];
@@ -340,21 +340,14 @@ done:
 core_status core__tensor_new_like(const core_tensor *like, core_dtype dtype,
                                   core_tensor **out_tensor)
 {
-    uint64_t bytes = (uint64_t)like->numel * core__dtype_size(dtype);
-    core__thread *self = core__thread_self();
-    core_tensor *tensor;
+    core_tensor *tensor =
+        core__kept_like(core__thread_self(), core__like_of(like), dtype,
+                        core__dtype_size(dtype));
     core_status status;
 
-    if (core__likely(like->ndim <= CORE__TENSOR_INLINE_NDIM)) {
-        tensor = core__kept_take(self, like->device, bytes);
-        if (core__likely(tensor != NULL)) {
-            *out_tensor = tensor;
-            renew(self, tensor, dtype, like->ndim);
-            for (uint32_t i = 0; i < 2u * like->ndim; i++)
-                tensor->inline_dims[i] = like->sizes[i];
-            tensor->numel = like->numel;
-            return CORE_OK;
-        }
+    if (core__likely(tensor != NULL)) {
+        *out_tensor = tensor;
+        return CORE_OK;
     }
     tensor = tensor_header(like->device, dtype, like->ndim);
     *out_tensor = tensor;
@@ -364,7 +357,9 @@ core_status core__tensor_new_like(const core_tensor *like, core_dtype dtype,
         tensor->sizes[i] = like->sizes[i]; /* and strides behind them */
     tensor->numel = like->numel;
     tensor->flags |= CORE__TENSOR_CONTIGUOUS | CORE__TENSOR_DENSE;
-    status = storage_new(like->device, bytes, &tensor->storage);
+    status = storage_new(like->device,
+                         (uint64_t)like->numel * core__dtype_size(dtype),
+                         &tensor->storage);
     if (core__likely(status == CORE_OK))
         return CORE_OK;
     core__tensor_release(tensor);

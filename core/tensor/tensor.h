@@ -29,6 +29,8 @@ struct core_storage {
     struct core__block *block; /* memory/allocator.h; NULL: none */
     uint32_t generation;       /* of the device, when it was made; 0 where
                                       synchronous */
+    uint32_t whole; /* the class that threads keep it in with its tensor
+                       (kept.h); 0: none */
     /* Memory that was brought in from outside: called instead of freeing. */
     void (*release)(void *context, void *data);
     void *context;
@@ -55,8 +57,13 @@ enum { CORE__TENSOR_INLINE_NDIM = 6 };
 
 struct core_tensor {
     _Atomic uint32_t references;
-    uint8_t ndim;
-    uint8_t dtype;
+    union {
+        struct {
+            uint8_t ndim;
+            uint8_t dtype;
+        };
+        uint16_t kind; /* both, to be compared and copied at once */
+    };
     uint16_t flags;
     uint64_t keys;         /* slot, functionality, requires-grad fact */
     core_storage *storage; /* NULL on the meta device */
