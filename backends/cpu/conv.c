@@ -5,7 +5,7 @@
  * are brought to the geometry and the dense operands of conv.h. */
 
 #include "conv.h"
-
+#include "convdirect.h"
 #include "pool.h"
 #include "tables.h"
 
@@ -67,52 +67,128 @@ static core_status supported(const core_call *call, const core_view *input)
                      (int)name.size, name.data, (unsigned)input->ndim);
 }
 
+/* ------------------------------------------------------------- operands -- */
+
+/* Dense; or, for convdirect.h, as it lies. */
+typedef struct operand {
+    bool there;
+    cpu_dense dense;
+    conv_operand as; /* if f32 */
+} operand;
+
+static void take_strides(operand *o, const core_view *view, bool dense)
+{
+    int64_t step = 1;
+
+    for (uint32_t k = view->ndim; k-- > 0;) {
+        uint32_t at = k < 2 ? k : k + 5 - view->ndim;
+
+        o->as.stride[at] = dense ? step : view->strides[k];
+        step *= view->sizes[k];
+    }
+}
+
+/* read: else it is to be written.  lies: it need not be dense. */
+static core_status operand_open(operand *o, const core_view *view,
+                                core_dtype dtype, bool read, bool lies)
+{
+    core_status status = CORE_OK;
+
+    o->there = view != NULL;
+    if (!view)
+        return CORE_OK;
+    lies &= view->dtype == CORE_F32;
+    take_strides(o, view, !lies);
+    if (lies)
+        o->as.data = cpu_address(view->memory);
+    else if (read)
+        status = cpu_dense_read(view, dtype, &o->dense);
+    else
+        status = cpu_dense_open(view, dtype, &o->dense);
+    if (!lies)
+        o->as.data = o->dense.data;
+    return status;
+}
+
+static void operand_close(operand *o, bool write)
+{
+    if (write && o->dense.data)
+        cpu_dense_write(&o->dense);
+    cpu_dense_close(&o->dense);
+}
+
+static bool channels_last(const core_view *view)
+{
+    return view->dtype == CORE_F32 && view->strides[1] == 1;
+}
+
+/* -------------------------------------------------------------- forward -- */
+
+typedef struct forward {
+    core_dtype dtype;
+    bool transposed, direct;
+    conv_geometry g;
+    operand x, w, y;
+    cpu_dense b;
+} forward;
+
+static core_status forward_compute(forward *job)
+{
+    const void *x = job->x.dense.data, *w = job->w.dense.data;
+    const void *b = job->b.data;
+    void *y = job->y.dense.data;
+
+    if (job->direct && job->transposed)
+        return conv_direct_input(&job->g, &job->x.as, &job->w.as, b,
+                                 &job->y.as);
+    if (job->direct)
+        return conv_direct_forward(&job->g, &job->x.as, &job->w.as, b,
+                                   &job->y.as);
+    if (job->transposed)
+        return IN_TYPE(conv_input, job->dtype, &job->g, x, w, b, y);
+    return IN_TYPE(conv_forward, job->dtype, &job->g, x, w, b, y);
+}
+
 /* convolution(input, weight, bias?, stride, padding, dilation, transposed,
  * output_padding, groups) */
 static core_status launch_forward(core_call *call, const core_value *args,
                                   uint32_t nargs, core_value *results,
                                   uint32_t nresults)
 {
-    const core_view *input = cpu_view(&args[0]),
-                    *output = cpu_view(&results[0]);
-    const core_view *views[] = {input, cpu_view(&args[1]), cpu_view(&args[2]),
-                                output};
-    core_dtype dtype = CORE_F32;
-    cpu_dense x = {0}, w = {0}, b = {0}, y = {0};
+    const core_view *views[] = {cpu_view(&args[0]), cpu_view(&args[1]),
+                                cpu_view(&args[2]), cpu_view(&results[0])};
     core_value geometry[6] = {args[3], args[4], args[5],
                               args[6], args[7], args[8]};
-    conv_geometry g;
-    core_status status = supported(call, input);
+    forward job = {.transposed = cpu_int(&args[6]) != 0};
+    core_status status = supported(call, views[0]);
 
     (void)nargs;
     (void)nresults;
     if (status != CORE_OK)
         return status;
-    geometry_read(&g, input, cpu_view(&args[1]), output, geometry);
-    dtype = dtype_of(&g, views, 4);
-    status = cpu_dense_read(input, dtype, &x);
+    geometry_read(&job.g, views[0], views[1], views[3], geometry);
+    job.dtype = dtype_of(&job.g, views, 4);
+    job.direct =
+        job.dtype == CORE_F32 &&
+        (job.transposed
+             ? conv_direct_input_wanted(&job.g)
+             : conv_direct_forward_wanted(&job.g, channels_last(views[0])));
+    status = operand_open(&job.x, views[0], job.dtype, true, job.direct);
     if (status == CORE_OK)
-        status = cpu_dense_read(cpu_view(&args[1]), dtype, &w);
+        status = operand_open(&job.w, views[1], job.dtype, true, job.direct);
     if (status == CORE_OK)
-        status = cpu_dense_read(cpu_view(&args[2]), dtype, &b);
+        status = cpu_dense_read(views[2], job.dtype, &job.b);
     if (status == CORE_OK)
-        status = cpu_dense_open(output, dtype, &y);
-    if (status != CORE_OK)
-        goto done;
-    if (cpu_int(&args[6]))
-        status = IN_TYPE(conv_input, dtype, &g, x.data, w.data, b.data, y.data);
-    else
-        status =
-            IN_TYPE(conv_forward, dtype, &g, x.data, w.data, b.data, y.data);
-    if (status == CORE_OK)
-        cpu_dense_write(&y);
-    else
-        cpu_error(status, "convolution: no host memory for its columns");
-done:
-    cpu_dense_close(&x);
-    cpu_dense_close(&w);
-    cpu_dense_close(&b);
-    cpu_dense_close(&y);
+        status = operand_open(&job.y, views[3], job.dtype, false, job.direct);
+    if (status == CORE_OK) {
+        status = forward_compute(&job);
+        if (status != CORE_OK)
+            cpu_error(status, "convolution: no host memory for its columns");
+    }
+    operand_close(&job.x, false);
+    operand_close(&job.w, false);
+    operand_close(&job.y, status == CORE_OK);
+    cpu_dense_close(&job.b);
     return status;
 }
 
@@ -137,7 +213,6 @@ typedef struct bias_job {
         }                                                               \
         ((TYPE *)job->to)[c] = (TYPE)total;                             \
     }
-BIAS(f32, float, double)
 BIAS(f64, double, double)
 BIAS(i64, int64_t, int64_t)
 
@@ -167,9 +242,7 @@ static void bias_task(void *context, int64_t begin, int64_t end)
     const bias_job *job = context;
 
     for (int64_t c = begin; c < end; c++)
-        if (job->dtype == CORE_F32)
-            bias_f32(job, c);
-        else if (job->dtype == CORE_F64)
+        if (job->dtype == CORE_F64)
             bias_f64(job, c);
         else if (job->dtype == CORE_BF16)
             bias_bf16(job, c);
@@ -188,42 +261,95 @@ static const core_view *wanted(const core_value *mask,
 typedef struct gradients {
     core_dtype dtype;
     bool transposed;
+    bool direct_x, direct_w;
     conv_geometry g;
-    cpu_dense gy, x, w, gx, gw, gb;
+    operand gy, x, w, gx, gw;
+    cpu_dense gb;
 } gradients;
 
-static core_status gradients_compute(gradients *job)
+static void bias_compute(gradients *job)
 {
-    const void *gy = job->gy.data, *x = job->x.data, *w = job->w.data;
-    const void *none = NULL;
-    core_status status = CORE_OK;
+    const conv_geometry *g = &job->g;
+    bias_job bias = {job->dtype,
+                     job->gy.dense.data,
+                     job->gb.data,
+                     g->images,
+                     job->transposed ? g->channels : g->filters,
+                     job->transposed ? g->in_size : g->out_size};
 
-    if (job->gb.data) {
-        const conv_geometry *g = &job->g;
-        bias_job bias = {job->dtype,
-                         gy,
-                         job->gb.data,
-                         g->images,
-                         job->transposed ? g->channels : g->filters,
-                         job->transposed ? g->in_size : g->out_size};
-
+    if (job->dtype == CORE_F32)
+        conv_direct_bias(&job->gy.as, bias.images, bias.channels,
+                         job->transposed ? g->in : g->out, job->gb.data);
+    else
         cpu_parallel_for(bias.channels,
                          cpu_grain(bias.channels, bias.images * bias.size),
                          bias_task, &bias);
-    }
-    if (job->gx.data && job->transposed)
-        status = IN_TYPE(conv_forward, job->dtype, &job->g, gy, w, none,
-                         job->gx.data);
-    else if (job->gx.data)
-        status =
-            IN_TYPE(conv_input, job->dtype, &job->g, gy, w, none, job->gx.data);
-    if (status == CORE_OK && job->gw.data)
-        status =
-            IN_TYPE(conv_weight, job->dtype, &job->g, job->transposed ? gy : x,
-                    job->transposed ? x : gy, job->gw.data);
+}
+
+static core_status input_compute(gradients *job)
+{
+    const void *gy = job->gy.dense.data, *w = job->w.dense.data;
+    const void *none = NULL;
+    void *gx = job->gx.dense.data;
+
+    if (job->direct_x && job->transposed)
+        return conv_direct_forward(&job->g, &job->gy.as, &job->w.as, NULL,
+                                   &job->gx.as);
+    if (job->direct_x)
+        return conv_direct_input(&job->g, &job->gy.as, &job->w.as, NULL,
+                                 &job->gx.as);
+    if (job->transposed)
+        return IN_TYPE(conv_forward, job->dtype, &job->g, gy, w, none, gx);
+    return IN_TYPE(conv_input, job->dtype, &job->g, gy, w, none, gx);
+}
+
+static core_status weight_compute(gradients *job)
+{
+    const operand *large = job->transposed ? &job->gy : &job->x;
+    const operand *small = job->transposed ? &job->x : &job->gy;
+
+    if (job->direct_w)
+        return conv_direct_weight(&job->g, &large->as, &small->as, &job->gw.as);
+    return IN_TYPE(conv_weight, job->dtype, &job->g, large->dense.data,
+                   small->dense.data, job->gw.dense.data);
+}
+
+static core_status gradients_compute(gradients *job)
+{
+    core_status status = CORE_OK;
+
+    if (job->gb.data)
+        bias_compute(job);
+    if (job->gx.there)
+        status = input_compute(job);
+    if (status == CORE_OK && job->gw.there)
+        status = weight_compute(job);
     if (status != CORE_OK)
         cpu_error(status, "convolution_backward: no host memory for its "
                           "columns");
+    return status;
+}
+
+/* gy, x, w, gx, gw, gb */
+static core_status gradients_open(gradients *job, const core_view *const *views)
+{
+    operand *const all[] = {&job->gy, &job->x, &job->w, &job->gx, &job->gw};
+    core_status status = CORE_OK;
+    bool lies;
+
+    if (job->dtype == CORE_F32) {
+        job->direct_x =
+            job->transposed
+                ? conv_direct_forward_wanted(&job->g, channels_last(views[0]))
+                : conv_direct_input_wanted(&job->g);
+        job->direct_w = conv_direct_weight_wanted(&job->g);
+    }
+    lies = job->dtype == CORE_F32 && (job->direct_x || !views[3]) &&
+           (job->direct_w || !views[4]);
+    for (uint32_t k = 0; k < 5 && status == CORE_OK; k++)
+        status = operand_open(all[k], views[k], job->dtype, k < 3, lies);
+    if (status == CORE_OK)
+        status = cpu_dense_open(views[5], job->dtype, &job->gb);
     return status;
 }
 
@@ -234,32 +360,33 @@ static core_status launch_backward(core_call *call, const core_value *args,
                                    uint32_t nargs, core_value *results,
                                    uint32_t nresults)
 {
-    const core_view *grad = cpu_view(&args[0]), *input = cpu_view(&args[1]);
-    const core_view *views[6] = {grad, input, cpu_view(&args[2])};
+    const core_view *views[6];
     gradients job = {.transposed = cpu_int(&args[7]) != 0};
-    cpu_dense *all[] = {&job.gy, &job.x, &job.w, &job.gx, &job.gw, &job.gb};
-    core_status status = supported(call, input);
+    core_status status = supported(call, cpu_view(&args[1]));
+    bool done;
 
     (void)nargs;
     (void)nresults;
     if (status != CORE_OK)
         return status;
-    for (uint32_t k = 0; k < 3; k++)
+    for (uint32_t k = 0; k < 3; k++) {
+        views[k] = cpu_view(&args[k]);
         views[k + 3] = wanted(&args[10], results, k);
-    geometry_read(&job.g, input, cpu_view(&args[2]), grad, &args[4]);
+    }
+    geometry_read(&job.g, views[1], views[2], views[0], &args[4]);
     job.dtype = dtype_of(&job.g, views, 6);
-    for (uint32_t k = 0; k < 3 && status == CORE_OK; k++)
-        status = cpu_dense_read(views[k], job.dtype, all[k]);
-    for (uint32_t k = 3; k < 6 && status == CORE_OK; k++)
-        status = cpu_dense_open(views[k], job.dtype, all[k]);
-    if (status != CORE_OK)
-        goto done;
-    status = gradients_compute(&job);
-    for (uint32_t k = 3; k < 6 && status == CORE_OK; k++)
-        cpu_dense_write(all[k]);
-done:
-    for (uint32_t k = 0; k < 6; k++)
-        cpu_dense_close(all[k]);
+    status = gradients_open(&job, views);
+    if (status == CORE_OK)
+        status = gradients_compute(&job);
+    done = status == CORE_OK;
+    if (done && job.gb.data)
+        cpu_dense_write(&job.gb);
+    cpu_dense_close(&job.gb);
+    operand_close(&job.gx, done);
+    operand_close(&job.gw, done);
+    operand_close(&job.gy, false);
+    operand_close(&job.x, false);
+    operand_close(&job.w, false);
     return status;
 }
 
