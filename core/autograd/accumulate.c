@@ -69,6 +69,21 @@ static bool obeys_contract(const core_tensor *grad, const core_tensor *leaf)
     return true;
 }
 
+/* Nothing else lies in its memory: no other gradient, nor what the caller gave.
+ * Formulas answer with views of one gradient, which two leaves would share. */
+static bool has_own_memory(const core_tensor *grad)
+{
+    uint32_t tensors;
+
+    if (!grad->storage || grad->flags & CORE__TENSOR_GIVEN)
+        return true;
+    tensors =
+        atomic_load_explicit(&grad->storage->references, memory_order_acquire);
+    return tensors == 1 || (tensors == 2 && grad->base &&
+                            atomic_load_explicit(&grad->base->references,
+                                                 memory_order_acquire) == 1);
+}
+
 /* out_old: what was there before, for the caller to drop. */
 static core_status first(core_tensor *leaf, core_tensor **grad, bool recording,
                          core_tensor **out_old)
@@ -78,7 +93,9 @@ static core_status first(core_tensor *leaf, core_tensor **grad, bool recording,
     /* Nobody but the engine holds it: taken as it is. */
     if (!recording &&
         atomic_load_explicit(&(*grad)->references, memory_order_acquire) == 1 &&
-        (*grad)->flags & CORE__TENSOR_DENSE && obeys_contract(*grad, leaf)) {
+        (*grad)->flags & CORE__TENSOR_DENSE && obeys_contract(*grad, leaf) &&
+        core__likely(has_own_memory(*grad))) {
+        (*grad)->flags &= (uint16_t)~CORE__TENSOR_GIVEN;
         leaf->autograd->grad = *grad;
         *grad = NULL;
         return CORE_OK;

@@ -131,6 +131,22 @@ static core_status refuse_second(const core_node *of, core_tensor *const *grads,
     return status;
 }
 
+/* Gradients in memory of the program's choice may stay there; views of what came
+ * in may not: others have that too. */
+static void mark_given(const core_node *node, core_tensor *const *grads,
+                       core_tensor *const *gradients)
+{
+    for (uint32_t i = 0; i < node->nedges; i++) {
+        core_tensor *gradient = gradients[i];
+        bool own = gradient && atomic_load(&gradient->references) == 1;
+
+        for (uint32_t k = 0; own && k < node->ninputs; k++)
+            own = !grads[k] || grads[k]->storage != gradient->storage;
+        if (own)
+            gradient->flags |= CORE__TENSOR_GIVEN;
+    }
+}
+
 core_status core__custom_run(core_node *node, core_tensor **grads,
                              core_tensor **gradients)
 {
@@ -149,6 +165,8 @@ core_status core__custom_run(core_node *node, core_tensor **grads,
     if (status == CORE_OK)
         status = call(node, grads, gradients);
     self->no_grad = no_grad;
+    if (status == CORE_OK)
+        mark_given(node, grads, gradients);
     if (status == CORE_OK && !no_grad &&
         flags & CORE_FUNCTION_ONCE_DIFFERENTIABLE)
         status = refuse_second(node, grads, gradients);

@@ -259,6 +259,8 @@ static core_status replace(core_tensor **grad, core_tensor *other)
                            "a hook replaced a gradient by one of other sizes, "
                            "dtype or device");
     }
+    if (other->storage != old->storage && atomic_load(&other->references) == 1)
+        other->flags |= CORE__TENSOR_GIVEN;
     *grad = other;
     core__tensor_release(old);
     return CORE_OK;

@@ -50,7 +50,10 @@ struct core__autograd {
 
 enum {
     /* core_tensor.flags: some node holds this very tensor as a saved value. */
-    CORE__TENSOR_SAVED = 1u << 15
+    CORE__TENSOR_SAVED = 1u << 15,
+    /* A gradient in memory that the program's own code chose for it: a leaf may
+     * take it over though others lie there too (a bucket's parts). */
+    CORE__TENSOR_GIVEN = 1u << 14
 };
 
 /* Makes the record if there is none. */

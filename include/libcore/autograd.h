@@ -199,7 +199,7 @@ typedef struct core_function_info {
     /* grads: by output, borrowed; zeros where undefined.  gradients: one per
      * input, all NULL; set those that are wanted (core_node_needs_gradient) to
      * owned tensors.  What is not referenced elsewhere becomes a leaf's grad
-     * without a copy. */
+     * without a copy, unless it lies in the memory of one of grads. */
     core_status (*backward)(core_node *node, void *context,
                             core_tensor *const *grads, size_t ngrads,
                             core_tensor **gradients, size_t ngradients);

@@ -2,7 +2,8 @@
  * Copyright The libcore authors */
 
 /* Gradients that meet at a node are added in place only where nobody but the
- * engine has the first, and nothing is recorded. */
+ * engine has the first, and nothing is recorded.  Those of leaves lie in memory
+ * of their own. */
 
 #include "autograd.h"
 
@@ -127,8 +128,121 @@ START_TEST(a_gradient_that_overlaps_itself_is_not_changed)
 }
 END_TEST
 
+/* ------------------------------------------------------------- at leaves -- */
+
+static core_tensor *flat(core_tensor *tensor)
+{
+    return CALL(view_sizes, tensor, &(int64_t){-1}, 1);
+}
+
+/* The gradient that the caller gave comes to both leaves as views of it. */
+START_TEST(leaves_do_not_share_the_memory_of_their_gradients)
+{
+    core_tensor *a = leaf(MATRIX(1, 2, 1, 2)), *b = leaf(MATRIX(2, 1, 3, 4));
+    core_tensor *given = VECTOR(2, 1, 10);
+
+    for (int i = 0; i < 2; i++) {
+        core_tensor *root = add(flat(a), flat(b));
+
+        OK(core_backward(&root, 1, &given, 0));
+    }
+    ck_assert(!core_tensor_shares_storage(core_tensor_grad(a), given));
+    ck_assert(!core_tensor_shares_storage(core_tensor_grad(b), given));
+    ck_assert(
+        !core_tensor_shares_storage(core_tensor_grad(a), core_tensor_grad(b)));
+    HOLDS(core_tensor_grad(a), 2, 2, 20);
+    HOLDS(core_tensor_grad(b), 2, 2, 20);
+    HOLDS(given, 2, 1, 10);
+}
+END_TEST
+
+START_TEST(a_retained_gradient_is_not_changed_through_a_leafs)
+{
+    core_tensor *a = leaf(MATRIX(1, 2, 1, 2)), *row = flat(a);
+    core_tensor *root = sum(mul(row, VECTOR(2, 3, 4)));
+
+    OK(core_tensor_retain_grad(row));
+    OK(core_backward(&root, 1, NULL, CORE_RETAIN_GRAPH));
+    backward(sum(a));
+    HOLDS(core_tensor_grad(a), 2, 4, 5);
+    HOLDS(core_tensor_grad(row), 2, 3, 4);
+}
+END_TEST
+
+START_TEST(a_view_of_what_nobody_else_has_is_taken_without_a_copy)
+{
+    core_tensor *a = leaf(MATRIX(1, 2, 1, 2));
+
+    backward(sum(mul(flat(a), VECTOR(2, 3, 4))));
+    ck_assert_ptr_nonnull(core_tensor_base(core_tensor_grad(a)));
+    HOLDS(core_tensor_grad(a), 2, 3, 4);
+}
+END_TEST
+
+static core_status flat_backward(core_node *node, void *context,
+                                 core_tensor *const *grads, size_t ngrads,
+                                 core_tensor **gradients, size_t ngradients)
+{
+    (void)node;
+    (void)context;
+    (void)ngrads;
+    (void)ngradients;
+    return core_view_sizes(grads[0], (int64_t[]){1, 2}, 2, &gradients[0]);
+}
+
+/* flat, as a function of the program's own. */
+static core_tensor *own_flat(core_tensor *tensor)
+{
+    core_function_info info = {.struct_size = sizeof info,
+                               .name = "own_flat",
+                               .backward = flat_backward};
+    core_tensor *result = CALL(clone, flat(CALL(detach, tensor)), -1);
+
+    OK(core_function_record(&info, &tensor, 1, NULL, 0, &result, 1, NULL));
+    return result;
+}
+
+START_TEST(functions_that_answer_with_a_view_share_nothing_either)
+{
+    core_tensor *a = leaf(MATRIX(1, 2, 1, 2)), *b = leaf(MATRIX(1, 2, 3, 4));
+    core_tensor *given = VECTOR(2, 1, 10);
+
+    for (int i = 0; i < 2; i++) {
+        core_tensor *root = add(own_flat(a), own_flat(b));
+
+        OK(core_backward(&root, 1, &given, 0));
+    }
+    HOLDS(core_tensor_grad(a), 2, 2, 20);
+    HOLDS(core_tensor_grad(b), 2, 2, 20);
+    HOLDS(given, 2, 1, 10);
+}
+END_TEST
+
+static core_status to_bucket(void *context, core_tensor *grad,
+                             core_tensor **out_grad)
+{
+    OK(core_slice(context, 0, &(int64_t){1}, &(int64_t){3}, 1, out_grad));
+    return core_copy_(*out_grad, grad, false);
+}
+
+START_TEST(a_hook_may_put_a_gradient_into_the_programs_buffer)
+{
+    core_tensor *a = leaf(VECTOR(2, 1, 2)), *bucket = VECTOR(4, 0, 0, 0, 0);
+
+    OK(core_tensor_register_hook(a, to_bucket, bucket, NULL, NULL));
+    backward(sum(mul(a, VECTOR(2, 3, 4))));
+    ck_assert(core_tensor_shares_storage(core_tensor_grad(a), bucket));
+    HOLDS(bucket, 4, 0, 3, 4, 0);
+}
+END_TEST
+
 SUITE("sums of gradients", a_gradient_of_the_engine_alone_is_added_to_in_place,
       a_gradient_that_somebody_keeps_is_not_changed,
       memory_that_somebody_keeps_is_not_changed,
       a_gradient_that_is_recorded_is_not_changed,
-      a_gradient_that_overlaps_itself_is_not_changed)
+      a_gradient_that_overlaps_itself_is_not_changed,
+      leaves_do_not_share_the_memory_of_their_gradients,
+      a_retained_gradient_is_not_changed_through_a_leafs,
+      a_view_of_what_nobody_else_has_is_taken_without_a_copy,
+      functions_that_answer_with_a_view_share_nothing_either,
+      a_hook_may_put_a_gradient_into_the_programs_buffer)
