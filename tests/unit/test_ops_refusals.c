@@ -323,6 +323,58 @@ START_TEST(numbers_that_are_none_are_refused_by_name)
 }
 END_TEST
 
+/* By the core, whatever the device is: meta has no kernels. */
+START_TEST(what_is_drawn_has_a_range)
+{
+    core_device *devices[2];
+    int64_t n = 3, limit;
+    core_tensor *x, *bytes, *bits, *half, *z;
+
+    OK(core_device_find("cpu", &devices[0]));
+    OK(core_device_find("meta", &devices[1]));
+    for (int i = 0; i < 2; i++) {
+        OK(core_zeros(&n, 1, CORE_F32, devices[i], &x));
+        OK(core_zeros(&n, 1, CORE_U8, devices[i], &bytes));
+        OK(core_zeros(&n, 1, CORE_BOOL, devices[i], &bits));
+        OK(core_zeros(&n, 1, CORE_F16, devices[i], &half));
+        NO(core_uniform_(x, 1, 0, NULL), "uniform_: from is 1, to is 0");
+        NO(core_uniform_(x, NAN, 1, NULL), "uniform_: from is nan");
+        NO(core_uniform_(x, 0, INFINITY, NULL), "uniform_", "to is inf");
+        NO(core_normal_(x, 0, -1, NULL), "normal_: std is -1");
+        NO(core_normal_(x, 0, NAN, NULL), "normal_: std is nan");
+        NO(core_bernoulli_float_(x, 1.5, NULL), "bernoulli_", "p is 1.5");
+        NO(core_bernoulli_float_(x, NAN, NULL), "bernoulli_", "p is nan");
+        limit = 5;
+        NO(core_random_from_(x, 5, &limit, NULL), "random_", "from 5 up to 5");
+        limit = 257;
+        NO(core_random_from_(bytes, 0, &limit, NULL), "random_", "0 to 256",
+           "u8", "0 to 255");
+        NO(core_random_from_(bytes, -1, &limit, NULL), "random_", "-1");
+        NO(core_random_from_(bytes, 256, NULL, NULL), "random_", "256");
+        NO(core_random_from_(bits, 0, &limit, NULL), "random_", "bool");
+        limit = 65506;
+        NO(core_random_from_(half, 0, &limit, NULL), "random_", "f16", "65504");
+        limit = INT64_MIN;
+        NO(core_random_from_(x, 0, &limit, NULL), "random_", "up to -92");
+        NO(core_randint(1000, &n, 1, NULL, CORE_U8, devices[i], &z), "randint",
+           "u8", "0 to 255");
+        limit = 256;
+        OK(core_random_from_(bytes, 0, &limit, NULL));
+        OK(core_random_from_(bytes, 255, NULL, NULL));
+        limit = 65505;
+        OK(core_random_from_(half, -65504, &limit, NULL));
+        limit = INT64_MAX;
+        OK(core_random_from_(x, INT64_MIN, &limit, NULL));
+        OK(core_uniform_(x, 2, 2, NULL));
+        OK(core_normal_(x, INFINITY, 0, NULL));
+        core_tensor_release(x);
+        core_tensor_release(bytes);
+        core_tensor_release(bits);
+        core_tensor_release(half);
+    }
+}
+END_TEST
+
 START_TEST(numbers_that_are_too_large_are_named)
 {
     int64_t sizes[] = {2, 3}, strides[] = {3, 1}, most = INT64_MAX;
@@ -484,4 +536,5 @@ SUITE("ops refusals", a_width_below_0_is_refused,
       numbers_that_are_too_large_are_named,
       a_range_does_not_end_before_it_starts, a_reduction_is_known,
       a_weight_of_prelu_is_a_vector, a_tensor_that_is_changed_keeps_its_dtype,
-      a_list_longer_than_a_value_holds_is_refused, a_memory_format_is_known)
+      a_list_longer_than_a_value_holds_is_refused, a_memory_format_is_known,
+      what_is_drawn_has_a_range)

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Random operators that fill a tensor: their numbers are looked at here, for
+ * every device, and not when a stream comes to the kernel. */
+
+#include "ops/functions.h"
+#include "tensor/dtype.h"
+
+#include <math.h>
+
+static core_status fills(core__inference *infer)
+{
+    core__result_like(&infer->results[0], core__arg_tensor(infer->args, 0));
+    return CORE_OK;
+}
+
+/* uniform_(self, from, to, generator) */
+CORE__INFER(uniform)
+{
+    double from = core__arg_float(infer->args, 1, 0);
+    double to = core__arg_float(infer->args, 2, 1);
+
+    if (isfinite(from) && isfinite(to) && from <= to)
+        return fills(infer);
+    return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
+                          "from is %g, to is %g; wanted are finite numbers, "
+                          "and from not above to",
+                          from, to);
+}
+
+/* normal_(self, mean, std, generator) */
+CORE__INFER(normal)
+{
+    double std = core__arg_float(infer->args, 2, 1);
+
+    if (std >= 0)
+        return fills(infer);
+    return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
+                          "std is %g; it must be 0 or more", std);
+}
+
+/* bernoulli_.float(self, p, generator) */
+CORE__INFER(chance)
+{
+    double p = core__arg_float(infer->args, 1, .5);
+
+    if (p >= 0 && p <= 1)
+        return fills(infer);
+    return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
+                          "p is %g; a probability is from 0 to 1", p);
+}
+
+/* The integers that a dtype has; a floating one is as far as it reaches. */
+static void reach(core_dtype dtype, int64_t *least, int64_t *most)
+{
+    uint32_t bits = core__dtype_size(dtype) * 8;
+
+    *most = dtype == CORE_BOOL               ? 1
+            : dtype == CORE_U8               ? UINT8_MAX
+            : dtype == CORE_F16              ? 65504
+            : core__dtype_is_floating(dtype) ? INT64_MAX
+                                             : INT64_MAX >> (64 - bits);
+    *least = dtype == CORE_BOOL || dtype == CORE_U8 ? 0
+             : dtype == CORE_F16                    ? -*most
+                                                    : -*most - 1;
+}
+
+/* random_.from(self, from, to?, generator): from … to - 1, or as far as the
+ * dtype goes */
+CORE__INFER(integers)
+{
+    const core_tensor *self = core__arg_tensor(infer->args, 0);
+    int64_t from = infer->args[1].u.i, least, most, last;
+
+    reach(self->dtype, &least, &most);
+    last = core__arg_int(infer->args, 2, most);
+    if (infer->args[2].tag != CORE_VALUE_NONE && from >= last)
+        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
+                              "no integer lies from %lld up to %lld",
+                              (long long)from, (long long)last);
+    if (infer->args[2].tag != CORE_VALUE_NONE)
+        last--;
+    if (from >= least && last <= most && from <= last)
+        return fills(infer);
+    return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
+                          "integers from %lld to %lld, of which %s has those "
+                          "from %lld to %lld",
+                          (long long)from, (long long)last,
+                          core__dtype_name(self->dtype), (long long)least,
+                          (long long)most);
+}
