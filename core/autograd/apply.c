@@ -165,6 +165,7 @@ core_status core__node_compute(core__task *task, core_node *node,
                                core_tensor **grads, const uint8_t *needed_edges,
                                core_tensor **gradients)
 {
+    core__destinations *offered;
     core__thread *self;
     core_status status;
 
@@ -184,7 +185,10 @@ core_status core__node_compute(core__task *task, core_node *node,
         /* The program's code sees the thread as the caller left it. */
         self = core__thread_self();
         self->excluded = task->caller.excluded | CORE__KEY_AUTOCAST;
+        offered = self->offered;
+        self->offered = task->destinations;
         status = core__custom_run(node, grads, gradients);
+        self->offered = offered;
         self->excluded = task->running.excluded;
         break;
     case CORE__NODE_ONCE:

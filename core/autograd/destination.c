@@ -127,27 +127,56 @@ static core_status linear_weight(core_tensor *buffer, bool accumulate,
     return status;
 }
 
+/* Where what goes along an edge may be written before it arrives. */
+static core__destination *at_end_of(const core__destinations *destinations,
+                                    const core_node *node,
+                                    const core__edge *edge)
+{
+    core__destination *to;
+
+    /* On another stream it would have no order to what else is put there. */
+    if (!edge->node || edge->node->kind != CORE__NODE_ACCUMULATE ||
+        edge->node->stream != node->stream)
+        return NULL;
+    to = core__destination_of(destinations, edge->node, edge->input);
+    return to && !has_hooks(edge->node) ? to : NULL;
+}
+
+core_tensor *core__destination_offered(const core_node *node, uint32_t input,
+                                       bool *out_accumulate)
+{
+    const core__destinations *offered = core__thread_self()->offered;
+    core__destination *to = core__unlikely(offered != NULL)
+                                ? at_end_of(offered, node, &node->edges[input])
+                                : NULL;
+
+    *out_accumulate = to && to->accumulate;
+    return to ? to->buffer : NULL;
+}
+
+void core__destination_taken(const core_node *node, uint32_t input)
+{
+    core__destination *to =
+        at_end_of(core__thread_self()->offered, node, &node->edges[input]);
+
+    to->touched = to->straight = to->accumulate = true;
+}
+
 core_status core__destination_straight(core__destinations *destinations,
                                        core__backward *context)
 {
     enum { WEIGHT = 1 }; /* argument and gradient of linear */
-    const core__edge *edge;
     core__destination *to;
     core_tensor *grad, *input;
 
     if (!(context->needed >> WEIGHT & 1) || !is_linear(context->gradient))
         return CORE_OK;
-    edge = &context->node->edges[context->first_edge[WEIGHT]];
     input = saved_argument(context, 0);
     grad = context->grads[0];
-    if (!edge->node || edge->node->kind != CORE__NODE_ACCUMULATE || !input)
-        return CORE_OK;
-    /* On another stream it would have no order to what else is put there. */
-    if (edge->node->stream != context->node->stream)
-        return CORE_OK;
-    to = core__destination_of(destinations, edge->node, edge->input);
-    if (!to || to->buffer->ndim != 2 || to->buffer->dtype != grad->dtype ||
-        input->dtype != grad->dtype || has_hooks(edge->node) ||
+    to = at_end_of(destinations, context->node,
+                   &context->node->edges[context->first_edge[WEIGHT]]);
+    if (!to || !input || to->buffer->dtype != grad->dtype ||
+        to->buffer->ndim != 2 || input->dtype != grad->dtype ||
         to->buffer->storage == input->storage ||
         to->buffer->storage == grad->storage)
         return CORE_OK;

@@ -45,6 +45,13 @@ core_status core__destination_put(core__destination *destination,
 core_status core__destination_straight(core__destinations *destinations,
                                        core__backward *context);
 
+/* For a function of the library's own, while it runs: where the gradient of one
+ * of its inputs may be written at once; NULL: nowhere.  Once it was,
+ * core__destination_taken is told, and the gradient stays NULL. */
+core_tensor *core__destination_offered(const core_node *node, uint32_t input,
+                                       bool *out_accumulate);
+void core__destination_taken(const core_node *node, uint32_t input);
+
 /* From and to what the program gave; destinations of several calls do not
  * mix. */
 core_status core__destinations_begin(const char *name,

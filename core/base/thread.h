@@ -89,6 +89,7 @@ struct core__thread {
     /* Autograd's, see autograd/saved_hooks.h and autograd/anomaly.h. */
     struct core__saved_hooks *saved_hooks;   /* in force, innermost first */
     struct core__destinations *destinations; /* of the backward that begins */
+    struct core__destinations *offered;      /* to the function that runs */
     const char *place;         /* where the program says that it is */
     struct core_node *running; /* in anomaly mode: the node that runs */
     bool anomaly;

@@ -5,9 +5,11 @@
  * checks them for changes and releases them; the rest of the backward's
  * arguments is the node's context. */
 
+#include "autograd/destination.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "linear/linear.h"
+#include "tensor/tensor.h"
 
 #include <libcore/autocast.h>
 #include <libcore/autograd.h>
@@ -43,6 +45,28 @@ static void release_state(void *context)
     core__free(own);
 }
 
+/* The weight's gradient is added up where the program wants it, as if that were
+ * the main gradient. */
+static bool take_destination(const core_node *node,
+                             core_linear_backward_args *args)
+{
+    core_tensor *input = args->input ? args->input : args->input_data;
+    core_tensor *buffer;
+    bool accumulate;
+
+    if (!args->weight_requires_grad || args->main_grad || args->store)
+        return false;
+    buffer = core__destination_offered(node, 1, &accumulate);
+    if (!buffer || !input || core_float8_max(buffer->dtype) ||
+        !core_tensor_is_contiguous(buffer, CORE_FORMAT_CONTIGUOUS) ||
+        buffer->storage == input->storage ||
+        buffer->storage == args->grad_output->storage)
+        return false;
+    args->main_grad = buffer;
+    args->flags |= accumulate ? CORE_LINEAR_ACCUMULATE : 0;
+    return true;
+}
+
 /* args: as they were set up, without what the node has. */
 static core_status walk(core_node *node, core_linear_backward_args *args,
                         int saved, core_tensor *const *grads,
@@ -50,6 +74,7 @@ static core_status walk(core_node *node, core_linear_backward_args *args,
 {
     core_tensor **slots[SAVED], *bias = NULL;
     core_status status = CORE_OK;
+    bool taken = false;
 
     slots_of(args, slots);
     for (int i = 0; i < saved && status == CORE_OK; i++)
@@ -59,9 +84,13 @@ static core_status walk(core_node *node, core_linear_backward_args *args,
     args->weight_requires_grad = core_node_needs_gradient(node, 1);
     args->bias_requires_grad =
         ngradients > 2 && core_node_needs_gradient(node, 2);
-    if (status == CORE_OK)
+    if (status == CORE_OK) {
+        taken = take_destination(node, args);
         status =
             core_linear_backward(args, &gradients[0], &gradients[1], &bias);
+    }
+    if (status == CORE_OK && taken)
+        core__destination_taken(node, 1);
     if (ngradients > 2)
         gradients[2] = bias;
     for (int i = 0; i < saved; i++)

@@ -127,7 +127,8 @@ CORE_STATIC_ASSERT(sizeof(core_linear_backward_args) == 128,
                    "core_linear_backward_args");
 
 /* Of activation(input * weight^T + bias), recorded.  The main gradient or the
- * store gets the weight's gradient, and weight's grad stays as it is.  What was
+ * store gets the weight's gradient, and weight's grad stays as it is; without
+ * them a destination of core_backward_into has it computed in place.  What was
  * saved is released with the first backward that does not retain the graph.
  * With quantizers, gelu, main_grad or store it can be differentiated once. */
 core_status core_linear_apply(const core_linear_forward_args *args,

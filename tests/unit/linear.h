@@ -10,6 +10,7 @@
 #include "devices.h"
 
 #include <libcore/autocast.h>
+#include <libcore/destination.h>
 #include <libcore/linear.h>
 #include <libcore/memory.h>
 

@@ -337,6 +337,64 @@ START_TEST(a_main_gradient_gets_it_in_place_of_grad)
 }
 END_TEST
 
+START_TEST(a_destination_of_the_backward_gets_it_at_once)
+{
+    core_linear_store *store;
+
+    OK(core_linear_store_create(&store));
+    for (int i = 0; i < 6; i++) {
+        core_gradient_destination to = {.struct_size = sizeof to};
+        core_tensor *want, *buffer, *twice, *y;
+
+        tensors(i % 3 == 1 ? CORE_BF16 : CORE_F32);
+        if (i % 3 == 2)
+            quantized(CORE_SCALING_CURRENT);
+        args.activation = i / 3;
+        y = loss(apply());
+        OK(core_backward(&y, 1, NULL, CORE_RETAIN_GRAPH));
+        want = CALL(to_copy, core_tensor_grad(w), CORE_F32, NULL, false, -1);
+        clear();
+        to.input = w;
+        to.buffer = buffer = wave(CORE_F32, 2, (int64_t[]){OUT, IN}, 1);
+        OK(core_backward_into(&y, 1, NULL, CORE_RETAIN_GRAPH, &to, 1));
+        ck_assert_int_eq(to.answer, CORE_DESTINATION_IN_PLACE);
+        ck_assert_ptr_null(core_tensor_grad(w));
+        ck_assert_ptr_nonnull(core_tensor_grad(b));
+        near(buffer, want, i % 3 == 1 ? 0.02 : 1e-5);
+        twice = CALL(mul_scalar, buffer, core_float(2));
+        to.flags = CORE_DESTINATION_ACCUMULATE;
+        OK(core_backward_into(&y, 1, NULL, CORE_RETAIN_GRAPH, &to, 1));
+        near(buffer, twice, 1e-5);
+        /* Two uses of one weight in a graph. */
+        y = keep(core_tensor_retain(y));
+        y = add(loss(apply()), y);
+        to.flags = 0;
+        OK(core_backward_into(&y, 1, NULL, 0, &to, 1));
+        near(buffer, twice, i % 3 ? 0.02 : 1e-5);
+    }
+    /* One that is not row-major gets a copy. */
+    tensors(CORE_F32);
+    {
+        core_tensor *turned =
+            CALL(t, wave(CORE_F32, 2, (int64_t[]){IN, OUT}, 1));
+        core_gradient_destination to = {
+            .struct_size = sizeof to, .input = w, .buffer = turned};
+        core_tensor *y = loss(apply());
+
+        OK(core_backward(&y, 1, NULL, CORE_RETAIN_GRAPH));
+        OK(core_backward_into(&y, 1, NULL, CORE_RETAIN_GRAPH, &to, 1));
+        ck_assert_int_eq(to.answer, CORE_DESTINATION_COPIED);
+        near(turned, core_tensor_grad(w), 1e-5);
+        /* Where it is delayed none arrives. */
+        args.store = store;
+        y = loss(apply());
+        OK(core_backward_into(&y, 1, NULL, 0, &to, 1));
+        ck_assert_int_eq(to.answer, CORE_DESTINATION_UNUSED);
+    }
+    core_linear_store_release(store);
+}
+END_TEST
+
 START_TEST(it_is_computed_when_it_is_asked_for)
 {
     core_linear_store *store;
@@ -428,6 +486,7 @@ int main(void)
         the_weight_is_quantized_in_the_first_microbatch,
         ten_thousand_steps_leave_nothing,
         a_main_gradient_gets_it_in_place_of_grad,
+        a_destination_of_the_backward_gets_it_at_once,
         it_is_computed_when_it_is_asked_for,
         with_such_quantizers_the_host_waits_for_nothing,
     };
