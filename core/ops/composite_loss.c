@@ -51,35 +51,31 @@ CORE__COMPOSITE(l1_loss)
                    &results[0]);
 }
 
-/* d where the mask is, else 0: an infinite one that is not squared anyway has no
- * part in the gradient. */
-static core_tensor *kept(core__scope *scope, core_tensor *d, core_tensor *mask)
-{
-    return core__x_zero_where(scope, d, core__x_logical_not(scope, mask));
-}
+/* In the next two d is 0 where it is not squared: an infinite one has no part in
+ * the gradient.  NaN is squared, since the slope of |d| would be 0 there. */
 
-/* 0.5 d² / beta where |d| < beta, else |d| - 0.5 beta */
+/* |d| - 0.5 beta where |d| >= beta, else 0.5 d² / beta */
 CORE__COMPOSITE(smooth_l1_loss)
 {
     double beta = core__double_of(&args[3]);
     core_tensor *d = difference(scope, args);
     core_tensor *size = core__x_abs(scope, d);
-    core_tensor *inner, *mask;
+    core_tensor *inner, *far;
 
     if (!(beta >= 0))
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
                               "beta is %g; it must be 0 or more", beta);
     if (beta == 0)
         return reduced(scope, call->op, size, &args[2], &results[0]);
-    mask = core__x_below(scope, size, beta);
-    d = kept(scope, d, mask);
+    far = CORE__DO(scope, core_ge_scalar, size, core_float(beta));
+    d = core__x_zero_where(scope, d, far);
     inner = core__x_times(scope, core__x_mul(scope, d, d), 0.5 / beta);
-    d = core__x_where(scope, mask, inner,
-                      core__x_plus(scope, size, -0.5 * beta));
+    d = core__x_where(scope, far, core__x_plus(scope, size, -0.5 * beta),
+                      inner);
     return reduced(scope, call->op, d, &args[2], &results[0]);
 }
 
-/* 0.5 d² where |d| <= delta, else delta (|d| - 0.5 delta) */
+/* delta (|d| - 0.5 delta) where |d| > delta, else 0.5 d² */
 CORE__COMPOSITE(huber_loss)
 {
     double delta = core__double_of(&args[3]);
@@ -87,17 +83,17 @@ CORE__COMPOSITE(huber_loss)
     core_tensor *size = core__x_abs(scope, d);
     core_tensor *inner;
     core_tensor *outer;
-    core_tensor *mask;
+    core_tensor *far;
 
     if (!(delta > 0))
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
                               "delta is %g, not above 0", delta);
     outer =
         core__x_times(scope, core__x_plus(scope, size, -0.5 * delta), delta);
-    mask = CORE__DO(scope, core_le_scalar, size, core_float(delta));
-    d = kept(scope, d, mask);
+    far = CORE__DO(scope, core_gt_scalar, size, core_float(delta));
+    d = core__x_zero_where(scope, d, far);
     inner = core__x_times(scope, core__x_mul(scope, d, d), 0.5);
-    return reduced(scope, call->op, core__x_where(scope, mask, inner, outer),
+    return reduced(scope, call->op, core__x_where(scope, far, outer, inner),
                    &args[2], &results[0]);
 }
 

@@ -229,6 +229,25 @@ START_TEST(losses_have_finite_slopes_at_their_ends)
 }
 END_TEST
 
+/* And NaN is not hidden by them. */
+START_TEST(losses_of_nan_have_a_slope_of_nan)
+{
+    core_tensor *zero = VECTOR(2, 0, 0), *x, *y;
+    double slope[2];
+
+    for (int i = 0; i < 3; i++) {
+        x = leaf(VECTOR(2, NAN, .25));
+        y = i == 0   ? CALL(huber_loss, x, zero, 2, 2.)
+            : i == 1 ? CALL(smooth_l1_loss, x, zero, 2, 1.)
+                     : CALL(mse_loss, x, zero, 2);
+        OK(core_backward(&y, 1, NULL, 0));
+        OK(core_tensor_read(core_tensor_grad(x), slope, sizeof slope));
+        ck_assert_double_nan(slope[0]);
+        ck_assert_double_eq(slope[1], i < 2 ? .25 : .5);
+    }
+}
+END_TEST
+
 START_TEST(the_extreme_of_a_dimension_with_nan_has_no_slope)
 {
     core_tensor *x = leaf(MATRIX(2, 3, 1, NAN, NAN, 2, 2, 1)), *y;
@@ -573,6 +592,7 @@ SUITE("ops answers", the_best_of_a_number_is_itself, losses_of_one_number,
       a_number_has_one_dimension_to_keep, runs_of_slices_and_of_elements,
       no_batch_has_gradients, no_gradient_is_silently_absent,
       margins_have_gradients, losses_have_finite_slopes_at_their_ends,
+      losses_of_nan_have_a_slope_of_nan,
       the_extreme_of_a_dimension_with_nan_has_no_slope,
       small_dtypes_have_the_slopes_of_large_ones,
       mantissas_of_far_numbers_have_slopes, far_weights_go_on_from_their_end,
