@@ -145,8 +145,10 @@ static core_status record_functional(core_call *call, core__thread *self,
     if (core__likely(status == CORE_OK))
         status = attach_all(recording->gradient, node, results, nresults);
     core__node_release(node);
-    if (core__unlikely(status != CORE_OK))
+    if (core__unlikely(status != CORE_OK)) {
+        core__error_prefix("%s", core__operator_name(call->op));
         release_results(results, nresults);
+    }
     return status;
 }
 
@@ -244,8 +246,11 @@ static core_status record_in_place(core_call *call, core__thread *self,
     if (status == CORE_OK)
         status = compute(call, self, args, nargs, results, nresults);
     recording->before = before;
-    if (status == CORE_OK)
+    if (status == CORE_OK) {
         status = core__record_operator(recording, &args[0], 1, &node);
+        if (status != CORE_OK)
+            core__error_prefix("%s", core__operator_name(call->op));
+    }
     recording->before = NULL;
     if (status == CORE_OK) {
         if (target->base)

@@ -320,9 +320,12 @@ START_TEST(inference_tensors_cannot_be_part_of_a_graph)
     {
         core_tensor *z = NULL;
 
-        FAILS(core_mul(a, y, &z), CORE_ERROR_AUTOGRAD, "inference mode",
-              "clone");
+        FAILS(core_mul(a, y, &z), CORE_ERROR_AUTOGRAD,
+              "mul.Tensor: ", "inference mode", "clone");
         ck_assert_ptr_null(z);
+        z = mul(a, VECTOR(1, 1));
+        FAILS(core_mul_(z, y), CORE_ERROR_AUTOGRAD,
+              "mul_.Tensor: ", "inference mode", "clone");
     }
     FAILS(core_add_(y, VECTOR(1, 1), core_int(1)), CORE_ERROR_AUTOGRAD,
           "inference mode");
