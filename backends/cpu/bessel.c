@@ -33,7 +33,7 @@ static double scaled_i(int order, double x)
         term *= -(mu - odd * odd) / (8 * x * k);
         sum += term;
     }
-    return isinf(x) ? 0 : sum / sqrt(2 * pi * x);
+    return isinf(x) ? 0 : sum / (sqrt(2 * pi) * sqrt(x));
 }
 
 /* In two halves: exp(x) alone may overflow where the product does not. */
@@ -71,12 +71,12 @@ double cpu_bessel_i1(double x)
 static double scaled_k_integral(double order, double x)
 {
     /* as narrow as the integrand, which is exp(-x t^2 / 2) for large x */
-    double step = x > 4 ? 0.25 / sqrt(x) : 0.125;
+    double root = sqrt(x), step = x > 4 ? 0.25 / root : 0.125;
     double sum = 0.5;
 
     for (int k = 1;; k++) {
         double t = k * step;
-        double fall = 2 * x * pow(sinh(t / 2), 2);
+        double fall = 2 * pow(root * sinh(t / 2), 2); /* t² may underflow */
 
         if (fall > 45 + order * t)
             return sum * step;

@@ -185,16 +185,16 @@ START_TEST(the_ends_of_the_integers_mean_what_they_say)
 }
 END_TEST
 
-/* Against the asymptotic series, 10.40.2, whose next term is below 1e-12. */
+/* Against the asymptotic series, 10.40.1 and 10.40.2, whose next term is below 1e-12. */
 START_TEST(scaled_bessel_functions_keep_their_digits_far_out)
 {
-    static const double places[] = {1000, 30000, 1e12};
+    static const double places[] = {1000, 30000, 1e12, 1.7e308};
 
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
         double x = places[i], y = 1 / (8 * x);
-        double scale = sqrt(acos(-1.0) / (2 * x));
+        double scale = sqrt(acos(-1.0) / 2) / sqrt(x);
         core_tensor *at = typed(CORE_F64, 1, (int64_t[]){1}, &x);
-        double k0 = 0, k1 = 0;
+        double k0 = 0, k1 = 0, i0 = 0, i1 = 0;
         double want0 = scale * (1 - y + 4.5 * y * y - 37.5 * y * y * y);
         double want1 = scale * (1 + 3 * y - 7.5 * y * y + 52.5 * y * y * y);
 
@@ -204,6 +204,14 @@ START_TEST(scaled_bessel_functions_keep_their_digits_far_out)
                                   &k1));
         ck_assert_double_eq_tol(k0 / want0, 1, 1e-12);
         ck_assert_double_eq_tol(k1 / want1, 1, 1e-12);
+        want0 = scale * (1 + y + 4.5 * y * y + 37.5 * y * y * y);
+        want1 = scale * (1 - 3 * y - 7.5 * y * y - 52.5 * y * y * y);
+        OK(core_tensor_item_float(CALL(special_i0e, at), &i0));
+        OK(core_tensor_item_float(CALL(special_i1e, at), &i1));
+        ck_assert_double_eq_tol(i0 * acos(-1.0) / want0, 1, 1e-12);
+        ck_assert_double_eq_tol(i1 * acos(-1.0) / want1, 1, 1e-12);
+        OK(core_tensor_item_float(CALL(i0, at), &i0));
+        ck_assert(x == 1000 || isinf(i0));
     }
 }
 END_TEST
