@@ -191,6 +191,8 @@ bad_input() {
     refuses 2 '--amp fp4: there are bf16, fp16, fp8 and off' --amp fp4 || return
     refuses 2 '--amp : there are' --amp '' || return
     refuses 2 '--amp wants a value' --amp || return
+    refuses 1 'diverged in epoch 1: a tensor to be quantized is infinite' \
+        --amp fp8 --lr 1e30 || return
     mlp --amp fp16 --steps 4 --save "$work/half" || return
     refuses 1 'amp fp16 and cannot go on with bf16' --amp bf16 \
         --resume "$work/half" || return

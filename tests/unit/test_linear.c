@@ -75,9 +75,10 @@ END_TEST
 /* By hand, from the same quantizers. */
 START_TEST(eight_bits_compute_with_what_was_quantized)
 {
-    const uint32_t scalings[] = {CORE_SCALING_CURRENT, CORE_SCALING_DELAYED};
+    const uint32_t scalings[] = {CORE_SCALING_CURRENT, CORE_SCALING_DELAYED,
+                                 CORE_SCALING_BLOCK};
 
-    for (int s = 0; s < 2; s++) {
+    for (int s = 0; s < 3; s++) {
         core_tensor *xq, *xs, *wq, *ws, *want, *y;
 
         quantized(scalings[s]);

@@ -142,6 +142,19 @@ static core_status learn(trainer *t, core_tensor *loss)
     return train_amp_step(t);
 }
 
+/* Says what to do, and that what was saved before is still there. */
+static core_status diverged(const trainer *t, const char *what,
+                            const char *name)
+{
+    const char *save = t->options.save;
+
+    return train_error(CORE_ERROR_INVALID_ARGUMENT,
+                       "training diverged in epoch %lld: %s%s is infinite or "
+                       "no number; try a smaller --lr, or --clip 1%s%s%s",
+                       (long long)t->epoch + 1, what, name, save ? " (" : "",
+                       save ? save : "", save ? " was left as it was)" : "");
+}
+
 core_status trainer_batch(trainer *t, bool log)
 {
     int64_t left = t->train.count - t->position;
@@ -154,6 +167,8 @@ core_status trainer_batch(trainer *t, bool log)
         status = forward(t, &t->train, places, true, &logits, &labels, &loss);
     if (status == CORE_OK)
         status = learn(t, loss);
+    if (status == CORE_ERROR_INVALID_ARGUMENT && t->model.fp8)
+        status = diverged(t, "a tensor to be quantized", "");
     if (status == CORE_OK)
         status = account(loss, logits, labels, count, t->loss_sum, t->correct);
     if (status == CORE_OK && log)
@@ -218,19 +233,6 @@ static core_status read_score(const trainer *t, core_tensor *loss_sum,
 core_status trainer_epoch_score(trainer *t, train_score *out_score)
 {
     return read_score(t, t->loss_sum, t->correct, t->position, out_score);
-}
-
-/* Says what to do, and that what was saved before is still there. */
-static core_status diverged(const trainer *t, const char *what,
-                            const char *name)
-{
-    const char *save = t->options.save;
-
-    return train_error(CORE_ERROR_INVALID_ARGUMENT,
-                       "training diverged in epoch %lld: %s%s is infinite or "
-                       "no number; try a smaller --lr, or --clip 1%s%s%s",
-                       (long long)t->epoch + 1, what, name, save ? " (" : "",
-                       save ? save : "", save ? " was left as it was)" : "");
 }
 
 static core_status check_parameter(const trainer *t, size_t index)
