@@ -31,6 +31,14 @@ static core_status no_memory_error(const core_tensor *tensor)
                        tensor->device->name);
 }
 
+/* An error begins with the call that the program made. */
+static core_status named(const char *name, core_status status)
+{
+    if (status != CORE_OK)
+        core__error_prefix("%s", name);
+    return status;
+}
+
 /* The kernel of copy_ on one device; converts and follows strides. */
 static core_status copy_kernel(core_tensor *to, core_tensor *from)
 {
@@ -249,10 +257,11 @@ core_status core_tensor_from_memory(void *data, core_dtype dtype,
             core__error_null(__func__, out_tensor ? "sizes" : "out_tensor");
     else if (ndim > CORE_MAX_NDIM)
         status = core__error(CORE_ERROR_SHAPE,
-                             "%zu dimensions; a tensor has at most %d", ndim,
-                             CORE_MAX_NDIM);
+                             "%s: %zu dimensions; a tensor has at most %d",
+                             __func__, ndim, CORE_MAX_NDIM);
     else
-        status = borrow(data, dtype, (uint32_t)ndim, sizes, out_tensor);
+        status = named(__func__,
+                       borrow(data, dtype, (uint32_t)ndim, sizes, out_tensor));
     if (status != CORE_OK) {
         if (release)
             release(context, data);
@@ -271,8 +280,10 @@ core_status core_tensor_from_memory(void *data, core_dtype dtype,
         core__tensor_release(*out_tensor);
         *out_tensor = NULL;
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "memory for %s elements is not aligned to %u bytes",
-                           core__dtype_name(dtype), core__dtype_size(dtype));
+                           "%s: memory for %s elements is not aligned to %u "
+                           "bytes",
+                           __func__, core__dtype_name(dtype),
+                           core__dtype_size(dtype));
     }
     return CORE_OK;
 }
@@ -331,8 +342,8 @@ core_status core_tensor_from_data(const void *data, core_dtype dtype,
         CORE__NOT_NULL(sizes);
     if (ndim > CORE_MAX_NDIM)
         return core__error(CORE_ERROR_SHAPE,
-                           "%zu dimensions; a tensor has at most %d", ndim,
-                           CORE_MAX_NDIM);
+                           "%s: %zu dimensions; a tensor has at most %d",
+                           __func__, ndim, CORE_MAX_NDIM);
     if (!device)
         CORE_TRY(core__device_current(&device));
     status =
@@ -370,7 +381,7 @@ core_status core_tensor_read(core_tensor *tensor, void *data, size_t size)
     core_status status;
 
     CORE__NOT_NULL(tensor);
-    CORE_TRY(check_size(tensor, size));
+    CORE_TRY(named(__func__, check_size(tensor, size)));
     if (size == 0)
         return CORE_OK;
     CORE__NOT_NULL(data);
@@ -388,7 +399,7 @@ core_status core_tensor_write(core_tensor *tensor, const void *data,
         return core__error(CORE_ERROR_REFUSED,
                            "core_tensor_write: the tensor's memory is "
                            "read-only");
-    CORE_TRY(check_size(tensor, size));
+    CORE_TRY(named(__func__, check_size(tensor, size)));
     if (size == 0)
         return CORE_OK;
     CORE__NOT_NULL(data);
@@ -406,12 +417,12 @@ core_status core_tensor_data(core_tensor *tensor, void **out_data)
     CORE__NOT_NULL(tensor);
     memory = core__tensor_memory(tensor);
     if (core__tensor_is_meta(tensor))
-        return no_memory_error(tensor);
+        return named(__func__, no_memory_error(tensor));
     if (!core__device_host_access(tensor->device))
         return core__error(CORE_ERROR_UNSUPPORTED,
-                           "the host cannot address memory of \"%s\"; "
+                           "%s: the host cannot address memory of \"%s\"; "
                            "core_tensor_read copies from it",
-                           tensor->device->name);
+                           __func__, tensor->device->name);
     CORE_TRY(core__storage_check(tensor->storage));
     CORE_TRY(core__host_wait(tensor->device, "core_tensor_data"));
     *out_data = (char *)memory.handle + memory.offset;
@@ -449,7 +460,7 @@ core_status core_tensor_item(core_tensor *tensor, core_scalar *out_value)
     CORE__NOT_NULL(out_value);
     *out_value = (core_scalar){0};
     CORE__NOT_NULL(tensor);
-    return core__tensor_load(tensor, out_value);
+    return named(__func__, core__tensor_load(tensor, out_value));
 }
 
 core_status core_tensor_item_float(core_tensor *tensor, double *out_value)
@@ -459,7 +470,7 @@ core_status core_tensor_item_float(core_tensor *tensor, double *out_value)
     CORE__NOT_NULL(out_value);
     *out_value = 0;
     CORE__NOT_NULL(tensor);
-    CORE_TRY(core__tensor_load(tensor, &value));
+    CORE_TRY(named(__func__, core__tensor_load(tensor, &value)));
     *out_value = value.tag == CORE_VALUE_FLOAT ? value.u.f : (double)value.u.i;
     return CORE_OK;
 }
@@ -471,9 +482,10 @@ core_status core_tensor_item_int(core_tensor *tensor, int64_t *out_value)
     CORE__NOT_NULL(out_value);
     *out_value = 0;
     CORE__NOT_NULL(tensor);
-    CORE_TRY(core__tensor_load(tensor, &value));
+    CORE_TRY(named(__func__, core__tensor_load(tensor, &value)));
     if (value.tag == CORE_VALUE_FLOAT)
-        return core__error(CORE_ERROR_DTYPE, "a %s tensor has no integer value",
+        return core__error(CORE_ERROR_DTYPE,
+                           "%s: a %s tensor has no integer value", __func__,
                            core__dtype_name(tensor->dtype));
     *out_value = value.u.i;
     return CORE_OK;

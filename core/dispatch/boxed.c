@@ -208,7 +208,10 @@ static core_status check_value(completion *call, uint32_t i)
             return core__error(
                 CORE_ERROR_INVALID_ARGUMENT, "%s: there is no dtype %lld",
                 core__operator_name(call->op), (long long)value->u.i);
-        return core__dtype_check((core_dtype)value->u.i);
+        status = core__dtype_check((core_dtype)value->u.i);
+        if (status != CORE_OK)
+            core__error_prefix("%s", core__operator_name(call->op));
+        return status;
     case CORE_VALUE_FORMAT:
         status = core__layout_format_check(value->u.i);
         if (status != CORE_OK)

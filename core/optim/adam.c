@@ -110,12 +110,16 @@ core_status core_adam_create(core_tensor *const *parameters, size_t count,
                                 options->struct_size, sizeof *options);
     CORE_TRY(core__optimizer_check(options->epsilon, "epsilon"));
     CORE_TRY(core__optimizer_check(options->weight_decay, "weight decay"));
-    if (options->decoupled > 1 || !(options->beta1 >= 0) ||
-        !(options->beta1 < 1) || !(options->beta2 >= 0) ||
-        !(options->beta2 < 1))
+    if (options->decoupled > 1)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "the betas of Adam are %g and %g, and must be at "
-                           "least 0 and below 1",
+                           "core_adam_create: decoupled is %u, and must be 0 "
+                           "or 1",
+                           options->decoupled);
+    if (!(options->beta1 >= 0) || !(options->beta1 < 1) ||
+        !(options->beta2 >= 0) || !(options->beta2 < 1))
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "core_adam_create: the betas are %g and %g, and "
+                           "must be at least 0 and below 1",
                            options->beta1, options->beta2);
     CORE_TRY(core__optimizer_create(&table, parameters, count,
                                     options->learning_rate, out_optimizer));

@@ -110,8 +110,11 @@ core_status core_sgd_create(core_tensor *const *parameters, size_t count,
         (options->nesterov &&
          (options->momentum == 0 || options->dampening != 0)))
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "Nesterov momentum wants a momentum above 0 and no "
-                           "dampening");
+                           "core_sgd_create: nesterov is %u, momentum %g, "
+                           "dampening %g; wanted is 0, or 1 with a momentum "
+                           "above 0 and no dampening",
+                           options->nesterov, options->momentum,
+                           options->dampening);
     CORE_TRY(core__optimizer_create(
         options->momentum != 0 ? &with_momentum : &plain, parameters, count,
         options->learning_rate, out_optimizer));

@@ -202,6 +202,50 @@ START_TEST(a_dtype_that_does_not_exist_is_refused_by_name)
 }
 END_TEST
 
+START_TEST(calls_about_a_tensor_name_themselves)
+{
+    static double data[2];
+    const int64_t two = 2;
+    int64_t many[33];
+    core_tensor *of = VECTOR(2, 1, 2), *one = VECTOR(1, 1), *out;
+    core_value args[2];
+    core_value result = {0};
+    core_operator *op;
+    core_scalar scalar;
+    double number;
+    int64_t integer;
+
+    for (int i = 0; i < 33; i++)
+        many[i] = 1;
+    FAILS(core_tensor_read(of, data, 9), CORE_ERROR_INVALID_ARGUMENT,
+          "core_tensor_read: ", "9 bytes");
+    FAILS(core_tensor_write(of, data, 9), CORE_ERROR_INVALID_ARGUMENT,
+          "core_tensor_write: ", "9 bytes");
+    FAILS(core_tensor_item(of, &scalar), CORE_ERROR_SHAPE,
+          "core_tensor_item: ", "2 elements");
+    FAILS(core_tensor_item_float(of, &number), CORE_ERROR_SHAPE,
+          "core_tensor_item_float: ", "2 elements");
+    FAILS(core_tensor_item_int(one, &integer), CORE_ERROR_DTYPE,
+          "core_tensor_item_int: ", "f64");
+    FAILS(core_tensor_from_memory((char *)data + 1, CORE_F64, &two, 1, NULL,
+                                  NULL, &out),
+          CORE_ERROR_INVALID_ARGUMENT, "core_tensor_from_memory: ", "aligned");
+    FAILS(core_tensor_from_memory(data, CORE_F64, many, 33, NULL, NULL, &out),
+          CORE_ERROR_SHAPE, "core_tensor_from_memory: ", "33 dimensions");
+    FAILS(core_tensor_from_memory(data, (core_dtype)99, &two, 1, NULL, NULL,
+                                  &out),
+          CORE_ERROR_INVALID_ARGUMENT, "core_tensor_from_memory: ", "99");
+    FAILS(core_tensor_from_data(data, CORE_F64, many, 33, NULL, &out),
+          CORE_ERROR_SHAPE, "core_tensor_from_data: ", "33 dimensions");
+    /* and by name */
+    OK(core_op_find("zeros", &op));
+    args[0] = core_pack_ints(&two, 1);
+    args[1] = core_pack_dtype((core_dtype)18);
+    FAILS(core_op_call(op, args, 2, &result, 1), CORE_ERROR_INVALID_ARGUMENT,
+          "zeros: ", "dtype 18");
+}
+END_TEST
+
 /* ------------------------------------------------------------- memory -- */
 
 enum { SIDE = 96 };
@@ -357,6 +401,7 @@ int main(void)
     tcase_add_test(tests, errors_say_what_is_wrong);
     tcase_add_test(tests, unknown_flags_are_refused);
     tcase_add_test(tests, a_dtype_that_does_not_exist_is_refused_by_name);
+    tcase_add_test(tests, calls_about_a_tensor_name_themselves);
     tcase_add_test(tests, dtypes_that_a_kernel_takes_are_named);
     tcase_add_loop_test(tests, no_memory_names_operator_bytes_and_device, 0, 2);
     tcase_add_test(tests, a_full_device_is_told_with_the_operator);

@@ -460,6 +460,11 @@ START_TEST(options_out_of_range_are_refused)
                          CORE_ERROR_INVALID_ARGUMENT);
         ck_assert_ptr_null(optimizer);
     }
+    options = adam();
+    options.decoupled = 7;
+    ck_assert_int_eq(core_adam_create(&parameter, 1, &options, &optimizer),
+                     CORE_ERROR_INVALID_ARGUMENT);
+    ck_assert_ptr_nonnull(strstr(core_error_message(), "decoupled is 7"));
 }
 END_TEST
 
