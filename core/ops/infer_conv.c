@@ -51,9 +51,14 @@ static core_status read_geometry(const core_operator *op,
     for (uint32_t i = 0; i < g->spatial; i++)
         if (g->stride[i] <= 0 || g->dilation[i] <= 0 || g->padding[i] < 0 ||
             g->output_padding[i] < 0)
-            return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
-                                  "stride and dilation must be positive, "
-                                  "paddings not negative");
+            return core__op_error(
+                CORE_ERROR_INVALID_ARGUMENT, op,
+                "in spatial dimension %u stride is %lld, "
+                "dilation %lld, padding %lld, output_padding "
+                "%lld: the first two must be positive, the "
+                "others not negative",
+                i, (long long)g->stride[i], (long long)g->dilation[i],
+                (long long)g->padding[i], (long long)g->output_padding[i]);
     for (uint32_t i = 0; i < g->spatial && g->transposed; i++)
         if (g->output_padding[i] >= g->stride[i] &&
             g->output_padding[i] >= g->dilation[i])

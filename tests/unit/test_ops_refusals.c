@@ -482,6 +482,22 @@ START_TEST(a_tensor_that_is_changed_keeps_its_dtype)
 END_TEST
 
 /* A typed call's lists and formats. */
+START_TEST(a_stride_that_leads_nowhere_is_named)
+{
+    const int64_t sizes[4] = {1, 1, 3, 3}, one[2] = {1, 1}, none[2] = {0, 0};
+    const int64_t odd[2] = {1, -4};
+    core_tensor *x, *y;
+
+    OK(core_ones(sizes, 4, CORE_F32, NULL, &x));
+    NO(core_conv2d(x, x, NULL, odd, 2, none, 2, one, 2, 1, &y), "conv2d",
+       "dimension 1 stride is -4");
+    NO(core_conv2d(x, x, NULL, one, 2, odd, 2, one, 2, 1, &y), "padding -4");
+    NO(core_conv2d(x, x, NULL, one, 2, none, 2, none, 2, 1, &y), "dimension 0",
+       "dilation 0");
+    core_tensor_release(x);
+}
+END_TEST
+
 START_TEST(a_list_longer_than_a_value_holds_is_refused)
 {
     const int64_t two[] = {2, 3};
@@ -537,4 +553,4 @@ SUITE("ops refusals", a_width_below_0_is_refused,
       a_range_does_not_end_before_it_starts, a_reduction_is_known,
       a_weight_of_prelu_is_a_vector, a_tensor_that_is_changed_keeps_its_dtype,
       a_list_longer_than_a_value_holds_is_refused, a_memory_format_is_known,
-      what_is_drawn_has_a_range)
+      what_is_drawn_has_a_range, a_stride_that_leads_nowhere_is_named)
