@@ -15,6 +15,14 @@ number=0
 LIBCORE_SIM_DELAY_US=100
 export LIBCORE_SIM_DELAY_US
 
+# What the device offers only where it is asked to.
+offer() { # test
+    case $1 in
+    core/features/allocator) export LIBCORE_SIM_ALLOCATOR=1 ;;
+    *) unset LIBCORE_SIM_ALLOCATOR ;;
+    esac
+}
+
 # tell NAME GOOD: one line of TAP.
 tell() {
     number=$((number + 1))
@@ -38,6 +46,7 @@ sed -e 's/#.*//' -e '/^ *$/d' "$rules" |
 while read -r rule name verdict; do
     timeout=120
     [ "$verdict" = TIMEOUT ] && timeout=5
+    offer "$name"
     LIBCORE_MUTANT_RULE=$rule "$conformance" --plugin "$mutant" \
         --filter "$name" --timeout $timeout >"$work/out" 2>&1
     status=$?
@@ -50,12 +59,15 @@ done <"$work/rules"
 # Without a rule nothing is wrong with it.
 sed 's/ *[^ ]* *\([^ ]*\).*/\1/' "$work/rules" | sort -u >"$work/names"
 while read -r name; do
+    offer "$name"
     "$conformance" --plugin "$mutant" --filter "$name" >"$work/out" 2>&1
     status=$?
     good=no
     [ $status = 0 ] && grep -q "^ok 1 - $name\$" "$work/out" && good=yes
     tell "$name passes what is right" $good
 done <"$work/names"
+
+unset LIBCORE_SIM_ALLOCATOR
 
 # What is wrong with a file is no rule of the mutant's.
 fixture() { # plugin, test

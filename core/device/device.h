@@ -49,6 +49,7 @@ typedef struct core__interfaces {
     core_numerics_interface numerics;
     core_telemetry_interface telemetry;
     core_fork_safe_interface fork_safe;
+    core_allocator_interface allocator;
 } core__interfaces;
 
 struct core_device {

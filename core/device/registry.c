@@ -337,8 +337,7 @@ done:
 /* Names that are kept for later: who offers one is told that it is not used. */
 static void tell_reserved(const core__backend *backend)
 {
-    static const char *const names[] = {"core.allocator", "core.layout",
-                                        "core.profiler"};
+    static const char *const names[] = {"core.layout", "core.profiler"};
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         core_string name = {names[i], strlen(names[i])};
@@ -365,12 +364,15 @@ static void fetch_interfaces(const core__backend *backend,
         ROW(stream_adopt), ROW(stream_priority), ROW(virtual_memory),
         ROW(peer),         ROW(graph_capture),   ROW(device_reset),
         ROW(stream_error), ROW(numerics),        ROW(telemetry),
-        ROW(fork_safe),
+        ROW(fork_safe),    ROW(allocator),
 #undef ROW
     };
-    enum { ROWS = sizeof rows / sizeof *rows, ROWS_0_2 = 10 };
+    enum { ROWS = sizeof rows / sizeof *rows, ROWS_0_2 = 10, ROWS_0_3 = 13 };
     uint32_t minor = core__plugin_minor(backend->plugin);
-    size_t count = minor < 2 ? 0 : minor < 3 ? ROWS_0_2 : ROWS;
+    size_t count = minor < 2   ? 0
+                   : minor < 3 ? ROWS_0_2
+                   : minor < 4 ? ROWS_0_3
+                               : ROWS;
 
     /* An older plugin is not asked for what came later. */
     if (!backend->table.get_interface)

@@ -470,6 +470,65 @@ static core_status measure(void *word, uint32_t index, core_measurement *out)
     return status; /* that there is no more needs no words */
 }
 
+/* ------------------------------------------------- memory kept by devices -- */
+
+static core_status own_alloc(void *word, void *stream, uint64_t size,
+                             core_memory *out)
+{
+    layer_device *device = word;
+    layer_call call;
+    core_status status;
+
+    *out = (core_memory){0};
+    CORE_TRY(enter(&call, device, "allocator.alloc", LAYER_ALLOC));
+    if (stream)
+        layer_uses(&call, LAYER_STREAM_OBJECT, device, stream, true);
+    status = REAL(device)->allocator.alloc(device->impl, stream, size, out);
+    if (status == CORE_OK) {
+        uint64_t address = (uint64_t)(uintptr_t)out->handle + out->offset;
+        uint64_t start =
+            device->flags & CORE_DEVICE_FLAT ? address : out->offset;
+
+        layer_made(&call, LAYER_MEMORY, device, out->handle, out->offset,
+                   size + device->tail_padding);
+        if (layer_validates(call.layers) && device->base_alignment > 1 &&
+            start % device->base_alignment != 0)
+            layer_breach(&call, "gives %p + %llu, which is not aligned to %llu",
+                         out->handle, (unsigned long long)out->offset,
+                         (unsigned long long)device->base_alignment);
+    }
+    return layer_leave(&call, status, "%p, %p, %llu -> %p + %llu", device->impl,
+                       stream, (unsigned long long)size, out->handle,
+                       (unsigned long long)out->offset);
+}
+
+static void own_free(void *word, void *stream, core_memory memory,
+                     uint64_t size)
+{
+    layer_device *device = word;
+    layer_call call;
+
+    enter(&call, device, "allocator.free", LAYER_NEVER);
+    if (stream)
+        layer_uses(&call, LAYER_STREAM_OBJECT, device, stream, true);
+    if (layer_destroys(&call, LAYER_MEMORY, device, memory.handle,
+                       memory.offset, size + device->tail_padding))
+        REAL(device)->allocator.free(device->impl, stream, memory, size);
+    layer_leave_void(&call, "%p, %p, %p + %llu, %llu", device->impl, stream,
+                     memory.handle, (unsigned long long)memory.offset,
+                     (unsigned long long)size);
+}
+
+static core_status own_trim(void *word)
+{
+    layer_device *device = word;
+    layer_call call;
+
+    CORE_TRY(enter(&call, device, "allocator.trim", LAYER_INTERFACE));
+    return layer_leave(&call, REAL(device)->allocator.trim(device->impl), "%p",
+                       device->impl);
+}
+
 /* In a child of fork, where the layers' own locks may be held. */
 static void forked(void *word)
 {
@@ -500,6 +559,8 @@ static const core__interfaces wrappers = {
                  function_ulp},
     .telemetry = {sizeof(core_telemetry_interface), 0, measure},
     .fork_safe = {sizeof(core_fork_safe_interface), 0, forked},
+    .allocator = {sizeof(core_allocator_interface), 0, own_alloc, own_free,
+                  own_trim},
 };
 
 /* Tables are struct_size, reserved, and functions: one that the plugin lacks
@@ -539,7 +600,7 @@ const void *layer_get_interface(void *user, core_string name, uint32_t version)
         ROW(stream_adopt), ROW(stream_priority), ROW(virtual_memory),
         ROW(peer),         ROW(graph_capture),   ROW(device_reset),
         ROW(stream_error), ROW(numerics),        ROW(telemetry),
-        ROW(fork_safe),
+        ROW(fork_safe),    ROW(allocator),
 #undef ROW
     };
     layer_call call;

@@ -263,6 +263,10 @@ static void find_unit(core__allocator *allocator)
         device->interfaces.virtual_memory.granularity(
             device->impl, &allocator->vm_step) != CORE_OK)
         allocator->vm_step = 0;
+    allocator->own =
+        device->interfaces.allocator.alloc && device->interfaces.allocator.free;
+    if (allocator->own)
+        allocator->vm_step = 0;
 }
 
 /* So that allocations come to round_less, without a look at each. */
@@ -292,6 +296,8 @@ core_status core__allocator_create(core_device *device)
     status = core__alloc_settings_first(&settings);
     if (settings.expandable && !allocator->vm_step)
         settings.expandable = false; /* meant for other devices */
+    if (allocator->own)
+        settings.caching = false;
     if (status == CORE_OK)
         status = core__alloc_settings_use(allocator, &settings);
     if (status == CORE_OK) {
@@ -400,7 +406,7 @@ static core__use *end_heap(core__heap *heap, core__use *done)
             device->interfaces.virtual_memory.release(device->impl, s->memory,
                                                       s->size);
         else
-            device->memory.free(device->impl, s->memory, s->size);
+            core__segment_give(heap->allocator, s);
     }
     return forget_heap(heap, done);
 }
@@ -465,6 +471,8 @@ core_status core_memory_empty_cache(core_device *device)
     allocator = device->allocator;
     empty(allocator, true);
     empty(allocator, false); /* streams ended with what awaited them */
+    if (allocator->own && device->interfaces.allocator.trim)
+        CORE_TRY(device->interfaces.allocator.trim(device->impl));
     core__host_memory_empty(device);
     if (core__allocator_marks(allocator))
         core__event_stock_empty(device);

@@ -90,6 +90,7 @@ struct core__segment {
     bool held;              /* in the list of those that leave (leaving.c) */
     core__segment *leaving; /* the next of them */
     core_event *behind;     /* what used this one and those before it */
+    void *last; /* the plugin's word for the stream that may still use it */
 };
 
 /* Free blocks by size: exact sizes at first, then 64 lists to a power of two,
@@ -174,6 +175,7 @@ struct core__allocator {
     _Atomic uint32_t captures;
     _Atomic bool abandoned; /* some heap is */
     _Atomic bool direct;    /* blocks were made without caching */
+    bool own;               /* the device keeps memory itself */
     _Atomic uint64_t retries;
     _Atomic uint64_t out_of_memories;
     _Atomic uint64_t events;
@@ -271,6 +273,12 @@ void core__allocator_tidy(core__allocator *allocator);
 /* Blocks whose streams are done go to the bins, in all heaps.  No lock is held
  * here either. */
 void core__allocator_settle(core__allocator *allocator);
+/* The stream that orders the heap's memory, as the plugin calls it; NULL: none
+ * that lives, or that is asked about while it captures. */
+void *core__heap_word(const core__heap *heap);
+/* To the device, behind segment->last. */
+void core__segment_give(const core__allocator *allocator,
+                        const core__segment *segment);
 /* Nothing may be given back: its pool is in use, it is being captured, or
  * nobody can know when its work is done. */
 bool core__heap_pinned(const core__heap *heap);

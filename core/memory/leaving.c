@@ -188,6 +188,7 @@ void core__heap_leave(core__heap *heap, bool direct_only)
 {
     core__segment *last = NULL;
     core__segment *list;
+    void *word;
 
     /* While something is captured the plugin is asked for nothing. */
     if (!core__allocator_marks(heap->allocator))
@@ -198,7 +199,11 @@ void core__heap_leave(core__heap *heap, bool direct_only)
     list = choose(heap, direct_only, &last);
     if (!list)
         return;
-    if (core__heap_is_idle(heap)) {
+    /* A device that keeps memory itself orders it by streams, as we do. */
+    word = heap->allocator->own ? core__heap_word(heap) : NULL;
+    for (core__segment *s = list; word && s; s = s->leaving)
+        s->last = word;
+    if (word || core__heap_is_idle(heap)) {
         let_leave(heap, list, NULL);
         return;
     }

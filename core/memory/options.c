@@ -188,6 +188,12 @@ core_status core__alloc_settings_use(core__allocator *allocator,
 {
     core_device *device = allocator->device;
 
+    if (allocator->own && (settings->caching || settings->expandable))
+        return core__error(CORE_ERROR_UNSUPPORTED,
+                           "memory settings: \"%s\" keeps its memory itself "
+                           "(core.allocator): no caching, and no "
+                           "expandable_segments",
+                           device->name);
     if (settings->expandable && !allocator->vm_step)
         return core__error(CORE_ERROR_UNSUPPORTED,
                            "memory settings: \"%s\" has no virtual memory for "

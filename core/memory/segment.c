@@ -44,6 +44,38 @@ static core__segment *segment_new(core__heap *heap, uint32_t kind,
     return NULL;
 }
 
+void *core__heap_word(const core__heap *heap)
+{
+    const core_stream *stream = heap->stream;
+
+    if (!stream || heap->capturing || heap->pool ||
+        !core__device_knows(heap->allocator->device, stream->queue->generation))
+        return NULL;
+    return stream->queue->impl;
+}
+
+static core_status ask(core__heap *heap, uint64_t size, core_memory *out)
+{
+    core_device *device = heap->allocator->device;
+
+    if (heap->allocator->own)
+        return device->interfaces.allocator.alloc(
+            device->impl, core__heap_word(heap), size, out);
+    return device->memory.alloc(device->impl, size, out);
+}
+
+void core__segment_give(const core__allocator *allocator,
+                        const core__segment *segment)
+{
+    core_device *device = allocator->device;
+
+    if (allocator->own)
+        device->interfaces.allocator.free(device->impl, segment->last,
+                                          segment->memory, segment->size);
+    else
+        device->memory.free(device->impl, segment->memory, segment->size);
+}
+
 /* Host memory that ran out, too, has been told. */
 static core_status make(core__heap *heap, uint32_t kind, uint64_t size,
                         core__segment **out_segment)
@@ -56,13 +88,14 @@ static core_status make(core__heap *heap, uint32_t kind, uint64_t size,
     if (size > allocator->limit ||
         atomic_load(&allocator->reserved) > allocator->limit - size)
         return core__error(CORE_ERROR_OUT_OF_MEMORY, "over the limit");
-    status = device->memory.alloc(device->impl, size, &memory);
+    status = ask(heap, size, &memory);
     if (status != CORE_OK)
         return core__device_result(device, status);
     *out_segment = segment_new(heap, kind, memory, size);
     if (*out_segment)
         return CORE_OK;
-    device->memory.free(device->impl, memory, size);
+    core__segment_give(allocator,
+                       &(core__segment){.memory = memory, .size = size});
     allocator->starved = true;
     return core__error_memory(sizeof **out_segment);
 }
@@ -162,7 +195,7 @@ void core__segment_destroy(core__allocator *allocator, core__segment *segment)
         device->interfaces.virtual_memory.release(device->impl, segment->memory,
                                                   segment->size);
     else
-        device->memory.free(device->impl, segment->memory, segment->size);
+        core__segment_give(allocator, segment);
     core__small_free(segment, sizeof *segment);
 }
 

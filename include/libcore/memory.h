@@ -11,6 +11,10 @@
  * their own, a multiple of 2 MiB.  What the device cannot serve first makes the
  * allocator give cached segments back and try again.
  *
+ * A device that keeps memory itself (core.allocator of backend.h) is asked for
+ * each block, and has it back as soon as it is released: nothing is cached, and
+ * settings that want it to be are UNSUPPORTED.
+ *
  * Devices whose memory is the host's (cpu) keep blocks per thread instead.  Of
  * the statistics they have how many storages there are (allocations, all), and
  * they have no streams, settings, pools or snapshots: UNSUPPORTED.

@@ -169,6 +169,7 @@ const void *sim_get_interface(void *backend, core_string name, uint32_t version)
         {"core.virtual_memory", &sim_virtual_memory},
         {"core.device_reset", &sim_device_reset},
         {"core.graph_capture", &sim_graph_capture},
+        {"core.allocator", &sim_allocator},
         {"sim.control", &sim_control_table},
     };
 
@@ -176,6 +177,8 @@ const void *sim_get_interface(void *backend, core_string name, uint32_t version)
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
         if (version > 1 || !core_sdk_string_equal(name, tables[i].name))
             continue;
+        if (tables[i].table == &sim_allocator && !sim_set.own)
+            return NULL;
         if (tables[i].table == &sim_stream_error)
             sim_words_taken = true;
         return tables[i].table;

@@ -80,6 +80,7 @@ core_status sim_settings_read(void)
         {"TAIL", 0, 1 << 20, 0, &sim_set.tail},
         {"LARGEST", 0, UINT64_MAX, 0, &sim_set.largest},
         {"COMPILE", 0, 1, 0, &sim_set.compile},
+        {"ALLOCATOR", 0, 1, 0, &sim_set.own},
     };
     core_status status = CORE_OK;
     uint32_t flat = 0;

@@ -53,6 +53,7 @@ typedef struct sim_settings {
     uint64_t tail;
     uint64_t largest;
     uint64_t compile; /* 1: plan.h */
+    uint64_t own;     /* 1: it keeps memory itself */
 } sim_settings;
 
 extern sim_settings sim_set;
@@ -217,6 +218,7 @@ extern const core_stream_priority_interface sim_stream_priority;
 extern const core_virtual_memory_interface sim_virtual_memory;
 extern const core_device_reset_interface sim_device_reset;
 extern const core_host_memory_interface sim_host_memory;
+extern const core_allocator_interface sim_allocator;
 extern _Atomic bool sim_words_taken; /* the core asks for error words */
 
 /* --------------------------------------------------------------- events -- */

@@ -5,6 +5,7 @@
 
 #include "gate.h"
 #include "raw.h"
+#include "tests_features.h"
 
 #include <math.h>
 #include <string.h>
@@ -346,6 +347,7 @@ static void tables_are_whole(suite *self, outcome *out, const test *one)
         {"core.numerics", 1},
         {"core.telemetry", 1},
         {"core.fork_safe", 0},
+        {"core.allocator", 3},
     };
     raw *plugin = raw_open(self, out);
 
@@ -374,8 +376,7 @@ static void tables_are_whole(suite *self, outcome *out, const test *one)
 /* What nobody specified yet cannot be tested, nor used. */
 static void reserved(suite *self, outcome *out, const test *one)
 {
-    static const char *const names[] = {"core.allocator", "core.layout",
-                                        "core.profiler"};
+    static const char *const names[] = {"core.layout", "core.profiler"};
     raw *plugin = raw_open(self, out);
 
     (void)one;
@@ -462,6 +463,7 @@ bool suite_add_features(suite *self)
         {"core/features/graph-capture", captures, true},
         {"core/features/stream-error", error_word, true},
         {"core/features/reserved-names-are-absent", reserved, false},
+        {"core/features/allocator", features_allocator, true},
         {"core/features/numerics", numerics, true},
         {"core/features/telemetry", telemetry, true},
     };

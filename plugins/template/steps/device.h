@@ -28,6 +28,7 @@ typedef struct block {
 
 char *address(core_memory memory);
 extern const core_memory_table memory_table;
+extern const core_allocator_interface own_memory; /* step 6 */
 
 /* Step 2, stream.c: work is given to a stream and runs on its thread. */
 typedef struct stream stream;

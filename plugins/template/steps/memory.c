@@ -133,6 +133,57 @@ static void device_free(void *device, core_memory memory, uint64_t size)
     parts[class] = back;
     pthread_mutex_unlock(&heap_lock);
 }
+
+/* As core.allocator: what is freed goes back when its stream comes to it. */
+typedef struct leaving {
+    core_memory memory;
+    uint64_t size;
+} leaving;
+
+static core_status leave(void *context)
+{
+    leaving *freed = context;
+
+    device_free(NULL, freed->memory, freed->size);
+    return CORE_OK;
+}
+
+static core_status own_alloc(void *device, void *on, uint64_t size,
+                             core_memory *out_memory)
+{
+    (void)on; /* what comes back has passed its stream: it is anybody's */
+    return device_alloc(device, size, out_memory);
+}
+
+static void own_free(void *device, void *on, core_memory memory, uint64_t size)
+{
+    leaving *freed;
+
+    if (on == NULL) {
+        device_free(device, memory, size);
+        return;
+    }
+    freed = malloc(sizeof *freed);
+    if (freed == NULL)
+        return; /* the memory is lost, and nothing else */
+    *freed = (leaving){memory, size};
+    stream_give(
+        on,
+        (job){.run = leave, .drop = free, .context = freed, .always = true});
+}
+
+static core_status own_trim(void *device)
+{
+    (void)device; /* slabs are kept */
+    return CORE_OK;
+}
+
+const core_allocator_interface own_memory = {
+    .struct_size = sizeof(core_allocator_interface),
+    .alloc = own_alloc,
+    .free = own_free,
+    .trim = own_trim,
+};
 #endif
 
 /* ---------------------------------------------------------------- copies -- */

@@ -78,6 +78,8 @@ static const void *get_interface(void *backend, core_string name,
 #if STEP >= 6
     if (version == 1 && core_sdk_string_equal(name, "core.host_memory"))
         return &host_memory;
+    if (version == 1 && core_sdk_string_equal(name, "core.allocator"))
+        return &own_memory;
 #endif
 #if STEP >= 7
     if (version == 1 && core_sdk_string_equal(name, "core.graph_capture"))

@@ -297,9 +297,9 @@ typedef struct core_stream_error_interface {
     core_status (*take)(void *device, void *stream, core_stream_error *out);
 } core_stream_error_interface;
 
-/* core.allocator, core.layout and core.profiler are names for later: nothing is
- * behind them yet.  A plugin that offers one is told so in the log, and what it
- * offers is not used. */
+/* core.layout and core.profiler are names for later: nothing is behind them
+ * yet.  A plugin that offers one is told so in the log, and what it offers is
+ * not used. */
 
 /* Those below are known since minor 0.3; each is version 1. */
 
@@ -364,6 +364,30 @@ typedef struct core_fork_safe_interface {
     uint32_t reserved;
     void (*child)(void *device);
 } core_fork_safe_interface;
+
+/* Known since minor 0.4, version 1. */
+
+/* "core.allocator": a device with streams that keeps freed memory itself.  The
+ * core then caches nothing: memory of tensors comes from alloc when it is
+ * wanted, and goes to free as soon as it is released, in the order of streams.
+ * Both come in any thread, also while others give work to the stream.  Without
+ * streams it is not asked for. */
+typedef struct core_allocator_interface {
+    uint32_t struct_size;
+    uint32_t reserved;
+    /* For work that is given to `stream` from now on; NULL: to any, as in
+     * captures.  It may wait for `stream`.  size is a multiple of the
+     * granularity; OUT_OF_MEMORY when there is none. */
+    core_status (*alloc)(void *device, void *stream, uint64_t size,
+                         core_memory *out_memory);
+    /* Work that `stream` was given up to now may still use it, and no other
+     * does; NULL: none does.  It need not be the stream of alloc.  It waits for
+     * nothing: it comes in host callbacks, too. */
+    void (*free)(void *device, void *stream, core_memory memory, uint64_t size);
+    /* What is kept and not used goes back (core_memory_empty_cache). */
+    core_status (*trim)(void *device);
+} core_allocator_interface;
+CORE_STATIC_ASSERT(sizeof(core_allocator_interface) == 32, "core.allocator");
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* tests_features.h: tests of single interfaces that have a file each. */
+
+#ifndef CONFORMANCE_TESTS_FEATURES_H
+#define CONFORMANCE_TESTS_FEATURES_H
+
+#include "raw.h"
+
+void features_allocator(suite *self, outcome *out, const test *one);
+
+#endif
