@@ -211,15 +211,15 @@ call_in_state(core_operator *op, const core_value *args, uint32_t nargs,
     core__thread *self = core__thread_self();
     const core__shortcut *at =
         atomic_load_explicit(&op->shortcut, memory_order_acquire);
-    uint64_t keys = core__keys_of_state(op, state);
     core_status status;
+    uint64_t keys;
 
     while (at && at->state != state)
         at = at->next;
     if (core__likely(at != NULL)) {
         status = at->function((core_call *)(uintptr_t)&at->call, args, nargs,
                               results, nresults);
-    } else if (keys < CORE__KEY_BACKEND) {
+    } else if ((keys = core__keys_of_state(op, state)) < CORE__KEY_BACKEND) {
         status = no_keys(op);
     } else {
         status = serve(op, keys, args, nargs, results, nresults);
@@ -228,6 +228,22 @@ call_in_state(core_operator *op, const core_value *args, uint32_t nargs,
     }
     core__thread_leave(self);
     return status;
+}
+
+/* Tensors anywhere among the arguments. */
+static core_status __attribute__((noinline))
+call_any(core_operator *op, const core_value *args, uint32_t nargs,
+         core_value *results, uint32_t nresults)
+{
+    core__thread *self = core__thread_self();
+    uint64_t state = self->state;
+    uint32_t missing = collect(op, args, &state);
+
+    if (core__unlikely(missing != CORE__OP_NOWHERE))
+        return missing_tensor(op, missing);
+    CORE_TRY(core__numbers_are(op, args, nargs));
+    core__thread_enter(self);
+    return call_in_state(op, args, nargs, results, nresults, state);
 }
 
 /* One call only, at the end, so that few registers need saving.  Results are
@@ -253,6 +269,8 @@ core_status core__call(core_operator *op, const core_value *args,
                            args[1].tag != CORE_VALUE_TENSOR))
             goto slowly;
         state |= args[0].u.tensor->keys | args[1].u.tensor->keys;
+    } else if (hot == CORE__HOT_ANY) {
+        return call_any(op, args, nargs, results, nresults);
     } else {
         goto slowly;
     }

@@ -74,6 +74,7 @@ enum {
 };
 
 enum { CORE__OP_NOWHERE = 255 };
+enum { CORE__HOT_ANY = 255 }; /* core_operator.hot */
 
 /* In core_operator.quick, above how many inputs it has. */
 enum {
@@ -139,8 +140,9 @@ struct core_operator {
     uint8_t nresults;
     uint8_t variant; /* data->variant */
     uint8_t family;  /* data->family */
-    /* How many tensors a call has when they are its first arguments, all
-     * required, and all there are; else 0.  Set when the table is made. */
+    /* How the keys of a call are gathered: 1 or 2 tensors are its first
+     * arguments, required and all there are; CORE__HOT_ANY: by the mask; 0: with
+     * more than tensors.  Set when the table is made. */
     uint8_t hot;
     uint8_t quick; /* CORE__QUICK_…, where quick.c can serve it; else 0.  Set
                       when the table is made. */

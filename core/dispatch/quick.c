@@ -338,36 +338,72 @@ static core_status run_any(core_call *call, const core_value *args,
 }
 
 /* In place, and into a given tensor. */
-static core_status run_into(core_call *call, const core_value *args,
-                            uint32_t nargs, core_value *results,
-                            uint32_t nresults)
+static inline __attribute__((always_inline)) core_status run_given(
+    core_call *call, const core_value *args, uint32_t nargs,
+    core_value *results, uint32_t nresults, const form form)
 {
     const core_operator *op = call->op;
     uint32_t position =
         op->variant == CORE__VARIANT_INPLACE ? 0 : op->nargs - 1u;
     core_tensor *target = args[position].u.tensor;
-    core__thread *self = core__thread_self();
-    form form = form_of(op);
-    const core__kernel *kernel;
-    quick_call quick;
+    core__thread *self = core__self_pointer;
     inputs in;
+    const core__kernel *kernel = match(call, args, form, target, &in);
+    quick_call quick;
     core_status status;
 
-    form.given = true;
-    CORE_TRY(core__numbers_are(op, args, nargs));
-    kernel = match(call, args, form, target, &in);
-    if (!kernel)
+    if (core__unlikely(!kernel || !self))
         return core__elementwise_general(call, args, nargs, results, nresults);
     fill(&quick, call, &in, form, target);
-    status = core__likely(target->device->synchronous)
-                 ? launch(&quick, self, kernel, args, nargs)
-                 : core__kernel_launch(&quick.run, &kernel->kernel, &quick.loop,
-                                       args, nargs, NULL, 0);
+    if (core__unlikely(!in.like.device->synchronous))
+        status = core__kernel_launch(&quick.run, &kernel->kernel, &quick.loop,
+                                     args, nargs, NULL, 0);
+    else
+        status = launch(&quick, self, kernel, args, nargs);
     if (status != CORE_OK || nresults == 0)
         return status;
+    target = quick.run.tensors[0];
     core__tensor_retain(target);
     results[0] = (core_value){CORE_VALUE_TENSOR, 0, {.tensor = target}};
     return CORE_OK;
+}
+
+#define GIVEN_FUNCTION(name, ...)                                    \
+    static core_status name(core_call *call, const core_value *args, \
+                            uint32_t nargs, core_value *results,     \
+                            uint32_t nresults)                       \
+    {                                                                \
+        return run_given(call, args, nargs, results, nresults,       \
+                         (form){.given = true, __VA_ARGS__});        \
+    }
+
+GIVEN_FUNCTION(run_one_given, .count = 1)
+GIVEN_FUNCTION(run_two_given, .count = 2)
+GIVEN_FUNCTION(run_two_alpha_given, .count = 2, .alpha = true)
+
+static core_status run_any_given(core_call *call, const core_value *args,
+                                 uint32_t nargs, core_value *results,
+                                 uint32_t nresults)
+{
+    form form = form_of(call->op);
+
+    form.given = true;
+    CORE_TRY(core__numbers_are(call->op, args, nargs));
+    return run_given(call, args, nargs, results, nresults, form);
+}
+
+static core_function run_of_given(uint8_t quick)
+{
+    switch (quick) {
+    case 1:
+        return run_one_given;
+    case 2:
+        return run_two_given;
+    case 2 | CORE__QUICK_ALPHA:
+        return run_two_alpha_given;
+    default:
+        return run_any_given;
+    }
 }
 
 core_function core__elementwise_run(const core_operator *op)
@@ -377,7 +413,7 @@ core_function core__elementwise_run(const core_operator *op)
     if (!quick)
         return core__elementwise_general;
     if (op->variant != CORE__VARIANT_FUNCTIONAL)
-        return run_into;
+        return run_of_given(quick);
     switch (quick) {
     case 1:
         return run_one;

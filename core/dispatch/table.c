@@ -130,13 +130,22 @@ static void set_slot(operator_table *table, uint32_t functionality,
                           entry, memory_order_release);
 }
 
-/* Of a structured operator that nobody has registered a function for, the
- * autograd layer only passes on what requires no grad; that it excludes its key
- * below matters to functions alone, which may call operators. */
-static bool passes_quietly(const core_operator *op)
+/* The layers that would only pass on a call in which nothing requires grad, of
+ * an operator that nobody has registered a function for: autograd, whose
+ * exclusion below matters to functions alone that may call operators, and for a
+ * single view what there is to be seen of changes in place. */
+static uint64_t passing(const core_operator *op)
 {
-    return structured(op) && !op->registrations &&
-           !(op->flags & CORE__OP_CUSTOM);
+    if (op->registrations || op->flags & CORE__OP_CUSTOM)
+        return 0;
+    if (structured(op))
+        return CORE__KEY_AUTOGRAD;
+    if (op->family == CORE__FAMILY_VIEW &&
+        op->variant == CORE__VARIANT_FUNCTIONAL &&
+        !(op->flags & CORE__OP_MULTIPLE_VIEWS) && op->data->function &&
+        !op->data->implicit)
+        return CORE__KEY_AUTOGRAD | CORE__KEY_INPLACE_OR_VIEW;
+    return 0;
 }
 
 /* ------------------------------------------------------------ shortcuts -- */
@@ -212,10 +221,7 @@ void core__shortcut_learn(core_operator *op, uint64_t state)
 
 static void fill(core_operator *op, operator_table *table)
 {
-    uint64_t quiet =
-        passes_quietly(op) ? op->mask & ~CORE__KEY_AUTOGRAD : op->mask;
-
-    __atomic_store_n(&op->quiet, quiet, __ATOMIC_RELAXED);
+    __atomic_store_n(&op->quiet, op->mask & ~passing(op), __ATOMIC_RELAXED);
     for (uint32_t slot = 0; slot < CORE__SLOTS; slot++) {
         bool implicit;
         const core__entry *below = backend_entry(op, table, slot, &implicit);
@@ -268,13 +274,12 @@ static void set_hot(core_operator *op)
 {
     bool simple = op->table != core__table_unresolved && !op->lists &&
                   !(op->flags & CORE__OP_FACTORY) &&
-                  op->tensors == op->required &&
-                  !(op->tensors & (op->tensors + 1)) &&
                   atomic_load(&core__keys_everywhere) == 0;
+    uint8_t hot = CORE__HOT_ANY;
 
-    __atomic_store_n(&op->hot,
-                     simple ? (uint8_t)__builtin_popcount(op->tensors) : 0,
-                     __ATOMIC_RELEASE);
+    if (op->tensors == op->required && (op->tensors == 1 || op->tensors == 3))
+        hot = (uint8_t)__builtin_popcount(op->tensors);
+    __atomic_store_n(&op->hot, simple ? hot : 0, __ATOMIC_RELEASE);
 }
 
 void core__dispatch_watch(bool on)

@@ -452,8 +452,11 @@ core_status core__tensor_view(core_tensor *source, uint32_t ndim,
     /* What a view's history does not say, that of a view of it does not. */
     view->flags |= source->flags &
                    (CORE__TENSOR_VIEW_UNKNOWN | CORE__TENSOR_VIEW_FUNCTION);
-    if (view->flags & CORE__TENSOR_VIEW_UNKNOWN)
-        view->keys |= CORE__KEYS_VIEW; /* autograd may refuse a change */
+    /* Its base may join the graph, and autograd refuse a change.  What autograd
+     * calls, it marks itself. */
+    if (view->flags & CORE__TENSOR_VIEW_UNKNOWN ||
+        !((self->excluded & CORE__KEY_AUTOGRAD) || self->no_grad))
+        view->keys |= CORE__KEYS_VIEW;
     view->base = base;
     core__tensor_retain(base);
     return CORE_OK;
