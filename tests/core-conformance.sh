@@ -329,6 +329,13 @@ if [ -f "$mutant" ]; then
         'waive mutant core/memory/* 2999-01-01 known' 0 'fills # WAIVED'
     ok "a waiver of the past says nothing" waived fills-by-bytes \
         'waive mutant core/memory/* 2020-01-01 known' 1 'fills # FAIL'
+    ok "a waiver says what it says on its last day" waived fills-by-bytes \
+        "waive mutant core/memory/* $(date -u +%Y-%m-%d) known" 0 \
+        'fills # WAIVED'
+    ok "a day that there is not is refused" waived none \
+        'waive mutant core/memory/* 2999-02-29 known' 2 'has no date'
+    ok "a month that there is not is refused" waived none \
+        'waive mutant core/memory/* 2999-13-01 known' 2 'has no date'
     ok "a waiver of another device says nothing" waived fills-by-bytes \
         'waive other core/memory/* 2999-01-01 known' 1 'fills # FAIL'
     ok "an expected failure is one" waived fills-by-bytes \

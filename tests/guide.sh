@@ -60,6 +60,27 @@ own() {
     LIBCORE_FALLBACK=copy_ golden "$work/$1" steps --filter "$2"
 }
 
+# The suite, as the page's last line says: nothing that is claimed is missing
+# or wrong.
+conforms() { # level, file
+    LIBCORE_PLUGIN_PATH=$path "$LIBCORE_BUILD/core-conformance" \
+        --plugin "$2" --only "$1" >"$work/out" 2>&1
+    grep -A1 '^not ok' "$work/out"
+    grep "^# level $1  *no failure" "$work/out"
+}
+
+both() { # file
+    conforms core "$1" && conforms ops "$1"
+}
+
+# Each of those that the suite refuses by its entry alone.
+entries() {
+    LIBCORE_PLUGIN_PATH=$path "$LIBCORE_BUILD/core-conformance" \
+        --plugin "$1" --filter 'core/entry/*' >"$work/out" 2>&1
+    cat "$work/out"
+    ! grep '^not ok' "$work/out"
+}
+
 # Blocks that follow <!-- code: FILE --> stand in that file, line by line in
 # order, whatever the indentation.
 quoted() {
@@ -159,7 +180,8 @@ cxx() {
         passes='^[1-9][0-9]* passed, 0 failed' &&
         LIBCORE_FALLBACK=copy_ golden "$work/cxx" cxx --filter exp &&
         passes='^[0-9]{4} passed, 0 failed, 0 missing' &&
-        LIBCORE_LAYERS=validate LIBCORE_FALLBACK=count golden "$work/cxx" cxx
+        LIBCORE_LAYERS=validate LIBCORE_FALLBACK=count golden "$work/cxx" cxx &&
+        both "$work/cxx/core_template_cxx.so"
 }
 
 # A plugin's configure.ac, on headers that were not installed.
@@ -203,6 +225,9 @@ done
 ok 'the product of step 4 is right' own 4 mm
 ok 'the planned product of step 5 is right' own 5 mm
 ok 'step 7 captures' captures
+for step in 3 7; do
+    ok "step $step conforms in what it claims" both "$work/$step/core_steps.so"
+done
 ok 'what the pages quote stands in the sources' quoted
 rust() {
     mkdir -p "$work/rust" &&
@@ -211,7 +236,8 @@ rust() {
         [ "$(nm -D --defined-only "$work/rust/core_template_rs.so" |
             awk '{ print $3 }')" = core_plugin_entry ] &&
         LIBCORE_PLUGIN_PATH=$path:$work/rust "$LIBCORE_BUILD/core-info" \
-            >"$work/info" && grep -E 'template_rs.*loaded' "$work/info"
+            >"$work/info" && grep -E 'template_rs.*loaded' "$work/info" &&
+        entries "$work/rust/core_template_rs.so"
 }
 
 # Every number of a struct that the Rust source asserts is the headers' own.

@@ -47,6 +47,8 @@ struct block {
 
 char *address(core_memory memory)
 {
+    if (memory.handle == nullptr) // of a tensor without elements
+        return nullptr;
     return static_cast<block *>(memory.handle)->bytes.data() + memory.offset;
 }
 
@@ -113,37 +115,46 @@ core_status copy(void *, void *, core_memory to, core_memory from,
 using unary = double (*)(double);
 
 template <typename T>
+void unary_row(void *context, char *const *data, const int64_t *strides,
+               int64_t count)
+{
+    auto function = reinterpret_cast<unary>(context);
+
+    for (int64_t i = 0; i < count; i++) {
+        T value;
+
+        std::memcpy(&value, data[1] + i * strides[1], sizeof(T));
+        value = static_cast<T>(function(static_cast<double>(value)));
+        std::memcpy(data[0] + i * strides[0], &value, sizeof(T));
+    }
+}
+
+// The loop is any: broadcast, with gaps, in several dimensions.
+template <typename T>
 core_status unary_kernel(core_call *call, const core_value *, uint32_t,
                          core_value *, uint32_t)
 {
     return guarded([&] {
-        const core_operand *o = call->loop->operands;
-        auto function = reinterpret_cast<unary>(call->user);
+        core_loop loop = *call->loop;
+        std::vector<core_operand> operands(loop.operands,
+                                           loop.operands + loop.noperands);
 
-        for (int64_t i = 0; i < call->loop->numel; i++) {
-            T value;
-
-            std::memcpy(&value, address(o[1].memory) + i * sizeof(T),
-                        sizeof(T));
-            value = static_cast<T>(function(static_cast<double>(value)));
-            std::memcpy(address(o[0].memory) + i * sizeof(T), &value,
-                        sizeof(T));
-        }
-        return core_status(CORE_OK);
+        for (core_operand &o : operands) // from handles to addresses
+            if (!(o.flags & CORE_OPERAND_IMMEDIATE))
+                o.memory = {address(o.memory), 0};
+        loop.operands = operands.data();
+        return core_sdk_loop_rows(&loop, unary_row<T>, call->user);
     });
 }
 
-// Operands contiguous and in one dimension, so that the loop is a plain one.
 core_kernel unary_of(const char *name, core_dtype dtype, core_function launch,
                      unary function)
 {
     core_kernel kernel = {};
 
     kernel.struct_size = sizeof(kernel);
-    kernel.demands = CORE_DEMAND_CONTIGUOUS;
     kernel.name = core_sdk_string(name);
     kernel.signature[0] = kernel.signature[1] = CORE_DTYPE_MASK(dtype);
-    kernel.max_ndim = 1;
     kernel.launch = launch;
     kernel.user = reinterpret_cast<void *>(function);
     return kernel;

@@ -150,6 +150,10 @@ unsafe extern "C" fn init(
     })
 }
 
+unsafe extern "C" fn shutdown(_plugin: *mut c_void, _deadline_ns: u64) -> Status {
+    CORE_OK
+}
+
 /// # Safety
 /// libcore calls it with an offer and an answer that are its own.
 #[no_mangle]
@@ -164,9 +168,12 @@ pub unsafe extern "C" fn core_plugin_entry(
     answer.host_minor_min = ABI_MINOR;
     answer.flags = 0;
     answer.init = Some(init);
-    answer.shutdown = None;
+    answer.shutdown = Some(shutdown);
     answer.refusal = Text { data: ptr::null(), size: 0 };
-    if offer.abi_major == ABI_MAJOR && offer.abi_minor_min <= ABI_MINOR {
+    if offer.abi_major == ABI_MAJOR
+        && offer.abi_minor_min <= ABI_MINOR
+        && offer.abi_minor_max >= ABI_MINOR
+    {
         return CORE_OK;
     }
     answer.refusal = Text { data: WHY.as_ptr(), size: WHY.len() as u64 };

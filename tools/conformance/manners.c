@@ -4,11 +4,14 @@
 #include "manners.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <fenv.h>
 #include <locale.h>
 #include <malloc.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
 #ifdef __SSE__
@@ -37,6 +40,7 @@ static void set_control_word(uint32_t word)
 void manners_note(manners *out)
 {
     const char *locale = setlocale(LC_ALL, NULL);
+    struct itimerval timer = {{0, 0}, {0, 0}};
 
     memset(out, 0, sizeof *out);
     out->rounding = fegetround();
@@ -47,6 +51,14 @@ void manners_note(manners *out)
     snprintf(out->locale, sizeof out->locale, "%s", locale ? locale : "");
     if (!getcwd(out->folder, sizeof out->folder))
         out->folder[0] = 0;
+    out->own_locale = (void *)uselocale((locale_t)0);
+    out->umask = umask(0);
+    umask(out->umask);
+    for (int i = 0; i < 3; i++)
+        if (fcntl(i, F_GETFD) >= 0)
+            out->standard |= 1u << i;
+    getitimer(ITIMER_REAL, &timer);
+    out->timer = timer.it_value.tv_sec > 0 || timer.it_value.tv_usec > 0;
 }
 
 static bool same_handler(const struct sigaction *a, const struct sigaction *b)
@@ -71,6 +83,23 @@ static void check_signals(const manners *before, const manners *after,
     }
 }
 
+static void check_process(const manners *before, const manners *after,
+                          outcome *out)
+{
+    if (!expect(out, before->own_locale == after->own_locale,
+                "the thread's locale was changed (uselocale)"))
+        uselocale((locale_t)before->own_locale);
+    if (!expect(out, before->umask == after->umask,
+                "the umask was changed from %03o to %03o", before->umask,
+                after->umask))
+        umask(before->umask);
+    expect(out, before->standard == after->standard,
+           "a descriptor among 0, 1 and 2 was closed or opened");
+    if (!expect(out, before->timer || !after->timer,
+                "a timer was set, which will send SIGALRM"))
+        alarm(0);
+}
+
 void manners_check(const manners *before, outcome *out)
 {
     manners after;
@@ -85,6 +114,7 @@ void manners_check(const manners *before, outcome *out)
                 before->control, after.control))
         set_control_word(before->control);
     check_signals(before, &after, out);
+    check_process(before, &after, out);
     if (!expect(out, strcmp(before->locale, after.locale) == 0,
                 "the locale was changed from %s to %s", before->locale,
                 after.locale))

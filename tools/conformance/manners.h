@@ -2,8 +2,8 @@
  * Copyright The libcore authors */
 
 /* manners.h: what a plugin must leave as it found it: the floating-point
- * environment, signal handlers and mask, locale, working directory, open
- * descriptors. */
+ * environment, signal handlers and mask, locale, working directory, umask,
+ * timers, open descriptors. */
 
 #ifndef CONFORMANCE_MANNERS_H
 #define CONFORMANCE_MANNERS_H
@@ -21,6 +21,10 @@ typedef struct manners {
     sigset_t mask;
     char locale[256];
     char folder[1024];
+    void *own_locale; /* the thread's */
+    uint32_t umask;
+    uint32_t standard; /* bits of the descriptors 0 to 2 that are open */
+    bool timer;        /* SIGALRM will come */
 } manners;
 
 void manners_note(manners *out);

@@ -180,16 +180,18 @@ static core_status host_borrowed(core_string backend, uint32_t index,
     return core_kernel_at(type, index, out_kernel);
 }
 
-static core_status no_call(void)
-{
-    return say(CORE_ERROR_UNSUPPORTED, "the suite's host runs no kernels");
-}
-
 static core_status host_find(core_string name, core_operator **out)
 {
-    (void)name;
+    char text[128];
+
     *out = NULL;
-    return no_call();
+    if (name.size >= sizeof text || !name.data)
+        return say(CORE_ERROR_NOT_FOUND, "no such operator");
+    memcpy(text, name.data, name.size);
+    text[name.size] = 0;
+    if (core_op_find(text, out) != CORE_OK)
+        return say(CORE_ERROR_NOT_FOUND, core_error_message());
+    return CORE_OK;
 }
 
 static core_string host_name(const core_operator *op)
@@ -244,6 +246,40 @@ core_plugin_entry_function raw_entry(suite *self, outcome *out)
     return entry;
 }
 
+/* Slots that no device is without: what every test calls. */
+static bool has_what_is_called(const raw *plugin, outcome *out)
+{
+    const core_backend *b = &plugin->backend;
+    const core_memory_table *m = &plugin->memory;
+    const core_stream_table *s = &plugin->streams;
+    const core_event_table *e = &plugin->events;
+
+    return expect(out,
+                  b->enumerate && b->device_open && b->device_close &&
+                      b->device_properties,
+                  "the backend lacks a function among enumerate, device_open, "
+                  "device_close and device_properties") &&
+           expect(out, b->memory != NULL, "there is no memory table") &&
+           expect(out,
+                  m->alloc && m->free && m->copy_from_host && m->copy_to_host &&
+                      m->copy,
+                  "the memory table lacks a function among alloc, free, "
+                  "copy_from_host, copy_to_host and copy") &&
+           expect(out, plugin->answer.shutdown != NULL,
+                  "the entry answers no shutdown") &&
+           expect(out, plugin->synchronous || b->events != NULL,
+                  "it has streams, but no events") &&
+           expect(out,
+                  plugin->synchronous || (s->create && s->destroy && s->query &&
+                                          s->synchronize && s->wait_event),
+                  "the stream table lacks a function") &&
+           expect(out,
+                  plugin->synchronous ||
+                      (e->create && e->destroy && e->record && e->query &&
+                       e->synchronize),
+                  "the event table lacks a function");
+}
+
 static bool start(raw *plugin, core_plugin_entry_function entry, outcome *out)
 {
     core_plugin_offer offer = {sizeof offer,
@@ -264,7 +300,8 @@ static bool start(raw *plugin, core_plugin_entry_function entry, outcome *out)
                                  &plugin->plugin);
     opening = NULL;
     return raw_ok(out, status, "init") &&
-           expect(out, plugin->backends > 0, "init registered no backend");
+           expect(out, plugin->backends > 0, "init registered no backend") &&
+           has_what_is_called(plugin, out);
 }
 
 static bool open_device(raw *plugin, outcome *out)
@@ -335,7 +372,8 @@ bool raw_ok(outcome *out, core_status status, const char *what)
 {
     if (status == CORE_OK)
         return true;
-    expect(out, false, "%s: %s: %s", what, core_status_name(status), last.text);
+    expect(out, false, "%s: %s: %s", what, core_status_name(status),
+           last.text[0] ? last.text : "it does not say why");
     if (status == CORE_ERROR_DEVICE_LOST && out->verdict == VERDICT_FAIL)
         out->verdict = VERDICT_DEVICE_LOST;
     return false;

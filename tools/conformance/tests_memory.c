@@ -113,6 +113,54 @@ done:
     }
 }
 
+/* More than a command may take at once, from and to odd places. */
+static bool copy_many(raw *plugin, uint64_t size, outcome *out)
+{
+    enum { FROM = 5, TO = 11, ROOM = 64 };
+    unsigned char *data = malloc(size), *got = calloc(1, size + ROOM);
+    raw_block a = {{0}, 0}, b = {{0}, 0};
+    bool good = false;
+
+    for (uint64_t i = 0; data && i < size; i++)
+        data[i] = (unsigned char)(i * 2654435761u >> 13 | 1);
+    if (!data || !got)
+        harness_error(out, "no memory");
+    else if (raw_alloc(plugin, out, size + ROOM, &a) &&
+             raw_alloc(plugin, out, size + ROOM, &b) &&
+             raw_write(plugin, out, b.memory, got, size + ROOM) &&
+             raw_write(plugin, out, raw_at(&a, FROM), data, size) &&
+             raw_ok(out,
+                    plugin->memory.copy(plugin->device, plugin->stream,
+                                        raw_at(&b, TO), raw_at(&a, FROM), size),
+                    "copy") &&
+             raw_read(plugin, out, got, b.memory, size + ROOM))
+        good = expect(out, memcmp(got + TO, data, size) == 0,
+                      "%llu bytes were copied to the device, on it and back, "
+                      "and are others",
+                      (unsigned long long)size) &&
+               expect(out,
+                      got[TO - 1] == 0 && got[TO + size] == 0 &&
+                          got[TO + size + 1] == 0,
+                      "a copy of %llu bytes writes beside them",
+                      (unsigned long long)size);
+    raw_free(plugin, &a);
+    raw_free(plugin, &b);
+    free(got);
+    free(data);
+    return good;
+}
+
+static void many_bytes(suite *self, outcome *out, const test *one)
+{
+    static const uint64_t sizes[] = {4097, 65537, (1 << 20) + 3, (9 << 20) + 1};
+    raw *plugin = raw_open(self, out);
+
+    (void)one;
+    for (size_t i = 0; plugin && i < sizeof sizes / sizeof *sizes; i++)
+        if (!copy_many(plugin, sizes[i], out))
+            return;
+}
+
 static void fills(suite *self, outcome *out, const test *one)
 {
     static const uint64_t value = 0x8877665544332211;
@@ -200,6 +248,11 @@ static bool use_blocks(raw *plugin, int rounds, outcome *out)
 
         if (!raw_alloc(plugin, out, 65536 + (uint64_t)i % 7 * 512, &block) ||
             !raw_write(plugin, out, block.memory, data, sizeof data) ||
+            !raw_ok(out,
+                    plugin->memory.copy(plugin->device, plugin->stream,
+                                        raw_at(&block, 4096), block.memory,
+                                        sizeof data),
+                    "copy") ||
             !raw_read(plugin, out, data, block.memory, sizeof data))
             return false;
         raw_free(plugin, &block);
@@ -215,6 +268,7 @@ static void nothing_leaks(suite *self, outcome *out, const test *one)
     enum { ROUNDS = 1000, TIMES = 5 };
     raw *plugin = raw_open(self, out);
     bool heap_grows = true, memory_goes = true;
+    uint32_t open = manners_descriptors(), open_after;
 
     (void)one;
     for (int i = 0; plugin && (heap_grows || memory_goes) && i < TIMES; i++) {
@@ -229,6 +283,10 @@ static void nothing_leaks(suite *self, outcome *out, const test *one)
             plugin->memory.info(plugin->device, &after, &total);
         memory_goes = after + ROUNDS * 256 < before;
     }
+    open_after = manners_descriptors();
+    expect(out, open_after < open + 100,
+           "allocations and copies leave descriptors open: %u were, %u are",
+           open, open_after);
     expect(out, !plugin || !heap_grows,
            "every %d allocations and copies leave more on the host's heap",
            ROUNDS);
@@ -272,6 +330,7 @@ bool suite_add_memory(suite *self)
         {"core/memory/sizes-and-alignment", sizes_and_alignment, false},
         {"core/memory/blocks-are-apart", blocks_are_apart, false},
         {"core/memory/copies-of-odd-sizes", copies_odd_sizes, false},
+        {"core/memory/many-bytes", many_bytes, false},
         {"core/memory/fills", fills, true},
         {"core/memory/too-much-is-refused", too_much_is_refused, false},
         {"core/memory/free-and-total", numbers_make_sense, true},

@@ -10,7 +10,10 @@
 
 #include <fnmatch.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+enum { WIDE = 2053 };
 
 static const core_dtype dtypes[] = {CORE_F64, CORE_F32, CORE_F16, CORE_BF16,
                                     CORE_I64, CORE_I32, CORE_I16, CORE_I8,
@@ -18,7 +21,29 @@ static const core_dtype dtypes[] = {CORE_F64, CORE_F32, CORE_F16, CORE_BF16,
 
 /* ----------------------------------------------------------------- a test -- */
 
-static bool run_special(suite *self, words *call, outcome *out)
+/* How the samples of one operator fared. */
+typedef struct tally_of {
+    bool conditional; /* the kernel may refuse */
+    bool own;         /* a reference was the suite's */
+    uint32_t ran, refused;
+} tally_of;
+
+/* Whether a failure is `supports` that said no: that call is not claimed, and
+ * the others are.  A copy that the core wants to make and that no kernel makes
+ * is no refusal. */
+static bool was_refused(tally_of *all, outcome *out)
+{
+    if (!all->conditional || out->verdict != VERDICT_FAIL ||
+        core_error_code() != CORE_ERROR_NO_KERNEL ||
+        strstr(core_error_message(), ": copy_: "))
+        return false;
+    out->verdict = VERDICT_PASS;
+    out->detail[0] = 0;
+    all->refused++;
+    return true;
+}
+
+static bool run_special(suite *self, words *call, tally_of *all, outcome *out)
 {
     reference wanted;
     bool good = true;
@@ -27,14 +52,50 @@ static bool run_special(suite *self, words *call, outcome *out)
     if (reference_shapes(call, &wanted) != CORE_OK ||
         reference_values(call, self, &wanted) != CORE_OK)
         goto done;
-    good = operators_check(self, call, &wanted, ARRANGED_ROWS, out);
+    core_error_clear();
+    good = operators_check(self, call, &wanted, ARRANGED_ROWS, out) ||
+           was_refused(all, out);
 done:
     reference_free(&wanted);
     return good;
 }
 
+static void put_before(outcome *out, const char *what)
+{
+    char text[TEST_DETAIL];
+
+    snprintf(text, sizeof text, "%s%.500s", what, out->detail);
+    snprintf(out->detail, sizeof out->detail, "%s", text);
+}
+
+/* Every arrangement of operands and results; what is refused is passed over. */
+static bool run_arranged(suite *self, const words *call,
+                         const reference *wanted, tally_of *all, outcome *out)
+{
+    static const char *const words_of[] = {
+        "", "operands with gaps: ", "into a part of a tensor: ",
+        "into a tensor with gaps: "};
+    bool good = true;
+
+    for (int how = 0; good && how < 4; how++) {
+        core_error_clear();
+        good = how == 0
+                   ? operators_check(self, call, wanted, ARRANGED_ROWS, out)
+               : how == 1
+                   ? operators_check(self, call, wanted, ARRANGED_STRIDED, out)
+                   : operators_check_out(self, call, wanted, how - 1, out);
+        if (good)
+            all->ran++;
+        else
+            good = was_refused(all, out);
+        if (!good && out->verdict == VERDICT_FAIL)
+            put_before(out, words_of[how]);
+    }
+    return good;
+}
+
 static bool run_sample(suite *self, const sample *from, core_dtype dtype,
-                       outcome *out, bool *out_ran, bool *out_own)
+                       tally_of *all, outcome *out)
 {
     static words call;
     reference wanted;
@@ -61,49 +122,100 @@ static bool run_sample(suite *self, const sample *from, core_dtype dtype,
                       from->words, core_error_message());
         goto done;
     }
-    *out_ran = true;
-    *out_own |= wanted.own;
-    good = operators_check(self, &call, &wanted, ARRANGED_ROWS, out) &&
-           operators_check(self, &call, &wanted, ARRANGED_STRIDED, out) &&
-           operators_check_out(self, &call, &wanted, 1, out) &&
-           operators_check_out(self, &call, &wanted, 2, out);
+    all->own |= wanted.own;
+    good = run_arranged(self, &call, &wanted, all, out);
     if (good && oracle_knows_special(from->op) && core_dtype_is_floating(dtype))
-        good = run_special(self, &call, out);
+        good = run_special(self, &call, all, out);
 done:
     reference_free(&wanted);
     if (!good && out->verdict == VERDICT_FAIL) {
-        char text[TEST_DETAIL];
-
-        snprintf(text, sizeof text, "%s: %.500s", from->words, out->detail);
-        snprintf(out->detail, sizeof out->detail, "%s", text);
+        put_before(out, ": ");
+        put_before(out, from->words);
     }
     return good;
+}
+
+/* The same call with rows of WIDE elements, more than a work group or a vector
+ * loop has.  False: no row is the same in all of its tensors. */
+static bool widen(const sample *from, char *text, size_t room, sample *out)
+{
+    const char *at = from->words;
+    int64_t row = 0;
+    size_t size = 0;
+
+    while (*at) {
+        size_t word = strcspn(at, " "), tail = word;
+        int64_t last;
+
+        while (tail > 0 && at[tail - 1] >= '0' && at[tail - 1] <= '9')
+            tail--;
+        last = tail < word ? strtoll(at + tail, NULL, 10) : 0;
+        if (at[0] == 't' && word > 1 && at[1] == ':') {
+            if (last == 0 || (row > 1 && last > 1 && last != row))
+                return false;
+            row = last > row ? last : row;
+        } else if (strchr("uhvpxqmy[", at[0]))
+            return false;
+        if (at[0] == 't' && last > 1)
+            size += (size_t)snprintf(text + size, room - size, "%.*s%d",
+                                     (int)tail, at, WIDE);
+        else
+            size += (size_t)snprintf(text + size, room - size, "%.*s",
+                                     (int)word, at);
+        at += word;
+        if (*at == ' ')
+            size += (size_t)snprintf(text + size, room - size, " "), at++;
+    }
+    *out = *from;
+    out->words = text;
+    return row > 1;
+}
+
+/* The first of an element-wise operator's samples that can be, made long. */
+static bool run_wide(suite *self, const char *op, core_dtype dtype,
+                     tally_of *all, outcome *out)
+{
+    const sample *at;
+    sample wide;
+    char text[200];
+
+    for (size_t i = 0; oracle_knows_special(op) && (at = sample_at(i)); i++)
+        if (strcmp(at->op, op) == 0 && widen(at, text, sizeof text, &wide))
+            return run_sample(self, &wide, dtype, all, out);
+    return true;
 }
 
 static void run_operator(suite *self, outcome *out, const test *one)
 {
     const sample *first = one->data;
-    bool ran = false, own = false;
+    core_dtype dtype = (core_dtype)one->number;
+    tally_of all = {.conditional = one->optional};
+    bool good = true;
     const sample *at;
 
     if (!suite_device(self, out) ||
         !expect_ok(out, core_setting_set("LIBCORE_FALLBACK", "error"),
                    "turning the fallback off"))
         return;
-    for (size_t i = 0; (at = sample_at(i)); i++)
-        if (strcmp(at->op, first->op) == 0 &&
-            !run_sample(self, at, (core_dtype)one->number, out, &ran, &own))
-            break;
-    if (out->verdict == VERDICT_FAIL && one->optional &&
-        core_error_code() == CORE_ERROR_NO_KERNEL) {
-        out->verdict = VERDICT_PASS;
-        not_supported(out, "the kernel refuses the call");
-    }
-    if (out->verdict == VERDICT_PASS && !ran)
+    for (size_t i = 0; good && (at = sample_at(i)); i++)
+        if (strcmp(at->op, first->op) == 0)
+            good = run_sample(self, at, dtype, &all, out);
+    if (good)
+        good = run_wide(self, first->op, dtype, &all, out);
+    if (out->verdict != VERDICT_PASS)
+        return;
+    if (all.ran == 0 && all.refused > 0)
+        not_supported(out, "the kernel refuses every call of the suite");
+    else if (all.ran == 0)
         harness_error(out, "no sample could be run");
-    if (out->verdict == VERDICT_PASS && ran)
+    else if (all.refused > 0)
+        snprintf(out->detail, sizeof out->detail,
+                 "reference: %s; the kernel refuses %u of %u calls",
+                 all.own ? "the suite's own" : "cpu in f64", all.refused,
+                 all.refused + all.ran);
+    else
         snprintf(out->detail, sizeof out->detail, "reference: %s",
-                 own ? "the suite's own" : "cpu in f64");
+                 all.own ? "the suite's own" : "cpu in f64");
 }
 
 /* ------------------------------------------------------------- the matrix -- */
@@ -146,21 +258,38 @@ static void no_sample(suite *self, outcome *out, const test *one)
     not_supported(out, "the suite has no sample of this operator");
 }
 
+static void unreached(suite *self, outcome *out, const test *one)
+{
+    (void)self;
+    (void)one;
+    expect(out, false,
+           "none of its kernels takes a call of the suite: the dtypes of their "
+           "signatures do not go together");
+}
+
+/* To find out what is claimed takes a while. */
+static bool chosen(const suite *self, const char *op, const char *last,
+                   char *name)
+{
+    snprintf(name, TEST_NAME, "ops/%.100s/%s", op, last);
+    return !self->filter || fnmatch(self->filter, name, 0) == 0;
+}
+
 static bool add_operator(suite *self, const char *op)
 {
     const sample *first = NULL;
-    size_t before = self->count;
     test one = {.level = LEVEL_OPS};
+    bool unreached_too = chosen(self, op, "unreached", one.name);
+    bool reached = false;
 
     for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++) {
-        claim what;
+        bool wanted = chosen(self, op, core_dtype_name(dtypes[d]), one.name);
+        claim what = CLAIM_NONE;
 
-        snprintf(one.name, sizeof one.name, "ops/%.100s/%s", op,
-                 core_dtype_name(dtypes[d]));
-        if (self->filter && fnmatch(self->filter, one.name, 0) != 0)
-            continue; /* to find out takes a while */
-        what = claimed(self, op, dtypes[d], &first);
-        if (what == CLAIM_NONE)
+        if (wanted || unreached_too)
+            what = claimed(self, op, dtypes[d], &first);
+        reached |= what != CLAIM_NONE;
+        if (what == CLAIM_NONE || !wanted)
             continue;
         one.run = run_operator;
         one.data = first;
@@ -169,11 +298,11 @@ static bool add_operator(suite *self, const char *op)
         if (!suite_add(self, &one))
             return false;
     }
-    if (self->count > before || first)
+    if (reached)
         return true;
-    snprintf(one.name, sizeof one.name, "ops/%.100s/unknown", op);
-    one.run = no_sample;
-    one.optional = true;
+    chosen(self, op, first ? "unreached" : "unknown", one.name);
+    one.run = first ? unreached : no_sample;
+    one.optional = !first;
     return suite_add(self, &one);
 }
 

@@ -234,7 +234,10 @@ bool words_parse(words *self, const suite *of, const sample *from,
     int32_t list = -1;
     char *rest;
 
-    memset(self, 0, sizeof *self);
+    /* Values are read no further than they were written. */
+    memset(self, 0, offsetof(words, operands));
+    for (uint32_t k = 0; k < WORDS_TENSORS; k++)
+        memset(&self->operands[k], 0, offsetof(operand, values));
     self->dtype = dtype;
     for (int i = 0; i < WORDS_ARGUMENTS; i++)
         self->first[i] = self->items[i] = -1;

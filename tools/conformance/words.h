@@ -12,7 +12,7 @@
 enum {
     WORDS_ARGUMENTS = 32,
     WORDS_TENSORS = 8,
-    WORDS_NUMEL = 1024,
+    WORDS_NUMEL = 9216,
     WORDS_RESULTS = 8
 };
 
@@ -37,11 +37,11 @@ typedef struct words {
     uint32_t absent; /* bits of operands that are NULL in a list */
     bool device[WORDS_ARGUMENTS];
     bool same[WORDS_ARGUMENTS]; /* the dtype of the call goes here */
-    operand operands[WORDS_TENSORS];
     uint32_t noperands;
     int64_t ints[WORDS_ARGUMENTS][8];
     uint8_t bools[WORDS_ARGUMENTS][8];
     char text[400];
+    operand operands[WORDS_TENSORS];
 } words;
 
 /* How tensors lie in memory. */

@@ -111,19 +111,12 @@ static double apply(const operation *op, double a, double b)
 ROW(float)
 ROW(double)
 
-static core_status compute(core_call *call, const core_value *args,
-                           uint32_t nargs, core_value *results,
-                           uint32_t nresults)
+/* From handles to addresses; immediates have none. */
+static core_status walk(const core_call *call, core_sdk_row row, void *context)
 {
-    operation op = {(int)(intptr_t)call->user, 1};
     core_operand operands[3];
     core_loop loop = *call->loop;
 
-    (void)results;
-    (void)nresults;
-    if ((op.which == ADD || op.which == SUB) && nargs > 2)
-        op.alpha = core_sdk_double(&args[2], 1);
-    /* From handles to addresses; immediates have none. */
     for (uint32_t k = 0; k < loop.noperands && k < 3; k++) {
         operands[k] = loop.operands[k];
         if (!(operands[k].flags & CORE_OPERAND_IMMEDIATE)) {
@@ -132,8 +125,23 @@ static core_status compute(core_call *call, const core_value *args,
         }
     }
     loop.operands = operands;
-    return core_sdk_loop_rows(
-        &loop, operands[0].dtype == CORE_F32 ? row_float : row_double, &op);
+    return core_sdk_loop_rows(&loop, row, context);
+}
+
+static core_status compute(core_call *call, const core_value *args,
+                           uint32_t nargs, core_value *results,
+                           uint32_t nresults)
+{
+    operation op = {(int)(intptr_t)call->user, 1};
+
+    (void)results;
+    (void)nresults;
+    if ((op.which == ADD || op.which == SUB) && nargs > 2)
+        op.alpha = core_sdk_double(&args[2], 1);
+    return walk(call,
+                call->loop->operands[0].dtype == CORE_F32 ? row_float
+                                                          : row_double,
+                &op);
 }
 
 static core_status launch_family(core_call *call, const core_value *args,
@@ -144,6 +152,50 @@ static core_status launch_family(core_call *call, const core_value *args,
                         NULL);
 }
 
+#if STEP >= 4
+/* Copies between layouts, of one dtype: demands are met with them. */
+static void row_bytes(void *context, char *const *data, const int64_t *strides,
+                      int64_t count)
+{
+    const uint32_t *size = context;
+
+    for (int64_t i = 0; i < count; i++)
+        memcpy(data[0] + i * strides[0], data[1] + i * strides[1], *size);
+}
+
+static core_status compute_copy(core_call *call, const core_value *args,
+                                uint32_t nargs, core_value *results,
+                                uint32_t nresults)
+{
+    uint32_t size = core_sdk_itemsize(call->loop->operands[0].dtype);
+
+    (void)args;
+    (void)nargs;
+    (void)results;
+    (void)nresults;
+    return walk(call, row_bytes, &size);
+}
+
+static core_status launch_copy(core_call *call, const core_value *args,
+                               uint32_t nargs, core_value *results,
+                               uint32_t nresults)
+{
+    return launch_later(compute_copy, call, args, nargs, results, nresults,
+                        NULL, NULL);
+}
+
+static core_status copies_register(core_registry *registry)
+{
+    static const core_sdk_member copy[] = {{"copy_", 1, 0}};
+    uint32_t dtypes = 0;
+
+    for (core_dtype dtype = CORE_F64; dtype <= CORE_BOOL; dtype++)
+        dtypes |= CORE_DTYPE_MASK(dtype);
+    return core_sdk_register_family(host, registry, core_sdk_string("steps"),
+                                    launch_copy, dtypes, 0, copy, 1);
+}
+#endif
+
 core_status family_register(core_registry *registry)
 {
     static const core_sdk_member members[] = {
@@ -151,9 +203,15 @@ core_status family_register(core_registry *registry)
         {"tanh", 1, TANH},      {"add.Tensor", 2, ADD}, {"sub.Tensor", 2, SUB},
         {"mul.Tensor", 2, MUL}, {"div.Tensor", 2, DIV}};
 
-    return core_sdk_register_family(
+    core_status status = core_sdk_register_family(
         host, registry, core_sdk_string("steps"), launch_family,
         CORE_DTYPE_MASK(CORE_F32) | CORE_DTYPE_MASK(CORE_F64), 0, members,
         (uint32_t)(sizeof members / sizeof *members));
+
+#if STEP >= 4
+    if (status == CORE_OK)
+        status = copies_register(registry);
+#endif
+    return status;
 }
 #endif

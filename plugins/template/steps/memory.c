@@ -8,6 +8,8 @@
 
 char *address(core_memory memory)
 {
+    if (memory.handle == NULL) /* of a tensor without elements */
+        return NULL;
     return ((block *)memory.handle)->data + memory.offset;
 }
 

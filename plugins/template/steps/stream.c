@@ -262,7 +262,10 @@ static core_status wait_event(void *device, void *word, void *awaited)
 static core_status event_create(void *device, uint32_t flags, void **out_event)
 {
     (void)device;
-    (void)flags;
+    *out_event = NULL;
+    if (flags & ~(uint32_t)CORE_EVENT_TIMING)
+        return core_sdk_error(host, CORE_ERROR_UNSUPPORTED, "steps",
+                              "events with the flags %#x", flags);
     *out_event = calloc(1, sizeof(event));
     return *out_event != NULL ? CORE_OK : no_memory();
 }
