@@ -123,7 +123,8 @@ enum {
 };
 
 /* A function sees the fields up to `keys` (struct_size says so); a kernel sees
- * all. */
+ * all.  What a function is given may be what other calls are given at the same
+ * time: it is there to be read, and a copy of it to be changed. */
 struct core_call {
     uint32_t struct_size;
     uint32_t flags; /* CORE_CALL_… */
