@@ -119,6 +119,10 @@ class Kernel:
         return "\n".join(lines).replace("@", "_" + self.cpu_type) + "\n"
 
 
+# What the CPU, which computes all of these in f32, chooses when it is called.
+DTYPE_VARIANTS = {"f32": 0, "f16": 1, "bf16": 2}
+
+
 def rows(cpu):
     """(operator, type, [kernels]) for all that is served."""
     for operator in cpu.OPERATORS:
@@ -129,9 +133,12 @@ def rows(cpu):
                 expressions = [expressions]
             for cpu_type in cpu.CLASSES[class_name]:
                 for type_name in HALVES.get(cpu_type, [cpu_type]):
+                    variants = expressions
+                    if operator.choice == "DTYPE":
+                        variants = [expressions[DTYPE_VARIANTS[type_name]]]
                     yield operator, type_name, [
                         Kernel(cpu, operator, type_name, cpu_type, k, e)
-                        for k, e in enumerate(expressions)]
+                        for k, e in enumerate(variants)]
 
 
 def write_kernels(cpu, family, out):
@@ -157,11 +164,12 @@ def write_table(cpu, out):
             codes.append({"f16": "CORE_F16", "bf16": "CORE_BF16"}.get(
                 operand) or cpu.CODE[operand])
         parameters = operator.parameters
+        choice = "NONE" if operator.choice == "DTYPE" else operator.choice
         out.append(
             '    {"%s", "%s", "%s", CHOICE_%s, %d, %d, %d,\n'
             "     {%s}, {%s}, {%s}}," % (
                 operator.name, kernels[0].name, family_of(type_name),
-                operator.choice, word, len(operands), len(parameters),
+                choice, word, len(operands), len(parameters),
                 ", ".join(codes),
                 ", ".join(str(p[0]) for p in parameters) or "0",
                 ", ".join(cpu.number(p[1]) for p in parameters) or "0"))

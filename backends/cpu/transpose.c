@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* transpose.c: where source and destination are dense along different
+ * dimensions, tiles use each line of memory once. */
+
+#include "transpose.h"
+
+#include <string.h>
+
+#include "pool.h"
+
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#endif
+
+enum { TILE = 64 };
+
+typedef struct transposition {
+    const core_loop *loop;
+    uint32_t other; /* the dimension along which the source is dense */
+    uint32_t bytes;
+    int64_t tile;  /* of the other dimension, that a strip has */
+    int64_t tiles; /* along the other dimension */
+    bool streams;  /* the destination is written past the caches */
+} transposition;
+
+/* Reads whole lines, turns them in the first cache, writes whole lines: a
+ * stride that is a power of two would otherwise throw out what is needed. */
+#define TRANSPOSE(BITS)                                                   \
+    static void transpose_##BITS(char *to, int64_t to_stride,             \
+                                 const char *from, int64_t from_stride,   \
+                                 int64_t rows, int64_t columns)           \
+    {                                                                     \
+        uint##BITS##_t tile[TILE][TILE];                                  \
+                                                                          \
+        for (int64_t c = 0; c < columns; c++)                             \
+            memcpy(tile[c], from + c * from_stride,                       \
+                   (size_t)rows * sizeof(tile[0][0]));                    \
+        for (int64_t r = 0; r < rows; r++) {                              \
+            uint##BITS##_t *out = (uint##BITS##_t *)(to + r * to_stride); \
+            for (int64_t c = 0; c < columns; c++)                         \
+                out[c] = tile[c][r];                                      \
+        }                                                                 \
+    }
+TRANSPOSE(8)
+TRANSPOSE(16)
+TRANSPOSE(32)
+TRANSPOSE(64)
+#undef TRANSPOSE
+
+#if defined(__AVX512F__)
+
+enum { BLOCK = 16, LARGE = 1 << 20 /* elements */, LONG_TILE = 512 };
+
+/* BLOCK lines of as many 32-bit words. */
+static inline void turn_block(char *to, int64_t to_stride, const char *from,
+                              int64_t from_stride, bool streams)
+{
+    __m512 a[BLOCK], b[BLOCK];
+    int i;
+
+    for (i = 0; i < BLOCK; i++)
+        a[i] = _mm512_loadu_ps((const float *)(from + i * from_stride));
+    /* Pairs of words, of lines next to each other, within 128 bits; then pairs
+     * of these pairs; then the four parts of 128 bits in two steps. */
+    for (i = 0; i < BLOCK; i += 2) {
+        b[i] = _mm512_unpacklo_ps(a[i], a[i + 1]);
+        b[i + 1] = _mm512_unpackhi_ps(a[i], a[i + 1]);
+    }
+    for (i = 0; i < BLOCK; i += 4) {
+        __m512d low = _mm512_castps_pd(b[i]), high = _mm512_castps_pd(b[i + 1]);
+        __m512d low2 = _mm512_castps_pd(b[i + 2]);
+        __m512d high2 = _mm512_castps_pd(b[i + 3]);
+
+        a[i] = _mm512_castpd_ps(_mm512_unpacklo_pd(low, low2));
+        a[i + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(low, low2));
+        a[i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(high, high2));
+        a[i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(high, high2));
+    }
+    for (i = 0; i < 4; i++) {
+        b[i] = _mm512_shuffle_f32x4(a[i], a[i + 4], 0x88);
+        b[i + 4] = _mm512_shuffle_f32x4(a[i], a[i + 4], 0xdd);
+        b[i + 8] = _mm512_shuffle_f32x4(a[i + 8], a[i + 12], 0x88);
+        b[i + 12] = _mm512_shuffle_f32x4(a[i + 8], a[i + 12], 0xdd);
+    }
+    for (i = 0; i < 4; i++) {
+        a[i] = _mm512_shuffle_f32x4(b[i], b[i + 8], 0x88);
+        a[i + 8] = _mm512_shuffle_f32x4(b[i], b[i + 8], 0xdd);
+        a[i + 4] = _mm512_shuffle_f32x4(b[i + 4], b[i + 12], 0x88);
+        a[i + 12] = _mm512_shuffle_f32x4(b[i + 4], b[i + 12], 0xdd);
+    }
+    for (i = 0; i < BLOCK; i++)
+        if (streams)
+            _mm512_stream_ps((float *)(to + i * to_stride), a[i]);
+        else
+            _mm512_storeu_ps((float *)(to + i * to_stride), a[i]);
+}
+
+/* Whole blocks.  Long lines of the source are read one after the other; what
+ * is written is whole lines of memory, anywhere. */
+static void turn_blocks(const transposition *t, char *to, const char *from,
+                        int64_t rows, int64_t columns)
+{
+    int64_t to_stride = t->loop->operands[0].strides[t->other];
+    int64_t from_stride = t->loop->operands[1].strides[0];
+
+    for (int64_t c = 0; c < columns; c += BLOCK)
+        for (int64_t r = 0; r < rows; r += BLOCK)
+            if (t->streams)
+                turn_block(to + r * to_stride + c * 4, to_stride,
+                           from + c * from_stride + r * 4, from_stride, true);
+            else
+                turn_block(to + r * to_stride + c * 4, to_stride,
+                           from + c * from_stride + r * 4, from_stride, false);
+    if (t->streams)
+        _mm_sfence();
+}
+
+/* Lines of memory that begin where vectors do, more than caches hold. */
+static void choose(transposition *t)
+{
+    const core_loop *loop = t->loop;
+    uintptr_t parts = (uintptr_t)cpu_address(loop->operands[0].memory);
+    uint32_t d;
+
+    for (d = 1; d < loop->ndim; d++)
+        parts |= (uintptr_t)loop->operands[0].strides[d];
+    if (t->bytes == 4 && loop->numel >= LARGE && parts % 64 == 0) {
+        t->streams = true;
+        t->tile = LONG_TILE;
+    }
+}
+
+#else
+
+enum { BLOCK = 1 << 30 };
+
+static void turn_blocks(const transposition *t, char *to, const char *from,
+                        int64_t rows, int64_t columns)
+{
+    (void)t;
+    (void)to;
+    (void)from;
+    (void)rows;
+    (void)columns;
+}
+
+static void choose(transposition *t)
+{
+    (void)t;
+}
+
+#endif
+
+static void turn_tile(const transposition *t, char *to, int64_t to_stride,
+                      const char *from, int64_t from_stride, int64_t rows,
+                      int64_t columns)
+{
+    switch (t->bytes) {
+    case 1:
+        transpose_8(to, to_stride, from, from_stride, rows, columns);
+        break;
+    case 2:
+        transpose_16(to, to_stride, from, from_stride, rows, columns);
+        break;
+    case 4:
+        transpose_32(to, to_stride, from, from_stride, rows, columns);
+        break;
+    default:
+        transpose_64(to, to_stride, from, from_stride, rows, columns);
+        break;
+    }
+}
+
+/* Elements [row, rows) of the other dimension, [column, columns) of the
+ * inner. */
+static void turn_rest(const transposition *t, char *to, const char *from,
+                      int64_t row, int64_t rows, int64_t column,
+                      int64_t columns)
+{
+    int64_t to_stride = t->loop->operands[0].strides[t->other];
+    int64_t from_stride = t->loop->operands[1].strides[0];
+    int64_t r, c;
+
+    for (r = row; r < rows; r += TILE)
+        for (c = column; c < columns; c += TILE)
+            turn_tile(t, to + r * to_stride + c * t->bytes, to_stride,
+                      from + c * from_stride + r * t->bytes, from_stride,
+                      rows - r < TILE ? rows - r : TILE,
+                      columns - c < TILE ? columns - c : TILE);
+}
+
+/* A strip: so many elements of the other dimension by all of the inner. */
+static void transpose_strip(const transposition *t, char *to, const char *from,
+                            int64_t rows)
+{
+    int64_t columns = t->loop->sizes[0], whole_rows = 0, whole_columns = 0;
+
+    if (t->bytes == 4 && rows >= BLOCK && columns >= BLOCK) {
+        whole_rows = rows / BLOCK * BLOCK;
+        whole_columns = columns / BLOCK * BLOCK;
+        turn_blocks(t, to, from, whole_rows, whole_columns);
+    }
+    turn_rest(t, to, from, 0, whole_rows, whole_columns, columns);
+    turn_rest(t, to, from, whole_rows, rows, 0, columns);
+}
+
+/* An index counts strips, then the remaining dimensions. */
+static void transpose_task(void *context, int64_t begin, int64_t end)
+{
+    const transposition *t = context;
+    const core_loop *loop = t->loop;
+    int64_t k;
+
+    for (k = begin; k < end; k++) {
+        int64_t rest = k / t->tiles, strip = k % t->tiles * t->tile;
+        int64_t rows = loop->sizes[t->other] - strip;
+        char *to = cpu_address(loop->operands[0].memory);
+        const char *from = cpu_address(loop->operands[1].memory);
+        uint32_t d;
+
+        to += strip * loop->operands[0].strides[t->other];
+        from += strip * loop->operands[1].strides[t->other];
+        for (d = 1; d < loop->ndim; d++) {
+            if (d == t->other)
+                continue;
+            to += rest % loop->sizes[d] * loop->operands[0].strides[d];
+            from += rest % loop->sizes[d] * loop->operands[1].strides[d];
+            rest /= loop->sizes[d];
+        }
+        transpose_strip(t, to, from, rows < t->tile ? rows : t->tile);
+    }
+}
+
+bool CPU_NAME(cpu_transpose)(const core_loop *loop, uint32_t bytes)
+{
+    const int64_t *to = loop->operands[0].strides;
+    const int64_t *from = loop->operands[1].strides;
+    transposition t = {.loop = loop, .bytes = bytes, .tile = TILE};
+    int64_t strips, grain;
+    uint32_t d;
+
+    if (loop->ndim < 2 || to[0] != (int64_t)bytes || from[0] == 0 ||
+        from[0] == (int64_t)bytes || loop->sizes[0] < 4)
+        return false;
+    for (d = 1; d < loop->ndim; d++)
+        if (from[d] == (int64_t)bytes && loop->sizes[d] >= 4)
+            t.other = d;
+    if (t.other == 0)
+        return false;
+    choose(&t);
+    t.tiles = (loop->sizes[t.other] + t.tile - 1) / t.tile;
+    strips = loop->numel / loop->sizes[0] / loop->sizes[t.other] * t.tiles;
+    grain = 65536 / (t.tile * loop->sizes[0]);
+    cpu_parallel_for(strips, grain < 1 ? 1 : grain, transpose_task, &t);
+    return true;
+}
