@@ -9,6 +9,7 @@
 #include "base/thread.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/schema.h"
+#include "dispatch/structured.h"
 #include "ops/infer.h"
 #include "tensor/dtype.h"
 
@@ -299,31 +300,34 @@ static core_status record_relayout(core_call *call, core__thread *self,
 
 /* ------------------------------------------------------------------ layers -- */
 
-static core_status refuse_out(const core_operator *op)
-{
-    return core__error(CORE_ERROR_AUTOGRAD,
-                       "%s: an argument requires grad, and a call that writes "
-                       "into given tensors cannot be recorded: call %s, or "
-                       "turn grad mode off",
-                       core__operator_name(op),
-                       core__operator_name(core__operator_base(op)));
-}
-
-/* Of a call in which none has the bit: a view whose base has got a history. */
-static bool any_stale_view(const core_value *args, uint32_t nargs)
+/* The first argument that requires grad; nargs: none does.  None may have the
+ * bit, and still be a view whose base has got a history. */
+static uint32_t first_wanting(const core_value *args, uint32_t nargs)
 {
     for (uint32_t i = 0; i < nargs; i++) {
         if (args[i].tag == CORE_VALUE_TENSOR) {
             if (core__wants_grad(args[i].u.tensor))
-                return true;
+                return i;
         } else if (args[i].tag == CORE_VALUE_TENSOR_LIST) {
             for (uint32_t j = 0; j < args[i].count; j++)
                 if (args[i].u.tensors[j] &&
                     core__wants_grad(args[i].u.tensors[j]))
-                    return true;
+                    return i;
         }
     }
-    return false;
+    return nargs;
+}
+
+static core_status refuse_out(const core_operator *op, const core_value *args,
+                              uint32_t nargs)
+{
+    return core__error(CORE_ERROR_AUTOGRAD,
+                       "%s: the argument %s requires grad, and a call that "
+                       "writes into given tensors cannot be recorded: call "
+                       "%s, or turn grad mode off",
+                       core__operator_name(op),
+                       core__argument_name(op, first_wanting(args, nargs)),
+                       core__operator_name(core__operator_base(op)));
 }
 
 static core_status pass(core_call *call, core__thread *self,
@@ -348,7 +352,7 @@ static core_status record(core_call *call, core__thread *self,
     core__recording recording;
 
     if (core__unlikely(op->variant == CORE__VARIANT_OUT))
-        return refuse_out(op);
+        return refuse_out(op, args, nargs);
     recording.op = op;
     recording.gradient = base->data->gradient;
     recording.args = args;
@@ -406,7 +410,7 @@ core_status core__autograd_layer(core_call *call, const core_value *args,
         call->op->variant != CORE__VARIANT_FUNCTIONAL)
         CORE_TRY(check_unknown_views(call->op, args, nargs));
     if (!(call->keys & CORE__KEYS_REQUIRES_GRAD) &&
-        !any_stale_view(args, nargs))
+        first_wanting(args, nargs) == nargs)
         return pass(call, self, args, nargs, results, nresults);
     return record(call, self, args, nargs, results, nresults);
 }

@@ -328,6 +328,36 @@ static void return_arguments(const completion *call, core_value *results)
     }
 }
 
+/* A program's own operator gives what its schema says. */
+static core_status check_results(const completion *call, core_value *results)
+{
+    const core__schema *schema = call->schema;
+    uint32_t wrong = schema->nresults;
+
+    for (uint32_t i = schema->nresults; i-- > 0;) {
+        const core__schema_result *result = &schema->results[i];
+        bool tensor = result->tag == CORE_VALUE_TENSOR;
+
+        if ((tensor || result->tag == CORE_VALUE_TENSOR_LIST) &&
+            !result->mutated &&
+            (results[i].tag != result->tag || (tensor && !results[i].u.tensor)))
+            wrong = i;
+    }
+    if (wrong == schema->nresults)
+        return CORE_OK;
+    core__error(CORE_ERROR_INVALID_ARGUMENT,
+                "%s: the function gave %s as result %u, which is %s. The "
+                "operator is %s",
+                core__operator_name(call->op), tag_name(results[wrong].tag),
+                wrong + 1, tag_name(schema->results[wrong].tag),
+                call->op->data->schema);
+    for (uint32_t i = 0; i < schema->nresults; i++) {
+        core_value_release(&results[i]);
+        results[i] = (core_value){0};
+    }
+    return CORE_ERROR_INVALID_ARGUMENT;
+}
+
 core_status core_op_call(core_operator *op, const core_value *args,
                          uint32_t nargs, core_value *results, uint32_t nresults)
 {
@@ -349,9 +379,12 @@ core_status core_op_call(core_operator *op, const core_value *args,
         return core__error(
             CORE_ERROR_INVALID_ARGUMENT, "%s: room for %u results; it has %u",
             core__operator_name(op), nresults, call.schema->nresults);
-    if (!changes)
-        return core__call(op, call.args, call.schema->narguments, results,
-                          call.schema->nresults);
+    if (!changes) {
+        CORE_TRY(core__call(op, call.args, call.schema->narguments, results,
+                            call.schema->nresults));
+        return op->flags & CORE__OP_CUSTOM ? check_results(&call, results)
+                                           : CORE_OK;
+    }
     CORE_TRY(core__call(op, call.args, call.schema->narguments, NULL, 0));
     if (nresults)
         return_arguments(&call, results);

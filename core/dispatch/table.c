@@ -219,6 +219,13 @@ void core__shortcut_learn(core_operator *op, uint64_t state)
 
 /* ---------------------------------------------------------------- tables -- */
 
+/* A decomposition that writes into given results would be recorded as the
+ * copies that it ends with. */
+static bool never_recorded(const core_operator *op)
+{
+    return op->variant == CORE__VARIANT_OUT && !(op->flags & CORE__OP_CUSTOM);
+}
+
 static void fill(core_operator *op, operator_table *table)
 {
     __atomic_store_n(&op->quiet, op->mask & ~passing(op), __ATOMIC_RELAXED);
@@ -226,7 +233,8 @@ static void fill(core_operator *op, operator_table *table)
         bool implicit;
         const core__entry *below = backend_entry(op, table, slot, &implicit);
         core__registration *r = newest(op, CORE_KEY_AUTOGRAD, slot);
-        const core__entry *above = implicit ? below : &autograd;
+        const core__entry *above =
+            implicit && !never_recorded(op) ? below : &autograd;
 
         if (!r)
             r = newest(op, CORE_KEY_AUTOGRAD, CORE__SLOT_NONE);

@@ -359,6 +359,61 @@ static core_status twice(core_call *call, const core_value *args,
     return core_op_call(find("add.Tensor"), add, 2, results, 1);
 }
 
+static core_status gives_an_int(core_call *call, const core_value *args,
+                                uint32_t nargs, core_value *results,
+                                uint32_t nresults)
+{
+    (void)call;
+    (void)nresults;
+    if (nargs < 1 || args[0].tag != CORE_VALUE_TENSOR)
+        return CORE_ERROR_INTERNAL;
+    core_tensor_retain(args[0].u.tensor);
+    results[0] = args[0];
+    results[1] = (core_value){CORE_VALUE_INT, 0, {.i = 3}};
+    return CORE_OK;
+}
+
+static core_status gives_nothing(core_call *call, const core_value *args,
+                                 uint32_t nargs, core_value *results,
+                                 uint32_t nresults)
+{
+    (void)call;
+    (void)args;
+    (void)nargs;
+    (void)results;
+    (void)nresults;
+    return CORE_OK;
+}
+
+START_TEST(a_custom_operator_gives_what_its_schema_says)
+{
+    const core_function functions[] = {gives_an_int, gives_nothing};
+    const char *const words[] = {"an int as result 2", "nothing as result 1"};
+    core_value arg = tensor_value(row(1, 2));
+    core_registration *op = NULL, *function = NULL;
+    core_value results[2];
+
+    ck_assert_int_eq(core_op_register("mine::two(Tensor self) -> "
+                                      "(Tensor, Tensor)",
+                                      &op),
+                     CORE_OK);
+    for (int i = 0; i < 2; i++) {
+        ck_assert_int_eq(core_function_register("mine::two", CORE_KEY_BACKEND,
+                                                "cpu", functions[i], NULL,
+                                                &function),
+                         CORE_OK);
+        says(core_op_call(find("mine::two"), &arg, 1, results, 2),
+             CORE_ERROR_INVALID_ARGUMENT, words[i]);
+        ck_assert_uint_eq(results[0].tag, CORE_VALUE_NONE);
+        ck_assert_uint_eq(results[1].tag, CORE_VALUE_NONE);
+        ck_assert_uint_eq(arg.u.tensor->references, 1);
+        core_registration_release(function);
+    }
+    core_registration_release(op);
+    core_value_release(&arg);
+}
+END_TEST
+
 START_TEST(a_custom_operator_is_called_with_its_defaults)
 {
     core_registration *op = NULL;
@@ -410,6 +465,7 @@ int main(void)
     tcase_add_test(tests, several_results_and_lists_come_owned);
     tcase_add_test(tests, a_failing_call_leaves_none);
     tcase_add_test(tests, a_custom_operator_is_called_with_its_defaults);
+    tcase_add_test(tests, a_custom_operator_gives_what_its_schema_says);
     suite_add_tcase(suite, tests);
     srunner_run_all(runner, CK_ENV);
     failed = srunner_ntests_failed(runner);

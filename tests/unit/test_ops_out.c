@@ -278,6 +278,36 @@ static void run_shared(const sample *s, const core_operator *form,
     }
 }
 
+/* Nothing that writes into given tensors is recorded. */
+static void run_recorded(const sample *s, const core_operator *form,
+                         core_value *args)
+{
+    core_value got[RESULTS] = {0};
+
+    for (uint32_t at = 0; at < form->nargs; at++) {
+        core_tensor *given = args[at].u.tensor;
+        core_status status;
+
+        if (args[at].tag != CORE_VALUE_TENSOR ||
+            !core_dtype_is_floating(core_tensor_dtype(given)))
+            continue;
+        args[at].u.tensor = leaf(CALL(clone, given, -1));
+        core_grad_mode_set(true);
+        status = core_op_call((core_operator *)(uintptr_t)form, args,
+                              form->nargs, got, RESULTS);
+        core_grad_mode_set(false);
+        args[at].u.tensor = given;
+        ck_assert_msg(
+            status == CORE_ERROR_AUTOGRAD &&
+                strstr(core_error_message(), " requires grad, and") &&
+                strstr(core_error_message(), core__operator_name(form)),
+            "%s(%s), %s: %d \"%s\"", s->op, s->words,
+            core__argument_name(form, at), status,
+            status ? core_error_message() : "");
+        ck_assert_uint_eq(got[0].tag, CORE_VALUE_NONE);
+    }
+}
+
 static void run_refused(const sample *s, arguments *a,
                         const core_operator *form, const core_value *want)
 {
@@ -291,6 +321,7 @@ static void run_refused(const sample *s, arguments *a,
                                   core_tensor_ndim(want[i].u.tensor),
                                   core_tensor_dtype(want[i].u.tensor),
                                   core_tensor_device(want[i].u.tensor)));
+    run_recorded(s, form, args);
     run_doubled(s, form, want, args, outs);
     for (core_value *arg = args; arg < outs; arg++) {
         if (arg->tag == CORE_VALUE_TENSOR)
