@@ -220,6 +220,11 @@ waived() {
         --filter 'core/memory/fills' --waivers "$work/waivers"
 }
 
+silent_waiver() {
+    waived none 'waive other core/memry/* 2020-01-01 known' 0 . &&
+        ! grep '^# waivers' "$work/out"
+}
+
 goes_on_after_a_crash() {
     LIBCORE_MUTANT_RULE=crashes "$conformance" --plugin "$mutant" \
         --filter 'ops/ex[p]*/f32' >"$work/out" 2>&1
@@ -307,8 +312,12 @@ ok "tests are shared out among shards" shards
 ok "a run is resumed" resumes
 ok "a filtered run is no conformance run" ends 0 'this was no conformance run' \
     --plugin "$sim" --filter 'core/entry/*'
-ok "nothing that is executed is a failure" ends 1 '^1..0' \
+ok "a filter that matches no test is an error" ends 2 \
+    '^core-conformance: none of the [0-9]+ tests is chosen: --filter nothing' \
     --plugin "$sim" --filter 'nothing*'
+ok "a shard without tests is one" ends 2 \
+    'chosen: [1-9] are shared out among 100 shards$' \
+    --plugin "$sim" --filter 'core/entry/*' --shard 100/100
 ok "reports are bundled and verified" submits
 ok "a submission that was changed is refused" forged
 ok "output that cannot be written is an error" full
@@ -329,6 +338,13 @@ if [ -f "$mutant" ]; then
         'waive mutant core/memory/* 2999-01-01 known' 0 'fills # WAIVED'
     ok "a waiver of the past says nothing" waived fills-by-bytes \
         'waive mutant core/memory/* 2020-01-01 known' 1 'fills # FAIL'
+    ok "that it has ended is told" waived fills-by-bytes \
+        'waive mutant core/memory/* 2020-01-01 known' 1 \
+        '^# waivers, line 1: core/memory/\* ended on 2020-01-01'
+    ok "a waiver that matches nothing is told" waived none \
+        'waive mutant core/memry/* 2999-01-01 known' 0 \
+        '^# waivers, line 1: core/memry/\* matches no test'
+    ok "one of another device is not" silent_waiver
     ok "a waiver says what it says on its last day" waived fills-by-bytes \
         "waive mutant core/memory/* $(date -u +%Y-%m-%d) known" 0 \
         'fills # WAIVED'

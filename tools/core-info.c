@@ -7,6 +7,7 @@
 #define _GNU_SOURCE /* environ */
 
 #include "base/json.h"
+#include "info/clean.h"
 
 #include <libcore/device.h>
 #include <libcore/dispatch.h>
@@ -133,11 +134,11 @@ enum { COLUMNS = 5 };
 static void plugin_columns(const core_plugin_information *p, char *abi,
                            size_t size, const char *columns[COLUMNS])
 {
-    columns[0] = *p->name ? p->name : "-";
+    columns[0] = *p->name ? clean_text(p->name) : "-";
     columns[1] = state_name(p->state);
     columns[2] = abi_text(p, abi, size);
-    columns[3] = *p->version ? p->version : "-";
-    columns[4] = *p->device_types ? p->device_types : "-";
+    columns[3] = *p->version ? clean_text(p->version) : "-";
+    columns[4] = *p->device_types ? clean_text(p->device_types) : "-";
 }
 
 static void print_columns(const char *const columns[COLUMNS],
@@ -177,9 +178,9 @@ static void print_plugins(void)
         core_plugin_information p = plugin_information(core_plugin_at(i));
 
         plugin_columns(&p, abi, sizeof abi, columns);
-        print_columns(columns, widths, p.path);
+        print_columns(columns, widths, clean_text(p.path));
         if (*p.reason)
-            printf("  %-*s  %s\n", widths[0], "", p.reason);
+            printf("  %-*s  %s\n", widths[0], "", clean_text(p.reason));
     }
 }
 
@@ -203,8 +204,8 @@ static const char *bytes_text(uint64_t bytes, char *text, size_t size)
 
 static void print_field(const char *name, core_string text)
 {
-    if (text.size > 0)
-        printf("  %-12s %s: %.*s\n", "", name, (int)text.size, text.data);
+    if (text.size > 0 && text.data)
+        printf("  %-12s %s: %s\n", "", name, clean(text));
 }
 
 static void print_device(const core_backend_information *backend,
@@ -218,7 +219,8 @@ static void print_device(const core_backend_information *backend,
 
     snprintf(name, sizeof name, "%s:%u", backend->device_type, index);
     if (core_device_find(name, &device) != CORE_OK) {
-        printf("  %-12s cannot be opened: %s\n", name, core_error_message());
+        printf("  %-12s cannot be opened: %s\n", name,
+               clean_text(core_error_message()));
         return;
     }
     core_device_get_information(device, &information);
@@ -226,12 +228,11 @@ static void print_device(const core_backend_information *backend,
     core_device_memory(device, &left, &total);
     if (total == 0)
         total = properties.total_memory;
-    printf("  %-12s %-11s %-11s %5u  %-11s %.*s\n", core_device_name(device),
+    printf("  %-12s %-11s %-11s %5u  %-11s %s\n", core_device_name(device),
            bytes_text(total, a, sizeof a), bytes_text(left, b, sizeof b),
            properties.compute_units,
            backend->synchronous ? "synchronous" : "streams",
-           (int)information.name.size,
-           information.name.size ? information.name.data : "");
+           clean(information.name));
     print_field("id", information.stable_id);
     print_field("driver", information.driver);
     print_field("runtime", information.runtime);
@@ -249,7 +250,7 @@ static void print_default(void)
                core_device_name(device));
     else
         printf("  programs that name no device get none: %s\n",
-               core_error_message());
+               clean_text(core_error_message()));
 }
 
 static void print_devices(void)
@@ -262,12 +263,16 @@ static void print_devices(void)
     for (uint32_t i = 0; core_backend_describe(i, &backend) == CORE_OK; i++) {
         if (backend.device_count == 0)
             printf("  %-12s none: %s\n", backend.device_type,
-                   *backend.reason ? backend.reason
+                   *backend.reason ? clean_text(backend.reason)
                                    : "the plugin gave no reason");
         for (uint32_t k = 0; k < backend.device_count; k++)
             print_device(&backend, k);
         printf("  %-12s %u kernels for %u operators\n", "",
                backend.kernel_count, backend.operator_count);
+        if (*backend.unasked_kernels)
+            printf("  %-12s never called, as no operator asks for kernels of "
+                   "these names: %s\n",
+                   "", clean_text(backend.unasked_kernels));
     }
     print_default();
 }
@@ -295,14 +300,15 @@ static void print_settings(void)
     printf("settings\n");
     for (uint32_t i = 0; core_setting_describe(i, &s) == CORE_OK; i++) {
         if (s.value)
-            printf("  %s=%s (from the %s)\n", s.name, s.value,
+            printf("  %s=%s (from the %s)\n", s.name, clean_text(s.value),
                    s.from == CORE_SETTING_FROM_PROGRAM ? "program"
                                                        : "environment");
         else
             printf("  %s is not set: %s\n", s.name, s.otherwise);
         printf("      %s\n      May be: %s.\n", s.help, s.allowed);
         if (s.status != CORE_OK)
-            printf("      Not accepted: %s\n", core_error_message());
+            printf("      Not accepted: %s\n",
+                   clean_text(core_error_message()));
     }
 }
 
@@ -320,7 +326,7 @@ static void print_unknown_settings(void)
         if (!known)
             printf("  %s\n      No setting of libcore has this name; a plugin "
                    "may read it.\n",
-                   *entry);
+                   clean_text(*entry));
     }
 }
 
@@ -388,7 +394,8 @@ static void write_plugins(core__json *json)
 
 static void write_string(core__json *json, const char *name, core_string text)
 {
-    core__json_text_size(json, name, text.size ? text.data : "", text.size);
+    core__json_text_size(json, name, text.data ? text.data : "",
+                         text.data ? text.size : 0);
 }
 
 static void write_device(core__json *json,
@@ -464,6 +471,7 @@ static void write_backends(core__json *json, const options *wanted)
         core__json_text(json, "reason", backend.reason);
         core__json_unsigned(json, "kernels", backend.kernel_count);
         core__json_unsigned(json, "operators", backend.operator_count);
+        core__json_text(json, "unasked_kernels", backend.unasked_kernels);
         if (wanted->devices) {
             core__json_array(json, "devices");
             for (uint32_t k = 0; k < backend.device_count; k++)
@@ -586,7 +594,7 @@ int main(int argc, char **argv)
     if (status >= 0)
         return status;
     if (core_plugins_load_all() != CORE_OK) {
-        fprintf(stderr, "core-info: %s\n", core_error_message());
+        fprintf(stderr, "core-info: %s\n", clean_text(core_error_message()));
         return EXIT_FAILURE;
     }
     if (wanted.json)

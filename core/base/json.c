@@ -44,35 +44,12 @@ static void new_line(core__json *json)
         put(json, "  ", 2);
 }
 
-/* The length of a UTF-8 sequence at text, 0 if there is none. */
-static size_t sequence(const unsigned char *text, size_t size)
-{
-    size_t length = text[0] < 0x80   ? 1
-                    : text[0] < 0xc2 ? 0
-                    : text[0] < 0xe0 ? 2
-                    : text[0] < 0xf0 ? 3
-                    : text[0] < 0xf5 ? 4
-                                     : 0;
-
-    if (length > size)
-        return 0;
-    for (size_t i = 1; i < length; i++)
-        if ((text[i] & 0xc0) != 0x80)
-            return 0;
-    if ((text[0] == 0xe0 && text[1] < 0xa0) || /* longer than needed */
-        (text[0] == 0xed && text[1] > 0x9f) || /* surrogates */
-        (text[0] == 0xf0 && text[1] < 0x90) || /* longer than needed */
-        (text[0] == 0xf4 && text[1] > 0x8f))   /* beyond the last */
-        return 0;
-    return length;
-}
-
 static void put_quoted(core__json *json, const char *text, size_t size)
 {
     put(json, "\"", 1);
     while (size > 0) {
         unsigned char c = (unsigned char)*text;
-        size_t length = sequence((const unsigned char *)text, size);
+        size_t length = core__utf8_sequence(text, size);
         char escape[8];
 
         if (length == 0) {

@@ -104,8 +104,8 @@ void core__log(uint32_t level, const char *component, const char *format, ...)
     core__format_list(text, sizeof text, format, arguments);
     va_end(arguments);
     for (char *c = text; *c; c++)
-        if (*c == '\n')
-            *c = ' ';
+        if ((unsigned char)*c < ' ' || *c == 0x7f)
+            *c = ' '; /* a line is one, and nothing to a terminal */
     write_line(level, component, text);
 }
 

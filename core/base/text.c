@@ -55,3 +55,26 @@ float core__parse_float(const char *text, char **out_end)
 {
     return strtof_l(text, out_end, plain_locale());
 }
+
+size_t core__utf8_sequence(const char *at, size_t size)
+{
+    const unsigned char *text = (const unsigned char *)at;
+    size_t length = text[0] < 0x80   ? 1
+                    : text[0] < 0xc2 ? 0
+                    : text[0] < 0xe0 ? 2
+                    : text[0] < 0xf0 ? 3
+                    : text[0] < 0xf5 ? 4
+                                     : 0;
+
+    if (length > size)
+        return 0;
+    for (size_t i = 1; i < length; i++)
+        if ((text[i] & 0xc0) != 0x80)
+            return 0;
+    if ((text[0] == 0xe0 && text[1] < 0xa0) || /* longer than needed */
+        (text[0] == 0xed && text[1] > 0x9f) || /* surrogates */
+        (text[0] == 0xf0 && text[1] < 0x90) || /* longer than needed */
+        (text[0] == 0xf4 && text[1] > 0x8f))   /* beyond the last */
+        return 0;
+    return length;
+}

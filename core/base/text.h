@@ -19,5 +19,8 @@ int core__format_list(char *text, size_t size, const char *format,
 /* strtod and strtof. */
 double core__parse_double(const char *text, char **out_end);
 float core__parse_float(const char *text, char **out_end);
+/* The length of the UTF-8 sequence at text, of which size > 0 bytes are there;
+ * 0 if there is none. */
+size_t core__utf8_sequence(const char *text, size_t size);
 
 #endif

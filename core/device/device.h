@@ -31,6 +31,7 @@ typedef struct core__backend {
     uint32_t device_count; /* as enumerated last */
     core_device **devices; /* opened when first asked for */
     char *reason;          /* why there are none */
+    char *unasked;         /* names of kernels that no call finds, or NULL */
     void *fallback;        /* core__kernel_set of its kernel for everything */
 } core__backend;
 

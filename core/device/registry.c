@@ -282,6 +282,7 @@ void core__backend_remove(core__backend *backend)
     core__device_unlock();
     core__free(backend->devices);
     core__free(backend->reason);
+    core__free(backend->unasked);
     core__free(backend);
 }
 

@@ -444,16 +444,9 @@ static core_status add_kernel(core_registry *registry, core__backend *backend,
     core__kernel_set *set;
 
     CORE_TRY(check_kernel(from));
-    op = core__operator_find(from->name.data, from->name.size);
-    if (!op) {
-        /* A plugin built for a newer libcore brings more than this one knows:
-         * it runs with what both have. */
-        core__log(CORE_LOG_WARNING, "registry",
-                  "%s: kernel \"%.*s\" is for an operator that this libcore "
-                  "does not have",
-                  backend->type, (int)from->name.size, from->name.data);
+    if (core__registry_unasked(registry, backend, from))
         return CORE_OK;
-    }
+    op = core__operator_find(from->name.data, from->name.size);
     if (op->flags & CORE__OP_CUSTOM)
         return core__error(CORE_ERROR_UNSUPPORTED,
                            "kernel \"%s\": the results of an operator that is "

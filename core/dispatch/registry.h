@@ -85,6 +85,11 @@ core_status core__registry_add_kernels(core_registry *registry,
                                        core_string backend,
                                        const core_kernel *const *kernels,
                                        uint32_t count);
+/* A plugin's kernel that no call would find, as its name is no operator's or a
+ * variant's that uses another kernel: logged, and kept for those who list what
+ * the backend brings.  Under the registry's lock. */
+bool core__registry_unasked(core_registry *registry, core__backend *backend,
+                            const core_kernel *kernel);
 /* The set of a backend's fallback, if there is a kernel in it. */
 static inline core__kernel_set *core__registry_fallback(
     const core__backend *backend)

@@ -63,6 +63,8 @@ static void describe(core__backend *backend,
     information->device_type = backend->type;
     information->plugin = backend->plugin;
     information->synchronous = backend->synchronous;
+    information->unasked_kernels =
+        core__loader_keep(backend->unasked ? backend->unasked : "");
     core__error_restore(&earlier);
 }
 

@@ -127,8 +127,12 @@ typedef struct core_backend_information {
     const char *reason;      /* why there are no devices, or "" */
     uint32_t synchronous;    /* 1: no streams */
     uint32_t reserved;
+    /* Kernels that no call finds, as libcore asks for none of their names
+     * (misspelt, of a later libcore, or an in-place variant's): the names,
+     * separated by ", ", or "". */
+    const char *unasked_kernels;
 } core_backend_information;
-CORE_STATIC_ASSERT(sizeof(core_backend_information) == 48,
+CORE_STATIC_ASSERT(sizeof(core_backend_information) == 56,
                    "core_backend_information");
 
 /* Backends of the plugins that are loaded; NOT_FOUND behind the last.  Counts

@@ -185,10 +185,11 @@ static bool settle(const options *chosen, report *out, double *timeout)
 
 /* ------------------------------------------------------------ the runs -- */
 
-/* Order of levels, then as the suite has them; a shard takes every N-th. */
-static void choose(report *self)
+/* Order of levels, then as the suite has them; a shard takes every N-th.
+ * False, after a complaint: nothing is left. */
+static bool choose(report *self)
 {
-    size_t number = 0;
+    size_t number = 0, left = 0;
 
     for (size_t i = 0; i < self->count; i++) {
         record *one = &self->records[i];
@@ -198,7 +199,23 @@ static void choose(report *self)
             (!self->filter || fnmatch(self->filter, one->name, 0) == 0);
         if (one->chosen && self->shards > 1)
             one->chosen = number++ % self->shards == self->shard - 1;
+        left += one->chosen;
     }
+    if (left > 0)
+        return true;
+    fprintf(stderr, "core-conformance: none of the %zu tests is chosen",
+            self->count);
+    if (self->shards > 1 && number > 0)
+        fprintf(stderr, ": %zu are shared out among %u shards", number,
+                self->shards);
+    else if (self->filter)
+        fprintf(stderr, ": --filter %s matches no name in the levels asked for",
+                self->filter);
+    if (*report_about(self, "problem"))
+        fprintf(stderr, "; those of operators are not known: %s",
+                report_about(self, "problem"));
+    fputc('\n', stderr);
+    return false;
 }
 
 static bool about_machine(report *self)
@@ -270,7 +287,8 @@ static int run(const options *chosen, runner *run, report *found)
     if (!runner_list(run, text, sizeof text))
         return complain(text, "");
     about_machine(found);
-    choose(found);
+    if (!choose(found))
+        return EXIT_USAGE;
     if (chosen->list)
         return list_tests(found);
     if (chosen->resume &&

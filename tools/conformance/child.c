@@ -22,11 +22,13 @@ static bool add_all(suite *self, bool with_ops)
            suite_add_perf(self);
 }
 
-/* Tabs and newlines separate what is answered. */
+/* Tabs and newlines separate what is answered; what else controls a terminal
+ * is none of the plugin's business. */
 static void put(const char *text)
 {
     for (; *text; text++)
-        putc(*text == '\t' || *text == '\n' ? ' ' : *text, answers);
+        putc((unsigned char)*text < ' ' || *text == 0x7f ? ' ' : *text,
+             answers);
 }
 
 static void put_string(const char *key, core_string text)
@@ -34,6 +36,8 @@ static void put_string(const char *key, core_string text)
     char copy[200];
     size_t size = text.size < sizeof copy ? text.size : sizeof copy - 1;
 
+    if (!text.data)
+        size = 0;
     if (size)
         memcpy(copy, text.data, size);
     copy[size] = 0;

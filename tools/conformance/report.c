@@ -3,6 +3,7 @@
 
 #include "report.h"
 
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -49,6 +50,18 @@ void report_set_about(report *self, const char *key, const char *value)
     snprintf(self->about[self->abouts].value, sizeof self->about->value, "%s",
              value);
     self->abouts++;
+}
+
+void report_remark(report *self, const char *format, ...)
+{
+    va_list arguments;
+
+    if (self->nremarks == REPORT_REMARKS)
+        return;
+    va_start(arguments, format);
+    vsnprintf(self->remarks[self->nremarks++], REPORT_REMARK, format,
+              arguments);
+    va_end(arguments);
 }
 
 void report_free(report *self)

@@ -25,7 +25,7 @@ typedef struct record {
     char detail[TEST_DETAIL];
 } record;
 
-enum { REPORT_ABOUT = 16 };
+enum { REPORT_ABOUT = 16, REPORT_REMARKS = 64, REPORT_REMARK = 300 };
 
 typedef struct report {
     record *records;
@@ -45,6 +45,9 @@ typedef struct report {
     uint32_t shards;
     level up_to; /* levels that were asked for */
     bool only;   /* that one alone */
+    /* Of waivers: what is said beside the verdicts. */
+    char remarks[REPORT_REMARKS][REPORT_REMARK];
+    size_t nremarks;
 } report;
 
 /* NULL: no memory. */
@@ -52,6 +55,9 @@ record *report_add(report *self, const char *name);
 record *report_find(report *self, const char *name);
 const char *report_about(const report *self, const char *key);
 void report_set_about(report *self, const char *key, const char *value);
+/* What there is no room for is not said. */
+void report_remark(report *self, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 void report_free(report *self);
 
 /* A verdict that keeps a level from being passed. */

@@ -185,6 +185,15 @@ static void tests(const report *self, bool bad, FILE *to)
     fprintf(to, "</table>\n");
 }
 
+static void remarks(const report *self, FILE *to)
+{
+    for (size_t i = 0; i < self->nremarks; i++) {
+        fprintf(to, "<p>");
+        text(self->remarks[i], to);
+        fprintf(to, "</p>\n");
+    }
+}
+
 bool report_html(const report *self, FILE *to)
 {
     fprintf(to,
@@ -194,6 +203,7 @@ bool report_html(const report *self, FILE *to)
             style);
     head(self, to);
     levels(self, to);
+    remarks(self, to);
     tests(self, true, to);
     matrix(self, to);
     tests(self, false, to);

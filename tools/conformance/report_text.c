@@ -41,6 +41,8 @@ bool report_tap(const report *self, FILE *to)
         tap_detail(one, to);
     }
     fprintf(to, "1..%zu\n", number);
+    for (size_t i = 0; i < self->nremarks; i++)
+        fprintf(to, "# %s\n", self->remarks[i]);
     report_summary(self, to, "# ");
     return fflush(to) == 0 && !ferror(to);
 }
@@ -117,10 +119,25 @@ static bool jsonl_level(const report *self, level which, FILE *to)
     return core__json_finish(&json);
 }
 
+static bool jsonl_remark(const char *remark, FILE *to)
+{
+    core__json json;
+
+    core__json_begin(&json, core__json_to_file, to);
+    json.flat = true;
+    core__json_object(&json, NULL);
+    core__json_text(&json, "record", "remark");
+    core__json_text(&json, "text", remark);
+    core__json_end(&json);
+    return core__json_finish(&json);
+}
+
 bool report_jsonl(const report *self, FILE *to)
 {
     bool good = jsonl_head(self, to);
 
+    for (size_t i = 0; good && i < self->nremarks; i++)
+        good = jsonl_remark(self->remarks[i], to);
     for (size_t i = 0; good && i < self->count; i++)
         if (self->records[i].chosen)
             good = jsonl_test(&self->records[i], to);

@@ -267,6 +267,15 @@ static void unreached(suite *self, outcome *out, const test *one)
            "signatures do not go together");
 }
 
+static void unasked(suite *self, outcome *out, const test *one)
+{
+    (void)self;
+    (void)one;
+    expect(out, false,
+           "no operator asks for a kernel of this name: it is misspelt, of a "
+           "later libcore, or a variant's that uses another kernel");
+}
+
 /* To find out what is claimed takes a while. */
 static bool chosen(const suite *self, const char *op, const char *last,
                    char *name)
@@ -306,10 +315,36 @@ static bool add_operator(suite *self, const char *op)
     return suite_add(self, &one);
 }
 
+/* Kernels that no call would reach: the names, separated by ", ". */
+static bool add_unasked(suite *self, const char *names)
+{
+    test one = {.level = LEVEL_OPS, .run = unasked};
+    char name[101];
+
+    while (*names) {
+        size_t size = strcspn(names, ",");
+        size_t used = size < sizeof name ? size : sizeof name - 1;
+
+        for (size_t i = 0; i < used; i++)
+            name[i] = names[i] > ' ' && names[i] < 0x7f ? names[i] : '?';
+        name[used] = 0;
+        if (chosen(self, name, "unreached", one.name) && !suite_add(self, &one))
+            return false;
+        names += size;
+        names += strspn(names, ", ");
+    }
+    return true;
+}
+
 bool suite_add_ops(suite *self)
 {
+    core_backend_information about = {.struct_size = sizeof about};
     char name[TEST_NAME];
 
+    for (uint32_t i = 0; core_backend_describe(i, &about) == CORE_OK; i++)
+        if (strcmp(about.device_type, self->type) == 0 &&
+            !add_unasked(self, about.unasked_kernels))
+            return false;
     for (size_t i = 0; claimed_operator(self, i, name, sizeof name); i++)
         if (!add_operator(self, name))
             return false;

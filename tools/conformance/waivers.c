@@ -90,6 +90,24 @@ static bool same_device(const report *self, const char *type)
            (strlen(type) == size && strncmp(type, name, size) == 0);
 }
 
+/* What it matches, of the tests that there are. */
+static void apply(report *self, const waiver *by, size_t number)
+{
+    bool matches = false;
+
+    for (size_t i = 0; i < self->count; i++) {
+        if (fnmatch(by->glob, self->records[i].name, 0) != 0)
+            continue;
+        matches = true;
+        if (self->records[i].chosen)
+            apply_one(&self->records[i], by);
+    }
+    if (!matches)
+        report_remark(self, "waivers, line %zu: %.120s matches no test%s",
+                      number, by->glob,
+                      self->filter ? " that the filter leaves" : "");
+}
+
 bool waivers_apply(report *self, const char *path, const char *today,
                    char *text, size_t room)
 {
@@ -109,13 +127,15 @@ bool waivers_apply(report *self, const char *path, const char *today,
             snprintf(text, room, "%s:%zu %s", path, number, wrong);
             good = false;
         }
-        if (wrong || !one.glob || strncmp(one.date, today, 10) < 0 ||
-            !same_device(self, one.device))
+        if (wrong || !one.glob || !same_device(self, one.device))
             continue;
-        for (size_t i = 0; i < self->count; i++)
-            if (self->records[i].chosen &&
-                fnmatch(one.glob, self->records[i].name, 0) == 0)
-                apply_one(&self->records[i], &one);
+        if (strncmp(one.date, today, 10) < 0)
+            report_remark(self,
+                          "waivers, line %zu: %.120s ended on %s, and says "
+                          "nothing any more",
+                          number, one.glob, one.date);
+        else
+            apply(self, &one, number);
     }
     free(line);
     if (file)

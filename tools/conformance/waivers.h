@@ -9,7 +9,8 @@
  * with comments after #.  Until that date a failure that is waived is WAIVED,
  * and one that is expected is XFAIL; a test that was expected to fail and
  * passes is XPASS, which is a failure: the line is to go.  After the date the
- * line says nothing any more. */
+ * line says nothing any more.  That it has ended, or matches no test, is a
+ * remark in the report. */
 
 #ifndef CONFORMANCE_WAIVERS_H
 #define CONFORMANCE_WAIVERS_H

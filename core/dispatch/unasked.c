@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Kernels under names that no call asks for.  They are no error: a plugin built
+ * for a newer libcore brings more than this one knows, and runs with what both
+ * have.  A misspelt one is told in the same way. */
+
+#include "base/log.h"
+#include "base/memory.h"
+#include "dispatch/dispatch.h"
+#include "dispatch/registry.h"
+#include "loader/loader.h"
+
+#include <string.h>
+
+enum { NAMES = 4096 }; /* more than that are logged alone */
+
+static bool is_kept(const char *names, core_string name)
+{
+    while (names) {
+        size_t size = strcspn(names, ",");
+
+        if (size == name.size && memcmp(names, name.data, size) == 0)
+            return true;
+        names = strstr(names, ", ");
+        names = names ? names + 2 : NULL;
+    }
+    return false;
+}
+
+/* Without memory it is not listed: it was logged. */
+static void keep(core__backend *backend, core_string name)
+{
+    size_t used = backend->unasked ? strlen(backend->unasked) : 0;
+    char *names;
+
+    if (is_kept(backend->unasked, name) || used + name.size > NAMES)
+        return;
+    names = core__realloc(backend->unasked, used + name.size + 3);
+    if (!names)
+        return;
+    if (used) {
+        memcpy(names + used, ", ", 2);
+        used += 2;
+    }
+    memcpy(names + used, name.data, name.size);
+    names[used + name.size] = 0;
+    backend->unasked = names;
+}
+
+bool core__registry_unasked(core_registry *registry, core__backend *backend,
+                            const core_kernel *kernel)
+{
+    core_operator *op =
+        core__operator_find(kernel->name.data, kernel->name.size);
+    const char *plugin =
+        registry->plugin ? registry->plugin->information.name : "the program";
+
+    /* One of another functional operator, as sum.dim_IntList, which calls use
+     * by the name of sum, does no harm: it says that the kernel can do it. */
+    if (op && (core__operator_kernel(op) == op ||
+               op->data->variant == CORE__VARIANT_FUNCTIONAL))
+        return false;
+    if (op)
+        core__log(CORE_LOG_WARNING, "registry",
+                  "%s: the kernel \"%.*s\" of \"%s\" is never called: calls of "
+                  "this operator use the kernels of \"%s\"",
+                  plugin, (int)kernel->name.size, kernel->name.data,
+                  backend->type,
+                  core__operator_name(core__operator_kernel(op)));
+    else
+        core__log(CORE_LOG_WARNING, "registry",
+                  "%s: the kernel \"%.*s\" of \"%s\" is never called: this "
+                  "libcore has no operator of that name",
+                  plugin, (int)kernel->name.size, kernel->name.data,
+                  backend->type);
+    keep(backend, kernel->name);
+    return true;
+}
