@@ -17,9 +17,10 @@ export LIBCORE_SIM_DELAY_US
 
 # What the device offers only where it is asked to.
 offer() { # test
+    unset LIBCORE_SIM_ALLOCATOR LIBCORE_SIM_COMPILE
     case $1 in
     core/features/allocator) export LIBCORE_SIM_ALLOCATOR=1 ;;
-    *) unset LIBCORE_SIM_ALLOCATOR ;;
+    stress/plans/*) export LIBCORE_SIM_COMPILE=1 ;;
     esac
 }
 
@@ -69,7 +70,7 @@ while read -r name; do
     tell "$name passes what is right" $good
 done <"$work/names"
 
-unset LIBCORE_SIM_ALLOCATOR
+unset LIBCORE_SIM_ALLOCATOR LIBCORE_SIM_COMPILE
 
 # What is wrong with a file is no rule of the mutant's.
 fixture() { # plugin, test

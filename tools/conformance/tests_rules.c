@@ -217,6 +217,61 @@ static void calls_leak_nothing(suite *self, outcome *out, const test *one)
            manners_descriptors());
 }
 
+/* ---------------------------------------------------------------- plans -- */
+
+static bool calls_once(suite *self, const words *call, const reference *wanted,
+                       outcome *out)
+{
+    prepared on;
+    bool good;
+
+    (void)wanted;
+    good = expect_ok(
+        out, words_prepare(call, self->device, call->dtype, ARRANGED_ROWS, &on),
+        "making the operands");
+    if (good)
+        good = expect_ok(out, words_call(call, &on), "the call");
+    words_done(&on);
+    return good;
+}
+
+/* There is room for one plan: each call of another structure than the one
+ * before has a plan made, and that one's destroyed.  What is freed twice ends
+ * the process; what is not freed is on the heap, each time anew. */
+static void plans_are_destroyed(suite *self, outcome *out, const test *one)
+{
+    enum { TIMES = 6 };
+    core_plan_counts before, after;
+    uint64_t heap, more = 0, made = 0;
+
+    (void)one;
+    if (!expect_ok(out, core_setting_set("LIBCORE_PLAN_CACHE", "1"),
+                   "making room for one plan"))
+        return;
+    for (int i = 0; i < TIMES && out->verdict == VERDICT_PASS; i++) {
+        core_plan_get_counts(&before);
+        heap = manners_heap();
+        each_call(self, out, calls_once);
+        if (out->verdict != VERDICT_PASS ||
+            !expect_ok(out, core_device_synchronize(self->device),
+                       "synchronizing"))
+            return;
+        more = manners_heap() > heap ? manners_heap() - heap : 0;
+        core_plan_get_counts(&after);
+        made = after.evicted - before.evicted;
+        if (made == 0) {
+            not_supported(out, "no kernel has plans that come and go");
+            return;
+        }
+        if (i > 0 && more < made * 8)
+            return;
+    }
+    expect(out, false,
+           "%llu plans that were made and destroyed leave %llu bytes on the "
+           "host's heap",
+           (unsigned long long)made, (unsigned long long)more);
+}
+
 /* -------------------------------------------------------------- refusals -- */
 
 /* A call that failed has written nothing, also a while later. */
@@ -572,5 +627,12 @@ bool suite_add_rules(suite *self)
         {"ops/rules/kernels-keep-order", kernels_keep_order, true},
     };
 
-    return suite_add_list(self, LEVEL_OPS, tests, sizeof tests / sizeof *tests);
+    /* In a process of its own, which has no plans yet. */
+    static const listed plans[] = {
+        {"stress/plans/are-destroyed", plans_are_destroyed, true},
+    };
+
+    return suite_add_list(self, LEVEL_OPS, tests,
+                          sizeof tests / sizeof *tests) &&
+           suite_add_list(self, LEVEL_STRESS, plans, 1);
 }
