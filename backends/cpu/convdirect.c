@@ -21,6 +21,7 @@ enum {
     WORK_LEAST = 1 << 16, /* multiply-adds; less is served by columns */
     FILTERS_LEAST = 12,
     CHANNELS_LEAST = 4, /* where they are lines of the product */
+    SUMMED = 128,       /* products that are added up in one go, about */
     ITEMS_WANTED = 8    /* for threads, of the gradient of the weights */
 };
 
@@ -300,24 +301,41 @@ static void give_row(const job *j, const tile *t, int64_t row, int64_t first,
             to[k * stride[1] + i * stride[4]] = sums[i * columns + k] + bias[k];
 }
 
+/* One row of positions and one block of filters, some taps at a time: short
+ * sums lose less. */
+static void sum_row(const job *j, const float *rows, const float *weights,
+                    const int64_t *offsets, float *sums)
+{
+    int64_t columns = j->f->columns;
+    int64_t together = most(1, SUMMED / most(j->channels, 1));
+    conv_product p = {.a = rows,
+                      .across = j->g.stride[2] * j->channels,
+                      .along = 1,
+                      .n = j->channels,
+                      .c = sums,
+                      .distance = columns};
+
+    for (int64_t tap = 0; tap < j->taps; tap += together) {
+        p.b = weights + tap * j->channels * columns;
+        p.offsets = offsets + tap;
+        p.taps = least(together, j->taps - tap);
+        p.add = tap > 0;
+        j->f->multiply(&p, j->g.out[2]);
+    }
+}
+
 static void forward_tile(const job *j, const tile *t, const float *rows,
                          const int64_t *offsets, float *sums)
 {
     const conv_geometry *g = &j->g;
     int64_t columns = j->f->columns, lines = j->taps * j->channels;
-    conv_product p = {.offsets = offsets,
-                      .across = g->stride[2] * j->channels,
-                      .along = 1,
-                      .taps = j->taps,
-                      .n = j->channels,
-                      .c = sums,
-                      .distance = columns};
 
     for (int64_t r = 0; r < t->rows; r++)
         for (int64_t block = 0; block < j->blocks; block++) {
-            p.a = rows + r * g->stride[1] * j->width * j->channels;
-            p.b = j->packed + (t->group * j->blocks + block) * lines * columns;
-            j->f->multiply(&p, g->out[2]);
+            sum_row(j, rows + r * g->stride[1] * j->width * j->channels,
+                    j->packed +
+                        (t->group * j->blocks + block) * lines * columns,
+                    offsets, sums);
             give_row(j, t, t->row + r, block * columns, sums);
         }
 }

@@ -17,6 +17,7 @@ typedef __m512 vector;
 #define STORE(p, v) _mm512_storeu_ps(p, v)
 #define SAME(x) _mm512_set1_ps(x)
 #define MULTIPLY_ADD(a, b, c) _mm512_fmadd_ps(a, b, c)
+#define ADD(a, b) _mm512_add_ps(a, b)
 #define ZERO _mm512_setzero_ps()
 #define WITH_VECTORS
 
@@ -30,6 +31,7 @@ typedef __m256 vector;
 #define STORE(p, v) _mm256_storeu_ps(p, v)
 #define SAME(x) _mm256_set1_ps(x)
 #define MULTIPLY_ADD(a, b, c) _mm256_fmadd_ps(a, b, c)
+#define ADD(a, b) _mm256_add_ps(a, b)
 #define ZERO _mm256_setzero_ps()
 #define WITH_VECTORS
 
@@ -49,8 +51,8 @@ __attribute__((always_inline)) static inline void product_of(
 
 #pragma GCC unroll 12
     for (int i = 0; i < count; i++) {
-        sums[i][0] = p->add ? LOAD(p->c + i * p->distance) : ZERO;
-        sums[i][1] = p->add ? LOAD(p->c + i * p->distance + WIDTH) : ZERO;
+        sums[i][0] = ZERO;
+        sums[i][1] = ZERO;
     }
     for (int64_t t = 0; t < p->taps; t++) {
         const float *a = p->a + p->offsets[t];
@@ -71,8 +73,15 @@ __attribute__((always_inline)) static inline void product_of(
     }
 #pragma GCC unroll 12
     for (int i = 0; i < count; i++) {
-        STORE(p->c + i * p->distance, sums[i][0]);
-        STORE(p->c + i * p->distance + WIDTH, sums[i][1]);
+        float *c = p->c + i * p->distance;
+
+        /* Here, not before: what is added up in one go stays short. */
+        if (p->add) {
+            sums[i][0] = ADD(sums[i][0], LOAD(c));
+            sums[i][1] = ADD(sums[i][1], LOAD(c + WIDTH));
+        }
+        STORE(c, sums[i][0]);
+        STORE(c + WIDTH, sums[i][1]);
     }
 }
 
