@@ -28,7 +28,9 @@ says() { # pattern, command...
     shift
     "$@" >"$work/out" 2>&1
     cat "$work/out"
-    grep -qE "$pattern" "$work/out"
+    grep -qE "$pattern" "$work/out" && return
+    grep -A3 '^not ok' "$work/out" # where it is seen: at the end
+    return 1
 }
 
 echo '#include <CL/cl.h>' >"$work/has.c"
