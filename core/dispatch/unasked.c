@@ -28,24 +28,24 @@ static bool is_kept(const char *names, core_string name)
     return false;
 }
 
-/* Without memory it is not listed: it was logged. */
+/* Without memory it is not listed: it was logged.  The text stays where it is,
+ * as programs may be reading it, and always has an end. */
 static void keep(core__backend *backend, core_string name)
 {
     size_t used = backend->unasked ? strlen(backend->unasked) : 0;
-    char *names;
+    size_t at = used ? used + 2 : 0;
 
     if (is_kept(backend->unasked, name) || used + name.size > NAMES)
         return;
-    names = core__realloc(backend->unasked, used + name.size + 3);
-    if (!names)
+    if (!backend->unasked)
+        backend->unasked = core__alloc_zero(NAMES + 3);
+    if (!backend->unasked)
         return;
+    memcpy(backend->unasked + at, name.data, name.size);
     if (used) {
-        memcpy(names + used, ", ", 2);
-        used += 2;
+        backend->unasked[used + 1] = ' ';
+        backend->unasked[used] = ',';
     }
-    memcpy(names + used, name.data, name.size);
-    names[used + name.size] = 0;
-    backend->unasked = names;
 }
 
 bool core__registry_unasked(core_registry *registry, core__backend *backend,

@@ -77,7 +77,8 @@ typedef struct core_linear_forward_args {
     core_quantizer *grad_quantizer;
     core_linear_workspace *workspace; /* wanted by microbatches */
     /* Where the weight's gradient goes, in place of weight's grad: [out, in],
-     * of any floating dtype but f8, contiguous, on weight's device; NULL: nowhere. */
+     * of any floating dtype but f8, contiguous, on weight's device; NULL:
+     * nowhere. */
     core_tensor *main_grad;
     /* The weight's gradient is computed when core_linear_backward_dw is called;
      * NULL: in backward. */

@@ -67,7 +67,8 @@ typedef struct core_checkpoint_info {
  * has the modes, the current device and the numbers of the default generators
  * that the first one had; they are as before afterwards.  Nests.
  * outputs: owned, at most *noutputs, which is 1 at least and then set (0 on
- * failure).  INVALID_ARGUMENT if the function gives none, more than there is room for, or leaves one NULL. */
+ * failure).  INVALID_ARGUMENT if the function gives none, more than there is
+ * room for, or leaves one NULL. */
 core_status core_checkpoint(const core_checkpoint_info *info,
                             core_tensor *const *inputs, size_t ninputs,
                             core_tensor **outputs, size_t *noutputs);
