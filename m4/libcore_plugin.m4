@@ -44,19 +44,19 @@ AC_DEFUN([LIBCORE_PLUGIN], [
     plugindir=`$PKG_CONFIG --variable=plugindir libcore`
     AS_CASE([$with_libcore_plugindir], [''|yes|no], [],
       [plugindir=$with_libcore_plugindir])
-    # In C++ a unique symbol would keep the plugin from being unloaded.
+    # In C++ a unique symbol would keep the plugin from being unloaded.  Asked
+    # without Autoconf's macros of C++, which a project in C with libtool has
+    # in no order.
+    LIBCORE_PLUGIN_CXXFLAGS=$LIBCORE_PLUGIN_CFLAGS
     AS_IF([test -n "$CXX"], [
-      AC_LANG_PUSH([C++])
-      libcore_saved_CXXFLAGS=$CXXFLAGS
-      CXXFLAGS="$CXXFLAGS -fno-gnu-unique"
       AC_MSG_CHECKING([whether $CXX takes -fno-gnu-unique])
-      AC_COMPILE_IFELSE([AC_LANG_PROGRAM],
+      echo 'int number;' >conftest.cc
+      AS_IF([$CXX $CXXFLAGS -fno-gnu-unique -c -o conftest.o conftest.cc dnl
+             >&AS_MESSAGE_LOG_FD 2>&1],
         [AC_MSG_RESULT([yes])
          LIBCORE_PLUGIN_CXXFLAGS="$LIBCORE_PLUGIN_CFLAGS -fno-gnu-unique"],
-        [AC_MSG_RESULT([no])
-         LIBCORE_PLUGIN_CXXFLAGS="$LIBCORE_PLUGIN_CFLAGS"])
-      CXXFLAGS=$libcore_saved_CXXFLAGS
-      AC_LANG_POP([C++])
+        [AC_MSG_RESULT([no])])
+      rm -f conftest.cc conftest.o
     ])
     $2
   ], [m4_default([$3], [AC_MSG_ERROR([the plugin headers of libcore were not found;

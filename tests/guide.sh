@@ -215,6 +215,41 @@ END
             2>refused && grep 'plugin headers of libcore' refused)
 }
 
+# With Automake and libtool, in C and in C++: as the macro's own text has it.
+libtool_macro() { # c | cxx
+    mkdir -p "$work/$1/m4" &&
+        cp "$LIBCORE_SOURCE/m4/libcore_plugin.m4" "$work/$1/m4" &&
+        cp "$template/template.c" "$template/template.cc" "$work/$1" || return
+    end='' words=LIBCORE_PLUGIN_CFLAGS
+    [ "$1" = c ] || end=c words=LIBCORE_PLUGIN_CXXFLAGS
+    {
+        echo 'AC_INIT([example], [1])'
+        echo 'AC_CONFIG_MACRO_DIRS([m4])'
+        echo 'AM_INIT_AUTOMAKE([foreign])'
+        echo 'AC_PROG_CC'
+        [ "$1" = c ] || echo 'AC_PROG_CXX'
+        echo 'LT_INIT([disable-static])'
+        echo 'LIBCORE_PLUGIN([0.1])'
+        echo 'AC_CONFIG_FILES([Makefile])'
+        echo 'AC_OUTPUT'
+    } >"$work/$1/configure.ac"
+    {
+        echo 'ACLOCAL_AMFLAGS = -I m4'
+        echo 'plugin_LTLIBRARIES = core_example.la'
+        echo "core_example_la_SOURCES = template.c$end"
+        echo "core_example_la_C${end:+XX}FLAGS = \$($words)"
+        printf 'core_example_la_LDFLAGS = -module -avoid-version '
+        # shellcheck disable=SC2016 # for make
+        echo '$(LIBCORE_PLUGIN_LDFLAGS)'
+        echo 'core_example_la_LIBADD = -lm'
+    } >"$work/$1/Makefile.am"
+    (cd "$work/$1" && autoreconf -i && PKG_CONFIG_PATH=$work/pc ./configure -q \
+        --with-libcore-plugindir=/somewhere && make &&
+        make install DESTDIR="$work/$1/root" &&
+        [ "$(nm -D --defined-only root/somewhere/core_example.so |
+            awk '{ print $3 }')" = core_plugin_entry ])
+}
+
 for step in 1 2 3 4 5 6 7; do
     ok "step $step builds without warnings" build_step $step
     ok "step $step is a whole device and breaks no rule" whole $step
@@ -285,4 +320,16 @@ if command -v aclocal >/dev/null 2>&1 && command -v autoconf >/dev/null 2>&1 &&
 else
     skip 'LIBCORE_PLUGIN serves a configure.ac' 'no Autoconf or pkg-config'
 fi
+for language in c cxx; do
+    if command -v autoreconf >/dev/null 2>&1 &&
+        command -v automake >/dev/null 2>&1 &&
+        command -v libtoolize >/dev/null 2>&1 && [ -f "$work/pc/libcore.pc" ] &&
+        { [ $language = c ] || command -v "${CXX:-c++}" >/dev/null 2>&1; }; then
+        ok "LIBCORE_PLUGIN serves Automake and libtool ($language)" \
+            libtool_macro $language
+    else
+        skip "LIBCORE_PLUGIN serves Automake and libtool ($language)" \
+            'no Automake, libtool or compiler'
+    fi
+done
 echo "1..$number"
