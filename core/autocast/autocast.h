@@ -28,4 +28,9 @@ core_status core__autocast_cast(core__thread *self, core_tensor *source,
                                 core_dtype dtype, core_tensor **out_tensor);
 void core__autocast_forget(core__thread *self);
 
+/* The innermost region, and the end of those begun since: by code that another
+ * one called and that left them on an error's way out.  Numbers only grow. */
+uint64_t core__autocast_mark(const core__thread *self);
+void core__autocast_unwind(core__thread *self, uint64_t mark);
+
 #endif

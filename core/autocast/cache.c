@@ -7,11 +7,15 @@
  * A table of the thread, by the weight's address.  It holds a reference, so
  * that the address is not another tensor's meanwhile.  A cast that was not
  * recorded is of no use to a call that records, so the mode is part of what is
- * looked for; so is the weight's version. */
+ * looked for; so is the weight's version.  And the stream, since nothing orders
+ * another one behind the cast, and the capture under way: what that has made is
+ * not there before a launch, and what was made before is not made again in
+ * one. */
 
 #include "autocast/autocast.h"
 
 #include "base/memory.h"
+#include "device/stream.h"
 
 #include <libcore/autograd.h>
 #include <libcore/ops.h>
@@ -21,6 +25,7 @@ enum { FIRST = 32, MODE_NO_GRAD = 1, MODE_INFERENCE = 2 };
 typedef struct kept {
     core_tensor *source; /* referenced; NULL: free */
     core_tensor *result; /* referenced */
+    uint64_t stream, capture;
     uint32_t version;
     uint8_t mode;
 } kept;
@@ -32,22 +37,35 @@ struct core__autocast_casts {
     kept slots[];
 };
 
-static uint8_t mode_of(const core__thread *self)
+/* What a cast of source made now would be kept as; without a result. */
+static kept now(core__thread *self, core_tensor *source)
 {
-    return (uint8_t)((self->no_grad ? MODE_NO_GRAD : 0) |
-                     (self->inference ? MODE_INFERENCE : 0));
+    const core_stream *stream = core__stream_current_of(self, source->device);
+
+    return (kept){
+        .source = source,
+        .stream = stream->id,
+        .capture = atomic_load(&stream->capture_id),
+        .version = core__tensor_version(source),
+        .mode = (uint8_t)((self->no_grad ? MODE_NO_GRAD : 0) |
+                          (self->inference ? MODE_INFERENCE : 0)),
+    };
 }
 
-/* The slot that has it, or the free one where it would be. */
-static kept *find(casts *casts, const core_tensor *source, core_dtype dtype,
-                  uint8_t mode)
+static bool same(const kept *slot, const kept *like, core_dtype dtype)
 {
-    size_t at = (uintptr_t)source / 64 * 0x9e3779b1u & (casts->size - 1);
+    return slot->source == like->source && slot->result->dtype == dtype &&
+           slot->mode == like->mode && slot->stream == like->stream &&
+           slot->capture == like->capture;
+}
 
-    while (casts->slots[at].source &&
-           !(casts->slots[at].source == source &&
-             casts->slots[at].result->dtype == dtype &&
-             casts->slots[at].mode == mode))
+/* The slot that has it, of whatever version, or the free one where it would
+ * be. */
+static kept *find(casts *casts, const kept *like, core_dtype dtype)
+{
+    size_t at = (uintptr_t)like->source / 64 * 0x9e3779b1u & (casts->size - 1);
+
+    while (casts->slots[at].source && !same(&casts->slots[at], like, dtype))
         at = (at + 1) & (casts->size - 1);
     return &casts->slots[at];
 }
@@ -65,8 +83,7 @@ static casts *grown(casts *old)
 
         if (!slot->source)
             continue;
-        *find(grown, slot->source, (core_dtype)slot->result->dtype,
-              slot->mode) = *slot;
+        *find(grown, slot, (core_dtype)slot->result->dtype) = *slot;
         grown->count++;
     }
     core__free(old);
@@ -74,10 +91,9 @@ static casts *grown(casts *old)
 }
 
 /* Where there is no memory it is not kept, and that is all. */
-static void keep(core__thread *self, core_tensor *source, core_tensor *result)
+static void keep(core__thread *self, kept made, core_tensor *result)
 {
     casts *casts = self->autocast_casts;
-    uint8_t mode = mode_of(self);
     kept *slot;
 
     if (!casts || 2 * casts->count >= casts->size) {
@@ -86,18 +102,16 @@ static void keep(core__thread *self, core_tensor *source, core_tensor *result)
             return;
         self->autocast_casts = casts;
     }
-    slot = find(casts, source, (core_dtype)result->dtype, mode);
+    slot = find(casts, &made, (core_dtype)result->dtype);
     if (slot->source) {
         core__tensor_release(slot->result);
     } else {
-        core__tensor_retain(source);
-        slot->source = source;
+        core__tensor_retain(made.source);
         casts->count++;
     }
     core__tensor_retain(result);
+    *slot = made;
     slot->result = result;
-    slot->version = core__tensor_version(source);
-    slot->mode = mode;
 }
 
 static bool to_be_kept(const core__thread *self, const core_tensor *source)
@@ -110,12 +124,15 @@ core_status core__autocast_cast(core__thread *self, core_tensor *source,
                                 core_dtype dtype, core_tensor **out_tensor)
 {
     bool keeps = to_be_kept(self, source);
+    kept made = {0};
 
     *out_tensor = NULL;
+    if (keeps)
+        made = now(self, source);
     if (keeps && self->autocast_casts) {
-        kept *slot = find(self->autocast_casts, source, dtype, mode_of(self));
+        kept *slot = find(self->autocast_casts, &made, dtype);
 
-        if (slot->source && slot->version == core__tensor_version(source)) {
+        if (slot->source && slot->version == made.version) {
             core__tensor_retain(slot->result);
             *out_tensor = slot->result;
             return CORE_OK;
@@ -123,7 +140,7 @@ core_status core__autocast_cast(core__thread *self, core_tensor *source,
     }
     CORE_TRY(core_to(source, dtype, NULL, false, false, -1, out_tensor));
     if (keeps)
-        keep(self, source, *out_tensor);
+        keep(self, made, *out_tensor);
     return CORE_OK;
 }
 

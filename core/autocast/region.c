@@ -113,6 +113,22 @@ core_status core_autocast_end(uint64_t number)
     return CORE_OK;
 }
 
+uint64_t core__autocast_mark(const core__thread *self)
+{
+    return self->autocast_regions ? self->autocast_regions->number : 0;
+}
+
+void core__autocast_unwind(core__thread *self, uint64_t mark)
+{
+    if (core__autocast_mark(self) <= mark)
+        return;
+    while (core__autocast_mark(self) > mark)
+        pop(self);
+    update_key(self);
+    if (!self->autocast_regions)
+        core__autocast_forget(self);
+}
+
 core_dtype core_autocast_dtype(const core_device *device)
 {
     const core__thread *self = core__thread_self();

@@ -6,6 +6,7 @@
  * under hooks that catch it.  A checkpoint inside of a checkpoint saves its
  * inputs under the outer one's hooks, so that they too are only counted. */
 
+#include "autocast/autocast.h"
 #include "autograd/function.h"
 #include "autograd/saved.h"
 #include "base/memory.h"
@@ -182,6 +183,7 @@ static core_status call_again(frame *frame, round *round, core_tensor **inputs,
     uint32_t errors = self->error.sequence;
     size_t noutputs = frame->noutputs;
     modes was = modes_of(self), then = was;
+    uint64_t region = core__autocast_mark(self);
     core_status status;
 
     then.included = frame->included;
@@ -196,6 +198,8 @@ static core_status call_again(frame *frame, round *round, core_tensor **inputs,
     modes_set(self, &then);
     status = frame->info.function(frame->info.context, inputs, frame->ninputs,
                                   outputs, &noutputs);
+    /* Those that it began and, cut short, left. */
+    core__autocast_unwind(self, region);
     modes_set(self, &was);
     release_all(outputs, frame->noutputs);
     if (round->caught == round->count) {

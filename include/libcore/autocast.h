@@ -53,8 +53,9 @@ enum {
  * nest, and the inner one holds.  dtype: CORE_BF16 or CORE_F16; NONE is bf16.
  * With CORE_AUTOCAST_OFF it is not looked at.
  *
- * The cast of a leaf that requires grad (a weight) is kept and used again until
- * the outermost region of the thread ends, unless the weight is changed. */
+ * The cast of a leaf that requires grad (a weight) is kept and used again, on the
+ * stream that made it, until the outermost region of the thread ends, unless the
+ * weight is changed.  A capture makes and keeps its own. */
 core_status core_autocast_begin(core_device *device, core_dtype dtype,
                                 uint32_t flags, uint64_t *out_region);
 /* Ends that region and those begun in it that were left, on an error's way
