@@ -277,7 +277,10 @@ forged() {
     ends 2 'summary is not that of its results' --verify "$work/f.tar" ||
         return 1
     head -c 3000 "$work/s.tar" >"$work/f.tar"
-    ends 2 'is cut' --verify "$work/f.tar"
+    ends 2 'is cut' --verify "$work/f.tar" || return 1
+    cp "$work/s.tar" "$work/f.tar"
+    echo more >>"$work/f.tar"
+    ends 2 'something behind its end' --verify "$work/f.tar"
 }
 
 # What cannot be opened is told once, and nothing else is.
@@ -330,6 +333,42 @@ ok "a plugin of another ABI is refused in a line" one_line \
 ok "a first call has a budget" ends 1 'not ok .* perf/compile/mm # FAIL' \
     --plugin "$plugins/core_cpu.so" --only perf --compile-budget 0 \
     --filter 'perf/compile/mm'
+# What could only fail in the end is told before anything runs.
+early() { # pattern, arguments…
+    pattern=$1
+    shift
+    ends 2 "$pattern" --plugin "$sim" --filter 'core/entry/*' "$@" &&
+        ! grep -E '^(TAP|ok)' "$work/out"
+}
+before() {
+    early 'cannot be written: .*/no/folder/x' --jsonl "$work/no/folder/x" &&
+        early 'cannot be written' --html "$work" &&
+        early 'cannot be written' --submit "$work" &&
+        early "$work cannot be read" --waivers "$work" &&
+        early 'none cannot be read' --waivers "$work/none" || return
+    echo 'waive sim core/x soon known' >"$work/waivers"
+    early 'waivers:1 has no date' --waivers "$work/waivers" || return
+    # What is asked whether it can be written stays as it is.
+    echo kept >"$work/report"
+    early 'cannot be written' --jsonl "$work/report" --html "$work" &&
+        [ "$(cat "$work/report")" = kept ] && [ ! -e "$work/no" ]
+}
+ok "what cannot be written or read in the end is told first" before
+others() {
+    ends 2 '^core-conformance: --device cpu is none of this plugin.s, which has "sim"$' \
+        --plugin "$sim" --device cpu --only core &&
+        ends 2 'none of this plugin' --plugin "$sim" --device si &&
+        ends 0 '^ok 1 - core/tensors/loads$' --plugin "$sim" --device sim:0 \
+            --filter core/tensors/loads
+}
+ok "another plugin's device is refused" others
+numbers_fit() {
+    for shard in 1/99999999999 -1/3 ' 1/3' 0/3 4/3 1/0 1/2/3 1; do
+        ends 2 'wants I/N' --plugin "$sim" --shard "$shard" || return
+    done
+    ends 2 'at most a week' --plugin "$sim" --timeout 99999999999
+}
+ok "numbers that do not fit are refused" numbers_fit
 ok "a plugin that is not there is named" ends 2 'No such file' \
     --plugin "$work/none.so"
 if [ -f "$mutant" ]; then

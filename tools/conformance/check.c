@@ -12,6 +12,7 @@
 #include <libcore/plugins.h>
 
 #include <errno.h>
+#include <fcntl.h>
 #include <fnmatch.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -21,8 +22,13 @@
 #include <sys/resource.h>
 #include <sys/utsname.h>
 #include <time.h>
+#include <unistd.h>
 
-enum { EXIT_USAGE = 2, COMPILE_BUDGET = 30 /* seconds */ };
+enum {
+    EXIT_USAGE = 2,
+    COMPILE_BUDGET = 30, /* seconds */
+    LONGEST = 7 * 86400
+};
 
 typedef struct options {
     const char *plugin;
@@ -142,12 +148,17 @@ static bool read_number(const char *text, uint64_t *out)
 
 static bool read_shard(const char *text, report *out)
 {
+    unsigned long long which, of;
     char rest;
 
-    if (sscanf(text, "%" SCNu32 "/%" SCNu32 "%c", &out->shard, &out->shards,
-               &rest) == 2 &&
-        out->shard >= 1 && out->shard <= out->shards)
+    /* Nine digits and no sign: what fits, and no more. */
+    if (strspn(text, "0123456789/") == strlen(text) &&
+        sscanf(text, "%9llu/%9llu%c", &which, &of, &rest) == 2 && which >= 1 &&
+        which <= of) {
+        out->shard = (uint32_t)which;
+        out->shards = (uint32_t)of;
         return true;
+    }
     complain("--shard wants I/N with 1 <= I <= N, not ", text);
     return false;
 }
@@ -174,6 +185,11 @@ static bool settle(const options *chosen, report *out, double *timeout)
         (chosen->budget && !read_number(chosen->budget, &budget)) ||
         (chosen->timeout && !read_number(chosen->timeout, &seconds)))
         return false;
+    if (seconds > LONGEST) {
+        complain("--timeout is at most a week, 604800 seconds, not ",
+                 chosen->timeout);
+        return false;
+    }
     *timeout = (double)(seconds ? seconds : 1);
     gmtime_r(&now, &date);
     strftime(out->date, sizeof out->date, "%Y-%m-%dT%H:%M:%SZ", &date);
@@ -255,21 +271,61 @@ static bool write_all(const options *chosen, const report *self)
     bool quiet = chosen->jsonl && strcmp(chosen->jsonl, "-") == 0;
     char text[500];
 
-    if (!write_one(self,
-                   chosen->tap ? chosen->tap
-                   : quiet     ? NULL
-                               : "-",
-                   report_tap) ||
-        !write_one(self, chosen->jsonl, report_jsonl) ||
-        !write_one(self, chosen->junit, report_junit) ||
-        !write_one(self, chosen->html, report_html))
-        return false;
+    bool good = write_one(self,
+                          chosen->tap ? chosen->tap
+                          : quiet     ? NULL
+                                      : "-",
+                          report_tap);
+
+    /* One that fails keeps nobody from the others. */
+    good &= write_one(self, chosen->jsonl, report_jsonl);
+    good &= write_one(self, chosen->junit, report_junit);
+    good &= write_one(self, chosen->html, report_html);
     if (chosen->submit &&
         !submit_write(self, chosen->submit, text, sizeof text)) {
         complain(text, "");
-        return false;
+        good = false;
     }
-    return true;
+    return good;
+}
+
+/* Whether a report can be written there, without a change of what is there. */
+static bool can_write(const char *path)
+{
+    int file;
+
+    if (!path || strcmp(path, "-") == 0)
+        return true;
+    file = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (file >= 0) {
+        unlink(path);
+    } else {
+        file = open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+        if (file < 0 && errno == ENXIO) /* a pipe; its reader comes later */
+            return true;
+    }
+    if (file >= 0)
+        close(file);
+    else
+        fprintf(stderr, "core-conformance: cannot be written: %s: %s\n", path,
+                strerror(errno));
+    return file >= 0;
+}
+
+/* What is known to fail in the end is told before hours are spent. */
+static bool can_finish(const options *chosen)
+{
+    const char *const paths[] = {chosen->tap, chosen->jsonl, chosen->junit,
+                                 chosen->html, chosen->submit};
+    char text[500];
+
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
+        if (!can_write(paths[i]))
+            return false;
+    if (!chosen->waivers || waivers_check(chosen->waivers, text, sizeof text))
+        return true;
+    complain(text, "");
+    return false;
 }
 
 static int list_tests(const report *self)
@@ -337,9 +393,26 @@ static char *absolute(const char *path)
     return full;
 }
 
+/* Whether the plugin's note lists the type of the device: of another plugin's
+ * device it would prove nothing. */
+static bool is_listed(const char *types, const char *device)
+{
+    size_t size = strcspn(device, ":");
+
+    while (*types) {
+        size_t length = strcspn(types, ",");
+
+        if (length == size && strncmp(types, device, size) == 0)
+            return true;
+        types += length + (types[length] == ',');
+    }
+    return false;
+}
+
 /* What libcore would not open is no matter of tests: it says why without any
- * of the plugin's code having run. */
-static bool is_refused(const char *plugin)
+ * of the plugin's code having run.  device: the one that is asked for, or
+ * NULL. */
+static bool is_refused(const char *plugin, const char *device)
 {
     core_plugin_information about = {.struct_size = sizeof about};
     const char *others = NULL;
@@ -354,14 +427,23 @@ static bool is_refused(const char *plugin)
     if (core_setting_set("LIBCORE_PLUGIN_PATH", paths) != CORE_OK ||
         core_plugins_scan() != CORE_OK)
         return false;
-    for (uint32_t i = 0; (one = core_plugin_at(i)); i++)
-        if (core_plugin_describe(one, &about) == CORE_OK &&
-            strcmp(about.path, plugin) == 0 &&
-            about.state == CORE_PLUGIN_REFUSED) {
+    for (uint32_t i = 0; (one = core_plugin_at(i)); i++) {
+        if (core_plugin_describe(one, &about) != CORE_OK ||
+            strcmp(about.path, plugin) != 0)
+            continue;
+        if (about.state == CORE_PLUGIN_REFUSED) {
             fprintf(stderr, "core-conformance: %s: refused: %s\n", plugin,
                     about.reason);
             return true;
         }
+        if (device && !is_listed(about.device_types, device)) {
+            fprintf(stderr,
+                    "core-conformance: --device %s is none of this plugin's, "
+                    "which has \"%s\"\n",
+                    device, about.device_types);
+            return true;
+        }
+    }
     return false;
 }
 
@@ -386,7 +468,9 @@ int check_main(int argc, char **argv)
         return EXIT_USAGE;
     chosen.plugin = plugin;
     result = EXIT_USAGE;
-    if (is_refused(plugin) || !settle(&chosen, &found, &self.timeout))
+    if (is_refused(plugin, chosen.device) ||
+        !settle(&chosen, &found, &self.timeout) ||
+        (!chosen.list && !can_finish(&chosen)))
         goto done;
     arguments[n++] = "--plugin";
     arguments[n++] = plugin;

@@ -164,6 +164,9 @@ static const char *split(archive *self)
         if (at > self->size)
             return "it is cut";
     }
+    for (; at < self->size; at++) /* the end of an archive is zeros */
+        if (self->data[at])
+            return "there is something behind its end";
     return self->count == FILES + 1 ? NULL : "a report is missing";
 }
 

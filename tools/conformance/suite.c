@@ -102,6 +102,20 @@ bool suite_add_list(suite *self, level which, const listed *list, size_t count)
     return true;
 }
 
+/* The device is one of the plugin's, and of no other. */
+static bool is_own(const suite *self, const core_plugin *plugin, outcome *out)
+{
+    core_backend_information about = {.struct_size = sizeof about};
+    const char *type = core_device_type(self->device);
+
+    for (uint32_t i = 0; core_backend_describe(i, &about) == CORE_OK; i++)
+        if (strcmp(about.device_type, type) == 0)
+            return expect(out, about.plugin == plugin,
+                          "the device %s is of another plugin",
+                          core_device_name(self->device));
+    return expect(out, false, "there is no backend \"%s\"", type);
+}
+
 /* The first type that the plugin's note lists. */
 static bool first_type(suite *self, core_plugin *plugin, outcome *out)
 {
@@ -144,11 +158,10 @@ bool suite_device(suite *self, outcome *out)
     if (!expect_ok(out, core_plugin_load(self->plugin, &plugin),
                    "loading the plugin"))
         return false;
-    good = first_type(self, plugin, out);
+    /* libcore's list has it as long as the process: it can still be named. */
+    good = first_type(self, plugin, out) && find_backend(self, out);
     core_plugin_release(plugin);
     if (!good)
-        return false;
-    if (!find_backend(self, out))
         return false;
     self->properties.struct_size = sizeof self->properties;
     self->information.struct_size = sizeof self->information;
@@ -157,6 +170,10 @@ bool suite_device(suite *self, outcome *out)
                    core_device_find(name ? name : self->type, &self->device),
                    "opening the device"))
         return false;
+    if (!is_own(self, plugin, out)) {
+        self->device = NULL;
+        return false;
+    }
     if (!expect_ok(out, core_device_find("cpu", &self->host),
                    "opening the reference device \"cpu\""))
         return false;

@@ -108,16 +108,18 @@ static void apply(report *self, const waiver *by, size_t number)
                       self->filter ? " that the filter leaves" : "");
 }
 
-bool waivers_apply(report *self, const char *path, const char *today,
-                   char *text, size_t room)
+/* Calls visit for every waiver of the file.  False: text says what is wrong
+ * with it. */
+static bool each_line(const char *path, char *text, size_t room,
+                      void (*visit)(void *context, const waiver *one,
+                                    size_t number),
+                      void *context)
 {
     FILE *file = fopen(path, "r");
     char *line = NULL;
     size_t size = 0, number = 0;
     bool good = file != NULL;
 
-    if (!file)
-        snprintf(text, room, "%s cannot be read", path);
     while (good && getline(&line, &size, file) > 0) {
         waiver one = {0};
         const char *wrong = read_line(line, &one);
@@ -126,19 +128,49 @@ bool waivers_apply(report *self, const char *path, const char *today,
         if (wrong) {
             snprintf(text, room, "%s:%zu %s", path, number, wrong);
             good = false;
+        } else if (one.glob && visit) {
+            visit(context, &one, number);
         }
-        if (wrong || !one.glob || !same_device(self, one.device))
-            continue;
-        if (strncmp(one.date, today, 10) < 0)
-            report_remark(self,
-                          "waivers, line %zu: %.120s ended on %s, and says "
-                          "nothing any more",
-                          number, one.glob, one.date);
-        else
-            apply(self, &one, number);
+    }
+    if (!file || (good && ferror(file))) { /* as a folder is */
+        snprintf(text, room, "%s cannot be read", path);
+        good = false;
     }
     free(line);
     if (file)
         fclose(file);
     return good;
+}
+
+bool waivers_check(const char *path, char *text, size_t room)
+{
+    return each_line(path, text, room, NULL, NULL);
+}
+
+typedef struct applied {
+    report *to;
+    const char *today;
+} applied;
+
+static void apply_line(void *context, const waiver *one, size_t number)
+{
+    const applied *all = context;
+
+    if (!same_device(all->to, one->device))
+        return;
+    if (strncmp(one->date, all->today, 10) < 0)
+        report_remark(all->to,
+                      "waivers, line %zu: %.120s ended on %s, and says "
+                      "nothing any more",
+                      number, one->glob, one->date);
+    else
+        apply(all->to, one, number);
+}
+
+bool waivers_apply(report *self, const char *path, const char *today,
+                   char *text, size_t room)
+{
+    applied all = {self, today};
+
+    return each_line(path, text, room, apply_line, &all);
 }

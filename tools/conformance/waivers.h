@@ -17,8 +17,11 @@
 
 #include "report.h"
 
-/* Applies a file to what was found.  today: "YYYY-MM-DD".  False: text says
- * what is wrong with the file. */
+/* Whether a file is as it should be, before hours are spent on what it is for.
+ * False: text says what is wrong with it. */
+bool waivers_check(const char *path, char *text, size_t room);
+/* Applies a file to what was found.  today: "YYYY-MM-DD".  False: as
+ * above. */
 bool waivers_apply(report *self, const char *path, const char *today,
                    char *text, size_t room);
 
