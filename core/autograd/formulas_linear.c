@@ -26,8 +26,10 @@ core_status core__formula_linear_input(core_tensor *grad, core_tensor *weight,
 /* x as rows of `width` elements. */
 static core_tensor *rows(core__scope *scope, core_tensor *x, int64_t width)
 {
-    int64_t sizes[] = {-1, width};
+    int64_t sizes[] = {1, width}; /* -1 is ambiguous where width is 0 */
 
+    for (uint32_t i = 0; i + 1 < x->ndim; i++)
+        sizes[0] *= x->sizes[i];
     return x->ndim == 2 || scope->status != CORE_OK
                ? x
                : CORE__DO(scope, core_reshape, x, sizes, 2);

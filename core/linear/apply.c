@@ -5,13 +5,13 @@
  * checks them for changes and releases them; the rest of the backward's
  * arguments is the node's context. */
 
+#include "autocast/autocast.h"
 #include "autograd/destination.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "linear/linear.h"
 #include "tensor/tensor.h"
 
-#include <libcore/autocast.h>
 #include <libcore/autograd.h>
 #include <libcore/ops.h>
 
@@ -52,12 +52,16 @@ static bool take_destination(const core_node *node,
 {
     core_tensor *input = args->input ? args->input : args->input_data;
     core_tensor *buffer;
+    core_dtype wide;
     bool accumulate;
 
     if (!args->weight_requires_grad || args->main_grad || args->store)
         return false;
     buffer = core__destination_offered(node, 1, &accumulate);
+    /* What the products compute in; one that is less than that gets a copy. */
+    wide = args->input ? args->dtype : CORE_F32;
     if (!buffer || !input || core_float8_max(buffer->dtype) ||
+        core_dtype_promote(buffer->dtype, wide) != buffer->dtype ||
         !core_tensor_is_contiguous(buffer, CORE_FORMAT_CONTIGUOUS) ||
         buffer->storage == input->storage ||
         buffer->storage == args->grad_output->storage)
@@ -197,23 +201,39 @@ static uint32_t wanted(core_tensor *tensor)
 }
 
 /* In a region of autocast the product is in its dtype, as that of the operator
- * is; recorded.  What is quantized is not cast before.  Owned, where it is
- * cast; else NULL. */
+ * is; recorded.  Where it is quantized all is as the weight is, which is
+ * quantized as it was given.  Owned, where it is cast; else NULL. */
 static core_status lower(const core_linear_forward_args *args,
                          core_tensor *low[3])
 {
     core_tensor *given[3] = {args->input, args->weight, args->bias};
-    core_dtype dtype = CORE_DTYPE_NONE;
+    core__thread *self = core__thread_self();
+    core_dtype dtype;
 
     CORE__NOT_NULL(args->input);
     CORE__NOT_NULL(args->weight);
-    if (!args->input_quantizer)
-        dtype = core_autocast_dtype(core_tensor_device(args->input));
+    dtype = core_autocast_dtype(core_tensor_device(args->input));
+    if (dtype && args->input_quantizer)
+        dtype = core_tensor_dtype(args->weight);
     for (int i = 0; i < 3 && dtype; i++)
-        if (given[i] && core_dtype_is_floating(core_tensor_dtype(given[i])) &&
-            core_tensor_dtype(given[i]) != CORE_F64)
-            CORE_TRY(core_to(given[i], dtype, NULL, false, false, -1, &low[i]));
+        if (given[i] && given[i]->dtype != dtype &&
+            core_dtype_is_floating(given[i]->dtype) &&
+            given[i]->dtype != CORE_F64 && !core_float8_max(given[i]->dtype))
+            CORE_TRY(core__autocast_cast(self, given[i], dtype, &low[i]));
     return CORE_OK;
+}
+
+/* One that is delayed would be a grad that no backward takes further. */
+static core_status check_leaf(const core_linear_forward_args *args,
+                              core_tensor *weight)
+{
+    if (!args->store || args->main_grad || !args->weight_requires_grad ||
+        core_tensor_is_leaf(weight))
+        return CORE_OK;
+    return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                       "linear: with a store and no main_grad the weight must "
+                       "be a leaf; it is a result of an operator, whose "
+                       "gradient cannot be delayed");
 }
 
 /* args: of the tensors as they are computed with; leaf: the weight as it was
@@ -228,6 +248,7 @@ static core_status apply(core_linear_forward_args *args, core_tensor *leaf,
     args->input_requires_grad = wanted(args->input);
     args->weight_requires_grad = wanted(args->weight);
     args->bias_requires_grad = wanted(args->bias);
+    CORE_TRY(check_leaf(args, leaf));
     CORE_TRY(core_linear_forward(args, out_output, &made));
     if (!args->input_requires_grad && !args->weight_requires_grad &&
         !args->bias_requires_grad)

@@ -15,16 +15,12 @@
 /* As many columns as the tensor's last dimension, all else rows. */
 static core_status flat(core_tensor *tensor, core_tensor **out_matrix)
 {
-    const int64_t sizes[2] = {-1, core_tensor_size(tensor, -1)};
+    const int64_t sizes[2] = {core__linear_rows(tensor),
+                              core_tensor_size(tensor, -1)};
 
     if (core_tensor_ndim(tensor) == 2) {
         *out_matrix = core_tensor_retain(tensor);
         return CORE_OK;
-    }
-    if (core_tensor_numel(tensor) == 0) {
-        const int64_t none[2] = {0, core_tensor_size(tensor, -1)};
-
-        return core_reshape(tensor, none, 2, out_matrix);
     }
     return core_reshape(tensor, sizes, 2, out_matrix);
 }
@@ -39,19 +35,38 @@ static core_status cast(core_tensor *tensor, core_dtype dtype,
     return CORE_OK;
 }
 
+/* A main gradient that cannot hold all that the factors do gets the product when
+ * it is done. */
+static core_status into_narrow(const core__linear_dw *dw, core_tensor *a,
+                               core_tensor *b)
+{
+    core_tensor *product = NULL;
+    core_status status = core_mm(a, b, &product);
+
+    if (status == CORE_OK && dw->flags & CORE_LINEAR_ACCUMULATE)
+        status = core_add_(dw->main_grad, product, core_int(1));
+    else if (status == CORE_OK)
+        status = core_copy_(dw->main_grad, product, false);
+    core_tensor_release(product);
+    return status;
+}
+
 /* In the main gradient's dtype, so that nothing is lost on the way there. */
 static core_status into_main(const core__linear_dw *dw, core_tensor *turned,
                              core_tensor *rows)
 {
     core_dtype dtype = core_tensor_dtype(dw->main_grad);
+    core_dtype wide = core_dtype_promote(dtype, core_tensor_dtype(turned));
     core_tensor *a = NULL, *b = NULL;
     bool before = core_grad_mode_set(false);
     core_status status;
 
-    status = core_to(turned, dtype, NULL, false, false, -1, &a);
+    status = core_to(turned, wide, NULL, false, false, -1, &a);
     if (status == CORE_OK)
-        status = core_to(rows, dtype, NULL, false, false, -1, &b);
-    if (status == CORE_OK && dw->flags & CORE_LINEAR_ACCUMULATE)
+        status = core_to(rows, wide, NULL, false, false, -1, &b);
+    if (status == CORE_OK && wide != dtype)
+        status = into_narrow(dw, a, b);
+    else if (status == CORE_OK && dw->flags & CORE_LINEAR_ACCUMULATE)
         status = core_addmm_(dw->main_grad, a, b, core_float(1), core_float(1));
     else if (status == CORE_OK)
         status = core_mm_out(a, b, dw->main_grad);
@@ -115,6 +130,8 @@ static core_status weight_gradient(const core_linear_backward_args *args,
 
     if (!args->store)
         return core__linear_dw_compute(&dw, out_gradient);
+    dw.grad_version = core_tensor_version(grad);
+    dw.input_version = args->input ? core_tensor_version(args->input) : 0;
     core__linear_hold(dw.grad);
     core__linear_hold(dw.input);
     core__linear_hold(dw.input_data);
@@ -254,6 +271,7 @@ core_status core_linear_backward(const core_linear_backward_args *args,
     core__quantizer_mark mark;
     core_tensor *grad = NULL;
     core_status status;
+    uint64_t region;
 
     CORE__NOT_NULL(out_grad_input);
     *out_grad_input = NULL;
@@ -263,6 +281,7 @@ core_status core_linear_backward(const core_linear_backward_args *args,
     *out_grad_bias = NULL;
     CORE__NOT_NULL(args);
     CORE_TRY(check(args));
+    CORE_TRY(core__linear_quiet(args->grad_output, &region));
     if (args->grad_quantizer)
         core__quantizer_mark_set(args->grad_quantizer, &mark);
     status = before_activation(args, &grad);
@@ -274,6 +293,7 @@ core_status core_linear_backward(const core_linear_backward_args *args,
         core__quantizer_undo(args->grad_quantizer, &mark);
     if (args->grad_quantizer)
         core__quantizer_mark_drop(&mark);
+    core__linear_quiet_end(region);
     if (status == CORE_OK)
         return CORE_OK;
     core_tensor_release(*out_grad_input);

@@ -139,8 +139,8 @@ static core_status check(const core_linear_forward_args *args)
 static core_status multiply(core_tensor *x, core_tensor *w, core_tensor *b,
                             core_tensor **out_product)
 {
-    const int64_t input[2] = {-1, core_tensor_size(w, 1)};
-    const int64_t output[2] = {-1, core_tensor_size(w, 0)};
+    const int64_t input[2] = {core__linear_rows(x), core_tensor_size(w, 1)};
+    const int64_t output[2] = {input[0], core_tensor_size(w, 0)};
     core_tensor *rows = NULL, *turned = NULL, *view = NULL;
     uint32_t ndim = core_tensor_ndim(x);
     int64_t sizes[CORE_MAX_NDIM];
@@ -284,12 +284,29 @@ static core_status compute_quantized(const core_linear_forward_args *args,
     return status;
 }
 
+core_status core__linear_quiet(core_tensor *tensor, uint64_t *out_region)
+{
+    core_device *device = core_tensor_device(tensor);
+
+    *out_region = 0;
+    if (!core_autocast_dtype(device))
+        return CORE_OK;
+    return core_autocast_begin(device, CORE_DTYPE_NONE, CORE_AUTOCAST_OFF,
+                               out_region);
+}
+
+void core__linear_quiet_end(uint64_t region)
+{
+    if (region)
+        core_autocast_end(region);
+}
+
 core_status core_linear_forward(const core_linear_forward_args *args,
                                 core_tensor **out_output,
                                 core_linear_made *out_made)
 {
-    uint64_t region = 0;
     core_status status;
+    uint64_t region;
     bool before;
 
     CORE__NOT_NULL(out_output);
@@ -298,18 +315,13 @@ core_status core_linear_forward(const core_linear_forward_args *args,
     *out_made = (core_linear_made){.struct_size = sizeof *out_made};
     CORE__NOT_NULL(args);
     CORE_TRY(check(args));
-    /* The dtypes are chosen: no region may choose again. */
-    if (core_autocast_dtype(core_tensor_device(args->input)))
-        CORE_TRY(core_autocast_begin(core_tensor_device(args->input),
-                                     CORE_DTYPE_NONE, CORE_AUTOCAST_OFF,
-                                     &region));
+    CORE_TRY(core__linear_quiet(args->input, &region));
     before = core_grad_mode_set(false);
     status = args->input_quantizer
                  ? compute_quantized(args, out_made, out_output)
                  : compute(args, out_made, out_output);
     core_grad_mode_set(before);
-    if (region)
-        core_autocast_end(region);
+    core__linear_quiet_end(region);
     if (status == CORE_OK)
         trim(args, out_made);
     else

@@ -14,6 +14,21 @@ static inline core_tensor *core__linear_hold(core_tensor *tensor)
     return tensor ? core_tensor_retain(tensor) : NULL;
 }
 
+/* The tensor's elements as rows of its last dimension, which may be 0. */
+static inline int64_t core__linear_rows(core_tensor *tensor)
+{
+    int64_t rows = 1;
+
+    for (uint32_t i = 0; i + 1 < core_tensor_ndim(tensor); i++)
+        rows *= core_tensor_size(tensor, i);
+    return rows;
+}
+
+/* In between no region casts: the dtypes are chosen.  *out_region is for the
+ * second; 0 where there was none. */
+core_status core__linear_quiet(core_tensor *tensor, uint64_t *out_region);
+void core__linear_quiet_end(uint64_t region);
+
 /* core_linear_setup of arguments that were checked, into zeros. */
 void core__linear_setup(const core_linear_forward_args *forward,
                         const core_linear_made *made,
@@ -39,6 +54,8 @@ typedef struct core__linear_dw {
     core_tensor *leaf;
     core_dtype dtype;
     uint32_t flags;
+    /* Of the first two, in a store: those that they had in backward. */
+    uint32_t grad_version, input_version;
 } core__linear_dw;
 
 /* Into main_grad, and *out_gradient NULL; else that. */

@@ -9,16 +9,35 @@
 #include "linear/linear.h"
 
 #include <libcore/autograd.h>
+#include <libcore/memory.h>
 #include <libcore/ops.h>
 
 #include <stdatomic.h>
+
+/* What was made on a stream is used on this thread's: behind it, and without its
+ * memory being given anew meanwhile. */
+static core_status use_here(core_stream *made_on, core_tensor *const *tensors,
+                            size_t count)
+{
+    core_stream *here;
+
+    CORE_TRY(core_stream_current(core_stream_device(made_on), &here));
+    if (here == made_on)
+        return CORE_OK;
+    CORE_TRY(core_stream_wait_stream(here, made_on));
+    for (size_t i = 0; i < count; i++)
+        if (tensors[i])
+            CORE_TRY(core_tensor_record_stream(tensors[i], here));
+    return CORE_OK;
+}
 
 /* -------------------------------------------------------------- workspace -- */
 
 struct core_linear_workspace {
     core_tensor *data;
     core_tensor *scales;
-    const core_tensor *weight; /* to compare with; not held */
+    core_tensor *weight; /* held: its address is no other's meanwhile */
+    core_stream *stream; /* on which it was quantized; held */
     uint32_t version;
 };
 
@@ -34,8 +53,9 @@ static void empty(core_linear_workspace *workspace)
 {
     core_tensor_release(workspace->data);
     core_tensor_release(workspace->scales);
-    workspace->data = workspace->scales = NULL;
-    workspace->weight = NULL;
+    core_tensor_release(workspace->weight);
+    core_stream_release(workspace->stream);
+    *workspace = (core_linear_workspace){0};
 }
 
 void core_linear_workspace_release(core_linear_workspace *workspace)
@@ -60,6 +80,9 @@ static core_status take_kept(const core_linear_forward_args *args,
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "linear: the workspace has another weight, or this "
                            "one was changed since its first microbatch");
+    CORE_TRY(use_here(workspace->stream,
+                      (core_tensor *[]){workspace->data, workspace->scales},
+                      2));
     *out_data = core_tensor_retain(workspace->data);
     *out_scales = core_tensor_retain(workspace->scales);
     return CORE_OK;
@@ -79,13 +102,18 @@ void core__linear_keep(const core_linear_forward_args *args,
                        const core_linear_made *made)
 {
     core_linear_workspace *workspace = args->workspace;
+    core_stream *stream;
 
     if (args->microbatch != CORE_LINEAR_FIRST_MICROBATCH)
         return;
     empty(workspace);
+    /* That of a device whose work was just given to it: it cannot fail. */
+    if (core_stream_current(core_tensor_device(args->weight), &stream))
+        return;
+    workspace->stream = core_stream_retain(stream);
     workspace->data = core_tensor_retain(made->weight_data);
     workspace->scales = core_tensor_retain(made->weight_scales);
-    workspace->weight = args->weight;
+    workspace->weight = core_tensor_retain(args->weight);
     workspace->version = core_tensor_version(args->weight);
 }
 
@@ -93,6 +121,7 @@ void core__linear_keep(const core_linear_forward_args *args,
 
 typedef struct waiting {
     struct waiting *next;
+    core_stream *stream; /* that backward ran on; held */
     core__linear_dw dw;
 } waiting;
 
@@ -134,6 +163,7 @@ static void pop(core_linear_store *store)
         store->end = &store->first;
     store->count--;
     core__linear_dw_release(&first->dw);
+    core_stream_release(first->stream);
     core__free(first);
 }
 
@@ -155,11 +185,17 @@ core_status core__linear_store_push(core_linear_store *store,
                                     core__linear_dw *dw)
 {
     waiting *last = core__alloc_zero(sizeof *last);
+    core_status status = last ? CORE_OK : core__error_memory(sizeof *last);
+    core_stream *stream = NULL;
 
-    if (!last) {
+    if (status == CORE_OK)
+        status = core_stream_current(core_tensor_device(dw->grad), &stream);
+    if (status != CORE_OK) {
         core__linear_dw_release(dw);
-        return core__error_memory(sizeof *last);
+        core__free(last);
+        return status;
     }
+    last->stream = core_stream_retain(stream);
     last->dw = *dw;
     *store->end = last;
     store->end = &last->next;
@@ -181,6 +217,38 @@ static core_status add_to_grad(core_tensor *leaf, core_tensor *gradient)
     return status;
 }
 
+static core_status unchanged(const char *name, core_tensor *tensor,
+                             uint32_t version)
+{
+    if (!tensor || core_tensor_version(tensor) == version)
+        return CORE_OK;
+    return core__error(CORE_ERROR_AUTOGRAD,
+                       "linear: %s of %s and %u dimensions, which a delayed "
+                       "weight gradient needs, was changed in place after the "
+                       "backward: it has version %u, not %u",
+                       name, core_dtype_name(core_tensor_dtype(tensor)),
+                       core_tensor_ndim(tensor), core_tensor_version(tensor),
+                       version);
+}
+
+static core_status compute(const waiting *first, core_tensor **out)
+{
+    const core__linear_dw *dw = &first->dw;
+    core_status status;
+    uint64_t region;
+
+    CORE_TRY(unchanged("the input", dw->input, dw->input_version));
+    CORE_TRY(unchanged("the gradient", dw->grad, dw->grad_version));
+    CORE_TRY(use_here(first->stream,
+                      (core_tensor *[]){dw->grad, dw->input, dw->input_data,
+                                        dw->input_scales},
+                      4));
+    CORE_TRY(core__linear_quiet(dw->grad, &region));
+    status = core__linear_dw_compute(dw, out);
+    core__linear_quiet_end(region);
+    return status;
+}
+
 core_status core_linear_backward_dw(core_linear_store *store)
 {
     core_tensor *gradient = NULL;
@@ -193,7 +261,7 @@ core_status core_linear_backward_dw(core_linear_store *store)
                            "linear: no weight gradient waits; a backward comes "
                            "before each core_linear_backward_dw");
     before = core_grad_mode_set(false);
-    status = core__linear_dw_compute(&store->first->dw, &gradient);
+    status = compute(store->first, &gradient);
     if (status == CORE_OK && gradient)
         status = add_to_grad(store->first->dw.leaf, gradient);
     core_grad_mode_set(before);

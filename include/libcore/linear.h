@@ -21,6 +21,10 @@
  * gradient (f8e5m2 is usual) in the backward; the input is kept in eight bits.
  * All of it is operators: any device has it.
  *
+ * In a region of autocast core_linear_apply casts input, weight and bias to the
+ * region's dtype, as the operator does; with quantizers input and bias to the
+ * weight's, which is quantized as it is.  The other calls cast nothing.
+ *
  * Threads: one at a time per quantizer, workspace and store. */
 
 #ifndef LIBCORE_LINEAR_H
@@ -81,7 +85,7 @@ typedef struct core_linear_forward_args {
      * nowhere. */
     core_tensor *main_grad;
     /* The weight's gradient is computed when core_linear_backward_dw is called;
-     * NULL: in backward. */
+     * NULL: in backward.  Without main_grad the weight is a leaf. */
     core_linear_store *store;
 } core_linear_forward_args;
 CORE_STATIC_ASSERT(sizeof(core_linear_forward_args) == 104,
@@ -153,7 +157,8 @@ core_status core_linear_backward(const core_linear_backward_args *args,
 void core_linear_made_release(core_linear_made *made);
 void core_linear_backward_release(core_linear_backward_args *args);
 
-/* The quantized weight of a layer between microbatches. */
+/* The quantized weight of a layer between microbatches.  Holds the weight.  A
+ * later microbatch may be on another stream: it waits for the first. */
 core_status core_linear_workspace_create(core_linear_workspace **out_workspace);
 /* Takes NULL. */
 void core_linear_workspace_release(core_linear_workspace *workspace);
@@ -164,8 +169,8 @@ core_status core_linear_store_create(core_linear_store **out_store);
 void core_linear_store_release(core_linear_store *store);
 size_t core_linear_store_count(const core_linear_store *store);
 /* Computes the oldest: into its main gradient, else added to its weight's
- * grad.  AUTOGRAD error if there is none.  After another error it is still
- * there. */
+ * grad.  AUTOGRAD error if there is none, or if the input was changed in place
+ * since the backward.  After an error it is still there. */
 core_status core_linear_backward_dw(core_linear_store *store);
 
 #ifdef __cplusplus
