@@ -43,6 +43,7 @@
     X(copy)               \
     X(reduce)             \
     X(softmax)            \
+    X(attention)          \
     X(norm)               \
     X(batchnorm)
 

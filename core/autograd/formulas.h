@@ -121,6 +121,13 @@ core_status core__formula_as_strided_src(
     core_tensor *grad, const int64_t *layout, size_t layout_count,
     const int64_t *size, size_t size_count, const int64_t *stride,
     size_t stride_count, const int64_t *storage_offset, core_tensor **out);
+core_status core__formula_attention_grad(
+    core_tensor *grad, core_tensor *query, core_tensor *key, core_tensor *value,
+    core_tensor *attn_bias, core_tensor *output, core_tensor *log_sumexp,
+    core_tensor *philox_seed, core_tensor *philox_offset, double dropout_p,
+    bool is_causal, const double *scale, const uint8_t *output_mask,
+    size_t output_mask_count, core_tensor **out0, core_tensor **out1,
+    core_tensor **out2, core_tensor **out3);
 core_status core__formula_batch_norm_second(
     core_tensor *grad0, core_tensor *grad1, core_tensor *grad2,
     core_tensor *grad_out, core_tensor *input, core_tensor *weight,

@@ -331,7 +331,11 @@ static core_status add_random(kernel_run *k, const core_kernel *kernel)
     for (uint32_t i = 0; i < k->nviews; i++)
         if ((uint64_t)k->views[i].numel > numel)
             numel = (uint64_t)k->views[i].numel;
-    if (core__unlikely(stream->capture != NULL))
+    if (k->inference.draws != CORE__DRAWS_LARGEST)
+        numel = k->inference.draws;
+    if (k->inference.draws == 0)
+        seed = offset = 0;
+    else if (core__unlikely(stream->capture != NULL))
         CORE_TRY(core__capture_random(stream, generator, numel, &seed, &offset,
                                       &counter));
     else
@@ -651,6 +655,7 @@ core_status core__kernel_run(core_call *call, const core_value *args,
     k.inference.args = args;
     k.inference.nargs = nargs;
     k.inference.device = NULL;
+    k.inference.draws = CORE__DRAWS_LARGEST;
     for (uint32_t i = 0; i < CORE__RESULTS_MAX; i++)
         k.inference.results[i].has_strides = false;
     k.op = call->op;

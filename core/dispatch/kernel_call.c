@@ -12,6 +12,7 @@
 #include "dispatch/launch.h"
 #include "dispatch/plan.h"
 #include "dispatch/structured.h"
+#include "dispatch/table.h"
 #include "memory/memory.h"
 #include "ops/infer.h"
 #include "tensor/dtype.h"
@@ -84,6 +85,49 @@ core_status core__kernel_ask(const core_operator *op, core__kernel_set *set,
     }
     *inout_kernel = kernel;
     return CORE_OK;
+}
+
+bool core__kernel_would(core_operator *op, const core_value *args,
+                        uint32_t nargs, const core_dtype *results,
+                        uint32_t nresults)
+{
+    enum { MOST = 16 };
+    core_value values[MOST];
+    core_view views[MOST];
+    core_dtype dtypes[CORE_SIGNATURE_MAX];
+    const core_device *device = NULL;
+    const core_kernel *kernel;
+    core__kernel_set *set;
+    uint32_t count = 0, ndim = 0;
+
+    for (uint32_t i = 0; i < nargs && i < MOST; i++) {
+        core_tensor *tensor =
+            args[i].tag == CORE_VALUE_TENSOR ? args[i].u.tensor : NULL;
+
+        values[i] = args[i];
+        if (op->tensors >> i & 1 && count < CORE_SIGNATURE_MAX)
+            dtypes[count++] = tensor ? tensor->dtype : CORE_DTYPE_NONE;
+        if (!tensor)
+            continue;
+        if (device && tensor->device != device)
+            return false;
+        device = tensor->device;
+        core__tensor_fill_view(tensor, &views[i]);
+        values[i] = (core_value){CORE_VALUE_VIEW, 0, {.view = &views[i]}};
+        ndim = tensor->ndim > ndim ? tensor->ndim : ndim;
+    }
+    for (uint32_t i = 0; i < nresults && count < CORE_SIGNATURE_MAX; i++)
+        dtypes[count++] = results[i];
+    if (!device || device->meta)
+        return false;
+    core__registry_lock();
+    set = core__registry_set(core__operator_kernel(op), device->backend);
+    core__registry_unlock();
+    kernel = core__kernel_pick(set, dtypes, count, ndim);
+    return kernel &&
+           core__kernel_ask(op, set, dtypes, count, ndim, NULL, values, nargs,
+                            &kernel) == CORE_OK &&
+           kernel;
 }
 
 /* "f64|f32"; at most 50 characters. */

@@ -88,6 +88,12 @@ core_status core__kernel_ask(const core_operator *op, core__kernel_set *set,
                              const core_value *args, uint32_t nargs,
                              const core_kernel **inout_kernel)
     __attribute__((cold));
+/* Whether the device of the first tensor has a kernel for a call of a structured
+ * operator (family kernel) with these arguments, whose results have these
+ * dtypes.  What a kernel demands of layouts is not looked at. */
+bool core__kernel_would(core_operator *op, const core_value *args,
+                        uint32_t nargs, const core_dtype *results,
+                        uint32_t nresults);
 core_status core__kernel_launch(core__kernel_call *kernel_call,
                                 const core_kernel *kernel,
                                 const core_loop *loop, const core_value *args,

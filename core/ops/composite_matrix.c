@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Products of matrices of any rank, distances, attention. */
+/* Products of matrices of any rank, distances. */
 
 #include "ops/expression.h"
 #include "ops/shape.h"
@@ -273,53 +273,4 @@ CORE__COMPOSITE(linalg_cross)
                     CORE__DO(scope, core_roll, b, &other, 1, &dim, 1));
     return core__scope_result(scope, core__x_sub(scope, left, right),
                               &results[0]);
-}
-
-/* ----------------------------------------------------------- attention -- */
-
-static core_tensor *causal_mask(core__scope *scope, core_tensor *scores)
-{
-    int64_t sizes[2];
-    core_tensor *mask;
-
-    if (scope->status != CORE_OK)
-        return NULL;
-    sizes[0] = scores->sizes[scores->ndim - 2];
-    sizes[1] = scores->sizes[scores->ndim - 1];
-    mask = CORE__DO(scope, core_new_ones, scores, sizes, 2, CORE_BOOL, NULL);
-    return CORE__DO(scope, core_triu, mask, 1);
-}
-
-/* softmax(Q Kᵀ / sqrt(d) + mask) V: Vaswani et al. 2017, eq. 1 */
-CORE__COMPOSITE(scaled_dot_product_attention)
-{
-    core_tensor *query = args[0].u.tensor;
-    core_tensor *key = args[1].u.tensor;
-    core_tensor *mask = core__tensor_of(&args[3]);
-    double dropout = core__double_of(&args[4]);
-    bool causal = core__arg_bool(args, 5, false);
-    core_scalar least = core_float(-INFINITY);
-    core_tensor *x;
-
-    if (query->ndim < 2 || key->ndim < 2)
-        return core__op_shapes(call->op, "query", query, "key", key,
-                               "both need 2 dimensions at least");
-    if (mask && causal)
-        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
-                              "is_causal and attn_mask exclude each other");
-    x = core__x_times(scope, query,
-                      1 / sqrt((double)query->sizes[query->ndim - 1]));
-    x = CORE__DO(scope, core_matmul, x, core__x_transpose(scope, key, -2, -1));
-    if (causal)
-        x = CORE__DO(scope, core_masked_fill, x, causal_mask(scope, x), least);
-    else if (mask && mask->dtype == CORE_BOOL)
-        x = CORE__DO(scope, core_masked_fill, x,
-                     core__x_logical_not(scope, mask), least);
-    else if (mask)
-        x = core__x_add(scope, x, mask);
-    x = CORE__DO(scope, core_softmax, x, -1, CORE_DTYPE_NONE);
-    if (dropout > 0)
-        x = CORE__DO(scope, core_dropout, x, dropout, true);
-    return core__scope_result(
-        scope, CORE__DO(scope, core_matmul, x, args[2].u.tensor), &results[0]);
 }

@@ -34,7 +34,12 @@ struct core__inference {
      * the host. */
     core_device *device;
     core__result_spec results[CORE__RESULTS_MAX];
+    /* Of random operators, set before the function runs: as many as the largest
+     * tensor has.  The function may know better; 0: none are drawn. */
+    uint64_t draws;
 };
+
+#define CORE__DRAWS_LARGEST UINT64_MAX
 
 /* Helpers for inference functions.  Tensor arguments: NULL when absent. */
 core_tensor *core__arg_tensor(const core_value *args, uint32_t position);

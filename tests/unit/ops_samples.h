@@ -554,6 +554,17 @@ static const sample samples_matrix[] = {
      0, 0},
     {"scaled_dot_product_attention", "t:2,3,2 t:2,3,2 t:2,3,2 t:3,3", -1, 1, 0,
      0},
+    {"scaled_dot_product_attention", "t:3,2 t:4,2 t:4,3 n f:.4", -1, 1, 0, 0},
+    {"_scaled_dot_product_efficient_attention",
+     "t:2,2,3,2 t:2,2,4,2 t:2,2,4,3 t:2,2,3,4 b:1", -1, 1, 0, 0},
+    {"_scaled_dot_product_efficient_attention",
+     "t:1,2,3,2 t:1,2,4,2 t:1,2,4,2 m:1,2,3,4 b:1 f:.3 b:0 f:.9", -1, 1, 0, 0},
+    {"_scaled_dot_product_efficient_attention",
+     "t:1,1,4,2 t:1,1,3,2 t:1,1,3,2 n b:1 f:0 b:1", -1, 1, 0, 0},
+    {"_scaled_dot_product_efficient_attention_backward",
+     "t:1,1,2,2 t:1,1,2,2 t:1,1,3,2 t:1,1,3,2 n t:1,1,2,2 t:1,1,2 x: x: f:0 "
+     "k:1,1,1,0",
+     -1, 1, NEVER, "has no formula"},
 };
 
 /* ------------------------------------------------ layers of neural networks -- */

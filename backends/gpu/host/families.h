@@ -30,6 +30,7 @@
     X(place)             \
     X(resample)          \
     X(gridsample)        \
+    X(attention)         \
     X(linalg)
 
 /* X(file) stands for its core_status gpu_register_<file>(core_registry *). */
@@ -50,6 +51,7 @@
     X(chosen)             \
     X(place)              \
     X(resample)           \
+    X(attention)          \
     X(linalg)
 
 #endif

@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* attention_type.h: attention in one type; included by attention.c with TYPE,
+ * DTYPE, T(name) and L(function) of lanes.h defined. */
+
+/* A head's lines as BLAS takes them, distance elements apart. */
+typedef struct T(lines) {
+    TYPE *data;
+    int64_t distance;
+} T(lines);
+
+static bool T(direct)(const core_view *view)
+{
+    return view->dtype == DTYPE &&
+           (view->strides[3] == 1 || view->sizes[3] == 1) &&
+           view->strides[2] >= view->sizes[3];
+}
+
+static char *T(address)(const core_view *view, const place *at, int64_t line)
+{
+    int64_t offset = at->batch * view->strides[0] +
+                     at->head * view->strides[1] + line * view->strides[2];
+
+    return (char *)cpu_address(view->memory) +
+           offset * cpu_item_size(view->dtype);
+}
+
+/* Lines [first, first + count): the memory itself, or a copy in *room, which is
+ * moved on. */
+static T(lines) T(read)(const core_view *view, const place *at, int64_t first,
+                        int64_t count, TYPE **room)
+{
+    T(lines) lines = {*room, view->sizes[3]};
+
+    if (T(direct)(view))
+        return (T(lines)){(TYPE *)(void *)T(address)(view, at, first),
+                          view->strides[2]};
+    for (int64_t i = 0; i < count; i++)
+        L(cpu_get)
+    (lines.data + i * lines.distance, view->dtype,
+     T(address)(view, at, first + i), view->strides[3], view->sizes[3]);
+    *room += count * lines.distance;
+    return lines;
+}
+
+/* Where a result's lines are made: in its memory, or in *room. */
+static T(lines) T(open)(const core_view *view, const place *at, int64_t first,
+                        int64_t count, TYPE **room)
+{
+    T(lines) lines = {*room, view->sizes[3]};
+
+    if (T(direct)(view))
+        return (T(lines)){(TYPE *)(void *)T(address)(view, at, first),
+                          view->strides[2]};
+    *room += count * lines.distance;
+    return lines;
+}
+
+static void T(close)(const core_view *view, const place *at, int64_t first,
+                     int64_t count, T(lines) lines)
+{
+    if (T(direct)(view))
+        return;
+    for (int64_t i = 0; i < count; i++)
+        L(cpu_put)
+    (view->dtype, T(address)(view, at, first + i), view->strides[3],
+     lines.data + i * lines.distance, view->sizes[3]);
+}
+
+static void T(zero)(T(lines) lines, int64_t count, int64_t width)
+{
+    for (int64_t i = 0; i < count; i++)
+        memset(lines.data + i * lines.distance, 0,
+               (size_t)width * sizeof(TYPE));
+}
+
+/* ---------------------------------------------------------------- a row -- */
+
+/* Bias and masks of a row of n scores; number: its place among all queries. */
+static void T(score)(const attention *a, const place *at, int64_t row, TYPE *x,
+                     int64_t n, TYPE *room)
+{
+    const core_view *bias = a->bias;
+    int64_t end = a->causal && row + 1 < n ? row + 1 : n;
+    const uint8_t *keeps;
+
+    for (int64_t i = end; i < n; i++)
+        x[i] = -INFINITY;
+    if (!bias)
+        return;
+    if (bias->dtype != CORE_BOOL) {
+        L(cpu_get)
+        (room, bias->dtype, T(address)(bias, at, row), bias->strides[3], end);
+        for (int64_t i = 0; i < end; i++)
+            x[i] += room[i];
+        return;
+    }
+    keeps = (const uint8_t *)T(address)(bias, at, row);
+    for (int64_t i = 0; i < end; i++)
+        x[i] = keeps[i * bias->strides[3]] ? x[i] : -INFINITY;
+}
+
+/* 0 where a mask hides a score: nothing flows back there. */
+static void T(hide)(const attention *a, const place *at, int64_t row, TYPE *x,
+                    int64_t n)
+{
+    const uint8_t *keeps;
+
+    for (int64_t i = a->causal ? row + 1 : n; i < n; i++)
+        x[i] = 0;
+    if (!a->bias || a->bias->dtype != CORE_BOOL)
+        return;
+    keeps = (const uint8_t *)T(address)(a->bias, at, row);
+    for (int64_t i = 0; i < n; i++)
+        x[i] = keeps[i * a->bias->strides[3]] ? x[i] : 0;
+}
+
+/* Element by element as bernoulli_ draws. */
+static void T(drop)(const attention *a, const place *at, int64_t row, TYPE *x,
+                    int64_t n)
+{
+    uint64_t first = ((uint64_t)at->which * (uint64_t)a->rows + (uint64_t)row) *
+                     (uint64_t)a->columns;
+    uint32_t word[4];
+
+    for (int64_t i = 0; i < n; i++) {
+        uint64_t element = first + (uint64_t)i;
+
+        if (i == 0 || element % 4 == 0)
+            philox_block(a->seed, a->offset + element / 4, word);
+        x[i] = (double)word[element % 4] * 0x1p-32 < 1 - a->dropout
+                   ? x[i] * (TYPE)a->kept_scale
+                   : 0;
+    }
+}
+
+/* ------------------------------------------------------------- forward -- */
+
+/* Queries [first, first + count) of one head. */
+static void T(forward_block)(const attention *a, const place *at, int64_t first,
+                             int64_t count, TYPE *room)
+{
+    int64_t n = columns_of(a, first + count);
+    TYPE *scores = room, *extra = scores + count * n, *sums = extra + n;
+    T(lines) q, k, v, o;
+
+    room = sums + count;
+    q = T(read)(a->query, at, first, count, &room);
+    k = T(read)(a->key, at, 0, n, &room);
+    v = T(read)(a->value, at, 0, n, &room);
+    o = T(open)(a->output, at, first, count, &room);
+    L(cpu_gemm)
+    (false, true, count, n, a->inner, (TYPE)a->scale, q.data, q.distance,
+     k.data, k.distance, 0, scores, n);
+    for (int64_t i = 0; i < count; i++) {
+        TYPE *x = scores + i * n, most;
+
+        T(score)(a, at, first + i, x, n, extra);
+        most = L(lanes_max)(x, n);
+        L(lanes_exp)(x, x, most, n);
+        sums[i] = (TYPE)L(lanes_sum)(x, NULL, 0, n);
+        if (a->sum)
+            ((TYPE *)a->sum)[sum_at(a, at, first + i)] =
+                most + (TYPE)log((double)sums[i]);
+        if (a->dropout > 0)
+            T(drop)(a, at, first + i, x, n);
+    }
+    L(cpu_gemm)
+    (false, false, count, a->outer, n, 1, scores, n, v.data, v.distance, 0,
+     o.data, o.distance);
+    for (int64_t i = 0; i < count; i++) {
+        TYPE factor = n > 0 ? 1 / sums[i] : 0;
+
+        for (int64_t j = 0; j < a->outer; j++)
+            o.data[i * o.distance + j] *= factor;
+    }
+    T(close)(a->output, at, first, count, o);
+}
+
+static int64_t T(forward_room)(const attention *a)
+{
+    return a->block * (a->columns + 1 + a->inner + a->outer) +
+           a->columns * (1 + a->inner + a->outer);
+}
+
+static void T(forward_task)(void *context, int64_t begin, int64_t end)
+{
+    attention *a = context;
+    TYPE *room = cpu_allocate(T(forward_room)(a), sizeof(TYPE));
+
+    if (!room) {
+        __atomic_store_n(&a->status, CORE_ERROR_OUT_OF_MEMORY,
+                         __ATOMIC_RELAXED);
+        return;
+    }
+    for (int64_t i = begin; i < end; i++) {
+        place at = place_of(a, i / a->blocks);
+        int64_t first = i % a->blocks * a->block;
+        int64_t rest = a->rows - first;
+
+        T(forward_block)
+        (a, &at, first, rest < a->block ? rest : a->block, room);
+    }
+    free(room);
+}
+
+/* ------------------------------------------------------------ backward -- */
+
+/* What a head's blocks of queries have together. */
+typedef struct T(head) {
+    T(lines) k, v, to_k, to_v;
+} T(head);
+
+/* Row i of a block: x, a score, becomes its weight as dropout leaves it, and g
+ * the gradient of the score. */
+static void T(row_back)(const attention *a, const place *at, int64_t row,
+                        TYPE *x, TYPE *g, TYPE *weights, const TYPE *grad,
+                        const TYPE *output, int64_t n)
+{
+    TYPE sum = ((const TYPE *)a->sum)[sum_at(a, at, row)];
+    TYPE slope = (TYPE)L(lanes_dot)(grad, output, 0, a->outer);
+
+    T(score)(a, at, row, x, n, weights);
+    L(lanes_exp)(weights, x, sum, n);
+    memcpy(x, weights, (size_t)n * sizeof(TYPE));
+    if (a->dropout > 0) {
+        T(drop)(a, at, row, x, n);
+        T(drop)(a, at, row, g, n);
+    }
+    for (int64_t i = 0; i < n; i++)
+        g[i] = weights[i] * (g[i] - slope);
+    T(hide)(a, at, row, g, n);
+    if (!a->to_bias)
+        return;
+    L(cpu_put)
+    (a->to_bias->dtype, T(address)(a->to_bias, at, row), a->to_bias->strides[3],
+     g, n);
+    memset(weights, 0, (size_t)(a->columns - n) * sizeof(TYPE));
+    L(cpu_put)
+    (a->to_bias->dtype,
+     T(address)(a->to_bias, at, row) +
+         n * a->to_bias->strides[3] * cpu_item_size(a->to_bias->dtype),
+     a->to_bias->strides[3], weights, a->columns - n);
+}
+
+static void T(backward_block)(const attention *a, const place *at,
+                              const T(head) * h, int64_t first, int64_t count,
+                              TYPE *room)
+{
+    int64_t n = columns_of(a, first + count);
+    TYPE *scores = room, *slopes = scores + count * n;
+    TYPE *extra = slopes + count * n;
+    T(lines) q, g, y, to;
+
+    room = extra + a->columns;
+    q = T(read)(a->query, at, first, count, &room);
+    g = T(read)(a->grad, at, first, count, &room);
+    y = T(read)(a->output, at, first, count, &room);
+    L(cpu_gemm)
+    (false, true, count, n, a->inner, (TYPE)a->scale, q.data, q.distance,
+     h->k.data, h->k.distance, 0, scores, n);
+    L(cpu_gemm)
+    (false, true, count, n, a->outer, 1, g.data, g.distance, h->v.data,
+     h->v.distance, 0, slopes, n);
+    for (int64_t i = 0; i < count; i++)
+        T(row_back)
+    (a, at, first + i, scores + i * n, slopes + i * n, extra,
+     g.data + i * g.distance, y.data + i * y.distance, n);
+    if (a->to_value)
+        L(cpu_gemm)
+    (true, false, n, a->outer, count, 1, scores, n, g.data, g.distance, 1,
+     h->to_v.data, h->to_v.distance);
+    if (a->to_key)
+        L(cpu_gemm)
+    (true, false, n, a->inner, count, (TYPE)a->scale, slopes, n, q.data,
+     q.distance, 1, h->to_k.data, h->to_k.distance);
+    if (a->to_query) {
+        to = T(open)(a->to_query, at, first, count, &room);
+        L(cpu_gemm)
+        (false, false, count, a->inner, n, (TYPE)a->scale, slopes, n, h->k.data,
+         h->k.distance, 0, to.data, to.distance);
+        T(close)(a->to_query, at, first, count, to);
+    }
+}
+
+static int64_t T(backward_room)(const attention *a)
+{
+    return a->block * 2 * (a->columns + a->inner + a->outer) +
+           a->columns * (1 + 2 * (a->inner + a->outer));
+}
+
+static void T(backward_head)(const attention *a, const place *at, TYPE *room)
+{
+    T(head) h = {{NULL, 0}, {NULL, 0}, {NULL, 0}, {NULL, 0}};
+
+    h.k = T(read)(a->key, at, 0, a->columns, &room);
+    h.v = T(read)(a->value, at, 0, a->columns, &room);
+    if (a->to_key) {
+        h.to_k = T(open)(a->to_key, at, 0, a->columns, &room);
+        T(zero)(h.to_k, a->columns, a->inner);
+    }
+    if (a->to_value) {
+        h.to_v = T(open)(a->to_value, at, 0, a->columns, &room);
+        T(zero)(h.to_v, a->columns, a->outer);
+    }
+    for (int64_t first = 0; first < a->rows; first += a->block) {
+        int64_t rest = a->rows - first;
+
+        T(backward_block)
+        (a, at, &h, first, rest < a->block ? rest : a->block, room);
+    }
+    if (a->to_key)
+        T(close)(a->to_key, at, 0, a->columns, h.to_k);
+    if (a->to_value)
+        T(close)(a->to_value, at, 0, a->columns, h.to_v);
+}
+
+static void T(backward_task)(void *context, int64_t begin, int64_t end)
+{
+    attention *a = context;
+    TYPE *room = cpu_allocate(T(backward_room)(a), sizeof(TYPE));
+
+    if (!room) {
+        __atomic_store_n(&a->status, CORE_ERROR_OUT_OF_MEMORY,
+                         __ATOMIC_RELAXED);
+        return;
+    }
+    for (int64_t i = begin; i < end; i++) {
+        place at = place_of(a, i);
+
+        T(backward_head)(a, &at, room);
+    }
+    free(room);
+}

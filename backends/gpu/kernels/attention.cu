@@ -1,0 +1,616 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* attention.cu: softmax(scale Q Kᵀ + bias) V by tiles, and its gradients; what
+ * would have queries x keys elements is never in memory (T. Dao and others,
+ * "FlashAttention", 2022; the running maximum: M. Milakov and N. Gimelshein,
+ * "Online normalizer calculation for softmax", 2018).
+ *
+ * A block has TILE lines and goes through what they meet, a tile at a time; 256
+ * threads, 16 x 16, have R x R of a tile's elements each.  Every product is of
+ * two tiles in shared memory that lie depth first, lines second.  A block alone
+ * writes what it computes, in an order that the sizes decide. */
+
+#include "types.h"
+
+#include <cpu/philox.h>
+#include <gpu/shared_attention.h>
+
+GPU_DEVICE float exponential(float x)
+{
+    return exp_f32(x);
+}
+GPU_DEVICE double exponential(double x)
+{
+    return exp(x);
+}
+GPU_DEVICE float logarithm(float x)
+{
+    return log_f32(x);
+}
+GPU_DEVICE double logarithm(double x)
+{
+    return log(x);
+}
+GPU_DEVICE float fused(float a, float b, float c)
+{
+    return fmaf(a, b, c);
+}
+GPU_DEVICE double fused(double a, double b, double c)
+{
+    return fma(a, b, c);
+}
+
+/* R numbers that are loaded at once. */
+template <class T, int R> struct alignas(sizeof(T) * R) group {
+    T x[R];
+};
+
+/* Of one batch and head, which lines there are, of how many elements. */
+template <class M> struct lines {
+    M *data;
+    int64_t row, item, count, width;
+};
+
+template <class M>
+GPU_DEVICE lines<M> lines_of(const gpu_heads &all, int64_t batch, int64_t head,
+                             int64_t count, int64_t width)
+{
+    lines<M> some = {(M *)all.data + batch * all.batch + head * all.head,
+                     all.row, all.item, count, width};
+
+    return some;
+}
+
+template <class M> struct tile {
+    typedef typename gpu_type<M>::compute T;
+    enum {
+        R = sizeof(T) == 8 ? 2 : 4,
+        SIDE = 16 * R, /* lines, and elements of them at a time */
+        PITCH = SIDE / R + 1
+    };
+    typedef group<T, R> G;
+    typedef G store[SIDE * PITCH];
+
+    static GPU_DEVICE_MEMBER T &at(G *to, uint32_t depth, uint32_t line)
+    {
+        return to[depth * PITCH + line / R].x[line % R];
+    }
+
+    /* SIDE elements of SIDE lines; 0 where there are none.  ALONG: a line's
+     * elements are the tile's lines, else its depth. */
+    template <bool ALONG>
+    static GPU_DEVICE_MEMBER void load(G *to, const lines<M> &from,
+                                       int64_t line, int64_t item)
+    {
+#pragma unroll 4
+        for (uint32_t i = gpu_thread.x; i < SIDE * SIDE; i += 256) {
+            uint32_t l = i / SIDE, k = i % SIDE;
+            T x = 0;
+
+            if (line + l < from.count && item + k < from.width)
+                x = gpu_load(from.data[(line + l) * from.row +
+                                       (item + k) * from.item]);
+            at(to, ALONG ? l : k, ALONG ? k : l) = x;
+        }
+    }
+
+    /* sum[i][j] += a[][y + i] b[][x + j] */
+    static GPU_DEVICE_MEMBER void multiply(T (*sum)[R], const G *a, const G *b)
+    {
+        uint32_t y = gpu_thread.x / 16, x = gpu_thread.x % 16;
+
+#pragma unroll 4
+        for (int d = 0; d < SIDE; d++) {
+            G left = a[d * PITCH + y], right = b[d * PITCH + x];
+
+#pragma unroll
+            for (int i = 0; i < R; i++)
+#pragma unroll
+                for (int j = 0; j < R; j++)
+                    sum[i][j] = fused(left.x[i], right.x[j], sum[i][j]);
+        }
+    }
+
+    /* What the threads have becomes a left operand: its depth is x's. */
+    static GPU_DEVICE_MEMBER void keep(G *to, T (*from)[R])
+    {
+        uint32_t y = gpu_thread.x / 16, x = gpu_thread.x % 16;
+
+#pragma unroll
+        for (int j = 0; j < R; j++) {
+            G column;
+
+#pragma unroll
+            for (int i = 0; i < R; i++)
+                column.x[i] = from[i][j];
+            to[(x * R + j) * PITCH + y] = column;
+        }
+    }
+
+    /* Products of all elements of lines of a with those of b. */
+    static GPU_DEVICE_MEMBER void scores(T (*sum)[R], G *left, G *right,
+                                         const lines<M> &a, int64_t first,
+                                         const lines<M> &b, int64_t second)
+    {
+        for (int i = 0; i < R; i++)
+            for (int j = 0; j < R; j++)
+                sum[i][j] = 0;
+        for (int64_t k = 0; k < a.width; k += SIDE) {
+            gpu_barrier();
+            load<false>(left, a, first, k);
+            load<false>(right, b, second, k);
+            gpu_barrier();
+            multiply(sum, left, right);
+        }
+    }
+
+    static GPU_DEVICE_MEMBER void write(const lines<M> &to, int64_t line,
+                                        int64_t item, T (*from)[R],
+                                        T scale)
+    {
+        uint32_t y = gpu_thread.x / 16 * R, x = gpu_thread.x % 16 * R;
+
+        for (int i = 0; i < R; i++)
+            for (int j = 0; j < R; j++)
+                if (line + y + i < to.count && item + x + j < to.width)
+                    gpu_store(to.data[(line + y + i) * to.row +
+                                      (item + x + j) * to.item],
+                              from[i][j] * scale);
+    }
+};
+
+/* --------------------------------------------------------------- places -- */
+
+/* What is the same for all threads of a block. */
+template <class M> struct place {
+    typedef typename gpu_type<M>::compute T;
+    int64_t batch, head, which; /* which: of batches x heads */
+    lines<M> query, key, value;
+    uint64_t seed, offset;
+};
+
+template <class M>
+GPU_DEVICE place<M> place_of(const gpu_attention &p, int64_t which)
+{
+    place<M> at;
+
+    at.which = which;
+    at.batch = gpu_split(which, p.heads, &at.head);
+    at.query = lines_of<M>(p.query, at.batch, at.head, p.rows, p.inner);
+    at.key = lines_of<M>(p.key, at.batch, at.head, p.columns, p.inner);
+    at.value = lines_of<M>(p.value, at.batch, at.head, p.columns, p.outer);
+    at.seed = at.offset = 0;
+    return at;
+}
+
+template <class M>
+GPU_DEVICE typename gpu_type<M>::compute *sum_of(const gpu_attention &p,
+                                                 const place<M> &at,
+                                                 int64_t row)
+{
+    return (typename gpu_type<M>::compute *)p.sum.data +
+           at.batch * p.sum.batch + at.head * p.sum.head + row * p.sum.row;
+}
+
+/* A score with scale, bias and masks; *out_hidden: a mask has it, and nothing
+ * flows back to it. */
+template <class M, class T>
+GPU_DEVICE T score_of(const gpu_attention &p, const place<M> &at, T product,
+                      int64_t row, int64_t column, bool *out_hidden)
+{
+    T x = product * (T)p.scale;
+    bool hidden = p.causal && column > row;
+
+    if (p.bias.data != 0) {
+        int64_t i = at.batch * p.bias.batch + at.head * p.bias.head +
+                    row * p.bias.row + column * p.bias.item;
+
+        if (p.whole_bias)
+            hidden = hidden || ((const uint8_t *)p.bias.data)[i] == 0;
+        else
+            x += gpu_load(((const M *)p.bias.data)[i]);
+    }
+    *out_hidden = hidden;
+    return hidden ? -(T)INFINITE_f64 : x;
+}
+
+/* The drawing of dropout's mask, element by element as bernoulli_ has it;
+ * neighbours share a block of numbers. */
+struct drawing {
+    uint64_t block;
+    uint32_t a, b, c, d;
+};
+
+GPU_NOINLINE drawing draw(uint64_t seed, uint64_t offset, uint64_t block)
+{
+    uint32_t word[4];
+
+    philox_block(seed, offset + block, word);
+    return {block, word[0], word[1], word[2], word[3]};
+}
+
+template <class M>
+GPU_DEVICE bool kept(const gpu_attention &p, const place<M> &at, drawing *d,
+                     int64_t row, int64_t column)
+{
+    uint64_t i = ((uint64_t)at.which * p.rows + row) * p.columns + column;
+    uint32_t word;
+
+    if (d->block != i / 4)
+        *d = draw(at.seed, at.offset, i / 4);
+    word = i & 2 ? (i & 1 ? d->d : d->c) : (i & 1 ? d->b : d->a);
+    return word < p.kept_below;
+}
+
+/* No block has this number. */
+GPU_DEVICE drawing nothing_drawn(void)
+{
+    return {~UINT64_C(0), 0, 0, 0, 0};
+}
+
+/* -------------------------------------------------------------- forward -- */
+
+template <class M, int PARTS> struct attend {
+    typedef typename gpu_type<M>::compute T;
+    typedef tile<M> t;
+    typedef typename t::G G;
+    enum { R = t::R, SIDE = t::SIDE };
+
+    /* Scores become their exponentials; what was summed so far is brought to
+     * the new maximum. */
+    static GPU_DEVICE_MEMBER void soften(const gpu_attention &p,
+                                         const place<M> &at, T (*x)[R],
+                                         T (*sum)[R][R], T *most, T *total,
+                                         int64_t row, int64_t column)
+    {
+#pragma unroll
+        for (int i = 0; i < R; i++) {
+            T largest = most[i], share = 0, factor;
+            drawing d = nothing_drawn();
+
+#pragma unroll
+            for (int j = 0; j < R; j++) {
+                bool hidden;
+
+                if (row + i < p.rows && column + j < p.columns)
+                    x[i][j] = score_of<M>(p, at, x[i][j], row + i, column + j,
+                                          &hidden);
+                else
+                    x[i][j] = -(T)INFINITE_f64;
+                if (x[i][j] > largest || x[i][j] != x[i][j])
+                    largest = x[i][j];
+            }
+            for (int by = 8; by > 0; by /= 2) {
+                T other = gpu_shuffle_xor(largest, by);
+
+                if (other > largest || other != other)
+                    largest = other;
+            }
+            /* Nothing yet, or all of it hidden: no infinity less infinity. */
+            factor = largest == -(T)INFINITE_f64
+                         ? (T)1
+                         : exponential(most[i] - largest);
+#pragma unroll
+            for (int j = 0; j < R; j++) {
+                x[i][j] = x[i][j] == -(T)INFINITE_f64
+                              ? (T)0
+                              : exponential(x[i][j] - largest);
+                share += x[i][j];
+            }
+            for (int by = 8; by > 0; by /= 2)
+                share += gpu_shuffle_xor(share, by);
+            most[i] = largest;
+            total[i] = fused(total[i], factor, share);
+#pragma unroll
+            for (int c = 0; c < PARTS; c++)
+#pragma unroll
+                for (int j = 0; j < R; j++)
+                    sum[c][i][j] *= factor;
+            if (p.dropout)
+                for (int j = 0; j < R; j++)
+                    x[i][j] = kept(p, at, &d, row + i, column + j)
+                                  ? x[i][j] * (T)p.kept_scale
+                                  : (T)0;
+        }
+    }
+
+    static GPU_DEVICE_MEMBER void finish(const gpu_attention &p,
+                                         const place<M> &at, T (*sum)[R][R],
+                                         const T *most, const T *total,
+                                         int64_t first)
+    {
+        lines<M> to = lines_of<M>(p.output, at.batch, at.head, p.rows, p.outer);
+        int64_t row = first + gpu_thread.x / 16 * R;
+
+#pragma unroll
+        for (int c = 0; c < PARTS; c++) {
+#pragma unroll
+            for (int i = 0; i < R; i++)
+#pragma unroll
+                for (int j = 0; j < R; j++)
+                    sum[c][i][j] = p.columns > 0 ? sum[c][i][j] / total[i] : 0;
+            t::write(to, first, c * SIDE, sum[c], (T)1);
+        }
+        if (p.sum.data != 0 && gpu_thread.x % 16 == 0)
+            for (int i = 0; i < R; i++)
+                if (row + i < p.rows)
+                    *sum_of<M>(p, at, row + i) =
+                        most[i] + logarithm(total[i]);
+    }
+
+    static GPU_DEVICE_MEMBER void rows(const gpu_attention &p, place<M> &at,
+                                       G *left, G *right, int64_t first)
+    {
+        int64_t row = first + gpu_thread.x / 16 * R, end = p.columns;
+        T sum[PARTS][R][R] = {}, most[R], total[R];
+
+        if (p.causal && end > first + SIDE)
+            end = first + SIDE;
+        for (int i = 0; i < R; i++) {
+            most[i] = -(T)INFINITE_f64;
+            total[i] = 0;
+        }
+        for (int64_t c = 0; c < end; c += SIDE) {
+            T x[R][R];
+
+            t::scores(x, left, right, at.query, first, at.key, c);
+            soften(p, at, x, sum, most, total, row,
+                   c + gpu_thread.x % 16 * R);
+            gpu_barrier();
+            t::keep(left, x);
+#pragma unroll
+            for (int part = 0; part < PARTS; part++) {
+                if (part * SIDE >= p.outer)
+                    break;
+                gpu_barrier();
+                t::template load<true>(right, at.value, c, part * SIDE);
+                gpu_barrier();
+                t::multiply(sum[part], left, right);
+            }
+        }
+        finish(p, at, sum, most, total, first);
+    }
+
+    static GPU_DEVICE_MEMBER void all(const gpu_attention &p)
+    {
+        GPU_SHARED typename t::store left, right;
+        int64_t tiles = p.row_tiles * p.batch * p.heads;
+        uint64_t seed = p.counter != 0 ? p.counter[1] : p.seed;
+        uint64_t offset = p.offset + (p.counter != 0 ? p.counter[0] : 0);
+
+        if (gpu_block.x == 0 && gpu_thread.x == 0) {
+            *p.state[0] = seed;
+            *p.state[1] = offset;
+        }
+        for (int64_t i = gpu_block.x; i < tiles; i += gpu_grid.x) {
+            int64_t line, which = gpu_split(i, p.row_tiles, &line);
+            place<M> at = place_of<M>(p, which);
+
+            at.seed = seed;
+            at.offset = offset;
+            rows(p, at, left, right, line * SIDE);
+        }
+    }
+};
+
+/* ------------------------------------------------------------- backward -- */
+
+/* The sum of gradient times output of every query: 16 threads have one. */
+template <class M> GPU_DEVICE void slopes(const gpu_attention &p)
+{
+    typedef typename gpu_type<M>::compute T;
+    int64_t count = p.batch * p.heads * p.rows;
+    int64_t step = (int64_t)gpu_grid.x * 16;
+
+    for (int64_t first = (int64_t)gpu_block.x * 16; first < count;
+         first += step) {
+        int64_t i = first + gpu_thread.x / 16, row, head, batch;
+        T sum = 0;
+
+        if (i < count) {
+            batch = gpu_split(gpu_split(i, p.rows, &row), p.heads, &head);
+            lines<M> g = lines_of<M>(p.grad, batch, head, p.rows, p.outer);
+            lines<M> y = lines_of<M>(p.output, batch, head, p.rows, p.outer);
+
+            for (int64_t k = gpu_thread.x % 16; k < p.outer; k += 16)
+                sum = fused(gpu_load(g.data[row * g.row + k * g.item]),
+                            gpu_load(y.data[row * y.row + k * y.item]), sum);
+        }
+        for (int by = 8; by > 0; by /= 2)
+            sum += gpu_shuffle_xor(sum, by);
+        if (i < count && gpu_thread.x % 16 == 0)
+            ((T *)p.slope)[i] = sum;
+    }
+}
+
+template <class M, int PARTS> struct retreat {
+    typedef typename gpu_type<M>::compute T;
+    typedef tile<M> t;
+    typedef typename t::G G;
+    enum { R = t::R, SIDE = t::SIDE };
+
+    /* One element: x is the product of query and key, g that of gradient and
+     * value.  x becomes the weight of the value, as dropout leaves it, and g
+     * the gradient of the score. */
+    static GPU_DEVICE_MEMBER void element(const gpu_attention &p,
+                                          const place<M> &at, T *x, T *g,
+                                          drawing *d, int64_t row,
+                                          int64_t column)
+    {
+        bool hidden, drops = p.dropout != 0, stays = true;
+        T weight, scale = drops ? (T)p.kept_scale : (T)1;
+
+        if (row >= p.rows || column >= p.columns) {
+            *x = *g = 0;
+            return;
+        }
+        weight = score_of<M>(p, at, *x, row, column, &hidden);
+        weight = exponential(weight - *sum_of<M>(p, at, row));
+        if (drops)
+            stays = kept(p, at, d, row, column);
+        *x = stays ? weight * scale : (T)0;
+        *g = stays ? *g * scale : (T)0;
+        *g = hidden ? (T)0
+                    : weight * (*g - ((const T *)
+                                          p.slope)[at.which * p.rows + row]);
+    }
+
+    /* dQ = scale dS K, for a tile of queries. */
+    static GPU_DEVICE_MEMBER void queries(const gpu_attention &p,
+                                          const place<M> &at, G *left, G *right,
+                                          int64_t first)
+    {
+        lines<M> grad = lines_of<M>(p.grad, at.batch, at.head, p.rows, p.outer);
+        int64_t row = first + gpu_thread.x / 16 * R, end = p.columns;
+        T sum[PARTS][R][R] = {};
+
+        if (p.causal && p.to_bias.data == 0 && end > first + SIDE)
+            end = first + SIDE;
+        for (int64_t c = 0; c < end; c += SIDE) {
+            int64_t column = c + gpu_thread.x % 16 * R;
+            T x[R][R], g[R][R];
+
+            t::scores(x, left, right, at.query, first, at.key, c);
+            t::scores(g, left, right, grad, first, at.value, c);
+#pragma unroll
+            for (int i = 0; i < R; i++) {
+                drawing d = nothing_drawn();
+
+#pragma unroll
+                for (int j = 0; j < R; j++)
+                    element(p, at, &x[i][j], &g[i][j], &d, row + i, column + j);
+            }
+            if (p.to_bias.data != 0)
+                t::write(lines_of<M>(p.to_bias, at.batch, at.head, p.rows,
+                                     p.columns),
+                         first, c, g, (T)1);
+            gpu_barrier();
+            t::keep(left, g);
+#pragma unroll
+            for (int part = 0; part < PARTS; part++) {
+                if (part * SIDE >= p.inner)
+                    break;
+                gpu_barrier();
+                t::template load<true>(right, at.key, c, part * SIDE);
+                gpu_barrier();
+                t::multiply(sum[part], left, right);
+            }
+        }
+        if (p.to_query.data == 0)
+            return;
+#pragma unroll
+        for (int part = 0; part < PARTS; part++)
+            t::write(lines_of<M>(p.to_query, at.batch, at.head, p.rows,
+                                 p.inner),
+                     first, part * SIDE, sum[part], (T)p.scale);
+    }
+
+    /* sum += aᵀ from, where the threads have a with its lines along x. */
+    static GPU_DEVICE_MEMBER void gather(T (*sum)[R][R], T (*a)[R],
+                                         G *left, G *right,
+                                         const lines<M> &from, int64_t line)
+    {
+        gpu_barrier();
+        t::keep(left, a);
+#pragma unroll
+        for (int part = 0; part < PARTS; part++) {
+            if (part * SIDE >= from.width)
+                break;
+            gpu_barrier();
+            t::template load<true>(right, from, line, part * SIDE);
+            gpu_barrier();
+            t::multiply(sum[part], left, right);
+        }
+    }
+
+    /* dV = Pᵀ dO and dK = scale dSᵀ Q, for a tile of keys. */
+    static GPU_DEVICE_MEMBER void keys(const gpu_attention &p,
+                                       const place<M> &at, G *left, G *right,
+                                       int64_t first)
+    {
+        lines<M> grad = lines_of<M>(p.grad, at.batch, at.head, p.rows, p.outer);
+        int64_t column = first + gpu_thread.x / 16 * R;
+        T to_key[PARTS][R][R] = {}, to_value[PARTS][R][R] = {};
+
+        for (int64_t c = p.causal ? first : 0; c < p.rows; c += SIDE) {
+            int64_t row = c + gpu_thread.x % 16 * R;
+            T x[R][R], g[R][R];
+
+            t::scores(x, left, right, at.key, first, at.query, c);
+            t::scores(g, left, right, at.value, first, grad, c);
+#pragma unroll
+            for (int j = 0; j < R; j++) {
+                drawing d = nothing_drawn();
+
+#pragma unroll
+                for (int i = 0; i < R; i++)
+                    element(p, at, &x[i][j], &g[i][j], &d, row + j, column + i);
+            }
+            if (p.to_value.data != 0)
+                gather(to_value, x, left, right, grad, c);
+            if (p.to_key.data != 0)
+                gather(to_key, g, left, right, at.query, c);
+        }
+#pragma unroll
+        for (int part = 0; part < PARTS; part++) {
+            if (p.to_key.data != 0)
+                t::write(lines_of<M>(p.to_key, at.batch, at.head, p.columns,
+                                     p.inner),
+                         first, part * SIDE, to_key[part], (T)p.scale);
+            if (p.to_value.data != 0)
+                t::write(lines_of<M>(p.to_value, at.batch, at.head, p.columns,
+                                     p.outer),
+                         first, part * SIDE, to_value[part], (T)1);
+        }
+    }
+
+    static GPU_DEVICE_MEMBER void all(const gpu_attention &p, bool of_queries)
+    {
+        GPU_SHARED typename t::store left, right;
+        int64_t tiles = of_queries ? p.row_tiles : p.column_tiles;
+        int64_t count = tiles * p.batch * p.heads;
+
+        for (int64_t i = gpu_block.x; i < count; i += gpu_grid.x) {
+            int64_t line, which = gpu_split(i, tiles, &line);
+            place<M> at = place_of<M>(p, which);
+
+            at.seed = *p.state[0];
+            at.offset = *p.state[1];
+            if (of_queries)
+                queries(p, at, left, right, line * SIDE);
+            else
+                keys(p, at, left, right, line * SIDE);
+        }
+    }
+};
+
+/* attention_ELEMENTS_TYPE: for queries and values of at most so many; f64 has
+ * two sizes. */
+#define SIZE(size, suffix, M)                                           \
+    GPU_KERNEL_MEETING(attention_##size##_##suffix, gpu_attention)      \
+    {                                                                   \
+        attend<M, (size) / tile<M>::SIDE>::all(p);                      \
+    }                                                                   \
+    GPU_KERNEL_MEETING(attention_rows_##size##_##suffix, gpu_attention) \
+    {                                                                   \
+        retreat<M, (size) / tile<M>::SIDE>::all(p, true);               \
+    }                                                                   \
+    GPU_KERNEL_MEETING(attention_keys_##size##_##suffix, gpu_attention) \
+    {                                                                   \
+        retreat<M, (size) / tile<M>::SIDE>::all(p, false);              \
+    }
+#define ATTENTION(suffix, M)                                         \
+    SIZE(64, suffix, M)                                              \
+    SIZE(256, suffix, M)                                             \
+    GPU_KERNEL_MEETING(attention_slopes_##suffix, gpu_attention)     \
+    {                                                                \
+        slopes<M>(p);                                                \
+    }
+ATTENTION(f32, float)
+ATTENTION(f64, double)
+ATTENTION(f16, gpu_f16)
+ATTENTION(bf16, gpu_bf16)
+SIZE(128, f32, float)
+SIZE(128, f16, gpu_f16)
+SIZE(128, bf16, gpu_bf16)
