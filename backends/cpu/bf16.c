@@ -10,10 +10,9 @@
 
 #include "bf16.h"
 
-#include <stdlib.h>
-
 #include "isa.h"
 #include "pool.h"
+#include "scratch.h"
 #include "view.h"
 
 enum {
@@ -272,7 +271,6 @@ core_status cpu_bf16_multiply(const cpu_bf16_product *product)
 {
     job j = {.p = *product, .f = functions()};
     int64_t words_a, words_b, work;
-    char *memory;
 
     turn(&j.p);
     j.pairs = divided_up(j.p.k, 2);
@@ -284,10 +282,11 @@ core_status cpu_bf16_multiply(const cpu_bf16_product *product)
 
     words_a = j.batches_a * j.groups_a * j.pairs * CPU_BF16_GROUP_A;
     words_b = j.batches_b * j.groups_b * j.pairs * CPU_BF16_GROUP_B;
-    memory = cpu_allocate(words_a + words_b + 16, sizeof(uint32_t));
-    if (!memory)
-        return CORE_ERROR_OUT_OF_MEMORY;
-    j.a = (uint32_t *)(memory + (-(uintptr_t)memory & 63));
+    j.a = cpu_scratch_take((words_a + words_b) * (int64_t)sizeof *j.a);
+    if (!j.a)
+        return cpu_error(CORE_ERROR_OUT_OF_MEMORY,
+                         "no host memory for %lld packed pairs of bf16",
+                         (long long)(words_a + words_b));
     j.b = j.a + words_a;
 
     cpu_parallel_for(j.batches_a * j.groups_a + j.batches_b * j.groups_b,
@@ -295,6 +294,6 @@ core_status cpu_bf16_multiply(const cpu_bf16_product *product)
     work = j.rows * ROWS * j.columns * COLUMNS * j.p.k;
     cpu_parallel_for(j.p.batch * j.down * j.across, grain_of(work), tile_task,
                      &j);
-    free(memory);
+    cpu_scratch_give(j.a);
     return CORE_OK;
 }

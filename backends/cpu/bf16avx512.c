@@ -7,6 +7,7 @@
 #include <immintrin.h>
 
 #include "bf16.h"
+#include "turn.h"
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -18,46 +19,6 @@ INLINE uint32_t low_bits(int64_t n)
     return n <= 0 ? 0 : n >= 32 ? UINT32_MAX : (UINT32_C(1) << n) - 1;
 }
 
-/* One step of a transposition: words, then pairs of words, then quarters. */
-INLINE void interleave(__m512i x[16])
-{
-    __m512i y[16];
-
-#pragma GCC unroll 8
-    for (int i = 0; i < 16; i += 2) {
-        y[i] = _mm512_unpacklo_epi32(x[i], x[i + 1]);
-        y[i + 1] = _mm512_unpackhi_epi32(x[i], x[i + 1]);
-    }
-#pragma GCC unroll 4
-    for (int i = 0; i < 16; i += 4) {
-        x[i] = _mm512_unpacklo_epi64(y[i], y[i + 2]);
-        x[i + 1] = _mm512_unpackhi_epi64(y[i], y[i + 2]);
-        x[i + 2] = _mm512_unpacklo_epi64(y[i + 1], y[i + 3]);
-        x[i + 3] = _mm512_unpackhi_epi64(y[i + 1], y[i + 3]);
-    }
-}
-
-/* x[4 i + j] holds, in its quarter q, word 4 q + j of rows 4 i to 4 i + 3. */
-INLINE void gather_quarters(__m512i x[16])
-{
-    __m512i y[16];
-
-#pragma GCC unroll 4
-    for (int j = 0; j < 4; j++) {
-        y[j] = _mm512_shuffle_i32x4(x[j], x[4 + j], 0x88);
-        y[4 + j] = _mm512_shuffle_i32x4(x[j], x[4 + j], 0xdd);
-        y[8 + j] = _mm512_shuffle_i32x4(x[8 + j], x[12 + j], 0x88);
-        y[12 + j] = _mm512_shuffle_i32x4(x[8 + j], x[12 + j], 0xdd);
-    }
-#pragma GCC unroll 4
-    for (int j = 0; j < 4; j++) {
-        x[j] = _mm512_shuffle_i32x4(y[j], y[8 + j], 0x88);
-        x[8 + j] = _mm512_shuffle_i32x4(y[j], y[8 + j], 0xdd);
-        x[4 + j] = _mm512_shuffle_i32x4(y[4 + j], y[12 + j], 0x88);
-        x[12 + j] = _mm512_shuffle_i32x4(y[4 + j], y[12 + j], 0xdd);
-    }
-}
-
 /* Sixteen lines in which k is dense: pairs are words, to be transposed. */
 static void pack_dense_k(uint32_t *to, int64_t group, const uint16_t *from,
                          int64_t line, int64_t count, int64_t k)
@@ -67,27 +28,26 @@ static void pack_dense_k(uint32_t *to, int64_t group, const uint16_t *from,
     for (int64_t p = 0; p < pairs; p += 16) {
         __mmask32 words = low_bits(k - 2 * p);
         int64_t last = pairs - p < 16 ? pairs - p : 16;
-        __m512i x[16];
+        __m512 x[16];
 
 #pragma GCC unroll 16
         for (int i = 0; i < 16; i++)
-            x[i] = i < count ? _mm512_maskz_loadu_epi16(words,
-                                                        from + i * line + 2 * p)
-                             : _mm512_setzero_si512();
-        interleave(x);
-        gather_quarters(x);
+            x[i] = i < count ? _mm512_castsi512_ps(_mm512_maskz_loadu_epi16(
+                                   words, from + i * line + 2 * p))
+                             : _mm512_setzero_ps();
+        cpu_turn_16(x);
         if (last == 16) {
 #pragma GCC unroll 16
             for (int i = 0; i < 16; i++)
-                _mm512_storeu_si512(to + (p + i) * group, x[i]);
+                _mm512_storeu_ps(to + (p + i) * group, x[i]);
         } else {
-            __m512i y[16];
+            __m512 y[16];
 
 #pragma GCC unroll 16
             for (int i = 0; i < 16; i++)
-                _mm512_storeu_si512(&y[i], x[i]);
+                _mm512_storeu_ps(&y[i], x[i]);
             for (int64_t i = 0; i < last; i++)
-                _mm512_storeu_si512(to + (p + i) * group, y[i]);
+                _mm512_storeu_ps(to + (p + i) * group, y[i]);
         }
     }
 }

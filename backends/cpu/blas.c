@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "pool.h"
 #include "view.h"
 
 /* -------------------------------------------------------------- library -- */
@@ -245,56 +244,3 @@ void cpu_gemm_tiles(int64_t m, int64_t n, int64_t k, int64_t *rows,
     *rows = height > 0 ? height : 1;
     *columns = width > 0 ? width : 1;
 }
-
-typedef struct tiled {
-    bool ta, tb;
-    int64_t m, n, k, lda, ldb, ldc, rows, columns, across;
-    const void *a, *b;
-    void *c;
-    union {
-        float f32;
-        double f64;
-        int64_t i64;
-    } alpha, beta;
-} tiled;
-
-#define TILED(NAME, TYPE)                                               \
-    static void tile_##NAME(void *context, int64_t begin, int64_t end)  \
-    {                                                                   \
-        const tiled *t = context;                                       \
-        for (int64_t tile = begin; tile < end; tile++) {                \
-            int64_t i = tile / t->across * t->rows;                     \
-            int64_t j = tile % t->across * t->columns;                  \
-            int64_t m = t->m - i < t->rows ? t->m - i : t->rows;        \
-            int64_t n = t->n - j < t->columns ? t->n - j : t->columns;  \
-            cpu_gemm_##NAME(                                            \
-                t->ta, t->tb, m, n, t->k, t->alpha.NAME,                \
-                (const TYPE *)t->a + (t->ta ? i : i * t->lda), t->lda,  \
-                (const TYPE *)t->b + (t->tb ? j * t->ldb : j), t->ldb,  \
-                t->beta.NAME, (TYPE *)t->c + i * t->ldc + j, t->ldc);   \
-        }                                                               \
-    }                                                                   \
-    void cpu_gemm_tiled_##NAME(bool ta, bool tb, int64_t m, int64_t n,  \
-                               int64_t k, TYPE alpha, const TYPE *a,    \
-                               int64_t lda, const TYPE *b, int64_t ldb, \
-                               TYPE beta, TYPE *c, int64_t ldc)         \
-    {                                                                   \
-        tiled t = {.ta = ta,                                            \
-                   .tb = tb,                                            \
-                   .m = m,                                              \
-                   .n = n,                                              \
-                   .k = k,                                              \
-                   .lda = lda,                                          \
-                   .ldb = ldb,                                          \
-                   .ldc = ldc,                                          \
-                   .a = a,                                              \
-                   .b = b,                                              \
-                   .c = c,                                              \
-                   .alpha.NAME = alpha,                                 \
-                   .beta.NAME = beta};                                  \
-        cpu_gemm_tiles(m, n, k, &t.rows, &t.columns);                   \
-        t.across = (n + t.columns - 1) / t.columns;                     \
-        cpu_parallel_for(t.across *((m + t.rows - 1) / t.rows), 1,      \
-                         tile_##NAME, &t);                              \
-    }
-CPU_COMPUTE_TYPES(TILED)

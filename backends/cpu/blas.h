@@ -14,18 +14,13 @@
 #include <stdint.h>
 
 /* C = alpha op(A) op(B) + beta C, everything row-major with the given distance
- * between rows; op(A) is m x k, op(B) k x n.  With beta 0 C is not read.
- *
- * cpu_gemm_…: in the calling thread.  cpu_gemm_tiled_…: by the pool. */
-#define CPU_GEMM(NAME, TYPE)                                                  \
-    void cpu_gemm_##NAME(bool transpose_a, bool transpose_b, int64_t m,       \
-                         int64_t n, int64_t k, TYPE alpha, const TYPE *a,     \
-                         int64_t lda, const TYPE *b, int64_t ldb, TYPE beta,  \
-                         TYPE *c, int64_t ldc);                               \
-    void cpu_gemm_tiled_##NAME(bool transpose_a, bool transpose_b, int64_t m, \
-                               int64_t n, int64_t k, TYPE alpha,              \
-                               const TYPE *a, int64_t lda, const TYPE *b,     \
-                               int64_t ldb, TYPE beta, TYPE *c, int64_t ldc);
+ * between rows; op(A) is m x k, op(B) k x n.  With beta 0 C is not read. Computed in the
+ * calling thread. */
+#define CPU_GEMM(NAME, TYPE)                                                 \
+    void cpu_gemm_##NAME(bool transpose_a, bool transpose_b, int64_t m,      \
+                         int64_t n, int64_t k, TYPE alpha, const TYPE *a,    \
+                         int64_t lda, const TYPE *b, int64_t ldb, TYPE beta, \
+                         TYPE *c, int64_t ldc);
 CPU_GEMM(f32, float)
 CPU_GEMM(f64, double)
 CPU_GEMM(i64, int64_t)

@@ -12,6 +12,7 @@
 
 #include "bf16.h"
 #include "blas.h"
+#include "gemm.h"
 #include "pool.h"
 #include "tables.h"
 #include "view.h"
@@ -29,6 +30,7 @@ typedef struct product {
     matrix a, b, c, s; /* s.data NULL: there is none */
     bool ta, tb;
     bool sum_batches; /* all batches into one C */
+    bool own;         /* by gemm.h */
     int64_t lda, ldb;
     int64_t rows, columns, across, tiles; /* tiles of one C */
     union {
@@ -125,6 +127,51 @@ static core_status operand_prepare(matrix *x, core_dtype dtype, int64_t batch,
 
 /* ---------------------------------------------------------------- tiles -- */
 
+/* Tiles of gemm.h that each thread should have, and their sides: not much
+ * smaller, and columns by whole vectors. */
+enum { OWN_TILES = 4, OWN_ROWS = 96, OWN_COLUMNS = 128, OWN_ROUND = 32 };
+
+static int64_t divided_up(int64_t n, int64_t by)
+{
+    return by > 0 ? (n + by - 1) / by : 0;
+}
+
+/* beta C + alpha A B for a part of C.  By gemm.h its bits are the same whatever
+ * the part. */
+static bool own_f32(const product *p, int64_t m, int64_t n, int64_t k,
+                    const float *a, const float *b, float beta, float *c)
+{
+    const gemm_problem part = {.m = m,
+                               .n = n,
+                               .k = k,
+                               .a = a,
+                               .row_a = p->ta ? 1 : p->lda,
+                               .step_a = p->ta ? p->lda : 1,
+                               .b = b,
+                               .step_b = p->tb ? 1 : p->ldb,
+                               .column_b = p->tb ? p->ldb : 1,
+                               .c = c,
+                               .distance = p->c.row_stride,
+                               .alpha = p->alpha.f32,
+                               .beta = beta};
+
+    return p->own && cpu_gemm_multiply(&part);
+}
+
+#define PRODUCT_PART(NAME, TYPE, OWN)                                        \
+    static void product_part_##NAME(const product *p, int64_t m, int64_t n,  \
+                                    int64_t k, const TYPE *a, const TYPE *b, \
+                                    TYPE beta, TYPE *c)                      \
+    {                                                                        \
+        if (!(OWN))                                                          \
+            cpu_gemm_##NAME(p->ta, p->tb, m, n, k, p->alpha.NAME, a, p->lda, \
+                            b, p->ldb, beta, c, p->c.row_stride);            \
+    }
+PRODUCT_PART(f32, float, own_f32(p, m, n, k, a, b, beta, c))
+PRODUCT_PART(f64, double, false)
+PRODUCT_PART(i64, int64_t, false)
+#undef PRODUCT_PART
+
 #define PRODUCT_TILE(NAME, TYPE)                                               \
     static void add_to_##NAME(const product *p, TYPE *c, int64_t batch,        \
                               int64_t i, int64_t j, int64_t m, int64_t n)      \
@@ -152,13 +199,10 @@ static core_status operand_prepare(matrix *x, core_dtype dtype, int64_t batch,
         if (p->s.data && p->s.data != p->c.data)                               \
             add_to_##NAME(p, c, batch, i, j, m, n);                            \
         if (last == batch) /* no batches at all */                             \
-            cpu_gemm_##NAME(p->ta, p->tb, m, n, 0, 0, a, p->lda, b, p->ldb,    \
-                            beta, c, p->c.row_stride);                         \
+            product_part_##NAME(p, m, n, 0, a, b, beta, c);                    \
         for (; batch < last; batch++, beta = 1)                                \
-            cpu_gemm_##NAME(p->ta, p->tb, m, n, p->k, p->alpha.NAME,           \
-                            a + batch * p->a.batch_stride, p->lda,             \
-                            b + batch * p->b.batch_stride, p->ldb, beta, c,    \
-                            p->c.row_stride);                                  \
+            product_part_##NAME(p, m, n, p->k, a + batch * p->a.batch_stride,  \
+                                b + batch * p->b.batch_stride, beta, c);       \
     }                                                                          \
     static void product_task_##NAME(void *context, int64_t begin, int64_t end) \
     {                                                                          \
@@ -172,6 +216,26 @@ static core_status operand_prepare(matrix *x, core_dtype dtype, int64_t batch,
     }
 CPU_COMPUTE_TYPES(PRODUCT_TILE)
 
+/* Tiles of products of our own: some for each thread, tall ones, as each packs
+ * its columns of B. */
+static void own_tiles(product *p, int64_t items)
+{
+    int64_t threads = cpu_pool_threads();
+
+    p->rows = p->m;
+    p->columns = p->n;
+    while (threads > 1 &&
+           items * divided_up(p->m, p->rows) * divided_up(p->n, p->columns) <
+               OWN_TILES * threads) {
+        if (p->columns >= 2 * OWN_COLUMNS)
+            p->columns = divided_up(p->columns, 2 * OWN_ROUND) * OWN_ROUND;
+        else if (p->rows >= 2 * OWN_ROWS)
+            p->rows = divided_up(p->rows, 2);
+        else
+            break;
+    }
+}
+
 /* Operands are prepared and C is row-major in the computed type. */
 static void product_compute(product *p)
 {
@@ -182,9 +246,13 @@ static void product_compute(product *p)
                                            : product_task_i64;
     int64_t items = p->sum_batches ? 1 : p->batch;
 
-    cpu_gemm_tiles(p->m, p->n, p->k, &p->rows, &p->columns);
-    p->across = (p->n + p->columns - 1) / p->columns;
-    p->tiles = p->across * ((p->m + p->rows - 1) / p->rows);
+    p->own = p->dtype == CORE_F32 && cpu_gemm_wanted(p->m, p->n, p->k);
+    if (p->own)
+        own_tiles(p, items);
+    else
+        cpu_gemm_tiles(p->m, p->n, p->k, &p->rows, &p->columns);
+    p->across = divided_up(p->n, p->columns);
+    p->tiles = p->across * divided_up(p->m, p->rows);
     items *= p->tiles;
     if (items > 0)
         cpu_parallel_for(items, grain > 0 ? grain : 1, task, p);

@@ -13,6 +13,7 @@
 #include "elementwise.h"
 #include "isa.h"
 #include "pool.h"
+#include "scratch.h"
 #include "tables.h"
 
 CORE_SDK_NOTE("cpu", "The libcore authors", "0.1.0", "Apache-2.0", "cpu", "");
@@ -192,6 +193,7 @@ static core_status stop(void *plugin, uint64_t deadline_ns)
     (void)plugin;
     (void)deadline_ns;
     cpu_pool_shutdown();
+    cpu_scratch_shutdown();
     cpu_elementwise_close();
     return CORE_OK;
 }

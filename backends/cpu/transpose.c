@@ -9,10 +9,7 @@
 #include <string.h>
 
 #include "pool.h"
-
-#if defined(__AVX512F__)
-#include <immintrin.h>
-#endif
+#include "turn.h"
 
 enum { TILE = 64 };
 
@@ -57,39 +54,12 @@ enum { BLOCK = 16, LARGE = 1 << 20 /* elements */, LONG_TILE = 512 };
 static inline void turn_block(char *to, int64_t to_stride, const char *from,
                               int64_t from_stride, bool streams)
 {
-    __m512 a[BLOCK], b[BLOCK];
+    __m512 a[BLOCK];
     int i;
 
     for (i = 0; i < BLOCK; i++)
         a[i] = _mm512_loadu_ps((const float *)(from + i * from_stride));
-    /* Pairs of words, of lines next to each other, within 128 bits; then pairs
-     * of these pairs; then the four parts of 128 bits in two steps. */
-    for (i = 0; i < BLOCK; i += 2) {
-        b[i] = _mm512_unpacklo_ps(a[i], a[i + 1]);
-        b[i + 1] = _mm512_unpackhi_ps(a[i], a[i + 1]);
-    }
-    for (i = 0; i < BLOCK; i += 4) {
-        __m512d low = _mm512_castps_pd(b[i]), high = _mm512_castps_pd(b[i + 1]);
-        __m512d low2 = _mm512_castps_pd(b[i + 2]);
-        __m512d high2 = _mm512_castps_pd(b[i + 3]);
-
-        a[i] = _mm512_castpd_ps(_mm512_unpacklo_pd(low, low2));
-        a[i + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(low, low2));
-        a[i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(high, high2));
-        a[i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(high, high2));
-    }
-    for (i = 0; i < 4; i++) {
-        b[i] = _mm512_shuffle_f32x4(a[i], a[i + 4], 0x88);
-        b[i + 4] = _mm512_shuffle_f32x4(a[i], a[i + 4], 0xdd);
-        b[i + 8] = _mm512_shuffle_f32x4(a[i + 8], a[i + 12], 0x88);
-        b[i + 12] = _mm512_shuffle_f32x4(a[i + 8], a[i + 12], 0xdd);
-    }
-    for (i = 0; i < 4; i++) {
-        a[i] = _mm512_shuffle_f32x4(b[i], b[i + 8], 0x88);
-        a[i + 8] = _mm512_shuffle_f32x4(b[i], b[i + 8], 0xdd);
-        a[i + 4] = _mm512_shuffle_f32x4(b[i + 4], b[i + 12], 0x88);
-        a[i + 12] = _mm512_shuffle_f32x4(b[i + 4], b[i + 12], 0xdd);
-    }
+    cpu_turn_16(a);
     for (i = 0; i < BLOCK; i++)
         if (streams)
             _mm512_stream_ps((float *)(to + i * to_stride), a[i]);

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* gemm.h: products of f32 matrices by kernels of our own, where they are
+ * faster than the library of blas.h.
+ *
+ * A is read where it lies, B too where that costs nothing; otherwise a block of
+ * B is packed, so that it stays in the second-level cache while all rows of A
+ * pass.  A sum runs along k in one order, cut at multiples of GEMM_BLOCK_K:
+ * its bits depend neither on tiles, nor on the layout of the operands, nor on
+ * the number of threads. */
+
+#ifndef CPU_GEMM_H
+#define CPU_GEMM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Strides in elements: A[i][p] = a[i * row_a + p * step_a], B[p][j] =
+ * b[p * step_b + j * column_b].  C is row-major and shares no memory with
+ * them. */
+typedef struct gemm_problem {
+    int64_t m, n, k;
+    const float *a;
+    int64_t row_a, step_a;
+    const float *b;
+    int64_t step_b, column_b;
+    float *c;
+    int64_t distance;
+    float alpha, beta; /* C = alpha A B + beta C; with 0 C is not read */
+} gemm_problem;
+
+/* Whether this is the way for a product of this size on this machine. */
+bool cpu_gemm_wanted(int64_t m, int64_t n, int64_t k);
+
+/* Computes a product, or a part of one that is wanted, in the calling thread.
+ * False, with C as it was: neither rows nor columns of an operand are dense,
+ * alpha is 0, or there is no memory. */
+bool cpu_gemm_multiply(const gemm_problem *problem);
+
+/* ------------------------------------------------ per instruction set -- */
+
+enum { GEMM_BLOCK_K = 384, GEMM_LINES_MOST = 12 };
+
+/* Some lines of C: c[i][j] = alpha sum_p a[i * row_a + p * step_a] *
+ * b[p * step_b + j] + beta c[i][j]. */
+typedef struct gemm_lines {
+    const float *a;
+    int64_t row_a, step_a;
+    const float *b;
+    int64_t step_b, k;
+    float *c;
+    int64_t distance;
+    float alpha, beta;
+} gemm_lines;
+
+typedef struct gemm_functions {
+    int64_t lines, columns; /* at once */
+    /* rows: at most `lines`; columns: at most `columns`, of which alone b and c
+     * are read and written. */
+    void (*multiply)(const gemm_lines *lines, int64_t rows, int64_t columns);
+    /* `columns` columns of B, each dense along p, side by side: to[p *
+     * columns + j] = b[j * column_b + p]; 0 beyond `count`. */
+    void (*turn)(float *to, const float *b, int64_t column_b, int64_t count,
+                 int64_t k);
+} gemm_functions;
+
+/* NULL functions: none for this set. */
+extern const gemm_functions cpu_gemm_functions_baseline,
+    cpu_gemm_functions_avx2, cpu_gemm_functions_avx512;
+
+#endif

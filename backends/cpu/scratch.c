@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* scratch.c: blocks of scratch.h.  Sizes are powers of two; for each there are
+ * slots, taken and filled by atomic exchange. */
+
+#include "scratch.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+
+enum {
+    LINE = 64,
+    LEAST = 16, /* 64 KiB, as a power of two */
+    CLASSES = 9,
+    SLOTS = 8,
+    KEPT_MOST = 32 << 20
+};
+
+/* Before the memory. */
+typedef union block {
+    int size_class;
+    char line[LINE];
+} block;
+
+static _Atomic(block *) slots[CLASSES][SLOTS];
+static atomic_llong kept;
+
+static long long bytes_of(int size_class)
+{
+    return 1LL << (LEAST + size_class);
+}
+
+/* CLASSES: larger than what is kept. */
+static int class_of(int64_t bytes)
+{
+    int c = 0;
+
+    while (c < CLASSES && bytes_of(c) < bytes)
+        c++;
+    return c;
+}
+
+static block *kept_block(int size_class)
+{
+    for (int i = 0; size_class < CLASSES && i < SLOTS; i++) {
+        block *b = atomic_exchange(&slots[size_class][i], NULL);
+
+        if (b) {
+            atomic_fetch_sub(&kept, bytes_of(size_class));
+            return b;
+        }
+    }
+    return NULL;
+}
+
+void *cpu_scratch_take(int64_t bytes)
+{
+    int size_class = class_of(bytes);
+    block *b;
+
+    if (bytes < 0 || bytes > INT64_MAX / 2)
+        return NULL;
+    b = kept_block(size_class);
+    if (!b) {
+        int64_t size =
+            size_class < CLASSES ? bytes_of(size_class) : bytes + LINE - 1;
+
+        b = aligned_alloc(LINE, sizeof *b + (size_t)(size / LINE * LINE));
+        if (b)
+            b->size_class = size_class;
+    }
+    return b ? b + 1 : NULL;
+}
+
+void cpu_scratch_give(void *memory)
+{
+    block *b = memory ? (block *)memory - 1 : NULL;
+    int c = b ? b->size_class : CLASSES;
+
+    if (c < CLASSES &&
+        atomic_fetch_add(&kept, bytes_of(c)) + bytes_of(c) <= KEPT_MOST)
+        for (int i = 0; i < SLOTS; i++) {
+            block *none = NULL;
+
+            if (atomic_compare_exchange_strong(&slots[c][i], &none, b))
+                return;
+        }
+    if (c < CLASSES)
+        atomic_fetch_sub(&kept, bytes_of(c));
+    free(b);
+}
+
+void cpu_scratch_shutdown(void)
+{
+    for (int c = 0; c < CLASSES; c++)
+        for (block *b = kept_block(c); b; b = kept_block(c))
+            free(b);
+}
