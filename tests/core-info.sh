@@ -68,6 +68,7 @@ assert cpu["state"] == "loaded", cpu
 backend = [b for b in info["backends"] if b["device_type"] == "cpu"][0]
 assert backend["devices"][0]["memory_total"] > 0, backend
 assert backend["kernels_by_operator"]["add.Tensor"] > 0
+assert backend["devices"][0]["memory_kinds"] == ["unified", "host-visible"]
 assert len(info["settings"]) >= 10
 assert info["default_device"] == "cpu"
 '
@@ -124,7 +125,16 @@ unknown_names() {
     ! grep 'never called' "$work/out"
 }
 
-echo 1..19
+another_name() {
+    careless "another's name" 'of these names: sum\.dim_IntList$'
+}
+
+kinds() {
+    shows '^ +memory: unified,host-visible$' --devices &&
+        shows '^ +memory: device,pinned,virtual,peer$' --devices
+}
+
+echo 1..21
 ok 'the cpu plugin is loaded' shows '^ +cpu +loaded +0\.' --plugins
 ok 'the cpu device has memory' shows '^ +cpu +[0-9.]+ [KMGT]iB' --devices
 ok 'both are shown without flags' shows '^ +cpu +loaded'
@@ -145,11 +155,13 @@ ok 'JSON escapes them' raw_json
 ok 'a reason is one line' careless 'raw reason' \
     'none: no\\x1b\[2Jdevice\\x0aname \\xff\\x7f$'
 ok 'kernels that nobody asks for are told' unknown_names
+ok 'so is one under the name of an operator that uses others' another_name
+ok 'kinds of memory are shown' kinds
 python=${PYTHON:-python3}
 if "$python" -c 'import json' 2>/dev/null; then
     ok 'JSON holds all of it' json_is_good
     ok 'JSON holds every reason' fixtures_as_json
 else
-    echo 'ok 18 - JSON holds all of it # SKIP no Python'
-    echo 'ok 19 - JSON holds every reason # SKIP no Python'
+    echo 'ok 20 - JSON holds all of it # SKIP no Python'
+    echo 'ok 21 - JSON holds every reason # SKIP no Python'
 fi

@@ -208,6 +208,26 @@ static void print_field(const char *name, core_string text)
         printf("  %-12s %s: %s\n", "", name, clean(text));
 }
 
+/* Names of the kinds of memory, in the order of their bits. */
+static const char *const kind_names[] = {"device", "unified", "host-visible",
+                                         "pinned", "virtual", "peer"};
+enum { KINDS = sizeof kind_names / sizeof *kind_names };
+
+static void print_kinds(core_device *device)
+{
+    char text[128] = "";
+    size_t size = 0;
+    uint32_t kinds;
+
+    if (core_device_memory_kinds(device, &kinds) != CORE_OK || kinds == 0)
+        return;
+    for (uint32_t i = 0; i < KINDS; i++)
+        if (kinds & 1u << i)
+            size += (size_t)snprintf(text + size, sizeof text - size, "%s%s",
+                                     size ? "," : "", kind_names[i]);
+    printf("  %-12s memory: %s\n", "", text);
+}
+
 static void print_device(const core_backend_information *backend,
                          uint32_t index)
 {
@@ -238,6 +258,7 @@ static void print_device(const core_backend_information *backend,
     print_field("runtime", information.runtime);
     print_field("firmware", information.firmware);
     print_field("features", information.features);
+    print_kinds(device);
 }
 
 /* What programs get that name none. */
@@ -398,6 +419,19 @@ static void write_string(core__json *json, const char *name, core_string text)
                          text.data ? text.size : 0);
 }
 
+static void write_kinds(core__json *json, core_device *device)
+{
+    uint32_t kinds = 0;
+
+    core_device_memory_kinds(device, &kinds);
+    json->flat = true;
+    core__json_array(json, "memory_kinds");
+    for (uint32_t i = 0; i < KINDS; i++)
+        if (kinds & 1u << i)
+            core__json_text(json, NULL, kind_names[i]);
+    core__json_end(json);
+}
+
 static void write_device(core__json *json,
                          const core_backend_information *backend,
                          uint32_t index)
@@ -426,6 +460,7 @@ static void write_device(core__json *json,
     write_string(json, "runtime", information.runtime);
     write_string(json, "firmware", information.firmware);
     write_string(json, "features", information.features);
+    write_kinds(json, device);
     core__json_unsigned(json, "memory_total",
                         total ? total : properties.total_memory);
     core__json_unsigned(json, "memory_free", left);

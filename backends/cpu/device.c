@@ -138,7 +138,8 @@ core_status cpu_device_properties(void *device, core_device_properties *out)
     (void)device;
     cpu_memory_sizes(&available, &total);
     out->flags = CORE_DEVICE_FLAT | CORE_DEVICE_HOST_ACCESS |
-                 CORE_DEVICE_HOST_STABLE | CORE_DEVICE_HAS_F64;
+                 CORE_DEVICE_UNIFIED | CORE_DEVICE_HOST_STABLE |
+                 CORE_DEVICE_HAS_F64;
     out->base_alignment = CPU_MEMORY_ALIGNMENT;
     out->granularity = 1;
     out->tail_padding = CPU_MEMORY_TAIL;

@@ -21,6 +21,13 @@ typedef enum core__observed {
     CORE__OBSERVED_RANGE
 } core__observed;
 
+/* What a stream is given. */
+typedef enum core__work_kind {
+    CORE__WORK_KERNEL,
+    CORE__WORK_COPY,
+    CORE__WORK_GRAPH
+} core__work_kind;
+
 typedef struct core__observer {
     /* A stretch of this thread's time; the token ends it, 0 is none.  sequence:
      * of a node.  device: or NULL. */
@@ -31,13 +38,17 @@ typedef struct core__observer {
     void (*memory)(core_device *device, int64_t bytes);
     /* The CPU computed for a device. */
     void (*fallback)(core_device *device);
-    /* Around a launch; NULL: this one is not timed. */
-    void *(*kernel_begin)(struct core_stream *stream, const char *name);
-    void (*kernel_end)(void *kernel, struct core_stream *stream);
+    /* Around what is given to a stream, under no lock; NULL: this one is not
+     * timed.  id: core__call_number's. */
+    void *(*work_begin)(struct core_stream *stream, const char *name,
+                        uint64_t id, core__work_kind kind);
+    void (*work_end)(void *work, struct core_stream *stream);
 } core__observer;
 
 /* NULL: nobody.  Tables are static: one that was seen may be called later. */
 extern const core__observer *_Atomic core__observing;
+/* The newest that ever observed. */
+extern const core__observer *_Atomic core__observed_last;
 
 static inline const core__observer *core__observer_now(void)
 {
@@ -60,6 +71,25 @@ static inline void core__observe_end(uint64_t token)
 {
     if (__builtin_expect(token != 0, 0))
         core__observe_end_slow(token);
+}
+
+static inline void *core__observe_work(struct core_stream *stream,
+                                       const char *name, uint64_t id,
+                                       core__work_kind kind)
+{
+    const core__observer *observer = core__observer_now();
+
+    return __builtin_expect(observer != NULL, 0)
+               ? observer->work_begin(stream, name, id, kind)
+               : NULL;
+}
+
+void core__observe_work_end_slow(void *work, struct core_stream *stream);
+static inline void core__observe_work_end(void *work,
+                                          struct core_stream *stream)
+{
+    if (__builtin_expect(work != NULL, 0))
+        core__observe_work_end_slow(work, stream);
 }
 
 static inline void core__observe_fallback(core_device *device)

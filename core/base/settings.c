@@ -135,6 +135,12 @@ static const setting_row rows[CORE__SETTINGS] = {
          "an absolute path, or 0 for nowhere",
          "Where plugins keep compiled programs and the like between processes.",
          "loader", core__cache_check},
+    [CORE__SETTING_LAYOUT] =
+        {"LIBCORE_LAYOUT", CORE_SETTING_CHOICE, "contiguous,device", 0, 1, 0,
+         "contiguous", "contiguous or device",
+         "The memory format of results of convolution where no operand is "
+         "channels-last: contiguous, or as the device computes best.",
+         "device"},
 };
 
 /* Texts that were handed out stay until the process ends. */

@@ -32,6 +32,7 @@ typedef enum core__setting_id {
     CORE__SETTING_LOG,
     CORE__SETTING_PLAN_CACHE,
     CORE__SETTING_CACHE,
+    CORE__SETTING_LAYOUT,
     CORE__SETTINGS
 } core__setting_id;
 

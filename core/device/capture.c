@@ -9,6 +9,7 @@
 
 #include "base/fork.h"
 #include "base/memory.h"
+#include "base/observe.h"
 #include "memory/allocator.h"
 #include "random/generator.h"
 #include "tensor/tensor.h"
@@ -378,6 +379,8 @@ core_status core_graph_launch(core_graph *graph, core_stream *stream)
     uint64_t(*words)[2];
     core_device *device;
     core_status status;
+    uint64_t id;
+    void *work;
 
     CORE__NOT_NULL(graph);
     CORE__NOT_NULL(stream);
@@ -396,16 +399,19 @@ core_status core_graph_launch(core_graph *graph, core_stream *stream)
     CORE_TRY(core__stream_check(stream));
     /* Before the lock: it is a leaf, and generators have their own. */
     CORE_TRY(draw(graph, &words));
+    id = core__call_number();
+    work = core__observe_work(stream, "graph", id, CORE__WORK_GRAPH);
     pthread_mutex_lock(&stream->queue->lock);
     status = refill(graph, stream, words);
     if (status == CORE_OK)
         status = device->interfaces.graph_capture.launch(
             device->impl, graph->impl, stream->impl);
     pthread_mutex_unlock(&stream->queue->lock);
+    core__observe_work_end(work, stream);
     core__free(words);
     CORE_TRY(core__stream_given(stream, status));
     atomic_fetch_add_explicit(&device->graphs, 1, memory_order_relaxed);
-    status = core__stream_launched(stream, NULL, core__call_number());
+    status = core__stream_launched(stream, NULL, id);
     return status == CORE_OK ? note_launch(graph, stream) : status;
 }
 

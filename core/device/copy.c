@@ -3,6 +3,7 @@
 
 #include "device/copy.h"
 
+#include "base/observe.h"
 #include "base/thread.h"
 #include "device/stream.h"
 #include "dispatch/operator.h"
@@ -21,13 +22,36 @@ static core_status begin(core_stream *stream, const char *reason)
     return CORE_OK;
 }
 
-/* The stream has the copy; errors that come later name it. */
-static core_status launched(core_stream *stream)
+/* A copy that a stream is given. */
+typedef struct giving {
+    uint64_t id; /* 0: the device is synchronous */
+    void *work;  /* base/observe.h */
+} giving;
+
+static giving give(core_stream *stream, const char *name)
 {
+    giving giving = {0};
+
     if (stream->device->synchronous)
-        return CORE_OK;
-    return core__stream_launched(stream, &core__operators[CORE_OP_COPY_],
-                                 core__call_number());
+        return giving;
+    giving.id = core__call_number();
+    giving.work = core__observe_work(stream, name, giving.id, CORE__WORK_COPY);
+    return giving;
+}
+
+static core_status given(core_stream *stream, const giving *giving,
+                         core_status status)
+{
+    core__observe_work_end(giving->work, stream);
+    return core__stream_given(stream, status);
+}
+
+/* The stream has the copy; errors that come later name it. */
+static core_status launched(core_stream *stream, const giving *giving)
+{
+    return giving->id ? core__stream_launched(
+                            stream, &core__operators[CORE_OP_COPY_], giving->id)
+                      : CORE_OK;
 }
 
 /* The copy was given to the stream, and something failed since: it may run
@@ -55,12 +79,14 @@ core_status core__copy_to_host(core_device *device, void *to, core_memory from,
     core_stream *stream = core__stream_current(device);
     bool pinned = non_blocking && core__host_memory_is_pinned(device, to, size);
     core_status status;
+    giving copy;
 
     CORE_TRY(begin(stream, pinned ? NULL : reason));
-    CORE_TRY(core__stream_given(
-        stream, device->memory.copy_to_host(device->impl, stream->impl, to,
-                                            from, size)));
-    status = launched(stream);
+    copy = give(stream, "copy to the host");
+    CORE_TRY(given(stream, &copy,
+                   device->memory.copy_to_host(device->impl, stream->impl, to,
+                                               from, size)));
+    status = launched(stream, &copy);
     if (status == CORE_OK)
         status = pinned ? core__host_memory_record(device, to, stream)
                         : core__stream_wait(stream, reason);
@@ -77,12 +103,14 @@ core_status core__copy_from_host(core_device *device, core_memory to,
         non_blocking && core__host_memory_is_pinned(device, from, size);
     bool waits = !pinned && !(device->flags & CORE_DEVICE_HOST_STABLE);
     core_status status;
+    giving copy;
 
     CORE_TRY(begin(stream, waits ? reason : NULL));
-    CORE_TRY(core__stream_given(
-        stream, device->memory.copy_from_host(device->impl, stream->impl, to,
-                                              from, size)));
-    status = launched(stream);
+    copy = give(stream, "copy from the host");
+    CORE_TRY(given(stream, &copy,
+                   device->memory.copy_from_host(device->impl, stream->impl, to,
+                                                 from, size)));
+    status = launched(stream, &copy);
     if (status == CORE_OK && pinned)
         status = core__host_memory_record(device, from, stream);
     else if (status == CORE_OK && waits)
@@ -133,6 +161,8 @@ core_status core__copy_peer(core_device *to_device, core_memory to,
 {
     core_stream *target = core__stream_current(to_device);
     core_stream *source = core__stream_current(from_device);
+    core_status status;
+    giving copy;
 
     *out_done = false;
     CORE_TRY(core__stream_check(target));
@@ -141,11 +171,12 @@ core_status core__copy_peer(core_device *to_device, core_memory to,
     if (!*out_done)
         return CORE_OK;
     CORE_TRY(core__stream_order(target, source));
-    CORE_TRY(given_by(
-        target, from_device,
-        to_device->interfaces.peer.copy(to_device->impl, target->impl, to,
-                                        from_device->impl, from, size)));
-    CORE_TRY(launched(target));
+    copy = give(target, "copy between devices");
+    status = to_device->interfaces.peer.copy(to_device->impl, target->impl, to,
+                                             from_device->impl, from, size);
+    core__observe_work_end(copy.work, target);
+    CORE_TRY(given_by(target, from_device, status));
+    CORE_TRY(launched(target, &copy));
     /* What the source's stream does next may change or free what is read. */
     return core__stream_order_memory(source, target);
 }

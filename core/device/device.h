@@ -51,7 +51,11 @@ typedef struct core__interfaces {
     core_telemetry_interface telemetry;
     core_fork_safe_interface fork_safe;
     core_allocator_interface allocator;
+    core_profiler_interface profiler;
+    core_layout_interface layout;
 } core__interfaces;
+
+enum { CORE__DEVICE_FORMATS = 64 };
 
 struct core_device {
     _Atomic uint32_t references; /* one is the backend's */
@@ -90,7 +94,8 @@ struct core_device {
     void *allocator; /* memory/allocator.h; NULL: host blocks (memory.c) */
     void *host_pool; /* memory/: pinned blocks */
     void *event_stock;
-    struct core__queues *queues; /* NULL when synchronous */
+    struct core__queues *queues;                    /* NULL when synchronous */
+    _Atomic uint64_t formats[CORE__DEVICE_FORMATS]; /* layout.c */
 };
 
 enum { CORE__ORDINAL_META = 0 };

@@ -558,3 +558,24 @@ core_status core__queues_wait(core_device *device, const char *reason)
         core__error_restore(&first);
     return status;
 }
+
+void core__queues_quiet(core_device *device)
+{
+    core__queues *queues = device->queues;
+    core__error_record earlier;
+    core__queue **list;
+    uint32_t count;
+
+    core__error_keep(&earlier);
+    if (core__device_here(device) == CORE_OK && !atomic_load(&device->lost) &&
+        list_waited(queues, &list, &count) == CORE_OK) {
+        for (uint32_t i = 0; i < count; i++) {
+            if (list[i]->generation == atomic_load(&device->generation))
+                device->backend->streams.synchronize(device->impl,
+                                                     list[i]->impl);
+            core__queue_release(list[i]);
+        }
+        core__free(list);
+    }
+    core__error_restore(&earlier);
+}

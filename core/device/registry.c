@@ -335,21 +335,6 @@ done:
     return status;
 }
 
-/* Names that are kept for later: who offers one is told that it is not used. */
-static void tell_reserved(const core__backend *backend)
-{
-    static const char *const names[] = {"core.layout", "core.profiler"};
-
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        core_string name = {names[i], strlen(names[i])};
-
-        if (backend->table.get_interface(backend->table.user, name, 1))
-            core__log(CORE_LOG_WARNING, "device",
-                      "%s offers %s, which this libcore does not use",
-                      backend->type, names[i]);
-    }
-}
-
 /* The optional tables, in full copies. */
 static void fetch_interfaces(const core__backend *backend,
                              core__interfaces *interfaces)
@@ -365,15 +350,16 @@ static void fetch_interfaces(const core__backend *backend,
         ROW(stream_adopt), ROW(stream_priority), ROW(virtual_memory),
         ROW(peer),         ROW(graph_capture),   ROW(device_reset),
         ROW(stream_error), ROW(numerics),        ROW(telemetry),
-        ROW(fork_safe),    ROW(allocator),
+        ROW(fork_safe),    ROW(allocator),       ROW(profiler),
+        ROW(layout),
 #undef ROW
     };
-    enum { ROWS = sizeof rows / sizeof *rows, ROWS_0_2 = 10, ROWS_0_3 = 13 };
+    /* By the minor that the plugin and the core agreed on. */
+    static const size_t known[] = {0, 0, 10, 13, 14};
     uint32_t minor = core__plugin_minor(backend->plugin);
-    size_t count = minor < 2   ? 0
-                   : minor < 3 ? ROWS_0_2
-                   : minor < 4 ? ROWS_0_3
-                               : ROWS;
+    size_t count = minor < sizeof known / sizeof *known
+                       ? known[minor]
+                       : sizeof rows / sizeof *rows;
 
     /* An older plugin is not asked for what came later. */
     if (!backend->table.get_interface)
@@ -384,8 +370,6 @@ static void fetch_interfaces(const core__backend *backend,
         copy_table(rows[i].to, rows[i].size,
                    backend->table.get_interface(backend->table.user, name, 1));
     }
-    if (minor >= 3)
-        tell_reserved(backend);
 }
 
 /* At the size that the plugin's minor has. */
@@ -463,6 +447,8 @@ static core_status device_open(core__backend *backend, uint32_t index,
         status = backend->table.device_information(device->impl,
                                                    &device->information);
     device->flags = device->properties.flags;
+    if (core__plugin_minor(backend->plugin) < 5)
+        device->flags &= ~(uint32_t)CORE_DEVICE_UNIFIED;
     device->small_blocks =
         device->synchronous && device->flags & CORE_DEVICE_HOST_ACCESS;
     if (status == CORE_OK)

@@ -215,6 +215,9 @@ void core__queue_release(core__queue *queue);
 void core__queues_settle(core_device *device);
 /* Waits for all of a device, streams that ended included; the first error. */
 core_status core__queues_wait(core_device *device, const char *reason);
+/* Nothing of the device runs any more, as far as can be: what failed is not
+ * told, and stays to be told.  For those who only look on. */
+void core__queues_quiet(core_device *device);
 
 core_status core__queue_check(core__queue *queue);
 core_status core__queue_wait(core__queue *queue, const char *reason);

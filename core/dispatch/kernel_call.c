@@ -235,15 +235,12 @@ launch_observed(core_stream *stream, core__kernel_call *run,
                 const core_kernel *kernel, const core_value *args,
                 uint32_t nargs, core_value *results, uint32_t nresults)
 {
-    const core__observer *observer = core__observer_now();
-    void *token =
-        observer ? observer->kernel_begin(stream, core__operator_name(run->op))
-                 : NULL;
+    void *work = core__observe_work(stream, core__operator_name(run->op),
+                                    run->call.id, CORE__WORK_KERNEL);
     core_status status =
         kernel->launch(&run->call, args, nargs, results, nresults);
 
-    if (token)
-        observer->kernel_end(token, stream);
+    core__observe_work_end(work, stream);
     return status;
 }
 

@@ -90,6 +90,10 @@ core_status core__registry_add_kernels(core_registry *registry,
  * the backend brings.  Under the registry's lock. */
 bool core__registry_unasked(core_registry *registry, core__backend *backend,
                             const core_kernel *kernel);
+/* Those, with commas, and names of functional operators whose calls use
+ * another's kernels (sum.dim_IntList: sum's) of which there are none. */
+enum { CORE__UNASKED_NAMES = 4100 };
+void core__unasked_names(core__backend *backend, char *text, size_t room);
 /* The set of a backend's fallback, if there is a kernel in it. */
 static inline core__kernel_set *core__registry_fallback(
     const core__backend *backend)

@@ -7,13 +7,14 @@
 
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/text.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/registry.h"
 #include "loader/loader.h"
 
 #include <string.h>
 
-enum { NAMES = 4096 }; /* more than that are logged alone */
+enum { NAMES = CORE__UNASKED_NAMES - 4 }; /* the rest is logged alone */
 
 static bool is_kept(const char *names, core_string name)
 {
@@ -57,7 +58,8 @@ bool core__registry_unasked(core_registry *registry, core__backend *backend,
         registry->plugin ? registry->plugin->information.name : "the program";
 
     /* One of another functional operator, as sum.dim_IntList, which calls use
-     * by the name of sum, does no harm: it says that the kernel can do it. */
+     * by the name of sum, does no harm: it says that the kernel can do it.
+     * Where there is none by the name of sum, core__unasked_names tells. */
     if (op && (core__operator_kernel(op) == op ||
                op->data->variant == CORE__VARIANT_FUNCTIONAL))
         return false;
@@ -76,4 +78,36 @@ bool core__registry_unasked(core_registry *registry, core__backend *backend,
                   backend->type);
     keep(backend, kernel->name);
     return true;
+}
+
+static bool has_kernels(core_operator *op, core__backend *backend)
+{
+    core__kernel_set *set = op ? core__registry_set(op, backend) : NULL;
+
+    return set && atomic_load(&set->first);
+}
+
+void core__unasked_names(core__backend *backend, char *text, size_t room)
+{
+    const char *kept = backend->unasked ? backend->unasked : "";
+    size_t size = strlen(kept);
+
+    if (size >= room)
+        size = room - 1;
+    memcpy(text, kept, size);
+    text[size] = 0;
+    for (uint32_t i = 0; i < core__operator_count; i++) {
+        core_operator *op = &core__operators[i];
+        const char *name;
+
+        if (!op->data || core__operator_kernel(op) == op ||
+            !has_kernels(op, backend) ||
+            has_kernels(core__operator_kernel(op), backend))
+            continue;
+        name = core__operator_name(op);
+        if (size + strlen(name) + 3 > room)
+            break;
+        size += (size_t)core__format(text + size, room - size, "%s%s",
+                                     size ? ", " : "", name);
+    }
 }

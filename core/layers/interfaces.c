@@ -411,6 +411,8 @@ static core_status reset(void *word)
     status = REAL(device)->device_reset.reset(device->impl);
     if (status == CORE_OK)
         layer_forget(device->backend->layers, device);
+    if (status == CORE_OK)
+        atomic_store(&device->recording, false);
     return layer_leave(&call, status, "%p", device->impl);
 }
 
@@ -539,6 +541,7 @@ static void forked(void *word)
 
 /* --------------------------------------------------------------- wrapping -- */
 
+/* profiler.c has the rest. */
 static const core__interfaces wrappers = {
     .timing = {sizeof(core_timing_interface), 0, elapsed},
     .host_callback = {sizeof(core_host_callback_interface), 0,
@@ -587,6 +590,11 @@ const void *layer_get_interface(void *user, core_string name, uint32_t version)
     layer_backend *backend = user;
     core__interfaces *real = &backend->interfaces;
     core__interfaces *wrapped = &backend->wrapped_interfaces;
+#define OTHER(field)                                                   \
+    {                                                                  \
+        "core." #field, &real->field, &wrapped->field, &layer_##field, \
+            sizeof real->field                                         \
+    }
     const struct {
         const char *name;
         void *real, *wrapped;
@@ -600,8 +608,10 @@ const void *layer_get_interface(void *user, core_string name, uint32_t version)
         ROW(stream_adopt), ROW(stream_priority), ROW(virtual_memory),
         ROW(peer),         ROW(graph_capture),   ROW(device_reset),
         ROW(stream_error), ROW(numerics),        ROW(telemetry),
-        ROW(fork_safe),    ROW(allocator),
+        ROW(fork_safe),    ROW(allocator),       OTHER(profiler),
+        OTHER(layout),
 #undef ROW
+#undef OTHER
     };
     layer_call call;
     const void *table;

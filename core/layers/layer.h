@@ -53,7 +53,11 @@ typedef struct layer_object {
     uint64_t offset, size;
 } layer_object;
 
-enum { LAYER_BUCKETS = 1024, LAYER_GONE_MAX = 4096 };
+enum {
+    LAYER_BUCKETS = 1024,
+    LAYER_GONE_MAX = 4096,
+    LAYER_ACTIVITY_0_5 = 64 /* sizeof(core_activity) when it came */
+};
 
 typedef struct layer_backend {
     core__retired retired;
@@ -77,6 +81,8 @@ typedef struct layer_device {
     uint32_t flags;
     uint64_t base_alignment, tail_padding;
     bool open;
+    _Atomic bool recording;       /* core.profiler */
+    _Atomic uint64_t correlation; /* the greatest that was given */
 } layer_device;
 
 typedef struct layer_kernel {
@@ -210,6 +216,8 @@ void layer_objects_free(core__layers *layers);
 void layer_wrap_streams(layer_backend *backend);
 void layer_wrap_events(layer_backend *backend);
 void layer_callbacks_free(core__layers *layers);
+extern const core_profiler_interface layer_profiler;
+extern const core_layout_interface layer_layout;
 const void *layer_get_interface(void *user, core_string name, uint32_t version);
 /* A call that runs in this thread: the host answers no other. */
 bool layer_runs(const core_call *call);

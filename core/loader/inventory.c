@@ -49,6 +49,7 @@ static void count_kernels(core__backend *backend, uint32_t *out_kernels,
 static void describe(core__backend *backend,
                      core_backend_information *information)
 {
+    char unasked[CORE__UNASKED_NAMES];
     core__error_record earlier;
 
     core__error_keep(&earlier);
@@ -63,8 +64,8 @@ static void describe(core__backend *backend,
     information->device_type = backend->type;
     information->plugin = backend->plugin;
     information->synchronous = backend->synchronous;
-    information->unasked_kernels =
-        core__loader_keep(backend->unasked ? backend->unasked : "");
+    core__unasked_names(backend, unasked, sizeof unasked);
+    information->unasked_kernels = core__loader_keep(unasked);
     core__error_restore(&earlier);
 }
 

@@ -3,6 +3,7 @@
 
 /* Results of convolution, pooling and resampling. */
 
+#include "device/layout.h"
 #include "ops/functions.h"
 #include "ops/shape.h"
 #include "tensor/layout.h"
@@ -18,6 +19,18 @@ static void follow(core__result_spec *result, const core_tensor *input,
         return;
     if (!core__layout_is_channels_last(input) &&
         !(other && core__layout_is_channels_last(other)))
+        return;
+    result->has_strides = true;
+    core__layout_channels_last(result->ndim, result->sizes, result->strides);
+}
+
+/* ... or is as the device prefers, where the program leaves that to it. */
+static void follow_device(core__result_spec *result, const core_operator *op,
+                          const core_tensor *input)
+{
+    if (result->has_strides || !core__layout_by_device() ||
+        core__device_format(input->device, op, input->dtype, input->ndim) ==
+            CORE_FORMAT_CONTIGUOUS)
         return;
     result->has_strides = true;
     core__layout_channels_last(result->ndim, result->sizes, result->strides);
@@ -178,6 +191,7 @@ CORE__INFER(convolution)
     CORE_TRY(
         convolved(infer->op, input, weight, bias, &infer->args[3], result));
     follow(result, input, weight);
+    follow_device(result, infer->op, input);
     return CORE_OK;
 }
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* When devices with streams really computed: an event on each side of every
- * launch, and one of each device at a time that the host knows. */
+/* When devices with streams really computed: their plugin records it, told by
+ * a number what each launch was; or else there is an event on each side of
+ * every launch, and one of each device at a time that the host knows. */
 
 #include "base/fork.h"
 #include "profiler/profile.h"
@@ -14,29 +15,33 @@
 /* Marks a thread that makes events for the profiler itself. */
 enum { HOOK = 2 };
 
+/* Of tokens: the plugin records the work, of which the rest is the number. */
+#define RECORDED ((uintptr_t)1 << 63)
+
+typedef enum clock_kind { NO_CLOCK, BY_EVENTS, BY_RECORDS } clock_kind;
+
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static core__profile_clock clocks[CORE__PROFILE_CLOCKS]; /* under the lock */
 static size_t nclocks;
+static _Thread_local uint64_t given; /* the id of what this thread gives */
 
-/* The profiler's own failures are nobody's error. */
-typedef struct aside {
-    bool had;
-    core__error_record record;
-} aside;
-
-static void aside_begin(core__thread *self, aside *aside)
+void core__profile_apart_begin(core__profile_apart *apart)
 {
-    aside->had = self->error.code != CORE_OK;
-    if (aside->had)
-        core__error_keep(&aside->record);
+    core__thread *self = core__thread_self();
+
+    apart->had = self->error.code != CORE_OK;
+    if (apart->had)
+        core__error_keep(&apart->record);
     self->hooks[HOOK] = self;
 }
 
-static void aside_end(core__thread *self, const aside *aside)
+void core__profile_apart_end(const core__profile_apart *apart)
 {
+    core__thread *self = core__thread_self();
+
     self->hooks[HOOK] = NULL;
-    if (aside->had)
-        core__error_restore(&aside->record);
+    if (apart->had)
+        core__error_restore(&apart->record);
     else if (self->error.code != CORE_OK)
         core_error_clear();
 }
@@ -46,59 +51,70 @@ bool core__profile_aside(void)
     return core__thread_self()->hooks[HOOK] != NULL;
 }
 
-static bool find_clock(core_device *device, bool *out_works)
+static clock_kind kind_of(const core__profile_clock *clock)
 {
-    bool found = false;
-
-    pthread_mutex_lock(&lock);
-    for (size_t i = 0; i < nclocks && !found; i++)
-        if (clocks[i].device == device) {
-            found = true;
-            *out_works = clocks[i].base != NULL;
-        }
-    pthread_mutex_unlock(&lock);
-    return found;
+    return clock->records ? BY_RECORDS : clock->base ? BY_EVENTS : NO_CLOCK;
 }
 
+/* The wait is the plugin's alone: no error of the stream is taken by it. */
 static core_status read_clock(core_stream *stream, core__profile_clock *clock)
 {
-    double zero;
+    core_device *device = stream->device;
+    int64_t zero;
 
-    CORE_TRY(
-        core_event_create(stream->device, CORE_EVENT_TIMING, &clock->base));
+    if (!device->interfaces.timing.elapsed)
+        return core__error(CORE_ERROR_UNSUPPORTED,
+                           "its plugin has neither core.profiler nor "
+                           "core.timing");
+    CORE_TRY(core_event_create(device, CORE_EVENT_TIMING, &clock->base));
     CORE_TRY(core_event_record(clock->base, stream));
-    CORE_TRY(core_event_synchronize(clock->base));
+    CORE_TRY(
+        device->backend->events.synchronize(device->impl, clock->base->impl));
     clock->host = core__profile_now();
-    return core_event_elapsed(clock->base, clock->base, &zero);
+    return device->interfaces.timing.elapsed(device->impl, clock->base->impl,
+                                             clock->base->impl, &zero);
 }
 
-/* The host waits, once a session and device. */
-static bool make_clock(core_stream *stream)
+static void make_clock(core_stream *stream, core__profile_clock *clock)
 {
-    core__profile_clock clock = {.device = stream->device};
-    bool works, kept = false;
+    char refused[sizeof clock->why];
 
-    if (read_clock(stream, &clock) != CORE_OK) {
-        core_event_release(clock.base);
-        clock.base = NULL;
-        snprintf(clock.why, sizeof clock.why, "%s", core_error_message());
-    }
-    works = clock.base != NULL;
-    core_device_retain(clock.device);
-    pthread_mutex_lock(&lock);
-    for (size_t i = 0; i < nclocks; i++)
-        kept |= clocks[i].device == clock.device;
-    if (!kept && nclocks < CORE__PROFILE_CLOCKS)
-        clocks[nclocks++] = clock;
-    else
-        kept = true;
-    pthread_mutex_unlock(&lock);
-    if (kept) {
-        core_event_release(clock.base);
-        core_device_release(clock.device);
-    }
-    return works;
+    if (core__profile_records_start(clock))
+        return;
+    memcpy(refused, clock->why, sizeof refused);
+    if (read_clock(stream, clock) == CORE_OK)
+        return;
+    core_event_release(clock->base);
+    clock->base = NULL;
+    snprintf(clock->why, sizeof clock->why, "%.70s%s%.80s", refused,
+             *refused ? "; " : "", core_error_message());
 }
+
+/* Made once a session and device, under the lock: who comes second waits until
+ * the plugin was started. */
+static clock_kind clock_of(core_stream *stream)
+{
+    core__profile_clock *clock = NULL;
+    clock_kind kind = NO_CLOCK;
+
+    pthread_mutex_lock(&lock);
+    for (size_t i = 0; i < nclocks && !clock; i++)
+        if (clocks[i].device == stream->device)
+            clock = &clocks[i];
+    if (!clock && nclocks < CORE__PROFILE_CLOCKS) {
+        clock = &clocks[nclocks++];
+        *clock =
+            (core__profile_clock){.device = core_device_retain(stream->device),
+                                  .generation = stream->generation};
+        make_clock(stream, clock);
+    }
+    if (clock)
+        kind = kind_of(clock);
+    pthread_mutex_unlock(&lock);
+    return kind;
+}
+
+/* ------------------------------------------------------------------- work -- */
 
 static core_status mark(core_stream *stream, core_event **out_event)
 {
@@ -114,68 +130,111 @@ static core_status mark(core_stream *stream, core_event **out_event)
     return status;
 }
 
-void *core__profile_kernel_begin(core_stream *stream, const char *name)
+/* Its number in the log, or 0: there is no place for it.  *first is its. */
+static uintptr_t note_work(core_stream *stream, const char *name, uint64_t id,
+                           core__work_kind kind, core_event **first)
 {
-    core__thread *self = core__thread_self();
-    core__profile_kernel *kernel = NULL;
-    core__profile_event *event;
     core__profile_part *part;
+    core__profile_event *event = core__profile_hold_open(&part);
+    core__profile_work *work;
+    uintptr_t number = 0;
+
+    if (!event)
+        core__profile_hold_log(&part);
+    if (!part)
+        return 0;
+    work = core__profile_work_new(part);
+    if (work) {
+        work->first = *first;
+        *first = NULL;
+        work->name = name;
+        work->id = id;
+        work->outer = given;
+        work->stream = core_stream_id(stream);
+        work->parent =
+            event ? (uint32_t)(event - part->events) : CORE__PROFILE_NONE;
+        work->device = core__profile_device(part, stream->device);
+        if (event && kind == CORE__WORK_KERNEL)
+            event->kernels++;
+        number = part->nworks;
+    }
+    core__profile_let_go();
+    return number;
+}
+
+static void correlate(core_stream *stream, uint64_t id)
+{
+    core_device *device = stream->device;
+
+    given = id;
+    if (core__device_knows(device, stream->generation))
+        device->interfaces.profiler.correlate(device->impl, id);
+}
+
+void *core__profile_work_begin(core_stream *stream, const char *name,
+                               uint64_t id, core__work_kind kind)
+{
+    core__profile_apart apart;
     core_event *first = NULL;
     uintptr_t token = 0;
-    bool works = false;
-    aside aside;
+    clock_kind clock;
 
     if (!(core__profile_flags() & CORE_PROFILE_DEVICE) || stream->capture ||
         core__profile_aside())
         return NULL;
-    aside_begin(self, &aside);
-    if (!find_clock(stream->device, &works))
-        works = make_clock(stream);
-    if (works)
-        mark(stream, &first);
-    event = first ? core__profile_hold_open(&part) : NULL;
-    if (event) {
-        kernel = core__profile_kernel_new(part);
-        if (kernel) {
-            kernel->first = first;
-            first = NULL;
-            kernel->name = name;
-            kernel->stream = core_stream_id(stream);
-            kernel->parent = (uint32_t)(event - part->events);
-            kernel->device = core__profile_device(part, stream->device);
-            event->kernels++;
-            token = part->nkernels;
-        }
-        core__profile_let_go();
+    core__profile_apart_begin(&apart);
+    clock = clock_of(stream);
+    if (clock == BY_EVENTS && kind != CORE__WORK_COPY &&
+        mark(stream, &first) == CORE_OK)
+        token = note_work(stream, name, id, kind, &first);
+    if (clock == BY_RECORDS)
+        token = note_work(stream, name, id, kind, &first);
+    if (clock == BY_RECORDS && token) {
+        correlate(stream, id);
+        token |= RECORDED;
     }
     core_event_release(first);
-    aside_end(self, &aside);
+    core__profile_apart_end(&apart);
     return (void *)token;
 }
 
-void core__profile_kernel_end(void *kernel, core_stream *stream)
+/* Of a round that began since, a number may be nobody's yet. */
+static core__profile_work *held_work(uintptr_t number,
+                                     core__profile_part **out_part)
 {
-    core__thread *self = core__thread_self();
-    uintptr_t number = (uintptr_t)kernel;
+    core__profile_hold_log(out_part);
+    if (!*out_part)
+        return NULL;
+    return number <= (*out_part)->nworks ? &(*out_part)->works[number - 1]
+                                         : NULL;
+}
+
+void core__profile_work_end(void *token, core_stream *stream)
+{
+    uintptr_t number = (uintptr_t)token & ~RECORDED;
+    bool recorded = (uintptr_t)token & RECORDED;
+    core__profile_apart apart;
+    core__profile_work *work;
     core__profile_part *part;
     core_event *last = NULL;
-    aside aside;
+    uint64_t outer = 0;
 
-    if (!number)
-        return;
-    aside_begin(self, &aside);
-    mark(stream, &last);
-    core__profile_hold_log(&part);
-    if (part) {
-        /* In a round that began since, this number may be nobody's yet. */
-        if (number <= part->nkernels && !part->kernels[number - 1].last) {
-            part->kernels[number - 1].last = last;
-            last = NULL;
-        }
-        core__profile_let_go();
+    core__profile_apart_begin(&apart);
+    if (!recorded)
+        mark(stream, &last);
+    work = held_work(number, &part);
+    if (work && recorded && work->id == given)
+        outer = work->outer;
+    if (work && !recorded && work->first && !work->last) {
+        work->last = last;
+        last = NULL;
     }
+    if (part)
+        core__profile_let_go();
+    if (recorded)
+        correlate(stream, outer);
     core_event_release(last);
-    aside_end(self, &aside);
+    core__profile_apart_end(&apart);
 }
 
 /* ------------------------------------------------------------- afterwards -- */
@@ -197,56 +256,6 @@ size_t core__profile_clocks(core__profile_clock out[CORE__PROFILE_CLOCKS])
     nclocks = 0;
     pthread_mutex_unlock(&lock);
     return count;
-}
-
-static void time_kernel(core__profile_part *part, core__profile_kernel *kernel,
-                        const core__profile_clock *own, size_t count)
-{
-    const core__profile_clock *clock = NULL;
-    double start, length;
-
-    if (!kernel->last || !kernel->device)
-        return;
-    for (size_t i = 0; i < count; i++)
-        if (own[i].device == part->devices[kernel->device - 1])
-            clock = &own[i];
-    if (!clock || !clock->base ||
-        core_event_synchronize(kernel->last) != CORE_OK ||
-        core_event_elapsed(clock->base, kernel->first, &start) != CORE_OK ||
-        core_event_elapsed(kernel->first, kernel->last, &length) != CORE_OK)
-        return;
-    if (start < 0)
-        start = 0;
-    kernel->begin = clock->host + (uint64_t)(start * 1e6);
-    kernel->end = kernel->begin + (length > 0 ? (uint64_t)(length * 1e6) : 0);
-}
-
-static void add_times(core__profile_part *part)
-{
-    for (uint32_t i = 0; i < part->nkernels; i++) {
-        const core__profile_kernel *kernel = &part->kernels[i];
-        uint64_t time = kernel->end - kernel->begin;
-
-        part->events[kernel->parent].device_self += time;
-        for (uint32_t at = kernel->parent; at != CORE__PROFILE_NONE;
-             at = part->events[at].parent)
-            part->events[at].device_total += time;
-    }
-}
-
-void core__profile_resolve(core__profile_part *parts, size_t count,
-                           const core__profile_clock *own, size_t nown)
-{
-    core__thread *self = core__thread_self();
-    aside aside;
-
-    aside_begin(self, &aside);
-    for (size_t i = 0; i < count; i++) {
-        for (uint32_t k = 0; k < parts[i].nkernels; k++)
-            time_kernel(&parts[i], &parts[i].kernels[k], own, nown);
-        add_times(&parts[i]);
-    }
-    aside_end(self, &aside);
 }
 
 void core__profile_clocks_fork(core__fork at)

@@ -110,54 +110,36 @@ static void write_threads(writer *writer)
     }
 }
 
-/* A lane for each stream, as its kernels turn up. */
+/* A lane for each stream, as its work turns up. */
 static void write_streams(writer *writer)
 {
-    enum { KERNEL = 4 };
-    struct {
-        const core_device *device;
-        uint64_t stream;
-    } seen[64];
+    enum { KERNEL = 4, SEEN = 64 };
+    const core_profiler *profiler = writer->profiler;
+    const core__profile_slice *seen[SEEN];
     size_t nseen = 0;
-    char name[80];
+    char lane[64], name[112];
 
-    for (size_t p = 0; p < writer->profiler->nparts; p++) {
-        const core__profile_part *own = &writer->profiler->parts[p];
+    for (size_t i = 0; i < profiler->nslices; i++) {
+        const core__profile_slice *slice = &profiler->slices[i];
+        size_t at = 0;
 
-        for (uint32_t k = 0; k < own->nkernels; k++) {
-            const core_device *device;
-            uint64_t stream = own->kernels[k].stream;
-            size_t at = 0;
+        while (at < nseen && !core__profile_same_lane(seen[at], slice))
+            at++;
+        if (at < nseen || nseen == SEEN)
+            continue;
+        seen[nseen++] = slice;
+        core__profile_lane_name(slice, lane, sizeof lane);
+        snprintf(name, sizeof name, "%s %s", core_device_name(slice->device),
+                 lane);
+        write_lane(writer, name);
+        for (size_t k = i; k < profiler->nslices; k++) {
+            const core__profile_slice *other = &profiler->slices[k];
 
-            if (!own->kernels[k].device)
-                continue;
-            device = own->devices[own->kernels[k].device - 1];
-            while (at < nseen &&
-                   (seen[at].device != device || seen[at].stream != stream))
-                at++;
-            if (at < nseen || nseen == 64)
-                continue;
-            seen[nseen].device = device;
-            seen[nseen++].stream = stream;
-            snprintf(name, sizeof name, "%s stream %llu",
-                     core_device_name(device), (unsigned long long)stream);
-            write_lane(writer, name);
-            for (size_t q = 0; q < writer->profiler->nparts; q++) {
-                const core__profile_part *part = &writer->profiler->parts[q];
-
-                for (uint32_t i = 0; i < part->nkernels; i++) {
-                    const core__profile_kernel *kernel = &part->kernels[i];
-
-                    if (kernel->begin && kernel->device &&
-                        kernel->stream == stream &&
-                        part->devices[kernel->device - 1] == device)
-                        box(writer, kernel->name, kernel->begin, kernel->end, 0,
-                            KERNEL);
-                }
-            }
-            core__json_end(&writer->json);
-            core__json_end(&writer->json);
+            if (core__profile_same_lane(slice, other))
+                box(writer, other->name, other->begin, other->end, 0, KERNEL);
         }
+        core__json_end(&writer->json);
+        core__json_end(&writer->json);
     }
 }
 

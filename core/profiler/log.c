@@ -57,9 +57,9 @@ static void log_unlock(core__profile_log *log)
 
 static void part_drop(core__profile_part *part)
 {
-    for (uint32_t i = 0; i < part->nkernels; i++) {
-        core_event_release(part->kernels[i].first);
-        core_event_release(part->kernels[i].last);
+    for (uint32_t i = 0; i < part->nworks; i++) {
+        core_event_release(part->works[i].first);
+        core_event_release(part->works[i].last);
     }
     for (uint32_t i = 0; i < part->nnames; i++)
         core__free(part->names[i].text);
@@ -68,7 +68,7 @@ static void part_drop(core__profile_part *part)
     core__free(part->names);
     core__free(part->numbers);
     core__free(part->changes);
-    core__free(part->kernels);
+    core__free(part->works);
     core__free(part->events);
     *part = (core__profile_part){0};
 }
@@ -140,8 +140,7 @@ static bool grow(void **items, uint32_t count, uint32_t *room, size_t size)
     grow((void **)&(part)->what, (part)->n##what, &(part)->what##_room, \
          sizeof *(part)->what)
 
-/* A copy that lasts as long as the part. */
-static const char *keep_name(core__profile_part *part, const char *name)
+const char *core__profile_keep_name(core__profile_part *part, const char *name)
 {
     uint32_t hash = 2166136261u, *bucket;
     core__profile_name *kept;
@@ -183,7 +182,7 @@ uint64_t core__profile_begin(core_profile_kind kind, const char *name,
         event = &part->events[part->nevents];
         *event = (core__profile_event){0};
         event->kind = (uint8_t)kind;
-        event->name = lasting ? name : keep_name(part, name);
+        event->name = lasting ? name : core__profile_keep_name(part, name);
         event->parent = log->open;
         log->open = part->nevents++;
         token = (uint64_t)log->round << 32 | part->nevents;
@@ -320,14 +319,14 @@ bool core__profile_changed(core__profile_part *part, core_device *device,
     return true;
 }
 
-core__profile_kernel *core__profile_kernel_new(core__profile_part *part)
+core__profile_work *core__profile_work_new(core__profile_part *part)
 {
-    if (!GROW(part, kernels)) {
+    if (!GROW(part, works)) {
         part->lost++;
         return NULL;
     }
-    part->kernels[part->nkernels] = (core__profile_kernel){0};
-    return &part->kernels[part->nkernels++];
+    part->works[part->nworks] = (core__profile_work){0};
+    return &part->works[part->nworks++];
 }
 
 /* ---------------------------------------------------------------- rounds -- */
@@ -337,6 +336,11 @@ uint32_t core__profile_flags(void)
     return atomic_load_explicit(&current, memory_order_acquire)
                ? atomic_load_explicit(&flags, memory_order_relaxed)
                : 0;
+}
+
+uint64_t core__profile_limit(void)
+{
+    return atomic_load_explicit(&limit, memory_order_relaxed);
 }
 
 void core__profile_open(uint32_t round, const core__profile_rule *rule)

@@ -11,6 +11,7 @@
 #ifndef CORE_PROFILER_PROFILE_H
 #define CORE_PROFILER_PROFILE_H
 
+#include "base/observe.h"
 #include "base/thread.h"
 #include "device/stream.h"
 #include "dispatch/operator.h"
@@ -24,6 +25,7 @@ enum {
     CORE__PROFILE_DEVICES = 32,
     CORE__PROFILE_BUCKETS = 64
 };
+#define CORE__PROFILE_LANE (UINT64_C(1) << 40) /* from here on: the plugin's */
 
 typedef struct core__profile_event {
     uint64_t begin; /* nanoseconds of the monotonic clock */
@@ -46,17 +48,29 @@ typedef struct core__profile_event {
     bool inner_flop; /* an operator inside was counted */
 } core__profile_event;
 
-/* A launch on a device with streams. */
-typedef struct core__profile_kernel {
-    core_event *first; /* around it; owned */
+/* Something that was given to a device with streams. */
+typedef struct core__profile_work {
+    core_event *first; /* around it; owned.  NULL: the plugin records it */
     core_event *last;
     const char *name;
-    uint64_t begin; /* as events have it; 0: not known */
-    uint64_t end;
+    uint64_t id;     /* grows within a part */
+    uint64_t outer;  /* of what it was given inside of; 0: of nothing */
     uint64_t stream; /* core_stream_id */
-    uint32_t parent;
+    uint32_t parent; /* or CORE__PROFILE_NONE */
     uint8_t device;
-} core__profile_kernel;
+} core__profile_work;
+
+/* What a device did: one or several for each work, or for nobody's. */
+typedef struct core__profile_slice {
+    uint64_t begin; /* of the host's clock */
+    uint64_t end;
+    uint64_t lane; /* core_stream_id, or CORE__PROFILE_LANE and a number */
+    uint64_t bytes;
+    const char *name;
+    core_device *device; /* a clock's */
+    uint32_t kind;       /* CORE_ACTIVITY_… */
+    uint32_t part, work; /* CORE__PROFILE_NONE: nobody's */
+} core__profile_slice;
 
 typedef struct core__profile_change {
     uint64_t time;
@@ -73,14 +87,14 @@ typedef struct core__profile_name {
 typedef struct core__profile_part {
     uint32_t thread; /* numbered from 1, in the order of their first events */
     core__profile_event *events;
-    core__profile_kernel *kernels;
+    core__profile_work *works;
     core__profile_change *changes;
     /* Of shapes: how many tensors, then dtype, dimensions and sizes of each. */
     int64_t *numbers;
     core__profile_name *names; /* copies of those that may go */
     uint32_t buckets[CORE__PROFILE_BUCKETS];
     uint32_t nevents, events_room;
-    uint32_t nkernels, kernels_room;
+    uint32_t nworks, works_room;
     uint32_t nchanges, changes_room;
     uint32_t nnumbers, numbers_room;
     uint32_t nnames, names_room;
@@ -126,9 +140,12 @@ bool core__profile_shapes(core__profile_part *part, core__profile_event *event,
 uint8_t core__profile_device(core__profile_part *part, core_device *device);
 bool core__profile_changed(core__profile_part *part, core_device *device,
                            int64_t bytes);
-core__profile_kernel *core__profile_kernel_new(core__profile_part *part);
+core__profile_work *core__profile_work_new(core__profile_part *part);
+/* A copy that lasts as long as the part. */
+const char *core__profile_keep_name(core__profile_part *part, const char *name);
 /* Of the round that is open; 0: none is. */
 uint32_t core__profile_flags(void);
+uint64_t core__profile_limit(void);
 
 /* ----------------------------------------------------- watch.c: what is seen */
 
@@ -144,27 +161,47 @@ uint64_t core__profile_flop(const core_operator *op, const core_value *args,
 
 /* ---------------------------------------------------- clock.c: device times */
 
-/* What a device's clock showed at what time of the host. */
+/* How the times of a device are had: from its plugin's records, or else by
+ * events; and what its clock showed at what times of the host. */
 typedef struct core__profile_clock {
     core_device *device; /* referenced */
-    core_event *base;    /* NULL: it has no clock */
+    uint32_t generation; /* of it */
+    bool records;        /* core.profiler runs, or ran */
+    core_event *base;    /* NULL: without records it has no clock */
     uint64_t host;
-    char why[120]; /* it has none */
+    int64_t there; /* records: at that time */
+    uint64_t host_end;
+    int64_t there_end;
+    uint64_t count; /* records taken */
+    uint64_t dropped;
+    char why[160]; /* there are no records; or nothing at all */
 } core__profile_clock;
 
 enum { CORE__PROFILE_CLOCKS = 32 };
 
 /* Of the session, by the first launch on each device. */
 void core__profile_clocks_begin(void);
-void *core__profile_kernel_begin(core_stream *stream, const char *name);
-void core__profile_kernel_end(void *kernel, core_stream *stream);
-/* Fills begin and end of kernels, and device times of events. */
-void core__profile_resolve(core__profile_part *parts, size_t count,
-                           const core__profile_clock *own, size_t nown);
+void *core__profile_work_begin(core_stream *stream, const char *name,
+                               uint64_t id, core__work_kind kind);
+void core__profile_work_end(void *work, core_stream *stream);
 /* This thread makes events for the profiler. */
 bool core__profile_aside(void);
+/* The profiler's own failures are nobody's error. */
+typedef struct core__profile_apart {
+    bool had;
+    core__error_record record;
+} core__profile_apart;
+void core__profile_apart_begin(core__profile_apart *apart);
+void core__profile_apart_end(const core__profile_apart *apart);
 /* Owned by the caller from now on. */
 size_t core__profile_clocks(core__profile_clock out[CORE__PROFILE_CLOCKS]);
+
+/* --------------------------------------------- records.c: a plugin's records */
+
+/* False: the clock's `why` says why. */
+bool core__profile_records_start(core__profile_clock *clock);
+/* All work is done: no more records. */
+void core__profile_records_stop(core__profile_clock *clock);
 
 /* -------------------------------------------------------------- session.c */
 
@@ -184,6 +221,9 @@ struct core_profiler {
     size_t nparts;
     core__profile_clock clocks[CORE__PROFILE_CLOCKS];
     size_t nclocks;
+    core__profile_slice *slices; /* of the devices */
+    size_t nslices, slices_room;
+    core__profile_part *names;       /* of slices; NULL: none */
     struct core__profile_rows *rows; /* NULL until asked for */
 };
 
@@ -198,6 +238,26 @@ static inline uint64_t core__profile_length(const core__profile_event *event)
 {
     return event->end > event->begin ? event->end - event->begin : 0;
 }
+
+/* --------------------------------------------------------- slices.c */
+
+/* Waits for the devices, ends their records, and makes slices of all that was
+ * recorded; device times of events are filled. */
+void core__profile_resolve(core_profiler *profiler);
+/* Of a round that is thrown away. */
+void core__profile_clocks_end(core__profile_clock *clocks, size_t count);
+void core__profile_slices_drop(core_profiler *profiler);
+/* What the slice is part of; NULL: it is nobody's. */
+const core__profile_work *core__profile_slice_work(
+    const core_profiler *profiler, const core__profile_slice *slice);
+static inline bool core__profile_same_lane(const core__profile_slice *a,
+                                           const core__profile_slice *b)
+{
+    return a->lane == b->lane && a->device == b->device;
+}
+/* "stream 3" */
+void core__profile_lane_name(const core__profile_slice *slice, char *text,
+                             size_t size);
 
 /* --------------------------------------------------------------- rows.c */
 

@@ -53,6 +53,7 @@ static core_status check_options(const core_profiler_options *options)
 static void forget_round(core_profiler *profiler)
 {
     core__profile_rows_drop(profiler);
+    core__profile_slices_drop(profiler);
     core__profile_drop(profiler->parts, profiler->nparts);
     profiler->parts = NULL;
     profiler->nparts = 0;
@@ -105,14 +106,11 @@ static core_status round_end(core_profiler *profiler)
         profiler->nparts = count;
         memcpy(profiler->clocks, clocks, nclocks * sizeof *clocks);
         profiler->nclocks = nclocks;
-        core__profile_resolve(parts, count, clocks, nclocks);
+        core__profile_resolve(profiler);
         return status;
     }
     core__profile_drop(parts, count);
-    for (size_t i = 0; i < nclocks; i++) {
-        core_event_release(clocks[i].base);
-        core_device_release(clocks[i].device);
-    }
+    core__profile_clocks_end(clocks, nclocks);
     return status;
 }
 

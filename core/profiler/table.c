@@ -103,6 +103,29 @@ static void add_row(text *text, const core_profile_row *row, uint64_t all)
         amount_text(memory, (double)row->memory, "B"));
 }
 
+/* Where the times of a device are from. */
+static void add_clock(text *text, const core__profile_clock *clock)
+{
+    const char *name = core_device_name(clock->device);
+    const char *colon = *clock->why ? ": " : "";
+
+    if (clock->records)
+        add(text,
+            "\n%s: device times are those of its plugin, %llu records%s%s\n",
+            name, (unsigned long long)clock->count, colon, clock->why);
+    else if (clock->base)
+        add(text,
+            "\n%s: device times are between events around each launch%s%s\n",
+            name, colon, clock->why);
+    else
+        add(text, "\n%s: no device times: %s\n", name, clock->why);
+    if (clock->dropped)
+        add(text,
+            "%s: %llu records are missing: more than the limit, or than "
+            "there was memory for\n",
+            name, (unsigned long long)clock->dropped);
+}
+
 /* What ran on the CPU in place of a device, and what the host waited for. */
 static void add_remarks(text *text, const core_profiler *profiler)
 {
@@ -139,10 +162,7 @@ static void add_remarks(text *text, const core_profiler *profiler)
         add(text, "\n");
     }
     for (size_t i = 0; i < profiler->nclocks; i++)
-        if (!profiler->clocks[i].base)
-            add(text, "\n%s: no device times: %s\n",
-                core_device_name(profiler->clocks[i].device),
-                profiler->clocks[i].why);
+        add_clock(text, &profiler->clocks[i]);
     if (lost)
         add(text,
             "\n%llu events are missing: more than the limit, or than "

@@ -174,28 +174,62 @@ static int64_t device_number(const writer *writer, const core_device *device)
     return number;
 }
 
-static void write_kernels(writer *writer, const core__profile_part *part,
-                          uint64_t *arrows)
+static const char *slice_category(const core__profile_slice *slice)
 {
-    for (uint32_t i = 0; i < part->nkernels; i++) {
-        const core__profile_kernel *kernel = &part->kernels[i];
-        core_device *device;
-        int64_t process;
+    return slice->kind == CORE_ACTIVITY_KERNEL ? "kernel"
+           : slice->kind == CORE_ACTIVITY_COPY ? "copy"
+           : slice->kind == CORE_ACTIVITY_FILL ? "fill"
+                                               : "device";
+}
 
-        if (!kernel->begin || !kernel->device)
-            continue;
-        device = part->devices[kernel->device - 1];
-        process = device_number(writer, device);
-        begin(writer, "X", kernel->name, kernel->begin, process,
-              kernel->stream);
-        core__json_number(&writer->json, "dur",
-                          (double)(kernel->end - kernel->begin) / 1e3);
-        core__json_text(&writer->json, "cat", "kernel");
-        core__json_end(&writer->json);
-        write_arrow(writer, ++*arrows, "launch", false,
-                    part->events[kernel->parent].begin, HOST, part->thread);
-        write_arrow(writer, *arrows, "launch", true, kernel->begin, process,
-                    kernel->stream);
+static void write_slice(writer *writer, const core__profile_slice *slice,
+                        uint64_t *arrows)
+{
+    const core__profile_work *work =
+        core__profile_slice_work(writer->profiler, slice);
+    int64_t process = device_number(writer, slice->device);
+    core__json *json = &writer->json;
+    const core__profile_part *part;
+
+    begin(writer, "X", slice->name, slice->begin, process, slice->lane);
+    core__json_number(json, "dur", (double)(slice->end - slice->begin) / 1e3);
+    core__json_text(json, "cat", slice_category(slice));
+    if (slice->bytes) {
+        core__json_object(json, "args");
+        core__json_unsigned(json, "bytes", slice->bytes);
+        core__json_end(json);
+    }
+    core__json_end(json);
+    if (!work || work->parent == CORE__PROFILE_NONE)
+        return;
+    part = &writer->profiler->parts[slice->part];
+    write_arrow(writer, ++*arrows, "launch", false,
+                part->events[work->parent].begin, HOST, part->thread);
+    write_arrow(writer, *arrows, "launch", true, slice->begin, process,
+                slice->lane);
+}
+
+static void write_slices(writer *writer, uint64_t *arrows)
+{
+    enum { SEEN = 256 };
+    const core_profiler *profiler = writer->profiler;
+    const core__profile_slice *seen[SEEN];
+    size_t nseen = 0, at;
+    char name[64];
+
+    for (size_t i = 0; i < profiler->nslices; i++) {
+        const core__profile_slice *slice = &profiler->slices[i];
+
+        for (at = 0; at < nseen; at++)
+            if (core__profile_same_lane(seen[at], slice))
+                break;
+        if (at == nseen && nseen < SEEN) {
+            seen[nseen++] = slice;
+            core__profile_lane_name(slice, name, sizeof name);
+            write_name(writer, "thread_name",
+                       device_number(writer, slice->device), slice->lane, name);
+        }
+        write_slice(writer, slice, arrows);
     }
 }
 
@@ -264,8 +298,8 @@ static core_status write_all(writer *writer)
                 write_name(writer, "process_name",
                            device_number(writer, part->devices[i]), 0,
                            core_device_name(part->devices[i]));
-        write_kernels(writer, part, &arrows);
     }
+    write_slices(writer, &arrows);
     CORE_TRY(write_links(writer, &arrows));
     CORE_TRY(write_memory(writer));
     core__json_end(json);

@@ -189,13 +189,14 @@ static void fell_back(core_device *device)
 }
 
 static const core__observer observer = {
-    begin,     core__profile_end,          changed,
-    fell_back, core__profile_kernel_begin, core__profile_kernel_end};
+    begin,     core__profile_end,        changed,
+    fell_back, core__profile_work_begin, core__profile_work_end};
 
 void core__profile_watch(bool on)
 {
     if (on) {
         core__profile_flop_prepare();
+        atomic_store(&core__observed_last, &observer);
         atomic_store(&core__observing, &observer);
     }
     core__dispatch_watch(on);

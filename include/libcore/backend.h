@@ -26,7 +26,9 @@ enum {
     CORE_DEVICE_FLAT = 1u << 0,        /* handle + offset is an address */
     CORE_DEVICE_HOST_ACCESS = 1u << 1, /* FLAT, and the host may use it */
     CORE_DEVICE_HOST_STABLE = 1u << 2, /* async copies keep their host side */
-    CORE_DEVICE_HAS_F64 = 1u << 3      /* f64 kernels exist */
+    CORE_DEVICE_HAS_F64 = 1u << 3,     /* f64 kernels exist */
+    /* since 0.5 */
+    CORE_DEVICE_UNIFIED = 1u << 4 /* its memory is the host's own */
 };
 
 typedef struct core_device_properties {
@@ -198,7 +200,8 @@ typedef struct core_host_callback_interface {
 } core_host_callback_interface;
 
 /* "core.host_memory": host memory that asynchronous copies of this device read
- * and write without the core waiting ("pinned"). */
+ * and write without the core waiting ("pinned").  It begins at a multiple of 64
+ * bytes at least. */
 typedef struct core_host_memory_interface {
     uint32_t struct_size;
     uint32_t reserved;
@@ -297,10 +300,6 @@ typedef struct core_stream_error_interface {
     core_status (*take)(void *device, void *stream, core_stream_error *out);
 } core_stream_error_interface;
 
-/* core.layout and core.profiler are names for later: nothing is behind them
- * yet.  A plugin that offers one is told so in the log, and what it offers is
- * not used. */
-
 /* Those below are known since minor 0.3; each is version 1. */
 
 /* How a device counts.  Zeroed before the plugin fills it, and 0 everywhere
@@ -388,6 +387,84 @@ typedef struct core_allocator_interface {
     core_status (*trim)(void *device);
 } core_allocator_interface;
 CORE_STATIC_ASSERT(sizeof(core_allocator_interface) == 32, "core.allocator");
+
+/* Those below are known since minor 0.5; each is version 1. */
+
+enum {
+    CORE_ACTIVITY_KERNEL = 1,
+    CORE_ACTIVITY_COPY = 2, /* from or to the host, too */
+    CORE_ACTIVITY_FILL = 3
+};
+
+/* What a device did, from when to when. */
+typedef struct core_activity {
+    uint32_t kind;        /* CORE_ACTIVITY_…; others are taken as named */
+    uint32_t flags;       /* 0 */
+    uint64_t correlation; /* as `correlate` had it; 0: none */
+    /* A number of the plugin's for the stream that it ran on: what has the same
+     * one ran in order. */
+    uint64_t stream;
+    int64_t begin; /* nanoseconds of `clock` */
+    int64_t end;
+    uint64_t bytes;   /* of copies and fills; else 0 */
+    core_string name; /* of the kernel, "copy to the host", … */
+} core_activity;
+CORE_STATIC_ASSERT(sizeof(core_activity) == 64, "core_activity");
+
+typedef struct core_activity_batch {
+    uint32_t struct_size;
+    uint32_t stride; /* bytes from one record to the next: the plugin's
+                        sizeof(core_activity) */
+    uint64_t count;  /* 0: there is no more now */
+    /* With their names the plugin's: valid until the next take or start. */
+    const core_activity *first;
+    uint64_t dropped; /* since the last take, for want of room */
+} core_activity_batch;
+CORE_STATIC_ASSERT(sizeof(core_activity_batch) == 32, "core_activity_batch");
+
+/* "core.profiler": the device tells what it did.  A session of the core's
+ * profiler begins it before the first work that it sees on a device, and
+ * without it takes the time between two events around each launch.  start, stop
+ * and take come one at a time; the others in any thread.  Without streams it
+ * is not asked for. */
+typedef struct core_profiler_interface {
+    uint32_t struct_size;
+    uint32_t reserved;
+    /* Kernels, copies and fills that are given from now on are recorded: at
+     * most `limit` records that were not taken, and those beyond are counted.
+     * What costs something is done here, not before.  An error (REFUSED:
+     * nobody may; BUSY: another tool has it) is told in the report, and events
+     * serve instead. */
+    core_status (*start)(void *device, uint64_t limit);
+    /* The core has waited for all streams.  Whatever was finished has its
+     * record when it returns, and what is given later gets none. */
+    core_status (*stop)(void *device);
+    /* What this thread gives to the device's streams from now on has this
+     * correlation.  The core sets it before each launch, to core_call.id (of
+     * copies, fills and graphs to a number of the same sequence), and to 0
+     * behind it.  It comes at other times, too, and changes nothing then. */
+    void (*correlate)(void *device, uint64_t correlation);
+    /* Finished work, each record once, in any order. */
+    core_status (*take)(void *device, core_activity_batch *out);
+    /* What the clock that records are of shows now; it never runs backwards
+     * between start and stop. */
+    core_status (*clock)(void *device, int64_t *out_nanoseconds);
+} core_profiler_interface;
+CORE_STATIC_ASSERT(sizeof(core_profiler_interface) == 48, "core.profiler");
+
+/* "core.layout": in which memory format operators are computed best. */
+typedef struct core_layout_interface {
+    uint32_t struct_size;
+    uint32_t reserved;
+    /* For operands of so many dimensions: CORE_FORMAT_CONTIGUOUS, with 4
+     * CORE_FORMAT_CHANNELS_LAST, with 5 CORE_FORMAT_CHANNELS_LAST_3D.  Always
+     * the same for the same; the core keeps it.  Programs ask for it, and under
+     * LIBCORE_LAYOUT=device results of convolution are allocated so.  Kernels
+     * take every layout nevertheless, or demand what they want. */
+    uint32_t (*preferred)(void *device, core_string operator_name,
+                          core_dtype dtype, uint32_t ndim);
+} core_layout_interface;
+CORE_STATIC_ASSERT(sizeof(core_layout_interface) == 16, "core.layout");
 
 #ifdef __cplusplus
 }

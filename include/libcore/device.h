@@ -101,6 +101,32 @@ core_status core_device_function_ulp(core_device *device,
 core_status core_device_measure(core_device *device, uint32_t index,
                                 core_measurement *out);
 
+/* Which kinds of memory there are with the device, by what its plugin provides:
+ * one of the first two, and any of the others.  "meta" has none. */
+enum {
+    CORE_MEMORY_DEVICE = 1u << 0,       /* its own, apart from the host's */
+    CORE_MEMORY_UNIFIED = 1u << 1,      /* the host's own */
+    CORE_MEMORY_HOST_VISIBLE = 1u << 2, /* the host may use a tensor's memory:
+                                           core_tensor_data */
+    CORE_MEMORY_PINNED = 1u << 3,       /* host memory for copies that nobody
+                                           waits for */
+    CORE_MEMORY_VIRTUAL = 1u << 4,      /* ranges that grow in place */
+    CORE_MEMORY_PEER = 1u << 5          /* copies between devices of this type
+                                           without the host */
+};
+core_status core_device_memory_kinds(core_device *device, uint32_t *out_kinds);
+
+/* The memory format (CORE_FORMAT_…) in which the device computes an operator
+ * best, by the name that kernels have ("convolution"; not "conv2d", which calls
+ * it), for operands of so many dimensions.  CORE_FORMAT_CONTIGUOUS where it
+ * says nothing.  A program may bring its parameters and input into that format
+ * once; with LIBCORE_LAYOUT=device results of convolution come in it where
+ * their operands have none of their own. */
+core_status core_device_preferred_format(core_device *device,
+                                         const char *operator_name,
+                                         core_dtype dtype, uint32_t ndim,
+                                         uint32_t *out_format);
+
 /* Threads that the CPU backend computes with, the caller included; results do
  * not depend on it.  INVALID_ARGUMENT below 1. */
 core_status core_threads_set(uint32_t threads);

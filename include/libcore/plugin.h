@@ -204,13 +204,13 @@ CORE_STATIC_ASSERT(sizeof(core_memory) == 16, "core_memory is frozen");
 
 enum {
     CORE_ABI_MAJOR = 0,
-    CORE_ABI_MINOR = 4,
+    CORE_ABI_MINOR = 5,
     CORE_NOTE_TYPE = 0x434f5245, /* n_type of the note; its owner: "libcore" */
     CORE_NOTE_VERSION = 1
 };
 /* The same two for #if. */
 #define CORE_ABI_MAJOR 0
-#define CORE_ABI_MINOR 4
+#define CORE_ABI_MINOR 5
 
 /* The note's content, read from the file with every bound checked, before any
  * code of the plugin runs.  Strings are UTF-8, NUL-padded, NUL-terminated. */
@@ -430,8 +430,11 @@ typedef struct core_plugin_answer {
     /* Registers everything; touches no hardware.  Runs once. */
     core_status (*init)(const core_host *host, core_registry *registry,
                         void **out_plugin);
-    /* Frees what init made; not called at process exit.  deadline_ns: how long
-     * it may take. */
+    /* Frees what init made, when nothing of the plugin's is used any more and
+     * before it is unmapped: of a plugin without CORE_PLUGIN_UNLOAD_SAFE, or at
+     * process exit, it never comes.  deadline_ns: how long it may take.  After
+     * an error the plugin stays mapped, and is failed.  NULL: there is nothing
+     * to free. */
     core_status (*shutdown)(void *plugin, uint64_t deadline_ns);
 } core_plugin_answer;
 CORE_STATIC_ASSERT(sizeof(core_plugin_answer) == 48, "core_plugin_answer");

@@ -19,8 +19,10 @@
  *
  * CPU time of an operator is from call to return; its self time is that less
  * the operators called inside.  A device with streams works later: its time is
- * between two events around each kernel, added to the operator that launched
- * it.  On a synchronous device CPU time is the time.
+ * what its plugin records of kernels, copies and fills (core.profiler), or else
+ * between two events around each kernel; it is added to the operator that gave
+ * the work.  The table says which it was.  On a synchronous device CPU time is
+ * the time.
  *
  * FLOP are counted by formula for products of matrices, convolution and
  * attention (a multiplication and an addition are two), and one per element of

@@ -94,6 +94,7 @@ core_status opencl_clblast(core_call *call, const opencl_product *p)
     pthread_mutex_unlock(&device->lock);
     if (code != 0)
         return opencl_fail(device, code, "CLBlast's product");
+    opencl_profile_ran(stream, event, CORE_ACTIVITY_KERNEL, "clblast", 0);
     opencl_stream_ran(stream, event);
     return CORE_OK;
 }

@@ -124,6 +124,7 @@ static void describe(opencl_device *device, uint32_t index)
     device->has_f64 = number_of(device, CL_DEVICE_DOUBLE_FP_CONFIG, 8) != 0;
     device->exact_division = number_of(device, CL_DEVICE_SINGLE_FP_CONFIG, 8) &
                              CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT;
+    device->unified = number_of(device, CL_DEVICE_HOST_UNIFIED_MEMORY, 4) != 0;
     device->largest = number_of(device, CL_DEVICE_MAX_MEM_ALLOC_SIZE, 8);
     device->total = number_of(device, CL_DEVICE_GLOBAL_MEM_SIZE, 8);
     device->local_bytes = number_of(device, CL_DEVICE_LOCAL_MEM_SIZE, 8);
@@ -184,6 +185,7 @@ void opencl_device_close(void *backend, void *word)
 
     (void)backend;
     opencl_programs_close(device);
+    opencl_profile_close(device);
     cl.ReleaseContext(device->context);
     pthread_mutex_destroy(&device->lock);
     free(device);
@@ -205,7 +207,8 @@ core_status opencl_device_properties(void *word, core_device_properties *out)
 {
     opencl_device *device = word;
 
-    out->flags = device->has_f64 ? CORE_DEVICE_HAS_F64 : 0;
+    out->flags = (device->has_f64 ? CORE_DEVICE_HAS_F64 : 0) |
+                 (device->unified ? CORE_DEVICE_UNIFIED : 0);
     out->base_alignment = device->alignment;
     out->granularity = 64;
     out->largest_allocation = device->largest;

@@ -56,10 +56,15 @@ static core_status info(void *word, uint64_t *out_free, uint64_t *out_total)
 }
 
 static core_status ended(opencl_stream *stream, cl_int code, cl_event event,
-                         const char *what)
+                         const char *what, uint64_t bytes)
 {
+    bool fills = strcmp(what, "clEnqueueFillBuffer") == 0;
+
     if (code != CL_SUCCESS)
         return opencl_fail(stream->device, code, what);
+    opencl_profile_ran(stream, event,
+                       fills ? CORE_ACTIVITY_FILL : CORE_ACTIVITY_COPY,
+                       what + strlen("clEnqueue"), bytes);
     opencl_stream_ran(stream, event);
     return CORE_OK;
 }
@@ -77,7 +82,7 @@ static core_status copy_from_host(void *device, void *word, core_memory to,
         return status;
     code = cl.EnqueueWriteBuffer(stream->queue, MEM(to), CL_FALSE, to.offset,
                                  size, from, 0, NULL, &event);
-    return ended(stream, code, event, "clEnqueueWriteBuffer");
+    return ended(stream, code, event, "clEnqueueWriteBuffer", size);
 }
 
 static core_status copy_to_host(void *device, void *word, void *to,
@@ -93,7 +98,7 @@ static core_status copy_to_host(void *device, void *word, void *to,
         return status;
     code = cl.EnqueueReadBuffer(stream->queue, MEM(from), CL_FALSE, from.offset,
                                 size, to, 0, NULL, &event);
-    return ended(stream, code, event, "clEnqueueReadBuffer");
+    return ended(stream, code, event, "clEnqueueReadBuffer", size);
 }
 
 /* OpenCL refuses to copy within a buffer what overlaps: it goes by way of
@@ -111,12 +116,12 @@ static core_status copy_by_way(opencl_stream *stream, core_memory to,
     code = cl.EnqueueCopyBuffer(stream->queue, MEM(from), way, from.offset, 0,
                                 size, 0, NULL, &first);
     if (code == CL_SUCCESS) {
-        opencl_stream_ran(stream, first);
+        ended(stream, code, first, "clEnqueueCopyBuffer", size);
         code = cl.EnqueueCopyBuffer(stream->queue, way, MEM(to), 0, to.offset,
                                     size, 0, NULL, &event);
     }
     cl.ReleaseMemObject(way);
-    return ended(stream, code, event, "clEnqueueCopyBuffer");
+    return ended(stream, code, event, "clEnqueueCopyBuffer", size);
 }
 
 static core_status copy(void *device, void *word, core_memory to,
@@ -138,7 +143,7 @@ static core_status copy(void *device, void *word, core_memory to,
     }
     code = cl.EnqueueCopyBuffer(stream->queue, MEM(from), MEM(to), from.offset,
                                 to.offset, size, 0, NULL, &event);
-    return ended(stream, code, event, "clEnqueueCopyBuffer");
+    return ended(stream, code, event, "clEnqueueCopyBuffer", size);
 }
 
 /* OpenCL fills from offsets that are multiples of the pattern: elsewhere the
@@ -168,7 +173,7 @@ static core_status fill(void *device, void *word, core_memory to, uint64_t size,
         left = width == pattern_size ? left - left % width : width;
         code = cl.EnqueueFillBuffer(stream->queue, MEM(to), turned, width, at,
                                     left, 0, NULL, &event);
-        status = ended(stream, code, event, "clEnqueueFillBuffer");
+        status = ended(stream, code, event, "clEnqueueFillBuffer", left);
         done += left;
     }
     return status;

@@ -28,6 +28,8 @@ typedef struct opencl_pinned opencl_pinned;
 
 enum { OPENCL_BUCKETS = 512 };
 
+typedef struct opencl_profile opencl_profile;
+
 typedef struct opencl_device {
     cl_platform_id platform;
     cl_device_id id;
@@ -38,10 +40,13 @@ typedef struct opencl_device {
     opencl_function *functions[OPENCL_BUCKETS];
     opencl_pinned *pinned; /* host memory that is out */
     atomic_bool lost;
+    atomic_bool profiled; /* profile.c wants to hear of commands */
+    opencl_profile *profile;
     bool has_f64;
     bool flushes_denormals; /* of f32 */
     bool exact_division;    /* of f32, where it is asked for */
     bool keeps_programs;    /* the driver has a cache, and ours is dear */
+    bool unified;           /* memory is the host's */
     uint64_t largest, total, local_bytes;
     uint32_t alignment, units, largest_group;
     _Atomic uint64_t allocated;
@@ -68,6 +73,7 @@ extern const core_stream_error_interface opencl_stream_error;
 extern const core_host_callback_interface opencl_host_callback;
 extern const core_host_memory_interface opencl_host_memory;
 extern const core_stream_adopt_interface opencl_stream_adopt;
+extern const core_profiler_interface opencl_profiler;
 
 /* -------------------------------------------------------------- errors -- */
 
@@ -83,7 +89,8 @@ core_status opencl_fail(opencl_device *device, cl_int code, const char *what);
 typedef struct opencl_stream {
     opencl_device *device;
     cl_command_queue queue;
-    bool adopted; /* others may give it work too */
+    uint64_t number; /* from 1 */
+    bool adopted;    /* others may give it work too */
     atomic_bool asked;
     pthread_mutex_t lock;
     cl_event last;      /* of the newest command */
@@ -106,6 +113,11 @@ opencl_quiet *opencl_quiet_begin(void);
 void opencl_quiet_end(opencl_quiet *quiet);
 /* Remembers a command's event, which it takes over, as the newest one. */
 void opencl_stream_ran(opencl_stream *stream, cl_event event);
+/* A command of the stream's, before opencl_stream_ran has its event: for
+ * core.profiler, where it runs.  kind: CORE_ACTIVITY_…. */
+void opencl_profile_ran(opencl_stream *stream, cl_event event, uint32_t kind,
+                        const char *name, uint64_t bytes);
+void opencl_profile_close(opencl_device *device);
 /* CORE_OK, or why nothing more can be given to the stream. */
 core_status opencl_stream_usable(opencl_stream *stream);
 

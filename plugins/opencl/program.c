@@ -430,8 +430,11 @@ static core_status enqueue(opencl_launch *launch, cl_uint ndim,
                                     NULL, global, local, 0, NULL, &event);
         if (code != CL_SUCCESS)
             launch->status = opencl_fail(launch->device, code, launch->name);
-        else
+        else {
+            opencl_profile_ran(launch->stream, event, CORE_ACTIVITY_KERNEL,
+                               launch->name, 0);
             opencl_stream_ran(launch->stream, event);
+        }
     }
     pthread_mutex_unlock(&launch->device->lock);
     return launch->status;

@@ -24,6 +24,7 @@ static const char *const reasons[] = {
 core_status opencl_stream_of(opencl_device *device, cl_command_queue queue,
                              void **out_stream)
 {
+    static _Atomic uint64_t made;
     opencl_stream *stream = calloc(1, sizeof *stream);
     cl_int code = CL_SUCCESS;
 
@@ -32,6 +33,7 @@ core_status opencl_stream_of(opencl_device *device, cl_command_queue queue,
         return opencl_refuse(CORE_ERROR_OUT_OF_MEMORY,
                              "no host memory for a stream");
     stream->device = device;
+    stream->number = atomic_fetch_add(&made, 1) + 1;
     stream->queue = queue;
     stream->adopted = queue != NULL;
     if (queue != NULL)

@@ -5,6 +5,7 @@
 
 #include "device.h"
 #include "fault.h"
+#include "profile.h"
 
 #include <stdatomic.h>
 
@@ -117,6 +118,7 @@ void sim_device_close(void *backend, void *words)
         return;
     sim_streams_close(device);
     sim_memory_close(device);
+    sim_profile_close(device);
     pthread_cond_destroy(&device->let_go);
     device->open = false;
 }
@@ -170,6 +172,8 @@ const void *sim_get_interface(void *backend, core_string name, uint32_t version)
         {"core.device_reset", &sim_device_reset},
         {"core.graph_capture", &sim_graph_capture},
         {"core.allocator", &sim_allocator},
+        {"core.profiler", &sim_profiler},
+        {"core.layout", &sim_layout},
         {"sim.control", &sim_control_table},
     };
 
@@ -177,7 +181,9 @@ const void *sim_get_interface(void *backend, core_string name, uint32_t version)
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
         if (version > 1 || !core_sdk_string_equal(name, tables[i].name))
             continue;
-        if (tables[i].table == &sim_allocator && !sim_set.own)
+        if ((tables[i].table == &sim_allocator && !sim_set.own) ||
+            (tables[i].table == &sim_profiler && !sim_set.profiler) ||
+            (tables[i].table == &sim_layout && !sim_set.layout))
             return NULL;
         if (tables[i].table == &sim_stream_error)
             sim_words_taken = true;

@@ -6,6 +6,7 @@
 #include "block.h"
 #include "capture.h"
 #include "fault.h"
+#include "profile.h"
 #include "worker.h"
 
 #include <stdlib.h>
@@ -38,6 +39,7 @@ static core_status reset(void *words)
     drop_events(device);
     sim_graphs_drop(device);
     sim_memory_close(device);
+    sim_profile_close(device);
     status = sim_memory_open(device);
     if (status == CORE_OK)
         atomic_store(&device->lost, false);

@@ -81,6 +81,8 @@ core_status sim_settings_read(void)
         {"LARGEST", 0, UINT64_MAX, 0, &sim_set.largest},
         {"COMPILE", 0, 1, 0, &sim_set.compile},
         {"ALLOCATOR", 0, 1, 0, &sim_set.own},
+        {"PROFILER", 0, 2, 1, &sim_set.profiler},
+        {"LAYOUT", 0, 1, 0, &sim_set.layout},
     };
     core_status status = CORE_OK;
     uint32_t flat = 0;

@@ -32,6 +32,7 @@ typedef struct sim_work sim_work;
 typedef struct sim_clock sim_clock;
 typedef struct sim_graph sim_graph;
 typedef struct sim_plan sim_plan;
+typedef struct sim_profile sim_profile;
 
 extern const core_host *sim_host;
 extern pthread_mutex_t sim_lock;
@@ -52,8 +53,10 @@ typedef struct sim_settings {
     uint64_t granularity;
     uint64_t tail;
     uint64_t largest;
-    uint64_t compile; /* 1: plan.h */
-    uint64_t own;     /* 1: it keeps memory itself */
+    uint64_t compile;  /* 1: plan.h */
+    uint64_t own;      /* 1: it keeps memory itself */
+    uint64_t profiler; /* 1: profile.h; 2: it refuses to begin */
+    uint64_t layout;   /* 1: convolutions would have channels last */
 } sim_settings;
 
 extern sim_settings sim_set;
@@ -73,6 +76,7 @@ struct sim_device {
     sim_event *events;
     sim_graph *graphs;
     struct sim_memory *memory; /* block.h */
+    sim_profile *profile;
     _Atomic uint64_t
         faults[SIM_FAULT_KINDS]; /* left until it comes; 0: never */
     struct {
@@ -157,6 +161,8 @@ struct sim_work {
     void (*end)(sim_work *work); /* releases what it holds */
     core_operator *op;           /* a kernel's */
     uint64_t call_id;
+    uint64_t correlation; /* profile.h */
+    uint64_t session;
     const char *what; /* else: "fill" */
     sim_marker *marker;
     bool records;     /* the marker is this stream's, not one to wait for */
@@ -219,6 +225,8 @@ extern const core_virtual_memory_interface sim_virtual_memory;
 extern const core_device_reset_interface sim_device_reset;
 extern const core_host_memory_interface sim_host_memory;
 extern const core_allocator_interface sim_allocator;
+extern const core_profiler_interface sim_profiler;
+extern const core_layout_interface sim_layout;
 extern _Atomic bool sim_words_taken; /* the core asks for error words */
 
 /* --------------------------------------------------------------- events -- */

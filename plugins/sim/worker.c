@@ -8,6 +8,7 @@
 
 #include "capture.h"
 #include "fault.h"
+#include "profile.h"
 #include "race.h"
 
 #include <errno.h>
@@ -279,7 +280,9 @@ static void run(sim_stream *stream, sim_work *work)
 {
     bool runs = prepare(stream, work);
     uint64_t random = draw(stream), most_us = sim_set.delay_us;
+    int64_t begin = 0, end = 0; /* of work that was run */
     core_status status = CORE_OK;
+    char name[128];
 
     sim_running = work;
     pthread_mutex_unlock(&sim_lock);
@@ -294,14 +297,21 @@ static void run(sim_stream *stream, sim_work *work)
     else if (runs && work->loses)
         status = core_sdk_error(sim_host, CORE_ERROR_DEVICE_LOST, "sim",
                                 "the device was lost");
-    else if (runs)
+    else if (runs) {
+        begin = work->session ? sim_profile_now() : 0;
         status = work->run(work);
+        end = begin ? sim_profile_now() : 0;
+    }
     if (status != CORE_OK)
         sim_stream_failed(stream, work, status);
+    if (end && work->op)
+        name_of(work, name, sizeof name);
     if (work->end)
         work->end(work);
     sim_running = NULL;
     pthread_mutex_lock(&sim_lock);
+    if (end && (work->op || work->size))
+        sim_profile_ran(work, work->op ? name : work->what, begin, end);
     stream->done = work->number;
     if (stream->awaited <= stream->done) {
         stream->awaited = UINT64_MAX;
@@ -408,6 +418,7 @@ core_status sim_enqueue_locked(sim_stream *stream, const sim_work *work)
     device->count.callbacks += item->function != NULL;
     sim_clock_step(stream);
     item->time = stream->time;
+    sim_profile_note(device, item);
     sim_race_note(stream, item);
     item->fails = item->op && sim_fault_due(device, SIM_FAULT_ASYNC);
     item->loses = !item->quick && sim_fault_due(device, SIM_FAULT_LOST);

@@ -4,7 +4,7 @@
 /* A plugin that is built once with the headers of each minor that was cut.
  * What the host showed it is told through the environment, which the tests
  * read: ABI_HOST, ABI_PROPERTIES, ABI_INTERFACES, ABI_PLANS, ABI_NUMERICS,
- * ABI_CACHE, ABI_RECORDED. */
+ * ABI_CACHE, ABI_RECORDED, ABI_LAYOUT. */
 
 #include <libcore/sdk.h>
 
@@ -56,6 +56,9 @@ static core_status device_properties(void *device, core_device_properties *out)
     (void)device;
     tell("ABI_PROPERTIES", out->struct_size, sizeof *out);
     out->flags = CORE_DEVICE_FLAT | CORE_DEVICE_HAS_F64;
+#if ABI_MINOR >= 5
+    out->flags |= CORE_DEVICE_UNIFIED;
+#endif
     out->base_alignment = 64;
     out->granularity = 64;
     out->numa_node = UINT32_MAX;
@@ -97,6 +100,41 @@ static void forked(void *device)
     tell("ABI_FORKED", 1, 0);
 }
 
+/* Features of 0.5. */
+#if ABI_MINOR >= 5
+static uint32_t preferred(void *device, core_string name, core_dtype dtype,
+                          uint32_t ndim)
+{
+    static int asked;
+
+    (void)device;
+    tell("ABI_LAYOUT", ++asked, 0);
+    return core_sdk_string_equal(name, "convolution") && dtype == CORE_F32 &&
+                   ndim == 4
+               ? CORE_FORMAT_CHANNELS_LAST
+               : CORE_FORMAT_CONTIGUOUS;
+}
+
+/* Its device is synchronous, so that nobody asks for core.profiler. */
+static const void *newest_interface(core_string name)
+{
+    static const core_layout_interface layout = {
+        .struct_size = sizeof layout,
+        .preferred = preferred,
+    };
+
+    if (core_sdk_string_equal(name, "core.layout"))
+        return &layout;
+    return NULL;
+}
+#else
+static const void *newest_interface(core_string name)
+{
+    (void)name;
+    return NULL;
+}
+#endif
+
 static const void *newer_interface(core_string name)
 {
     static const core_numerics_interface numerics = {
@@ -119,7 +157,7 @@ static const void *newer_interface(core_string name)
         return &telemetry;
     if (core_sdk_string_equal(name, "core.fork_safe"))
         return &fork_safe;
-    return NULL;
+    return newest_interface(name);
 }
 #else
 static const void *newer_interface(core_string name)

@@ -108,6 +108,7 @@ enum {
     HOST_SIZE_0_1 = 8 + 8 * 20,
     HOST_SIZE_0_2 = 8 + 8 * 28,
     HOST_SIZE_0_3 = 8 + 8 * 29,
+    HOST_SIZE_0_4 = 8 + 8 * 31,
     PROPERTIES_SIZE_0_1 = 56
 };
 
@@ -225,7 +226,7 @@ START_TEST(a_plugin_of_0_4_has_the_features_of_0_4)
 {
     ck_assert_uint_eq(load("abi_0_4"), 4);
     computes("abifour", "abi_0_4::squared");
-    told("ABI_HOST", 4, sizeof(core_host));
+    told("ABI_HOST", 4, HOST_SIZE_0_4);
     /* Its device is synchronous: nothing is to be waited for. */
     told("ABI_RECORDED", CORE_OK, 0);
 }
@@ -238,6 +239,54 @@ START_TEST(a_plugin_of_0_4_runs_in_a_core_of_0_3)
     computes("abifour", "abi_0_4::squared");
     told("ABI_HOST", 3, HOST_SIZE_0_3);
     ck_assert_ptr_null(getenv("ABI_RECORDED"));
+}
+END_TEST
+
+/* What it would have convolutions in, and how often it was asked. */
+static uint32_t prefers(const char *type, const char *asked)
+{
+    core_device *device;
+    const char *text;
+    uint32_t format;
+
+    OK(core_device_find(type, &device));
+    OK(core_device_preferred_format(device, "convolution", CORE_F32, 4,
+                                    &format));
+    text = getenv("ABI_LAYOUT");
+    ck_assert_str_eq(text ? text : "", asked);
+    return format;
+}
+
+static uint32_t memory_kinds(const char *type)
+{
+    core_device *device;
+    uint32_t kinds;
+
+    OK(core_device_find(type, &device));
+    OK(core_device_memory_kinds(device, &kinds));
+    return kinds;
+}
+
+START_TEST(a_plugin_of_0_5_has_the_features_of_0_5)
+{
+    ck_assert_uint_eq(load("abi_0_5"), 5);
+    computes("abifive", "abi_0_5::squared");
+    told("ABI_HOST", 5, sizeof(core_host));
+    ck_assert_uint_eq(prefers("abifive", "1 0"), CORE_FORMAT_CHANNELS_LAST);
+    /* It is asked once. */
+    ck_assert_uint_eq(prefers("abifive", "1 0"), CORE_FORMAT_CHANNELS_LAST);
+    ck_assert_uint_eq(memory_kinds("abifive"), CORE_MEMORY_UNIFIED);
+}
+END_TEST
+
+START_TEST(a_plugin_of_0_5_runs_in_a_core_of_0_4)
+{
+    core__abi_minor_offered = 4;
+    ck_assert_uint_eq(load("abi_0_5"), 4);
+    computes("abifive", "abi_0_5::squared");
+    told("ABI_HOST", 4, HOST_SIZE_0_4);
+    ck_assert_uint_eq(prefers("abifive", ""), CORE_FORMAT_CONTIGUOUS);
+    ck_assert_uint_eq(memory_kinds("abifive"), CORE_MEMORY_DEVICE);
 }
 END_TEST
 
@@ -275,10 +324,12 @@ START_TEST(old_plugins_never_see_newer_dtypes)
     ck_assert_uint_eq(load("abi_0_2"), 2);
     ck_assert_uint_eq(load("abi_0_3"), 3);
     ck_assert_uint_eq(load("abi_0_4"), 4);
+    ck_assert_uint_eq(load("abi_0_5"), 5);
     never_sees_float8("abione", true);
     never_sees_float8("abitwo", true);
     never_sees_float8("abithree", false);
     never_sees_float8("abifour", false);
+    never_sees_float8("abifive", false);
 }
 END_TEST
 
@@ -288,10 +339,12 @@ START_TEST(all_minors_run_side_by_side)
     ck_assert_uint_eq(load("abi_0_2"), 2);
     ck_assert_uint_eq(load("abi_0_3"), 3);
     ck_assert_uint_eq(load("abi_0_4"), 4);
+    ck_assert_uint_eq(load("abi_0_5"), 5);
     computes("abione", "abi_0_1::squared");
     computes("abitwo", "abi_0_2::squared");
     computes("abithree", "abi_0_3::squared");
     computes("abifour", "abi_0_4::squared");
+    computes("abifive", "abi_0_5::squared");
 }
 END_TEST
 
@@ -477,6 +530,8 @@ int main(void)
     tcase_add_test(tests, a_plugin_of_0_3_runs_in_a_core_of_0_2);
     tcase_add_test(tests, a_plugin_of_0_4_has_the_features_of_0_4);
     tcase_add_test(tests, a_plugin_of_0_4_runs_in_a_core_of_0_3);
+    tcase_add_test(tests, a_plugin_of_0_5_has_the_features_of_0_5);
+    tcase_add_test(tests, a_plugin_of_0_5_runs_in_a_core_of_0_4);
     tcase_add_test(tests, old_plugins_never_see_newer_dtypes);
     tcase_add_test(tests, all_minors_run_side_by_side);
     tcase_add_test(tests, a_forked_child_has_the_devices_that_are_fork_safe);

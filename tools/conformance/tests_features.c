@@ -348,6 +348,8 @@ static void tables_are_whole(suite *self, outcome *out, const test *one)
         {"core.telemetry", 1},
         {"core.fork_safe", 0},
         {"core.allocator", 3},
+        {"core.profiler", 5},
+        {"core.layout", 1},
     };
     raw *plugin = raw_open(self, out);
 
@@ -371,18 +373,6 @@ static void tables_are_whole(suite *self, outcome *out, const test *one)
                    tables[i].name);
         }
     }
-}
-
-/* What nobody specified yet cannot be tested, nor used. */
-static void reserved(suite *self, outcome *out, const test *one)
-{
-    static const char *const names[] = {"core.layout", "core.profiler"};
-    raw *plugin = raw_open(self, out);
-
-    (void)one;
-    for (size_t i = 0; plugin && i < sizeof names / sizeof *names; i++)
-        expect(out, !raw_interface(plugin, names[i]),
-               "it offers %s, which this ABI only names", names[i]);
 }
 
 /* Nothing that could not be, and the same each time. */
@@ -462,10 +452,11 @@ bool suite_add_features(suite *self)
         {"core/features/peer", peers, true},
         {"core/features/graph-capture", captures, true},
         {"core/features/stream-error", error_word, true},
-        {"core/features/reserved-names-are-absent", reserved, false},
         {"core/features/allocator", features_allocator, true},
         {"core/features/numerics", numerics, true},
         {"core/features/telemetry", telemetry, true},
+        {"core/features/profiler", features_profiler, true},
+        {"core/features/layout", features_layout, true},
     };
 
     return suite_add_list(self, LEVEL_CORE, tests,

@@ -9,5 +9,7 @@
 #include "raw.h"
 
 void features_allocator(suite *self, outcome *out, const test *one);
+void features_profiler(suite *self, outcome *out, const test *one);
+void features_layout(suite *self, outcome *out, const test *one);
 
 #endif

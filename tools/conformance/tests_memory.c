@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { BLOCKS = 48, BYTES = 4096, GUARD = 64 };
 
@@ -324,6 +325,50 @@ static void bits_survive(suite *self, outcome *out, const test *one)
     }
 }
 
+/* The host writes, the device copies, and the host reads it at another place. */
+static void host_sees(raw *plugin, outcome *out)
+{
+    enum { SIZE = 4096 };
+    raw_block a = {{0}, 0}, b = {{0}, 0};
+    unsigned char *from, *to;
+
+    if (raw_alloc(plugin, out, SIZE, &a) && raw_alloc(plugin, out, SIZE, &b)) {
+        from = (unsigned char *)a.memory.handle + a.memory.offset;
+        to = (unsigned char *)b.memory.handle + b.memory.offset;
+        for (int i = 0; i < SIZE; i++)
+            from[i] = (unsigned char)(i * 7);
+        memset(to, 0, SIZE);
+        if (raw_ok(out,
+                   plugin->memory.copy(plugin->device, plugin->stream, b.memory,
+                                       a.memory, SIZE),
+                   "copy") &&
+            raw_wait(plugin, out))
+            expect(out, memcmp(from, to, SIZE) == 0,
+                   "the host does not see in memory what the device has there");
+    }
+    raw_free(plugin, &a);
+    raw_free(plugin, &b);
+}
+
+/* What it says of its memory besides what its interfaces prove. */
+static void kinds_are_true(suite *self, outcome *out, const test *one)
+{
+    raw *plugin = raw_open(self, out);
+    uint64_t host =
+        (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+
+    (void)one;
+    if (!plugin)
+        return;
+    if (plugin->properties.flags & CORE_DEVICE_UNIFIED)
+        expect(out, plugin->properties.total_memory <= host,
+               "%llu bytes are to be memory of the host, which has %llu",
+               (unsigned long long)plugin->properties.total_memory,
+               (unsigned long long)host);
+    if (plugin->properties.flags & CORE_DEVICE_HOST_ACCESS)
+        host_sees(plugin, out);
+}
+
 bool suite_add_memory(suite *self)
 {
     static const listed tests[] = {
@@ -336,6 +381,7 @@ bool suite_add_memory(suite *self)
         {"core/memory/free-and-total", numbers_make_sense, true},
         {"core/memory/bits-survive", bits_survive, false},
         {"core/memory/nothing-leaks", nothing_leaks, false},
+        {"core/memory/kinds-are-true", kinds_are_true, false},
     };
 
     return suite_add_list(self, LEVEL_CORE, tests,

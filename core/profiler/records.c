@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* core.profiler: what a plugin records of its device's work, from the first
+ * work of a round to its end. */
+
+#include "base/error.h"
+#include "profiler/profile.h"
+
+#include <stdio.h>
+
+enum { READINGS = 8 };
+
+/* What the plugin's clock shows when the host's shows *out_host: of a few
+ * readings the one that was had in the shortest time. */
+static core_status read_clocks(core_device *device, uint64_t *out_host,
+                               int64_t *out_there)
+{
+    uint64_t shortest = UINT64_MAX;
+
+    for (int i = 0; i < READINGS; i++) {
+        uint64_t before = core__profile_now(), after;
+        int64_t there = 0;
+
+        CORE_TRY(device->interfaces.profiler.clock(device->impl, &there));
+        after = core__profile_now();
+        if (after - before >= shortest)
+            continue;
+        shortest = after - before;
+        *out_host = before + shortest / 2;
+        *out_there = there;
+    }
+    return CORE_OK;
+}
+
+bool core__profile_records_start(core__profile_clock *clock)
+{
+    core_device *device = clock->device;
+    const core_profiler_interface *table = &device->interfaces.profiler;
+    core_status status;
+
+    if (!table->start || !table->stop || !table->take || !table->clock ||
+        !table->correlate)
+        return false;
+    core_error_clear();
+    status = table->start(device->impl, core__profile_limit());
+    if (status == CORE_OK) {
+        status = read_clocks(device, &clock->host, &clock->there);
+        if (status != CORE_OK)
+            (void)table->stop(device->impl);
+    }
+    clock->records = status == CORE_OK;
+    if (status != CORE_OK)
+        snprintf(clock->why, sizeof clock->why,
+                 "its plugin records nothing: %s",
+                 core_error_code() == status ? core_error_message()
+                                             : core_status_name(status));
+    return clock->records;
+}
+
+void core__profile_records_stop(core__profile_clock *clock)
+{
+    core_device *device = clock->device;
+
+    if (!clock->records)
+        return;
+    if (!core__device_knows(device, clock->generation) ||
+        read_clocks(device, &clock->host_end, &clock->there_end) != CORE_OK ||
+        device->interfaces.profiler.stop(device->impl) != CORE_OK) {
+        clock->records = false;
+        snprintf(clock->why, sizeof clock->why,
+                 "its plugin's records are "
+                 "lost: %s",
+                 core_error_code() != CORE_OK ? core_error_message()
+                                              : "the device was reset");
+    }
+}

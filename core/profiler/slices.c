@@ -1,0 +1,337 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* What devices did, when a round is over: from the records of their plugins,
+ * and from events. */
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "profiler/profile.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Streams that a plugin has numbers for, and those of the core that they
+ * are. */
+enum { LANES = 256 };
+
+typedef struct lane {
+    uint64_t number;
+    const core_device *device;
+    uint64_t stream; /* CORE__PROFILE_LANE: not known */
+} lane;
+
+typedef struct lanes {
+    lane list[LANES];
+    size_t count;
+} lanes;
+
+static core__profile_slice *slice_new(core_profiler *profiler)
+{
+    if (profiler->nslices == profiler->slices_room) {
+        size_t room = profiler->slices_room ? profiler->slices_room * 2 : 256;
+        core__profile_slice *grown =
+            core__realloc(profiler->slices, room * sizeof *grown);
+
+        if (!grown)
+            return NULL;
+        profiler->slices = grown;
+        profiler->slices_room = room;
+    }
+    profiler->slices[profiler->nslices] = (core__profile_slice){
+        .part = CORE__PROFILE_NONE, .work = CORE__PROFILE_NONE};
+    return &profiler->slices[profiler->nslices++];
+}
+
+void core__profile_slices_drop(core_profiler *profiler)
+{
+    core__free(profiler->slices);
+    if (profiler->names)
+        core__profile_drop(profiler->names, 1);
+    profiler->slices = NULL;
+    profiler->names = NULL;
+    profiler->nslices = profiler->slices_room = 0;
+}
+
+const core__profile_work *core__profile_slice_work(
+    const core_profiler *profiler, const core__profile_slice *slice)
+{
+    return slice->part == CORE__PROFILE_NONE
+               ? NULL
+               : &profiler->parts[slice->part].works[slice->work];
+}
+
+void core__profile_lane_name(const core__profile_slice *slice, char *text,
+                             size_t size)
+{
+    if (slice->lane < CORE__PROFILE_LANE)
+        snprintf(text, size, "stream %llu", (unsigned long long)slice->lane);
+    else
+        snprintf(text, size, "%s's own %llu", core_device_type(slice->device),
+                 (unsigned long long)(slice->lane - CORE__PROFILE_LANE));
+}
+
+/* --------------------------------------------------------------- records -- */
+
+/* Ids grow within a part. */
+static bool find_work(const core_profiler *profiler, uint64_t id,
+                      core__profile_slice *slice)
+{
+    for (size_t p = 0; id && p < profiler->nparts; p++) {
+        const core__profile_part *part = &profiler->parts[p];
+        uint32_t low = 0, high = part->nworks;
+
+        while (low < high) {
+            uint32_t middle = low + (high - low) / 2;
+
+            if (part->works[middle].id < id)
+                low = middle + 1;
+            else
+                high = middle;
+        }
+        if (low == part->nworks || part->works[low].id != id)
+            continue;
+        slice->part = (uint32_t)p;
+        slice->work = low;
+        return true;
+    }
+    return false;
+}
+
+/* The first number that a stream's work has is the stream's; others, of streams
+ * that the plugin has for itself, stay what they are. */
+static uint64_t lane_of(lanes *lanes, const core__profile_work *work,
+                        const core_device *device, uint64_t number)
+{
+    bool taken = !work;
+    lane *found = NULL;
+
+    for (size_t i = 0; i < lanes->count; i++) {
+        lane *at = &lanes->list[i];
+
+        if (at->device != device)
+            continue;
+        if (at->number == number)
+            found = at;
+        taken |= work && at->stream == work->stream;
+    }
+    if (!found && lanes->count < LANES) {
+        found = &lanes->list[lanes->count++];
+        *found = (lane){number, device, CORE__PROFILE_LANE};
+    }
+    if (found && found->stream == CORE__PROFILE_LANE && !taken)
+        found->stream = work->stream;
+    return found && found->stream != CORE__PROFILE_LANE
+               ? found->stream
+               : CORE__PROFILE_LANE + (number & (CORE__PROFILE_LANE - 1));
+}
+
+/* Both clocks were read at the beginning and at the end. */
+static uint64_t host_time(const core__profile_clock *clock, int64_t there)
+{
+    double went = (double)(clock->there_end - clock->there);
+    double ratio =
+        went > 0 ? (double)(clock->host_end - clock->host) / went : 1;
+    double since = (double)(there - clock->there) * ratio;
+
+    return clock->host + (uint64_t)(int64_t)since;
+}
+
+static const char *keep_text(core_profiler *profiler, core_string text)
+{
+    char name[256];
+    size_t size = text.size < sizeof name ? (size_t)text.size : sizeof name - 1;
+
+    if (!text.data || size == 0)
+        return "(without a name)";
+    memcpy(name, text.data, size);
+    name[size] = 0;
+    if (!profiler->names)
+        profiler->names = core__alloc_zero(sizeof *profiler->names);
+    return profiler->names ? core__profile_keep_name(profiler->names, name)
+                           : "(no memory for the name)";
+}
+
+static bool add_record(core_profiler *profiler, core__profile_clock *clock,
+                       lanes *lanes, const core_activity *activity)
+{
+    core__profile_slice *slice = slice_new(profiler);
+    const core__profile_work *work;
+
+    if (!slice)
+        return false;
+    find_work(profiler, activity->correlation, slice);
+    work = core__profile_slice_work(profiler, slice);
+    slice->device = clock->device;
+    slice->kind = activity->kind;
+    slice->bytes = activity->bytes;
+    slice->begin = host_time(clock, activity->begin);
+    slice->end = host_time(clock, activity->end);
+    if (slice->end < slice->begin)
+        slice->end = slice->begin;
+    slice->lane = lane_of(lanes, work, clock->device, activity->stream);
+    slice->name = keep_text(profiler, activity->name);
+    return true;
+}
+
+/* One batch.  The plugin's struct may be larger than ours, or smaller. */
+static void add_batch(core_profiler *profiler, core__profile_clock *clock,
+                      lanes *lanes, const core_activity_batch *batch)
+{
+    const char *at = (const char *)batch->first;
+
+    for (uint64_t i = 0; i < batch->count; i++, at += batch->stride) {
+        core_activity one = {0};
+
+        memcpy(&one, at,
+               batch->stride < sizeof one ? batch->stride : sizeof one);
+        if (!add_record(profiler, clock, lanes, &one))
+            clock->dropped++;
+    }
+    clock->count += batch->count;
+    clock->dropped += batch->dropped;
+}
+
+enum { STRIDE_0_5 = 64 };
+
+static void take_records(core_profiler *profiler, core__profile_clock *clock,
+                         lanes *lanes)
+{
+    const core_profiler_interface *table = &clock->device->interfaces.profiler;
+    core_status status;
+
+    for (;;) {
+        core_activity_batch batch = {.struct_size = sizeof batch};
+
+        core_error_clear();
+        status = table->take(clock->device->impl, &batch);
+        if (status == CORE_OK && batch.count == 0) {
+            clock->dropped += batch.dropped;
+            return;
+        }
+        if (status == CORE_OK && (batch.stride < STRIDE_0_5 || !batch.first))
+            status = core__error(CORE_ERROR_INCOMPATIBLE,
+                                 "records of %u bytes at %p", batch.stride,
+                                 (const void *)batch.first);
+        else if (status == CORE_OK &&
+                 batch.count > profiler->options.limit - clock->count)
+            status = core__error(CORE_ERROR_INTERNAL,
+                                 "more records than it was to keep, %llu",
+                                 (unsigned long long)profiler->options.limit);
+        if (status != CORE_OK)
+            break;
+        add_batch(profiler, clock, lanes, &batch);
+    }
+    snprintf(clock->why, sizeof clock->why, "the rest could not be had: %s",
+             core_error_code() == status ? core_error_message()
+                                         : core_status_name(status));
+}
+
+/* ---------------------------------------------------------------- events -- */
+
+static bool elapsed(const core__profile_clock *clock, const core_event *from,
+                    const core_event *to, int64_t *out)
+{
+    core_device *device = clock->device;
+
+    return device->interfaces.timing.elapsed(device->impl, from->impl, to->impl,
+                                             out) == CORE_OK;
+}
+
+static void add_timed(core_profiler *profiler, const core__profile_clock *clock,
+                      uint32_t p, uint32_t w)
+{
+    const core__profile_part *part = &profiler->parts[p];
+    const core__profile_work *work = &part->works[w];
+    core__profile_slice *slice;
+    int64_t start, length;
+
+    if (!work->first || !work->last || !work->device ||
+        part->devices[work->device - 1] != clock->device ||
+        !elapsed(clock, clock->base, work->first, &start) ||
+        !elapsed(clock, work->first, work->last, &length))
+        return;
+    slice = slice_new(profiler);
+    if (!slice)
+        return;
+    slice->kind = CORE_ACTIVITY_KERNEL;
+    slice->device = clock->device;
+    slice->name = work->name;
+    slice->lane = work->stream;
+    slice->part = p;
+    slice->work = w;
+    slice->begin = clock->host + (uint64_t)start;
+    slice->end = slice->begin + (uint64_t)(length > 0 ? length : 0);
+}
+
+static void add_events(core_profiler *profiler,
+                       const core__profile_clock *clock)
+{
+    for (uint32_t p = 0; p < profiler->nparts; p++)
+        for (uint32_t w = 0; w < profiler->parts[p].nworks; w++)
+            add_timed(profiler, clock, p, w);
+}
+
+/* ------------------------------------------------------------------- both -- */
+
+/* The time goes to who gave the work. */
+static void add_times(core_profiler *profiler)
+{
+    for (size_t i = 0; i < profiler->nslices; i++) {
+        const core__profile_slice *slice = &profiler->slices[i];
+        const core__profile_work *work =
+            core__profile_slice_work(profiler, slice);
+        core__profile_event *events;
+        uint64_t time = slice->end - slice->begin;
+
+        if (!work || work->parent == CORE__PROFILE_NONE)
+            continue;
+        events = profiler->parts[slice->part].events;
+        events[work->parent].device_self += time;
+        for (uint32_t at = work->parent; at != CORE__PROFILE_NONE;
+             at = events[at].parent)
+            events[at].device_total += time;
+    }
+}
+
+static void quiet(core__profile_clock *clock)
+{
+    if (clock->records || clock->base)
+        core__queues_quiet(clock->device);
+    core__profile_records_stop(clock);
+}
+
+void core__profile_resolve(core_profiler *profiler)
+{
+    core__profile_apart apart;
+    lanes *lanes;
+
+    core__profile_apart_begin(&apart);
+    lanes = core__alloc_zero(sizeof *lanes);
+    for (size_t i = 0; i < profiler->nclocks; i++) {
+        core__profile_clock *clock = &profiler->clocks[i];
+
+        quiet(clock);
+        if (clock->records && lanes)
+            take_records(profiler, clock, lanes);
+        else if (clock->base &&
+                 core__device_knows(clock->device, clock->generation))
+            add_events(profiler, clock);
+    }
+    core__free(lanes);
+    add_times(profiler);
+    core__profile_apart_end(&apart);
+}
+
+void core__profile_clocks_end(core__profile_clock *clocks, size_t count)
+{
+    core__profile_apart apart;
+
+    core__profile_apart_begin(&apart);
+    for (size_t i = 0; i < count; i++) {
+        core__profile_records_stop(&clocks[i]);
+        core_event_release(clocks[i].base);
+        core_device_release(clocks[i].device);
+    }
+    core__profile_apart_end(&apart);
+}
