@@ -200,7 +200,7 @@ size_t core__profile_clocks(core__profile_clock out[CORE__PROFILE_CLOCKS]);
 
 /* False: the clock's `why` says why. */
 bool core__profile_records_start(core__profile_clock *clock);
-/* All work is done: no more records. */
+/* Waits for the device: then there are no more. */
 void core__profile_records_stop(core__profile_clock *clock);
 
 /* -------------------------------------------------------------- session.c */

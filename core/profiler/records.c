@@ -5,6 +5,7 @@
  * work of a round to its end. */
 
 #include "base/error.h"
+#include "device/stream.h"
 #include "profiler/profile.h"
 
 #include <stdio.h>
@@ -61,17 +62,21 @@ bool core__profile_records_start(core__profile_clock *clock)
 void core__profile_records_stop(core__profile_clock *clock)
 {
     core_device *device = clock->device;
+    core_status status = CORE_ERROR_DEVICE_LOST, read;
 
     if (!clock->records)
         return;
-    if (!core__device_knows(device, clock->generation) ||
-        read_clocks(device, &clock->host_end, &clock->there_end) != CORE_OK ||
-        device->interfaces.profiler.stop(device->impl) != CORE_OK) {
-        clock->records = false;
+    core_error_clear();
+    core__queues_quiet(device);
+    if (core__device_knows(device, clock->generation)) {
+        read = read_clocks(device, &clock->host_end, &clock->there_end);
+        status = device->interfaces.profiler.stop(device->impl);
+        status = status == CORE_OK ? read : status;
+    }
+    clock->records = status == CORE_OK;
+    if (status != CORE_OK)
         snprintf(clock->why, sizeof clock->why,
-                 "its plugin's records are "
-                 "lost: %s",
+                 "its plugin's records are lost: %s",
                  core_error_code() != CORE_OK ? core_error_message()
                                               : "the device was reset");
-    }
 }

@@ -294,13 +294,6 @@ static void add_times(core_profiler *profiler)
     }
 }
 
-static void quiet(core__profile_clock *clock)
-{
-    if (clock->records || clock->base)
-        core__queues_quiet(clock->device);
-    core__profile_records_stop(clock);
-}
-
 void core__profile_resolve(core_profiler *profiler)
 {
     core__profile_apart apart;
@@ -311,12 +304,14 @@ void core__profile_resolve(core_profiler *profiler)
     for (size_t i = 0; i < profiler->nclocks; i++) {
         core__profile_clock *clock = &profiler->clocks[i];
 
-        quiet(clock);
+        core__profile_records_stop(clock);
         if (clock->records && lanes)
             take_records(profiler, clock, lanes);
         else if (clock->base &&
-                 core__device_knows(clock->device, clock->generation))
+                 core__device_knows(clock->device, clock->generation)) {
+            core__queues_quiet(clock->device);
             add_events(profiler, clock);
+        }
     }
     core__free(lanes);
     add_times(profiler);
