@@ -19,6 +19,7 @@
 #include "dispatch/structured.h"
 #include "dispatch/table.h"
 #include "ops/infer.h"
+#include "quant/missing.h"
 
 #include <libcore/tensor.h>
 
@@ -278,6 +279,11 @@ core_status core__fallback(core_call *call, const core_value *args,
                            uint32_t nargs, core_value *results,
                            uint32_t nresults)
 {
+    core_status status =
+        core__float8_missing(call, args, nargs, results, nresults);
+
+    if (status != CORE_ERROR_NO_KERNEL)
+        return status;
     CORE_TRY(check_words(call->op));
     if (allowed(call->op) && !on_host(call, args, nargs))
         return compute(call->op, args, nargs, results, nresults);

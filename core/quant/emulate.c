@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Conversions between f32 and eight bits where a device has no kernel for them:
- * by operators on integers that any device has, and by the same bits. */
+/* Conversions to and from eight bits where a device has no kernel for them: by
+ * operators on integers that any device has, and by the same bits.  Nothing
+ * here waits or is uploaded, so that it can be captured. */
 
 #include "base/error.h"
 #include "quant/quantizer.h"
-#include "tensor/float8.h"
 #include "tensor/tensor.h"
 
 #include <libcore/ops.h>
+
+#include <math.h>
 
 /* Of the dtype: bits of the mantissa, bias of the exponent, and the code of
  * what is too large. */
@@ -19,11 +21,16 @@ typedef struct layout {
     int beyond;
 } layout;
 
+static layout layout_of(core_dtype dtype)
+{
+    return dtype == CORE_F8E4M3 ? (layout){3, 7, 0x7f} : (layout){2, 15, 0x7c};
+}
+
 /* Tensors on the way, and the first error; after it nothing is done. */
 typedef struct scope {
     core_status status;
     size_t count;
-    core_tensor *kept[32];
+    core_tensor *kept[48];
 } scope;
 
 static core_tensor *keep(scope *s, core_status status,
@@ -83,6 +90,38 @@ static core_tensor *with(scope *s,
     return keep(s, op(x, core_int(number), &y), &y);
 }
 
+static core_tensor *number(scope *s,
+                           core_status (*op)(core_tensor *, core_scalar,
+                                             core_tensor **),
+                           core_tensor *x, double by)
+{
+    core_tensor *y = NULL;
+
+    if (s->status != CORE_OK)
+        return NULL;
+    return keep(s, op(x, core_float(by), &y), &y);
+}
+
+static core_tensor *unary(scope *s,
+                          core_status (*op)(core_tensor *, core_tensor **),
+                          core_tensor *x)
+{
+    core_tensor *y = NULL;
+
+    if (s->status != CORE_OK)
+        return NULL;
+    return keep(s, op(x, &y), &y);
+}
+
+static core_tensor *where(scope *s, core_tensor *which, core_tensor *x,
+                          core_tensor *other)
+{
+    core_tensor *y;
+
+    STEP(s, y, core_where, which, x, other);
+    return y;
+}
+
 static core_tensor *plus(scope *s, core_tensor *x, int64_t number)
 {
     core_tensor *y;
@@ -115,63 +154,163 @@ static core_tensor *of_normals(scope *s, core_tensor *magnitude, layout l)
     return plus(s, code, -((127 - l.bias) << l.bits));
 }
 
-/* And below: so many of its least numbers, to the nearest even. */
+/* At most so many. */
+static core_tensor *at_most(scope *s, core_tensor *x, int64_t number)
+{
+    const core_scalar most = core_int(number);
+    core_tensor *y = NULL;
+
+    if (s->status != CORE_OK)
+        return NULL;
+    return keep(s, core_clamp(x, NULL, &most, &y), &y);
+}
+
+/* In units of the dtype's least number, but no more than the normal ones. */
+static core_tensor *units(scope *s, core_tensor *x, layout l)
+{
+    double scale = (double)(1 << (l.bias - 1)) * (1 << l.bits);
+    core_tensor *y;
+
+    y = number(s, core_mul_scalar, unary(s, core_abs, x), scale);
+    return at_most(s, y, 1 << l.bits);
+}
+
+/* Below: so many of its least numbers, to the nearest even. */
 static core_tensor *of_others(scope *s, core_tensor *x, layout l)
 {
-    const core_scalar most = core_int(1 << l.bits);
-    core_tensor *y = NULL, *z;
+    return to(s, unary(s, core_round, units(s, x, l)), CORE_I32);
+}
 
-    if (s->status == CORE_OK)
-        keep(s, core_abs(x, &y), &y);
-    STEP(s, z, core_mul_scalar, y,
-         core_float((double)(1 << (l.bias - 1)) * (1 << l.bits)));
-    y = NULL;
-    if (s->status == CORE_OK)
-        keep(s, core_clamp(z, NULL, &most, &y), &y);
-    z = NULL;
-    if (s->status == CORE_OK)
-        keep(s, core_round(y, &z), &z);
-    return to(s, z, CORE_I32);
+static core_tensor *magnitude_of(scope *s, core_tensor *bits)
+{
+    return with(s, core_bitwise_and_scalar, bits, 0x7fffffff);
+}
+
+/* No number is beyond infinity; and the sign. */
+static core_tensor *finish(scope *s, core_tensor *code, core_tensor *bits)
+{
+    core_tensor *large, *sign, *y;
+
+    large = with(s, core_gt_scalar, magnitude_of(s, bits), 0x7f800000);
+    STEP(s, y, core_masked_fill, code, large, core_int(0x7f));
+    sign = with(s, core_bitwise_right_shift_scalar, bits, 24);
+    return sum(s, y, with(s, core_bitwise_and_scalar, sign, 0x80));
 }
 
 static core_tensor *codes_of(scope *s, core_tensor *x, layout l)
 {
-    core_tensor *bits, *magnitude, *sign, *large, *normal, *other, *code = NULL;
-    const core_scalar most = core_int(l.beyond);
-    core_tensor *number = NULL, *cut = NULL;
+    core_tensor *bits = relabel(s, x, CORE_I32), *large, *code;
+    core_tensor *magnitude = magnitude_of(s, bits);
 
-    bits = relabel(s, x, CORE_I32);
-    magnitude = with(s, core_bitwise_and_scalar, bits, 0x7fffffff);
-    sign = with(s, core_bitwise_right_shift_scalar, bits, 24);
-    sign = with(s, core_bitwise_and_scalar, sign, 0x80);
-    normal = of_normals(s, magnitude, l);
-    other = of_others(s, x, l);
     large = with(s, core_ge_scalar, magnitude, (int64_t)(128 - l.bias) << 23);
-    STEP(s, code, core_where, large, normal, other);
-    if (s->status == CORE_OK)
-        keep(s, core_clamp(code, NULL, &most, &cut), &cut);
-    /* No number is beyond infinity. */
-    large = with(s, core_gt_scalar, magnitude, 0x7f800000);
-    STEP(s, number, core_masked_fill, cut, large, core_int(0x7f));
-    return sum(s, number, sign);
+    code = where(s, large, of_normals(s, magnitude, l), of_others(s, x, l));
+    return finish(s, at_most(s, code, l.beyond), bits);
+}
+
+/* f64 as f32 to odd: what is between two numbers becomes the one whose last bit
+ * is 1, so that rounding it once more is as rounding once. */
+static core_tensor *to_odd(scope *s, core_tensor *x)
+{
+    core_tensor *y = to(s, x, CORE_F32), *back = to(s, y, CORE_F64);
+    core_tensor *bits = relabel(s, y, CORE_I32), *further, *inexact, *less;
+
+    STEP(s, further, core_gt, unary(s, core_abs, back), unary(s, core_abs, x));
+    STEP(s, inexact, core_ne, back, x);
+    STEP(s, less, core_sub, bits, to(s, further, CORE_I32), core_int(1));
+    less = with(s, core_bitwise_or_scalar, less, 1);
+    return relabel(s, where(s, inexact, less, bits), CORE_F32);
+}
+
+/* Whatever converts to f32 without loss, or as far as eight bits see. */
+static core_tensor *single(scope *s, core_tensor *x)
+{
+    /* Beyond all that eight bits have, and exact. */
+    const core_scalar least = core_int(-(1 << 20)), most = core_int(1 << 20);
+    core_tensor *y = NULL;
+
+    switch (core_tensor_dtype(x)) {
+    case CORE_F64:
+        return to_odd(s, x);
+    case CORE_I64:
+    case CORE_I32:
+        keep(s, core_clamp(x, &least, &most, &y), &y);
+        return to(s, y, CORE_F32);
+    default:
+        return to(s, x, CORE_F32);
+    }
+}
+
+static core_status give(scope *s, core_tensor *y, core_tensor **out_tensor)
+{
+    core_status status = s->status;
+
+    *out_tensor = status == CORE_OK ? core_tensor_retain(y) : NULL;
+    end(s);
+    return status;
 }
 
 core_status core__float8_emulate_narrow(core_tensor *tensor, core_dtype dtype,
                                         core_tensor **out_tensor)
 {
-    const layout l =
-        dtype == CORE_F8E4M3 ? (layout){3, 7, 0x7f} : (layout){2, 15, 0x7c};
     scope s = {CORE_OK, 0, {NULL}};
-    core_tensor *y;
+    core_tensor *y = codes_of(&s, single(&s, tensor), layout_of(dtype));
 
-    *out_tensor = NULL;
-    if (core_tensor_dtype(tensor) != CORE_F32)
-        STEP(&s, tensor, core_to, tensor, CORE_F32, NULL, false, false, -1);
-    y = relabel(&s, to(&s, codes_of(&s, tensor, l), CORE_U8), dtype);
+    return give(&s, relabel(&s, to(&s, y, CORE_U8), dtype), out_tensor);
+}
+
+/* ------------------------------------------------------------- by chance -- */
+
+/* What is cut off, as a share of 2^32, and the code without it: of normal
+ * numbers, and of the others. */
+static core_tensor *cut_normals(scope *s, core_tensor *magnitude, layout l,
+                                core_tensor **out_share)
+{
+    const int cut = 23 - l.bits;
+    core_tensor *rest, *code;
+
+    rest = with(s, core_bitwise_and_scalar, magnitude, (1 << cut) - 1);
+    *out_share = with(s, core_mul_scalar, to(s, rest, CORE_I64),
+                      INT64_C(1) << (32 - cut));
+    code = with(s, core_bitwise_right_shift_scalar, magnitude, cut);
+    return plus(s, code, -((127 - l.bias) << l.bits));
+}
+
+static core_tensor *cut_others(scope *s, core_tensor *x, layout l,
+                               core_tensor **out_share)
+{
+    core_tensor *y = units(s, x, l), *whole = unary(s, core_trunc, y), *rest;
+
+    STEP(s, rest, core_sub, y, whole, core_int(1));
+    *out_share = to(s, number(s, core_mul_scalar, rest, 0x1p32), CORE_I64);
+    return to(s, whole, CORE_I32);
+}
+
+core_status core__float8_emulate_chance(core_tensor *tensor, core_dtype dtype,
+                                        bool saturate,
+                                        core_generator *generator,
+                                        core_tensor **out_tensor)
+{
+    const int64_t range = INT64_C(1) << 32;
+    const layout l = layout_of(dtype);
+    scope s = {CORE_OK, 0, {NULL}};
+    core_tensor *x = to(&s, tensor, CORE_F32), *bits, *large, *code, *drawn;
+    core_tensor *shares[2] = {NULL, NULL}, *magnitude, *up;
+    int64_t most = dtype == CORE_F8E4M3 ? 0x7e : 0x7b;
+
+    bits = relabel(&s, x, CORE_I32);
+    magnitude = magnitude_of(&s, bits);
+    large = with(&s, core_ge_scalar, magnitude, (int64_t)(128 - l.bias) << 23);
+    code = cut_normals(&s, magnitude, l, &shares[0]);
+    code = where(&s, large, code, cut_others(&s, x, l, &shares[1]));
+    STEP(&s, drawn, core_empty_like, shares[0], CORE_I64, NULL,
+         CORE_FORMAT_CONTIGUOUS);
+    /* The numbers that a kernel draws: one of 32 bits for each element. */
     if (s.status == CORE_OK)
-        *out_tensor = core_tensor_retain(y);
-    end(&s);
-    return s.status;
+        s.status = core_random_from_(drawn, 0, &range, generator);
+    STEP(&s, up, core_lt, drawn, where(&s, large, shares[0], shares[1]));
+    code = sum(&s, code, to(&s, up, CORE_I32));
+    code = finish(&s, at_most(&s, code, saturate ? most : most + 1), bits);
+    return give(&s, relabel(&s, to(&s, code, CORE_U8), dtype), out_tensor);
 }
 
 /* ----------------------------------------------------------- from eight -- */
@@ -179,25 +318,25 @@ core_status core__float8_emulate_narrow(core_tensor *tensor, core_dtype dtype,
 core_status core__float8_emulate_widen(core_tensor *data,
                                        core_tensor **out_tensor)
 {
-    const int64_t codes = 256, numel = core_tensor_numel(data);
+    const core_dtype dtype = core_tensor_dtype(data);
+    const layout l = layout_of(dtype);
     scope s = {CORE_OK, 0, {NULL}};
-    core_tensor *table = NULL, *y, *z;
-    float numbers[256];
+    core_tensor *code, *size, *y, *z;
 
-    *out_tensor = NULL;
-    for (int i = 0; i < codes; i++)
-        numbers[i] = (float)core__f8_to_f64(data->dtype, (uint8_t)i);
-    y = to(&s, relabel(&s, data, CORE_U8), CORE_I64);
-    STEP(&s, z, core_reshape, y, &numel, 1);
-    if (s.status == CORE_OK)
-        keep(&s,
-             core_tensor_from_data(numbers, CORE_F32, &codes, 1,
-                                   core_tensor_device(data), &table),
-             &table);
-    STEP(&s, y, core_index_select, table, 0, z);
-    STEP(&s, z, core_reshape, y, data->sizes, data->ndim);
-    if (s.status == CORE_OK)
-        *out_tensor = core_tensor_retain(z);
-    end(&s);
-    return s.status;
+    code = to(&s, relabel(&s, data, CORE_U8), CORE_I32);
+    size = with(&s, core_bitwise_and_scalar, code, 0x7f);
+    y = with(&s, core_mul_scalar, size, 1 << (23 - l.bits));
+    y = relabel(&s, plus(&s, y, (int64_t)(127 - l.bias) << 23), CORE_F32);
+    /* Those whose exponent is 0 are so many of the least number. */
+    z = number(&s, core_mul_scalar, to(&s, size, CORE_F32),
+               1 / ((double)(1 << (l.bias - 1)) * (1 << l.bits)));
+    y = where(&s, with(&s, core_lt_scalar, size, 1 << l.bits), z, y);
+    if (dtype == CORE_F8E5M2) {
+        z = with(&s, core_eq_scalar, size, l.beyond);
+        STEP(&s, y, core_masked_fill, y, z, core_float(INFINITY));
+    }
+    z = with(&s, core_gt_scalar, size, dtype == CORE_F8E5M2 ? l.beyond : 0x7e);
+    STEP(&s, y, core_masked_fill, y, z, core_float(NAN));
+    z = with(&s, core_gt_scalar, code, 0x7f);
+    return give(&s, where(&s, z, unary(&s, core_neg, y), y), out_tensor);
 }

@@ -13,30 +13,6 @@ double core_float8_max(core_dtype dtype)
     return dtype == CORE_F8E4M3 ? 448 : dtype == CORE_F8E5M2 ? 57344 : 0;
 }
 
-core_status core__float8_narrow(core_tensor *tensor, core_dtype dtype,
-                                core_tensor **out_tensor)
-{
-    core_status status;
-
-    status = core_to_copy(tensor, dtype, NULL, false, -1, out_tensor);
-    if (status != CORE_ERROR_NO_KERNEL ||
-        core_tensor_dtype(tensor) == CORE_F64) /* by way of f32: twice */
-        return status;
-    core_error_clear();
-    return core__float8_emulate_narrow(tensor, dtype, out_tensor);
-}
-
-core_status core__float8_widen(core_tensor *data, core_tensor **out_tensor)
-{
-    core_status status;
-
-    status = core_to_copy(data, CORE_F32, NULL, false, -1, out_tensor);
-    if (status != CORE_ERROR_NO_KERNEL)
-        return status;
-    core_error_clear();
-    return core__float8_emulate_widen(data, out_tensor);
-}
-
 /* Nearest, and saturated: within bounds that the dtype has exactly. */
 static core_status saturate(core_tensor *tensor, core_dtype dtype,
                             core_tensor **out_tensor)
@@ -47,7 +23,7 @@ static core_status saturate(core_tensor *tensor, core_dtype dtype,
     core_status status = core_clamp(tensor, &least, &most, &within);
 
     if (status == CORE_OK)
-        status = core__float8_narrow(within, dtype, out_tensor);
+        status = core_to_copy(within, dtype, NULL, false, -1, out_tensor);
     core_tensor_release(within);
     return status;
 }
@@ -80,7 +56,7 @@ core_status core_float8_cast(core_tensor *tensor, core_dtype dtype,
     else if (flags & CORE_FLOAT8_SATURATE)
         status = saturate(tensor, dtype, out_tensor);
     else
-        status = core__float8_narrow(tensor, dtype, out_tensor);
+        status = core_to_copy(tensor, dtype, NULL, false, -1, out_tensor);
     core_grad_mode_set(before);
     return status;
 }

@@ -450,7 +450,7 @@ static core_status dequantize(core_tensor *data, core_tensor *scales,
     core_tensor *wide = NULL, *number = NULL;
     core_status status;
 
-    status = core__float8_widen(data, &wide);
+    status = core_to_copy(data, CORE_F32, NULL, false, -1, &wide);
     if (status == CORE_OK && core_tensor_dtype(scales) == CORE_U8)
         status = core__dequantize_blocks(wide, scales, &number);
     else if (status == CORE_OK)

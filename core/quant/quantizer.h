@@ -22,14 +22,13 @@ void core__quantizer_undo(core_quantizer *quantizer,
                           const core__quantizer_mark *mark);
 void core__quantizer_mark_drop(core__quantizer_mark *mark);
 
-/* The floating tensor, but f64 where the device has no kernel, to eight bits:
- * to the nearest. */
-core_status core__float8_narrow(core_tensor *tensor, core_dtype dtype,
-                                core_tensor **out_tensor);
-/* Eight bits to f32. */
-core_status core__float8_widen(core_tensor *data, core_tensor **out_tensor);
-/* What these do where the device has no kernel (emulate.c). */
+/* Conversions where the device has no kernel (emulate.c): any dtype to eight
+ * bits, to the nearest; floating ones by chance; and eight bits to f32. */
 core_status core__float8_emulate_narrow(core_tensor *tensor, core_dtype dtype,
+                                        core_tensor **out_tensor);
+core_status core__float8_emulate_chance(core_tensor *tensor, core_dtype dtype,
+                                        bool saturate,
+                                        core_generator *generator,
                                         core_tensor **out_tensor);
 core_status core__float8_emulate_widen(core_tensor *data,
                                        core_tensor **out_tensor);

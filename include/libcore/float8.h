@@ -12,7 +12,10 @@
  *
  * A conversion (core_to, core_copy_) rounds to the nearest, of two as near the
  * even one, from f64 too at once; what is too large becomes NaN in f8e4m3 and
- * infinity in f8e5m2.  core_float8_cast can do otherwise. */
+ * infinity in f8e5m2.  core_float8_cast can do otherwise.
+ *
+ * A device that has no kernels for them fills and copies the bytes, and converts
+ * by operators on integers: the same bits, more slowly.  Nothing waits. */
 
 #ifndef LIBCORE_FLOAT8_H
 #define LIBCORE_FLOAT8_H
@@ -34,9 +37,7 @@ enum {
 };
 
 /* The floating tensor as dtype, which is F8E4M3 or F8E5M2; not recorded by
- * autograd.  A device that has no kernel for it computes the same bits by
- * operators on integers, unless they are drawn by chance or made of f64 (then
- * NO_KERNEL).  generator: of the stochastic one; NULL is the default one.
+ * autograd.  generator: of the stochastic one; NULL is the default one.
  * DTYPE error for other dtypes. */
 core_status core_float8_cast(core_tensor *tensor, core_dtype dtype,
                              uint32_t flags, core_generator *generator,
