@@ -158,6 +158,17 @@ static core_status send_result(fallback *f, core_value *result)
     }
 }
 
+static bool holds(const core_value *value, const core_tensor *tensor)
+{
+    if (value->tag == CORE_VALUE_TENSOR)
+        return value->u.tensor == tensor;
+    for (uint32_t k = 0;
+         value->tag == CORE_VALUE_TENSOR_LIST && k < value->count; k++)
+        if (value->u.tensors[k] == tensor)
+            return true;
+    return false;
+}
+
 /* Arguments that the operator writes: self of in-place, out arguments, and
  * such as running statistics. */
 static core_status send_changed(fallback *f, uint32_t nargs)
@@ -167,8 +178,7 @@ static core_status send_changed(fallback *f, uint32_t nargs)
     for (uint32_t i = 0; i < nargs; i++)
         if (changed >> i & 1)
             for (uint32_t c = 0; c < f->ncopies; c++)
-                if (f->args[i].tag == CORE_VALUE_TENSOR &&
-                    f->args[i].u.tensor == f->copies[c])
+                if (holds(&f->args[i], f->copies[c]))
                     CORE_TRY(core__tensor_copy(f->originals[c], f->copies[c]));
     return CORE_OK;
 }

@@ -627,7 +627,7 @@ static core_status run(kernel_run *k, core_value *results, uint32_t nresults)
     if (!dynamic)
         CORE_TRY(make_outputs(k));
     if (!k->inference.device->meta) {
-        bool empty = !dynamic;
+        bool empty = !dynamic && k->nresults > 0;
 
         for (uint32_t i = 0; i < k->nresults && empty; i++)
             empty = !k->outputs[i] || k->outputs[i]->numel == 0;

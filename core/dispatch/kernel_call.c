@@ -101,11 +101,14 @@ bool core__kernel_would(core_operator *op, const core_value *args,
     uint32_t count = 0, ndim = 0;
 
     for (uint32_t i = 0; i < nargs && i < MOST; i++) {
-        core_tensor *tensor =
-            args[i].tag == CORE_VALUE_TENSOR ? args[i].u.tensor : NULL;
+        bool list = args[i].tag == CORE_VALUE_TENSOR_LIST;
+        core_tensor *tensor = args[i].tag == CORE_VALUE_TENSOR
+                                  ? args[i].u.tensor
+                              : list && args[i].count ? args[i].u.tensors[0]
+                                                      : NULL;
 
         values[i] = args[i];
-        if (op->tensors >> i & 1 && count < CORE_SIGNATURE_MAX)
+        if ((op->tensors | op->lists) >> i & 1 && count < CORE_SIGNATURE_MAX)
             dtypes[count++] = tensor ? tensor->dtype : CORE_DTYPE_NONE;
         if (!tensor)
             continue;
@@ -113,7 +116,9 @@ bool core__kernel_would(core_operator *op, const core_value *args,
             return false;
         device = tensor->device;
         core__tensor_fill_view(tensor, &views[i]);
-        values[i] = (core_value){CORE_VALUE_VIEW, 0, {.view = &views[i]}};
+        values[i] = list
+                        ? (core_value){0}
+                        : (core_value){CORE_VALUE_VIEW, 0, {.view = &views[i]}};
         ndim = tensor->ndim > ndim ? tensor->ndim : ndim;
     }
     for (uint32_t i = 0; i < nresults && count < CORE_SIGNATURE_MAX; i++)

@@ -90,7 +90,8 @@ core_status core__kernel_ask(const core_operator *op, core__kernel_set *set,
     __attribute__((cold));
 /* Whether the device of the first tensor has a kernel for a call of a structured
  * operator (family kernel) with these arguments, whose results have these
- * dtypes.  What a kernel demands of layouts is not looked at. */
+ * dtypes.  The first tensor of a list stands for all; a kernel's `supports` finds
+ * no lists, and what a kernel demands of layouts is not looked at. */
 bool core__kernel_would(core_operator *op, const core_value *args,
                         uint32_t nargs, const core_dtype *results,
                         uint32_t nresults);

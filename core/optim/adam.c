@@ -91,9 +91,27 @@ static core_status step(const core_optimizer *optimizer,
     return status;
 }
 
+static core_status fused(const core_optimizer *optimizer,
+                         const core__parameter *first,
+                         const core__fused_lists *lists)
+{
+    const core_adam_options *options = &optimizer->options.adam;
+    size_t n = lists->count;
+
+    CORE_TRY(core__optimizer_not_captured(first, "a step of Adam"));
+    return core_fused_adam_step(
+        lists->parameters, n, lists->grads, n, lists->state[EXP_AVG], n,
+        lists->state[EXP_AVG_SQ], n, (int64_t)first->steps + 1,
+        optimizer->learning_rate, options->beta1, options->beta2,
+        options->epsilon, options->weight_decay, options->decoupled != 0, NULL,
+        NULL);
+}
+
 static const core__optimizer_table table = {
     .slots = {[EXP_AVG] = "exp_avg", [EXP_AVG_SQ] = "exp_avg_sq"},
     .step = step,
+    .fused = fused,
+    .fused_op = CORE_OP_FUSED_ADAM_STEP,
 };
 
 core_status core_adam_create(core_tensor *const *parameters, size_t count,

@@ -62,11 +62,12 @@ core_status core__optimizer_create(const core__optimizer_table *table,
     if (!optimizer)
         return core__error_memory(sizeof *optimizer);
     optimizer->parameters =
-        core__alloc_zero(count * sizeof *optimizer->parameters);
+        core__alloc_zero(count * (sizeof *optimizer->parameters + 1));
     if (!optimizer->parameters) {
         core__free(optimizer);
         return core__error_memory(count * sizeof *optimizer->parameters);
     }
+    optimizer->done = (uint8_t *)(optimizer->parameters + count);
     optimizer->table = table;
     optimizer->learning_rate = learning_rate;
     optimizer->count = count;
@@ -96,12 +97,13 @@ core_status core_optimizer_step(core_optimizer *optimizer)
 
     CORE__NOT_NULL(optimizer);
     before = core_grad_mode_set(false);
-
+    memset(optimizer->done, 0, optimizer->count);
+    status = core__optimizer_fused(optimizer, optimizer->done);
     for (size_t i = 0; status == CORE_OK && i < optimizer->count; i++) {
         core__parameter *parameter = &optimizer->parameters[i];
         core_tensor *grad = core_tensor_grad(parameter->tensor);
 
-        if (!grad)
+        if (!grad || optimizer->done[i])
             continue;
         status = optimizer->table->step(optimizer, parameter, grad);
         if (status == CORE_OK)

@@ -22,18 +22,31 @@ typedef struct core__parameter {
     uint64_t steps;
 } core__parameter;
 
+/* Parameters that step together; state as in the table's slots. */
+typedef struct core__fused_lists {
+    core_tensor **parameters, **grads, **state[CORE__OPTIMIZER_SLOTS];
+    size_t count;
+    bool begins; /* it is the first step: state is new */
+} core__fused_lists;
+
 typedef struct core__optimizer_table {
     const char *slots[CORE__OPTIMIZER_SLOTS + 1]; /* NULL behind the last */
     /* Called with grad mode off.  Gets what memory it needs before it changes
      * anything.  The caller counts the step. */
     core_status (*step)(const core_optimizer *optimizer,
                         core__parameter *parameter, core_tensor *grad);
+    /* The same of many at once, by the operator of this id. */
+    core_status (*fused)(const core_optimizer *optimizer,
+                         const core__parameter *first,
+                         const core__fused_lists *lists);
+    uint32_t fused_op;
 } core__optimizer_table;
 
 struct core_optimizer {
     const core__optimizer_table *table;
     core__parameter *parameters;
     size_t count;
+    uint8_t *done; /* in a step: those that were stepped together */
     union {
         core_sgd_options sgd;
         core_adam_options adam;
@@ -51,6 +64,10 @@ core_status core__optimizer_create(const core__optimizer_table *table,
  * the host this once. */
 core_status core__optimizer_not_captured(const core__parameter *parameter,
                                          const char *step);
+
+/* Steps what can be stepped by fused operators, and counts it; done[i] becomes
+ * 1 for such a parameter. */
+core_status core__optimizer_fused(core_optimizer *optimizer, uint8_t *done);
 
 /* value >= 0 and finite, or an error that names the option. */
 core_status core__optimizer_check(double value, const char *option);

@@ -85,10 +85,34 @@ static core_status step(const core_optimizer *optimizer,
     return status;
 }
 
-static const core__optimizer_table plain = {.slots = {NULL}, .step = step};
+static core_status fused(const core_optimizer *optimizer,
+                         const core__parameter *first,
+                         const core__fused_lists *lists)
+{
+    const core_sgd_options *options = &optimizer->options.sgd;
+    size_t buffers = options->momentum != 0 ? lists->count : 0;
+
+    if (buffers && lists->begins)
+        CORE_TRY(core__optimizer_not_captured(first, "the first step of SGD "
+                                                     "with momentum"));
+    return core_fused_sgd_step(
+        lists->parameters, lists->count, lists->grads, lists->count,
+        lists->state[MOMENTUM_BUFFER], buffers, optimizer->learning_rate,
+        options->momentum, options->dampening, options->weight_decay,
+        options->nesterov != 0, lists->begins, NULL, NULL);
+}
+
+static const core__optimizer_table plain = {
+    .slots = {NULL},
+    .step = step,
+    .fused = fused,
+    .fused_op = CORE_OP_FUSED_SGD_STEP,
+};
 static const core__optimizer_table with_momentum = {
     .slots = {[MOMENTUM_BUFFER] = "momentum_buffer"},
     .step = step,
+    .fused = fused,
+    .fused_op = CORE_OP_FUSED_SGD_STEP,
 };
 
 core_status core_sgd_create(core_tensor *const *parameters, size_t count,

@@ -94,7 +94,8 @@ class Operator:
         mask = 0
         for name in self.entry.get("writes", []):
             position = self.schema.position(name)
-            if not self.schema.arguments[position].tensor:
+            argument = self.schema.arguments[position]
+            if not (argument.tensor or argument.tensors):
                 raise Problem("writes '%s', which is no tensor" % name)
             mask |= 1 << position
         return mask

@@ -31,6 +31,7 @@
     X(resample)          \
     X(gridsample)        \
     X(attention)         \
+    X(optim)             \
     X(linalg)
 
 /* X(file) stands for its core_status gpu_register_<file>(core_registry *). */
@@ -52,6 +53,7 @@
     X(place)              \
     X(resample)           \
     X(attention)          \
+    X(optim)              \
     X(linalg)
 
 #endif

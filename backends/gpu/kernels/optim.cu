@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* optim.cu: steps of optimizers, many tensors in a launch.  A block has a chunk
+ * of one tensor.  An element goes through what the operators do one after the
+ * other that make up a step elsewhere, with the same roundings in f32 and f64;
+ * f16 and bf16 are rounded at the end alone. */
+
+#include "types.h"
+
+#include <gpu/shared_optim.h>
+
+GPU_DEVICE float fused(float a, float b, float c)
+{
+    return fmaf(a, b, c);
+}
+GPU_DEVICE double fused(double a, double b, double c)
+{
+    return fma(a, b, c);
+}
+GPU_DEVICE float root_of(float x)
+{
+    return sqrtf(x);
+}
+GPU_DEVICE double root_of(double x)
+{
+    return sqrt(x);
+}
+
+/* The tensor that this block is of. */
+GPU_DEVICE uint32_t tensor_of(const gpu_step_list &list)
+{
+    uint32_t low = 0, high = list.count - 1;
+
+    while (low < high) {
+        uint32_t middle = (low + high + 1) / 2;
+
+        if (list.first[middle] <= gpu_block.x)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return low;
+}
+
+/* f(element) for all of the block's. */
+template <class F> GPU_DEVICE void each(const gpu_step_list &list, F f)
+{
+    uint32_t k = tensor_of(list);
+    uint64_t begin = (uint64_t)(gpu_block.x - list.first[k]) * GPU_STEP_CHUNK;
+    uint64_t end = begin + GPU_STEP_CHUNK;
+
+    if (list.found_inf != 0 && *list.found_inf > 0)
+        return;
+    if (end > list.size[k])
+        end = list.size[k];
+#pragma unroll 4
+    for (uint64_t i = begin + gpu_thread.x; i < end; i += 256)
+        f(k, i);
+}
+
+template <class M> struct element {
+    typedef typename gpu_type<M>::compute T;
+
+    static GPU_DEVICE_MEMBER M *at(const gpu_step_list &list, int which,
+                                   uint32_t k, uint64_t i)
+    {
+        return (M *)list.data[which][k] + i;
+    }
+    static GPU_DEVICE_MEMBER T get(const gpu_step_list &list, int which,
+                                   uint32_t k, uint64_t i)
+    {
+        return gpu_load(*at(list, which, k, i));
+    }
+    static GPU_DEVICE_MEMBER T gradient(const gpu_step_list &list, uint32_t k,
+                                        uint64_t i)
+    {
+        T g = get(list, 1, k, i);
+
+        return list.grad_scale != 0 ? g / (T)*list.grad_scale : g;
+    }
+};
+
+template <class M> struct adam {
+    typedef element<M> E;
+    typedef typename E::T T;
+    const gpu_adam &p;
+
+    GPU_DEVICE_MEMBER void operator()(uint32_t k, uint64_t i) const
+    {
+        const gpu_step_list &list = p.list;
+        T x = E::get(list, 0, k, i), g = E::gradient(list, k, i);
+        T m = E::get(list, 2, k, i), v = E::get(list, 3, k, i), below;
+
+        if (p.decoupled)
+            x = x * (T)p.remainder;
+        else if (p.decay != 0)
+            g = fused((T)p.decay, x, g);
+        m = fused((T)(1 - p.beta1), g, m * (T)p.beta1);
+        v = fused((T)(1 - p.beta2) * g, g, v * (T)p.beta2);
+        below = root_of(v) / (T)p.root + (T)p.epsilon;
+        x = fused((T)p.rate, m / below, x);
+        gpu_store(*E::at(list, 0, k, i), x);
+        gpu_store(*E::at(list, 2, k, i), m);
+        gpu_store(*E::at(list, 3, k, i), v);
+    }
+};
+
+template <class M> struct descent {
+    typedef element<M> E;
+    typedef typename E::T T;
+    const gpu_sgd &p;
+
+    GPU_DEVICE_MEMBER void operator()(uint32_t k, uint64_t i) const
+    {
+        const gpu_step_list &list = p.list;
+        T x = E::get(list, 0, k, i), g = E::gradient(list, k, i);
+
+        if (p.decay != 0)
+            g = fused((T)p.decay, x, g);
+        if (p.momentum != 0) {
+            T b = p.first ? g
+                          : fused((T)p.share, g,
+                                  E::get(list, 2, k, i) * (T)p.momentum);
+
+            gpu_store(*E::at(list, 2, k, i), b);
+            g = p.nesterov ? fused((T)p.momentum, b, g) : b;
+        }
+        gpu_store(*E::at(list, 0, k, i), fused((T)p.rate, g, x));
+    }
+};
+
+#define STEPS(suffix, M)                       \
+    GPU_KERNEL(optim_adam_##suffix, gpu_adam)  \
+    {                                          \
+        each(p.list, adam<M>{p});              \
+    }                                          \
+    GPU_KERNEL(optim_sgd_##suffix, gpu_sgd)    \
+    {                                          \
+        each(p.list, descent<M>{p});           \
+    }
+STEPS(f32, float)
+STEPS(f64, double)
+STEPS(f16, gpu_f16)
+STEPS(bf16, gpu_bf16)

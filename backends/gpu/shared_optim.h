@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* shared_optim.h: steps of optimizers, of many tensors in a launch. */
+
+#ifndef GPU_SHARED_OPTIM_H
+#define GPU_SHARED_OPTIM_H
+
+#include <gpu/shared.h>
+
+enum {
+    GPU_STEP_TENSORS = 64,
+    GPU_STEP_LISTS = 4,   /* parameters, gradients, state */
+    GPU_STEP_CHUNK = 4096 /* elements that a block takes */
+};
+
+/* Tensor k has the blocks from first[k] to first[k + 1]. */
+typedef struct gpu_step_list {
+    uint32_t first[GPU_STEP_TENSORS + 1];
+    uint32_t count;
+    uint64_t size[GPU_STEP_TENSORS];
+    void *data[GPU_STEP_LISTS][GPU_STEP_TENSORS];
+    const float *grad_scale; /* NULL, or what gradients are divided by */
+    const float *found_inf;  /* NULL, or above 0: nothing is done */
+} gpu_step_list;
+
+/* adam: decay is of the gradient, or of the parameter if decoupled. */
+typedef struct gpu_adam {
+    gpu_step_list list;
+    double decay, beta1, beta2, epsilon;
+    double rate;      /* - learning rate / (1 - beta1 ^ step) */
+    double root;      /* sqrt(1 - beta2 ^ step) */
+    double remainder; /* 1 - learning rate * decay */
+    uint32_t decoupled, reserved;
+} gpu_adam;
+
+typedef struct gpu_sgd {
+    gpu_step_list list;
+    double decay, momentum, share; /* share: 1 - dampening */
+    double rate;                   /* - learning rate */
+    uint32_t nesterov, first, reserved[2];
+} gpu_sgd;
+
+#endif

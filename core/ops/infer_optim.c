@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Steps of optimizers over many tensors: no results, but what must fit. */
+
+#include "dispatch/structured.h"
+#include "ops/functions.h"
+#include "ops/shape.h"
+#include "tensor/layout.h"
+
+static core_status check_one(const core__inference *infer, uint32_t list,
+                             uint32_t k, const core_tensor *first)
+{
+    const core_tensor *tensor = infer->args[list].u.tensors[k];
+    const core_tensor *self = infer->args[0].u.tensors[k];
+    const char *name = core__argument_name(infer->op, list);
+
+    if (!tensor)
+        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
+                              "%s[%u] is no tensor", name, k);
+    if (!core__dtype_is_floating(first->dtype) || tensor->dtype != first->dtype)
+        return core__op_error(CORE_ERROR_DTYPE, infer->op,
+                              "%s[%u] is %s; all must have one floating dtype, "
+                              "and self[0] is %s",
+                              name, k, core__dtype_name(tensor->dtype),
+                              core__dtype_name(first->dtype));
+    if (tensor->device != infer->device)
+        return core__op_error(CORE_ERROR_DEVICE, infer->op,
+                              "%s[%u] is on %s, others are on %s", name, k,
+                              tensor->device->name, infer->device->name);
+    if (!core_tensor_is_contiguous(tensor, CORE_FORMAT_CONTIGUOUS))
+        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
+                              "%s[%u] is not contiguous", name, k);
+    return core__sizes_want(infer->op, name, tensor, self->ndim, self->sizes);
+}
+
+static core_status check_number(const core__inference *infer, uint32_t position)
+{
+    const core_tensor *tensor = core__arg_tensor(infer->args, position);
+
+    if (!tensor || (tensor->dtype == CORE_F32 && tensor->numel == 1))
+        return CORE_OK;
+    return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
+                          "%s must be one number of f32",
+                          core__argument_name(infer->op, position));
+}
+
+/* Lists first, as long as self; of no momentum there may be no buffers.  The
+ * last two arguments: grad_scale, found_inf. */
+CORE__INFER(fused_step)
+{
+    uint32_t count = infer->args[0].count;
+    uint32_t lists = 1;
+
+    for (; infer->args[lists].tag == CORE_VALUE_TENSOR_LIST; lists++) {
+        uint32_t n = infer->args[lists].count;
+        bool unused = lists == 2 && n == 0 && infer->nargs == 11 &&
+                      core__arg_float(infer->args, 4, 0) == 0;
+
+        if (n != count && !unused)
+            return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
+                                  "%s has %u tensors, self %u",
+                                  core__argument_name(infer->op, lists), n,
+                                  count);
+    }
+    for (uint32_t list = 0; list < lists; list++)
+        for (uint32_t k = 0; k < infer->args[list].count; k++)
+            CORE_TRY(check_one(infer, list, k, infer->args[0].u.tensors[0]));
+    CORE_TRY(check_number(infer, infer->nargs - 2));
+    return check_number(infer, infer->nargs - 1);
+}

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Steps of many parameters at once, where their device has a kernel for it.
+ * What is done together: parameters of one device and dtype that have made as
+ * many steps, dense with all that belongs to them. */
+
+#include "optim/optimizer.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "dispatch/structured.h"
+#include "tensor/tensor.h"
+
+#include <libcore/autograd.h>
+#include <libcore/ops.h>
+
+static bool dense(const core_tensor *tensor, const core_tensor *parameter)
+{
+    return tensor->device == parameter->device &&
+           tensor->dtype == parameter->dtype &&
+           core_tensor_is_contiguous(tensor, CORE_FORMAT_CONTIGUOUS);
+}
+
+/* What is refused elsewhere is left to the operators, which say so. */
+static bool eligible(const core__parameter *parameter, const core_tensor *grad)
+{
+    const core_tensor *tensor = parameter->tensor;
+
+    if (!grad || tensor->numel == 0 || !dense(tensor, tensor) ||
+        !dense(grad, tensor) || grad->numel != tensor->numel ||
+        tensor->flags & (CORE__TENSOR_INFERENCE | CORE__TENSOR_READ_ONLY))
+        return false;
+    for (size_t k = 0; k < CORE__OPTIMIZER_SLOTS; k++)
+        if (parameter->state[k] && !dense(parameter->state[k], tensor))
+            return false;
+    return true;
+}
+
+static bool alike(const core__parameter *a, const core__parameter *b)
+{
+    return a->tensor->device == b->tensor->device &&
+           a->tensor->dtype == b->tensor->dtype && a->steps == b->steps &&
+           !a->state[0] == !b->state[0];
+}
+
+/* Whether a kernel takes a step of this parameter. */
+static bool served(const core_optimizer *optimizer,
+                   const core__parameter *parameter)
+{
+    core_tensor *tensor = parameter->tensor;
+    const core_value list = {CORE_VALUE_TENSOR_LIST, 1, {.tensors = &tensor}};
+    core_value args[16] = {list, list, list, list};
+    core_operator *op = &core__operators[optimizer->table->fused_op];
+
+    /* The lists come first, and numbers do not matter. */
+    for (uint32_t i = 0; i < 4; i++)
+        if (!(op->lists >> i & 1))
+            args[i] = (core_value){0};
+    return core__kernel_would(op, args, op->nargs, NULL, 0);
+}
+
+/* State at the first step: zeros, or what the step fills. */
+static core_status make_state(const core_optimizer *optimizer,
+                              core__parameter *parameter)
+{
+    for (size_t k = 0; optimizer->table->slots[k]; k++)
+        if (!parameter->state[k])
+            CORE_TRY(core_zeros_like(parameter->tensor, CORE_DTYPE_NONE, NULL,
+                                     -1, &parameter->state[k]));
+    return CORE_OK;
+}
+
+static void drop_state(core__parameter *parameter)
+{
+    for (size_t k = 0; k < CORE__OPTIMIZER_SLOTS; k++) {
+        core_tensor_release(parameter->state[k]);
+        parameter->state[k] = NULL;
+    }
+}
+
+/* One call; indices: of the parameters. */
+static core_status step_together(core_optimizer *optimizer,
+                                 core_tensor **tensors, const size_t *indices,
+                                 size_t count)
+{
+    core__parameter *first = &optimizer->parameters[indices[0]];
+    bool begins = !first->state[0];
+    core__fused_lists lists = {.count = count, .begins = begins};
+    core_status status = CORE_OK;
+
+    lists.parameters = tensors;
+    lists.grads = tensors + count;
+    for (size_t k = 0; k < CORE__OPTIMIZER_SLOTS; k++)
+        lists.state[k] = tensors + (2 + k) * count;
+    for (size_t i = 0; i < count && status == CORE_OK; i++) {
+        core__parameter *parameter = &optimizer->parameters[indices[i]];
+
+        status = make_state(optimizer, parameter);
+        lists.parameters[i] = parameter->tensor;
+        lists.grads[i] = core_tensor_grad(parameter->tensor);
+        for (size_t k = 0; k < CORE__OPTIMIZER_SLOTS; k++)
+            lists.state[k][i] = parameter->state[k];
+    }
+    if (status == CORE_OK)
+        status = optimizer->table->fused(optimizer, first, &lists);
+    for (size_t i = 0; i < count; i++) {
+        core__parameter *parameter = &optimizer->parameters[indices[i]];
+
+        if (status != CORE_OK && begins)
+            drop_state(parameter);
+        if (status != CORE_OK)
+            continue;
+        parameter->steps++;
+        core__tensor_bump(parameter->tensor);
+        for (size_t k = 0; optimizer->table->slots[k]; k++)
+            core__tensor_bump(parameter->state[k]);
+    }
+    return status;
+}
+
+/* Those from i on that go with parameter i, which are then done. */
+static size_t gather(const core_optimizer *optimizer, size_t i, uint8_t *done,
+                     size_t *indices)
+{
+    enum { TOGETHER = 4096 };
+    const core__parameter *parameters = optimizer->parameters;
+    size_t count = 0;
+
+    for (size_t k = i; k < optimizer->count && count < TOGETHER; k++) {
+        const core_tensor *grad;
+
+        if (done[k] || !alike(&parameters[i], &parameters[k]))
+            continue;
+        grad = core_tensor_grad(parameters[k].tensor);
+        if (eligible(&parameters[k], grad)) {
+            indices[count++] = k;
+            done[k] = 1;
+        }
+    }
+    return count;
+}
+
+core_status core__optimizer_fused(core_optimizer *optimizer, uint8_t *done)
+{
+    size_t n = optimizer->count;
+    core_status status = CORE_OK;
+    core_tensor **tensors = NULL;
+    size_t *indices = NULL;
+
+    for (size_t i = 0; i < n && status == CORE_OK; i++) {
+        core__parameter *parameter = &optimizer->parameters[i];
+        size_t count;
+
+        if (done[i] ||
+            !eligible(parameter, core_tensor_grad(parameter->tensor)) ||
+            !served(optimizer, parameter))
+            continue;
+        if (!tensors) {
+            tensors =
+                core__alloc(n * ((2 + CORE__OPTIMIZER_SLOTS) * sizeof *tensors +
+                                 sizeof *indices));
+            if (!tensors)
+                return core__error_memory(n * sizeof *tensors);
+            indices = (size_t *)(tensors + (2 + CORE__OPTIMIZER_SLOTS) * n);
+        }
+        count = gather(optimizer, i, done, indices);
+        status = step_together(optimizer, tensors, indices, count);
+        if (status != CORE_OK)
+            core__error_prefix("optimizer, %zu parameters from %zu on", count,
+                               i);
+    }
+    core__free(tensors);
+    return status;
+}
