@@ -38,10 +38,11 @@ void *core__alloc(size_t size)
 
 void *core__alloc_zero(size_t size)
 {
-    void *memory = core__alloc(size);
+    /* What comes fresh from the system is zero, and calloc knows. */
+    void *memory = core__alloc_fault() ? NULL : calloc(1, size ? size : 1);
 
     if (memory)
-        memset(memory, 0, size);
+        atomic_fetch_add_explicit(&live, 1, memory_order_relaxed);
     return memory;
 }
 

@@ -436,17 +436,28 @@ static core_status slab_make(core_registry *registry, uint32_t count,
     return CORE_OK;
 }
 
-/* kernel: zeroed room for it. */
-static core_status add_kernel(core_registry *registry, core__backend *backend,
-                              const core_kernel *from, core__kernel *kernel)
+static bool is_named(const core_operator *op, core_string name)
 {
-    core_operator *op = NULL;
+    const char *known = core__operator_name(op);
+
+    return strncmp(known, name.data, name.size) == 0 && !known[name.size];
+}
+
+/* kernel: zeroed room for it.  before: the last that was added, whose operator
+ * is mostly this one's, too. */
+static core_status add_kernel(core_registry *registry, core__backend *backend,
+                              const core_kernel *from, core_operator **before,
+                              core__kernel *kernel)
+{
+    core_operator *op = *before;
     core__kernel_set *set;
 
     CORE_TRY(check_kernel(from));
-    if (core__registry_unasked(registry, backend, from))
-        return CORE_OK;
-    op = core__operator_find(from->name.data, from->name.size);
+    if (!op || !is_named(op, from->name)) {
+        if (core__registry_unasked(registry, backend, from))
+            return CORE_OK;
+        op = core__operator_find(from->name.data, from->name.size);
+    }
     if (op->flags & CORE__OP_CUSTOM)
         return core__error(CORE_ERROR_UNSUPPORTED,
                            "kernel \"%s\": the results of an operator that is "
@@ -454,6 +465,7 @@ static core_status add_kernel(core_registry *registry, core__backend *backend,
                            "register a function for its backend's key",
                            core__operator_name(op));
     CORE_TRY(set_make(op, backend, &set));
+    *before = op;
     memcpy(&kernel->kernel, from,
            from->struct_size < sizeof *from ? from->struct_size : sizeof *from);
     kernel->kernel.struct_size = sizeof *from;
@@ -483,6 +495,7 @@ core_status core__registry_add_kernels(core_registry *registry,
                                        uint32_t count)
 {
     core__backend *owner = own_backend(registry, backend);
+    core_operator *before = NULL;
     core__kernel *room = NULL;
     core_status status = CORE_OK;
 
@@ -492,7 +505,8 @@ core_status core__registry_add_kernels(core_registry *registry,
     if (count > 0)
         status = slab_make(registry, count, &room);
     for (uint32_t i = 0; i < count && status == CORE_OK; i++)
-        status = add_kernel(registry, owner, kernels[i], &room[i]);
+        status = add_kernel(registry, owner, kernels[i], &before, &room[i]);
+    core__kernel_list_reset(owner);
     core__table_refresh_all();
     core__registry_unlock();
     return status;
@@ -649,6 +663,7 @@ void core__registry_undo(core_registry *registry)
         fallbacks[i] = forget_backend(registry->backends[i]);
     slabs = registry->slabs;
     registry->slabs = NULL;
+    core__kernel_list_reset(NULL);
     core__table_refresh_all();
     core__registry_unlock();
     while (slabs) {
@@ -662,27 +677,6 @@ void core__registry_undo(core_registry *registry)
             core__reclaim(&fallbacks[i]->retired, fallbacks[i]);
     while (registry->nbackends > 0)
         core__backend_remove(registry->backends[--registry->nbackends]);
-}
-
-core_status core__registry_kernel_at(core__backend *backend, uint32_t index,
-                                     const core_kernel **out_kernel)
-{
-    *out_kernel = NULL;
-    core__registry_lock();
-    for (uint32_t i = 0; i < core__operator_count && !*out_kernel; i++) {
-        core__kernel_set *set =
-            core__operators[i].data
-                ? core__registry_set(&core__operators[i], backend)
-                : NULL;
-
-        for (core__kernel *k = set ? atomic_load(&set->first) : NULL;
-             k && !*out_kernel; k = k->next)
-            if (index-- == 0)
-                *out_kernel = &k->kernel;
-    }
-    core__registry_unlock();
-    /* No message: the end of a list is no error. */
-    return *out_kernel ? CORE_OK : CORE_ERROR_NOT_FOUND;
 }
 
 void core__registry_each_custom(void (*visit)(core_operator *))

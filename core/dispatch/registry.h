@@ -130,6 +130,9 @@ void core__registry_undo(core_registry *registry);
 /* Kernels of a backend in no particular order. */
 core_status core__registry_kernel_at(core__backend *backend, uint32_t index,
                                      const core_kernel **out_kernel);
+/* That order has changed, for one backend or all (NULL).  Under the registry's
+ * lock. */
+void core__kernel_list_reset(const core__backend *backend);
 /* The set of an operator's kernels on a backend; NULL if there is none. */
 core__kernel_set *core__registry_set(const core_operator *op,
                                      const core__backend *backend);

@@ -421,6 +421,39 @@ START_TEST(calls_run_while_registrations_come_and_go)
 }
 END_TEST
 
+/* Each is found from the one before, where that is still true. */
+START_TEST(kernels_are_found_by_number_in_any_order)
+{
+    enum { MOST = 4096 };
+    static const core_kernel *all[MOST];
+    const core_kernel *kernel, *of_meta;
+    uint32_t count = 0;
+
+    while (count < MOST &&
+           core_kernel_at("cpu", count, &all[count]) == CORE_OK) {
+        for (uint32_t k = count > 3 ? count - 3 : 0; k < count; k++)
+            ck_assert_ptr_ne(all[k], all[count]);
+        count++;
+    }
+    ck_assert_uint_gt(count, 500);
+    ck_assert_uint_lt(count, MOST);
+    for (uint32_t i = count; i-- > 0;) {
+        OK(core_kernel_at("cpu", i, &kernel));
+        ck_assert_ptr_eq(kernel, all[i]);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t at = (i * 7919u) % count;
+
+        OK(core_kernel_at("cpu", at, &kernel));
+        ck_assert_ptr_eq(kernel, all[at]);
+        core_kernel_at("meta", i, &of_meta); /* another list between */
+    }
+    ck_assert_int_eq(core_kernel_at("cpu", count, &kernel),
+                     CORE_ERROR_NOT_FOUND);
+    ck_assert_ptr_null(kernel);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("dispatch");
@@ -442,6 +475,7 @@ int main(void)
     tcase_add_test(tests, a_required_tensor_that_is_absent_is_named);
     tcase_add_test(tests, registering_twice_or_without_a_namespace_is_refused);
     tcase_add_test(tests, tracing_can_be_begun_and_ended);
+    tcase_add_test(tests, kernels_are_found_by_number_in_any_order);
     tcase_add_test(tests, calls_run_while_registrations_come_and_go);
     suite_add_tcase(suite, tests);
     runner = srunner_create(suite);
