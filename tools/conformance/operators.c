@@ -63,9 +63,9 @@ static bool check_bytes(const suite *self, const words *call,
     return good;
 }
 
-static bool check_result(suite *self, const words *call,
-                         const reference *wanted, uint32_t r, core_tensor *got,
-                         outcome *out)
+bool operators_check_result(suite *self, const words *call,
+                            const reference *wanted, uint32_t r,
+                            core_tensor *got, outcome *out)
 {
     size_t bytes =
         (size_t)wanted->numel[r] * core_dtype_size(wanted->dtypes[r]);
@@ -127,7 +127,8 @@ bool operators_check(suite *self, const words *call, const reference *wanted,
                       wanted->nresults);
     for (uint32_t r = 0; good && r < wanted->nresults; r++)
         if (!uncertain(call, wanted, r))
-            good = check_result(self, call, wanted, r, on.flat[r], out);
+            good =
+                operators_check_result(self, call, wanted, r, on.flat[r], out);
     words_done(&on);
     return good;
 }
@@ -287,6 +288,14 @@ done:
     free(rows);
     free(data);
     return good;
+}
+
+bool operators_has_out(const words *call, const reference *wanted)
+{
+    uint32_t nargs;
+
+    return wanted->nresults == 1 && out_variant(call, &nargs) &&
+           nargs > call->count && nargs <= WORDS_ARGUMENTS;
 }
 
 bool operators_check_out(suite *self, const words *call,

@@ -20,6 +20,20 @@ bool operators_check(suite *self, const words *call, const reference *wanted,
  * where there is no such variant. */
 bool operators_check_out(suite *self, const words *call,
                          const reference *wanted, int64_t gap, outcome *out);
+/* Whether there is one that the above can call. */
+bool operators_has_out(const words *call, const reference *wanted);
+/* The same with the result in the place of the first operand, where the
+ * operator has such a variant and the result is of that kind. */
+bool operators_check_in_place(suite *self, const words *call,
+                              const reference *wanted, outcome *out);
+/* What lies behind each result, in the memory that it was given, is kept: where
+ * there is no window to put a result into. */
+bool operators_check_tails(suite *self, const words *call,
+                           const reference *wanted, outcome *out);
+/* One result, against its reference. */
+bool operators_check_result(suite *self, const words *call,
+                            const reference *wanted, uint32_t r,
+                            core_tensor *got, outcome *out);
 /* Fills memory that the allocator keeps with poison. */
 void operators_poison(suite *self, size_t bytes);
 

@@ -1,0 +1,346 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Level ops: element-wise kernels on what the samples are too small for: more
+ * elements than a launch has places, more dimensions than one has indices, and
+ * numbers in the place of tensors.  Operands are small integers, so that every
+ * answer is exact. */
+
+#include "suite.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Beyond 65535 groups of 256, and no multiple of anything. */
+enum { MANY = (1 << 24) + (1 << 16) + 5, DIMENSIONS = 6 };
+
+typedef struct shaped {
+    suite *self;
+    outcome *out;
+    uint32_t ran;
+} shaped;
+
+static const struct {
+    const char *name;
+    uint32_t tensors;
+} operations[] = {{"neg", 1},        {"abs", 1},        {"clone", 1},
+                  {"add.Tensor", 2}, {"sub.Tensor", 2}, {"mul.Tensor", 2},
+                  {"maximum", 2},    {"div.Tensor", 2}};
+
+static float answer(size_t which, float a, float b)
+{
+    switch (which) {
+    case 0:
+        return -a;
+    case 1:
+        return a < 0 ? -a : a;
+    case 2:
+        return a;
+    case 3:
+        return a + b;
+    case 4:
+        return a - b;
+    case 5:
+        return a * b;
+    case 6:
+        return a > b ? a : b;
+    default:
+        return a / b;
+    }
+}
+
+/* Powers of two are behind, so that quotients are exact. */
+static float first_value(int64_t i)
+{
+    return (float)(i % 251 - 125);
+}
+
+static float second_value(int64_t i)
+{
+    return (float)(1 << i % 7);
+}
+
+static core_status call(const char *name, const core_value *args,
+                        uint32_t nargs, core_tensor **out_tensor)
+{
+    core_value result = {0};
+    core_operator *op;
+    core_status status = core_op_find(name, &op);
+
+    *out_tensor = NULL;
+    if (status == CORE_OK)
+        status = core_op_call(op, args, nargs, &result, 1);
+    if (status == CORE_OK && result.tag == CORE_VALUE_TENSOR)
+        *out_tensor = result.u.tensor;
+    return status;
+}
+
+static core_value tensor_value(core_tensor *tensor)
+{
+    return (core_value){CORE_VALUE_TENSOR, 0, {.tensor = tensor}};
+}
+
+/* A kernel that is not there, or refuses, proves nothing. */
+static bool done(shaped *test, core_status status, const char *name)
+{
+    if (status == CORE_ERROR_NO_KERNEL || status == CORE_ERROR_OUT_OF_MEMORY)
+        return false;
+    return expect_ok(test->out, status, name);
+}
+
+static bool begin(shaped *test, suite *self, outcome *out)
+{
+    *test = (shaped){self, out, 0};
+    return suite_device(self, out) &&
+           expect_ok(out, core_setting_set("LIBCORE_FALLBACK", "error"),
+                     "turning the fallback off");
+}
+
+static void end(const shaped *test, const char *why)
+{
+    if (test->ran == 0 && test->out->verdict == VERDICT_PASS)
+        not_supported(test->out,
+                      "%s, or none of the operators that this "
+                      "needs is claimed",
+                      why);
+}
+
+/* ------------------------------------------------------------------ many -- */
+
+static core_tensor *filled(shaped *test, float *data, float (*value)(int64_t))
+{
+    const int64_t size = MANY;
+    core_tensor *made = NULL;
+    core_status status;
+
+    for (int64_t i = 0; i < MANY; i++)
+        data[i] = value(i);
+    status = core_tensor_from_data(data, CORE_F32, &size, 1, test->self->device,
+                                   &made);
+    if (status != CORE_ERROR_OUT_OF_MEMORY)
+        expect_ok(test->out, status, "making an operand");
+    return made;
+}
+
+static void holds_many(shaped *test, size_t which, core_tensor *got,
+                       float *data)
+{
+    if (!expect_ok(test->out, core_tensor_read(got, data, MANY * sizeof *data),
+                   "reading a result"))
+        return;
+    test->ran++;
+    for (int64_t i = 0; i < MANY; i++) {
+        float want = answer(which, first_value(i), second_value(i));
+
+        if (!expect(test->out, data[i] == want,
+                    "%s of %d elements: element %lld is %g, not %g",
+                    operations[which].name, (int)MANY, (long long)i,
+                    (double)data[i], (double)want))
+            return;
+    }
+}
+
+static void many(suite *self, outcome *out, const test *one)
+{
+    /* What one kernel of a family does the others do; these are four. */
+    static const size_t some[] = {0, 2, 3, 5};
+    float *data = malloc(MANY * sizeof *data);
+    core_tensor *a = NULL, *b = NULL;
+    shaped test;
+
+    (void)one;
+    if (!data)
+        harness_error(out, "no memory");
+    if (data && begin(&test, self, out)) {
+        a = filled(&test, data, first_value);
+        b = a ? filled(&test, data, second_value) : NULL;
+        for (size_t i = 0; b && i < sizeof some / sizeof *some; i++) {
+            core_value args[2] = {tensor_value(a), tensor_value(b)};
+            core_tensor *got;
+            const char *name = operations[some[i]].name;
+
+            if (done(&test, call(name, args, operations[some[i]].tensors, &got),
+                     name))
+                holds_many(&test, some[i], got, data);
+            core_tensor_release(got);
+        }
+        end(&test, "there are no 200 MB of memory");
+    }
+    core_tensor_release(b);
+    core_tensor_release(a);
+    core_memory_empty_cache(self->device);
+    free(data);
+}
+
+/* ------------------------------------------------------------ dimensions -- */
+
+/* A window in a larger tensor, its dimensions in an order in which no two of
+ * them are one. */
+static const int64_t sizes[DIMENSIONS] = {2, 3, 2, 3, 2, 3};
+static const uint32_t order[DIMENSIONS] = {4, 1, 5, 0, 3, 2};
+enum { NUMEL = 216, ROOM = 6 * 7 * 6 * 7 * 6 * 7 };
+
+static void strides_of(int64_t *strides)
+{
+    int64_t step = 1;
+
+    for (uint32_t i = 0; i < DIMENSIONS; i++) {
+        strides[order[i]] = step;
+        step *= sizes[order[i]] + 1; /* and gaps between them */
+    }
+}
+
+static core_status spread(suite *self, float (*value)(int64_t),
+                          core_tensor **out_all, core_tensor **out_window)
+{
+    static float data[ROOM];
+    int64_t strides[DIMENSIONS], room = ROOM;
+    core_value args[4];
+
+    strides_of(strides);
+    for (int64_t i = 0; i < NUMEL; i++) {
+        int64_t at = 0, left = i;
+
+        for (uint32_t d = DIMENSIONS; d-- > 0;) {
+            at += left % sizes[d] * strides[d];
+            left /= sizes[d];
+        }
+        data[at] = value(i);
+    }
+    *out_window = NULL;
+    CORE_TRY(
+        core_tensor_from_data(data, CORE_F32, &room, 1, self->device, out_all));
+    args[0] = tensor_value(*out_all);
+    args[1] = (core_value){CORE_VALUE_INT_LIST, DIMENSIONS, {.ints = sizes}};
+    args[2] = (core_value){CORE_VALUE_INT_LIST, DIMENSIONS, {.ints = strides}};
+    args[3] = core_int(0);
+    return call("as_strided", args, 4, out_window);
+}
+
+static void holds_window(shaped *test, size_t which, core_tensor *got)
+{
+    float data[NUMEL];
+
+    if (!expect_ok(test->out, core_tensor_read(got, data, sizeof data),
+                   "reading a result"))
+        return;
+    test->ran++;
+    for (int64_t i = 0; i < NUMEL; i++) {
+        float want = answer(which, first_value(i), second_value(i));
+
+        if (!expect(test->out, data[i] == want,
+                    "%s of %d dimensions that are not next to each other: "
+                    "element %lld is %g, not %g",
+                    operations[which].name, (int)DIMENSIONS, (long long)i,
+                    (double)data[i], (double)want))
+            return;
+    }
+}
+
+/* The second operand is row-major. */
+static void dimensions(suite *self, outcome *out, const test *one)
+{
+    core_tensor *all = NULL, *window = NULL, *rows = NULL;
+    float data[NUMEL];
+    shaped test;
+
+    (void)one;
+    for (int64_t i = 0; i < NUMEL; i++)
+        data[i] = second_value(i);
+    if (begin(&test, self, out) &&
+        expect_ok(out, spread(self, first_value, &all, &window),
+                  "making an operand") &&
+        expect_ok(out,
+                  core_tensor_from_data(data, CORE_F32, sizes, DIMENSIONS,
+                                        self->device, &rows),
+                  "making an operand")) {
+        for (size_t i = 0; i < sizeof operations / sizeof *operations; i++) {
+            core_value args[2] = {tensor_value(window), tensor_value(rows)};
+            core_tensor *got;
+
+            if (done(
+                    &test,
+                    call(operations[i].name, args, operations[i].tensors, &got),
+                    operations[i].name))
+                holds_window(&test, i, got);
+            core_tensor_release(got);
+        }
+        end(&test, "its kernels refuse so many dimensions");
+    }
+    core_tensor_release(rows);
+    core_tensor_release(window);
+    core_tensor_release(all);
+}
+
+/* --------------------------------------------------------------- numbers -- */
+
+enum { SOME = 37 };
+
+/* A tensor of the CPU's without dimensions, in the first place or the second;
+ * kernels get it as an immediate. */
+static void number_at(shaped *test, size_t which, bool first)
+{
+    float data[SOME], number = first ? -12 : 4;
+    int64_t size = SOME;
+    core_tensor *tensor = NULL, *zero = NULL, *got = NULL;
+    core_value args[2];
+    const char *name = operations[which].name;
+
+    for (int64_t i = 0; i < SOME; i++)
+        data[i] = first ? second_value(i) : first_value(i);
+    if (!expect_ok(test->out,
+                   core_tensor_from_data(data, CORE_F32, &size, 1,
+                                         test->self->device, &tensor),
+                   "making an operand") ||
+        !expect_ok(test->out,
+                   core_tensor_from_data(&number, CORE_F32, NULL, 0,
+                                         test->self->host, &zero),
+                   "making a number"))
+        goto done;
+    args[first] = tensor_value(tensor);
+    args[!first] = tensor_value(zero);
+    if (!done(test, call(name, args, 2, &got), name) ||
+        !expect_ok(test->out, core_tensor_read(got, data, sizeof data),
+                   "reading a result"))
+        goto done;
+    test->ran++;
+    for (int64_t i = 0; i < SOME; i++) {
+        float want = first ? answer(which, number, second_value(i))
+                           : answer(which, first_value(i), number);
+
+        if (!expect(test->out, data[i] == want,
+                    "%s with a number in place of tensor %d: element %lld is "
+                    "%g, not %g",
+                    name, first ? 0 : 1, (long long)i, (double)data[i],
+                    (double)want))
+            break;
+    }
+done:
+    core_tensor_release(got);
+    core_tensor_release(zero);
+    core_tensor_release(tensor);
+}
+
+static void numbers(suite *self, outcome *out, const test *one)
+{
+    shaped test;
+
+    (void)one;
+    if (!begin(&test, self, out))
+        return;
+    for (size_t i = 0; i < sizeof operations / sizeof *operations; i++)
+        for (int first = 0; operations[i].tensors > 1 && first < 2; first++)
+            number_at(&test, i, first != 0);
+    end(&test, "its kernels refuse numbers");
+}
+
+bool suite_add_shapes(suite *self)
+{
+    static const listed tests[] = {
+        {"ops/rules/many-elements-are-computed", many, true},
+        {"ops/rules/many-dimensions-are-walked", dimensions, true},
+        {"ops/rules/numbers-stand-for-tensors", numbers, true},
+    };
+
+    return suite_add_list(self, LEVEL_OPS, tests, sizeof tests / sizeof *tests);
+}
