@@ -51,6 +51,10 @@ if [ -f "$emulated/core_gpuemu.so" ]; then
             "$LIBCORE_BUILD/core-conformance" --golden "$golden" \
             --device gpuemu --required "$LIBCORE_SOURCE/tests/gpu-operators.txt"
     done
+    for program in test_attention test_optim_fused test_gpu_large; do
+        ok "$program with warps of 64" env GPUEMU_WARP=64 \
+            "$LIBCORE_BUILD/tests/unit/$program"
+    done
     ok "recorded cases pass with a vendor's library of products" env GPUEMU_BLAS=1 \
         "$LIBCORE_BUILD/core-conformance" --golden "$golden" \
         --device gpuemu --required "$LIBCORE_SOURCE/tests/gpu-operators.txt"

@@ -177,6 +177,7 @@ enum {
 typedef struct block {
     core_tensor *p[BLOCK_PARAMETERS];
     core_tensor *grad;
+    bool fused; /* attention is one operator */
 } block;
 
 static core_tensor *norm(core_tensor *x, core_tensor *gamma, core_tensor *beta)
@@ -220,6 +221,19 @@ static core_tensor *attention(core_tensor *const *heads)
     return y;
 }
 
+static core_tensor *fused_attention(core_tensor *const *heads)
+{
+    core_tensor *y, *next;
+
+    must(core_scaled_dot_product_attention(heads[0], heads[1], heads[2], NULL,
+                                           0, false, &y));
+    must(core_transpose(y, 1, 2, &next));
+    replace(&y, next);
+    must(core_reshape(y, SIZES(B, T, C), &next));
+    replace(&y, next);
+    return y;
+}
+
 static core_tensor *forward(const block *b)
 {
     core_tensor *heads[3], *y, *m, *next;
@@ -227,7 +241,7 @@ static core_tensor *forward(const block *b)
     y = norm(b->p[X], b->p[GAMMA1], b->p[BETA1]);
     linear(&y, b->p[W_QKV], b->p[B_QKV]);
     split_heads(y, heads);
-    replace(&y, attention(heads));
+    replace(&y, b->fused ? fused_attention(heads) : attention(heads));
     for (int i = 0; i < 3; i++)
         core_tensor_release(heads[i]);
     linear(&y, b->p[W_OUT], b->p[B_OUT]);
@@ -319,6 +333,9 @@ static void transformer(uint32_t threads)
     bench_out_threads("xfmr_block_fwd_nograd", threads,
                       bench_seconds(block_forward, &b, 0.1) * 1e3, "ms");
     core_grad_mode_set(before);
+    b.fused = true;
+    bench_out_threads("xfmr_block_sdpa_fwd+bwd_B8T128C256H8", threads,
+                      bench_seconds(block_step, &b, 0.1) * 1e3, "ms");
     block_close(&b);
 }
 
