@@ -32,96 +32,122 @@ static core_status split(core_tensor *tensor, int64_t *sizes)
     return CORE_OK;
 }
 
-/* Shared exponents from amaxes, and what to multiply with. */
-static core_status scales_of(core_dtype dtype, const float *amaxes,
-                             int64_t count, uint8_t *scales, float *factors,
-                             float *out_amax)
+/* f32 of these bits. */
+static core_status from_bits(core_tensor *bits, core_tensor **out_tensor)
 {
-    int largest = dtype == CORE_F8E4M3 ? 8 : 15;
-
-    *out_amax = 0;
-    for (int64_t i = 0; i < count; i++) {
-        int exponent = -BIAS;
-
-        if (!isfinite(amaxes[i]))
-            return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                               "quantizer: block %lld has an element that is "
-                               "%s",
-                               (long long)i,
-                               isnan(amaxes[i]) ? "no number" : "infinite");
-        if (amaxes[i] > 0)
-            exponent = ilogbf(amaxes[i]) - largest;
-        if (exponent < -BIAS)
-            exponent = -BIAS;
-        scales[i] = (uint8_t)(exponent + BIAS);
-        factors[i] = ldexpf(1, -exponent);
-        *out_amax = fmaxf(*out_amax, amaxes[i]);
-    }
-    return CORE_OK;
+    return core__quantizer_relabel(bits, CORE_F32, out_tensor);
 }
 
-/* Reads the blocks' amaxes and uploads both. */
-static core_status make_scales(const core_quantizer_options *options,
-                               core_tensor *amaxes, uint32_t ndim,
-                               const int64_t *sizes, core_tensor **out_scales,
-                               core_tensor **out_factors, float *out_amax)
+/* Shared exponents from amaxes, none of which is negative: the bytes that bits
+ * of f32 have for them, less that of the dtype's largest number.  What is too
+ * small has the least, what is not finite NaN, which is 255. */
+static core_status exponents_of(core_dtype dtype, core_tensor *amaxes,
+                                core_tensor **out_exponents)
 {
-    core_device *device = core_tensor_device(amaxes);
-    int64_t count = core_tensor_numel(amaxes);
-    size_t room = (size_t)count * (2 * sizeof(float) + 1) + 1;
-    float *values = core__alloc(room), *factors;
-    uint8_t *scales;
+    const core_scalar zero = core_int(0);
+    int largest = dtype == CORE_F8E4M3 ? 8 : 15;
+    core_tensor *bits = NULL, *own = NULL, *less = NULL, *within = NULL;
+    core_tensor *beyond = NULL;
     core_status status;
 
-    if (!values)
-        return core__error_memory(room);
-    factors = values + count;
-    scales = (uint8_t *)(factors + count);
-    status = core_tensor_read(amaxes, values, (size_t)count * sizeof *values);
+    status = core__quantizer_relabel(amaxes, CORE_I32, &bits);
     if (status == CORE_OK)
-        status =
-            scales_of(options->dtype, values, count, scales, factors, out_amax);
+        status = core_bitwise_right_shift_scalar(bits, core_int(23), &own);
     if (status == CORE_OK)
-        status = core_tensor_from_data(scales, CORE_U8, sizes, ndim, device,
-                                       out_scales);
+        status = core_sub_scalar(own, core_int(largest), core_int(1), &less);
     if (status == CORE_OK)
-        status = core_tensor_from_data(factors, CORE_F32, sizes, ndim, device,
-                                       out_factors);
-    core__free(values);
+        status = core_clamp(less, &zero, NULL, &within);
+    if (status == CORE_OK)
+        status = core_eq_scalar(own, core_int(255), &beyond);
+    if (status == CORE_OK)
+        status = core_masked_fill(within, beyond, core_int(255), out_exponents);
+    core_tensor_release(bits);
+    core_tensor_release(own);
+    core_tensor_release(less);
+    core_tensor_release(within);
+    core_tensor_release(beyond);
     return status;
 }
 
-core_status core__quantize_blocks(const core_quantizer_options *options,
-                                  core_tensor *tensor, core_tensor **out_data,
-                                  core_tensor **out_scales, float *out_amax)
+/* 2^-exponent, what elements are multiplied with; NaN for 255. */
+static core_status factors_of(core_tensor *exponents, core_tensor **out_factors)
+{
+    core_tensor *from = NULL, *bits = NULL, *number = NULL, *beyond = NULL;
+    core_status status;
+
+    status =
+        core_rsub_scalar(exponents, core_int(2 * BIAS), core_int(1), &from);
+    if (status == CORE_OK)
+        status = core_mul_scalar(from, core_int(1 << 23), &bits);
+    if (status == CORE_OK)
+        status = from_bits(bits, &number);
+    if (status == CORE_OK)
+        status = core_eq_scalar(exponents, core_int(255), &beyond);
+    if (status == CORE_OK)
+        status = core_masked_fill(number, beyond, core_float(NAN), out_factors);
+    core_tensor_release(from);
+    core_tensor_release(bits);
+    core_tensor_release(number);
+    core_tensor_release(beyond);
+    return status;
+}
+
+static core_status largest_of(core_tensor *amaxes, core_tensor **out_amax)
+{
+    if (core_tensor_numel(amaxes) == 0)
+        return core_zeros(NULL, 0, CORE_F32, core_tensor_device(amaxes),
+                          out_amax);
+    return core_amax(amaxes, NULL, 0, false, out_amax);
+}
+
+/* What a tensor is scaled with; all owned by the caller. */
+typedef struct blocks {
+    core_tensor *apart; /* the tensor, a dimension for the blocks' elements */
+    core_tensor *amaxes;
+    core_tensor *exponents;
+} blocks;
+
+static void drop(blocks *b)
+{
+    core_tensor_release(b->apart);
+    core_tensor_release(b->amaxes);
+    core_tensor_release(b->exponents);
+}
+
+static core_status look_at(core_tensor *tensor, blocks *out)
 {
     uint32_t ndim = core_tensor_ndim(tensor);
     int64_t sizes[CORE_MAX_NDIM + 1];
     const int64_t last = -1;
-    core_tensor *blocks = NULL, *sized = NULL, *amaxes = NULL, *factors = NULL;
-    core_tensor *wide = NULL, *scaled = NULL, *whole = NULL;
+    core_tensor *sized = NULL;
     core_status status;
 
     CORE_TRY(split(tensor, sizes));
-    status = core_reshape(tensor, sizes, ndim + 1, &blocks);
+    status = core_reshape(tensor, sizes, ndim + 1, &out->apart);
     if (status == CORE_OK)
-        status = core_abs(blocks, &sized);
+        status = core_abs(out->apart, &sized);
     if (status == CORE_OK)
-        status = core_amax(sized, &last, 1, false, &amaxes);
-    if (status == CORE_OK)
-        status = make_scales(options, amaxes, ndim, sizes, out_scales, &factors,
-                             out_amax);
+        status = core_amax(sized, &last, 1, false, &out->amaxes);
+    core_tensor_release(sized);
+    return status;
+}
+
+static core_status scale(const core_quantizer_options *options,
+                         core_tensor *tensor, const blocks *b,
+                         core_tensor **out_data)
+{
+    core_tensor *factors = NULL, *wide = NULL, *scaled = NULL, *whole = NULL;
+    core_status status = factors_of(b->exponents, &factors);
+
     if (status == CORE_OK)
         status = core_unsqueeze(factors, -1, &wide);
     if (status == CORE_OK)
-        status = core_mul(blocks, wide, &scaled);
+        status = core_mul(b->apart, wide, &scaled);
     if (status == CORE_OK)
-        status = core_reshape(scaled, core_tensor_sizes(tensor), ndim, &whole);
+        status = core_reshape(scaled, core_tensor_sizes(tensor),
+                              core_tensor_ndim(tensor), &whole);
     if (status == CORE_OK)
         status = core__quantizer_cast(options, whole, out_data);
-    core_tensor_release(blocks);
-    core_tensor_release(sized);
-    core_tensor_release(amaxes);
     core_tensor_release(factors);
     core_tensor_release(wide);
     core_tensor_release(scaled);
@@ -129,26 +155,77 @@ core_status core__quantize_blocks(const core_quantizer_options *options,
     return status;
 }
 
-/* Powers of two by the exponents' bytes: exact, by ldexp of the host. */
+core_status core__quantize_blocks(const core_quantizer_options *options,
+                                  core_tensor *tensor, core_tensor **out_data,
+                                  core_tensor **out_scales,
+                                  core_tensor **out_amax)
+{
+    blocks b = {NULL, NULL, NULL};
+    core_status status = look_at(tensor, &b);
+
+    if (status == CORE_OK)
+        status = exponents_of(options->dtype, b.amaxes, &b.exponents);
+    if (status == CORE_OK)
+        status =
+            core_to(b.exponents, CORE_U8, NULL, false, false, -1, out_scales);
+    if (status == CORE_OK)
+        status = largest_of(b.amaxes, out_amax);
+    if (status == CORE_OK)
+        status = scale(options, tensor, &b, out_data);
+    drop(&b);
+    return status;
+}
+
+core_status core__blocks_refused(core_tensor *tensor)
+{
+    blocks b = {NULL, NULL, NULL};
+    core_status status = look_at(tensor, &b);
+    int64_t count = b.amaxes ? core_tensor_numel(b.amaxes) : 0;
+    size_t room = (size_t)count * sizeof(float);
+    float *amaxes = core__alloc(room + 1);
+
+    if (status == CORE_OK && !amaxes)
+        status = core__error_memory(room);
+    if (status == CORE_OK)
+        status = core_tensor_read(b.amaxes, amaxes, room);
+    for (int64_t i = 0; status == CORE_OK && i < count; i++)
+        if (!isfinite(amaxes[i]))
+            status = core__error(CORE_ERROR_INVALID_ARGUMENT,
+                                 "quantizer: block %lld has an element that is "
+                                 "%s",
+                                 (long long)i,
+                                 isnan(amaxes[i]) ? "no number" : "infinite");
+    core__free(amaxes);
+    drop(&b);
+    return status;
+}
+
+/* 2^exponent; 0 stands for 2^-127, which is subnormal. */
 static core_status powers_of(core_tensor *scales, core_tensor **out_powers)
 {
-    int64_t count = core_tensor_numel(scales);
-    size_t room = (size_t)count * (sizeof(float) + 1) + 1;
-    float *powers = core__alloc(room);
-    uint8_t *codes;
+    core_tensor *exponents = NULL, *bits = NULL, *least = NULL, *all = NULL;
+    core_tensor *number = NULL, *beyond = NULL;
     core_status status;
 
-    if (!powers)
-        return core__error_memory(room);
-    codes = (uint8_t *)(powers + count);
-    status = core_tensor_read(scales, codes, (size_t)count);
-    for (int64_t i = 0; status == CORE_OK && i < count; i++)
-        powers[i] = codes[i] == 255 ? NAN : ldexpf(1, codes[i] - BIAS);
+    status = core_to(scales, CORE_I32, NULL, false, false, -1, &exponents);
     if (status == CORE_OK)
-        status = core_tensor_from_data(
-            powers, CORE_F32, core_tensor_sizes(scales),
-            core_tensor_ndim(scales), core_tensor_device(scales), out_powers);
-    core__free(powers);
+        status = core_mul_scalar(exponents, core_int(1 << 23), &bits);
+    if (status == CORE_OK)
+        status = core_eq_scalar(exponents, core_int(0), &least);
+    if (status == CORE_OK)
+        status = core_masked_fill(bits, least, core_int(1 << 22), &all);
+    if (status == CORE_OK)
+        status = from_bits(all, &number);
+    if (status == CORE_OK)
+        status = core_eq_scalar(exponents, core_int(255), &beyond);
+    if (status == CORE_OK)
+        status = core_masked_fill(number, beyond, core_float(NAN), out_powers);
+    core_tensor_release(exponents);
+    core_tensor_release(bits);
+    core_tensor_release(least);
+    core_tensor_release(all);
+    core_tensor_release(number);
+    core_tensor_release(beyond);
     return status;
 }
 

@@ -10,16 +10,7 @@
 
 #include <float.h>
 #include <math.h>
-#include <stdatomic.h>
 #include <string.h>
-
-struct core_quantizer {
-    atomic_uint references;
-    core_quantizer_options options;
-    core_quantizer_state state;
-    core_tensor *amax; /* that the state has yet to tell of; or NULL */
-    float history[];   /* newest first; the options' length */
-};
 
 /* -------------------------------------------------------- options, state -- */
 
@@ -62,14 +53,6 @@ static core_status check_options(const core_quantizer_options *options)
     if (options->flags & ~known)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "quantizer: unknown flags 0x%x", options->flags);
-    if (options->flags & CORE_QUANTIZER_NO_WAIT &&
-        (options->scaling != CORE_SCALING_CURRENT ||
-         options->flags & CORE_QUANTIZER_POWER_OF_TWO))
-        return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "quantizer: CORE_QUANTIZER_NO_WAIT is for current "
-                           "scaling without powers of two; this is scaling %u "
-                           "with flags 0x%x",
-                           options->scaling, options->flags);
     return check_delayed(options);
 }
 
@@ -110,7 +93,7 @@ void core_quantizer_release(core_quantizer *quantizer)
 {
     if (!quantizer || atomic_fetch_sub(&quantizer->references, 1) != 1)
         return;
-    core_tensor_release(quantizer->amax);
+    core__quantizer_late_drop(&quantizer->late);
     core__free(quantizer);
 }
 
@@ -120,12 +103,19 @@ const core_quantizer_options *core_quantizer_get_options(
     return quantizer ? &quantizer->options : NULL;
 }
 
-const float *core_quantizer_history(const core_quantizer *quantizer)
+/* What is known late belongs to the call that it is of. */
+static core_status settle(const core_quantizer *quantizer)
 {
-    return quantizer ? quantizer->history : NULL;
+    return quantizer->late.amax
+               ? core__quantizer_settle((core_quantizer *)quantizer)
+               : CORE_OK;
 }
 
-static core_status settle(core_quantizer *quantizer);
+const float *core_quantizer_history(const core_quantizer *quantizer)
+{
+    return quantizer && settle(quantizer) == CORE_OK ? quantizer->history
+                                                     : NULL;
+}
 
 core_status core_quantizer_get_state(const core_quantizer *quantizer,
                                      core_quantizer_state *out_state)
@@ -136,9 +126,7 @@ core_status core_quantizer_get_state(const core_quantizer *quantizer,
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "core_quantizer_state: struct_size is %u, not %zu",
                            out_state->struct_size, sizeof *out_state);
-    /* What is known late belongs to the call that it is of. */
-    if (quantizer->amax)
-        CORE_TRY(settle((core_quantizer *)quantizer));
+    CORE_TRY(settle(quantizer));
     *out_state = quantizer->state;
     return CORE_OK;
 }
@@ -158,7 +146,10 @@ core_status core_quantizer_set_state(core_quantizer *quantizer,
                            "quantizer: the scale must be finite and above 0; "
                            "it is %g",
                            (double)state->scale);
-    if (!(state->amax >= 0) || !isfinite(state->amax))
+    /* Those that wait for nothing refuse nothing either. */
+    if (state->amax < 0 ||
+        (!isfinite(state->amax) &&
+         !(quantizer->options.flags & CORE_QUANTIZER_NO_WAIT)))
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "quantizer: the amax must be finite and not "
                            "negative; it is %g",
@@ -175,8 +166,7 @@ core_status core_quantizer_set_state(core_quantizer *quantizer,
             return core__error(CORE_ERROR_INVALID_ARGUMENT,
                                "quantizer: amax %u of the history is %g", i,
                                (double)history[i]);
-    core_tensor_release(quantizer->amax);
-    quantizer->amax = NULL;
+    core__quantizer_late_drop(&quantizer->late);
     quantizer->state = *state;
     quantizer->state.struct_size = sizeof *state;
     if (state->history_count > 0)
@@ -192,7 +182,7 @@ void core__quantizer_mark_set(const core_quantizer *quantizer,
     uint32_t length = quantizer->options.history_length;
 
     mark->state = quantizer->state;
-    mark->amax = quantizer->amax ? core_tensor_retain(quantizer->amax) : NULL;
+    mark->late = core__quantizer_late_hold(&quantizer->late);
     for (uint32_t i = 0; i < 2; i++)
         mark->oldest[i] = i < length ? quantizer->history[length - 1 - i] : 0;
 }
@@ -205,23 +195,25 @@ void core__quantizer_undo(core_quantizer *quantizer,
     uint32_t count = calls < length ? (uint32_t)calls : length;
     float *history = quantizer->history;
 
+    if (quantizer->options.flags & CORE_QUANTIZER_NO_WAIT)
+        count = 0; /* the host's has not moved */
     memmove(history, history + count, (length - count) * sizeof *history);
     for (uint32_t i = 0; i < count && i < 2; i++)
         history[length - 1 - i] = mark->oldest[i];
-    core_tensor_release(quantizer->amax);
-    quantizer->amax = mark->amax ? core_tensor_retain(mark->amax) : NULL;
+    core__quantizer_late_drop(&quantizer->late);
+    quantizer->late = core__quantizer_late_hold(&mark->late);
     quantizer->state = mark->state;
 }
 
 void core__quantizer_mark_drop(core__quantizer_mark *mark)
 {
-    core_tensor_release(mark->amax);
-    mark->amax = NULL;
+    core__quantizer_late_drop(&mark->late);
 }
 
 /* -------------------------------------------------------------- one scale -- */
 
-static float scale_for(const core_quantizer *quantizer, float amax, float now)
+float core__quantizer_scale_for(const core_quantizer *quantizer, float amax,
+                                float now)
 {
     const core_quantizer_options *options = &quantizer->options;
     double scale = core_float8_max(options->dtype) / (double)amax;
@@ -252,7 +244,7 @@ static void remember(core_quantizer *quantizer, float amax)
         largest = fmaxf(largest, history[i]);
     if (quantizer->options.flags & CORE_QUANTIZER_MOST_RECENT)
         largest = amax;
-    state->scale = scale_for(quantizer, largest, state->scale);
+    state->scale = core__quantizer_scale_for(quantizer, largest, state->scale);
 }
 
 static core_status find_amax(core_tensor *tensor, float *out_amax)
@@ -287,7 +279,8 @@ static core_status quantize_whole(core_quantizer *quantizer,
     core_status status;
 
     CORE_TRY(find_amax(tensor, &amax));
-    scale = delayed ? state->scale : scale_for(quantizer, amax, state->scale);
+    scale = delayed ? state->scale
+                    : core__quantizer_scale_for(quantizer, amax, state->scale);
     inverse = 1 / scale;
     status = core_mul_scalar(tensor, core_float(scale), &scaled);
     if (status == CORE_OK)
@@ -306,74 +299,22 @@ static core_status quantize_whole(core_quantizer *quantizer,
     return CORE_OK;
 }
 
-/* Reads the amax of the last call. */
-static core_status settle(core_quantizer *quantizer)
+static core_status quantize_blocks(core_quantizer *quantizer,
+                                   core_tensor *tensor, core_tensor **out_data,
+                                   core_tensor **out_scales)
 {
-    core_quantizer_state *state = &quantizer->state;
-    double amax;
+    core_tensor *amax = NULL;
+    double number = 0;
+    core_status status = core__quantize_blocks(&quantizer->options, tensor,
+                                               out_data, out_scales, &amax);
 
-    CORE_TRY(core_tensor_item_float(quantizer->amax, &amax));
-    core_tensor_release(quantizer->amax);
-    quantizer->amax = NULL;
-    state->amax = (float)amax;
-    state->scale = scale_for(quantizer, state->amax, 1);
-    return CORE_OK;
-}
-
-/* As scale_for, and as quantize_whole, by the device. */
-static core_status device_scale(const core_quantizer *quantizer,
-                                core_tensor *amax, core_tensor **out_scale)
-{
-    const core_scalar least = core_float(FLT_MIN), most = core_float(FLT_MAX);
-    core_tensor *max = NULL, *quotient = NULL, *empty = NULL;
-    core_status status;
-
-    status = core_full(NULL, 0,
-                       core_float(core_float8_max(quantizer->options.dtype)),
-                       CORE_F32, core_tensor_device(amax), &max);
     if (status == CORE_OK)
-        status = core_div(max, amax, &quotient);
+        status = core_tensor_item_float(amax, &number);
+    if (status == CORE_OK && !isfinite(number))
+        status = core__blocks_refused(tensor);
     if (status == CORE_OK)
-        status = core_clamp(quotient, &least, &most, out_scale);
-    if (status == CORE_OK)
-        status = core_eq_scalar(amax, core_float(0), &empty);
-    if (status == CORE_OK)
-        status = core_masked_fill_(*out_scale, empty, core_float(1));
-    core_tensor_release(max);
-    core_tensor_release(quotient);
-    core_tensor_release(empty);
-    return status;
-}
-
-static core_status quantize_without_wait(core_quantizer *quantizer,
-                                         core_tensor *tensor,
-                                         core_tensor **out_data,
-                                         core_tensor **out_scales)
-{
-    core_tensor *amax = NULL, *scale = NULL, *scaled = NULL;
-    core_status status;
-
-    if (core_tensor_numel(tensor) > 0)
-        status = core_linalg_vector_norm(tensor, core_float(INFINITY), NULL, 0,
-                                         false, CORE_F32, &amax);
-    else
-        status =
-            core_zeros(NULL, 0, CORE_F32, core_tensor_device(tensor), &amax);
-    if (status == CORE_OK)
-        status = device_scale(quantizer, amax, &scale);
-    if (status == CORE_OK)
-        status = core_mul(tensor, scale, &scaled);
-    if (status == CORE_OK)
-        status = core__quantizer_cast(&quantizer->options, scaled, out_data);
-    if (status == CORE_OK)
-        status = core_reciprocal(scale, out_scales);
-    if (status == CORE_OK) {
-        core_tensor_release(quantizer->amax);
-        quantizer->amax = core_tensor_retain(amax);
-    }
+        quantizer->state.amax = (float)number;
     core_tensor_release(amax);
-    core_tensor_release(scale);
-    core_tensor_release(scaled);
     return status;
 }
 
@@ -391,20 +332,16 @@ static core_status quantize(core_quantizer *quantizer, core_tensor *tensor,
                             core_tensor **out_data, core_tensor **out_scales)
 {
     core_tensor *single = NULL;
-    float amax = 0;
     core_status status;
 
     CORE_TRY(core_to(tensor, CORE_F32, NULL, false, false, -1, &single));
-    if (quantizer->options.scaling == CORE_SCALING_BLOCK) {
-        status = core__quantize_blocks(&quantizer->options, single, out_data,
-                                       out_scales, &amax);
-        if (status == CORE_OK)
-            quantizer->state.amax = amax;
-    } else if (quantizer->options.flags & CORE_QUANTIZER_NO_WAIT) {
-        status = quantize_without_wait(quantizer, single, out_data, out_scales);
-    } else {
+    if (quantizer->options.flags & CORE_QUANTIZER_NO_WAIT)
+        status = core__quantizer_without_wait(quantizer, single, out_data,
+                                              out_scales);
+    else if (quantizer->options.scaling == CORE_SCALING_BLOCK)
+        status = quantize_blocks(quantizer, single, out_data, out_scales);
+    else
         status = quantize_whole(quantizer, single, out_data, out_scales);
-    }
     core_tensor_release(single);
     return status;
 }

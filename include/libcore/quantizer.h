@@ -16,9 +16,9 @@
  * saturates.  An amax of 0 leaves the scale as it is; one for which max / amax
  * is more than f32 has gives the largest f32.
  *
- * Scales are computed by the host, which waits for the device once a call:
- * to refuse what cannot be quantized, and to keep a history.  With
- * CORE_QUANTIZER_NO_WAIT the device computes them.
+ * The host waits for the device once a call, to refuse what cannot be quantized.
+ * With CORE_QUANTIZER_NO_WAIT nothing is refused, and the device computes scales
+ * and keeps the history.
  * Nothing here is recorded by autograd.
  *
  * Threads: one at a time per quantizer. */
@@ -47,10 +47,14 @@ enum {
     CORE_QUANTIZER_MOST_RECENT = 1u << 1,
     /* Scales are rounded down to powers of two; block scales always are. */
     CORE_QUANTIZER_POWER_OF_TWO = 1u << 2,
-    /* Current scaling, not to powers of two: the host waits for nothing.  NaN
-     * and infinity are not refused: a NaN makes all of the tensor NaN, and
-     * beside an infinity all else becomes 0.  An amax of 0 has the scale 1.
-     * `saturated` stays 0; asking for the state waits. */
+    /* The host waits for nothing, but where a state was set or the last call was
+     * on another device.  NaN and infinity are not refused.  Current: a NaN makes
+     * all of the tensor NaN, beside an infinity all else becomes 0, an amax of 0
+     * has the scale 1.  Delayed: either makes all of it NaN, and the amax is kept
+     * as 0.  Block: one with either becomes NaN.  So gradients that were scaled
+     * too far reach core_grad_scaler_step, which leaves the step out.
+     * `saturated` stays 0; asking for state or history waits.  What a captured
+     * call adds to the history is not added again by launches. */
     CORE_QUANTIZER_NO_WAIT = 1u << 3
 };
 
@@ -74,7 +78,8 @@ typedef struct core_quantizer_state {
     uint64_t calls;         /* that went well */
     uint64_t saturated;     /* of them, those in which amax was too large */
     float scale;            /* of the next call where delayed, else the last */
-    float amax;             /* of the last call */
+    float amax;             /* of the last call; with CORE_QUANTIZER_NO_WAIT it
+                               may be infinite or NaN */
 } core_quantizer_state;
 CORE_STATIC_ASSERT(sizeof(core_quantizer_state) == 32, "core_quantizer_state");
 
@@ -103,7 +108,8 @@ const core_quantizer_options *core_quantizer_get_options(
 /* struct_size is the caller's. */
 core_status core_quantizer_get_state(const core_quantizer *quantizer,
                                      core_quantizer_state *out_state);
-/* The amaxes that are kept, newest first; borrowed until the next call. */
+/* The amaxes that are kept, newest first; borrowed until the next call.  NULL,
+ * with an error, where the device cannot tell them. */
 const float *core_quantizer_history(const core_quantizer *quantizer);
 /* history: state->history_count amaxes, newest first.  INVALID_ARGUMENT for
  * what cannot be; nothing changes then. */

@@ -299,9 +299,6 @@ START_TEST(wrong_options_and_states_are_refused)
     given = options(CORE_SCALING_CURRENT, CORE_F8E4M3, 64);
     FAILS(core_quantizer_create(&given, &made), CORE_ERROR_INVALID_ARGUMENT,
           "0x40");
-    given = options(CORE_SCALING_DELAYED, CORE_F8E4M3, CORE_QUANTIZER_NO_WAIT);
-    FAILS(core_quantizer_create(&given, &made), CORE_ERROR_INVALID_ARGUMENT,
-          "NO_WAIT");
     given = options(CORE_SCALING_DELAYED, CORE_F8E4M3, 0);
     given.history_length = 0;
     FAILS(core_quantizer_create(&given, &made), CORE_ERROR_INVALID_ARGUMENT,

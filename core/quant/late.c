@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Quantizers that wait for nothing: the device finds amaxes and scales, and
+ * keeps the history, until the host asks for the state. */
+
+#include "base/error.h"
+#include "quant/quantizer.h"
+#include "tensor/tensor.h"
+
+#include <libcore/memory.h>
+#include <libcore/ops.h>
+
+#include <float.h>
+#include <math.h>
+
+core__quantizer_late core__quantizer_late_hold(const core__quantizer_late *of)
+{
+    if (of->amax)
+        core_tensor_retain(of->amax);
+    if (of->scale)
+        core_tensor_retain(of->scale);
+    if (of->kept)
+        core_tensor_retain(of->kept);
+    if (of->stream)
+        core_stream_retain(of->stream);
+    return *of;
+}
+
+void core__quantizer_late_drop(core__quantizer_late *late)
+{
+    core_tensor_release(late->amax);
+    core_tensor_release(late->scale);
+    core_tensor_release(late->kept);
+    core_stream_release(late->stream);
+    *late = (core__quantizer_late){0};
+}
+
+core_status core__quantizer_relabel(core_tensor *tensor, core_dtype dtype,
+                                    core_tensor **out_tensor)
+{
+    return core__tensor_alias(tensor, dtype, tensor->ndim, tensor->sizes,
+                              tensor->strides, tensor->offset, out_tensor);
+}
+
+core_status core__quantizer_here(core_quantizer *quantizer, core_device *device)
+{
+    core__quantizer_late *late = &quantizer->late;
+    core_stream *here;
+
+    CORE_TRY(core_stream_current(device, &here));
+    if (late->stream == here)
+        return CORE_OK;
+    if (late->stream) {
+        core_tensor *const all[] = {late->amax, late->scale, late->kept};
+
+        CORE_TRY(core_stream_wait_stream(here, late->stream));
+        for (int i = 0; i < 3; i++)
+            if (all[i] && core_tensor_device(all[i]) == device)
+                CORE_TRY(core_tensor_record_stream(all[i], here));
+    }
+    core_stream_release(late->stream);
+    late->stream = core_stream_retain(here);
+    return CORE_OK;
+}
+
+/* Rounded down: without the mantissa. */
+static core_status power_of_two(core_tensor *scale, core_tensor **out_scale)
+{
+    core_tensor *bits = NULL, *exponents = NULL;
+    core_status status;
+
+    status = core__quantizer_relabel(scale, CORE_I32, &bits);
+    if (status == CORE_OK)
+        status =
+            core_bitwise_and_scalar(bits, core_int(0x7f800000), &exponents);
+    if (status == CORE_OK)
+        status = core__quantizer_relabel(exponents, CORE_F32, out_scale);
+    core_tensor_release(bits);
+    core_tensor_release(exponents);
+    return status;
+}
+
+core_status core__quantizer_scale(const core_quantizer_options *options,
+                                  core_tensor *amax, core_tensor *empty,
+                                  core_tensor **out_scale)
+{
+    const core_scalar least = core_float(FLT_MIN), most = core_float(FLT_MAX);
+    core_tensor *max = NULL, *quotient = NULL, *within = NULL, *none = NULL;
+    core_tensor *number = NULL;
+    double numerator = core_float8_max(options->dtype);
+    core_status status;
+
+    if (options->scaling == CORE_SCALING_DELAYED)
+        numerator = ldexp(numerator, -options->margin);
+    status = core_full(NULL, 0, core_float(numerator), CORE_F32,
+                       core_tensor_device(amax), &max);
+    if (status == CORE_OK)
+        status = core_div(max, amax, &quotient);
+    if (status == CORE_OK)
+        status = core_clamp(quotient, &least, &most, &within);
+    if (status == CORE_OK && options->flags & CORE_QUANTIZER_POWER_OF_TWO)
+        status = power_of_two(within, &number);
+    else if (status == CORE_OK)
+        number = core_tensor_retain(within);
+    if (status == CORE_OK)
+        status = core_eq_scalar(amax, core_float(0), &none);
+    if (status == CORE_OK)
+        status = core_where(none, empty, number, out_scale);
+    core_tensor_release(max);
+    core_tensor_release(quotient);
+    core_tensor_release(within);
+    core_tensor_release(none);
+    core_tensor_release(number);
+    return status;
+}
+
+static core_status largest_of(core_tensor *tensor, core_tensor **out_amax)
+{
+    if (core_tensor_numel(tensor) == 0)
+        return core_zeros(NULL, 0, CORE_F32, core_tensor_device(tensor),
+                          out_amax);
+    return core_linalg_vector_norm(tensor, core_float(INFINITY), NULL, 0, false,
+                                   CORE_F32, out_amax);
+}
+
+static core_status scaled(const core_quantizer *quantizer, core_tensor *tensor,
+                          core_tensor *scale, core_tensor **out_data,
+                          core_tensor **out_scales)
+{
+    core_tensor *product = NULL;
+    core_status status = core_mul(tensor, scale, &product);
+
+    if (status == CORE_OK)
+        status = core__quantizer_cast(&quantizer->options, product, out_data);
+    if (status == CORE_OK)
+        status = core_reciprocal(scale, out_scales);
+    core_tensor_release(product);
+    return status;
+}
+
+static core_status current(core_quantizer *quantizer, core_tensor *tensor,
+                           core_tensor *amax, core_tensor **out_data,
+                           core_tensor **out_scales)
+{
+    core_tensor *one = NULL, *scale = NULL;
+    core_status status;
+
+    status = core_ones(NULL, 0, CORE_F32, core_tensor_device(tensor), &one);
+    if (status == CORE_OK)
+        status = core__quantizer_scale(&quantizer->options, amax, one, &scale);
+    if (status == CORE_OK)
+        status = scaled(quantizer, tensor, scale, out_data, out_scales);
+    core_tensor_release(one);
+    core_tensor_release(scale);
+    return status;
+}
+
+/* --------------------------------------------------------------- delayed -- */
+
+/* Scale and history where the tensor is: the device's, or what the host has. */
+static core_status bring(core_quantizer *quantizer, core_device *device,
+                         core__quantizer_late *out)
+{
+    const int64_t length = quantizer->options.history_length;
+    const core_quantizer_state *state = &quantizer->state;
+    const core__quantizer_late *late = &quantizer->late;
+
+    if (late->scale) {
+        CORE_TRY(core_to(late->scale, CORE_DTYPE_NONE, device, false, false, -1,
+                         &out->scale));
+        return core_to(late->kept, CORE_DTYPE_NONE, device, false, false, -1,
+                       &out->kept);
+    }
+    CORE_TRY(core_full(NULL, 0, core_float((double)state->scale), CORE_F32,
+                       device, &out->scale));
+    for (uint32_t i = state->history_count; i < length; i++)
+        quantizer->history[i] = 0;
+    if (state->history_count == 0)
+        return core_zeros(&length, 1, CORE_F32, device, &out->kept);
+    return core_tensor_from_data(quantizer->history, CORE_F32, &length, 1,
+                                 device, &out->kept);
+}
+
+/* One that is not finite is remembered as 0: it says nothing of the next. */
+static core_status remember(const core_quantizer *quantizer, core_tensor *amax,
+                            const core__quantizer_late *was,
+                            core__quantizer_late *now)
+{
+    const int64_t one = 1, length = quantizer->options.history_length;
+    core_tensor *finite = NULL, *zero = NULL, *clean = NULL, *first = NULL;
+    core_tensor *rest = NULL, *largest = NULL;
+    core_status status = core_isfinite(amax, &finite);
+
+    if (status == CORE_OK)
+        status = core_zeros_like(amax, CORE_DTYPE_NONE, NULL, -1, &zero);
+    if (status == CORE_OK)
+        status = core_where(finite, amax, zero, &clean);
+    if (status == CORE_OK)
+        status = core_reshape(clean, &one, 1, &first);
+    if (status == CORE_OK)
+        status = core_narrow(was->kept, 0, 0, length - 1, &rest);
+    if (status == CORE_OK)
+        status = core_cat((core_tensor *[]){first, rest}, 2, 0, &now->kept);
+    if (status == CORE_OK &&
+        quantizer->options.flags & CORE_QUANTIZER_MOST_RECENT)
+        largest = core_tensor_retain(clean);
+    else if (status == CORE_OK)
+        status = core_amax(now->kept, NULL, 0, false, &largest);
+    if (status == CORE_OK)
+        status = core__quantizer_scale(&quantizer->options, largest, was->scale,
+                                       &now->scale);
+    core_tensor_release(finite);
+    core_tensor_release(zero);
+    core_tensor_release(clean);
+    core_tensor_release(first);
+    core_tensor_release(rest);
+    core_tensor_release(largest);
+    return status;
+}
+
+static core_status delayed(core_quantizer *quantizer, core_tensor *tensor,
+                           core_tensor *amax, core_tensor **out_data,
+                           core_tensor **out_scales, core__quantizer_late *now)
+{
+    core__quantizer_late was = {0};
+    core_tensor *told = NULL, *scale = NULL;
+    core_status status = bring(quantizer, core_tensor_device(tensor), &was);
+
+    /* The scale, but NaN where the amax is not finite: 0 times it is. */
+    if (status == CORE_OK)
+        status = core_mul_scalar(amax, core_float(0), &told);
+    if (status == CORE_OK)
+        status = core_add(was.scale, told, core_int(1), &scale);
+    if (status == CORE_OK)
+        status = scaled(quantizer, tensor, scale, out_data, out_scales);
+    if (status == CORE_OK)
+        status = remember(quantizer, amax, &was, now);
+    core_tensor_release(told);
+    core_tensor_release(scale);
+    core__quantizer_late_drop(&was);
+    return status;
+}
+
+/* ------------------------------------------------------------------- use -- */
+
+core_status core__quantizer_without_wait(core_quantizer *quantizer,
+                                         core_tensor *tensor,
+                                         core_tensor **out_data,
+                                         core_tensor **out_scales)
+{
+    const core_quantizer_options *options = &quantizer->options;
+    core__quantizer_late now = {0};
+    core_status status;
+
+    CORE_TRY(core__quantizer_here(quantizer, core_tensor_device(tensor)));
+    if (options->scaling == CORE_SCALING_BLOCK)
+        status = core__quantize_blocks(options, tensor, out_data, out_scales,
+                                       &now.amax);
+    else
+        status = largest_of(tensor, &now.amax);
+    if (status == CORE_OK && options->scaling == CORE_SCALING_CURRENT)
+        status = current(quantizer, tensor, now.amax, out_data, out_scales);
+    else if (status == CORE_OK && options->scaling == CORE_SCALING_DELAYED)
+        status =
+            delayed(quantizer, tensor, now.amax, out_data, out_scales, &now);
+    if (status != CORE_OK) {
+        core__quantizer_late_drop(&now);
+        return status;
+    }
+    now.stream = core_stream_retain(quantizer->late.stream);
+    core__quantizer_late_drop(&quantizer->late);
+    quantizer->late = now;
+    if (quantizer->state.history_count < options->history_length)
+        quantizer->state.history_count++;
+    return CORE_OK;
+}
+
+core_status core__quantizer_settle(core_quantizer *quantizer)
+{
+    const core_quantizer_options *options = &quantizer->options;
+    core__quantizer_late *late = &quantizer->late;
+    core_quantizer_state *state = &quantizer->state;
+    double amax, scale;
+
+    CORE_TRY(core__quantizer_here(quantizer, core_tensor_device(late->amax)));
+    CORE_TRY(core_tensor_item_float(late->amax, &amax));
+    if (options->scaling == CORE_SCALING_DELAYED) {
+        CORE_TRY(core_tensor_item_float(late->scale, &scale));
+        CORE_TRY(core_tensor_read(late->kept, quantizer->history,
+                                  options->history_length *
+                                      sizeof *quantizer->history));
+        state->scale = (float)scale;
+    } else if (options->scaling == CORE_SCALING_CURRENT) {
+        state->scale = core__quantizer_scale_for(quantizer, (float)amax, 1);
+    }
+    state->amax = (float)amax;
+    /* Scale and history stay there, for the next call. */
+    core_tensor_release(late->amax);
+    late->amax = NULL;
+    return CORE_OK;
+}
