@@ -5,6 +5,9 @@
  * takes, which recorded cases have not: the emulated device's results and
  * gradients are the CPU's. */
 
+/* The emulated device is slow. */
+#define SUITE_SECONDS 120
+
 #include "autograd.h"
 
 #include <libcore/device.h>
@@ -156,6 +159,27 @@ START_TEST(what_a_mask_chooses_keeps_its_order)
     same(CALL(masked_select, x, z), CALL(masked_select, y, moved(z, gpu)), 0);
     same(CALL(masked_scatter, x, z, x),
          CALL(masked_scatter, y, moved(z, gpu), y), 0);
+}
+END_TEST
+
+START_TEST(a_tensor_is_taken_from_as_one_line)
+{
+    static const core_dtype dtypes[] = {CORE_F64, CORE_F32, CORE_BF16, CORE_I64,
+                                        CORE_U8};
+    core_tensor *index =
+        CALL(sub_scalar, places(3000, 9, 1400), core_int(700), core_int(1));
+    core_tensor *there = moved(index, gpu), *out;
+
+    for (int t = 0; t < 5; t++) {
+        core_tensor *x = numbers(dtypes[t], 70, 10, 5, 90, false);
+
+        x = CALL(transpose, x, 0, 1);
+        same(CALL(take, x, index), CALL(take, moved(x, gpu), there), 0);
+    }
+    out = CALL(zeros, (int64_t[]){3, 2}, 2, CORE_F32, gpu);
+    OK(core_take(out, there, &out));
+    keep(out);
+    FAILS(core_device_synchronize(gpu), CORE_ERROR_INDEX, "take", "");
 }
 END_TEST
 
@@ -315,6 +339,7 @@ int main(void)
         a_middle_dimension_is_sorted_and_chosen_from,
         scans_go_on_over_tiles,
         what_a_mask_chooses_keeps_its_order,
+        a_tensor_is_taken_from_as_one_line,
         sums_by_index_are_in_the_indices_order,
         gradients_of_norms_and_convolutions_are_the_cpus,
         one_seed_draws_the_cpus_numbers,

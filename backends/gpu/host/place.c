@@ -344,6 +344,26 @@ static core_status index_tensor(core_call *call, const core_value *args,
     return launch(call, name, &p, p.outer * p.entries * p.rest);
 }
 
+/* take(self, index): of self as one line */
+static core_status take(core_call *call, const core_value *args, uint32_t nargs,
+                        core_value *results, uint32_t nresults)
+{
+    const core_view *index = args[1].u.view;
+    const int64_t numel = args[0].u.view->numel, next = 1;
+    const core_view line = {
+        .numel = numel, .ndim = 1, .sizes = &numel, .strides = &next};
+    const core_value list = {CORE_VALUE_VIEW_LIST, 1, {.views = &index}};
+    gpu_place p = begin(call, &results[0]);
+    char name[GPU_NAME] = "place_read_";
+
+    (void)nargs;
+    (void)nresults;
+    set_tensors(&p, &line, &list);
+    p.from = gpu_data(&args[0]);
+    strcat(name, gpu_word_name(core_sdk_itemsize(p.dtype)));
+    return p.entries == 0 ? CORE_OK : launch(call, name, &p, p.entries);
+}
+
 /* index_put(self, indices, values, accumulate) */
 static core_status index_put(core_call *call, const core_value *args,
                              uint32_t nargs, core_value *results,
@@ -413,6 +433,7 @@ core_status gpu_register_place(core_registry *registry)
              {m, I, m},
              DENSE,
              tensors_supports},
+            {"take", take, NULL, {m, I, m}, DENSE, NULL},
             {"index_put",
              index_put,
              NULL,
@@ -428,7 +449,7 @@ core_status gpu_register_place(core_registry *registry)
         };
 
         /* Integers have no gradients. */
-        status = gpu_register(registry, rows, d <= CORE_BF16 ? 12 : 11);
+        status = gpu_register(registry, rows, d <= CORE_BF16 ? 13 : 12);
     }
     return status;
 }
