@@ -176,6 +176,9 @@ core_status core_grad_scaler_set_scale(core_grad_scaler *scaler, double scale)
 core_status core_grad_scaler_scale(core_grad_scaler *scaler, core_tensor *loss,
                                    core_tensor **out_scaled)
 {
+    core_tensor *wide = NULL;
+    core_status status;
+
     CORE__NOT_NULL(out_scaled);
     *out_scaled = NULL;
     CORE__NOT_NULL(scaler);
@@ -184,7 +187,15 @@ core_status core_grad_scaler_scale(core_grad_scaler *scaler, core_tensor *loss,
         *out_scaled = core_tensor_retain(loss);
         return CORE_OK;
     }
-    return core_mul_scalar(loss, core_float(scaler->state.scale), out_scaled);
+    if (core_tensor_ndim(loss) > 0 || (core_tensor_dtype(loss) != CORE_F16 &&
+                                       core_tensor_dtype(loss) != CORE_BF16))
+        return core_mul_scalar(loss, core_float(scaler->state.scale),
+                               out_scaled);
+    /* As by a scale that is a tensor of f32: 3 * 65536 is more than f16 has. */
+    CORE_TRY(core_to(loss, CORE_F32, NULL, false, false, -1, &wide));
+    status = core_mul_scalar(wide, core_float(scaler->state.scale), out_scaled);
+    core_tensor_release(wide);
+    return status;
 }
 
 /* ------------------------------------------------------------- unscaling -- */

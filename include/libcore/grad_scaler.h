@@ -59,7 +59,8 @@ core_status core_grad_scaler_create(const core_grad_scaler_state *state,
 /* Takes NULL. */
 void core_grad_scaler_release(core_grad_scaler *scaler);
 
-/* loss * scale, recorded; owned by the caller. */
+/* loss * scale, recorded; owned by the caller.  Of a 0-dim loss in f16 or bf16 it
+ * is f32. */
 core_status core_grad_scaler_scale(core_grad_scaler *scaler, core_tensor *loss,
                                    core_tensor **out_scaled);
 

@@ -135,7 +135,10 @@ CORE_STATIC_ASSERT(sizeof(core_linear_backward_args) == 128,
  * store gets the weight's gradient, and weight's grad stays as it is; without
  * them a destination of core_backward_into has it computed in place.  What was
  * saved is released with the first backward that does not retain the graph.
- * With quantizers, gelu, main_grad or store it can be differentiated once. */
+ * With quantizers, gelu, main_grad or store it can be differentiated once.
+ * Quantizers of delayed scaling count each run of a forward and a backward: the
+ * second run of a checkpoint, and a second backward of a retained graph, have
+ * the scales that they find then. */
 core_status core_linear_apply(const core_linear_forward_args *args,
                               core_tensor **out_output);
 

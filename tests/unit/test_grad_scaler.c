@@ -390,6 +390,24 @@ START_TEST(state_is_saved_and_loaded)
 }
 END_TEST
 
+/* 3 * 32768 is more than f16 has; its gradient, 32768, is not. */
+START_TEST(a_loss_in_f16_is_scaled_in_f32)
+{
+    core_tensor *low = leaf(typed(CORE_F16, 0, NULL, (double[]){3})), *scaled;
+    core_tensor *many = leaf(typed(CORE_F16, 1, (int64_t[]){1}, (double[]){3}));
+
+    OK(core_grad_scaler_set_scale(scaler, 32768));
+    OK(core_grad_scaler_scale(scaler, low, &scaled));
+    ck_assert_uint_eq(core_tensor_dtype(keep(scaled)), CORE_F32);
+    HOLDS(scaled, 1, 98304);
+    backward(scaled);
+    ck_assert_uint_eq(core_tensor_dtype(core_tensor_grad(low)), CORE_F16);
+    HOLDS(core_tensor_grad(low), 1, 32768);
+    OK(core_grad_scaler_scale(scaler, many, &scaled));
+    ck_assert_uint_eq(core_tensor_dtype(keep(scaled)), CORE_F16);
+}
+END_TEST
+
 START_TEST(one_that_is_off_passes_everything_through)
 {
     core_grad_scaler_state state = numbers(8, 2);
@@ -449,6 +467,7 @@ int main(void)
         calls_out_of_order_are_refused_and_change_nothing,
         wrong_numbers_are_refused,
         state_is_saved_and_loaded,
+        a_loss_in_f16_is_scaled_in_f32,
         one_that_is_off_passes_everything_through,
         without_memory_nothing_is_changed,
     };
