@@ -79,7 +79,8 @@ static void write_name(writer *writer, const char *what, int64_t process,
     core__json_integer(json, "pid", process);
     core__json_unsigned(json, "tid", thread);
     core__json_object(json, "args");
-    core__json_text(json, "name", name);
+    core__json_text(
+        json, strcmp(what, "process_labels") == 0 ? "labels" : "name", name);
     core__json_end(json);
     core__json_end(json);
 }
@@ -233,6 +234,20 @@ static void write_slices(writer *writer, uint64_t *arrows)
     }
 }
 
+/* Where the times of each device are from. */
+static void write_labels(writer *writer)
+{
+    for (size_t i = 0; i < writer->profiler->nclocks; i++) {
+        const core__profile_clock *clock = &writer->profiler->clocks[i];
+
+        write_name(writer, "process_labels",
+                   device_number(writer, clock->device), 0,
+                   clock->records ? "recorded by its plugin"
+                   : clock->base  ? "events around each launch"
+                                  : "no times");
+    }
+}
+
 static core_status write_memory(writer *writer)
 {
     core__profile_curve curve;
@@ -299,6 +314,7 @@ static core_status write_all(writer *writer)
                            device_number(writer, part->devices[i]), 0,
                            core_device_name(part->devices[i]));
     }
+    write_labels(writer);
     write_slices(writer, &arrows);
     CORE_TRY(write_links(writer, &arrows));
     CORE_TRY(write_memory(writer));

@@ -53,6 +53,23 @@ static bool table_has(const char *part)
     return found;
 }
 
+static bool trace_has(const char *part)
+{
+    static const char path[] = "records-test.json";
+    static char text[1 << 18];
+    FILE *file;
+    size_t size;
+
+    OK(core_profiler_save_trace(profiler, path));
+    file = fopen(path, "r");
+    ck_assert_ptr_nonnull(file);
+    size = fread(text, 1, sizeof text - 1, file);
+    text[size] = 0;
+    fclose(file);
+    unlink(path);
+    return strstr(text, part) != NULL;
+}
+
 /* What the operator of a slice is called. */
 static const char *giver(const core__profile_slice *slice)
 {
@@ -112,6 +129,9 @@ START_TEST(kernels_and_copies_are_as_the_plugin_says)
     OK(core_tensor_read(b, values, sizeof values));
     stop();
     ck_assert(table_has("sim: device times are those of its plugin, "));
+    ck_assert(trace_has("\"labels\": \"recorded by its plugin\""));
+    ck_assert(trace_has("\"cat\": \"copy\""));
+    ck_assert(trace_has("\"name\": \"stream 0\""));
     copy = slice_of(CORE_ACTIVITY_COPY, "copy from the host");
     ck_assert_uint_eq(copy->bytes, sizeof values);
     ck_assert_str_eq(giver(copy), "_to_copy");
@@ -316,6 +336,7 @@ static void computes_by_events(const char *why)
     ck_assert(table_has("sim: device times are between events around each "
                         "launch"));
     ck_assert_msg(table_has(why), "%s", why);
+    ck_assert(trace_has("\"labels\": \"events around each launch\""));
     ck_assert_uint_eq(count_slices(CORE_ACTIVITY_KERNEL, "neg_"), 1);
     ck_assert_str_eq(giver(slice_of(CORE_ACTIVITY_KERNEL, "neg_")), "neg_");
     ck_assert_uint_gt(row_of(CORE_PROFILE_OPERATOR, "neg_").device_self, 0);
