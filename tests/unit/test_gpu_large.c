@@ -162,6 +162,26 @@ START_TEST(what_a_mask_chooses_keeps_its_order)
 }
 END_TEST
 
+/* One element, many times: beyond 2^31, as a line and as a matrix. */
+START_TEST(reductions_count_beyond_31_bits)
+{
+    const int64_t n = (INT64_C(1) << 31) + 3, rows = 2,
+                  columns = (1 << 30) + 64;
+    core_tensor *one = CALL(ones, (int64_t[]){1, 1}, 2, CORE_F32, gpu), *x;
+    float got[2];
+
+    x = CALL(expand, CALL(view_sizes, one, (int64_t[]){1}, 1), &n, 1, false);
+    OK(core_tensor_read(CALL(sum, x, CORE_DTYPE_NONE), got, sizeof *got));
+    ck_assert_float_eq(got[0], (float)n);
+    x = CALL(expand, one, ((int64_t[]){rows, columns}), 2, false);
+    OK(core_tensor_read(
+        CALL(sum_dim, x, &(int64_t){1}, 1, false, CORE_DTYPE_NONE), got,
+        sizeof got));
+    for (int i = 0; i < 2; i++)
+        ck_assert_float_eq(got[i], (float)columns);
+}
+END_TEST
+
 START_TEST(a_tensor_is_taken_from_as_one_line)
 {
     static const core_dtype dtypes[] = {CORE_F64, CORE_F32, CORE_BF16, CORE_I64,
@@ -339,6 +359,7 @@ int main(void)
         a_middle_dimension_is_sorted_and_chosen_from,
         scans_go_on_over_tiles,
         what_a_mask_chooses_keeps_its_order,
+        reductions_count_beyond_31_bits,
         a_tensor_is_taken_from_as_one_line,
         sums_by_index_are_in_the_indices_order,
         gradients_of_norms_and_convolutions_are_the_cpus,

@@ -146,10 +146,28 @@ static void set_norm(gpu_reduction *p, operation *self, double order)
     }
 }
 
-static core_status reduce_piece(const core_loop *loop, void *context)
+/* Outputs are counted in 32 bits, and what makes one of them, if that has
+ * several dimensions. */
+static core_status check(const core_loop *loop)
 {
-    (void)context;
-    return loop->ndim <= GPU_DIMS ? CORE_OK : CORE_ERROR_UNSUPPORTED;
+    int64_t outputs = 1, count = 1;
+    uint32_t nreduced = 0;
+
+    for (uint32_t d = 0; d < loop->ndim; d++)
+        if (loop->reduced >> d & 1) {
+            count *= loop->sizes[d];
+            nreduced++;
+        } else {
+            outputs *= loop->sizes[d];
+        }
+    if (loop->ndim <= GPU_DIMS && outputs <= INT32_MAX &&
+        (count <= INT32_MAX || nreduced == 1))
+        return CORE_OK;
+    return gpu_refuse(CORE_ERROR_UNSUPPORTED,
+                      "a reduction of %u dimensions, of %lld elements to %lld; "
+                      "at most %d and 2^31 - 1 each",
+                      loop->ndim, (long long)count, (long long)outputs,
+                      GPU_DIMS);
 }
 
 static core_status reduce(core_call *call, const core_value *args,
@@ -159,8 +177,7 @@ static core_status reduce(core_call *call, const core_value *args,
     operation self = *(const operation *)call->user;
     const core_loop *loop = call->loop;
     gpu_reduction p;
-    /* Too large a loop is refused. */
-    core_status status = gpu_loop_pieces(loop, reduce_piece, NULL);
+    core_status status = check(loop);
     bool by_row;
 
     (void)results;

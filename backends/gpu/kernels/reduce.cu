@@ -452,17 +452,21 @@ GPU_DEVICE place place_of(const gpu_reduction &p, uint32_t i)
     return at;
 }
 
-GPU_DEVICE int64_t along_of(const gpu_reduction &p, uint32_t i)
+/* i may be beyond 32 bits where one dimension is reduced. */
+GPU_DEVICE int64_t along_of(const gpu_reduction &p, uint64_t i)
 {
+    uint32_t rest = (uint32_t)i;
     int64_t offset = 0;
 
+    if (p.nreduced == 1)
+        return (int64_t)i * p.along[0];
     for (uint32_t d = 0; d + 1 < p.nreduced; d++) {
-        uint32_t next = gpu_divide(i, p.reduced[d]);
+        uint32_t next = gpu_divide(rest, p.reduced[d]);
 
-        offset += (i - next * p.reduced[d].value) * p.along[d];
-        i = next;
+        offset += (rest - next * p.reduced[d].value) * p.along[d];
+        rest = next;
     }
-    return p.nreduced > 0 ? offset + i * p.along[p.nreduced - 1] : 0;
+    return p.nreduced > 0 ? offset + rest * p.along[p.nreduced - 1] : 0;
 }
 
 template <class R, class M, class T>
@@ -471,7 +475,7 @@ GPU_DEVICE void take_one(typename R::state &s, const gpu_reduction &p,
 {
     const char *at = p.from == 0 ? (const char *)&p.number
                                  : (const char *)p.from + from +
-                                       along_of(p, (uint32_t)i);
+                                       along_of(p, i);
 
     R::take(s, element<M, T>::at(p, at), i, p);
 }
