@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+#define _GNU_SOURCE /* environ */
+
 #include "manners.h"
 
 #include <dirent.h>
@@ -37,6 +39,42 @@ static void set_control_word(uint32_t word)
 #endif
 }
 
+static uint32_t x87_word(void)
+{
+    uint16_t word = 0;
+
+#if defined __x86_64__ || defined __i386__
+    __asm__ volatile("fnstcw %0" : "=m"(word));
+#endif
+    return word;
+}
+
+static void set_x87_word(uint32_t word)
+{
+#if defined __x86_64__ || defined __i386__
+    uint16_t value = (uint16_t)word;
+
+    __asm__ volatile("fldcw %0" : : "m"(value));
+#else
+    (void)word;
+#endif
+}
+
+/* Of names and values, in no order. */
+static uint64_t variables(void)
+{
+    uint64_t sum = 0;
+
+    for (char **one = environ; one && *one; one++) {
+        uint64_t hash = 0xcbf29ce484222325u;
+
+        for (const char *at = *one; *at; at++)
+            hash = (hash ^ (unsigned char)*at) * 0x100000001b3u;
+        sum += hash;
+    }
+    return sum;
+}
+
 void manners_note(manners *out)
 {
     const char *locale = setlocale(LC_ALL, NULL);
@@ -58,6 +96,10 @@ void manners_note(manners *out)
         if (fcntl(i, F_GETFD) >= 0)
             out->standard |= 1u << i;
     getitimer(ITIMER_REAL, &timer);
+    out->x87 = x87_word();
+    out->variables = variables();
+    for (int i = 0; i < RLIM_NLIMITS; i++)
+        getrlimit((__rlimit_resource_t)i, &out->limits[i]);
     out->timer = timer.it_value.tv_sec > 0 || timer.it_value.tv_usec > 0;
 }
 
@@ -98,6 +140,17 @@ static void check_process(const manners *before, const manners *after,
     if (!expect(out, before->timer || !after->timer,
                 "a timer was set, which will send SIGALRM"))
         alarm(0);
+    for (int i = 0; i < RLIM_NLIMITS; i++)
+        if (!expect(out,
+                    before->limits[i].rlim_cur == after->limits[i].rlim_cur &&
+                        before->limits[i].rlim_max == after->limits[i].rlim_max,
+                    "the limit %d of resources was changed", i))
+            setrlimit((__rlimit_resource_t)i, &before->limits[i]);
+    if (!expect(out, before->x87 == after->x87,
+                "the floating-point environment was changed: the x87 control "
+                "word %#x became %#x",
+                before->x87, after->x87))
+        set_x87_word(before->x87);
 }
 
 void manners_check(const manners *before, outcome *out)
@@ -123,6 +176,12 @@ void manners_check(const manners *before, outcome *out)
                 "the working directory was changed to %s", after.folder) &&
         chdir(before->folder) != 0)
         harness_error(out, "the working directory is gone");
+}
+
+void manners_check_variables(const manners *before, outcome *out)
+{
+    expect(out, before->variables == variables(),
+           "a variable of the environment was set or unset");
 }
 
 /* A build with sanitizers has a heap of its own. */

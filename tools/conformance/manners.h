@@ -3,7 +3,7 @@
 
 /* manners.h: what a plugin must leave as it found it: the floating-point
  * environment, signal handlers and mask, locale, working directory, umask,
- * timers, open descriptors. */
+ * timers, open descriptors, environment variables, limits. */
 
 #ifndef CONFORMANCE_MANNERS_H
 #define CONFORMANCE_MANNERS_H
@@ -11,6 +11,7 @@
 #include "suite.h"
 
 #include <signal.h>
+#include <sys/resource.h>
 
 enum { MANNERS_SIGNALS = 32 };
 
@@ -23,13 +24,20 @@ typedef struct manners {
     char folder[1024];
     void *own_locale; /* the thread's */
     uint32_t umask;
-    uint32_t standard; /* bits of the descriptors 0 to 2 that are open */
-    bool timer;        /* SIGALRM will come */
+    uint32_t standard;  /* bits of the descriptors 0 to 2 that are open */
+    bool timer;         /* SIGALRM will come */
+    uint32_t x87;       /* its control word */
+    uint64_t variables; /* a sum of the environment's */
+    struct rlimit limits[RLIM_NLIMITS];
 } manners;
 
 void manners_note(manners *out);
 /* Fails the outcome where something changed, and puts it back. */
 void manners_check(const manners *before, outcome *out);
+
+/* The same of the environment's variables: of calls, since drivers set some for
+ * themselves when they are opened. */
+void manners_check_variables(const manners *before, outcome *out);
 
 /* Bytes of the C library's heap that are in use. */
 uint64_t manners_heap(void);

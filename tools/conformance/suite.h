@@ -144,6 +144,7 @@ bool suite_add_tensors(suite *self);
 bool suite_add_ops(suite *self);
 bool suite_add_rules(suite *self);
 bool suite_add_large(suite *self);
+bool suite_add_order(suite *self);
 bool suite_add_shapes(suite *self);
 bool suite_add_training(suite *self);
 bool suite_add_custom(suite *self);

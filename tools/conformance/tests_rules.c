@@ -144,6 +144,7 @@ static bool leaves_things(suite *self, const words *call,
     if (good)
         good = expect_ok(out, words_call(call, &on), "the call");
     manners_check(&before, out);
+    manners_check_variables(&before, out);
     words_done(&on);
     return good && out->verdict == VERDICT_PASS;
 }
