@@ -17,7 +17,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define SUITE_VERSION "1.0"
+#define SUITE_VERSION "1.1"
 
 typedef enum verdict {
     VERDICT_PASS,
