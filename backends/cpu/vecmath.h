@@ -124,6 +124,25 @@ CPU_WHOLE(f64, double, 0x1p52)
 
 /* -------------------------------------------------------- exponentials -- */
 
+/* x, at most `most`, which is positive; NaN counts as more.  Numbers of one sign
+ * are ordered as their bits are: one instruction, where comparing numbers, of
+ * which one may be NaN, takes three. */
+CPU_INLINE float cpu_at_most(float x, float most)
+{
+    int32_t a = (int32_t)cpu_bits_of_f32(x);
+    int32_t b = (int32_t)cpu_bits_of_f32(most);
+
+    return cpu_f32_of_bits((uint32_t)(a < b ? a : b));
+}
+
+/* x, at least `least`, which is negative; NaN with a sign counts as less. */
+CPU_INLINE float cpu_at_least(float x, float least)
+{
+    uint32_t a = cpu_bits_of_f32(x), b = cpu_bits_of_f32(least);
+
+    return cpu_f32_of_bits(a < b ? a : b);
+}
+
 /* ln 2 in two parts; products of the first with small integers are exact. */
 #define CPU_LN2_HIGH 0x1.62e4p-1f
 #define CPU_LN2_LOW 0x1.7f7d1cp-20f
@@ -171,12 +190,11 @@ CPU_INLINE float cpu_reduce_exp(float x, int32_t *n)
 /* exp(x) 2^shift, shift 0 or -1. */
 CPU_INLINE float cpu_exp_shifted(float x, int32_t shift)
 {
-    float r, bounded = x > 90 ? 90 : x;
     int32_t n;
+    float r = cpu_reduce_exp(cpu_at_least(cpu_at_most(x, 90), -104), &n);
+    float result = cpu_scale(cpu_expm1_small(r) + 1, n + shift);
 
-    bounded = bounded < -104 ? -104 : bounded;
-    r = cpu_reduce_exp(bounded, &n);
-    return cpu_scale(cpu_expm1_small(r) + 1, n + shift);
+    return x != x ? x : result;
 }
 
 CPU_INLINE float exp_f32(float x)
@@ -195,34 +213,35 @@ CPU_INLINE float cpu_exp_normal(float x)
 
 CPU_INLINE float exp2_f32(float x)
 {
-    float bounded = x > 129 ? 129 : x, shifted, r;
+    float bounded = cpu_at_least(cpu_at_most(x, 129), -151);
+    float shifted = bounded + CPU_ROUNDER;
+    float r = (bounded - (shifted - CPU_ROUNDER)) * 0x1.62e43p-1f;
+    float result =
+        cpu_scale(cpu_expm1_small(r) + 1,
+                  (int32_t)cpu_bits_of_f32(shifted) - CPU_ROUNDER_BITS);
 
-    bounded = bounded < -151 ? -151 : bounded;
-    shifted = bounded + CPU_ROUNDER;
-    r = (bounded - (shifted - CPU_ROUNDER)) * 0x1.62e43p-1f;
-    return cpu_scale(cpu_expm1_small(r) + 1,
-                     (int32_t)cpu_bits_of_f32(shifted) - CPU_ROUNDER_BITS);
+    return x != x ? x : result;
 }
 
 CPU_INLINE float expm1_f32(float x)
 {
-    float bounded = x > 90 ? 90 : x, r, half, sum;
+    float r, half, sum;
     int32_t n;
 
-    bounded = bounded < -20 ? -20 : bounded;
-    r = cpu_expm1_small(cpu_reduce_exp(bounded, &n));
+    r = cpu_expm1_small(
+        cpu_reduce_exp(cpu_at_least(cpu_at_most(x, 90), -20), &n));
     /* Half of it, so that 2^n does not overflow where the result does not. */
     half = cpu_power_of_two((n > 128 ? 128 : n) - 1);
     sum = CPU_FMA_F32(half, r, half - 0.5f);
     sum += sum;
     sum = x > 88.8f ? __builtin_inff() : sum;
-    return abs_f32(x) < 0x1p-26f ? x : sum; /* subnormals and -0 too */
+    return abs_f32(x) >= 0x1p-26f ? sum : x; /* subnormals, -0, NaN */
 }
 
 CPU_INLINE float sinh_f32(float x)
 {
     float a = abs_f32(x), e = cpu_exp_shifted(a, -1);
-    float t = expm1_f32(a > 2 ? 2 : a);
+    float t = expm1_f32(cpu_at_most(a, 2));
     float small = 0.5f * (t + t / (t + 1)), big = e - 0.25f / e;
 
     return copysign_f32(a < 1 ? small : big, x);
@@ -238,7 +257,7 @@ CPU_INLINE float cosh_f32(float x)
 CPU_INLINE float tanh_f32(float x)
 {
     float a = abs_f32(x), s = x * x, q = -0x1.76abf6p-8f, small, big;
-    float bounded = a > 10 ? 10 : a;
+    float bounded = cpu_at_most(a, 10);
 
     q = CPU_FMA_F32(q, s, 0x1.5256cep-6f);
     q = CPU_FMA_F32(q, s, -0x1.b84448p-5f);
@@ -246,7 +265,7 @@ CPU_INLINE float tanh_f32(float x)
     q = CPU_FMA_F32(q, s, -0x1.555534p-2f);
     small = CPU_FMA_F32(q * s, x, x);
     big = 1 - 2 / (cpu_exp_normal(bounded + bounded) + 1);
-    return copysign_f32(a < 0.625f ? small : big, x);
+    return copysign_f32(a >= 0.625f ? big : small, x); /* NaN: small */
 }
 
 CPU_INLINE float sigmoid_f32(float x)
@@ -334,7 +353,7 @@ CPU_INLINE float log1p_f32(float x)
 
 CPU_INLINE float erf_f32(float x)
 {
-    float a = abs_f32(x), s = x * x, t = a > 4 ? 4 : a;
+    float a = abs_f32(x), s = x * x, t = cpu_at_most(a, 4);
     float p = 0x1.496a28p-14f, q = -0x1.87b378p-13f, small, big;
 
     p = CPU_FMA_F32(p, s, -0x1.a3f6fcp-11f);
@@ -352,7 +371,7 @@ CPU_INLINE float erf_f32(float x)
     q = CPU_FMA_F32(q, t, 0x1.208b1ap0f);
     q = CPU_FMA_F32(q, t, 0x1.5cd7bep-12f);
     big = 1 - cpu_exp_normal(-q);
-    return a < 1 ? small : copysign_f32(big, x);
+    return a >= 1 ? copysign_f32(big, x) : small; /* NaN: small */
 }
 
 /* --------------------------------------------------------- trigonometry -- */

@@ -86,9 +86,9 @@ END_TEST
 
 START_TEST(special_values_come_out_as_in_c)
 {
-    static const float special[] = {0.0f,     -0.0f, INFINITY, -INFINITY, NAN,
-                                    1.0f,     -1.0f, 1e-45f,   -1e-45f,   88.8f,
-                                    -103.99f, 3e38f, -3e38f};
+    static const float special[] = {
+        0.0f,  -0.0f,  INFINITY, -INFINITY, NAN,      -NAN,  1.0f,
+        -1.0f, 1e-45f, -1e-45f,  88.8f,     -103.99f, 3e38f, -3e38f};
     enum { SPECIAL = sizeof(special) / sizeof(special[0]) };
 
     ck_assert_int_eq(cpu_open(cpu_isas[_i]), CORE_OK);
