@@ -61,8 +61,11 @@ AC_DEFUN([LIBCORE_GPU_CUDA], [
        [gpu_why="no cuda.h beside nvcc"])])
   LIBCORE_GPU_STATE([cuda], [$with_cuda], [/dev/nvidiactl], [$gpu_why],
     [$gpu_arch])
+  CUDA_MAJOR=`sed -n 's/^#define CUDA_VERSION \(.*\)...$/\1/p' \
+    "$CUDA_INCLUDE/cuda.h" 2>/dev/null`
   AC_SUBST([CUDA_GENCODE])
   AC_SUBST([CUDA_INCLUDE])
+  AC_SUBST([CUDA_MAJOR])
   AM_CONDITIONAL([BACKEND_CUDA], [test $gpu_state = yes])
   AM_CONDITIONAL([TESTS_CUDA], [test $gpu_state = tests])
 ])

@@ -94,6 +94,37 @@ vendor() { # name, folder, pattern of what it must not need
         skip "recorded cases on $1" 'no device here'
     fi
 }
+# A vendor's driver that is none (tests/fixtures/gpu) runs the emulated kernels:
+# of the plugin all but the images is what a GPU would have.
+fakes=$LIBCORE_BUILD/tests/fixtures/gpu/.libs
+behind_fakes() { # name, folder, libraries...
+    vendor=$1
+    file=$LIBCORE_BUILD/$2/.libs/core_$1.so
+    shift 2
+    if [ ! -f "$file" ] || [ ! -f "$fakes/$1" ]; then
+        skip "$vendor behind a driver that is none" 'it is not built'
+        return
+    fi
+    mkdir "$work/$vendor"
+    for library; do
+        ln -s "$fakes/$library" "$work/$vendor/$library"
+    done
+    LIBCORE_PLUGIN_PATH=$LIBCORE_BUILD/.libs:$(dirname "$file")
+    export LIBCORE_PLUGIN_PATH
+    ok "recorded cases pass on $vendor behind a driver that is none: $*" \
+        env LD_LIBRARY_PATH="$work/$vendor" \
+        "$LIBCORE_BUILD/core-conformance" --golden "$golden" \
+        --device "$vendor" --required "$LIBCORE_SOURCE/tests/gpu-operators.txt"
+    ok "level core is passed by $vendor behind a driver that is none: $*" \
+        says 'level reached: core' env LD_LIBRARY_PATH="$work/$vendor" \
+        "$LIBCORE_BUILD/core-conformance" --level core --plugin "$file"
+    rm -r "${work:?}/$vendor"
+}
+
 vendor cuda backends/cuda 'libcuda|libcublas|libnv'
+behind_fakes cuda backends/cuda libcuda.so.1
+for cublas in "$fakes"/libcublas.so.??; do
+    behind_fakes cuda backends/cuda libcuda.so.1 "${cublas##*/}"
+done
 vendor rocm backends/rocm 'libamdhip|librocblas|libhsa'
 echo "1..$number"

@@ -73,6 +73,8 @@
     X(StreamSynchronize, cuStreamSynchronize, (CUstream))                      \
     X(StreamWaitEvent, cuStreamWaitEvent, (CUstream, CUevent, unsigned))       \
     X(LaunchHostFunc, cuLaunchHostFunc, (CUstream, CUhostFn, void *))          \
+    X(StreamWaitValue32, cuStreamWaitValue32_v2,                               \
+      (CUstream, CUdeviceptr, cuuint32_t, unsigned))                           \
     X(EventCreate, cuEventCreate, (CUevent *, unsigned))                       \
     X(EventDestroy, cuEventDestroy_v2, (CUevent))                              \
     X(EventRecord, cuEventRecord, (CUevent, CUstream))                         \

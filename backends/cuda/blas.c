@@ -3,7 +3,8 @@
 
 /* blas.c: cuBLAS, found at run time.  A stream has a handle and a workspace of
  * its own: so no two streams wait for one another, and the same product gives
- * the same bits. */
+ * the same bits.  To destroy either waits for the device; so what a stream
+ * leaves is kept for the next one, which waits for the first one's work. */
 
 #include "blas.h"
 
@@ -49,7 +50,8 @@ FUNCTIONS(SAME)
 
 typedef struct of_stream {
     struct of_stream *next;
-    void *context, *stream;
+    void *context, *stream; /* stream NULL: none has it */
+    CUevent after;          /* the end of the last one's work */
     cublasHandle_t handle;
     CUdeviceptr workspace;
 } of_stream;
@@ -89,9 +91,38 @@ static int found(void)
 static void drop(of_stream *s, int lost)
 {
     blas.destroy(s->handle);
+    if (!lost && s->after != NULL)
+        cuda.EventDestroy(s->after);
     if (!lost && s->workspace != 0)
         cuda.MemFree(s->workspace);
     free(s);
+}
+
+/* One that a stream left, or a new one, that no stream has. */
+static of_stream *free_one(void *context)
+{
+    of_stream *s;
+
+    for (s = all; s != NULL; s = s->next)
+        if (s->context == context && s->stream == NULL)
+            return s;
+    if (!found())
+        return NULL;
+    s = calloc(1, sizeof *s);
+    if (s == NULL || blas.create(&s->handle) != CUBLAS_STATUS_SUCCESS) {
+        free(s);
+        return NULL;
+    }
+    if (cuda.MemAlloc(&s->workspace, WORKSPACE) != 0 ||
+        blas.set_mode(s->handle,
+                      CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION) != 0) {
+        drop(s, 0);
+        return NULL;
+    }
+    s->context = context;
+    s->next = all;
+    all = s;
+    return s;
 }
 
 /* NULL: there is no library, or no memory; under the lock. */
@@ -102,26 +133,21 @@ static of_stream *find(void *context, void *stream)
     for (s = all; s != NULL; s = s->next)
         if (s->context == context && s->stream == stream)
             return s;
-    if (!found())
+    s = free_one(context);
+    if (s == NULL)
         return NULL;
-    s = calloc(1, sizeof *s);
-    if (s == NULL || blas.create(&s->handle) != CUBLAS_STATUS_SUCCESS) {
-        free(s);
-        return NULL;
+    if (s->after != NULL) {
+        if (cuda.StreamWaitEvent(stream, s->after, 0) != 0)
+            return NULL;
+        cuda.EventDestroy(s->after);
+        s->after = NULL;
     }
-    if (cuda.MemAlloc(&s->workspace, WORKSPACE) != 0 ||
-        blas.set_stream(s->handle, (cudaStream_t)stream) != 0 ||
+    /* The stream first: it takes the workspace away. */
+    if (blas.set_stream(s->handle, (cudaStream_t)stream) != 0 ||
         blas.set_workspace(s->handle, (void *)(uintptr_t)s->workspace,
-                           WORKSPACE) != 0 ||
-        blas.set_mode(s->handle,
-                      CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION) != 0) {
-        drop(s, 0);
+                           WORKSPACE) != 0)
         return NULL;
-    }
-    s->context = context;
     s->stream = stream;
-    s->next = all;
-    all = s;
     return s;
 }
 
@@ -132,7 +158,26 @@ void cuda_blas_prepare(void *context, void *stream)
     pthread_mutex_unlock(&lock);
 }
 
-void cuda_blas_forget(void *context, void *stream, int lost)
+/* Where no event can be had it is nobody's until the device is closed. */
+void cuda_blas_leave(void *context, void *stream)
+{
+    of_stream *s;
+    int code;
+
+    pthread_mutex_lock(&lock);
+    for (s = all; s != NULL; s = s->next)
+        if (s->context == context && s->stream == stream)
+            break;
+    if (s != NULL) {
+        code = cuda.EventCreate(&s->after, CU_EVENT_DISABLE_TIMING);
+        if (code == 0)
+            code = cuda.EventRecord(s->after, stream);
+        s->stream = code == 0 ? NULL : s;
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+void cuda_blas_forget(void *context, int lost)
 {
     of_stream **at = &all;
 
@@ -140,7 +185,7 @@ void cuda_blas_forget(void *context, void *stream, int lost)
     while (*at != NULL) {
         of_stream *s = *at;
 
-        if (s->context != context || (stream != NULL && s->stream != stream)) {
+        if (s->context != context) {
             at = &s->next;
             continue;
         }

@@ -13,8 +13,10 @@
 int cuda_blas_multiply(void *context, void *stream, const gpu_gemm *g);
 /* Makes what products on the stream want: none can be made in a capture. */
 void cuda_blas_prepare(void *context, void *stream);
-/* Gives back what it has of the stream; NULL: of all the context's.  lost: the
- * device's memory is gone already. */
-void cuda_blas_forget(void *context, void *stream, int lost);
+/* The stream ends; waits for nothing. */
+void cuda_blas_leave(void *context, void *stream);
+/* Gives back what it has of the context.  lost: the device's memory is gone
+ * already. */
+void cuda_blas_forget(void *context, int lost);
 
 #endif

@@ -146,6 +146,9 @@ static const char *find_now(uint32_t *out_count)
         code = cuda.DeviceGetCount(&count);
     if (code == CUDA_ERROR_NO_DEVICE || (code == 0 && count == 0))
         return "CUDA finds no device (error 100)";
+    /* The runtime's number, which a driver may give on. */
+    if (code == 35)
+        return "the NVIDIA driver here is too old (error 35)";
     if (code != 0) {
         cuda.GetErrorName((CUresult)code, &name);
         snprintf(text, sizeof text, "CUDA does not start: %s (error %d)",
@@ -236,7 +239,7 @@ static void device_close(void *word)
     context *c = word;
     EACH_DEVICE(c, pushed, code);
 
-    cuda_blas_forget(c, NULL, code != 0);
+    cuda_blas_forget(c, code != 0);
     leave(pushed, code);
     cuda.DevicePrimaryCtxRelease(c->device);
     free(c);
@@ -255,7 +258,7 @@ static int device_reset(void *word)
     context *c = word;
     int code;
 
-    cuda_blas_forget(c, NULL, 1);
+    cuda_blas_forget(c, 1);
     code = cuda.DevicePrimaryCtxReset(c->device);
 
     /* The reset took what every holder had; ours is taken anew. */
@@ -425,7 +428,7 @@ static int stream_create(void *word, int32_t priority, void **out_stream)
 static int stream_destroy(void *word, void *stream)
 {
     ON_DEVICE(word,
-              (cuda_blas_forget(word, stream, 0), cuda.StreamDestroy(stream)));
+              (cuda_blas_leave(word, stream), cuda.StreamDestroy(stream)));
 }
 
 static int stream_query(void *word, void *stream)
@@ -447,6 +450,33 @@ static int stream_call(void *word, void *stream, void (*function)(void *),
                        void *argument)
 {
     ON_DEVICE(word, cuda.LaunchHostFunc(stream, function, argument));
+}
+
+static int gate_create(void *word, uint32_t **out_gate)
+{
+    const context *c = word;
+    int code;
+
+    *out_gate = NULL;
+    if (!attribute(c->device,
+                   CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS))
+        return GPU_ABSENT;
+    code = host_alloc(word, sizeof **out_gate, (void **)out_gate);
+    if (code == 0)
+        **out_gate = 0;
+    return code;
+}
+
+static int gate_destroy(void *word, uint32_t *gate)
+{
+    return host_free(word, gate);
+}
+
+static int stream_gate(void *word, void *stream, uint32_t *gate,
+                       uint32_t number)
+{
+    ON_DEVICE(word, cuda.StreamWaitValue32(stream, POINTER(gate), number,
+                                           CU_STREAM_WAIT_VALUE_GEQ));
 }
 
 /* -------------------------------------------------------------- events -- */
@@ -609,6 +639,9 @@ const gpu_driver cuda_driver = {
     .stream_synchronize = stream_synchronize,
     .stream_wait = stream_wait,
     .stream_call = stream_call,
+    .gate_create = gate_create,
+    .gate_destroy = gate_destroy,
+    .stream_gate = stream_gate,
     .event_create = event_create,
     .event_destroy = event_destroy,
     .event_record = event_record,

@@ -81,8 +81,15 @@ typedef struct gpu_driver {
     int (*stream_query)(void *context, void *stream);
     int (*stream_synchronize)(void *context, void *stream);
     int (*stream_wait)(void *context, void *stream, void *event);
+    /* function waits, and calls nothing of the vendor's. */
     int (*stream_call)(void *context, void *stream, void (*function)(void *),
                        void *argument);
+    /* The stream waits until the number, which the host sets, is `number` or
+     * later (by as much as 2^31).  GPU_ABSENT: not by this device. */
+    int (*gate_create)(void *context, uint32_t **out_gate);
+    int (*gate_destroy)(void *context, uint32_t *gate);
+    int (*stream_gate)(void *context, void *stream, uint32_t *gate,
+                       uint32_t number);
 
     int (*event_create)(void *context, int timing, void **out_event);
     int (*event_destroy)(void *context, void *event);

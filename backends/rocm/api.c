@@ -17,7 +17,7 @@ const char *rocm_api_open(void)
         const char *symbol;
     } functions[] = {
 #define ROW(field, symbol) {offsetof(rocm_api, field), #symbol},
-        ROCM_FUNCTIONS(ROW)};
+        ROCM_FUNCTIONS(ROW) ROCM_OWN_FUNCTIONS(ROW)};
     static void *library;
     static char text[160];
     char name[32];

@@ -56,9 +56,19 @@
     X(ModuleGetFunction, hipModuleGetFunction)                       \
     X(ModuleLaunchKernel, hipModuleLaunchKernel)
 
+/* And those of AMD's alone. */
+#ifdef __HIP_PLATFORM_AMD__
+#define ROCM_OWN_FUNCTIONS(X)                  \
+    X(StreamWaitValue32, hipStreamWaitValue32) \
+    X(ExtMallocWithFlags, hipExtMallocWithFlags)
+#else
+#define ROCM_OWN_FUNCTIONS(X)
+#endif
+
 typedef struct rocm_api {
 #define FIELD(field, symbol) __typeof__(&symbol) field;
     ROCM_FUNCTIONS(FIELD)
+    ROCM_OWN_FUNCTIONS(FIELD)
 #undef FIELD
 } rocm_api;
 extern rocm_api hip;

@@ -5,6 +5,7 @@
  * makes it the thread's current one, and gives that back. */
 
 #include "api.h"
+#include "blas.h"
 
 #include <gpu/driver.h>
 
@@ -205,6 +206,10 @@ static int device_open(uint32_t index, gpu_facts *out, void **out_context)
 
 static void device_close(void *word)
 {
+    EACH_DEVICE((context *)word, before, code);
+
+    rocm_blas_forget(word, code != 0);
+    leave(before, code);
     free(word);
 }
 
@@ -218,7 +223,7 @@ static int device_check(void *word)
 
 static int device_reset(void *word)
 {
-    ON_DEVICE(word, hip.DeviceReset());
+    ON_DEVICE(word, (rocm_blas_forget(word, 1), hip.DeviceReset()));
 }
 
 /* -------------------------------------------------------------- memory -- */
@@ -303,7 +308,7 @@ static int stream_create(void *word, int32_t priority, void **out_stream)
 
 static int stream_destroy(void *word, void *stream)
 {
-    ON_DEVICE(word, hip.StreamDestroy(stream));
+    ON_DEVICE(word, (rocm_blas_leave(word, stream), hip.StreamDestroy(stream)));
 }
 
 static int stream_query(void *word, void *stream)
@@ -353,6 +358,40 @@ static int stream_call(void *word, void *stream, void (*function)(void *),
     return leave(before, code);
 }
 
+#ifdef __HIP_PLATFORM_AMD__
+/* The host writes where a stream may wait, too. */
+static int gate_create(void *word, uint32_t **out_gate)
+{
+    void *signal = NULL;
+    EACH_DEVICE((context *)word, before, code);
+
+    *out_gate = NULL;
+    if (code == 0 && !attribute(((context *)word)->device,
+                                hipDeviceAttributeCanUseStreamWaitValue))
+        code = GPU_ABSENT;
+    if (code == 0)
+        code = hip.ExtMallocWithFlags(&signal, sizeof(uint64_t),
+                                      hipMallocSignalMemory);
+    if (code == 0) {
+        memset(signal, 0, sizeof(uint64_t));
+        *out_gate = signal;
+    }
+    return leave(before, code);
+}
+
+static int gate_destroy(void *word, uint32_t *gate)
+{
+    ON_DEVICE(word, hip.Free(gate));
+}
+
+static int stream_gate(void *word, void *stream, uint32_t *gate,
+                       uint32_t number)
+{
+    ON_DEVICE(word, hip.StreamWaitValue32(stream, gate, number,
+                                          hipStreamWaitValueGte, UINT32_MAX));
+}
+#endif
+
 /* -------------------------------------------------------------- events -- */
 
 static int event_create(void *word, int timing, void **out_event)
@@ -398,8 +437,9 @@ static int event_elapsed(void *word, void *start, void *end,
 
 static int capture_begin(void *word, void *stream)
 {
-    ON_DEVICE(word,
-              hip.StreamBeginCapture(stream, hipStreamCaptureModeThreadLocal));
+    ON_DEVICE(word, (rocm_blas_prepare(word, stream),
+                     hip.StreamBeginCapture(stream,
+                                            hipStreamCaptureModeThreadLocal)));
 }
 
 static int capture_end(void *word, void *stream, void **out_graph)
@@ -484,6 +524,11 @@ static int launch(void *word, void *stream, void *function,
                                            shared_bytes, stream, given, NULL));
 }
 
+static int multiply(void *word, void *stream, const gpu_gemm *g)
+{
+    ON_DEVICE(word, rocm_blas_multiply(word, stream, g));
+}
+
 extern const gpu_driver rocm_driver;
 const gpu_driver rocm_driver = {
     .component = "rocm",
@@ -507,6 +552,11 @@ const gpu_driver rocm_driver = {
     .stream_synchronize = stream_synchronize,
     .stream_wait = stream_wait,
     .stream_call = stream_call,
+#ifdef __HIP_PLATFORM_AMD__
+    .gate_create = gate_create,
+    .gate_destroy = gate_destroy,
+    .stream_gate = stream_gate,
+#endif
     .event_create = event_create,
     .event_destroy = event_destroy,
     .event_record = event_record,
@@ -523,4 +573,5 @@ const gpu_driver rocm_driver = {
     .module_unload = module_unload,
     .function_find = function_find,
     .launch = launch,
+    .multiply = multiply,
 };

@@ -8,7 +8,8 @@
  *     GPUEMU_WARP=64        lanes of a warp (32)
  *     GPUEMU_DEVICES=2      devices (1)
  *     GPUEMU_MEMORY=N       bytes of memory (1 GiB)
- *     GPUEMU_LOSE_AFTER=N   the launch after N others loses the device */
+ *     GPUEMU_LOSE_AFTER=N   the launch after N others loses the device
+ *     GPUEMU_GATES=0        streams wait by host functions, not at gates */
 
 #include "work.h"
 
@@ -96,6 +97,11 @@ static int device_reset(void *device)
     context *c = device;
 
     pthread_mutex_lock(&gpu_emulated_lock);
+    /* All that it was given is passed over. */
+    if (c->lost == 0)
+        c->lost = EMULATED_LOST;
+    while (c->pending > 0)
+        pthread_cond_wait(&gpu_emulated_changed, &gpu_emulated_lock);
     c->lost = 0;
     c->used = 0;
     pthread_mutex_unlock(&gpu_emulated_lock);
@@ -115,6 +121,8 @@ static int device_alloc(void *device, uint64_t size, void **out)
     int code = 0;
 
     *out = NULL;
+    if (gpu_emulated_refuses())
+        return EMULATED_REFUSED;
     pthread_mutex_lock(&gpu_emulated_lock);
     if (c->lost)
         code = c->lost;
@@ -141,6 +149,9 @@ static int device_free(void *device, void *data)
 
     if (data == NULL)
         return 0;
+    if (gpu_emulated_refuses())
+        return EMULATED_REFUSED;
+    gpu_emulated_wait_idle(c);
     memcpy(&size, (unsigned char *)data - HEAD, sizeof size);
     free((unsigned char *)data - HEAD);
     pthread_mutex_lock(&gpu_emulated_lock);
@@ -161,15 +172,36 @@ static int memory(void *device, uint64_t *out_free, uint64_t *out_total)
 static int host_alloc(void *device, uint64_t size, void **out)
 {
     (void)device;
+    *out = NULL;
+    if (gpu_emulated_refuses())
+        return EMULATED_REFUSED;
     *out = aligned_alloc(256, (size + 255) / 256 * 256);
     return *out != NULL ? 0 : EMULATED_OUT_OF_MEMORY;
 }
 
 static int host_free(void *device, void *data)
 {
-    (void)device;
+    if (gpu_emulated_refuses())
+        return EMULATED_REFUSED;
+    gpu_emulated_wait_idle(device);
     free(data);
     return 0;
+}
+
+/* GPUEMU_GATES=0: streams wait for no number. */
+static int gate_create(void *device, uint32_t **out_gate)
+{
+    (void)device;
+    *out_gate = NULL;
+    if (setting("GPUEMU_GATES", 1) == 0)
+        return GPU_ABSENT;
+    *out_gate = calloc(1, sizeof **out_gate);
+    return *out_gate != NULL ? 0 : EMULATED_OUT_OF_MEMORY;
+}
+
+static int gate_destroy(void *device, uint32_t *gate)
+{
+    return host_free(device, gate);
 }
 
 static int virtual_granularity(void *device, uint64_t *out_bytes)
@@ -215,10 +247,14 @@ static int virtual_map(void *device, void *data, uint64_t size)
 static int virtual_unmap(void *device, void *data, uint64_t size)
 {
     context *c = device;
-    /* The pages go, the addresses stay taken. */
-    void *again = mmap(data, size, PROT_NONE,
-                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    void *again;
 
+    if (gpu_emulated_refuses())
+        return EMULATED_REFUSED;
+    gpu_emulated_wait_idle(c);
+    /* The pages go, the addresses stay taken. */
+    again = mmap(data, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
+                 -1, 0);
     pthread_mutex_lock(&gpu_emulated_lock);
     c->used -= size < c->used ? size : c->used;
     pthread_mutex_unlock(&gpu_emulated_lock);
@@ -403,6 +439,9 @@ const gpu_driver gpu_emulated_driver = {
     .stream_synchronize = gpu_emulated_stream_synchronize,
     .stream_wait = gpu_emulated_stream_wait,
     .stream_call = gpu_emulated_stream_call,
+    .gate_create = gate_create,
+    .gate_destroy = gate_destroy,
+    .stream_gate = gpu_emulated_stream_gate,
     .event_create = gpu_emulated_event_create,
     .event_destroy = gpu_emulated_event_destroy,
     .event_record = gpu_emulated_event_record,

@@ -23,6 +23,7 @@ typedef struct gpu_emulated_kernel {
     const char *name;
     void (*run)(const void *parameters);
     int64_t meeting;
+    uint64_t size; /* of the parameters */
 } gpu_emulated_kernel;
 
 /* Where the running thread is. */
@@ -59,7 +60,7 @@ uint32_t gpu_emulated_lane(void);
     }                                                                       \
     __attribute__((section("gpu_kernels"), used,                            \
                    aligned(8))) static gpu_emulated_kernel name##_entry = { \
-        #name, name##_run, meets};                                          \
+        #name, name##_run, meets, sizeof(parameters)};                      \
     static void name##_body(const parameters &p)
 #define GPU_KERNEL(name, parameters) GPU_ENTRY(name, parameters, 0)
 #define GPU_KERNEL_MEETING(name, parameters) GPU_ENTRY(name, parameters, 1)

@@ -65,6 +65,9 @@ int gpu_emulated_event_create(void *device, int timing, void **out_event)
 {
     (void)device;
     (void)timing;
+    *out_event = NULL;
+    if (gpu_emulated_refuses())
+        return EMULATED_REFUSED;
     *out_event = calloc(1, sizeof(event));
     return *out_event != NULL ? 0 : EMULATED_OUT_OF_MEMORY;
 }
@@ -74,6 +77,8 @@ int gpu_emulated_event_destroy(void *device, void *word)
     event *e = word;
 
     (void)device;
+    if (gpu_emulated_refuses())
+        return EMULATED_REFUSED;
     pthread_mutex_lock(&gpu_emulated_lock);
     release(e->newest);
     pthread_mutex_unlock(&gpu_emulated_lock);
@@ -123,6 +128,8 @@ int gpu_emulated_event_query(void *device, void *word)
     event *e = word;
     int code;
 
+    if (gpu_emulated_refuses())
+        return EMULATED_REFUSED;
     pthread_mutex_lock(&gpu_emulated_lock);
     code = c->lost ? c->lost : e->newest->done ? 0 : GPU_BUSY;
     pthread_mutex_unlock(&gpu_emulated_lock);
@@ -135,6 +142,8 @@ int gpu_emulated_event_synchronize(void *device, void *word)
     event *e = word;
     int code;
 
+    if (gpu_emulated_refuses())
+        return EMULATED_REFUSED;
     pthread_mutex_lock(&gpu_emulated_lock);
     while (!e->newest->done && !c->lost)
         pthread_cond_wait(&gpu_emulated_changed, &gpu_emulated_lock);

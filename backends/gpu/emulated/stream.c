@@ -7,8 +7,10 @@
 #include "work.h"
 
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 typedef struct graph {
     work *first, **last;
@@ -26,6 +28,13 @@ typedef struct stream {
 pthread_mutex_t gpu_emulated_lock = PTHREAD_MUTEX_INITIALIZER;
 pthread_cond_t gpu_emulated_changed = PTHREAD_COND_INITIALIZER;
 
+context *gpu_emulated_device_of(const void *word)
+{
+    const stream *s = word;
+
+    return s->device;
+}
+
 static void lock(void)
 {
     pthread_mutex_lock(&gpu_emulated_lock);
@@ -39,6 +48,24 @@ static void unlock(void)
 static void wait_for_change(void)
 {
     pthread_cond_wait(&gpu_emulated_changed, &gpu_emulated_lock);
+}
+
+/* This thread runs a host function. */
+static _Thread_local int in_host_function;
+
+int gpu_emulated_refuses(void)
+{
+    if (in_host_function)
+        fprintf(stderr, "gpuemu: a host function calls the driver\n");
+    return in_host_function;
+}
+
+void gpu_emulated_wait_idle(context *device)
+{
+    lock();
+    while (device->pending > 0 && !device->lost)
+        wait_for_change();
+    unlock();
 }
 
 work *gpu_emulated_work(int (*run)(work *, context *), size_t extra)
@@ -88,6 +115,7 @@ static void *serve(void *word)
         s->busy = 1;
         perform(s->device, w);
         s->busy = 0;
+        s->device->pending--;
         free(w);
         pthread_cond_broadcast(&gpu_emulated_changed);
     }
@@ -105,7 +133,7 @@ int gpu_emulated_submit(void *device, void *word, work *w)
     if (w == NULL)
         return EMULATED_OUT_OF_MEMORY;
     lock();
-    code = c->lost;
+    code = gpu_emulated_refuses() ? EMULATED_REFUSED : c->lost;
     if (code != 0) {
         if (w->end != NULL)
             w->end(w, c);
@@ -116,6 +144,7 @@ int gpu_emulated_submit(void *device, void *word, work *w)
     } else {
         *s->last = w;
         s->last = &w->next;
+        c->pending++;
         pthread_cond_broadcast(&gpu_emulated_changed);
     }
     unlock();
@@ -134,6 +163,10 @@ int gpu_emulated_stream_create(void *device, int32_t priority,
 
     (void)priority;
     *out_stream = NULL;
+    if (gpu_emulated_refuses()) {
+        free(s);
+        return EMULATED_REFUSED;
+    }
     if (s == NULL || c->lost) {
         free(s);
         return c->lost ? c->lost : EMULATED_OUT_OF_MEMORY;
@@ -160,6 +193,8 @@ int gpu_emulated_stream_destroy(void *device, void *word)
     stream *s = word;
 
     (void)device;
+    if (gpu_emulated_refuses())
+        return EMULATED_REFUSED;
     lock();
     s->closed = 1;
     pthread_cond_broadcast(&gpu_emulated_changed);
@@ -173,6 +208,8 @@ int gpu_emulated_stream_query(void *device, void *word)
     stream *s = word;
     int code;
 
+    if (gpu_emulated_refuses())
+        return EMULATED_REFUSED;
     lock();
     code = c->lost ? c->lost : s->first != NULL || s->busy ? GPU_BUSY : 0;
     unlock();
@@ -185,6 +222,8 @@ int gpu_emulated_stream_synchronize(void *device, void *word)
     stream *s = word;
     int code;
 
+    if (gpu_emulated_refuses())
+        return EMULATED_REFUSED;
     lock();
     while (s->first != NULL || s->busy)
         wait_for_change();
@@ -246,7 +285,9 @@ int gpu_emulated_fill(void *device, void *on, void *to, uint32_t pattern,
 static int run_call(work *w, context *device)
 {
     (void)device;
+    in_host_function = 1;
     w->u.call.function(w->u.call.argument);
+    in_host_function = 0;
     return 0;
 }
 
@@ -258,6 +299,35 @@ int gpu_emulated_stream_call(void *device, void *on, void (*function)(void *),
     if (w != NULL) {
         w->u.call.function = function;
         w->u.call.argument = argument;
+    }
+    return gpu_emulated_submit(device, on, w);
+}
+
+/* Nobody tells when the host writes the number. */
+static int run_gate(work *w, context *device)
+{
+    const struct timespec moment = {0, 20000};
+    int lost = 0;
+
+    while (!lost &&
+           (int32_t)(__atomic_load_n(w->u.gate.number, __ATOMIC_SEQ_CST) -
+                     w->u.gate.least) < 0) {
+        nanosleep(&moment, NULL);
+        lock();
+        lost = device->lost;
+        unlock();
+    }
+    return 0;
+}
+
+int gpu_emulated_stream_gate(void *device, void *on, uint32_t *number,
+                             uint32_t least)
+{
+    work *w = gpu_emulated_work(run_gate, 0);
+
+    if (w != NULL) {
+        w->u.gate.number = number;
+        w->u.gate.least = least;
     }
     return gpu_emulated_submit(device, on, w);
 }
@@ -281,6 +351,8 @@ static void let_go(graph *g)
 int gpu_emulated_graph_destroy(void *device, void *word)
 {
     (void)device;
+    if (gpu_emulated_refuses())
+        return EMULATED_REFUSED;
     lock();
     let_go(word);
     unlock();

@@ -19,13 +19,15 @@ enum {
     EMULATED_OUT_OF_MEMORY = 2,
     EMULATED_ABSENT = 500,
     EMULATED_LOST = 700,
-    EMULATED_DIVERGED = 701
+    EMULATED_DIVERGED = 701,
+    EMULATED_REFUSED = 800 /* a host function called the driver */
 };
 
 typedef struct context {
     uint32_t index;
     int lost; /* the code that lost it */
     uint64_t used;
+    uint64_t pending; /* work that is not done, of all streams */
 } context;
 
 typedef struct work {
@@ -53,6 +55,10 @@ typedef struct work {
             void (*function)(void *);
             void *argument;
         } call;
+        struct {
+            uint32_t *number;
+            uint32_t least;
+        } gate;
         void *object; /* a mark, a graph */
     } u;
     /* what a launch is given */
@@ -69,6 +75,13 @@ work *gpu_emulated_work(int (*run)(work *, context *), size_t extra);
  * it over in every case. */
 int gpu_emulated_submit(void *device, void *stream, work *w);
 
+context *gpu_emulated_device_of(const void *stream);
+/* What every call asks first: a host function may call nothing of the
+ * driver. */
+int gpu_emulated_refuses(void);
+/* What frees memory waits for all that the device has to do. */
+void gpu_emulated_wait_idle(context *device);
+
 /* The slots of streams, events and graphs (stream.c, event.c). */
 int gpu_emulated_copy(void *device, void *stream, void *to, const void *from,
                       uint64_t size, int direction);
@@ -82,6 +95,8 @@ int gpu_emulated_stream_synchronize(void *device, void *stream);
 int gpu_emulated_stream_wait(void *device, void *stream, void *event);
 int gpu_emulated_stream_call(void *device, void *stream,
                              void (*function)(void *), void *argument);
+int gpu_emulated_stream_gate(void *device, void *stream, uint32_t *number,
+                             uint32_t least);
 int gpu_emulated_event_create(void *device, int timing, void **out_event);
 int gpu_emulated_event_destroy(void *device, void *event);
 int gpu_emulated_event_record(void *device, void *event, void *stream);

@@ -64,6 +64,8 @@ core_status gpu_device_open(void *backend, uint32_t index, void **out_device)
     if (status != CORE_OK)
         goto done;
     pthread_mutex_init(&device->lock, NULL);
+    atomic_init(&device->holders, 1);
+    device->freed_last = &device->freed;
     *out_device = device;
     device = NULL;
 done:
@@ -88,11 +90,12 @@ static void forget_modules(gpu_device *device, bool unload)
     }
 }
 
-void gpu_device_close(void *backend, void *word)
+void gpu_device_let_go(gpu_device *device)
 {
-    gpu_device *device = word;
-
-    (void)backend;
+    if (atomic_fetch_sub(&device->holders, 1) > 1)
+        return;
+    gpu_callbacks_forget(device);
+    gpu_freed_forget(device);
     forget_modules(device, !atomic_load(&device->lost));
     gpu_words_forget(device, !atomic_load(&device->lost));
     calls->device_close(device->context);
@@ -100,6 +103,12 @@ void gpu_device_close(void *backend, void *word)
     free(device->functions);
     free(device->modules);
     free(device);
+}
+
+void gpu_device_close(void *backend, void *device)
+{
+    (void)backend;
+    gpu_device_let_go(device);
 }
 
 core_status gpu_device_reset(void *word)
@@ -110,6 +119,7 @@ core_status gpu_device_reset(void *word)
     pthread_mutex_lock(&device->lock);
     forget_modules(device, false);
     gpu_words_forget(device, false);
+    gpu_callbacks_bury(device);
     device->generation++;
     status = gpu_answer(NULL, calls->device_reset(device->context),
                         "resetting the device");

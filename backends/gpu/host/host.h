@@ -47,6 +47,8 @@ typedef struct gpu_function {
 
 typedef struct gpu_word gpu_word;
 typedef struct gpu_word_page gpu_word_page;
+typedef struct gpu_callbacks gpu_callbacks;
+typedef struct gpu_freed gpu_freed;
 
 typedef struct gpu_device {
     void *context;
@@ -60,7 +62,11 @@ typedef struct gpu_device {
     /* Error words of streams: free ones, and the pinned pages they lie in. */
     gpu_word *words;
     gpu_word_page *pages;
-    uint32_t generation; /* counts resets */
+    uint32_t generation;            /* counts resets */
+    gpu_callbacks *callbacks;       /* of streams that were given any */
+    gpu_freed *freed, **freed_last; /* what a thread frees, in this order */
+    bool freeing;                   /* it runs */
+    atomic_uint holders;            /* its owner, and threads of its own */
     pthread_mutex_t lock;
 } gpu_device;
 
@@ -72,17 +78,37 @@ core_status gpu_device_information(void *device, core_device_information *out);
 core_status gpu_device_properties(void *device, core_device_properties *out);
 core_status gpu_device_status(void *device);
 core_status gpu_device_reset(void *device);
+void gpu_device_let_go(gpu_device *device);
 
 typedef struct gpu_stream {
     gpu_device *device;
     void *native;
-    gpu_error *error; /* pinned */
+    gpu_error *error;         /* pinned */
+    gpu_callbacks *callbacks; /* NULL: none was given */
     uint32_t generation;
     int adopted;
 } gpu_stream;
 
 /* Forgets error words; frees them where their device is well. */
 void gpu_words_forget(gpu_device *device, bool well);
+
+/* The stream ends: its callbacks do when the last one is over.  NULL: none. */
+void gpu_callbacks_close(gpu_callbacks *callbacks);
+/* The device's lock is held, and all that the driver has of it goes. */
+void gpu_callbacks_bury(gpu_device *device);
+/* Nobody waits any more. */
+void gpu_callbacks_forget(gpu_device *device);
+
+/* This thread runs one. */
+bool gpu_in_callback(void);
+/* A detached thread that takes no signals; 0: it runs. */
+int gpu_thread_start(void *(*function)(void *), void *argument);
+
+/* Memory goes now or, where the caller may not wait, later. */
+enum { GPU_FREE_DEVICE, GPU_FREE_HOST, GPU_FREE_MAPPING, GPU_FREE_RANGE };
+void gpu_free(gpu_device *device, int kind, void *data, uint64_t size);
+/* Nobody else knows the device any more. */
+void gpu_freed_forget(gpu_device *device);
 
 /* ------------------------------------------------------------- errors -- */
 

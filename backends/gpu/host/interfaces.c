@@ -1,62 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* interfaces.c: callbacks and graphs, and which interfaces there are. */
+/* interfaces.c: graphs, and which interfaces there are. */
 
 #include <gpu/host/interfaces.h>
 
-#include <stdlib.h>
-
 #define calls (gpu_vendor_here.driver)
-
-/* ----------------------------------------------------------- callbacks -- */
-
-typedef struct callback {
-    void (*function)(void *context);
-    void *context;
-} callback;
-
-static void run_callback(void *argument)
-{
-    callback *c = argument;
-
-    c->function(c->context);
-    free(c);
-}
-
-/* A vendor runs what it took, once, unless its device is lost before: then
- * what the callback holds is never given back, as nobody can tell. */
-static core_status enqueue(void *word, void *on, void (*function)(void *),
-                           void *context, void (*drop)(void *))
-{
-    gpu_device *device = word;
-    gpu_stream *stream = on;
-    callback *c = malloc(sizeof *c);
-    core_status status;
-    int code = atomic_load(&device->lost);
-
-    if (c == NULL) {
-        status = gpu_refuse(CORE_ERROR_OUT_OF_MEMORY,
-                            "no host memory for a callback");
-    } else {
-        c->function = function;
-        c->context = context;
-        if (code == 0)
-            code = calls->stream_call(device->context, stream->native,
-                                      run_callback, c);
-        status = gpu_answer(device, code, "a host callback");
-    }
-    if (status != CORE_OK) {
-        free(c);
-        drop(context);
-    }
-    return status;
-}
-
-const core_host_callback_interface gpu_host_callback = {
-    .struct_size = sizeof(core_host_callback_interface),
-    .enqueue = enqueue,
-};
 
 /* -------------------------------------------------------------- graphs -- */
 

@@ -28,10 +28,8 @@ static core_status alloc(void *word, uint64_t size, core_memory *out_memory)
 
 static void release(void *word, core_memory memory, uint64_t size)
 {
-    gpu_device *device = word;
-
     (void)size;
-    calls->free(device->context, memory.handle);
+    gpu_free(word, GPU_FREE_DEVICE, memory.handle, 0);
 }
 
 static core_status info(void *word, uint64_t *out_free, uint64_t *out_total)
@@ -128,10 +126,8 @@ static core_status host_alloc(void *word, uint64_t size, void **out_data)
 
 static void host_free(void *word, void *data, uint64_t size)
 {
-    gpu_device *device = word;
-
     (void)size;
-    calls->host_free(device->context, data);
+    gpu_free(word, GPU_FREE_HOST, data, 0);
 }
 
 const core_host_memory_interface gpu_host_memory = {
@@ -203,9 +199,7 @@ static core_status reserve(void *word, uint64_t size, core_memory *out_memory)
 
 static void release_range(void *word, core_memory memory, uint64_t size)
 {
-    gpu_device *device = word;
-
-    calls->virtual_release(device->context, memory.handle, size);
+    gpu_free(word, GPU_FREE_RANGE, memory.handle, size);
 }
 
 static core_status map(void *word, core_memory memory, uint64_t offset,
@@ -226,10 +220,8 @@ static core_status map(void *word, core_memory memory, uint64_t offset,
 static void unmap(void *word, core_memory memory, uint64_t offset,
                   uint64_t size)
 {
-    gpu_device *device = word;
-
-    calls->virtual_unmap(device->context, (char *)gpu_address(memory) + offset,
-                         size);
+    gpu_free(word, GPU_FREE_MAPPING, (char *)gpu_address(memory) + offset,
+             size);
 }
 
 const core_virtual_memory_interface gpu_virtual_memory = {

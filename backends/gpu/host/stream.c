@@ -157,6 +157,7 @@ static void destroy(void *word, void *on)
     bool idle = known && !atomic_load(&device->lost) &&
                 calls->stream_query(device->context, stream->native) == 0;
 
+    gpu_callbacks_close(stream->callbacks);
     if (known && !stream->adopted)
         calls->stream_destroy(device->context, stream->native);
     if (idle)

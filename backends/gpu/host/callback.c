@@ -1,0 +1,333 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* callback.c: functions of the host in a stream.
+ *
+ * A vendor's own host functions may call nothing of its driver, one may keep
+ * others from running, and none runs when the device is lost.  So a stream that
+ * is given callbacks has a thread for them.  Each is an event in the stream,
+ * which the thread waits for, and behind it a gate, where the stream waits for
+ * the thread: a number in memory that it watches, or, where the driver has no
+ * such thing, a host function that waits and calls nothing.
+ * What a callback frees goes later (freed.c). */
+
+#include <gpu/host/interfaces.h>
+
+#include <stdlib.h>
+#include <time.h>
+
+#define calls (gpu_vendor_here.driver)
+
+typedef struct callback {
+    struct callback *next;
+    void (*function)(void *context);
+    void (*drop)(void *context);
+    void *context;
+    void *event;
+    uint32_t number;
+} callback;
+
+struct gpu_callbacks {
+    gpu_callbacks *next; /* of the device */
+    gpu_device *device;
+    pthread_mutex_t giving; /* what comes to the stream in one piece */
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    callback *first, **last;
+    uint32_t *gate; /* pinned; NULL: host functions */
+    uint32_t given; /* the newest one's number */
+    uint32_t over;  /* the number of the last that was run or dropped */
+    uint32_t come;  /* host functions that began to wait */
+    int closed;     /* the stream is no more */
+    int dead;       /* its device was reset: nothing of the driver's is left */
+};
+
+static _Thread_local bool running;
+
+bool gpu_in_callback(void)
+{
+    return running;
+}
+
+/* ------------------------------------------------------------ the gate -- */
+
+/* In the vendor's thread, where no gate is: comes in the stream's order. */
+static void hold(void *word)
+{
+    gpu_callbacks *q = word;
+    uint32_t number;
+
+    pthread_mutex_lock(&q->lock);
+    number = ++q->come;
+    while ((int32_t)(q->over - number) < 0 && !q->dead)
+        pthread_cond_wait(&q->changed, &q->lock);
+    pthread_cond_broadcast(&q->changed);
+    pthread_mutex_unlock(&q->lock);
+}
+
+static int close_gate(gpu_callbacks *q, gpu_stream *stream, uint32_t number)
+{
+    void *context = q->device->context;
+
+    return q->gate != NULL
+               ? calls->stream_gate(context, stream->native, q->gate, number)
+               : calls->stream_call(context, stream->native, hold, q);
+}
+
+static void open_gate(gpu_callbacks *q, uint32_t number)
+{
+    pthread_mutex_lock(&q->lock);
+    q->over = number;
+    if (q->gate != NULL && !q->dead)
+        __atomic_store_n(q->gate, number, __ATOMIC_SEQ_CST);
+    pthread_cond_broadcast(&q->changed);
+    pthread_mutex_unlock(&q->lock);
+}
+
+/* ---------------------------------------------------------- the thread -- */
+
+static callback *next_one(gpu_callbacks *q)
+{
+    callback *c;
+
+    pthread_mutex_lock(&q->lock);
+    while (q->first == NULL && !q->closed)
+        pthread_cond_wait(&q->changed, &q->lock);
+    c = q->first;
+    if (c != NULL)
+        q->first = c->next;
+    if (q->first == NULL)
+        q->last = &q->first;
+    pthread_mutex_unlock(&q->lock);
+    return c;
+}
+
+static int is_dead(gpu_callbacks *q)
+{
+    int dead;
+
+    pthread_mutex_lock(&q->lock);
+    dead = q->dead;
+    pthread_mutex_unlock(&q->lock);
+    return dead;
+}
+
+static void serve(gpu_callbacks *q, callback *c)
+{
+    gpu_device *device = q->device;
+    int code = atomic_load(&device->lost);
+
+    if (is_dead(q))
+        code = GPU_ABSENT;
+    if (code == 0)
+        code = calls->event_synchronize(device->context, c->event);
+    running = true;
+    if (code == 0) {
+        c->function(c->context);
+    } else {
+        if (code > 0)
+            (void)gpu_answer(device, code, "work before a host callback");
+        c->drop(c->context);
+    }
+    running = false;
+    open_gate(q, c->number);
+    if (!is_dead(q))
+        calls->event_destroy(device->context, c->event);
+    free(c);
+}
+
+/* Its host functions have all come; false: they will not any more.  Nobody
+ * tells when the device is lost: looked at now and then. */
+static int is_settled(gpu_callbacks *q)
+{
+    struct timespec until;
+    int settled;
+
+    pthread_mutex_lock(&q->lock);
+    while (q->gate == NULL && q->come != q->given && !q->dead &&
+           !atomic_load(&q->device->lost)) {
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_sec++;
+        pthread_cond_timedwait(&q->changed, &q->lock, &until);
+    }
+    settled = q->gate != NULL || q->come == q->given;
+    pthread_mutex_unlock(&q->lock);
+    return settled;
+}
+
+static void destroy(gpu_callbacks *q)
+{
+    pthread_mutex_destroy(&q->giving);
+    pthread_mutex_destroy(&q->lock);
+    pthread_cond_destroy(&q->changed);
+    free(q);
+}
+
+static void *thread_of(void *word)
+{
+    gpu_callbacks *q = word, **at;
+    gpu_device *device = q->device;
+    int settled;
+
+    for (callback *c; (c = next_one(q)) != NULL;)
+        serve(q, c);
+    settled = is_settled(q);
+    if (q->gate != NULL && !is_dead(q))
+        calls->gate_destroy(device->context, q->gate);
+    if (settled) {
+        pthread_mutex_lock(&device->lock);
+        for (at = &device->callbacks; *at != q;)
+            at = &(*at)->next;
+        *at = q->next;
+        pthread_mutex_unlock(&device->lock);
+        destroy(q);
+    }
+    gpu_device_let_go(device);
+    return NULL;
+}
+
+/* ------------------------------------------------------------- streams -- */
+
+static core_status make(gpu_device *device, gpu_callbacks **out)
+{
+    gpu_callbacks *q = calloc(1, sizeof *q);
+    int code = GPU_ABSENT;
+
+    *out = NULL;
+    if (q == NULL)
+        return gpu_refuse(CORE_ERROR_OUT_OF_MEMORY,
+                          "no host memory for a stream's callbacks");
+    if (calls->gate_create != NULL)
+        code = calls->gate_create(device->context, &q->gate);
+    if (code != 0 && code != GPU_ABSENT) {
+        free(q);
+        return gpu_answer(device, code, "a gate for host callbacks");
+    }
+    q->device = device;
+    q->last = &q->first;
+    pthread_mutex_init(&q->giving, NULL);
+    pthread_mutex_init(&q->lock, NULL);
+    pthread_cond_init(&q->changed, NULL);
+    atomic_fetch_add(&device->holders, 1);
+    if (gpu_thread_start(thread_of, q) == 0) {
+        *out = q;
+        return CORE_OK;
+    }
+    atomic_fetch_sub(&device->holders, 1);
+    if (q->gate != NULL)
+        calls->gate_destroy(device->context, q->gate);
+    destroy(q);
+    return gpu_refuse(CORE_ERROR_OUT_OF_MEMORY,
+                      "no thread for a stream's callbacks");
+}
+
+static core_status callbacks_of(gpu_stream *stream, gpu_callbacks **out)
+{
+    gpu_device *device = stream->device;
+    core_status status = CORE_OK;
+
+    pthread_mutex_lock(&device->lock);
+    if (stream->callbacks == NULL) {
+        status = make(device, &stream->callbacks);
+        if (status == CORE_OK) {
+            stream->callbacks->next = device->callbacks;
+            device->callbacks = stream->callbacks;
+        }
+    }
+    *out = stream->callbacks;
+    pthread_mutex_unlock(&device->lock);
+    return status;
+}
+
+void gpu_callbacks_close(gpu_callbacks *q)
+{
+    if (q == NULL)
+        return;
+    pthread_mutex_lock(&q->lock);
+    q->closed = 1;
+    pthread_cond_broadcast(&q->changed);
+    pthread_mutex_unlock(&q->lock);
+}
+
+void gpu_callbacks_bury(gpu_device *device)
+{
+    for (gpu_callbacks *q = device->callbacks; q != NULL; q = q->next) {
+        pthread_mutex_lock(&q->lock);
+        q->dead = 1;
+        pthread_cond_broadcast(&q->changed);
+        pthread_mutex_unlock(&q->lock);
+    }
+}
+
+void gpu_callbacks_forget(gpu_device *device)
+{
+    gpu_callbacks *next;
+
+    for (gpu_callbacks *q = device->callbacks; q != NULL; q = next) {
+        next = q->next;
+        destroy(q);
+    }
+    device->callbacks = NULL;
+}
+
+/* ----------------------------------------------------------- interface -- */
+
+/* The driver's code; the thread has c where it is 0. */
+static int give(gpu_callbacks *q, gpu_stream *stream, callback *c)
+{
+    void *context = q->device->context;
+    int code = calls->event_create(context, 0, &c->event);
+
+    if (code != 0)
+        return code;
+    pthread_mutex_lock(&q->giving);
+    c->number = q->given + 1;
+    code = calls->event_record(context, c->event, stream->native);
+    if (code == 0)
+        code = close_gate(q, stream, c->number);
+    if (code == 0) {
+        pthread_mutex_lock(&q->lock);
+        q->given = c->number;
+        *q->last = c;
+        q->last = &c->next;
+        pthread_cond_broadcast(&q->changed);
+        pthread_mutex_unlock(&q->lock);
+    }
+    pthread_mutex_unlock(&q->giving);
+    if (code != 0)
+        calls->event_destroy(context, c->event);
+    return code;
+}
+
+static core_status enqueue(void *word, void *on, void (*function)(void *),
+                           void *context, void (*drop)(void *))
+{
+    gpu_device *device = word;
+    gpu_stream *stream = on;
+    gpu_callbacks *q = NULL;
+    callback *c = calloc(1, sizeof *c);
+    core_status status;
+
+    status = gpu_answer(device, atomic_load(&device->lost), "a host callback");
+    if (status == CORE_OK && c == NULL)
+        status = gpu_refuse(CORE_ERROR_OUT_OF_MEMORY,
+                            "no host memory for a callback");
+    if (status == CORE_OK)
+        status = callbacks_of(stream, &q);
+    if (status == CORE_OK) {
+        c->function = function;
+        c->drop = drop;
+        c->context = context;
+        status = gpu_answer(device, give(q, stream, c), "a host callback");
+    }
+    if (status != CORE_OK) {
+        free(c);
+        drop(context);
+    }
+    return status;
+}
+
+const core_host_callback_interface gpu_host_callback = {
+    .struct_size = sizeof(core_host_callback_interface),
+    .enqueue = enqueue,
+};

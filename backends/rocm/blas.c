@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* blas.c: rocBLAS, found at run time.  A stream has a handle and a workspace of
+ * its own: so no two streams wait for one another, and the same product gives
+ * the same bits.  To destroy either waits for the device; so what a stream
+ * leaves is kept for the next one, which waits for the first one's work.
+ *
+ * Its header is not needed: what is used of it has been the same from rocBLAS
+ * 2.42 to 5, and stands here.  Where the header is, it is compared. */
+
+#include "blas.h"
+
+#include "api.h"
+
+#include <libcore/plugin.h>
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdlib.h>
+
+enum { WORKSPACE = 32 << 20 };
+
+enum {
+    SUCCESS = 0,
+    INTERNAL_ERROR = 6,
+    AS_IS = 111,
+    TURNED = 112,
+    TYPE_F16 = 150,
+    TYPE_F32 = 151,
+    TYPE_F64 = 152,
+    TYPE_BF16 = 168,
+    NO_ATOMICS = 0,
+    STANDARD = 0
+};
+
+typedef struct _rocblas_handle *handle;
+
+#define FUNCTIONS(X)                                                       \
+    X(create, rocblas_create_handle, (handle *))                           \
+    X(destroy, rocblas_destroy_handle, (handle))                           \
+    X(set_stream, rocblas_set_stream, (handle, hipStream_t))               \
+    X(set_workspace, rocblas_set_workspace, (handle, void *, size_t))      \
+    X(set_atomics, rocblas_set_atomics_mode, (handle, int))                \
+    X(gemm, rocblas_gemm_strided_batched_ex,                               \
+      (handle, int, int, int32_t, int32_t, int32_t, const void *,          \
+       const void *, int, int32_t, int64_t, const void *, int, int32_t,    \
+       int64_t, const void *, const void *, int, int32_t, int64_t, void *, \
+       int, int32_t, int64_t, int32_t, int, int, int32_t, uint32_t))
+
+static struct {
+#define FIELD(name, symbol, arguments) int(*name) arguments;
+    FUNCTIONS(FIELD)
+#undef FIELD
+} blas;
+
+#if __has_include(<rocblas/rocblas.h>)
+#include <rocblas/rocblas.h>
+#define SAME(here, there) \
+    _Static_assert((int)(here) == (int)(there), #there " is another")
+SAME(SUCCESS, rocblas_status_success);
+SAME(INTERNAL_ERROR, rocblas_status_internal_error);
+SAME(AS_IS, rocblas_operation_none);
+SAME(TURNED, rocblas_operation_transpose);
+SAME(TYPE_F16, rocblas_datatype_f16_r);
+SAME(TYPE_F32, rocblas_datatype_f32_r);
+SAME(TYPE_F64, rocblas_datatype_f64_r);
+SAME(TYPE_BF16, rocblas_datatype_bf16_r);
+SAME(NO_ATOMICS, rocblas_atomics_not_allowed);
+SAME(STANDARD, rocblas_gemm_algo_standard);
+#undef SAME
+#endif
+
+typedef struct of_stream {
+    struct of_stream *next;
+    void *context, *stream; /* stream NULL: none has it */
+    hipEvent_t after;       /* the end of the last one's work */
+    handle handle;
+    void *workspace;
+} of_stream;
+
+static of_stream *all;
+static int state; /* 0: not looked for; 1: found; -1: not here */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* The library that is built for the HIP that was opened; under the lock. */
+static int found(void)
+{
+    static const struct {
+        int major;
+        const char *name;
+    } libraries[] = {
+        {5, "librocblas.so.0"}, {6, "librocblas.so.4"}, {7, "librocblas.so.5"}};
+    void *library = NULL;
+
+    if (state != 0)
+        return state > 0;
+    state = -1;
+    for (size_t i = 0; i < sizeof libraries / sizeof *libraries; i++)
+        if (libraries[i].major == HIP_VERSION_MAJOR)
+            library = dlopen(libraries[i].name, RTLD_NOW | RTLD_LOCAL);
+    if (library == NULL)
+        return 0;
+#define FIND(name, symbol, arguments)                       \
+    *(void **)(void *)&blas.name = dlsym(library, #symbol); \
+    if (blas.name == NULL)                                  \
+        return 0;
+    FUNCTIONS(FIND)
+#undef FIND
+    state = 1;
+    return 1;
+}
+
+static void drop(of_stream *s, int lost)
+{
+    blas.destroy(s->handle);
+    if (!lost && s->after != NULL)
+        (void)hip.EventDestroy(s->after);
+    if (!lost && s->workspace != NULL)
+        (void)hip.Free(s->workspace);
+    free(s);
+}
+
+/* One that a stream left, or a new one, that no stream has. */
+static of_stream *free_one(void *context)
+{
+    of_stream *s;
+
+    for (s = all; s != NULL; s = s->next)
+        if (s->context == context && s->stream == NULL)
+            return s;
+    if (!found())
+        return NULL;
+    s = calloc(1, sizeof *s);
+    if (s == NULL || blas.create(&s->handle) != SUCCESS) {
+        free(s);
+        return NULL;
+    }
+    if (hip.Malloc(&s->workspace, WORKSPACE) != hipSuccess ||
+        blas.set_atomics(s->handle, NO_ATOMICS) != SUCCESS) {
+        drop(s, 0);
+        return NULL;
+    }
+    s->context = context;
+    s->next = all;
+    all = s;
+    return s;
+}
+
+/* NULL: there is no library, or no memory; under the lock. */
+static of_stream *find(void *context, void *stream)
+{
+    of_stream *s;
+
+    for (s = all; s != NULL; s = s->next)
+        if (s->context == context && s->stream == stream)
+            return s;
+    s = free_one(context);
+    if (s == NULL)
+        return NULL;
+    if (s->after != NULL) {
+        if (hip.StreamWaitEvent(stream, s->after, 0) != hipSuccess)
+            return NULL;
+        (void)hip.EventDestroy(s->after);
+        s->after = NULL;
+    }
+    if (blas.set_stream(s->handle, stream) != SUCCESS ||
+        blas.set_workspace(s->handle, s->workspace, WORKSPACE) != SUCCESS)
+        return NULL;
+    s->stream = stream;
+    return s;
+}
+
+void rocm_blas_prepare(void *context, void *stream)
+{
+    pthread_mutex_lock(&lock);
+    find(context, stream);
+    pthread_mutex_unlock(&lock);
+}
+
+/* Where no event can be had it is nobody's until the device is closed. */
+void rocm_blas_leave(void *context, void *stream)
+{
+    of_stream *s;
+    int code;
+
+    pthread_mutex_lock(&lock);
+    for (s = all; s != NULL; s = s->next)
+        if (s->context == context && s->stream == stream)
+            break;
+    if (s != NULL) {
+        code = hip.EventCreateWithFlags(&s->after, hipEventDisableTiming);
+        if (code == 0)
+            code = hip.EventRecord(s->after, stream);
+        s->stream = code == 0 ? NULL : s;
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+void rocm_blas_forget(void *context, int lost)
+{
+    of_stream **at = &all;
+
+    pthread_mutex_lock(&lock);
+    while (*at != NULL) {
+        of_stream *s = *at;
+
+        if (s->context != context) {
+            at = &s->next;
+            continue;
+        }
+        *at = s->next;
+        drop(s, lost);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+/* 0: the library has no products of these. */
+static int type_of(uint32_t dtype)
+{
+    switch (dtype) {
+    case CORE_F64:
+        return TYPE_F64;
+    case CORE_F32:
+        return TYPE_F32;
+    case CORE_F16:
+        return TYPE_F16;
+    case CORE_BF16:
+        return TYPE_BF16;
+    default:
+        return 0;
+    }
+}
+
+int rocm_blas_multiply(void *context, void *stream, const gpu_gemm *g)
+{
+    float alpha = (float)g->alpha, beta = (float)g->beta;
+    int type = type_of(g->dtype), wide = type == TYPE_F64, status = SUCCESS;
+    of_stream *s;
+
+    if (type == 0)
+        return GPU_ABSENT;
+    pthread_mutex_lock(&lock);
+    s = find(context, stream);
+    if (s != NULL && g->batch > 0)
+        status = blas.gemm(
+            s->handle, g->a_turned ? TURNED : AS_IS,
+            g->b_turned ? TURNED : AS_IS, (int32_t)g->m, (int32_t)g->n,
+            (int32_t)g->k, wide ? (const void *)&g->alpha : &alpha, g->a, type,
+            (int32_t)g->a_step, g->a_batch, g->b, type, (int32_t)g->b_step,
+            g->b_batch, wide ? (const void *)&g->beta : &beta, g->c, type,
+            (int32_t)g->c_step, g->c_batch, g->c, type, (int32_t)g->c_step,
+            g->c_batch, (int32_t)g->batch, wide ? TYPE_F64 : TYPE_F32, STANDARD,
+            0, 0);
+    pthread_mutex_unlock(&lock);
+    if (s == NULL)
+        return GPU_ABSENT;
+    if (status == SUCCESS)
+        return 0;
+    return status == INTERNAL_ERROR ? hipErrorLaunchFailure : GPU_ABSENT;
+}
