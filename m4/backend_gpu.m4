@@ -9,7 +9,31 @@
 AC_DEFUN([LIBCORE_BACKEND_GPU], [
   AM_CONDITIONAL([HAVE_CXX], [test -n "$CXX_CHECK"])
   LIBCORE_GPU_CUDA
+  gpu_cuda_state=$gpu_state
   LIBCORE_GPU_HIP
+  LIBCORE_GPU_HIPNV
+])
+
+# HIP on its NVIDIA platform, for verification: HIP's headers and nvcc.
+AC_DEFUN([LIBCORE_GPU_HIPNV], [
+  AC_ARG_WITH([hipnv],
+    [AS_HELP_STRING([--with-hipnv],
+       [the tests build HIP for NVIDIA's GPUs, too @<:@no@:>@])])
+  gpu_state=no
+  AS_IF([test "x$with_hipnv" != xyes],
+      [gpu_reason="--with-hipnv builds it, for tests"],
+    [test $gpu_cuda_state = no], [gpu_reason="it wants nvcc"],
+    [test ! -f "$CUDA_INCLUDE/../lib64/libcudart_static.a"],
+      [gpu_reason="no libcudart_static.a beside nvcc"],
+    [AC_COMPILE_IFELSE([AC_LANG_SOURCE([[
+#if !__has_include(<hip/nvidia_detail/nvidia_hip_runtime_api.h>)
+#error none
+#endif
+int x;]])],
+       [gpu_state=tests; gpu_reason="the tests alone build it"],
+       [gpu_reason="no headers of HIP's NVIDIA platform"])])
+  LIBCORE_BACKEND_ROW([hipnv], [$gpu_state], [$gpu_reason])
+  AM_CONDITIONAL([TESTS_HIPNV], [test $gpu_state = tests])
 ])
 
 # LIBCORE_GPU_STATE(NAME, VARIABLE-OF---with, DEVICE-FILE, WHY-NOT, TEXT)

@@ -7,6 +7,7 @@
 
 #include "api.h"
 #include "blas.h"
+#include "trace.h"
 
 #include <gpu/driver.h>
 
@@ -616,6 +617,30 @@ static int multiply(void *word, void *stream, const gpu_gemm *g)
     ON_DEVICE(word, cuda_blas_multiply(word, stream, g));
 }
 
+/* ------------------------------------------------------------- records -- */
+
+static int trace_start(void *word, gpu_tell tell, void *told)
+{
+    ON_DEVICE(word, cuda_trace_start(((context *)word)->device, tell, told));
+}
+
+static int trace_stop(void *word)
+{
+    ON_DEVICE(word, cuda_trace_stop(((context *)word)->device));
+}
+
+static void trace_correlate(void *word, uint64_t correlation)
+{
+    (void)word;
+    cuda_trace_correlate(correlation);
+}
+
+static int trace_clock(void *word, int64_t *out_nanoseconds)
+{
+    (void)word;
+    return cuda_trace_clock(out_nanoseconds);
+}
+
 extern const gpu_driver cuda_driver;
 const gpu_driver cuda_driver = {
     .component = "cuda",
@@ -664,4 +689,8 @@ const gpu_driver cuda_driver = {
     .function_find = function_find,
     .launch = launch,
     .multiply = multiply,
+    .trace_start = trace_start,
+    .trace_stop = trace_stop,
+    .trace_correlate = trace_correlate,
+    .trace_clock = trace_clock,
 };

@@ -49,6 +49,19 @@ typedef struct gpu_facts {
 
 enum { GPU_TO_DEVICE, GPU_TO_HOST, GPU_WITHIN };
 
+enum { GPU_DID_KERNEL, GPU_DID_COPY, GPU_DID_FILL };
+
+/* A piece of work that a device did. */
+typedef struct gpu_activity {
+    uint32_t kind;        /* GPU_DID_… */
+    uint64_t correlation; /* what trace_correlate set when it was given */
+    uint64_t stream;      /* a number */
+    int64_t begin, end;   /* nanoseconds of trace_clock */
+    uint64_t bytes;
+    const char *name; /* while it is told */
+} gpu_activity;
+typedef void (*gpu_tell)(void *word, const gpu_activity *activity);
+
 typedef struct gpu_driver {
     const char *component; /* of errors: "cuda" */
 
@@ -127,6 +140,14 @@ typedef struct gpu_driver {
     /* By the vendor's library, which is looked for at the first call;
      * GPU_ABSENT: it is not here, or does not do this one.  batch 0 asks. */
     int (*multiply)(void *context, void *stream, const gpu_gemm *g);
+
+    /* Work that is given from now on is told, in any thread; when trace_stop
+     * returns all is.  GPU_ABSENT: nobody records; GPU_BUSY: another tool. */
+    int (*trace_start)(void *context, gpu_tell tell, void *word);
+    int (*trace_stop)(void *context);
+    /* Of what this thread gives; 0: none. */
+    void (*trace_correlate)(void *context, uint64_t correlation);
+    int (*trace_clock)(void *context, int64_t *out_nanoseconds);
 } gpu_driver;
 
 /* The images of one vendor's kernels, one for each family (kernels/….cu). */

@@ -86,19 +86,23 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 /* The library that is built for the HIP that was opened; under the lock. */
 static int found(void)
 {
+#ifdef __HIP_PLATFORM_AMD__
     static const struct {
         int major;
         const char *name;
     } libraries[] = {
         {5, "librocblas.so.0"}, {6, "librocblas.so.4"}, {7, "librocblas.so.5"}};
+#endif
     void *library = NULL;
 
     if (state != 0)
         return state > 0;
     state = -1;
+#ifdef __HIP_PLATFORM_AMD__
     for (size_t i = 0; i < sizeof libraries / sizeof *libraries; i++)
         if (libraries[i].major == HIP_VERSION_MAJOR)
             library = dlopen(libraries[i].name, RTLD_NOW | RTLD_LOCAL);
+#endif
     if (library == NULL)
         return 0;
 #define FIND(name, symbol, arguments)                       \

@@ -531,7 +531,11 @@ static int multiply(void *word, void *stream, const gpu_gemm *g)
 
 extern const gpu_driver rocm_driver;
 const gpu_driver rocm_driver = {
+#ifdef __HIP_PLATFORM_NVIDIA__
+    .component = "hipnv",
+#else
     .component = "rocm",
+#endif
     .find = find,
     .failure = failure,
     .device_open = device_open,

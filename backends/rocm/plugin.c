@@ -1,17 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* plugin.c: AMD's GPUs through HIP, as a plugin. */
+/* plugin.c: GPUs through HIP, as a plugin: AMD's, or as `hipnv` NVIDIA's. */
 
 #include <gpu/host/host.h>
 
+#ifdef __HIP_PLATFORM_NVIDIA__
+#define NAME "hipnv"
+CORE_SDK_NOTE("hipnv", "The libcore authors", "0.1.0", "Apache-2.0", "hipnv",
+              "CUDA 13.0");
+#else
+#define NAME "rocm"
 CORE_SDK_NOTE("rocm", "The libcore authors", "0.1.0", "Apache-2.0", "rocm",
               "ROCm 5.0");
+#endif
 
 extern const gpu_driver rocm_driver;
 extern const gpu_image rocm_images[];
 
-const gpu_vendor gpu_vendor_here = {"rocm", &rocm_driver, rocm_images};
+const gpu_vendor gpu_vendor_here = {NAME, &rocm_driver, rocm_images};
 
 CORE_SDK_EXPORT core_status core_plugin_entry(const core_plugin_offer *offer,
                                               core_plugin_answer *answer);

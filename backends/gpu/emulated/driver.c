@@ -349,6 +349,8 @@ static int launch(void *device, void *on, void *function,
     work *w = gpu_emulated_work(run_launch, size);
 
     if (w != NULL) {
+        w->kind = GPU_DID_KERNEL;
+        w->name = ((gpu_emulated_kernel *)function)->name;
         w->u.launch.kernel = function;
         memcpy(w->u.launch.grid, grid, sizeof w->u.launch.grid);
         memcpy(w->u.launch.block, block, sizeof w->u.launch.block);
@@ -464,4 +466,8 @@ const gpu_driver gpu_emulated_driver = {
     .function_find = function_find,
     .launch = launch,
     .multiply = multiply,
+    .trace_start = gpu_emulated_trace_start,
+    .trace_stop = gpu_emulated_trace_stop,
+    .trace_correlate = gpu_emulated_trace_correlate,
+    .trace_clock = gpu_emulated_trace_clock,
 };

@@ -87,7 +87,7 @@ static void perform(context *device, work *w)
 
     unlock();
     if (lost == 0)
-        code = w->run(w, device);
+        code = gpu_emulated_run(w, device, w->correlation, w->stream);
     lock();
     if (code != 0 && device->lost == 0)
         device->lost = code;
@@ -132,6 +132,8 @@ int gpu_emulated_submit(void *device, void *word, work *w)
 
     if (w == NULL)
         return EMULATED_OUT_OF_MEMORY;
+    w->correlation = gpu_emulated_correlation();
+    w->stream = (uint64_t)(uintptr_t)s;
     lock();
     code = gpu_emulated_refuses() ? EMULATED_REFUSED : c->lost;
     if (code != 0) {
@@ -246,8 +248,12 @@ int gpu_emulated_copy(void *device, void *on, void *to, const void *from,
 {
     work *w = gpu_emulated_work(run_copy, 0);
 
-    (void)direction;
     if (w != NULL) {
+        w->kind = GPU_DID_COPY;
+        w->name = direction == GPU_TO_DEVICE ? "copy from the host"
+                  : direction == GPU_TO_HOST ? "copy to the host"
+                                             : "copy";
+        w->bytes = size;
         w->u.copy.to = to;
         w->u.copy.from = from;
         w->u.copy.size = size;
@@ -274,6 +280,9 @@ int gpu_emulated_fill(void *device, void *on, void *to, uint32_t pattern,
         return EMULATED_INVALID;
     w = gpu_emulated_work(run_fill, 0);
     if (w != NULL) {
+        w->kind = GPU_DID_FILL;
+        w->name = "fill";
+        w->bytes = bytes * count;
         w->u.fill.to = to;
         w->u.fill.pattern = pattern;
         w->u.fill.bytes = bytes;
@@ -398,7 +407,7 @@ static int run_graph(work *w, context *device)
     int code = 0;
 
     for (work *part = g->first; part != NULL && code == 0; part = part->next)
-        code = part->run(part, device);
+        code = gpu_emulated_run(part, device, w->correlation, w->stream);
     return code;
 }
 

@@ -28,10 +28,16 @@ typedef struct context {
     int lost; /* the code that lost it */
     uint64_t used;
     uint64_t pending; /* work that is not done, of all streams */
+    gpu_tell tell;    /* NULL: nobody records */
+    void *told;
 } context;
 
 typedef struct work {
     struct work *next;
+    /* For records: what it is, or NULL; who gave it, and where it runs. */
+    const char *name;
+    uint32_t kind;
+    uint64_t bytes, correlation, stream;
     /* On the stream's thread, without the lock; 0 or what lost the device. */
     int (*run)(struct work *work, context *device);
     /* When it has run, or was passed over.  NULL: nothing. */
@@ -71,6 +77,9 @@ extern pthread_cond_t gpu_emulated_changed;
 
 /* extra: bytes of parameters.  NULL: no memory. */
 work *gpu_emulated_work(int (*run)(work *, context *), size_t extra);
+/* Runs it; what it did is told where somebody records. */
+int gpu_emulated_run(work *w, context *device, uint64_t correlation,
+                     uint64_t stream);
 /* Gives it to the stream's thread, or keeps it where the stream captures; takes
  * it over in every case. */
 int gpu_emulated_submit(void *device, void *stream, work *w);
@@ -81,6 +90,13 @@ context *gpu_emulated_device_of(const void *stream);
 int gpu_emulated_refuses(void);
 /* What frees memory waits for all that the device has to do. */
 void gpu_emulated_wait_idle(context *device);
+
+/* The slots of records (trace.c). */
+int gpu_emulated_trace_start(void *device, gpu_tell tell, void *word);
+int gpu_emulated_trace_stop(void *device);
+void gpu_emulated_trace_correlate(void *device, uint64_t correlation);
+int gpu_emulated_trace_clock(void *device, int64_t *out_nanoseconds);
+uint64_t gpu_emulated_correlation(void);
 
 /* The slots of streams, events and graphs (stream.c, event.c). */
 int gpu_emulated_copy(void *device, void *stream, void *to, const void *from,

@@ -96,6 +96,7 @@ void gpu_device_let_go(gpu_device *device)
         return;
     gpu_callbacks_forget(device);
     gpu_freed_forget(device);
+    gpu_profile_close(device->profile);
     forget_modules(device, !atomic_load(&device->lost));
     gpu_words_forget(device, !atomic_load(&device->lost));
     calls->device_close(device->context);

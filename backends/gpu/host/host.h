@@ -49,6 +49,7 @@ typedef struct gpu_word gpu_word;
 typedef struct gpu_word_page gpu_word_page;
 typedef struct gpu_callbacks gpu_callbacks;
 typedef struct gpu_freed gpu_freed;
+typedef struct gpu_profile gpu_profile;
 
 typedef struct gpu_device {
     void *context;
@@ -66,6 +67,7 @@ typedef struct gpu_device {
     gpu_callbacks *callbacks;       /* of streams that were given any */
     gpu_freed *freed, **freed_last; /* what a thread frees, in this order */
     bool freeing;                   /* it runs */
+    gpu_profile *profile;           /* NULL: nobody asked for it */
     atomic_uint holders;            /* its owner, and threads of its own */
     pthread_mutex_t lock;
 } gpu_device;
@@ -109,6 +111,7 @@ enum { GPU_FREE_DEVICE, GPU_FREE_HOST, GPU_FREE_MAPPING, GPU_FREE_RANGE };
 void gpu_free(gpu_device *device, int kind, void *data, uint64_t size);
 /* Nobody else knows the device any more. */
 void gpu_freed_forget(gpu_device *device);
+void gpu_profile_close(gpu_profile *profile);
 
 /* ------------------------------------------------------------- errors -- */
 

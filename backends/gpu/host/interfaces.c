@@ -81,6 +81,7 @@ const void *gpu_get_interface(void *backend, core_string name, uint32_t version)
         {"core.graph_capture", &gpu_graph_capture, calls->capture_begin},
         {"core.device_reset", &gpu_reset, calls->device_reset},
         {"core.stream_error", &gpu_stream_error, true},
+        {"core.profiler", &gpu_profiler, calls->trace_start},
     };
 
     (void)backend;

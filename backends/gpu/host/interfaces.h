@@ -18,5 +18,6 @@ extern const core_peer_interface gpu_peer;
 extern const core_graph_capture_interface gpu_graph_capture;
 extern const core_device_reset_interface gpu_reset;
 extern const core_stream_error_interface gpu_stream_error;
+extern const core_profiler_interface gpu_profiler;
 
 #endif

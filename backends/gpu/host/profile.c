@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* profile.c: what the device did, for the core's profiler.  The driver tells it
+ * in any thread, piece by piece; it is kept here until the core takes it. */
+
+#include <gpu/host/interfaces.h>
+
+#include <stdlib.h>
+
+#define calls (gpu_vendor_here.driver)
+
+typedef struct record {
+    core_activity activity;
+    char name[96];
+} record;
+
+struct gpu_profile {
+    pthread_mutex_t lock;
+    bool on;
+    uint64_t limit, count, room, dropped;
+    record *records;
+    record *taken; /* what the core looks at */
+};
+
+static bool grow(gpu_profile *profile)
+{
+    uint64_t room = profile->room > 0 ? profile->room * 2 : 256;
+    record *grown;
+
+    if (profile->count < profile->room)
+        return true;
+    grown = realloc(profile->records, room * sizeof *grown);
+    if (grown == NULL)
+        return false;
+    profile->records = grown;
+    profile->room = room;
+    return true;
+}
+
+/* A gpu_tell. */
+static void keep(void *word, const gpu_activity *a)
+{
+    static const uint32_t kinds[] = {
+        [GPU_DID_KERNEL] = CORE_ACTIVITY_KERNEL,
+        [GPU_DID_COPY] = CORE_ACTIVITY_COPY,
+        [GPU_DID_FILL] = CORE_ACTIVITY_FILL,
+    };
+    gpu_profile *profile = word;
+    record *r;
+    size_t size;
+
+    pthread_mutex_lock(&profile->lock);
+    if (profile->count >= profile->limit || !grow(profile)) {
+        profile->dropped++;
+        goto done;
+    }
+    r = &profile->records[profile->count++];
+    r->activity = (core_activity){.kind = kinds[a->kind],
+                                  .correlation = a->correlation,
+                                  .stream = a->stream,
+                                  .begin = a->begin,
+                                  .end = a->end,
+                                  .bytes = a->bytes};
+    size = strlen(a->name);
+    size = size < sizeof r->name ? size : sizeof r->name - 1;
+    memcpy(r->name, a->name, size);
+    r->name[size] = 0;
+done:
+    pthread_mutex_unlock(&profile->lock);
+}
+
+void gpu_profile_close(gpu_profile *profile)
+{
+    if (profile == NULL)
+        return;
+    free(profile->records);
+    free(profile->taken);
+    pthread_mutex_destroy(&profile->lock);
+    free(profile);
+}
+
+/* ----------------------------------------------------------- interface -- */
+
+static core_status start(void *word, uint64_t limit)
+{
+    gpu_device *device = word;
+    gpu_profile *profile = device->profile;
+    int code = atomic_load(&device->lost);
+
+    if (profile == NULL) {
+        profile = calloc(1, sizeof *profile);
+        if (profile == NULL)
+            return gpu_refuse(CORE_ERROR_OUT_OF_MEMORY,
+                              "no host memory for records");
+        pthread_mutex_init(&profile->lock, NULL);
+        device->profile = profile;
+    }
+    if (profile->on)
+        return gpu_refuse(CORE_ERROR_BUSY,
+                          "the device is being recorded already");
+    profile->limit = limit;
+    profile->count = profile->dropped = 0;
+    if (code == 0)
+        code = calls->trace_start(device->context, keep, profile);
+    if (code == GPU_ABSENT)
+        return gpu_refuse(CORE_ERROR_REFUSED,
+                          "the vendor's library that records is not here");
+    if (code == GPU_BUSY)
+        return gpu_refuse(CORE_ERROR_BUSY, "another tool records the device");
+    profile->on = code == 0;
+    return gpu_answer(device, code, "recording what the device does");
+}
+
+static core_status stop(void *word)
+{
+    gpu_device *device = word;
+
+    if (device->profile == NULL || !device->profile->on)
+        return gpu_refuse(CORE_ERROR_INVALID_ARGUMENT,
+                          "the device is not being recorded");
+    device->profile->on = false;
+    return gpu_answer(device, calls->trace_stop(device->context),
+                      "records of what the device did");
+}
+
+static void correlate(void *word, uint64_t correlation)
+{
+    gpu_device *device = word;
+
+    calls->trace_correlate(device->context, correlation);
+}
+
+static core_status take(void *word, core_activity_batch *out)
+{
+    gpu_profile *profile = ((gpu_device *)word)->profile;
+
+    out->count = out->dropped = 0;
+    out->first = NULL;
+    out->stride = sizeof(record);
+    if (profile == NULL)
+        return CORE_OK;
+    pthread_mutex_lock(&profile->lock);
+    free(profile->taken);
+    profile->taken = profile->records;
+    for (uint64_t i = 0; i < profile->count; i++)
+        profile->taken[i].activity.name =
+            core_sdk_string(profile->taken[i].name);
+    if (profile->count > 0)
+        out->first = &profile->taken->activity;
+    out->count = profile->count;
+    out->dropped = profile->dropped;
+    profile->records = NULL;
+    profile->count = profile->room = profile->dropped = 0;
+    pthread_mutex_unlock(&profile->lock);
+    return CORE_OK;
+}
+
+static core_status read_clock(void *word, int64_t *out_nanoseconds)
+{
+    gpu_device *device = word;
+
+    return gpu_answer(device,
+                      calls->trace_clock(device->context, out_nanoseconds),
+                      "the clock of records");
+}
+
+const core_profiler_interface gpu_profiler = {
+    .struct_size = sizeof(core_profiler_interface),
+    .start = start,
+    .stop = stop,
+    .correlate = correlate,
+    .take = take,
+    .clock = read_clock,
+};
