@@ -25,11 +25,12 @@ void core__spin_wait(_Atomic uint8_t *lock, uint8_t before)
 
 static core_status record_new(core_tensor *tensor)
 {
+    static const core__autograd nothing;
     core__autograd *record = core__small_alloc(sizeof *record);
 
     if (core__unlikely(!record))
         return core__error_memory(sizeof *record);
-    *record = (core__autograd){0};
+    *record = nothing; /* copied in place, where zeros would be a call */
     tensor->autograd = record;
     return CORE_OK;
 }

@@ -169,7 +169,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static setting_value values[CORE__SETTINGS];
 static other *others;
 static kept *keep;
-static _Atomic uint32_t generation = 1;
+_Atomic uint32_t core__settings_changes = 1;
 
 void core__settings_fork(core__fork at)
 {
@@ -389,11 +389,6 @@ const char *core__setting_name(core__setting_id setting)
     return rows[setting].name;
 }
 
-uint32_t core__settings_generation(void)
-{
-    return atomic_load_explicit(&generation, memory_order_acquire);
-}
-
 /* ------------------------------------------------------------- by name -- */
 
 static int row_of(const char *name, size_t size)
@@ -549,7 +544,7 @@ static core_status set(const char *name, const char *text)
     value->from = copy                 ? CORE_SETTING_FROM_PROGRAM
                   : value->environment ? CORE_SETTING_FROM_ENVIRONMENT
                                        : CORE_SETTING_FROM_DEFAULT;
-    atomic_fetch_add_explicit(&generation, 1, memory_order_release);
+    atomic_fetch_add_explicit(&core__settings_changes, 1, memory_order_release);
     return CORE_OK;
 }
 

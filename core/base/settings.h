@@ -9,6 +9,7 @@
 
 #include <libcore/settings.h>
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -83,6 +84,10 @@ void core__nan_check_set(bool on);
 
 /* Increases with every core_setting_set: readers that cache a value compare
  * it. */
-uint32_t core__settings_generation(void);
+extern _Atomic uint32_t core__settings_changes;
+static inline uint32_t core__settings_generation(void)
+{
+    return atomic_load_explicit(&core__settings_changes, memory_order_acquire);
+}
 
 #endif

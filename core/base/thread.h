@@ -52,7 +52,7 @@ void core__error_keep(core__error_record *out_record);
 void core__error_restore(const core__error_record *kept);
 
 /* Devices beyond so many that are open share one count of launches. */
-enum { CORE__LAUNCH_SLOTS = 32 };
+enum { CORE__LAUNCH_SLOTS = 32, CORE__ROWS_SIZE = 9 * 1024 };
 
 typedef struct core__thread core__thread;
 struct core__thread {
@@ -124,6 +124,8 @@ struct core__thread {
     int64_t storages[16];
     /* Kernels launched here, by the device's launch_slot, likewise. */
     uint64_t launches[CORE__LAUNCH_SLOTS];
+    /* Calls that are kept, see dispatch/quick.c. */
+    _Alignas(16) unsigned char rows[CORE__ROWS_SIZE];
     core__error_record error;
     core__steps steps;
     core__thread *next; /* list of all, under a lock */

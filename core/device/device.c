@@ -22,8 +22,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static core_device *_Atomic default_device;
-static _Atomic uint32_t default_of; /* the settings' generation then */
+core_device *_Atomic core__default_device;
+_Atomic uint32_t core__default_device_of;
 static core_device *_Atomic host_device;
 static char *preference; /* under the lock of devices */
 
@@ -175,20 +175,14 @@ static core_status choose(core_device **out_device)
 
 core_status core__device_current(core_device **out_device)
 {
-    core_device *device = core__thread_self()->device;
-    uint32_t generation;
+    uint32_t generation = core__settings_generation(); /* of LIBCORE_DEVICE */
 
-    *out_device = device;
-    if (device)
-        return CORE_OK;
-    generation = core__settings_generation(); /* LIBCORE_DEVICE may be set */
-    device = atomic_load(&default_device);
-    *out_device = device;
-    if (core__likely(device && atomic_load(&default_of) == generation))
+    *out_device = core__device_current_known(core__thread_self());
+    if (core__likely(*out_device != NULL))
         return CORE_OK;
     CORE_TRY(choose(out_device));
-    atomic_store(&default_of, generation);
-    atomic_store(&default_device, *out_device);
+    atomic_store(&core__default_device_of, generation);
+    atomic_store(&core__default_device, *out_device);
     return CORE_OK;
 }
 
@@ -219,7 +213,7 @@ core_status core_device_set_preference(const char *names)
     core__device_lock();
     core__free(preference);
     preference = copy;
-    atomic_store(&default_device, NULL);
+    atomic_store(&core__default_device, NULL);
     core__device_unlock();
     return CORE_OK;
 }
@@ -240,7 +234,7 @@ void core__device_forget(core_device *device)
 {
     core_device *expected = device;
 
-    atomic_compare_exchange_strong(&default_device, &expected, NULL);
+    atomic_compare_exchange_strong(&core__default_device, &expected, NULL);
     expected = device;
     atomic_compare_exchange_strong(&host_device, &expected, NULL);
     core__thread_each(forget, device);

@@ -7,6 +7,8 @@
 #define CORE_DEVICE_DEVICE_H
 
 #include "base/error.h"
+#include "base/settings.h"
+#include "base/thread.h"
 #include "dispatch/keys.h"
 
 #include <libcore/backend.h>
@@ -124,6 +126,22 @@ core_status core__backend_device(core__backend *backend, uint32_t index,
 
 /* The device of a call that names none. */
 core_status core__device_current(core_device **out_device);
+/* The same, where that takes no search; else NULL. */
+extern core_device *_Atomic core__default_device;
+extern _Atomic uint32_t core__default_device_of; /* settings' generation then */
+static inline core_device *core__device_current_known(const core__thread *self)
+{
+    core_device *device = self->device;
+
+    if (device)
+        return device;
+    device = atomic_load_explicit(&core__default_device, memory_order_acquire);
+    return device && atomic_load_explicit(&core__default_device_of,
+                                          memory_order_acquire) ==
+                         core__settings_generation()
+               ? device
+               : NULL;
+}
 /* The host's own device: "cpu". */
 core_status core__device_host(core_device **out_device);
 

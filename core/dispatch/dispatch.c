@@ -246,6 +246,36 @@ call_any(core_operator *op, const core_value *args, uint32_t nargs,
     return call_in_state(op, args, nargs, results, nresults, state);
 }
 
+/* Of no tensors: the device argument decides, or the current device. */
+static core_status __attribute__((noinline))
+call_factory(core_operator *op, const core_value *args, uint32_t nargs,
+             core_value *results, uint32_t nresults)
+{
+    core__thread *self = core__thread_self();
+    const core_value *place = &args[op->place];
+    const core__shortcut *shortcut;
+    core_device *device = NULL;
+    core_status status;
+    uint64_t state;
+
+    if (place->tag == CORE_VALUE_DEVICE)
+        device = place->u.device;
+    if (!device)
+        device = core__device_current_known(self);
+    if (core__unlikely(!device))
+        CORE_TRY(core__device_current(&device));
+    CORE_TRY(core__numbers_are(op, args, nargs));
+    state = self->state | device->keys | CORE__KEY_BACKEND;
+    core__thread_enter(self);
+    shortcut = atomic_load_explicit(&op->shortcut, memory_order_acquire);
+    if (core__unlikely(shortcut->state != state))
+        return call_in_state(op, args, nargs, results, nresults, state);
+    status = shortcut->function((core_call *)(uintptr_t)&shortcut->call, args,
+                                nargs, results, nresults);
+    core__thread_leave(self);
+    return status;
+}
+
 /* One call only, at the end, so that few registers need saving.  Results are
  * NONE when a function is called and when it fails: nobody clears them here. */
 core_status core__call(core_operator *op, const core_value *args,
@@ -269,8 +299,19 @@ core_status core__call(core_operator *op, const core_value *args,
                            args[1].tag != CORE_VALUE_TENSOR))
             goto slowly;
         state |= args[0].u.tensor->keys | args[1].u.tensor->keys;
+    } else if (core__likely(hot == CORE__HOT_OUT)) {
+        const core_value *last = &args[op->nargs - 1u];
+
+        if (core__unlikely(args[0].tag != CORE_VALUE_TENSOR ||
+                           args[1].tag != CORE_VALUE_TENSOR ||
+                           last->tag != CORE_VALUE_TENSOR))
+            goto slowly;
+        state |= args[0].u.tensor->keys | args[1].u.tensor->keys |
+                 last->u.tensor->keys;
     } else if (hot == CORE__HOT_ANY) {
         return call_any(op, args, nargs, results, nresults);
+    } else if (hot == CORE__HOT_FACTORY) {
+        return call_factory(op, args, nargs, results, nresults);
     } else {
         goto slowly;
     }

@@ -74,7 +74,8 @@ enum {
 };
 
 enum { CORE__OP_NOWHERE = 255 };
-enum { CORE__HOT_ANY = 255 }; /* core_operator.hot */
+/* core_operator.hot */
+enum { CORE__HOT_OUT = 3, CORE__HOT_FACTORY = 4, CORE__HOT_ANY = 255 };
 
 /* In core_operator.quick, above how many inputs it has. */
 enum {
@@ -141,13 +142,15 @@ struct core_operator {
     uint8_t variant; /* data->variant */
     uint8_t family;  /* data->family */
     /* How the keys of a call are gathered: 1 or 2 tensors are its first
-     * arguments, required and all there are; CORE__HOT_ANY: by the mask; 0: with
-     * more than tensors.  Set when the table is made. */
+     * arguments, required and all there are; CORE__HOT_OUT: the same with the
+     * last argument as a third; CORE__HOT_FACTORY: there are none, and options;
+     * CORE__HOT_ANY: by the mask; 0: with more than tensors.  Set when the table
+     * is made. */
     uint8_t hot;
     uint8_t quick; /* CORE__QUICK_…, where quick.c can serve it; else 0.  Set
                       when the table is made. */
     uint8_t override_told; /* a warning was given; under the lock */
-    uint8_t reserved;
+    uint8_t place;         /* position of the device argument, or NOWHERE */
     const core__operator_data *data;
     core_operator *kernel_op; /* core__operator_kernel, once a table is made */
     core__registration *registrations; /* newest first; under the lock */

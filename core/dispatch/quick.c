@@ -18,6 +18,7 @@
 #pragma GCC optimize("no-tree-slp-vectorize")
 #endif
 
+#include "autograd/layer.h"
 #include "base/thread.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/launch.h"
@@ -60,14 +61,21 @@ static const operand_kind kinds[CORE_DTYPE_LIMIT][2] = {
     KIND(CORE_BOOL, 1),
 };
 
-/* What differs between operators.  Count, alpha and given are known when it is
- * compiled, mostly all. */
+/* Where the result goes. */
+typedef enum given {
+    NEW,
+    IN_PLACE, /* argument 0 */
+    OUT       /* the last one */
+} given;
+
+/* What differs between operators; known when it is compiled, mostly. */
 typedef struct form {
     uint32_t count; /* inputs */
     bool alpha;     /* argument 2 is one */
-    bool given;     /* the result is */
-    bool compares;  /* it is bool */
+    bool compares;  /* the result is bool */
     bool floats;    /* integers are computed in floats: in the general way */
+    bool written;   /* what the layer in-place-or-view does is done here */
+    given given;
 } form;
 
 /* --------------------------------------------------------------- checks -- */
@@ -88,18 +96,22 @@ static inline bool alike(const core_tensor *first, const core_tensor *other)
 
 /* A given tensor takes the result as it is: same dtype and shape, and none of
  * the inputs but those that are the very same elements. */
-static inline bool takes_result(const core_tensor *target, core_dtype dtype,
-                                const core_value *inputs, uint32_t count)
+static inline bool takes_result(const core_tensor *target, const form form,
+                                core_dtype dtype, const core_value *inputs)
 {
     const core_tensor *first = inputs[0].u.tensor;
 
-    if (target->dtype != dtype || !(target->flags & CORE__TENSOR_CONTIGUOUS) ||
-        target->device != first->device || target->ndim != first->ndim)
+    if (target->dtype != dtype)
         return false;
-    for (uint32_t i = 0; i < target->ndim; i++)
-        if (target->sizes[i] != first->sizes[i])
+    if (form.given == OUT) {
+        if (!(target->flags & CORE__TENSOR_CONTIGUOUS) ||
+            target->device != first->device || target->ndim != first->ndim)
             return false;
-    for (uint32_t k = 0; k < count; k++)
+        for (uint32_t i = 0; i < target->ndim; i++)
+            if (target->sizes[i] != first->sizes[i])
+                return false;
+    }
+    for (uint32_t k = form.given == IN_PLACE; k < form.count; k++)
         if (inputs[k].u.tensor->storage == target->storage &&
             inputs[k].u.tensor->offset != target->offset)
             return false;
@@ -126,42 +138,46 @@ typedef struct inputs {
     core__like like; /* the first one's, and so the others' */
     core_dtype dtype;
     core_dtype result;
-    uint64_t item; /* bytes */
 } inputs;
 
-/* The kernel, if the call is one for the fast path, or NULL. */
-static inline __attribute__((always_inline)) const core__kernel *match(
-    const core_call *call, const core_value *args, const form form,
-    const core_tensor *target, inputs *in)
+/* Whether the arguments are such that the fast path can serve them. */
+static inline __attribute__((always_inline)) bool match(
+    const core_value *args, const form form, const core_tensor *target,
+    inputs *in)
 {
-    const core__kernel_set *set = call->user;
     core_tensor *first = args[0].u.tensor;
-    const core__kernel *kernel;
-    uint32_t dtypes;
 
     in->tensor[0] = first;
     in->tensor[1] = NULL;
     in->like = core__like_of(first);
     in->dtype = first->dtype;
     in->result = form.compares ? CORE_BOOL : in->dtype;
-    in->item = core__dtype_size(in->dtype);
     if (!(first->flags & CORE__TENSOR_CONTIGUOUS) || in->like.numel == 0 ||
         (form.alpha && !alpha_suits(&args[2], in->dtype)))
-        return NULL;
+        return false;
     if (form.count == 2) {
         in->tensor[1] = args[1].u.tensor;
         if (!alike(first, in->tensor[1]))
-            return NULL;
+            return false;
     }
-    if (form.given && !takes_result(target, in->result, args, form.count))
-        return NULL;
-    kernel = atomic_load_explicit(&set->quick[in->dtype], memory_order_acquire);
-    if (core__unlikely(!kernel))
+    return form.given == NEW || takes_result(target, form, in->result, args);
+}
+
+/* The kernel, if there is one for such operands. */
+static const core__kernel *kernel_of(const core_call *call, const form form,
+                                     core_dtype dtype)
+{
+    const core__kernel_set *set = call->user;
+    const core__kernel *kernel =
+        atomic_load_explicit(&set->quick[dtype], memory_order_acquire);
+    uint32_t dtypes;
+
+    if (!kernel)
         return NULL;
     dtypes = form.compares ? kernel->compared : kernel->same;
     if (form.floats)
         dtypes &= FLOATS;
-    return dtypes & 1u << in->dtype ? kernel : NULL;
+    return dtypes & 1u << dtype ? kernel : NULL;
 }
 
 /* ---------------------------------------------------------------- calls -- */
@@ -172,143 +188,283 @@ typedef struct quick_call {
     core_operand operands[3];
 } quick_call;
 
-static inline void set_operand(core_operand *operand, const core_tensor *tensor,
-                               uint64_t offset, const operand_kind *kind)
-{
-    operand->memory = tensor->storage->memory;
-    operand->memory.offset += offset;
-    memcpy(&operand->strides, kind, sizeof *kind);
-}
-
-static inline __attribute__((always_inline)) void fill(quick_call *quick,
-                                                       const core_call *call,
-                                                       const inputs *in,
-                                                       const form form,
-                                                       core_tensor *output)
+/* What is the same in all calls of an operator with a dtype. */
+static void fill(quick_call *quick, core_operator *op, const inputs *in,
+                 uint32_t count)
 {
     core__kernel_call *run = &quick->run;
     core_loop *loop = &quick->loop;
 
-    run->tensors[0] = output;
-    set_operand(&quick->operands[0], output,
-                form.given
-                    ? (uint64_t)output->offset * (form.compares ? 1 : in->item)
-                    : 0,
-                &kinds[in->result][OUTPUT]);
-#pragma GCC unroll 2
-    for (uint32_t k = 0; k < form.count; k++) {
-        run->tensors[k + 1] = in->tensor[k];
-        set_operand(&quick->operands[k + 1], in->tensor[k],
-                    (uint64_t)in->tensor[k]->offset * in->item,
-                    &kinds[in->dtype][INPUT]);
-    }
-    run->ntensors = form.count + 1;
+    memcpy(&quick->operands[0].strides, &kinds[in->result][OUTPUT],
+           sizeof(operand_kind));
+    for (uint32_t k = 1; k <= count; k++)
+        memcpy(&quick->operands[k].strides, &kinds[in->dtype][INPUT],
+               sizeof(operand_kind));
+    run->ntensors = count + 1;
+    run->op = op;
     run->device = in->like.device;
-    run->op = call->op;
     loop->struct_size = sizeof *loop;
     loop->flags = CORE_LOOP_CONTIGUOUS;
     loop->ndim = 1;
-    loop->noperands = form.count + 1;
+    loop->noperands = count + 1;
     loop->noutputs = 1;
     loop->reduced = 0;
-    loop->numel = in->like.numel;
     loop->sizes = &loop->numel;
     loop->operands = quick->operands;
 }
 
-/* On a device without streams: there is nothing to capture, and no word of the
- * plugin's for one. */
-static inline __attribute__((always_inline)) core_status launch(
-    quick_call *quick, core__thread *self, const core__kernel *kernel,
-    const core_value *args, uint32_t nargs)
+static inline void set_operand(core_operand *operand, const core_tensor *tensor,
+                               uint64_t offset)
+{
+    operand->memory = tensor->storage->memory;
+    operand->memory.offset += offset;
+}
+
+/* What differs from call to call. */
+static inline __attribute__((always_inline)) void point(quick_call *quick,
+                                                        const inputs *in,
+                                                        const form form,
+                                                        uint64_t item,
+                                                        core_tensor *output)
 {
     core__kernel_call *run = &quick->run;
+
+    run->tensors[0] = output;
+    set_operand(&quick->operands[0], output,
+                form.given == NEW
+                    ? 0
+                    : (uint64_t)output->offset * (form.compares ? 1 : item));
+#pragma GCC unroll 2
+    for (uint32_t k = 0; k < form.count; k++) {
+        run->tensors[k + 1] = in->tensor[k];
+        set_operand(&quick->operands[k + 1], in->tensor[k],
+                    (uint64_t)in->tensor[k]->offset * item);
+    }
+    quick->loop.numel = in->like.numel;
+}
+
+/* ----------------------------------------------------------------- rows -- */
+
+/* A thread's last call of an operator, kept as it was: of the three hundred
+ * bytes that a kernel is given, few differ in the next call.  It is good for
+ * the same operator, dtype and device while nobody registers anything, and
+ * taken while the kernel runs, which may call operators itself. */
+typedef struct row {
+    const core_operator *op; /* NULL: taken, or never filled */
+    const core_device *device;
+    core_function launch; /* the kernel's */
+    core_dtype dtype;
+    uint32_t item;       /* its bytes */
+    uint32_t registered; /* core__registered, when it was filled */
+    bool filled;
+    quick_call quick;
+} row;
+
+enum { ROWS = 8 };
+_Static_assert(ROWS * sizeof(row) <= sizeof((core__thread *)0)->rows,
+               "base/thread.h has room for them");
+
+static inline row *row_at(core__thread *self, const core_operator *op)
+{
+    return &((row *)(void *)self->rows)[op->id % ROWS];
+}
+
+/* NULL: it is none of this call's. */
+static inline __attribute__((always_inline)) row *row_of(core__thread *self,
+                                                         const core_call *call,
+                                                         const inputs *in)
+{
+    row *row = row_at(self, call->op);
+
+    return core__likely(row->op == call->op && row->dtype == in->dtype &&
+                        row->device == in->like.device &&
+                        row->registered ==
+                            atomic_load_explicit(&core__registered,
+                                                 memory_order_relaxed))
+               ? row
+               : NULL;
+}
+
+/* NULL: the call needs a place of its own. */
+static row *row_fill(core__thread *self, const core_call *call,
+                     const core__kernel *kernel, uint32_t registered,
+                     const inputs *in, const form form)
+{
+    row *row = row_at(self, call->op);
+
+    if (!in->like.device->synchronous || self->shared ||
+        (row->filled && !row->op))
+        return NULL;
+    row->device = in->like.device;
+    row->launch = kernel->kernel.launch;
+    row->dtype = in->dtype;
+    row->item = core__dtype_size(in->dtype);
+    row->registered = registered;
+    row->filled = true;
+    fill(&row->quick, call->op, in, form.count);
+    core__kernel_call_fill(&row->quick.run, self, NULL, kernel,
+                           &row->quick.loop);
+    row->op = call->op;
+    return row;
+}
+
+/* A row is one of a device without streams: there is nothing to capture, and no
+ * word of the plugin's for one. */
+static inline __attribute__((always_inline)) core_status launch(
+    row *row, core__thread *self, const core_value *args, uint32_t nargs)
+{
+    core__kernel_call *run = &row->quick.run;
     core_status status;
 
     run->errors = self->error.sequence;
-    core__kernel_call_fill(run, self, NULL, kernel, &quick->loop);
-    status = kernel->kernel.launch(&run->call, args, nargs, NULL, 0);
-    if (core__unlikely(status != CORE_OK || run->scratch != NULL))
+    run->call.flags = self->deterministic ? CORE_CALL_DETERMINISTIC : 0;
+    run->call.device = run->device->impl; /* the same, if it was opened anew */
+    row->op = NULL;
+    status = row->launch(&run->call, args, nargs, NULL, 0);
+    row->op = run->op;
+    if (core__unlikely(((uint64_t)status | (uintptr_t)run->scratch) != 0))
         return core__kernel_launched(run, self, status, run->errors);
     core__thread_count(&self->launches[run->device->launch_slot]);
     return CORE_OK;
 }
 
-/* The same where the thread keeps no tensor of that size, or of a device with
- * streams. */
-static inline __attribute__((always_inline)) core_status run_new(
-    core_call *call, const core_value *args, uint32_t nargs,
-    core_value *results, uint32_t nresults, const form form)
-{
-    inputs in;
-    const core__kernel *kernel = match(call, args, form, NULL, &in);
-    core_tensor *output;
-    quick_call quick;
-    core_status status;
+/* --------------------------------------------------------- calls, at last -- */
 
+static inline __attribute__((always_inline)) core_tensor *target_of(
+    const core_call *call, const core_value *args, const form form)
+{
+    return form.given == NEW        ? NULL
+           : form.given == IN_PLACE ? args[0].u.tensor
+                                    : args[call->op->nargs - 1u].u.tensor;
+}
+
+static inline core_status answer(core_status status, core_tensor *output,
+                                 const form form, core_value *results,
+                                 uint32_t nresults)
+{
+    if (core__unlikely(status != CORE_OK)) {
+        if (form.given == NEW)
+            core__tensor_release(output);
+        return status;
+    }
+    if (form.written)
+        core__tensor_bump(output);
+    if (form.given != NEW) {
+        if (nresults == 0)
+            return CORE_OK;
+        core__tensor_retain(output);
+    }
+    results[0] = (core_value){CORE_VALUE_TENSOR, 0, {.tensor = output}};
+    return CORE_OK;
+}
+
+static core_status in_general(core_call *call, const core_value *args,
+                              uint32_t nargs, core_value *results,
+                              uint32_t nresults, const form form)
+{
+    return (form.written ? core__inplace_or_view_layer
+                         : core__elementwise_general)(call, args, nargs,
+                                                      results, nresults);
+}
+
+/* Without a row for it or a kept tensor for its result: a first call, one of a
+ * device with streams, one inside a kernel. */
+static core_status __attribute__((noinline))
+run_apart(core_call *call, const core_value *args, uint32_t nargs,
+          core_value *results, uint32_t nresults, const form form)
+{
+    /* read before the kernel is: what changes meanwhile makes the row old */
+    uint32_t registered = atomic_load(&core__registered);
+    core__thread *self = core__thread_self();
+    core_tensor *output = target_of(call, args, form);
+    const core__kernel *kernel = NULL;
+    core_status status;
+    quick_call quick;
+    inputs in;
+    row *row;
+
+    if (match(args, form, output, &in))
+        kernel = kernel_of(call, form, in.dtype);
     if (!kernel)
-        return core__elementwise_general(call, args, nargs, results, nresults);
-    status = core__tensor_new_like(in.tensor[0], in.result, &output);
-    if (core__unlikely(status != CORE_OK))
-        return core__op_allocated(call->op, in.like.device, status);
-    fill(&quick, call, &in, form, output);
-    status = core__kernel_launch(&quick.run, &kernel->kernel, &quick.loop, args,
-                                 nargs, NULL, 0);
-    if (core__unlikely(status != CORE_OK))
-        core__tensor_release(output);
-    else
-        results[0] = (core_value){CORE_VALUE_TENSOR, 0, {.tensor = output}};
-    return status;
+        return in_general(call, args, nargs, results, nresults, form);
+    if (form.given == NEW) {
+        status = core__tensor_new_like(in.tensor[0], in.result, &output);
+        if (core__unlikely(status != CORE_OK))
+            return core__op_allocated(call->op, in.like.device, status);
+    }
+    row = row_fill(self, call, kernel, registered, &in, form);
+    if (row) {
+        point(&row->quick, &in, form, row->item, output);
+        status = launch(row, self, args, nargs);
+    } else {
+        fill(&quick, call->op, &in, form.count);
+        point(&quick, &in, form, core__dtype_size(in.dtype), output);
+        status = core__kernel_launch(&quick.run, &kernel->kernel, &quick.loop,
+                                     args, nargs, NULL, 0);
+    }
+    return answer(status, output, form, results, nresults);
+}
+
+/* What changes a tensor that it may not change is refused by the layer, and who
+ * looks at each step sees it there. */
+static inline bool may_write(const core__thread *self,
+                             const core_tensor *target)
+{
+    return !(target->flags &
+             (CORE__TENSOR_INFERENCE | CORE__TENSOR_READ_ONLY)) &&
+           !(self->included & CORE__KEY_TRACE);
 }
 
 /* The fast path.  Nothing but the kernel is called before its end, so that few
  * registers are saved; what is kept lies on a device without streams. */
-static inline __attribute__((always_inline)) core_status run_kept(
+static inline __attribute__((always_inline)) core_status run(
     core_call *call, const core_value *args, uint32_t nargs,
     core_value *results, uint32_t nresults, const form form,
     core_function otherwise)
 {
     core__thread *self = core__self_pointer;
-    inputs in;
-    const core__kernel *kernel = match(call, args, form, NULL, &in);
-    core_tensor *output;
-    quick_call quick;
+    core_tensor *output = target_of(call, args, form);
     core_status status;
+    inputs in;
+    row *row;
 
-    if (core__unlikely(!kernel || !self))
-        return core__elementwise_general(call, args, nargs, results, nresults);
-    output =
-        core__kept_like(self, in.like, in.result, form.compares ? 1 : in.item);
-    if (core__unlikely(!output))
+    if (core__unlikely(!self || !match(args, form, output, &in)))
+        return in_general(call, args, nargs, results, nresults, form);
+    if (form.written && core__unlikely(!may_write(self, output)))
+        return in_general(call, args, nargs, results, nresults, form);
+    row = row_of(self, call, &in);
+    if (core__unlikely(!row))
         return otherwise(call, args, nargs, results, nresults);
-    fill(&quick, call, &in, form, output);
-    status = launch(&quick, self, kernel, args, nargs);
-    output = quick.run.tensors[0];
-    if (core__unlikely(status != CORE_OK))
-        core__tensor_release(output);
-    else
-        results[0] = (core_value){CORE_VALUE_TENSOR, 0, {.tensor = output}};
-    return status;
+    if (form.given == NEW) {
+        if (form.compares)
+            in.like.kind = core__tensor_kind((uint8_t)in.like.ndim, CORE_BOOL);
+        output = core__kept_like(self, in.like, form.compares ? 1 : row->item);
+        if (core__unlikely(!output))
+            return otherwise(call, args, nargs, results, nresults);
+    }
+    point(&row->quick, &in, form, row->item, output);
+    status = launch(row, self, args, nargs);
+    return answer(status, row->quick.run.tensors[0], form, results, nresults);
 }
 
 /* ------------------------------------------------------------ functions -- */
 
 /* One for each form that programs call most. */
-#define FAST_FUNCTION(name, ...)                                     \
-    static __attribute__((noinline)) core_status name##_new(         \
-        core_call *call, const core_value *args, uint32_t nargs,     \
-        core_value *results, uint32_t nresults)                      \
-    {                                                                \
-        return run_new(call, args, nargs, results, nresults,         \
-                       (form){__VA_ARGS__});                         \
-    }                                                                \
-                                                                     \
-    static core_status name(core_call *call, const core_value *args, \
-                            uint32_t nargs, core_value *results,     \
-                            uint32_t nresults)                       \
-    {                                                                \
-        return run_kept(call, args, nargs, results, nresults,        \
-                        (form){__VA_ARGS__}, name##_new);            \
+#define FAST_FUNCTION(name, ...)                                              \
+    static core_status name##_apart(core_call *call, const core_value *args,  \
+                                    uint32_t nargs, core_value *results,      \
+                                    uint32_t nresults)                        \
+    {                                                                         \
+        return run_apart(call, args, nargs, results, nresults,                \
+                         (form){__VA_ARGS__});                                \
+    }                                                                         \
+                                                                              \
+    static core_status name(core_call *call, const core_value *args,          \
+                            uint32_t nargs, core_value *results,              \
+                            uint32_t nresults)                                \
+    {                                                                         \
+        return run(call, args, nargs, results, nresults, (form){__VA_ARGS__}, \
+                   name##_apart);                                             \
     }
 
 FAST_FUNCTION(run_one, .count = 1)
@@ -316,94 +472,33 @@ FAST_FUNCTION(run_one_float, .count = 1, .floats = true)
 FAST_FUNCTION(run_two, .count = 2)
 FAST_FUNCTION(run_two_float, .count = 2, .floats = true)
 FAST_FUNCTION(run_two_alpha, .count = 2, .alpha = true)
-
-static inline form form_of(const core_operator *op)
-{
-    uint8_t quick = op->quick;
-
-    return (form){.count = quick & CORE__QUICK_INPUTS,
-                  .alpha = quick & CORE__QUICK_ALPHA,
-                  .compares = quick & CORE__QUICK_COMPARES,
-                  .floats = quick & CORE__QUICK_FLOATS};
-}
+FAST_FUNCTION(write_one, .count = 1, .given = IN_PLACE, .written = true)
+FAST_FUNCTION(write_two, .count = 2, .given = IN_PLACE, .written = true)
+FAST_FUNCTION(write_two_alpha, .count = 2, .alpha = true, .given = IN_PLACE,
+              .written = true)
+FAST_FUNCTION(write_one_out, .count = 1, .given = OUT, .written = true)
+FAST_FUNCTION(write_two_out, .count = 2, .given = OUT, .written = true)
+FAST_FUNCTION(write_two_alpha_out, .count = 2, .alpha = true, .given = OUT,
+              .written = true)
 
 /* Comparisons; numbers that are neither inputs nor an alpha, which are looked
- * at first. */
+ * at first; what is called below the layers. */
 static core_status run_any(core_call *call, const core_value *args,
                            uint32_t nargs, core_value *results,
                            uint32_t nresults)
 {
-    CORE_TRY(core__numbers_are(call->op, args, nargs));
-    return run_new(call, args, nargs, results, nresults, form_of(call->op));
-}
-
-/* In place, and into a given tensor. */
-static inline __attribute__((always_inline)) core_status run_given(
-    core_call *call, const core_value *args, uint32_t nargs,
-    core_value *results, uint32_t nresults, const form form)
-{
     const core_operator *op = call->op;
-    uint32_t position =
-        op->variant == CORE__VARIANT_INPLACE ? 0 : op->nargs - 1u;
-    core_tensor *target = args[position].u.tensor;
-    core__thread *self = core__self_pointer;
-    inputs in;
-    const core__kernel *kernel = match(call, args, form, target, &in);
-    quick_call quick;
-    core_status status;
+    uint8_t quick = op->quick;
+    form form = {.count = quick & CORE__QUICK_INPUTS,
+                 .alpha = quick & CORE__QUICK_ALPHA,
+                 .compares = quick & CORE__QUICK_COMPARES,
+                 .floats = quick & CORE__QUICK_FLOATS,
+                 .given = op->variant == CORE__VARIANT_FUNCTIONAL ? NEW
+                          : op->variant == CORE__VARIANT_INPLACE  ? IN_PLACE
+                                                                  : OUT};
 
-    if (core__unlikely(!kernel || !self))
-        return core__elementwise_general(call, args, nargs, results, nresults);
-    fill(&quick, call, &in, form, target);
-    if (core__unlikely(!in.like.device->synchronous))
-        status = core__kernel_launch(&quick.run, &kernel->kernel, &quick.loop,
-                                     args, nargs, NULL, 0);
-    else
-        status = launch(&quick, self, kernel, args, nargs);
-    if (status != CORE_OK || nresults == 0)
-        return status;
-    target = quick.run.tensors[0];
-    core__tensor_retain(target);
-    results[0] = (core_value){CORE_VALUE_TENSOR, 0, {.tensor = target}};
-    return CORE_OK;
-}
-
-#define GIVEN_FUNCTION(name, ...)                                    \
-    static core_status name(core_call *call, const core_value *args, \
-                            uint32_t nargs, core_value *results,     \
-                            uint32_t nresults)                       \
-    {                                                                \
-        return run_given(call, args, nargs, results, nresults,       \
-                         (form){.given = true, __VA_ARGS__});        \
-    }
-
-GIVEN_FUNCTION(run_one_given, .count = 1)
-GIVEN_FUNCTION(run_two_given, .count = 2)
-GIVEN_FUNCTION(run_two_alpha_given, .count = 2, .alpha = true)
-
-static core_status run_any_given(core_call *call, const core_value *args,
-                                 uint32_t nargs, core_value *results,
-                                 uint32_t nresults)
-{
-    form form = form_of(call->op);
-
-    form.given = true;
-    CORE_TRY(core__numbers_are(call->op, args, nargs));
-    return run_given(call, args, nargs, results, nresults, form);
-}
-
-static core_function run_of_given(uint8_t quick)
-{
-    switch (quick) {
-    case 1:
-        return run_one_given;
-    case 2:
-        return run_two_given;
-    case 2 | CORE__QUICK_ALPHA:
-        return run_two_alpha_given;
-    default:
-        return run_any_given;
-    }
+    CORE_TRY(core__numbers_are(op, args, nargs));
+    return run_apart(call, args, nargs, results, nresults, form);
 }
 
 core_function core__elementwise_run(const core_operator *op)
@@ -413,7 +508,7 @@ core_function core__elementwise_run(const core_operator *op)
     if (!quick)
         return core__elementwise_general;
     if (op->variant != CORE__VARIANT_FUNCTIONAL)
-        return run_of_given(quick);
+        return run_any;
     switch (quick) {
     case 1:
         return run_one;
@@ -427,6 +522,24 @@ core_function core__elementwise_run(const core_operator *op)
         return run_two_alpha;
     default:
         return run_any;
+    }
+}
+
+core_function core__elementwise_write(const core_operator *op)
+{
+    bool in_place = op->variant == CORE__VARIANT_INPLACE;
+
+    if (op->variant == CORE__VARIANT_FUNCTIONAL)
+        return NULL;
+    switch (core__elementwise_quick(op)) {
+    case 1:
+        return in_place ? write_one : write_one_out;
+    case 2:
+        return in_place ? write_two : write_two_out;
+    case 2 | CORE__QUICK_ALPHA:
+        return in_place ? write_two_alpha : write_two_alpha_out;
+    default:
+        return NULL;
     }
 }
 

@@ -25,6 +25,12 @@ struct core__shortcut {
     core_function function;
     core_call call;             /* as far as functions see it; the rest is 0 */
     const core__shortcut *next; /* older */
+    core__entry entry;          /* of the table, that it was made of */
+    /* A recorded call (autograd/plain.h) knows also where it computes; below's
+     * function is NULL in other ones. */
+    core__entry below;
+    core_call below_call;
+    const core__gradient *gradient;
 };
 
 struct core_registration; /* libcore/dispatch.h */
@@ -136,6 +142,10 @@ void core__kernel_list_reset(const core__backend *backend);
 /* The set of an operator's kernels on a backend; NULL if there is none. */
 core__kernel_set *core__registry_set(const core_operator *op,
                                      const core__backend *backend);
+
+/* Grows with every change of what is registered, before anything of it is freed:
+ * what was looked up under the same number is still so. */
+extern _Atomic uint32_t core__registered;
 
 /* The table of operators that nobody called yet: every entry resolves. */
 extern const core__entry *_Atomic core__table_unresolved[CORE__TABLE_SIZE];

@@ -21,6 +21,9 @@ core_function core__structured_run(const core_operator *op,
 
 /* quick.c: the same for an element-wise operator on a device; op->quick. */
 core_function core__elementwise_run(const core_operator *op);
+/* The same for one in place or with given results, in the place of the layer
+ * in-place-or-view, which it goes through where it has to; NULL: only that. */
+core_function core__elementwise_write(const core_operator *op);
 uint8_t core__elementwise_quick(const core_operator *op);
 core_status core__elementwise_general(core_call *call, const core_value *args,
                                       uint32_t nargs, core_value *results,

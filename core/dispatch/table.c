@@ -16,6 +16,7 @@
 
 #include "autocast/autocast.h"
 #include "autograd/layer.h"
+#include "autograd/plain.h"
 #include "base/memory.h"
 #include "base/settings.h"
 #include "dispatch/dispatch.h"
@@ -35,6 +36,7 @@ typedef struct operator_table {
     _Atomic uint32_t nshortcuts;
     core__entry function;               /* the built-in function */
     core__entry kernels[CORE__SLOTS];   /* structured, by backend */
+    core__entry written[CORE__SLOTS];   /* with what the layer above does */
     core__entry fallbacks[CORE__SLOTS]; /* the same with its fallback kernel */
     core__entry meta;
 } operator_table;
@@ -164,19 +166,26 @@ static const core__entry *entry_at(const core_operator *op, uint64_t keys)
                                 memory_order_relaxed);
 }
 
+static bool is_at(const core_operator *op, uint64_t keys,
+                  const core__entry *known)
+{
+    const core__entry *entry = entry_at(op, keys);
+
+    return entry->function == known->function && entry->user == known->user;
+}
+
 /* Whether calls in its state still go there. */
 static bool leads_there(const core_operator *op, const core__shortcut *shortcut)
 {
     uint64_t keys = core__keys_of_state(op, shortcut->state);
-    const core__entry *entry;
 
     if (shortcut == &nowhere)
         return true;
-    if (keys != shortcut->call.keys)
+    if (keys != shortcut->call.keys || !is_at(op, keys, &shortcut->entry))
         return false;
-    entry = entry_at(op, keys);
-    return entry->function == shortcut->function &&
-           entry->user == shortcut->call.user;
+    return !shortcut->below.function ||
+           (passing(op) &&
+            is_at(op, shortcut->below_call.keys, &shortcut->below));
 }
 
 /* After a change of the table: calls find their way anew, if it is another. */
@@ -190,10 +199,44 @@ static void check_shortcuts(core_operator *op)
         atomic_store_explicit(&op->shortcut, &nowhere, memory_order_release);
 }
 
+static core_call call_of(core_operator *op, uint64_t keys, void *user)
+{
+    return (core_call){.struct_size = CORE__FUNCTION_CALL_SIZE,
+                       .host = &core__host,
+                       .user = user,
+                       .op = op,
+                       .keys = keys};
+}
+
+/* A call that is recorded, if it is a plain one: below autograd there is a
+ * backend's kernel and nothing else, which calls no operator that would be
+ * recorded as well. */
+static void learn_below(core__shortcut *made)
+{
+    core_operator *op = made->call.op;
+    uint64_t keys =
+        core__keys_below(made->call.keys, CORE__FUNCTIONALITY_AUTOGRAD) &
+        op->mask;
+    const core__entry *below;
+
+    if (made->function != core__autograd_layer || !structured(op) ||
+        !passing(op) || op->nresults != 1 ||
+        op->variant != CORE__VARIANT_FUNCTIONAL ||
+        !core__plain_gradient(op->data->gradient) || keys < CORE__KEY_BACKEND)
+        return;
+    below = entry_at(op, keys);
+    if (below != &table_of(op)->kernels[core__keys_slot(keys)])
+        return;
+    made->below = *below;
+    made->below_call = call_of(op, keys, made->below.user);
+    made->gradient = op->data->gradient;
+    made->function = core__autograd_plain;
+    made->call.user = made;
+}
+
 void core__shortcut_learn(core_operator *op, uint64_t state)
 {
     operator_table *table = table_of(op);
-    const core__entry *entry;
     core__shortcut *made;
     uint64_t keys;
 
@@ -202,15 +245,12 @@ void core__shortcut_learn(core_operator *op, uint64_t state)
     core__registry_lock();
     keys = core__keys_of_state(op, state);
     if (table->nshortcuts < SHORTCUTS && keys >= CORE__KEY_BACKEND) {
-        entry = entry_at(op, keys);
         made = &table->shortcuts[table->nshortcuts++];
         made->state = state;
-        made->function = entry->function;
-        made->call.struct_size = CORE__FUNCTION_CALL_SIZE;
-        made->call.host = &core__host;
-        made->call.user = entry->user;
-        made->call.op = op;
-        made->call.keys = keys;
+        made->entry = *entry_at(op, keys);
+        made->function = made->entry.function;
+        made->call = call_of(op, keys, made->entry.user);
+        learn_below(made);
         made->next = op->shortcut == &nowhere ? NULL : op->shortcut;
         atomic_store_explicit(&op->shortcut, made, memory_order_release);
     }
@@ -224,6 +264,23 @@ void core__shortcut_learn(core_operator *op, uint64_t state)
 static bool never_recorded(const core_operator *op)
 {
     return op->variant == CORE__VARIANT_OUT && !(op->flags & CORE__OP_CUSTOM);
+}
+
+/* At the slot of the layer in-place-or-view. */
+static const core__entry *writing(const core_operator *op,
+                                  operator_table *table, uint32_t slot,
+                                  const core__entry *below)
+{
+    core_function function = NULL;
+
+    if (below == &table->kernels[slot] &&
+        op->family == CORE__FAMILY_ELEMENTWISE)
+        function = core__elementwise_write(op);
+    if (!function)
+        return &inplace_or_view;
+    if (table->written[slot].user != below->user)
+        table->written[slot] = (core__entry){function, below->user};
+    return &table->written[slot];
 }
 
 static void fill(core_operator *op, operator_table *table)
@@ -245,7 +302,7 @@ static void fill(core_operator *op, operator_table *table)
         set_slot(table, CORE__FUNCTIONALITY_INPLACE_OR_VIEW, slot,
                  r          ? &r->entry
                  : implicit ? below
-                            : &inplace_or_view);
+                            : writing(op, table, slot, below));
         r = newest(op, CORE_KEY_AUTOCAST, CORE__SLOT_NONE);
         set_slot(table, CORE__FUNCTIONALITY_AUTOCAST, slot,
                  r ? &r->entry : &autocast);
@@ -281,12 +338,21 @@ static void read_settings(void)
 static void set_hot(core_operator *op)
 {
     bool simple = op->table != core__table_unresolved && !op->lists &&
-                  !(op->flags & CORE__OP_FACTORY) &&
                   atomic_load(&core__keys_everywhere) == 0;
     uint8_t hot = CORE__HOT_ANY;
 
     if (op->tensors == op->required && (op->tensors == 1 || op->tensors == 3))
         hot = (uint8_t)__builtin_popcount(op->tensors);
+    /* Its function looks at the numbers that it has, if it is one of quick.c;
+     * those of others CORE__HOT_ANY does. */
+    if (op->tensors == op->required && op->nargs > 2 &&
+        op->tensors == (3 | 1u << (op->nargs - 1)) &&
+        (op->numbers == 0 || op->quick))
+        hot = CORE__HOT_OUT;
+    if (op->flags & CORE__OP_FACTORY) {
+        hot = CORE__HOT_FACTORY;
+        simple = simple && !op->tensors && op->place != CORE__OP_NOWHERE;
+    }
     __atomic_store_n(&op->hot, simple ? hot : 0, __ATOMIC_RELEASE);
 }
 
@@ -334,14 +400,18 @@ static core_status resolve(core_call *call, const core_value *args,
     return core__redispatch(op, call->keys, args, nargs, results, nresults);
 }
 
+_Atomic uint32_t core__registered;
+
 void core__table_refresh(core_operator *op)
 {
+    atomic_fetch_add(&core__registered, 1);
     if (op->data && op->table != core__table_unresolved)
         fill(op, (operator_table *)(void *)op->table);
 }
 
 void core__table_refresh_all(void)
 {
+    atomic_fetch_add(&core__registered, 1);
     for (uint32_t i = 0; i < nresolved; i++)
         core__table_refresh(&core__operators[resolved[i]]);
     core__registry_each_custom(core__table_refresh);

@@ -169,14 +169,11 @@ CORE__OP(flatten)
 static core_status permuted(core_tensor *self, const uint32_t *order,
                             core_value *result)
 {
-    int64_t sizes[CORE_MAX_NDIM];
-    int64_t strides[CORE_MAX_NDIM];
+    core_tensor *view;
 
-    for (uint32_t i = 0; i < self->ndim; i++) {
-        sizes[i] = self->sizes[order[i]];
-        strides[i] = self->strides[order[i]];
-    }
-    return view_of(self, self->ndim, sizes, strides, self->offset, result);
+    CORE_TRY(core__tensor_permuted(self, order, &view));
+    core__result_tensor(result, view);
+    return CORE_OK;
 }
 
 CORE__OP(transpose)

@@ -23,7 +23,7 @@ static const char *const names[CORE_DTYPE_LIMIT] = {
 
 core_status core__dtype_check(core_dtype dtype)
 {
-    if (dtype < CORE_DTYPE_LIMIT && core__dtype_sizes[dtype])
+    if (core__dtype_is_known(dtype))
         return CORE_OK;
     if (dtype == CORE_COMPLEX64 || dtype == CORE_COMPLEX128)
         return core__error(CORE_ERROR_UNSUPPORTED,

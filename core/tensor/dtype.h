@@ -25,6 +25,11 @@ static inline uint32_t core__dtype_size(core_dtype dtype)
     return core__dtype_sizes[dtype];
 }
 
+static inline bool core__dtype_is_known(core_dtype dtype)
+{
+    return dtype < CORE_DTYPE_LIMIT && core__dtype_sizes[dtype] != 0;
+}
+
 /* The dtypes of this release; else UNSUPPORTED or INVALID_ARGUMENT. */
 core_status core__dtype_check(core_dtype dtype);
 core__category core__dtype_category(core_dtype dtype);

@@ -20,7 +20,11 @@
 
 #include <string.h>
 
-enum { CORE__WHOLE_UNIT = 64, CORE__WHOLE_MOST = 64 };
+enum {
+    CORE__WHOLE_UNIT = 64,
+    CORE__WHOLE_MOST = 64, /* of one class */
+    CORE__WHOLE_MOST_BYTES = CORE__SMALL_CLASSES * CORE__WHOLE_UNIT
+};
 
 static inline core__whole *core__whole_of(core__thread *self, uint64_t cls)
 {
@@ -87,17 +91,18 @@ typedef struct core__like {
     const int64_t *sizes; /* and strides behind them */
     int64_t numel;
     uint32_t ndim;
+    uint16_t kind;
 } core__like;
 
 static inline core__like core__like_of(const core_tensor *tensor)
 {
     return (core__like){tensor->device, tensor->sizes, tensor->numel,
-                        tensor->ndim};
+                        tensor->ndim, tensor->kind};
 }
 
-/* core__tensor_new_like out of a kept one, or NULL. */
+/* core__tensor_new_like out of a kept one, or NULL; item: bytes of an element. */
 static inline __attribute__((always_inline)) core_tensor *core__kept_like(
-    core__thread *self, core__like like, core_dtype dtype, uint64_t item)
+    core__thread *self, core__like like, uint64_t item)
 {
     core_tensor *tensor = NULL;
 
@@ -107,8 +112,7 @@ static inline __attribute__((always_inline)) core_tensor *core__kept_like(
     if (core__unlikely(!tensor))
         return NULL;
     core__kept_renew(self, tensor, like.device);
-    tensor->ndim = (uint8_t)like.ndim;
-    tensor->dtype = (uint8_t)dtype;
+    tensor->kind = like.kind;
     tensor->strides = tensor->inline_dims + like.ndim;
     tensor->numel = like.numel;
     /* The first two without asking: most tensors are as small. */
@@ -116,6 +120,43 @@ static inline __attribute__((always_inline)) core_tensor *core__kept_like(
     for (uint32_t i = 1; core__unlikely(i < like.ndim); i++)
         memcpy(&tensor->inline_dims[2 * i], &like.sizes[2 * i],
                2 * sizeof *like.sizes);
+    return tensor;
+}
+
+/* A small row-major tensor out of a kept one, or NULL.  dtype is one of this
+ * release; sizes may be anything: what is negative or would overflow is beyond
+ * what is kept. */
+static inline core_tensor *core__kept_new(core__thread *self,
+                                          const core_device *device,
+                                          core_dtype dtype, uint64_t ndim,
+                                          const int64_t *sizes)
+{
+    int64_t numel = 1, stride = 1;
+    core_tensor *tensor;
+
+    if (core__unlikely(ndim > CORE__TENSOR_INLINE_NDIM))
+        return NULL;
+    for (uint32_t i = 0; i < ndim; i++) {
+        if (core__unlikely((uint64_t)sizes[i] > CORE__WHOLE_MOST_BYTES))
+            return NULL;
+        numel *= sizes[i];
+    }
+    tensor = core__kept_take(self, device,
+                             (uint64_t)numel * core__dtype_size(dtype));
+    if (core__unlikely(!tensor))
+        return NULL;
+    core__kept_renew(self, tensor, device);
+    tensor->ndim = (uint8_t)ndim;
+    tensor->dtype = (uint8_t)dtype;
+    tensor->strides = tensor->inline_dims + ndim;
+    tensor->numel = numel;
+    for (uint64_t i = ndim; i-- > 0;) {
+        int64_t size = sizes[i];
+
+        tensor->inline_dims[i] = size;
+        tensor->inline_dims[ndim + i] = stride;
+        stride *= size > 1 ? size : 1;
+    }
     return tensor;
 }
 
@@ -128,8 +169,8 @@ static inline bool core__kept_keep(core__thread *self, core_tensor *tensor)
     core__whole *list;
 
     if (!storage || !storage->whole || storage->device != self->blocks_of ||
-        tensor->autograd || tensor->base ||
-        tensor->sizes != tensor->inline_dims ||
+        ((uintptr_t)tensor->autograd | (uintptr_t)tensor->base) != 0 ||
+        tensor->ndim > CORE__TENSOR_INLINE_NDIM ||
         atomic_load_explicit(&storage->references, memory_order_acquire) != 1)
         return false;
     list = core__whole_of(self, storage->whole);

@@ -257,38 +257,6 @@ void core__kept_drop(core_tensor *list)
     }
 }
 
-/* A small row-major tensor out of a kept one, or NULL. */
-static inline core_tensor *new_of_kept(core_device *device, core_dtype dtype,
-                                       uint32_t ndim, const int64_t *sizes)
-{
-    core__thread *self = core__thread_self();
-    int64_t numel = 1, stride = 1;
-    core_tensor *tensor;
-
-    if (device != self->blocks_of || ndim > CORE__TENSOR_INLINE_NDIM)
-        return NULL;
-    for (uint32_t i = 0; i < ndim; i++)
-        if (__builtin_mul_overflow(numel, sizes[i], &numel))
-            return NULL;
-    if ((uint64_t)numel > CORE__SMALL_CLASSES * CORE__WHOLE_UNIT)
-        return NULL;
-    tensor = core__kept_take(self, device,
-                             (uint64_t)numel * core__dtype_size(dtype));
-    if (!tensor)
-        return NULL;
-    core__kept_renew(self, tensor, device);
-    tensor->ndim = (uint8_t)ndim;
-    tensor->dtype = (uint8_t)dtype;
-    tensor->strides = tensor->inline_dims + ndim;
-    tensor->numel = numel;
-    for (uint32_t i = ndim; i-- > 0;) {
-        tensor->sizes[i] = sizes[i];
-        tensor->strides[i] = stride;
-        stride *= sizes[i];
-    }
-    return tensor;
-}
-
 core_status core__tensor_new(core_device *device, core_dtype dtype,
                              uint32_t ndim, const int64_t *sizes,
                              const int64_t *strides, core_tensor **out_tensor)
@@ -302,7 +270,8 @@ core_status core__tensor_new(core_device *device, core_dtype dtype,
     if (core__unlikely(status != CORE_OK))
         return status;
     if (core__likely(!strides)) {
-        *out_tensor = new_of_kept(device, dtype, ndim, sizes);
+        *out_tensor =
+            core__kept_new(core__thread_self(), device, dtype, ndim, sizes);
         if (core__likely(*out_tensor != NULL))
             return CORE_OK;
     }
@@ -340,10 +309,13 @@ done:
 core_status core__tensor_new_like(const core_tensor *like, core_dtype dtype,
                                   core_tensor **out_tensor)
 {
-    core_tensor *tensor =
-        core__kept_like(core__thread_self(), core__like_of(like), dtype,
-                        core__dtype_size(dtype));
+    core__like kept = core__like_of(like);
+    core_tensor *tensor;
     core_status status;
+
+    kept.kind = core__tensor_kind(like->ndim, dtype);
+    tensor =
+        core__kept_like(core__thread_self(), kept, core__dtype_size(dtype));
 
     if (core__likely(tensor != NULL)) {
         *out_tensor = tensor;
@@ -393,6 +365,26 @@ core_status core__tensor_on(core_storage *storage, core_dtype dtype,
     return CORE_OK;
 }
 
+/* A tensor on the storage of another, without its sizes, strides, numel and
+ * layout flags. */
+static inline __attribute__((always_inline)) core_tensor *alias_header(
+    core_tensor *source, core_dtype dtype, uint32_t ndim, int64_t offset)
+{
+    core_tensor *tensor = tensor_header(source->device, dtype, ndim);
+
+    if (core__unlikely(!tensor))
+        return NULL;
+    tensor->offset = offset;
+    tensor->storage = source->storage;
+    if (core__likely(tensor->storage != NULL))
+        core__storage_retain(tensor->storage);
+    if (core__unlikely(source->flags & CORE__TENSOR_READ_ONLY)) {
+        tensor->flags |= CORE__TENSOR_READ_ONLY;
+        tensor->keys |= CORE__KEY_INPLACE_OR_VIEW; /* which refuses */
+    }
+    return tensor;
+}
+
 core_status core__tensor_alias(core_tensor *source, core_dtype dtype,
                                uint32_t ndim, const int64_t *sizes,
                                const int64_t *strides, int64_t offset,
@@ -403,49 +395,36 @@ core_status core__tensor_alias(core_tensor *source, core_dtype dtype,
     *out_tensor = NULL;
     if (core__unlikely(ndim > CORE_MAX_NDIM))
         return check_sizes(dtype, ndim, sizes);
-    tensor = tensor_header(source->device, dtype, ndim);
+    tensor = alias_header(source, dtype, ndim, offset);
     if (core__unlikely(!tensor))
         return core__error_memory(sizeof *tensor);
     for (uint32_t i = 0; i < ndim; i++) {
         tensor->sizes[i] = sizes[i];
         tensor->strides[i] = strides[i];
     }
-    tensor->offset = offset;
     core__tensor_refresh(tensor);
-    tensor->storage = source->storage;
-    if (tensor->storage)
-        core__storage_retain(tensor->storage);
-    if (core__unlikely(source->flags & CORE__TENSOR_READ_ONLY)) {
-        tensor->flags |= CORE__TENSOR_READ_ONLY;
-        tensor->keys |= CORE__KEY_INPLACE_OR_VIEW; /* which refuses */
-    }
     *out_tensor = tensor;
     return CORE_OK;
 }
 
-core_status core__tensor_view(core_tensor *source, uint32_t ndim,
-                              const int64_t *sizes, const int64_t *strides,
-                              int64_t offset, core_tensor **out_tensor)
+/* What autograd is to know of an alias that is a view. */
+static inline void make_view(core__thread *self, core_tensor *view,
+                             core_tensor *source)
 {
-    core__thread *self = core__thread_self();
     core_tensor *base = source->base ? source->base : source;
-    core_tensor *view;
 
-    CORE_TRY(core__tensor_alias(source, source->dtype, ndim, sizes, strides,
-                                offset, out_tensor));
-    view = *out_tensor;
     if (core__unlikely(self->inference)) {
         /* A view of an ordinary tensor is ordinary, and says where it was
          * made; one of an inference tensor needs no base. */
         if (source->flags & CORE__TENSOR_INFERENCE)
-            return CORE_OK;
+            return;
         view->flags &= (uint16_t)~CORE__TENSOR_INFERENCE;
         view->flags |= CORE__TENSOR_VIEW_INFERENCE;
         view->keys |= CORE__KEYS_TENSOR;
-    } else if (source->flags & CORE__TENSOR_INFERENCE) {
+    } else if (core__unlikely(source->flags & CORE__TENSOR_INFERENCE)) {
         view->flags |= CORE__TENSOR_INFERENCE;
         view->keys &= ~(CORE__KEYS_TENSOR & ~CORE__KEY_BACKEND);
-        return CORE_OK;
+        return;
     }
     if (self->no_grad)
         view->flags |= CORE__TENSOR_VIEW_NO_GRAD;
@@ -459,14 +438,63 @@ core_status core__tensor_view(core_tensor *source, uint32_t ndim,
         view->keys |= CORE__KEYS_VIEW;
     view->base = base;
     core__tensor_retain(base);
+}
+
+core_status core__tensor_view(core_tensor *source, uint32_t ndim,
+                              const int64_t *sizes, const int64_t *strides,
+                              int64_t offset, core_tensor **out_tensor)
+{
+    CORE_TRY(core__tensor_alias(source, source->dtype, ndim, sizes, strides,
+                                offset, out_tensor));
+    make_view(core__thread_self(), *out_tensor, source);
+    return CORE_OK;
+}
+
+core_status core__tensor_permuted(core_tensor *source, const uint32_t *order,
+                                  core_tensor **out_tensor)
+{
+    uint32_t ndim = source->ndim;
+    core_tensor *view =
+        alias_header(source, source->dtype, ndim, source->offset);
+    bool contiguous = true;
+    int64_t expected = 1;
+
+    *out_tensor = view;
+    if (core__unlikely(!view))
+        return core__error_memory(sizeof *view);
+    for (uint32_t i = ndim; i-- > 0;) {
+        int64_t size = source->sizes[order[i]];
+        int64_t stride = source->strides[order[i]];
+
+        view->sizes[i] = size;
+        view->strides[i] = stride;
+        contiguous &= stride == expected || size == 1;
+        expected *= size;
+    }
+    /* Dense is the same in any order, and nothing is contiguous too. */
+    view->flags |= source->flags & CORE__TENSOR_DENSE;
+    if (contiguous || source->numel == 0)
+        view->flags |= CORE__TENSOR_CONTIGUOUS;
+    view->numel = source->numel;
+    make_view(core__thread_self(), view, source);
     return CORE_OK;
 }
 
 core_status core__tensor_shallow(core_tensor *source, core_tensor **out_tensor)
 {
-    return core__tensor_alias(source, source->dtype, source->ndim,
-                              source->sizes, source->strides, source->offset,
-                              out_tensor);
+    uint32_t ndim = source->ndim;
+    core_tensor *tensor =
+        alias_header(source, source->dtype, ndim, source->offset);
+
+    *out_tensor = tensor;
+    if (core__unlikely(!tensor))
+        return core__error_memory(sizeof *tensor);
+    for (uint32_t i = 0; i < 2 * ndim; i++)
+        tensor->sizes[i] = source->sizes[i]; /* and strides behind them */
+    tensor->flags |=
+        source->flags & (CORE__TENSOR_CONTIGUOUS | CORE__TENSOR_DENSE);
+    tensor->numel = source->numel;
+    return CORE_OK;
 }
 
 core_status core__tensor_number(core_scalar value, core_tensor **out_tensor)

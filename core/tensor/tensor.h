@@ -77,6 +77,15 @@ struct core_tensor {
     int64_t inline_dims[2 * CORE__TENSOR_INLINE_NDIM];
 };
 
+static inline uint16_t core__tensor_kind(uint8_t ndim, core_dtype dtype)
+{
+    core_tensor tensor;
+
+    tensor.ndim = ndim;
+    tensor.dtype = (uint8_t)dtype;
+    return tensor.kind;
+}
+
 /* ------------------------------------------------------------ creation -- */
 
 /* A tensor with its own memory, not initialised.  strides NULL: row-major.
@@ -98,6 +107,9 @@ core_status core__tensor_alias(core_tensor *source, core_dtype dtype,
 core_status core__tensor_view(core_tensor *source, uint32_t ndim,
                               const int64_t *sizes, const int64_t *strides,
                               int64_t offset, core_tensor **out_tensor);
+/* The same with the dimensions in another order: order[i] is the source's. */
+core_status core__tensor_permuted(core_tensor *source, const uint32_t *order,
+                                  core_tensor **out_tensor);
 /* Same storage and layout, no history. */
 core_status core__tensor_shallow(core_tensor *source, core_tensor **out_tensor);
 /* A 0-dim tensor on the host holding a number; marked TENSOR_NUMBER. */

@@ -5,7 +5,7 @@
 import json
 import re
 
-from .model import AUTOCAST, FAMILIES
+from .model import AUTOCAST, FAMILIES, NOWHERE
 from .schema import c_parameters
 
 HEAD = """/* SPDX-License-Identifier: Apache-2.0
@@ -139,6 +139,7 @@ def data_row(operator):
 def operator_row(operator):
     o = operator
     tensors = required = lists = numbers = absent = 0
+    place = NOWHERE
     for i, argument in enumerate(o.schema.arguments):
         if argument.tensor:
             tensors |= 1 << i
@@ -146,6 +147,8 @@ def operator_row(operator):
                 required |= 1 << i
         if argument.tensors:
             lists |= 1 << i
+        if argument.base == "Device":
+            place = i
         if argument.base == "Scalar" and not argument.list:
             numbers |= 1 << i
             if argument.optional:
@@ -155,6 +158,7 @@ def operator_row(operator):
             ".lists = 0x%xu" % lists, ".numbers = 0x%xu" % numbers,
             ".absent_numbers = 0x%xu" % absent, ".id = %d" % o.id,
             ".flags = 0x%x" % o.flags,
+            ".place = %d" % place,
             ".nargs = %d" % len(o.schema.arguments),
             ".nresults = %d" % len(o.schema.results),
             ".variant = CORE__VARIANT_" + o.variant,
