@@ -80,11 +80,15 @@ static core_status unpack(core_node *node, core__backward *context,
     }
     node->users++;
     for (uint32_t i = 0; i < node->nsaved && status == CORE_OK; i++) {
-        if (core__unlikely(core__saved_is_packed(&node->saved[i])))
+        core__saved *saved = &node->saved[i];
+
+        if (core__likely(core__saved_is_ready(saved, history)))
+            values[i] = saved->value;
+        else if (core__unlikely(core__saved_is_packed(saved)))
             packed = true;
         else
-            status = core__saved_unpack(node, &node->saved[i], history,
-                                        &values[i], context->temporaries,
+            status = core__saved_unpack(node, saved, history, &values[i],
+                                        context->temporaries,
                                         &context->ntemporaries);
     }
     core__spin_unlock(&node->lock);

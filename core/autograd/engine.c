@@ -16,7 +16,7 @@
 
 #include <libcore/memory.h>
 
-enum { INLINE_GRADS = 8, INLINE_GRADIENTS = 16 };
+enum { INLINE_GRADS = 8, INLINE_GRADIENTS = 16, PLAIN_EDGES = 4 };
 
 /* Hooks are the program's code: they see the thread as it was. */
 static core_status run_hooks_before(core__task *task, core_node *node,
@@ -211,6 +211,46 @@ static void release_all(core_tensor **tensors, uint32_t count)
         core__tensor_release(tensors[i]);
 }
 
+/* Most nodes: an operator's with one result and few edges, of a task that has
+ * nothing to do but to run them (core__task.plain).  The same as run_node, with
+ * nothing to ask for. */
+static inline core_status run_plain(core__task *task, core_node *node,
+                                    core_tensor *grad, core_tensor **gradients)
+{
+    uint8_t needed[PLAIN_EDGES];
+
+    for (uint32_t i = 0; i < node->nedges; i++) {
+        gradients[i] = NULL;
+        needed[i] = node->edges[i].node != NULL;
+    }
+    if (core__likely(grad != NULL)) {
+        CORE_TRY(core__node_compute(task, node, &grad, needed, gradients));
+        CORE_TRY(validate(node, gradients));
+    }
+    if (node->nsaved && core__likely(!task->retain))
+        core__node_release_saved(node);
+    return CORE_OK;
+}
+
+static core_status evaluate_plain(core__task *task, core_node *node,
+                                  core__slot *slot)
+{
+    core_tensor *gradients[PLAIN_EDGES];
+    core_tensor *grad = slot->grads[0];
+    uint32_t nedges = node->nedges;
+    core_status status;
+
+    slot->grads[0] = NULL;
+    status = run_plain(task, node, grad, gradients);
+    core__tensor_release(grad);
+    if (core__likely(status == CORE_OK))
+        status = deliver(task, node, gradients);
+    for (uint32_t i = 0; i < nedges; i++)
+        if (core__unlikely(gradients[i] != NULL))
+            core__tensor_release(gradients[i]);
+    return status;
+}
+
 static core_status evaluate(core__task *task, core_node *node, core__slot *slot)
 {
     uint32_t ninputs = node->ninputs, nedges = node->nedges;
@@ -272,6 +312,10 @@ core_status core__task_evaluate(core__task *task, core_node *node,
     core_stream *stream = node->stream, *before = NULL;
     core_status status = CORE_OK;
 
+    if (core__likely(task->plain && node->kind == CORE__NODE_OPERATOR &&
+                     node->ninputs == 1 && node->nedges <= PLAIN_EDGES &&
+                     !node->hooks))
+        return evaluate_plain(task, node, slot);
     if (core__likely(!stream))
         return evaluate(task, node, slot);
     if (core__stream_current(stream->device) != stream)

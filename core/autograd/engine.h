@@ -67,12 +67,15 @@ struct core__task {
     core__task *outer; /* of the backward that this one is inside of */
     uint32_t depth;
     bool retain;
-    bool create;         /* grad mode is on */
-    bool host;           /* some node is the host's */
-    bool several;        /* more than one thread runs it */
-    bool anomaly;        /* anomaly.h */
-    bool watched;        /* or somebody observes: nodes go the long way */
-    core_device *device; /* of the first node with a stream */
+    bool create;  /* grad mode is on */
+    bool host;    /* some node is the host's */
+    bool several; /* more than one thread runs it */
+    bool anomaly; /* anomaly.h */
+    bool watched; /* or somebody observes: nodes go the long way */
+    /* Nobody watches, every leaf accumulates as it is, and nothing has a
+     * stream. */
+    bool plain;
+    core_device *device;              /* of the first node with a stream */
     core__destinations *destinations; /* destination.h; NULL mostly */
     /* The thread of the caller, and what it is while nodes run. */
     core__thread_state caller;

@@ -16,7 +16,10 @@
 core_node *core__node_new(uint32_t nedges, uint32_t nsaved, uint32_t ninputs,
                           size_t extra, void **out_extra)
 {
-    return core__node_make(nedges, nsaved, ninputs, extra, out_extra);
+    void *rest;
+
+    return core__node_make(nedges, nsaved, ninputs, extra,
+                           out_extra ? out_extra : &rest);
 }
 
 /* Nobody can see what was saved any more. */
@@ -69,13 +72,25 @@ void core__node_place_slow(core_node *node)
     }
 }
 
-/* Frees one node; what it referenced may land on the thread's list. */
-static void destroy_one(core_node *node)
+/* Frees one node; what it referenced may land on the thread's list, and the
+ * nodes that only it led to do. */
+static inline void destroy_one(core_node *node, core_node **pending)
 {
     for (uint32_t i = 0; i < node->nsaved; i++)
-        core__saved_release(&node->saved[i]);
-    for (uint32_t i = 0; i < node->nedges; i++)
-        core__node_release(node->edges[i].node);
+        if (node->saved[i].kind > CORE__SAVED_VALUE)
+            core__saved_release(&node->saved[i]);
+    for (uint32_t i = 0; i < node->nedges; i++) {
+        core_node *next = node->edges[i].node;
+
+        if (!next || !core__node_drop(next))
+            continue;
+        if (next->kind == CORE__NODE_ACCUMULATE) {
+            core__accumulate_park(next);
+        } else {
+            next->dead = *pending;
+            *pending = next;
+        }
+    }
     if (core__unlikely(node->kind == CORE__NODE_CUSTOM)) {
         core__custom_destroy(node);
     } else if (core__unlikely(node->kind == CORE__NODE_SLICES)) {
@@ -109,7 +124,7 @@ void core__node_destroy(core_node *node)
     self->hooks[0] = &pending;
     while ((node = pending) != NULL) {
         pending = node->dead;
-        destroy_one(node);
+        destroy_one(node, &pending);
     }
     self->hooks[0] = NULL;
 }

@@ -103,10 +103,16 @@ static inline void core__node_retain(core_node *node)
     atomic_fetch_add_explicit(&node->references, 1, memory_order_relaxed);
 }
 
+/* Whether that was the last one: the caller destroys it then. */
+static inline bool core__node_drop(core_node *node)
+{
+    return atomic_fetch_sub_explicit(&node->references, 1,
+                                     memory_order_acq_rel) == 1;
+}
+
 static inline void core__node_release(core_node *node)
 {
-    if (node && atomic_fetch_sub_explicit(&node->references, 1,
-                                          memory_order_acq_rel) == 1)
+    if (node && core__node_drop(node))
         core__node_destroy(node);
 }
 

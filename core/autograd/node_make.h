@@ -10,9 +10,10 @@
 #include "autograd/saved.h"
 #include "base/memory.h"
 
-static inline core_node *core__node_make(uint32_t nedges, uint32_t nsaved,
-                                         uint32_t ninputs, size_t extra,
-                                         void **out_extra)
+/* Edges and saved slots are the caller's too. */
+static inline core_node *core__node_make_bare(uint32_t nedges, uint32_t nsaved,
+                                              uint32_t ninputs, size_t extra,
+                                              void **out_extra)
 {
     size_t size = sizeof(core_node) + nedges * sizeof(core__edge) +
                   nsaved * sizeof(core__saved) +
@@ -49,12 +50,23 @@ static inline core_node *core__node_make(uint32_t nedges, uint32_t nsaved,
     atomic_init(&node->slot.task, NULL);
     for (uint32_t i = 0; i < ninputs; i++)
         node->slot.grads[i] = NULL;
+    *out_extra = rest;
+    return node;
+}
+
+static inline core_node *core__node_make(uint32_t nedges, uint32_t nsaved,
+                                         uint32_t ninputs, size_t extra,
+                                         void **out_extra)
+{
+    core_node *node =
+        core__node_make_bare(nedges, nsaved, ninputs, extra, out_extra);
+
+    if (core__unlikely(!node))
+        return NULL;
     for (uint32_t i = 0; i < nedges; i++)
         node->edges[i].node = NULL;
     for (uint32_t i = 0; i < nsaved; i++)
         node->saved[i].kind = CORE__SAVED_NONE;
-    if (out_extra)
-        *out_extra = rest;
     return node;
 }
 

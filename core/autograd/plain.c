@@ -26,9 +26,10 @@ bool core__plain_gradient(const core__gradient *gradient)
     if (!gradient || !gradient->backward)
         return false;
     for (uint32_t i = 0; i < gradient->nsaved; i++)
-        if (gradient->saved[i].kind != CORE__SAVE_ARGUMENT &&
-            gradient->saved[i].kind != CORE__SAVE_RESULT &&
-            gradient->saved[i].kind != CORE__SAVE_VALUE)
+        if ((gradient->saved[i].kind != CORE__SAVE_ARGUMENT &&
+             gradient->saved[i].kind != CORE__SAVE_RESULT &&
+             gradient->saved[i].kind != CORE__SAVE_VALUE) ||
+            gradient->saved[i].apart)
             return false;
     return true;
 }
@@ -52,8 +53,16 @@ static inline uint32_t wanted_of(const core__gradient *gradient,
     return wanted;
 }
 
-static inline core_status edges(core_node *node, const core__gradient *gradient,
-                                const core_value *args, uint32_t wanted)
+/* What is not set yet is nothing, for the release of a node that failed. */
+static void edges_end(core_node *node, uint32_t from)
+{
+    for (uint32_t i = from; i < node->nedges; i++)
+        node->edges[i].node = NULL;
+}
+
+static inline core_status set_edges(core_node *node,
+                                    const core__gradient *gradient,
+                                    const core_value *args, uint32_t wanted)
 {
     for (uint32_t i = 0; i < gradient->ngradients; i++) {
         core_tensor *tensor = args[gradient->arguments[i]].u.tensor;
@@ -61,6 +70,7 @@ static inline core_status edges(core_node *node, const core__gradient *gradient,
         core__edge *edge = &node->edges[i];
 
         node->counts[i] = 1;
+        edge->node = NULL;
         if (!(wanted >> i & 1))
             continue;
         edge->input = 0;
@@ -69,17 +79,25 @@ static inline core_status edges(core_node *node, const core__gradient *gradient,
             edge->node = record->grad_fn;
             edge->input = record->output;
         } else {
-            CORE_TRY(core__accumulator(tensor, &edge->node));
+            core_status status = core__accumulator(tensor, &edge->node);
+
+            if (core__unlikely(status != CORE_OK)) {
+                edges_end(node, i);
+                return status;
+            }
         }
     }
     return CORE_OK;
 }
 
+/* Slots have no kind yet. */
 static inline core_status save(core_node *node, const core__gradient *gradient,
                                const core_value *args, core_tensor *result,
                                uint32_t wanted)
 {
-    for (uint32_t i = 0; i < gradient->nsaved; i++) {
+    for (uint32_t i = 0; i < node->nsaved; i++)
+        node->saved[i].kind = CORE__SAVED_NONE;
+    for (uint32_t i = 0; i < node->nsaved; i++) {
         const core__saving *saving = &gradient->saved[i];
         const core_value *arg = &args[saving->position];
         core__saved *saved = &node->saved[i];
@@ -99,45 +117,42 @@ static inline core_status save(core_node *node, const core__gradient *gradient,
     return CORE_OK;
 }
 
-/* Values that lie elsewhere are copied behind the node. */
-static inline bool keeps_lists(const core__gradient *gradient,
-                               const core_value *args)
+/* Slots for what is saved; none, where no wanted gradient needs anything. */
+static inline uint32_t slots_of(const core__gradient *gradient, uint32_t wanted)
 {
-    for (uint32_t i = 0; i < gradient->nsaved; i++) {
-        uint32_t tag = args[gradient->saved[i].position].tag;
-
-        if (gradient->saved[i].kind != CORE__SAVE_RESULT &&
-            core__unlikely(tag >= CORE_VALUE_INT_LIST ||
-                           tag == CORE_VALUE_STRING))
-            return true;
-    }
-    return false;
+    for (uint32_t i = 0; i < gradient->nsaved; i++)
+        if (gradient->saved[i].needed_by & wanted)
+            return gradient->nsaved;
+    return 0;
 }
 
 static inline core_status record(const core__gradient *gradient,
                                  const core_value *args, uint32_t wanted,
                                  core_tensor *result)
 {
+    uint32_t nsaved = slots_of(gradient, wanted), ndim = result->ndim;
     core_status status;
     core_node *node;
     int64_t *sizes;
 
-    node = core__node_make(gradient->ngradients, gradient->nsaved, 1,
-                           result->ndim * sizeof *sizes, (void **)&sizes);
+    node = core__node_make_bare(gradient->ngradients, nsaved, 1,
+                                ndim * sizeof *sizes, (void **)&sizes);
     if (core__unlikely(!node))
         return core__error_memory(sizeof *node);
     node->kind = CORE__NODE_OPERATOR;
     node->name = gradient->name;
     node->gradient = gradient;
     node->needed = wanted;
-    for (uint32_t i = 0; i < result->ndim; i++)
+    for (uint32_t i = 0; i < ndim; i++)
         sizes[i] = result->sizes[i];
     core__meta_fill(node->inputs, result, sizes);
     if (core__unlikely(!result->device->synchronous))
         core__node_place_slow(node);
-    status = edges(node, gradient, args, wanted);
+    status = set_edges(node, gradient, args, wanted);
     if (core__likely(status == CORE_OK))
         status = save(node, gradient, args, result, wanted);
+    else
+        node->nsaved = 0;
     if (core__unlikely(status != CORE_OK)) {
         core__node_release(node);
         return status;
@@ -156,7 +171,7 @@ core_status core__autograd_plain(core_call *call, const core_value *args,
     core_status status;
 
     if (core__likely(!self->no_grad && !self->anomaly && !self->saved_hooks &&
-                     nresults == 1 && !keeps_lists(gradient, args)))
+                     nresults == 1))
         wanted = wanted_of(gradient, args);
     if (core__unlikely(!wanted))
         return core__autograd_layer(call, args, nargs, results, nresults);

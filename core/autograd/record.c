@@ -23,26 +23,23 @@ void core__spin_wait(_Atomic uint8_t *lock, uint8_t before)
     }
 }
 
-static core_status record_new(core_tensor *tensor)
+static inline core__autograd *record_new(core_tensor *tensor)
 {
     static const core__autograd nothing;
     core__autograd *record = core__small_alloc(sizeof *record);
 
     if (core__unlikely(!record))
-        return core__error_memory(sizeof *record);
+        return NULL;
     *record = nothing; /* copied in place, where zeros would be a call */
     tensor->autograd = record;
-    return CORE_OK;
+    return record;
 }
 
 core_status core__autograd_record(core_tensor *tensor,
                                   core__autograd **out_record)
 {
-    *out_record = NULL;
-    if (!tensor->autograd)
-        CORE_TRY(record_new(tensor));
-    *out_record = tensor->autograd;
-    return CORE_OK;
+    *out_record = tensor->autograd ? tensor->autograd : record_new(tensor);
+    return *out_record ? CORE_OK : core__error_memory(sizeof **out_record);
 }
 
 void core__autograd_relayout(core_tensor *tensor)
@@ -79,13 +76,11 @@ core_status core__history_set(core_tensor *tensor, core_node *node,
     core__autograd *record = tensor->autograd;
 
     if (core__likely(!record)) {
-        core_status status = record_new(tensor);
-
-        if (core__unlikely(status != CORE_OK)) {
+        record = record_new(tensor);
+        if (core__unlikely(!record)) {
             core__node_release(node);
-            return status;
+            return core__error_memory(sizeof *record);
         }
-        record = tensor->autograd;
     }
     if (core__unlikely(record->grad_fn != NULL))
         core__node_release(record->grad_fn);
@@ -169,7 +164,8 @@ core_node *core__accumulator_if_any(const core_tensor *leaf)
 
 /* Under the record's lock: the accumulator with one more reference, if there
  * is one to be had. */
-static core_node *revive(core__autograd *record, core_tensor *leaf)
+static inline __attribute__((always_inline)) core_node *revive(
+    core__autograd *record, core_tensor *leaf)
 {
     core_node *node = record->accumulator;
 
@@ -190,19 +186,12 @@ static core_node *revive(core__autograd *record, core_tensor *leaf)
     return NULL;
 }
 
-core_status core__accumulator(core_tensor *leaf, core_node **out_node)
+static core_status __attribute__((noinline))
+make_accumulator(core__autograd *record, core_tensor *leaf,
+                 core_node **out_node)
 {
-    core__autograd *record = leaf->autograd;
     core_node *node;
 
-    if (core__unlikely(!record))
-        CORE_TRY(core__autograd_record(leaf, &record));
-    core__spin_lock(&record->lock);
-    node = revive(record, leaf);
-    core__spin_unlock(&record->lock);
-    *out_node = node;
-    if (core__likely(node != NULL))
-        return CORE_OK;
     CORE_TRY(core__accumulate_new(leaf, out_node));
     /* Another thread may have been faster. */
     core__spin_lock(&record->lock);
@@ -215,6 +204,22 @@ core_status core__accumulator(core_tensor *leaf, core_node **out_node)
         *out_node = node;
     }
     return CORE_OK;
+}
+
+core_status core__accumulator(core_tensor *leaf, core_node **out_node)
+{
+    core__autograd *record = leaf->autograd;
+    core_node *node;
+
+    if (core__unlikely(!record))
+        CORE_TRY(core__autograd_record(leaf, &record));
+    core__spin_lock(&record->lock);
+    node = revive(record, leaf);
+    core__spin_unlock(&record->lock);
+    *out_node = node;
+    return core__likely(node != NULL)
+               ? CORE_OK
+               : make_accumulator(record, leaf, out_node);
 }
 
 core_status core__gradient_edge(core_tensor *tensor, core__edge *out_edge)

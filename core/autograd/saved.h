@@ -51,6 +51,17 @@ static inline bool core__saved_is_packed(const core__saved *saved)
            (saved->kind == CORE__SAVED_LIST && saved->output);
 }
 
+/* Whether its value is what core__saved_unpack would give. */
+static inline bool core__saved_is_ready(const core__saved *saved, bool history)
+{
+    if (saved->kind == CORE__SAVED_VALUE)
+        return true;
+    return (saved->kind == CORE__SAVED_TENSOR ||
+            saved->kind == CORE__SAVED_RESULT) &&
+           !history &&
+           core__tensor_version(saved->value.u.tensor) == saved->version;
+}
+
 /* Fills out_value (borrowed from the slot) of a slot that is not packed.  With
  * history wanted (grad mode on), twins are given theirs; a saved result becomes
  * a new tensor, appended to temporaries.  The node's lock is held. */

@@ -176,6 +176,8 @@ static core_status run(core__task *task, const core__edge *roots,
     self->no_grad = task->running.no_grad;
     self->excluded = task->running.excluded;
     status = core__task_prepare(task, roots, count);
+    task->plain = !task->device && !task->captures && !task->destinations &&
+                  !task->watched;
     if (core__likely(status == CORE_OK))
         status = core__likely(!task->several)
                      ? run_alone(task, roots, grads, count)

@@ -176,32 +176,38 @@ static core_status permuted(core_tensor *self, const uint32_t *order,
     return CORE_OK;
 }
 
+static core_status swapped(core_tensor *self, uint32_t a, uint32_t b,
+                           core_value *result)
+{
+    core_tensor *view;
+
+    CORE_TRY(core__tensor_transposed(self, a, b, &view));
+    core__result_tensor(result, view);
+    return CORE_OK;
+}
+
 CORE__OP(transpose)
 {
     core_tensor *self = args[0].u.tensor;
-    uint32_t order[CORE_MAX_NDIM];
-    uint32_t a;
-    uint32_t b;
+    uint32_t a = (uint32_t)args[1].u.i, b = (uint32_t)args[2].u.i;
 
-    CORE_TRY(core__dim_wrap(call->op, args[1].u.i, self->ndim, &a));
-    CORE_TRY(core__dim_wrap(call->op, args[2].u.i, self->ndim, &b));
-    for (uint32_t i = 0; i < self->ndim; i++)
-        order[i] = i == a ? b : i == b ? a : i;
-    return permuted(self, order, &results[0]);
+    if (core__unlikely((uint64_t)args[1].u.i >= self->ndim))
+        CORE_TRY(core__dim_wrap(call->op, args[1].u.i, self->ndim, &a));
+    if (core__unlikely((uint64_t)args[2].u.i >= self->ndim))
+        CORE_TRY(core__dim_wrap(call->op, args[2].u.i, self->ndim, &b));
+    return swapped(self, a, b, &results[0]);
 }
 
 CORE__OP(t)
 {
     core_tensor *self = args[0].u.tensor;
-    static const uint32_t swapped[2] = {1, 0};
-    static const uint32_t same[1] = {0};
 
     if (self->ndim > 2)
         return core__op_error(CORE_ERROR_SHAPE, call->op,
                               "wants at most 2 dimensions, not %u; use "
                               "transpose",
                               self->ndim);
-    return permuted(self, self->ndim == 2 ? swapped : same, &results[0]);
+    return swapped(self, 0, self->ndim == 2, &results[0]);
 }
 
 CORE__OP(permute)

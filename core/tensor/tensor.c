@@ -480,21 +480,61 @@ core_status core__tensor_permuted(core_tensor *source, const uint32_t *order,
     return CORE_OK;
 }
 
-core_status core__tensor_shallow(core_tensor *source, core_tensor **out_tensor)
+/* Same storage and layout; NULL: no memory. */
+static inline __attribute__((always_inline)) core_tensor *same(
+    core_tensor *source)
 {
     uint32_t ndim = source->ndim;
     core_tensor *tensor =
         alias_header(source, source->dtype, ndim, source->offset);
 
-    *out_tensor = tensor;
     if (core__unlikely(!tensor))
-        return core__error_memory(sizeof *tensor);
+        return NULL;
     for (uint32_t i = 0; i < 2 * ndim; i++)
         tensor->sizes[i] = source->sizes[i]; /* and strides behind them */
     tensor->flags |=
         source->flags & (CORE__TENSOR_CONTIGUOUS | CORE__TENSOR_DENSE);
     tensor->numel = source->numel;
+    return tensor;
+}
+
+static void swap(int64_t *values, uint32_t a, uint32_t b)
+{
+    int64_t value = values[a];
+
+    values[a] = values[b];
+    values[b] = value;
+}
+
+core_status core__tensor_transposed(core_tensor *source, uint32_t a, uint32_t b,
+                                    core_tensor **out_tensor)
+{
+    core_tensor *view = same(source);
+
+    *out_tensor = view;
+    if (core__unlikely(!view))
+        return core__error_memory(sizeof *view);
+    if (core__likely(a != b)) {
+        swap(view->sizes, a, b);
+        swap(view->strides, a, b);
+        /* Rows that were in order are not any more; else it takes a look. */
+        if (core__likely(source->flags & CORE__TENSOR_CONTIGUOUS &&
+                         view->sizes[a] > 1 && view->sizes[b] > 1 &&
+                         source->numel > 0))
+            view->flags &= (uint16_t)~CORE__TENSOR_CONTIGUOUS;
+        else
+            core__tensor_refresh(view);
+    }
+    make_view(core__thread_self(), view, source);
     return CORE_OK;
+}
+
+core_status core__tensor_shallow(core_tensor *source, core_tensor **out_tensor)
+{
+    *out_tensor = same(source);
+    return core__likely(*out_tensor != NULL)
+               ? CORE_OK
+               : core__error_memory(sizeof **out_tensor);
 }
 
 core_status core__tensor_number(core_scalar value, core_tensor **out_tensor)

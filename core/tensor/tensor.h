@@ -110,6 +110,9 @@ core_status core__tensor_view(core_tensor *source, uint32_t ndim,
 /* The same with the dimensions in another order: order[i] is the source's. */
 core_status core__tensor_permuted(core_tensor *source, const uint32_t *order,
                                   core_tensor **out_tensor);
+/* The same with two of them swapped. */
+core_status core__tensor_transposed(core_tensor *source, uint32_t a, uint32_t b,
+                                    core_tensor **out_tensor);
 /* Same storage and layout, no history. */
 core_status core__tensor_shallow(core_tensor *source, core_tensor **out_tensor);
 /* A 0-dim tensor on the host holding a number; marked TENSOR_NUMBER. */

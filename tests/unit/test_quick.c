@@ -301,8 +301,11 @@ START_TEST(every_recorded_call_is_recorded_alike)
     core_tensor *plain = VECTOR(2, 1, 1);
 
     for (int i = 0; i < 3; i++) {
-        core_tensor *z = mul(add(mul(x, y), plain), CALL(exp, plain));
+        core_tensor *product = mul(x, y), *sums = add(product, plain);
+        core_tensor *z = mul(sums, CALL(exp, plain));
 
+        drop(product); /* its node lives on */
+        drop(sums);
         OK(core_tensor_set_grad(x, NULL));
         OK(core_tensor_set_grad(y, NULL));
         backward(sum(z));
@@ -311,6 +314,22 @@ START_TEST(every_recorded_call_is_recorded_alike)
         /* mul saved tensors and cannot run again; add needs nothing */
         ck_assert_int_eq(core_backward((core_tensor *[]){sum(z)}, 1, NULL, 0),
                          CORE_ERROR_AUTOGRAD);
+    }
+}
+END_TEST
+
+START_TEST(what_one_of_several_results_goes_through_comes_back_to_it)
+{
+    core_tensor *x = leaf(MATRIX(2, 2, 1, 2, 3, 4)), **rows;
+    size_t count;
+
+    for (int i = 0; i < 3; i++) {
+        OK(core_unbind(x, 0, &rows, &count));
+        ck_assert_uint_eq(count, 2);
+        OK(core_tensor_set_grad(x, NULL));
+        backward(sum(mul(rows[1], VECTOR(2, 10, 100))));
+        HOLDS(core_tensor_grad(x), 4, 0, 0, 10, 100);
+        core_tensors_release(rows, count);
     }
 }
 END_TEST
@@ -327,6 +346,7 @@ int main(void)
         a_given_result_of_inference_mode_is_refused_each_time,
         a_result_that_overlaps_an_operand_is_refused_each_time,
         every_recorded_call_is_recorded_alike,
+        what_one_of_several_results_goes_through_comes_back_to_it,
     };
     Suite *suite = suite_create("quick");
     TCase *own = tcase_create("backend"), *rest = tcase_create("cpu");

@@ -214,8 +214,11 @@ def gradient(operator):
     if saved:
         lines.append("static const core__saving saved_%d[] = {" % o.id)
         for (kind, position), (_, mask) in saved:
-            lines.append("    {CORE__SAVE_%s, %d, 0, 0x%x}," % (
-                kind, position, mask))
+            argument = (None if kind == "RESULT" else
+                        o.schema.arguments[position])
+            apart = argument and (argument.list or argument.base == "str")
+            lines.append("    {CORE__SAVE_%s, %d, %d, 0x%x}," % (
+                kind, position, bool(apart), mask))
         lines.append("};")
     lines += ["", "static core_status backward_%d(core__backward *context)" %
               o.id, "{"]
