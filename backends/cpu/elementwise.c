@@ -31,8 +31,9 @@ typedef struct entry {
 
 enum { ENTRIES = sizeof(entries) / sizeof(entries[0]) };
 
-cpu_kernel_table cpu_elementwise_kernels;
+const uint32_t cpu_elementwise_count = ENTRIES;
 static cpu_elementwise *operators;
+static const cpu_loop_functions *chosen;
 
 static uint32_t words(uint8_t bytes)
 {
@@ -59,12 +60,11 @@ static uint32_t mask(const entry *e, uint32_t k)
     return CORE_DTYPE_MASK(e->types[k]);
 }
 
-static void expand(const entry *e, const cpu_loop_functions *functions,
-                   cpu_elementwise *self, cpu_kernel *kernel)
+static void expand(const entry *e, cpu_elementwise *self)
 {
     uint32_t k;
 
-    self->rows = functions->rows + e->row;
+    self->rows = chosen->rows + e->row;
     self->row = self->rows[0];
     memcpy(self->types, e->types, sizeof(self->types));
     self->grain = INT64_C(65536) >> e->cost;
@@ -73,38 +73,37 @@ static void expand(const entry *e, const cpu_loop_functions *functions,
     memcpy(self->argument, e->argument, sizeof(self->argument));
     for (k = 0; k < CPU_PARAMETERS; k++)
         self->otherwise[k] = constants[e->otherwise[k]];
-    kernel->name = names + e->name;
-    kernel->launch = functions->functions[e->function];
-    kernel->user = self;
+}
+
+void cpu_elementwise_row(uint32_t at, cpu_kernel *out)
+{
+    const entry *e = &entries[at];
+    uint32_t k;
+
+    memset(out, 0, sizeof(*out));
+    out->name = names + e->name;
+    out->launch = chosen->functions[e->function];
+    out->user = &operators[at];
     for (k = 0; k < e->operands; k++)
-        kernel->signature[k] = mask(e, k);
+        out->signature[k] = mask(e, k);
 }
 
 core_status cpu_elementwise_open(const cpu_loop_functions *functions)
 {
-    cpu_kernel *kernels = calloc(ENTRIES, sizeof(*kernels));
     uint32_t k;
 
     operators = calloc(ENTRIES, sizeof(*operators));
-    if (kernels == NULL || operators == NULL) {
-        free(kernels);
-        free(operators);
-        operators = NULL;
+    if (operators == NULL)
         return cpu_error(CORE_ERROR_OUT_OF_MEMORY,
                          "no memory for the table of kernels");
-    }
+    chosen = functions;
     for (k = 0; k < ENTRIES; k++)
-        expand(&entries[k], functions, &operators[k], &kernels[k]);
-    cpu_elementwise_kernels.kernels = kernels;
-    cpu_elementwise_kernels.count = ENTRIES;
+        expand(&entries[k], &operators[k]);
     return CORE_OK;
 }
 
 void cpu_elementwise_close(void)
 {
-    free((void *)cpu_elementwise_kernels.kernels);
     free(operators);
-    cpu_elementwise_kernels.kernels = NULL;
-    cpu_elementwise_kernels.count = 0;
     operators = NULL;
 }

@@ -82,9 +82,10 @@ extern const cpu_loop_functions cpu_loop_functions_baseline;
 extern const cpu_loop_functions cpu_loop_functions_avx2;
 extern const cpu_loop_functions cpu_loop_functions_avx512;
 
-/* The kernels, made for an instruction set; stays valid until closed. */
+/* The kernels, made for an instruction set; valid between open and close. */
 core_status cpu_elementwise_open(const cpu_loop_functions *functions);
-extern cpu_kernel_table cpu_elementwise_kernels;
+extern const uint32_t cpu_elementwise_count;
+void cpu_elementwise_row(uint32_t at, cpu_kernel *out);
 void cpu_elementwise_close(void);
 
 #endif

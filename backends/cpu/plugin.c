@@ -3,7 +3,6 @@
 
 /* plugin.c: the CPU backend as a plugin. */
 
-#include <stdlib.h>
 #include <string.h>
 
 #include <libcore/sdk.h>
@@ -57,6 +56,8 @@ static const cpu_loop_functions *const loops[3] = {
 #endif
 };
 
+enum { AT_ONCE = 64 };
+
 static core_status set_threads(uint32_t threads)
 {
     if (cpu_pool_set_threads(threads) != 0)
@@ -87,37 +88,58 @@ static const void *get_interface(void *backend, core_string name,
     return NULL;
 }
 
-/* A copy of rows as the ABI wants them: an array of pointers. */
+/* At most AT_ONCE rows as the ABI wants them, an array of pointers: memory for
+ * all would cost more than filling it, being new to the process. */
+static core_status register_rows(const core_host *host, core_registry *registry,
+                                 const cpu_kernel *rows, uint32_t count)
+{
+    core_kernel kernels[AT_ONCE];
+    const core_kernel *pointers[AT_ONCE];
+
+    memset(kernels, 0, count * sizeof kernels[0]);
+    for (uint32_t k = 0; k < count; k++) {
+        kernels[k].struct_size = sizeof(core_kernel);
+        kernels[k].demands = rows[k].demands;
+        kernels[k].name = core_sdk_string(rows[k].name);
+        memcpy(kernels[k].signature, rows[k].signature,
+               sizeof rows[k].signature);
+        kernels[k].launch = rows[k].launch;
+        kernels[k].user = rows[k].user;
+        pointers[k] = &kernels[k];
+    }
+    return host->register_kernels(registry, core_sdk_string("cpu"), pointers,
+                                  count);
+}
+
+static uint32_t some(uint32_t left)
+{
+    return left < AT_ONCE ? left : AT_ONCE;
+}
+
 static core_status register_table(const core_host *host,
                                   core_registry *registry,
                                   const cpu_kernel_table *table)
 {
     core_status status = CORE_OK;
-    core_kernel *kernels = calloc(table->count + 1, sizeof(*kernels));
-    const core_kernel **pointers = calloc(table->count + 1, sizeof(*pointers));
-    uint32_t k;
 
-    if (kernels == NULL || pointers == NULL) {
-        status = cpu_error(CORE_ERROR_OUT_OF_MEMORY,
-                           "no memory to register kernels");
-        goto done;
-    }
-    for (k = 0; k < table->count; k++) {
-        const cpu_kernel *row = &table->kernels[k];
+    for (uint32_t k = 0; k < table->count && status == CORE_OK; k += AT_ONCE)
+        status = register_rows(host, registry, table->kernels + k,
+                               some(table->count - k));
+    return status;
+}
 
-        kernels[k].struct_size = sizeof(core_kernel);
-        kernels[k].demands = row->demands;
-        kernels[k].name = core_sdk_string(row->name);
-        memcpy(kernels[k].signature, row->signature, sizeof(row->signature));
-        kernels[k].launch = row->launch;
-        kernels[k].user = row->user;
-        pointers[k] = &kernels[k];
+static core_status register_elementwise(const core_host *host,
+                                        core_registry *registry)
+{
+    core_status status = CORE_OK;
+    cpu_kernel rows[AT_ONCE];
+    const uint32_t count = cpu_elementwise_count;
+
+    for (uint32_t k = 0; k < count && status == CORE_OK; k += AT_ONCE) {
+        for (uint32_t i = 0; i < some(count - k); i++)
+            cpu_elementwise_row(k + i, &rows[i]);
+        status = register_rows(host, registry, rows, some(count - k));
     }
-    status = host->register_kernels(registry, core_sdk_string("cpu"), pointers,
-                                    table->count);
-done:
-    free(kernels);
-    free(pointers);
     return status;
 }
 
@@ -129,7 +151,7 @@ static core_status register_all(const core_host *host, core_registry *registry)
 
     status = cpu_elementwise_open(loops[isa]);
     if (status == CORE_OK)
-        status = register_table(host, registry, &cpu_elementwise_kernels);
+        status = register_elementwise(host, registry);
     for (k = 0; status == CORE_OK && isa_tables[k][0] != NULL; k++)
         status = register_table(host, registry, isa_tables[k][isa]);
     for (k = 0; status == CORE_OK && tables[k] != NULL; k++)
