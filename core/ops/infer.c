@@ -163,7 +163,8 @@ core_status core__sizes_want(const core_operator *op, const char *name,
     char want[256];
 
     if (!tensor || (tensor->ndim == ndim &&
-                    memcmp(tensor->sizes, sizes, ndim * sizeof *sizes) == 0))
+                    (ndim == 0 ||
+                     memcmp(tensor->sizes, sizes, ndim * sizeof *sizes) == 0)))
         return CORE_OK;
     return core__op_error(
         CORE_ERROR_SHAPE, op, "%s has sizes %s; wanted are %s", name,

@@ -249,8 +249,9 @@ static void clock_goes_on(bench *b)
     for (int i = 0; i < 100; i++) {
         if (!raw_ok(b->out, b->table->clock(b->plugin->device, &now),
                     "its clock") ||
-            !expect(b->out, now >= before, "its clock goes back by %lld ns",
-                    (long long)(before - now)))
+            !expect(b->out, now >= before,
+                    "its clock goes back from %lld to %lld ns",
+                    (long long)before, (long long)now))
             break;
         before = now;
     }

@@ -80,9 +80,39 @@ static int device_open(uint32_t index, gpu_facts *out, void **out_context)
     return 0;
 }
 
+void gpu_emulated_hold(held **list, held *one)
+{
+    one->next = *list;
+    one->link = list;
+    if (one->next != NULL)
+        one->next->link = &one->next;
+    *list = one;
+}
+
+void gpu_emulated_unhold(held *one)
+{
+    *one->link = one->next;
+    if (one->next != NULL)
+        one->next->link = one->link;
+}
+
+/* What goes with a context; with the lock. */
+static void forget(context *c)
+{
+    while (c->pinned != NULL) {
+        held *one = c->pinned;
+
+        gpu_emulated_unhold(one);
+        free(one);
+    }
+    gpu_emulated_events_forget(c);
+}
+
 static void device_close(void *device)
 {
-    (void)device;
+    pthread_mutex_lock(&gpu_emulated_lock);
+    forget(device);
+    pthread_mutex_unlock(&gpu_emulated_lock);
 }
 
 static int device_check(void *device)
@@ -104,6 +134,7 @@ static int device_reset(void *device)
         pthread_cond_wait(&gpu_emulated_changed, &gpu_emulated_lock);
     c->lost = 0;
     c->used = 0;
+    forget(c);
     pthread_mutex_unlock(&gpu_emulated_lock);
     return 0;
 }
@@ -169,34 +200,54 @@ static int memory(void *device, uint64_t *out_free, uint64_t *out_total)
     return c->lost;
 }
 
+enum { PINNED_HEAD = 256 }; /* a `held`, and what aligns */
+
 static int host_alloc(void *device, uint64_t size, void **out)
 {
-    (void)device;
+    context *c = device;
+    char *memory;
+
     *out = NULL;
     if (gpu_emulated_refuses())
         return EMULATED_REFUSED;
-    *out = aligned_alloc(256, (size + 255) / 256 * 256);
-    return *out != NULL ? 0 : EMULATED_OUT_OF_MEMORY;
+    memory = aligned_alloc(256, PINNED_HEAD + (size + 255) / 256 * 256);
+    if (memory == NULL)
+        return EMULATED_OUT_OF_MEMORY;
+    pthread_mutex_lock(&gpu_emulated_lock);
+    gpu_emulated_hold(&c->pinned, (held *)(void *)memory);
+    pthread_mutex_unlock(&gpu_emulated_lock);
+    *out = memory + PINNED_HEAD;
+    return 0;
 }
 
 static int host_free(void *device, void *data)
 {
     if (gpu_emulated_refuses())
         return EMULATED_REFUSED;
+    if (data == NULL)
+        return 0;
     gpu_emulated_wait_idle(device);
-    free(data);
+    pthread_mutex_lock(&gpu_emulated_lock);
+    gpu_emulated_unhold((held *)(void *)((char *)data - PINNED_HEAD));
+    pthread_mutex_unlock(&gpu_emulated_lock);
+    free((char *)data - PINNED_HEAD);
     return 0;
 }
 
 /* GPUEMU_GATES=0: streams wait for no number. */
 static int gate_create(void *device, uint32_t **out_gate)
 {
-    (void)device;
+    void *memory;
+    int code;
+
     *out_gate = NULL;
     if (setting("GPUEMU_GATES", 1) == 0)
         return GPU_ABSENT;
-    *out_gate = calloc(1, sizeof **out_gate);
-    return *out_gate != NULL ? 0 : EMULATED_OUT_OF_MEMORY;
+    code = host_alloc(device, sizeof **out_gate, &memory);
+    *out_gate = memory;
+    if (code == 0)
+        **out_gate = 0;
+    return code;
 }
 
 static int gate_destroy(void *device, uint32_t *gate)

@@ -15,6 +15,7 @@ typedef struct mark {
 } mark;
 
 typedef struct event {
+    held held; /* first */
     mark *newest;
 } event;
 
@@ -63,13 +64,32 @@ static int run_wait(work *w, context *device)
 
 int gpu_emulated_event_create(void *device, int timing, void **out_event)
 {
-    (void)device;
+    context *c = device;
+    event *e;
+
     (void)timing;
     *out_event = NULL;
     if (gpu_emulated_refuses())
         return EMULATED_REFUSED;
-    *out_event = calloc(1, sizeof(event));
-    return *out_event != NULL ? 0 : EMULATED_OUT_OF_MEMORY;
+    e = calloc(1, sizeof *e);
+    if (e == NULL)
+        return EMULATED_OUT_OF_MEMORY;
+    pthread_mutex_lock(&gpu_emulated_lock);
+    gpu_emulated_hold(&c->events, &e->held);
+    pthread_mutex_unlock(&gpu_emulated_lock);
+    *out_event = e;
+    return 0;
+}
+
+void gpu_emulated_events_forget(context *c)
+{
+    while (c->events != NULL) {
+        event *e = (event *)(void *)c->events;
+
+        gpu_emulated_unhold(&e->held);
+        release(e->newest);
+        free(e);
+    }
 }
 
 int gpu_emulated_event_destroy(void *device, void *word)
@@ -80,6 +100,7 @@ int gpu_emulated_event_destroy(void *device, void *word)
     if (gpu_emulated_refuses())
         return EMULATED_REFUSED;
     pthread_mutex_lock(&gpu_emulated_lock);
+    gpu_emulated_unhold(&e->held);
     release(e->newest);
     pthread_mutex_unlock(&gpu_emulated_lock);
     free(e);

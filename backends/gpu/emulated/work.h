@@ -23,8 +23,14 @@ enum {
     EMULATED_REFUSED = 800 /* a host function called the driver */
 };
 
+/* In front of what goes with its context, where nobody frees it before. */
+typedef struct held {
+    struct held *next, **link;
+} held;
+
 typedef struct context {
     uint32_t index;
+    held *pinned, *events;
     int lost; /* the code that lost it */
     uint64_t used;
     uint64_t pending; /* work that is not done, of all streams */
@@ -90,6 +96,11 @@ context *gpu_emulated_device_of(const void *stream);
 int gpu_emulated_refuses(void);
 /* What frees memory waits for all that the device has to do. */
 void gpu_emulated_wait_idle(context *device);
+/* With the lock. */
+void gpu_emulated_hold(held **list, held *one);
+void gpu_emulated_unhold(held *one);
+/* Frees the events that a context still has; with the lock. */
+void gpu_emulated_events_forget(context *device);
 
 /* The slots of records (trace.c). */
 int gpu_emulated_trace_start(void *device, gpu_tell tell, void *word);

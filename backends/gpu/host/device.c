@@ -96,6 +96,7 @@ void gpu_device_let_go(gpu_device *device)
         return;
     gpu_callbacks_forget(device);
     gpu_freed_forget(device);
+    gpu_streams_forget(device);
     gpu_profile_close(device->profile);
     forget_modules(device, !atomic_load(&device->lost));
     gpu_words_forget(device, !atomic_load(&device->lost));
@@ -121,6 +122,7 @@ core_status gpu_device_reset(void *word)
     forget_modules(device, false);
     gpu_words_forget(device, false);
     gpu_callbacks_bury(device);
+    gpu_streams_forget(device);
     device->generation++;
     status = gpu_answer(NULL, calls->device_reset(device->context),
                         "resetting the device");

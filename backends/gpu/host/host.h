@@ -64,6 +64,7 @@ typedef struct gpu_device {
     gpu_word *words;
     gpu_word_page *pages;
     uint32_t generation;            /* counts resets */
+    struct gpu_stream *streams;     /* that were not destroyed */
     gpu_callbacks *callbacks;       /* of streams that were given any */
     gpu_freed *freed, **freed_last; /* what a thread frees, in this order */
     bool freeing;                   /* it runs */
@@ -83,6 +84,7 @@ core_status gpu_device_reset(void *device);
 void gpu_device_let_go(gpu_device *device);
 
 typedef struct gpu_stream {
+    struct gpu_stream *next, **link; /* of the device */
     gpu_device *device;
     void *native;
     gpu_error *error;         /* pinned */
@@ -91,6 +93,9 @@ typedef struct gpu_stream {
     int adopted;
 } gpu_stream;
 
+/* Frees what the device has of streams: after a loss or a reset nobody destroys
+ * them. */
+void gpu_streams_forget(gpu_device *device);
 /* Forgets error words; frees them where their device is well. */
 void gpu_words_forget(gpu_device *device, bool well);
 

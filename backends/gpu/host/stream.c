@@ -111,8 +111,36 @@ static core_status make(gpu_device *device, gpu_stream **out_stream)
         free(stream);
         return status;
     }
+    pthread_mutex_lock(&device->lock);
+    stream->next = device->streams;
+    stream->link = &device->streams;
+    if (stream->next != NULL)
+        stream->next->link = &stream->next;
+    device->streams = stream;
+    pthread_mutex_unlock(&device->lock);
     *out_stream = stream;
     return CORE_OK;
+}
+
+static void drop(gpu_stream *stream)
+{
+    *stream->link = stream->next;
+    if (stream->next != NULL)
+        stream->next->link = stream->link;
+    free(stream);
+}
+
+static void drop_locked(gpu_device *device, gpu_stream *stream)
+{
+    pthread_mutex_lock(&device->lock);
+    drop(stream);
+    pthread_mutex_unlock(&device->lock);
+}
+
+void gpu_streams_forget(gpu_device *device)
+{
+    while (device->streams != NULL)
+        drop(device->streams);
 }
 
 static core_status create_with(void *word, uint32_t flags, int32_t priority,
@@ -135,7 +163,7 @@ static core_status create_with(void *word, uint32_t flags, int32_t priority,
         "creating a stream");
     if (status != CORE_OK) {
         give_word(device, stream->error);
-        free(stream);
+        drop_locked(device, stream);
         return status;
     }
     *out_stream = stream;
@@ -162,7 +190,7 @@ static void destroy(void *word, void *on)
         calls->stream_destroy(device->context, stream->native);
     if (idle)
         give_word(device, stream->error);
-    free(stream);
+    drop_locked(device, stream);
 }
 
 static core_status query(void *word, void *on)
