@@ -194,10 +194,14 @@ static int device_free(void *device, void *data)
 static int memory(void *device, uint64_t *out_free, uint64_t *out_total)
 {
     context *c = device;
+    int code;
 
     *out_total = setting("GPUEMU_MEMORY", UINT64_C(1) << 30);
+    pthread_mutex_lock(&gpu_emulated_lock);
     *out_free = *out_total - c->used;
-    return c->lost;
+    code = c->lost;
+    pthread_mutex_unlock(&gpu_emulated_lock);
+    return code;
 }
 
 enum { PINNED_HEAD = 256 }; /* a `held`, and what aligns */
