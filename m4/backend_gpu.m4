@@ -46,6 +46,55 @@ AC_DEFUN([LIBCORE_GPU_STATE], [
   LIBCORE_BACKEND_ROW([$1], [$gpu_state], [$gpu_reason])
 ])
 
+# LIBCORE_GPU_LIST(OPTION, DEFAULT): gpu_arch, from the option or the default.
+AC_DEFUN([LIBCORE_GPU_LIST], [
+  AS_CASE([$with_$1],
+    [yes|no], [AC_MSG_ERROR([--with-m4_translit([$1], [_], [-]) wants a list of architectures])],
+    [''], [gpu_arch="$2"],
+    [gpu_arch=$with_$1])
+  gpu_arch=`AS_ECHO(["$gpu_arch"]) | tr ',' ' '`
+])
+
+# LIBCORE_GPU_COMPILES(OPTION, COMPILER, PREPARE, COMMAND)
+# Whether COMMAND, which PREPARE makes for the list in gpu_arch, compiles for
+# it; gpu_why otherwise, with the names that are refused.  A list that was asked
+# for is an error then.
+AC_DEFUN([LIBCORE_GPU_COMPILES], [
+  AC_MSG_CHECKING([whether $2 compiles for $gpu_arch])
+  $3
+  AS_IF([$4 >&AS_MESSAGE_LOG_FD 2>&1], [AC_MSG_RESULT([yes])],
+    [gpu_all=$gpu_arch
+     gpu_refused=
+     for gpu_arch in $gpu_all; do
+       $3
+       AS_IF([$4 >&AS_MESSAGE_LOG_FD 2>&1], [],
+         [gpu_refused="$gpu_refused $gpu_arch"])
+     done
+     gpu_arch=$gpu_all
+     AS_IF([test -z "$gpu_refused"],
+       [gpu_refused=" $gpu_all at once"])
+     AC_MSG_RESULT([not for$gpu_refused])
+     gpu_why="$2 does not compile for$gpu_refused"
+     AS_IF([test -n "$with_$1"],
+       [AC_MSG_ERROR([--with-m4_translit([$1], [_], [-]): $gpu_why (config.log has the reason)])])])
+])
+
+# Of the list in gpu_arch.
+AC_DEFUN([LIBCORE_GPU_GENCODE], [
+  CUDA_GENCODE=
+  for gpu_one in $gpu_arch; do
+    gpu_number=${gpu_one@%:@sm_}
+    CUDA_GENCODE="$CUDA_GENCODE -gencode arch=compute_$gpu_number,code=sm_$gpu_number"
+  done
+  CUDA_GENCODE="$CUDA_GENCODE -gencode arch=compute_$gpu_number,code=compute_$gpu_number"
+])
+AC_DEFUN([LIBCORE_GPU_OFFLOAD], [
+  HIP_OFFLOAD=
+  for gpu_one in $gpu_arch; do
+    HIP_OFFLOAD="$HIP_OFFLOAD --offload-arch=$gpu_one"
+  done
+])
+
 AC_DEFUN([LIBCORE_GPU_CUDA], [
   AC_ARG_VAR([NVCC], [CUDA's compiler])
   AC_ARG_WITH([cuda],
@@ -59,27 +108,19 @@ AC_DEFUN([LIBCORE_GPU_CUDA], [
   AS_CASE([$with_cuda], [''|yes|no], [],
     [gpu_path=$with_cuda/bin:$gpu_path])
   AC_PATH_PROG([NVCC], [nvcc], [], [$gpu_path])
-  AS_IF([test -n "$with_cuda_arch"], [gpu_arch=$with_cuda_arch],
-    [test -n "$with_cuda" || test -e /dev/nvidiactl],
-    [gpu_arch="sm_75 sm_80 sm_90"], [gpu_arch=sm_80])
-  gpu_arch=`AS_ECHO(["$gpu_arch"]) | tr ',' ' '`
-  CUDA_GENCODE=
-  for gpu_one in $gpu_arch; do
-    gpu_number=${gpu_one#sm_}
-    CUDA_GENCODE="$CUDA_GENCODE -gencode arch=compute_$gpu_number,code=sm_$gpu_number"
-  done
-  CUDA_GENCODE="$CUDA_GENCODE -gencode arch=compute_$gpu_number,code=compute_$gpu_number"
+  AS_IF([test -n "$with_cuda" || test -e /dev/nvidiactl],
+    [gpu_all="sm_75 sm_80 sm_90"], [gpu_all=sm_80])
+  LIBCORE_GPU_LIST([cuda_arch], [$gpu_all])
+  LIBCORE_GPU_GENCODE
   CUDA_INCLUDE=
   gpu_why=
   AS_IF([test "x$with_cuda" = xno], [],
     [test -z "$NVCC"], [gpu_why="no nvcc was found"],
     [CUDA_INCLUDE=`dirname "$NVCC"`/../include
-     AC_MSG_CHECKING([whether $NVCC compiles for $gpu_arch])
      AS_ECHO(['extern "C" __global__ void k(int *x) { *x = 1; }']) >conftest.cu
-     AS_IF([$NVCC $CUDA_GENCODE -fatbin -o conftest.fatbin conftest.cu \
-              >&AS_MESSAGE_LOG_FD 2>&1],
-       [AC_MSG_RESULT([yes])],
-       [AC_MSG_RESULT([no]); gpu_why="$NVCC does not compile for $gpu_arch"])
+     LIBCORE_GPU_COMPILES([cuda_arch], [$NVCC], [LIBCORE_GPU_GENCODE],
+       [$NVCC $CUDA_GENCODE -fatbin -o conftest.fatbin conftest.cu])
+     LIBCORE_GPU_GENCODE
      rm -f conftest.cu conftest.fatbin
      AS_IF([test -z "$gpu_why" && test ! -f "$CUDA_INCLUDE/cuda.h"],
        [gpu_why="no cuda.h beside nvcc"])])
@@ -105,29 +146,33 @@ AC_DEFUN([LIBCORE_GPU_HIP], [
   gpu_path=$PATH:/opt/rocm/bin
   AS_CASE([$with_hip], [''|yes|no], [], [gpu_path=$with_hip/bin:$gpu_path])
   AC_PATH_PROG([HIPCC], [hipcc], [], [$gpu_path])
-  AS_IF([test -n "$with_hip_arch"], [gpu_arch=$with_hip_arch],
-    [test -n "$with_hip" || test -e /dev/kfd],
-    [gpu_arch="gfx906 gfx908 gfx90a gfx1030"], [gpu_arch=gfx90a])
-  gpu_arch=`AS_ECHO(["$gpu_arch"]) | tr ',' ' '`
-  HIP_OFFLOAD=
-  for gpu_one in $gpu_arch; do
-    HIP_OFFLOAD="$HIP_OFFLOAD --offload-arch=$gpu_one"
-  done
+  AS_IF([test -n "$with_hip" || test -e /dev/kfd],
+    [gpu_all="gfx906 gfx908 gfx90a gfx1030"], [gpu_all=gfx90a])
+  LIBCORE_GPU_LIST([hip_arch], [$gpu_all])
+  LIBCORE_GPU_OFFLOAD
   gpu_why=
   AS_IF([test "x$with_hip" = xno], [],
     [test -z "$HIPCC"], [gpu_why="no hipcc was found (Debian: hipcc)"],
-    [AC_MSG_CHECKING([whether $HIPCC compiles for $gpu_arch])
-     AS_ECHO(['#include <hip/hip_runtime.h>
+    [AS_ECHO(['#include <hip/hip_runtime.h>
 extern "C" __global__ void k(int *x) { *x = threadIdx.x; }']) >conftest.hip
-     AS_IF([$HIPCC --genco $HIP_OFFLOAD -o conftest.co conftest.hip \
-              >&AS_MESSAGE_LOG_FD 2>&1],
-       [AC_MSG_RESULT([yes])],
-       [AC_MSG_RESULT([no]); gpu_why="$HIPCC does not compile for $gpu_arch"])
+     # Of each run it leaves a folder where TMPDIR is.
+     mkdir conftest.dir
+     LIBCORE_GPU_COMPILES([hip_arch], [$HIPCC], [LIBCORE_GPU_OFFLOAD],
+       [TMPDIR=conftest.dir $HIPCC --genco $HIP_OFFLOAD -o conftest.co conftest.hip])
+     LIBCORE_GPU_OFFLOAD
+     rm -rf conftest.dir
      rm -f conftest.hip conftest.co
      AC_CHECK_HEADER([hip/hip_runtime_api.h], [],
        [AS_IF([test -z "$gpu_why"], [gpu_why="no hip/hip_runtime_api.h"])],
        [[#define __HIP_PLATFORM_AMD__ 1]])])
   LIBCORE_GPU_STATE([rocm], [$with_hip], [/dev/kfd], [$gpu_why], [$gpu_arch])
+  HIP_MAJOR=`sed -n 's/^#define HIP_VERSION_MAJOR  *//p' \
+    /usr/include/hip/hip_version.h /opt/rocm/include/hip/hip_version.h \
+    2>/dev/null | head -n 1`
+  AS_CASE([$HIP_MAJOR], [6], [ROCBLAS_NUMBER=4], [7], [ROCBLAS_NUMBER=5],
+    [ROCBLAS_NUMBER=0])
+  AC_SUBST([HIP_MAJOR])
+  AC_SUBST([ROCBLAS_NUMBER])
   AC_SUBST([HIP_OFFLOAD])
   AM_CONDITIONAL([BACKEND_ROCM], [test $gpu_state = yes])
   AM_CONDITIONAL([TESTS_ROCM], [test $gpu_state = tests])

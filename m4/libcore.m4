@@ -69,7 +69,11 @@ AC_DEFUN([LIBCORE_SANITIZE], [
 # LIBCORE_SMALL: SMALL_CFLAGS, for plugins.  Tables for unwinding are a tenth of
 # a library, and nothing in them unwinds; debuggers have theirs in the debug
 # information.  Sanitizers want them for their reports.
+# COMPACT_CFLAGS: what is inlined elsewhere is called.
 AC_DEFUN([LIBCORE_SMALL], [
+  COMPACT_CFLAGS=
+  LIBCORE_CFLAG([-finline-limit=10], [COMPACT_CFLAGS=-finline-limit=10])
+  AC_SUBST([COMPACT_CFLAGS])
   SMALL_CFLAGS=
   AS_IF([test "x$enable_sanitize" = xno],
     [LIBCORE_CFLAG([-fno-asynchronous-unwind-tables],

@@ -14,6 +14,8 @@
 #                            that exports its entry alone
 #   plugindir                where libcore looks for plugins; with
 #                            --with-libcore-plugindir=DIR another place
+#   LIBCORE_PLUGIN_SEAL      followed by a plugin's file, seals it; where
+#                            core-info is not found or does not run, it says so
 #   libcore_abi_major
 #
 # Without IF-NOT-FOUND their absence is an error.  With Automake and libtool:
@@ -21,6 +23,8 @@
 #   plugin_LTLIBRARIES = core_example.la
 #   core_example_la_CFLAGS = $(LIBCORE_PLUGIN_CFLAGS)
 #   core_example_la_LDFLAGS = -module -avoid-version $(LIBCORE_PLUGIN_LDFLAGS)
+#   install-data-hook:
+#   	$(LIBCORE_PLUGIN_SEAL) $(DESTDIR)$(plugindir)/core_example.so
 AC_DEFUN([LIBCORE_PLUGIN], [
   AC_REQUIRE([PKG_PROG_PKG_CONFIG])
   AC_ARG_WITH([libcore-plugindir],
@@ -44,6 +48,12 @@ AC_DEFUN([LIBCORE_PLUGIN], [
     plugindir=`$PKG_CONFIG --variable=plugindir libcore`
     AS_CASE([$with_libcore_plugindir], [''|yes|no], [],
       [plugindir=$with_libcore_plugindir])
+    AC_PATH_PROG([LIBCORE_CORE_INFO], [core-info], [],
+      [`$PKG_CONFIG --variable=bindir libcore`$PATH_SEPARATOR$PATH])
+    LIBCORE_PLUGIN_SEAL="echo not sealed, as core-info does not run:"
+    AS_IF([test -n "$LIBCORE_CORE_INFO" &&
+           "$LIBCORE_CORE_INFO" --version >/dev/null 2>&1],
+      [LIBCORE_PLUGIN_SEAL="$LIBCORE_CORE_INFO --seal"])
     # In C++ a unique symbol would keep the plugin from being unloaded.  Asked
     # without Autoconf's macros of C++, which a project in C with libtool has
     # in no order.
@@ -64,6 +74,7 @@ AC_DEFUN([LIBCORE_PLUGIN], [
   AC_SUBST([LIBCORE_PLUGIN_CFLAGS])
   AC_SUBST([LIBCORE_PLUGIN_CXXFLAGS])
   AC_SUBST([LIBCORE_PLUGIN_LDFLAGS])
+  AC_SUBST([LIBCORE_PLUGIN_SEAL])
   AC_SUBST([libcore_abi_major])
   AC_SUBST([plugindir])
 ])

@@ -49,6 +49,18 @@ autograd() {
         'ad.chain_grad()_per_node' ad.chain_fwd_per_op
 }
 
+# Rows that memory or the multipliers bound are shares of what was measured.
+limits() {
+    quick elem && has limit.copy/t1 limit.read/t1 limit.nontemporal_copy/t1 &&
+        grep -E '^add_out_16M_f32/t1 .* GB/s +[0-9]+ % of the limit$' \
+            "$work/out" &&
+        ! grep -E '^add_out_64K_f32_cached/t1 .*limit' "$work/out" &&
+        quick blas && has limit.fma_f32/t1 &&
+        grep -E '^mm_out_1024\^3_f32/t1 .* GFLOP/s +[0-9]+ % of the limit$' \
+            "$work/out" && quick --json blas &&
+        grep -E '"mm_out_1024\^3_f32/t1".*"of_limit": 0\.' "$work/out"
+}
+
 train() {
     quick train && has mlp_step_784-512-256-10_b128/t1 mlp_fwd/t1 mlp_bwd/t1 \
         mlp_sgd/t1 mlp_tiny_8-16-4_b1_step/t1 \
@@ -63,14 +75,17 @@ blas() {
         conv2d_same_fwd+bwd_f32/t1
 }
 
-# Rates are better when larger, times when smaller; another unit is not
-# compared.
+# Rates are better when larger, times when smaller; another unit, and what is no
+# measurement, are not compared.
 compares() {
     cat >"$work/other" <<'END'
 # another library
 add1.plain 1e9 ns
 mul1.plain 0.001 ns  # 1 2 3
 sum1.plain 5 ms
+exp1.plain nan ns
+relu1.plain inf ns
+add1_.inplace -3 ns
 nobody.has.it 1 ns
 END
     quick --compare "$work/other" micro || return
@@ -164,8 +179,11 @@ wrong_usage() {
     ends 2 'threads wants a number' --threads 0 || return
     ends 2 'threads wants a number' --threads 1025 || return
     ends 2 'threads wants a number' --threads 1x || return
+    ends 2 'threads wants a number' --threads 4294967297 || return
+    ends 2 'min-time wants seconds' --min-time inf || return
     ends 2 'min-time wants seconds' --min-time 0 || return
     ends 2 'cannot read' --compare "$work/none" micro || return
+    ends 2 'cannot read' --compare "$work" micro || return
     ends 2 'does not go with --json' --compare /dev/null --json micro || return
     ends 2 'nothing of what was measured' --threads 1 --min-time 1e-9 \
         --compare /dev/null micro || return
@@ -186,9 +204,10 @@ no_cpu() {
     LIBCORE_PLUGIN_DENY=cpu ends 1 'no device "cpu"' micro
 }
 
-echo 1..15
+echo 1..16
 ok 'operators on one element have their rows' micro
 ok 'backward has its rows' autograd
+ok 'what the machine can do is measured beside them' limits
 ok 'training steps have theirs' train
 ok 'element-wise operators have theirs, and the slow ones a flag' elem
 ok 'memory of a device with streams has its rows' alloc

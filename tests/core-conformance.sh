@@ -297,6 +297,8 @@ if [ -n "${LIBCORE_TEST_SHORT-}" ]; then
 else
     ok "cpu passes every level" passes stress "$plugins/core_cpu.so" A=1
     ok "sim passes every level" passes stress "$sim" A=1
+    ok "sim passes level ops in steps of 4096" passes ops "$sim" \
+        LIBCORE_SIM_GRANULARITY=4096
 fi
 for mode in $modes; do
     ok "sim passes level core with $mode" passes core "$sim" "LIBCORE_SIM_$mode"
@@ -330,6 +332,11 @@ ok "a file that is no plugin is refused in a line" one_line \
 ok "a plugin of another ABI is refused in a line" one_line \
     'core_abi_future.so: refused: .* this libcore offers' \
     "$LIBCORE_BUILD/tests/fixtures/.libs/core_abi_future.so"
+alone() {
+    LIBCORE_PLUGIN_DENY=cpu one_line 'the reference device "cpu" is missing' \
+        "$sim"
+}
+ok "without the reference nothing is judged" alone
 ok "a first call has a budget" ends 1 'not ok .* perf/compile/mm # FAIL' \
     --plugin "$plugins/core_cpu.so" --only perf --compile-budget 0 \
     --filter 'perf/compile/mm'

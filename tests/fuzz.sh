@@ -63,6 +63,7 @@ sed -n 's/^- op: //p' "$LIBCORE_SOURCE/core/ops/ops.yaml" |
     awk -v folder="$work/schema.corpus" \
         '{ printf "%s", $0 > (folder "/" NR); close(folder "/" NR) }'
 echo 1..3
-fuzz note loader/note.c loader/segments.c loader/dynamic.c loader/symbols.c
+fuzz note loader/note.c loader/seal.c loader/segments.c loader/dynamic.c \
+    loader/symbols.c base/checksum.c
 fuzz schema dispatch/schema.c tensor/dtype.c tensor/float8.c
 fuzz safetensors io/header.c io/index.c io/reader.c

@@ -173,7 +173,7 @@ END
 cxx() {
     mkdir -p "$work/cxx"
     # shellcheck disable=SC2086 # words are meant
-    "${CXX:-c++}" -std=c++17 $flags -fno-gnu-unique \
+    $compiler -std=c++17 $flags -fno-gnu-unique \
         -I"$LIBCORE_SOURCE/include" \
         -Wl,--version-script="$template/plugin.map" \
         -o "$work/cxx/core_template_cxx.so" "$template/template.cc" &&
@@ -189,6 +189,7 @@ autoconf_macro() {
     mkdir -p "$work/project/m4" "$work/pc" || return 1
     sed -e "s,^includedir=.*,includedir=$LIBCORE_SOURCE/include," \
         -e "s,^versionscript=.*,versionscript=$template/plugin.map," \
+        -e "s,^bindir=.*,bindir=$LIBCORE_BUILD," \
         "$LIBCORE_BUILD/libcore.pc" >"$work/pc/libcore.pc"
     cp "$LIBCORE_SOURCE/m4/libcore_plugin.m4" "$work/project/m4"
     cp "$template/template.c" "$work/project"
@@ -204,11 +205,13 @@ END
 plugindir = @plugindir@
 core_template.so: template.c
 	@CC@ -std=gnu11 @LIBCORE_PLUGIN_CFLAGS@ @LIBCORE_PLUGIN_LDFLAGS@ -o $@ template.c -lm
+	@LIBCORE_PLUGIN_SEAL@ $@
 END
     (cd "$work/project" && aclocal -I m4 && autoconf &&
         PKG_CONFIG_PATH=$work/pc ./configure -q \
             --with-libcore-plugindir=/somewhere && make &&
         grep -q '^plugindir = /somewhere$' Makefile &&
+        grep -qa SEALED core_template.so && ! grep -qa UNSEALED core_template.so &&
         [ "$(nm -D --defined-only core_template.so |
             awk '{ print $3 }')" = core_plugin_entry ] &&
         ! PKG_CONFIG_LIBDIR=/nowhere PKG_CONFIG_PATH='' ./configure -q \
@@ -309,7 +312,8 @@ else
     skip 'the plugin in Rust builds and is loaded' \
         'no rustc: what the page says of Rust was not tried'
 fi
-if command -v "${CXX:-c++}" >/dev/null 2>&1; then
+compiler=${CXX:-c++} # of several words, perhaps
+if command -v "${compiler%% *}" >/dev/null 2>&1; then
     ok 'the template in C++ builds and computes' cxx
 else
     skip 'the template in C++ builds and computes' 'no C++ compiler'
@@ -324,7 +328,7 @@ for language in c cxx; do
     if command -v autoreconf >/dev/null 2>&1 &&
         command -v automake >/dev/null 2>&1 &&
         command -v libtoolize >/dev/null 2>&1 && [ -f "$work/pc/libcore.pc" ] &&
-        { [ $language = c ] || command -v "${CXX:-c++}" >/dev/null 2>&1; }; then
+        { [ $language = c ] || command -v "${compiler%% *}" >/dev/null 2>&1; }; then
         ok "LIBCORE_PLUGIN serves Automake and libtool ($language)" \
             libtool_macro $language
     else

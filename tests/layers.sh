@@ -44,8 +44,23 @@ failed() {
     grep 'call 3 of kind "launch" fails, as LIBCORE_FAULT asks' "$work/out"
 }
 
-echo 1..4
+# The kernel that changes something is named.
+rude() { # rule, pattern
+    LIBCORE_PLUGIN_PATH=$LIBCORE_PLUGIN_PATH:$LIBCORE_BUILD/tests/fixtures/mutants/.libs \
+        LIBCORE_LAYERS=validate LIBCORE_MUTANT_RULE=$1 \
+        golden --device mutant --filter exp
+    grep "validate: mutant: mutant.exp: $2" "$work/out"
+}
+
+echo 1..8
 ok 'the cpu breaks no rule' validated cpu
 ok 'sim breaks no rule' validated sim
 ok 'calls of both directions are traced' traced
 ok 'the third launch fails and says why' failed
+ok 'who changes a handler is told' rude handles-signals \
+    'changes the handler of signal 10'
+ok 'who changes the locale is told' rude sets-the-locale 'changes the locale'
+ok 'who changes the x87 unit is told' rude shortens-the-x87 \
+    'changes the floating-point control word of the x87'
+ok 'who changes the rounding is told' rude changes-rounding \
+    'changes the floating-point control word'

@@ -46,6 +46,7 @@ cp -r "$LIBCORE_SOURCE/plugins/opencl" "$work/plugin"
 rm -f "$work/plugin/opencl_kernels.h"
 cat >"$work/libcore.pc" <<EOF
 plugindir=$work/installed
+bindir=$LIBCORE_BUILD
 Name: libcore
 Description: libcore
 Version: 0

@@ -61,6 +61,7 @@ profiles() {
         [ "$(tail -n 1 "$work/profile/report.html")" = '</html>' ] &&
         grep -q '^thread 1;step;' "$work/profile/stacks.txt" &&
         grep -E -q '^step \(range\) +20 ' "$work/profile/table.txt" &&
+        grep -E -q '^evaluation \(range\) +1 ' "$work/profile/table.txt" &&
         grep -E -q '^linear backward +80 ' "$work/profile/table.txt" &&
         grep -q '"ph": "f", "name": "backward"' "$work/profile/trace.json"
 }
@@ -94,6 +95,40 @@ too_few() {
     grep -q 'nothing was recorded' "$work/err" && [ ! "$(ls "$work/few")" ]
 }
 
+# What was trained is worth more than its profile.
+too_few_are_saved() {
+    rm -f "$work/weights"
+    small --epochs 1 --steps 8 --profile "$work/few" --save "$work/weights" \
+        >"$work/out" 2>"$work/err"
+    got=$?
+    cat "$work/out" "$work/err"
+    [ $got = 1 ] && grep -q 'nothing was recorded' "$work/err" &&
+        [ -s "$work/weights" ] && grep -q '^weights ' "$work/out"
+}
+
+# An epoch of one step, interrupted while the steps after the tenth are
+# recorded: what is there so far is written.
+interrupted() {
+    rm -rf "$work/part" "$work/out" "$work/err"
+    "$train" --data "$data" --model cnn --batch 200 --epochs 100000 --json \
+        --profile "$work/part" --save "$work/stopped" \
+        >"$work/out" 2>"$work/err" &
+    pid=$!
+    tries=0
+    until [ "$(wc -l <"$work/out")" -ge 15 ]; do
+        sleep 0.05
+        tries=$((tries + 1))
+        kill -0 $pid && [ $tries -lt 4000 ] || return
+    done
+    kill -INT $pid
+    wait $pid
+    got=$?
+    cat "$work/err"
+    [ $got = 130 ] && grep -q "profile in $work/part" "$work/err" &&
+        [ -s "$work/part/report.html" ] && [ -s "$work/part/trace.json" ] &&
+        [ -s "$work/stopped" ]
+}
+
 # refuses PATTERN ARGUMENT…: before the first epoch.
 refuses() {
     pattern=$1
@@ -103,6 +138,29 @@ refuses() {
     fi
     cat "$work/out" "$work/err"
     grep -q "$pattern" "$work/err" && ! grep -q epoch "$work/out"
+}
+
+# What is there when training ends, though its reports cannot be written.
+goes_on() {
+    "$@" >"$work/out" 2>"$work/err"
+    got=$?
+    cat "$work/out" "$work/err"
+    [ $got = 1 ] && grep -q 'training goes on' "$work/err" &&
+        grep -q '^weights ' "$work/out" && [ -s "$work/weights" ] &&
+        ! grep -q -e '^losses drawn' -e '^profile in' "$work/out"
+}
+
+# A folder where a report should be: known only when it is written.
+unwritten_profile() {
+    mkdir -p "$work/kept/trace.json" || return
+    goes_on small --epochs 2 --save "$work/weights" --profile "$work/kept"
+}
+
+unwritten_plot() {
+    rm -f "$work/weights"
+    mkdir "$work/picture.svg" || return
+    goes_on small --epochs 2 --save "$work/weights" \
+        --plot "$work/picture.svg"
 }
 
 draws() {
@@ -141,10 +199,14 @@ ok 'the trace is JSON' parses
 ok 'of a device with streams it has kernels and memory' profiles sim
 ok 'and they are in trace and page' has_kernels
 ok 'too few steps are told, and no report is written' too_few
+ok 'and what they trained is saved' too_few_are_saved
+ok 'what was recorded before SIGINT is written' interrupted
 ok 'a folder that cannot be is told before training' \
     refuses 'cannot make' --profile "$work/none/such"
 : >"$work/file"
 ok 'a file in its place too' refuses 'is no folder' --profile "$work/file"
+ok 'a report that cannot be written ends no training' unwritten_profile
+ok 'a drawing neither' unwritten_plot
 ok 'the losses of each epoch are drawn' draws
 ok 'a drawing that cannot be written is told before training' \
     refuses 'cannot write' --plot "$work/none/plot.svg"

@@ -38,12 +38,18 @@ typedef struct count {
 static const char usage[] =
     "usage: core-info [--json] [--plugins] [--devices] [--kernels] "
     "[--settings]\n"
+    "       core-info --seal FILE.so...\n"
     "\n"
     "  --plugins   every plugin that was found: loaded, or why not\n"
     "  --devices   devices, their memory and features\n"
     "  --kernels   how many kernels each operator has on each backend\n"
     "  --settings  every LIBCORE_ setting, its value and what it may be\n"
     "  --json      the same for programs; without another flag, all of it\n"
+    "  --seal      write into plugins' files a sum of what is loaded of "
+    "them: from\n"
+    "              then on a file that is damaged is refused; the last step of "
+    "its\n"
+    "              build; none of its code runs\n"
     "  --help, --version\n"
     "\n"
     "Without flags: plugins and devices.\n";
@@ -62,6 +68,13 @@ static const char *from_name(uint32_t from)
                                         "installation", "manifest"};
 
     return from < sizeof names / sizeof *names ? names[from] : "unknown";
+}
+
+static const char *seal_name(uint32_t seal)
+{
+    static const char *const names[] = {"none", "unsealed", "sealed"};
+
+    return seal < sizeof names / sizeof *names ? names[seal] : "unknown";
 }
 
 static core_plugin_information plugin_information(core_plugin *plugin)
@@ -128,7 +141,7 @@ static const char *abi_text(const core_plugin_information *p, char *text,
     return text;
 }
 
-enum { COLUMNS = 5 };
+enum { COLUMNS = 6 };
 
 /* The columns of a plugin's line that stand before its file. */
 static void plugin_columns(const core_plugin_information *p, char *abi,
@@ -139,6 +152,7 @@ static void plugin_columns(const core_plugin_information *p, char *abi,
     columns[2] = abi_text(p, abi, size);
     columns[3] = *p->version ? clean_text(p->version) : "-";
     columns[4] = *p->device_types ? clean_text(p->device_types) : "-";
+    columns[5] = p->abi_minor_max > 0 ? seal_name(p->seal) : "-";
 }
 
 static void print_columns(const char *const columns[COLUMNS],
@@ -151,8 +165,8 @@ static void print_columns(const char *const columns[COLUMNS],
 
 static void print_plugins(void)
 {
-    static const char *const titles[COLUMNS] = {"name", "state", "ABI",
-                                                "version", "devices"};
+    static const char *const titles[COLUMNS] = {"name",    "state",   "ABI",
+                                                "version", "devices", "seal"};
     uint32_t plugins = core_plugin_count();
     const char *columns[COLUMNS];
     int widths[COLUMNS];
@@ -314,6 +328,16 @@ static void print_kernels(void)
     }
 }
 
+static const char *setting_type(uint32_t type)
+{
+    static const char *const names[] = {
+        [CORE_SETTING_TEXT] = "text",      [CORE_SETTING_INTEGER] = "integer",
+        [CORE_SETTING_BOOLEAN] = "switch", [CORE_SETTING_CHOICE] = "choice",
+        [CORE_SETTING_LIST] = "list",      [CORE_SETTING_PATHS] = "paths"};
+
+    return type < sizeof names / sizeof *names ? names[type] : "unknown";
+}
+
 static void print_settings(void)
 {
     core_setting_information s = {.struct_size = sizeof s};
@@ -326,7 +350,8 @@ static void print_settings(void)
                                                        : "environment");
         else
             printf("  %s is not set: %s\n", s.name, s.otherwise);
-        printf("      %s\n      May be: %s.\n", s.help, s.allowed);
+        printf("      %s\n      May be: %s.\n      Type: %s; used by: %s.\n",
+               s.help, s.allowed, setting_type(s.type), s.used_by);
         if (s.status != CORE_OK)
             printf("      Not accepted: %s\n",
                    clean_text(core_error_message()));
@@ -401,6 +426,7 @@ static void write_plugins(core__json *json)
         core__json_text(json, "license", p.license);
         core__json_text(json, "device_types", p.device_types);
         core__json_text(json, "minimum_driver", p.minimum_driver);
+        core__json_text(json, "seal", seal_name(p.seal));
         json->flat = true;
         core__json_object(json, "abi");
         core__json_unsigned(json, "major", p.abi_major);
@@ -528,6 +554,7 @@ static void write_settings(core__json *json)
     for (uint32_t i = 0; core_setting_describe(i, &s) == CORE_OK; i++) {
         core__json_object(json, NULL);
         core__json_text(json, "name", s.name);
+        core__json_text(json, "type", setting_type(s.type));
         core__json_text(json, "value", s.value);
         core__json_text(json, "otherwise", s.otherwise);
         core__json_text(json, "allowed", s.allowed);
@@ -620,12 +647,33 @@ static int parse(int argc, char **argv, options *wanted)
     return -1;
 }
 
+/* All of them are tried. */
+static int seal(int count, char **files)
+{
+    int status = EXIT_SUCCESS;
+
+    if (count == 0) {
+        fprintf(stderr, "core-info: --seal wants files\n%s", usage);
+        return EXIT_USAGE;
+    }
+    for (int i = 0; i < count; i++)
+        if (core_plugin_seal_file(files[i]) != CORE_OK) {
+            fprintf(stderr, "core-info: %s\n",
+                    clean_text(core_error_message()));
+            status = EXIT_FAILURE;
+        }
+    return status;
+}
+
 int main(int argc, char **argv)
 {
     options wanted = {0};
-    int status = parse(argc, argv, &wanted);
     bool good = true;
+    int status;
 
+    if (argc > 1 && strcmp(argv[1], "--seal") == 0)
+        return seal(argc - 2, argv + 2);
+    status = parse(argc, argv, &wanted);
     if (status >= 0)
         return status;
     if (core_plugins_load_all() != CORE_OK) {

@@ -54,6 +54,7 @@ missing_packages() {
         have clang-format || echo clang-format
         have shellcheck || echo shellcheck
         have xz || echo xz-utils
+        have ccache || echo ccache
         # A device of OpenCL on the CPU, and CLBlast.
         [ -e /usr/include/CL/cl.h ] || echo opencl-headers
         [ -e /etc/OpenCL/vendors/pocl.icd ] || echo pocl-opencl-icd

@@ -158,8 +158,7 @@ static void T(forward_block)(const attention *a, const place *at, int64_t first,
 
         T(score)(a, at, first + i, x, n, extra);
         most = L(lanes_max)(x, n);
-        L(lanes_exp)(x, x, most, n);
-        sums[i] = (TYPE)L(lanes_sum)(x, NULL, 0, n);
+        sums[i] = (TYPE)L(lanes_exp)(x, x, most, n, NULL, NULL);
         if (a->sum)
             ((TYPE *)a->sum)[sum_at(a, at, first + i)] =
                 most + (TYPE)log((double)sums[i]);
@@ -222,7 +221,7 @@ static void T(row_back)(const attention *a, const place *at, int64_t row,
     TYPE slope = (TYPE)L(lanes_dot)(grad, output, 0, a->outer);
 
     T(score)(a, at, row, x, n, weights);
-    L(lanes_exp)(weights, x, sum, n);
+    L(lanes_exp)(weights, x, sum, n, NULL, NULL);
     memcpy(x, weights, (size_t)n * sizeof(TYPE));
     if (a->dropout > 0) {
         T(drop)(a, at, row, x, n);

@@ -2,11 +2,14 @@
  * Copyright The libcore authors */
 
 /* Modified Bessel functions, Airy's function, orthogonal polynomials.  Numbers
- * of formulas are those of the Digital Library of Mathematical Functions. */
+ * of formulas are those of the Digital Library of Mathematical Functions.
+ * Steps of their recurrences wait for one another; so all are made small. */
 
 #include "special.h"
 
 #include <math.h>
+
+#define SMALL __attribute__((cold))
 
 static const double pi = 3.141592653589793238;
 
@@ -14,7 +17,7 @@ static const double pi = 3.141592653589793238;
 
 /* exp(-x) I(order, x) for x >= 0: 10.25.2, all of whose terms are positive; far
  * out 10.40.1. */
-static double scaled_i(int order, double x)
+SMALL static double scaled_i(int order, double x)
 {
     double sum = 1, term = 1, mu = 4.0 * order * order;
 
@@ -68,7 +71,7 @@ double cpu_bessel_i1(double x)
 
 /* exp(x) K(order, x), by the trapezoidal rule on 10.32.9, which converges
  * exponentially: the integrand is analytic and falls doubly exponentially. */
-static double scaled_k_integral(double order, double x)
+SMALL static double scaled_k_integral(double order, double x)
 {
     /* as narrow as the integrand, which is exp(-x t^2 / 2) for large x */
     double root = sqrt(x), step = x > 4 ? 0.25 / root : 0.125;
@@ -85,7 +88,7 @@ static double scaled_k_integral(double order, double x)
 }
 
 /* 10.31.2 and 10.31.1, for 0 < x <= 1 */
-static double k_series(int order, double x)
+SMALL static double k_series(int order, double x)
 {
     const double euler = 0.57721566490153286061;
     double square = x * x / 4, logarithm = log(x / 2), harmonic = -euler;
@@ -102,7 +105,7 @@ static double k_series(int order, double x)
     return order == 0 ? sum : 1 / x + x / 2 * sum;
 }
 
-static double scaled_k(int order, double x)
+SMALL static double scaled_k(int order, double x)
 {
     if (!(x > 0))
         return x == 0 ? INFINITY : NAN;
@@ -134,7 +137,7 @@ double cpu_bessel_k1(double x)
 /* ----------------------------------------------------------------- Airy -- */
 
 /* 9.4.1 */
-static double airy_series(double x)
+SMALL static double airy_series(double x)
 {
     const long double first = 0.355028053887817239260L;
     const long double second = 0.258819403792806798405L;
@@ -154,7 +157,7 @@ static double airy_series(double x)
 }
 
 /* 9.7.9, far out on the negative side */
-static double airy_waves(double z)
+SMALL static double airy_waves(double z)
 {
     double zeta = z * sqrt(z) * 2 / 3, u = 1, even = 1, odd = 0;
 
@@ -169,7 +172,7 @@ static double airy_waves(double z)
            (sqrt(pi) * sqrt(sqrt(z)));
 }
 
-double cpu_airy_ai(double x)
+SMALL double cpu_airy_ai(double x)
 {
     if (isinf(x))
         return 0;
@@ -203,7 +206,7 @@ double cpu_spherical_j0(double x)
 
 /* By 18.9.8 from the first two; for large n by angles (18.5.1 to 18.5.4), which
  * do not take n steps. */
-static double chebyshev(double x, double n, double second, int kind)
+SMALL static double chebyshev(double x, double n, double second, int kind)
 {
     double before = 1, now = second;
 
@@ -284,7 +287,7 @@ double cpu_shifted_chebyshev_w(double x, double n)
 }
 
 /* 18.9.1: the next is (a x + b) now - c before, with coefficients by kind. */
-static double recurrent(double x, double n, double second, int kind)
+SMALL static double recurrent(double x, double n, double second, int kind)
 {
     double before = 1, now = second;
 
@@ -327,14 +330,14 @@ static double bessel_of_square(double square)
     return square < 0 ? cpu_bessel_i0(sqrt(-square)) : j0(sqrt(square));
 }
 
-double cpu_laguerre_l(double x, double n)
+SMALL double cpu_laguerre_l(double x, double n)
 {
     if (n > most_steps)
         return exp(x / 2) * bessel_of_square(4 * (trunc(n) + 0.5) * x);
     return recurrent(x, n, 1 - x, 'L');
 }
 
-double cpu_legendre_p(double x, double n)
+SMALL double cpu_legendre_p(double x, double n)
 {
     if (n > most_steps) {
         double sign = x < 0 && fmod(trunc(n), 2) == 1 ? -1 : 1;

@@ -5,8 +5,9 @@
  * instruction set.
  *
  * Both operands are packed first, which evens out their layouts; then tiles of
- * C are computed, each by one thread.  Where tiles begin and where sums along
- * k are cut depends on the problem alone. */
+ * C are computed, each by one thread.  Of many small matrices each pair is
+ * packed when its turn comes, so that it is still near.  Where tiles begin and
+ * where sums along k are cut depends on the problem alone. */
 
 #include "bf16.h"
 
@@ -27,7 +28,10 @@ enum {
     TILES_WANTED = 32,
     WORK_LEAST = 1 << 18,
     /* Smaller products are converted to f32. */
-    WORK_WANTED = 1 << 12
+    WORK_WANTED = 1 << 12,
+    /* Packed words of a small pair: a part of the second-level cache. */
+    SMALL_WORDS = 1 << 16,
+    CHUNKS_EACH = 4 /* of pairs, for each thread */
 };
 
 typedef struct job {
@@ -37,9 +41,12 @@ typedef struct job {
     int64_t batches_a, batches_b;        /* that differ */
     int64_t rows, columns, down, across; /* of a tile; tiles, in groups */
     uint32_t *a, *b;
+    int64_t words_a, words_b; /* of one batch */
+    int64_t chunk;            /* of pairs that are packed in their turn; or 0 */
 } job;
 
-/* The sums of a tile, where there are several blocks of k. */
+/* The sums of a tile, where there are several blocks of k; else the first of
+ * them, of one pair of groups after the other. */
 typedef float sums[TILE_ROWS * ROWS][TILE_COLUMNS * COLUMNS];
 
 static const cpu_bf16_functions *functions(void)
@@ -163,6 +170,12 @@ static void finish(const job *j, int64_t batch, int64_t row, int64_t column,
     int64_t columns = smaller(COLUMNS, j->p.n - column);
     float room[COLUMNS];
 
+    if (!j->p.s.data && columns == COLUMNS && j->p.c.column_stride == 1) {
+        j->f->finish_rows(sum, distance, rows, j->p.alpha, j->p.c.dtype,
+                          element(&j->p.c, batch, row, column),
+                          j->p.c.row_stride);
+        return;
+    }
     for (int64_t i = 0; i < rows; i++)
         j->f->finish(sum + i * distance, j->p.alpha,
                      scaled_row(j, batch, row + i, column, columns, room),
@@ -179,39 +192,66 @@ typedef struct tile {
 static void block(const job *j, const tile *t, int64_t first, sums all)
 {
     int64_t pairs = smaller(BLOCK_PAIRS, j->pairs - first);
-    bool last = first + pairs == j->pairs;
+    bool last = first + pairs == j->pairs, only = pairs == j->pairs;
+    int64_t distance = only ? COLUMNS : TILE_COLUMNS * COLUMNS;
 
     for (int64_t c = t->column; c < t->column_end; c++)
         for (int64_t r = t->row; r < t->row_end; r++) {
-            float *sum = &all[(r - t->row) * ROWS][(c - t->column) * COLUMNS];
+            float *sum =
+                only ? &all[0][0]
+                     : &all[(r - t->row) * ROWS][(c - t->column) * COLUMNS];
 
             j->f->multiply(
                 group_of_a(j, t->batch, r) + first * CPU_BF16_GROUP_A,
                 group_of_b(j, t->batch, c) + first * CPU_BF16_GROUP_B, pairs,
                 smaller(ROWS, j->p.m - r * ROWS),
-                smaller(COLUMNS, j->p.n - c * COLUMNS), sum,
-                TILE_COLUMNS * COLUMNS, first > 0);
+                smaller(COLUMNS, j->p.n - c * COLUMNS), sum, distance,
+                first > 0);
             if (last)
-                finish(j, t->batch, r * ROWS, c * COLUMNS, sum,
-                       TILE_COLUMNS * COLUMNS);
+                finish(j, t->batch, r * ROWS, c * COLUMNS, sum, distance);
         }
+}
+
+/* Tile `at` of a batch. */
+static __attribute__((noinline)) void compute(const job *j, int64_t batch,
+                                              int64_t at, sums all)
+{
+    tile t = {.batch = batch,
+              .row = at / j->across * j->rows,
+              .column = at % j->across * j->columns};
+
+    t.row_end = smaller(t.row + j->rows, j->groups_a);
+    t.column_end = smaller(t.column + j->columns, j->groups_b);
+    for (int64_t first = 0; first < j->pairs; first += BLOCK_PAIRS)
+        block(j, &t, first, all);
 }
 
 static void tile_task(void *context, int64_t begin, int64_t end)
 {
     const job *j = context;
+    int64_t tiles = j->down * j->across;
     sums all;
 
-    for (int64_t item = begin; item < end; item++) {
-        int64_t at = item % (j->down * j->across);
-        tile t = {.batch = item / (j->down * j->across),
-                  .row = at / j->across * j->rows,
-                  .column = at % j->across * j->columns};
+    for (int64_t item = begin; item < end; item++)
+        compute(j, item / tiles, item % tiles, all);
+}
 
-        t.row_end = smaller(t.row + j->rows, j->groups_a);
-        t.column_end = smaller(t.column + j->columns, j->groups_b);
-        for (int64_t first = 0; first < j->pairs; first += BLOCK_PAIRS)
-            block(j, &t, first, all);
+/* A chunk of batches, which has a place of its own to pack in. */
+static void batch_task(void *context, int64_t begin, int64_t end)
+{
+    const job *j = context;
+    job one = *j;
+    sums all;
+
+    one.a = j->a + begin / j->chunk * (j->words_a + j->words_b);
+    one.b = one.a + j->words_a;
+    one.batches_a = one.batches_b = 1;
+    for (int64_t batch = begin; batch < end; batch++) {
+        one.p.a.data = j->p.a.data + batch * j->p.a.batch_stride;
+        one.p.b.data = j->p.b.data + batch * j->p.b.batch_stride;
+        pack_task(&one, 0, j->groups_a + j->groups_b);
+        for (int64_t at = 0; at < j->down * j->across; at++)
+            compute(&one, batch, at, all);
     }
 }
 
@@ -267,10 +307,48 @@ static int64_t grain_of(int64_t work)
     return grain > 0 ? grain : 1;
 }
 
+/* Whether pairs are packed each in its turn, and how many one after the other:
+ * where nothing is packed for several batches, and there are enough. */
+static void choose_chunks(job *j)
+{
+    int64_t wanted = CHUNKS_EACH * (int64_t)cpu_pool_threads();
+    int64_t work = j->groups_a * ROWS * j->groups_b * COLUMNS * j->p.k;
+
+    j->chunk = 0;
+    if (j->batches_a == 1 || j->batches_b == 1 || j->p.batch < wanted ||
+        j->words_a + j->words_b > SMALL_WORDS)
+        return;
+    j->chunk = divided_up(j->p.batch, wanted);
+    if (j->chunk < grain_of(work))
+        j->chunk = grain_of(work);
+}
+
+/* How many words are packed at a time. */
+static int64_t words_of(const job *j)
+{
+    if (j->chunk)
+        return divided_up(j->p.batch, j->chunk) * (j->words_a + j->words_b);
+    return j->batches_a * j->words_a + j->batches_b * j->words_b;
+}
+
+static void pack_and_multiply(job *j)
+{
+    int64_t work = j->rows * ROWS * j->columns * COLUMNS * j->p.k;
+
+    if (j->chunk) {
+        cpu_parallel_for(j->p.batch, j->chunk, batch_task, j);
+        return;
+    }
+    j->b = j->a + j->batches_a * j->words_a;
+    cpu_parallel_for(j->batches_a * j->groups_a + j->batches_b * j->groups_b,
+                     grain_of(j->pairs * COLUMNS * 4), pack_task, j);
+    cpu_parallel_for(j->p.batch * j->down * j->across, grain_of(work),
+                     tile_task, j);
+}
+
 core_status cpu_bf16_multiply(const cpu_bf16_product *product)
 {
     job j = {.p = *product, .f = functions()};
-    int64_t words_a, words_b, work;
 
     turn(&j.p);
     j.pairs = divided_up(j.p.k, 2);
@@ -278,22 +356,17 @@ core_status cpu_bf16_multiply(const cpu_bf16_product *product)
     j.groups_b = divided_up(j.p.n, COLUMNS);
     j.batches_a = j.p.a.batch_stride ? j.p.batch : 1;
     j.batches_b = j.p.b.batch_stride ? j.p.batch : 1;
+    j.words_a = j.groups_a * j.pairs * CPU_BF16_GROUP_A;
+    j.words_b = j.groups_b * j.pairs * CPU_BF16_GROUP_B;
     choose_tiles(&j);
+    choose_chunks(&j);
 
-    words_a = j.batches_a * j.groups_a * j.pairs * CPU_BF16_GROUP_A;
-    words_b = j.batches_b * j.groups_b * j.pairs * CPU_BF16_GROUP_B;
-    j.a = cpu_scratch_take((words_a + words_b) * (int64_t)sizeof *j.a);
+    j.a = cpu_scratch_take(words_of(&j) * (int64_t)sizeof *j.a);
     if (!j.a)
         return cpu_error(CORE_ERROR_OUT_OF_MEMORY,
                          "no host memory for %lld packed pairs of bf16",
-                         (long long)(words_a + words_b));
-    j.b = j.a + words_a;
-
-    cpu_parallel_for(j.batches_a * j.groups_a + j.batches_b * j.groups_b,
-                     grain_of(j.pairs * COLUMNS * 4), pack_task, &j);
-    work = j.rows * ROWS * j.columns * COLUMNS * j.p.k;
-    cpu_parallel_for(j.p.batch * j.down * j.across, grain_of(work), tile_task,
-                     &j);
+                         (long long)words_of(&j));
+    pack_and_multiply(&j);
     cpu_scratch_give(j.a);
     return CORE_OK;
 }

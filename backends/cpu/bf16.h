@@ -66,6 +66,11 @@ typedef struct cpu_bf16_functions {
     void (*multiply)(const uint32_t *a, const uint32_t *b, int64_t pairs,
                      int64_t rows, int64_t columns, float *sums,
                      int64_t distance, bool add);
+    /* alpha sums into c, `rows` of CPU_BF16_COLUMNS each that lie side by side,
+     * row_stride apart. */
+    void (*finish_rows)(const float *sums, int64_t distance, int64_t rows,
+                        float alpha, core_dtype dtype, void *c,
+                        int64_t row_stride);
     /* alpha sums + s into c, a row of at most CPU_BF16_COLUMNS; beta is in s,
      * which may be NULL. */
     void (*finish)(const float *sums, float alpha, const float *s,

@@ -170,9 +170,8 @@ static void multiply(const uint32_t *a, const uint32_t *b, int64_t pairs,
 
 /* ---------------------------------------------------------------- results -- */
 
-/* To nearest, ties to even; NaN stays one.  Subnormal numbers stay too, which
- * the instruction for this would drop. */
-INLINE __m256i rounded(__m512 x)
+/* To nearest, ties to even; NaN stays one. */
+static __attribute__((noinline)) __m256i rounded_subnormal(__m512 x)
 {
     __m512i bits = _mm512_castps_si512(x);
     __m512i odd =
@@ -184,6 +183,16 @@ INLINE __m256i rounded(__m512 x)
     number =
         _mm512_mask_or_epi32(number, nan, bits, _mm512_set1_epi32(0x400000));
     return _mm512_cvtepi32_epi16(_mm512_srli_epi32(number, 16));
+}
+
+/* Subnormal numbers stay, which the instruction for this drops. */
+INLINE __m256i rounded(__m512 x)
+{
+    enum { SUBNORMAL = 1 << 5 };
+
+    if (__builtin_expect(_mm512_fpclass_ps_mask(x, SUBNORMAL) != 0, 0))
+        return rounded_subnormal(x);
+    return (__m256i)_mm512_cvtneps_pbh(x);
 }
 
 /* Sixteen of a row, or the first of them. */
@@ -243,6 +252,20 @@ static void finish(const float *sums, float alpha, const float *s,
             ((float *)c)[j * column_stride] = singles[j];
 }
 
+static void finish_rows(const float *sums, int64_t distance, int64_t rows,
+                        float alpha, core_dtype dtype, void *c,
+                        int64_t row_stride)
+{
+    if (dtype == CORE_BF16)
+        for (int64_t i = 0; i < rows; i++)
+            finish_whole(sums + i * distance, alpha, NULL, CORE_BF16,
+                         (uint16_t *)c + i * row_stride);
+    else
+        for (int64_t i = 0; i < rows; i++)
+            finish_whole(sums + i * distance, alpha, NULL, CORE_F32,
+                         (float *)c + i * row_stride);
+}
+
 static void scale(float *to, const uint16_t *from, float beta, int64_t n)
 {
     for (int64_t j = 0; j < n; j += 16) {
@@ -260,6 +283,7 @@ static void scale(float *to, const uint16_t *from, float beta, int64_t n)
 const cpu_bf16_functions cpu_bf16_avx512 = {
     .pack = pack,
     .multiply = multiply,
+    .finish_rows = finish_rows,
     .finish = finish,
     .scale = scale,
 };

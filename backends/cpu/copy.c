@@ -8,6 +8,7 @@
 
 #include "loop.h"
 #include "pool.h"
+#include "stream.h"
 #include "transpose.h"
 
 enum { GRAIN = 65536 /* elements for one thread */ };
@@ -66,6 +67,15 @@ static void convert_task(void *context, int64_t begin, int64_t end)
                 end - begin);
 }
 
+/* Bytes, past the caches. */
+static void stream_task(void *context, int64_t begin, int64_t end)
+{
+    const conversion *c = context;
+
+    cpu_stream(c->to + begin, c->from + begin, end - begin);
+    cpu_stream_end();
+}
+
 static core_status copy_launch(core_call *call, const core_value *args,
                                uint32_t nargs, core_value *results,
                                uint32_t nresults)
@@ -90,15 +100,21 @@ static core_status copy_launch(core_call *call, const core_value *args,
             memcpy(target, source, (size_t)loop->numel * bytes);
         return CORE_OK;
     }
-    if (dense && to->dtype != from->dtype) {
+    if (dense) {
         conversion c = {to->dtype, from->dtype, cpu_address(to->memory),
                         cpu_address(from->memory)};
 
-        cpu_parallel_for(loop->numel, GRAIN, convert_task, &c);
-        return CORE_OK;
+        if (to->dtype != from->dtype) {
+            cpu_parallel_for(loop->numel, GRAIN, convert_task, &c);
+            return CORE_OK;
+        }
+        if (c.to != c.from && cpu_streams(c.to, loop->numel * bytes)) {
+            cpu_parallel_for(loop->numel * bytes, 4 * GRAIN, stream_task, &c);
+            return CORE_OK;
+        }
     }
     if (to->dtype == from->dtype && !(from->flags & CORE_OPERAND_IMMEDIATE) &&
-        CPU_NAME(cpu_transpose)(loop, bytes))
+        (CPU_NAME(cpu_transpose)(loop, bytes) || cpu_short_rows(loop, bytes)))
         return CORE_OK;
     return cpu_loop_run(call, &self,
                         row_of(bytes, copy_8, copy_16, copy_32, copy_64), NULL);

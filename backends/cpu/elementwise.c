@@ -24,7 +24,7 @@ typedef struct entry {
     uint8_t function, form, word, operands, cost, choice, nparameters;
     uint8_t types[CPU_OPERANDS];
     uint8_t argument[CPU_PARAMETERS];
-    uint8_t otherwise[CPU_PARAMETERS]; /* in `constants` */
+    uint8_t otherwise[CPU_PARAMETERS]; /* in cpu_elementwise_constants */
 } entry;
 
 #include "elementwise_table.h"
@@ -62,17 +62,14 @@ static uint32_t mask(const entry *e, uint32_t k)
 
 static void expand(const entry *e, cpu_elementwise *self)
 {
-    uint32_t k;
-
     self->rows = chosen->rows + e->row;
     self->row = self->rows[0];
     memcpy(self->types, e->types, sizeof(self->types));
-    self->grain = INT64_C(65536) >> e->cost;
+    self->grain = 65536 >> e->cost;
     self->choice = e->choice;
     self->nparameters = e->nparameters;
     memcpy(self->argument, e->argument, sizeof(self->argument));
-    for (k = 0; k < CPU_PARAMETERS; k++)
-        self->otherwise[k] = constants[e->otherwise[k]];
+    memcpy(self->otherwise, e->otherwise, sizeof(self->otherwise));
 }
 
 void cpu_elementwise_row(uint32_t at, cpu_kernel *out)

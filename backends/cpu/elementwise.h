@@ -34,17 +34,19 @@ static inline void cpu_row_fail(cpu_parameters *parameters)
     __atomic_store_n(&parameters->failure, 1, __ATOMIC_RELAXED);
 }
 
-/* An operator for one type; a registration's user word. */
+/* An operator for one type; a registration's user word.  There are hundreds, all
+ * written when the plugin is loaded: small ones. */
 typedef struct cpu_elementwise {
     cpu_row row;         /* rows[0] */
     const cpu_row *rows; /* its variants, which `choice` chooses from */
+    int32_t grain;       /* elements in a chunk, for one thread */
     /* Types of the row's operands; 0: that of the operand, never converted. */
     uint8_t types[CPU_OPERANDS];
-    int64_t grain;  /* elements in a chunk, for one thread */
     uint8_t choice; /* CPU_CHOICE_… */
     uint8_t nparameters;
     uint8_t argument[CPU_PARAMETERS]; /* where each parameter comes from */
-    double otherwise[CPU_PARAMETERS]; /* its value if absent or NONE */
+    /* its value if absent or NONE, in cpu_elementwise_constants */
+    uint8_t otherwise[CPU_PARAMETERS];
 } cpu_elementwise;
 
 /* What decides between variants of a row (choose.c). */
@@ -81,6 +83,8 @@ typedef struct cpu_loop_functions {
 extern const cpu_loop_functions cpu_loop_functions_baseline;
 extern const cpu_loop_functions cpu_loop_functions_avx2;
 extern const cpu_loop_functions cpu_loop_functions_avx512;
+
+extern const double cpu_elementwise_constants[];
 
 /* The kernels, made for an instruction set; valid between open and close. */
 core_status cpu_elementwise_open(const cpu_loop_functions *functions);

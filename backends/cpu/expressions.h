@@ -129,6 +129,11 @@ CPU_INLINE int64_t shift_right_i64(int64_t a, int64_t b)
 
 /* --------------------------------------------------------------- floats -- */
 
+CPU_INLINE double normal_area_f64(double x)
+{
+    return 0.5 * (1 + erf_f64(x * 0.7071067811865476));
+}
+
 #define FLOATS(S, T, BITS_OF, SIGN, LARGEST, EXPM1_LIMIT)                     \
     CPU_INLINE T maximum_##S(T a, T b)                                        \
     {                                                                         \
@@ -197,19 +202,15 @@ CPU_INLINE int64_t shift_right_i64(int64_t a, int64_t b)
     /* GELU: x Φ(x), Φ the normal distribution, exact and by tanh. */       \
     CPU_INLINE T gelu_##S(T x)                                                \
     {                                                                         \
-        return (T)0.5 * x * (1 + erf_##S(x * (T)0.7071067811865476));         \
+        return x * normal_area_##S(x);                                        \
     }                                                                         \
     CPU_INLINE T gelu_inner_##S(T x)                                          \
     {                                                                         \
         return (T)0.7978845608028654 * (x + (T)0.044715 * x * x * x);         \
     }                                                                         \
-    CPU_INLINE T gelu_tanh_##S(T x)                                           \
-    {                                                                         \
-        return (T)0.5 * x * (1 + tanh_##S(gelu_inner_##S(x)));                \
-    }                                                                         \
     CPU_INLINE T gelu_slope_##S(T x)                                          \
     {                                                                         \
-        T area = (T)0.5 * (1 + erf_##S(x * (T)0.7071067811865476));           \
+        T area = normal_area_##S(x);                                          \
         T density = (T)0.3989422804014327 * exp_##S((T)-0.5 * x * x);         \
         return area + x * density;                                            \
     }                                                                         \
@@ -239,6 +240,11 @@ CPU_INLINE int64_t shift_right_i64(int64_t a, int64_t b)
 FLOATS(f32, float, cpu_bits_of_f32, UINT32_C(1) << 31, 0x1.fffffep127f, 89)
 FLOATS(f64, double, cpu_bits_of_f64, UINT64_C(1) << 63, 0x1.fffffffffffffp1023,
        710)
+
+CPU_INLINE double gelu_tanh_f64(double x)
+{
+    return 0.5 * x * (1 + tanh_f64(gelu_inner_f64(x)));
+}
 #undef FLOATS
 
 #endif

@@ -142,62 +142,90 @@ bool cpu_gemm_wanted(int64_t m, int64_t n, int64_t k)
            m * n >= WORK_LEAST / k && functions()->multiply;
 }
 
-/* Memory for what is packed of both operands, in one piece; whether any is
- * wanted, and there was some. */
+/* Where what is packed of both operands goes. */
+typedef struct packing {
+    bool packed;   /* B is */
+    int64_t wide;  /* columns of B at a time */
+    float *b, *a;  /* a NULL: A is read where it lies */
+    void *scratch; /* that holds both */
+} packing;
+
+/* False: there is no memory for it. */
 static bool make_room(const gemm_problem *p, const gemm_functions *f,
-                      bool packed, int64_t wide, float **out_b, float **out_a)
+                      packing *out)
 {
     bool gathers = p->row_a == 1 && crowded(p->step_a);
-    int64_t k = smaller(p->k, GEMM_BLOCK_K);
-    int64_t columns = (smaller(wide, p->n) + f->columns - 1) / f->columns;
-    int64_t b = packed ? columns * f->columns * k : 0;
-    int64_t a = gathers ? GATHERED * f->lines * k : 0;
+    int64_t k = smaller(p->k, GEMM_BLOCK_K), a, b, columns;
     float *room;
 
-    *out_a = *out_b = NULL;
+    *out = (packing){.packed = !in_place(p), .wide = p->n};
+    if (out->packed)
+        out->wide = BLOCK_N;
+    columns = (smaller(out->wide, p->n) + f->columns - 1) / f->columns;
+    b = out->packed ? columns * f->columns * k : 0;
+    a = gathers ? GATHERED * f->lines * k : 0;
     if (a + b == 0)
         return true;
-    room = cpu_scratch_take((a + b) * (int64_t)sizeof *room);
-    *out_b = room;
-    *out_a = gathers && room ? room + b : NULL;
+    room = out->scratch = cpu_scratch_take((a + b) * (int64_t)sizeof *room);
+    out->b = room;
+    out->a = gathers && room ? room + b : NULL;
     return room != NULL;
 }
 
-bool cpu_gemm_multiply(const gemm_problem *p)
+static void multiply(const gemm_problem *p, const gemm_functions *f,
+                     const packing *to)
 {
-    const gemm_functions *f = functions();
-    bool packed = !in_place(p);
-    int64_t wide = packed ? BLOCK_N : p->n, rows;
-    float *room, *room_a;
+    int64_t rows = rows_at_once(p, f);
 
-    if (!f->multiply || p->m < 1 || p->n < 1 || p->k < 1 || p->alpha == 0 ||
-        (p->step_a != 1 && p->row_a != 1) ||
-        (p->step_b != 1 && p->column_b != 1))
-        return false;
-    if (!make_room(p, f, packed, wide, &room, &room_a))
-        return false;
-    rows = rows_at_once(p, f);
-    for (int64_t j = 0; j < p->n; j += wide)
+    for (int64_t j = 0; j < p->n; j += to->wide)
         for (int64_t q = 0; q < p->k; q += GEMM_BLOCK_K) {
-            int64_t columns = smaller(wide, p->n - j);
+            int64_t columns = smaller(to->wide, p->n - j);
             int64_t k = smaller(GEMM_BLOCK_K, p->k - q);
             const float *b = p->b + q * p->step_b + j * p->column_b;
             gemm_lines lines = {.a = p->a + q * p->step_a,
                                 .row_a = p->row_a,
                                 .step_a = p->step_a,
-                                .b = packed ? room : b,
-                                .step_b = packed ? f->columns : p->step_b,
+                                .b = to->packed ? to->b : b,
+                                .step_b = to->packed ? f->columns : p->step_b,
                                 .k = k,
                                 .c = p->c + j,
                                 .distance = p->distance,
                                 .alpha = p->alpha,
                                 .beta = q > 0 ? 1 : p->beta};
 
-            if (packed)
-                pack(f, room, p, b, columns, k);
-            block(p, f, rows, lines, packed ? f->columns * k : f->columns,
-                  columns, room_a);
+            if (to->packed)
+                pack(f, to->b, p, b, columns, k);
+            block(p, f, rows, lines, to->packed ? f->columns * k : f->columns,
+                  columns, to->a);
         }
-    cpu_scratch_give(room);
+}
+
+/* Slower, as each panel meets all rows of A anew, but with the same bits: they
+ * may not depend on how much memory there is. */
+__attribute__((noinline)) static void multiply_without_memory(
+    const gemm_problem *p, const gemm_functions *f)
+{
+    _Alignas(64) float panel[GEMM_COLUMNS_MOST * GEMM_BLOCK_K];
+    packing to = {.packed = p->column_b != 1, .wide = p->n, .b = panel};
+
+    if (to.packed)
+        to.wide = f->columns;
+    multiply(p, f, &to);
+}
+
+bool cpu_gemm_multiply(const gemm_problem *p)
+{
+    const gemm_functions *f = functions();
+    packing to;
+
+    if (!f->multiply || p->m < 1 || p->n < 1 || p->k < 1 || p->alpha == 0 ||
+        (p->step_a != 1 && p->row_a != 1) ||
+        (p->step_b != 1 && p->column_b != 1))
+        return false;
+    if (make_room(p, f, &to))
+        multiply(p, f, &to);
+    else
+        multiply_without_memory(p, f);
+    cpu_scratch_give(to.scratch);
     return true;
 }

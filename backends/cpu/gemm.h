@@ -8,7 +8,7 @@
  * B is packed, so that it stays in the second-level cache while all rows of A
  * pass.  A sum runs along k in one order, cut at multiples of GEMM_BLOCK_K:
  * its bits depend neither on tiles, nor on the layout of the operands, nor on
- * the number of threads. */
+ * the number of threads, nor on how much memory there is. */
 
 #ifndef CPU_GEMM_H
 #define CPU_GEMM_H
@@ -33,14 +33,15 @@ typedef struct gemm_problem {
 /* Whether this is the way for a product of this size on this machine. */
 bool cpu_gemm_wanted(int64_t m, int64_t n, int64_t k);
 
-/* Computes a product, or a part of one that is wanted, in the calling thread.
- * False, with C as it was: neither rows nor columns of an operand are dense,
- * alpha is 0, or there is no memory. */
+/* Computes a product, or a part of one that is wanted, in the calling thread;
+ * without memory to pack operands in, more slowly.  False, with C as it was:
+ * neither rows nor columns of an operand are dense, a side is 0, alpha is 0, or
+ * this machine has no kernels. */
 bool cpu_gemm_multiply(const gemm_problem *problem);
 
 /* ------------------------------------------------ per instruction set -- */
 
-enum { GEMM_BLOCK_K = 384, GEMM_LINES_MOST = 12 };
+enum { GEMM_BLOCK_K = 384, GEMM_LINES_MOST = 12, GEMM_COLUMNS_MOST = 32 };
 
 /* Some lines of C: c[i][j] = alpha sum_p a[i * row_a + p * step_a] *
  * b[p * step_b + j] + beta c[i][j]. */

@@ -64,22 +64,51 @@ INLINE vector read_some(const float *from, mask some, const bool whole)
     return whole ? LOAD(from) : LOAD_SOME(some, from);
 }
 
-INLINE void finish(const gemm_lines *l, float *c, vector sum, mask some,
-                   const bool whole)
+/* The sums of some columns.  There are few of them, and this in all that is
+ * expanded for them would be most of it. */
+static void finish_some(const gemm_lines *l, int64_t rows, int64_t columns,
+                        const float *sums)
 {
-    vector result = MULTIPLY(sum, SAME(l->alpha));
+    const vector alpha = SAME(l->alpha), beta = SAME(l->beta);
+    const bool adds = l->beta != 0;
 
-    if (l->beta != 0)
-        result = MULTIPLY_ADD(read_some(c, some, whole), SAME(l->beta), result);
-    if (whole)
-        STORE(c, result);
-    else
-        STORE_SOME(some, c, result);
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < columns; j += WIDTH) {
+            float *c = l->c + i * l->distance + j;
+            mask some = MASK(columns - j < WIDTH ? columns - j : WIDTH);
+            vector sum = MULTIPLY(LOAD(sums + i * COLUMNS + j), alpha);
+
+            if (adds)
+                sum = MULTIPLY_ADD(LOAD_SOME(some, c), beta, sum);
+            STORE_SOME(some, c, sum);
+        }
 }
 
-/* Expanded for each count of rows, so that the sums are registers. */
+INLINE void finish_whole(const gemm_lines *l, const int rows,
+                         vector sums[LINES][2])
+{
+    const vector alpha = SAME(l->alpha), beta = SAME(l->beta);
+    const int64_t distance = l->distance;
+    float *c = l->c;
+
+#pragma GCC unroll 24
+    for (int i = 0; i < 2 * rows; i++)
+        sums[i / 2][i % 2] = MULTIPLY(sums[i / 2][i % 2], alpha);
+    if (l->beta != 0)
+#pragma GCC unroll 24
+        for (int i = 0; i < 2 * rows; i++)
+            sums[i / 2][i % 2] =
+                MULTIPLY_ADD(LOAD(c + i / 2 * distance + i % 2 * WIDTH), beta,
+                             sums[i / 2][i % 2]);
+#pragma GCC unroll 24
+    for (int i = 0; i < 2 * rows; i++)
+        STORE(c + i / 2 * distance + i % 2 * WIDTH, sums[i / 2][i % 2]);
+}
+
+/* Expanded for each count of rows, so that the sums are registers.  to: of
+ * finish_some, unless which is WHOLE. */
 INLINE void product_of(const gemm_lines *l, const int rows, const int which,
-                       mask some)
+                       mask some, float *to)
 {
     const int64_t row_a = l->row_a, step_a = l->step_a, step_b = l->step_b;
     const float *a = l->a, *b = l->b;
@@ -89,9 +118,10 @@ INLINE void product_of(const gemm_lines *l, const int rows, const int which,
     for (int i = 0; i < rows; i++) {
         sums[i][0] = ZERO;
         sums[i][1] = ZERO;
-        __builtin_prefetch(l->c + i * l->distance);
-        if (which != LEFT_SOME)
+        if (which == WHOLE) {
+            __builtin_prefetch(l->c + i * l->distance);
             __builtin_prefetch(l->c + i * l->distance + WIDTH);
+        }
     }
     for (int64_t k = l->k; k > 0; k--) {
         const vector left = read_some(b, some, which != LEFT_SOME);
@@ -112,35 +142,43 @@ INLINE void product_of(const gemm_lines *l, const int rows, const int which,
         a += step_a;
         b += step_b;
     }
+    if (which == WHOLE) {
+        finish_whole(l, rows, sums);
+        return;
+    }
 #pragma GCC unroll 12
     for (int i = 0; i < rows; i++) {
-        float *c = l->c + i * l->distance;
-
-        finish(l, c, sums[i][0], some, which != LEFT_SOME);
-        if (which != LEFT_SOME)
-            finish(l, c + WIDTH, sums[i][1], some, which == WHOLE);
+        STORE(to + i * COLUMNS, sums[i][0]);
+        if (which == RIGHT_SOME)
+            STORE(to + i * COLUMNS + WIDTH, sums[i][1]);
     }
 }
 
 static void multiply(const gemm_lines *l, int64_t rows, int64_t columns)
 {
-#define CASE_WHOLE(n)                         \
-    case n:                                   \
-        product_of(l, n, WHOLE, MASK(WIDTH)); \
-        break;
-#define CASE_RIGHT(n)                                        \
-    case n:                                                  \
-        product_of(l, n, RIGHT_SOME, MASK(columns - WIDTH)); \
-        break;
-#define CASE_LEFT(n)                                \
+    _Alignas(64) float sums[LINES * COLUMNS];
+
+#define CASE_WHOLE(n)                               \
     case n:                                         \
-        product_of(l, n, LEFT_SOME, MASK(columns)); \
+        product_of(l, n, WHOLE, MASK(WIDTH), NULL); \
         break;
-    if (columns == COLUMNS)
+#define CASE_RIGHT(n)                                              \
+    case n:                                                        \
+        product_of(l, n, RIGHT_SOME, MASK(columns - WIDTH), sums); \
+        break;
+#define CASE_LEFT(n)                                      \
+    case n:                                               \
+        product_of(l, n, LEFT_SOME, MASK(columns), sums); \
+        break;
+    if (columns == COLUMNS) {
         switch (rows) {
             EACH_LINES(CASE_WHOLE)
         }
-    else if (columns > WIDTH)
+        return;
+    }
+    for (int64_t i = 0; i < rows; i++)
+        __builtin_prefetch(l->c + i * l->distance);
+    if (columns > WIDTH)
         switch (rows) {
             EACH_LINES(CASE_RIGHT)
         }
@@ -148,6 +186,7 @@ static void multiply(const gemm_lines *l, int64_t rows, int64_t columns)
         switch (rows) {
             EACH_LINES(CASE_LEFT)
         }
+    finish_some(l, rows, columns, sums);
 }
 
 /* WIDTH columns by as many k. */

@@ -11,7 +11,8 @@ An operator is given by expressions in C on its inputs a, b, c, of the type T
 that it is expanded for, and its parameters p0 … p3, of type T too.  An @ stands
 for the type's suffix: exp@(a) becomes exp_f32(a).  Inputs and output have one
 type, the output may be bool.  A float expression serves f64 and f32, and f16
-and bf16 through f32."""
+and bf16 through f32: in blocks, or where the operator is used much with bf16
+(halves=True) in a row that converts each number as it comes."""
 
 import sys
 
@@ -19,11 +20,12 @@ C_TYPE = {
     "f64": "double", "f32": "float", "i64": "int64_t", "i32": "int32_t",
     "i16": "int16_t", "i8": "int8_t", "u8": "uint8_t", "bool": "uint8_t",
     "w8": "uint8_t", "w16": "uint16_t", "w32": "uint32_t", "w64": "uint64_t",
+    "bf16": "uint16_t",
 }
 CODE = {
     "f64": "CORE_F64", "f32": "CORE_F32", "i64": "CORE_I64",
     "i32": "CORE_I32", "i16": "CORE_I16", "i8": "CORE_I8", "u8": "CORE_U8",
-    "bool": "CORE_BOOL", "w8": "0", "w16": "0", "w32": "0", "w64": "0",
+    "bool": "CORE_BOOL", "bf16": "CORE_BF16", "w8": "0", "w16": "0", "w32": "0", "w64": "0",
 }
 BYTES = {"w8": 1, "w16": 2, "w32": 4, "w64": 8}
 CLASSES = {
@@ -44,7 +46,7 @@ class Operator:
 
     def __init__(self, name, inputs, forms, output=None, parameters=(),
                  choice="NONE", cost=0, types=None, outputs=1, setup="",
-                 wrap=False, beyond=None):
+                 wrap=False, beyond=None, halves=False):
         self.name = name
         self.inputs = inputs
         self.forms = forms
@@ -56,6 +58,7 @@ class Operator:
         self.outputs = outputs
         self.setup = setup
         self.wrap = wrap
+        self.halves = halves  # bf16 has a row of its own
         self.beyond = beyond  # (limit, expression) for f32 elements above it
 
 
@@ -102,7 +105,8 @@ unary("rad2deg", "a * (T)57.29577951308232")
 ALPHA = {"parameters": [(2, 1)], "choice": "ALPHA"}
 op("add.Tensor", 2,
    {"F": ["a + b", "FMA@(p0, b, a)"], "I": ["(T)(a + b)", "(T)(a + p0 * b)"],
-    "B": ["a | b", "a | (b & (q->i[0] != 0))"]}, wrap=True, **ALPHA)
+    "B": ["a | b", "a | (b & (q->i[0] != 0))"]}, wrap=True, halves=True,
+   **ALPHA)
 op("sub.Tensor", 2,
    {"F": ["a - b", "FMA@(-p0, b, a)"],
     "I": ["(T)(a - b)", "(T)(a - p0 * b)"]}, wrap=True, **ALPHA)
@@ -110,7 +114,7 @@ op("rsub.Tensor", 2,
    {"F": ["b - a", "FMA@(-p0, a, b)"],
     "I": ["(T)(b - a)", "(T)(b - p0 * a)"]}, wrap=True, **ALPHA)
 op("mul.Tensor", 2, {"F": "a * b", "I": "(T)(a * b)", "B": "a & b"},
-   wrap=True)
+   wrap=True, halves=True)
 op("div.Tensor", 2, {"F": "a / b"})
 op("div.Tensor_mode", 2,
    {"F": ["a / b", "trunc@(a / b)", "floor_divide@(a, b)"],
@@ -399,11 +403,13 @@ def row_text(operator, type_name, expression):
             "VECTOR", expression.replace("@", "_f32")).replace(
             "SCALAR", scalar)
     types = [C_TYPE[t] for t in operand_types(operator, type_name)]
-    suffix = "_" + type_name
+    half = type_name == "bf16"
+    number = "f32" if half else type_name  # what is computed with
+    suffix = "_" + number
     setup = operator.setup if used_setup(operator, expression) else ""
     text = expression + " " + setup
     lines = ["ROW_FUNCTION(ROW)",
-             "{", "    typedef %s T;" % C_TYPE[type_name],
+             "{", "    typedef %s T;" % C_TYPE[number],
              "    %s *o = (%s *)out;" % (types[0], types[0])]
     letters = [k for k in range(operator.inputs) if used("abc"[k], expression)]
     for k in letters:
@@ -412,7 +418,7 @@ def row_text(operator, type_name, expression):
                      (types[k + 1], k, types[k + 1], source))
     for k in range(len(operator.parameters)):
         if used("p%d" % k, text):
-            field = "(T)q->d[%d]" if type_name[0] == "f" else "(T)q->i[%d]"
+            field = "(T)q->d[%d]" if number[0] == "f" else "(T)q->i[%d]"
             if operator.name.startswith(("clamp", "hardtanh")) and \
                     type_name[0] in "iu":
                 field = "saturate%s(q->i[%%d])" % suffix
@@ -424,9 +430,14 @@ def row_text(operator, type_name, expression):
     lines.append("    CPU_LOOP")
     lines.append("    for (int64_t k = 0; k < n; k++) {")
     for k in letters:
-        lines.append("        const %s %s = in%d[k];" %
-                     (types[k + 1], "abc"[k], k))
-    lines.append("        o[k] = (%s)(%s);" % (types[0], expression))
+        if half:
+            lines.append("        const T %s = cpu_f32_of_bf16(in%d[k]);" %
+                         ("abc"[k], k))
+        else:
+            lines.append("        const %s %s = in%d[k];" %
+                         (types[k + 1], "abc"[k], k))
+    lines.append("        o[k] = %s(%s);" % (
+        "cpu_bf16_of_f32" if half else "(%s)" % types[0], expression))
     lines.append("    }")
     if used("bad", expression):
         lines.append("    if (bad)")
@@ -492,6 +503,9 @@ class Table:
                 row = self.rows.add(operator, row_type, expressions)
                 if type_name == "f32":
                     self.add(operator, type_name, row, "FORM_HALF")
+                if type_name == "f32" and operator.halves:
+                    self.add(operator, "bf16", self.rows.add(
+                        operator, "bf16", expressions), "FORM_EXACT")
                 form = "FORM_WORD" if class_name == "W" else "FORM_EXACT"
                 self.add(operator, type_name, row, form)
 
@@ -544,7 +558,7 @@ def main():
         out.append("static const char names[] =")
         out.extend('    "%s\\0"' % name for name in table.names)
         out.append("    ;\n")
-        out.append("static const double constants[] = {%s};\n" %
+        out.append("const double cpu_elementwise_constants[] = {%s};\n" %
                    ", ".join(number(c) for c in table.constants))
         out.append("static const entry entries[] = {")
         out.extend(table.entries)

@@ -5,6 +5,10 @@
 
 #include <libcore/sdk.h>
 
+#if __has_include(<sys/platform/x86.h>)
+#include <sys/platform/x86.h>
+#endif
+
 #include "cpu.h"
 
 int cpu_isa = CPU_ISA_BASELINE;
@@ -18,10 +22,18 @@ const char *cpu_isa_name(int isa)
 }
 
 #if defined(__x86_64__) && defined(CPU_X86_ISA)
+/* The C library asked the processor when the process began, and asking again
+ * costs a virtual machine some microseconds a question. */
+#if __has_include(<sys/platform/x86.h>)
+#define HAS(NAME, name) CPU_FEATURE_ACTIVE(NAME)
+#else
+#define HAS(NAME, name) __builtin_cpu_supports(name)
+#endif
+
 static int best_of_avx512(void)
 {
 #ifdef CPU_X86_BF16
-    if (__builtin_cpu_supports("avx512bf16"))
+    if (HAS(AVX512_BF16, "avx512bf16"))
         return CPU_ISA_AVX512_BF16;
 #endif
     return CPU_ISA_AVX512;
@@ -32,13 +44,9 @@ static int best_of_avx512(void)
 static int best(void)
 {
 #if defined(__x86_64__) && defined(CPU_X86_ISA)
-    __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-        __builtin_cpu_supports("f16c")) {
-        if (__builtin_cpu_supports("avx512f") &&
-            __builtin_cpu_supports("avx512bw") &&
-            __builtin_cpu_supports("avx512dq") &&
-            __builtin_cpu_supports("avx512vl"))
+    if (HAS(AVX2, "avx2") && HAS(FMA, "fma") && HAS(F16C, "f16c")) {
+        if (HAS(AVX512F, "avx512f") && HAS(AVX512BW, "avx512bw") &&
+            HAS(AVX512DQ, "avx512dq") && HAS(AVX512VL, "avx512vl"))
             return best_of_avx512();
         return CPU_ISA_AVX2;
     }

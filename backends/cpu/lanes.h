@@ -74,25 +74,52 @@ LANES_OF(f64, double)
 #undef LANES_OF
 #undef LANES_SUM
 
-/* to = exp(from - shift), for differences that are not above 88; where the
- * result would be subnormal it is 0. */
-static inline void lanes_exp_f32(float *to, const float *from, float shift,
-                                 int64_t n)
-{
-    CPU_LOOP
-    for (int64_t i = 0; i < n; i++) {
-        float x = from[i] - shift, y = cpu_exp_normal(x < -87 ? -87 : x);
-
-        to[i] = x < -87 ? 0 : y;
+/* to = exp(from - shift), and the sum of it, as lanes_sum gives it.  Meanwhile
+ * what lies at `next`, and `next_to` if it will be written, comes nearer; NULL:
+ * nothing does. */
+#define LANES_EXP(NAME, TYPE, EXP)                                         \
+    static inline double lanes_exp_##NAME(TYPE *to, const TYPE *from,      \
+                                          TYPE shift, int64_t n,           \
+                                          const TYPE *next, TYPE *next_to) \
+    {                                                                      \
+        double total = 0;                                                  \
+        for (int64_t at = 0; at < n; at += LANES_BLOCK) {                  \
+            int64_t end = n - at < LANES_BLOCK ? n : at + LANES_BLOCK, i;  \
+            TYPE lane[LANES] = {0};                                        \
+            for (i = at; i + LANES <= end; i += LANES) {                   \
+                for (int l = 0; next && l < LANES;                         \
+                     l += 64 / (int)sizeof(TYPE)) {                        \
+                    __builtin_prefetch(next + i + l);                      \
+                    __builtin_prefetch(next_to + i + l, 1);                \
+                }                                                          \
+                CPU_LOOP                                                   \
+                for (int l = 0; l < LANES; l++) {                          \
+                    TYPE y = EXP(from[i + l] - shift);                     \
+                    to[i + l] = y;                                         \
+                    lane[l] += y;                                          \
+                }                                                          \
+            }                                                              \
+            for (int width = LANES / 2; width > 0; width /= 2)             \
+                for (int l = 0; l < width; l++)                            \
+                    lane[l] += lane[l + width];                            \
+            total += (double)lane[0];                                      \
+            for (; i < end; i++) {                                         \
+                to[i] = EXP(from[i] - shift);                              \
+                total += (double)to[i];                                    \
+            }                                                              \
+        }                                                                  \
+        return total;                                                      \
     }
+
+/* For differences that are not above 88; where the result would be subnormal
+ * it is 0.  NaN stays. */
+CPU_INLINE float lanes_power_f32(float x)
+{
+    return cpu_exp_normal(x < -88 ? -88 : x);
 }
 
-static inline void lanes_exp_f64(double *to, const double *from, double shift,
-                                 int64_t n)
-{
-    CPU_LOOP
-    for (int64_t i = 0; i < n; i++)
-        to[i] = exp_f64(from[i] - shift);
-}
+LANES_EXP(f32, float, lanes_power_f32)
+LANES_EXP(f64, double, exp_f64)
+#undef LANES_EXP
 
 #endif

@@ -10,6 +10,7 @@
 
 #include "number.h"
 #include "pool.h"
+#include "stream.h"
 
 enum {
     /* Shorter rows are gathered several at a time. */
@@ -33,6 +34,7 @@ typedef struct run {
     cpu_parameters *parameters;
     uint32_t count, noutputs;
     int all_rows;   /* every operand is DENSE or ROWS */
+    int streams;    /* all are DENSE or SINGLE, the output past the caches */
     uint32_t tiled; /* the other dimension of tiles; 0: no tiles */
     int64_t tiles_across, tiles_down; /* along dimension 0 and the other */
     struct {
@@ -102,6 +104,27 @@ static void set_operand(run *r, const cpu_elementwise *self, uint32_t k)
         r->all_rows = 0;
 }
 
+/* What is computed in place is in the caches already. */
+static void choose_stream(run *r)
+{
+    const char *to = NULL;
+    uint32_t k;
+
+    r->streams = r->count > 0 && r->noutputs == 1;
+    for (k = 0; r->streams && k < r->count; k++) {
+        const char *base = r->operand[k].base;
+        int kind = r->operand[k].kind;
+
+        if (k > 0) {
+            r->streams = (kind == DENSE || kind == SINGLE) && base != to;
+            continue;
+        }
+        to = base;
+        r->streams = kind == DENSE &&
+                     cpu_streams(to, r->loop->numel * r->operand[k].bytes);
+    }
+}
+
 static core_status set_run(run *r, const core_call *call,
                            const cpu_elementwise *self, cpu_row row,
                            cpu_parameters *parameters)
@@ -121,6 +144,7 @@ static core_status set_run(run *r, const core_call *call,
                          loop->noperands);
     for (k = 0; k < loop->noperands; k++)
         set_operand(r, self, k);
+    choose_stream(r);
     return CORE_OK;
 }
 
@@ -236,6 +260,33 @@ static void run_range(void *context, int64_t begin, int64_t end)
                 move(r, k, &index, blocks[k], m, 1);
         advance(r, &index, m);
     }
+}
+
+/* The row writes into a block, which goes on from there. */
+static void run_stream(void *context, int64_t begin, int64_t end)
+{
+    const run *r = context;
+    _Alignas(64) char blocks[CPU_OPERANDS][CPU_BLOCK_BYTES];
+    char *p[CPU_OPERANDS] = {NULL};
+    int64_t m;
+    uint32_t k;
+
+    for (k = 0; k < r->count; k++) {
+        p[k] = blocks[k];
+        if (r->operand[k].kind == SINGLE)
+            cpu_load(r->operand[k].type, blocks[k], r->operand[k].dtype,
+                     r->operand[k].base, 0, CPU_BLOCK);
+    }
+    for (; begin < end; begin += m) {
+        m = end - begin < CPU_BLOCK ? end - begin : CPU_BLOCK;
+        for (k = 1; k < r->count; k++)
+            if (r->operand[k].kind == DENSE)
+                p[k] = r->operand[k].base + begin * r->operand[k].bytes;
+        r->row(p[0], p[1], p[2], m, r->parameters, p);
+        cpu_stream(r->operand[0].base + begin * r->operand[0].bytes, blocks[0],
+                   m * r->operand[0].bytes);
+    }
+    cpu_stream_end();
 }
 
 /* ------------------------------------------------------------------ tiles -- */
@@ -358,7 +409,8 @@ core_status cpu_loop_run(const core_call *call, const cpu_elementwise *self,
                          grain < 1 ? 1 : grain, run_tiles, &r);
         return CORE_OK;
     }
-    cpu_parallel_for(call->loop->numel, self->grain, run_range, &r);
+    cpu_parallel_for(call->loop->numel, self->grain,
+                     r.streams ? run_stream : run_range, &r);
     return CORE_OK;
 }
 
@@ -420,14 +472,16 @@ core_status cpu_loop_general(core_call *call, const core_value *args,
     (void)nresults;
     parameters.failure = 0;
     for (k = 0; k < self->nparameters; k++) {
-        parameters.d[k] = self->otherwise[k];
-        if (self->argument[k] < nargs)
-            parameters.d[k] =
-                core_sdk_double(&args[self->argument[k]], self->otherwise[k]);
-        parameters.i[k] = self->argument[k] < nargs
-                              ? core_sdk_int(&args[self->argument[k]],
-                                             whole(self->otherwise[k]))
-                              : whole(self->otherwise[k]);
+        const double otherwise = cpu_elementwise_constants[self->otherwise[k]];
+
+        parameters.d[k] = otherwise;
+        parameters.i[k] = whole(otherwise);
+        if (self->argument[k] < nargs) {
+            const core_value *given = &args[self->argument[k]];
+
+            parameters.d[k] = core_sdk_double(given, otherwise);
+            parameters.i[k] = core_sdk_int(given, parameters.i[k]);
+        }
     }
     if (self->choice != CPU_CHOICE_NONE) {
         int variant = cpu_choose(self, call, args, nargs);

@@ -2,10 +2,12 @@
  * Copyright The libcore authors */
 
 /* move.c: operators that only place elements: cat, flip, roll, tril, triu,
- * constant_pad_nd.  They are strided copies of parts. */
+ * constant_pad_nd.  They are strided copies of parts.  And copies of short
+ * rows, for copy.c. */
 
 #include "pool.h"
 #include "tables.h"
+#include "transpose.h"
 #include "view.h"
 
 /* A part of a view: its address moved, its sizes replaced. */
@@ -164,6 +166,70 @@ done:
     cpu_dense_close(&from);
     cpu_dense_close(&to);
     return status;
+}
+
+/* ------------------------------------------------------------ short rows -- */
+
+enum { SHORTEST = 8, SHORT_ROW = 64, SHORT_GRAIN = 65536 /* elements */ };
+
+typedef struct short_rows {
+    const core_loop *loop;
+    size_t size; /* of a row, in bytes */
+} short_rows;
+
+/* n rows that follow one another along dimension 1. */
+static void move_run(char *to, int64_t to_stride, const char *from,
+                     int64_t from_stride, size_t size, int64_t n)
+{
+    enum { LINE = 64 };
+
+    if (size % LINE != 0) {
+        for (int64_t i = 0; i < n; i++)
+            memcpy(to + i * to_stride, from + i * from_stride, size);
+        return;
+    }
+    /* Of a size that is known here a copy is a few instructions. */
+    for (int64_t i = 0; i < n; i++)
+        for (size_t at = 0; at < size; at += LINE)
+            memcpy(to + i * to_stride + at, from + i * from_stride + at, LINE);
+}
+
+static void short_rows_task(void *context, int64_t begin, int64_t end)
+{
+    const short_rows *r = context;
+    const core_loop *loop = r->loop;
+    const core_operand *to = &loop->operands[0], *from = &loop->operands[1];
+
+    for (int64_t row = begin, n; row < end; row += n) {
+        char *target = cpu_address(to->memory);
+        const char *source = cpu_address(from->memory);
+        int64_t rest = row;
+
+        n = loop->sizes[1] - row % loop->sizes[1];
+        n = n < end - row ? n : end - row;
+        for (uint32_t d = 1; d < loop->ndim; d++) {
+            target += rest % loop->sizes[d] * to->strides[d];
+            source += rest % loop->sizes[d] * from->strides[d];
+            rest /= loop->sizes[d];
+        }
+        move_run(target, to->strides[1], source, from->strides[1], r->size, n);
+    }
+}
+
+bool cpu_short_rows(const core_loop *loop, uint32_t bytes)
+{
+    const core_operand *to = &loop->operands[0], *from = &loop->operands[1];
+    int64_t width = loop->ndim > 1 ? loop->sizes[0] : 0;
+    short_rows r = {loop, (size_t)width * bytes};
+
+    if (width < SHORTEST || width >= SHORT_ROW ||
+        to->strides[0] != (int64_t)bytes ||
+        from->strides[0] != (int64_t)bytes ||
+        cpu_address(to->memory) == cpu_address(from->memory))
+        return false;
+    cpu_parallel_for(loop->numel / width, SHORT_GRAIN / width, short_rows_task,
+                     &r);
+    return true;
 }
 
 /* ------------------------------------------------------------ triangles -- */

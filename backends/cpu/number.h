@@ -99,6 +99,19 @@ CPU_INLINE uint16_t cpu_f16_of_f32(float x)
     return (uint16_t)(half | sign);
 }
 
+CPU_INLINE float cpu_f32_of_bf16(uint16_t half)
+{
+    return cpu_f32_of_bits((uint32_t)half << 16);
+}
+
+CPU_INLINE uint16_t cpu_bf16_of_f32(float x)
+{
+    uint32_t bits = cpu_bits_of_f32(x);
+    uint32_t number = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+
+    return (uint16_t)(x == x ? number : bits >> 16 | 0x40);
+}
+
 /* Eight bits (OCP 8-bit Floating Point Specification 1.0).  e4m3 has no
  * infinity: what rounds to more than 448 is NaN.  Of e5m2 what rounds to more
  * than 57344 is infinity. */

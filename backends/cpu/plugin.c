@@ -156,6 +156,8 @@ static core_status register_all(const core_host *host, core_registry *registry)
         status = register_table(host, registry, isa_tables[k][isa]);
     for (k = 0; status == CORE_OK && tables[k] != NULL; k++)
         status = register_table(host, registry, tables[k]);
+    if (status != CORE_OK) /* stop is for what began */
+        cpu_elementwise_close();
     return status;
 }
 

@@ -22,7 +22,9 @@ enum {
     SHORT_ROW = 32, /* shorter ones are reduced as columns */
     FEW_UNITS = 64,
     CHUNK = 65536, /* elements, where reduced ones are cut */
-    WORK = 32768   /* elements that are worth a thread */
+    WORK = 32768,  /* elements that are worth a thread */
+    AHEAD = 16384, /* bytes */
+    FAR = 4 << 20  /* bytes of input that no near cache holds */
 };
 
 typedef struct dims {
@@ -45,6 +47,8 @@ typedef struct plan {
     int64_t columns; /* its size; 1 by rows */
     int64_t blocks;  /* of columns */
     int64_t units, chunks, chunk;
+    int dense;         /* what is reduced is one run of the reducer's type */
+    int far;           /* rows are dense, and come from memory */
     cpu_word *partial; /* NULL where chunks == 1 */
 } plan;
 
@@ -96,6 +100,10 @@ static void make_plan(plan *p)
     p->columns = p->by_column ? loop->sizes[first] : 1;
     p->blocks = (p->columns + CPU_BLOCK - 1) / CPU_BLOCK;
     p->units = p->kept.numel * p->blocks;
+    p->dense = p->reduced.count > 0 && p->input->dtype == p->type &&
+               p->input->strides[p->reduced.dim[0]] == (int64_t)p->bytes;
+    p->far = p->dense && p->kept.numel * p->reduced.numel > FAR / p->bytes;
+    p->dense = p->dense && p->reduced.count == 1;
     p->reduction.count = p->reduced.numel;
     width = p->columns < CPU_BLOCK ? p->columns : CPU_BLOCK;
     p->chunks = 1;
@@ -141,6 +149,14 @@ static const void *load_run(const plan *p, const char *from, int64_t linear,
     return block;
 }
 
+/* What is combined AHEAD bytes later.  A run ends with a chain of operations,
+ * behind which the machine sees no further than the next one. */
+static void prefetch_far(const char *x, int64_t bytes)
+{
+    for (int64_t at = 0; at < bytes; at += 64)
+        __builtin_prefetch(x + AHEAD + at);
+}
+
 static void reduce_run(const plan *p, const char *from, int64_t begin,
                        int64_t end, cpu_states *s)
 {
@@ -148,8 +164,13 @@ static void reduce_run(const plan *p, const char *from, int64_t begin,
     int64_t k, m;
 
     for (k = begin; k < end; k += m) {
+        const char *x;
+
         m = end - k < CPU_BLOCK ? end - k : CPU_BLOCK;
-        p->reducer->run(s, load_run(p, from, k, m, block), m, k, &p->reduction);
+        x = p->dense ? from + k * p->bytes : load_run(p, from, k, m, block);
+        if (p->far)
+            prefetch_far(x, m * p->bytes);
+        p->reducer->run(s, x, m, k, &p->reduction);
     }
 }
 
@@ -209,19 +230,26 @@ static void first_states(const plan *p, cpu_states *s, int64_t n)
             s->w[w][k] = p->reducer->first[w];
 }
 
+/* Most often there is one, and no division. */
+static int64_t block_of(const plan *p, int64_t unit)
+{
+    return p->blocks == 1 ? 0 : unit % p->blocks;
+}
+
 static int64_t columns_of(const plan *p, int64_t unit)
 {
-    int64_t begin = unit % p->blocks * CPU_BLOCK;
+    int64_t begin = block_of(p, unit) * CPU_BLOCK;
 
     return p->columns - begin < CPU_BLOCK ? p->columns - begin : CPU_BLOCK;
 }
 
 static int64_t unit_offset(const plan *p, const int64_t *strides, int64_t unit)
 {
-    int64_t offset = offset_of(&p->kept, p->loop, strides, unit / p->blocks);
+    int64_t offset = offset_of(&p->kept, p->loop, strides,
+                               p->blocks == 1 ? unit : unit / p->blocks);
 
     if (p->by_column)
-        offset += unit % p->blocks * CPU_BLOCK * strides[p->column];
+        offset += block_of(p, unit) * CPU_BLOCK * strides[p->column];
     return offset;
 }
 
@@ -256,7 +284,8 @@ static void reduce_task(void *context, int64_t begin, int64_t end)
     int64_t item;
 
     for (item = begin; item < end; item++) {
-        int64_t unit = item / p->chunks, chunk = item % p->chunks;
+        int64_t unit = p->chunks == 1 ? item : item / p->chunks;
+        int64_t chunk = item - unit * p->chunks;
         int64_t from = chunk * p->chunk, to = from + p->chunk;
         int64_t n = columns_of(p, unit);
         const char *at = p->base + unit_offset(p, p->input->strides, unit);

@@ -16,49 +16,49 @@
 /* ----------------------------------------------------------------- rows -- */
 
 /* b is there for the gradients only. */
-#define SOFTMAX_ROWS(NAME, TYPE)                                           \
-    static void softmax_##NAME(TYPE *to, const TYPE *x, const TYPE *b,     \
-                               int64_t n)                                  \
-    {                                                                      \
-        TYPE factor;                                                       \
-        (void)b;                                                           \
-        lanes_exp_##NAME(to, x, lanes_max_##NAME(x, n), n);                \
-        factor = (TYPE)(1 / lanes_sum_##NAME(to, NULL, 0, n));             \
-        for (int64_t i = 0; i < n; i++)                                    \
-            to[i] *= factor;                                               \
-    }                                                                      \
-    static void log_softmax_##NAME(TYPE *to, const TYPE *x, const TYPE *b, \
-                                   int64_t n)                              \
-    {                                                                      \
-        TYPE most = lanes_max_##NAME(x, n), shift, block[512];             \
-        double sum = 0;                                                    \
-        (void)b;                                                           \
-        for (int64_t i = 0; i < n; i += 512) {                             \
-            int64_t m = n - i < 512 ? n - i : 512;                         \
-            lanes_exp_##NAME(block, x + i, most, m);                       \
-            sum += lanes_sum_##NAME(block, NULL, 0, m);                    \
-        }                                                                  \
-        shift = (TYPE)log(sum);                                            \
-        for (int64_t i = 0; i < n; i++)                                    \
-            to[i] = x[i] - most - shift;                                   \
-    }                                                                      \
-    static void softmax_gradient_##NAME(TYPE *to, const TYPE *grad,        \
-                                        const TYPE *y, int64_t n)          \
-    {                                                                      \
-        TYPE sum = (TYPE)lanes_dot_##NAME(grad, y, 0, n);                  \
-        for (int64_t i = 0; i < n; i++)                                    \
-            to[i] = y[i] * (grad[i] - sum);                                \
-    }                                                                      \
-    static void log_softmax_gradient_##NAME(TYPE *to, const TYPE *grad,    \
-                                            const TYPE *y, int64_t n)      \
-    {                                                                      \
-        TYPE sum = (TYPE)lanes_sum_##NAME(grad, NULL, 0, n), block[512];   \
-        for (int64_t i = 0; i < n; i += 512) {                             \
-            int64_t m = n - i < 512 ? n - i : 512;                         \
-            lanes_exp_##NAME(block, y + i, 0, m);                          \
-            for (int64_t j = 0; j < m; j++)                                \
-                to[i + j] = grad[i + j] - block[j] * sum;                  \
-        }                                                                  \
+#define SOFTMAX_ROWS(NAME, TYPE)                                              \
+    static void softmax_##NAME(TYPE *to, const TYPE *x, const TYPE *b,        \
+                               int64_t n)                                     \
+    {                                                                         \
+        TYPE most = lanes_max_##NAME(x, n), factor;                           \
+        (void)b;                                                              \
+        /* As a rule the next row comes after this one. */                    \
+        factor = (TYPE)(1 / lanes_exp_##NAME(to, x, most, n, x + n, to + n)); \
+        for (int64_t i = 0; i < n; i++)                                       \
+            to[i] *= factor;                                                  \
+    }                                                                         \
+    static void log_softmax_##NAME(TYPE *to, const TYPE *x, const TYPE *b,    \
+                                   int64_t n)                                 \
+    {                                                                         \
+        TYPE most = lanes_max_##NAME(x, n), shift, block[512];                \
+        double sum = 0;                                                       \
+        (void)b;                                                              \
+        for (int64_t i = 0; i < n; i += 512) {                                \
+            int64_t m = n - i < 512 ? n - i : 512;                            \
+            sum += lanes_exp_##NAME(block, x + i, most, m, x + n + i,         \
+                                    to + n + i);                              \
+        }                                                                     \
+        shift = (TYPE)log(sum);                                               \
+        for (int64_t i = 0; i < n; i++)                                       \
+            to[i] = x[i] - most - shift;                                      \
+    }                                                                         \
+    static void softmax_gradient_##NAME(TYPE *to, const TYPE *grad,           \
+                                        const TYPE *y, int64_t n)             \
+    {                                                                         \
+        TYPE sum = (TYPE)lanes_dot_##NAME(grad, y, 0, n);                     \
+        for (int64_t i = 0; i < n; i++)                                       \
+            to[i] = y[i] * (grad[i] - sum);                                   \
+    }                                                                         \
+    static void log_softmax_gradient_##NAME(TYPE *to, const TYPE *grad,       \
+                                            const TYPE *y, int64_t n)         \
+    {                                                                         \
+        TYPE sum = (TYPE)lanes_sum_##NAME(grad, NULL, 0, n), block[512];      \
+        for (int64_t i = 0; i < n; i += 512) {                                \
+            int64_t m = n - i < 512 ? n - i : 512;                            \
+            lanes_exp_##NAME(block, y + i, 0, m, NULL, NULL);                 \
+            for (int64_t j = 0; j < m; j++)                                   \
+                to[i + j] = grad[i + j] - block[j] * sum;                     \
+        }                                                                     \
     }
 CPU_COMPUTE_FLOATS(SOFTMAX_ROWS)
 

@@ -34,7 +34,8 @@
     X(unique)         \
     X(patches)        \
     X(factors)        \
-    X(spectra)
+    X(spectra)        \
+    X(optim)
 
 /* Compiled per instruction set (isa.h): the file defines
  * `const cpu_kernel_table CPU_NAME(cpu_<file>_kernels)`.  The element-wise

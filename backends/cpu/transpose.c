@@ -17,8 +17,7 @@ typedef struct transposition {
     const core_loop *loop;
     uint32_t other; /* the dimension along which the source is dense */
     uint32_t bytes;
-    int64_t tile;  /* of the other dimension, that a strip has */
-    int64_t tiles; /* along the other dimension */
+    int64_t tiles; /* along the other dimension: a strip has TILE of it */
     bool streams;  /* the destination is written past the caches */
 } transposition;
 
@@ -48,27 +47,28 @@ TRANSPOSE(64)
 
 #if defined(__AVX512F__)
 
-enum { BLOCK = 16, LARGE = 1 << 20 /* elements */, LONG_TILE = 512 };
+enum { BLOCK = 16, LARGE = 1 << 20 /* elements */ };
 
 /* BLOCK lines of as many 32-bit words. */
 static inline void turn_block(char *to, int64_t to_stride, const char *from,
                               int64_t from_stride, bool streams)
 {
     __m512 a[BLOCK];
-    int i;
 
-    for (i = 0; i < BLOCK; i++)
+#pragma GCC unroll 16
+    for (int i = 0; i < BLOCK; i++)
         a[i] = _mm512_loadu_ps((const float *)(from + i * from_stride));
     cpu_turn_16(a);
-    for (i = 0; i < BLOCK; i++)
+#pragma GCC unroll 16
+    for (int i = 0; i < BLOCK; i++)
         if (streams)
             _mm512_stream_ps((float *)(to + i * to_stride), a[i]);
         else
             _mm512_storeu_ps((float *)(to + i * to_stride), a[i]);
 }
 
-/* Whole blocks.  Long lines of the source are read one after the other; what
- * is written is whole lines of memory, anywhere. */
+/* Whole blocks.  What is written is whole lines of memory, in no more pages at a
+ * time than the processor knows the addresses of. */
 static void turn_blocks(const transposition *t, char *to, const char *from,
                         int64_t rows, int64_t columns)
 {
@@ -96,10 +96,7 @@ static void choose(transposition *t)
 
     for (d = 1; d < loop->ndim; d++)
         parts |= (uintptr_t)loop->operands[0].strides[d];
-    if (t->bytes == 4 && loop->numel >= LARGE && parts % 64 == 0) {
-        t->streams = true;
-        t->tile = LONG_TILE;
-    }
+    t->streams = t->bytes == 4 && loop->numel >= LARGE && parts % 64 == 0;
 }
 
 #else
@@ -184,7 +181,7 @@ static void transpose_task(void *context, int64_t begin, int64_t end)
     int64_t k;
 
     for (k = begin; k < end; k++) {
-        int64_t rest = k / t->tiles, strip = k % t->tiles * t->tile;
+        int64_t rest = k / t->tiles, strip = k % t->tiles * TILE;
         int64_t rows = loop->sizes[t->other] - strip;
         char *to = cpu_address(loop->operands[0].memory);
         const char *from = cpu_address(loop->operands[1].memory);
@@ -199,7 +196,7 @@ static void transpose_task(void *context, int64_t begin, int64_t end)
             from += rest % loop->sizes[d] * loop->operands[1].strides[d];
             rest /= loop->sizes[d];
         }
-        transpose_strip(t, to, from, rows < t->tile ? rows : t->tile);
+        transpose_strip(t, to, from, rows < TILE ? rows : TILE);
     }
 }
 
@@ -207,7 +204,7 @@ bool CPU_NAME(cpu_transpose)(const core_loop *loop, uint32_t bytes)
 {
     const int64_t *to = loop->operands[0].strides;
     const int64_t *from = loop->operands[1].strides;
-    transposition t = {.loop = loop, .bytes = bytes, .tile = TILE};
+    transposition t = {.loop = loop, .bytes = bytes};
     int64_t strips, grain;
     uint32_t d;
 
@@ -220,9 +217,9 @@ bool CPU_NAME(cpu_transpose)(const core_loop *loop, uint32_t bytes)
     if (t.other == 0)
         return false;
     choose(&t);
-    t.tiles = (loop->sizes[t.other] + t.tile - 1) / t.tile;
+    t.tiles = (loop->sizes[t.other] + TILE - 1) / TILE;
     strips = loop->numel / loop->sizes[0] / loop->sizes[t.other] * t.tiles;
-    grain = 65536 / (t.tile * loop->sizes[0]);
+    grain = 65536 / (TILE * loop->sizes[0]);
     cpu_parallel_for(strips, grain < 1 ? 1 : grain, transpose_task, &t);
     return true;
 }

@@ -14,6 +14,7 @@
  *     expm1 cosh tanh erf               1.5
  *     sinh log10                        2
  *     log2 sigmoid                      2.5
+ *     gelu from -1 on                   3; below, 5e-8 at most
  *
  * The commonest functions of f64 are in vecmath64.h, where the instruction set
  * multiplies and adds at once: without that libm is no slower.  Others, and
@@ -146,21 +147,22 @@ CPU_INLINE float cpu_at_least(float x, float least)
 /* ln 2 in two parts; products of the first with small integers are exact. */
 #define CPU_LN2_HIGH 0x1.62e4p-1f
 #define CPU_LN2_LOW 0x1.7f7d1cp-20f
-/* Added to a small number, its integer part is in the low bits. */
+/* Added to a small number, its integer part is in the low bits; what is added
+ * to this, an integer below a thousand, is added to that part. */
 #define CPU_ROUNDER 0x1.8p23f
 #define CPU_ROUNDER_BITS 0x4b400000
 
-/* exp(r) - 1 for |r| <= ln 2 / 2. */
+/* exp(r) - 1 for |r| <= ln 2 / 2.  Two short chains of operations, of which
+ * more are under way at once than of a long one. */
 CPU_INLINE float cpu_expm1_small(float r)
 {
-    float q = 0x1.a1bd5cp-13f;
+    float s = r * r;
+    float low = CPU_FMA_F32(r, 0x1.555478p-5f, 0x1.555556p-3f);
+    float middle = CPU_FMA_F32(r, 0x1.6d9e3ep-10f, 0x1.11107ap-7f);
 
-    q = CPU_FMA_F32(q, r, 0x1.6d9e3ep-10f);
-    q = CPU_FMA_F32(q, r, 0x1.11107ap-7f);
-    q = CPU_FMA_F32(q, r, 0x1.555478p-5f);
-    q = CPU_FMA_F32(q, r, 0x1.555556p-3f);
-    q = CPU_FMA_F32(q, r, 0.5f);
-    return CPU_FMA_F32(q * r, r, r);
+    middle = CPU_FMA_F32(s, 0x1.a1bd5cp-13f, middle);
+    low = CPU_FMA_F32(middle, s, low);
+    return CPU_FMA_F32(CPU_FMA_F32(low, r, 0.5f), s, r);
 }
 
 CPU_INLINE float cpu_power_of_two(int32_t exponent)
@@ -168,31 +170,35 @@ CPU_INLINE float cpu_power_of_two(int32_t exponent)
     return cpu_f32_of_bits((uint32_t)(exponent + 127) << 23);
 }
 
-/* p 2^n where the result may overflow or be subnormal: in two steps. */
-CPU_INLINE float cpu_scale(float p, int32_t n)
+/* x = n ln 2 + r, for |x| < 2^20; n + more in the low bits of *bits. */
+CPU_INLINE float cpu_reduce_exp(float x, int more, uint32_t *bits)
 {
-    int32_t half = n >> 1;
-
-    return p * cpu_power_of_two(half) * cpu_power_of_two(n - half);
-}
-
-/* x = n ln 2 + r, for |x| < 2^20. */
-CPU_INLINE float cpu_reduce_exp(float x, int32_t *n)
-{
-    float shifted = CPU_FMA_F32(x, 0x1.715476p0f, CPU_ROUNDER);
-    float whole = shifted - CPU_ROUNDER;
+    float rounder = CPU_ROUNDER + (float)more;
+    float shifted = CPU_FMA_F32(x, 0x1.715476p0f, rounder);
+    float whole = shifted - rounder;
     float r = CPU_FMA_F32(whole, -CPU_LN2_HIGH, x);
 
-    *n = (int32_t)cpu_bits_of_f32(shifted) - CPU_ROUNDER_BITS;
+    *bits = cpu_bits_of_f32(shifted);
     return CPU_FMA_F32(whole, -CPU_LN2_LOW, r);
+}
+
+/* (1 + small) 2^n, with n + 254 in the low bits; the result may overflow or be
+ * subnormal: in two steps.  Higher bits are shifted out. */
+CPU_INLINE float cpu_scale(float small, uint32_t bits)
+{
+    float half = cpu_f32_of_bits(bits >> 1 << 23);
+    float rest = cpu_f32_of_bits((bits - (bits >> 1)) << 23);
+
+    return CPU_FMA_F32(small, half, half) * rest;
 }
 
 /* exp(x) 2^shift, shift 0 or -1. */
 CPU_INLINE float cpu_exp_shifted(float x, int32_t shift)
 {
-    int32_t n;
-    float r = cpu_reduce_exp(cpu_at_least(cpu_at_most(x, 90), -104), &n);
-    float result = cpu_scale(cpu_expm1_small(r) + 1, n + shift);
+    uint32_t bits;
+    float r = cpu_reduce_exp(cpu_at_least(cpu_at_most(x, 90), -104),
+                             254 + shift, &bits);
+    float result = cpu_scale(cpu_expm1_small(r), bits);
 
     return x != x ? x : result;
 }
@@ -202,23 +208,24 @@ CPU_INLINE float exp_f32(float x)
     return cpu_exp_shifted(x, 0);
 }
 
-/* exp for -87 <= x <= 88: neither overflows nor is subnormal. */
+/* exp for -88 <= x <= 88: does not overflow, and is 0 where it would be
+ * subnormal. */
 CPU_INLINE float cpu_exp_normal(float x)
 {
-    int32_t n;
-    float r = cpu_reduce_exp(x, &n);
+    uint32_t bits;
+    float r = cpu_reduce_exp(x, 127, &bits);
+    float power = cpu_f32_of_bits(bits << 23);
 
-    return (cpu_expm1_small(r) + 1) * cpu_power_of_two(n);
+    return CPU_FMA_F32(cpu_expm1_small(r), power, power);
 }
 
 CPU_INLINE float exp2_f32(float x)
 {
+    const float rounder = CPU_ROUNDER + 254;
     float bounded = cpu_at_least(cpu_at_most(x, 129), -151);
-    float shifted = bounded + CPU_ROUNDER;
-    float r = (bounded - (shifted - CPU_ROUNDER)) * 0x1.62e43p-1f;
-    float result =
-        cpu_scale(cpu_expm1_small(r) + 1,
-                  (int32_t)cpu_bits_of_f32(shifted) - CPU_ROUNDER_BITS);
+    float shifted = bounded + rounder;
+    float r = (bounded - (shifted - rounder)) * 0x1.62e43p-1f;
+    float result = cpu_scale(cpu_expm1_small(r), cpu_bits_of_f32(shifted));
 
     return x != x ? x : result;
 }
@@ -226,10 +233,12 @@ CPU_INLINE float exp2_f32(float x)
 CPU_INLINE float expm1_f32(float x)
 {
     float r, half, sum;
+    uint32_t bits;
     int32_t n;
 
     r = cpu_expm1_small(
-        cpu_reduce_exp(cpu_at_least(cpu_at_most(x, 90), -20), &n));
+        cpu_reduce_exp(cpu_at_least(cpu_at_most(x, 90), -20), 0, &bits));
+    n = (int32_t)bits - CPU_ROUNDER_BITS;
     /* Half of it, so that 2^n does not overflow where the result does not. */
     half = cpu_power_of_two((n > 128 ? 128 : n) - 1);
     sum = CPU_FMA_F32(half, r, half - 0.5f);
@@ -372,6 +381,52 @@ CPU_INLINE float erf_f32(float x)
     q = CPU_FMA_F32(q, t, 0x1.5cd7bep-12f);
     big = 1 - cpu_exp_normal(-q);
     return a >= 1 ? copysign_f32(big, x) : small; /* NaN: small */
+}
+
+/* 2^-(x + extra), extra a small integer, for x + extra of -128 to 127: does not
+ * underflow slowly, but is 0 where it would be subnormal. */
+CPU_INLINE float cpu_half_power(float x, int extra)
+{
+    const float rounder = CPU_ROUNDER + (float)(127 - extra);
+    float shifted = rounder - x;
+    float r = (shifted - rounder) + x, s = r * r; /* 2^-r, |r| <= 1/2 */
+    float power = cpu_f32_of_bits(cpu_bits_of_f32(shifted) << 23);
+    float low = CPU_FMA_F32(r, 0x1.ebfbe2p-3f, -0x1.62e432p-1f);
+    float middle = CPU_FMA_F32(r, 0x1.3b270ep-7f, -0x1.c6ae72p-5f);
+    float high = CPU_FMA_F32(r, 0x1.470c02p-13f, -0x1.5f72aap-10f);
+
+    middle = CPU_FMA_F32(high, s, middle);
+    low = CPU_FMA_F32(middle, s, low);
+    return CPU_FMA_F32(power * r, low, power);
+}
+
+/* Φ(x), the part of the normal distribution below x.  Of the smaller part, below
+ * -|x|, the logarithm to base 2 is a polynomial without its constant, -1. */
+CPU_INLINE float normal_area_f32(float x)
+{
+    float t = cpu_at_most(abs_f32(x), 11.135f), s = t * t, s2 = s * s;
+    float a = CPU_FMA_F32(t, 0x1.d63de8p-2f, 0x1.26aec6p0f);
+    float b = CPU_FMA_F32(t, -0x1.c69580p-8f, 0x1.ad9356p-5f);
+    float c = CPU_FMA_F32(t, 0x1.2ecbbep-12f, -0x1.d24434p-17f);
+    float d = CPU_FMA_F32(t, 0x1.851296p-17f, -0x1.4e39f6p-14f);
+    float e = CPU_FMA_F32(t, 0x1.0d5f9p-25f, -0x1.eed2e4p-21f);
+    float area;
+
+    a = CPU_FMA_F32(b, s, a);
+    c = CPU_FMA_F32(d, s, c);
+    c = CPU_FMA_F32(e, s2, c);
+    area = cpu_half_power(CPU_FMA_F32(c, s2, a) * t, 1);
+    return x < 0 ? area : 1 - area;
+}
+
+/* x (1 + tanh(inner)) / 2 = x / (1 + exp(-2 inner)), inner = √(2/π) (x +
+ * 0.044715 x³); beyond the bound the power is infinite. */
+CPU_INLINE float gelu_tanh_f32(float x)
+{
+    float w = x * CPU_FMA_F32(x * x, 0x1.a5a7dp-4f, 0x1.26aec2p1f);
+
+    w = cpu_at_least(cpu_at_most(w, 126), -128.25f);
+    return x / (1 + cpu_half_power(w, 0));
 }
 
 /* --------------------------------------------------------- trigonometry -- */

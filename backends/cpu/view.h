@@ -177,19 +177,6 @@ CPU_ARITHMETIC(i64, int64_t, uint64_t)
     CPU_COMPUTE_FLOATS(X)    \
     X(i64, int64_t)
 
-CPU_INLINE float cpu_f32_of_bf16(uint16_t half)
-{
-    return cpu_f32_of_bits((uint32_t)half << 16);
-}
-
-CPU_INLINE uint16_t cpu_bf16_of_f32(float x)
-{
-    uint32_t bits = cpu_bits_of_f32(x);
-    uint32_t number = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
-
-    return (uint16_t)(x == x ? number : bits >> 16 | 0x40);
-}
-
 /* ------------------------------------------------------- dense buffers -- */
 
 typedef struct cpu_dense {

@@ -30,6 +30,7 @@
     X(CtxSetCurrent, cuCtxSetCurrent, (CUcontext))                             \
     X(CtxPushCurrent, cuCtxPushCurrent_v2, (CUcontext))                        \
     X(CtxPopCurrent, cuCtxPopCurrent_v2, (CUcontext *))                        \
+    X(CtxEnablePeerAccess, cuCtxEnablePeerAccess, (CUcontext, unsigned))       \
     X(CtxGetStreamPriorityRange, cuCtxGetStreamPriorityRange, (int *, int *))  \
     X(MemAlloc, cuMemAlloc_v2, (CUdeviceptr *, size_t))                        \
     X(MemFree, cuMemFree_v2, (CUdeviceptr))                                    \

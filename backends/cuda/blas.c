@@ -9,6 +9,7 @@
 #include "blas.h"
 
 #include "api.h"
+#include "lt.h"
 
 #include <libcore/plugin.h>
 
@@ -156,6 +157,7 @@ void cuda_blas_prepare(void *context, void *stream)
     pthread_mutex_lock(&lock);
     find(context, stream);
     pthread_mutex_unlock(&lock);
+    cuda_lt_prepare(context);
 }
 
 /* Where no event can be had it is nobody's until the device is closed. */
@@ -193,6 +195,7 @@ void cuda_blas_forget(void *context, int lost)
         drop(s, lost);
     }
     pthread_mutex_unlock(&lock);
+    cuda_lt_forget(context);
 }
 
 static int type_of(uint32_t dtype, cudaDataType *out)

@@ -7,6 +7,9 @@
 
 #include "api.h"
 #include "blas.h"
+#include "lt.h"
+#include "mapping.h"
+#include "ranges.h"
 #include "trace.h"
 
 #include <gpu/driver.h>
@@ -62,6 +65,9 @@ static int leave(int pushed, int code)
 
 /* -------------------------------------------------------------- errors -- */
 
+/* Those that not every header of CUDA has. */
+enum { CONTAINED = 226, TENSOR_MEMORY_LEAK = 721, EXTERNAL_DEVICE = 911 };
+
 static gpu_failure failure(int code)
 {
     gpu_failure f = {CORE_ERROR_INTERNAL, 0, NULL};
@@ -103,6 +109,9 @@ static gpu_failure failure(int code)
     case CUDA_ERROR_INVALID_PC:
     case CUDA_ERROR_LAUNCH_FAILED:
     case CUDA_ERROR_UNKNOWN:
+    case CONTAINED:
+    case TENSOR_MEMORY_LEAK:
+    case EXTERNAL_DEVICE:
         f.status = CORE_ERROR_DEVICE_LOST;
         f.lost = 1;
         break;
@@ -209,6 +218,7 @@ static void describe(const context *c, gpu_facts *out)
     out->units =
         (uint32_t)attribute(d, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
     out->warp = 32;
+    out->unified = attribute(d, CU_DEVICE_ATTRIBUTE_INTEGRATED) != 0;
     out->numa_node = UINT32_MAX;
 }
 
@@ -231,6 +241,7 @@ static int device_open(uint32_t index, gpu_facts *out, void **out_context)
         return code;
     }
     describe(c, out);
+    cuda_lt_open(c, c->device, &c->handle);
     *out_context = c;
     return 0;
 }
@@ -241,6 +252,7 @@ static void device_close(void *word)
     EACH_DEVICE(c, pushed, code);
 
     cuda_blas_forget(c, code != 0);
+    cuda_lt_close(c);
     leave(pushed, code);
     cuda.DevicePrimaryCtxRelease(c->device);
     free(c);
@@ -261,7 +273,6 @@ static int device_reset(void *word)
 
     cuda_blas_forget(c, 1);
     code = cuda.DevicePrimaryCtxReset(c->device);
-
     /* The reset took what every holder had; ours is taken anew. */
     cuda.DevicePrimaryCtxRelease(c->device);
     if (code == 0)
@@ -339,26 +350,9 @@ static int fill(void *word, void *stream, void *to, uint32_t pattern,
 
 /* ------------------------------------------------------ address ranges -- */
 
-static CUmemAllocationProp properties(const context *c)
-{
-    CUmemAllocationProp p;
-
-    memset(&p, 0, sizeof p);
-    p.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-    p.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    p.location.id = c->device;
-    return p;
-}
-
 static int virtual_granularity(void *word, uint64_t *out_bytes)
 {
-    CUmemAllocationProp p = properties(word);
-    size_t bytes = 0;
-    int code = cuda.MemGetAllocationGranularity(
-        &bytes, &p, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
-
-    *out_bytes = bytes;
-    return code;
+    return cuda_granularity(((context *)word)->device, out_bytes);
 }
 
 static int virtual_reserve(void *word, uint64_t size, void **out)
@@ -377,34 +371,14 @@ static int virtual_release(void *word, void *data, uint64_t size)
     ON_DEVICE(word, cuda.MemAddressFree(POINTER(data), size));
 }
 
-/* The mapping keeps the memory: its handle is let go at once. */
 static int virtual_map(void *word, void *data, uint64_t size)
 {
-    CUmemAllocationProp p = properties(word);
-    CUmemAccessDesc access;
-    CUmemGenericAllocationHandle handle = 0;
-    EACH_DEVICE((context *)word, pushed, code);
-
-    memset(&access, 0, sizeof access);
-    access.location = p.location;
-    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    if (code == 0)
-        code = cuda.MemCreate(&handle, size, &p, 0);
-    if (code != 0)
-        return leave(pushed, code);
-    code = cuda.MemMap(POINTER(data), size, 0, handle, 0);
-    cuda.MemRelease(handle);
-    if (code == 0) {
-        code = cuda.MemSetAccess(POINTER(data), size, &access, 1);
-        if (code != 0)
-            cuda.MemUnmap(POINTER(data), size);
-    }
-    return leave(pushed, code);
+    ON_DEVICE(word, cuda_map(((context *)word)->device, data, size));
 }
 
 static int virtual_unmap(void *word, void *data, uint64_t size)
 {
-    ON_DEVICE(word, cuda.MemUnmap(POINTER(data), size));
+    ON_DEVICE(word, cuda_unmap(((context *)word)->device, data, size));
 }
 
 /* ------------------------------------------------------------- streams -- */
@@ -523,11 +497,12 @@ static int event_elapsed(void *word, void *start, void *end,
 
 /* -------------------------------------------------------------- graphs -- */
 
+/* Relaxed: the thread takes memory and loads kernels while it captures. */
 static int capture_begin(void *word, void *stream)
 {
     ON_DEVICE(word, (cuda_blas_prepare(word, stream),
-                     cuda.StreamBeginCapture(
-                         stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)));
+                     cuda.StreamBeginCapture(stream,
+                                             CU_STREAM_CAPTURE_MODE_RELAXED)));
 }
 
 static int capture_end(void *word, void *stream, void **out_graph)
@@ -572,13 +547,21 @@ static int peer_can(void *word, void *other, uint32_t *out_yes)
     return code;
 }
 
+/* Without access the driver takes what it copies through the host.  Where it
+ * was enabled before, or cannot be, the call says so, and it copies all the
+ * same. */
+static int copy_from_peer(const context *c, const context *source, void *stream,
+                          void *to, const void *from, uint64_t size)
+{
+    (void)cuda.CtxEnablePeerAccess(source->handle, 0);
+    return cuda.MemcpyPeerAsync(POINTER(to), c->handle, POINTER(from),
+                                source->handle, size, stream);
+}
+
 static int peer_copy(void *word, void *stream, void *to, void *from_context,
                      const void *from, uint64_t size)
 {
-    context *c = word, *source = from_context;
-
-    ON_DEVICE(word, cuda.MemcpyPeerAsync(POINTER(to), c->handle, POINTER(from),
-                                         source->handle, size, stream));
+    ON_DEVICE(word, copy_from_peer(word, from_context, stream, to, from, size));
 }
 
 /* ------------------------------------------------------------- kernels -- */
@@ -629,18 +612,6 @@ static int trace_stop(void *word)
     ON_DEVICE(word, cuda_trace_stop(((context *)word)->device));
 }
 
-static void trace_correlate(void *word, uint64_t correlation)
-{
-    (void)word;
-    cuda_trace_correlate(correlation);
-}
-
-static int trace_clock(void *word, int64_t *out_nanoseconds)
-{
-    (void)word;
-    return cuda_trace_clock(out_nanoseconds);
-}
-
 extern const gpu_driver cuda_driver;
 const gpu_driver cuda_driver = {
     .component = "cuda",
@@ -689,8 +660,13 @@ const gpu_driver cuda_driver = {
     .function_find = function_find,
     .launch = launch,
     .multiply = multiply,
+    .scaled_ask = cuda_lt_ask,
+    .scaled = cuda_lt_multiply,
     .trace_start = trace_start,
     .trace_stop = trace_stop,
-    .trace_correlate = trace_correlate,
-    .trace_clock = trace_clock,
+    .trace_correlate = cuda_trace_correlate,
+    .trace_clock = cuda_trace_clock,
+    .range_shown = cuda_range_shown,
+    .range_begin = cuda_range_begin,
+    .range_end = cuda_range_end,
 };

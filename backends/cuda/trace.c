@@ -292,12 +292,13 @@ int cuda_trace_stop(int device)
     return 0;
 }
 
-void cuda_trace_correlate(uint64_t correlation)
+void cuda_trace_correlate(void *context, uint64_t correlation)
 {
     const CUpti_ExternalCorrelationKind kind =
         CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0;
     uint64_t before;
 
+    (void)context;
     if (state <= 0)
         return;
     if (pushed)
@@ -305,10 +306,11 @@ void cuda_trace_correlate(uint64_t correlation)
     pushed = correlation != 0 && cupti.push(kind, correlation) == CUPTI_SUCCESS;
 }
 
-int cuda_trace_clock(int64_t *out_nanoseconds)
+int cuda_trace_clock(void *context, int64_t *out_nanoseconds)
 {
     uint64_t now = 0;
 
+    (void)context;
     if (state <= 0 || cupti.timestamp(&now) != CUPTI_SUCCESS)
         return CUDA_ERROR_NOT_INITIALIZED;
     *out_nanoseconds = (int64_t)now;
@@ -331,13 +333,15 @@ int cuda_trace_stop(int device)
     return GPU_ABSENT;
 }
 
-void cuda_trace_correlate(uint64_t correlation)
+void cuda_trace_correlate(void *context, uint64_t correlation)
 {
+    (void)context;
     (void)correlation;
 }
 
-int cuda_trace_clock(int64_t *out_nanoseconds)
+int cuda_trace_clock(void *context, int64_t *out_nanoseconds)
 {
+    (void)context;
     *out_nanoseconds = 0;
     return GPU_ABSENT;
 }

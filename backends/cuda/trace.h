@@ -12,7 +12,8 @@
 /* device: CUDA's number.  As the slots of driver.h have it. */
 int cuda_trace_start(int device, gpu_tell tell, void *word);
 int cuda_trace_stop(int device);
-void cuda_trace_correlate(uint64_t correlation);
-int cuda_trace_clock(int64_t *out_nanoseconds);
+/* The slots themselves. */
+void cuda_trace_correlate(void *context, uint64_t correlation);
+int cuda_trace_clock(void *context, int64_t *out_nanoseconds);
 
 #endif

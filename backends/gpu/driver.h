@@ -13,6 +13,7 @@
 #ifndef GPU_DRIVER_H
 #define GPU_DRIVER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -33,6 +34,23 @@ typedef struct gpu_gemm {
     double alpha, beta;
 } gpu_gemm;
 
+/* d = a_scale b_scale a^T b, by columns: m x k, turned, times k x n, both of
+ * eight bits.  added: to what d has; bias: m numbers of d's dtype, to each
+ * column. */
+typedef struct gpu_scaled {
+    uint32_t a_dtype, b_dtype, d_dtype;
+    uint32_t fast; /* sums may have fewer bits than f32 */
+    uint32_t added, reserved;
+    int64_t m, n, k;
+    const void *a, *b, *bias;      /* bias NULL: none */
+    const void *a_scale, *b_scale; /* one f32 each, on the device */
+    void *d;
+    int64_t a_step, b_step, d_step;
+    void *workspace;
+    uint64_t workspace_size;
+    const char *lacks; /* why the library is not used; NULL: no matter */
+} gpu_scaled;
+
 /* What a code means. */
 typedef struct gpu_failure {
     int32_t status;   /* core_status */
@@ -44,7 +62,8 @@ typedef struct gpu_failure {
 typedef struct gpu_facts {
     char name[128], stable_id[64], driver[64], runtime[64], architecture[64];
     uint64_t total_memory, shared_bytes;
-    uint32_t units, warp, numa_node, reserved;
+    uint32_t units, warp, numa_node;
+    uint32_t unified; /* no memory of its own: it uses the host's */
 } gpu_facts;
 
 enum { GPU_TO_DEVICE, GPU_TO_HOST, GPU_WITHIN };
@@ -133,6 +152,9 @@ typedef struct gpu_driver {
     int (*module_unload)(void *context, void *module);
     int (*function_find)(void *context, void *module, const char *name,
                          void **out_function);
+    /* Blocks of so many threads that a launch has in its first dimension, at
+     * most; NULL: 2^31 - 1. */
+    uint32_t (*most_blocks)(uint32_t threads);
     int (*launch)(void *context, void *stream, void *function,
                   const uint32_t grid[3], const uint32_t block[3],
                   uint32_t shared_bytes, const void *parameters, size_t size);
@@ -140,6 +162,11 @@ typedef struct gpu_driver {
     /* By the vendor's library, which is looked for at the first call;
      * GPU_ABSENT: it is not here, or does not do this one.  batch 0 asks. */
     int (*multiply)(void *context, void *stream, const gpu_gemm *g);
+    /* Whether the device multiplies eight bits so, and with how much workspace;
+     * context NULL: whether every device that is open does.  GPU_ABSENT: no;
+     * g->lacks says why where that is for want of the library. */
+    int (*scaled_ask)(void *context, gpu_scaled *g);
+    int (*scaled)(void *context, void *stream, const gpu_scaled *g);
 
     /* Work that is given from now on is told, in any thread; when trace_stop
      * returns all is.  GPU_ABSENT: nobody records; GPU_BUSY: another tool. */
@@ -148,6 +175,12 @@ typedef struct gpu_driver {
     /* Of what this thread gives; 0: none. */
     void (*trace_correlate)(void *context, uint64_t correlation);
     int (*trace_clock)(void *context, int64_t *out_nanoseconds);
+
+    /* Ranges of the calling thread, for a tool of the vendor's that shows them.
+     * False: there is none, and the others are not called. */
+    bool (*range_shown)(void);
+    void (*range_begin)(const char *name);
+    void (*range_end)(void);
 } gpu_driver;
 
 /* The images of one vendor's kernels, one for each family (kernels/….cu). */

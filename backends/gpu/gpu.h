@@ -54,11 +54,21 @@
 #define gpu_block_size blockDim
 #define gpu_grid gridDim
 #define gpu_barrier() __syncthreads()
+/* What this thread wrote before is seen by all, the host too, before what it
+ * writes after. */
+#define gpu_fence_system() __threadfence_system()
 
 #if defined(__HIP_PLATFORM_AMD__) || defined(__HIP_PLATFORM_HCC__)
 
-/* 64 lanes or 32, as the architecture has them. */
+/* 64 lanes or 32, as the architecture has them.  Newer compilers have no name
+ * for it where numbers are constant. */
+#if defined(__AMDGCN_WAVEFRONT_SIZE)
 #define GPU_WARP ((uint32_t)__AMDGCN_WAVEFRONT_SIZE)
+#elif defined(__GFX9__)
+#define GPU_WARP 64u
+#else
+#define GPU_WARP 32u
+#endif
 #define gpu_shuffle_down(x, by) __shfl_down(x, by)
 #define gpu_shuffle_xor(x, by) __shfl_xor(x, by)
 #define gpu_shuffle(x, lane) __shfl(x, lane)
@@ -107,6 +117,7 @@ GPU_DEVICE void gpu_fail(gpu_error *error, int32_t code, int64_t call,
         return;
     word->call = call;
     word->index = index;
+    gpu_fence_system(); /* the code says that the rest is there */
     word->code = code;
 }
 

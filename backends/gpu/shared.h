@@ -46,6 +46,8 @@ enum {
 /* ------------------------------------------------------- element-wise -- */
 
 enum { GPU_OPERANDS = 4, GPU_DIMS = 8, GPU_PARAMETERS = 4 };
+/* At most so many elements are one load, or one store. */
+enum { GPU_ROW = 8 };
 
 /* The numbers of an operator, as both kinds that an expression may want. */
 typedef struct gpu_parameters {
@@ -84,6 +86,10 @@ typedef struct gpu_strided {
     gpu_parameters q;
     gpu_error *error;
     int64_t call;
+    /* Of kernels by rows, a bit each: element i of the operand is i elements
+     * behind its address, a multiple of 16, as if it were of one row. */
+    uint32_t flat;
+    uint32_t reserved;
 } gpu_strided;
 
 /* -------------------------------------------------------------- moves -- */
@@ -109,21 +115,27 @@ typedef struct gpu_convert {
 
 /* --------------------------------------------------------- reductions -- */
 
+enum { GPU_REDUCED = 16 }; /* dimensions, of those kept and of those reduced */
+
 typedef struct gpu_reduction {
     uint64_t outputs; /* elements of each output */
     uint64_t count;   /* elements that come together in one */
     uint64_t chunk;   /* of these, for one block; chunks of them */
     uint32_t chunks, nkept, nreduced, noutputs;
-    gpu_divisor kept[GPU_DIMS], reduced[GPU_DIMS];
-    int64_t to_strides[2][GPU_DIMS]; /* along the kept */
-    int64_t from_strides[GPU_DIMS];
-    int64_t along[GPU_DIMS]; /* the input's, along the reduced */
+    gpu_divisor kept[GPU_REDUCED], reduced[GPU_REDUCED];
+    /* The same in 64 bits, where wide_outputs and wide_count say that numbers
+     * of outputs, or of what makes one of them, are beyond 31. */
+    int64_t kept_sizes[GPU_REDUCED], reduced_sizes[GPU_REDUCED];
+    int64_t to_strides[2][GPU_REDUCED]; /* along the kept */
+    int64_t from_strides[GPU_REDUCED];
+    int64_t along[GPU_REDUCED]; /* the input's, along the reduced */
     void *to[2];
     const void *from; /* NULL: the number */
     void *partial;    /* chunks states for each output, where chunks > 1 */
     uint64_t number;
     double argument; /* order of a norm, correction of a variance */
     uint32_t to_dtype[2], from_dtype, mode;
+    uint32_t wide_outputs, wide_count;
 } gpu_reduction;
 
 /* ------------------------------------------------------------ matrices -- */

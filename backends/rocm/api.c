@@ -24,11 +24,13 @@ const char *rocm_api_open(void)
 
     if (hip.Init != NULL)
         return NULL;
-    /* The library is large: what it would find out slowly is seen before. */
-    if (access("/dev/kfd", F_OK) != 0)
-        return "there is no driver of AMD's GPUs here: no /dev/kfd";
     /* The one whose types the headers had that this was built with. */
     snprintf(name, sizeof name, "libamdhip64.so.%d", HIP_VERSION_MAJOR);
+    if (library == NULL) /* the program's own */
+        library = dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+    /* The library is large: what it would find out slowly is seen before. */
+    if (library == NULL && access("/dev/kfd", F_OK) != 0)
+        return "there is no driver of AMD's GPUs here: no /dev/kfd";
     if (library == NULL)
         library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     if (library == NULL) {

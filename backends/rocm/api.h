@@ -21,6 +21,7 @@
     X(DeviceGetAttribute, hipDeviceGetAttribute)                     \
     X(DeviceGetPCIBusId, hipDeviceGetPCIBusId)                       \
     X(DeviceCanAccessPeer, hipDeviceCanAccessPeer)                   \
+    X(DeviceEnablePeerAccess, hipDeviceEnablePeerAccess)             \
     X(DeviceReset, hipDeviceReset)                                   \
     X(DeviceGetStreamPriorityRange, hipDeviceGetStreamPriorityRange) \
     X(Malloc, hipMalloc)                                             \
@@ -58,7 +59,14 @@
 
 /* And those of AMD's alone. */
 #ifdef __HIP_PLATFORM_AMD__
+/* HIP 6 has another hipDeviceProp_t, and gives the plain name to the old one. */
+#if HIP_VERSION_MAJOR >= 6
+#define ROCM_PROPERTIES(X) X(GetDeviceProperties, hipGetDevicePropertiesR0600)
+#else
+#define ROCM_PROPERTIES(X) X(GetDeviceProperties, hipGetDeviceProperties)
+#endif
 #define ROCM_OWN_FUNCTIONS(X)                  \
+    ROCM_PROPERTIES(X)                         \
     X(StreamWaitValue32, hipStreamWaitValue32) \
     X(ExtMallocWithFlags, hipExtMallocWithFlags)
 #else

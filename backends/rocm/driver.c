@@ -23,14 +23,32 @@ typedef struct context {
 
 #define EACH_DEVICE(c, before, code) int before = -1, code = enter((c), &before)
 
+/* CUDA's driver, which does some of the calls there, wants a context, and the
+ * runtime gives a thread none before it is told of a device. */
+static int use_current(int device)
+{
+#ifdef __HIP_PLATFORM_NVIDIA__
+    static _Thread_local int told;
+
+    if (!told) {
+        told = 1;
+        return hip.SetDevice(device);
+    }
+#endif
+    (void)device;
+    return 0;
+}
+
 /* What *out_before says, leave makes current again; -1: nothing. */
 static int enter(const context *c, int *out_before)
 {
     int now = 0, code = hip.GetDevice(&now);
 
     *out_before = -1;
-    if (code != 0 || now == c->device)
+    if (code != 0)
         return code;
+    if (now == c->device)
+        return use_current(now);
     code = hip.SetDevice(c->device);
     if (code == 0)
         *out_before = now;
@@ -155,6 +173,31 @@ static int attribute(int device, hipDeviceAttribute_t what)
     return value;
 }
 
+/* "gfx90a:sramecc+:xnack-, wavefront 64": which code runs there, and what that
+ * name does not say. */
+static void name_architecture(int device, gpu_facts *out)
+{
+#ifdef __HIP_PLATFORM_AMD__
+    /* A newer HIP of the same major may have members behind those here. */
+    union {
+        hipDeviceProp_t has;
+        char room[8192];
+    } p;
+
+    memset(&p, 0, sizeof p);
+    if (hip.GetDeviceProperties(&p.has, device) == 0 &&
+        p.has.gcnArchName[0] != 0) {
+        snprintf(out->architecture, sizeof out->architecture,
+                 "%.*s, wavefront %u", 44, p.has.gcnArchName, out->warp);
+        return;
+    }
+#else
+    (void)device;
+#endif
+    snprintf(out->architecture, sizeof out->architecture, "wavefront %u",
+             out->warp);
+}
+
 static void describe(const context *c, gpu_facts *out)
 {
     size_t total = 0;
@@ -176,8 +219,8 @@ static void describe(const context *c, gpu_facts *out)
     out->units =
         (uint32_t)attribute(c->device, hipDeviceAttributeMultiprocessorCount);
     out->warp = (uint32_t)attribute(c->device, hipDeviceAttributeWarpSize);
-    snprintf(out->architecture, sizeof out->architecture, "wavefront %u",
-             out->warp);
+    name_architecture(c->device, out);
+    out->unified = attribute(c->device, hipDeviceAttributeIntegrated) != 0;
     out->numa_node = UINT32_MAX;
 }
 
@@ -192,13 +235,13 @@ static int device_open(uint32_t index, gpu_facts *out, void **out_context)
         return hipErrorOutOfMemory;
     c->device = (int)index;
     quiet(&before);
-    code = leave(0, enter(c, &was));
+    code = enter(c, &was);
+    leave(was, code);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (code != 0) {
         free(c);
         return code;
     }
-    leave(was, 0);
     describe(c, out);
     *out_context = c;
     return 0;
@@ -435,11 +478,12 @@ static int event_elapsed(void *word, void *start, void *end,
 
 /* -------------------------------------------------------------- graphs -- */
 
+/* Relaxed: the thread takes memory and loads kernels while it captures. */
 static int capture_begin(void *word, void *stream)
 {
-    ON_DEVICE(word, (rocm_blas_prepare(word, stream),
-                     hip.StreamBeginCapture(stream,
-                                            hipStreamCaptureModeThreadLocal)));
+    ON_DEVICE(word,
+              (rocm_blas_prepare(word, stream),
+               hip.StreamBeginCapture(stream, hipStreamCaptureModeRelaxed)));
 }
 
 static int capture_end(void *word, void *stream, void **out_graph)
@@ -484,13 +528,21 @@ static int peer_can(void *word, void *other, uint32_t *out_yes)
     return code;
 }
 
+/* Without access the driver takes what it copies through the host.  Where it
+ * was enabled before, or cannot be, the call says so, and it copies all the
+ * same. */
+static int copy_from_peer(const context *c, const context *source, void *stream,
+                          void *to, const void *from, uint64_t size)
+{
+    (void)hip.DeviceEnablePeerAccess(source->device, 0);
+    return hip.MemcpyPeerAsync(to, c->device, from, source->device, size,
+                               stream);
+}
+
 static int peer_copy(void *word, void *stream, void *to, void *from_context,
                      const void *from, uint64_t size)
 {
-    context *c = word, *source = from_context;
-
-    ON_DEVICE(word, hip.MemcpyPeerAsync(to, c->device, from, source->device,
-                                        size, stream));
+    ON_DEVICE(word, copy_from_peer(word, from_context, stream, to, from, size));
 }
 
 /* ------------------------------------------------------------- kernels -- */
@@ -510,6 +562,12 @@ static int function_find(void *word, void *module, const char *name,
 {
     ON_DEVICE(word, hip.ModuleGetFunction((hipFunction_t *)out_function, module,
                                           name));
+}
+
+/* HIP wants fewer than 2^32 threads along a side of a launch. */
+static uint32_t most_blocks(uint32_t threads)
+{
+    return UINT32_MAX / threads;
 }
 
 static int launch(void *word, void *stream, void *function,
@@ -576,6 +634,7 @@ const gpu_driver rocm_driver = {
     .module_load = module_load,
     .module_unload = module_unload,
     .function_find = function_find,
+    .most_blocks = most_blocks,
     .launch = launch,
     .multiply = multiply,
 };

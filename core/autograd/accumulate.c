@@ -34,25 +34,67 @@ core_status core__accumulate_new(core_tensor *leaf, core_node **out_node)
     return CORE_OK;
 }
 
+/* Nobody has the node, and nobody can have it before it is parked. */
+static void __attribute__((noinline)) park_stripped(core_node *node)
+{
+    if (node->hooks)
+        core__node_hooks_destroy(node);
+    core_stream_release(node->stream);
+    node->stream = NULL;
+    core__accumulate_park(node);
+}
+
+/* Another one is in its place. */
+static void __attribute__((noinline)) discard(core_node *node)
+{
+    core_tensor *leaf = node->u.leaf;
+
+    core__small_free(node, node->size);
+    core__tensor_release(leaf);
+}
+
+/* Under the record's lock, which it lets go. */
+static inline void park(core_node *node, core_tensor *leaf,
+                        core__autograd *record)
+{
+    bool mine = record->accumulator == node;
+
+    node->released = true;
+    core__spin_unlock(&record->lock);
+    if (core__likely(mine))
+        core__tensor_release(leaf);
+    else
+        discard(node);
+}
+
+static void __attribute__((noinline))
+park_after(core_node *node, uint8_t before)
+{
+    core_tensor *leaf = node->u.leaf;
+    core__autograd *record = leaf->autograd;
+
+    core__spin_wait(&record->lock, before);
+    park(node, leaf, record);
+}
+
+/* No call on the way of most of them, whose leaf lives on. */
 void core__accumulate_park(core_node *node)
 {
     core_tensor *leaf = node->u.leaf;
     core__autograd *record = leaf->autograd;
-    core_stream *stream = node->stream;
-    bool mine;
+    uint8_t before;
 
-    if (core__unlikely(node->hooks != NULL))
-        core__node_hooks_destroy(node);
-    node->stream = NULL;
-    core__spin_lock(&record->lock);
-    mine = record->accumulator == node;
-    node->released = true;
-    core__spin_unlock(&record->lock);
-    if (core__unlikely(!mine))
-        core__small_free(node, node->size);
-    if (core__unlikely(stream != NULL))
-        core_stream_release(stream);
-    core__tensor_release(leaf);
+    if (core__unlikely(((uintptr_t)atomic_load_explicit(&node->hooks,
+                                                        memory_order_relaxed) |
+                        (uintptr_t)node->stream) != 0)) {
+        park_stripped(node);
+        return;
+    }
+    before = core__spin_try(&record->lock);
+    if (core__unlikely(before != 0))
+        park_after(node, before);
+    else
+        park(node, leaf, record);
 }
 
 /* The layout contract: a gradient has its tensor's strides where that is dense

@@ -13,8 +13,6 @@
 
 #include <libcore/autograd.h>
 
-#include <stdio.h>
-
 enum { INLINE_ROOTS = 8 };
 
 typedef struct roots {
@@ -48,7 +46,6 @@ static core_status root(roots *roots, size_t index, core_tensor *tensor,
 {
     core__edge *edge = &roots->edges[index];
     core_tensor **out = &roots->grads[index];
-    char what[64];
 
     if (!tensor)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
@@ -65,11 +62,9 @@ static core_status root(roots *roots, size_t index, core_tensor *tensor,
     *out = grad;
     if (grad->ndim == tensor->ndim &&
         memcmp(grad->sizes, tensor->sizes, grad->ndim * sizeof *grad->sizes) ==
-            0) {
-        snprintf(what, sizeof what, "%s", roots->name);
-        return core__validate(what, (uint32_t)index,
+            0)
+        return core__validate(roots->name, (uint32_t)index,
                               &edge->node->inputs[edge->input], out);
-    }
     {
         char have[200], want[200];
 

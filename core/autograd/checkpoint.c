@@ -11,6 +11,7 @@
 #include "autograd/saved.h"
 #include "base/memory.h"
 #include "base/thread.h"
+#include "quant/again.h"
 #include "random/generator.h"
 
 #include <string.h>
@@ -25,9 +26,10 @@ typedef struct frame {
     uint64_t included, excluded;
     uint8_t autocast[CORE__SLOTS];
     core_device *device;
-    bool deterministic;
+    uint32_t call_flags;
     size_t ninputs, noutputs;
     core__saved *inputs;
+    core__quantized_list quantized;
     core_tensor **caught; /* count entries, owned; NULL: not there now */
 } frame;
 
@@ -49,6 +51,7 @@ static void frame_release(frame *frame)
         core__tensor_release(frame->caught[i]);
     if (frame->info.drop)
         frame->info.drop(frame->info.context);
+    core__quantized_clear(&frame->quantized);
     core__free(frame->caught);
     core__free(frame->inputs);
     core__free(frame);
@@ -114,7 +117,8 @@ typedef struct modes {
     core__saved_hooks *hooks;
     core_device *device;
     uint8_t autocast[CORE__SLOTS];
-    bool no_grad, inference, deterministic, autocast_cached;
+    uint32_t call_flags;
+    bool no_grad, inference, autocast_cached;
     bool past; /* of the first run */
 } modes;
 
@@ -126,7 +130,7 @@ static modes modes_of(const core__thread *self)
                    .device = self->device,
                    .no_grad = self->no_grad,
                    .inference = self->inference,
-                   .deterministic = self->deterministic,
+                   .call_flags = self->call_flags,
                    .autocast_cached = self->autocast_cached};
 
     memcpy(modes.autocast, self->autocast, sizeof modes.autocast);
@@ -144,7 +148,7 @@ static void modes_set(core__thread *self, const modes *modes)
     self->device = modes->device;
     self->no_grad = modes->no_grad;
     self->inference = modes->inference;
-    self->deterministic = modes->deterministic;
+    self->call_flags = modes->call_flags;
     core__generators_restore(&modes->random, modes->past);
 }
 
@@ -184,6 +188,7 @@ static core_status call_again(frame *frame, round *round, core_tensor **inputs,
     size_t noutputs = frame->noutputs;
     modes was = modes_of(self), then = was;
     uint64_t region = core__autocast_mark(self);
+    core__quantized_run again;
     core_status status;
 
     then.included = frame->included;
@@ -191,13 +196,15 @@ static core_status call_again(frame *frame, round *round, core_tensor **inputs,
     memcpy(then.autocast, frame->autocast, sizeof then.autocast);
     then.autocast_cached = false;
     then.device = frame->device;
-    then.deterministic = frame->deterministic;
+    then.call_flags = frame->call_flags;
     then.no_grad = then.inference = false;
     then.random = frame->random;
     then.past = true;
     modes_set(self, &then);
+    core__quantized_begin(&again, &frame->quantized, true);
     status = frame->info.function(frame->info.context, inputs, frame->ninputs,
                                   outputs, &noutputs);
+    core__quantized_end(&again);
     /* Those that it began and, cut short, left. */
     core__autocast_unwind(self, region);
     modes_set(self, &was);
@@ -362,7 +369,7 @@ static core_status frame_new(const core_checkpoint_info *info,
     frame->excluded = self->excluded;
     memcpy(frame->autocast, self->autocast, sizeof frame->autocast);
     frame->device = self->device;
-    frame->deterministic = self->deterministic;
+    frame->call_flags = self->call_flags;
     frame->noutputs = noutputs;
     core__generators_save(&frame->random);
     for (; frame->ninputs < ninputs; frame->ninputs++)
@@ -403,14 +410,17 @@ static core_status call_first(frame *frame, core_tensor *const *inputs,
                                         .release = count_release,
                                         .context = frame,
                                         .drop = drop_frame};
+    core__quantized_run first;
     core_status status;
 
     CORE_TRY(core__saved_hooks_new(&info, &hooks));
     atomic_fetch_add(&frame->references, 1); /* of the hooks */
     self->saved_hooks = hooks;
+    core__quantized_begin(&first, &frame->quantized, false);
     status = core__function_call("core_checkpoint", frame->info.function,
                                  frame->info.context, inputs, frame->ninputs,
                                  outputs, noutputs);
+    core__quantized_end(&first);
     self->saved_hooks = outer;
     core__saved_hooks_release(hooks);
     return status;

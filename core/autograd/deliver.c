@@ -214,3 +214,12 @@ core_status core__task_leaf(core__task *task, core_stream *stream)
     pthread_mutex_unlock(&task->lock);
     return status;
 }
+
+core_status core__task_wrote(core_device *device)
+{
+    core__task *task = core__thread_self()->engine;
+
+    if (!task || device->synchronous)
+        return CORE_OK;
+    return core__task_leaf(task, core__stream_current(device));
+}

@@ -96,7 +96,8 @@ struct core__task {
     size_t nleaves, leaves_capacity;
 
     /* The rest is for several threads. */
-    core__executor *owner; /* the caller's */
+    core__executor *owner;                 /* the caller's */
+    struct core__quantized_run *quantized; /* … that it is in (quant/again.h) */
     core__task_worker *workers;
     size_t nworkers, workers_capacity;
     pthread_mutex_t lock;       /* of slots, leaves, sequence and error */
@@ -152,6 +153,10 @@ void core__task_fail(core__task *task, core_status status);
 void core__pending_clear(core__slot *slot);
 /* Gradients arrived for good on this stream. */
 core_status core__task_leaf(core__task *task, core_stream *stream);
+/* A node wrote more than the gradients that it gives, on this thread's stream of
+ * the device: it is as if they had arrived there.  Without a backward nothing is
+ * done. */
+core_status core__task_wrote(core_device *device);
 
 /* task.c: what a task knows of nodes. */
 void core__task_begin(core__task *task);

@@ -72,35 +72,46 @@ void core__node_place_slow(core_node *node)
     }
 }
 
+/* What nodes have that are more than an operator's on a synchronous device. */
+static void __attribute__((noinline)) destroy_rest(core_node *node)
+{
+    if (node->kind == CORE__NODE_CUSTOM)
+        core__custom_destroy(node);
+    else if (node->kind == CORE__NODE_SLICES)
+        core__slices_destroy(node);
+    if (node->hooks)
+        core__node_hooks_destroy(node);
+    core_stream_release(node->stream);
+}
+
 /* Frees one node; what it referenced may land on the thread's list, and the
  * nodes that only it led to do. */
-static inline void destroy_one(core_node *node, core_node **pending)
+static inline void destroy_one(core__thread *self, core_node *node,
+                               core_node **pending)
 {
+    const core__edge *edge = node->edges, *end = edge + node->nedges;
+
     for (uint32_t i = 0; i < node->nsaved; i++)
         if (node->saved[i].kind > CORE__SAVED_VALUE)
             core__saved_release(&node->saved[i]);
-    for (uint32_t i = 0; i < node->nedges; i++) {
-        core_node *next = node->edges[i].node;
+    for (; edge != end; edge++) {
+        core_node *next = edge->node;
 
-        if (!next || !core__node_drop(next))
+        if (!next)
             continue;
         if (next->kind == CORE__NODE_ACCUMULATE) {
-            core__accumulate_park(next);
-        } else {
+            if (core__node_drop(next))
+                core__accumulate_park(next);
+        } else if (core__node_drop_made(next)) {
             next->dead = *pending;
             *pending = next;
         }
     }
-    if (core__unlikely(node->kind == CORE__NODE_CUSTOM)) {
-        core__custom_destroy(node);
-    } else if (core__unlikely(node->kind == CORE__NODE_SLICES)) {
-        core__slices_destroy(node);
-    }
-    if (core__unlikely(node->hooks != NULL))
-        core__node_hooks_destroy(node);
-    if (core__unlikely(node->stream != NULL))
-        core_stream_release(node->stream);
-    core__small_free(node, node->size);
+    if (core__unlikely((node->kind | (uintptr_t)node->stream |
+                        (uintptr_t)atomic_load_explicit(
+                            &node->hooks, memory_order_relaxed)) != 0))
+        destroy_rest(node);
+    core__small_free_of(self, node, node->size);
 }
 
 /* A node that dies while another one is being freed in this thread is put on
@@ -108,7 +119,7 @@ static inline void destroy_one(core_node *node, core_node **pending)
 void core__node_destroy(core_node *node)
 {
     core__thread *self = core__thread_self();
-    core_node *pending = node;
+    core_node *pending = NULL;
     core_node **outer = self->hooks[0];
 
     if (node->kind == CORE__NODE_ACCUMULATE) {
@@ -120,11 +131,13 @@ void core__node_destroy(core_node *node)
         *outer = node;
         return;
     }
-    node->dead = NULL;
     self->hooks[0] = &pending;
-    while ((node = pending) != NULL) {
+    for (;;) {
+        destroy_one(self, node, &pending);
+        node = pending;
+        if (core__likely(!node))
+            break;
         pending = node->dead;
-        destroy_one(node, &pending);
     }
     self->hooks[0] = NULL;
 }

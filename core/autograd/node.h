@@ -110,6 +110,15 @@ static inline bool core__node_drop(core_node *node)
                                      memory_order_acq_rel) == 1;
 }
 
+/* The same of a node that is no accumulation: those are found through their
+ * leaf too, by whom a reference may be added meanwhile; of others a sole owner
+ * needs no atomic read-modify-write. */
+static inline bool core__node_drop_made(core_node *node)
+{
+    return atomic_load_explicit(&node->references, memory_order_acquire) == 1 ||
+           core__node_drop(node);
+}
+
 static inline void core__node_release(core_node *node)
 {
     if (node && core__node_drop(node))

@@ -11,7 +11,8 @@
 #include "base/memory.h"
 
 /* Edges and saved slots are the caller's too. */
-static inline core_node *core__node_make_bare(uint32_t nedges, uint32_t nsaved,
+static inline core_node *core__node_make_bare(core__thread *self,
+                                              uint32_t nedges, uint32_t nsaved,
                                               uint32_t ninputs, size_t extra,
                                               void **out_extra)
 {
@@ -19,7 +20,8 @@ static inline core_node *core__node_make_bare(uint32_t nedges, uint32_t nsaved,
                   nsaved * sizeof(core__saved) +
                   ninputs * (sizeof(core__meta) + sizeof(core_tensor *)) +
                   extra;
-    core_node *node = size < UINT32_MAX ? core__small_alloc(size) : NULL;
+    core_node *node =
+        size < UINT32_MAX ? core__small_alloc_of(self, size) : NULL;
     char *rest;
 
     if (core__unlikely(!node))
@@ -30,7 +32,7 @@ static inline core_node *core__node_make_bare(uint32_t nedges, uint32_t nsaved,
     node->reserved = 0;
     node->size = (uint32_t)size;
     node->needed = 0;
-    node->sequence = core__thread_self()->sequence++;
+    node->sequence = self->sequence++;
     node->nedges = nedges;
     node->ninputs = ninputs;
     node->nsaved = nsaved;
@@ -58,8 +60,8 @@ static inline core_node *core__node_make(uint32_t nedges, uint32_t nsaved,
                                          uint32_t ninputs, size_t extra,
                                          void **out_extra)
 {
-    core_node *node =
-        core__node_make_bare(nedges, nsaved, ninputs, extra, out_extra);
+    core_node *node = core__node_make_bare(core__thread_self(), nedges, nsaved,
+                                           ninputs, extra, out_extra);
 
     if (core__unlikely(!node))
         return NULL;

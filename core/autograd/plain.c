@@ -21,16 +21,24 @@
 
 #include <libcore/tensor.h>
 
-bool core__plain_gradient(const core__gradient *gradient)
+#include <string.h>
+
+bool core__plain_gradient(const core__gradient *gradient,
+                          uint32_t *out_saved_for)
 {
+    *out_saved_for = 0;
     if (!gradient || !gradient->backward)
         return false;
-    for (uint32_t i = 0; i < gradient->nsaved; i++)
-        if ((gradient->saved[i].kind != CORE__SAVE_ARGUMENT &&
-             gradient->saved[i].kind != CORE__SAVE_RESULT &&
-             gradient->saved[i].kind != CORE__SAVE_VALUE) ||
-            gradient->saved[i].apart)
+    for (uint32_t i = 0; i < gradient->nsaved; i++) {
+        const core__saving *saving = &gradient->saved[i];
+
+        if ((saving->kind != CORE__SAVE_ARGUMENT &&
+             saving->kind != CORE__SAVE_RESULT &&
+             saving->kind != CORE__SAVE_VALUE) ||
+            saving->apart)
             return false;
+        *out_saved_for |= saving->needed_by;
+    }
     return true;
 }
 
@@ -53,38 +61,29 @@ static inline uint32_t wanted_of(const core__gradient *gradient,
     return wanted;
 }
 
-/* What is not set yet is nothing, for the release of a node that failed. */
-static void edges_end(core_node *node, uint32_t from)
-{
-    for (uint32_t i = from; i < node->nedges; i++)
-        node->edges[i].node = NULL;
-}
-
 static inline core_status set_edges(core_node *node,
                                     const core__gradient *gradient,
                                     const core_value *args, uint32_t wanted)
 {
-    for (uint32_t i = 0; i < gradient->ngradients; i++) {
+    static const uint16_t ones[8] = {1, 1, 1, 1, 1, 1, 1, 1};
+    core__edge *edges = node->edges;
+    uint32_t nedges = node->nedges;
+
+    memcpy(node->counts, ones, sizeof ones);
+    for (uint32_t i = 0; i < nedges; i++)
+        edges[i].node = NULL;
+    for (uint32_t left = wanted; left; left &= left - 1) {
+        uint32_t i = (uint32_t)__builtin_ctz(left);
         core_tensor *tensor = args[gradient->arguments[i]].u.tensor;
         core__autograd *record = tensor->autograd;
-        core__edge *edge = &node->edges[i];
 
-        node->counts[i] = 1;
-        edge->node = NULL;
-        if (!(wanted >> i & 1))
-            continue;
-        edge->input = 0;
         if (core__likely(record && record->grad_fn)) {
             core__node_retain(record->grad_fn);
-            edge->node = record->grad_fn;
-            edge->input = record->output;
+            edges[i].node = record->grad_fn;
+            edges[i].input = record->output;
         } else {
-            core_status status = core__accumulator(tensor, &edge->node);
-
-            if (core__unlikely(status != CORE_OK)) {
-                edges_end(node, i);
-                return status;
-            }
+            edges[i].input = 0;
+            CORE_TRY(core__accumulator(tensor, &edges[i].node));
         }
     }
     return CORE_OK;
@@ -117,25 +116,20 @@ static inline core_status save(core_node *node, const core__gradient *gradient,
     return CORE_OK;
 }
 
-/* Slots for what is saved; none, where no wanted gradient needs anything. */
-static inline uint32_t slots_of(const core__gradient *gradient, uint32_t wanted)
-{
-    for (uint32_t i = 0; i < gradient->nsaved; i++)
-        if (gradient->saved[i].needed_by & wanted)
-            return gradient->nsaved;
-    return 0;
-}
-
-static inline core_status record(const core__gradient *gradient,
+static inline core_status record(core__thread *self,
+                                 const core__shortcut *shortcut,
                                  const core_value *args, uint32_t wanted,
                                  core_tensor *result)
 {
-    uint32_t nsaved = slots_of(gradient, wanted), ndim = result->ndim;
+    const core__gradient *gradient = shortcut->gradient;
+    /* None, where no wanted gradient needs anything. */
+    uint32_t nsaved = shortcut->saved_for & wanted ? gradient->nsaved : 0;
+    uint32_t ndim = result->ndim;
     core_status status;
     core_node *node;
     int64_t *sizes;
 
-    node = core__node_make_bare(gradient->ngradients, nsaved, 1,
+    node = core__node_make_bare(self, gradient->ngradients, nsaved, 1,
                                 ndim * sizeof *sizes, (void **)&sizes);
     if (core__unlikely(!node))
         return core__error_memory(sizeof *node);
@@ -149,15 +143,23 @@ static inline core_status record(const core__gradient *gradient,
     if (core__unlikely(!result->device->synchronous))
         core__node_place_slow(node);
     status = set_edges(node, gradient, args, wanted);
-    if (core__likely(status == CORE_OK))
-        status = save(node, gradient, args, result, wanted);
-    else
+    if (core__unlikely(status != CORE_OK))
         node->nsaved = 0;
+    else if (nsaved)
+        status = save(node, gradient, args, result, wanted);
     if (core__unlikely(status != CORE_OK)) {
         core__node_release(node);
         return status;
     }
     return core__history_set(result, node, 0);
+}
+
+static core_status __attribute__((cold, noinline))
+failed(const core_call *call, core_value *results, core_status status)
+{
+    core__error_prefix("%s", core__operator_name(call->op));
+    core_value_release(&results[0]);
+    return status;
 }
 
 core_status core__autograd_plain(core_call *call, const core_value *args,
@@ -180,10 +182,7 @@ core_status core__autograd_plain(core_call *call, const core_value *args,
     if (core__unlikely(status != CORE_OK ||
                        !core__dtype_is_floating(results[0].u.tensor->dtype)))
         return status;
-    status = record(gradient, args, wanted, results[0].u.tensor);
-    if (core__unlikely(status != CORE_OK)) {
-        core__error_prefix("%s", core__operator_name(call->op));
-        core_value_release(&results[0]);
-    }
-    return status;
+    status = record(self, shortcut, args, wanted, results[0].u.tensor);
+    return core__likely(status == CORE_OK) ? CORE_OK
+                                           : failed(call, results, status);
 }

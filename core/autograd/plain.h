@@ -9,8 +9,10 @@
 #include "autograd/gradient.h"
 #include "dispatch/registry.h"
 
-/* Whether a formula keeps tensors and numbers alone. */
-bool core__plain_gradient(const core__gradient *gradient);
+/* Whether a formula keeps tensors and numbers alone; and a mask of the
+ * gradients that it keeps anything for. */
+bool core__plain_gradient(const core__gradient *gradient,
+                          uint32_t *out_saved_for);
 /* core__autograd_layer for a structured operator with such a formula, one
  * result, and no function of a program's; call->user: the shortcut. */
 core_status core__autograd_plain(core_call *call, const core_value *args,

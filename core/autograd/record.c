@@ -23,14 +23,13 @@ void core__spin_wait(_Atomic uint8_t *lock, uint8_t before)
     }
 }
 
-static inline core__autograd *record_new(core_tensor *tensor)
+static core__autograd *record_new(core_tensor *tensor)
 {
-    static const core__autograd nothing;
     core__autograd *record = core__small_alloc(sizeof *record);
 
     if (core__unlikely(!record))
         return NULL;
-    *record = nothing; /* copied in place, where zeros would be a call */
+    *record = (core__autograd){0};
     tensor->autograd = record;
     return record;
 }
@@ -52,42 +51,58 @@ void core__autograd_relayout(core_tensor *tensor)
     core__spin_unlock(&record->lock);
 }
 
-void core__autograd_destroy(core_tensor *tensor)
+void core__autograd_strip(core_tensor *tensor)
 {
     core__autograd *record = tensor->autograd;
 
-    if (core__unlikely(record->retains_grad))
+    if (record->retains_grad)
         core__retained_forget(tensor);
-    core__node_release(record->grad_fn);
     core__tensor_release(record->grad);
-    if (core__unlikely(record->written != NULL))
+    if (record->written)
         core_stream_release(record->written);
-    if (core__unlikely(record->hooks != NULL))
+    if (record->hooks)
         core__hooks_drop(record->hooks);
     if (record->accumulator) /* parked: it holds the tensor otherwise */
         core__small_free(record->accumulator, record->accumulator->size);
-    tensor->autograd = NULL;
-    core__small_free(record, sizeof *record);
 }
 
-core_status core__history_set(core_tensor *tensor, core_node *node,
-                              uint32_t output)
+/* A tensor that has a record, or whose base may, and a thread without one of
+ * its own. */
+static core_status __attribute__((noinline))
+set_history(core_tensor *tensor, core_node *node, uint32_t output)
 {
     core__autograd *record = tensor->autograd;
 
-    if (core__likely(!record)) {
+    if (!record) {
         record = record_new(tensor);
         if (core__unlikely(!record)) {
             core__node_release(node);
             return core__error_memory(sizeof *record);
         }
     }
-    if (core__unlikely(record->grad_fn != NULL))
-        core__node_release(record->grad_fn);
+    core__node_release(record->grad_fn);
     record->grad_fn = node;
     record->output = output;
-    if (core__unlikely(tensor->base != NULL) && tensor->base->autograd)
+    if (tensor->base && tensor->base->autograd)
         record->generation = tensor->base->autograd->generation;
+    tensor->keys |= CORE__KEYS_REQUIRES_GRAD;
+    return CORE_OK;
+}
+
+/* No call on the way of a result that is new, so that no register is saved. */
+core_status core__history_set(core_tensor *tensor, core_node *node,
+                              uint32_t output)
+{
+    core__thread *self = core__self_pointer;
+    core__autograd *record;
+
+    if (core__unlikely(!self || tensor->autograd || tensor->base))
+        return set_history(tensor, node, output);
+    record = core__small_take(self, sizeof *record);
+    if (core__unlikely(!record))
+        return set_history(tensor, node, output);
+    *record = (core__autograd){.grad_fn = node, .output = output};
+    tensor->autograd = record;
     tensor->keys |= CORE__KEYS_REQUIRES_GRAD;
     return CORE_OK;
 }
@@ -162,20 +177,24 @@ core_node *core__accumulator_if_any(const core_tensor *leaf)
     return node;
 }
 
+/* Its sizes are as they were: core__autograd_relayout sees to that. */
+static inline void revive_parked(core_node *node, core_tensor *leaf)
+{
+    node->released = false;
+    atomic_store_explicit(&node->references, 1, memory_order_relaxed);
+    core__tensor_retain(leaf);
+}
+
 /* Under the record's lock: the accumulator with one more reference, if there
  * is one to be had. */
-static inline __attribute__((always_inline)) core_node *revive(
-    core__autograd *record, core_tensor *leaf)
+static core_node *revive(core__autograd *record, core_tensor *leaf)
 {
     core_node *node = record->accumulator;
 
     if (!node)
         return NULL;
     if (node->released) {
-        node->released = false;
-        atomic_store_explicit(&node->references, 1, memory_order_relaxed);
-        core__tensor_retain(leaf);
-        core__meta_fill(node->inputs, leaf, leaf->sizes);
+        revive_parked(node, leaf);
         core__node_place(node);
         return node;
     }
@@ -206,20 +225,49 @@ make_accumulator(core__autograd *record, core_tensor *leaf,
     return CORE_OK;
 }
 
-core_status core__accumulator(core_tensor *leaf, core_node **out_node)
+/* before: of core__spin_try. */
+static core_status __attribute__((noinline))
+accumulator_slowly(core_tensor *leaf, core_node **out_node, uint8_t before)
 {
     core__autograd *record = leaf->autograd;
     core_node *node;
 
-    if (core__unlikely(!record))
-        CORE_TRY(core__autograd_record(leaf, &record));
-    core__spin_lock(&record->lock);
+    if (before)
+        core__spin_wait(&record->lock, before);
     node = revive(record, leaf);
     core__spin_unlock(&record->lock);
     *out_node = node;
-    return core__likely(node != NULL)
-               ? CORE_OK
-               : make_accumulator(record, leaf, out_node);
+    return node ? CORE_OK : make_accumulator(record, leaf, out_node);
+}
+
+static core_status __attribute__((noinline))
+accumulator_of_none(core_tensor *leaf, core_node **out_node)
+{
+    core__autograd *record;
+
+    CORE_TRY(core__autograd_record(leaf, &record));
+    return core__accumulator(leaf, out_node);
+}
+
+/* No call on the way of one that is parked. */
+core_status core__accumulator(core_tensor *leaf, core_node **out_node)
+{
+    core__autograd *record = leaf->autograd;
+    core_node *node;
+    uint8_t before;
+
+    if (core__unlikely(!record))
+        return accumulator_of_none(leaf, out_node);
+    before = core__spin_try(&record->lock);
+    if (core__unlikely(before != 0))
+        return accumulator_slowly(leaf, out_node, before);
+    node = record->accumulator;
+    if (core__unlikely(!node || !node->released || !leaf->device->synchronous))
+        return accumulator_slowly(leaf, out_node, 0);
+    revive_parked(node, leaf);
+    core__spin_unlock(&record->lock);
+    *out_node = node;
+    return CORE_OK;
 }
 
 core_status core__gradient_edge(core_tensor *tensor, core__edge *out_edge)

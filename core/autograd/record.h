@@ -11,6 +11,7 @@
 #define CORE_AUTOGRAD_RECORD_H
 
 #include "base/fork.h"
+#include "base/memory.h"
 #include "tensor/tensor.h"
 
 #include <libcore/stream.h>
@@ -61,8 +62,8 @@ core_status core__autograd_record(core_tensor *tensor,
                                   core__autograd **out_record);
 /* The tensor, perhaps a leaf, has got other sizes. */
 void core__autograd_relayout(core_tensor *tensor);
-/* For a tensor that is going away. */
-void core__autograd_destroy(core_tensor *tensor);
+/* What a tensor that is going away has besides its history. */
+void core__autograd_strip(core_tensor *tensor);
 
 /* The tensor is result `output` of node.  Takes over one reference of node,
  * on failure too. */
@@ -113,13 +114,40 @@ static inline bool core__is_leaf(const core_tensor *tensor)
            !core__view_is_stale(tensor);
 }
 
+/* Of a tensor that is going away: its record goes.  The node that made it, or
+ * NULL: the caller releases it when the tensor has gone. */
+static inline core_node *core__autograd_take(core__thread *self,
+                                             core_tensor *tensor)
+{
+    core__autograd *record = tensor->autograd;
+    core_node *node;
+
+    if (core__unlikely(((uintptr_t)record->grad | (uintptr_t)record->written |
+                        (uintptr_t)record->hooks |
+                        (uintptr_t)record->accumulator |
+                        record->retains_grad) != 0))
+        core__autograd_strip(tensor);
+    node = record->grad_fn;
+    tensor->autograd = NULL;
+    core__small_free_of(self, record, sizeof *record);
+    return node;
+}
+
 /* Locks held for a few instructions (a record) or one formula (a node). */
 void core__spin_wait(_Atomic uint8_t *lock, uint8_t before);
 
+/* 0: the lock is held now.  Else the caller goes on with core__spin_wait, in a
+ * function of its own: the other way then has no call that registers are saved
+ * for. */
+static inline uint8_t core__spin_try(_Atomic uint8_t *lock)
+{
+    return atomic_exchange_explicit(lock, core__fork_mark,
+                                    memory_order_acquire);
+}
+
 static inline void core__spin_lock(_Atomic uint8_t *lock)
 {
-    uint8_t before =
-        atomic_exchange_explicit(lock, core__fork_mark, memory_order_acquire);
+    uint8_t before = core__spin_try(lock);
 
     if (core__unlikely(before != 0))
         core__spin_wait(lock, before);

@@ -21,16 +21,16 @@ typedef struct core__thread_state {
     const char *place;
     bool no_grad;
     bool inference;
-    bool deterministic;
+    uint32_t call_flags;
     bool anomaly;
 } core__thread_state;
 
 static inline core__thread_state core__thread_state_of(const core__thread *self)
 {
     return (core__thread_state){
-        self->included,      self->excluded, self->device,  self->sequence,
-        self->saved_hooks,   self->place,    self->no_grad, self->inference,
-        self->deterministic, self->anomaly};
+        self->included,    self->excluded, self->device,  self->sequence,
+        self->saved_hooks, self->place,    self->no_grad, self->inference,
+        self->call_flags,  self->anomaly};
 }
 
 static inline void core__thread_state_set(core__thread *self,
@@ -45,7 +45,7 @@ static inline void core__thread_state_set(core__thread *self,
     self->place = state->place;
     self->no_grad = state->no_grad;
     self->inference = state->inference;
-    self->deterministic = state->deterministic;
+    self->call_flags = state->call_flags;
     self->anomaly = state->anomaly;
 }
 

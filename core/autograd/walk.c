@@ -11,6 +11,7 @@
 #include "base/observe.h"
 #include "base/thread.h"
 #include "device/stream.h"
+#include "quant/again.h"
 
 #include <libcore/memory.h>
 
@@ -141,6 +142,7 @@ static core_status run_with_workers(core__task *task, const core__edge *roots,
         self->executor = &own;
     }
     task->owner = self->executor;
+    task->quantized = core__quantized_now(self);
     pthread_mutex_init(&task->lock, NULL);
     atomic_init(&task->outstanding, 1);
     atomic_init(&task->failed, false);
@@ -220,6 +222,7 @@ static void *run_elsewhere(void *argument)
     core__thread_state state = core__thread_state_of(call->from);
 
     core__thread_state_set(self, &state);
+    core__quantized_set(self, core__quantized_now(call->from));
     self->executor = call->from->executor;
     call->status = take_streams(call->from);
     if (call->status == CORE_OK)

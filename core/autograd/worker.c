@@ -5,6 +5,7 @@
 
 #include "base/fork.h"
 #include "base/memory.h"
+#include "quant/again.h"
 
 #include <signal.h>
 
@@ -98,12 +99,14 @@ static void run(const core__work *work)
     core__thread *self = core__thread_self();
     core__thread_state state = core__thread_state_of(self);
     core__task *task = work->task;
+    core__quantized_run *quantized;
     void *engine = self->engine;
     core_status status;
 
     if (atomic_load(&task->failed))
         return;
     core__thread_state_set(self, &task->running);
+    quantized = core__quantized_set(self, task->quantized);
     self->engine = task;
     status = core__task_evaluate(task, work->ready.node, work->ready.slot);
     if (status != CORE_OK)
@@ -113,6 +116,7 @@ static void run(const core__work *work)
     if (task->sequence < self->sequence)
         task->sequence = self->sequence;
     pthread_mutex_unlock(&task->lock);
+    core__quantized_set(self, quantized);
     core__thread_state_set(self, &state);
 }
 

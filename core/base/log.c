@@ -120,6 +120,8 @@ void core_log_set_sink(core_log_function function, void *context,
     sinks[other] = (log_sink){function, context};
     atomic_store(&sink_used, other);
     atomic_store(&level_fixed, function != NULL);
+    if (level > CORE_LOG_DEBUG)
+        level = CORE_LOG_DEBUG; /* everything */
     atomic_store(&level_last, function ? (int)level : NOTHING);
     atomic_store(&level_generation, 0);
     pthread_mutex_unlock(&lock);

@@ -35,35 +35,63 @@ static inline size_t core__small_class(size_t size)
     return (size + CORE__SMALL_UNIT - 1) / CORE__SMALL_UNIT;
 }
 
-/* size may be anything; above the largest class it is plain core__alloc. */
-static inline void *core__small_alloc(size_t size)
+/* A block that the thread keeps, or NULL: without a call, for who saves no
+ * registers while there is one. */
+static inline void *core__small_take(core__thread *self, size_t size)
 {
-    core__thread *self = core__thread_self();
     size_t cls = core__small_class(size);
     core__free_block *block;
 
     if (cls >= CORE__SMALL_CLASSES || !self->small[cls].head)
-        return core__small_refill(cls * CORE__SMALL_UNIT);
+        return NULL;
     block = self->small[cls].head;
     self->small[cls].head = block->next;
     self->small[cls].room++;
     return block;
 }
 
-/* size: as it was allocated with. */
-static inline void core__small_free(void *memory, size_t size)
+/* size may be anything; above the largest class it is plain core__alloc. */
+static inline void *core__small_alloc_of(core__thread *self, size_t size)
 {
-    core__thread *self = core__thread_self();
+    void *block = core__small_take(self, size);
+
+    if (__builtin_expect(!block, 0))
+        return core__small_refill(core__small_class(size) * CORE__SMALL_UNIT);
+    return block;
+}
+
+static inline void *core__small_alloc(size_t size)
+{
+    return core__small_alloc_of(core__thread_self(), size);
+}
+
+/* Gives a block back to those that the thread keeps; false if that has enough
+ * of them: without a call, as core__small_take. */
+static inline bool core__small_give(core__thread *self, void *memory,
+                                    size_t size)
+{
     size_t cls = core__small_class(size);
     core__free_block *block = memory;
 
-    if (cls >= CORE__SMALL_CLASSES || self->small[cls].room == 0) {
-        core__small_spill(self, memory, cls);
-        return;
-    }
+    if (cls >= CORE__SMALL_CLASSES || self->small[cls].room == 0)
+        return false;
     block->next = self->small[cls].head;
     self->small[cls].head = block;
     self->small[cls].room--;
+    return true;
+}
+
+/* size: as it was allocated with. */
+static inline void core__small_free_of(core__thread *self, void *memory,
+                                       size_t size)
+{
+    if (__builtin_expect(!core__small_give(self, memory, size), 0))
+        core__small_spill(self, memory, core__small_class(size));
+}
+
+static inline void core__small_free(void *memory, size_t size)
+{
+    core__small_free_of(core__thread_self(), memory, size);
 }
 
 /* Fault injection, for tests: the allocation after `allowed` more of them

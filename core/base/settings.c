@@ -10,6 +10,8 @@
 #include "base/memory.h"
 #include "base/thread.h"
 
+#include <libcore/kernel.h>
+
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -70,9 +72,10 @@ static const setting_row rows[CORE__SETTINGS] = {
          "layers", core__faults_check},
     [CORE__SETTING_QUARANTINE] =
         {"LIBCORE_QUARANTINE", CORE_SETTING_TEXT, NULL, 0, 0, 0, "0",
-         "0, 1, or the absolute path of the helper program",
+         "0, 1, unsealed, or the absolute path of the helper program",
          "A plugin is opened in a process of its own first: one that crashes "
-         "or hangs there is refused.",
+         "or hangs there is refused.  unsealed: only those whose file has no "
+         "seal.",
          "loader", core__quarantine_check},
     [CORE__SETTING_THREADS] = {"LIBCORE_THREADS", CORE_SETTING_INTEGER, NULL, 1,
                                1024, 0, "as many as the process has processors",
@@ -102,6 +105,12 @@ static const setting_row rows[CORE__SETTINGS] = {
          "Kernels give the same bits in every run, or refuse: in the thread "
          "that sets it, and in those that begin later.",
          "dispatch"},
+    [CORE__SETTING_ALLOW_TF32] =
+        {"LIBCORE_ALLOW_TF32", CORE_SETTING_BOOLEAN, NULL, 0, 1, 0, "0", SWITCH,
+         "Products of f32 may round their operands to TF32 where a device is "
+         "faster so: in the thread that sets it, and in those that begin "
+         "later.",
+         "dispatch"},
     [CORE__SETTING_BLOCKING] =
         {"LIBCORE_BLOCKING", CORE_SETTING_BOOLEAN, NULL, 0, 1, 0, "0", SWITCH,
          "The host waits after each call, so that an error names the operator "
@@ -127,7 +136,7 @@ static const setting_row rows[CORE__SETTINGS] = {
          "The least important messages that go to the standard error.", "log"},
     [CORE__SETTING_PLAN_CACHE] =
         {"LIBCORE_PLAN_CACHE", CORE_SETTING_INTEGER, NULL, 1, 1 << 20, 1024,
-         "1024", "a number of plans, at least 1",
+         "1024", "1 to 1048576",
          "Plans that are kept of devices that compile per shape.", "dispatch"},
     [CORE__SETTING_CACHE] =
         {"LIBCORE_CACHE", CORE_SETTING_TEXT, NULL, 0, 0, 0,
@@ -522,6 +531,41 @@ core_status core_setting_get(const char *name, const char **out_value)
     return status;
 }
 
+/* The first call of an operator has looked; what it found. */
+static bool trace_taken, trace;
+
+core_status core__setting_take_trace(bool *out)
+{
+    setting_value value;
+    core_status status;
+
+    pthread_mutex_lock(&lock);
+    status = look(CORE__SETTING_TRACE_DISPATCH, &value);
+    trace = status == CORE_OK && value.number != 0;
+    trace_taken = true;
+    *out = trace;
+    pthread_mutex_unlock(&lock);
+    return status;
+}
+
+/* With the lock. */
+static core_status check_trace(const setting_value *value, const char *text)
+{
+    const setting_row *row = &rows[CORE__SETTING_TRACE_DISPATCH];
+    int64_t number = 0;
+
+    text = text ? text : value->environment;
+    if (text)
+        CORE_TRY(parse(row, text, &number));
+    if (trace_taken && trace != (number != 0))
+        return core__error(CORE_ERROR_UNSUPPORTED,
+                           "%s is read at the first call of an operator, "
+                           "which has been made: set it before, or in the "
+                           "environment",
+                           row->name);
+    return CORE_OK;
+}
+
 static core_status set(const char *name, const char *text)
 {
     size_t size = strlen(name);
@@ -538,6 +582,8 @@ static core_status set(const char *name, const char *text)
     CORE_TRY(by_name(name, size, &value));
     if (text && index >= 0)
         CORE_TRY(parse(&rows[index], text, &number));
+    if (index == CORE__SETTING_TRACE_DISPATCH)
+        CORE_TRY(check_trace(value, text));
     if (text)
         CORE_TRY(keep_text(text, &copy));
     value->text = copy ? copy : value->environment;
@@ -548,13 +594,16 @@ static core_status set(const char *name, const char *text)
     return CORE_OK;
 }
 
-/* Calls look at their thread's own: see core__thread_deterministic_set. */
-static core_status take_deterministic(void)
+/* Calls look at their thread's own: see core__thread_call_flag_set. */
+static core_status take_call_flag(core__setting_id setting)
 {
     bool on;
 
-    CORE_TRY(core__setting_boolean(CORE__SETTING_DETERMINISTIC, &on));
-    core__thread_deterministic_set(on);
+    CORE_TRY(core__setting_boolean(setting, &on));
+    core__thread_call_flag_set(setting == CORE__SETTING_ALLOW_TF32
+                                   ? CORE_CALL_ALLOW_TF32
+                                   : CORE_CALL_DETERMINISTIC,
+                               on);
     return CORE_OK;
 }
 
@@ -579,9 +628,9 @@ core_status core_setting_set(const char *name, const char *text)
     pthread_mutex_lock(&lock);
     status = set(name, text);
     pthread_mutex_unlock(&lock);
-    if (status == CORE_OK &&
-        strcmp(name, rows[CORE__SETTING_DETERMINISTIC].name) == 0)
-        status = take_deterministic();
+    if (status == CORE_OK && (index == CORE__SETTING_DETERMINISTIC ||
+                              index == CORE__SETTING_ALLOW_TF32))
+        status = take_call_flag((core__setting_id)index);
     if (status == CORE_OK &&
         strcmp(name, rows[CORE__SETTING_NAN_CHECK].name) == 0)
         status = take_nan_check();
@@ -600,5 +649,6 @@ core_status core__settings_check(void)
             CORE_TRY(check_words(i, value.text));
     }
     CORE_TRY(take_nan_check());
-    return take_deterministic();
+    CORE_TRY(take_call_flag(CORE__SETTING_ALLOW_TF32));
+    return take_call_flag(CORE__SETTING_DETERMINISTIC);
 }

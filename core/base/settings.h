@@ -27,6 +27,7 @@ typedef enum core__setting_id {
     CORE__SETTING_TRACE_DISPATCH,
     CORE__SETTING_FALLBACK,
     CORE__SETTING_DETERMINISTIC,
+    CORE__SETTING_ALLOW_TF32,
     CORE__SETTING_BLOCKING,
     CORE__SETTING_NAN_CHECK,
     CORE__SETTING_ALLOC,
@@ -36,6 +37,9 @@ typedef enum core__setting_id {
     CORE__SETTING_LAYOUT,
     CORE__SETTINGS
 } core__setting_id;
+
+/* LIBCORE_TRACE_DISPATCH, which from now on cannot be changed. */
+core_status core__setting_take_trace(bool *out);
 
 /* The text of a setting by its name; NULL if it is not set or not accepted.
  * Any LIBCORE_ name; lives as long as the process. */

@@ -29,7 +29,7 @@ static core__thread emergency = {.shared = true};
 static int64_t ended_storages[16];
 static uint64_t ended_launches[CORE__LAUNCH_SLOTS];
 static _Atomic uint32_t first_included = CORE__THREAD_INCLUDED;
-static _Atomic bool first_deterministic;
+static _Atomic uint32_t first_call_flags;
 
 static void free_list(core__free_block *block)
 {
@@ -121,7 +121,7 @@ core__thread *core__thread_create(void)
     for (size_t i = 0; i < CORE__SMALL_CLASSES; i++)
         self->small[i].room = CORE__SMALL_KEPT;
     self->included = atomic_load(&first_included);
-    self->deterministic = atomic_load(&first_deterministic);
+    self->call_flags = atomic_load(&first_call_flags);
     pthread_mutex_lock(&lock);
     make_key();
     pthread_setspecific(key, self);
@@ -172,8 +172,15 @@ void core__thread_included_set(uint32_t included)
     atomic_store(&first_included, included);
 }
 
-void core__thread_deterministic_set(bool on)
+void core__thread_call_flag_set(uint32_t flag, bool on)
 {
-    atomic_store(&first_deterministic, on);
-    core__thread_self()->deterministic = on;
+    core__thread *self = core__thread_self();
+
+    if (on) {
+        atomic_fetch_or(&first_call_flags, flag);
+        self->call_flags |= flag;
+    } else {
+        atomic_fetch_and(&first_call_flags, ~flag);
+        self->call_flags &= ~flag;
+    }
 }

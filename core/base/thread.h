@@ -71,10 +71,10 @@ struct core__thread {
     /* > 0 while a dispatched call runs in this thread: what it may be reading
      * is not reclaimed (dispatch/reclaim.c). */
     _Atomic uint32_t depth;
-    bool no_grad;   /* autograd records nothing */
-    bool inference; /* results are inference tensors */
-    bool deterministic;
+    bool no_grad;        /* autograd records nothing */
+    bool inference;      /* results are inference tensors */
     bool shared;         /* the emergency record: no memory for a real one */
+    uint32_t call_flags; /* CORE_CALL_… of the settings, for kernels */
     uint64_t sequence;   /* of the next autograd node */
     core_device *device; /* current device; NULL: the default one */
     /* Current streams by the device's ordinal, referenced; NULL: the default
@@ -203,8 +203,8 @@ static inline void core__thread_more32(uint32_t *counter, int32_t by)
 
 /* What `included` begins with in threads that are still to come. */
 void core__thread_included_set(uint32_t included);
-/* Of this thread, and of those that begin later. */
-void core__thread_deterministic_set(bool on);
+/* A CORE_CALL_… of this thread, and of those that begin later. */
+void core__thread_call_flag_set(uint32_t flag, bool on);
 
 /* Storages alive on a backend, all threads together. */
 int64_t core__thread_storages(uint32_t slot);

@@ -358,6 +358,16 @@ static core_status note_launch(core_graph *graph, core_stream *stream)
     return core__stream_wait(stream, "a graph whose event failed");
 }
 
+/* What kernels of a graph find wrong may go into the word of the stream that
+ * they were captured on: those who wait for the launch are told it.  Without
+ * the memory to remember that, it is asked here. */
+static core_status ask_now(core_graph *graph, core_stream *stream)
+{
+    core_error_clear();
+    CORE_TRY(core__stream_wait(stream, "a graph, for want of memory"));
+    return core__queue_word(graph->stream->queue, "the launch of its graph");
+}
+
 /* What follows on its own stream comes after its launches on others. */
 static void come_after_launches(core_graph *graph)
 {
@@ -378,7 +388,7 @@ core_status core_graph_launch(core_graph *graph, core_stream *stream)
 {
     uint64_t(*words)[2];
     core_device *device;
-    core_status status;
+    core_status status, heard;
     uint64_t id;
     void *work;
 
@@ -411,8 +421,13 @@ core_status core_graph_launch(core_graph *graph, core_stream *stream)
     core__free(words);
     CORE_TRY(core__stream_given(stream, status));
     atomic_fetch_add_explicit(&device->graphs, 1, memory_order_relaxed);
+    /* Before anything waits: blocking launches do so at once. */
+    heard = core__queue_hears(stream->queue, graph->stream->queue);
     status = core__stream_launched(stream, NULL, id);
-    return status == CORE_OK ? note_launch(graph, stream) : status;
+    if (status == CORE_OK)
+        status = note_launch(graph, stream);
+    return status == CORE_OK && heard != CORE_OK ? ask_now(graph, stream)
+                                                 : status;
 }
 
 uint64_t core_graph_size(const core_graph *graph)

@@ -55,6 +55,7 @@ typedef struct core__interfaces {
     core_allocator_interface allocator;
     core_profiler_interface profiler;
     core_layout_interface layout;
+    core_ranges_interface ranges;
 } core__interfaces;
 
 enum { CORE__DEVICE_FORMATS = 64 };

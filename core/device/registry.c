@@ -351,7 +351,7 @@ static void fetch_interfaces(const core__backend *backend,
         ROW(peer),         ROW(graph_capture),   ROW(device_reset),
         ROW(stream_error), ROW(numerics),        ROW(telemetry),
         ROW(fork_safe),    ROW(allocator),       ROW(profiler),
-        ROW(layout),
+        ROW(layout),       ROW(ranges),
 #undef ROW
     };
     /* By the minor that the plugin and the core agreed on. */

@@ -10,6 +10,7 @@
 #include "dispatch/demands.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/registry.h"
+#include "dispatch/table.h"
 #include "memory/memory.h"
 #include "ops_ids.h"
 #include "tensor/dtype.h"
@@ -141,11 +142,14 @@ static bool is_plain(const core_tensor *tensor, core_dtype dtype)
 /* Whether a device can gather, scatter and convert by itself. */
 static bool has_copy_kernel(const core_device *device)
 {
-    core__kernel_set *set = core__registry_set(
-        core__operator_kernel(&core__operators[CORE_OP_COPY_]),
-        device->backend);
+    core__kernel_set *set;
     const core__kernel *at;
 
+    core__registry_lock();
+    set = core__registry_set(
+        core__operator_kernel(&core__operators[CORE_OP_COPY_]),
+        device->backend);
+    core__registry_unlock();
     for (at = set ? atomic_load(&set->first) : NULL; at; at = at->next)
         if (!(at->kernel.demands & CORE__DEMANDS_COPY))
             return true;

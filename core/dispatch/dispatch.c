@@ -4,17 +4,19 @@
 /* The hot path: key set, shortcut, one indirect call (DESIGN.md, "The way a call
  * goes").  No lock, no allocation.
  *
- * What a call costs at least: the thread's pointer, one load per tensor, the
- * depth that tells reclaim.c what this thread may be reading, and a comparison
- * with the operator's first shortcut (registry.h): two dozen instructions for an
- * operator of one tensor; tests/instruction-budget.txt holds it there.  A call
- * in a state that is new to its operator is served from the table. */
+ * What a call costs at least: a jump by where the operator has its tensors, the
+ * thread's pointer, one load per tensor, the depth that tells reclaim.c what
+ * this thread may be reading, and a comparison with the operator's first
+ * shortcut (registry.h): two dozen instructions for an operator of one tensor;
+ * tests/instruction-budget.txt holds it there.  A call in a state that is new to
+ * its operator is served from the table. */
 
 #include "dispatch/dispatch.h"
 
 #include "base/log.h"
 #include "device/device.h"
 #include "dispatch/registry.h"
+#include "ops_ids.h"
 #include "tensor/dtype.h"
 
 #include <libcore/dispatch.h>
@@ -51,7 +53,8 @@ log_step(const core_operator *op, uint64_t keys)
     const char *between = " -> ";
     int size;
 
-    if (functionality == CORE__FUNCTIONALITY_TRACE)
+    if (functionality == CORE__FUNCTIONALITY_TRACE ||
+        op->table == core__table_unresolved)
         return; /* an operator's first call, before it has a table */
     if (steps->op != op || functionality >= steps->last) {
         write_steps(steps);
@@ -230,10 +233,74 @@ call_in_state(core_operator *op, const core_value *args, uint32_t nargs,
     return status;
 }
 
+/* One call only, at the end, so that few registers need saving.  Results are
+ * NONE when a function is called and when it fails: nobody clears them here. */
+static inline __attribute__((always_inline)) core_status call_with(
+    core_operator *op, const core_value *args, uint32_t nargs,
+    core_value *results, uint32_t nresults, core__thread *self, uint64_t state)
+{
+    const core__shortcut *shortcut;
+    core_status status;
+
+    core__thread_enter(self); /* before anything is read that may be undone */
+    shortcut = atomic_load_explicit(&op->shortcut, memory_order_acquire);
+    if (core__unlikely(shortcut->state != state))
+        return call_in_state(op, args, nargs, results, nresults, state);
+    status = shortcut->function((core_call *)(uintptr_t)&shortcut->call, args,
+                                nargs, results, nresults);
+    core__thread_leave(self);
+    return status;
+}
+
+/* ------------------------------------------ by where the tensors are ---- */
+
+static core_status call_one(core_operator *op, const core_value *args,
+                            uint32_t nargs, core_value *results,
+                            uint32_t nresults)
+{
+    core__thread *self = core__self_pointer;
+
+    if (core__unlikely(!self || args[0].tag != CORE_VALUE_TENSOR))
+        return call_slowly(op, args, nargs, results, nresults);
+    return call_with(op, args, nargs, results, nresults, self,
+                     self->state | args[0].u.tensor->keys);
+}
+
+static core_status call_two(core_operator *op, const core_value *args,
+                            uint32_t nargs, core_value *results,
+                            uint32_t nresults)
+{
+    core__thread *self = core__self_pointer;
+
+    if (core__unlikely(!self || args[0].tag != CORE_VALUE_TENSOR ||
+                       args[1].tag != CORE_VALUE_TENSOR))
+        return call_slowly(op, args, nargs, results, nresults);
+    return call_with(op, args, nargs, results, nresults, self,
+                     self->state | args[0].u.tensor->keys |
+                         args[1].u.tensor->keys);
+}
+
+/* Two, and the one that takes the result, which is the last argument. */
+static core_status call_out(core_operator *op, const core_value *args,
+                            uint32_t nargs, core_value *results,
+                            uint32_t nresults)
+{
+    core__thread *self = core__self_pointer;
+    const core_value *last = &args[op->nargs - 1u];
+
+    if (core__unlikely(!self || args[0].tag != CORE_VALUE_TENSOR ||
+                       args[1].tag != CORE_VALUE_TENSOR ||
+                       last->tag != CORE_VALUE_TENSOR))
+        return call_slowly(op, args, nargs, results, nresults);
+    return call_with(op, args, nargs, results, nresults, self,
+                     self->state | args[0].u.tensor->keys |
+                         args[1].u.tensor->keys | last->u.tensor->keys);
+}
+
 /* Tensors anywhere among the arguments. */
-static core_status __attribute__((noinline))
-call_any(core_operator *op, const core_value *args, uint32_t nargs,
-         core_value *results, uint32_t nresults)
+static core_status call_any(core_operator *op, const core_value *args,
+                            uint32_t nargs, core_value *results,
+                            uint32_t nresults)
 {
     core__thread *self = core__thread_self();
     uint64_t state = self->state;
@@ -248,83 +315,56 @@ call_any(core_operator *op, const core_value *args, uint32_t nargs,
 
 /* Of no tensors: the device argument decides, or the current device. */
 static core_status __attribute__((noinline))
-call_factory(core_operator *op, const core_value *args, uint32_t nargs,
-             core_value *results, uint32_t nresults)
+call_factory_slowly(core_operator *op, const core_value *args, uint32_t nargs,
+                    core_value *results, uint32_t nresults)
 {
     core__thread *self = core__thread_self();
     const core_value *place = &args[op->place];
-    const core__shortcut *shortcut;
     core_device *device = NULL;
-    core_status status;
-    uint64_t state;
 
     if (place->tag == CORE_VALUE_DEVICE)
         device = place->u.device;
     if (!device)
-        device = core__device_current_known(self);
-    if (core__unlikely(!device))
         CORE_TRY(core__device_current(&device));
     CORE_TRY(core__numbers_are(op, args, nargs));
-    state = self->state | device->keys | CORE__KEY_BACKEND;
-    core__thread_enter(self);
-    shortcut = atomic_load_explicit(&op->shortcut, memory_order_acquire);
-    if (core__unlikely(shortcut->state != state))
-        return call_in_state(op, args, nargs, results, nresults, state);
-    status = shortcut->function((core_call *)(uintptr_t)&shortcut->call, args,
-                                nargs, results, nresults);
-    core__thread_leave(self);
-    return status;
+    return call_with(op, args, nargs, results, nresults, self,
+                     self->state | device->keys | CORE__KEY_BACKEND);
 }
 
-/* One call only, at the end, so that few registers need saving.  Results are
- * NONE when a function is called and when it fails: nobody clears them here. */
+/* The same where the device is known, and no Scalar has to be looked at. */
+static core_status call_factory(core_operator *op, const core_value *args,
+                                uint32_t nargs, core_value *results,
+                                uint32_t nresults)
+{
+    core__thread *self = core__self_pointer;
+    const core_value *place = &args[op->place];
+    core_device *device = NULL;
+
+    if (core__likely(self && !op->numbers))
+        device = place->tag == CORE_VALUE_DEVICE && place->u.device
+                     ? place->u.device
+                     : core__device_current_known(self);
+    if (core__unlikely(!device))
+        return call_factory_slowly(op, args, nargs, results, nresults);
+    return call_with(op, args, nargs, results, nresults, self,
+                     self->state | device->keys | CORE__KEY_BACKEND);
+}
+
+/* By core_operator.hot. */
+static core_status (*const calls[])(core_operator *op, const core_value *args,
+                                    uint32_t nargs, core_value *results,
+                                    uint32_t nresults) = {
+    [CORE__HOT_NOT] = call_slowly, [CORE__HOT_ONE] = call_one,
+    [CORE__HOT_TWO] = call_two,    [CORE__HOT_OUT] = call_out,
+    [CORE__HOT_ANY] = call_any,    [CORE__HOT_FACTORY] = call_factory,
+};
+
 core_status core__call(core_operator *op, const core_value *args,
                        uint32_t nargs, core_value *results, uint32_t nresults)
 {
-    core__thread *self = core__self_pointer;
     uint8_t hot = __atomic_load_n(&op->hot, __ATOMIC_ACQUIRE);
-    const core__shortcut *shortcut;
-    core_status status;
-    uint64_t state;
 
-    if (core__unlikely(!self))
-        goto slowly;
-    state = self->state;
-    if (core__likely(hot == 1)) {
-        if (core__unlikely(args[0].tag != CORE_VALUE_TENSOR))
-            goto slowly;
-        state |= args[0].u.tensor->keys;
-    } else if (core__likely(hot == 2)) {
-        if (core__unlikely(args[0].tag != CORE_VALUE_TENSOR ||
-                           args[1].tag != CORE_VALUE_TENSOR))
-            goto slowly;
-        state |= args[0].u.tensor->keys | args[1].u.tensor->keys;
-    } else if (core__likely(hot == CORE__HOT_OUT)) {
-        const core_value *last = &args[op->nargs - 1u];
-
-        if (core__unlikely(args[0].tag != CORE_VALUE_TENSOR ||
-                           args[1].tag != CORE_VALUE_TENSOR ||
-                           last->tag != CORE_VALUE_TENSOR))
-            goto slowly;
-        state |= args[0].u.tensor->keys | args[1].u.tensor->keys |
-                 last->u.tensor->keys;
-    } else if (hot == CORE__HOT_ANY) {
-        return call_any(op, args, nargs, results, nresults);
-    } else if (hot == CORE__HOT_FACTORY) {
-        return call_factory(op, args, nargs, results, nresults);
-    } else {
-        goto slowly;
-    }
-    core__thread_enter(self); /* before anything is read that may be undone */
-    shortcut = atomic_load_explicit(&op->shortcut, memory_order_acquire);
-    if (core__unlikely(shortcut->state != state))
-        return call_in_state(op, args, nargs, results, nresults, state);
-    status = shortcut->function((core_call *)(uintptr_t)&shortcut->call, args,
-                                nargs, results, nresults);
-    core__thread_leave(self);
-    return status;
-slowly:
-    return call_slowly(op, args, nargs, results, nresults);
+    return calls[hot](op, args, nargs, results, nresults);
 }
 
 core_status core__redispatch(core_operator *op, uint64_t keys,
@@ -386,7 +426,7 @@ core_status core_redispatch_below(core_call *call, const core_value *args,
 core_status core_op_invoke(uint32_t id, const core_value *args, uint32_t nargs,
                            core_value *results, uint32_t nresults)
 {
-    if (core__unlikely(id >= core__operator_count || !core__operators[id].data))
+    if (core__unlikely(id >= CORE_OP_COUNT))
         return core__error(CORE_ERROR_UNSUPPORTED,
                            "this libcore has no operator %u: the program was "
                            "built for a newer one",

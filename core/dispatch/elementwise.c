@@ -424,7 +424,7 @@ static __attribute__((noinline)) core_status compute_demanding(
         kernel = core__kernel_pick(e->set, dtypes, count, loop->ndim);
     for (; kernel;
          kernel = core__kernel_next(kernel, dtypes, count, loop->ndim)) {
-        CORE_TRY(core__kernel_ask(e->call->op, e->set, dtypes, count,
+        CORE_TRY(core__kernel_ask(e->call->op, e->set, e->device, dtypes, count,
                                   loop->ndim, loop, e->args, e->nargs,
                                   &kernel));
         if (!kernel)

@@ -473,8 +473,9 @@ static __attribute__((noinline)) core_status find_demanding(
         const core_kernel *first = kernel;
 
         CORE_TRY(make_suitable(k, kernel, CORE_DTYPE_NONE));
-        CORE_TRY(core__kernel_ask(k->op, k->set, k->dtypes, k->ndtypes, largest,
-                                  NULL, k->values, k->nvalues, &kernel));
+        CORE_TRY(core__kernel_ask(k->op, k->set, k->inference.device, k->dtypes,
+                                  k->ndtypes, largest, NULL, k->values,
+                                  k->nvalues, &kernel));
         if (!kernel)
             break;
         if (kernel != first)

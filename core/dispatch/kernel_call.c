@@ -43,6 +43,7 @@ const core_kernel *core__kernel_pick(core__kernel_set *set,
 }
 
 core_status core__kernel_ask(const core_operator *op, core__kernel_set *set,
+                             const core_device *device,
                              const core_dtype *dtypes, uint32_t count,
                              uint32_t ndim, const core_loop *loop,
                              const core_value *args, uint32_t nargs,
@@ -59,6 +60,7 @@ core_status core__kernel_ask(const core_operator *op, core__kernel_set *set,
             .user = kernel->user,
             .op = (core_operator *)(uintptr_t)op,
             .loop = loop,
+            .device = device->impl,
         };
 
         core_error_clear();
@@ -130,8 +132,8 @@ bool core__kernel_would(core_operator *op, const core_value *args,
     core__registry_unlock();
     kernel = core__kernel_pick(set, dtypes, count, ndim);
     return kernel &&
-           core__kernel_ask(op, set, dtypes, count, ndim, NULL, values, nargs,
-                            &kernel) == CORE_OK &&
+           core__kernel_ask(op, set, device, dtypes, count, ndim, NULL, values,
+                            nargs, &kernel) == CORE_OK &&
            kernel;
 }
 

@@ -25,7 +25,7 @@ static inline void core__kernel_call_fill(core__kernel_call *run,
     core_call *call = &run->call;
 
     call->struct_size = sizeof *call;
-    call->flags = self->deterministic ? CORE_CALL_DETERMINISTIC : 0;
+    call->flags = self->call_flags;
     /* the table that the kernel's plugin negotiated */
     call->host = kernel->host;
     call->user = kernel->kernel.user;

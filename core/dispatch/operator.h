@@ -70,12 +70,21 @@ enum {
     CORE__OP_MULTIPLE_VIEWS = 1u << 5, /* view operator with a list result */
     CORE__OP_NO_IDENTITY = 1u << 6,    /* reduction refuses zero elements */
     CORE__OP_IDENTITY_VIEW = 1u << 7,  /* may return its argument itself */
-    CORE__OP_CUSTOM = 1u << 8          /* registered at run time */
+    CORE__OP_CUSTOM = 1u << 8,         /* registered at run time */
+    CORE__OP_EIGHT_BITS = 1u << 9      /* computes with f8e4m3 and f8e5m2 */
 };
 
 enum { CORE__OP_NOWHERE = 255 };
-/* core_operator.hot */
-enum { CORE__HOT_OUT = 3, CORE__HOT_FACTORY = 4, CORE__HOT_ANY = 255 };
+/* core_operator.hot: how the keys of a call are gathered. */
+enum {
+    CORE__HOT_NOT, /* with more than tensors */
+    /* These are its first arguments, required and all there are. */
+    CORE__HOT_ONE,
+    CORE__HOT_TWO,
+    CORE__HOT_OUT,    /* the same with the last argument as a third */
+    CORE__HOT_ANY,    /* by the mask */
+    CORE__HOT_FACTORY /* there are none, and options */
+};
 
 /* In core_operator.quick, above how many inputs it has. */
 enum {
@@ -141,12 +150,7 @@ struct core_operator {
     uint8_t nresults;
     uint8_t variant; /* data->variant */
     uint8_t family;  /* data->family */
-    /* How the keys of a call are gathered: 1 or 2 tensors are its first
-     * arguments, required and all there are; CORE__HOT_OUT: the same with the
-     * last argument as a third; CORE__HOT_FACTORY: there are none, and options;
-     * CORE__HOT_ANY: by the mask; 0: with more than tensors.  Set when the table
-     * is made. */
-    uint8_t hot;
+    uint8_t hot;     /* CORE__HOT_…; set when the table is made */
     uint8_t quick; /* CORE__QUICK_…, where quick.c can serve it; else 0.  Set
                       when the table is made. */
     uint8_t override_told; /* a warning was given; under the lock */

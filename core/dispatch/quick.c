@@ -76,19 +76,27 @@ typedef struct form {
     bool floats;    /* integers are computed in floats: in the general way */
     bool written;   /* what the layer in-place-or-view does is done here */
     given given;
+    uint32_t last; /* OUT: the position of the tensor that takes it */
 } form;
 
 /* --------------------------------------------------------------- checks -- */
 
-/* first is contiguous and not empty. */
-static inline bool alike(const core_tensor *first, const core_tensor *other)
+/* first is contiguous and not empty; kind: of the other.  Of more than one
+ * dimension the sizes are still to be compared. */
+static inline bool alike(const core_tensor *first, const core_tensor *other,
+                         uint16_t kind)
 {
-    if (first->kind != other->kind ||
-        !(other->flags & CORE__TENSOR_CONTIGUOUS) ||
-        first->device != other->device || first->numel != other->numel)
-        return false;
+    return other->kind == kind && other->flags & CORE__TENSOR_CONTIGUOUS &&
+           first->device == other->device && first->numel == other->numel;
+}
+
+/* Not part of the functions below, which it would take registers from: most
+ * tensors that are small enough for its cost to matter have one dimension. */
+static bool __attribute__((noinline))
+same_sizes(const core_tensor *first, const core_tensor *other)
+{
     /* That sizes[0] is the same follows. */
-    for (uint32_t i = 1; core__unlikely(i < first->ndim); i++)
+    for (uint32_t i = 1; i < first->ndim; i++)
         if (first->sizes[i] != other->sizes[i])
             return false;
     return true;
@@ -97,20 +105,14 @@ static inline bool alike(const core_tensor *first, const core_tensor *other)
 /* A given tensor takes the result as it is: same dtype and shape, and none of
  * the inputs but those that are the very same elements. */
 static inline bool takes_result(const core_tensor *target, const form form,
-                                core_dtype dtype, const core_value *inputs)
+                                const core_value *inputs)
 {
     const core_tensor *first = inputs[0].u.tensor;
+    uint16_t kind =
+        form.compares ? core__tensor_kind(first->ndim, CORE_BOOL) : first->kind;
 
-    if (target->dtype != dtype)
+    if (form.given == OUT ? !alike(first, target, kind) : target->kind != kind)
         return false;
-    if (form.given == OUT) {
-        if (!(target->flags & CORE__TENSOR_CONTIGUOUS) ||
-            target->device != first->device || target->ndim != first->ndim)
-            return false;
-        for (uint32_t i = 0; i < target->ndim; i++)
-            if (target->sizes[i] != first->sizes[i])
-                return false;
-    }
     for (uint32_t k = form.given == IN_PLACE; k < form.count; k++)
         if (inputs[k].u.tensor->storage == target->storage &&
             inputs[k].u.tensor->offset != target->offset)
@@ -157,10 +159,15 @@ static inline __attribute__((always_inline)) bool match(
         return false;
     if (form.count == 2) {
         in->tensor[1] = args[1].u.tensor;
-        if (!alike(first, in->tensor[1]))
+        if (!alike(first, in->tensor[1], first->kind))
             return false;
     }
-    return form.given == NEW || takes_result(target, form, in->result, args);
+    if (form.given != NEW && !takes_result(target, form, args))
+        return false;
+    if (core__likely(in->like.ndim < 2))
+        return true;
+    return (form.count < 2 || same_sizes(first, in->tensor[1])) &&
+           (form.given != OUT || same_sizes(first, target));
 }
 
 /* The kernel, if there is one for such operands. */
@@ -168,8 +175,8 @@ static const core__kernel *kernel_of(const core_call *call, const form form,
                                      core_dtype dtype)
 {
     const core__kernel_set *set = call->user;
-    const core__kernel *kernel =
-        atomic_load_explicit(&set->quick[dtype], memory_order_acquire);
+    const core__kernel *kernel = atomic_load_explicit(
+        &set->quick[dtype & (CORE__QUICK_DTYPES - 1)], memory_order_acquire);
     uint32_t dtypes;
 
     if (!kernel)
@@ -317,7 +324,7 @@ static inline __attribute__((always_inline)) core_status launch(
     core_status status;
 
     run->errors = self->error.sequence;
-    run->call.flags = self->deterministic ? CORE_CALL_DETERMINISTIC : 0;
+    run->call.flags = self->call_flags;
     run->call.device = run->device->impl; /* the same, if it was opened anew */
     row->op = NULL;
     status = row->launch(&run->call, args, nargs, NULL, 0);
@@ -331,11 +338,11 @@ static inline __attribute__((always_inline)) core_status launch(
 /* --------------------------------------------------------- calls, at last -- */
 
 static inline __attribute__((always_inline)) core_tensor *target_of(
-    const core_call *call, const core_value *args, const form form)
+    const core_value *args, const form form)
 {
     return form.given == NEW        ? NULL
            : form.given == IN_PLACE ? args[0].u.tensor
-                                    : args[call->op->nargs - 1u].u.tensor;
+                                    : args[form.last].u.tensor;
 }
 
 static inline core_status answer(core_status status, core_tensor *output,
@@ -347,8 +354,8 @@ static inline core_status answer(core_status status, core_tensor *output,
             core__tensor_release(output);
         return status;
     }
-    if (form.written)
-        core__tensor_bump(output);
+    if (form.written) /* it has a storage, as a kernel was called */
+        core__storage_bump(output->storage);
     if (form.given != NEW) {
         if (nresults == 0)
             return CORE_OK;
@@ -376,7 +383,7 @@ run_apart(core_call *call, const core_value *args, uint32_t nargs,
     /* read before the kernel is: what changes meanwhile makes the row old */
     uint32_t registered = atomic_load(&core__registered);
     core__thread *self = core__thread_self();
-    core_tensor *output = target_of(call, args, form);
+    core_tensor *output = target_of(args, form);
     const core__kernel *kernel = NULL;
     core_status status;
     quick_call quick;
@@ -423,7 +430,7 @@ static inline __attribute__((always_inline)) core_status run(
     core_function otherwise)
 {
     core__thread *self = core__self_pointer;
-    core_tensor *output = target_of(call, args, form);
+    core_tensor *output = target_of(args, form);
     core_status status;
     inputs in;
     row *row;
@@ -476,10 +483,12 @@ FAST_FUNCTION(write_one, .count = 1, .given = IN_PLACE, .written = true)
 FAST_FUNCTION(write_two, .count = 2, .given = IN_PLACE, .written = true)
 FAST_FUNCTION(write_two_alpha, .count = 2, .alpha = true, .given = IN_PLACE,
               .written = true)
-FAST_FUNCTION(write_one_out, .count = 1, .given = OUT, .written = true)
-FAST_FUNCTION(write_two_out, .count = 2, .given = OUT, .written = true)
-FAST_FUNCTION(write_two_alpha_out, .count = 2, .alpha = true, .given = OUT,
+FAST_FUNCTION(write_one_out, .count = 1, .given = OUT, .last = 1,
               .written = true)
+FAST_FUNCTION(write_two_out, .count = 2, .given = OUT, .last = 2,
+              .written = true)
+FAST_FUNCTION(write_two_alpha_out, .count = 2, .alpha = true, .given = OUT,
+              .last = 3, .written = true)
 
 /* Comparisons; numbers that are neither inputs nor an alpha, which are looked
  * at first; what is called below the layers. */
@@ -495,7 +504,8 @@ static core_status run_any(core_call *call, const core_value *args,
                  .floats = quick & CORE__QUICK_FLOATS,
                  .given = op->variant == CORE__VARIANT_FUNCTIONAL ? NEW
                           : op->variant == CORE__VARIANT_INPLACE  ? IN_PLACE
-                                                                  : OUT};
+                                                                  : OUT,
+                 .last = op->nargs - 1u};
 
     CORE_TRY(core__numbers_are(op, args, nargs));
     return run_apart(call, args, nargs, results, nresults, form);
@@ -528,10 +538,14 @@ core_function core__elementwise_run(const core_operator *op)
 core_function core__elementwise_write(const core_operator *op)
 {
     bool in_place = op->variant == CORE__VARIANT_INPLACE;
+    uint8_t quick = core__elementwise_quick(op);
+    uint32_t inputs =
+        (quick & CORE__QUICK_INPUTS) + (quick & CORE__QUICK_ALPHA ? 1u : 0u);
 
-    if (op->variant == CORE__VARIANT_FUNCTIONAL)
+    if (op->variant == CORE__VARIANT_FUNCTIONAL ||
+        (!in_place && op->nargs != inputs + 1))
         return NULL;
-    switch (core__elementwise_quick(op)) {
+    switch (quick) {
     case 1:
         return in_place ? write_one : write_one_out;
     case 2:

@@ -256,8 +256,8 @@ static __attribute__((noinline)) core_status compute_demanding(
         return compute_copies(r, kernel, common);
     for (; kernel;
          kernel = core__kernel_next(kernel, dtypes, count, loop->ndim)) {
-        CORE_TRY(core__kernel_ask(r->call->op, r->set, dtypes, count,
-                                  loop->ndim, loop, r->args, r->nargs,
+        CORE_TRY(core__kernel_ask(r->call->op, r->set, r->input->device, dtypes,
+                                  count, loop->ndim, loop, r->args, r->nargs,
                                   &kernel));
         if (!kernel)
             break;

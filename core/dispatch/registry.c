@@ -316,41 +316,6 @@ void core__registry_set_payload(core_registry *registry, core__retired *payload)
 
 /* ------------------------------------------------------------- kernels -- */
 
-core__kernel_set *core__registry_set(const core_operator *op,
-                                     const core__backend *backend)
-{
-    core__kernel_set *set = op->kernels;
-
-    while (set && set->backend != backend)
-        set = set->next;
-    return set;
-}
-
-static core_status set_make(core_operator *op, core__backend *backend,
-                            core__kernel_set **out_set)
-{
-    core__kernel_set *set = core__registry_set(op, backend);
-
-    *out_set = set;
-    if (set)
-        return CORE_OK;
-    /* That of a backend which was unloaded is empty, and nobody's. */
-    for (set = op->kernels; set; set = set->next)
-        if (!set->backend && !atomic_load(&set->first)) {
-            set->backend = backend;
-            *out_set = set;
-            return CORE_OK;
-        }
-    set = core__alloc_zero(sizeof *set);
-    if (!set)
-        return core__error_memory(sizeof *set);
-    set->backend = backend;
-    set->next = op->kernels;
-    op->kernels = set;
-    *out_set = set;
-    return CORE_OK;
-}
-
 static core__backend *own_backend(core_registry *registry, core_string type)
 {
     for (uint32_t i = 0; i < registry->nbackends; i++)
@@ -373,26 +338,6 @@ static core_status check_kernel(const core_kernel *kernel)
                            (int)kernel->name.size, kernel->name.data,
                            kernel->struct_size);
     return CORE_OK;
-}
-
-/* On a device without streams quick.c asks for no plan. */
-static bool is_quick(const core__kernel_set *set, const core_kernel *kernel)
-{
-    return !kernel->supports && !(kernel->demands & CORE__DEMANDS_SLOW) &&
-           !(kernel->prepare && set->backend->synchronous);
-}
-
-static void refresh_quick(core__kernel_set *set)
-{
-    for (uint32_t dtype = 0; dtype < CORE__QUICK_DTYPES; dtype++) {
-        core__kernel *at = atomic_load(&set->first);
-
-        while (at && !(at->kernel.signature[1] >> dtype & 1))
-            at = at->next;
-        if (at && !is_quick(set, &at->kernel))
-            at = NULL; /* the call has to be looked at first */
-        atomic_store_explicit(&set->quick[dtype], at, memory_order_release);
-    }
 }
 
 /* A kernel that names no dtypes takes those that were there when ABI 0.1 was:
@@ -419,20 +364,36 @@ static void set_masks(core__kernel *kernel)
     kernel->compared = signature[0] >> CORE_BOOL & 1 ? inputs : 0;
 }
 
-/* Room for kernels, which goes when the registration is undone; under the
- * registry's lock. */
-static core_status slab_make(core_registry *registry, uint32_t count,
-                             core__kernel **out_kernels)
-{
-    size_t size = sizeof(core__kernel_slab) + count * sizeof(core__kernel);
-    core__kernel_slab *slab = core__alloc_zero(size);
+enum { SLAB = 64 }; /* kernels, at least */
 
-    *out_kernels = NULL;
+/* Room for kernels, which goes when the registration is undone; under the
+ * registry's lock.  Each is twice the one before, as few are better: what is
+ * not used of them is not touched. */
+static core_status slab_with_room(core_registry *registry,
+                                  core__backend *backend, uint32_t count,
+                                  core__kernel_slab **out_slab)
+{
+    core__kernel_slab *slab = registry->slabs;
+    uint32_t room = slab ? 2 * slab->room : SLAB;
+    size_t size;
+
+    *out_slab = slab;
+    if (slab && slab->backend == backend && slab->room - slab->used >= count)
+        return CORE_OK;
+    if (room < count)
+        room = count;
+    size = sizeof *slab + room * sizeof slab->kernels[0];
+    slab = core__alloc(size);
+    *out_slab = slab;
     if (!slab)
         return core__error_memory(size);
-    slab->next = registry->slabs;
+    *slab = (core__kernel_slab){.next = registry->slabs,
+                                .registry = registry,
+                                .backend = backend,
+                                .sequence = sequence,
+                                .room = room};
+    slab->pending = core__pending_rows_new(slab, room);
     registry->slabs = slab;
-    *out_kernels = slab->kernels;
     return CORE_OK;
 }
 
@@ -443,29 +404,18 @@ static bool is_named(const core_operator *op, core_string name)
     return strncmp(known, name.data, name.size) == 0 && !known[name.size];
 }
 
-/* kernel: zeroed room for it.  before: the last that was added, whose operator
- * is mostly this one's, too. */
-static core_status add_kernel(core_registry *registry, core__backend *backend,
-                              const core_kernel *from, core_operator **before,
-                              core__kernel *kernel)
+core_status core__registry_place(core__kernel_slab *slab, uint32_t index,
+                                 const core_kernel *from, core_operator *op,
+                                 uint64_t when)
 {
-    core_operator *op = *before;
+    core_registry *registry = slab->registry;
+    core__kernel *kernel = &slab->kernels[index];
     core__kernel_set *set;
 
-    CORE_TRY(check_kernel(from));
-    if (!op || !is_named(op, from->name)) {
-        if (core__registry_unasked(registry, backend, from))
-            return CORE_OK;
-        op = core__operator_find(from->name.data, from->name.size);
-    }
-    if (op->flags & CORE__OP_CUSTOM)
-        return core__error(CORE_ERROR_UNSUPPORTED,
-                           "kernel \"%s\": the results of an operator that is "
-                           "not libcore's own are not known before the call; "
-                           "register a function for its backend's key",
-                           core__operator_name(op));
-    CORE_TRY(set_make(op, backend, &set));
-    *before = op;
+    CORE_TRY(core__kernel_set_make(op, slab->backend, &set));
+    if (atomic_load(&set->first) == kernel)
+        goto own; /* in the process that this one is a fork of */
+    memset(kernel, 0, sizeof *kernel);
     memcpy(&kernel->kernel, from,
            from->struct_size < sizeof *from ? from->struct_size : sizeof *from);
     kernel->kernel.struct_size = sizeof *from;
@@ -475,18 +425,43 @@ static core_status add_kernel(core_registry *registry, core__backend *backend,
     limit_signature(&kernel->kernel, kernel->host->abi_minor);
     set_masks(kernel);
     kernel->set = set;
-    kernel->next = atomic_load(&set->first);
     kernel->next_owned = registry->kernels;
+    set->sequence = when;
+    core__kernel_set_add(set, kernel);
+own:
     registry->kernels = kernel;
-    set->sequence = ++sequence;
-    atomic_store_explicit(&set->first, kernel, memory_order_release);
-    for (uint32_t mask =
-             kernel->kernel.signature[1] & ((1u << CORE__QUICK_DTYPES) - 1);
-         mask; mask &= mask - 1)
-        atomic_store_explicit(&set->quick[__builtin_ctz(mask)],
-                              is_quick(set, &kernel->kernel) ? kernel : NULL,
-                              memory_order_release);
     return CORE_OK;
+}
+
+/* before: the operator of the last that was added, which is mostly this one's,
+ * too. */
+static core_status add_kernel(core__kernel_slab *slab, const core_kernel *from,
+                              core_operator **before)
+{
+    core_operator *op = *before;
+    uint32_t index = slab->used;
+
+    CORE_TRY(check_kernel(from));
+    if (!op || !is_named(op, from->name)) {
+        op = core__operator_find(from->name.data, from->name.size);
+        if (core__registry_unasked(slab->registry, slab->backend, from, op))
+            return CORE_OK;
+    }
+    if (op->flags & CORE__OP_CUSTOM)
+        return core__error(CORE_ERROR_UNSUPPORTED,
+                           "kernel \"%s\": the results of an operator that is "
+                           "not libcore's own are not known before the call; "
+                           "register a function for its backend's key",
+                           core__operator_name(op));
+    *before = op;
+    slab->used++;
+    sequence++;
+    if (core__pending_add(slab, index, from, (uint32_t)(op - core__operators),
+                          sequence))
+        return CORE_OK;
+    /* Those before it come before it in the set. */
+    core__pending_make((uint32_t)(op - core__operators));
+    return core__registry_place(slab, index, from, op, sequence);
 }
 
 core_status core__registry_add_kernels(core_registry *registry,
@@ -496,16 +471,16 @@ core_status core__registry_add_kernels(core_registry *registry,
 {
     core__backend *owner = own_backend(registry, backend);
     core_operator *before = NULL;
-    core__kernel *room = NULL;
+    core__kernel_slab *slab = NULL;
     core_status status = CORE_OK;
 
     if (!owner)
         return core_error_code();
     core__registry_lock();
     if (count > 0)
-        status = slab_make(registry, count, &room);
+        status = slab_with_room(registry, owner, count, &slab);
     for (uint32_t i = 0; i < count && status == CORE_OK; i++)
-        status = add_kernel(registry, owner, kernels[i], &before, &room[i]);
+        status = add_kernel(slab, kernels[i], &before);
     core__kernel_list_reset(owner);
     core__table_refresh_all();
     core__registry_unlock();
@@ -531,7 +506,7 @@ core_status core__registry_add_fallback(core_registry *registry,
                                         core_function function, void *user)
 {
     core__backend *owner = own_backend(registry, backend);
-    core__kernel *kernel = NULL;
+    core__kernel_slab *slab;
     core__kernel_set *set;
     core_status status;
 
@@ -539,9 +514,12 @@ core_status core__registry_add_fallback(core_registry *registry,
         return core_error_code();
     core__registry_lock();
     set = fallback_set(owner);
-    status =
-        set ? slab_make(registry, 1, &kernel) : core__error_memory(sizeof *set);
+    status = set ? slab_with_room(registry, owner, 1, &slab)
+                 : core__error_memory(sizeof *set);
     if (status == CORE_OK) {
+        core__kernel *kernel = &slab->kernels[slab->used++];
+
+        memset(kernel, 0, sizeof *kernel);
         kernel->kernel.struct_size = sizeof kernel->kernel;
         kernel->kernel.launch = function;
         kernel->kernel.user = user;
@@ -549,11 +527,9 @@ core_status core__registry_add_fallback(core_registry *registry,
         limit_signature(&kernel->kernel, 0);
         set_masks(kernel);
         kernel->set = set;
-        kernel->next = atomic_load(&set->first);
         kernel->next_owned = registry->kernels;
         registry->kernels = kernel;
-        atomic_store(&set->first, kernel);
-        refresh_quick(set);
+        core__kernel_set_add(set, kernel);
         core__table_refresh_all();
     }
     core__registry_unlock();
@@ -601,17 +577,7 @@ static void undo_registration(core__registration *registration)
 
 static void undo_kernel(core__kernel *kernel)
 {
-    core__kernel *at = atomic_load(&kernel->set->first);
-
-    if (at == kernel) {
-        atomic_store(&kernel->set->first, kernel->next);
-    } else {
-        while (at && at->next != kernel)
-            at = at->next;
-        if (at)
-            at->next = kernel->next;
-    }
-    refresh_quick(kernel->set);
+    core__kernel_set_remove(kernel);
     if (kernel->kernel.prepare)
         core__plans_drop(&kernel->kernel, NULL);
 }
@@ -647,6 +613,8 @@ void core__registry_undo(core_registry *registry)
     core__kernel_slab *slabs;
 
     core__registry_lock();
+    if (registry->slabs)
+        core__pending_drop(registry);
     while (registry->first) {
         core__registration *registration = registry->first;
 
@@ -669,6 +637,7 @@ void core__registry_undo(core_registry *registry)
     while (slabs) {
         core__kernel_slab *next = slabs->next;
 
+        core__free(slabs->pending);
         core__reclaim(&slabs->retired, slabs);
         slabs = next;
     }

@@ -31,6 +31,7 @@ struct core__shortcut {
     core__entry below;
     core_call below_call;
     const core__gradient *gradient;
+    uint32_t saved_for; /* mask of the gradients that something is kept for */
 };
 
 struct core_registration; /* libcore/dispatch.h */
@@ -48,15 +49,28 @@ typedef struct core__kernel {
     core__kernel_set *set;
 } core__kernel;
 
-/* The kernels that came in one call, in one piece of memory: a plugin brings a
- * thousand. */
+/* Room for kernels of one registration and backend, in one piece of memory: a
+ * plugin brings a thousand.  It is not touched before a kernel is made in it,
+ * which for most is when somebody looks for it: pending.c. */
+typedef struct core__pending core__pending;
+typedef struct core__pending_rows core__pending_rows;
 typedef struct core__kernel_slab {
     core__retired retired;
     struct core__kernel_slab *next; /* of the same registration */
+    core_registry *registry;
+    core__backend *backend;
+    uint64_t sequence;           /* of registrations, when it was made */
+    uint32_t used, room;         /* kernels */
+    core__pending_rows *pending; /* as many; NULL: there was no memory */
     core__kernel kernels[];
 } core__kernel_slab;
 
-enum { CORE__QUICK_DTYPES = 16, CORE__DTYPES_OF_0_1 = 0xffff };
+enum {
+    /* A power of two: a dtype beyond finds another's kernel, which does not
+     * take it, as quick.c sees. */
+    CORE__QUICK_DTYPES = 16,
+    CORE__DTYPES_OF_0_1 = 0xffff
+};
 
 /* The kernels of one operator on one backend.  Lives as long as the process:
  * there are few, and calls may hold one. */
@@ -68,7 +82,7 @@ struct core__kernel_set {
     core__kernel *_Atomic first;
     /* The newest kernel that takes a dtype for the first input of a loop: the
      * right one if it takes the other operands as well. */
-    core__kernel *_Atomic quick[CORE_DTYPE_LIMIT];
+    core__kernel *_Atomic quick[CORE__QUICK_DTYPES];
     core__kernel_set *next;
     core__retired retired; /* of a backend's fallback, when the backend goes */
 };
@@ -93,9 +107,10 @@ core_status core__registry_add_kernels(core_registry *registry,
                                        uint32_t count);
 /* A plugin's kernel that no call would find, as its name is no operator's or a
  * variant's that uses another kernel: logged, and kept for those who list what
- * the backend brings.  Under the registry's lock. */
+ * the backend brings.  op: the operator of its name, or NULL.  Under the
+ * registry's lock. */
 bool core__registry_unasked(core_registry *registry, core__backend *backend,
-                            const core_kernel *kernel);
+                            const core_kernel *kernel, core_operator *op);
 /* Those, with commas, and names of functional operators whose calls use
  * another's kernels (sum.dim_IntList: sum's) of which there are none. */
 enum { CORE__UNASKED_NAMES = 4100 };
@@ -139,7 +154,37 @@ core_status core__registry_kernel_at(core__backend *backend, uint32_t index,
 /* That order has changed, for one backend or all (NULL).  Under the registry's
  * lock. */
 void core__kernel_list_reset(const core__backend *backend);
-/* The set of an operator's kernels on a backend; NULL if there is none. */
+/* A kernel, in its room of a slab, comes into the set of its operator; from is
+ * whole, and the sequence that of its registration.  Under the registry's lock,
+ * as all of these. */
+core_status core__registry_place(core__kernel_slab *slab, uint32_t index,
+                                 const core_kernel *from, core_operator *op,
+                                 uint64_t sequence);
+/* pending.c: what a kernel needs until somebody looks for it; NULL: no memory,
+ * and then it is made at once. */
+core__pending_rows *core__pending_rows_new(core__kernel_slab *slab,
+                                           uint32_t count);
+/* False: it has to be made at once. */
+bool core__pending_add(core__kernel_slab *slab, uint32_t index,
+                       const core_kernel *kernel, uint32_t op,
+                       uint64_t sequence);
+/* Makes those of an operator. */
+void core__pending_make(uint32_t op);
+/* Those of a registration are never made. */
+void core__pending_drop(const core_registry *registry);
+/* kernel_set.c: memory for one more set is there until the promise is kept, and
+ * somebody may make that set, or given up; false: there is none. */
+bool core__kernel_set_promise(void);
+void core__kernel_set_keep_promise(void);
+/* kernel_set.c, under the registry's lock: the set of an operator's kernels on
+ * a backend, made if there is none; a kernel becomes the newest there, or
+ * leaves it. */
+core_status core__kernel_set_make(core_operator *op, core__backend *backend,
+                                  core__kernel_set **out_set);
+void core__kernel_set_add(core__kernel_set *set, core__kernel *kernel);
+void core__kernel_set_remove(core__kernel *kernel);
+/* The set of an operator's kernels on a backend; NULL if there is none.  What is
+ * pending for the operator is made first. */
 core__kernel_set *core__registry_set(const core_operator *op,
                                      const core__backend *backend);
 

@@ -40,6 +40,9 @@ core_status core__kernel_run(core_call *call, const core_value *args,
 core_status core__function_run(core_call *call, const core_value *args,
                                uint32_t nargs, core_value *results,
                                uint32_t nresults);
+/* ops/quick.c: what serves an operator that has one: a fast path before
+ * core__function_run, or that. */
+core_function core__function_quick(const core_operator *op);
 
 /* Slots without anybody: says who has the operator, or computes on the CPU
  * where LIBCORE_FALLBACK allows it. */
@@ -86,6 +89,7 @@ const core_kernel *core__kernel_pick(core__kernel_set *set,
  * next ones that fit; NULL if none is left.  UNSUPPORTED: one that refuses
  * allows no other. */
 core_status core__kernel_ask(const core_operator *op, core__kernel_set *set,
+                             const core_device *device,
                              const core_dtype *dtypes, uint32_t count,
                              uint32_t ndim, const core_loop *loop,
                              const core_value *args, uint32_t nargs,
@@ -125,7 +129,8 @@ core_status core__storage_error(const core_operator *op, core_dtype dtype)
 static inline core_status core__storage_refused(const core_operator *op,
                                                 core_dtype dtype)
 {
-    return core__likely(!core__dtype_is_storage(dtype))
+    return core__likely(!core__dtype_is_storage(dtype)) ||
+                   op->flags & CORE__OP_EIGHT_BITS
                ? CORE_OK
                : core__storage_error(op, dtype);
 }

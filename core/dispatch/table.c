@@ -222,7 +222,8 @@ static void learn_below(core__shortcut *made)
     if (made->function != core__autograd_layer || !structured(op) ||
         !passing(op) || op->nresults != 1 ||
         op->variant != CORE__VARIANT_FUNCTIONAL ||
-        !core__plain_gradient(op->data->gradient) || keys < CORE__KEY_BACKEND)
+        !core__plain_gradient(op->data->gradient, &made->saved_for) ||
+        keys < CORE__KEY_BACKEND)
         return;
     below = entry_at(op, keys);
     if (below != &table_of(op)->kernels[core__keys_slot(keys)])
@@ -329,8 +330,7 @@ static void read_settings(void)
     if (done)
         return;
     done = true;
-    if (core__setting_boolean(CORE__SETTING_TRACE_DISPATCH, &on) == CORE_OK &&
-        on)
+    if (core__setting_take_trace(&on) == CORE_OK && on)
         core__dispatch_trace_set(true);
 }
 
@@ -342,7 +342,7 @@ static void set_hot(core_operator *op)
     uint8_t hot = CORE__HOT_ANY;
 
     if (op->tensors == op->required && (op->tensors == 1 || op->tensors == 3))
-        hot = (uint8_t)__builtin_popcount(op->tensors);
+        hot = op->tensors == 1 ? CORE__HOT_ONE : CORE__HOT_TWO;
     /* Its function looks at the numbers that it has, if it is one of quick.c;
      * those of others CORE__HOT_ANY does. */
     if (op->tensors == op->required && op->nargs > 2 &&
@@ -353,7 +353,7 @@ static void set_hot(core_operator *op)
         hot = CORE__HOT_FACTORY;
         simple = simple && !op->tensors && op->place != CORE__OP_NOWHERE;
     }
-    __atomic_store_n(&op->hot, simple ? hot : 0, __ATOMIC_RELEASE);
+    __atomic_store_n(&op->hot, simple ? hot : CORE__HOT_NOT, __ATOMIC_RELEASE);
 }
 
 void core__dispatch_watch(bool on)
@@ -385,7 +385,7 @@ static core_status resolve(core_call *call, const core_value *args,
             core__registry_unlock();
             return core__error_memory(sizeof *table);
         }
-        table->function = (core__entry){core__function_run, NULL};
+        table->function = (core__entry){core__function_quick(op), NULL};
         table->meta = (core__entry){core__structured_run(op, NULL), NULL};
         op->quick = core__elementwise_quick(op);
         op->kernel_op = core__operator_kernel(op);
@@ -427,7 +427,7 @@ const char *core__table_describe(core_operator *op, uint32_t slot)
     if (!table)
         return "unknown";
     core__registry_lock();
-    table->function = (core__entry){core__function_run, NULL};
+    table->function = (core__entry){core__function_quick(op), NULL};
     entry = backend_entry(op, table, slot, &implicit);
     if (entry == &missing)
         answer = "missing";

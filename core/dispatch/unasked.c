@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/registry.h"
+#include "dispatch/table.h"
 #include "loader/loader.h"
 
 #include <string.h>
@@ -50,10 +51,8 @@ static void keep(core__backend *backend, core_string name)
 }
 
 bool core__registry_unasked(core_registry *registry, core__backend *backend,
-                            const core_kernel *kernel)
+                            const core_kernel *kernel, core_operator *op)
 {
-    core_operator *op =
-        core__operator_find(kernel->name.data, kernel->name.size);
     const char *plugin =
         registry->plugin ? registry->plugin->information.name : "the program";
 
@@ -96,6 +95,7 @@ void core__unasked_names(core__backend *backend, char *text, size_t room)
         size = room - 1;
     memcpy(text, kept, size);
     text[size] = 0;
+    core__registry_lock();
     for (uint32_t i = 0; i < core__operator_count; i++) {
         core_operator *op = &core__operators[i];
         const char *name;
@@ -110,4 +110,5 @@ void core__unasked_names(core__backend *backend, char *text, size_t room)
         size += (size_t)core__format(text + size, room - size, "%s%s",
                                      size ? ", " : "", name);
     }
+    core__registry_unlock();
 }

@@ -609,7 +609,7 @@ const void *layer_get_interface(void *user, core_string name, uint32_t version)
         ROW(peer),         ROW(graph_capture),   ROW(device_reset),
         ROW(stream_error), ROW(numerics),        ROW(telemetry),
         ROW(fork_safe),    ROW(allocator),       OTHER(profiler),
-        OTHER(layout),
+        OTHER(layout),     OTHER(ranges),
 #undef ROW
 #undef OTHER
     };

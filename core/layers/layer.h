@@ -10,6 +10,7 @@
 #include "layers/layers.h"
 
 #include <pthread.h>
+#include <signal.h>
 
 enum { LAYER_VALIDATE = 1, LAYER_TRACE = 2, LAYER_FAULT = 4 };
 
@@ -131,6 +132,17 @@ struct core__layers {
     bool ended;
 };
 
+/* What is the process's or the thread's, and no plugin's to change. */
+enum { LAYER_SIGNALS = 65 };
+typedef struct layer_manners {
+    uint32_t told; /* changes that are no news */
+    uint32_t x87;  /* its control word */
+    sigset_t mask;
+    void (*handlers[LAYER_SIGNALS])(int);
+    const void *own_locale; /* the thread's */
+    char locale[256];
+} layer_manners;
+
 /* One call into the plugin, or out of it. */
 typedef struct layer_call {
     core__layers *layers;
@@ -140,7 +152,9 @@ typedef struct layer_call {
     uint32_t control; /* of the floating-point unit */
     bool broken;      /* a breach was seen: what was found wrong */
     bool outwards;    /* the plugin calls the host */
+    uint32_t told;    /* breaches of this call */
     char first[256];
+    layer_manners manners; /* before; with validate only */
 } layer_call;
 
 /* Not CORE_OK: fail the call with that, and do not make it. */
@@ -157,6 +171,11 @@ void layer_leave_void(layer_call *call, const char *format, ...)
  * "libcore". */
 void layer_breach(layer_call *call, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+
+void layer_manners_note(layer_manners *out);
+/* Breaches, for what is not as it was noted.  with_x87: that unit is no part of
+ * a change that is told already. */
+void layer_manners_check(layer_call *call, bool with_x87);
 
 static inline void layer_lock(core__layers *layers)
 {
@@ -218,6 +237,7 @@ void layer_wrap_events(layer_backend *backend);
 void layer_callbacks_free(core__layers *layers);
 extern const core_profiler_interface layer_profiler;
 extern const core_layout_interface layer_layout;
+extern const core_ranges_interface layer_ranges;
 const void *layer_get_interface(void *user, core_string name, uint32_t version);
 /* A call that runs in this thread: the host answers no other. */
 bool layer_runs(const core_call *call);

@@ -231,6 +231,7 @@ void layer_breach(layer_call *call, const char *format, ...)
     if (!call->broken)
         snprintf(call->first, sizeof call->first, "%s", text);
     call->broken = true;
+    call->told++;
     layer_lock(layers);
     if (layers->breaches++ == 0)
         memcpy(layers->first, line, sizeof line);
@@ -267,12 +268,14 @@ core_status layer_enter(layer_call *call, core__layers *layers,
     core_status status = CORE_OK;
     uint64_t nth;
 
-    memset(call, 0, sizeof *call);
+    memset(call, 0, offsetof(layer_call, manners));
     call->layers = layers;
     call->device = device;
     call->slot = slot;
     call->errors = core__thread_self()->error.sequence;
     call->control = control_word();
+    if (layer_validates(layers))
+        layer_manners_note(&call->manners);
     if (layer_in_callback && layer_validates(layers) && gives_work(kind)) {
         layer_breach(call, "libcore is called in a host callback, which may "
                            "only release");
@@ -320,6 +323,8 @@ static void check_answer(layer_call *call, core_status status)
                      core_status_name(status));
         call->broken = false; /* the status itself is right */
     }
+    if (!call->outwards)
+        layer_manners_check(call, control_word() == call->control);
     if (control_word() != call->control)
         layer_breach(call,
                      "changes the floating-point control word from 0x%x "

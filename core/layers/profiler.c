@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Wrappers of core.profiler and core.layout. */
+/* Wrappers of core.profiler, core.layout and core.ranges. */
 
 #include "layers/layer.h"
 
@@ -164,3 +164,36 @@ static uint32_t preferred(void *word, core_string operator_name,
 
 const core_layout_interface layer_layout = {sizeof(core_layout_interface), 0,
                                             preferred};
+
+/* ----------------------------------------------------------------- ranges -- */
+
+static _Thread_local uint32_t inside; /* stretches that this thread is in */
+
+static void range_begin(void *word, core_string name)
+{
+    layer_device *device = word;
+    layer_call call;
+
+    enter(&call, device, "ranges.begin", LAYER_NEVER);
+    inside++;
+    REAL(device)->ranges.begin(device->impl, name);
+    layer_leave_void(&call, "%p, %.*s", device->impl, (int)name.size,
+                     name.data);
+}
+
+static void range_end(void *word)
+{
+    layer_device *device = word;
+    layer_call call;
+
+    enter(&call, device, "ranges.end", LAYER_NEVER);
+    if (inside == 0)
+        layer_breach(&call, "libcore ends a range that it did not begin");
+    else
+        inside--;
+    REAL(device)->ranges.end(device->impl);
+    layer_leave_void(&call, "%p", device->impl);
+}
+
+const core_ranges_interface layer_ranges = {sizeof(core_ranges_interface), 0,
+                                            range_begin, range_end};

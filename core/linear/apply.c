@@ -210,8 +210,8 @@ static core_status lower(const core_linear_forward_args *args,
     core__thread *self = core__thread_self();
     core_dtype dtype;
 
-    CORE__NOT_NULL(args->input);
-    CORE__NOT_NULL(args->weight);
+    if (!args->input || !args->weight)
+        return CORE_OK; /* which the forward tells */
     dtype = core_autocast_dtype(core_tensor_device(args->input));
     if (dtype && args->input_quantizer)
         dtype = core_tensor_dtype(args->weight);
@@ -236,40 +236,61 @@ static core_status check_leaf(const core_linear_forward_args *args,
                        "gradient cannot be delayed");
 }
 
+/* What is recorded of a forward that was computed. */
+static core_status keep_state(const core_linear_forward_args *args,
+                              const core_linear_made *made, core_tensor *leaf,
+                              core_tensor *output)
+{
+    state *own;
+
+    if (!args->input_requires_grad && !args->weight_requires_grad &&
+        !args->bias_requires_grad)
+        return CORE_OK; /* and nothing is kept */
+    if (is_plain(args))
+        return record_plain(args, made, output);
+    own = core__alloc_zero(sizeof *own);
+    if (!own)
+        return core__error_memory(sizeof *own);
+    core__linear_setup(args, made, &own->args);
+    if (own->args.leaf && own->args.leaf != leaf) {
+        core_tensor_release(own->args.leaf);
+        own->args.leaf = core_tensor_retain(leaf);
+    }
+    return record(args, own, output);
+}
+
+static core_status forward(const core_linear_forward_args *args,
+                           core_tensor *leaf, core_tensor **out_output)
+{
+    core_linear_made made = {.struct_size = sizeof made};
+    core_status status = core__linear_compute(args, out_output, &made);
+
+    if (status == CORE_OK)
+        status = keep_state(args, &made, leaf, *out_output);
+    core_linear_made_release(&made); /* the state has what it needs */
+    return status;
+}
+
 /* args: of the tensors as they are computed with; leaf: the weight as it was
  * given. */
 static core_status apply(core_linear_forward_args *args, core_tensor *leaf,
                          core_tensor **out_output)
 {
-    core_linear_made made = {.struct_size = sizeof made};
+    core__linear_mark mark;
     core_status status;
-    state *own;
 
     args->input_requires_grad = wanted(args->input);
     args->weight_requires_grad = wanted(args->weight);
     args->bias_requires_grad = wanted(args->bias);
     CORE_TRY(check_leaf(args, leaf));
-    CORE_TRY(core_linear_forward(args, out_output, &made));
-    if (!args->input_requires_grad && !args->weight_requires_grad &&
-        !args->bias_requires_grad)
-        return CORE_OK; /* and nothing is kept */
-    if (is_plain(args)) {
-        status = record_plain(args, &made, *out_output);
-        core_linear_made_release(&made);
-        return status;
-    }
-    own = core__alloc_zero(sizeof *own);
-    status = own ? CORE_OK : core__error_memory(sizeof *own);
-    if (own)
-        core__linear_setup(args, &made, &own->args);
-    core_linear_made_release(&made); /* the state has what it needs */
-    if (status != CORE_OK)
-        return status;
-    if (own->args.leaf && own->args.leaf != leaf) {
-        core_tensor_release(own->args.leaf);
-        own->args.leaf = core_tensor_retain(leaf);
-    }
-    return record(args, own, *out_output);
+    CORE_TRY(core__linear_check(args));
+    if (!args->input_quantizer)
+        return forward(args, leaf, out_output);
+    /* What was computed may be impossible to record. */
+    core__linear_mark_set(args, &mark);
+    status = forward(args, leaf, out_output);
+    core__linear_mark_end(args, &mark, status == CORE_OK);
+    return status;
 }
 
 core_status core_linear_apply(const core_linear_forward_args *given,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+#include "autograd/engine.h"
 #include "base/error.h"
 #include "linear/linear.h"
 #include "quant/quantizer.h"
@@ -12,19 +13,6 @@
 
 /* -------------------------------------------------- the weight's gradient -- */
 
-/* As many columns as the tensor's last dimension, all else rows. */
-static core_status flat(core_tensor *tensor, core_tensor **out_matrix)
-{
-    const int64_t sizes[2] = {core__linear_rows(tensor),
-                              core_tensor_size(tensor, -1)};
-
-    if (core_tensor_ndim(tensor) == 2) {
-        *out_matrix = core_tensor_retain(tensor);
-        return CORE_OK;
-    }
-    return core_reshape(tensor, sizes, 2, out_matrix);
-}
-
 /* Calls no operator where nothing is to be done. */
 static core_status cast(core_tensor *tensor, core_dtype dtype,
                         core_tensor **out_tensor)
@@ -35,6 +23,17 @@ static core_status cast(core_tensor *tensor, core_dtype dtype,
     return CORE_OK;
 }
 
+static core_status put(const core__linear_dw *dw, core_tensor *product)
+{
+    bool before = core_grad_mode_set(false);
+    core_status status = dw->flags & CORE_LINEAR_ACCUMULATE
+                             ? core_add_(dw->main_grad, product, core_int(1))
+                             : core_copy_(dw->main_grad, product, false);
+
+    core_grad_mode_set(before);
+    return status;
+}
+
 /* A main gradient that cannot hold all that the factors do gets the product when
  * it is done. */
 static core_status into_narrow(const core__linear_dw *dw, core_tensor *a,
@@ -43,10 +42,8 @@ static core_status into_narrow(const core__linear_dw *dw, core_tensor *a,
     core_tensor *product = NULL;
     core_status status = core_mm(a, b, &product);
 
-    if (status == CORE_OK && dw->flags & CORE_LINEAR_ACCUMULATE)
-        status = core_add_(dw->main_grad, product, core_int(1));
-    else if (status == CORE_OK)
-        status = core_copy_(dw->main_grad, product, false);
+    if (status == CORE_OK)
+        status = put(dw, product);
     core_tensor_release(product);
     return status;
 }
@@ -76,8 +73,39 @@ static core_status into_main(const core__linear_dw *dw, core_tensor *turned,
     return status;
 }
 
-core_status core__linear_dw_compute(const core__linear_dw *dw,
-                                    core_tensor **out_gradient)
+/* The factors of a product of eight bits; owned. */
+static core_status dw_factors(core_tensor *grad, core_tensor *input,
+                              core__linear_factor *a, core__linear_factor *b)
+{
+    core_status status = core_t(grad, &a->data);
+
+    return status == CORE_OK ? core__linear_flat(input, &b->data) : status;
+}
+
+static core_status dw_eight(const core__linear_dw *dw,
+                            core_tensor **out_gradient)
+{
+    core__linear_factor a = {NULL, dw->grad_scales};
+    core__linear_factor b = {NULL, dw->input_scales};
+    core_dtype dtype = dw->main_grad ? CORE_F32 : dw->dtype;
+    core_tensor *product = NULL;
+    core_status status = dw_factors(dw->grad, dw->input_data, &a, &b);
+
+    if (status == CORE_OK)
+        status = core_scaled_mm(a.data, b.data, a.scales, b.scales, NULL, NULL,
+                                dtype, false, &product);
+    if (status == CORE_OK && dw->main_grad)
+        status = put(dw, product);
+    else if (status == CORE_OK)
+        *out_gradient = core_tensor_retain(product);
+    core_tensor_release(a.data);
+    core_tensor_release(b.data);
+    core_tensor_release(product);
+    return status;
+}
+
+static core_status dw_wide(const core__linear_dw *dw,
+                           core_tensor **out_gradient)
 {
     core_tensor *input = NULL, *rows = NULL, *turned = NULL, *product = NULL;
     core_status status = CORE_OK;
@@ -89,7 +117,7 @@ core_status core__linear_dw_compute(const core__linear_dw *dw,
         status =
             core_dequantize(dw->input_data, dw->input_scales, CORE_F32, &input);
     if (status == CORE_OK)
-        status = flat(input, &rows);
+        status = core__linear_flat(input, &rows);
     if (status == CORE_OK)
         status = core_t(dw->grad, &turned);
     if (status == CORE_OK && dw->main_grad)
@@ -105,9 +133,21 @@ core_status core__linear_dw_compute(const core__linear_dw *dw,
     return status;
 }
 
+core_status core__linear_dw_compute(const core__linear_dw *dw,
+                                    core_tensor **out_gradient)
+{
+    *out_gradient = NULL;
+    /* Nothing goes on from here that the end of a backward would wait for. */
+    if (dw->main_grad)
+        CORE_TRY(core__task_wrote(core_tensor_device(dw->main_grad)));
+    return dw->grad_scales ? dw_eight(dw, out_gradient)
+                           : dw_wide(dw, out_gradient);
+}
+
 void core__linear_dw_release(core__linear_dw *dw)
 {
     core_tensor_release(dw->grad);
+    core_tensor_release(dw->grad_scales);
     core_tensor_release(dw->input);
     core_tensor_release(dw->input_data);
     core_tensor_release(dw->input_scales);
@@ -115,24 +155,64 @@ void core__linear_dw_release(core__linear_dw *dw)
     core_tensor_release(dw->leaf);
 }
 
-static core_status weight_gradient(const core_linear_backward_args *args,
-                                   core_tensor *grad,
-                                   core_tensor **out_gradient)
+/* The gradient that came in, as the products take it. */
+typedef struct prepared {
+    core_tensor *wide;          /* NULL: not needed so yet */
+    core_tensor *data, *scales; /* NULL: it was not quantized */
+} prepared;
+
+static core_status widen(prepared *grad)
 {
-    core__linear_dw dw = {.grad = grad,
-                          .input = args->input,
+    if (grad->wide)
+        return CORE_OK;
+    return core_dequantize(grad->data, grad->scales, CORE_F32, &grad->wide);
+}
+
+/* A main gradient of f64 gets no products that were rounded to f32. */
+static core_status takes_eight(const core_linear_backward_args *args,
+                               const prepared *grad, bool *out_takes)
+{
+    core__linear_factor a = {NULL, grad->scales};
+    core__linear_factor b = {NULL, args->input_scales};
+    core_tensor *to = args->main_grad;
+    core_status status;
+
+    *out_takes = false;
+    if (!grad->data || !args->input_data ||
+        (to && core_tensor_dtype(to) == CORE_F64))
+        return CORE_OK;
+    status = dw_factors(grad->data, args->input_data, &a, &b);
+    if (status == CORE_OK)
+        *out_takes =
+            core__linear_has_eight(&a, &b, NULL, to ? CORE_F32 : args->dtype);
+    core_tensor_release(a.data);
+    core_tensor_release(b.data);
+    return status;
+}
+
+static core_status weight_gradient(const core_linear_backward_args *args,
+                                   prepared *grad, core_tensor **out_gradient)
+{
+    core__linear_dw dw = {.input = args->input,
                           .input_data = args->input_data,
                           .input_scales = args->input_scales,
                           .main_grad = args->main_grad,
                           .leaf = args->leaf,
                           .dtype = args->dtype,
                           .flags = args->flags};
+    bool eight;
 
+    CORE_TRY(takes_eight(args, grad, &eight));
+    if (!eight)
+        CORE_TRY(widen(grad));
+    dw.grad = eight ? grad->data : grad->wide;
+    dw.grad_scales = eight ? grad->scales : NULL;
     if (!args->store)
         return core__linear_dw_compute(&dw, out_gradient);
-    dw.grad_version = core_tensor_version(grad);
+    dw.grad_version = core_tensor_version(dw.grad);
     dw.input_version = args->input ? core_tensor_version(args->input) : 0;
     core__linear_hold(dw.grad);
+    core__linear_hold(dw.grad_scales);
     core__linear_hold(dw.input);
     core__linear_hold(dw.input_data);
     core__linear_hold(dw.input_scales);
@@ -158,54 +238,68 @@ static core_status before_activation(const core_linear_backward_args *args,
 
 /* The gradient as the products compute with it. */
 static core_status prepare(const core_linear_backward_args *args,
-                           core_tensor *grad, core_tensor **out_prepared)
+                           core_tensor *grad, prepared *out)
 {
-    bool quantized = args->input_data || args->weight_data;
-    core_tensor *data = NULL, *scales = NULL;
-    core_status status;
-
-    if (!quantized) {
-        *out_prepared = core_tensor_retain(grad);
+    if (!args->input_data && !args->weight_data) {
+        out->wide = core_tensor_retain(grad);
         return CORE_OK;
     }
     if (!args->grad_quantizer)
-        return core_to(grad, CORE_F32, NULL, false, false, -1, out_prepared);
-    status =
-        core_quantizer_quantize(args->grad_quantizer, grad, &data, &scales);
-    if (status == CORE_OK)
-        status = core_dequantize(data, scales, CORE_F32, out_prepared);
-    core_tensor_release(data);
-    core_tensor_release(scales);
-    return status;
+        return core_to(grad, CORE_F32, NULL, false, false, -1, &out->wide);
+    return core_quantizer_quantize(args->grad_quantizer, grad, &out->data,
+                                   &out->scales);
 }
 
-static core_status input_gradient(const core_linear_backward_args *args,
-                                  core_tensor *grad, core_tensor **out_gradient)
+static core_status input_wide(const core_linear_backward_args *args,
+                              prepared *grad, core_tensor **out_rows)
 {
-    uint32_t ndim = core_tensor_ndim(args->grad_output);
-    int64_t sizes[CORE_MAX_NDIM];
-    core_tensor *weight = NULL, *product = NULL, *rows = NULL;
-    core_status status = CORE_OK;
+    core_tensor *weight = NULL, *product = NULL;
+    core_status status = widen(grad);
 
-    if (args->weight)
+    if (status == CORE_OK && args->weight)
         weight = core_tensor_retain(args->weight);
-    else
+    else if (status == CORE_OK)
         status = core_dequantize(args->weight_data, args->weight_scales,
                                  CORE_F32, &weight);
     if (status == CORE_OK)
-        status = core_mm(grad, weight, &product);
+        status = core_mm(grad->wide, weight, &product);
     if (status == CORE_OK)
-        status = cast(product, args->dtype, &rows);
+        status = cast(product, args->dtype, out_rows);
+    core_tensor_release(weight);
+    core_tensor_release(product);
+    return status;
+}
+
+static core_status input_eight(const core_linear_backward_args *args,
+                               const prepared *grad, core_tensor **out_rows)
+{
+    const core__linear_factor a = {grad->data, grad->scales};
+    const core__linear_factor b = {args->weight_data, args->weight_scales};
+
+    *out_rows = NULL;
+    if (!a.data || !b.data)
+        return CORE_OK;
+    return core__linear_eight(&a, &b, NULL, args->dtype, out_rows);
+}
+
+static core_status input_gradient(const core_linear_backward_args *args,
+                                  prepared *grad, core_tensor **out_gradient)
+{
+    uint32_t ndim = core_tensor_ndim(args->grad_output);
+    int64_t sizes[CORE_MAX_NDIM];
+    core_tensor *rows = NULL;
+    core_status status = input_eight(args, grad, &rows);
+
+    if (status == CORE_OK && !rows)
+        status = input_wide(args, grad, &rows);
     if (status == CORE_OK && ndim == 2) {
         *out_gradient = core_tensor_retain(rows);
     } else if (status == CORE_OK) {
         memcpy(sizes, core_tensor_sizes(args->grad_output),
                ndim * sizeof *sizes);
-        sizes[ndim - 1] = core_tensor_size(weight, 1);
+        sizes[ndim - 1] = core_tensor_size(rows, 1);
         status = core_reshape(rows, sizes, ndim, out_gradient);
     }
-    core_tensor_release(weight);
-    core_tensor_release(product);
     core_tensor_release(rows);
     return status;
 }
@@ -216,21 +310,24 @@ static core_status gradients(const core_linear_backward_args *args,
                              core_tensor **out_grad_bias)
 {
     const int64_t first = 0;
-    core_tensor *rows = NULL, *prepared = NULL;
-    core_status status = flat(grad, &rows);
+    prepared ready = {NULL, NULL, NULL};
+    core_tensor *rows = NULL;
+    core_status status = core__linear_flat(grad, &rows);
 
     if (status == CORE_OK && args->bias_requires_grad)
         status = core_sum_dim(rows, &first, 1, false, CORE_DTYPE_NONE,
                               out_grad_bias);
     if (status == CORE_OK &&
         (args->input_requires_grad || args->weight_requires_grad))
-        status = prepare(args, rows, &prepared);
+        status = prepare(args, rows, &ready);
     if (status == CORE_OK && args->input_requires_grad)
-        status = input_gradient(args, prepared, out_grad_input);
+        status = input_gradient(args, &ready, out_grad_input);
     if (status == CORE_OK && args->weight_requires_grad)
-        status = weight_gradient(args, prepared, out_grad_weight);
+        status = weight_gradient(args, &ready, out_grad_weight);
     core_tensor_release(rows);
-    core_tensor_release(prepared);
+    core_tensor_release(ready.wide);
+    core_tensor_release(ready.data);
+    core_tensor_release(ready.scales);
     return status;
 }
 
@@ -244,7 +341,9 @@ static core_status check(const core_linear_backward_args *args)
                            "core_linear_backward_args: struct_size is %u, not "
                            "%zu",
                            args->struct_size, sizeof *args);
-    CORE__NOT_NULL(args->grad_output);
+    if (!args->grad_output)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "linear: the argument grad_output is NULL");
     if ((args->input_requires_grad && !weight) ||
         (args->weight_requires_grad && !input) ||
         (args->activation && !args->activated) ||
@@ -252,8 +351,11 @@ static core_status check(const core_linear_backward_args *args)
         return core__error(CORE_ERROR_AUTOGRAD,
                            "linear: what its backward needs was not saved, or "
                            "is released already");
-    if (core_tensor_ndim(args->grad_output) < 1 ||
-        core_tensor_dtype(args->grad_output) != args->dtype)
+    if (core_tensor_ndim(args->grad_output) < 1)
+        return core__error(CORE_ERROR_SHAPE,
+                           "linear: the output's gradient must be [..., out]; "
+                           "it has no dimension");
+    if (core_tensor_dtype(args->grad_output) != args->dtype)
         return core__error(
             CORE_ERROR_DTYPE,
             "linear: the output's gradient is %s, the output "

@@ -23,6 +23,19 @@ static core_status wrong(core_status code, const char *name, const char *wanted,
                        core_tensor_ndim(got));
 }
 
+static core_status same_device(const char *name, core_tensor *tensor,
+                               core_tensor *input)
+{
+    const core_device *one = core_tensor_device(tensor);
+    const core_device *other = core_tensor_device(input);
+
+    if (one == other)
+        return CORE_OK;
+    return core__error(CORE_ERROR_DEVICE,
+                       "linear: %s is on \"%s\" and the input on \"%s\"", name,
+                       core_device_name(one), core_device_name(other));
+}
+
 static core_status check_tensors(const core_linear_forward_args *args)
 {
     core_tensor *input = args->input, *weight = args->weight;
@@ -31,21 +44,20 @@ static core_status check_tensors(const core_linear_forward_args *args)
 
     if (core_tensor_ndim(weight) != 2)
         return wrong(CORE_ERROR_SHAPE, "weight", "[out, in]", weight);
-    if (core_tensor_ndim(input) < 1 ||
-        core_tensor_size(input, -1) != core_tensor_size(weight, 1))
+    if (core_tensor_ndim(input) < 1)
+        return wrong(CORE_ERROR_SHAPE, "input", "[..., in]", input);
+    if (core_tensor_size(input, -1) != core_tensor_size(weight, 1))
         return core__error(CORE_ERROR_SHAPE,
                            "linear: the input has %lld features and the weight "
                            "is for %lld",
-                           core_tensor_ndim(input) < 1
-                               ? 0LL
-                               : (long long)core_tensor_size(input, -1),
+                           (long long)core_tensor_size(input, -1),
                            (long long)core_tensor_size(weight, 1));
-    if (!core_dtype_is_floating(dtype) || core_tensor_dtype(weight) != dtype)
-        return wrong(CORE_ERROR_DTYPE, "weight",
-                     "floating and of the input's dtype", weight);
-    if (core_tensor_device(weight) != core_tensor_device(input))
-        return core__error(CORE_ERROR_DEVICE,
-                           "linear: input and weight are on different devices");
+    if (!core_dtype_is_floating(dtype))
+        return wrong(CORE_ERROR_DTYPE, "input", "floating", input);
+    if (core_tensor_dtype(weight) != dtype)
+        return wrong(CORE_ERROR_DTYPE, "weight", "of the input's dtype",
+                     weight);
+    CORE_TRY(same_device("weight", weight, input));
     if (!bias)
         return CORE_OK;
     if (core_tensor_ndim(bias) != 1 ||
@@ -53,7 +65,7 @@ static core_status check_tensors(const core_linear_forward_args *args)
         return wrong(CORE_ERROR_SHAPE, "bias", "[out]", bias);
     if (core_tensor_dtype(bias) != dtype)
         return wrong(CORE_ERROR_DTYPE, "bias", "of the input's dtype", bias);
-    return CORE_OK;
+    return same_device("bias", bias, input);
 }
 
 static core_status check_main_grad(const core_linear_forward_args *args)
@@ -74,10 +86,7 @@ static core_status check_main_grad(const core_linear_forward_args *args)
         core_float8_max(core_tensor_dtype(main_grad)))
         return wrong(CORE_ERROR_DTYPE, "main_grad",
                      "floating, of 16 bits at least", main_grad);
-    if (core_tensor_device(main_grad) != core_tensor_device(weight))
-        return core__error(CORE_ERROR_DEVICE,
-                           "linear: main_grad is on another device than the "
-                           "weight");
+    CORE_TRY(same_device("main_grad", main_grad, args->input));
     if (!core_tensor_is_contiguous(main_grad, CORE_FORMAT_CONTIGUOUS) ||
         core_tensor_requires_grad(main_grad))
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
@@ -102,15 +111,17 @@ static core_status check_blocks(const core_linear_forward_args *args)
                        CORE_QUANTIZER_BLOCK, (long long)features);
 }
 
-static core_status check(const core_linear_forward_args *args)
+core_status core__linear_check(const core_linear_forward_args *args)
 {
     if (args->struct_size < sizeof *args)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "core_linear_forward_args: struct_size is %u, not "
                            "%zu",
                            args->struct_size, sizeof *args);
-    CORE__NOT_NULL(args->input);
-    CORE__NOT_NULL(args->weight);
+    if (!args->input || !args->weight)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "linear: the argument %s is NULL",
+                           args->input ? "weight" : "input");
     if (args->flags & ~(uint32_t)CORE_LINEAR_ACCUMULATE ||
         args->activation > CORE_LINEAR_GELU ||
         args->microbatch > CORE_LINEAR_LATER_MICROBATCH)
@@ -172,21 +183,15 @@ static core_status multiply(core_tensor *x, core_tensor *w, core_tensor *b,
     return status;
 }
 
-static core_status multiply_quantized(const core_linear_forward_args *args,
-                                      core_linear_made *made,
-                                      core_tensor **out_product)
+static core_status multiply_wide(const core_linear_forward_args *args,
+                                 const core_linear_made *made,
+                                 core_tensor **out_product)
 {
     core_tensor *x = NULL, *w = NULL, *b = NULL, *y = NULL;
     core_status status;
 
-    status = core_quantizer_quantize(args->input_quantizer, args->input,
-                                     &made->input_data, &made->input_scales);
-    if (status == CORE_OK)
-        status =
-            core__linear_weight(args, &made->weight_data, &made->weight_scales);
-    if (status == CORE_OK)
-        status =
-            core_dequantize(made->input_data, made->input_scales, CORE_F32, &x);
+    status =
+        core_dequantize(made->input_data, made->input_scales, CORE_F32, &x);
     if (status == CORE_OK)
         status = core_dequantize(made->weight_data, made->weight_scales,
                                  CORE_F32, &w);
@@ -202,6 +207,18 @@ static core_status multiply_quantized(const core_linear_forward_args *args,
     core_tensor_release(b);
     core_tensor_release(y);
     return status;
+}
+
+static core_status multiply_quantized(const core_linear_forward_args *args,
+                                      core_linear_made *made,
+                                      core_tensor **out_product)
+{
+    CORE_TRY(core_quantizer_quantize(args->input_quantizer, args->input,
+                                     &made->input_data, &made->input_scales));
+    CORE_TRY(
+        core__linear_weight(args, &made->weight_data, &made->weight_scales));
+    CORE_TRY(core__linear_forward_eight(args, made, out_product));
+    return *out_product ? CORE_OK : multiply_wide(args, made, out_product);
 }
 
 static bool wants_any(const core_linear_forward_args *args)
@@ -262,28 +279,6 @@ static core_status compute(const core_linear_forward_args *args,
     return status;
 }
 
-/* As if it had not been tried, where it fails. */
-static core_status compute_quantized(const core_linear_forward_args *args,
-                                     core_linear_made *made,
-                                     core_tensor **out_output)
-{
-    core__quantizer_mark input, weight;
-    core_status status;
-
-    core__quantizer_mark_set(args->input_quantizer, &input);
-    core__quantizer_mark_set(args->weight_quantizer, &weight);
-    status = compute(args, made, out_output);
-    if (status == CORE_OK) {
-        core__linear_keep(args, made);
-    } else {
-        core__quantizer_undo(args->input_quantizer, &input);
-        core__quantizer_undo(args->weight_quantizer, &weight);
-    }
-    core__quantizer_mark_drop(&input);
-    core__quantizer_mark_drop(&weight);
-    return status;
-}
-
 core_status core__linear_quiet(core_tensor *tensor, uint64_t *out_region)
 {
     core_device *device = core_tensor_device(tensor);
@@ -301,31 +296,47 @@ void core__linear_quiet_end(uint64_t region)
         core_autocast_end(region);
 }
 
-core_status core_linear_forward(const core_linear_forward_args *args,
-                                core_tensor **out_output,
-                                core_linear_made *out_made)
+core_status core__linear_compute(const core_linear_forward_args *args,
+                                 core_tensor **out_output,
+                                 core_linear_made *out_made)
 {
     core_status status;
     uint64_t region;
     bool before;
+
+    *out_made = (core_linear_made){.struct_size = sizeof *out_made};
+    CORE_TRY(core__linear_quiet(args->input, &region));
+    before = core_grad_mode_set(false);
+    status = compute(args, out_made, out_output);
+    core_grad_mode_set(before);
+    core__linear_quiet_end(region);
+    if (status == CORE_OK && args->microbatch == CORE_LINEAR_FIRST_MICROBATCH)
+        core__linear_keep(args, out_made);
+    if (status == CORE_OK)
+        trim(args, out_made);
+    else
+        core_linear_made_release(out_made);
+    return status;
+}
+
+core_status core_linear_forward(const core_linear_forward_args *args,
+                                core_tensor **out_output,
+                                core_linear_made *out_made)
+{
+    core__linear_mark mark;
+    core_status status;
 
     CORE__NOT_NULL(out_output);
     *out_output = NULL;
     CORE__NOT_NULL(out_made);
     *out_made = (core_linear_made){.struct_size = sizeof *out_made};
     CORE__NOT_NULL(args);
-    CORE_TRY(check(args));
-    CORE_TRY(core__linear_quiet(args->input, &region));
-    before = core_grad_mode_set(false);
-    status = args->input_quantizer
-                 ? compute_quantized(args, out_made, out_output)
-                 : compute(args, out_made, out_output);
-    core_grad_mode_set(before);
-    core__linear_quiet_end(region);
-    if (status == CORE_OK)
-        trim(args, out_made);
-    else
-        core_linear_made_release(out_made);
+    CORE_TRY(core__linear_check(args));
+    if (!args->input_quantizer)
+        return core__linear_compute(args, out_output, out_made);
+    core__linear_mark_set(args, &mark);
+    status = core__linear_compute(args, out_output, out_made);
+    core__linear_mark_end(args, &mark, status == CORE_OK);
     return status;
 }
 
@@ -352,7 +363,7 @@ core_status core_linear_setup(const core_linear_forward_args *forward,
         (core_linear_backward_args){.struct_size = sizeof *out_backward};
     CORE__NOT_NULL(forward);
     CORE__NOT_NULL(made);
-    CORE_TRY(check(forward));
+    CORE_TRY(core__linear_check(forward));
     core__linear_setup(forward, made, out_backward);
     return CORE_OK;
 }

@@ -12,6 +12,7 @@
 #include <libcore/memory.h>
 #include <libcore/ops.h>
 
+#include <pthread.h>
 #include <stdatomic.h>
 
 /* What was made on a stream is used on this thread's: behind it, and without its
@@ -33,14 +34,6 @@ static core_status use_here(core_stream *made_on, core_tensor *const *tensors,
 
 /* -------------------------------------------------------------- workspace -- */
 
-struct core_linear_workspace {
-    core_tensor *data;
-    core_tensor *scales;
-    core_tensor *weight; /* held: its address is no other's meanwhile */
-    core_stream *stream; /* on which it was quantized; held */
-    uint32_t version;
-};
-
 core_status core_linear_workspace_create(core_linear_workspace **out_workspace)
 {
     CORE__NOT_NULL(out_workspace);
@@ -56,6 +49,15 @@ static void empty(core_linear_workspace *workspace)
     core_tensor_release(workspace->weight);
     core_stream_release(workspace->stream);
     *workspace = (core_linear_workspace){0};
+}
+
+static core_linear_workspace hold(const core_linear_workspace *workspace)
+{
+    core__linear_hold(workspace->data);
+    core__linear_hold(workspace->scales);
+    core__linear_hold(workspace->weight);
+    core_stream_retain(workspace->stream);
+    return *workspace;
 }
 
 void core_linear_workspace_release(core_linear_workspace *workspace)
@@ -104,8 +106,6 @@ void core__linear_keep(const core_linear_forward_args *args,
     core_linear_workspace *workspace = args->workspace;
     core_stream *stream;
 
-    if (args->microbatch != CORE_LINEAR_FIRST_MICROBATCH)
-        return;
     empty(workspace);
     /* That of a device whose work was just given to it: it cannot fail. */
     if (core_stream_current(core_tensor_device(args->weight), &stream))
@@ -117,6 +117,32 @@ void core__linear_keep(const core_linear_forward_args *args,
     workspace->version = core_tensor_version(args->weight);
 }
 
+void core__linear_mark_set(const core_linear_forward_args *args,
+                           core__linear_mark *mark)
+{
+    core__quantizer_mark_set(args->input_quantizer, &mark->input);
+    core__quantizer_mark_set(args->weight_quantizer, &mark->weight);
+    mark->workspace = (core_linear_workspace){0};
+    if (args->microbatch == CORE_LINEAR_FIRST_MICROBATCH)
+        mark->workspace = hold(args->workspace);
+}
+
+void core__linear_mark_end(const core_linear_forward_args *args,
+                           core__linear_mark *mark, bool done)
+{
+    if (!done) {
+        core__quantizer_undo(args->input_quantizer, &mark->input);
+        core__quantizer_undo(args->weight_quantizer, &mark->weight);
+        if (args->microbatch == CORE_LINEAR_FIRST_MICROBATCH) {
+            empty(args->workspace);
+            *args->workspace = hold(&mark->workspace);
+        }
+    }
+    core__quantizer_mark_drop(&mark->input);
+    core__quantizer_mark_drop(&mark->weight);
+    empty(&mark->workspace);
+}
+
 /* ------------------------------------------------------------------ store -- */
 
 typedef struct waiting {
@@ -125,8 +151,10 @@ typedef struct waiting {
     core__linear_dw dw;
 } waiting;
 
+/* The nodes of one backward run in a thread for each device. */
 struct core_linear_store {
     atomic_uint references;
+    pthread_mutex_t lock; /* of what follows */
     waiting *first;
     waiting **end;
     size_t count;
@@ -142,6 +170,7 @@ core_status core_linear_store_create(core_linear_store **out_store)
     if (!store)
         return core__error_memory(sizeof *store);
     atomic_init(&store->references, 1);
+    pthread_mutex_init(&store->lock, NULL);
     store->end = &store->first;
     *out_store = store;
     return CORE_OK;
@@ -154,31 +183,65 @@ core_linear_store *core__linear_store_retain(core_linear_store *store)
     return store;
 }
 
-static void pop(core_linear_store *store)
+/* The oldest, the caller's now; NULL: there is none. */
+static waiting *take(core_linear_store *store)
 {
-    waiting *first = store->first;
+    waiting *first;
 
-    store->first = first->next;
+    pthread_mutex_lock(&store->lock);
+    first = store->first;
+    if (first) {
+        store->first = first->next;
+        if (!store->first)
+            store->end = &store->first;
+        store->count--;
+    }
+    pthread_mutex_unlock(&store->lock);
+    return first;
+}
+
+/* It is the oldest again. */
+static void put_back(core_linear_store *store, waiting *first)
+{
+    pthread_mutex_lock(&store->lock);
+    first->next = store->first;
     if (!store->first)
-        store->end = &store->first;
-    store->count--;
-    core__linear_dw_release(&first->dw);
-    core_stream_release(first->stream);
-    core__free(first);
+        store->end = &first->next;
+    store->first = first;
+    store->count++;
+    pthread_mutex_unlock(&store->lock);
+}
+
+static void drop(waiting *taken)
+{
+    core__linear_dw_release(&taken->dw);
+    core_stream_release(taken->stream);
+    core__free(taken);
 }
 
 void core_linear_store_release(core_linear_store *store)
 {
+    waiting *first;
+
     if (!store || atomic_fetch_sub(&store->references, 1) != 1)
         return;
-    while (store->first)
-        pop(store);
+    while ((first = take(store)))
+        drop(first);
+    pthread_mutex_destroy(&store->lock);
     core__free(store);
 }
 
 size_t core_linear_store_count(const core_linear_store *store)
 {
-    return store ? store->count : 0;
+    core_linear_store *own = (core_linear_store *)store;
+    size_t count;
+
+    if (!store)
+        return 0;
+    pthread_mutex_lock(&own->lock);
+    count = own->count;
+    pthread_mutex_unlock(&own->lock);
+    return count;
 }
 
 core_status core__linear_store_push(core_linear_store *store,
@@ -197,9 +260,11 @@ core_status core__linear_store_push(core_linear_store *store,
     }
     last->stream = core_stream_retain(stream);
     last->dw = *dw;
+    pthread_mutex_lock(&store->lock);
     *store->end = last;
     store->end = &last->next;
     store->count++;
+    pthread_mutex_unlock(&store->lock);
     return CORE_OK;
 }
 
@@ -240,9 +305,9 @@ static core_status compute(const waiting *first, core_tensor **out)
     CORE_TRY(unchanged("the input", dw->input, dw->input_version));
     CORE_TRY(unchanged("the gradient", dw->grad, dw->grad_version));
     CORE_TRY(use_here(first->stream,
-                      (core_tensor *[]){dw->grad, dw->input, dw->input_data,
-                                        dw->input_scales},
-                      4));
+                      (core_tensor *[]){dw->grad, dw->grad_scales, dw->input,
+                                        dw->input_data, dw->input_scales},
+                      5));
     CORE_TRY(core__linear_quiet(dw->grad, &region));
     status = core__linear_dw_compute(dw, out);
     core__linear_quiet_end(region);
@@ -253,20 +318,24 @@ core_status core_linear_backward_dw(core_linear_store *store)
 {
     core_tensor *gradient = NULL;
     core_status status;
+    waiting *first;
     bool before;
 
     CORE__NOT_NULL(store);
-    if (!store->first)
+    first = take(store);
+    if (!first)
         return core__error(CORE_ERROR_AUTOGRAD,
                            "linear: no weight gradient waits; a backward comes "
                            "before each core_linear_backward_dw");
     before = core_grad_mode_set(false);
-    status = compute(store->first, &gradient);
+    status = compute(first, &gradient);
     if (status == CORE_OK && gradient)
-        status = add_to_grad(store->first->dw.leaf, gradient);
+        status = add_to_grad(first->dw.leaf, gradient);
     core_grad_mode_set(before);
     core_tensor_release(gradient);
     if (status == CORE_OK)
-        pop(store);
+        drop(first);
+    else
+        put_back(store, first);
     return status;
 }

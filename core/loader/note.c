@@ -32,6 +32,10 @@ static bool read_file(const core__image *image, uint64_t offset, void *to,
 {
     uint64_t done = 0;
 
+    if (offset + size <= image->nhead) {
+        memcpy(to, image->head + offset, size);
+        return true;
+    }
     while (done < size) {
         ssize_t got = pread(image->file, (char *)to + done, size - done,
                             (off_t)(offset + done));
@@ -53,14 +57,23 @@ core__image core__image_bytes(const void *bytes, uint64_t size)
 core_status core__image_file(int file, core__image *out_image)
 {
     struct stat status;
+    ssize_t got;
 
-    *out_image = (core__image){.read = read_file, .file = file};
+    out_image->size = 0;
+    out_image->read = read_file;
+    out_image->bytes = NULL;
+    out_image->file = file;
+    out_image->nhead = 0;
     if (fstat(file, &status) != 0)
         return core__error(CORE_ERROR_IO, "cannot be read: %s",
                            strerror(errno));
     if (!S_ISREG(status.st_mode))
         return core__error(CORE_ERROR_CORRUPT, "is not a regular file");
     out_image->size = (uint64_t)status.st_size;
+    /* What cannot be read now is told by who reads it. */
+    got = pread(file, out_image->head, sizeof out_image->head, 0);
+    if (got > 0)
+        out_image->nhead = (uint32_t)got;
     return CORE_OK;
 }
 
@@ -222,14 +235,42 @@ core_status core__note_check_abi(const core_plugin_note *note)
 
 /* ---------------------------------------------------------------- notes -- */
 
-/* Looks through a note segment: entries of {owner size, content size, type},
- * owner, content, each padded to the segment's alignment.  *found counts the
- * notes of libcore. */
-static core_status scan_notes(const uint8_t *bytes, uint64_t size,
-                              uint64_t align, core_plugin_note *note,
-                              uint32_t *found)
+typedef struct finding {
+    core_plugin_note *note;
+    core__seal *seal;
+    uint32_t count; /* notes of libcore */
+} finding;
+
+/* size: of the content, which begins at this place of the file. */
+static core_status take_note(finding *found, const uint8_t *content,
+                             uint32_t size, uint64_t at)
 {
-    uint64_t at = 0;
+    core_plugin_note *note = found->note;
+    core__seal *seal = found->seal;
+
+    if (size < sizeof *note ||
+        (size > sizeof *note && size < sizeof *note + sizeof seal->content))
+        return core__error(CORE_ERROR_CORRUPT,
+                           "has a note of libcore of %u bytes; it has to have "
+                           "%zu, or with a seal %zu",
+                           size, sizeof *note,
+                           sizeof *note + sizeof seal->content);
+    memcpy(note, content, sizeof *note);
+    if (size > sizeof *note) {
+        seal->at = at + sizeof *note;
+        memcpy(&seal->content, content + sizeof *note, sizeof seal->content);
+    }
+    found->count++;
+    return CORE_OK;
+}
+
+/* Looks through a note segment: entries of {owner size, content size, type},
+ * owner, content, each padded to the segment's alignment. */
+static core_status scan_notes(const uint8_t *bytes, const Elf64_Phdr *segment,
+                              finding *found)
+{
+    uint64_t size = segment->p_filesz, at = 0;
+    uint64_t align = segment->p_align == 8 ? 8 : 4;
 
     while (size - at >= sizeof(Elf64_Nhdr)) {
         Elf64_Nhdr entry;
@@ -244,15 +285,9 @@ static core_status scan_notes(const uint8_t *bytes, uint64_t size,
             return core__error(CORE_ERROR_CORRUPT,
                                "is damaged: a note runs past its segment");
         if (entry.n_type == CORE_NOTE_TYPE && entry.n_namesz == OWNER_SIZE &&
-            memcmp(bytes + owner, "libcore", OWNER_SIZE) == 0) {
-            if (entry.n_descsz < sizeof *note)
-                return core__error(CORE_ERROR_CORRUPT,
-                                   "has a note of libcore of %u bytes; it has "
-                                   "to have %zu",
-                                   entry.n_descsz, sizeof *note);
-            memcpy(note, bytes + content, sizeof *note);
-            ++*found;
-        }
+            memcmp(bytes + owner, "libcore", OWNER_SIZE) == 0)
+            CORE_TRY(take_note(found, bytes + content, entry.n_descsz,
+                               segment->p_offset + content));
         if (next >= size)
             break;
         at = next;
@@ -261,8 +296,7 @@ static core_status scan_notes(const uint8_t *bytes, uint64_t size,
 }
 
 static core_status read_segment(const core__image *image,
-                                const Elf64_Phdr *segment,
-                                core_plugin_note *note, uint32_t *found)
+                                const Elf64_Phdr *segment, finding *found)
 {
     uint64_t size = segment->p_filesz;
     core_status status;
@@ -277,34 +311,59 @@ static core_status read_segment(const core__image *image,
     if (!bytes)
         return core__error_memory(size);
     if (core__image_read(image, segment->p_offset, bytes, size))
-        status =
-            scan_notes(bytes, size, segment->p_align == 8 ? 8 : 4, note, found);
+        status = scan_notes(bytes, segment, found);
     else
         status = core__error(CORE_ERROR_IO, "cannot be read");
     core__free(bytes);
     return status;
 }
 
-core_status core__note_read(const core__image *image,
-                            core_plugin_note *out_note)
+/* Damage must not make an empty seal of a whole one: nothing but the whole word
+ * and nothing behind it is an empty one. */
+static core_status check_seal(const core__seal *seal)
 {
+    static const core_plugin_seal empty = {
+        .mark = {'U', 'N', 'S', 'E', 'A', 'L', 'E', 'D'}};
+
+    if (seal->at > 0 && !core__seal_closed(seal) &&
+        memcmp(&seal->content, &empty, sizeof empty) != 0)
+        return core__error(CORE_ERROR_CORRUPT,
+                           "is damaged: its seal is broken");
+    return CORE_OK;
+}
+
+core_status core__note_read_sealed(const core__image *image,
+                                   core_plugin_note *out_note,
+                                   core__seal *out_seal)
+{
+    finding found = {.note = out_note, .seal = out_seal};
     Elf64_Ehdr header;
-    uint32_t found = 0;
 
     memset(out_note, 0, sizeof *out_note);
+    memset(out_seal, 0, sizeof *out_seal);
     CORE_TRY(core__elf_header(image, &header));
     for (uint32_t i = 0; i < header.e_phnum; i++) {
         Elf64_Phdr segment;
 
         CORE_TRY(core__elf_segment(image, &header, i, &segment));
         if (segment.p_type == PT_NOTE)
-            CORE_TRY(read_segment(image, &segment, out_note, &found));
+            CORE_TRY(read_segment(image, &segment, &found));
     }
-    if (found == 0)
+    if (found.count == 0)
         return core__error(CORE_ERROR_NOT_FOUND,
                            "has no note of libcore: it is no plugin");
-    if (found > 1)
+    if (found.count > 1)
         return core__error(CORE_ERROR_CORRUPT,
-                           "has %u notes of libcore instead of one", found);
-    return check_note(out_note);
+                           "has %u notes of libcore instead of one",
+                           found.count);
+    CORE_TRY(check_note(out_note));
+    return check_seal(out_seal);
+}
+
+core_status core__note_read(const core__image *image,
+                            core_plugin_note *out_note)
+{
+    core__seal seal;
+
+    return core__note_read_sealed(image, out_note, &seal);
 }

@@ -11,6 +11,9 @@
 #include "base/error.h"
 
 #include <stdbool.h>
+#include <string.h>
+
+enum { CORE__IMAGE_HEAD = 8192 };
 
 /* A file, or bytes that stand for one. */
 typedef struct core__image core__image;
@@ -22,6 +25,10 @@ struct core__image {
                  uint64_t size);
     const uint8_t *bytes; /* of core__image_bytes */
     int file;             /* of core__image_file */
+    /* How the file began when it was opened: the tables that a loader reads,
+     * in a hundred small pieces, mostly lie there. */
+    uint32_t nhead;
+    uint8_t head[CORE__IMAGE_HEAD];
 };
 
 core__image core__image_bytes(const void *bytes, uint64_t size);
@@ -34,6 +41,32 @@ core_status core__image_file(int file, core__image *out_image);
  * Does not judge the ABI range. */
 core_status core__note_read(const core__image *image,
                             core_plugin_note *out_note);
+
+/* The room for a seal behind a note. */
+typedef struct core__seal {
+    uint64_t at; /* where in the file; 0: the note has no room for one */
+    core_plugin_seal content;
+} core__seal;
+
+/* The same as core__note_read, and the seal: CORRUPT also where that is
+ * neither whole nor empty. */
+core_status core__note_read_sealed(const core__image *image,
+                                   core_plugin_note *out_note,
+                                   core__seal *out_seal);
+
+/* CORE_PLUGIN_…SEAL… of plugins.h. */
+uint32_t core__seal_kind(const core__seal *seal);
+static inline bool core__seal_closed(const core__seal *seal)
+{
+    return seal->at > 0 && memcmp(seal->content.mark, "SEALED\0", 8) == 0;
+}
+
+/* Is what is loaded of the file what was sealed?  CORRUPT, or CORE_OK where
+ * nothing was sealed. */
+core_status core__seal_check(const core__image *image, const core__seal *seal);
+/* What the seal of the file has to be. */
+core_status core__seal_compute(const core__image *image, const core__seal *seal,
+                               core_plugin_seal *out_content);
 
 /* The newest minor that is offered: ours.  Tests set an older one, and have a
  * core of then. */

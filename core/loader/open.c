@@ -25,6 +25,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 core_plugin *core__loader_opening;
@@ -91,10 +92,45 @@ static void surroundings_restore(surroundings *saved)
 
 /* ----------------------------------------------------------- the object -- */
 
+/* All that can be known by reading, the seal first: what it is of needs no
+ * other check to be told of damage. */
+static core_status check_image(core_plugin *plugin, const core__image *image)
+{
+    core_plugin_note note;
+    core__seal seal;
+
+    CORE_TRY(core__note_read_sealed(image, &note, &seal));
+    CORE_TRY(core__plugin_check_hash(plugin, image->file));
+    if (memcmp(&note, &plugin->note, sizeof note) != 0)
+        return core__error(CORE_ERROR_REFUSED,
+                           "has changed since it was found");
+    plugin->information.seal = core__seal_kind(&seal);
+    CORE_TRY(core__seal_check(image, &seal));
+    CORE_TRY(core__segments_check(image));
+    return core__symbols_check(image);
+}
+
+static bool same_time(struct timespec a, struct timespec b)
+{
+    return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
+}
+
+/* Parts of two states of a file may each look sound. */
+static core_status check_unchanged(int file, const struct stat *before)
+{
+    struct stat after;
+
+    if (fstat(file, &after) != 0 || after.st_size != before->st_size ||
+        !same_time(after.st_mtim, before->st_mtim))
+        return core__error(CORE_ERROR_REFUSED,
+                           "was written to while it was checked");
+    return CORE_OK;
+}
+
 /* The path may hold another file than when it was found. */
 static core_status check_file(core_plugin *plugin)
 {
-    core_plugin_note note;
+    struct stat before;
     core_status status;
     core__image image;
     /* NONBLOCK: what has become a named pipe must not hold us up. */
@@ -105,17 +141,13 @@ static core_status check_file(core_plugin *plugin)
         return core__error(CORE_ERROR_IO, "cannot be opened: %s",
                            strerror(errno));
     status = core__image_file(file, &image);
-    if (status == CORE_OK)
-        status = core__note_read(&image, &note);
-    if (status == CORE_OK)
-        status = core__plugin_check_hash(plugin, file);
-    if (status == CORE_OK && memcmp(&note, &plugin->note, sizeof note) != 0)
+    if (status == CORE_OK && fstat(file, &before) != 0)
         status =
-            core__error(CORE_ERROR_REFUSED, "has changed since it was found");
+            core__error(CORE_ERROR_IO, "cannot be read: %s", strerror(errno));
     if (status == CORE_OK)
-        status = core__segments_check(&image);
+        status = check_image(plugin, &image);
     if (status == CORE_OK)
-        status = core__symbols_check(&image);
+        status = check_unchanged(file, &before);
     close(file);
     return status;
 }
@@ -286,7 +318,9 @@ core_status core__plugin_open(core_plugin *plugin)
     memset(&plugin->answer, 0, sizeof plugin->answer);
     status = check_file(plugin);
     if (status == CORE_OK)
-        status = core__quarantine(plugin->information.path);
+        status =
+            core__quarantine(plugin->information.path,
+                             plugin->information.seal == CORE_PLUGIN_SEALED);
     if (status != CORE_OK)
         return core__plugin_set_state(plugin, CORE_PLUGIN_REFUSED, status);
     surroundings_save(&saved);

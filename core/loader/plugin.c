@@ -232,11 +232,13 @@ core_status core__plugin_check_hash(const core_plugin *plugin, int file)
 static core_status judge(core_plugin *plugin, int file)
 {
     core__image image;
+    core__seal seal;
 
     CORE_TRY(core__image_file(file, &image));
     CORE_TRY(core__plugin_check_hash(plugin, file));
-    CORE_TRY(core__note_read(&image, &plugin->note));
+    CORE_TRY(core__note_read_sealed(&image, &plugin->note, &seal));
     describe_note(plugin);
+    plugin->information.seal = core__seal_kind(&seal);
     CORE_TRY(core__note_check_abi(&plugin->note));
     CORE_TRY(check_policy(plugin->note.name));
     return check_name(plugin);

@@ -29,6 +29,7 @@
 extern char **environ;
 
 uint32_t core__quarantine_ms = 10000;
+const char *core__quarantine_helper = LIBCORE_QUARANTINE_HELPER;
 
 enum { ANSWER_MAX = 1024, STEP_MS = 10 };
 
@@ -37,20 +38,27 @@ typedef struct guest {
     int answers; /* what it writes */
     char answer[ANSWER_MAX];
     size_t size;
-    int status; /* of waitpid */
+    bool closed; /* nothing more is to be read */
+    int status;  /* of waitpid */
     bool ended;
 } guest;
 
-static core_status helper_of(const char *text, const char **out_path)
+/* *out_path is NULL: no quarantine, or none for what is sealed. */
+static core_status helper_of(const char *text, bool sealed,
+                             const char **out_path)
 {
     *out_path = NULL;
     if (!text || strcmp(text, "0") == 0 || strcmp(text, "off") == 0)
         return CORE_OK;
-    *out_path = text[0] == '/' ? text : LIBCORE_QUARANTINE_HELPER;
+    if (strcmp(text, "unsealed") == 0) {
+        *out_path = sealed ? NULL : core__quarantine_helper;
+        return CORE_OK;
+    }
+    *out_path = text[0] == '/' ? text : core__quarantine_helper;
     if (text[0] != '/' && strcmp(text, "1") != 0 && strcmp(text, "on") != 0)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "LIBCORE_QUARANTINE is \"%.60s\"; what it may be: "
-                           "0, 1, or the absolute path of the helper",
+                           "0, 1, unsealed, or the absolute path of the helper",
                            text);
     return CORE_OK;
 }
@@ -59,17 +67,16 @@ core_status core__quarantine_check(const char *text)
 {
     const char *path;
 
-    return helper_of(text, &path);
+    return helper_of(text, false, &path);
 }
 
-/* NULL: no quarantine. */
-static core_status helper(const char **out_path)
+static core_status helper(bool sealed, const char **out_path)
 {
     const char *text;
 
     *out_path = NULL;
     CORE_TRY(core__setting_text(CORE__SETTING_QUARANTINE, &text));
-    return helper_of(text, out_path);
+    return helper_of(text, sealed, out_path);
 }
 
 /* The helper sees the settings that the program made, but for the one that
@@ -154,6 +161,7 @@ static void read_answer(guest *g)
         if (got > 0)
             g->size += (size_t)got;
     }
+    g->closed = got >= 0 || (errno != EAGAIN && errno != EINTR);
     g->answer[g->size] = '\0';
 }
 
@@ -168,6 +176,9 @@ static void wait_for(guest *g)
     while (!g->ended && passed < core__quarantine_ms) {
         struct pollfd poller = {.fd = g->answers, .events = POLLIN};
 
+        /* What has been closed, or says too much, is ready for ever. */
+        if (g->closed)
+            poller.fd = -1;
         if (poll(&poller, 1, STEP_MS) > 0)
             read_answer(g);
         if (waitpid(g->process, &g->status, WNOHANG) != 0)
@@ -213,7 +224,7 @@ static core_status judge(const guest *g)
                        WEXITSTATUS(g->status));
 }
 
-core_status core__quarantine(const char *path)
+core_status core__quarantine(const char *path, bool sealed)
 {
     guest g = {.answers = -1};
     const char *program;
@@ -221,7 +232,7 @@ core_status core__quarantine(const char *path)
     core_status status;
     int failed;
 
-    CORE_TRY(helper(&program));
+    CORE_TRY(helper(sealed, &program));
     if (!program)
         return CORE_OK;
     if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0)

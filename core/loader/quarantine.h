@@ -9,11 +9,15 @@
 
 #include "base/error.h"
 
-/* CORE_OK also where no quarantine is asked for.  Else why it may not be
- * opened here: it crashed, ended or hung there, or said so itself. */
-core_status core__quarantine(const char *path);
+#include <stdbool.h>
 
-/* How long it may take there; for tests. */
+/* CORE_OK also where no quarantine is asked for, or none of what is sealed.
+ * Else why it may not be opened here: it crashed, ended or hung there, or said
+ * so itself. */
+core_status core__quarantine(const char *path, bool sealed);
+
+/* How long it may take there, and the installed helper; for tests. */
 extern uint32_t core__quarantine_ms;
+extern const char *core__quarantine_helper;
 
 #endif

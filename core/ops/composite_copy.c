@@ -62,9 +62,6 @@ static core_status variant_call(core_operator *base, const core_value *args,
  * changed: autograd sees both. */
 core_status core__op_variant(core_call *call, const core_value *args,
                              uint32_t nargs, core_value *results,
-                             uint32_t nresults);
-core_status core__op_variant(core_call *call, const core_value *args,
-                             uint32_t nargs, core_value *results,
                              uint32_t nresults)
 {
     core_operator *op = call->op;

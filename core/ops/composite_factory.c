@@ -7,7 +7,6 @@
 #include "dispatch/dispatch.h"
 #include "ops/expression.h"
 #include "ops/shape.h"
-#include "tensor/kept.h"
 #include "tensor/layout.h"
 
 #include <string.h>
@@ -110,9 +109,7 @@ static core_dtype dtype_of_number(const core_value *number)
 
 /* -------------------------------------------------------- empty, filled -- */
 
-static core_status __attribute__((noinline))
-empty_of_any(const core_operator *op, const core_value *args,
-             core_value *result)
+CORE__OP(empty)
 {
     options o;
     core_tensor *out;
@@ -122,46 +119,23 @@ empty_of_any(const core_operator *op, const core_value *args,
     int64_t format =
         args[5].tag == CORE_VALUE_NONE ? CORE_FORMAT_CONTIGUOUS : args[5].u.i;
 
-    CORE_TRY(options_of(op, args, 1, core__dtype_default(), NULL, &o));
-    CORE_TRY(core__op_format_check(op, format));
+    CORE_TRY(options_of(call->op, args, 1, core__dtype_default(), NULL, &o));
+    CORE_TRY(core__op_format_check(call->op, format));
     if (format == CORE_FORMAT_CONTIGUOUS || format == CORE_FORMAT_PRESERVE) {
-        CORE_TRY(empty_of(op, &args[0], &o, &out));
+        CORE_TRY(empty_of(call->op, &args[0], &o, &out));
     } else {
         if (count != (format == CORE_FORMAT_CHANNELS_LAST ? 4u : 5u))
-            return core__op_error(CORE_ERROR_SHAPE, op,
+            return core__op_error(CORE_ERROR_SHAPE, call->op,
                                   "the memory format does not fit %zu "
                                   "dimensions",
                                   count);
-        CORE_TRY(core__sizes_check(op, count, sizes));
+        CORE_TRY(core__sizes_check(call->op, count, sizes));
         core__layout_channels_last((uint32_t)count, sizes, strides);
-        CORE_TRY(core__op_allocated(op, o.device,
+        CORE_TRY(core__op_allocated(call->op, o.device,
                                     core__tensor_new(o.device, o.dtype,
                                                      (uint32_t)count, sizes,
                                                      strides, &out)));
     }
-    core__result_tensor(result, out);
-    return CORE_OK;
-}
-
-/* What most calls ask for, of a size that lies ready: a list of sizes, a dtype
- * and no more. */
-CORE__OP(empty)
-{
-    core__thread *self = core__thread_self();
-    core_dtype dtype = core__dtype_of(&args[1]);
-    core_device *device = args[3].tag == CORE_VALUE_DEVICE
-                              ? args[3].u.device
-                              : core__device_current_known(self);
-    core_tensor *out = NULL;
-
-    if (core__likely(args[0].tag == CORE_VALUE_INT_LIST &&
-                     args[2].tag == CORE_VALUE_NONE &&
-                     args[5].tag == CORE_VALUE_NONE && device &&
-                     dtype != CORE_DTYPE_NONE && core__dtype_is_known(dtype)))
-        out =
-            core__kept_new(self, device, dtype, args[0].count, args[0].u.ints);
-    if (core__unlikely(!out))
-        return empty_of_any(call->op, args, &results[0]);
     core__result_tensor(&results[0], out);
     return CORE_OK;
 }

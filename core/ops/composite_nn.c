@@ -3,6 +3,7 @@
 
 /* Layers of networks, as their users call them. */
 
+#include "dispatch/structured.h"
 #include "ops/expression.h"
 #include "ops/shape.h"
 #include "tensor/dtype.h"
@@ -34,6 +35,50 @@ CORE__COMPOSITE(log_softmax)
                  core__x_cast(scope, args[0].u.tensor, dtype), args[1].u.i,
                  false),
         &results[0]);
+}
+
+/* Whether the tensor that is given could be what the kernel returns, so that
+ * it may write there; otherwise its result is copied. */
+static bool takes_rows(const core_value *args)
+{
+    const core_tensor *self = args[0].u.tensor, *out = args[3].u.tensor;
+
+    return core__arg_dtype(args, 2, self->dtype) == self->dtype &&
+           out->dtype == self->dtype && out->device == self->device &&
+           out->storage != self->storage && out->ndim == self->ndim &&
+           memcmp(out->sizes, self->sizes, self->ndim * sizeof *self->sizes) ==
+               0;
+}
+
+static core_status rows_into(core_call *call, const core_value *args,
+                             core_value *results, uint32_t nresults,
+                             core_status (*forward)(core_tensor *self,
+                                                    int64_t dim,
+                                                    bool half_to_float,
+                                                    core_tensor *out))
+{
+    core_tensor *out = args[3].u.tensor;
+
+    if (!takes_rows(args))
+        return core__op_variant(call, args, 4, results, nresults);
+    CORE_TRY(core__written_check(call->op, args, 4));
+    CORE_TRY(forward(args[0].u.tensor, args[1].u.i, false, out));
+    if (nresults > 0) {
+        core__tensor_retain(out);
+        core__result_tensor(&results[0], out);
+    }
+    return CORE_OK;
+}
+
+CORE__OP(softmax_out)
+{
+    return rows_into(call, args, results, nresults, core_softmax_forward_out);
+}
+
+CORE__OP(log_softmax_out)
+{
+    return rows_into(call, args, results, nresults,
+                     core_log_softmax_forward_out);
 }
 
 /* ------------------------------------------------------- normalisation -- */

@@ -256,6 +256,11 @@ static inline core_tensor *core__x_arange(core__scope *s, core_tensor *like,
         const core_value *args __attribute__((unused)),                        \
         core_value *results __attribute__((unused)))
 
+/* composite_copy.c: what in-place and out variants of composites are made of. */
+core_status core__op_variant(core_call *call, const core_value *args,
+                             uint32_t nargs, core_value *results,
+                             uint32_t nresults);
+
 /* Ends the scope of a composite; on failure releases what is in results, and
  * names the operator before the one within that failed. */
 core_status core__scope_close(core__scope *scope, const core_operator *op,

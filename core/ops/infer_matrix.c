@@ -46,27 +46,35 @@ static core_status dtype_error(const pair *p)
                           core__dtype_name(p->b->dtype));
 }
 
-/* Ranks, one dtype, and the dimension over which is summed: the last of a, the
- * last but one of b if that is a matrix. */
-static core_status product(core__inference *infer, uint32_t first,
-                           uint32_t ndim_a, uint32_t ndim_b)
+/* The dimension over which is summed: the last of a, the last but one of b if
+ * that is a matrix. */
+static core_status inner(core__inference *infer, uint32_t first)
 {
     pair p = pair_at(infer, first);
-    uint32_t at = ndim_b > 1 ? ndim_b - 2 : 0;
+    uint32_t last = p.a->ndim - 1, at = p.b->ndim > 1 ? p.b->ndim - 2 : 0;
 
-    if (p.a->ndim != ndim_a || p.b->ndim != ndim_b)
-        return rank_error(named(&p, infer, first), ndim_a, ndim_b);
-    if (p.a->dtype != p.b->dtype)
-        return dtype_error(named(&p, infer, first));
-    if (p.a->sizes[ndim_a - 1] == p.b->sizes[at])
+    if (p.a->sizes[last] == p.b->sizes[at])
         return CORE_OK;
     named(&p, infer, first);
     return core__op_shapes(
         p.op, p.name_a, p.a, p.name_b, p.b,
         "dimension %u of %s must be as large as dimension %u of %s: %lld is "
         "not %lld",
-        ndim_a - 1, p.name_a, at, p.name_b, (long long)p.a->sizes[ndim_a - 1],
+        last, p.name_a, at, p.name_b, (long long)p.a->sizes[last],
         (long long)p.b->sizes[at]);
+}
+
+/* Ranks, one dtype, and what is summed over. */
+static core_status product(core__inference *infer, uint32_t first,
+                           uint32_t ndim_a, uint32_t ndim_b)
+{
+    pair p = pair_at(infer, first);
+
+    if (p.a->ndim != ndim_a || p.b->ndim != ndim_b)
+        return rank_error(named(&p, infer, first), ndim_a, ndim_b);
+    if (p.a->dtype != p.b->dtype)
+        return dtype_error(named(&p, infer, first));
+    return inner(infer, first);
 }
 
 /* [b,] m, k times [b,] k, n; ranks 2, or 3. */
@@ -121,6 +129,69 @@ static core_status added(core__inference *infer)
 CORE__INFER(mm)
 {
     return matrices(infer, 0, 2);
+}
+
+/* A factor of eight bits, and its scale. */
+static core_status scaled_factor(core__inference *infer, uint32_t at)
+{
+    const core_tensor *factor = core__arg_tensor(infer->args, at);
+    const core_tensor *scale = core__arg_tensor(infer->args, at + 2);
+
+    if (!core__dtype_is_storage((core_dtype)factor->dtype))
+        return core__op_error(CORE_ERROR_DTYPE, infer->op,
+                              "%s must be f8e4m3 or f8e5m2; it is %s",
+                              core__argument_name(infer->op, at),
+                              core__dtype_name(factor->dtype));
+    if (scale->dtype == CORE_F32 && scale->ndim == 0)
+        return CORE_OK;
+    return core__op_error(CORE_ERROR_DTYPE, infer->op,
+                          "%s must be one f32 of 0 dimensions; it is %s of %u",
+                          core__argument_name(infer->op, at + 2),
+                          core__dtype_name(scale->dtype), scale->ndim);
+}
+
+static core_status scaled_bias(core__inference *infer)
+{
+    const core_tensor *bias = core__arg_tensor(infer->args, 4);
+    const core__result_spec *result = &infer->results[0];
+
+    if (!bias)
+        return CORE_OK;
+    if (bias->dtype != result->dtype)
+        return core__op_error(
+            CORE_ERROR_DTYPE, infer->op,
+            "bias must be of the result's dtype, which is %s; it is %s",
+            core__dtype_name(result->dtype), core__dtype_name(bias->dtype));
+    if (bias->ndim == 1 && bias->sizes[0] == result->sizes[1])
+        return CORE_OK;
+    return core__op_error(CORE_ERROR_SHAPE, infer->op,
+                          "bias must have one dimension of %lld",
+                          (long long)result->sizes[1]);
+}
+
+/* _scaled_mm(self, mat2, scale_a, scale_b, bias, scale_result, out_dtype,
+ * use_fast_accum): the factors' dtypes may differ. */
+CORE__INFER(scaled_mm)
+{
+    pair p = pair_at(infer, 0);
+    core_dtype dtype = core__arg_dtype(infer->args, 6, CORE_DTYPE_NONE);
+
+    CORE_TRY(scaled_factor(infer, 0));
+    CORE_TRY(scaled_factor(infer, 1));
+    if (core__arg_tensor(infer->args, 5))
+        return core__op_error(CORE_ERROR_UNSUPPORTED, infer->op,
+                              "scale_result is for results of eight bits, "
+                              "which are not computed");
+    if (dtype != CORE_F32 && dtype != CORE_BF16 && dtype != CORE_F16)
+        return core__op_error(CORE_ERROR_DTYPE, infer->op,
+                              "out_dtype must be f32, bf16 or f16; it is %s",
+                              dtype ? core__dtype_name(dtype) : "not given");
+    if (p.a->ndim != 2 || p.b->ndim != 2)
+        return rank_error(named(&p, infer, 0), 2, 2);
+    CORE_TRY(inner(infer, 0));
+    core__result_set(&infer->results[0], dtype, 2,
+                     (const int64_t[]){p.a->sizes[0], p.b->sizes[1]});
+    return scaled_bias(infer);
 }
 
 CORE__INFER(bmm)

@@ -5,6 +5,7 @@
  * and the operators that give several of them. */
 
 #include "base/memory.h"
+#include "dispatch/dispatch.h"
 #include "ops/functions.h"
 #include "ops/shape.h"
 #include "tensor/layout.h"
@@ -100,23 +101,32 @@ core_status core__index_wrap(const core_operator *op, int64_t index,
 
 /* -------------------------------------------------------------- slices -- */
 
+/* core__dim_wrap, called for what is not counted from the front alone. */
+static inline core_status dim_of(const core_operator *op,
+                                 const core_value *value,
+                                 const core_tensor *self, uint32_t *out_dim)
+{
+    *out_dim = (uint32_t)value->u.i;
+    if (core__likely((uint64_t)value->u.i < self->ndim))
+        return CORE_OK;
+    return core__dim_wrap(op, value->u.i, self->ndim, out_dim);
+}
+
 CORE__OP(slice)
 {
-    core_tensor *self = args[0].u.tensor;
-    window w;
-    uint32_t dim;
-    int64_t first;
+    core_tensor *self = args[0].u.tensor, *view;
     int64_t step = core__int_of(&args[4]);
+    int64_t first, count;
+    uint32_t dim;
 
-    if (self->ndim == 0)
+    if (core__unlikely(self->ndim == 0))
         return no_dimension(call->op);
-    CORE_TRY(core__dim_wrap(call->op, args[1].u.i, self->ndim, &dim));
-    window_of(self, &w);
+    CORE_TRY(dim_of(call->op, &args[1], self, &dim));
     CORE_TRY(core__slice_range(call->op, self->sizes[dim], &args[2], &args[3],
-                               step, &first, &w.sizes[dim]));
-    w.offset += first * self->strides[dim];
-    window_step(&w, dim, step);
-    return window_view(self, &w, &results[0]);
+                               step, &first, &count));
+    CORE_TRY(core__tensor_sliced(self, dim, first, count, step, &view));
+    core__result_tensor(&results[0], view);
+    return CORE_OK;
 }
 
 CORE__OP(select)
@@ -140,15 +150,14 @@ CORE__OP(select)
 CORE__OP(narrow)
 {
     core_tensor *self = args[0].u.tensor;
-    core_tensor *out;
-    uint32_t dim;
+    core_value slice[5] = {args[0]};
     int64_t start = args[2].u.i;
     int64_t length = args[3].u.i;
-    int64_t end;
+    uint32_t dim;
 
-    if (self->ndim == 0)
+    if (core__unlikely(self->ndim == 0))
         return no_dimension(call->op);
-    CORE_TRY(core__dim_wrap(call->op, args[1].u.i, self->ndim, &dim));
+    CORE_TRY(dim_of(call->op, &args[1], self, &dim));
     if (start < 0)
         start += self->sizes[dim];
     if (start < 0 || length < 0 || start > self->sizes[dim] - length)
@@ -157,10 +166,12 @@ CORE__OP(narrow)
                               "dimension %u of size %lld",
                               (long long)length, (long long)args[2].u.i, dim,
                               (long long)self->sizes[dim]);
-    end = start + length;
-    CORE_TRY(core_slice(self, dim, &start, &end, 1, &out));
-    core__result_tensor(&results[0], out);
-    return CORE_OK;
+    slice[1] = core_int(dim);
+    slice[2] = core_int(start);
+    slice[3] = core_int(start + length);
+    slice[4] = core_int(1);
+    return core__call(&core__operators[CORE_OP_SLICE_TENSOR], slice, 5, results,
+                      1);
 }
 
 CORE__OP(diagonal)

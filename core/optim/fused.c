@@ -3,17 +3,21 @@
 
 /* Steps of many parameters at once, where their device has a kernel for it.
  * What is done together: parameters of one device and dtype that have made as
- * many steps, dense with all that belongs to them. */
+ * many steps, dense with all that belongs to them.  What shares memory with
+ * something that a step writes has its turn among the others. */
 
 #include "optim/optimizer.h"
 
 #include "base/error.h"
 #include "base/memory.h"
 #include "dispatch/structured.h"
+#include "tensor/layout.h"
 #include "tensor/tensor.h"
 
 #include <libcore/autograd.h>
 #include <libcore/ops.h>
+
+#include <stdlib.h>
 
 static bool dense(const core_tensor *tensor, const core_tensor *parameter)
 {
@@ -135,16 +139,126 @@ static size_t gather(const core_optimizer *optimizer, size_t i, uint8_t *done,
         grad = core_tensor_grad(parameters[k].tensor);
         if (eligible(&parameters[k], grad)) {
             indices[count++] = k;
-            done[k] = 1;
+            done[k] = CORE__STEP_DONE;
         }
     }
     return count;
 }
 
+/* ------------------------------------------------------- shared memory -- */
+
+enum { TENSORS = 2 + CORE__OPTIMIZER_SLOTS }; /* of a parameter */
+
+typedef struct place {
+    const void *space; /* addresses of a device, or a handle of memory */
+    uint64_t from, to; /* bytes in it */
+    size_t owner;      /* the parameter's index */
+    bool written;
+} place;
+
+static int in_order(const void *left, const void *right)
+{
+    const place *a = left, *b = right;
+
+    if (a->space != b->space)
+        return (uintptr_t)a->space < (uintptr_t)b->space ? -1 : 1;
+    return a->from < b->from ? -1 : a->from > b->from;
+}
+
+/* Whether something else may have a part of it: another tensor of the storage,
+ * or, of gradients and state, whoever has the tensor itself, or another storage
+ * on memory from outside. */
+static bool may_be_shared(const core_tensor *tensor, bool parameter)
+{
+    return tensor->storage->capacity == 0 ||
+           atomic_load_explicit(&tensor->storage->references,
+                                memory_order_relaxed) > 1 ||
+           (!parameter && atomic_load_explicit(&tensor->references,
+                                               memory_order_relaxed) > 1);
+}
+
+static void set_place(place *at, const core_tensor *tensor)
+{
+    const core_memory memory = tensor->storage->memory;
+
+    core__layout_bytes(tensor, &at->from, &at->to);
+    at->space = memory.handle;
+    if (tensor->device->flags & CORE_DEVICE_FLAT) {
+        at->space = tensor->device;
+        at->from += (uint64_t)(uintptr_t)memory.handle;
+        at->to += (uint64_t)(uintptr_t)memory.handle;
+    }
+}
+
+/* Where all lies that steps read and write; places NULL: counts. */
+static size_t list_places(const core_optimizer *optimizer, place *places,
+                          bool *out_shared)
+{
+    size_t count = 0;
+
+    *out_shared = false;
+    for (size_t i = 0; i < optimizer->count; i++) {
+        const core__parameter *parameter = &optimizer->parameters[i];
+        const core_tensor *tensors[TENSORS] = {
+            parameter->tensor, core_tensor_grad(parameter->tensor)};
+
+        for (size_t k = 0; k < CORE__OPTIMIZER_SLOTS; k++)
+            tensors[2 + k] = parameter->state[k];
+        for (size_t k = 0; tensors[1] && k < TENSORS; k++) {
+            const core_tensor *tensor = tensors[k];
+            place *at;
+
+            if (!tensor || !tensor->storage || tensor->numel == 0)
+                continue;
+            *out_shared |= may_be_shared(tensor, k == 0);
+            at = places ? &places[count] : NULL;
+            count++;
+            if (!at)
+                continue;
+            *at = (place){.owner = i, .written = k != 1};
+            set_place(at, tensor);
+        }
+    }
+    return count;
+}
+
+/* Those that lie in one another, directly or through a third, are alone if one
+ * of them is written. */
+static core_status find_shared(const core_optimizer *optimizer, uint8_t *done)
+{
+    bool shared;
+    size_t count = list_places(optimizer, NULL, &shared), next;
+    place *places;
+
+    if (!shared)
+        return CORE_OK;
+    places = core__alloc(count * sizeof *places);
+    if (!places)
+        return core__error_memory(count * sizeof *places);
+    list_places(optimizer, places, &shared);
+    qsort(places, count, sizeof *places, in_order);
+    for (size_t i = 0; i < count; i = next) {
+        bool written = places[i].written;
+        uint64_t to = places[i].to;
+
+        for (next = i + 1;
+             next < count && places[next].space == places[i].space &&
+             places[next].from < to;
+             next++) {
+            written |= places[next].written;
+            to = places[next].to > to ? places[next].to : to;
+        }
+        for (size_t k = i; written && next - i > 1 && k < next; k++)
+            done[places[k].owner] = CORE__STEP_ALONE;
+    }
+    core__free(places);
+    return CORE_OK;
+}
+
 core_status core__optimizer_fused(core_optimizer *optimizer, uint8_t *done)
 {
     size_t n = optimizer->count;
-    core_status status = CORE_OK;
+    core_status status = find_shared(optimizer, done);
     core_tensor **tensors = NULL;
     size_t *indices = NULL;
 

@@ -103,7 +103,7 @@ core_status core_optimizer_step(core_optimizer *optimizer)
         core__parameter *parameter = &optimizer->parameters[i];
         core_tensor *grad = core_tensor_grad(parameter->tensor);
 
-        if (!grad || optimizer->done[i])
+        if (!grad || optimizer->done[i] == CORE__STEP_DONE)
             continue;
         status = optimizer->table->step(optimizer, parameter, grad);
         if (status == CORE_OK)

@@ -46,7 +46,7 @@ struct core_optimizer {
     const core__optimizer_table *table;
     core__parameter *parameters;
     size_t count;
-    uint8_t *done; /* in a step: those that were stepped together */
+    uint8_t *done; /* in a step, of each parameter: one of the following */
     union {
         core_sgd_options sgd;
         core_adam_options adam;
@@ -65,8 +65,14 @@ core_status core__optimizer_create(const core__optimizer_table *table,
 core_status core__optimizer_not_captured(const core__parameter *parameter,
                                          const char *step);
 
+enum {
+    CORE__STEP_DUE = 0,
+    CORE__STEP_DONE = 1,
+    CORE__STEP_ALONE = 2 /* what it writes lies where something else does */
+};
+
 /* Steps what can be stepped by fused operators, and counts it; done[i] becomes
- * 1 for such a parameter. */
+ * CORE__STEP_DONE for such a parameter. */
 core_status core__optimizer_fused(core_optimizer *optimizer, uint8_t *done);
 
 /* value >= 0 and finite, or an error that names the option. */

@@ -23,6 +23,7 @@ typedef enum clock_kind { NO_CLOCK, BY_EVENTS, BY_RECORDS } clock_kind;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static core__profile_clock clocks[CORE__PROFILE_CLOCKS]; /* under the lock */
 static size_t nclocks;
+static bool taken = true;            /* by the round that is over; likewise */
 static _Thread_local uint64_t given; /* the id of what this thread gives */
 
 void core__profile_apart_begin(core__profile_apart *apart)
@@ -101,7 +102,9 @@ static clock_kind clock_of(core_stream *stream)
     for (size_t i = 0; i < nclocks && !clock; i++)
         if (clocks[i].device == stream->device)
             clock = &clocks[i];
-    if (!clock && nclocks < CORE__PROFILE_CLOCKS) {
+    /* A launch that saw the round open, and came too late for it, starts no
+     * plugin that nobody would stop. */
+    if (!clock && !taken && nclocks < CORE__PROFILE_CLOCKS) {
         clock = &clocks[nclocks++];
         *clock =
             (core__profile_clock){.device = core_device_retain(stream->device),
@@ -243,6 +246,7 @@ void core__profile_clocks_begin(void)
 {
     pthread_mutex_lock(&lock);
     nclocks = 0;
+    taken = false;
     pthread_mutex_unlock(&lock);
 }
 
@@ -254,6 +258,7 @@ size_t core__profile_clocks(core__profile_clock out[CORE__PROFILE_CLOCKS])
     count = nclocks;
     memcpy(out, clocks, count * sizeof *out);
     nclocks = 0;
+    taken = true;
     pthread_mutex_unlock(&lock);
     return count;
 }

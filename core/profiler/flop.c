@@ -88,12 +88,73 @@ static uint64_t convolution_backward(const core_value *args, uint32_t nargs,
            ((tensor_at(results, 0) != NULL) + (tensor_at(results, 1) != NULL));
 }
 
+/* Of batches, all of which add up to one matrix. */
+static uint64_t summed_product(const core_value *args, uint32_t nargs,
+                               const core_value *results)
+{
+    return added_product(args, nargs, results) *
+           (nargs < 2 ? 0 : size_at(tensor_at(args, 1), 3));
+}
+
+/* A row by a column: one product for each element, and its sum. */
+static uint64_t outer_product(const core_value *args, uint32_t nargs,
+                              const core_value *results)
+{
+    (void)args;
+    (void)nargs;
+    return 2 * elements(tensor_at(results, 0));
+}
+
+/* Of query, key and value, which stand from `first` on: a score for each query
+ * and key of a head, and their sizes of the products that make scores and
+ * results.  What a mask leaves out is counted in. */
+static uint64_t scores(const core_value *args, uint32_t nargs, uint32_t first,
+                       uint64_t *inner, uint64_t *outer)
+{
+    const core_tensor *query;
+
+    if (nargs < first + 3)
+        return 0;
+    query = tensor_at(args, first);
+    *inner = size_at(query, 1);
+    *outer = size_at(tensor_at(args, first + 2), 1);
+    return *inner ? elements(query) / *inner *
+                        size_at(tensor_at(args, first + 1), 2)
+                  : 0;
+}
+
+static uint64_t attention(const core_value *args, uint32_t nargs,
+                          const core_value *results)
+{
+    uint64_t inner = 0, outer = 0, count;
+
+    (void)results;
+    count = scores(args, nargs, 0, &inner, &outer);
+    return 2 * count * (inner + outer);
+}
+
+/* The scores are computed again, and their gradient, for that of the query or
+ * the key; those of query, key and value are a product each. */
+static uint64_t attention_backward(const core_value *args, uint32_t nargs,
+                                   const core_value *results)
+{
+    uint64_t inner = 0, outer = 0,
+             count = scores(args, nargs, 1, &inner, &outer);
+    uint64_t query = tensor_at(results, 0) != NULL,
+             key = tensor_at(results, 1) != NULL,
+             value = tensor_at(results, 2) != NULL;
+
+    return 2 * count *
+           (inner * (1 + query + key) + outer * ((query | key) + value));
+}
+
 /* By the functional operator's name. */
 static const struct {
     const char *name;
     formula formula;
 } known[] = {
     {"mm", product},
+    {"_scaled_mm", product},
     {"bmm", product},
     {"mv", product},
     {"dot", product},
@@ -102,8 +163,12 @@ static const struct {
     {"addmm", added_product},
     {"addmv", added_product},
     {"baddbmm", added_product},
+    {"addbmm", summed_product},
+    {"addr", outer_product},
     {"convolution", convolution},
     {"convolution_backward", convolution_backward},
+    {"_scaled_dot_product_efficient_attention", attention},
+    {"_scaled_dot_product_efficient_attention_backward", attention_backward},
 };
 
 enum { KNOWN = sizeof known / sizeof *known };

@@ -15,8 +15,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A browser is still quick with so many. */
-enum { DRAWN = 200000 };
+/* A browser is still quick with so many boxes; and memory has a high point and
+ * a last one for each of so many stretches of time. */
+enum { DRAWN = 200000, STRETCHES = 10000 };
 
 typedef struct writer {
     core__json json;
@@ -24,7 +25,32 @@ typedef struct writer {
     core_profiler *profiler;
     uint64_t shortest; /* events below are left out */
     core_status status;
+    char buffer[1 << 16];
+    size_t used;
 } writer;
+
+static void flush(writer *writer)
+{
+    if (writer->used && writer->status == CORE_OK)
+        writer->status =
+            core__file_write(&writer->file, writer->buffer, writer->used);
+    writer->used = 0;
+}
+
+static void add(writer *writer, const char *text, size_t size)
+{
+    while (size > 0) {
+        size_t room = sizeof writer->buffer - writer->used;
+        size_t part = size < room ? size : room;
+
+        memcpy(writer->buffer + writer->used, text, part);
+        writer->used += part;
+        text += part;
+        size -= part;
+        if (writer->used == sizeof writer->buffer)
+            flush(writer);
+    }
+}
 
 /* In JSON this character is only inside of texts, where it may be escaped; a
  * page would take it for the end of the data. */
@@ -36,9 +62,9 @@ static bool put(void *context, const char *text, size_t size)
         const char *less = memchr(text, '<', size);
         size_t plain = less ? (size_t)(less - text) : size;
 
-        writer->status = core__file_write(&writer->file, text, plain);
-        if (less && writer->status == CORE_OK)
-            writer->status = core__file_write(&writer->file, "\\u003c", 6);
+        add(writer, text, plain);
+        if (less)
+            add(writer, "\\u003c", 6);
         plain += less != NULL;
         text += plain;
         size -= plain;
@@ -54,6 +80,9 @@ static size_t count_from(const core_profiler *profiler, uint64_t shortest)
         for (uint32_t i = 0; i < profiler->parts[p].nevents; i++)
             count +=
                 core__profile_length(&profiler->parts[p].events[i]) >= shortest;
+    for (size_t i = 0; i < profiler->nslices; i++)
+        count +=
+            profiler->slices[i].end - profiler->slices[i].begin >= shortest;
     return count;
 }
 
@@ -135,7 +164,8 @@ static void write_streams(writer *writer)
         for (size_t k = i; k < profiler->nslices; k++) {
             const core__profile_slice *other = &profiler->slices[k];
 
-            if (core__profile_same_lane(slice, other))
+            if (core__profile_same_lane(slice, other) &&
+                other->end - other->begin >= writer->shortest)
                 box(writer, other->name, other->begin, other->end, 0, KERNEL);
         }
         core__json_end(&writer->json);
@@ -143,21 +173,71 @@ static void write_streams(writer *writer)
     }
 }
 
-static core_status write_memory(writer *writer)
+static void write_point(writer *writer, const core__profile_point *point)
 {
     core__json *json = &writer->json;
+
+    json->flat = true;
+    core__json_array(json, NULL);
+    core__json_text(json, NULL, core_device_name(point->device));
+    core__json_number(
+        json, NULL, core__profile_microseconds(writer->profiler, point->time));
+    core__json_integer(json, NULL, point->bytes);
+    core__json_end(json);
+}
+
+/* One device's points, in the order of time: of each stretch the highest, and
+ * the last one. */
+static void write_crests(writer *writer, const core__profile_curve *curve,
+                         const core_device *device)
+{
+    const core_profiler *profiler = writer->profiler;
+    const core__profile_point *highest = NULL, *last = NULL;
+    uint64_t width =
+        (profiler->round_ended - profiler->round_began) / STRETCHES + 1;
+    uint64_t stretch = 0;
+
+    for (size_t i = 0; i <= curve->count; i++) {
+        const core__profile_point *point =
+            i < curve->count ? &curve->points[i] : NULL;
+        uint64_t at = point ? (point->time - profiler->round_began) / width : 0;
+
+        if (point && point->device != device)
+            continue;
+        if (last && (!point || at != stretch)) {
+            if (highest != last)
+                write_point(writer, highest);
+            write_point(writer, last);
+            highest = NULL;
+        }
+        if (point && (!highest || point->bytes > highest->bytes))
+            highest = point;
+        last = point;
+        stretch = at;
+    }
+}
+
+static core_status write_memory(writer *writer)
+{
+    const core_device *seen[CORE__PROFILE_DEVICES];
     core__profile_curve curve;
+    size_t nseen = 0;
 
     CORE_TRY(core__profile_curve_make(writer->profiler, &curve));
     for (size_t i = 0; i < curve.count; i++) {
-        json->flat = true;
-        core__json_array(json, NULL);
-        core__json_text(json, NULL, core_device_name(curve.points[i].device));
-        core__json_number(
-            json, NULL,
-            core__profile_microseconds(writer->profiler, curve.points[i].time));
-        core__json_integer(json, NULL, curve.points[i].bytes);
-        core__json_end(json);
+        const core_device *device = curve.points[i].device;
+        size_t at = 0;
+
+        if (curve.count <= 2 * STRETCHES) {
+            write_point(writer, &curve.points[i]);
+            continue;
+        }
+        while (at < nseen && seen[at] != device)
+            at++;
+        if (at < nseen || nseen == CORE__PROFILE_DEVICES)
+            continue;
+        seen[nseen++] = device;
+        write_crests(writer, &curve, device);
     }
     core__free(curve.points);
     return CORE_OK;
@@ -187,6 +267,16 @@ static void write_rows(writer *writer)
     }
 }
 
+static core_status write_remarks(writer *writer)
+{
+    char *text;
+
+    CORE_TRY(core__profile_remarks(writer->profiler, &text));
+    core__json_text(&writer->json, "remarks", text);
+    core__free(text);
+    return CORE_OK;
+}
+
 static core_status write_data(writer *writer)
 {
     core__json *json = &writer->json;
@@ -198,6 +288,7 @@ static core_status write_data(writer *writer)
         json, "length",
         core__profile_microseconds(writer->profiler, profiler->round_ended));
     core__json_number(json, "shortest", (double)writer->shortest / 1e3);
+    CORE_TRY(write_remarks(writer));
     core__json_array(json, "lanes");
     write_threads(writer);
     write_streams(writer);
@@ -209,10 +300,11 @@ static core_status write_data(writer *writer)
     write_rows(writer);
     core__json_end(json);
     core__json_end(json);
-    return core__json_finish(json) || writer->status != CORE_OK
-               ? writer->status
-               : core__error(CORE_ERROR_INTERNAL,
-                             "the page's data is no whole JSON");
+    if (!core__json_finish(json) && writer->status == CORE_OK)
+        return core__error(CORE_ERROR_INTERNAL,
+                           "the page's data is no whole JSON");
+    flush(writer);
+    return writer->status;
 }
 
 static core_status write_page(writer *writer)
@@ -226,18 +318,25 @@ static core_status write_page(writer *writer)
 
 core_status core_profiler_save_html(core_profiler *profiler, const char *path)
 {
-    writer writer = {.profiler = profiler};
     core_status status;
+    writer *writer;
 
     CORE__NOT_NULL(profiler);
     CORE__NOT_NULL(path);
     CORE_TRY(core__profile_rows_sorted(profiler, CORE_PROFILE_BY_SELF));
-    while (count_from(profiler, writer.shortest) > DRAWN)
-        writer.shortest = writer.shortest ? writer.shortest * 2 : 1000;
-    CORE_TRY(core__file_begin(&writer.file, path));
-    status = write_page(&writer);
-    if (status == CORE_OK)
-        status = core__file_commit(&writer.file);
-    core__file_end(&writer.file);
+    writer = core__alloc_zero(sizeof *writer);
+    if (!writer)
+        return core__error_memory(sizeof *writer);
+    writer->profiler = profiler;
+    while (count_from(profiler, writer->shortest) > DRAWN)
+        writer->shortest = writer->shortest ? writer->shortest * 2 : 1000;
+    status = core__file_begin(&writer->file, path);
+    if (status == CORE_OK) {
+        status = write_page(writer);
+        if (status == CORE_OK)
+            status = core__file_commit(&writer->file);
+        core__file_end(&writer->file);
+    }
+    core__free(writer);
     return status;
 }

@@ -9,6 +9,7 @@
 #include "profiler/profile.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 typedef struct maker {
     uint64_t first; /* numbers [first, first + count) */
@@ -86,20 +87,57 @@ static void take_makers(const core_profiler *profiler, maker *out)
     }
 }
 
-/* In the thread that ran the backward, mostly that of the forward; else in the
- * first that has it. */
+/* A node is called "mul.Tensor backward", unless a program has named it. */
+static bool is_named_for(const char *node, const char *operator)
+{
+    size_t size = strlen(operator);
+
+    return strncmp(node, operator, size) == 0 &&
+           strcmp(node + size, " backward") == 0;
+}
+
+/* What is found in one thread. */
+static const maker *maker_in(const core_profiler *profiler, const maker *makers,
+                             size_t count, uint32_t part,
+                             const core__profile_event *node, bool *out_named)
+{
+    const maker *found = find(makers, count, part, node->sequence);
+    const core__profile_event *event;
+
+    *out_named = false;
+    if (!found)
+        return NULL;
+    event = &profiler->parts[part].events[found->event];
+    *out_named = is_named_for(node->name, event->name);
+    /* A number of a thread that is not the forward's could come later. */
+    return event->end <= node->begin ? found : NULL;
+}
+
+/* Threads count for themselves, so that several may have made a node of this
+ * number: that whose operator the node is named for, or else that which ran the
+ * backward.  Of others that are alike there is no telling. */
 static const maker *maker_of(const core_profiler *profiler, const maker *makers,
                              size_t count, uint32_t part,
                              const core__profile_event *node)
 {
-    const maker *found = find(makers, count, part, node->sequence);
+    const maker *found[2] = {NULL, NULL}; /* by whether it is named for it */
+    uint32_t number[2] = {0, 0};
+    bool named;
 
-    for (uint32_t p = 0; !found && p < profiler->nparts; p++)
-        found = find(makers, count, p, node->sequence);
-    /* A number of a thread that is not the forward's could come later. */
-    return found && profiler->parts[found->part].events[found->event].end <=
-                        node->begin
-               ? found
+    for (uint32_t p = 0; p < profiler->nparts; p++) {
+        const maker *one = maker_in(profiler, makers, count, p, node, &named);
+
+        if (one && p == part && named)
+            return one;
+        if (!one)
+            continue;
+        found[named] = p == part || !found[named] ? one : found[named];
+        number[named]++;
+    }
+    if (number[true])
+        return number[true] == 1 ? found[true] : NULL;
+    return found[false] && (number[false] == 1 || found[false]->part == part)
+               ? found[false]
                : NULL;
 }
 
@@ -128,7 +166,7 @@ core_status core__profile_links(const core_profiler *profiler,
             const core__profile_event *node = &profiler->parts[p].events[i];
             const maker *from;
 
-            if (node->kind != CORE_PROFILE_BACKWARD || !node->sequence)
+            if (node->kind != CORE_PROFILE_BACKWARD)
                 continue;
             from = maker_of(profiler, makers, nmakers, p, node);
             if (from)

@@ -20,6 +20,7 @@ typedef struct core__profile_log {
     bool orphan; /* its thread has ended; under the lock of the list */
     uint32_t thread;
     uint32_t round; /* whose events these are */
+    uint32_t stamp; /* of this thread in this round; 0: of none */
     uint32_t open;  /* innermost event that has not ended */
     core__profile_part part;
 } core__profile_log;
@@ -33,6 +34,7 @@ static uint32_t threads;        /* likewise */
 static _Atomic uint32_t current;
 static _Atomic uint32_t flags;
 static _Atomic uint64_t limit;
+static _Atomic uint32_t stamps;
 
 uint64_t core__profile_now(void)
 {
@@ -107,6 +109,7 @@ static core__profile_log *log_enter(void)
     if (log->round != round) {
         part_drop(&log->part);
         log->round = round;
+        while ((log->stamp = atomic_fetch_add(&stamps, 1) + 1) == 0) {}
         log->open = CORE__PROFILE_NONE;
         log->part.thread = log->thread;
     }
@@ -162,6 +165,15 @@ const char *core__profile_keep_name(core__profile_part *part, const char *name)
     return kept->text;
 }
 
+/* What is beyond the limit is counted only. */
+static bool has_room(core__profile_part *part, uint32_t count)
+{
+    if (count < atomic_load_explicit(&limit, memory_order_relaxed))
+        return true;
+    part->lost++;
+    return false;
+}
+
 /* ---------------------------------------------------------------- events -- */
 
 uint64_t core__profile_begin(core_profile_kind kind, const char *name,
@@ -175,8 +187,8 @@ uint64_t core__profile_begin(core_profile_kind kind, const char *name,
     if (!log)
         return 0;
     part = &log->part;
-    if (part->nevents >= atomic_load_explicit(&limit, memory_order_relaxed) ||
-        !GROW(part, events)) {
+    if (!has_room(part, part->nevents)) {
+    } else if (!GROW(part, events)) {
         part->lost++;
     } else {
         event = &part->events[part->nevents];
@@ -185,7 +197,7 @@ uint64_t core__profile_begin(core_profile_kind kind, const char *name,
         event->name = lasting ? name : core__profile_keep_name(part, name);
         event->parent = log->open;
         log->open = part->nevents++;
-        token = (uint64_t)log->round << 32 | part->nevents;
+        token = (uint64_t)log->stamp << 32 | part->nevents;
         event->begin = core__profile_now();
     }
     log_unlock(log);
@@ -200,7 +212,8 @@ static core__profile_log *log_of(uint64_t token)
     if (!log || token == 0)
         return NULL;
     log_lock(log);
-    if (log->round == token >> 32 && log->part.nevents >= (uint32_t)token)
+    if (log->stamp == token >> 32 && (uint32_t)token > 0 &&
+        log->part.nevents >= (uint32_t)token)
         return log;
     log_unlock(log);
     return NULL;
@@ -310,6 +323,8 @@ bool core__profile_shapes(core__profile_part *part, core__profile_event *event,
 bool core__profile_changed(core__profile_part *part, core_device *device,
                            int64_t bytes)
 {
+    if (!has_room(part, part->nchanges))
+        return false;
     if (!GROW(part, changes)) {
         part->lost++;
         return false;
@@ -321,6 +336,8 @@ bool core__profile_changed(core__profile_part *part, core_device *device,
 
 core__profile_work *core__profile_work_new(core__profile_part *part)
 {
+    if (!has_room(part, part->nworks))
+        return NULL;
     if (!GROW(part, works)) {
         part->lost++;
         return NULL;
@@ -352,12 +369,16 @@ void core__profile_open(uint32_t round, const core__profile_rule *rule)
     atomic_store(&current, round);
 }
 
-/* What had not ended ends now. */
+/* What had not ended ends now.  What began since the clock was read, while the
+ * round was still open, took no time. */
 static void close_open(core__profile_log *log, uint64_t now)
 {
     for (uint32_t at = log->open; at != CORE__PROFILE_NONE;
-         at = log->part.events[at].parent)
-        log->part.events[at].end = now;
+         at = log->part.events[at].parent) {
+        core__profile_event *event = &log->part.events[at];
+
+        event->end = event->begin > now ? event->begin : now;
+    }
     log->open = CORE__PROFILE_NONE;
 }
 
@@ -410,7 +431,7 @@ core_status core__profile_take(uint32_t round, uint64_t now,
         log_lock(log);
         if (log->round == round && round != 0) {
             close_open(log, now);
-            log->round = 0;
+            log->round = log->stamp = 0;
             parts[count++] = log->part;
             log->part = (core__profile_part){0};
         }
@@ -448,14 +469,22 @@ void core__profiler_thread_end(core__thread *thread)
     free_logs(orphans);
 }
 
-/* The child is not profiled: what its parent's threads were writing is not
- * whole. */
+/* The child is not profiled.  What its parent's other threads were writing is
+ * not whole, and not even freed. */
 void core__profile_fork(core__fork at)
 {
+    const core__thread *self = core__self_pointer;
+
     core__fork_mutex(at, &lock);
     if (at != CORE__FORK_CHILD)
         return;
     atomic_store(&current, 0);
-    for (core__profile_log *log = logs; log; log = log->next)
+    for (core__profile_log *log = logs; log; log = log->next) {
         atomic_store(&log->lock, 0);
+        if (self && log == self->hooks[HOOK])
+            continue;
+        log->part = (core__profile_part){0};
+        log->round = log->stamp = 0;
+        log->open = CORE__PROFILE_NONE;
+    }
 }

@@ -29,6 +29,7 @@ const char core__profile_page_head[] =
     ";\n"
     "  padding: .3em .6em; border-radius: 3px; pointer-events: none; }\n"
     ".note { color: #666; }\n"
+    "pre { font: inherit; white-space: pre-wrap; }\n"
     "</style>\n"
     "</head>\n"
     "<body>\n"
@@ -41,6 +42,7 @@ const char core__profile_page_head[] =
     "<canvas id=\"memory\" height=\"160\"></canvas>\n"
     "<h2>Operators</h2>\n"
     "<table id=\"rows\"></table>\n"
+    "<pre id=\"remarks\" class=\"note\"></pre>\n"
     "<div id=\"tip\"></div>\n"
     "<script id=\"data\" type=\"application/json\">\n";
 
@@ -73,6 +75,8 @@ const char core__profile_page_tail[] =
     "  (data.shortest ? \"; what took less than \" + time(data.shortest) "
     "+\n"
     "    \" is not drawn\" : \"\");\n"
+    "document.getElementById(\"remarks\").textContent = data.remarks.trim()"
+    ";\n"
     "function fit(canvas) {\n"
     "  const scale = window.devicePixelRatio || 1;\n"
     "  const width = canvas.clientWidth, height = canvas.logical;\n"

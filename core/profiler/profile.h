@@ -121,7 +121,8 @@ core_status core__profile_take(uint32_t round, uint64_t now,
 void core__profile_drop(core__profile_part *parts, size_t count);
 uint64_t core__profile_now(void);
 
-/* Tokens: round and event; 0 where nothing was recorded. */
+/* Tokens: a thread's stamp in a round, and event; another thread's are nobody's
+ * here.  0 where nothing was recorded. */
 uint64_t core__profile_begin(core_profile_kind kind, const char *name,
                              bool lasting);
 /* The event while it may be changed: NULL, or with the log locked until
@@ -146,6 +147,14 @@ const char *core__profile_keep_name(core__profile_part *part, const char *name);
 /* Of the round that is open; 0: none is. */
 uint32_t core__profile_flags(void);
 uint64_t core__profile_limit(void);
+
+/* ------------------------------------------------- ranges.c: tools of vendors */
+
+/* Plugins that listen from now on. */
+void core__profile_ranges_find(void);
+/* This thread comes into what has a token, and leaves it. */
+void core__profile_ranges_begin(const char *name);
+void core__profile_ranges_end(void);
 
 /* ----------------------------------------------------- watch.c: what is seen */
 
@@ -271,6 +280,13 @@ void core__profile_rows_drop(core_profiler *profiler);
 /* Made if need be, and sorted; BUSY while events are recorded. */
 core_status core__profile_rows_sorted(core_profiler *profiler,
                                       core_profile_order order);
+
+/* -------------------------------------------------------------- table.c */
+
+/* What is below the table: fallbacks, waits, where device times are from, what
+ * is missing.  The rows are made already; freed with core__free. */
+core_status core__profile_remarks(const core_profiler *profiler,
+                                  char **out_text);
 
 /* -------------------------------------------------- curve.c: memory by time */
 

@@ -70,7 +70,7 @@ static void round_begin(core_profiler *profiler, bool recorded)
                                profiler->options.limit};
 
     pthread_mutex_lock(&lock);
-    /* Never 0, and never soon again: tokens have it. */
+    /* Never 0, and never soon again: logs are told by it. */
     rounds = rounds == UINT32_MAX ? 1 : rounds + 1;
     profiler->number = rounds;
     pthread_mutex_unlock(&lock);
@@ -78,6 +78,7 @@ static void round_begin(core_profiler *profiler, bool recorded)
     if (recorded)
         forget_round(profiler);
     core__profile_clocks_begin();
+    core__profile_ranges_find();
     profiler->round_began = core__profile_now();
     core__profile_open(profiler->number, &rule);
     core__profile_watch(true);
@@ -177,8 +178,10 @@ core_status core_profiler_start(const core_profiler_options *options,
     if (!profiler)
         return core__error_memory(sizeof *profiler);
     profiler->options = *options;
-    if (!profiler->options.limit || profiler->options.limit > UINT32_MAX / 2)
+    if (!profiler->options.limit)
         profiler->options.limit = LIMIT;
+    if (profiler->options.limit > UINT32_MAX / 2)
+        profiler->options.limit = UINT32_MAX / 2; /* what numbers can tell */
     profiler->owner = core__thread_self();
     profiler->running = true;
     pthread_mutex_lock(&lock);
@@ -234,6 +237,8 @@ core_status core_profiler_step(core_profiler *profiler)
         status = round_end(profiler);
     if (over && status == CORE_OK)
         status = tell_ready(profiler);
+    if (!profiler->running)
+        return status; /* it was stopped there */
     if (!profiler->number && (next == WARMUP || next == ACTIVE))
         round_begin(profiler, next == ACTIVE);
     step_begin(profiler);

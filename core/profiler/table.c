@@ -82,13 +82,30 @@ static const char *kind_name(core_profile_kind kind)
                                        : "";
 }
 
+/* What fits, of whole characters; what would break the line is left out. */
+static void name_text(char out[48], const core_profile_row *row)
+{
+    enum { ROOM = 36 };
+    const char *name = row->name;
+    size_t size = strlen(name) < ROOM ? strlen(name) : ROOM;
+
+    while (size > 0 && ((unsigned char)name[size] & 0xc0) == 0x80)
+        size--;
+    for (size_t i = 0; i < size; i++) {
+        unsigned char c = (unsigned char)name[i];
+
+        out[i] = c < ' ' || c == 0x7f ? '?' : (char)c;
+    }
+    core__format(out + size, 48 - size, "%s", kind_name(row->kind));
+}
+
 static void add_row(text *text, const core_profile_row *row, uint64_t all)
 {
     char self[16], total[16], device[16], each[16], bytes[16], flop[16],
         memory[16], name[48];
     uint64_t busy = row->device_total ? row->device_total : row->cpu_total;
 
-    core__format(name, sizeof name, "%.36s%s", row->name, kind_name(row->kind));
+    name_text(name, row);
     add(text, "%-44.44s %8llu %10s %5.1f%% %10s %10s %10s %12s %14s %10s\n",
         name, (unsigned long long)row->calls, time_text(self, row->cpu_self),
         all ? 100.0 * (double)row->cpu_self / (double)all : 0,
@@ -168,6 +185,22 @@ static void add_remarks(text *text, const core_profiler *profiler)
             "\n%llu events are missing: more than the limit, or than "
             "there was memory for\n",
             (unsigned long long)lost);
+}
+
+core_status core__profile_remarks(const core_profiler *profiler,
+                                  char **out_text)
+{
+    text text = {0};
+
+    *out_text = NULL;
+    add(&text, "%s", "");
+    add_remarks(&text, profiler);
+    if (text.failed) {
+        core__free(text.data);
+        return core__error_memory(text.room);
+    }
+    *out_text = text.data;
+    return CORE_OK;
 }
 
 core_status core_profiler_table(core_profiler *profiler,

@@ -86,6 +86,12 @@ static void note_results(uint64_t token, const core_operator *op,
     core__profile_let_go();
 }
 
+static void end(uint64_t token)
+{
+    core__profile_end(token);
+    core__profile_ranges_end();
+}
+
 static core_status go_on(core_call *call, const core_value *args,
                          uint32_t nargs, core_value *results, uint32_t nresults)
 {
@@ -118,8 +124,10 @@ core_status core__profiler_layer(core_call *call, const core_value *args,
                             !(op->flags & CORE__OP_CUSTOM));
     core_status status;
 
-    if (token)
+    if (token) {
+        core__profile_ranges_begin(core__operator_name(op));
         note_arguments(token, args, nargs);
+    }
     status = core__nan_checked()
                  ? go_on_checked(call, args, nargs, results, nresults)
                  : go_on(call, args, nargs, results, nresults);
@@ -127,7 +135,7 @@ core_status core__profiler_layer(core_call *call, const core_value *args,
         if (status == CORE_OK)
             note_results(token, op, args, nargs, results, nresults, sequence,
                          self->sequence - sequence);
-        core__profile_end(token);
+        end(token);
     }
     return status;
 }
@@ -149,6 +157,8 @@ static uint64_t begin(core__observed what, const char *name, uint64_t sequence,
     if (what == CORE__OBSERVED_WAIT && core__profile_aside())
         return 0; /* the profiler's own */
     token = core__profile_begin(kinds[what], name, false);
+    if (token)
+        core__profile_ranges_begin(name);
     event = core__profile_hold(token, &part);
     if (!event)
         return token;
@@ -188,9 +198,12 @@ static void fell_back(core_device *device)
     core__profile_let_go();
 }
 
-static const core__observer observer = {
-    begin,     core__profile_end,        changed,
-    fell_back, core__profile_work_begin, core__profile_work_end};
+static const core__observer observer = {begin,
+                                        end,
+                                        changed,
+                                        fell_back,
+                                        core__profile_work_begin,
+                                        core__profile_work_end};
 
 void core__profile_watch(bool on)
 {

@@ -158,6 +158,19 @@ static core_status current(core_quantizer *quantizer, core_tensor *tensor,
 
 /* --------------------------------------------------------------- delayed -- */
 
+/* What calls on "meta" left is of no use elsewhere. */
+static core_status check_known(const core_tensor *of, const core_device *wanted)
+{
+    if (!core__tensor_is_meta(of) || core_tensor_device(of) == wanted)
+        return CORE_OK;
+    return core__error(
+        CORE_ERROR_DATA_DEPENDENT,
+        "quantizer: its last call was on \"%s\", where there are "
+        "no numbers: its state is known again when "
+        "core_quantizer_set_state has given it one",
+        core_device_name(core_tensor_device(of)));
+}
+
 /* Scale and history where the tensor is: the device's, or what the host has. */
 static core_status bring(core_quantizer *quantizer, core_device *device,
                          core__quantizer_late *out)
@@ -167,6 +180,7 @@ static core_status bring(core_quantizer *quantizer, core_device *device,
     const core__quantizer_late *late = &quantizer->late;
 
     if (late->scale) {
+        CORE_TRY(check_known(late->scale, device));
         CORE_TRY(core_to(late->scale, CORE_DTYPE_NONE, device, false, false, -1,
                          &out->scale));
         return core_to(late->kept, CORE_DTYPE_NONE, device, false, false, -1,
@@ -283,6 +297,7 @@ core_status core__quantizer_settle(core_quantizer *quantizer)
     core_quantizer_state *state = &quantizer->state;
     double amax, scale;
 
+    CORE_TRY(check_known(late->amax, NULL));
     CORE_TRY(core__quantizer_here(quantizer, core_tensor_device(late->amax)));
     CORE_TRY(core_tensor_item_float(late->amax, &amax));
     if (options->scaling == CORE_SCALING_DELAYED) {

@@ -2,12 +2,13 @@
  * Copyright The libcore authors */
 
 /* Operators that any device can do for tensors of eight bits though it has no
- * kernel for them: the bytes are moved and filled as u8, and converted by
- * operators on integers (emulate.c). */
+ * kernel for them: the bytes are moved and filled as u8, converted by operators
+ * on integers (emulate.c), and multiplied as f32 (product.c). */
 
 #include "device/device.h"
 #include "dispatch/dispatch.h"
 #include "ops/functions.h"
+#include "ops/infer.h"
 #include "quant/missing.h"
 #include "quant/quantizer.h"
 #include "tensor/dtype.h"
@@ -116,6 +117,21 @@ static core_status chance(const core_value *args, core_value *result)
     return CORE_OK;
 }
 
+/* Where no backend has a kernel nobody has looked at the arguments yet. */
+static core_status product(core_call *call, const core_value *args,
+                           uint32_t nargs, core_value *result)
+{
+    core__inference infer = {.op = call->op, .args = args, .nargs = nargs};
+    core_tensor *made;
+
+    CORE_TRY(call->op->data->infer(&infer));
+    CORE_TRY(core__float8_emulate_product(
+        args[0].u.tensor, args[1].u.tensor, args[2].u.tensor, args[3].u.tensor,
+        core__arg_tensor(args, 4), infer.results[0].dtype, &made));
+    core__result_tensor(result, made);
+    return CORE_OK;
+}
+
 static core_status serve(core_call *call, const core_value *args,
                          uint32_t nargs, core_value *results, uint32_t nresults)
 {
@@ -123,6 +139,8 @@ static core_status serve(core_call *call, const core_value *args,
 
     if (call->op->id == CORE_OP_STOCHASTIC_ROUND)
         return chance(args, &results[0]);
+    if (call->op->id == CORE_OP_SCALED_MM)
+        return product(call, args, nargs, &results[0]);
     if (call->op->id == CORE_OP_COPY_)
         status = copy(call, args, nargs);
     else
@@ -140,6 +158,7 @@ static bool serves(const core_call *call, const core_value *args)
         return false;
     switch (call->op->id) {
     case CORE_OP_STOCHASTIC_ROUND:
+    case CORE_OP_SCALED_MM:
         return true;
     case CORE_OP_FILL__SCALAR:
     case CORE_OP_ZERO_:

@@ -9,7 +9,7 @@
 #include <libcore/kernel.h>
 
 /* Fills, copies, conversions and rounding by chance, with the bits that kernels
- * give.  NO_KERNEL, without a message, for all other calls. */
+ * give; products, rounded as those of f32.  NO_KERNEL, without a message, for all other calls. */
 core_status core__float8_missing(core_call *call, const core_value *args,
                                  uint32_t nargs, core_value *results,
                                  uint32_t nresults);

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "quant/quantizer.h"
+#include "tensor/tensor.h"
 
 #include <libcore/autograd.h>
 #include <libcore/ops.h>
@@ -346,13 +347,33 @@ static core_status quantize(core_quantizer *quantizer, core_tensor *tensor,
     return status;
 }
 
+/* The host looks at the amax, which on "meta" is none; of no elements it is known
+ * without that. */
+static core_status check_numbers(const core_quantizer *quantizer,
+                                 const core_tensor *tensor)
+{
+    const core_quantizer_options *options = &quantizer->options;
+
+    if (!core__tensor_is_meta(tensor) ||
+        options->flags & CORE_QUANTIZER_NO_WAIT ||
+        (options->scaling != CORE_SCALING_BLOCK && tensor->numel == 0))
+        return CORE_OK;
+    return core__error(
+        CORE_ERROR_DATA_DEPENDENT,
+        "quantizer: a tensor on \"%s\" has no numbers whose amax "
+        "could be looked at; with CORE_QUANTIZER_NO_WAIT nothing "
+        "is looked at",
+        core_device_name(tensor->device));
+}
+
 core_status core_quantizer_quantize(core_quantizer *quantizer,
                                     core_tensor *tensor, core_tensor **out_data,
                                     core_tensor **out_scales)
 {
+    core__quantizer_mark mark;
     core_dtype dtype;
     core_status status;
-    bool before;
+    bool before, second;
 
     CORE__NOT_NULL(out_data);
     *out_data = NULL;
@@ -366,13 +387,19 @@ core_status core_quantizer_quantize(core_quantizer *quantizer,
                            "quantizer: a tensor of f32, bf16 or f16 is wanted, "
                            "not of %s",
                            core_dtype_name(dtype));
+    CORE_TRY(check_numbers(quantizer, tensor));
+    CORE_TRY(core__quantized_call(quantizer, &mark, &second));
     before = core_grad_mode_set(false);
     status = quantize(quantizer, tensor, out_data, out_scales);
     core_grad_mode_set(before);
-    if (status == CORE_OK) {
+    if (status == CORE_OK)
         quantizer->state.calls++;
-        return CORE_OK;
+    if (second) {
+        core__quantizer_undo(quantizer, &mark);
+        core__quantizer_mark_drop(&mark);
     }
+    if (status == CORE_OK)
+        return CORE_OK;
     core_tensor_release(*out_data);
     core_tensor_release(*out_scales);
     *out_data = *out_scales = NULL;

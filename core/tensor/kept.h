@@ -168,8 +168,8 @@ static inline bool core__kept_keep(core__thread *self, core_tensor *tensor)
     core_storage *storage = tensor->storage;
     core__whole *list;
 
-    if (!storage || !storage->whole || storage->device != self->blocks_of ||
-        ((uintptr_t)tensor->autograd | (uintptr_t)tensor->base) != 0 ||
+    if (((uintptr_t)tensor->autograd | (uintptr_t)tensor->base) != 0 ||
+        !storage || !storage->whole || storage->device != self->blocks_of ||
         tensor->ndim > CORE__TENSOR_INLINE_NDIM ||
         atomic_load_explicit(&storage->references, memory_order_acquire) != 1)
         return false;

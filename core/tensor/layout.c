@@ -192,7 +192,7 @@ bool core__layout_view(uint32_t ndim, const int64_t *sizes,
     return to == 0;
 }
 
-static void byte_range(const core_tensor *tensor, uint64_t *from, uint64_t *to)
+void core__layout_bytes(const core_tensor *tensor, uint64_t *from, uint64_t *to)
 {
     core_memory memory = core__tensor_memory(tensor);
     uint64_t last = 0;
@@ -256,8 +256,8 @@ core__overlap core__layout_overlap(const core_tensor *a, const core_tensor *b)
                (a->sizes[i] == 1 || a->strides[i] == b->strides[i]);
     if (same)
         return CORE__OVERLAP_SAME;
-    byte_range(a, &from_a, &to_a);
-    byte_range(b, &from_b, &to_b);
+    core__layout_bytes(a, &from_a, &to_a);
+    core__layout_bytes(b, &from_b, &to_b);
     if (to_a <= from_b || to_b <= from_a || beside(a, from_a, b, from_b, a) ||
         beside(a, from_a, b, from_b, b))
         return CORE__OVERLAP_NONE;

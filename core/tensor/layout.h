@@ -40,6 +40,10 @@ typedef enum core__overlap {
     CORE__OVERLAP_PARTIAL /* some bytes are shared, or it cannot be ruled out */
 } core__overlap;
 core__overlap core__layout_overlap(const core_tensor *a, const core_tensor *b);
+/* From its first byte to behind its last, in its storage's memory; the tensor
+ * has elements. */
+void core__layout_bytes(const core_tensor *tensor, uint64_t *from,
+                        uint64_t *to);
 /* Some element of the tensor lies on another one's bytes (expanded, say). */
 bool core__layout_overlaps_itself(const core_tensor *tensor);
 bool core__strides_overlap(uint32_t ndim, const int64_t *sizes,

@@ -6,7 +6,7 @@
 
 #include "tensor/tensor.h"
 
-#include "autograd/record.h"
+#include "autograd/node.h"
 #include "base/memory.h"
 #include "base/thread.h"
 #include "device/device.h"
@@ -100,15 +100,14 @@ core_status core__storage_adopt(core_device *device, void *data, uint64_t size,
 
 /* Header and dimensions; storage, flags and numel are the caller's. */
 static inline __attribute__((always_inline)) core_tensor *tensor_header(
-    core_device *device, core_dtype dtype, uint32_t ndim)
+    core__thread *self, core_device *device, uint16_t kind, uint32_t ndim)
 {
-    core_tensor *tensor = core__small_alloc(sizeof *tensor);
+    core_tensor *tensor = core__small_alloc_of(self, sizeof *tensor);
 
     if (core__unlikely(!tensor))
         return NULL;
     atomic_init(&tensor->references, 1);
-    tensor->ndim = (uint8_t)ndim;
-    tensor->dtype = (uint8_t)dtype;
+    tensor->kind = kind;
     tensor->flags = 0;
     tensor->keys = device->keys | CORE__KEYS_TENSOR;
     tensor->storage = NULL;
@@ -118,32 +117,87 @@ static inline __attribute__((always_inline)) core_tensor *tensor_header(
     tensor->base = NULL;
     tensor->sizes = tensor->inline_dims;
     if (core__unlikely(ndim > CORE__TENSOR_INLINE_NDIM)) {
-        tensor->sizes = core__small_alloc(2 * ndim * sizeof(int64_t));
+        tensor->sizes = core__small_alloc_of(self, 2 * ndim * sizeof(int64_t));
         if (!tensor->sizes) {
-            core__small_free(tensor, sizeof *tensor);
+            core__small_free_of(self, tensor, sizeof *tensor);
             return NULL;
         }
     }
     tensor->strides = tensor->sizes + ndim;
-    if (core__unlikely(core__thread_self()->inference)) {
+    if (core__unlikely(self->inference)) {
         tensor->flags = CORE__TENSOR_INFERENCE;
         tensor->keys = device->keys | CORE__KEY_BACKEND;
     }
     return tensor;
 }
 
-static void __attribute__((noinline)) take_apart(core_tensor *tensor)
+static void __attribute__((noinline))
+take_apart(core_tensor *tensor, core__thread *self)
 {
-    if (tensor->autograd) {
-        core__autograd_destroy(tensor);
-        if (core__kept_keep(core__thread_self(), tensor))
-            return;
-    }
     core__storage_release(tensor->storage);
     core__tensor_release(tensor->base);
     if (tensor->sizes != tensor->inline_dims)
-        core__small_free(tensor->sizes, 2 * tensor->ndim * sizeof(int64_t));
-    core__small_free(tensor, sizeof *tensor);
+        core__small_free_of(self, tensor->sizes,
+                            2 * tensor->ndim * sizeof(int64_t));
+    core__small_free_of(self, tensor, sizeof *tensor);
+}
+
+/* The node goes last, and in one jump: what it leads to may be long. */
+static void __attribute__((noinline))
+destroy_recorded(core_tensor *tensor, core__thread *self)
+{
+    core_node *node = core__autograd_take(self, tensor);
+
+    if (core__unlikely(!core__kept_keep(self, tensor)))
+        take_apart(tensor, self);
+    if (node && core__node_drop_made(node))
+        core__node_destroy(node);
+}
+
+static void __attribute__((noinline))
+release_both(core_storage *storage, core_tensor *base)
+{
+    if (storage)
+        core__storage_destroy(storage);
+    if (base)
+        core__tensor_destroy(base);
+}
+
+/* A view that nobody has any more, whose elements others have, mostly: its
+ * references and its header go back without a call. */
+static inline bool drop_view(core__thread *self, core_tensor *view)
+{
+    core_storage *storage = view->storage;
+    core_tensor *base = view->base;
+    bool last_storage, last_base;
+
+    if (!base || view->autograd || !storage ||
+        view->ndim > CORE__TENSOR_INLINE_NDIM ||
+        !core__small_give(self, view, sizeof *view))
+        return false;
+    last_storage = core__storage_drop(storage);
+    last_base = core__tensor_drop(base);
+    if (core__unlikely(last_storage || last_base))
+        release_both(last_storage ? storage : NULL, last_base ? base : NULL);
+    return true;
+}
+
+static inline void destroy(core_tensor *tensor, core__thread *self)
+{
+    if (core__likely(core__kept_keep(self, tensor)) ||
+        core__likely(drop_view(self, tensor)))
+        return;
+    __asm__("" : : : "memory"); /* read here, not held from above on */
+    if (tensor->autograd)
+        destroy_recorded(tensor, self);
+    else
+        take_apart(tensor, self);
+}
+
+/* In a thread that never called anything. */
+static void __attribute__((noinline)) destroy_first(core_tensor *tensor)
+{
+    destroy(tensor, core__thread_create());
 }
 
 /* No call on the way of what is kept, so that no register is saved. */
@@ -151,9 +205,10 @@ void core__tensor_destroy(core_tensor *tensor)
 {
     core__thread *self = core__self_pointer;
 
-    if (core__likely(self && core__kept_keep(self, tensor)))
-        return;
-    take_apart(tensor);
+    if (core__unlikely(!self))
+        destroy_first(tensor);
+    else
+        destroy(tensor, self);
 }
 
 void core__tensor_refresh(core_tensor *tensor)
@@ -227,36 +282,6 @@ static core_status default_strides(core_tensor *tensor)
     return CORE_OK;
 }
 
-void core__kept_collect(core__thread *thread, core_tensor **list)
-{
-    for (size_t i = 0; i < CORE__SMALL_CLASSES; i++)
-        while (thread->whole[i].head) {
-            core_tensor *tensor = thread->whole[i].head;
-            uint32_t slot = core__keys_slot(tensor->storage->device->keys);
-
-            thread->whole[i].head = tensor->base;
-            core__thread_more32(&thread->whole[i].count, -1);
-            core__thread_more(&thread->storages[slot], -1);
-            tensor->base = *list;
-            *list = tensor;
-        }
-    thread->whole_limit = 0;
-}
-
-void core__kept_drop(core_tensor *list)
-{
-    while (list) {
-        core_tensor *next = list->base;
-        core_storage *storage = list->storage;
-
-        storage->device->memory.free(storage->device->impl, storage->memory,
-                                     storage->capacity);
-        core__free(storage);
-        core__free(list);
-        list = next;
-    }
-}
-
 core_status core__tensor_new(core_device *device, core_dtype dtype,
                              uint32_t ndim, const int64_t *sizes,
                              const int64_t *strides, core_tensor **out_tensor)
@@ -275,7 +300,8 @@ core_status core__tensor_new(core_device *device, core_dtype dtype,
         if (core__likely(*out_tensor != NULL))
             return CORE_OK;
     }
-    tensor = tensor_header(device, dtype, ndim);
+    tensor = tensor_header(core__thread_self(), device,
+                           core__tensor_kind((uint8_t)ndim, dtype), ndim);
     if (core__unlikely(!tensor))
         return core__error_memory(sizeof *tensor);
     for (uint32_t i = 0; i < ndim; i++)
@@ -321,7 +347,8 @@ core_status core__tensor_new_like(const core_tensor *like, core_dtype dtype,
         *out_tensor = tensor;
         return CORE_OK;
     }
-    tensor = tensor_header(like->device, dtype, like->ndim);
+    tensor =
+        tensor_header(core__thread_self(), like->device, kept.kind, like->ndim);
     *out_tensor = tensor;
     if (core__unlikely(!tensor))
         return core__error_memory(sizeof *tensor);
@@ -348,7 +375,8 @@ core_status core__tensor_on(core_storage *storage, core_dtype dtype,
 
     *out_tensor = NULL;
     CORE_TRY(check_sizes(dtype, ndim, sizes));
-    tensor = tensor_header(storage->device, dtype, ndim);
+    tensor = tensor_header(core__thread_self(), storage->device,
+                           core__tensor_kind((uint8_t)ndim, dtype), ndim);
     if (!tensor)
         return core__error_memory(sizeof *tensor);
     if (ndim)
@@ -368,9 +396,10 @@ core_status core__tensor_on(core_storage *storage, core_dtype dtype,
 /* A tensor on the storage of another, without its sizes, strides, numel and
  * layout flags. */
 static inline __attribute__((always_inline)) core_tensor *alias_header(
-    core_tensor *source, core_dtype dtype, uint32_t ndim, int64_t offset)
+    core__thread *self, core_tensor *source, uint16_t kind, uint32_t ndim,
+    int64_t offset)
 {
-    core_tensor *tensor = tensor_header(source->device, dtype, ndim);
+    core_tensor *tensor = tensor_header(self, source->device, kind, ndim);
 
     if (core__unlikely(!tensor))
         return NULL;
@@ -395,7 +424,9 @@ core_status core__tensor_alias(core_tensor *source, core_dtype dtype,
     *out_tensor = NULL;
     if (core__unlikely(ndim > CORE_MAX_NDIM))
         return check_sizes(dtype, ndim, sizes);
-    tensor = alias_header(source, dtype, ndim, offset);
+    tensor =
+        alias_header(core__thread_self(), source,
+                     core__tensor_kind((uint8_t)ndim, dtype), ndim, offset);
     if (core__unlikely(!tensor))
         return core__error_memory(sizeof *tensor);
     for (uint32_t i = 0; i < ndim; i++) {
@@ -454,8 +485,9 @@ core_status core__tensor_permuted(core_tensor *source, const uint32_t *order,
                                   core_tensor **out_tensor)
 {
     uint32_t ndim = source->ndim;
+    core__thread *self = core__thread_self();
     core_tensor *view =
-        alias_header(source, source->dtype, ndim, source->offset);
+        alias_header(self, source, source->kind, ndim, source->offset);
     bool contiguous = true;
     int64_t expected = 1;
 
@@ -476,22 +508,25 @@ core_status core__tensor_permuted(core_tensor *source, const uint32_t *order,
     if (contiguous || source->numel == 0)
         view->flags |= CORE__TENSOR_CONTIGUOUS;
     view->numel = source->numel;
-    make_view(core__thread_self(), view, source);
+    make_view(self, view, source);
     return CORE_OK;
 }
 
 /* Same storage and layout; NULL: no memory. */
 static inline __attribute__((always_inline)) core_tensor *same(
-    core_tensor *source)
+    core__thread *self, core_tensor *source)
 {
     uint32_t ndim = source->ndim;
     core_tensor *tensor =
-        alias_header(source, source->dtype, ndim, source->offset);
+        alias_header(self, source, source->kind, ndim, source->offset);
 
     if (core__unlikely(!tensor))
         return NULL;
-    for (uint32_t i = 0; i < 2 * ndim; i++)
-        tensor->sizes[i] = source->sizes[i]; /* and strides behind them */
+    /* And strides behind them; of two dimensions without asking, as most
+     * tensors have no more and all have room for them. */
+    memcpy(tensor->sizes, source->sizes, 4 * sizeof *source->sizes);
+    for (uint32_t i = 4; core__unlikely(i < 2 * ndim); i++)
+        tensor->sizes[i] = source->sizes[i];
     tensor->flags |=
         source->flags & (CORE__TENSOR_CONTIGUOUS | CORE__TENSOR_DENSE);
     tensor->numel = source->numel;
@@ -509,7 +544,8 @@ static void swap(int64_t *values, uint32_t a, uint32_t b)
 core_status core__tensor_transposed(core_tensor *source, uint32_t a, uint32_t b,
                                     core_tensor **out_tensor)
 {
-    core_tensor *view = same(source);
+    core__thread *self = core__thread_self();
+    core_tensor *view = same(self, source);
 
     *out_tensor = view;
     if (core__unlikely(!view))
@@ -525,13 +561,43 @@ core_status core__tensor_transposed(core_tensor *source, uint32_t a, uint32_t b,
         else
             core__tensor_refresh(view);
     }
-    make_view(core__thread_self(), view, source);
+    make_view(self, view, source);
+    return CORE_OK;
+}
+
+core_status core__tensor_sliced(core_tensor *source, uint32_t dim,
+                                int64_t first, int64_t count, int64_t step,
+                                core_tensor **out_tensor)
+{
+    core__thread *self = core__thread_self();
+    core_tensor *view = same(self, source);
+    int64_t stride = source->strides[dim];
+
+    *out_tensor = view;
+    if (core__unlikely(!view))
+        return core__error_memory(sizeof *view);
+    view->offset += first * stride;
+    view->sizes[dim] = count;
+    /* Rows next to each other are in order as they were, however many; their
+     * stride is what is in one, where there are several.  Else it takes a look. */
+    if (core__likely(dim == 0 && step == 1 &&
+                     source->flags & CORE__TENSOR_CONTIGUOUS &&
+                     source->sizes[0] > 1 && source->numel > 0)) {
+        view->numel = count * stride;
+    } else {
+        /* A step that nothing is reached with, and that would not fit, is left
+         * out. */
+        if (!__builtin_mul_overflow(stride, step, &stride))
+            view->strides[dim] = stride;
+        core__tensor_refresh(view);
+    }
+    make_view(self, view, source);
     return CORE_OK;
 }
 
 core_status core__tensor_shallow(core_tensor *source, core_tensor **out_tensor)
 {
-    *out_tensor = same(source);
+    *out_tensor = same(core__thread_self(), source);
     return core__likely(*out_tensor != NULL)
                ? CORE_OK
                : core__error_memory(sizeof **out_tensor);
@@ -568,14 +634,14 @@ static void move_dims(core_tensor *tensor, core_tensor *from)
     }
     tensor->strides = tensor->sizes + tensor->ndim;
     core__tensor_refresh(tensor);
+    if (tensor->autograd)
+        core__autograd_relayout(tensor);
 }
 
 void core__tensor_relayout(core_tensor *tensor, core_tensor *view)
 {
     move_dims(tensor, view);
     tensor->offset = view->offset;
-    if (tensor->autograd)
-        core__autograd_relayout(tensor);
 }
 
 void core__tensor_detach(core_tensor *tensor)

@@ -113,6 +113,10 @@ core_status core__tensor_permuted(core_tensor *source, const uint32_t *order,
 /* The same with two of them swapped. */
 core_status core__tensor_transposed(core_tensor *source, uint32_t a, uint32_t b,
                                     core_tensor **out_tensor);
+/* The same with `count` elements of one, from `first` on, a step apart. */
+core_status core__tensor_sliced(core_tensor *source, uint32_t dim,
+                                int64_t first, int64_t count, int64_t step,
+                                core_tensor **out_tensor);
 /* Same storage and layout, no history. */
 core_status core__tensor_shallow(core_tensor *source, core_tensor **out_tensor);
 /* A 0-dim tensor on the host holding a number; marked TENSOR_NUMBER. */
@@ -147,14 +151,19 @@ static inline void core__tensor_retain(core_tensor *tensor)
     atomic_fetch_add_explicit(&tensor->references, 1, memory_order_relaxed);
 }
 
+/* Whether that was the last reference: the caller destroys it then. */
+static inline bool core__tensor_drop(core_tensor *tensor)
+{
+    /* A sole owner needs no atomic read-modify-write. */
+    return atomic_load_explicit(&tensor->references, memory_order_acquire) ==
+               1 ||
+           atomic_fetch_sub_explicit(&tensor->references, 1,
+                                     memory_order_acq_rel) == 1;
+}
+
 static inline void core__tensor_release(core_tensor *tensor)
 {
-    if (!tensor)
-        return;
-    /* A sole owner needs no atomic read-modify-write. */
-    if (atomic_load_explicit(&tensor->references, memory_order_acquire) == 1 ||
-        atomic_fetch_sub_explicit(&tensor->references, 1,
-                                  memory_order_acq_rel) == 1)
+    if (tensor && core__tensor_drop(tensor))
         core__tensor_destroy(tensor);
 }
 
@@ -163,13 +172,17 @@ static inline void core__storage_retain(core_storage *storage)
     atomic_fetch_add_explicit(&storage->references, 1, memory_order_relaxed);
 }
 
+static inline bool core__storage_drop(core_storage *storage)
+{
+    return atomic_load_explicit(&storage->references, memory_order_acquire) ==
+               1 ||
+           atomic_fetch_sub_explicit(&storage->references, 1,
+                                     memory_order_acq_rel) == 1;
+}
+
 static inline void core__storage_release(core_storage *storage)
 {
-    if (!storage)
-        return;
-    if (atomic_load_explicit(&storage->references, memory_order_acquire) == 1 ||
-        atomic_fetch_sub_explicit(&storage->references, 1,
-                                  memory_order_acq_rel) == 1)
+    if (storage && core__storage_drop(storage))
         core__storage_destroy(storage);
 }
 
@@ -185,11 +198,15 @@ static inline uint32_t core__tensor_version(const core_tensor *tensor)
                            : 0;
 }
 
+static inline void core__storage_bump(core_storage *storage)
+{
+    atomic_fetch_add_explicit(&storage->version, 1, memory_order_relaxed);
+}
+
 static inline void core__tensor_bump(core_tensor *tensor)
 {
     if (tensor->storage)
-        atomic_fetch_add_explicit(&tensor->storage->version, 1,
-                                  memory_order_relaxed);
+        core__storage_bump(tensor->storage);
 }
 
 static inline bool core__tensor_is_meta(const core_tensor *tensor)

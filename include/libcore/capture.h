@@ -42,7 +42,9 @@ bool core_stream_capturing(const core_stream *stream);
 
 /* Any stream of the same device.  One launch after the other: a graph is not
  * launched on a second stream before the first is past it (the caller orders
- * them). */
+ * them).  Bad data that its kernels meet is told by the waits for that stream, as
+ * of operators; where that cannot be noted for want of memory, and under
+ * LIBCORE_BLOCKING, by this call, which has launched it then. */
 core_status core_graph_launch(core_graph *graph, core_stream *stream);
 /* Kernels, copies and fills in it. */
 uint64_t core_graph_size(const core_graph *graph);

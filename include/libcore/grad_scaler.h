@@ -81,7 +81,8 @@ core_status core_grad_scaler_step(core_grad_scaler *scaler,
 core_status core_grad_scaler_update(core_grad_scaler *scaler);
 
 double core_grad_scaler_get_scale(const core_grad_scaler *scaler);
-/* In place of what an update would make it. */
+/* After an update, in place of what that made it; the growth tracker stays.
+ * AUTOGRAD error between unscale and update. */
 core_status core_grad_scaler_set_scale(core_grad_scaler *scaler, double scale);
 
 /* struct_size is the caller's. */

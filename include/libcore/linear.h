@@ -19,13 +19,17 @@
  * With quantizers the product computes with the numbers that the quantized
  * tensors stand for, in f32: input and weight in the forward, the output's
  * gradient (f8e5m2 is usual) in the backward; the input is kept in eight bits.
- * All of it is operators: any device has it.
+ * All of it is operators: any device has it.  Where the device has a kernel for
+ * products of eight bits (_scaled_mm), and each factor one scale, all three
+ * products are its own, and their sums rounded as it rounds.
  *
  * In a region of autocast core_linear_apply casts input, weight and bias to the
  * region's dtype, as the operator does; with quantizers input and bias to the
  * weight's, which is quantized as it is.  The other calls cast nothing.
  *
- * Threads: one at a time per quantizer, workspace and store. */
+ * Threads: one at a time per quantizer and workspace.  A backward runs in a
+ * thread for each device: Linears on two of them share no quantizer.  Several
+ * may fill a store, while one computes what it has. */
 
 #ifndef LIBCORE_LINEAR_H
 #define LIBCORE_LINEAR_H
@@ -82,7 +86,9 @@ typedef struct core_linear_forward_args {
     core_linear_workspace *workspace; /* wanted by microbatches */
     /* Where the weight's gradient goes, in place of weight's grad: [out, in],
      * of any floating dtype but f8, contiguous, on weight's device; NULL:
-     * nowhere. */
+     * nowhere.  Who calls the backward finds it there on its current stream, as
+     * gradients are; calls on several streams that share one need an order of
+     * the program's. */
     core_tensor *main_grad;
     /* The weight's gradient is computed when core_linear_backward_dw is called;
      * NULL: in backward.  Without main_grad the weight is a leaf. */
@@ -136,9 +142,9 @@ CORE_STATIC_ASSERT(sizeof(core_linear_backward_args) == 128,
  * them a destination of core_backward_into has it computed in place.  What was
  * saved is released with the first backward that does not retain the graph.
  * With quantizers, gelu, main_grad or store it can be differentiated once.
- * Quantizers of delayed scaling count each run of a forward and a backward: the
- * second run of a checkpoint, and a second backward of a retained graph, have
- * the scales that they find then. */
+ * Quantizers of delayed scaling count each backward: a second one of a retained
+ * graph has the scale that it finds then.  The second run of a checkpoint has
+ * those of the first and counts nothing. */
 core_status core_linear_apply(const core_linear_forward_args *args,
                               core_tensor **out_output);
 
@@ -161,7 +167,9 @@ void core_linear_made_release(core_linear_made *made);
 void core_linear_backward_release(core_linear_backward_args *args);
 
 /* The quantized weight of a layer between microbatches.  Holds the weight.  A
- * later microbatch may be on another stream: it waits for the first. */
+ * later microbatch may be on another stream: it waits for the first.  It is
+ * refused where the weight was changed since; of a weight that was made in
+ * inference mode, which has no version, that is not known. */
 core_status core_linear_workspace_create(core_linear_workspace **out_workspace);
 /* Takes NULL. */
 void core_linear_workspace_release(core_linear_workspace *workspace);
@@ -172,8 +180,9 @@ core_status core_linear_store_create(core_linear_store **out_store);
 void core_linear_store_release(core_linear_store *store);
 size_t core_linear_store_count(const core_linear_store *store);
 /* Computes the oldest: into its main gradient, else added to its weight's
- * grad.  AUTOGRAD error if there is none, or if the input was changed in place
- * since the backward.  After an error it is still there. */
+ * grad, which hooks do not see.  AUTOGRAD error if there is none, or if the
+ * input was changed in place since the backward.  After an error it is still
+ * there. */
 core_status core_linear_backward_dw(core_linear_store *store);
 
 #ifdef __cplusplus

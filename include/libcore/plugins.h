@@ -15,9 +15,10 @@
  *     sha256 = 64 digits, as sha256sum prints them
  *
  * of which the second may be missing, and comments after #.  With a hash, a file
- * that has another one is refused, whether it was damaged or replaced: nothing
- * else finds damage of code.  A file in /etc replaces the one of the same name in
- * /usr/share; an empty one hides it.  In folders, files named core_*.so count.
+ * that has another one is refused, whether it was damaged or replaced.  A seal
+ * in the file (core_plugin_seal_file) finds damage.  A file in /etc replaces the
+ * one of the same name in /usr/share; an empty one hides it.  In folders, files
+ * named core_*.so count.
  * The working directory is never looked at.
  *
  * Scanning reads a few bytes of each file and runs no code of it.  A file or
@@ -59,6 +60,12 @@ enum {
     CORE_PLUGIN_FROM_MANIFEST = 3
 };
 
+enum {
+    CORE_PLUGIN_WITHOUT_SEAL = 0, /* its note has no room for one */
+    CORE_PLUGIN_UNSEALED = 1,
+    CORE_PLUGIN_SEALED = 2 /* checked whenever the plugin is opened */
+};
+
 /* Where the note could not be read, its texts are "" and its numbers 0, and
  * name is taken from the file's. */
 typedef struct core_plugin_information {
@@ -78,8 +85,10 @@ typedef struct core_plugin_information {
     const char *device_types; /* with commas between them */
     const char *minimum_driver;
     const char *reason; /* "" when there is nothing to explain */
+    uint32_t seal;      /* CORE_PLUGIN_…SEAL… */
+    uint32_t reserved;
 } core_plugin_information;
-CORE_STATIC_ASSERT(sizeof(core_plugin_information) == 96,
+CORE_STATIC_ASSERT(sizeof(core_plugin_information) == 104,
                    "core_plugin_information");
 
 /* Looks at every place again.  Fails only for want of memory. */
@@ -112,6 +121,20 @@ void core_plugin_release(core_plugin *plugin);
  * that to be safe; BUSY, and nothing has changed, while an object of it lives
  * or another plugin uses its kernels. */
 core_status core_plugin_unload(core_plugin *plugin, uint64_t deadline_ns);
+
+/* Seals the plugin's file: writes into its note (core_plugin_seal of plugin.h) a
+ * sum of all that is loaded of it.  From then on libcore refuses the file if
+ * that is damaged, before any of its code runs.  The last step of building a
+ * plugin: what changes the file afterwards breaks the seal, but for `strip`
+ * where it takes away nothing that is loaded.  Of use against damage alone; a
+ * manifest's hash is what tells a file that was replaced.
+ *
+ * A copy takes the file's place at once, with its mode.  A file that is sealed
+ * as it is stays untouched; another seal is written anew, whatever has become
+ * of the file since.  No code of the plugin runs.  UNSUPPORTED: built with
+ * headers that left no room; IO: its folder cannot be written, or the like; else
+ * what the file would be refused for. */
+core_status core_plugin_seal_file(const char *path);
 
 /* ----------------------------------------------------------- inventory -- */
 

@@ -29,6 +29,10 @@
  * the result for element-wise operators; others have none.  Bytes are those of
  * the tensors that go in and come out.
  *
+ * A vendor's tool that is attached is told what a session sees, too:
+ * operators, nodes of a backward, ranges and waits, by plugins with
+ * core.ranges that have a device open when the session begins.
+ *
  * Threads: start, step, stop and reports are one thread's, that which started;
  * ranges are any thread's. */
 
@@ -65,12 +69,13 @@ typedef struct core_profiler_options {
     uint32_t active; /* 0: no schedule, everything is recorded */
     uint32_t repeat; /* 0: until it is stopped */
     /* Called in core_profiler_step, and in stop, when the recorded steps of a
-     * round are over; reports are of that round.  Its error is the call's.
+     * round are over; reports are of that round.  Its error is the call's.  It
+     * may stop the session, and must neither step nor release it.
      * NULL: the reports after stop are of the last round. */
     core_status (*ready)(core_profiler *profiler, void *user);
     void *user;
-    /* Events that a thread records in a round, at most; those beyond are
-     * counted.  0: 4 million. */
+    /* Events that a thread records in a round, at most, and allocations, and
+     * launches likewise; those beyond are counted.  0: 4 million. */
     uint64_t limit;
 } core_profiler_options;
 

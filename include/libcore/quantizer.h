@@ -18,7 +18,8 @@
  *
  * The host waits for the device once a call, to refuse what cannot be quantized.
  * With CORE_QUANTIZER_NO_WAIT nothing is refused, and the device computes scales
- * and keeps the history.
+ * and keeps the history.  On "meta", where there are no numbers, that is the only
+ * way, and afterwards there is no state to tell (DATA_DEPENDENT errors).
  * Nothing here is recorded by autograd.
  *
  * Threads: one at a time per quantizer. */

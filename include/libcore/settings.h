@@ -64,8 +64,10 @@ core_status core_setting_describe(uint32_t index,
 core_status core_setting_get(const char *name, const char **out_value);
 
 /* Sets it for this process; NULL returns it to the environment or default.
- * A value that is not accepted is refused, and the message says what is.  A
- * plugin's own setting must have the form LIBCORE_<WORD>_<WORDS>. */
+ * A value that is not accepted is refused, and the message says what is.
+ * Changing LIBCORE_TRACE_DISPATCH after the first call of an operator, which
+ * reads it, is UNSUPPORTED.  A plugin's own setting must have the form
+ * LIBCORE_<WORD>_<WORDS>. */
 core_status core_setting_set(const char *name, const char *value);
 
 /* text has no newline and is valid during the call.  The sink may be called

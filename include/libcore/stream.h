@@ -88,8 +88,10 @@ core_status core_stream_wait_event(core_stream *stream, core_event *event);
 core_status core_stream_wait_stream(core_stream *stream, core_stream *other);
 /* function(context) runs on some thread when the stream comes to it, and later
  * work waits for it.  drop(context), which may be NULL, is called instead if it
- * will never run (the stream failed, this call fails).  It must not call
- * libcore, bar release functions.  UNSUPPORTED where the plugin cannot. */
+ * will never run (the stream failed, this call fails).  It may release what it
+ * likes.  Other calls of libcore only where the device's documentation allows
+ * them (GPUs' callbacks compute, on other streams), and never a wait for its own
+ * stream, which would not end.  UNSUPPORTED where the plugin cannot. */
 core_status core_stream_callback(core_stream *stream,
                                  void (*function)(void *context), void *context,
                                  void (*drop)(void *context));

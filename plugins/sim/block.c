@@ -81,13 +81,21 @@ core_status sim_memory_open(sim_device *device)
                           "no address space for the names of blocks");
 }
 
+static void free_what_is_left(sim_block *block)
+{
+    if (block->kept)
+        block->data = block->kept;
+    if (block->data)
+        sim_block_free_data(block);
+}
+
 void sim_memory_close(sim_device *device)
 {
     sim_memory *of = device->memory;
 
     for (uint32_t name = 1; name <= of->used; name++)
-        if (block_of(of, name)->data)
-            sim_block_free_data(block_of(of, name));
+        free_what_is_left(block_of(of, name));
+    sim_pinned_give_back(of->pinned);
     for (uint32_t i = 0; of->chunks && i < SIM_BLOCKS / SIM_CHUNK; i++)
         free(of->chunks[i]);
     if (of->handles != MAP_FAILED)

@@ -29,6 +29,8 @@ enum {
 
 typedef struct sim_block {
     char *data; /* NULL: freed */
+    char *kept; /* freed while the device was lost, and not touched since: what
+                 * it ran then may still be at it */
     uint64_t size;
     uint64_t address;   /* flat: distance from the first */
     uint64_t serial;    /* counts all blocks of the device, for messages */
@@ -52,6 +54,7 @@ typedef struct sim_memory {
     uint64_t made;
     uint64_t live;
     uint64_t reservations;
+    struct sim_pinned *pinned; /* freed while the device was lost */
 } sim_memory;
 
 /* A name for a block of so many bytes; NULL where there is none left. */
@@ -60,6 +63,9 @@ sim_block *sim_block_make(sim_device *device, uint64_t size, char *data,
 /* Its name is fenced: who uses it is told of the block. */
 void sim_block_unmake(sim_device *device, sim_block *block);
 void sim_block_free_data(sim_block *block);
+/* Its data is given back; of a lost device, when that is reset or closed. */
+void sim_block_give_back(const sim_device *device, sim_block *block);
+void sim_pinned_give_back(struct sim_pinned *pinned);
 /* The block that memory lies in, alive or not, and how far in it; NULL if it
  * is no memory of this device. */
 sim_block *sim_block_find(sim_device *device, core_memory memory,

@@ -9,20 +9,20 @@
 
 #include <stdlib.h>
 
-typedef struct pinned {
-    struct pinned *next;
+typedef struct sim_pinned {
+    struct sim_pinned *next;
     char *data;
     uint64_t size;
     sim_history history;
-} pinned;
+} sim_pinned;
 
-static pinned *all;
+static sim_pinned *all;
 uint64_t sim_pinned_blocks;
 
 sim_history *sim_pinned_history(const void *data, uint64_t size,
                                 uint64_t *out_offset)
 {
-    for (pinned *at = all; at; at = at->next) {
+    for (sim_pinned *at = all; at; at = at->next) {
         if ((const char *)data < at->data ||
             (const char *)data + size > at->data + at->size)
             continue;
@@ -35,7 +35,7 @@ sim_history *sim_pinned_history(const void *data, uint64_t size,
 static core_status alloc(void *device, uint64_t size, void **out_data)
 {
     core_status status = sim_usable(device);
-    pinned *block;
+    sim_pinned *block;
 
     if (status == CORE_OK)
         status = sim_fault(device, SIM_FAULT_HOST);
@@ -62,12 +62,25 @@ static core_status alloc(void *device, uint64_t size, void **out_data)
     return CORE_OK;
 }
 
+void sim_pinned_give_back(sim_pinned *pinned)
+{
+    sim_pinned *next;
+
+    for (; pinned; pinned = next) {
+        next = pinned->next;
+        memset(pinned->data, SIM_POISON_FREED, pinned->size);
+        free(pinned->data);
+        free(pinned);
+    }
+}
+
 static void release(void *words, void *data, uint64_t size)
 {
+    sim_device *device = words;
     char text[SIM_TEXT];
     uint64_t stream;
-    pinned **at = &all;
-    pinned *block;
+    sim_pinned **at = &all;
+    sim_pinned *block;
 
     (void)size;
     if (sim_forked())
@@ -83,17 +96,19 @@ static void release(void *words, void *data, uint64_t size)
     if (block && sim_set.check &&
         sim_history_end(&block->history, sim_clock_host(), 0, block->size,
                         "pinned host memory", text, sizeof text, &stream))
-        sim_fail_user(words, stream, text);
+        sim_fail_user(device, stream, text);
     if (block) {
         sim_history_drop(&block->history);
         sim_pinned_blocks--;
+        block->next = NULL;
+    }
+    if (block && device->open && device->lost) {
+        block->next = device->memory->pinned;
+        device->memory->pinned = block;
+        block = NULL;
     }
     pthread_mutex_unlock(&sim_lock);
-    if (block)
-        memset(block->data, SIM_POISON_FREED, block->size);
-    if (block)
-        free(block->data);
-    free(block);
+    sim_pinned_give_back(block);
 }
 
 const core_host_memory_interface sim_host_memory = {

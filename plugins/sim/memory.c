@@ -70,6 +70,17 @@ void sim_block_free_data(sim_block *block)
     block->data = NULL;
 }
 
+void sim_block_give_back(const sim_device *device, sim_block *block)
+{
+    if (!device->lost) {
+        sim_block_free_data(block);
+        return;
+    }
+    sim_history_drop(&block->history);
+    block->kept = block->data;
+    block->data = NULL;
+}
+
 /* ---------------------------------------------------------- taking memory -- */
 
 core_status sim_memory_refused(const sim_device *device, uint64_t size)
@@ -209,7 +220,7 @@ static void release(void *words, core_memory freed, uint64_t size)
         device->memory->taken -= size;
         sim_history_check(device, block, 0, size);
         check_canary(device, block);
-        sim_block_free_data(block);
+        sim_block_give_back(device, block);
         sim_block_unmake(device, block);
     }
     pthread_mutex_unlock(&sim_lock);

@@ -110,11 +110,17 @@ static void note_loop(noting *n, const core_loop *loop)
 }
 
 /* Arguments are read; but while it trains, this one keeps its running
- * statistics in them. */
+ * statistics in them, and steps of optimizers change parameters and state. */
 static bool writes_argument(const sim_work *work, uint32_t index)
 {
+    core_string name = work->kernel->name;
+
+    if (core_sdk_string_equal(name, "_fused_sgd_step"))
+        return index == 0 || index == 2;
+    if (core_sdk_string_equal(name, "_fused_adam_step"))
+        return index == 0 || index == 2 || index == 3;
     return (index == 3 || index == 4) && work->nargs > 5 &&
-           core_sdk_string_equal(work->kernel->name, "native_batch_norm") &&
+           core_sdk_string_equal(name, "native_batch_norm") &&
            core_sdk_int(&work->args[5], 0);
 }
 

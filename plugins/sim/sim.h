@@ -130,6 +130,7 @@ struct sim_stream {
     bool started;
     bool idle;    /* the worker sleeps until there is work */
     bool busy;    /* has work that is not waiting for something else */
+    bool running; /* its worker runs something just now */
     bool closing; /* ends when all is done */
     pthread_t thread;
     pthread_cond_t wake;     /* the worker */
@@ -171,6 +172,7 @@ struct sim_work {
     bool fails;       /* as asked for */
     char *conflict;   /* why it may not run */
     bool turn;        /* holds the stream for its caller */
+    pthread_t caller; /* of a turn */
     sim_graph *graph; /* of which it is a replay */
     sim_plan *plan;
     core_memory to;
@@ -200,6 +202,8 @@ core_status sim_enqueue(sim_stream *stream, const sim_work *work);
 core_status sim_enqueue_locked(sim_stream *stream, const sim_work *work);
 /* Waits (lock held) until the stream has come past a number. */
 void sim_stream_await(sim_stream *stream, uint64_t number);
+/* Until what its worker runs just now has ended. */
+void sim_stream_await_running(sim_stream *stream);
 /* The stream's failure as this thread's error; CORE_OK if it has none. */
 core_status sim_stream_report(const sim_failure *failure, uint32_t severity);
 void sim_stream_unref(sim_stream *stream); /* under the lock */

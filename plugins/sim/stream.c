@@ -67,12 +67,25 @@ static core_status query(void *device, void *words)
     return answer(stream);
 }
 
+/* What was running when the device was lost may still be at memory of the
+ * host: nobody is told that it is over before it is. */
+static core_status wait_for_the_last(const sim_device *device,
+                                     sim_stream *stream)
+{
+    pthread_mutex_lock(&sim_lock);
+    sim_stream_await_running(stream);
+    pthread_mutex_unlock(&sim_lock);
+    return sim_usable(device);
+}
+
 static core_status synchronize(void *device, void *words)
 {
     sim_stream *stream = words;
     core_status status = sim_usable(device);
     sim_clock *clock;
 
+    if (status == CORE_ERROR_DEVICE_LOST)
+        return wait_for_the_last(device, stream);
     if (status != CORE_OK)
         return status;
     pthread_mutex_lock(&sim_lock);

@@ -64,7 +64,7 @@ core_status sim_translate_view(sim_translated *t, const core_view *view,
     *out_view = NULL;
     if (!view)
         return CORE_OK;
-    if (t->nviews == SIM_VIEWS)
+    if (t->nviews == t->most)
         return too_many();
     to = &t->views[t->nviews++];
     *to = *view;
@@ -82,8 +82,6 @@ static core_status translate_value(sim_translated *t, const core_value *from,
         return sim_translate_view(t, from->u.view, &to->u.view);
     if (from->tag != CORE_VALUE_VIEW_LIST)
         return CORE_OK;
-    if (t->nlisted + from->count > SIM_VIEWS)
-        return too_many();
     to->u.views = &t->lists[t->nlisted];
     for (uint32_t i = 0; i < from->count && status == CORE_OK; i++)
         status =
@@ -135,15 +133,31 @@ static core_status translate(sim_translated *t, const sim_work *work)
     return status;
 }
 
+static uint32_t listed_views(const core_value *values, uint32_t count)
+{
+    uint32_t views = 0;
+
+    for (uint32_t i = 0; i < count; i++)
+        if (values[i].tag == CORE_VALUE_VIEW_LIST)
+            views += values[i].count;
+    return views;
+}
+
 core_status sim_translate(sim_work *work, sim_translated **out)
 {
-    sim_translated *t = malloc(sizeof *t);
+    uint32_t most = SIM_VIEWS + listed_views(work->args, work->nargs) +
+                    listed_views(work->results, work->nresults);
+    sim_translated *t =
+        malloc(sizeof *t + most * (sizeof *t->views + sizeof *t->lists));
     core_status status;
 
     *out = NULL;
     if (!t)
         return core_sdk_error(sim_host, CORE_ERROR_OUT_OF_MEMORY, "sim",
                               "no host memory to run a kernel");
+    t->views = (core_view *)(t + 1);
+    t->lists = (const core_view **)(t->views + most);
+    t->most = most;
     t->work = work;
     t->device = work->stream->device;
     status = translate(t, work);

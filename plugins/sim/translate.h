@@ -17,9 +17,10 @@ typedef struct sim_translated {
     core_loop loop;
     core_operand operands[SIM_OPERANDS];
     core_value values[SIM_VALUES];
-    core_view views[SIM_VIEWS];
-    const core_view *lists[SIM_VIEWS];
+    core_view *views;        /* room for most: SIM_VIEWS beside those of */
+    const core_view **lists; /* lists */
     void *scratch[SIM_SCRATCH];
+    uint32_t most;
     uint32_t nviews;
     uint32_t nlisted;
     uint32_t nscratch;

@@ -136,9 +136,12 @@ static void unmap(void *words, core_memory memory, uint64_t offset,
     block = reservation(device, memory, offset, size);
     if (block && all_are(block, offset, size, 1)) {
         sim_history_check(device, block, offset, offset + size);
-        /* Anew, for the host's memory to be given back. */
-        mmap(block->data + offset, size, PROT_NONE,
-             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+        /* Anew, for the host's memory to be given back; what a lost device
+         * ran may still be at it. */
+        if (!device->lost)
+            mmap(block->data + offset, size, PROT_NONE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
+                 0);
         memset(block->mapped + offset / sim_granule(), 0, size / sim_granule());
         device->memory->taken -= size;
     } else if (block) {
@@ -160,7 +163,7 @@ static void release(void *words, core_memory memory, uint64_t size)
         for (uint64_t i = 0; i < size / sim_granule(); i++)
             device->memory->taken -= block->mapped[i] ? sim_granule() : 0;
         sim_history_check(device, block, 0, size);
-        sim_block_free_data(block);
+        sim_block_give_back(device, block);
         sim_block_unmake(device, block);
         device->memory->reservations--;
     }

@@ -285,6 +285,7 @@ static void run(sim_stream *stream, sim_work *work)
     char name[128];
 
     sim_running = work;
+    stream->running = true;
     pthread_mutex_unlock(&sim_lock);
     if (runs && most_us && !work->quick)
         delay(random, most_us);
@@ -310,6 +311,7 @@ static void run(sim_stream *stream, sim_work *work)
         work->end(work);
     sim_running = NULL;
     pthread_mutex_lock(&sim_lock);
+    stream->running = false;
     if (end && (work->op || work->size))
         sim_profile_ran(work, work->op ? name : work->what, begin, end);
     stream->done = work->number;
@@ -450,12 +452,27 @@ void sim_stream_await(sim_stream *stream, uint64_t number)
     }
 }
 
+void sim_stream_await_running(sim_stream *stream)
+{
+    uint64_t number = stream->done;
+
+    if (sim_running && sim_running->stream == stream)
+        return;
+    if (stream->turn && pthread_equal(stream->turn_of, pthread_self()))
+        return;
+    while (stream->running && stream->done == number) {
+        stream->awaited = 0;
+        pthread_cond_wait(&stream->progress, &sim_lock);
+    }
+}
+
 static core_status run_turn(sim_work *work)
 {
     sim_stream *stream = work->stream;
 
     pthread_mutex_lock(&sim_lock);
     stream->turn = work->number;
+    stream->turn_of = work->caller; /* at once: others wait for the number */
     pthread_cond_broadcast(&stream->progress);
     while (stream->turn)
         pthread_cond_wait(&stream->progress, &sim_lock);
@@ -472,6 +489,7 @@ core_status sim_turn_begin(sim_stream *stream, const sim_work *call)
     work.run = run_turn;
     work.end = NULL;
     work.turn = true;
+    work.caller = pthread_self();
     pthread_mutex_lock(&sim_lock);
     status = sim_enqueue_locked(stream, &work);
     number = stream->given;
@@ -485,8 +503,6 @@ core_status sim_turn_begin(sim_stream *stream, const sim_work *call)
         stream->awaited = 0;
         pthread_cond_wait(&stream->progress, &sim_lock);
     }
-    if (status == CORE_OK)
-        stream->turn_of = pthread_self();
     pthread_mutex_unlock(&sim_lock);
     return status;
 }

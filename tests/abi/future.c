@@ -16,7 +16,7 @@ enum { FUTURE_MINOR = 9, UNKNOWN = 1 << 20 };
 __attribute__((section(".note.libcore"), used,
                aligned(4))) static const core_sdk_note note = {
     8,
-    (uint32_t)sizeof(core_plugin_note),
+    (uint32_t)(sizeof(core_plugin_note) + sizeof(core_plugin_seal)),
     CORE_NOTE_TYPE,
     "libcore",
     {{'L', 'I', 'B', 'C', 'O', 'R', 'E', 0},
@@ -31,7 +31,8 @@ __attribute__((section(".note.libcore"), used,
      "9.0",
      "MIT-0",
      "future",
-     ""}};
+     ""},
+    {{'U', 'N', 'S', 'E', 'A', 'L', 'E', 'D'}, {0}, {0}}};
 
 static const core_host *host;
 

@@ -26,7 +26,7 @@
 /* The call fails with this code, and its message has all of the texts. */
 #define FAILS(call, code, ...)                                         \
     do {                                                               \
-        const char *texts_[] = {__VA_ARGS__};                          \
+        const char *texts_[] = {"", __VA_ARGS__};                      \
         ck_assert_int_eq((call), (code));                              \
         for (size_t i_ = 0; i_ < sizeof texts_ / sizeof *texts_; i_++) \
             ck_assert_msg(strstr(core_error_message(), texts_[i_]),    \

@@ -23,6 +23,8 @@ static char cpu_message[512];
 static const char *cpu_isa_setting, *cpu_threads_setting;
 static core_kernel *cpu_all_kernels;
 static uint32_t cpu_kernel_count;
+/* Registrations of kernels that succeed, before all others fail. */
+static uint32_t cpu_refused_after = UINT32_MAX;
 static const core_backend *cpu_backend;
 static core_plugin_answer cpu_answer;
 
@@ -57,6 +59,9 @@ static core_status host_register_kernels(core_registry *registry,
 {
     (void)registry;
     ck_assert(core_sdk_string_equal(backend, "cpu"));
+    if (cpu_refused_after == 0)
+        return CORE_ERROR_OUT_OF_MEMORY;
+    cpu_refused_after--;
     cpu_all_kernels = realloc(cpu_all_kernels,
                               (cpu_kernel_count + count) * sizeof(core_kernel));
     for (uint32_t k = 0; k < count; k++)

@@ -11,15 +11,78 @@
 
 #include <libcore/device.h>
 
+#include <math.h>
 #include <unistd.h>
 
 /* Opened by each test: a child that was forked has no device of its parent. */
-static inline core_device *gpuemu(void)
+static inline core_device *opened(const char *name)
 {
     core_device *device;
 
-    OK(core_device_find("gpuemu", &device));
+    OK(core_device_find(name, &device));
     return device;
+}
+
+static inline core_device *gpuemu(void)
+{
+    return opened("gpuemu");
+}
+
+static inline core_tensor *moved(core_tensor *tensor, core_device *device)
+{
+    return CALL(to_copy, tensor, core_tensor_dtype(tensor), device, false, -1);
+}
+
+/* Numbers with repetitions, some NaN where asked for. */
+static inline core_tensor *numbers(core_dtype dtype, int64_t rows,
+                                   int64_t columns, unsigned seed, int range,
+                                   bool nan)
+{
+    size_t count = (size_t)(rows * columns);
+    double *values = malloc(count * sizeof *values);
+    core_tensor *tensor;
+
+    ck_assert_ptr_nonnull(values);
+    for (size_t i = 0; i < count; i++) {
+        seed = seed * 1664525u + 1013904223u;
+        values[i] = (double)((int)(seed >> 8) % range - range / 4);
+        if (nan && seed % 97 == 0)
+            values[i] = NAN;
+    }
+    tensor = typed(dtype, 2, (int64_t[]){rows, columns}, values);
+    free(values);
+    return tensor;
+}
+
+/* b's elements are a's; tolerance 0: bit for bit. */
+static inline void same(core_tensor *a, core_tensor *b, double tolerance)
+{
+    int64_t count = core_tensor_numel(a);
+    core_tensor *wide[2];
+    double *values[2];
+
+    ck_assert_int_eq(core_tensor_numel(b), count);
+    ck_assert_ptr_eq(core_tensor_device(a), opened("cpu"));
+    ck_assert_ptr_eq(core_tensor_device(b), gpuemu());
+    for (int k = 0; k < 2; k++) {
+        wide[k] =
+            CALL(to_copy, k == 0 ? a : b, CORE_F64, opened("cpu"), false, -1);
+        values[k] = malloc((size_t)count * sizeof(double));
+        ck_assert_ptr_nonnull(values[k]);
+        OK(core_tensor_read(wide[k], values[k],
+                            (size_t)count * sizeof(double)));
+    }
+    for (int64_t i = 0; i < count; i++) {
+        double x = values[0][i], y = values[1][i];
+
+        if (isnan(x) && isnan(y))
+            continue;
+        ck_assert_msg(fabs(x - y) <= tolerance * (1 + fabs(x)) || x == y,
+                      "element %lld is %.17g, on the GPU %.17g", (long long)i,
+                      x, y);
+    }
+    free(values[0]);
+    free(values[1]);
 }
 
 /* main of such a program: skipped where the plugin was not built. */

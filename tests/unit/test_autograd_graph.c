@@ -359,6 +359,36 @@ START_TEST(undefined_gradients_of_several_results_are_zeros)
 }
 END_TEST
 
+/* A call like an earlier one is recorded the short way: all of them must see
+ * which result of the node an argument is. */
+START_TEST(results_of_one_call_each_get_their_gradient)
+{
+    core_tensor *a = leaf(MATRIX(1, 1, 3)), *q, *r, *y;
+    uint32_t input;
+
+    for (int round = 0; round < 3; round++) {
+        OK(core_linalg_qr(a, "reduced", &q, &r));
+        keep(q);
+        keep(r);
+        y = mul(q, r); /* (±1) (±a): what comes back is r's alone */
+        ck_assert_ptr_eq(core_node_edge(core_tensor_grad_fn(y), 0, &input),
+                         core_tensor_grad_fn(q));
+        ck_assert_uint_eq(input, 0);
+        ck_assert_ptr_eq(core_node_edge(core_tensor_grad_fn(y), 1, &input),
+                         core_tensor_grad_fn(r));
+        ck_assert_uint_eq(input, 1);
+        OK(core_tensor_set_grad(a, NULL));
+        backward(sum(y));
+        HOLDS(core_tensor_grad(a), 1, 1);
+        y = mul(r, q);
+        core_node_edge(core_tensor_grad_fn(y), 0, &input);
+        ck_assert_uint_eq(input, 1);
+        core_node_edge(core_tensor_grad_fn(y), 1, &input);
+        ck_assert_uint_eq(input, 0);
+    }
+}
+END_TEST
+
 START_TEST(lists_of_tensors_get_a_gradient_each)
 {
     core_tensor *parts[3], *weights = VECTOR(5, 1, 2, 3, 4, 5);
@@ -499,6 +529,7 @@ SUITE("autograd graph", a_product_gives_each_factor_the_other,
       no_grad_records_nothing, inference_tensors_cannot_be_part_of_a_graph,
       inference_mode_still_bumps_versions_of_normal_tensors,
       undefined_gradients_of_several_results_are_zeros,
+      results_of_one_call_each_get_their_gradient,
       lists_of_tensors_get_a_gradient_each, long_chains_need_no_deep_stack,
       a_long_chain_of_saved_values_is_freed_without_backward,
       nothing_is_left_behind,

@@ -272,6 +272,23 @@ START_TEST(tensors_without_memory_change_too)
 }
 END_TEST
 
+START_TEST(a_leaf_that_was_resized_accumulates_in_its_new_sizes)
+{
+    core_tensor *x = leaf(VECTOR(0, 0)), *w = MATRIX(2, 3, 1, 2, 3, 4, 5, 6);
+
+    drop(mul(x, VECTOR(0, 0))); /* it has been in a graph */
+    OK(core_tensor_set_requires_grad(x, false));
+    OK(core_add_out(w, w, core_int(1), x));
+    leaf(x);
+    for (int round = 0; round < 2; round++) {
+        OK(core_tensor_set_grad(x, NULL));
+        backward(sum(mul(x, w)));
+        LOOKS(core_tensor_grad(x), 2, true, {{2, 3}, {3, 1}});
+        HOLDS(core_tensor_grad(x), 6, 1, 2, 3, 4, 5, 6);
+    }
+}
+END_TEST
+
 START_TEST(polygamma_has_its_tensor_first_in_place)
 {
     core_tensor *a = leaf(VECTOR(2, 1, 2)), *x = mul(a, VECTOR(2, 1, 1));
@@ -296,6 +313,7 @@ SUITE("view operators in place", the_layout_is_that_of_the_view,
       what_may_not_be_changed_in_place_keeps_its_layout,
       what_was_saved_in_another_layout_is_not_used,
       a_leaf_that_was_changed_accumulates_in_its_new_layout,
+      a_leaf_that_was_resized_accumulates_in_its_new_sizes,
       a_result_in_the_graph_leaves_it_in_place,
       tensors_of_inference_mode_change_there_alone,
       tensors_without_memory_change_too,

@@ -218,6 +218,36 @@ START_TEST(batches_and_repeated_ones_are_multiplied_one_by_one)
 }
 END_TEST
 
+/* Each packed in its turn, or all of them first where threads are many. */
+START_TEST(bits_of_many_small_ones_do_not_depend_on_when_they_are_packed)
+{
+    enum { B = 40, M = 100, N = 64, K = 33 };
+    const int64_t turned[] = {K * N, 1, K};
+    tensor *a = fill(tensor_strided(CORE_BF16, SIZES(B, M, K), NULL), 1);
+    tensor *b = fill(tensor_strided(CORE_BF16, SIZES(B, K, N), turned), 3);
+    uint16_t *first = calloc(B * M * N, 2);
+
+    ck_assert_int_eq(cpu_open(NULL), CORE_OK);
+    for (uint32_t threads = 1; threads <= 16; threads += 5) {
+        tensor *c = tensor_strided(CORE_BF16, SIZES(B, M, N), NULL);
+        test_call bmm = {"bmm", {value_view(a), value_view(b)}, 2, {c}, 1};
+
+        cpu_threads(threads);
+        ck_assert_int_eq(run_call(&bmm), CORE_OK);
+        if (threads == 1) {
+            check(a, b, NULL, 0, 1, c, M, N, K, B);
+            memcpy(first, c->data, B * M * N * 2);
+        }
+        ck_assert(memcmp(first, c->data, B * M * N * 2) == 0);
+        tensor_free(c);
+    }
+    tensor_free(a);
+    tensor_free(b);
+    free(first);
+    cpu_close();
+}
+END_TEST
+
 START_TEST(infinite_and_no_numbers_go_where_they_belong)
 {
     enum { M = 30, N = 50, K = 41 };
@@ -412,6 +442,8 @@ int main(void)
     tcase_add_test(tests, bits_depend_neither_on_threads_nor_on_layout);
     tcase_add_loop_test(
         tests, batches_and_repeated_ones_are_multiplied_one_by_one, 0, ISAS);
+    tcase_add_test(
+        tests, bits_of_many_small_ones_do_not_depend_on_when_they_are_packed);
     tcase_add_loop_test(tests, infinite_and_no_numbers_go_where_they_belong, 0,
                         ISAS);
     tcase_add_loop_test(tests, what_is_beyond_an_edge_is_not_read, 0, ISAS);

@@ -172,6 +172,49 @@ START_TEST(a_transposed_copy_puts_every_element_in_its_place)
 }
 END_TEST
 
+/* As the heads of attention are: the two outer dimensions change places. */
+START_TEST(short_rows_go_to_their_places)
+{
+    static const int64_t widths[] = {7, 8, 16, 31, 32, 63, 64};
+    static const core_dtype sizes[4] = {CORE_U8, CORE_I16, CORE_F32, CORE_F64};
+    enum { HIGH = 37, DEEP = 61, GAP = 3 };
+
+    ck_assert_int_eq(cpu_open(cpu_isas[_i]), CORE_OK);
+    for (int w = 0; w < 7; w++)
+        for (int d = 0; d < 4; d++) {
+            int64_t n[3] = {widths[w], HIGH, DEEP};
+            int64_t bytes = core_sdk_itemsize(sizes[d]);
+            int64_t row = bytes * (n[0] + GAP);
+            int64_t out[3] = {bytes, bytes * n[0], bytes * n[0] * HIGH};
+            int64_t in[3] = {bytes, row * DEEP, row};
+            size_t size = (size_t)(row * HIGH * DEEP);
+            unsigned char *from = malloc(size), *to = calloc(1, size);
+            int64_t written = bytes * n[0] * HIGH * DEEP;
+            uint32_t state = 5;
+            int wrong = 0;
+            test_loop t;
+
+            for (size_t k = 0; k < size; k++)
+                from[k] = (unsigned char)next_random(&state);
+            loop_begin(&t, 1, 3, n);
+            loop_operand(&t, to, sizes[d], out);
+            loop_operand(&t, from, sizes[d], in);
+            ck_assert_int_eq(cpu_launch("copy_", &t.loop, NULL, 0), CORE_OK);
+            for (int64_t z = 0; z < DEEP; z++)
+                for (int64_t y = 0; y < HIGH; y++)
+                    wrong += memcmp(to + y * out[1] + z * out[2],
+                                    from + y * in[1] + z * in[2],
+                                    (size_t)(bytes * n[0])) != 0;
+            for (size_t k = (size_t)written; k < size; k++)
+                wrong += to[k] != 0;
+            ck_assert_int_eq(wrong, 0);
+            free(from);
+            free(to);
+        }
+    cpu_close();
+}
+END_TEST
+
 START_TEST(fill_writes_the_value_and_nothing_beside_it)
 {
     float a[30];
@@ -203,6 +246,7 @@ int main(void)
     tcase_add_loop_test(tests, halves_round_to_nearest_even, 0, 3);
     tcase_add_loop_test(
         tests, a_transposed_copy_puts_every_element_in_its_place, 0, 3);
+    tcase_add_loop_test(tests, short_rows_go_to_their_places, 0, 3);
     tcase_add_loop_test(tests, fill_writes_the_value_and_nothing_beside_it, 0,
                         3);
     suite_add_tcase(suite, tests);

@@ -143,6 +143,53 @@ START_TEST(an_output_may_be_its_input)
 }
 END_TEST
 
+/* Large outputs are written past the caches where that is possible. */
+START_TEST(large_outputs_have_every_element)
+{
+    enum { LARGE = (8 << 20) + 37 };
+    float *a = aligned_alloc(64, sizeof(float) * (LARGE + 27));
+    float *b = aligned_alloc(64, sizeof(float) * (LARGE + 27));
+    test_loop t;
+
+    ck_assert(a != NULL && b != NULL);
+    ck_assert_int_eq(cpu_open(cpu_isas[_i]), CORE_OK);
+    for (int first = 0; first < 2; first++) { /* 1: not as vectors lie */
+        float *to = b + first;
+
+        for (int k = 0; k < LARGE + 27; k++) {
+            a[k] = (float)(k % 1000);
+            b[k] = -1;
+        }
+        for (int copy = 0; copy < 2; copy++) {
+            loop_dense(&t, 1, LARGE);
+            loop_dense_operand(&t, to, CORE_F32);
+            loop_dense_operand(&t, a, CORE_F32);
+            if (!copy)
+                loop_dense_operand(&t, a, CORE_F32);
+            ck_assert_int_eq(
+                cpu_launch(copy ? "copy_" : "add.Tensor", &t.loop, NULL, 0),
+                CORE_OK);
+            for (int k = 0; k < LARGE; k++)
+                if (to[k] != (float)((2 - copy) * (k % 1000)))
+                    ck_abort_msg("element %d is %g", k, (double)to[k]);
+            ck_assert(to[LARGE] == -1);
+        }
+        /* In place. */
+        loop_dense(&t, 1, LARGE);
+        loop_dense_operand(&t, to, CORE_F32);
+        loop_dense_operand(&t, to, CORE_F32);
+        loop_dense_operand(&t, a, CORE_F32);
+        ck_assert_int_eq(cpu_launch("mul.Tensor", &t.loop, NULL, 0), CORE_OK);
+        for (int k = 0; k < LARGE; k++)
+            if (to[k] != (float)(k % 1000) * (float)(k % 1000))
+                ck_abort_msg("element %d is %g", k, (double)to[k]);
+    }
+    cpu_close();
+    free(a);
+    free(b);
+}
+END_TEST
+
 /* What an element becomes depends neither on its place nor on its
  * neighbours. */
 START_TEST(an_element_has_the_same_bits_at_any_place)
@@ -285,6 +332,72 @@ START_TEST(halves_are_computed_in_f32_and_rounded_to_even)
 }
 END_TEST
 
+static float wide(uint16_t half)
+{
+    uint32_t bits = (uint32_t)half << 16;
+    float x;
+
+    memcpy(&x, &bits, 4);
+    return x;
+}
+
+/* The nearest of the two neighbours, the even one in the middle. */
+static uint16_t narrow(float x)
+{
+    uint32_t bits, rest;
+    uint16_t below;
+
+    memcpy(&bits, &x, 4);
+    below = (uint16_t)(bits >> 16);
+    rest = bits & 0xffff;
+    if (x != x)
+        return below | 0x40;
+    return (uint16_t)(below + (rest > 0x8000 || (rest == 0x8000 && below % 2)));
+}
+
+/* With rows of its own, dense ones and others; every sixteenth bit pattern. */
+START_TEST(sums_and_products_of_bf16_are_rounded_once)
+{
+    enum { COUNT = 4099 };
+    static uint16_t a[2 * COUNT], b[COUNT], c[COUNT];
+    const int64_t n = COUNT, two = 2, four = 4;
+    core_value args[3] = {{0}, {0}, {0}};
+
+    ck_assert_int_eq(cpu_open(cpu_isas[_i]), CORE_OK);
+    for (int k = 0; k < 2 * COUNT; k++)
+        a[k] = (uint16_t)(k * 16 + k % 7);
+    for (int way = 0; way < 8; way++) {
+        int alpha = way % 4 == 2 ? 3 : 1, every = way < 4 ? 1 : 2;
+        test_loop t;
+
+        for (int k = 0; k < COUNT; k++)
+            b[k] = (uint16_t)(a[k] + k * 31);
+        loop_begin(&t, 1, 1, &n);
+        /* 3: into what is added */
+        loop_operand(&t, way % 4 == 3 ? b : c, CORE_BF16, &two);
+        loop_operand(&t, a, CORE_BF16, every == 1 ? &two : &four);
+        loop_operand(&t, b, CORE_BF16, &two);
+        args[2] = value_int(alpha);
+        ck_assert_int_eq(cpu_launch(way % 4 == 1 ? "mul.Tensor" : "add.Tensor",
+                                    &t.loop, args, way % 4 == 1 ? 2 : 3),
+                         CORE_OK);
+        for (int k = 0; k < COUNT; k++) {
+            float x = wide(a[k * every]);
+            float y = wide((uint16_t)(a[k] + k * 31));
+            uint16_t have = way % 4 == 3 ? b[k] : c[k];
+            uint16_t want = narrow(way % 4 == 1 ? x * y : x + (float)alpha * y);
+
+            if (wide(want) != wide(want))
+                ck_assert(wide(have) != wide(have));
+            else /* 3 y is exact in f32 */
+                ck_assert_msg(have == want, "%d: %x of %x and %x, not %x", way,
+                              have, a[k * every], b[k], want);
+        }
+    }
+    cpu_close();
+}
+END_TEST
+
 /* The code of the next number upwards; infinity is the last. */
 static uint16_t next_up(uint16_t code, uint16_t infinity)
 {
@@ -344,12 +457,15 @@ int main(void)
         tests, strided_and_broadcast_operands_are_read_where_they_lie, 0, 3);
     tcase_add_loop_test(tests, an_output_may_be_its_input, 0, 3);
     tcase_add_loop_test(tests, an_element_has_the_same_bits_at_any_place, 0, 3);
+    tcase_add_loop_test(tests, large_outputs_have_every_element, 0, 3);
     tcase_add_test(tests, many_threads_give_the_bits_of_one);
     tcase_add_test(tests, integers_divided_by_zero_are_an_error);
     tcase_add_test(tests, a_rounding_mode_that_nobody_knows_is_an_error);
     tcase_add_loop_test(tests, extremes_pass_nan_on, 0, 3);
     tcase_add_loop_test(tests, halves_are_computed_in_f32_and_rounded_to_even,
                         0, 3);
+    tcase_add_loop_test(tests, sums_and_products_of_bf16_are_rounded_once, 0,
+                        3);
     tcase_add_loop_test(tests, halves_step_to_their_own_neighbours, 0, 3);
     suite_add_tcase(suite, tests);
     return run_suite(suite);

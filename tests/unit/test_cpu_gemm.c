@@ -16,6 +16,21 @@
 #include "isa.h"
 #include "scratch.h"
 
+/* Whether there is memory for scratch, and how often there was none. */
+static bool no_memory;
+static int refused;
+
+void *__real_aligned_alloc(size_t alignment, size_t size);
+void *__wrap_aligned_alloc(size_t alignment, size_t size);
+
+void *__wrap_aligned_alloc(size_t alignment, size_t size)
+{
+    if (!no_memory)
+        return __real_aligned_alloc(alignment, size);
+    refused++;
+    return NULL;
+}
+
 static const int isas[] = {CPU_ISA_AVX2, CPU_ISA_AVX512};
 
 static bool machine_has(int isa)
@@ -194,6 +209,40 @@ START_TEST(parts_of_a_product_have_its_bits)
 }
 END_TEST
 
+/* Sizes that are packed, in either operand or both, and read where they lie. */
+START_TEST(products_need_no_memory)
+{
+    for (size_t isa = 0; isa < 2; isa++)
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+            for (int how = 0; how < 4; how++) {
+                int64_t m = sizes[i][0], n = sizes[i][1], k = sizes[i][2];
+                matrix a = matrix_new(m, k, how & 1, 0, 1);
+                matrix b = matrix_new(k, n, how & 2, 0, 2);
+                matrix c = matrix_new(m, n, false, 0, 3);
+                matrix d = matrix_new(m, n, false, 0, 3);
+                gemm_problem with = problem_of(&a, &b, &c, 0.75f, -2);
+                gemm_problem without = problem_of(&a, &b, &d, 0.75f, -2);
+
+                if (machine_has(isas[isa])) {
+                    cpu_isa = isas[isa];
+                    ck_assert(cpu_gemm_multiply(&with));
+                    cpu_scratch_shutdown();
+                    no_memory = true;
+                    refused = 0;
+                    ck_assert(cpu_gemm_multiply(&without));
+                    no_memory = false;
+                    ck_assert(refused > 0 || !(how & 2) || k == 1);
+                    ck_assert_mem_eq(c.data, d.data,
+                                     (size_t)c.size * sizeof(float));
+                }
+                free(a.data);
+                free(b.data);
+                free(c.data);
+                free(d.data);
+            }
+}
+END_TEST
+
 START_TEST(infinities_stay_in_their_row_and_column)
 {
     for (size_t isa = 0; isa < 2; isa++)
@@ -339,6 +388,7 @@ int main(void)
     tcase_set_timeout(products, 120);
     tcase_add_test(products, products_in_every_layout);
     tcase_add_test(products, parts_of_a_product_have_its_bits);
+    tcase_add_test(products, products_need_no_memory);
     tcase_add_test(products, infinities_stay_in_their_row_and_column);
     tcase_add_test(products, others_are_told_no);
     suite_add_tcase(suite, products);

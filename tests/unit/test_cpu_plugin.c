@@ -3,6 +3,8 @@
 
 #include "cpu.h"
 
+#include <malloc.h>
+
 START_TEST(an_offer_of_another_major_is_refused_with_a_reason)
 {
     core_plugin_offer offer = {
@@ -109,6 +111,34 @@ START_TEST(settings_that_say_nothing_are_errors)
 }
 END_TEST
 
+/* A host undoes what was registered; stop is for what began. */
+START_TEST(an_init_that_fails_half_way_leaves_nothing)
+{
+    enum { TIMES = 3, KEPT = 4096 /* by the C library */ };
+    size_t before = 0, after = 0;
+    uint32_t registrations;
+
+    ck_assert_int_eq(cpu_open(NULL), CORE_OK);
+    registrations = UINT32_MAX - cpu_refused_after;
+    ck_assert_uint_gt(registrations, 1);
+    cpu_close();
+    for (uint32_t n = 0; n < registrations; n++) {
+        for (int k = 0; k < TIMES; k++) {
+            before = mallinfo2().uordblks;
+            cpu_refused_after = n;
+            ck_assert_int_eq(cpu_open(NULL), CORE_ERROR_OUT_OF_MEMORY);
+            free(cpu_all_kernels);
+            cpu_all_kernels = NULL;
+            cpu_kernel_count = 0;
+            after = mallinfo2().uordblks;
+        }
+        ck_assert_msg(after < before + KEPT,
+                      "%zu bytes are left after %u registrations",
+                      after - before, n);
+    }
+}
+END_TEST
+
 START_TEST(every_kernel_has_a_name_and_a_function)
 {
     ck_assert_int_eq(cpu_open(NULL), CORE_OK);
@@ -132,6 +162,7 @@ int main(void)
     tcase_add_test(tests, memory_is_aligned_and_copied_and_filled);
     tcase_add_test(tests, more_memory_than_there_is_is_an_error);
     tcase_add_test(tests, settings_that_say_nothing_are_errors);
+    tcase_add_test(tests, an_init_that_fails_half_way_leaves_nothing);
     tcase_add_test(tests, every_kernel_has_a_name_and_a_function);
     suite_add_tcase(suite, tests);
     return run_suite(suite);

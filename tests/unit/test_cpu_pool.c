@@ -91,7 +91,7 @@ START_TEST(a_forked_child_computes)
     child = fork();
     ck_assert_int_ne(child, -1);
     if (child == 0) {
-        child_begins(20);
+        child_begins(200);
         cpu_parallel_for(N, GRAIN, visit, NULL);
         child_ends(all_visited(2));
     }

@@ -84,6 +84,33 @@ START_TEST(functions_are_as_accurate_as_stated)
 }
 END_TEST
 
+/* x Φ(x): near the result where it is not small, and never far from it. */
+START_TEST(gelu_is_as_accurate_as_stated)
+{
+    static float in[N], out[N];
+    core_value args[2] = {{0}, value_string("none")};
+    test_loop t;
+
+    ck_assert_int_eq(cpu_open(cpu_isas[_i]), CORE_OK);
+    for (int begin = -N; begin < 63 * N; begin += N) {
+        for (int k = 0; k < N; k++)
+            in[k] = (float)(begin + k) * (16.0f / (64 * N)) - 8;
+        loop_dense(&t, 1, N);
+        loop_dense_operand(&t, out, CORE_F32);
+        loop_dense_operand(&t, in, CORE_F32);
+        ck_assert_int_eq(cpu_launch("gelu", &t.loop, args, 2), CORE_OK);
+        for (int k = 0; k < N; k++) {
+            double x = (double)in[k], want = x * 0.5 * erfc(-x / sqrt(2));
+
+            if (in[k] < -1 ? !(fabs((double)out[k] - want) <= 5e-8)
+                           : !(distance(out[k], want) <= 3))
+                ck_abort_msg("gelu(%a) is %a, not %a", x, (double)out[k], want);
+        }
+    }
+    cpu_close();
+}
+END_TEST
+
 START_TEST(special_values_come_out_as_in_c)
 {
     static const float special[] = {
@@ -121,6 +148,7 @@ int main(void)
 
     tcase_set_timeout(tests, 300);
     tcase_add_loop_test(tests, functions_are_as_accurate_as_stated, 0, 3);
+    tcase_add_loop_test(tests, gelu_is_as_accurate_as_stated, 0, 3);
     tcase_add_loop_test(tests, special_values_come_out_as_in_c, 0, 3);
     suite_add_tcase(suite, tests);
     return run_suite(suite);

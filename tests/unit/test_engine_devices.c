@@ -105,7 +105,8 @@ typedef struct seen {
     uint64_t included, excluded;
     core_device *device;
     core_stream *current;
-    bool grad_mode, inference, deterministic, signals;
+    uint32_t call_flags;
+    bool grad_mode, inference, signals;
 } seen;
 
 static core_status look(void *context)
@@ -120,7 +121,7 @@ static core_status look(void *context)
     seen->excluded = self->excluded;
     seen->grad_mode = core_grad_mode();
     seen->inference = self->inference;
-    seen->deterministic = self->deterministic;
+    seen->call_flags = self->call_flags;
     seen->device = self->device;
     seen->signals = !sigismember(&blocked, SIGTERM);
     return core_stream_current(device_of("sim:0"), &seen->current);
@@ -142,7 +143,7 @@ START_TEST(a_worker_is_in_the_callers_state_with_the_nodes_stream)
     y = sum(pass(&there, x));
     OK(core_stream_wait_stream(before, stream));
     OK(core_stream_set_current(before));
-    self->deterministic = true;
+    self->call_flags |= CORE_CALL_DETERMINISTIC;
     self->device = device_of("sim:1");
     for (int create = 0; create < 2; create++) {
         OK(core_backward(&y, 1, NULL,
@@ -153,13 +154,13 @@ START_TEST(a_worker_is_in_the_callers_state_with_the_nodes_stream)
         ck_assert_uint_eq(seen.excluded, self->excluded | CORE__KEY_AUTOCAST);
         ck_assert_int_eq(seen.grad_mode, create);
         ck_assert(!seen.inference);
-        ck_assert(seen.deterministic);
+        ck_assert(seen.call_flags & CORE_CALL_DETERMINISTIC);
         ck_assert(!seen.signals);
         ck_assert_ptr_eq(seen.device, self->device);
     }
     ck_assert_ptr_eq(current_of("sim:0"), before);
     OK(core_tensor_set_grad(a, NULL));
-    self->deterministic = false;
+    self->call_flags &= ~CORE_CALL_DETERMINISTIC;
     self->device = NULL;
     core_stream_release(before);
     core_stream_release(stream);
@@ -418,7 +419,7 @@ START_TEST(a_forked_child_walks_graphs_of_the_host)
     backward(spread(a, a, "sim:0", "sim:1"));
     child = fork();
     if (child == 0) {
-        child_begins(20);
+        child_begins(200);
         OK(core_tensor_set_grad(a, NULL));
         backward(mul(a, a));
         HOLDS(core_tensor_grad(a), 1, 6);
@@ -438,7 +439,7 @@ static core_status fork_here(void *context)
 
     *child = fork();
     if (*child == 0)
-        child_begins(20);
+        child_begins(200);
     return CORE_OK;
 }
 

@@ -128,7 +128,7 @@ static void nothing_is_left(uint32_t index)
     ck_assert_uint_eq(counted(index).bad_frees, 0);
     /* Those that end may still be on their way, and pinned memory holds a few
      * until it is wanted again. */
-    for (int i = 0; counted(index).streams > 16 && i < 5000; i++)
+    for (int i = 0; counted(index).streams > 16 && i < 20000; i++)
         usleep(1000);
     ck_assert_uint_le(counted(index).streams, 16);
     ck_assert_uint_le(counted(index).events, 64); /* the core's stock */

@@ -317,7 +317,7 @@ START_TEST(a_forked_child_has_the_host_and_no_other_device)
         pid_t child = fork();
 
         if (child == 0) {
-            child_begins(60);
+            child_begins(200);
             try_what_is_made_before(&before);
             try_the_device();
             try_the_host();
@@ -362,7 +362,7 @@ START_TEST(a_child_has_the_hosts_pinned_memory)
         void *pinned;
 
         if (child == 0) {
-            child_begins(20);
+            child_begins(200);
             well(core_host_memory_alloc(cpu, 8192, &pinned));
             well(core_host_memory_free(cpu, pinned));
             child_ends(true);
@@ -390,7 +390,7 @@ START_TEST(a_child_gets_nothing_that_was_kept_of_a_device_it_does_not_have)
     }
     child = fork();
     if (child == 0) {
-        child_begins(20);
+        child_begins(200);
         NOT_HERE(core_empty(&n, 1, CORE_F32, cpu, -1, &made));
         NOT_HERE(core_zeros(&n, 1, CORE_F32, cpu, &made));
         child_ends(true);
@@ -434,7 +434,7 @@ START_TEST(a_child_works_whatever_the_other_threads_were_at)
         pid_t child = fork();
 
         if (child == 0) {
-            child_begins(60);
+            child_begins(200);
             work_in_the_child();
             child_ends(true);
         }

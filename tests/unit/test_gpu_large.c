@@ -8,50 +8,12 @@
 /* The emulated device is slow. */
 #define SUITE_SECONDS 120
 
-#include "autograd.h"
+#include "gpuemu.h"
 
-#include <libcore/device.h>
 #include <libcore/random.h>
 
-#include <math.h>
-#include <unistd.h>
-
-/* Opened by each test: a child that was forked has no device of its parent. */
-static core_device *opened(const char *name)
-{
-    core_device *device;
-
-    OK(core_device_find(name, &device));
-    return device;
-}
-
 #define cpu opened("cpu")
-#define gpu opened("gpuemu")
-
-static core_tensor *moved(core_tensor *tensor, core_device *device)
-{
-    return CALL(to_copy, tensor, core_tensor_dtype(tensor), device, false, -1);
-}
-
-/* Numbers with repetitions, some NaN where asked for. */
-static core_tensor *numbers(core_dtype dtype, int64_t rows, int64_t columns,
-                            unsigned seed, int range, bool nan)
-{
-    size_t count = (size_t)(rows * columns);
-    double *values = malloc(count * sizeof *values);
-    core_tensor *tensor;
-
-    ck_assert_ptr_nonnull(values);
-    for (size_t i = 0; i < count; i++) {
-        seed = seed * 1664525u + 1013904223u;
-        values[i] = (double)((int)(seed >> 8) % range - range / 4);
-        if (nan && seed % 97 == 0)
-            values[i] = NAN;
-    }
-    tensor = typed(dtype, 2, (int64_t[]){rows, columns}, values);
-    free(values);
-    return tensor;
-}
+#define gpu gpuemu()
 
 static core_tensor *places(int64_t count, unsigned seed, int limit)
 {
@@ -59,36 +21,6 @@ static core_tensor *places(int64_t count, unsigned seed, int limit)
     core_tensor *flat = CALL(reshape, CALL(abs, wide), (int64_t[]){count}, 1);
 
     return CALL(to_copy, flat, CORE_I64, NULL, false, -1);
-}
-
-/* b's elements are a's; tolerance 0: bit for bit. */
-static void same(core_tensor *a, core_tensor *b, double tolerance)
-{
-    int64_t count = core_tensor_numel(a);
-    core_tensor *wide[2];
-    double *values[2];
-
-    ck_assert_int_eq(core_tensor_numel(b), count);
-    ck_assert_ptr_eq(core_tensor_device(a), cpu);
-    ck_assert_ptr_eq(core_tensor_device(b), gpu);
-    for (int k = 0; k < 2; k++) {
-        wide[k] = CALL(to_copy, k == 0 ? a : b, CORE_F64, cpu, false, -1);
-        values[k] = malloc((size_t)count * sizeof(double));
-        ck_assert_ptr_nonnull(values[k]);
-        OK(core_tensor_read(wide[k], values[k],
-                            (size_t)count * sizeof(double)));
-    }
-    for (int64_t i = 0; i < count; i++) {
-        double x = values[0][i], y = values[1][i];
-
-        if (isnan(x) && isnan(y))
-            continue;
-        ck_assert_msg(fabs(x - y) <= tolerance * (1 + fabs(x)) || x == y,
-                      "element %lld is %.17g, on the GPU %.17g", (long long)i,
-                      x, y);
-    }
-    free(values[0]);
-    free(values[1]);
 }
 
 START_TEST(lines_longer_than_a_tile_are_sorted)
@@ -179,6 +111,47 @@ START_TEST(reductions_count_beyond_31_bits)
         sizeof got));
     for (int i = 0; i < 2; i++)
         ck_assert_float_eq(got[i], (float)columns);
+}
+END_TEST
+
+/* Two dimensions that are no line, and both reduced.  Rows repeat themselves,
+ * so that there is memory for them; which row an element is of shows beyond
+ * 2^31, too. */
+START_TEST(several_dimensions_are_reduced_beyond_31_bits)
+{
+    const int64_t rows = (1 << 8) + 1, columns = (1 << 23) + 9;
+    core_tensor *x = CALL(arange_start_step, core_int(0), core_int(rows),
+                          core_int(1), CORE_F32, gpu);
+    float got;
+
+    ck_assert_int_gt(rows * columns, INT32_MAX);
+    x = CALL(expand, CALL(unsqueeze, x, 1), ((int64_t[]){rows, columns}), 2,
+             false);
+    OK(core_tensor_read(CALL(sum, x, CORE_DTYPE_NONE), &got, sizeof got));
+    ck_assert_float_eq(got, (float)(rows * (rows - 1) / 2 * columns));
+}
+END_TEST
+
+/* Thirteen dimensions of which none is a line with its neighbour. */
+START_TEST(many_dimensions_are_reduced)
+{
+    int64_t sizes[13], strides[13], every[6];
+    core_tensor *x = numbers(CORE_F32, 1, 1 << 14, 5, 99, false), *y;
+
+    for (int d = 0; d < 13; d++) {
+        sizes[d] = 2;
+        strides[d] = 1 + (d * 5 + 3) % 13 * 97;
+        if (d % 2)
+            every[d / 2] = d;
+    }
+    y = moved(x, gpu);
+    x = CALL(as_strided, CALL(reshape, x, (int64_t[]){1 << 14}, 1), sizes, 13,
+             strides, 13, NULL);
+    y = CALL(as_strided, CALL(reshape, y, (int64_t[]){1 << 14}, 1), sizes, 13,
+             strides, 13, NULL);
+    same(CALL(sum_dim, x, every, 6, false, CORE_DTYPE_NONE),
+         CALL(sum_dim, y, every, 6, false, CORE_DTYPE_NONE), 0);
+    same(CALL(amax, x, every, 6, false), CALL(amax, y, every, 6, false), 0);
 }
 END_TEST
 
@@ -352,32 +325,34 @@ START_TEST(bad_weights_are_told_when_the_device_is_waited_for)
 }
 END_TEST
 
-int main(void)
+/* Whole numbers, so that every order of the sums gives the same. */
+START_TEST(products_of_several_tiles_are_the_cpus)
 {
-    const TTest *const tests[] = {
-        lines_longer_than_a_tile_are_sorted,
-        a_middle_dimension_is_sorted_and_chosen_from,
-        scans_go_on_over_tiles,
-        what_a_mask_chooses_keeps_its_order,
-        reductions_count_beyond_31_bits,
-        a_tensor_is_taken_from_as_one_line,
-        sums_by_index_are_in_the_indices_order,
-        gradients_of_norms_and_convolutions_are_the_cpus,
-        one_seed_draws_the_cpus_numbers,
-        bad_weights_are_told_when_the_device_is_waited_for,
-    };
-    const char *build = getenv("LIBCORE_BUILD");
-    char path[4096];
+    static const core_dtype dtypes[] = {CORE_F32, CORE_F64, CORE_F16, CORE_BF16,
+                                        CORE_I32};
 
-    build = build != NULL ? build : ".";
-    snprintf(path, sizeof path, "%s/backends/gpu/emulated/.libs/core_gpuemu.so",
-             build);
-    if (access(path, R_OK) != 0) {
-        printf("skipped: the emulated device is not built\n");
-        return 77;
+    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++) {
+        core_tensor *a = numbers(dtypes[i], 150, 70, 1, 16, false);
+        core_tensor *b = numbers(dtypes[i], 70, 131, 2, 16, false);
+        core_tensor *turned =
+            CALL(t, numbers(dtypes[i], 131, 70, 3, 16, false));
+
+        same(CALL(mm, a, b), CALL(mm, moved(a, gpu), moved(b, gpu)), 0);
+        same(CALL(mm, a, turned), CALL(mm, moved(a, gpu), moved(turned, gpu)),
+             0);
+        drop_all();
     }
-    snprintf(path, sizeof path, "%s/.libs:%s/backends/gpu/emulated/.libs",
-             build, build);
-    setenv("LIBCORE_PLUGIN_PATH", path, 1);
-    return run_suite("gpu, large", tests, sizeof tests / sizeof *tests);
 }
+END_TEST
+
+EMULATED_SUITE("gpu, large", lines_longer_than_a_tile_are_sorted,
+               a_middle_dimension_is_sorted_and_chosen_from,
+               scans_go_on_over_tiles, what_a_mask_chooses_keeps_its_order,
+               reductions_count_beyond_31_bits,
+               several_dimensions_are_reduced_beyond_31_bits,
+               many_dimensions_are_reduced, a_tensor_is_taken_from_as_one_line,
+               sums_by_index_are_in_the_indices_order,
+               gradients_of_norms_and_convolutions_are_the_cpus,
+               one_seed_draws_the_cpus_numbers,
+               bad_weights_are_told_when_the_device_is_waited_for,
+               products_of_several_tiles_are_the_cpus)

@@ -7,6 +7,22 @@
 #include "linear.h"
 
 #include "base/memory.h"
+#include "quant/quantizer.h"
+
+/* How often what could have to be undone was kept. */
+static int marks;
+
+void __real_core__quantizer_mark_set(const core_quantizer *quantizer,
+                                     core__quantizer_mark *mark);
+void __wrap_core__quantizer_mark_set(const core_quantizer *quantizer,
+                                     core__quantizer_mark *mark);
+
+void __wrap_core__quantizer_mark_set(const core_quantizer *quantizer,
+                                     core__quantizer_mark *mark)
+{
+    marks++;
+    __real_core__quantizer_mark_set(quantizer, mark);
+}
 
 static void refused(core_status code, const char *text)
 {
@@ -26,7 +42,19 @@ START_TEST(wrong_arguments_are_told)
     args.bias = x;
     refused(CORE_ERROR_SHAPE, "bias must be [out]");
     args.weight = wave(CORE_BF16, 2, (int64_t[]){OUT, IN}, 1);
-    refused(CORE_ERROR_DTYPE, "weight must be floating");
+    refused(CORE_ERROR_DTYPE, "weight must be of the input's dtype");
+    args.input = wave(CORE_I64, 2, (int64_t[]){2, IN}, 1);
+    refused(CORE_ERROR_DTYPE, "input must be floating; it is i64");
+    args.input = wave(CORE_F32, 0, NULL, 1);
+    refused(CORE_ERROR_SHAPE, "input must be [..., in]");
+    args.weight =
+        CALL(to_copy, w, CORE_DTYPE_NONE, device_of("sim"), false, -1);
+    refused(CORE_ERROR_DEVICE, "weight is on \"sim\" and the input on \"cpu\"");
+    args.bias = CALL(to_copy, b, CORE_DTYPE_NONE, device_of("sim"), false, -1);
+    refused(CORE_ERROR_DEVICE, "bias is on \"sim\"");
+    args.main_grad =
+        CALL(zeros, (int64_t[]){OUT, IN}, 2, CORE_F32, device_of("sim"));
+    refused(CORE_ERROR_DEVICE, "main_grad is on \"sim\"");
     args.main_grad = wave(CORE_F32, 2, (int64_t[]){IN, OUT}, 1);
     refused(CORE_ERROR_SHAPE, "main_grad must be as large");
     args.main_grad = wave(CORE_I64, 2, (int64_t[]){OUT, IN}, 1);
@@ -49,7 +77,9 @@ START_TEST(wrong_arguments_are_told)
     args.struct_size = 8;
     refused(CORE_ERROR_INVALID_ARGUMENT, "struct_size is 8");
     args.input = NULL;
-    refused(CORE_ERROR_INVALID_ARGUMENT, "input");
+    refused(CORE_ERROR_INVALID_ARGUMENT, "linear: the argument input is NULL");
+    args.weight = NULL;
+    refused(CORE_ERROR_INVALID_ARGUMENT, "linear: the argument weight is NULL");
     x = args.input = leaf(wave(CORE_F32, 2, (int64_t[]){2, 24}, 1));
     args.weight = leaf(wave(CORE_F32, 2, (int64_t[]){OUT, 24}, 1));
     quantized(CORE_SCALING_BLOCK);
@@ -177,6 +207,74 @@ START_TEST(without_memory_it_fails_and_leaves_the_quantizers)
 }
 END_TEST
 
+/* The forward may go well, and what it made not be recorded. */
+START_TEST(what_cannot_be_recorded_leaves_quantizers_and_workspace)
+{
+    core_status status = CORE_ERROR_OUT_OF_MEMORY;
+    core_tensor *y, *want, *old = w;
+    core_linear_workspace *workspace;
+    core_quantizer_state states[2];
+    float histories[2][4];
+    int failed = 0;
+
+    OK(core_linear_workspace_create(&workspace));
+    quantized(CORE_SCALING_DELAYED);
+    args.workspace = workspace;
+    args.microbatch = CORE_LINEAR_FIRST_MICROBATCH;
+    for (int i = 0; i < 5; i++) /* all of the history */
+        apply();
+    for (int i = 0; i < 2; i++)
+        states[i] = state_of(i, histories[i]);
+    args.microbatch = CORE_LINEAR_LATER_MICROBATCH;
+    want = apply();
+    OK(core_quantizer_set_state(quantizers[0], &states[0], histories[0]));
+    w = leaf(CALL(mul_scalar, CALL(detach, w), core_float(3)));
+    for (int64_t n = 0; status != CORE_OK; n++) {
+        args.weight = w;
+        args.microbatch = CORE_LINEAR_FIRST_MICROBATCH;
+        core__alloc_fault_set(n, false);
+        status = core_linear_apply(&args, &y);
+        core__alloc_fault_set(-1, false);
+        if (status == CORE_OK)
+            break;
+        failed++;
+        ck_assert_ptr_null(y);
+        for (int i = 0; i < 2; i++)
+            same_state(i, &states[i], histories[i]);
+        args.weight = old; /* which the workspace still has */
+        args.microbatch = CORE_LINEAR_LATER_MICROBATCH;
+        near(apply(), want, 0);
+        OK(core_quantizer_set_state(quantizers[0], &states[0], histories[0]));
+    }
+    keep(y);
+    ck_assert_int_gt(failed, 5);
+    ck_assert_uint_eq(calls(1), states[1].calls + 1);
+    core_linear_workspace_release(workspace);
+}
+END_TEST
+
+/* The state of each quantizer, with what the device knows of it, is kept once
+ * for what is computed and recorded. */
+START_TEST(a_call_keeps_the_state_of_a_quantizer_once)
+{
+    core_linear_made made;
+    core_tensor *y;
+
+    quantized(CORE_SCALING_DELAYED);
+    y = apply();
+    ck_assert(core_tensor_requires_grad(y));
+    ck_assert_int_eq(marks, 2);
+    OK(core_linear_forward(&args, &y, &made));
+    keep(y);
+    core_linear_made_release(&made);
+    ck_assert_int_eq(marks, 4);
+    y = apply();
+    ck_assert_int_eq(marks, 6);
+    backward(loss(y));
+    ck_assert_int_eq(marks, 7);
+}
+END_TEST
+
 /* 448 is the largest number, and at first the scale is 1. */
 START_TEST(what_is_too_large_for_eight_bits_saturates_and_is_counted)
 {
@@ -230,6 +328,13 @@ START_TEST(backward_without_what_it_needs_is_told)
     OK(core_linear_backward(&k, &grads[0], &grads[1], &grads[2]));
     ck_assert_ptr_null(grads[2]);
     keep(grads[0]), keep(grads[1]);
+    k.grad_output = wave(CORE_F32, 0, NULL, 1);
+    FAILS(core_linear_backward(&k, &grads[0], &grads[1], &grads[2]),
+          CORE_ERROR_SHAPE, "[..., out]");
+    k.grad_output = NULL;
+    FAILS(core_linear_backward(&k, &grads[0], &grads[1], &grads[2]),
+          CORE_ERROR_INVALID_ARGUMENT, "grad_output is NULL");
+    k.grad_output = wave(CORE_F32, 3, (int64_t[]){2, 3, OUT}, 1);
     core_tensor_release(k.weight);
     k.weight = NULL;
     FAILS(core_linear_backward(&k, &grads[0], &grads[1], &grads[2]),
@@ -246,6 +351,8 @@ int main(void)
         a_gradient_that_is_no_number_is_told_and_leaves_the_state,
         a_forward_that_fails_half_way_leaves_quantizers_and_workspace,
         without_memory_it_fails_and_leaves_the_quantizers,
+        what_cannot_be_recorded_leaves_quantizers_and_workspace,
+        a_call_keeps_the_state_of_a_quantizer_once,
         what_is_too_large_for_eight_bits_saturates_and_is_counted,
         blocks_of_the_gradient_are_asked_for_before_anything_is_done,
         backward_without_what_it_needs_is_told,

@@ -7,6 +7,12 @@
 
 #include "linear.h"
 
+#include "linear/linear.h"
+
+#include <libcore/saved.h>
+
+enum { THREADS = 4, PUSHES = 50000 };
+
 static core_linear_workspace *workspace;
 static core_linear_store *store;
 
@@ -108,6 +114,66 @@ START_TEST(workspace_and_store_go_along_with_their_streams)
     }
     for (int i = 0; i < 2; i++)
         core_stream_release(streams[i]);
+}
+END_TEST
+
+/* The weight's own gradient would be waited for; where nothing goes to it, the
+ * main gradient is.  The weight was used before, on the caller's stream. */
+START_TEST(a_main_gradient_is_there_when_the_backward_returns)
+{
+    core_tensor *before, *want, *y, *ones;
+
+    args.weight = w = to_sim(w);
+    args.input = CALL(detach, to_sim(x));
+    args.bias = NULL;
+    before = keep(sum(w));
+    ones = CALL(ones, (int64_t[]){2, 3, OUT}, 3, CORE_F32, device_of("sim"));
+    OK(core_backward((core_tensor *[]){apply()}, 1, &ones, 0));
+    want = keep(core_tensor_retain(core_tensor_grad(w)));
+    OK(core_tensor_set_grad(w, NULL));
+    for (uint32_t flags = 0; flags <= CORE_LINEAR_ACCUMULATE; flags++) {
+        core_stream *stream = new_stream("sim");
+        core_stream_guard guard;
+
+        args.flags = flags;
+        args.main_grad =
+            CALL(zeros, (int64_t[]){OUT, IN}, 2, CORE_F32, device_of("sim"));
+        OK(core_device_synchronize(device_of("sim")));
+        OK(core_stream_guard_enter(stream, &guard));
+        y = apply();
+        core_stream_guard_leave(&guard);
+        OK(core_backward(&y, 1, &ones, 0));
+        near(CALL(mul_scalar, args.main_grad, core_float(1)), want, 1e-6);
+        core_stream_release(stream);
+    }
+    ck_assert_ptr_nonnull(before);
+}
+END_TEST
+
+/* As the engine's threads do, where Linears of two devices share it: what
+ * they do at once is seen now and then, and by a thread sanitizer always. */
+static void *fill_store(void *unused)
+{
+    for (int i = 0; i < PUSHES; i++) {
+        core__linear_dw dw = {.grad = core_tensor_retain(b)};
+
+        OK(core__linear_store_push(store, &dw));
+    }
+    return unused;
+}
+
+START_TEST(several_threads_may_fill_a_store)
+{
+    pthread_t threads[THREADS];
+
+    for (int i = 0; i < THREADS; i++)
+        pthread_create(&threads[i], NULL, fill_store, NULL);
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(threads[i], NULL);
+    ck_assert_uint_eq(core_linear_store_count(store), THREADS * PUSHES);
+    core_linear_store_release(store);
+    store = NULL;
+    ck_assert_uint_eq(core_tensor_references(b), 1); /* all were there */
 }
 END_TEST
 
@@ -283,17 +349,192 @@ START_TEST(there_may_be_no_features)
 }
 END_TEST
 
+/* ----------------------------------------------------------- a second run -- */
+
+/* The same quantizers twice: each call finds another scale. */
+static core_status twice(void *context, core_tensor *const *inputs,
+                         size_t ninputs, core_tensor **outputs,
+                         size_t *noutputs)
+{
+    core_linear_forward_args given = args;
+    core_tensor *more = NULL, *y[2] = {NULL, NULL};
+    core_status status;
+
+    (void)context;
+    (void)ninputs;
+    *noutputs = 1;
+    given.input = inputs[0];
+    status = core_linear_apply(&given, &y[0]);
+    if (status == CORE_OK)
+        status = core_mul_scalar(inputs[0], core_float(5), &more);
+    given.input = more;
+    if (status == CORE_OK)
+        status = core_linear_apply(&given, &y[1]);
+    if (status == CORE_OK)
+        status = core_add(y[0], y[1], core_int(1), &outputs[0]);
+    core_tensor_release(more);
+    core_tensor_release(y[0]);
+    core_tensor_release(y[1]);
+    return status;
+}
+
+static core_status inside(void *context, core_tensor *const *inputs,
+                          size_t ninputs, core_tensor **outputs,
+                          size_t *noutputs)
+{
+    const core_checkpoint_info info = {.struct_size = sizeof info,
+                                       .function = twice};
+
+    (void)context;
+    return core_checkpoint(&info, inputs, ninputs, outputs, noutputs);
+}
+
+static void stepped(int checkpoints)
+{
+    const core_checkpoint_info info = {.struct_size = sizeof info,
+                                       .function =
+                                           checkpoints > 1 ? inside : twice};
+    size_t count = 1;
+    core_tensor *y;
+
+    if (checkpoints)
+        OK(core_checkpoint(&info, &x, 1, &y, &count));
+    else
+        OK(twice(NULL, &x, 1, &y, &count));
+    backward(loss(keep(y)));
+}
+
+typedef struct outcome {
+    core_quantizer_state states[3];
+    float histories[3][4];
+    double grads[2][ROWS * IN + OUT * IN];
+} outcome;
+
+static void look(outcome *out)
+{
+    memset(out, 0, sizeof *out);
+    for (int i = 0; i < 3; i++) {
+        out->states[i].struct_size = sizeof out->states[i];
+        OK(core_quantizer_get_state(quantizers[i], &out->states[i]));
+        memcpy(out->histories[i], core_quantizer_history(quantizers[i]),
+               out->states[i].history_count * sizeof(float));
+    }
+    read_all(core_tensor_grad(x), out->grads[0]);
+    read_all(core_tensor_grad(w), out->grads[1]);
+    clear();
+}
+
+START_TEST(a_second_run_has_the_scales_of_the_first)
+{
+    static outcome want[3], have;
+
+    for (uint32_t flags = 0; flags <= CORE_QUANTIZER_NO_WAIT;
+         flags += CORE_QUANTIZER_NO_WAIT)
+        for (int checkpoints = 0; checkpoints < 3; checkpoints++) {
+            teardown();
+            tensors(CORE_F32);
+            args.bias = NULL;
+            quantized(CORE_SCALING_DELAYED);
+            with_flags(flags);
+            for (int i = 0; i < 3; i++) {
+                stepped(checkpoints);
+                look(checkpoints ? &have : &want[i]);
+                if (checkpoints)
+                    ck_assert_mem_eq(&have, &want[i], sizeof have);
+            }
+        }
+}
+END_TEST
+
+/* Nodes of a host and of two devices, each of which quantizes what comes back:
+ * the backward inside runs them in threads of their own. */
+typedef struct passing_back {
+    passing pass;
+    core_quantizer *quantizer;
+    core_tensor *told;
+} passing_back;
+
+static passing_back parts[3];
+
+static core_status quantize_back(void *context)
+{
+    passing_back *part = context;
+    core_tensor *data, *scales;
+    core_status status =
+        core_quantizer_quantize(part->quantizer, part->told, &data, &scales);
+
+    if (status != CORE_OK)
+        return status;
+    core_tensor_release(data);
+    core_tensor_release(scales);
+    return CORE_OK;
+}
+
+static core_status back_inside(void *context, core_tensor *const *inputs,
+                               size_t ninputs, core_tensor **outputs,
+                               size_t *noutputs)
+{
+    static const char *const names[] = {"cpu", "sim:0", "sim:1"};
+    core_tensor *root, *all[3], *grad, *given[3];
+
+    (void)context;
+    (void)ninputs;
+    *noutputs = 1;
+    root = leaf(CALL(detach, inputs[0]));
+    for (int i = 0; i < 3; i++) {
+        all[i] = pass(&parts[i].pass, on(root, names[i]));
+        given[i] = fresh_on(CALL(detach, inputs[0]), names[i]);
+    }
+    OK(core_grad(all, 3, given, &root, 1, 0, &grad));
+    return core_mul(inputs[0], keep(grad), &outputs[0]);
+}
+
+START_TEST(a_backward_inside_quantizes_once_in_every_thread)
+{
+    const core_checkpoint_info info = {.struct_size = sizeof info,
+                                       .function = back_inside};
+    core_quantizer_state state = {.struct_size = sizeof state};
+    size_t count = 1;
+    core_tensor *y;
+
+    tensors(CORE_F32);
+    quantized(CORE_SCALING_DELAYED);
+    for (int i = 0; i < 3; i++)
+        parts[i] = (passing_back){.pass = {.factor = 2,
+                                           .inside = quantize_back,
+                                           .context = &parts[i]},
+                                  .quantizer = quantizers[i],
+                                  .told = w};
+    for (int step = 1; step <= 20; step++) {
+        OK(core_checkpoint(&info, &x, 1, &y, &count));
+        backward(loss(keep(y)));
+        for (int i = 0; i < 3; i++) {
+            ck_assert_int_eq(parts[i].pass.runs, 2 * step);
+            OK(core_quantizer_get_state(quantizers[i], &state));
+            ck_assert_uint_eq(state.calls, (uint64_t)step);
+        }
+    }
+    ck_assert(!pthread_equal(parts[1].pass.thread, pthread_self()));
+    ck_assert(!pthread_equal(parts[1].pass.thread, parts[2].pass.thread));
+    clear();
+}
+END_TEST
+
 int main(void)
 {
     const TTest *const tests[] = {
         a_workspace_is_never_of_another_weight,
         workspace_and_store_go_along_with_their_streams,
+        a_main_gradient_is_there_when_the_backward_returns,
+        several_threads_may_fill_a_store,
         a_delayed_gradient_tells_what_was_changed_since,
         what_is_called_in_a_region_computes_as_outside,
         eight_bits_take_what_a_region_made,
         a_weight_is_cast_once_in_a_region,
         a_main_gradient_of_few_bits_gets_what_f32_computes,
         there_may_be_no_features,
+        a_second_run_has_the_scales_of_the_first,
+        a_backward_inside_quantizes_once_in_every_thread,
     };
     Suite *suite = suite_create("fused linear: use");
     TCase *tcase = tcase_create("linear");

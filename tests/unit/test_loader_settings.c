@@ -105,6 +105,8 @@ START_TEST(numbers_out_of_range_name_the_range)
         assert_invalid(core_setting_set("LIBCORE_THREADS", wrong[i]), wrong[i],
                        "1 to 1024");
     ck_assert_int_eq(core_setting_set("LIBCORE_THREADS", "1024"), CORE_OK);
+    assert_invalid(core_setting_set("LIBCORE_PLAN_CACHE", "1048577"), "1048577",
+                   "1 to 1048576");
 }
 END_TEST
 
@@ -229,10 +231,10 @@ START_TEST(words_that_nobody_knows_are_refused)
         {"LIBCORE_FAULT", "allocate:3", "\"allocate:3\""},
         {"LIBCORE_FAULT", "alloc:0", "KIND:N"},
         {"LIBCORE_TRACE_DISPATCH", "2", "0 or 1"},
-        {"LIBCORE_PLAN_CACHE", "0", "at least 1"},
+        {"LIBCORE_PLAN_CACHE", "0", "1 to 1048576"},
         {"LIBCORE_LAYERS", "validate,nonsense", "\"nonsense\"; it takes"},
-        {"LIBCORE_QUARANTINE", "maybe", "0, 1, or the absolute path"},
-        {"LIBCORE_QUARANTINE", "bin/helper", "0, 1, or the absolute path"},
+        {"LIBCORE_QUARANTINE", "maybe", "0, 1, unsealed, or the abs"},
+        {"LIBCORE_QUARANTINE", "bin/helper", "0, 1, unsealed, or the abs"},
         {"LIBCORE_CACHE", "rel", "0 or an absolute path"},
         {"LIBCORE_DEVICE", "GPU!!", "\"GPU!!\" is no device name; names look"},
         {"LIBCORE_DEVICE", "sim:", "names look like"},
@@ -296,6 +298,7 @@ START_TEST(values_that_readers_take_are_taken)
         {"LIBCORE_LAYERS", "validate, trace,fault"},
         {"LIBCORE_LAYERS", ""},
         {"LIBCORE_QUARANTINE", "off"},
+        {"LIBCORE_QUARANTINE", "unsealed"},
         {"LIBCORE_QUARANTINE", "/helper"},
         {"LIBCORE_CACHE", "0"},
         {"LIBCORE_CACHE", "/kept"},
@@ -412,6 +415,10 @@ START_TEST(a_sink_gets_what_it_asked_for)
     ck_assert_str_eq(logged, "");
     log_warning();
     ck_assert_str_eq(logged, "1 test one 1 two");
+    logged[0] = '\0';
+    core_log_set_sink(sink, NULL, UINT32_MAX); /* all that there is */
+    core__log(CORE_LOG_DEBUG, "test", "wanted");
+    ck_assert_str_eq(logged, "3 test wanted");
     logged[0] = '\0';
     core_log_set_sink(NULL, NULL, 0);
     log_warning();

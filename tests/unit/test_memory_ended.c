@@ -164,7 +164,7 @@ static void share_and_end(void)
 
 static void until_streams(uint64_t most)
 {
-    for (int i = 0; counters().streams > most && i < 10000; i++)
+    for (int i = 0; counters().streams > most && i < 20000; i++)
         usleep(1000);
     ck_assert_uint_le(counters().streams, most);
 }

@@ -2,7 +2,8 @@
  * Copyright The libcore authors */
 
 /* Steps of many parameters in one call, on the emulated GPU: what the CPU makes
- * of them one by one. */
+ * of them, in one call for f32 and f64 (test_optim_cpu has their bits), one by
+ * one for halves. */
 
 /* The emulated device is slow. */
 #define SUITE_SECONDS 120

@@ -12,13 +12,23 @@
 #include <libcore/settings.h>
 
 #include <pthread.h>
+#include <semaphore.h>
 
+/* Kept when it is destroyed, so that who still uses it, or destroys it a second
+ * time, is found. */
 typedef struct plan {
+    struct plan *next;
     int64_t numel;
     uint32_t noperands;
+    _Atomic bool live;
 } plan;
 
-static _Atomic int prepared, destroyed, launched, fail_prepare;
+static _Atomic int prepared, destroyed, launched, fail_prepare, fail_launch;
+static _Atomic int used_dead, destroyed_twice;
+static _Atomic int64_t waits; /* a call of so many elements waits for go */
+static sem_t came, go;
+static plan *all;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static core_registry registry;
 static core_device *device;
 
@@ -135,7 +145,13 @@ static core_status prepare(core_call *call, const core_value *args,
         free(made);
         return core__error(CORE_ERROR_UNSUPPORTED, "cannot compile this");
     }
-    *made = (plan){call->loop->numel, call->loop->noperands};
+    made->numel = call->loop->numel;
+    made->noperands = call->loop->noperands;
+    made->live = true;
+    pthread_mutex_lock(&lock);
+    made->next = all;
+    all = made;
+    pthread_mutex_unlock(&lock);
     *out_plan = made;
     prepared++;
     return CORE_OK;
@@ -143,7 +159,10 @@ static core_status prepare(core_call *call, const core_value *args,
 
 static void plan_destroy(void *word)
 {
-    free(word);
+    plan *dying = word;
+
+    if (!atomic_exchange(&dying->live, false))
+        destroyed_twice++;
     destroyed++;
 }
 
@@ -166,8 +185,16 @@ static core_status launch(core_call *call, const core_value *args,
     if (!compiled || compiled->numel != loop->numel ||
         compiled->noperands != loop->noperands)
         return core__error(CORE_ERROR_INTERNAL, "not the plan of this call");
+    used_dead += !compiled->live;
+    if (fail_launch)
+        return core__error(CORE_ERROR_INTERNAL, "cannot launch this");
+    if (waits == loop->numel) {
+        sem_post(&came);
+        sem_wait(&go);
+    }
     for (int64_t i = 0; i < loop->numel; i++)
         out[i] = a[i] + alpha * b[i];
+    used_dead += !compiled->live;
     launched++;
     return CORE_OK;
 }
@@ -196,6 +223,14 @@ static void end(void)
     drop_all();
     core__registry_undo(&registry);
     ck_assert_int_eq(prepared, destroyed);
+    ck_assert_int_eq(destroyed_twice, 0);
+    ck_assert_int_eq(used_dead, 0);
+    while (all) {
+        plan *next = all->next;
+
+        free(all);
+        all = next;
+    }
 }
 
 /* The device has no kernel that converts. */
@@ -280,6 +315,27 @@ START_TEST(a_plan_that_cannot_be_made_is_the_calls_error)
 }
 END_TEST
 
+/* It is kept, or evicted meanwhile: in either case it goes once. */
+START_TEST(a_launch_that_fails_leaves_its_plan)
+{
+    core_tensor *a = ones(6), *sum;
+
+    fail_launch = 1;
+    FAILS(core_add(a, a, core_int(1), &sum), CORE_ERROR_INTERNAL,
+          "cannot launch this");
+    ck_assert_int_eq(destroyed, 0);
+    OK(core_setting_set("LIBCORE_PLAN_CACHE", "1"));
+    FAILS(core_add(ones(3), ones(3), core_int(1), &sum), CORE_ERROR_INTERNAL,
+          "cannot launch this");
+    ck_assert_int_eq(destroyed, 1);
+    OK(core_setting_set("LIBCORE_PLAN_CACHE", NULL));
+    fail_launch = 0;
+    OK(core_add(a, a, core_int(1), &sum));
+    reads(sum, 6, 2);
+    ck_assert_int_eq(prepared, 3);
+}
+END_TEST
+
 static void *worker(void *argument)
 {
     core_tensor *a = argument, *sum;
@@ -312,6 +368,40 @@ START_TEST(plans_in_use_outlive_their_eviction)
 }
 END_TEST
 
+static void *caller(void *argument)
+{
+    core_tensor *sum;
+
+    if (core_add(argument, argument, core_int(1), &sum) != CORE_OK)
+        return "failed";
+    core_tensor_release(sum);
+    return NULL;
+}
+
+START_TEST(an_evicted_plan_goes_after_its_last_call)
+{
+    pthread_t thread;
+    void *failure;
+
+    sem_init(&came, 0, 0);
+    sem_init(&go, 0, 0);
+    waits = 7;
+    OK(core_setting_set("LIBCORE_PLAN_CACHE", "1"));
+    ck_assert_int_eq(pthread_create(&thread, NULL, caller, ones(7)), 0);
+    sem_wait(&came);
+    add(ones(3), ones(3));
+    ck_assert_int_eq(destroyed, 0);
+    sem_post(&go);
+    pthread_join(thread, &failure);
+    ck_assert_ptr_null(failure);
+    ck_assert_int_eq(destroyed, 1);
+    waits = 0;
+    OK(core_setting_set("LIBCORE_PLAN_CACHE", NULL));
+    sem_destroy(&came);
+    sem_destroy(&go);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("plans");
@@ -324,7 +414,9 @@ int main(void)
     tcase_add_test(tcase, a_number_is_no_part_of_the_structure);
     tcase_add_test(tcase, the_cache_is_bounded_and_the_oldest_goes);
     tcase_add_test(tcase, a_plan_that_cannot_be_made_is_the_calls_error);
+    tcase_add_test(tcase, a_launch_that_fails_leaves_its_plan);
     tcase_add_test(tcase, plans_in_use_outlive_their_eviction);
+    tcase_add_test(tcase, an_evicted_plan_goes_after_its_last_call);
     suite_add_tcase(suite, tcase);
     runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

@@ -368,6 +368,53 @@ START_TEST(without_waits_the_device_computes_the_scale)
 }
 END_TEST
 
+/* On "meta" there is nothing to look at: without a wait it goes through, and what
+ * asks for a number says whose. */
+START_TEST(where_there_are_no_numbers_the_quantizer_says_so)
+{
+    core_tensor *x =
+        CALL(empty, (int64_t[]){2, 64}, 2, CORE_F32, device_of("meta"), -1);
+    core_tensor *data = NULL, *scales = NULL;
+
+    for (uint32_t scaling = 1; scaling <= 3; scaling++) {
+        core_quantizer_state before;
+        quantized q;
+
+        make(scaling, CORE_F8E4M3, 0);
+        before = state_now();
+        FAILS(core_quantizer_quantize(quantizer, x, &data, &scales),
+              CORE_ERROR_DATA_DEPENDENT, "quantizer: ", "\"meta\"",
+              "CORE_QUANTIZER_NO_WAIT");
+        ck_assert_ptr_null(data);
+        ck_assert_mem_eq(&before, (core_quantizer_state[]){state_now()},
+                         sizeof before);
+        make(scaling, CORE_F8E4M3, CORE_QUANTIZER_NO_WAIT);
+        before = state_now();
+        q = quantize(x);
+        ck_assert_ptr_eq(core_tensor_device(q.data), device_of("meta"));
+        ck_assert_int_eq(core_tensor_size(q.data, 1), 64);
+        FAILS(core_quantizer_get_state(quantizer, &before),
+              CORE_ERROR_DATA_DEPENDENT, "quantizer: ", "\"meta\"",
+              "core_quantizer_set_state");
+        ck_assert_ptr_null(core_quantizer_history(quantizer));
+        if (scaling == CORE_SCALING_DELAYED)
+            FAILS(core_quantizer_quantize(quantizer, SINGLES(1, 7), &data,
+                                          &scales),
+                  CORE_ERROR_DATA_DEPENDENT, "quantizer: ", "\"meta\"",
+                  "core_quantizer_set_state");
+        else
+            quantize(typed(CORE_F32, 2, (int64_t[]){1, 32}, (double[32]){7}));
+        OK(core_quantizer_set_state(quantizer, &before, NULL));
+        quantize(typed(CORE_F32, 2, (int64_t[]){1, 32}, (double[32]){7}));
+        ck_assert_float_eq(state_now().amax, 7);
+    }
+    /* No elements are known everywhere. */
+    make(CORE_SCALING_CURRENT, CORE_F8E4M3, 0);
+    quantize(
+        CALL(empty, (int64_t[]){0, 32}, 2, CORE_F32, device_of("meta"), -1));
+}
+END_TEST
+
 int main(void)
 {
     const TTest *tests[] = {
@@ -382,6 +429,7 @@ int main(void)
         what_cannot_be_quantized_changes_nothing,
         wrong_options_and_states_are_refused,
         without_waits_the_device_computes_the_scale,
+        where_there_are_no_numbers_the_quantizer_says_so,
     };
     Suite *suite = suite_create("quantizer");
     TCase *tcase = tcase_create("quantizer");

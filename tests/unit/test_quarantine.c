@@ -9,6 +9,8 @@
 
 #include <libcore/device.h>
 
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 static void quarantine(void)
@@ -123,6 +125,58 @@ START_TEST(a_helper_that_is_not_there_refuses_everything)
 }
 END_TEST
 
+/* Runs a script as the helper; the milliseconds of processor time that waiting
+ * for it took. */
+static uint64_t waiting(const char *script, core_status status,
+                        const char *says)
+{
+    struct rusage before, after;
+    core_plugin *plugin;
+
+    file_write(inside("helper"), script, strlen(script));
+    ck_assert_int_eq(chmod(inside("helper"), 0700), 0);
+    core_setting_set("LIBCORE_QUARANTINE", inside("helper"));
+    getrusage(RUSAGE_SELF, &before);
+    ck_assert_int_eq(core_plugin_load(fixture("good"), &plugin), status);
+    getrusage(RUSAGE_SELF, &after);
+    if (says)
+        assert_contains(core_error_message(), says);
+    return (uint64_t)((after.ru_utime.tv_sec + after.ru_stime.tv_sec -
+                       before.ru_utime.tv_sec - before.ru_stime.tv_sec) *
+                          1000 +
+                      (after.ru_utime.tv_usec + after.ru_stime.tv_usec -
+                       before.ru_utime.tv_usec - before.ru_stime.tv_usec) /
+                          1000);
+}
+
+/* Its pipe is ready for ever then, and to ask it again is to wait busily. */
+START_TEST(a_helper_that_has_closed_its_pipe_is_waited_for_asleep)
+{
+    core__quarantine_ms = 1000;
+    ck_assert_uint_lt(waiting("#!/bin/sh\nexec sleep 30 >/dev/null\n",
+                              CORE_ERROR_REFUSED, "did not come back"),
+                      300);
+}
+END_TEST
+
+START_TEST(what_it_said_before_it_closed_its_pipe_counts)
+{
+    ck_assert_uint_lt(waiting("#!/bin/sh\necho OK\nexec >/dev/null\nsleep 1\n",
+                              CORE_OK, NULL),
+                      300);
+}
+END_TEST
+
+START_TEST(a_helper_that_says_too_much_is_waited_for_asleep)
+{
+    core__quarantine_ms = 1000;
+    ck_assert_uint_lt(waiting("#!/bin/sh\nhead -c 4000 /dev/zero\n"
+                              "exec sleep 30\n",
+                              CORE_ERROR_REFUSED, "did not come back"),
+                      300);
+}
+END_TEST
+
 /* Files whose damage is not in what can be checked: code, data, relocations.
  * LIBCORE_CORRUPTIONS=N tries more of them. */
 static uint64_t state = UINT64_C(0x9e3779b97f4a7c15);
@@ -202,6 +256,10 @@ int main(void)
     tcase_add_test(tests, the_programs_settings_hold_there_too);
     tcase_add_test(tests, what_is_wrong_in_the_environment_is_wrong_there_too);
     tcase_add_test(tests, a_helper_that_is_not_there_refuses_everything);
+    tcase_add_test(tests,
+                   a_helper_that_has_closed_its_pipe_is_waited_for_asleep);
+    tcase_add_test(tests, what_it_said_before_it_closed_its_pipe_counts);
+    tcase_add_test(tests, a_helper_that_says_too_much_is_waited_for_asleep);
     tcase_add_test(tests, hardly_any_damaged_code_gets_past_it);
     suite_add_tcase(suite, tests);
     return run(suite);

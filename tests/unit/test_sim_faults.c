@@ -6,6 +6,8 @@
 
 #include "sim.h"
 
+#include <unistd.h>
+
 enum { N = 256 };
 
 static core_memory a, b;
@@ -239,6 +241,67 @@ START_TEST(who_waits_for_a_lost_device_is_let_go)
 }
 END_TEST
 
+/* Work that takes a while is at `memory` when the device is lost. */
+static void lose_while_it_fills(core_memory memory, uint64_t size)
+{
+    OK(sim.memory->fill(device, first, memory, size, 1, 8));
+    usleep(1000); /* or the work is dropped, and there is nothing to see */
+    OK(control->lose(0));
+}
+
+START_TEST(memory_that_a_lost_device_is_still_at_may_be_freed)
+{
+    enum { LARGE = 32 << 20 };
+    const core_virtual_memory_interface *mapped =
+        interface("core.virtual_memory");
+    const core_device_reset_interface *again = interface("core.device_reset");
+    core_memory memory = new_block(device, LARGE);
+
+    lose_while_it_fills(memory, LARGE);
+    sim.memory->free(device, memory, LARGE);
+    sim.memory->free(device, memory, LARGE); /* counted, and nothing else */
+    OK(again->reset(device));
+    first = new_stream(device);
+    OK(mapped->reserve(device, LARGE, &memory));
+    OK(mapped->map(device, memory, 0, LARGE));
+    lose_while_it_fills(memory, LARGE);
+    mapped->unmap(device, memory, 0, LARGE);
+    mapped->release(device, memory, LARGE);
+    OK(again->reset(device));
+    ck_assert_uint_eq(counted(0).blocks, 0);
+    ck_assert_uint_eq(counted(0).bad_frees, 1);
+}
+END_TEST
+
+/* What waits for a stream of a lost device is told when the stream's work has
+ * left the host's memory; that of pinned memory may come before. */
+START_TEST(host_memory_that_a_lost_device_is_still_at_may_be_freed)
+{
+    enum { LARGE = 32 << 20 };
+    const core_host_memory_interface *host = interface("core.host_memory");
+    const core_device_reset_interface *again = interface("core.device_reset");
+    core_memory memory = new_block(device, LARGE);
+    void *pinned, *mine = malloc(LARGE);
+
+    OK(sim.memory->copy_to_host(device, first, mine, memory, LARGE));
+    usleep(1000);
+    OK(control->lose(0));
+    FAILS(sim.streams->synchronize(device, first), CORE_ERROR_DEVICE_LOST,
+          "lost");
+    free(mine);
+    OK(again->reset(device));
+    first = new_stream(device);
+    memory = new_block(device, LARGE);
+    OK(host->alloc(device, LARGE, &pinned));
+    OK(sim.memory->copy_to_host(device, first, pinned, memory, LARGE));
+    usleep(1000);
+    OK(control->lose(0));
+    host->free(device, pinned, LARGE);
+    OK(again->reset(device));
+    ck_assert_uint_eq(counted(0).blocks, 0);
+}
+END_TEST
+
 /* ---------------------------------------------------------------- graphs -- */
 
 START_TEST(captured_work_runs_at_every_launch_and_not_before)
@@ -385,6 +448,9 @@ int main(void)
     tcase_add_test(tcase, without_a_core_that_takes_words_waiting_tells);
     tcase_add_test(tcase, a_lost_device_says_so_until_it_is_reset);
     tcase_add_test(tcase, who_waits_for_a_lost_device_is_let_go);
+    tcase_add_test(tcase, memory_that_a_lost_device_is_still_at_may_be_freed);
+    tcase_add_test(tcase,
+                   host_memory_that_a_lost_device_is_still_at_may_be_freed);
     tcase_add_test(tcase, captured_work_runs_at_every_launch_and_not_before);
     tcase_add_test(tcase, a_capture_can_be_thrown_away);
     tcase_add_test(tcase, what_cannot_be_captured_is_told);

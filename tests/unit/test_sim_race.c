@@ -251,6 +251,8 @@ START_TEST(a_write_must_come_after_every_reader)
 }
 END_TEST
 
+/* What is freed too early is not written meanwhile: the work does not begin
+ * before, so that no memory is really used by two. */
 START_TEST(memory_is_freed_only_when_all_are_done_with_it)
 {
     core_memory c = new_block(device, N);
@@ -260,8 +262,10 @@ START_TEST(memory_is_freed_only_when_all_are_done_with_it)
     sim.memory->free(device, c, N);
     CONFLICTS(0);
     c = new_block(device, N);
+    OK(control->hold(0));
     fill(device, first, c, N, 1);
     sim.memory->free(device, c, N);
+    OK(control->let_go(0));
     CONFLICTS(1);
     FAILS(sim.streams->synchronize(device, first), CORE_ERROR_STREAM,
           "taken back");
@@ -278,8 +282,10 @@ START_TEST(pinned_memory_is_watched_too)
     OK(sim.memory->copy_from_host(device, second, b, data, N));
     CONFLICTS(1);
     wait_for(first);
+    OK(control->hold(0));
     OK(sim.memory->copy_to_host(device, first, data, a, N));
     pinned->free(device, data, N);
+    OK(control->let_go(0));
     FAILS(sim.streams->synchronize(device, first), CORE_ERROR_STREAM, "pinned");
 }
 END_TEST

@@ -198,7 +198,7 @@ START_TEST(what_was_on_a_lost_device_is_gone_and_the_others_go_on)
     works(other);
     OK(core_memory_empty_cache(sim));
     ck_assert_uint_eq(counted(0).blocks, 0);
-    for (int i = 0; counted(0).streams > 1 && i < 2000; i++)
+    for (int i = 0; counted(0).streams > 1 && i < 20000; i++)
         usleep(1000); /* one that ended may still be on its way */
     ck_assert_uint_eq(counted(0).streams, 1);
 }
@@ -353,7 +353,7 @@ static void fail_and_end(core_tensor *operand)
 
 static void until_streams(uint64_t count)
 {
-    for (int i = 0; counted(0).streams > count && i < 10000; i++)
+    for (int i = 0; counted(0).streams > count && i < 20000; i++)
         usleep(1000);
     ck_assert_uint_le(counted(0).streams, count);
 }
@@ -439,7 +439,7 @@ START_TEST(streams_that_ended_busy_do_not_pile_up)
         OK(core_stream_synchronize(stream));
         core_stream_release(stream);
     }
-    for (int i = 0; counted(0).streams > 1 && i < 10000; i++) {
+    for (int i = 0; counted(0).streams > 1 && i < 20000; i++) {
         usleep(1000);
         core_stream_release(stream_of(sim));
     }

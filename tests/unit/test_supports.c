@@ -77,6 +77,31 @@ START_TEST(kernels_are_told_to_be_deterministic)
 }
 END_TEST
 
+START_TEST(kernels_are_told_that_they_may_round)
+{
+    float got = 0;
+    pthread_t thread;
+
+    OK(core_setting_set("LIBCORE_ALLOW_TF32", "1"));
+    ck_assert_float_eq(first_of(CALL(mm, ones(2, 2), ones(2, 2))), 102);
+    OK(core_setting_set("LIBCORE_DETERMINISTIC", "1"));
+    ck_assert_int_eq(pthread_create(&thread, NULL, serve, &got), 0);
+    ck_assert_int_eq(pthread_join(thread, NULL), 0);
+    ck_assert_float_eq(got, 112);
+    OK(core_setting_set("LIBCORE_ALLOW_TF32", "0"));
+    ck_assert_float_eq(first_of(CALL(mm, ones(2, 2), ones(2, 2))), 12);
+    OK(core_setting_set("LIBCORE_DETERMINISTIC", "0"));
+    ck_assert_float_eq(first_of(CALL(mm, ones(2, 2), ones(2, 2))), 2);
+}
+END_TEST
+
+START_TEST(the_environment_lets_them_round_too)
+{
+    setenv("LIBCORE_ALLOW_TF32", "1", 1);
+    ck_assert_float_eq(first_of(CALL(mm, ones(2, 2), ones(2, 2))), 102);
+}
+END_TEST
+
 START_TEST(the_environment_asks_for_it_too)
 {
     setenv("LIBCORE_DETERMINISTIC", "yes", 1);
@@ -86,9 +111,9 @@ END_TEST
 
 START_TEST(a_wrong_setting_is_told_before_the_first_device)
 {
-    static const char *const names[] = {"LIBCORE_DETERMINISTIC",
-                                        "LIBCORE_TRACE_DISPATCH",
-                                        "LIBCORE_PLAN_CACHE"};
+    static const char *const names[] = {
+        "LIBCORE_DETERMINISTIC", "LIBCORE_TRACE_DISPATCH", "LIBCORE_PLAN_CACHE",
+        "LIBCORE_ALLOW_TF32"};
     core_device *device;
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
@@ -147,9 +172,11 @@ int main(void)
     tcase_add_test(tests, loops_are_asked_with_the_loop);
     tcase_add_test(tests, no_fallback_means_none);
     tcase_add_test(tests, kernels_are_told_to_be_deterministic);
+    tcase_add_test(tests, kernels_are_told_that_they_may_round);
+    tcase_add_test(tests, the_environment_lets_them_round_too);
     tcase_add_test(tests, the_environment_asks_for_it_too);
     tcase_add_loop_test(tests, a_wrong_setting_is_told_before_the_first_device,
-                        0, 3);
+                        0, 4);
     suite_add_tcase(suite, tests);
     return run(suite);
 }

@@ -9,6 +9,7 @@
 #include "tensor/layout.h"
 
 #include <libcore/autograd.h>
+#include <libcore/ops.h>
 #include <libcore/tensor.h>
 
 #include <check.h>
@@ -439,6 +440,58 @@ END_TEST
 
 /* ------------------------------------------------------------ ownership -- */
 
+/* What a slice of x should be, and whether it lies in order. */
+static void check_slice(core_tensor *x, int64_t dim, int64_t first, int64_t end,
+                        int64_t step)
+{
+    int64_t count = (end - first + step - 1) / step, numel = 1, expected = 1;
+    bool contiguous = true;
+    core_tensor *y;
+
+    ck_assert_int_eq(core_slice(x, dim, &first, &end, step, &y), CORE_OK);
+    for (uint32_t d = x->ndim; d-- > 0;) {
+        ck_assert_int_eq(y->sizes[d], d == dim ? count : x->sizes[d]);
+        ck_assert_int_eq(y->strides[d],
+                         d == dim ? x->strides[d] * step : x->strides[d]);
+        numel *= y->sizes[d];
+        contiguous &= y->sizes[d] == 1 || y->strides[d] == expected;
+        expected *= y->sizes[d];
+    }
+    ck_assert_int_eq(y->offset, x->offset + first * x->strides[dim]);
+    ck_assert_int_eq(core_tensor_numel(y), numel);
+    ck_assert_int_eq(core_tensor_is_contiguous(y, CORE_FORMAT_CONTIGUOUS),
+                     contiguous || numel == 0);
+    core_tensor_release(y);
+}
+
+/* x: which slices are tried is decided by its sizes, below 4. */
+static void check_slices(core_tensor *x)
+{
+    for (int64_t dim = 0; dim < x->ndim; dim++)
+        for (int64_t first = 0; first <= x->sizes[dim]; first++)
+            for (int64_t end = first; end <= x->sizes[dim]; end++)
+                for (int64_t step = 1; step < 4; step++)
+                    check_slice(x, dim, first, end, step);
+}
+
+START_TEST(slices_are_what_their_numbers_say)
+{
+    for (int shape = 0; shape < 64; shape++) {
+        int64_t sizes[] = {shape % 4, shape / 4 % 4, shape / 16};
+        core_tensor *x = counting(CORE_F32, 3, sizes), *y;
+
+        check_slices(x);
+        ck_assert_int_eq(core_transpose(x, 0, 2, &y), CORE_OK);
+        check_slices(y);
+        core_tensor_release(y);
+        core_tensor_release(x);
+        x = counting(CORE_F32, 1, sizes);
+        check_slices(x);
+        core_tensor_release(x);
+    }
+}
+END_TEST
+
 START_TEST(released_values_are_none)
 {
     core_tensor *tensor = counting(CORE_F32, 1, DIMS(2));
@@ -518,6 +571,7 @@ int main(void)
     tcase_add_test(tests, a_wrong_size_is_refused_before_anything_is_touched);
     tcase_add_test(tests, single_elements_come_as_numbers);
     tcase_add_test(tests, meta_tensors_have_no_data);
+    tcase_add_test(tests, slices_are_what_their_numbers_say);
     tcase_add_test(tests, released_values_are_none);
     tcase_add_test(tests, no_memory_leaves_null_and_nothing_behind);
     suite_add_tcase(suite, tests);

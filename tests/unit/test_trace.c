@@ -75,6 +75,20 @@ START_TEST(what_a_call_calls_follows_it)
 }
 END_TEST
 
+/* Also where it is that operator's first call. */
+START_TEST(what_a_kernel_calls_is_printed_once)
+{
+    const int64_t size = 2;
+    core_tensor *x;
+
+    lines[0] = '\0';
+    OK(core_ones(&size, 1, CORE_F32, NULL, &x));
+    core_tensor_release(x);
+    printed("ones: cpu\n"
+            "fill_.Scalar: cpu\n");
+}
+END_TEST
+
 START_TEST(a_call_that_fails_on_the_way_is_printed_too)
 {
     core_tensor *x = leaf(VECTOR(2, 1, 2));
@@ -94,6 +108,34 @@ START_TEST(without_the_setting_nothing_is_printed)
 }
 END_TEST
 
+/* Threads look at it without asking: it is read once. */
+START_TEST(after_the_first_call_it_is_refused_with_the_reason)
+{
+    core_tensor *x;
+
+    OK(core_setting_set("LIBCORE_TRACE_DISPATCH", "1"));
+    OK(core_setting_set("LIBCORE_TRACE_DISPATCH", "0"));
+    x = keep(VECTOR(2, 1, 2));
+    FAILS(core_setting_set("LIBCORE_TRACE_DISPATCH", "1"),
+          CORE_ERROR_UNSUPPORTED, "LIBCORE_TRACE_DISPATCH", "first call");
+    mul(x, x);
+    printed("");
+    OK(core_setting_set("LIBCORE_TRACE_DISPATCH", "no"));
+    OK(core_setting_set("LIBCORE_TRACE_DISPATCH", NULL));
+}
+END_TEST
+
+START_TEST(after_the_first_call_it_is_not_taken_back)
+{
+    core_tensor *x = keep(VECTOR(2, 1, 2));
+
+    mul(x, x);
+    FAILS(core_setting_set("LIBCORE_TRACE_DISPATCH", "0"),
+          CORE_ERROR_UNSUPPORTED, "first call");
+    OK(core_setting_set("LIBCORE_TRACE_DISPATCH", "yes"));
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("trace");
@@ -105,7 +147,10 @@ int main(void)
     tcase_add_test(on, a_call_without_autograd_has_its_backend);
     tcase_add_test(on, a_call_with_autograd_has_each_step);
     tcase_add_test(on, what_a_call_calls_follows_it);
+    tcase_add_test(on, what_a_kernel_calls_is_printed_once);
     tcase_add_test(on, a_call_that_fails_on_the_way_is_printed_too);
+    tcase_add_test(on, after_the_first_call_it_is_not_taken_back);
+    tcase_add_test(off, after_the_first_call_it_is_refused_with_the_reason);
     tcase_add_checked_fixture(off, NULL, stop);
     tcase_add_test(off, without_the_setting_nothing_is_printed);
     suite_add_tcase(suite, on);

@@ -34,6 +34,9 @@ void bench_out(const char *name, double value, const char *unit);
 /* "name/t2" */
 void bench_out_threads(const char *name, uint32_t threads, double value,
                        const char *unit);
+/* The same, and what share it is of what the machine can do at most. */
+void bench_out_share(const char *name, uint32_t threads, double value,
+                     const char *unit, double limit);
 /* For --compare: what bench_out was given. */
 void bench_compare_add(const char *name, double value, const char *unit);
 /* Prints the table; how many lines it has, -1 if the file cannot be read. */
@@ -110,6 +113,20 @@ static inline __attribute__((always_inline)) void bench_ns(const char *name,
 {
     bench_out(name, bench_seconds(row, context, 0.02) * 1e9, "ns");
 }
+
+/* ------------------------------------------------------------------ limits -- */
+
+typedef enum bench_limit_kind {
+    BENCH_COPY,
+    BENCH_READ,
+    BENCH_STREAM, /* a copy past the caches */
+    BENCH_FMA,    /* f32 */
+    BENCH_LIMITS
+} bench_limit_kind;
+
+/* What the machine can do, in GB/s or GFLOP/s; measured, and a line of the
+ * output, when it is first asked for with so many threads. */
+double bench_limit(bench_limit_kind kind, uint32_t threads);
 
 /* ----------------------------------------------------------------- tensors -- */
 

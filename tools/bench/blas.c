@@ -78,10 +78,13 @@ static void drop(operands *x)
     *x = (operands){0};
 }
 
-#define GFLOP(name, row, flop)                                            \
-    bench_out_threads(name, threads,                                      \
-                      1e-9 * (double)(flop) / bench_seconds(row, x, 0.1), \
-                      "GFLOP/s")
+#define RATE(row, flop) (1e-9 * (double)(flop) / bench_seconds(row, x, 0.1))
+#define GFLOP(name, row, flop)                                 \
+    bench_out_share(name, threads, RATE(row, flop), "GFLOP/s", \
+                    bench_limit(BENCH_FMA, threads))
+/* Of other types than f32 the limit is another. */
+#define GFLOP_OTHER(name, row, flop) \
+    bench_out_threads(name, threads, RATE(row, flop), "GFLOP/s")
 
 static core_tensor *as(core_tensor *tensor, core_dtype dtype)
 {
@@ -98,7 +101,7 @@ static void converted(const operands *from, core_dtype dtype, double flop,
                     NULL, NULL};
     operands *x = &own;
 
-    GFLOP(name, mm, flop);
+    GFLOP_OTHER(name, mm, flop);
     drop(x);
 }
 

@@ -7,6 +7,7 @@
 #include "bench.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -82,8 +83,8 @@ int bench_compare(void)
             sscanf(text, "%95s %lf %15s", name, &value, unit) != 3)
             continue;
         ours = find(name);
-        if (!ours || strcmp(ours->unit, unit) != 0 || value <= 0 ||
-            ours->value <= 0)
+        if (!ours || strcmp(ours->unit, unit) != 0 || !(value > 0) ||
+            isinf(value) || ours->value <= 0)
             continue;
         ratio = is_rate(unit) ? ours->value / value : value / ours->value;
         printf("%-44s %12.3f %12.3f %-8s %7.2fx%s\n", name, ours->value, value,

@@ -51,10 +51,25 @@ RESULT_ROW(sum_rows, core_sum_dim(x->a, (const int64_t[]){1}, 1, false,
 RESULT_ROW(sum_columns, core_sum_dim(x->a, (const int64_t[]){0}, 1, false,
                                      CORE_DTYPE_NONE, &r))
 
-#define GB(name, row, bytes)                                                \
-    bench_out_threads(name, threads,                                        \
-                      1e-9 * (double)(bytes) / bench_seconds(row, x, 0.05), \
-                      "GB/s")
+#define SPEED(row, bytes) (1e-9 * (double)(bytes) / bench_seconds(row, x, 0.05))
+#define GB(name, row, bytes) \
+    bench_out_threads(name, threads, SPEED(row, bytes), "GB/s")
+/* What is larger than the caches: as a share of what memory gives. */
+#define READS(name, row, bytes)                               \
+    bench_out_share(name, threads, SPEED(row, bytes), "GB/s", \
+                    bench_limit(BENCH_READ, threads))
+#define WRITES(name, row, bytes)                              \
+    bench_out_share(name, threads, SPEED(row, bytes), "GB/s", \
+                    most_written(threads))
+
+/* Past the caches or through them, whichever is faster here. */
+static double most_written(uint32_t threads)
+{
+    double copied = bench_limit(BENCH_COPY, threads);
+    double streamed = bench_limit(BENCH_STREAM, threads);
+
+    return copied > streamed ? copied : streamed;
+}
 
 static core_tensor *uniform(const int64_t *sizes, size_t ndim)
 {
@@ -90,17 +105,17 @@ static void single(operands *x, uint32_t threads)
     x->a = uniform(&n, 1);
     x->b = uniform(&n, 1);
     x->o = bench_full(&n, 1, 0);
-    GB("add_out_16M_f32", add_out, 12 * n);
-    GB("add_alloc_16M_f32", add_alloc, 12 * n);
-    GB("mul__16M_f32", mul_in_place, 12 * n);
-    GB("copy_16M_f32", copy, 8 * n);
-    GB("exp_out_16M_f32", exp_out, 8 * n);
-    GB("gelu_out_16M_f32", gelu_out, 8 * n);
-    GB("gelu_tanh_out_16M_f32", gelu_tanh_out, 8 * n);
-    GB("sigmoid_out_16M_f32", sigmoid_out, 8 * n);
-    GB("tanh_out_16M_f32", tanh_out, 8 * n);
-    GB("sum_16M_f32", sum, 4 * n);
-    GB("max_16M_f32", largest, 4 * n);
+    WRITES("add_out_16M_f32", add_out, 12 * n);
+    WRITES("add_alloc_16M_f32", add_alloc, 12 * n);
+    WRITES("mul__16M_f32", mul_in_place, 12 * n);
+    WRITES("copy_16M_f32", copy, 8 * n);
+    WRITES("exp_out_16M_f32", exp_out, 8 * n);
+    WRITES("gelu_out_16M_f32", gelu_out, 8 * n);
+    WRITES("gelu_tanh_out_16M_f32", gelu_tanh_out, 8 * n);
+    WRITES("sigmoid_out_16M_f32", sigmoid_out, 8 * n);
+    WRITES("tanh_out_16M_f32", tanh_out, 8 * n);
+    READS("sum_16M_f32", sum, 4 * n);
+    READS("max_16M_f32", largest, 4 * n);
     drop(x);
 }
 
@@ -111,11 +126,11 @@ static void half(operands *x, uint32_t threads)
     x->a = as(uniform(&n, 1), CORE_BF16);
     x->b = as(uniform(&n, 1), CORE_BF16);
     x->o = as(bench_full(&n, 1, 0), CORE_BF16);
-    GB("add_out_16M_bf16", add_out, 6 * n);
+    WRITES("add_out_16M_bf16", add_out, 6 * n);
     core_tensor_release(x->o);
     x->o = bench_full(&n, 1, 0);
-    GB("cast_bf16_to_f32_16M", copy, 6 * n);
-    GB("cast_f32_to_bf16_16M", copy_back, 6 * n);
+    WRITES("cast_bf16_to_f32_16M", copy, 6 * n);
+    WRITES("cast_f32_to_bf16_16M", copy_back, 6 * n);
     drop(x);
 }
 
@@ -141,12 +156,12 @@ static void rows(operands *x, uint32_t threads)
     x->weight = bench_full(sizes + 1, 1, 1);
     x->bias = bench_full(sizes + 1, 1, 0);
     x->b = uniform(sizes + 1, 1);
-    GB("softmax_out_4096x1024_f32", softmax, 8 * n);
-    GB("log_softmax_4096x1024_f32", log_softmax, 8 * n);
-    GB("layer_norm_4096x1024_f32", layer_norm, 8 * n);
-    GB("sum_dim1_4096x1024_f32", sum_rows, 4 * n);
-    GB("sum_dim0_4096x1024_f32", sum_columns, 4 * n);
-    GB("add_bcast_row_4096x1024_f32", add_out, 8 * n);
+    WRITES("softmax_out_4096x1024_f32", softmax, 8 * n);
+    WRITES("log_softmax_4096x1024_f32", log_softmax, 8 * n);
+    WRITES("layer_norm_4096x1024_f32", layer_norm, 8 * n);
+    READS("sum_dim1_4096x1024_f32", sum_rows, 4 * n);
+    READS("sum_dim0_4096x1024_f32", sum_columns, 4 * n);
+    WRITES("add_bcast_row_4096x1024_f32", add_out, 8 * n);
     drop(x);
 }
 
@@ -157,10 +172,10 @@ static void transposed(operands *x, uint32_t threads)
 
     x->o = bench_full(sizes, 2, 0);
     must(core_t(whole, &x->a));
-    GB("transpose_copy_4096x4096_f32", copy, 8 * n);
+    WRITES("transpose_copy_4096x4096_f32", copy, 8 * n);
     x->b = x->a;
     x->a = whole;
-    GB("add_out_transposed_4096_f32", add_out, 12 * n);
+    WRITES("add_out_transposed_4096_f32", add_out, 12 * n);
     drop(x);
 }
 

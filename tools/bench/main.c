@@ -11,13 +11,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 bench_options bench = {.first_threads = 1, .last_threads = 2};
 
 static const char help[] =
     "Usage: core-bench [OPTION]... [SECTION]...\n"
-    "       core-bench count ROW N\n"
+    "       core-bench count ROW N [LAYERED]\n"
     "Measures libcore on the CPU.  Prints lines of name, value and unit.\n"
     "\n"
     "Sections (all, if none is named):\n"
@@ -27,7 +28,8 @@ static const char help[] =
     "  alloc      memory of a device with streams, on sim\n"
     "  elem       large tensors and rows of matrices; then operators by dtype\n"
     "             and layout, against a copy\n"
-    "  blas       products of matrices, convolutions\n"
+    "  blas       products of matrices, convolutions; in both, what the\n"
+    "             machine can do at most (limit.*), and rows as a share of it\n"
     "  load       from the start of a process to its first result\n"
     "  linear     what the fused Linear costs beyond its products\n"
     "  amp        the transformer block in f32 and in bf16 autocast\n"
@@ -40,17 +42,22 @@ static const char help[] =
     "  --help, --version\n"
     "\n"
     "count does ROW N times in a function core_bench_counted, for callgrind's\n"
-    "--toggle-collect; `core-bench count` lists the rows.\n";
+    "--toggle-collect; `core-bench count` lists the rows.  With LAYERED, the\n"
+    "name of another device, that is opened first, with layers around it.\n";
 
 /* --------------------------------------------------------------- results -- */
 
-void bench_out(const char *name, double value, const char *unit)
+/* limit 0: there is none. */
+static void put(const char *name, double value, const char *unit, double limit)
 {
     core__json json;
 
     bench_compare_add(name, value, unit);
     if (!bench.json) {
-        printf("%-44s %12.3f %s\n", name, value, unit);
+        printf("%-44s %12.3f %s", name, value, unit);
+        if (limit > 0)
+            printf("  %.0f %% of the limit", 100 * value / limit);
+        printf("\n");
     } else {
         core__json_begin(&json, core__json_to_file, stdout);
         json.flat = true;
@@ -58,19 +65,32 @@ void bench_out(const char *name, double value, const char *unit)
         core__json_text(&json, "name", name);
         core__json_number(&json, "value", value);
         core__json_text(&json, "unit", unit);
+        if (limit > 0)
+            core__json_number(&json, "of_limit", value / limit);
         core__json_end(&json);
         core__json_finish(&json);
     }
     fflush(stdout);
 }
 
-void bench_out_threads(const char *name, uint32_t threads, double value,
-                       const char *unit)
+void bench_out(const char *name, double value, const char *unit)
+{
+    put(name, value, unit, 0);
+}
+
+void bench_out_share(const char *name, uint32_t threads, double value,
+                     const char *unit, double limit)
 {
     char full[96];
 
     snprintf(full, sizeof full, "%s/t%u", name, threads);
-    bench_out(full, value, unit);
+    put(full, value, unit, limit);
+}
+
+void bench_out_threads(const char *name, uint32_t threads, double value,
+                       const char *unit)
+{
+    bench_out_share(name, threads, value, unit, 0);
 }
 
 static int compare(const void *a, const void *b)
@@ -133,21 +153,22 @@ static void parse_options(int argc, char **argv)
         {NULL, 0, NULL, 0},
     };
     char *end = "";
+    unsigned long threads;
     int option;
 
     opterr = 0;
     while ((option = getopt_long(argc, argv, ":", names, NULL)) != -1) {
         switch (option) {
         case 't':
-            bench.first_threads = (uint32_t)strtoul(optarg, &end, 10);
-            bench.last_threads = bench.first_threads;
-            if (*end || bench.first_threads < 1 || bench.first_threads > 1024)
+            threads = strtoul(optarg, &end, 10);
+            bench.first_threads = bench.last_threads = (uint32_t)threads;
+            if (*end || threads < 1 || threads > 1024)
                 usage("--threads wants a number from 1 to 1024, not", optarg);
             break;
         case 'm':
             bench.min_time = strtod(optarg, &end);
-            if (*end || !(bench.min_time > 0))
-                usage("--min-time wants seconds, not", optarg);
+            if (*end || !(bench.min_time > 0) || bench.min_time > 3600)
+                usage("--min-time wants seconds, at most 3600, not", optarg);
             break;
         case 'c':
             bench.compare = optarg;
@@ -189,21 +210,42 @@ static void check_sections(char **words, int count)
     }
 }
 
+/* Layers are a plugin's, from when it is opened. */
+static void open_layered(const char *name)
+{
+    core_device *device;
+
+    must(core_setting_set("LIBCORE_LAYERS", "validate,fault"));
+    must(core_device_find(name, &device));
+    must(core_setting_set("LIBCORE_LAYERS", NULL));
+}
+
 static int count_row(char **words, int count)
 {
     char *end = "";
-    long n = count == 2 ? strtol(words[1], &end, 10) : 0;
+    long n = count > 1 ? strtol(words[1], &end, 10) : 0;
 
     if (count == 0) {
         bench_count_names();
         return finish();
     }
-    if (count != 2 || *end || n < 1)
+    if (count < 2 || count > 3 || *end || n < 1)
         usage("count wants", "a row and a number");
+    if (count == 3)
+        open_layered(words[2]);
     must(core_threads_set(1));
     if (!bench_count(words[0], n))
         usage("there is no row", words[0]);
     return EXIT_SUCCESS;
+}
+
+/* It is read when all was measured, which is late to be told. */
+static bool can_be_read(const char *path)
+{
+    struct stat found;
+
+    return access(path, R_OK) == 0 && stat(path, &found) == 0 &&
+           !S_ISDIR(found.st_mode);
 }
 
 int main(int argc, char **argv)
@@ -216,7 +258,7 @@ int main(int argc, char **argv)
     parse_options(argc, argv);
     if (bench.compare && bench.json)
         usage("--compare prints a table, and does not go with", "--json");
-    if (bench.compare && access(bench.compare, R_OK) != 0)
+    if (bench.compare && !can_be_read(bench.compare))
         usage("--compare cannot read", bench.compare);
     argc -= optind;
     argv += optind;

@@ -447,6 +447,29 @@ static bool is_refused(const char *plugin, const char *device)
     return false;
 }
 
+/* Without what results are compared with, its want would be told as the
+ * plugin's failures. */
+static bool lacks_reference(void)
+{
+    core_plugin_information about = {.struct_size = sizeof about};
+    core_plugin *one;
+
+    if (core_plugins_scan() != CORE_OK) {
+        fprintf(stderr, "core-conformance: %s\n", core_error_message());
+        return true;
+    }
+    for (uint32_t i = 0; (one = core_plugin_at(i)); i++)
+        if (core_plugin_describe(one, &about) == CORE_OK &&
+            about.state != CORE_PLUGIN_REFUSED &&
+            is_listed(about.device_types, "cpu"))
+            return false;
+    fprintf(stderr,
+            "core-conformance: the reference device \"cpu\" is missing: "
+            "no plugin that was found and is allowed has it "
+            "(`core-info` lists them)\n");
+    return true;
+}
+
 int check_main(int argc, char **argv)
 {
     options chosen = {0};
@@ -468,7 +491,7 @@ int check_main(int argc, char **argv)
         return EXIT_USAGE;
     chosen.plugin = plugin;
     result = EXIT_USAGE;
-    if (is_refused(plugin, chosen.device) ||
+    if (is_refused(plugin, chosen.device) || lacks_reference() ||
         !settle(&chosen, &found, &self.timeout) ||
         (!chosen.list && !can_finish(&chosen)))
         goto done;

@@ -21,7 +21,7 @@ static bool add_all(suite *self, bool with_ops)
            suite_add_shapes(self) && suite_add_order(self) &&
            suite_add_training(self) && suite_add_custom(self) &&
            suite_add_stress(self) && suite_add_starve(self) &&
-           suite_add_perf(self);
+           suite_add_handover(self) && suite_add_perf(self);
 }
 
 /* Tabs and newlines separate what is answered; what else controls a terminal

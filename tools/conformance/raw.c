@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 static _Thread_local raw_error last;
 static raw *opening; /* whose init runs */
@@ -429,6 +430,32 @@ bool raw_streams(raw *plugin, uint32_t more, outcome *out)
     else
         return true;
     return false;
+}
+
+bool raw_make_room(raw *plugin, uint32_t streams, outcome *out)
+{
+    if (plugin->synchronous || plugin->properties.max_streams != streams)
+        return raw_streams(plugin, streams, out);
+    plugin->streams.synchronize(plugin->device, plugin->stream);
+    plugin->streams.destroy(plugin->device, plugin->stream);
+    plugin->stream = NULL;
+    return true;
+}
+
+bool raw_take_back(raw *plugin, outcome *out)
+{
+    core_status status = CORE_OK;
+
+    if (plugin->synchronous || plugin->stream)
+        return true;
+    /* What was destroyed may need a moment to be gone. */
+    for (int i = 0; i < 5000; i++) {
+        status = plugin->streams.create(plugin->device, 0, &plugin->stream);
+        if (status == CORE_OK)
+            break;
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+    }
+    return raw_ok(out, status, "creating a stream");
 }
 
 bool raw_wait(raw *plugin, outcome *out)

@@ -82,6 +82,10 @@ bool raw_read(raw *plugin, outcome *out, void *to, core_memory from,
 /* Whether that many streams can be there beside raw->stream; if not, the
  * outcome is NOT_SUPPORTED. */
 bool raw_streams(raw *plugin, uint32_t more, outcome *out);
+/* The same for so many streams; where the device has just those, the one above
+ * is destroyed for a while, until raw_take_back. */
+bool raw_make_room(raw *plugin, uint32_t streams, outcome *out);
+bool raw_take_back(raw *plugin, outcome *out);
 /* Waits for raw->stream. */
 bool raw_wait(raw *plugin, outcome *out);
 

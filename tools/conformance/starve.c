@@ -5,6 +5,8 @@
 
 #include "starve.h"
 
+#include "graves.h"
+
 #include <dlfcn.h>
 #include <errno.h>
 #include <link.h>
@@ -73,6 +75,7 @@ static const struct {
     {"aligned_alloc", (uintptr_t)starved_aligned_alloc},
     {"posix_memalign", (uintptr_t)starved_posix_memalign},
     {"strdup", (uintptr_t)starved_strdup},
+    {"free", (uintptr_t)graves_free},
 };
 
 /* ---------------------------------------------------------- relocations -- */

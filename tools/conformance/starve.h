@@ -3,7 +3,7 @@
 
 /* starve.h: the plugin's own allocations fail, one at a time.
  *
- * Calls of malloc and its like in the plugin's object, and in no other, come
+ * Calls of malloc and its like, and of free (graves.h), in the plugin's object, and in no other, come
  * here: the slots by which the dynamic linker bound them are rewritten.  What a
  * library that it uses allocates is not seen. */
 

@@ -17,7 +17,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define SUITE_VERSION "1.1"
+#define SUITE_VERSION "1.2"
 
 typedef enum verdict {
     VERDICT_PASS,
@@ -150,6 +150,7 @@ bool suite_add_training(suite *self);
 bool suite_add_custom(suite *self);
 bool suite_add_stress(suite *self);
 bool suite_add_starve(suite *self);
+bool suite_add_handover(suite *self);
 bool suite_add_perf(suite *self);
 
 #endif

@@ -162,7 +162,7 @@ static void priorities(suite *self, outcome *out, const test *one)
     if (!table || !raw_ok(out, table->range(plugin->device, &least, &greatest),
                           "the range of priorities"))
         return;
-    if (!raw_streams(plugin, 1, out))
+    if (!raw_make_room(plugin, 1, out))
         return;
     expect(out, greatest <= 0 && least >= 0 && greatest <= least,
            "priorities from %d to %d do not hold 0", greatest, least);
@@ -171,11 +171,12 @@ static void priorities(suite *self, outcome *out, const test *one)
 
         if (!raw_ok(out, table->create(plugin->device, 0, p, &stream),
                     "creating a stream of a priority"))
-            return;
+            break;
         raw_ok(out, plugin->streams.synchronize(plugin->device, stream),
                "synchronizing it");
         plugin->streams.destroy(plugin->device, stream);
     }
+    raw_take_back(plugin, out);
 }
 
 static void virtual_memory(suite *self, outcome *out, const test *one)
@@ -350,6 +351,7 @@ static void tables_are_whole(suite *self, outcome *out, const test *one)
         {"core.allocator", 3},
         {"core.profiler", 5},
         {"core.layout", 1},
+        {"core.ranges", 2},
     };
     raw *plugin = raw_open(self, out);
 
@@ -444,6 +446,7 @@ bool suite_add_features(suite *self)
     static const listed tests[] = {
         {"core/features/tables-are-whole", tables_are_whole, false},
         {"core/features/timing", timing, true},
+        {"core/features/timing-tells-time", features_time_passes, true},
         {"core/features/host-callback", callbacks, true},
         {"core/features/host-memory", host_memory, true},
         {"core/features/stream-adopt", adoption, true},
@@ -451,6 +454,10 @@ bool suite_add_features(suite *self)
         {"core/features/virtual-memory", virtual_memory, true},
         {"core/features/peer", peers, true},
         {"core/features/graph-capture", captures, true},
+        {"core/features/graph-outlives-its-destruction",
+         features_graph_outlives, true},
+        {"core/features/graph-takes-its-stream-alone",
+         features_graph_is_its_own, true},
         {"core/features/stream-error", error_word, true},
         {"core/features/allocator", features_allocator, true},
         {"core/features/numerics", numerics, true},

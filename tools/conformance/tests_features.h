@@ -11,5 +11,8 @@
 void features_allocator(suite *self, outcome *out, const test *one);
 void features_profiler(suite *self, outcome *out, const test *one);
 void features_layout(suite *self, outcome *out, const test *one);
+void features_time_passes(suite *self, outcome *out, const test *one);
+void features_graph_outlives(suite *self, outcome *out, const test *one);
+void features_graph_is_its_own(suite *self, outcome *out, const test *one);
 
 #endif

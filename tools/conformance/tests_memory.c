@@ -269,17 +269,22 @@ static void nothing_leaks(suite *self, outcome *out, const test *one)
     enum { ROUNDS = 1000, TIMES = 5 };
     raw *plugin = raw_open(self, out);
     bool heap_grows = true, memory_goes = true;
-    uint32_t open = manners_descriptors(), open_after;
+    uint32_t open = manners_descriptors(), open_after, map_rests = 0;
 
     (void)one;
-    for (int i = 0; plugin && (heap_grows || memory_goes) && i < TIMES; i++) {
+    for (int i = 0;
+         plugin && (heap_grows || map_rests < MANNERS_RESTS || memory_goes) &&
+         i < TIMES;
+         i++) {
         uint64_t before = 0, after = 0, total = 0, heap = manners_heap();
+        uint64_t mapped = manners_mapped();
 
         if (plugin->memory.info)
             plugin->memory.info(plugin->device, &before, &total);
         if (!use_blocks(plugin, ROUNDS, out))
             return;
         heap_grows = !manners_heap_below(heap + ROUNDS * 8);
+        map_rests += manners_mapped_below(mapped + ROUNDS * MANNERS_MAP);
         if (plugin->memory.info)
             plugin->memory.info(plugin->device, &after, &total);
         memory_goes = after + ROUNDS * 256 < before;
@@ -291,6 +296,8 @@ static void nothing_leaks(suite *self, outcome *out, const test *one)
     expect(out, !plugin || !heap_grows,
            "every %d allocations and copies leave more on the host's heap",
            ROUNDS);
+    expect(out, !plugin || map_rests >= MANNERS_RESTS,
+           "every %d allocations and copies leave more mapped (mmap)", ROUNDS);
     expect(out, !plugin || !memory_goes,
            "every %d allocations, freed again, leave less of the device's "
            "memory",

@@ -240,18 +240,115 @@ static void leaks_nothing(raw *p, outcome *out, uint32_t rounds,
                           bool (*act)(raw *, outcome *), const char *what)
 {
     enum { TIMES = 6 };
-    bool grows = true;
+    bool heap_grows = true;
+    uint32_t map_rests = 0;
 
-    for (int i = 0; grows && i < TIMES; i++) {
-        uint64_t heap = manners_heap();
+    for (int i = 0; (heap_grows || map_rests < MANNERS_RESTS) && i < TIMES;
+         i++) {
+        uint64_t heap = manners_heap(), mapped = manners_mapped();
 
         for (uint32_t k = 0; k < rounds; k++)
             if (!act(p, out))
                 return;
-        grows = !manners_heap_below(heap + rounds * 16);
+        heap_grows = !manners_heap_below(heap + rounds * 16);
+        map_rests += manners_mapped_below(mapped + rounds * MANNERS_MAP);
     }
-    expect(out, !grows, "every %u times %s leave more on the host's heap",
+    expect(out, !heap_grows, "every %u times %s leave more on the host's heap",
            rounds, what);
+    expect(out, map_rests >= MANNERS_RESTS,
+           "every %u times %s leave more mapped (mmap)", rounds, what);
+}
+
+/* What a device says of itself, kept. */
+typedef struct answers {
+    core_device_properties properties;
+    char texts[6][256];
+} answers;
+
+static void keep(char *to, size_t room, core_string text)
+{
+    memset(to, 0, room);
+    if (text.data)
+        memcpy(to, text.data, text.size < room ? text.size : room - 1);
+}
+
+static bool hear(raw *p, answers *said, outcome *out)
+{
+    core_device_information about = {.struct_size = sizeof about};
+
+    memset(said, 0, sizeof *said);
+    said->properties.struct_size = sizeof said->properties;
+    said->properties.granularity = 1;
+    if (!raw_ok(out, p->backend.device_properties(p->device, &said->properties),
+                "device_properties"))
+        return false;
+    if (p->backend.device_information &&
+        !raw_ok(out, p->backend.device_information(p->device, &about),
+                "device_information"))
+        return false;
+    keep(said->texts[0], sizeof *said->texts, about.name);
+    keep(said->texts[1], sizeof *said->texts, about.stable_id);
+    keep(said->texts[2], sizeof *said->texts, about.driver);
+    keep(said->texts[3], sizeof *said->texts, about.runtime);
+    keep(said->texts[4], sizeof *said->texts, about.firmware);
+    keep(said->texts[5], sizeof *said->texts, about.features);
+    return true;
+}
+
+static bool same(const answers *first, const answers *again, const char *when,
+                 outcome *out)
+{
+    static const char *const names[] = {"name",    "stable id", "driver",
+                                        "runtime", "firmware",  "features"};
+
+    for (int i = 0; i < 6; i++)
+        if (!expect(out, strcmp(first->texts[i], again->texts[i]) == 0,
+                    "its %s was \"%s\", and is \"%s\" %s", names[i],
+                    first->texts[i], again->texts[i], when))
+            return false;
+    return expect(out,
+                  memcmp(&first->properties, &again->properties,
+                         sizeof first->properties) == 0,
+                  "its properties are others %s", when);
+}
+
+/* Whoever asked once need not ask again, whatever was done meanwhile. */
+static void information_repeats(suite *self, outcome *out, const test *one)
+{
+    static answers first, again;
+    raw *p = raw_open(self, out);
+    unsigned char bytes[BYTES] = {0};
+    raw_block block = {{0}, 0};
+
+    (void)one;
+    if (!p || !hear(p, &first, out))
+        return;
+    for (int i = 0; i < 20; i++)
+        if (!hear(p, &again, out) ||
+            !same(&first, &again, "when it is asked again", out))
+            return;
+    if (raw_alloc(p, out, 1 << 20, &block) &&
+        raw_write(p, out, block.memory, bytes, BYTES) && hear(p, &again, out))
+        same(&first, &again, "after it has worked", out);
+    raw_free(p, &block);
+}
+
+/* A device that is opened again is the one that it was. */
+static void is_the_same(suite *self, outcome *out, const test *one)
+{
+    static answers first, again;
+    raw *p = raw_open(self, out);
+
+    (void)one;
+    if (!p || !hear(p, &first, out))
+        return;
+    if (p->stream)
+        p->streams.destroy(p->device, p->stream);
+    p->stream = NULL;
+    for (int i = 0; i < 5; i++)
+        if (!open_anew(p, out) || !hear(p, &again, out) ||
+            !same(&first, &again, "when it is opened again", out))
+            return;
 }
 
 static void asking_leaks_nothing(suite *self, outcome *out, const test *one)
@@ -284,6 +381,8 @@ bool suite_add_order(suite *self)
         {"core/streams/fills-are-in-order", fills_in_order, true},
         {"core/events/synchronize-waits", event_waits, true},
         {"core/device/asking-leaks-nothing", asking_leaks_nothing, false},
+        {"core/device/information-repeats", information_repeats, false},
+        {"core/reopen/device-is-the-same", is_the_same, false},
         {"core/reopen/opening-leaks-nothing", opening_leaks_nothing, false},
     };
 

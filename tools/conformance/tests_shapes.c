@@ -3,7 +3,8 @@
 
 /* Level ops: element-wise kernels on what the samples are too small for: more
  * elements than a launch has places, more dimensions than one has indices, and
- * numbers in the place of tensors.  Operands are small integers, so that every
+ * numbers in the place of tensors; and on operands that change from one call to
+ * the next.  Operands are small integers, so that every
  * answer is exact. */
 
 #include "suite.h"
@@ -334,12 +335,101 @@ static void numbers(suite *self, outcome *out, const test *one)
     end(&test, "its kernels refuse numbers");
 }
 
+/* ----------------------------------------------------------------- anew -- */
+
+enum { SIDE = 4, SQUARE = SIDE * SIDE };
+
+static void square_of(float (*value)(int64_t), float *data)
+{
+    for (int64_t i = 0; i < SQUARE; i++)
+        data[i] = value(i);
+}
+
+static float product_at(const float *a, const float *b, int64_t i)
+{
+    float sum = 0;
+
+    for (int64_t k = 0; k < SIDE; k++)
+        sum += a[i / SIDE * SIDE + k] * b[k * SIDE + i % SIDE];
+    return sum;
+}
+
+static bool write_both(shaped *test, core_tensor *const *pair, const float *a,
+                       const float *b)
+{
+    size_t size = SQUARE * sizeof *a;
+
+    return expect_ok(test->out, core_tensor_write(pair[0], a, size),
+                     "writing an operand") &&
+           expect_ok(test->out, core_tensor_write(pair[1], b, size),
+                     "writing an operand");
+}
+
+/* The operands hold other values at the second call than at the first, at the
+ * same place.  which: of operations, or what is behind them for mm. */
+static void call_twice(shaped *test, size_t which, core_tensor *const *pair)
+{
+    bool product = which == sizeof operations / sizeof *operations;
+    const char *name = product ? "mm" : operations[which].name;
+    float a[SQUARE], b[SQUARE], data[SQUARE];
+    core_tensor *before = NULL, *got = NULL;
+    core_value args[2] = {tensor_value(pair[0]), tensor_value(pair[1])};
+    uint32_t nargs = product ? 2 : operations[which].tensors;
+
+    square_of(first_value, a);
+    square_of(second_value, b);
+    if (!write_both(test, pair, b, a) ||
+        !done(test, call(name, args, nargs, &before), name) ||
+        !write_both(test, pair, a, b) ||
+        !done(test, call(name, args, nargs, &got), name) ||
+        !expect_ok(test->out, core_tensor_read(got, data, sizeof data),
+                   "reading a result"))
+        goto done;
+    test->ran++;
+    for (int64_t i = 0; i < SQUARE; i++) {
+        float want = product ? product_at(a, b, i) : answer(which, a[i], b[i]);
+
+        if (!expect(test->out, data[i] == want,
+                    "%s of operands that changed since the call before: "
+                    "element %lld is %g, not %g",
+                    name, (long long)i, (double)data[i], (double)want))
+            break;
+    }
+done:
+    core_tensor_release(got);
+    core_tensor_release(before);
+}
+
+static void anew(suite *self, outcome *out, const test *one)
+{
+    static const int64_t shape[2] = {SIDE, SIDE};
+    core_tensor *pair[2] = {NULL, NULL};
+    float data[SQUARE] = {0};
+    shaped test;
+    bool good = begin(&test, self, out);
+
+    (void)one;
+    for (int k = 0; good && k < 2; k++)
+        good = expect_ok(out,
+                         core_tensor_from_data(data, CORE_F32, shape, 2,
+                                               self->device, &pair[k]),
+                         "making an operand");
+    if (good) {
+        for (size_t i = 0; i <= sizeof operations / sizeof *operations; i++)
+            call_twice(&test, i, pair);
+        end(&test, "its kernels refuse 16 elements");
+    }
+    core_tensor_release(pair[1]);
+    core_tensor_release(pair[0]);
+}
+
 bool suite_add_shapes(suite *self)
 {
     static const listed tests[] = {
         {"ops/rules/many-elements-are-computed", many, true},
         {"ops/rules/many-dimensions-are-walked", dimensions, true},
         {"ops/rules/numbers-stand-for-tensors", numbers, true},
+        {"ops/rules/operands-are-read-anew", anew, true},
     };
 
     return suite_add_list(self, LEVEL_OPS, tests, sizeof tests / sizeof *tests);

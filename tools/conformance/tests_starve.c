@@ -124,9 +124,11 @@ static void tables_starve(suite *self, outcome *out, const test *one)
     raw *plugin = raw_open(self, out);
 
     (void)one;
-    if (plugin && (plugin->synchronous || raw_streams(plugin, 1, out)) &&
+    if (plugin && (plugin->synchronous || raw_make_room(plugin, 1, out)) &&
         starve_begin(self->plugin, out))
         each_point(self, out, "the tables", use_tables, NULL);
+    if (plugin)
+        raw_take_back(plugin, out);
 }
 
 /* --------------------------------------------------------------- kernels -- */

@@ -56,45 +56,66 @@ def fnv(text):
     return value
 
 
+def all_names(model):
+    """What operators are called, by id, and behind that what they were."""
+    return [o.name for o in model.operators] + [n for n, _ in model.former]
+
+
+def name_text(model):
+    found = all_names(model)
+    lines = ["/* Names, close to each other: a plugin looks up hundreds. */",
+             "static const struct {"]
+    lines += ["    char n%d[%d];" % (i, len(name) + 1)
+              for i, name in enumerate(found)]
+    lines += ["} names = {"]
+    lines += ["    %s," % c_string(name) for name in found]
+    return lines + ["};", ""]
+
+
+def numbers(declaration, values):
+    lines = ["static const %s[%d] = {" % (declaration, len(values))]
+    for i in range(0, len(values), 12):
+        lines.append("    " + ", ".join(map(str, values[i:i + 12])) + ",")
+    return lines + ["};", ""]
+
+
 def name_hash(model):
     size = 1
-    found = [(o.name, o.id) for o in model.operators] + model.former
+    found = all_names(model)
     while size < 2 * len(found):
         size *= 2
-    table = [0] * size
-    for i, (name, _) in enumerate(found):
+    table, at, places = [0] * size, 0, []
+    for i, name in enumerate(found):
         slot = fnv(name) & (size - 1)
         while table[slot]:
             slot = (slot + 1) & (size - 1)
         table[slot] = i + 1
+        places.append(at)
+        at += len(name) + 1
     count = len(model.operators)
-    lines = ["/* What operators were called before. */",
-             "static const struct {", "    const char *name;",
-             "    uint16_t id;", "} former[%d] = {" % (len(found) - count + 1)]
-    lines += ["    {%s, %d}," % (c_string(name), number)
-              for name, number in model.former] + ["};", ""]
-    lines += ["/* Open addressing by FNV-1a; 0 is free, else id + 1, or what",
-              " * stands in `former`, behind the last id. */",
-             "static const uint16_t names[%d] = {" % size]
-    for i in range(0, size, 12):
-        lines.append("    " + ", ".join(str(v) for v in table[i:i + 12]) + ",")
-    lines += ["};", "", """\
+    lines = ["/* Ids of those that were called something else before. */"]
+    lines += numbers("uint16_t former", [n for _, n in model.former] or [0])
+    lines += ["/* Where each name is in `names`. */"]
+    lines += numbers("uint16_t places", places)
+    lines += ["/* Open addressing by FNV-1a; 0 is free, else number + 1. */"]
+    lines += numbers("uint16_t slots", table)
+    lines += ["""\
 core_operator *core__operator_builtin(const char *name, size_t size)
 {
     uint32_t hash = 2166136261u;
 
     for (size_t i = 0; i < size; i++)
         hash = (hash ^ (uint8_t)name[i]) * 16777619u;
-    for (uint32_t slot = hash & %du; names[slot]; slot = (slot + 1) & %du) {
-        uint32_t id = names[slot] - 1;
-        const char *known = id < %d ? rows[id].name : former[id - %d].name;
+    for (uint32_t slot = hash & %du; slots[slot]; slot = (slot + 1) & %du) {
+        uint32_t id = slots[slot] - 1;
+        const char *known = (const char *)&names + places[id];
 
         if (strncmp(known, name, size) == 0 && known[size] == 0)
-            return &core__operators[id < %d ? id : former[id - %d].id];
+            return &core__operators[id < %d ? id : former[id - %d]];
     }
     return NULL;
 }
-""" % (size - 1, size - 1, count, count, count, count)]
+""" % (size - 1, size - 1, count, count)]
     return "\n".join(lines)
 
 
@@ -102,7 +123,7 @@ def data_row(operator):
     o, base = operator, operator.base
     operands = o.operands()
     row = [".schema = " + c_string(o.schema.text()),
-           ".name = " + c_string(o.name),
+           ".name = names.n%d" % o.id,
            ".since = %d" % int(str(base.entry.get("since", "0.1")
                                    ).split(".")[1]),
            ".base = %d" % base.id, ".kernel = %d" % base.kernel.id,
@@ -190,7 +211,8 @@ def table(model):
         if operator.formulas:
             lines.append("extern const core__gradient core__gradient_%d;" %
                          operator.id)
-    lines += ["", "static const core__operator_data rows[%d] = {" %
+    lines += [""] + name_text(model)
+    lines += ["static const core__operator_data rows[%d] = {" %
               len(model.operators)]
     lines += rows(data_row(o) for o in model.operators)
     lines += ["};", "",

@@ -16,10 +16,11 @@ PROMOTIONS = {"none": 0, "common": 1, "float": 2, "bool": 3, "own": 4}
 REDUCE_DTYPES = {"same": 0, "sum": 1, "float": 2, "bool": 3, "index": 4}
 FLAGS = {"dynamic_output": 0, "factory": 1, "random": 2, "ordered": 3,
          "host_wait": 4, "multiple_views": 5, "no_identity": 6,
-         "identity_view": 7}
+         "identity_view": 7, "eight_bits": 9}
 AUTOCAST = {"none": 0, "lower": 1, "fp32": 2, "promote": 3}
 KEYS = {"op", "since", "c", "family", "operands", "kernel", "promote", "dim",
-        "keepdim", "dtype", "infer", "check", "function", "flags", "variants",
+        "keepdim", "dtype", "infer", "check", "function",
+        "out_function", "flags", "variants",
         "autocast", "backward", "not_differentiable", "differentiable_results",
         "kept", "whole", "out", "inplace", "writes"}
 NOWHERE = 255
@@ -128,6 +129,8 @@ class Operator:
             return "core__op_given_variant"
         if self.family in ("view", "composite", "composite_explicit"):
             if self.variant != "FUNCTIONAL" and self.base is not self:
+                if self.variant == "OUT" and "out_function" in self.base.entry:
+                    return "core__op_" + self.base.entry["out_function"]
                 if self.family == "view":
                     return "core__op_view_variant"
                 return "core__op_variant"

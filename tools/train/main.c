@@ -24,6 +24,13 @@ core_status train_error(core_status code, const char *format, ...)
     return core_error_set(code, message);
 }
 
+void train_report_missing(trainer *t)
+{
+    fprintf(stderr, "core-train: %s; training goes on\n", core_error_message());
+    core_error_clear();
+    t->unreported = true;
+}
+
 /* -------------------------------------------------------------- signals -- */
 
 static volatile sig_atomic_t caught;
@@ -153,7 +160,7 @@ static core_status run_epoch(trainer *t, report *r, bool *out_done)
         if (caught || stops(t))
             return CORE_OK;
         CORE_TRY(trainer_batch(t, told));
-        CORE_TRY(train_profile_step(t));
+        train_profile_step(t);
         report_batch(r, t);
         if (told)
             report_step(r, t);
@@ -173,7 +180,7 @@ static core_status finish_epoch(trainer *t, report *r, train_score *train,
     CORE_TRY(trainer_evaluate(t, test));
     CORE_TRY(trainer_end_epoch(t));
     report_epoch(r, t, train, test);
-    CORE_TRY(train_plot_add(t, train, test));
+    train_plot_add(t, train, test);
     return save(t);
 }
 
@@ -182,6 +189,9 @@ static core_status interrupted(trainer *t, report *r)
     core_status status;
 
     report_clear(r);
+    train_profile_stop(t);
+    if (t->profiled)
+        fprintf(stderr, "core-train: profile in %s\n", t->options.profile);
     if (!t->options.save) {
         fprintf(stderr,
                 "core-train: interrupted in epoch %lld; nothing was saved "
@@ -249,7 +259,9 @@ static core_status train(trainer *t, int *out_exit)
         trained = done;
     }
     report_clear(&r);
-    CORE_TRY(train_profile_stop(t));
+    train_profile_stop(t);
+    if (t->unreported)
+        *out_exit = EXIT_FAILURE;
     if (!trained) {
         CORE_TRY(trainer_check(t, false));
         CORE_TRY(trainer_evaluate(t, &test));

@@ -19,19 +19,27 @@ enum {
     BOTTOM = 45
 };
 
-core_status train_plot_add(trainer *t, const train_score *train,
-                           const train_score *test)
+static core_status add(trainer *t, const train_score *train,
+                       const train_score *test)
 {
     train_point *points;
 
-    if (!t->options.plot)
-        return CORE_OK;
     points = realloc(t->points, (t->npoints + 1) * sizeof *points);
     if (!points)
         return train_error(CORE_ERROR_OUT_OF_MEMORY, "no memory for the plot");
     t->points = points;
     points[t->npoints++] = (train_point){t->epoch, train->loss, test->loss};
     return train_plot_write(t);
+}
+
+void train_plot_add(trainer *t, const train_score *train,
+                    const train_score *test)
+{
+    if (!t->options.plot)
+        return;
+    t->drawn = add(t, train, test) == CORE_OK;
+    if (!t->drawn)
+        train_report_missing(t);
 }
 
 /* 1, 2 or 5 times a power of ten: about five marks on the axis. */

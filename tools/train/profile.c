@@ -48,7 +48,6 @@ static core_status write_reports(core_profiler *profiler, void *user)
     trainer *t = user;
     char path[4096];
 
-    t->profiled = true;
     for (size_t i = 0; i < sizeof reports / sizeof *reports; i++) {
         int size = snprintf(path, sizeof path, "%s/%s", t->options.profile,
                             reports[i].name);
@@ -58,6 +57,18 @@ static core_status write_reports(core_profiler *profiler, void *user)
                                "--profile: the path is too long");
         CORE_TRY(reports[i].save(profiler, path));
     }
+    t->profiled = true;
+    return CORE_OK;
+}
+
+/* Training is worth more than its reports. */
+static core_status ready(core_profiler *profiler, void *user)
+{
+    trainer *t = user;
+
+    t->unprofiled = write_reports(profiler, t) != CORE_OK;
+    if (t->unprofiled)
+        train_report_missing(t);
     return CORE_OK;
 }
 
@@ -87,7 +98,7 @@ core_status train_profile_start(trainer *t)
         .warmup = WARMUP,
         .active = ACTIVE,
         .repeat = 1,
-        .ready = write_reports,
+        .ready = ready,
         .user = t,
     };
 
@@ -95,24 +106,34 @@ core_status train_profile_start(trainer *t)
                               : CORE_OK;
 }
 
-core_status train_profile_step(trainer *t)
+/* What it cannot take costs the profile alone. */
+void train_profile_step(trainer *t)
 {
-    return t->profiler ? core_profiler_step(t->profiler) : CORE_OK;
+    if (!t->profiler || core_profiler_step(t->profiler) == CORE_OK)
+        return;
+    train_report_missing(t);
+    core_profiler_release(t->profiler);
+    t->profiler = NULL;
 }
 
-core_status train_profile_stop(trainer *t)
+/* Training is over, and what it has trained is not saved yet, perhaps. */
+void train_profile_stop(trainer *t)
 {
     core_status status;
 
     if (!t->profiler)
-        return CORE_OK;
+        return;
     status = core_profiler_stop(t->profiler);
     core_profiler_release(t->profiler);
     t->profiler = NULL;
-    if (status == CORE_OK && !t->profiled)
-        return train_error(CORE_ERROR_INVALID_ARGUMENT,
-                           "--profile: nothing was recorded; it takes the %d "
-                           "steps after the first %d, and training had fewer",
-                           ACTIVE, WAIT + WARMUP);
-    return status;
+    if (status == CORE_OK && !t->profiled && !t->unprofiled)
+        status = train_error(CORE_ERROR_INVALID_ARGUMENT,
+                             "--profile: nothing was recorded; it takes the %d "
+                             "steps after the first %d, and training had fewer",
+                             ACTIVE, WAIT + WARMUP);
+    if (status == CORE_OK)
+        return;
+    fprintf(stderr, "core-train: %s\n", core_error_message());
+    core_error_clear();
+    t->unreported = true;
 }

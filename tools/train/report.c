@@ -310,10 +310,12 @@ core_status report_result(report *r, const trainer *t, const train_score *train,
             text);
     if (t->options.save)
         fprintf(r->text, "saved %s\n", t->options.save);
-    if (t->options.plot && t->npoints)
+    if (t->drawn)
         fprintf(r->text, "losses drawn in %s\n", t->options.plot);
     if (t->profiled)
-        fprintf(r->text, "profile in %s: report.html, table.txt, trace.json\n",
+        fprintf(r->text,
+                "profile in %s: report.html, table.txt, trace.json, "
+                "stacks.txt\n",
                 t->options.profile);
     fflush(r->text);
     if (r->json)

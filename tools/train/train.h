@@ -278,8 +278,11 @@ typedef struct trainer {
     core_tensor *order_on_device;
     core_profiler *profiler; /* while --profile may record */
     bool profiled;           /* its reports are written */
+    bool unprofiled;         /* they could not be, and that was said */
     train_point *points;     /* of --plot */
     size_t npoints;
+    bool drawn;      /* all of them */
+    bool unreported; /* a report could not be written, and that was said */
 } trainer;
 
 /* What is learnt: where samples come from, and what they are called. */
@@ -334,14 +337,17 @@ core_status train_confuse(const trainer *t, train_confusion *out_confusion);
 
 /* ------------------------------------------------------------- pictures -- */
 
+/* A report could not be written, for the thread's error: that is said, and the
+ * exit status will tell, but training goes on. */
+void train_report_missing(trainer *t);
 /* The folder of --profile can be written to. */
 core_status train_profile_check(const trainer *t);
 core_status train_profile_start(trainer *t);
-core_status train_profile_step(trainer *t);
-/* An error where training had too few steps. */
-core_status train_profile_stop(trainer *t);
-core_status train_plot_add(trainer *t, const train_score *train,
-                           const train_score *test);
+void train_profile_step(trainer *t);
+/* Where training had too few steps it says so, and the exit status tells. */
+void train_profile_stop(trainer *t);
+void train_plot_add(trainer *t, const train_score *train,
+                    const train_score *test);
 /* Before the first epoch: whether it could be written. */
 core_status train_plot_write(const trainer *t);
 

@@ -3,6 +3,7 @@
 
 #include "train.h"
 
+#include <libcore/profiler.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -309,6 +310,7 @@ core_status trainer_evaluate(const trainer *t, train_score *out_score)
 {
     bool before = core_grad_mode_set(false);
     core_tensor *loss_sum = NULL, *correct = NULL;
+    core_range range = core_range_begin("evaluation");
     int64_t part = t->task->part;
     core_status status;
 
@@ -329,6 +331,7 @@ core_status trainer_evaluate(const trainer *t, train_score *out_score)
         status = diverged(t, "the loss of the half for ", t->task->half);
     core_tensor_release(loss_sum);
     core_tensor_release(correct);
+    core_range_end(range);
     core_grad_mode_set(before);
     return status;
 }

@@ -33,7 +33,7 @@ enum { MLP_LAYERS = sizeof mlp_sizes / sizeof *mlp_sizes - 1 };
 
 static core_status mlp_build(train_model *model, uint64_t seed)
 {
-    char name[16];
+    char name[24];
 
     for (int i = 0; i < MLP_LAYERS; i++) {
         const int64_t sizes[2] = {mlp_sizes[i + 1], mlp_sizes[i]};

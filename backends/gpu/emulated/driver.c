@@ -9,8 +9,14 @@
  *     GPUEMU_DEVICES=2      devices (1)
  *     GPUEMU_MEMORY=N       bytes of memory (1 GiB)
  *     GPUEMU_LOSE_AFTER=N   the launch after N others loses the device
- *     GPUEMU_GATES=0        streams wait by host functions, not at gates */
+ *     GPUEMU_GATES=0        streams wait by host functions, not at gates
+ *     GPUEMU_ORDER=N        blocks and threads run in an order that changes
+ *                           from launch to launch; 0: as they are counted (0)
+ *     GPUEMU_BLOCKS=N       blocks that a launch takes in its first dimension
+ *                           (2^31 - 1)
+ *     GPUEMU_RANGES=FILE    where ranges leave a line as they begin and end */
 
+#include "order.h"
 #include "work.h"
 
 #include <libcore/plugin.h>
@@ -67,6 +73,7 @@ static int device_open(uint32_t index, gpu_facts *out, void **out_context)
     gpu_emulated.warp = (uint32_t)setting("GPUEMU_WARP", 32);
     if (gpu_emulated.warp != 64)
         gpu_emulated.warp = 32;
+    gpu_emulated_set_order(setting("GPUEMU_ORDER", 0));
     memset(out, 0, sizeof *out);
     snprintf(out->name, sizeof out->name, "emulated GPU, warps of %u",
              gpu_emulated.warp);
@@ -397,6 +404,14 @@ static int run_launch(work *w, context *device)
     return EMULATED_DIVERGED;
 }
 
+static uint32_t most_blocks(uint32_t threads)
+{
+    uint64_t most = setting("GPUEMU_BLOCKS", INT32_MAX);
+
+    (void)threads;
+    return most > INT32_MAX ? INT32_MAX : most > 0 ? (uint32_t)most : 1;
+}
+
 static int launch(void *device, void *on, void *function,
                   const uint32_t grid[3], const uint32_t block[3],
                   uint32_t shared_bytes, const void *parameters, size_t size)
@@ -519,10 +534,14 @@ const gpu_driver gpu_emulated_driver = {
     .module_load = module_load,
     .module_unload = module_unload,
     .function_find = function_find,
+    .most_blocks = most_blocks,
     .launch = launch,
     .multiply = multiply,
     .trace_start = gpu_emulated_trace_start,
     .trace_stop = gpu_emulated_trace_stop,
     .trace_correlate = gpu_emulated_trace_correlate,
     .trace_clock = gpu_emulated_trace_clock,
+    .range_shown = gpu_emulated_range_shown,
+    .range_begin = gpu_emulated_range_begin,
+    .range_end = gpu_emulated_range_end,
 };

@@ -73,6 +73,7 @@ uint32_t gpu_emulated_lane(void);
 #define gpu_block_size gpu_emulated.block_size
 #define gpu_grid gpu_emulated.grid
 #define gpu_barrier() gpu_emulated_barrier()
+#define gpu_fence_system() ((void)0) /* its memory is the host's */
 
 #define GPU_WARP gpu_emulated.warp
 

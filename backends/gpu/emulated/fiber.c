@@ -8,6 +8,7 @@
  * Whoever launches holds a lock (driver.c). */
 
 #include "emulate.h"
+#include "order.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -37,6 +38,56 @@ typedef struct block {
 gpu_emulated_place gpu_emulated = {.warp = 32};
 static block now;
 static unsigned char *dynamic;
+
+/* --------------------------------------------------------------- order -- */
+
+/* All numbers below count, each once: the k-th is k * step + first. */
+typedef struct order {
+    uint64_t count, step, first;
+} order;
+
+static uint64_t order_number, order_state;
+static order threads = {.step = 1};
+
+void gpu_emulated_set_order(uint64_t number)
+{
+    order_number = order_state = number;
+}
+
+/* splitmix64, by Vigna. */
+static uint64_t drawn(void)
+{
+    uint64_t x = order_state += UINT64_C(0x9e3779b97f4a7c15);
+
+    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
+    return x ^ x >> 31;
+}
+
+static uint64_t common(uint64_t a, uint64_t b)
+{
+    return b == 0 ? a : common(b, a % b);
+}
+
+static order order_of(uint64_t count)
+{
+    order o = {count, 1, 0};
+
+    if (order_number == 0 || count < 2)
+        return o;
+    o.first = drawn() % count;
+    do
+        o.step = drawn() % count;
+    while (common(o.step, count) != 1);
+    return o;
+}
+
+static uint64_t in_order(const order *o, uint64_t k)
+{
+    if (o->step == 1 && o->first == 0)
+        return k;
+    return (uint64_t)(((unsigned __int128)k * o->step + o->first) % o->count);
+}
 
 /* -------------------------------------------------------------- switch -- */
 
@@ -189,7 +240,8 @@ static const char *run_meeting(void)
         start_fiber(&now.fibers[k], fiber_main);
     }
     while (ended < now.count) {
-        for (uint32_t k = 0; k < now.count; k++) {
+        for (uint32_t i = 0; i < now.count; i++) {
+            uint32_t k = (uint32_t)in_order(&threads, i);
             fiber *f = &now.fibers[k];
 
             if (f->state != READY)
@@ -207,7 +259,9 @@ static const char *run_meeting(void)
 
 static void run_alone(void)
 {
-    for (uint32_t k = 0; k < now.count; k++) {
+    for (uint32_t i = 0; i < now.count; i++) {
+        uint32_t k = (uint32_t)in_order(&threads, i);
+
         now.current = k;
         gpu_emulated.thread = now.fibers[k].thread;
         now.kernel->run(now.parameters);
@@ -245,14 +299,17 @@ const char *gpu_emulated_launch(const gpu_emulated_kernel *kernel,
                                 uint32_t shared_bytes, const void *parameters)
 {
     const char *why = prepare(size, shared_bytes, kernel->meeting != 0);
-    uint64_t blocks = (uint64_t)grid[0] * grid[1] * grid[2];
+    order blocks = order_of((uint64_t)grid[0] * grid[1] * grid[2]);
 
+    threads = order_of(now.count);
     now.kernel = kernel;
     now.parameters = parameters;
     gpu_emulated.dynamic = dynamic;
     gpu_emulated.block_size = (gpu_index){size[0], size[1], size[2]};
     gpu_emulated.grid = (gpu_index){grid[0], grid[1], grid[2]};
-    for (uint64_t b = 0; b < blocks && why == NULL; b++) {
+    for (uint64_t i = 0; i < blocks.count && why == NULL; i++) {
+        uint64_t b = in_order(&blocks, i);
+
         gpu_emulated.block = (gpu_index){(uint32_t)(b % grid[0]),
                                          (uint32_t)(b / grid[0] % grid[1]),
                                          (uint32_t)(b / grid[0] / grid[1])};

@@ -3,9 +3,13 @@
 
 /* trace.c: what streams did, for those who record. */
 
+#define _GNU_SOURCE /* gettid */
 #include "work.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 static _Thread_local uint64_t current;
 
@@ -69,4 +73,32 @@ int gpu_emulated_trace_clock(void *device, int64_t *out_nanoseconds)
     (void)device;
     *out_nanoseconds = now();
     return 0;
+}
+
+/* -------------------------------------------------------------- ranges -- */
+
+bool gpu_emulated_range_shown(void)
+{
+    return getenv("GPUEMU_RANGES") != NULL;
+}
+
+/* "thread +name" or "thread -". */
+static void leave_line(char sign, const char *name)
+{
+    FILE *file = fopen(getenv("GPUEMU_RANGES"), "a");
+
+    if (file == NULL)
+        return;
+    fprintf(file, "%d %c%s\n", gettid(), sign, name);
+    fclose(file);
+}
+
+void gpu_emulated_range_begin(const char *name)
+{
+    leave_line('+', name);
+}
+
+void gpu_emulated_range_end(void)
+{
+    leave_line('-', "");
 }

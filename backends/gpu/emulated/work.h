@@ -107,6 +107,9 @@ int gpu_emulated_trace_start(void *device, gpu_tell tell, void *word);
 int gpu_emulated_trace_stop(void *device);
 void gpu_emulated_trace_correlate(void *device, uint64_t correlation);
 int gpu_emulated_trace_clock(void *device, int64_t *out_nanoseconds);
+bool gpu_emulated_range_shown(void);
+void gpu_emulated_range_begin(const char *name);
+void gpu_emulated_range_end(void);
 uint64_t gpu_emulated_correlation(void);
 
 /* The slots of streams, events and graphs (stream.c, event.c). */

@@ -63,6 +63,9 @@ core_status gpu_device_open(void *backend, uint32_t index, void **out_device)
         "opening the device");
     if (status != CORE_OK)
         goto done;
+    if (device->facts.numa_node == UINT32_MAX)
+        device->facts.numa_node =
+            gpu_numa_node("/sys/bus/pci/devices", device->facts.stable_id);
     pthread_mutex_init(&device->lock, NULL);
     atomic_init(&device->holders, 1);
     device->freed_last = &device->freed;
@@ -148,7 +151,8 @@ core_status gpu_device_properties(void *word, core_device_properties *out)
 {
     gpu_device *device = word;
 
-    out->flags = CORE_DEVICE_FLAT | CORE_DEVICE_HAS_F64;
+    out->flags = CORE_DEVICE_FLAT | CORE_DEVICE_HAS_F64 |
+                 (device->facts.unified ? CORE_DEVICE_UNIFIED : 0);
     out->base_alignment = 256;
     out->granularity = 512;
     out->total_memory = device->facts.total_memory;

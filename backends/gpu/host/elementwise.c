@@ -206,6 +206,42 @@ static core_status launch_dense(run *r, const core_loop *loop)
                       &p, sizeof p);
 }
 
+/* Along dimension 0 every operand is dense or constant, and that is as long as
+ * what is loaded at once. */
+static bool has_rows(const core_loop *loop)
+{
+    if (loop->ndim == 0 || loop->sizes[0] < GPU_ROW)
+        return false;
+    for (uint32_t k = 0; k < loop->noperands; k++) {
+        const core_operand *operand = &loop->operands[k];
+        int64_t stride = operand->strides[0];
+
+        if (operand->flags & CORE_OPERAND_IMMEDIATE)
+            continue;
+        if (stride != core_sdk_itemsize(operand->dtype) &&
+            (k < loop->noutputs || stride != 0))
+            return false;
+    }
+    return true;
+}
+
+/* The rows of this operand follow one another, and begin at a multiple of
+ * 16. */
+static bool is_flat(const core_loop *loop, const core_operand *operand)
+{
+    int64_t next = core_sdk_itemsize(operand->dtype);
+
+    if (operand->flags & CORE_OPERAND_IMMEDIATE ||
+        (uintptr_t)gpu_address(operand->memory) % 16 != 0)
+        return false;
+    for (uint32_t d = 0; d < loop->ndim; d++) {
+        if (operand->strides[d] != next)
+            return false;
+        next *= loop->sizes[d];
+    }
+    return true;
+}
+
 static core_status launch_strided(const core_loop *loop, void *context)
 {
     run *r = context;
@@ -228,8 +264,9 @@ static core_status launch_strided(const core_loop *loop, void *context)
         p.data[k] = gpu_address(operand->memory);
         for (uint32_t d = 0; d < loop->ndim; d++)
             p.strides[k][d] = operand->strides[d];
+        p.flat |= (uint32_t)is_flat(loop, operand) << k;
     }
-    memcpy(r->kernel + r->length, "_s", 3);
+    memcpy(r->kernel + r->length, has_rows(loop) ? "_r" : "_s", 3);
     return gpu_launch(r->call, r->self->family, r->kernel,
                       gpu_spread(gpu_stream_of(r->call)->device, p.count, 4),
                       &p, sizeof p);

@@ -40,6 +40,7 @@
     X(move)               \
     X(reduce)             \
     X(matmul)             \
+    X(scaled)             \
     X(softmax)            \
     X(index)              \
     X(random)             \

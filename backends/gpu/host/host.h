@@ -82,6 +82,9 @@ core_status gpu_device_properties(void *device, core_device_properties *out);
 core_status gpu_device_status(void *device);
 core_status gpu_device_reset(void *device);
 void gpu_device_let_go(gpu_device *device);
+/* The node that `folder`, where Linux has PCI devices, says of "pci-ADDRESS";
+ * UINT32_MAX: none is known. */
+uint32_t gpu_numa_node(const char *folder, const char *stable_id);
 
 typedef struct gpu_stream {
     struct gpu_stream *next, **link; /* of the device */
@@ -146,7 +149,8 @@ enum { GPU_BLOCK = 256 };
  * thread takes some; at most as many blocks as keep the device busy, so that
  * kernels loop (gpu_first, gpu_step). */
 gpu_shape gpu_spread(const gpu_device *device, uint64_t items, uint32_t each);
-/* One block for each of `blocks`, at most 2^31 - 1. */
+/* One block for each of `blocks`, or as many as the driver takes in a launch:
+ * kernels loop over what is left (gpu_block.x, gpu_grid.x). */
 gpu_shape gpu_blocks(uint64_t blocks, uint32_t threads);
 
 /* "softmax" and f32 make "softmax_f32", in the buffer. */

@@ -82,12 +82,14 @@ const void *gpu_get_interface(void *backend, core_string name, uint32_t version)
         {"core.device_reset", &gpu_reset, calls->device_reset},
         {"core.stream_error", &gpu_stream_error, true},
         {"core.profiler", &gpu_profiler, calls->trace_start},
+        {"core.ranges", &gpu_ranges, calls->range_shown},
     };
 
     (void)backend;
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
         if (version <= 1 && tables[i].there &&
-            core_sdk_string_equal(name, tables[i].name))
+            core_sdk_string_equal(name, tables[i].name) &&
+            (tables[i].table != &gpu_ranges || calls->range_shown()))
             return tables[i].table;
     return NULL;
 }

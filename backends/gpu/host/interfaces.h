@@ -19,5 +19,6 @@ extern const core_graph_capture_interface gpu_graph_capture;
 extern const core_device_reset_interface gpu_reset;
 extern const core_stream_error_interface gpu_stream_error;
 extern const core_profiler_interface gpu_profiler;
+extern const core_ranges_interface gpu_ranges;
 
 #endif

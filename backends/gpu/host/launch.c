@@ -135,8 +135,10 @@ core_status gpu_launch(core_call *call, const char *family, const char *name,
 gpu_shape gpu_blocks(uint64_t blocks, uint32_t threads)
 {
     gpu_shape shape = {{0, 1, 1}, {threads, 1, 1}, 0};
+    uint64_t most =
+        calls->most_blocks != NULL ? calls->most_blocks(threads) : INT32_MAX;
 
-    shape.grid[0] = (uint32_t)(blocks < INT32_MAX ? blocks : INT32_MAX);
+    shape.grid[0] = (uint32_t)(blocks < most ? blocks : most);
     return shape;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* profile.c: what the device did, for the core's profiler.  The driver tells it
+/* profile.c: what the device did, for the core's profiler, and ranges of it.  The driver tells it
  * in any thread, piece by piece; it is kept here until the core takes it. */
 
 #include <gpu/host/interfaces.h>
@@ -172,4 +172,29 @@ const core_profiler_interface gpu_profiler = {
     .correlate = correlate,
     .take = take,
     .clock = read_clock,
+};
+
+/* -------------------------------------------------------------- ranges -- */
+
+static void range_begin(void *word, core_string name)
+{
+    char text[128];
+    size_t size = name.size < sizeof text ? name.size : sizeof text - 1;
+
+    (void)word;
+    memcpy(text, name.data, size);
+    text[size] = 0;
+    calls->range_begin(text);
+}
+
+static void range_end(void *word)
+{
+    (void)word;
+    calls->range_end();
+}
+
+const core_ranges_interface gpu_ranges = {
+    .struct_size = sizeof(core_ranges_interface),
+    .begin = range_begin,
+    .end = range_end,
 };

@@ -47,16 +47,20 @@ static void set_operand(gpu_reduction *p, const core_loop *loop)
         if (loop->reduced >> d & 1) {
             p->count *= (uint64_t)loop->sizes[d];
             p->reduced[p->nreduced] = size;
+            p->reduced_sizes[p->nreduced] = loop->sizes[d];
             p->along[p->nreduced++] = from;
             continue;
         }
         p->outputs *= (uint64_t)loop->sizes[d];
         p->kept[p->nkept] = size;
+        p->kept_sizes[p->nkept] = loop->sizes[d];
         p->from_strides[p->nkept] = from;
         for (uint32_t k = 0; k < loop->noutputs && k < 2; k++)
             p->to_strides[k][p->nkept] = loop->operands[k].strides[d];
         p->nkept++;
     }
+    p->wide_outputs = p->outputs > INT32_MAX;
+    p->wide_count = p->count > INT32_MAX;
 }
 
 /* "red_rows_" and the like, the stem, the way to load, into the buffer. */
@@ -146,28 +150,19 @@ static void set_norm(gpu_reduction *p, operation *self, double order)
     }
 }
 
-/* Outputs are counted in 32 bits, and what makes one of them, if that has
- * several dimensions. */
 static core_status check(const core_loop *loop)
 {
-    int64_t outputs = 1, count = 1;
     uint32_t nreduced = 0;
 
     for (uint32_t d = 0; d < loop->ndim; d++)
-        if (loop->reduced >> d & 1) {
-            count *= loop->sizes[d];
-            nreduced++;
-        } else {
-            outputs *= loop->sizes[d];
-        }
-    if (loop->ndim <= GPU_DIMS && outputs <= INT32_MAX &&
-        (count <= INT32_MAX || nreduced == 1))
+        nreduced += loop->reduced >> d & 1;
+    if (nreduced <= GPU_REDUCED && loop->ndim - nreduced <= GPU_REDUCED)
         return CORE_OK;
     return gpu_refuse(CORE_ERROR_UNSUPPORTED,
-                      "a reduction of %u dimensions, of %lld elements to %lld; "
-                      "at most %d and 2^31 - 1 each",
-                      loop->ndim, (long long)count, (long long)outputs,
-                      GPU_DIMS);
+                      "a reduction of %u dimensions, to %u; at most %d that "
+                      "are reduced, and %d that are kept",
+                      loop->ndim, loop->ndim - nreduced, GPU_REDUCED,
+                      GPU_REDUCED);
 }
 
 static core_status reduce(core_call *call, const core_value *args,

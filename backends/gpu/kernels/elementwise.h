@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* elementwise.h: the two kernels of every element-wise operator, around a
+/* elementwise.h: the three kernels of every element-wise operator, around a
  * struct that gen_kernels.py writes:
  *
  *     struct F {
@@ -93,7 +93,7 @@ template <class F> GPU_DEVICE void gpu_dense_run(const gpu_dense &p)
 {
     enum {
         LARGEST = gpu_larger<typename F::M0, typename F::M1>::value,
-        N = 16 / LARGEST > 8 ? 8 : 16 / LARGEST
+        N = 16 / LARGEST > GPU_ROW ? GPU_ROW : 16 / LARGEST
     };
     uint64_t i = gpu_first(), step = gpu_step();
     int bad = 0;
@@ -118,48 +118,191 @@ GPU_DEVICE typename gpu_type<M>::compute gpu_strided_at(const gpu_strided &p,
     return gpu_load(*(const M *)((const char *)p.data[k] + offset));
 }
 
-template <class F> GPU_DEVICE void gpu_strided_run(const gpu_strided &p)
+/* Where element i of each operand is; answers its place in dimension 0. */
+template <class F>
+GPU_DEVICE uint32_t gpu_strided_place(const gpu_strided &p, uint32_t i,
+                                      int64_t offset[4])
+{
+    uint32_t rest = i, first = 0;
+
+    for (int k = 0; k < 4; k++)
+        offset[k] = 0;
+    for (uint32_t d = 0; d < p.ndim; d++) {
+        uint32_t next = gpu_divide(rest, p.sizes[d]);
+        uint32_t at = rest - next * p.sizes[d].value;
+
+        rest = next;
+        first = d == 0 ? at : first;
+        offset[0] += at * p.strides[0][d];
+        offset[1] += at * p.strides[1][d];
+        if (F::INPUTS > 1)
+            offset[2] += at * p.strides[2][d];
+        if (F::INPUTS > 2)
+            offset[3] += at * p.strides[3][d];
+    }
+    return first;
+}
+
+template <class F>
+GPU_DEVICE void gpu_strided_one(const gpu_strided &p, uint32_t i, int *bad)
 {
     typedef typename F::M2 M2;
     typedef typename F::M3 M3;
+    int64_t offset[4];
+    typename gpu_type<M2>::compute b = {};
+    typename gpu_type<M3>::compute c = {};
+
+    gpu_strided_place<F>(p, i, offset);
+    if (F::INPUTS > 1)
+        b = gpu_strided_at<M2>(p, 2, offset[2]);
+    if (F::INPUTS > 2)
+        c = gpu_strided_at<M3>(p, 3, offset[3]);
+    gpu_store(*(typename F::M0 *)((char *)p.data[0] + offset[0]),
+              F::run(gpu_strided_at<typename F::M1>(p, 1, offset[1]), b, c,
+                     &p.q, bad));
+}
+
+template <class F> GPU_DEVICE void gpu_strided_run(const gpu_strided &p)
+{
     uint32_t step = (uint32_t)gpu_step();
     int bad = 0;
 
-    for (uint32_t i = (uint32_t)gpu_first(); i < p.count; i += step) {
-        int64_t offset[4] = {0, 0, 0, 0};
-        typename gpu_type<M2>::compute b = {};
-        typename gpu_type<M3>::compute c = {};
-        uint32_t rest = i;
-
-        for (uint32_t d = 0; d < p.ndim; d++) {
-            uint32_t next = gpu_divide(rest, p.sizes[d]);
-            uint32_t at = rest - next * p.sizes[d].value;
-
-            rest = next;
-            offset[0] += at * p.strides[0][d];
-            offset[1] += at * p.strides[1][d];
-            if (F::INPUTS > 1)
-                offset[2] += at * p.strides[2][d];
-            if (F::INPUTS > 2)
-                offset[3] += at * p.strides[3][d];
-        }
-        if (F::INPUTS > 1)
-            b = gpu_strided_at<M2>(p, 2, offset[2]);
-        if (F::INPUTS > 2)
-            c = gpu_strided_at<M3>(p, 3, offset[3]);
-        gpu_store(*(typename F::M0 *)((char *)p.data[0] + offset[0]),
-                  F::run(gpu_strided_at<typename F::M1>(p, 1, offset[1]), b, c,
-                         &p.q, &bad));
-    }
+    for (uint32_t i = (uint32_t)gpu_first(); i < p.count; i += step)
+        gpu_strided_one<F>(p, i, &bad);
     if (bad)
         gpu_fail(p.error, GPU_BAD_ARGUMENT, p.call, 0);
 }
 
-/* The kernels name_d and name_s. */
+/* N elements from `first` on, where all operands are dense along dimension 0
+ * or constant, and that has N elements at least: the first `left` of them are
+ * of one row, the others of the next. */
+struct gpu_group {
+    int64_t offset[4], next[4]; /* of the first, of the next row's */
+    uint32_t first, left;
+};
+
+/* Where element j of operand k is. */
+template <class M>
+GPU_DEVICE char *gpu_group_at(const gpu_strided &p, const gpu_group &g, int k,
+                              uint32_t j)
+{
+    int64_t stride = p.strides[k][0];
+
+    return (char *)p.data[k] +
+           (j < g.left ? g.offset[k] + j * stride
+                       : g.next[k] + (int64_t)(j - g.left) * stride);
+}
+
+/* All N of operand k in one, or NULL: they are apart, or not aligned. */
+template <class M, int N>
+GPU_DEVICE gpu_vector<M, N> *gpu_group_whole(const gpu_strided &p,
+                                             const gpu_group &g, int k)
+{
+    char *at = (char *)p.data[k];
+
+    if (p.flat >> k & 1) /* whatever rows there are */
+        at += (int64_t)g.first * (int64_t)sizeof(M);
+    else if (g.left >= N && p.strides[k][0] != 0)
+        at += g.offset[k];
+    else
+        return 0;
+    return (uintptr_t)at % sizeof(gpu_vector<M, N>) == 0
+               ? (gpu_vector<M, N> *)at
+               : 0;
+}
+
+template <class M, int N>
+GPU_DEVICE void gpu_group_load(gpu_vector<M, N> &to, const gpu_strided &p,
+                               const gpu_group &g, int k)
+{
+    const gpu_vector<M, N> *whole = gpu_group_whole<M, N>(p, g, k);
+
+    if (p.data[k] == 0 || (g.left >= N && p.strides[k][0] == 0)) {
+        M one = p.data[k] == 0
+                    ? *(const M *)&p.number[k]
+                    : *(const M *)((const char *)p.data[k] + g.offset[k]);
+
+#pragma unroll
+        for (int j = 0; j < N; j++)
+            to.at[j] = one;
+    } else if (whole != 0) {
+        to = *whole;
+    } else {
+#pragma unroll
+        for (int j = 0; j < N; j++)
+            to.at[j] = *(const M *)gpu_group_at<M>(p, g, k, j);
+    }
+}
+
+template <class F, int N>
+GPU_DEVICE void gpu_group_run(const gpu_strided &p, const gpu_group &g,
+                              int *bad)
+{
+    typedef typename F::M0 M0;
+    gpu_vector<M0, N> to, *whole = gpu_group_whole<M0, N>(p, g, 0);
+    gpu_vector<typename F::M1, N> a;
+    gpu_vector<typename F::M2, N> b;
+    gpu_vector<typename F::M3, N> c;
+
+    gpu_group_load(a, p, g, 1);
+    if (F::INPUTS > 1)
+        gpu_group_load(b, p, g, 2);
+    if (F::INPUTS > 2)
+        gpu_group_load(c, p, g, 3);
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+        typename gpu_type<typename F::M2>::compute y = {};
+        typename gpu_type<typename F::M3>::compute z = {};
+
+        if (F::INPUTS > 1)
+            y = gpu_load(b.at[k]);
+        if (F::INPUTS > 2)
+            z = gpu_load(c.at[k]);
+        gpu_store(to.at[k], F::run(gpu_load(a.at[k]), y, z, &p.q, bad));
+    }
+    if (whole != 0) {
+        *whole = to;
+        return;
+    }
+#pragma unroll
+    for (int k = 0; k < N; k++)
+        *(M0 *)gpu_group_at<M0>(p, g, 0, k) = to.at[k];
+}
+
+template <class F> GPU_DEVICE void gpu_rows_run(const gpu_strided &p)
+{
+    enum {
+        LARGEST = gpu_larger<typename F::M0, typename F::M1>::value,
+        N = 16 / LARGEST > GPU_ROW ? GPU_ROW : 16 / LARGEST
+    };
+    uint32_t step = (uint32_t)gpu_step(), groups = p.count / N;
+    int bad = 0;
+
+    for (uint32_t i = (uint32_t)gpu_first(); i < groups; i += step) {
+        gpu_group g;
+
+        g.first = i * N;
+        g.left = p.sizes[0].value - gpu_strided_place<F>(p, g.first, g.offset);
+        if (g.left < N)
+            gpu_strided_place<F>(p, g.first + g.left, g.next);
+        gpu_group_run<F, N>(p, g, &bad);
+    }
+    for (uint32_t i = groups * N + (uint32_t)gpu_first(); i < p.count;
+         i += step)
+        gpu_strided_one<F>(p, i, &bad);
+    if (bad)
+        gpu_fail(p.error, GPU_BAD_ARGUMENT, p.call, 0);
+}
+
+/* The kernels name_d (dense), name_r (rows) and name_s (strided). */
 #define GPU_ELEMENTWISE(name)         \
     GPU_KERNEL(name##_d, gpu_dense)   \
     {                                 \
         gpu_dense_run<name##_f>(p);   \
+    }                                 \
+    GPU_KERNEL(name##_r, gpu_strided) \
+    {                                 \
+        gpu_rows_run<name##_f>(p);    \
     }                                 \
     GPU_KERNEL(name##_s, gpu_strided) \
     {                                 \

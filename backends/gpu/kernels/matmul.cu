@@ -3,9 +3,12 @@
 
 /* matmul.cu: products of matrices of any strides, where no vendor's library
  * computes them.  A block makes a tile of SIDE x SIDE results, a thread 4 x 4
- * of them; both operands come by way of shared memory, DEPTH at a time. */
+ * of them; both operands come by way of shared memory, DEPTH at a time.  What
+ * is summed in f32 goes through matrix units where the device has them: each
+ * wavefront makes a quarter of the tile then, 32 x 32. */
 
 #include "types.h"
+#include "units.h"
 
 enum { SIDE = 64, DEPTH = 16, EACH = 4 };
 
@@ -67,59 +70,118 @@ GPU_DEVICE void load(T (*tile)[SIDE + 4], const M *from, int64_t line_stride,
     }
 }
 
-template <class M> GPU_DEVICE void multiply(const gpu_product &p)
+/* Where in the tile sum[i][j] of this thread is. */
+struct place {
+    uint32_t row, column;
+};
+template <class T> GPU_DEVICE place place_of(uint32_t i, uint32_t j, T)
+{
+    return {gpu_thread.x / 16 * EACH + i, gpu_thread.x % 16 * EACH + j};
+}
+/* By units: i is one of four squares of 16 x 16. */
+GPU_DEVICE place place_of(uint32_t i, uint32_t j, float)
+{
+    uint32_t wave = gpu_thread.x / 64, lane = gpu_thread.x % 64;
+
+    if (!GPU_UNITS)
+        return place_of<float>(i, j, 0);
+    return {wave / 2 * 32 + i / 2 * 16 + lane / 16 * 4 + j,
+            wave % 2 * 32 + i % 2 * 16 + lane % 16};
+}
+
+template <class T>
+GPU_DEVICE void add_tiles(T (*left)[SIDE + 4], T (*right)[SIDE + 4],
+                          T (*sum)[EACH])
+{
+    place at = place_of<T>(0, 0, 0);
+
+#pragma unroll
+    for (int d = 0; d < DEPTH; d++)
+#pragma unroll
+        for (int i = 0; i < EACH; i++)
+#pragma unroll
+            for (int j = 0; j < EACH; j++)
+                sum[i][j] = fused(left[d][at.row + i], right[d][at.column + j],
+                                  sum[i][j]);
+}
+GPU_DEVICE void add_tiles(float (*left)[SIDE + 4], float (*right)[SIDE + 4],
+                          float (*sum)[EACH])
+{
+    uint32_t wave = gpu_thread.x / 64, lane = gpu_thread.x % 64;
+    uint32_t row = wave / 2 * 32 + lane % 16, column = wave % 2 * 32 + lane % 16;
+    gpu_sums sums[4];
+
+    if (!GPU_UNITS) {
+        add_tiles<float>(left, right, sum);
+        return;
+    }
+    for (uint32_t i = 0; i < 16; i++)
+        sums[i / 4][i % 4] = sum[i / 4][i % 4];
+#pragma unroll
+    for (uint32_t d = 0; d < DEPTH; d += 4)
+#pragma unroll
+        for (uint32_t i = 0; i < 4; i++)
+            sums[i] = gpu_add_product(left[d + lane / 16][row + i / 2 * 16],
+                                      right[d + lane / 16][column + i % 2 * 16],
+                                      sums[i]);
+    for (uint32_t i = 0; i < 16; i++)
+        sum[i / 4][i % 4] = sums[i / 4][i % 4];
+}
+
+/* The tile of batch z that begins at this row and column. */
+template <class M>
+GPU_DEVICE void multiply_tile(const gpu_product &p, int64_t z, int64_t row,
+                              int64_t column)
 {
     typedef typename accumulate<M>::type T;
     GPU_SHARED T left[DEPTH][SIDE + 4];
     GPU_SHARED T right[DEPTH][SIDE + 4];
-    int64_t tiles = (p.columns + SIDE - 1) / SIDE;
-    int64_t row = gpu_block.x / tiles * SIDE;
-    int64_t column = gpu_block.x % tiles * SIDE;
-    uint32_t y = gpu_thread.x / 16 * EACH, x = gpu_thread.x % 16 * EACH;
+    T sum[EACH][EACH] = {};
 
-    for (int64_t z = gpu_block.y; z < p.batch; z += gpu_grid.y) {
-        T sum[EACH][EACH] = {};
+    for (int64_t s = 0; s < p.sums; s++) {
+        const M *a = (const M *)p.a + z * p.a_strides.batch +
+                     s * p.a_strides.sum;
+        const M *b = (const M *)p.b + z * p.b_strides.batch +
+                     s * p.b_strides.sum;
 
-        for (int64_t s = 0; s < p.sums; s++) {
-            const M *a = (const M *)p.a + z * p.a_strides.batch +
-                         s * p.a_strides.sum;
-            const M *b = (const M *)p.b + z * p.b_strides.batch +
-                         s * p.b_strides.sum;
-
-            for (int64_t k = 0; k < p.inner; k += DEPTH) {
-                load<M, T>(left, a, p.a_strides.row, p.a_strides.column, row,
-                           p.rows, k, p.inner);
-                load<M, T>(right, b, p.b_strides.column, p.b_strides.row,
-                           column, p.columns, k, p.inner);
-                gpu_barrier();
-#pragma unroll
-                for (int d = 0; d < DEPTH; d++)
-#pragma unroll
-                    for (int i = 0; i < EACH; i++)
-#pragma unroll
-                        for (int j = 0; j < EACH; j++)
-                            sum[i][j] = fused(left[d][y + i],
-                                              right[d][x + j], sum[i][j]);
-                gpu_barrier();
-            }
+        for (int64_t k = 0; k < p.inner; k += DEPTH) {
+            load<M, T>(left, a, p.a_strides.row, p.a_strides.column, row,
+                       p.rows, k, p.inner);
+            load<M, T>(right, b, p.b_strides.column, p.b_strides.row, column,
+                       p.columns, k, p.inner);
+            gpu_barrier();
+            add_tiles(left, right, sum);
+            gpu_barrier();
         }
-        for (int i = 0; i < EACH; i++)
-            for (int j = 0; j < EACH; j++) {
-                int64_t r = row + y + i, c = column + x + j;
-                T added = 0;
-
-                if (r >= p.rows || c >= p.columns)
-                    continue;
-                if (p.c != 0)
-                    added = gpu_load(((const M *)p.c)[z * p.c_strides.batch +
-                                                      r * p.c_strides.row +
-                                                      c * p.c_strides.column]);
-                gpu_store(((M *)p.d)[z * p.d_strides.batch +
-                                     r * p.d_strides.row +
-                                     c * p.d_strides.column],
-                          scaled(p, sum[i][j], p.c != 0 ? &added : (T *)0));
-            }
     }
+    for (int i = 0; i < EACH; i++)
+        for (int j = 0; j < EACH; j++) {
+            place at = place_of(i, j, (T)0);
+            int64_t r = row + at.row, c = column + at.column;
+            T added = 0;
+
+            if (r >= p.rows || c >= p.columns)
+                continue;
+            if (p.c != 0)
+                added = gpu_load(((const M *)p.c)[z * p.c_strides.batch +
+                                                  r * p.c_strides.row +
+                                                  c * p.c_strides.column]);
+            gpu_store(((M *)p.d)[z * p.d_strides.batch + r * p.d_strides.row +
+                                 c * p.d_strides.column],
+                      scaled(p, sum[i][j], p.c != 0 ? &added : (T *)0));
+        }
+}
+
+/* Block x: a tile, and those as many tiles on as there are blocks; y: of
+ * batches likewise. */
+template <class M> GPU_DEVICE void multiply(const gpu_product &p)
+{
+    int64_t across = (p.columns + SIDE - 1) / SIDE;
+    int64_t tiles = (p.rows + SIDE - 1) / SIDE * across;
+
+    for (int64_t tile = gpu_block.x; tile < tiles; tile += gpu_grid.x)
+        for (int64_t z = gpu_block.y; z < p.batch; z += gpu_grid.y)
+            multiply_tile<M>(p, z, tile / across * SIDE, tile % across * SIDE);
 }
 
 #define MATMUL(suffix, M)                              \

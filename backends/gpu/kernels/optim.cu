@@ -27,15 +27,15 @@ GPU_DEVICE double root_of(double x)
     return sqrt(x);
 }
 
-/* The tensor that this block is of. */
-GPU_DEVICE uint32_t tensor_of(const gpu_step_list &list)
+/* The tensor that this chunk is of. */
+GPU_DEVICE uint32_t tensor_of(const gpu_step_list &list, uint32_t chunk)
 {
     uint32_t low = 0, high = list.count - 1;
 
     while (low < high) {
         uint32_t middle = (low + high + 1) / 2;
 
-        if (list.first[middle] <= gpu_block.x)
+        if (list.first[middle] <= chunk)
             low = middle;
         else
             high = middle - 1;
@@ -46,17 +46,20 @@ GPU_DEVICE uint32_t tensor_of(const gpu_step_list &list)
 /* f(element) for all of the block's. */
 template <class F> GPU_DEVICE void each(const gpu_step_list &list, F f)
 {
-    uint32_t k = tensor_of(list);
-    uint64_t begin = (uint64_t)(gpu_block.x - list.first[k]) * GPU_STEP_CHUNK;
-    uint64_t end = begin + GPU_STEP_CHUNK;
-
     if (list.found_inf != 0 && *list.found_inf > 0)
         return;
-    if (end > list.size[k])
-        end = list.size[k];
+    for (uint32_t chunk = gpu_block.x; chunk < list.first[list.count];
+         chunk += gpu_grid.x) {
+        uint32_t k = tensor_of(list, chunk);
+        uint64_t begin = (uint64_t)(chunk - list.first[k]) * GPU_STEP_CHUNK;
+        uint64_t end = begin + GPU_STEP_CHUNK;
+
+        if (end > list.size[k])
+            end = list.size[k];
 #pragma unroll 4
-    for (uint64_t i = begin + gpu_thread.x; i < end; i += 256)
-        f(k, i);
+        for (uint64_t i = begin + gpu_thread.x; i < end; i += 256)
+            f(k, i);
+    }
 }
 
 template <class M> struct element {

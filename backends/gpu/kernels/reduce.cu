@@ -436,15 +436,27 @@ struct place {
     int64_t to[2], from;
 };
 
-GPU_DEVICE place place_of(const gpu_reduction &p, uint32_t i)
+/* The next index of `rest`, which loses it: by 32 bits, or by 64. */
+GPU_DEVICE int64_t index_of(uint64_t &rest, gpu_divisor narrow, int64_t size,
+                            uint32_t wide)
+{
+    uint64_t before = rest;
+
+    if (wide) {
+        rest = before / (uint64_t)size;
+        return (int64_t)(before - rest * (uint64_t)size);
+    }
+    rest = gpu_divide((uint32_t)before, narrow);
+    return (uint32_t)before - (uint32_t)rest * narrow.value;
+}
+
+GPU_DEVICE place place_of(const gpu_reduction &p, uint64_t i)
 {
     place at = {{0, 0}, 0};
 
     for (uint32_t d = 0; d < p.nkept; d++) {
-        uint32_t next = gpu_divide(i, p.kept[d]);
-        uint32_t k = i - next * p.kept[d].value;
+        int64_t k = index_of(i, p.kept[d], p.kept_sizes[d], p.wide_outputs);
 
-        i = next;
         at.to[0] += k * p.to_strides[0][d];
         at.to[1] += k * p.to_strides[1][d];
         at.from += k * p.from_strides[d];
@@ -452,21 +464,16 @@ GPU_DEVICE place place_of(const gpu_reduction &p, uint32_t i)
     return at;
 }
 
-/* i may be beyond 32 bits where one dimension is reduced. */
+/* What is left is the index of the last dimension, so that one that is reduced
+ * alone is never divided. */
 GPU_DEVICE int64_t along_of(const gpu_reduction &p, uint64_t i)
 {
-    uint32_t rest = (uint32_t)i;
     int64_t offset = 0;
 
-    if (p.nreduced == 1)
-        return (int64_t)i * p.along[0];
-    for (uint32_t d = 0; d + 1 < p.nreduced; d++) {
-        uint32_t next = gpu_divide(rest, p.reduced[d]);
-
-        offset += (rest - next * p.reduced[d].value) * p.along[d];
-        rest = next;
-    }
-    return p.nreduced > 0 ? offset + rest * p.along[p.nreduced - 1] : 0;
+    for (uint32_t d = 0; d + 1 < p.nreduced; d++)
+        offset += index_of(i, p.reduced[d], p.reduced_sizes[d], p.wide_count) *
+                  p.along[d];
+    return p.nreduced > 0 ? offset + (int64_t)i * p.along[p.nreduced - 1] : 0;
 }
 
 template <class R, class M, class T>
@@ -501,7 +508,7 @@ GPU_DEVICE void rows(const gpu_reduction &p)
          item += gpu_grid.x) {
         uint64_t output = item / p.chunks, chunk = item % p.chunks;
         uint64_t begin = chunk * p.chunk, stop = begin + p.chunk;
-        place at = place_of(p, (uint32_t)output);
+        place at = place_of(p, output);
         typename R::state s = R::first(p);
 
         if (stop > p.count)
@@ -531,7 +538,7 @@ GPU_DEVICE void columns(const gpu_reduction &p)
         stop = p.count;
     for (uint64_t output = gpu_first(); output < p.outputs;
          output += gpu_step()) {
-        place at = place_of(p, (uint32_t)output);
+        place at = place_of(p, output);
         typename R::state s = R::first(p);
 
         for (uint64_t i = begin; i < stop; i++)
@@ -546,7 +553,7 @@ template <class R> GPU_DEVICE void together(const gpu_reduction &p)
          output += gpu_step()) {
         const typename R::state *s =
             (const typename R::state *)p.partial + output * p.chunks;
-        place at = place_of(p, (uint32_t)output);
+        place at = place_of(p, output);
         typename R::state all = s[0];
 
         for (uint32_t k = 1; k < p.chunks; k++)

@@ -258,7 +258,8 @@ typedef struct core_peer_interface {
 } core_peer_interface;
 
 /* "core.graph_capture": what is given to a stream between begin and end does
- * not run but becomes a graph, which can be launched any number of times.
+ * not run but becomes a graph, which can be launched any number of times; what
+ * other streams are given meanwhile runs as ever, and is no part of it.
  * Kernels see CORE_CALL_CAPTURING; memory stays where it was.  Waiting for a
  * capturing stream, or for an event recorded on it, is an error of the core's
  * that the plugin never sees. */
@@ -269,6 +270,7 @@ typedef struct core_graph_capture_interface {
     /* Ends it, on failure too.  out_graph NULL: the work is thrown away. */
     core_status (*end)(void *device, void *stream, void **out_graph);
     core_status (*launch)(void *device, void *graph, void *stream);
+    /* Waits for nothing: launches that were given run to their end. */
     void (*destroy)(void *device, void *graph);
 } core_graph_capture_interface;
 
@@ -465,6 +467,23 @@ typedef struct core_layout_interface {
                           core_dtype dtype, uint32_t ndim);
 } core_layout_interface;
 CORE_STATIC_ASSERT(sizeof(core_layout_interface) == 16, "core.layout");
+
+/* "core.ranges": a vendor's tool shows what the program does beside what the
+ * device does.  A session of the core's profiler tells it operators,
+ * nodes of a backward, waits, and the ranges that the program names, to the
+ * first device of a plugin that is open when the session, or a round of its
+ * schedule, begins.  That device is kept from then on: the plugin is not
+ * unloaded.  A plugin offers it where such a tool is there. */
+typedef struct core_ranges_interface {
+    uint32_t struct_size;
+    uint32_t reserved;
+    /* The calling thread comes into a stretch, inside of those that it is in;
+     * in any thread.  The name ends with the call. */
+    void (*begin)(void *device, core_string name);
+    /* It leaves the innermost. */
+    void (*end)(void *device);
+} core_ranges_interface;
+CORE_STATIC_ASSERT(sizeof(core_ranges_interface) == 24, "core.ranges");
 
 #ifdef __cplusplus
 }

@@ -188,10 +188,11 @@ struct core_kernel {
     uint32_t reserved;
     core_function launch;
     void *user; /* call->user */
-    /* Optional; pure and cacheable; looks at shapes, dtypes and numbers, never
-     * at memory.  Loop families find the loop in call->loop, others views in
-     * args; device and stream are NULL.  CORE_ERROR_UNSUPPORTED: the next
-     * kernel that fits is asked, then precedence goes on. */
+    /* Optional; pure and cacheable; looks at the device, shapes, dtypes and
+     * numbers, never at memory.  Loop families find the loop in call->loop,
+     * others views in args; call->device is the device (NULL from a host of
+     * before 0.5), stream NULL.  CORE_ERROR_UNSUPPORTED: the next kernel that
+     * fits is asked, then precedence goes on. */
     core_status (*supports)(const core_call *call, const core_value *args,
                             uint32_t nargs);
     /* For devices that compile per shape; since 0.2 (a host of 0.1 refuses a

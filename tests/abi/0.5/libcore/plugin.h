@@ -231,6 +231,23 @@ typedef struct core_plugin_note {
 } core_plugin_note;
 CORE_STATIC_ASSERT(sizeof(core_plugin_note) == 320, "core_plugin_note");
 
+/* Room behind the note, in the content of the same ELF note, where `core-info
+ * --seal` and core_plugin_seal_file write what tells damage of the file.  The
+ * loader checks the seal before any code of the plugin runs.  Optional: a note
+ * of 320 bytes has none, and a loader that knows of none reads those alone.
+ *
+ * The sum (libcore's core/base/checksum.c) is of what a loader maps and reads:
+ * the ELF header but for the section table's place, size and count, the
+ * segment table, and the bytes of every PT_LOAD segment behind the ELF header,
+ * this seal taken as 0.  It finds damage.  Who wants to forge a file
+ * writes another seal: manifests have a SHA-256 against that. */
+typedef struct core_plugin_seal {
+    uint8_t mark[8]; /* "UNSEALED", and the rest is 0; or "SEALED", two NULs */
+    uint8_t size[8]; /* bytes that the sum is of, little-endian */
+    uint8_t sum[16];
+} core_plugin_seal;
+CORE_STATIC_ASSERT(sizeof(core_plugin_seal) == 32, "core_plugin_seal");
+
 /* --------------------------------------------------------- host table -- */
 
 /* What a plugin says about an error; text is copied. */

@@ -340,15 +340,17 @@ static inline core_status core_sdk_negotiate(
 
 /* ------------------------------------------------------------ ELF note -- */
 
-/* The note as it lies in the file: header, owner, content. */
+/* The note as it lies in the file: header, owner, content, and the room for a
+ * seal, a part of the content. */
 typedef struct core_sdk_note {
     uint32_t owner_size;
     uint32_t content_size;
     uint32_t type;
     char owner[8];
     core_plugin_note content;
+    core_plugin_seal seal;
 } core_sdk_note;
-CORE_STATIC_ASSERT(sizeof(core_sdk_note) == 20 + 320, "core_sdk_note");
+CORE_STATIC_ASSERT(sizeof(core_sdk_note) == 20 + 320 + 32, "core_sdk_note");
 
 /* Texts are literals that fit their fields of core_plugin_note; device_types
  * is a comma-separated list of what init will register; minimum_driver may be
@@ -359,7 +361,7 @@ CORE_STATIC_ASSERT(sizeof(core_sdk_note) == 20 + 320, "core_sdk_note");
         section(".note.libcore"), used,                                     \
         aligned(4))) static const core_sdk_note core_sdk_note_of_plugin = { \
         8,                                                                  \
-        (uint32_t)sizeof(core_plugin_note),                                 \
+        (uint32_t)(sizeof(core_plugin_note) + sizeof(core_plugin_seal)),    \
         CORE_NOTE_TYPE,                                                     \
         "libcore",                                                          \
         {{'L', 'I', 'B', 'C', 'O', 'R', 'E', 0},                            \
@@ -374,7 +376,8 @@ CORE_STATIC_ASSERT(sizeof(core_sdk_note) == 20 + 320, "core_sdk_note");
          version,                                                           \
          license,                                                           \
          device_types,                                                      \
-         minimum_driver}}
+         minimum_driver},                                                   \
+        {{'U', 'N', 'S', 'E', 'A', 'L', 'E', 'D'}, {0}, {0}}}
 
 #define CORE_SDK_NOTE(name, vendor, version, license, device_types,      \
                       minimum_driver)                                    \

@@ -1,0 +1,473 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* lt.c: cuBLASLt, found at run time, for factors of eight bits.  What the
+ * library answers for a shape is kept: to ask costs more than to multiply.  The
+ * workspace is the caller's, so that streams share nothing. */
+
+#include "lt.h"
+
+#include <libcore/plugin.h>
+
+#include <cublasLt.h>
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What NVIDIA's manual asks for on sm_90; the first library of CUDA 12; what
+ * has tensor cores of eight bits; and what they want of addresses. */
+enum { WORKSPACE = 32 << 20, OLDEST = 12, LEAST_ARCH = 89, ALIGNMENT = 16 };
+
+#define FUNCTIONS(X)                                                           \
+    X(create, cublasLtCreate, (cublasLtHandle_t *))                            \
+    X(destroy, cublasLtDestroy, (cublasLtHandle_t))                            \
+    X(desc_create, cublasLtMatmulDescCreate,                                   \
+      (cublasLtMatmulDesc_t *, cublasComputeType_t, cudaDataType_t))           \
+    X(desc_destroy, cublasLtMatmulDescDestroy, (cublasLtMatmulDesc_t))         \
+    X(desc_set, cublasLtMatmulDescSetAttribute,                                \
+      (cublasLtMatmulDesc_t, cublasLtMatmulDescAttributes_t, const void *,     \
+       size_t))                                                                \
+    X(layout_create, cublasLtMatrixLayoutCreate,                               \
+      (cublasLtMatrixLayout_t *, cudaDataType, uint64_t, uint64_t, int64_t))   \
+    X(layout_destroy, cublasLtMatrixLayoutDestroy, (cublasLtMatrixLayout_t))   \
+    X(pref_create, cublasLtMatmulPreferenceCreate,                             \
+      (cublasLtMatmulPreference_t *))                                          \
+    X(pref_destroy, cublasLtMatmulPreferenceDestroy,                           \
+      (cublasLtMatmulPreference_t))                                            \
+    X(pref_set, cublasLtMatmulPreferenceSetAttribute,                          \
+      (cublasLtMatmulPreference_t, cublasLtMatmulPreferenceAttributes_t,       \
+       const void *, size_t))                                                  \
+    X(heuristic, cublasLtMatmulAlgoGetHeuristic,                               \
+      (cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t,         \
+       cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, \
+       cublasLtMatmulPreference_t, int, cublasLtMatmulHeuristicResult_t *,     \
+       int *))                                                                 \
+    X(matmul, cublasLtMatmul,                                                  \
+      (cublasLtHandle_t, cublasLtMatmulDesc_t, const void *, const void *,     \
+       cublasLtMatrixLayout_t, const void *, cublasLtMatrixLayout_t,           \
+       const void *, const void *, cublasLtMatrixLayout_t, void *,             \
+       cublasLtMatrixLayout_t, const cublasLtMatmulAlgo_t *, void *, size_t,   \
+       cudaStream_t))
+
+static struct {
+#define FIELD(name, symbol, arguments) cublasStatus_t(*name) arguments;
+    FUNCTIONS(FIELD)
+#undef FIELD
+} lt;
+
+/* The header knows them so: else this does not compile. */
+#define SAME(name, symbol, arguments)                                 \
+    _Static_assert(__builtin_types_compatible_p(__typeof__(lt.name),  \
+                                                __typeof__(&symbol)), \
+                   #symbol);
+FUNCTIONS(SAME)
+#undef SAME
+
+/* What decides how the library multiplies. */
+typedef struct shape {
+    uint32_t a_dtype, b_dtype, d_dtype, fast, bias, beta;
+    int64_t m, n, k, a_step, b_step, d_step;
+} shape;
+
+typedef struct answer {
+    shape of;
+    int known, able;
+    size_t workspace;
+    cublasLtMatmulAlgo_t algo;
+} answer;
+
+enum { ANSWERS = 64 };
+
+typedef struct of_device {
+    struct of_device *next;
+    void *context;
+    const CUcontext *current; /* to be made so */
+    int arch;
+    cublasLtHandle_t handle; /* NULL: not made yet */
+    unsigned oldest;
+    answer answers[ANSWERS];
+} of_device;
+
+static of_device *all;
+static int state; /* 0: not looked for; 1: found; -1: not here */
+static char missing[128];
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* As blas.c finds its own; under the lock. */
+static int found(void)
+{
+    void *library = NULL;
+    int version = 0;
+    char file[32];
+
+    if (state != 0)
+        return state > 0;
+    state = -1;
+    cuda.DriverGetVersion(&version);
+    snprintf(missing, sizeof missing,
+             "libcublasLt.so of CUDA %d or newer, up to the driver's %d, is "
+             "not here",
+             OLDEST, version / 1000);
+    for (int major = version / 1000; major >= OLDEST && !library; major--) {
+        snprintf(file, sizeof file, "libcublasLt.so.%d", major);
+        library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+    }
+    if (library == NULL)
+        return 0;
+#define FIND(name, symbol, arguments)                                    \
+    *(void **)(void *)&lt.name = dlsym(library, #symbol);                \
+    if (lt.name == NULL) {                                               \
+        snprintf(missing, sizeof missing, "%s lacks %s", file, #symbol); \
+        return 0;                                                        \
+    }
+    FUNCTIONS(FIND)
+#undef FIND
+    state = 1;
+    return 1;
+}
+
+/* ------------------------------------------------------------- devices -- */
+
+static of_device *device_of(const void *context)
+{
+    of_device *d = all;
+
+    while (d != NULL && d->context != context)
+        d = d->next;
+    return d;
+}
+
+/* Where there is no memory, or an older device, nothing is multiplied here. */
+void cuda_lt_open(void *context, CUdevice device, const CUcontext *handle)
+{
+    of_device *d = calloc(1, sizeof *d);
+    int major = 0, minor = 0;
+
+    if (d == NULL)
+        return;
+    cuda.DeviceGetAttribute(
+        &major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device);
+    cuda.DeviceGetAttribute(
+        &minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device);
+    d->context = context;
+    d->current = handle;
+    d->arch = major * 10 + minor;
+    pthread_mutex_lock(&lock);
+    d->next = all;
+    all = d;
+    pthread_mutex_unlock(&lock);
+}
+
+static void forget(of_device *d)
+{
+    if (d->handle != NULL)
+        lt.destroy(d->handle);
+    d->handle = NULL;
+    memset(d->answers, 0, sizeof d->answers);
+}
+
+void cuda_lt_forget(void *context)
+{
+    of_device *d;
+
+    pthread_mutex_lock(&lock);
+    d = device_of(context);
+    if (d != NULL)
+        forget(d);
+    pthread_mutex_unlock(&lock);
+}
+
+void cuda_lt_close(void *context)
+{
+    of_device **at = &all, *d;
+
+    pthread_mutex_lock(&lock);
+    while (*at != NULL && (*at)->context != context)
+        at = &(*at)->next;
+    d = *at;
+    if (d != NULL) {
+        *at = d->next;
+        forget(d);
+        free(d);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+/* The context is current.  *out_lacks: what an able device has not. */
+static int has_handle(of_device *d, const char **out_lacks)
+{
+    *out_lacks = NULL;
+    if (d->arch < LEAST_ARCH)
+        return 0;
+    *out_lacks = missing;
+    if (!found())
+        return 0;
+    if (d->handle == NULL && lt.create(&d->handle) != CUBLAS_STATUS_SUCCESS)
+        d->handle = NULL;
+    *out_lacks = d->handle != NULL ? NULL : "cublasLtCreate fails";
+    return d->handle != NULL;
+}
+
+/* Only for devices that may have some use of it. */
+void cuda_lt_prepare(void *context)
+{
+    const char *lacks; /* told when a product is wanted */
+    of_device *d;
+
+    pthread_mutex_lock(&lock);
+    d = device_of(context);
+    if (d != NULL)
+        has_handle(d, &lacks);
+    pthread_mutex_unlock(&lock);
+}
+
+/* ---------------------------------------------------------- description -- */
+
+static int type_of(uint32_t dtype, cudaDataType *out)
+{
+    static const struct {
+        uint32_t dtype;
+        cudaDataType type;
+    } types[] = {
+        {CORE_F8E4M3, CUDA_R_8F_E4M3}, {CORE_F8E5M2, CUDA_R_8F_E5M2},
+        {CORE_F32, CUDA_R_32F},        {CORE_F16, CUDA_R_16F},
+        {CORE_BF16, CUDA_R_16BF},
+    };
+
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (types[i].dtype == dtype) {
+            *out = types[i].type;
+            return 1;
+        }
+    return 0;
+}
+
+typedef struct description {
+    cublasLtMatmulDesc_t desc;
+    cublasLtMatrixLayout_t a, b, d;
+} description;
+
+static void drop(description *x)
+{
+    if (x->desc != NULL)
+        lt.desc_destroy(x->desc);
+    if (x->a != NULL)
+        lt.layout_destroy(x->a);
+    if (x->b != NULL)
+        lt.layout_destroy(x->b);
+    if (x->d != NULL)
+        lt.layout_destroy(x->d);
+}
+
+/* What is multiplied, in what, and what is done to it.  Of eight bits there is
+ * but one layout: both factors along what is summed over. */
+static int set_all(cublasLtMatmulDesc_t desc, const gpu_scaled *g,
+                   cudaDataType type)
+{
+    const int32_t turned = CUBLAS_OP_T, plain = CUBLAS_OP_N;
+    const int32_t with_bias = CUBLASLT_EPILOGUE_BIAS, bias_type = type;
+    const int8_t fast = g->fast != 0;
+    const struct {
+        cublasLtMatmulDescAttributes_t what;
+        const void *value;
+        size_t size;
+    } rows[] = {
+        {CUBLASLT_MATMUL_DESC_TRANSA, &turned, sizeof turned},
+        {CUBLASLT_MATMUL_DESC_TRANSB, &plain, sizeof plain},
+        {CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &g->a_scale, sizeof(void *)},
+        {CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &g->b_scale, sizeof(void *)},
+        {CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast, sizeof fast},
+        /* From here on for a bias alone. */
+        {CUBLASLT_MATMUL_DESC_EPILOGUE, &with_bias, sizeof with_bias},
+        {CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &bias_type, sizeof bias_type},
+        {CUBLASLT_MATMUL_DESC_BIAS_POINTER, &g->bias, sizeof(void *)},
+    };
+    size_t count = sizeof rows / sizeof *rows - (g->bias == NULL ? 3 : 0);
+
+    for (size_t i = 0; i < count; i++)
+        if (lt.desc_set(desc, rows[i].what, rows[i].value, rows[i].size) !=
+            CUBLAS_STATUS_SUCCESS)
+            return 0;
+    return 1;
+}
+
+/* 0: not to be described. */
+static int describe(const gpu_scaled *g, description *x)
+{
+    cudaDataType a, b, d;
+    uint64_t m = (uint64_t)g->m, n = (uint64_t)g->n, k = (uint64_t)g->k;
+
+    memset(x, 0, sizeof *x);
+    if (type_of(g->a_dtype, &a) && type_of(g->b_dtype, &b) &&
+        type_of(g->d_dtype, &d) &&
+        lt.desc_create(&x->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F) ==
+            CUBLAS_STATUS_SUCCESS &&
+        set_all(x->desc, g, d) &&
+        lt.layout_create(&x->a, a, k, m, g->a_step) == CUBLAS_STATUS_SUCCESS &&
+        lt.layout_create(&x->b, b, k, n, g->b_step) == CUBLAS_STATUS_SUCCESS &&
+        lt.layout_create(&x->d, d, m, n, g->d_step) == CUBLAS_STATUS_SUCCESS)
+        return 1;
+    drop(x);
+    return 0;
+}
+
+/* ------------------------------------------------------------- answers -- */
+
+/* Addresses are aligned to no more than is promised here; unasked the library
+ * takes 256 bytes for granted. */
+static int set_preference(cublasLtMatmulPreference_t preference)
+{
+    static const cublasLtMatmulPreferenceAttributes_t aligned[] = {
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
+    const uint64_t workspace = WORKSPACE;
+    const uint32_t alignment = ALIGNMENT;
+
+    if (lt.pref_set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                    &workspace, sizeof workspace) != CUBLAS_STATUS_SUCCESS)
+        return 0;
+    for (int i = 0; i < 4; i++)
+        if (lt.pref_set(preference, aligned[i], &alignment, sizeof alignment) !=
+            CUBLAS_STATUS_SUCCESS)
+            return 0;
+    return 1;
+}
+
+static void ask_library(of_device *d, const description *x, answer *out)
+{
+    cublasLtMatmulHeuristicResult_t result;
+    cublasLtMatmulPreference_t preference = NULL;
+    int count = 0;
+
+    memset(&result, 0, sizeof result);
+    if (lt.pref_create(&preference) != CUBLAS_STATUS_SUCCESS)
+        return;
+    if (set_preference(preference) &&
+        lt.heuristic(d->handle, x->desc, x->a, x->b, x->d, x->d, preference, 1,
+                     &result, &count) == CUBLAS_STATUS_SUCCESS &&
+        count > 0 && result.state == CUBLAS_STATUS_SUCCESS) {
+        out->able = 1;
+        out->algo = result.algo;
+        out->workspace = result.workspaceSize;
+    }
+    lt.pref_destroy(preference);
+}
+
+static answer *answer_of(of_device *d, const gpu_scaled *g,
+                         const description *x)
+{
+    shape of;
+    answer *a;
+
+    memset(&of, 0, sizeof of);
+    of.a_dtype = g->a_dtype;
+    of.b_dtype = g->b_dtype;
+    of.d_dtype = g->d_dtype;
+    of.fast = g->fast;
+    of.bias = g->bias != NULL;
+    of.beta = g->added;
+    of.m = g->m;
+    of.n = g->n;
+    of.k = g->k;
+    of.a_step = g->a_step;
+    of.b_step = g->b_step;
+    of.d_step = g->d_step;
+    for (int i = 0; i < ANSWERS; i++)
+        if (d->answers[i].known &&
+            memcmp(&d->answers[i].of, &of, sizeof of) == 0)
+            return &d->answers[i];
+    a = &d->answers[d->oldest++ % ANSWERS];
+    memset(a, 0, sizeof *a);
+    a->of = of;
+    a->known = 1;
+    ask_library(d, x, a);
+    return a;
+}
+
+/* 1, and its workspace, where the device does it; the context is current. */
+static int able(of_device *d, gpu_scaled *g)
+{
+    description x;
+    const answer *a;
+
+    if (!has_handle(d, &g->lacks) || !describe(g, &x))
+        return 0;
+    a = answer_of(d, g, &x);
+    drop(&x);
+    g->workspace_size = a->workspace;
+    return a->able;
+}
+
+int cuda_lt_ask(void *context, gpu_scaled *g)
+{
+    int some = 0, every = 1;
+    CUcontext popped;
+
+    g->lacks = NULL;
+    pthread_mutex_lock(&lock);
+    for (of_device *d = all; d != NULL && every; d = d->next) {
+        if (context != NULL && d->context != context)
+            continue;
+        some = 1;
+        every = cuda.CtxPushCurrent(*d->current) == 0;
+        if (!every)
+            break;
+        every = able(d, g);
+        cuda.CtxPopCurrent(&popped);
+    }
+    pthread_mutex_unlock(&lock);
+    return some && every ? 0 : GPU_ABSENT;
+}
+
+/* ------------------------------------------------------------- products -- */
+
+/* A device that is lost says so to whoever asks next. */
+static int code_of(cublasStatus_t status)
+{
+    if (status == CUBLAS_STATUS_SUCCESS)
+        return 0;
+    return status == CUBLAS_STATUS_EXECUTION_FAILED ? CUDA_ERROR_LAUNCH_FAILED
+                                                    : GPU_ABSENT;
+}
+
+static int multiply(of_device *d, void *stream, const gpu_scaled *g)
+{
+    const float one = 1, beta = g->added ? 1 : 0;
+    cublasStatus_t status = CUBLAS_STATUS_NOT_SUPPORTED;
+    const answer *a;
+    description x;
+
+    if (d->handle == NULL || !describe(g, &x))
+        return GPU_ABSENT;
+    a = answer_of(d, g, &x);
+    if (a->able && a->workspace <= g->workspace_size)
+        status = lt.matmul(d->handle, x.desc, &one, g->a, x.a, g->b, x.b, &beta,
+                           g->d, x.d, g->d, x.d, &a->algo, g->workspace,
+                           g->workspace_size, (cudaStream_t)stream);
+    drop(&x);
+    return code_of(status);
+}
+
+int cuda_lt_multiply(void *context, void *stream, const gpu_scaled *g)
+{
+    int code = GPU_ABSENT;
+    CUcontext popped;
+    of_device *d;
+
+    pthread_mutex_lock(&lock);
+    d = device_of(context);
+    if (d != NULL) {
+        code = cuda.CtxPushCurrent(*d->current);
+        if (code == 0) {
+            code = multiply(d, stream, g);
+            cuda.CtxPopCurrent(&popped);
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    return code;
+}

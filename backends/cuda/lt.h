@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* lt.h: products of eight bits by cuBLASLt, which is looked for when the first
+ * one is wanted.  Makes the device's context current itself. */
+
+#ifndef CUDA_LT_H
+#define CUDA_LT_H
+
+#include "api.h"
+
+#include <gpu/driver.h>
+
+/* A device is there; *handle may change until cuda_lt_close. */
+void cuda_lt_open(void *context, CUdevice device, const CUcontext *handle);
+void cuda_lt_close(void *context);
+/* Gives back what it has of the context. */
+void cuda_lt_forget(void *context);
+/* Makes what products want: it cannot be made in a capture. */
+void cuda_lt_prepare(void *context);
+
+/* The slots of driver.h. */
+int cuda_lt_ask(void *context, gpu_scaled *g);
+int cuda_lt_multiply(void *context, void *stream, const gpu_scaled *g);
+
+#endif

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* ranges.h: the slots of ranges of driver.h. */
+
+#ifndef CUDA_RANGES_H
+#define CUDA_RANGES_H
+
+#include <stdbool.h>
+
+bool cuda_range_shown(void);
+void cuda_range_begin(const char *name);
+void cuda_range_end(void);
+
+#endif

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* The kernels of one operator on one backend. */
+
+#include "base/memory.h"
+#include "dispatch/demands.h"
+#include "dispatch/registry.h"
+
+#include <string.h>
+
+/* Room for sets, which stay: a plugin needs hundreds, and touches those that
+ * are used.  Under the registry's lock, as the sets. */
+typedef struct set_rooms {
+    struct set_rooms *next;
+    core__kernel_set *sets;
+    uint32_t left;
+} set_rooms;
+
+enum { SETS_AT_ONCE = 512 };
+static set_rooms *rooms;
+static uint32_t left, promised;
+
+static bool more_rooms(void)
+{
+    set_rooms *more = core__alloc(sizeof *more);
+    core__kernel_set *sets =
+        more ? core__alloc(SETS_AT_ONCE * sizeof *sets) : NULL;
+
+    if (!sets) {
+        core__free(more);
+        return false;
+    }
+    *more = (set_rooms){rooms, sets, SETS_AT_ONCE};
+    rooms = more;
+    left += SETS_AT_ONCE;
+    return true;
+}
+
+/* NULL: there is no memory but what is promised. */
+static core__kernel_set *set_room(void)
+{
+    set_rooms *at = rooms;
+    core__kernel_set *set;
+
+    if (left <= promised) {
+        if (!more_rooms())
+            return NULL;
+        at = rooms;
+    }
+    while (at->left == 0)
+        at = at->next;
+    left--;
+    set = &at->sets[--at->left];
+    memset(set, 0, sizeof *set);
+    return set;
+}
+
+bool core__kernel_set_promise(void)
+{
+    if (left <= promised && !more_rooms())
+        return false;
+    promised++;
+    return true;
+}
+
+void core__kernel_set_keep_promise(void)
+{
+    promised--;
+}
+
+static core__kernel_set *set_of(const core_operator *op,
+                                const core__backend *backend)
+{
+    core__kernel_set *set = op->kernels;
+
+    while (set && set->backend != backend)
+        set = set->next;
+    return set;
+}
+
+core__kernel_set *core__registry_set(const core_operator *op,
+                                     const core__backend *backend)
+{
+    if (!(op->flags & CORE__OP_CUSTOM))
+        core__pending_make((uint32_t)(op - core__operators));
+    return set_of(op, backend);
+}
+
+core_status core__kernel_set_make(core_operator *op, core__backend *backend,
+                                  core__kernel_set **out_set)
+{
+    core__kernel_set *set = set_of(op, backend);
+
+    *out_set = set;
+    if (set)
+        return CORE_OK;
+    /* That of a backend which was unloaded is empty, and nobody's. */
+    for (set = op->kernels; set; set = set->next)
+        if (!set->backend && !atomic_load(&set->first)) {
+            set->backend = backend;
+            *out_set = set;
+            return CORE_OK;
+        }
+    set = set_room();
+    if (!set)
+        return core__error_memory(SETS_AT_ONCE * sizeof *set);
+    set->backend = backend;
+    set->next = op->kernels;
+    op->kernels = set;
+    *out_set = set;
+    return CORE_OK;
+}
+
+/* On a device without streams quick.c asks for no plan. */
+static bool is_quick(const core__kernel_set *set, const core_kernel *kernel)
+{
+    return !kernel->supports && !(kernel->demands & CORE__DEMANDS_SLOW) &&
+           !(kernel->prepare && set->backend->synchronous);
+}
+
+static void refresh_quick(core__kernel_set *set)
+{
+    for (uint32_t dtype = 0; dtype < CORE__QUICK_DTYPES; dtype++) {
+        core__kernel *at = atomic_load(&set->first);
+
+        while (at && !(at->kernel.signature[1] >> dtype & 1))
+            at = at->next;
+        if (at && !is_quick(set, &at->kernel))
+            at = NULL; /* the call has to be looked at first */
+        atomic_store_explicit(&set->quick[dtype], at, memory_order_release);
+    }
+}
+
+void core__kernel_set_add(core__kernel_set *set, core__kernel *kernel)
+{
+    uint32_t mask = kernel->kernel.signature[1];
+
+    kernel->next = atomic_load(&set->first);
+    atomic_store_explicit(&set->first, kernel, memory_order_release);
+    for (mask &= (1u << CORE__QUICK_DTYPES) - 1; mask; mask &= mask - 1)
+        atomic_store_explicit(&set->quick[__builtin_ctz(mask)],
+                              is_quick(set, &kernel->kernel) ? kernel : NULL,
+                              memory_order_release);
+}
+
+void core__kernel_set_remove(core__kernel *kernel)
+{
+    core__kernel_set *set = kernel->set;
+    core__kernel *at = atomic_load(&set->first);
+
+    if (at == kernel) {
+        atomic_store(&set->first, kernel->next);
+    } else {
+        while (at && at->next != kernel)
+            at = at->next;
+        if (at)
+            at->next = kernel->next;
+    }
+    refresh_quick(set);
+}

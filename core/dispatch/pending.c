@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Kernels that nobody has looked for yet.  A plugin brings a thousand, and a
+ * program calls a few dozen operators: to make every kernel and set when the
+ * plugin is opened would touch a quarter of a megabyte of memory, which costs
+ * more than all else about it.  So a plain kernel is written down in a few
+ * words, and made, in room that was set aside and not touched, when its
+ * operator is looked at: that cannot fail then.
+ *
+ * All of it is under the registry's lock.  A process may fork while another
+ * thread makes kernels: each leaves the list by one store, when it is made, and
+ * one that was made already is not made again. */
+
+#include "base/memory.h"
+#include "dispatch/registry.h"
+
+#include <string.h>
+
+enum { OPERANDS = 5 }; /* of a plain kernel; the others take any dtype */
+
+struct core__pending {
+    core__pending *next; /* of the same operator, newer; behind the newest comes
+                            the oldest */
+    core_function launch;
+    void *user;
+    uint32_t demands;
+    uint32_t index; /* in its slab */
+    uint32_t later; /* than its slab, in the sequence of registrations */
+    uint32_t signature[OPERANDS];
+};
+
+struct core__pending_rows {
+    core__kernel_slab *slab;
+    core__pending rows[];
+};
+
+/* By operator; NULL: nothing was ever pending. */
+static core__pending **newest;
+
+core__pending_rows *core__pending_rows_new(core__kernel_slab *slab,
+                                           uint32_t count)
+{
+    core__pending_rows *rows =
+        core__alloc(sizeof *rows + count * sizeof rows->rows[0]);
+
+    if (rows)
+        rows->slab = slab;
+    return rows;
+}
+
+static core__kernel_slab *slab_of(const core__pending *pending)
+{
+    const char *first = (const char *)(pending - pending->index);
+
+    return ((const core__pending_rows *)(first -
+                                         offsetof(core__pending_rows, rows)))
+        ->slab;
+}
+
+/* Whether nothing of it is lost in a core__pending. */
+static bool is_plain(const core_kernel *kernel)
+{
+    if (kernel->struct_size < sizeof *kernel || kernel->max_ndim ||
+        kernel->reserved || kernel->supports || kernel->prepare ||
+        kernel->plan_destroy)
+        return false;
+    for (uint32_t i = OPERANDS; i < CORE_SIGNATURE_MAX; i++)
+        if (kernel->signature[i])
+            return false;
+    return true;
+}
+
+bool core__pending_add(core__kernel_slab *slab, uint32_t index,
+                       const core_kernel *kernel, uint32_t op,
+                       uint64_t sequence)
+{
+    core__pending *pending;
+
+    if (!slab->pending || !is_plain(kernel) ||
+        sequence - slab->sequence > UINT32_MAX)
+        return false;
+    if (!newest)
+        newest = core__alloc_zero(core__operator_count * sizeof *newest);
+    if (!newest || !core__kernel_set_promise())
+        return false;
+    pending = &slab->pending->rows[index];
+    pending->launch = kernel->launch;
+    pending->user = kernel->user;
+    pending->demands = kernel->demands;
+    pending->index = index;
+    pending->later = (uint32_t)(sequence - slab->sequence);
+    memcpy(pending->signature, kernel->signature, sizeof pending->signature);
+    pending->next = newest[op] ? newest[op]->next : pending;
+    if (newest[op])
+        newest[op]->next = pending;
+    newest[op] = pending;
+    return true;
+}
+
+static void make(const core__pending *pending, core_operator *op)
+{
+    core__kernel_slab *slab = slab_of(pending);
+    core_kernel kernel = {
+        .struct_size = sizeof kernel,
+        .demands = pending->demands,
+        .launch = pending->launch,
+        .user = pending->user,
+    };
+
+    kernel.name.data = core__operator_name(op);
+    kernel.name.size = strlen(kernel.name.data);
+    memcpy(kernel.signature, pending->signature, sizeof pending->signature);
+    /* A set has been promised, and this needs nothing else. */
+    core__kernel_set_keep_promise();
+    core__registry_place(slab, pending->index, &kernel, op,
+                         slab->sequence + pending->later);
+}
+
+void core__pending_make(uint32_t op)
+{
+    core__pending *last = newest ? newest[op] : NULL, *oldest;
+
+    while (last) {
+        oldest = last->next;
+        make(oldest, &core__operators[op]);
+        if (oldest == last)
+            last = NULL;
+        __atomic_store_n(last ? &last->next : &newest[op],
+                         last ? oldest->next : NULL, __ATOMIC_RELEASE);
+    }
+}
+
+static void drop_in(core__pending **end, const core_registry *registry)
+{
+    core__pending *before = *end, *at;
+    bool more = before != NULL;
+
+    while (more) {
+        at = before->next;
+        more = at != *end;
+        if (slab_of(at)->registry != registry) {
+            before = at;
+            continue;
+        }
+        core__kernel_set_keep_promise();
+        before->next = at->next;
+        if (!more)
+            *end = at == before ? NULL : before;
+    }
+}
+
+void core__pending_drop(const core_registry *registry)
+{
+    for (uint32_t op = 0; newest && op < core__operator_count; op++)
+        drop_in(&newest[op], registry);
+}

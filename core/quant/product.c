@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Products of eight bits where the device has no kernel for them. */
+
+#include "quant/quantizer.h"
+
+#include <libcore/autocast.h>
+#include <libcore/ops.h>
+
+/* a, b: f32. */
+static core_status multiply(core_tensor *a, core_tensor *b, core_tensor *bias,
+                            core_tensor **out_product)
+{
+    core_tensor *wide = NULL;
+    core_status status;
+
+    if (!bias)
+        return core_mm(a, b, out_product);
+    status = core_to(bias, CORE_F32, NULL, false, false, -1, &wide);
+    if (status == CORE_OK)
+        status =
+            core_addmm(wide, a, b, core_float(1), core_float(1), out_product);
+    core_tensor_release(wide);
+    return status;
+}
+
+static core_status product(core_tensor *self, core_tensor *mat2,
+                           core_tensor *scale_a, core_tensor *scale_b,
+                           core_tensor *bias, core_dtype dtype,
+                           core_tensor **out_tensor)
+{
+    core_tensor *a = NULL, *b = NULL, *made = NULL;
+    core_status status = core_dequantize(self, scale_a, CORE_F32, &a);
+
+    if (status == CORE_OK)
+        status = core_dequantize(mat2, scale_b, CORE_F32, &b);
+    if (status == CORE_OK)
+        status = multiply(a, b, bias, &made);
+    if (status == CORE_OK)
+        status = core_to(made, dtype, NULL, false, false, -1, out_tensor);
+    core_tensor_release(a);
+    core_tensor_release(b);
+    core_tensor_release(made);
+    return status;
+}
+
+core_status core__float8_emulate_product(core_tensor *self, core_tensor *mat2,
+                                         core_tensor *scale_a,
+                                         core_tensor *scale_b,
+                                         core_tensor *bias, core_dtype dtype,
+                                         core_tensor **out_tensor)
+{
+    core_device *device = core_tensor_device(self);
+    core_status status;
+    uint64_t region;
+
+    if (!core_autocast_dtype(device))
+        return product(self, mat2, scale_a, scale_b, bias, dtype, out_tensor);
+    /* A region would multiply in its own dtype. */
+    CORE_TRY(core_autocast_begin(device, CORE_DTYPE_NONE, CORE_AUTOCAST_OFF,
+                                 &region));
+    status = product(self, mat2, scale_a, scale_b, bias, dtype, out_tensor);
+    core_autocast_end(region);
+    return status;
+}

@@ -1,0 +1,86 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The libcore authors
+
+# configure says which architectures of GPUs a compiler of kernels does not
+# know: an error where they were asked for, and the reason in its table
+# otherwise.  The compilers are none: they know what this says.
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+source=$(cd "$LIBCORE_SOURCE" && pwd)
+number=0
+skipped=
+
+ok() { # name, command...
+    name=$1
+    shift
+    number=$((number + 1))
+    if [ -n "$skipped" ]; then
+        echo "ok $number - $name # SKIP $skipped"
+    elif "$@" >"$work/log" 2>&1; then
+        echo "ok $number - $name"
+    else
+        echo "not ok $number - $name"
+        tail -n 20 "$work/log" | sed 's/^/# /'
+    fi
+}
+
+[ ! -f "$source/config.status" ] ||
+    skipped='the folder of the sources is configured itself'
+
+# A compiler that takes options like this one and writes no code.
+compiler() { # file, pattern of the options for architectures that it knows
+    mkdir -p "${1%/*}"
+    cat >"$1" <<END
+#!/bin/sh
+for word; do
+    case \$word in
+    *arch=$2 | *arch=$2,*) ;;
+    *arch=*)
+        echo "error: no architecture of \$word" >&2
+        exit 1
+        ;;
+    esac
+done
+END
+    chmod +x "$1"
+}
+compiler "$work/cuda/bin/nvcc" 'compute_[89]0'
+compiler "$work/hip/bin/hipcc" 'gfx9*'
+mkdir "$work/cuda/include" "$work/build"
+echo '#define CUDA_VERSION 13000' >"$work/cuda/include/cuda.h"
+
+# What is asked of the other compiler is found once.
+run() { # arguments of configure...
+    cd "$work/build" || return
+    "$source/configure" -C "NVCC=$work/cuda/bin/nvcc" \
+        "HIPCC=$work/hip/bin/hipcc" "$@" >"$work/out" 2>&1 </dev/null
+    status=$?
+    cat "$work/out"
+    return $status
+}
+refused() { # text, arguments of configure...
+    text=$1
+    shift
+    ! run "$@" && grep -qF -e "$text" "$work/out"
+}
+row() { # pattern of a row of the table, arguments of configure...
+    pattern=$1
+    shift
+    run "$@" && grep -qE "^ *$pattern" "$work/out"
+}
+
+ok 'architectures that are known are taken' \
+    row 'cuda  *yes  *sm_80 sm_90$' --with-cuda --with-cuda-arch=sm_80,sm_90 \
+    --without-hip
+ok 'of a list of the defaults the reason names what is not known' \
+    row 'cuda  *no  *.*does not compile for sm_75$' --with-cuda --without-hip
+ok 'an error names each architecture of CUDA that is not known' \
+    refused 'with-cuda-arch: '"$work"'/cuda/bin/nvcc does not compile for sm_12 sm_34 (' \
+    --with-cuda '--with-cuda-arch=sm_80 sm_12 sm_90 sm_34' --without-hip
+ok 'an error names each architecture of HIP that is not known' \
+    refused 'with-hip-arch: '"$work"'/hip/bin/hipcc does not compile for gfx77 gfx1 (' \
+    --without-cuda --with-hip '--with-hip-arch=gfx90a,gfx77,gfx906 gfx1'
+ok 'a list that is none is an error' \
+    refused 'with-hip-arch wants a list' --without-cuda --with-hip-arch
+echo "1..$number"
