@@ -5,6 +5,7 @@
 
 #include "manners.h"
 #include "raw.h"
+#include "room.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -123,24 +124,23 @@ static void freed_by_another(suite *self, outcome *out, const test *one)
 {
     const uint64_t part = (uint64_t)ROUNDS * BATCH * SIZE / 4;
     raw *plugin = raw_open(self, out);
-    bool heap_grows = true, memory_goes = true;
+    bool heap_grows = true;
+    room device = {0};
 
     (void)one;
     if (!plugin)
         return;
-    for (int i = 0; (heap_grows || memory_goes) && i < TIMES; i++) {
-        uint64_t before = 0, after = 0, total = 0, heap = manners_heap();
+    for (int i = 0; room_unsure(&device) || (heap_grows && i < TIMES); i++) {
+        uint64_t heap = manners_heap();
 
-        if (plugin->memory.info)
-            plugin->memory.info(plugin->device, &before, &total);
+        room_begin(&device, plugin);
         if (!hand_over(plugin, out))
             return;
-        heap_grows = !manners_heap_below(heap + ROUNDS * BATCH * 8);
-        if (plugin->memory.info)
-            plugin->memory.info(plugin->device, &after, &total);
-        memory_goes = after + part < before;
+        heap_grows =
+            heap_grows && !manners_heap_below(heap + ROUNDS * BATCH * 8);
+        room_end(&device, plugin, part);
     }
-    expect(out, !memory_goes,
+    expect(out, device.rests,
            "memory that another thread frees than has allocated it does not "
            "come back");
     expect(out, !heap_grows,
