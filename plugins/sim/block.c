@@ -63,24 +63,6 @@ static sim_block *fresh(sim_memory *of)
     return block;
 }
 
-core_status sim_memory_open(sim_device *device)
-{
-    sim_memory *of = calloc(1, sizeof *of);
-
-    if (of) {
-        open_handles(of);
-        of->chunks = calloc(SIM_BLOCKS / SIM_CHUNK, sizeof *of->chunks);
-        of->pages = calloc(sim_set.flat ? of->handle_bytes / SIM_PAGE : 1,
-                           sizeof *of->pages);
-        device->memory = of;
-        if (of->chunks && of->pages && of->handles != MAP_FAILED)
-            return CORE_OK;
-        sim_memory_close(device);
-    }
-    return core_sdk_error(sim_host, CORE_ERROR_OUT_OF_MEMORY, "sim",
-                          "no address space for the names of blocks");
-}
-
 static void free_what_is_left(sim_block *block)
 {
     if (block->kept)
@@ -89,10 +71,8 @@ static void free_what_is_left(sim_block *block)
         sim_block_free_data(block);
 }
 
-void sim_memory_close(sim_device *device)
+static void drop(sim_memory *of)
 {
-    sim_memory *of = device->memory;
-
     for (uint32_t name = 1; name <= of->used; name++)
         free_what_is_left(block_of(of, name));
     sim_pinned_give_back(of->pinned);
@@ -103,7 +83,33 @@ void sim_memory_close(sim_device *device)
     free(of->pages);
     free(of->chunks);
     free(of);
+}
+
+void sim_memory_close(sim_device *device)
+{
+    if (device->memory)
+        drop(device->memory);
     device->memory = NULL;
+}
+
+core_status sim_memory_open(sim_device *device)
+{
+    sim_memory *of = calloc(1, sizeof *of);
+
+    if (of) {
+        open_handles(of);
+        of->chunks = calloc(SIM_BLOCKS / SIM_CHUNK, sizeof *of->chunks);
+        of->pages = calloc(sim_set.flat ? of->handle_bytes / SIM_PAGE : 1,
+                           sizeof *of->pages);
+        if (of->chunks && of->pages && of->handles != MAP_FAILED) {
+            sim_memory_close(device);
+            device->memory = of;
+            return CORE_OK;
+        }
+        drop(of);
+    }
+    return core_sdk_error(sim_host, CORE_ERROR_OUT_OF_MEMORY, "sim",
+                          "no address space for the names of blocks");
 }
 
 /* -------------------------------------------------------------- addresses -- */

@@ -38,8 +38,9 @@ static core_status reset(void *words)
     pthread_mutex_lock(&sim_lock);
     drop_events(device);
     sim_graphs_drop(device);
-    sim_memory_close(device);
     sim_profile_close(device);
+    /* Where there is none, the device stays lost and keeps what it has: who
+     * frees or closes finds it. */
     status = sim_memory_open(device);
     if (status == CORE_OK)
         atomic_store(&device->lost, false);

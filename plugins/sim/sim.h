@@ -100,6 +100,7 @@ bool sim_forked(void);
 
 extern const core_memory_table sim_memory_table;
 
+/* Takes the place of what the device had; where it fails, that stays. */
 core_status sim_memory_open(sim_device *device);
 void sim_memory_close(sim_device *device);
 /* The host address behind `size` bytes of device memory, for work that runs.

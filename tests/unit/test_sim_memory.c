@@ -191,6 +191,41 @@ START_TEST(few_addresses_are_enough)
 }
 END_TEST
 
+/* It stays lost with what it had, which may be freed, looked at and closed;
+ * and starts anew when there is memory. */
+START_TEST(a_reset_that_finds_no_memory_leaves_what_was_there)
+{
+    const core_device_reset_interface *again = interface("core.device_reset");
+    core_memory kept = new_block(device, N), freed = new_block(device, N);
+    uint64_t some = 0, all = 0;
+    struct rlimit limit, before;
+    core_status status;
+
+    OK(getrlimit(RLIMIT_AS, &before));
+    limit = before;
+    limit.rlim_cur = 1;
+    OK(setrlimit(RLIMIT_AS, &limit));
+    status = again->reset(device);
+    OK(setrlimit(RLIMIT_AS, &before));
+    ck_assert_int_eq(status, CORE_ERROR_OUT_OF_MEMORY);
+    ck_assert_int_eq(sim.device_status(device), CORE_ERROR_DEVICE_LOST);
+    sim.memory->free(device, freed, N);
+    OK(sim.memory->info(device, &some, &all));
+    ck_assert_uint_eq(all - some, N);
+    ck_assert_uint_eq(counted(0).blocks, 1);
+    ck_assert_uint_eq(counted(0).bad_frees, 0);
+    ck_assert_int_eq(sim.memory->alloc(device, N, &freed),
+                     CORE_ERROR_DEVICE_LOST);
+    OK(again->reset(device));
+    OK(sim.device_status(device));
+    ck_assert_uint_eq(counted(0).blocks, 0);
+    stream = new_stream(device);
+    kept = new_block(device, N);
+    fill(device, stream, kept, N, 7);
+    ck_assert_uint_eq(byte_of(device, stream, kept), 7);
+}
+END_TEST
+
 START_TEST(handles_are_no_addresses)
 {
     core_device_properties properties = {.struct_size = sizeof properties};
@@ -327,6 +362,9 @@ static TCase *tests_of(const char *name, void (*setup)(void))
         tcase_add_test(tcase, flat_memory_has_addresses);
     if (setup == setup_flat && !SANITIZED)
         tcase_add_test(tcase, few_addresses_are_enough);
+    if (!SANITIZED)
+        tcase_add_test(tcase,
+                       a_reset_that_finds_no_memory_leaves_what_was_there);
     if (setup != setup_flat)
         tcase_add_test(tcase, handles_are_no_addresses);
     tcase_add_test(tcase, a_setting_that_makes_no_sense_is_told);
