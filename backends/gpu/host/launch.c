@@ -19,8 +19,10 @@ static uint32_t hash_of(const char *name)
     return hash;
 }
 
-/* Its slot, or the free one where it belongs; NULL: all are taken. */
-static gpu_function *slot_of(gpu_device *device, const char *name)
+/* Its slot, and *out_known; else the free one where it belongs, which is
+ * another's in a moment where the lock is not held.  NULL: all are taken. */
+static gpu_function *slot_of(gpu_device *device, const char *name,
+                             bool *out_known)
 {
     uint32_t at = hash_of(name) % GPU_FUNCTIONS;
 
@@ -29,7 +31,8 @@ static gpu_function *slot_of(gpu_device *device, const char *name)
         const char *there =
             atomic_load_explicit(&slot->name, memory_order_acquire);
 
-        if (there == NULL || strcmp(there, name) == 0)
+        *out_known = there != NULL && strcmp(there, name) == 0;
+        if (there == NULL || *out_known)
             return slot;
     }
     return NULL;
@@ -62,17 +65,18 @@ static core_status find(gpu_device *device, const char *family,
     gpu_function *slot;
     void *module = NULL;
     core_status status;
+    bool known;
     char *copy;
 
     pthread_mutex_lock(&device->lock);
-    slot = slot_of(device, name);
+    slot = slot_of(device, name, &known);
     copy = strdup(name);
     if (slot == NULL || copy == NULL) {
         status = gpu_refuse(CORE_ERROR_OUT_OF_MEMORY,
                             "no room for another kernel: %s", name);
         goto done;
     }
-    if (atomic_load(&slot->name) != NULL) {
+    if (known) {
         *out_function = slot->function;
         status = CORE_OK;
         goto done;
@@ -104,14 +108,14 @@ core_status gpu_launch_on(gpu_stream *stream, const char *family,
     void *function = NULL;
     core_status status;
     int code = atomic_load_explicit(&device->lost, memory_order_relaxed);
+    bool known;
 
     if (code != 0)
         return gpu_answer(device, code, "the device");
     if (shape.grid[0] == 0 || shape.grid[1] == 0 || shape.grid[2] == 0)
         return CORE_OK;
-    slot = slot_of(device, name);
-    if (slot != NULL &&
-        atomic_load_explicit(&slot->name, memory_order_acquire) != NULL) {
+    slot = slot_of(device, name, &known);
+    if (slot != NULL && known) {
         function = slot->function;
     } else {
         status = find(device, family, name, &function);
