@@ -406,6 +406,11 @@ static int stream_destroy(void *word, void *stream)
               (cuda_blas_leave(word, stream), cuda.StreamDestroy(stream)));
 }
 
+static int stream_leave(void *word, void *stream)
+{
+    ON_DEVICE(word, (cuda_blas_leave(word, stream), 0));
+}
+
 static int stream_query(void *word, void *stream)
 {
     ON_DEVICE(word, busy(cuda.StreamQuery(stream)));
@@ -631,6 +636,7 @@ const gpu_driver cuda_driver = {
     .stream_range = stream_range,
     .stream_create = stream_create,
     .stream_destroy = stream_destroy,
+    .stream_leave = stream_leave,
     .stream_query = stream_query,
     .stream_synchronize = stream_synchronize,
     .stream_wait = stream_wait,

@@ -110,6 +110,9 @@ typedef struct gpu_driver {
                         int32_t *out_greatest);
     int (*stream_create)(void *context, int32_t priority, void **out_stream);
     int (*stream_destroy)(void *context, void *stream);
+    /* What the driver keeps for a stream goes, as when it is destroyed; but the
+     * stream is another library's, and stays. */
+    int (*stream_leave)(void *context, void *stream);
     int (*stream_query)(void *context, void *stream);
     int (*stream_synchronize)(void *context, void *stream);
     int (*stream_wait)(void *context, void *stream, void *event);

@@ -354,6 +354,11 @@ static int stream_destroy(void *word, void *stream)
     ON_DEVICE(word, (rocm_blas_leave(word, stream), hip.StreamDestroy(stream)));
 }
 
+static int stream_leave(void *word, void *stream)
+{
+    ON_DEVICE(word, (rocm_blas_leave(word, stream), hipSuccess));
+}
+
 static int stream_query(void *word, void *stream)
 {
     ON_DEVICE(word, busy(hip.StreamQuery(stream)));
@@ -610,6 +615,7 @@ const gpu_driver rocm_driver = {
     .stream_range = stream_range,
     .stream_create = stream_create,
     .stream_destroy = stream_destroy,
+    .stream_leave = stream_leave,
     .stream_query = stream_query,
     .stream_synchronize = stream_synchronize,
     .stream_wait = stream_wait,

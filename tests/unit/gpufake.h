@@ -20,6 +20,7 @@
 
 #include <dlfcn.h>
 #include <glob.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <unistd.h>
 
@@ -436,6 +437,83 @@ static inline void a_product_fails(const char *library, const char *failures)
     x = identity(device_of(GPU));
     FAILS(core_mm(x, x, &y), CORE_ERROR_DEVICE_LOST, "product of matrices");
 }
+
+static inline unsigned fake_count(const char *name)
+{
+    const _Atomic unsigned *count = dlsym(RTLD_DEFAULT, name);
+
+    ck_assert_ptr_nonnull(count);
+    return atomic_load(count);
+}
+
+/* A stream for the one of another library, which its own stands for. */
+static inline core_stream *adopted(core_device *device, core_stream *own)
+{
+    core_stream *stream;
+    void *native;
+
+    OK(core_stream_native(own, &native));
+    OK(core_stream_adopt(device, native, &stream));
+    return stream;
+}
+
+/* The next stream has what an adopted one leaves, as of any other. */
+static inline void adopted_streams_leave_their_handles(const char *library)
+{
+    core_stream *streams[5], *stream, *own;
+    core_device *gpu;
+
+    load_products(library);
+    gpu = device_of(GPU);
+    OK(core_stream_default(gpu, &own));
+    for (int i = 0; i < 5; i++) {
+        OK(core_stream_create(gpu, &streams[i]));
+        stream = adopted(gpu, streams[i]);
+        OK(core_stream_set_current(stream));
+        core_tensor *x = identity(gpu);
+        ck_assert_float_eq(first_of(CALL(mm, x, x)), 1);
+        OK(core_stream_set_current(own));
+        core_stream_release(stream);
+    }
+    ck_assert_uint_eq(fake_count("fake_handles"), 1);
+    for (int i = 0; i < 5; i++)
+        core_stream_release(streams[i]);
+    unlink(calls);
+}
+
+static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
+
+static inline void wait_at_gate(void *context)
+{
+    (void)context;
+    pthread_mutex_lock(&gate);
+    pthread_mutex_unlock(&gate);
+}
+
+/* Streams that end while their work is under way: what is kept for their
+ * errors serves later ones. */
+START_TEST(error_words_of_busy_streams_serve_again)
+{
+    core_device *gpu;
+    core_stream *own;
+    unsigned few = 0;
+
+    load_fake("");
+    gpu = device_of(GPU);
+    OK(core_stream_create(gpu, &own));
+    for (int i = 0; i < 1000; i++) {
+        pthread_mutex_lock(&gate);
+        OK(core_stream_callback(own, wait_at_gate, NULL, NULL));
+        core_stream_release(adopted(gpu, own));
+        pthread_mutex_unlock(&gate);
+        OK(core_stream_synchronize(own));
+        if (i == 0)
+            few = fake_count("fake_pinned");
+    }
+    ck_assert_uint_eq(fake_count("fake_pinned"), few);
+    core_stream_release(own);
+}
+END_TEST
 
 /* plugin: where the build has it. */
 static inline int run_behind_fake(const char *name, const char *plugin,

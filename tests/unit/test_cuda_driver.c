@@ -281,6 +281,12 @@ START_TEST(the_setting_lets_the_library_round_to_tf32)
 }
 END_TEST
 
+START_TEST(adopted_streams_leave_the_librarys_handles)
+{
+    adopted_streams_leave_their_handles(CUBLAS);
+}
+END_TEST
+
 START_TEST(a_library_that_does_not_start_is_not_used)
 {
     a_library_does_not_start(CUBLAS, "cublasCreate=1");
@@ -315,6 +321,7 @@ int main(void)
         callbacks_compute_behind_gates,
         callbacks_compute_behind_host_functions,
         a_capture_is_replayed,
+        error_words_of_busy_streams_serve_again,
         segments_expand,
         segments_give_parts_back,
         two_devices_copy_to_one_another,
@@ -324,6 +331,7 @@ int main(void)
         the_threads_context_stays_what_it_was,
         a_product_on_each_stream_is_the_librarys,
         the_setting_lets_the_library_round_to_tf32,
+        adopted_streams_leave_the_librarys_handles,
         a_library_that_does_not_start_is_not_used,
         a_product_that_failed_is_a_lost_device,
     };

@@ -197,6 +197,12 @@ START_TEST(a_product_on_each_stream_is_the_librarys)
 }
 END_TEST
 
+START_TEST(adopted_streams_leave_the_librarys_handles)
+{
+    adopted_streams_leave_their_handles(ROCBLAS);
+}
+END_TEST
+
 START_TEST(a_library_that_does_not_start_is_not_used)
 {
     a_library_does_not_start(ROCBLAS, "rocblas_create_handle=1");
@@ -231,6 +237,7 @@ int main(void)
         callbacks_compute_behind_gates,
         callbacks_compute_behind_host_functions,
         a_capture_is_replayed,
+        error_words_of_busy_streams_serve_again,
         two_devices_copy_to_one_another,
         a_card_has_memory_of_its_own,
         an_integrated_gpu_has_the_hosts_memory,
@@ -238,6 +245,7 @@ int main(void)
         the_width_of_wavefronts_is_the_devices,
         an_architecture_without_a_name_has_its_width,
         a_product_on_each_stream_is_the_librarys,
+        adopted_streams_leave_the_librarys_handles,
         a_library_that_does_not_start_is_not_used,
         a_product_that_failed_is_a_lost_device,
     };

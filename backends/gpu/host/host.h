@@ -47,6 +47,7 @@ typedef struct gpu_function {
 
 typedef struct gpu_word gpu_word;
 typedef struct gpu_word_page gpu_word_page;
+typedef struct gpu_word_left gpu_word_left;
 typedef struct gpu_callbacks gpu_callbacks;
 typedef struct gpu_freed gpu_freed;
 typedef struct gpu_profile gpu_profile;
@@ -60,8 +61,10 @@ typedef struct gpu_device {
      * it. */
     gpu_function *functions;
     void **modules; /* by place in gpu_vendor_here.images */
-    /* Error words of streams: free ones, and the pinned pages they lie in. */
+    /* Error words of streams: free ones, those that ended streams may still
+     * set, and the pinned pages they lie in. */
     gpu_word *words;
+    gpu_word_left *left;
     gpu_word_page *pages;
     uint32_t generation;            /* counts resets */
     struct gpu_stream *streams;     /* that were not destroyed */

@@ -25,6 +25,12 @@ struct gpu_word_page {
     gpu_word_page *next;
     void *pinned;
 };
+/* One that kernels may still set, whose stream is gone, until its event. */
+struct gpu_word_left {
+    gpu_word_left *next;
+    gpu_error *error;
+    void *event;
+};
 
 static core_status more_words(gpu_device *device)
 {
@@ -52,11 +58,40 @@ static core_status more_words(gpu_device *device)
     return CORE_OK;
 }
 
+/* With the lock, as the next. */
+static void set_free(gpu_device *device, gpu_error *error)
+{
+    gpu_word *word = (gpu_word *)(void *)error;
+
+    word->content.next = device->words;
+    device->words = word;
+}
+
+static void take_back(gpu_device *device)
+{
+    gpu_word_left **at = &device->left;
+
+    while (*at != NULL) {
+        gpu_word_left *left = *at;
+
+        if (calls->event_query(device->context, left->event) != 0) {
+            at = &left->next;
+            continue;
+        }
+        *at = left->next;
+        set_free(device, left->error);
+        calls->event_destroy(device->context, left->event);
+        free(left);
+    }
+}
+
 static core_status take_word(gpu_device *device, gpu_error **out_error)
 {
     core_status status = CORE_OK;
 
     pthread_mutex_lock(&device->lock);
+    if (device->words == NULL)
+        take_back(device);
     if (device->words == NULL)
         status = more_words(device);
     if (status == CORE_OK) {
@@ -72,11 +107,34 @@ static core_status take_word(gpu_device *device, gpu_error **out_error)
 
 static void give_word(gpu_device *device, gpu_error *error)
 {
-    gpu_word *word = (gpu_word *)(void *)error;
-
     pthread_mutex_lock(&device->lock);
-    word->content.next = device->words;
-    device->words = word;
+    set_free(device, error);
+    pthread_mutex_unlock(&device->lock);
+}
+
+/* When the stream's work is done.  Where no event can be had the word is
+ * nobody's until the device is closed. */
+static void leave_word(gpu_stream *stream)
+{
+    gpu_device *device = stream->device;
+    gpu_word_left *left = calloc(1, sizeof *left);
+    int code = GPU_ABSENT;
+
+    if (left != NULL)
+        code = calls->event_create(device->context, 0, &left->event);
+    if (code == 0)
+        code =
+            calls->event_record(device->context, left->event, stream->native);
+    if (code != 0) {
+        if (left != NULL && left->event != NULL)
+            calls->event_destroy(device->context, left->event);
+        free(left);
+        return;
+    }
+    left->error = stream->error;
+    pthread_mutex_lock(&device->lock);
+    left->next = device->left;
+    device->left = left;
     pthread_mutex_unlock(&device->lock);
 }
 
@@ -89,6 +147,13 @@ void gpu_words_forget(gpu_device *device, bool well)
             calls->host_free(device->context, page->pinned);
         free(page);
     }
+    for (gpu_word_left *left = device->left, *next; left != NULL; left = next) {
+        next = left->next;
+        if (well)
+            calls->event_destroy(device->context, left->event);
+        free(left);
+    }
+    device->left = NULL;
     device->pages = NULL;
     device->words = NULL;
 }
@@ -175,21 +240,25 @@ static core_status create(void *device, uint32_t flags, void **out_stream)
     return create_with(device, flags, 0, out_stream);
 }
 
-/* Waits for nothing.  A word that a kernel may still set is nobody's until the
- * device is closed. */
+/* Waits for nothing. */
 static void destroy(void *word, void *on)
 {
     gpu_device *device = word;
     gpu_stream *stream = on;
     bool known = stream->generation == device->generation;
-    bool idle = known && !atomic_load(&device->lost) &&
-                calls->stream_query(device->context, stream->native) == 0;
+    int code = GPU_ABSENT;
 
+    if (known && !atomic_load(&device->lost))
+        code = calls->stream_query(device->context, stream->native);
+    if (code == 0)
+        give_word(device, stream->error);
+    else if (code == GPU_BUSY)
+        leave_word(stream);
     gpu_callbacks_close(stream->callbacks);
     if (known && !stream->adopted)
         calls->stream_destroy(device->context, stream->native);
-    if (idle)
-        give_word(device, stream->error);
+    else if (known && calls->stream_leave != NULL)
+        calls->stream_leave(device->context, stream->native);
     drop_locked(device, stream);
 }
 
