@@ -241,7 +241,7 @@ static int device_open(uint32_t index, gpu_facts *out, void **out_context)
         return code;
     }
     describe(c, out);
-    cuda_lt_open(c, c->device, &c->handle);
+    cuda_lt_open(c, c->device, c->handle);
     *out_context = c;
     return 0;
 }
@@ -271,12 +271,15 @@ static int device_reset(void *word)
     context *c = word;
     int code;
 
+    cuda_lt_renew(c, NULL);
     cuda_blas_forget(c, 1);
     code = cuda.DevicePrimaryCtxReset(c->device);
     /* The reset took what every holder had; ours is taken anew. */
     cuda.DevicePrimaryCtxRelease(c->device);
     if (code == 0)
         code = cuda.DevicePrimaryCtxRetain(&c->handle, c->device);
+    if (code == 0)
+        cuda_lt_renew(c, c->handle);
     return code;
 }
 

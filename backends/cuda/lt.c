@@ -84,7 +84,7 @@ enum { ANSWERS = 64 };
 typedef struct of_device {
     struct of_device *next;
     void *context;
-    const CUcontext *current; /* to be made so */
+    CUcontext current; /* to be made so; NULL: it is being reset */
     int arch;
     cublasLtHandle_t handle; /* NULL: not made yet */
     unsigned oldest;
@@ -141,7 +141,7 @@ static of_device *device_of(const void *context)
 }
 
 /* Where there is no memory, or an older device, nothing is multiplied here. */
-void cuda_lt_open(void *context, CUdevice device, const CUcontext *handle)
+void cuda_lt_open(void *context, CUdevice device, CUcontext handle)
 {
     of_device *d = calloc(1, sizeof *d);
     int major = 0, minor = 0;
@@ -177,6 +177,17 @@ void cuda_lt_forget(void *context)
     d = device_of(context);
     if (d != NULL)
         forget(d);
+    pthread_mutex_unlock(&lock);
+}
+
+void cuda_lt_renew(void *context, CUcontext handle)
+{
+    of_device *d;
+
+    pthread_mutex_lock(&lock);
+    d = device_of(context);
+    if (d != NULL)
+        d->current = handle;
     pthread_mutex_unlock(&lock);
 }
 
@@ -411,10 +422,10 @@ int cuda_lt_ask(void *context, gpu_scaled *g)
     g->lacks = NULL;
     pthread_mutex_lock(&lock);
     for (of_device *d = all; d != NULL && every; d = d->next) {
-        if (context != NULL && d->context != context)
+        if ((context != NULL && d->context != context) || d->current == NULL)
             continue;
         some = 1;
-        every = cuda.CtxPushCurrent(*d->current) == 0;
+        every = cuda.CtxPushCurrent(d->current) == 0;
         if (!every)
             break;
         every = able(d, g);
@@ -461,8 +472,8 @@ int cuda_lt_multiply(void *context, void *stream, const gpu_scaled *g)
 
     pthread_mutex_lock(&lock);
     d = device_of(context);
-    if (d != NULL) {
-        code = cuda.CtxPushCurrent(*d->current);
+    if (d != NULL && d->current != NULL) {
+        code = cuda.CtxPushCurrent(d->current);
         if (code == 0) {
             code = multiply(d, stream, g);
             cuda.CtxPopCurrent(&popped);

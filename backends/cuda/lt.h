@@ -11,9 +11,12 @@
 
 #include <gpu/driver.h>
 
-/* A device is there; *handle may change until cuda_lt_close. */
-void cuda_lt_open(void *context, CUdevice device, const CUcontext *handle);
+/* A device is there, and this is to be made current. */
+void cuda_lt_open(void *context, CUdevice device, CUcontext handle);
 void cuda_lt_close(void *context);
+/* It is reset: nothing is asked of it until it has another; NULL: from now
+ * on. */
+void cuda_lt_renew(void *context, CUcontext handle);
 /* Gives back what it has of the context. */
 void cuda_lt_forget(void *context);
 /* Makes what products want: it cannot be made in a capture. */
