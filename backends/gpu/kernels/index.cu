@@ -22,6 +22,13 @@ GPU_DEVICE bool good(const gpu_indexing &p, int64_t index)
     return false;
 }
 
+/* What a bad index has got: the first of a line, which may have none. */
+template <class W>
+GPU_DEVICE W element_at(const gpu_indexing &p, int64_t at, bool is_good)
+{
+    return is_good || p.limit > 0 ? ((const W *)p.from)[at] : (W)0;
+}
+
 /* index_select and embedding */
 template <class W> GPU_DEVICE void select_lines(const gpu_indexing &p)
 {
@@ -29,11 +36,12 @@ template <class W> GPU_DEVICE void select_lines(const gpu_indexing &p)
         int64_t k = (int64_t)(at % (uint64_t)p.inner);
         int64_t line = (int64_t)(at / (uint64_t)p.inner);
         int64_t i = index_at(p, line % p.n);
+        bool is_good = good(p, i);
 
-        if (!good(p, i))
+        if (!is_good)
             i = 0;
-        ((W *)p.to)[at] =
-            ((const W *)p.from)[(line / p.n * p.limit + i) * p.inner + k];
+        ((W *)p.to)[at] = element_at<W>(
+            p, (line / p.n * p.limit + i) * p.inner + k, is_good);
     }
 }
 
@@ -41,6 +49,7 @@ template <class W> GPU_DEVICE void gather(const gpu_indexing &p)
 {
     for (uint64_t at = gpu_first(); at < p.count; at += gpu_step()) {
         uint32_t rest = (uint32_t)at;
+        bool is_good = true;
         int64_t from = 0;
 
         for (uint32_t d = 0; d < p.ndim; d++) {
@@ -50,12 +59,13 @@ template <class W> GPU_DEVICE void gather(const gpu_indexing &p)
             rest = next;
             if (d == p.dim) {
                 k = index_at(p, (int64_t)at);
-                if (!good(p, k))
+                is_good = good(p, k);
+                if (!is_good)
                     k = 0;
             }
             from += k * p.from_strides[d];
         }
-        ((W *)p.to)[at] = ((const W *)p.from)[from];
+        ((W *)p.to)[at] = element_at<W>(p, from, is_good);
     }
 }
 
