@@ -9,8 +9,8 @@
 #include <gpu/host/move.h>
 #include <gpu/shared_window.h>
 
-/* Bytes of columns at a time. */
-enum { SCRATCH = 64 << 20 };
+/* Bytes of columns at a time, and which part of a device's memory at most. */
+enum { SCRATCH = 64 << 20, PART = 64 };
 
 /* images x channels x in; columns of `out` places.  A transposed convolution
  * is described as the one whose gradient by its input it is: its input is that
@@ -24,6 +24,7 @@ typedef struct convolution {
     int64_t plane;                         /* elements of an input channel */
     int64_t chunk;                         /* images at a time */
     char *columns;
+    char *sums; /* of the weight's gradient, in f32; NULL: where it goes */
 } convolution;
 
 /* The list's entry for a dimension of `count`; one number stands for all. */
@@ -68,10 +69,14 @@ static core_status open_columns(convolution *c)
 {
     int64_t item = core_sdk_itemsize(c->dtype);
     int64_t image = c->groups * c->taps * c->places * item;
+    int64_t most =
+        (int64_t)(gpu_stream_of(c->call)->device->facts.total_memory / PART);
     core_memory columns;
     core_status status;
 
-    c->chunk = image > 0 ? SCRATCH / image : 1;
+    if (most == 0 || most > SCRATCH)
+        most = SCRATCH;
+    c->chunk = image > 0 ? most / image : 1;
     if (c->chunk < 1)
         c->chunk = 1;
     if (c->chunk > c->images)
@@ -187,7 +192,8 @@ static core_status multiply(const convolution *c, gpu_product *p, matrix a,
     p->d_strides = d.strides;
     p->alpha = p->beta = 1;
     p->alpha_whole = p->beta_whole = 1;
-    return gpu_multiply(c->call, c->dtype, p);
+    return c->sums != NULL ? gpu_multiply_wide(c->call, c->dtype, p)
+                           : gpu_multiply(c->call, c->dtype, p);
 }
 
 static core_status multiply_images(const convolution *c, const char *input,
@@ -255,6 +261,10 @@ static core_status weight_gradient(const convolution *c, const char *grad,
                          .sums = images};
         matrix to = weight_of(c, result, k);
 
+        if (c->sums != NULL)
+            to.data = c->sums + (to.data - result) /
+                                    core_sdk_itemsize(c->dtype) *
+                                    (int64_t)sizeof(float);
         if (first > 0) {
             p.c = to.data;
             p.c_strides = to.strides;
@@ -280,6 +290,38 @@ static core_status each_lot(convolution *c, step what, const char *a,
         status = what(c, a, b, to, i, left < c->chunk ? left : c->chunk);
     }
     return status;
+}
+
+/* Halves that come in several lots are added up in f32: they would be rounded
+ * after each. */
+static core_status weight_gradients(convolution *c, const char *grad,
+                                    const char *input, const core_value *result)
+{
+    const core_view *to = result->u.view;
+    core_memory sums = {NULL, 0};
+    core_status status;
+    char name[GPU_NAME];
+    gpu_dense p;
+
+    if (c->chunk >= c->images ||
+        (c->dtype != CORE_F16 && c->dtype != CORE_BF16))
+        return each_lot(c, weight_gradient, grad, input, gpu_data(result));
+    status = gpu_host->call_scratch(c->call,
+                                    (uint64_t)to->numel * sizeof(float), &sums);
+    if (status != CORE_OK)
+        return status;
+    c->sums = gpu_address(sums);
+    status = each_lot(c, weight_gradient, grad, input, gpu_data(result));
+    if (status != CORE_OK)
+        return status;
+    memset(&p, 0, sizeof p);
+    p.count = (uint64_t)to->numel;
+    p.to = gpu_data(result);
+    p.from[0] = c->sums;
+    p.vectors = ((uintptr_t)p.to | (uintptr_t)p.from[0]) % 16 == 0;
+    return gpu_launch(c->call, "move", gpu_name(name, "cast_f32", c->dtype),
+                      gpu_spread(gpu_stream_of(c->call)->device, p.count, 4),
+                      &p, sizeof p);
 }
 
 static core_status transposed_forward(convolution *c, const core_value *args,
@@ -389,8 +431,8 @@ static core_status backward(core_call *call, const core_value *args,
                           gpu_data(&args[0]), gpu_data(&args[2]),
                           gpu_data(&results[0]));
     if (status == CORE_OK && wanted[1])
-        status = each_lot(&c, weight_gradient, gpu_data(&args[other_way]),
-                          gpu_data(&args[!other_way]), gpu_data(&results[1]));
+        status = weight_gradients(&c, gpu_data(&args[other_way]),
+                                  gpu_data(&args[!other_way]), &results[1]);
     if (status == CORE_OK && wanted[2])
         status = bias_gradient(&c, grad, results[2].u.view);
     return status;

@@ -114,12 +114,26 @@ static core_status by_library(core_call *call, core_dtype dtype,
                : gpu_answer(stream->device, code, "a product of matrices");
 }
 
+static core_status by_kernel(core_call *call, const char *name,
+                             const gpu_product *p)
+{
+    uint64_t tiles = (uint64_t)((p->rows + SIDE - 1) / SIDE) *
+                     (uint64_t)((p->columns + SIDE - 1) / SIDE);
+    gpu_shape shape;
+
+    if (tiles > INT32_MAX)
+        return gpu_refuse(CORE_ERROR_UNSUPPORTED,
+                          "a product of %lld rows and %lld columns",
+                          (long long)p->rows, (long long)p->columns);
+    shape = gpu_blocks(tiles, GPU_BLOCK);
+    shape.grid[1] = (uint32_t)(p->batch < 65535 ? p->batch : 65535);
+    return gpu_launch(call, "matmul", name, shape, p, sizeof *p);
+}
+
 core_status gpu_multiply(core_call *call, core_dtype dtype,
                          const gpu_product *p)
 {
-    uint64_t tiles;
     char name[GPU_NAME];
-    gpu_shape shape;
     core_status status;
     bool done;
 
@@ -128,16 +142,16 @@ core_status gpu_multiply(core_call *call, core_dtype dtype,
     status = by_library(call, dtype, p, &done);
     if (status != CORE_OK || done)
         return status;
-    tiles = (uint64_t)((p->rows + SIDE - 1) / SIDE) *
-            (uint64_t)((p->columns + SIDE - 1) / SIDE);
-    if (tiles > INT32_MAX)
-        return gpu_refuse(CORE_ERROR_UNSUPPORTED,
-                          "a product of %lld rows and %lld columns",
-                          (long long)p->rows, (long long)p->columns);
-    shape = gpu_blocks(tiles, GPU_BLOCK);
-    shape.grid[1] = (uint32_t)(p->batch < 65535 ? p->batch : 65535);
-    return gpu_launch(call, "matmul", gpu_name(name, "matmul", dtype), shape, p,
-                      sizeof *p);
+    return by_kernel(call, gpu_name(name, "matmul", dtype), p);
+}
+
+core_status gpu_multiply_wide(core_call *call, core_dtype dtype,
+                              const gpu_product *p)
+{
+    if (p->batch == 0 || p->rows == 0 || p->columns == 0)
+        return CORE_OK;
+    return by_kernel(
+        call, dtype == CORE_F16 ? "matmul_f16_f32" : "matmul_bf16_f32", p);
 }
 
 /* --------------------------------------------------------------- views -- */

@@ -11,5 +11,8 @@
 /* p: all but d's result is read; strides in elements of dtype. */
 core_status gpu_multiply(core_call *call, core_dtype dtype,
                          const gpu_product *p);
+/* The same of halves, where c and d are f32. */
+core_status gpu_multiply_wide(core_call *call, core_dtype dtype,
+                              const gpu_product *p);
 
 #endif

@@ -128,8 +128,9 @@ GPU_DEVICE void add_tiles(float (*left)[SIDE + 4], float (*right)[SIDE + 4],
         sum[i / 4][i % 4] = sums[i / 4][i % 4];
 }
 
-/* The tile of batch z that begins at this row and column. */
-template <class M>
+/* The tile of batch z that begins at this row and column.  M: of a and b; D: of
+ * c and d. */
+template <class M, class D>
 GPU_DEVICE void multiply_tile(const gpu_product &p, int64_t z, int64_t row,
                               int64_t column)
 {
@@ -163,10 +164,10 @@ GPU_DEVICE void multiply_tile(const gpu_product &p, int64_t z, int64_t row,
             if (r >= p.rows || c >= p.columns)
                 continue;
             if (p.c != 0)
-                added = gpu_load(((const M *)p.c)[z * p.c_strides.batch +
+                added = gpu_load(((const D *)p.c)[z * p.c_strides.batch +
                                                   r * p.c_strides.row +
                                                   c * p.c_strides.column]);
-            gpu_store(((M *)p.d)[z * p.d_strides.batch + r * p.d_strides.row +
+            gpu_store(((D *)p.d)[z * p.d_strides.batch + r * p.d_strides.row +
                                  c * p.d_strides.column],
                       scaled(p, sum[i][j], p.c != 0 ? &added : (T *)0));
         }
@@ -174,21 +175,24 @@ GPU_DEVICE void multiply_tile(const gpu_product &p, int64_t z, int64_t row,
 
 /* Block x: a tile, and those as many tiles on as there are blocks; y: of
  * batches likewise. */
-template <class M> GPU_DEVICE void multiply(const gpu_product &p)
+template <class M, class D> GPU_DEVICE void multiply(const gpu_product &p)
 {
     int64_t across = (p.columns + SIDE - 1) / SIDE;
     int64_t tiles = (p.rows + SIDE - 1) / SIDE * across;
 
     for (int64_t tile = gpu_block.x; tile < tiles; tile += gpu_grid.x)
         for (int64_t z = gpu_block.y; z < p.batch; z += gpu_grid.y)
-            multiply_tile<M>(p, z, tile / across * SIDE, tile % across * SIDE);
+            multiply_tile<M, D>(p, z, tile / across * SIDE,
+                                tile % across * SIDE);
 }
 
-#define MATMUL(suffix, M)                              \
+#define COMMA ,
+#define MATMUL_TO(suffix, M, D)                        \
     GPU_KERNEL_MEETING(matmul_##suffix, gpu_product)   \
     {                                                  \
-        multiply<M>(p);                                \
+        multiply<M COMMA D>(p);                        \
     }
+#define MATMUL(suffix, M) MATMUL_TO(suffix, M, M)
 MATMUL(f32, float)
 MATMUL(f64, double)
 MATMUL(f16, gpu_f16)
@@ -198,3 +202,6 @@ MATMUL(i32, int32_t)
 MATMUL(i16, int16_t)
 MATMUL(i8, int8_t)
 MATMUL(u8, uint8_t)
+/* Of halves, for sums that go on. */
+MATMUL_TO(f16_f32, gpu_f16, float)
+MATMUL_TO(bf16_f32, gpu_bf16, float)
