@@ -16,9 +16,10 @@
 #include "view.h"
 
 enum {
-    CHUNK = 16384, /* elements that a thread takes */
-    BESIDE = 256,  /* of those that are computed beside their tensors */
-    LINE = 64      /* the first element of a chunk begins a line of a cache */
+    LEAST = 16384,  /* elements that a thread takes at once */
+    MOST = 1 << 20, /* more, and others would wait for the slowest */
+    BESIDE = 256,   /* of those that are computed beside their tensors */
+    LINE = 64       /* the first element of a chunk begins a line of a cache */
 };
 
 typedef struct steps {
@@ -114,6 +115,18 @@ static void task(void *context, int64_t begin, int64_t end)
     }
 }
 
+/* Each thread has one part, or few: the next step gives it the same again, which
+ * its cache may still have. */
+static int64_t chunk(int64_t n)
+{
+    int64_t part = n / cpu_pool_threads();
+
+    while (part > MOST)
+        part /= 2;
+    part = (part + LINE) & -LINE;
+    return part > LEAST ? part : LEAST;
+}
+
 /* found_inf: NULL, or above 0 if nothing is to be done. */
 static core_status run(steps *job, const core_value *args, uint32_t nlists,
                        int kind, const core_value *numbers)
@@ -140,7 +153,7 @@ static core_status run(steps *job, const core_value *args, uint32_t nlists,
     job->size = f32 ? sizeof(float) : sizeof(double);
     job->scale = scale ? cpu_address(scale->memory) : NULL;
     job->compute = (f32 ? functions()->f32 : functions()->f64)[kind];
-    cpu_parallel_for(end, CHUNK, task, job);
+    cpu_parallel_for(end, chunk(end), task, job);
     free(job->first);
     return CORE_OK;
 }

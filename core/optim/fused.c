@@ -15,6 +15,7 @@
 #include "tensor/tensor.h"
 
 #include <libcore/autograd.h>
+#include <libcore/device.h>
 #include <libcore/ops.h>
 
 #include <stdlib.h>
@@ -62,6 +63,41 @@ static bool served(const core_optimizer *optimizer,
         if (!(op->lists >> i & 1))
             args[i] = (core_value){0};
     return core__kernel_would(op, args, op->nargs, NULL, 0);
+}
+
+/* Elements that are work enough for a pass to pay, and so many that an operator
+ * shares them out among threads itself. */
+enum { WORK = 4096, MUCH = 65536 };
+
+static bool is_middling(const core_tensor *tensor)
+{
+    return tensor->numel >= WORK && tensor->numel < MUCH;
+}
+
+/* Whether there is enough for several threads in parameters that an operator
+ * each would leave to one. */
+static bool is_for_threads(const core_optimizer *optimizer)
+{
+    int64_t elements = 0;
+    uint32_t threads;
+
+    if (!optimizer->table->one_operator)
+        return false;
+    for (size_t i = 0; i < optimizer->count && elements < MUCH; i++)
+        if (is_middling(optimizer->parameters[i].tensor))
+            elements += optimizer->parameters[i].tensor->numel;
+    return elements >= MUCH && core_threads_get(&threads) == CORE_OK &&
+           threads > 1;
+}
+
+/* Whether a pass over many may be faster than a step of each: it saves
+ * operators, or launches, or has work for more threads. */
+static bool gains(const core_optimizer *optimizer,
+                  const core__parameter *parameter, bool for_threads)
+{
+    return !optimizer->table->one_operator ||
+           !parameter->tensor->device->synchronous ||
+           (for_threads && is_middling(parameter->tensor));
 }
 
 /* State at the first step: zeros, or what the step fills. */
@@ -124,8 +160,8 @@ static core_status step_together(core_optimizer *optimizer,
 }
 
 /* Those from i on that go with parameter i, which are then done. */
-static size_t gather(const core_optimizer *optimizer, size_t i, uint8_t *done,
-                     size_t *indices)
+static size_t gather(const core_optimizer *optimizer, size_t i,
+                     bool for_threads, uint8_t *done, size_t *indices)
 {
     enum { TOGETHER = 4096 };
     const core__parameter *parameters = optimizer->parameters;
@@ -134,7 +170,8 @@ static size_t gather(const core_optimizer *optimizer, size_t i, uint8_t *done,
     for (size_t k = i; k < optimizer->count && count < TOGETHER; k++) {
         const core_tensor *grad;
 
-        if (done[k] || !alike(&parameters[i], &parameters[k]))
+        if (done[k] || !gains(optimizer, &parameters[k], for_threads) ||
+            !alike(&parameters[i], &parameters[k]))
             continue;
         grad = core_tensor_grad(parameters[k].tensor);
         if (eligible(&parameters[k], grad)) {
@@ -257,16 +294,20 @@ static core_status find_shared(const core_optimizer *optimizer, uint8_t *done)
 
 core_status core__optimizer_fused(core_optimizer *optimizer, uint8_t *done)
 {
-    size_t n = optimizer->count;
-    core_status status = find_shared(optimizer, done);
+    bool for_threads = is_for_threads(optimizer);
+    size_t n = optimizer->count, i = 0;
+    core_status status;
     core_tensor **tensors = NULL;
     size_t *indices = NULL;
 
-    for (size_t i = 0; i < n && status == CORE_OK; i++) {
+    while (i < n && !gains(optimizer, &optimizer->parameters[i], for_threads))
+        i++;
+    status = i < n ? find_shared(optimizer, done) : CORE_OK;
+    for (; i < n && status == CORE_OK; i++) {
         core__parameter *parameter = &optimizer->parameters[i];
         size_t count;
 
-        if (done[i] ||
+        if (done[i] || !gains(optimizer, parameter, for_threads) ||
             !eligible(parameter, core_tensor_grad(parameter->tensor)) ||
             !served(optimizer, parameter))
             continue;
@@ -278,7 +319,7 @@ core_status core__optimizer_fused(core_optimizer *optimizer, uint8_t *done)
                 return core__error_memory(n * sizeof *tensors);
             indices = (size_t *)(tensors + (2 + CORE__OPTIMIZER_SLOTS) * n);
         }
-        count = gather(optimizer, i, done, indices);
+        count = gather(optimizer, i, for_threads, done, indices);
         status = step_together(optimizer, tensors, indices, count);
         if (status != CORE_OK)
             core__error_prefix("optimizer, %zu parameters from %zu on", count,

@@ -40,6 +40,9 @@ typedef struct core__optimizer_table {
                          const core__parameter *first,
                          const core__fused_lists *lists);
     uint32_t fused_op;
+    /* `step` is one operator: on a device without streams one pass over many
+     * parameters saves little, and has to see first which share memory. */
+    bool one_operator;
 } core__optimizer_table;
 
 struct core_optimizer {

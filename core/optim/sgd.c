@@ -107,6 +107,13 @@ static const core__optimizer_table plain = {
     .step = step,
     .fused = fused,
     .fused_op = CORE_OP_FUSED_SGD_STEP,
+    .one_operator = true,
+};
+static const core__optimizer_table with_decay = {
+    .slots = {NULL},
+    .step = step,
+    .fused = fused,
+    .fused_op = CORE_OP_FUSED_SGD_STEP,
 };
 static const core__optimizer_table with_momentum = {
     .slots = {[MOMENTUM_BUFFER] = "momentum_buffer"},
@@ -119,6 +126,8 @@ core_status core_sgd_create(core_tensor *const *parameters, size_t count,
                             const core_sgd_options *options,
                             core_optimizer **out_optimizer)
 {
+    const core__optimizer_table *table = &plain;
+
     CORE__NOT_NULL(out_optimizer);
     *out_optimizer = NULL;
     CORE__NOT_NULL(options);
@@ -139,9 +148,12 @@ core_status core_sgd_create(core_tensor *const *parameters, size_t count,
                            "above 0 and no dampening",
                            options->nesterov, options->momentum,
                            options->dampening);
-    CORE_TRY(core__optimizer_create(
-        options->momentum != 0 ? &with_momentum : &plain, parameters, count,
-        options->learning_rate, out_optimizer));
+    if (options->momentum != 0)
+        table = &with_momentum;
+    else if (options->weight_decay != 0)
+        table = &with_decay;
+    CORE_TRY(core__optimizer_create(table, parameters, count,
+                                    options->learning_rate, out_optimizer));
     (*out_optimizer)->options.sgd = *options;
     return CORE_OK;
 }

@@ -250,7 +250,7 @@ START_TEST(a_tensor_of_two_parameters_is_written_in_turn)
         OK(core_optimizer_set_state(optimizer, i, 1, &shared, 1));
     ck_assert(!together(optimizer));
     core_optimizer_release(optimizer);
-    optimizer = make(parameters, 2, 0);
+    optimizer = make(parameters, 2, 1);
     ck_assert(together(optimizer));
     OK(core_tensor_set_grad(parameters[0], parameters[1]));
     ck_assert(!together(optimizer));
@@ -296,6 +296,53 @@ START_TEST(what_changes_has_another_version)
     ck_assert_uint_gt(core_tensor_version(x), before);
     ck_assert_uint_eq(core_tensor_version(idle), 0);
     core_optimizer_release(optimizer);
+}
+END_TEST
+
+/* Where a step is one operator, one call saves launches, and nothing where
+ * there are none. */
+START_TEST(one_operator_for_each_parameter_needs_no_pass_without_streams)
+{
+    for (int variant = 0; variant < 2; variant++)
+        for (int d = 0; d < 2; d++) {
+            core_device *device;
+            core_tensor *parameters[2];
+            core_optimizer *optimizer;
+
+            OK(core_device_find(d ? "sim:0" : "cpu", &device));
+            for (size_t i = 0; i < 2; i++) {
+                parameters[i] =
+                    leaf(CALL(to_copy, numbers(CORE_F32, 100, i, false),
+                              CORE_DTYPE_NONE, device, false, -1));
+                OK(core_tensor_set_grad(
+                    parameters[i],
+                    CALL(to_copy, numbers(CORE_F32, 100, 7 + i, false),
+                         CORE_DTYPE_NONE, device, false, -1)));
+            }
+            optimizer = make(parameters, 2, variant);
+            ck_assert_int_eq(together(optimizer), d == 1 || variant == 1);
+            for (size_t i = 0; i < 2; i++)
+                ck_assert_uint_eq(core_optimizer_steps(optimizer, i), 1);
+            core_optimizer_release(optimizer);
+        }
+}
+END_TEST
+
+/* Without momentum and decay, which no optimizer asks of the CPU. */
+START_TEST(plain_steps_have_the_bits_of_a_sum)
+{
+    for (size_t t = 0; t < sizeof dtypes / sizeof *dtypes; t++)
+        for (size_t i = 0; i < COUNT; i++) {
+            core_tensor *x = numbers(dtypes[t], sizes[i], i, false);
+            core_tensor *y = numbers(dtypes[t], sizes[i], i, false);
+            core_tensor *g = numbers(dtypes[t], sizes[i], 50 + i, false);
+
+            OK(core_fused_sgd_step(&x, 1, &g, 1, NULL, 0, .1, 0, 0, 0, false,
+                                   false, NULL, NULL));
+            OK(core_add_(y, g, core_float(-.1)));
+            same(x, y, 0, "sum");
+            drop_all();
+        }
 }
 END_TEST
 
@@ -354,6 +401,8 @@ int main(void)
         a_tensor_of_two_parameters_is_written_in_turn,
         memory_from_outside_is_written_in_turn,
         what_changes_has_another_version,
+        one_operator_for_each_parameter_needs_no_pass_without_streams,
+        plain_steps_have_the_bits_of_a_sum,
         scaled_gradients_and_infinities,
         lists_may_be_empty_and_so_may_their_tensors,
     };
