@@ -15,15 +15,17 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A browser is still quick with so many boxes; and memory has a high point and
- * a last one for each of so many stretches of time. */
-enum { DRAWN = 200000, STRETCHES = 10000 };
+/* A browser is still quick with so many boxes, and draws so many rows of them;
+ * and memory has a high point and a last one for each of so many stretches of
+ * time. */
+enum { DRAWN = 200000, DEEPEST = 250, STRETCHES = 10000 };
 
 typedef struct writer {
     core__json json;
     core__file file;
     core_profiler *profiler;
     uint64_t shortest; /* events below are left out */
+    uint64_t deeper;   /* that were left out for their depth */
     core_status status;
     char buffer[1 << 16];
     size_t used;
@@ -86,15 +88,6 @@ static size_t count_from(const core_profiler *profiler, uint64_t shortest)
     return count;
 }
 
-static uint32_t depth_of(const core__profile_part *part, uint32_t at)
-{
-    uint32_t depth = 0;
-
-    while ((at = part->events[at].parent) != CORE__PROFILE_NONE)
-        depth++;
-    return depth;
-}
-
 static void box(writer *writer, const char *name, uint64_t begin, uint64_t end,
                 uint32_t depth, uint32_t kind)
 {
@@ -118,25 +111,49 @@ static void write_lane(writer *writer, const char *name)
     core__json_array(&writer->json, "boxes");
 }
 
-static void write_threads(writer *writer)
+/* How many events each is inside of: their parents come before them. */
+static core_status find_depths(const core__profile_part *part,
+                               uint32_t **out_depths)
 {
+    uint32_t *depths =
+        core__alloc((part->nevents + (size_t)1) * sizeof *depths);
+
+    *out_depths = depths;
+    if (!depths)
+        return core__error_memory(part->nevents * sizeof *depths);
+    for (uint32_t i = 0; i < part->nevents; i++) {
+        uint32_t parent = part->events[i].parent;
+
+        depths[i] = parent == CORE__PROFILE_NONE ? 0 : depths[parent] + 1;
+    }
+    return CORE_OK;
+}
+
+static core_status write_threads(writer *writer)
+{
+    uint32_t *depths;
     char name[64];
 
     for (size_t p = 0; p < writer->profiler->nparts; p++) {
         const core__profile_part *part = &writer->profiler->parts[p];
 
+        CORE_TRY(find_depths(part, &depths));
         snprintf(name, sizeof name, "thread %u", part->thread);
         write_lane(writer, name);
         for (uint32_t i = 0; i < part->nevents; i++) {
             const core__profile_event *event = &part->events[i];
 
-            if (core__profile_length(event) >= writer->shortest)
-                box(writer, event->name, event->begin, event->end,
-                    depth_of(part, i), event->kind);
+            if (depths[i] >= DEEPEST)
+                writer->deeper++;
+            else if (core__profile_length(event) >= writer->shortest)
+                box(writer, event->name, event->begin, event->end, depths[i],
+                    event->kind);
         }
         core__json_end(&writer->json);
         core__json_end(&writer->json);
+        core__free(depths);
     }
+    return CORE_OK;
 }
 
 /* A lane for each stream, as its work turns up. */
@@ -290,9 +307,10 @@ static core_status write_data(writer *writer)
     core__json_number(json, "shortest", (double)writer->shortest / 1e3);
     CORE_TRY(write_remarks(writer));
     core__json_array(json, "lanes");
-    write_threads(writer);
+    CORE_TRY(write_threads(writer));
     write_streams(writer);
     core__json_end(json);
+    core__json_unsigned(json, "deeper", writer->deeper);
     core__json_array(json, "memory");
     CORE_TRY(write_memory(writer));
     core__json_end(json);

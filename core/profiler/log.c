@@ -68,6 +68,7 @@ static void part_drop(core__profile_part *part)
     for (uint32_t i = 0; i < part->ndevices; i++)
         core_device_release(part->devices[i]);
     core__free(part->names);
+    core__free(part->buckets);
     core__free(part->numbers);
     core__free(part->changes);
     core__free(part->works);
@@ -143,6 +144,29 @@ static bool grow(void **items, uint32_t count, uint32_t *room, size_t size)
     grow((void **)&(part)->what, (part)->n##what, &(part)->what##_room, \
          sizeof *(part)->what)
 
+/* As many buckets as names, or more.  False: there are none. */
+static bool grow_buckets(core__profile_part *part)
+{
+    uint32_t count = part->nbuckets ? part->nbuckets * 2 : 64;
+    uint32_t *buckets;
+
+    if (part->nnames < part->nbuckets || count == 0)
+        return true;
+    buckets = core__alloc_zero(count * sizeof *buckets);
+    if (!buckets)
+        return part->nbuckets > 0;
+    for (uint32_t i = 0; i < part->nnames; i++) {
+        uint32_t *bucket = &buckets[part->names[i].hash & (count - 1)];
+
+        part->names[i].next = *bucket;
+        *bucket = i + 1;
+    }
+    core__free(part->buckets);
+    part->buckets = buckets;
+    part->nbuckets = count;
+    return true;
+}
+
 const char *core__profile_keep_name(core__profile_part *part, const char *name)
 {
     uint32_t hash = 2166136261u, *bucket;
@@ -150,9 +174,12 @@ const char *core__profile_keep_name(core__profile_part *part, const char *name)
 
     for (const char *at = name; *at; at++)
         hash = (hash ^ (uint8_t)*at) * 16777619u;
-    bucket = &part->buckets[hash % CORE__PROFILE_BUCKETS];
+    if (!grow_buckets(part))
+        return "(no memory for the name)";
+    bucket = &part->buckets[hash & (part->nbuckets - 1)];
     for (uint32_t i = *bucket; i; i = part->names[i - 1].next)
-        if (strcmp(part->names[i - 1].text, name) == 0)
+        if (part->names[i - 1].hash == hash &&
+            strcmp(part->names[i - 1].text, name) == 0)
             return part->names[i - 1].text;
     if (!GROW(part, names))
         return "(no memory for the name)";
@@ -160,6 +187,7 @@ const char *core__profile_keep_name(core__profile_part *part, const char *name)
     kept->text = core__strdup(name);
     if (!kept->text)
         return "(no memory for the name)";
+    kept->hash = hash;
     kept->next = *bucket;
     *bucket = ++part->nnames;
     return kept->text;
@@ -251,7 +279,8 @@ void core__profile_hold_log(core__profile_part **out_part)
     *out_part = log ? &log->part : NULL;
 }
 
-/* Those inside that were not ended end with it. */
+/* Those inside that were not ended end with it.  One that has ended already is
+ * not looked for among those that are open. */
 void core__profile_end(uint64_t token)
 {
     uint64_t now = core__profile_now();
@@ -262,7 +291,8 @@ void core__profile_end(uint64_t token)
     if (!log)
         return;
     events = log->part.events;
-    for (at = log->open; at != index && at != CORE__PROFILE_NONE;)
+    at = events[index].end ? CORE__PROFILE_NONE : log->open;
+    for (; at != index && at != CORE__PROFILE_NONE;)
         at = events[at].parent;
     while (at == index && log->open != CORE__PROFILE_NONE) {
         events[log->open].end = now;

@@ -20,11 +20,7 @@
 
 #include <stdbool.h>
 
-enum {
-    CORE__PROFILE_NONE = UINT32_MAX,
-    CORE__PROFILE_DEVICES = 32,
-    CORE__PROFILE_BUCKETS = 64
-};
+enum { CORE__PROFILE_NONE = UINT32_MAX, CORE__PROFILE_DEVICES = 32 };
 #define CORE__PROFILE_LANE (UINT64_C(1) << 40) /* from here on: the plugin's */
 
 typedef struct core__profile_event {
@@ -80,6 +76,7 @@ typedef struct core__profile_change {
 
 typedef struct core__profile_name {
     char *text;
+    uint32_t hash;
     uint32_t next; /* 1 + index of the next of its bucket; 0: none */
 } core__profile_name;
 
@@ -92,7 +89,8 @@ typedef struct core__profile_part {
     /* Of shapes: how many tensors, then dtype, dimensions and sizes of each. */
     int64_t *numbers;
     core__profile_name *names; /* copies of those that may go */
-    uint32_t buckets[CORE__PROFILE_BUCKETS];
+    uint32_t *buckets;         /* 1 + index of each one's first; 0: none */
+    uint32_t nbuckets;         /* a power of two, or 0 */
     uint32_t nevents, events_room;
     uint32_t nworks, works_room;
     uint32_t nchanges, changes_room;
@@ -152,9 +150,10 @@ uint64_t core__profile_limit(void);
 
 /* Plugins that listen from now on. */
 void core__profile_ranges_find(void);
-/* This thread comes into what has a token, and leaves it. */
-void core__profile_ranges_begin(const char *name);
-void core__profile_ranges_end(void);
+/* This thread comes into what has a token, and leaves it, and what it is in
+ * besides that lies inside and was not left. */
+void core__profile_ranges_begin(uint64_t token, const char *name);
+void core__profile_ranges_end(uint64_t token);
 
 /* ----------------------------------------------------- watch.c: what is seen */
 
@@ -225,6 +224,7 @@ struct core_profiler {
     uint32_t number; /* of the round; 0: nothing is recorded */
     bool recorded;   /* for a report, not to be thrown away */
     bool running;
+    bool stopping; /* the last round is over, and `ready` is told */
     core_range step_range;
     core__profile_part *parts; /* of the round that is over */
     size_t nparts;
@@ -264,6 +264,9 @@ static inline bool core__profile_same_lane(const core__profile_slice *a,
 {
     return a->lane == b->lane && a->device == b->device;
 }
+/* A name as text for people: at most `room` bytes of whole characters, then a
+ * 0; returns how many.  What would break a line, or is no UTF-8, becomes '?'. */
+size_t core__profile_plain(char *out, size_t room, const char *name);
 /* "stream 3" */
 void core__profile_lane_name(const core__profile_slice *slice, char *text,
                              size_t size);

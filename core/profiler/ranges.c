@@ -12,17 +12,18 @@
 
 #include <string.h>
 
-/* Deeper stretches are not told.  A bit for each backend in a level's word. */
+/* Deeper stretches are not told. */
 enum { DEPTH = 64 };
 
 static core_device *_Atomic told[CORE__SLOTS];
 static _Atomic uint32_t listeners; /* bits of `told` */
 
-/* Which backends were told of each stretch that this thread is in: what began
- * before a plugin listened does not end for it. */
+/* What this thread is in and backends were told of, each by its token: what
+ * began before a plugin listened does not end for it. */
 static _Thread_local struct {
     uint32_t depth;
-    uint16_t levels[DEPTH];
+    uint32_t backends[DEPTH]; /* bits of `told` */
+    uint64_t tokens[DEPTH];
 } stack;
 
 static void listen(uint32_t slot, core_device *device)
@@ -50,16 +51,15 @@ void core__profile_ranges_find(void)
     core__device_unlock();
 }
 
-void core__profile_ranges_begin(const char *name)
+void core__profile_ranges_begin(uint64_t token, const char *name)
 {
     uint32_t bits = atomic_load_explicit(&listeners, memory_order_acquire);
     core_string text = {name, strlen(name)};
 
-    if (stack.depth >= DEPTH)
-        bits = 0;
-    else
-        stack.levels[stack.depth] = (uint16_t)bits;
-    stack.depth++;
+    if (!bits || stack.depth == DEPTH)
+        return;
+    stack.backends[stack.depth] = bits;
+    stack.tokens[stack.depth++] = token;
     for (; bits; bits &= bits - 1) {
         core_device *device = atomic_load(&told[__builtin_ctz(bits)]);
 
@@ -68,19 +68,25 @@ void core__profile_ranges_begin(const char *name)
     }
 }
 
-void core__profile_ranges_end(void)
+static void leave_innermost(void)
 {
-    uint32_t bits;
-
-    if (stack.depth == 0)
-        return; /* a range that another thread began */
-    stack.depth--;
-    if (stack.depth >= DEPTH)
-        return;
-    for (bits = stack.levels[stack.depth]; bits; bits &= bits - 1) {
+    for (uint32_t bits = stack.backends[--stack.depth]; bits;
+         bits &= bits - 1) {
         core_device *device = atomic_load(&told[__builtin_ctz(bits)]);
 
         if (!device->forked)
             device->interfaces.ranges.end(device->impl);
     }
+}
+
+void core__profile_ranges_end(uint64_t token)
+{
+    uint32_t level = stack.depth;
+
+    while (level > 0 && stack.tokens[level - 1] != token)
+        level--;
+    if (level == 0)
+        return; /* nobody was told, or another thread began it */
+    while (stack.depth >= level)
+        leave_innermost();
 }

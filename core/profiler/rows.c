@@ -13,6 +13,7 @@
 /* Rows by hash of kind and name, open addressing. */
 typedef struct table {
     core_profile_row *rows;
+    uint32_t *open;  /* of each row, calls that the next event is inside of */
     uint32_t *index; /* 1 + row; 0: free */
     uint32_t count;
     uint32_t room; /* of index, a power of two; rows has half of that */
@@ -46,7 +47,7 @@ static core_status grow(table *table)
 {
     uint32_t room = table->room ? table->room * 2 : 256;
     core_profile_row *rows;
-    uint32_t *index;
+    uint32_t *index, *open;
 
     if (table->count < table->room / 2)
         return CORE_OK;
@@ -54,6 +55,10 @@ static core_status grow(table *table)
     if (!rows)
         return core__error_memory(room / 2 * sizeof *rows);
     table->rows = rows;
+    open = core__realloc(table->open, room / 2 * sizeof *open);
+    if (!open)
+        return core__error_memory(room / 2 * sizeof *open);
+    table->open = open;
     index = core__alloc_zero(room * sizeof *index);
     if (!index)
         return core__error_memory(room * sizeof *index);
@@ -78,22 +83,20 @@ static core_status row_of(table *table, const core__profile_event *event,
             .kind = (core_profile_kind)event->kind,
             .name = event->name,
         };
+        table->open[table->count] = 0;
         *slot = ++table->count;
     }
     *out_row = *slot - 1;
     return CORE_OK;
 }
 
-/* An outer call of the same row has counted this one's time already. */
-static bool is_recursive(const core__profile_part *part,
-                         const core__profile_event *event)
+/* Leaves the events from `at` on outwards, up to the parent of the next. */
+static void leave(table *table, const core__profile_part *part,
+                  const uint32_t *rows, uint32_t at, uint32_t parent)
 {
-    for (uint32_t at = event->parent; at != CORE__PROFILE_NONE;
+    for (; at != parent && at != CORE__PROFILE_NONE;
          at = part->events[at].parent)
-        if (part->events[at].kind == event->kind &&
-            strcmp(part->events[at].name, event->name) == 0)
-            return true;
-    return false;
+        table->open[rows[at]]--;
 }
 
 static void add(core_profile_row *row, const core__profile_event *event,
@@ -117,23 +120,31 @@ static void add(core_profile_row *row, const core__profile_event *event,
 
 static core_status add_part(table *table, const core__profile_part *part)
 {
-    uint64_t *inside =
-        core__alloc_zero((part->nevents + (size_t)1) * sizeof *inside);
+    uint64_t *inside = core__alloc_zero((part->nevents + (size_t)1) *
+                                        (sizeof *inside + sizeof(uint32_t)));
+    uint32_t last = CORE__PROFILE_NONE, *rows;
     core_status status = CORE_OK;
-    uint32_t row;
 
     if (!inside)
         return core__error_memory(part->nevents * sizeof *inside);
+    rows = (uint32_t *)(inside + part->nevents + 1);
     for (uint32_t i = 0; i < part->nevents; i++)
         if (part->events[i].parent != CORE__PROFILE_NONE)
             inside[part->events[i].parent] +=
                 core__profile_length(&part->events[i]);
     for (uint32_t i = 0; i < part->nevents && status == CORE_OK; i++) {
-        status = row_of(table, &part->events[i], &row);
-        if (status == CORE_OK)
-            add(&table->rows[row], &part->events[i], inside[i],
-                is_recursive(part, &part->events[i]));
+        const core__profile_event *event = &part->events[i];
+
+        status = row_of(table, event, &rows[i]);
+        if (status != CORE_OK)
+            break;
+        /* An outer call of the same row has counted this one's time. */
+        leave(table, part, rows, last, event->parent);
+        add(&table->rows[rows[i]], event, inside[i], table->open[rows[i]] > 0);
+        table->open[rows[i]]++;
+        last = i;
     }
+    leave(table, part, rows, last, CORE__PROFILE_NONE);
     core__free(inside);
     return status;
 }
@@ -214,6 +225,7 @@ static core_status make(core_profiler *profiler)
     for (size_t i = 0; i < profiler->nparts && status == CORE_OK; i++)
         status = add_part(&table, &profiler->parts[i]);
     core__free(table.index);
+    core__free(table.open);
     if (status != CORE_OK) {
         core__free(table.rows);
         core__free(rows);

@@ -257,14 +257,20 @@ static core_status stop(core_profiler *profiler)
     if (running == profiler)
         running = NULL;
     pthread_mutex_unlock(&lock);
-    if (status == CORE_OK && recorded)
+    if (status == CORE_OK && recorded) {
+        profiler->stopping = true;
         status = tell_ready(profiler);
+        profiler->stopping = false;
+    }
     return status;
 }
 
 core_status core_profiler_stop(core_profiler *profiler)
 {
     CORE__NOT_NULL(profiler);
+    /* `ready` stops it too: it is what the outer call does. */
+    if (profiler->stopping && profiler->owner == core__thread_self())
+        return CORE_OK;
     CORE_TRY(check_owner(profiler, "core_profiler_stop"));
     return stop(profiler);
 }

@@ -140,10 +140,15 @@ static uint64_t host_time(const core__profile_clock *clock, int64_t there)
 static const char *keep_text(core_profiler *profiler, core_string text)
 {
     char name[256];
-    size_t size = text.size < sizeof name ? (size_t)text.size : sizeof name - 1;
+    size_t size = (size_t)text.size;
 
-    if (!text.data || size == 0)
+    if (!text.data || text.size == 0)
         return "(without a name)";
+    if (text.size >= sizeof name) { /* whole characters */
+        size = sizeof name - 1;
+        while (size > 0 && ((unsigned char)text.data[size] & 0xc0) == 0x80)
+            size--;
+    }
     memcpy(name, text.data, size);
     name[size] = 0;
     if (!profiler->names)
@@ -274,6 +279,18 @@ static void add_events(core_profiler *profiler,
 
 /* ------------------------------------------------------------------- both -- */
 
+/* Of each event and those inside of it, which come later. */
+static void add_totals(core__profile_part *part)
+{
+    for (uint32_t i = part->nevents; i-- > 0;) {
+        core__profile_event *event = &part->events[i];
+
+        event->device_total += event->device_self;
+        if (event->parent != CORE__PROFILE_NONE)
+            part->events[event->parent].device_total += event->device_total;
+    }
+}
+
 /* The time goes to who gave the work. */
 static void add_times(core_profiler *profiler)
 {
@@ -281,17 +298,13 @@ static void add_times(core_profiler *profiler)
         const core__profile_slice *slice = &profiler->slices[i];
         const core__profile_work *work =
             core__profile_slice_work(profiler, slice);
-        core__profile_event *events;
-        uint64_t time = slice->end - slice->begin;
 
-        if (!work || work->parent == CORE__PROFILE_NONE)
-            continue;
-        events = profiler->parts[slice->part].events;
-        events[work->parent].device_self += time;
-        for (uint32_t at = work->parent; at != CORE__PROFILE_NONE;
-             at = events[at].parent)
-            events[at].device_total += time;
+        if (work && work->parent != CORE__PROFILE_NONE)
+            profiler->parts[slice->part].events[work->parent].device_self +=
+                slice->end - slice->begin;
     }
+    for (size_t p = 0; p < profiler->nparts; p++)
+        add_totals(&profiler->parts[p]);
 }
 
 void core__profile_resolve(core_profiler *profiler)

@@ -27,13 +27,11 @@ typedef struct stacks {
 /* Semicolons and line ends would be read as something else. */
 static size_t put_name(char *line, size_t room, const char *name)
 {
-    size_t size = 0;
+    size_t size = core__profile_plain(line, room, name);
 
-    for (; name[size] && size < room; size++) {
-        unsigned char c = (unsigned char)name[size];
-
-        line[size] = c == ';' ? ',' : c < ' ' ? '?' : (char)c;
-    }
+    for (size_t i = 0; i < size; i++)
+        if (line[i] == ';')
+            line[i] = ',';
     return size;
 }
 

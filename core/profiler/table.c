@@ -82,20 +82,34 @@ static const char *kind_name(core_profile_kind kind)
                                        : "";
 }
 
-/* What fits, of whole characters; what would break the line is left out. */
+size_t core__profile_plain(char *out, size_t room, const char *name)
+{
+    size_t left = strlen(name), size = 0;
+
+    while (left > 0) {
+        size_t length = core__utf8_sequence(name, left);
+        bool good = length > 0 && (unsigned char)*name >= ' ' && *name != 0x7f;
+
+        if (size + (good ? length : 1) > room)
+            break;
+        if (good)
+            memcpy(out + size, name, length);
+        else
+            out[size] = '?';
+        size += good ? length : 1;
+        length += length == 0;
+        name += length;
+        left -= length;
+    }
+    out[size] = 0;
+    return size;
+}
+
 static void name_text(char out[48], const core_profile_row *row)
 {
     enum { ROOM = 36 };
-    const char *name = row->name;
-    size_t size = strlen(name) < ROOM ? strlen(name) : ROOM;
+    size_t size = core__profile_plain(out, ROOM, row->name);
 
-    while (size > 0 && ((unsigned char)name[size] & 0xc0) == 0x80)
-        size--;
-    for (size_t i = 0; i < size; i++) {
-        unsigned char c = (unsigned char)name[i];
-
-        out[i] = c < ' ' || c == 0x7f ? '?' : (char)c;
-    }
     core__format(out + size, 48 - size, "%s", kind_name(row->kind));
 }
 
@@ -123,24 +137,34 @@ static void add_row(text *text, const core_profile_row *row, uint64_t all)
 /* Where the times of a device are from. */
 static void add_clock(text *text, const core__profile_clock *clock)
 {
-    const char *name = core_device_name(clock->device);
     const char *colon = *clock->why ? ": " : "";
+    char name[64], why[sizeof clock->why];
 
+    core__profile_plain(name, sizeof name - 1, core_device_name(clock->device));
+    core__profile_plain(why, sizeof why - 1, clock->why);
     if (clock->records)
         add(text,
             "\n%s: device times are those of its plugin, %llu records%s%s\n",
-            name, (unsigned long long)clock->count, colon, clock->why);
+            name, (unsigned long long)clock->count, colon, why);
     else if (clock->base)
         add(text,
             "\n%s: device times are between events around each launch%s%s\n",
-            name, colon, clock->why);
+            name, colon, why);
     else
-        add(text, "\n%s: no device times: %s\n", name, clock->why);
+        add(text, "\n%s: no device times: %s\n", name, why);
     if (clock->dropped)
         add(text,
             "%s: %llu records are missing: more than the limit, or than "
             "there was memory for\n",
             name, (unsigned long long)clock->dropped);
+}
+
+static void add_count(text *text, const char *name, uint64_t count)
+{
+    char plain[256];
+
+    core__profile_plain(plain, sizeof plain - 1, name);
+    add(text, " %s (%llu)", plain, (unsigned long long)count);
 }
 
 /* What ran on the CPU in place of a device, and what the host waited for. */
@@ -164,8 +188,7 @@ static void add_remarks(text *text, const core_profiler *profiler)
             (unsigned long long)fallbacks, fallbacks == 1 ? "" : "s");
         for (size_t i = 0; i < rows->count; i++)
             if (rows->rows[i].fallbacks)
-                add(text, " %s (%llu)", rows->rows[i].name,
-                    (unsigned long long)rows->rows[i].fallbacks);
+                add_count(text, rows->rows[i].name, rows->rows[i].fallbacks);
         add(text, "\n");
     }
     if (waits) {
@@ -174,8 +197,7 @@ static void add_remarks(text *text, const core_profiler *profiler)
             time_text(time, waited));
         for (size_t i = 0; i < rows->count; i++)
             if (rows->rows[i].kind == CORE_PROFILE_WAIT)
-                add(text, " %s (%llu)", rows->rows[i].name,
-                    (unsigned long long)rows->rows[i].calls);
+                add_count(text, rows->rows[i].name, rows->rows[i].calls);
         add(text, "\n");
     }
     for (size_t i = 0; i < profiler->nclocks; i++)

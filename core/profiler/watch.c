@@ -89,7 +89,7 @@ static void note_results(uint64_t token, const core_operator *op,
 static void end(uint64_t token)
 {
     core__profile_end(token);
-    core__profile_ranges_end();
+    core__profile_ranges_end(token);
 }
 
 static core_status go_on(core_call *call, const core_value *args,
@@ -125,7 +125,7 @@ core_status core__profiler_layer(core_call *call, const core_value *args,
     core_status status;
 
     if (token) {
-        core__profile_ranges_begin(core__operator_name(op));
+        core__profile_ranges_begin(token, core__operator_name(op));
         note_arguments(token, args, nargs);
     }
     status = core__nan_checked()
@@ -158,7 +158,7 @@ static uint64_t begin(core__observed what, const char *name, uint64_t sequence,
         return 0; /* the profiler's own */
     token = core__profile_begin(kinds[what], name, false);
     if (token)
-        core__profile_ranges_begin(name);
+        core__profile_ranges_begin(token, name);
     event = core__profile_hold(token, &part);
     if (!event)
         return token;

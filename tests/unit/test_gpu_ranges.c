@@ -8,6 +8,7 @@
 #define _GNU_SOURCE /* gettid */
 
 #include "gpuemu.h"
+#include "temporary.h"
 
 #include <libcore/plugins.h>
 #include <libcore/profiler.h>
@@ -16,11 +17,11 @@
 #include <dlfcn.h>
 
 static char lines[65536]; /* of this thread, without its number */
-static char path[] = "/tmp/gpu-ranges-XXXXXX";
+static temporary_path path;
 
 static void make_file(const char *setting)
 {
-    close(mkstemp(path));
+    temporary_file(path, "gpu-ranges");
     setenv(setting, path, 1);
 }
 
@@ -134,6 +135,31 @@ START_TEST(what_a_session_cuts_off_is_told_whole)
 }
 END_TEST
 
+/* What nobody ends ends with what is outside of it, and does not take the room
+ * of others. */
+START_TEST(what_is_never_ended_ends_with_what_is_outside)
+{
+    core_range outer, inner = 0;
+    char expected[1200] = "+step";
+
+    make_file("GPUEMU_RANGES");
+    gpu = gpuemu();
+    OK(core_profiler_start(NULL, &profiler));
+    for (int i = 0; i < 70; i++) {
+        outer = core_range_begin("outer");
+        inner = core_range_begin("inner");
+        core_range_end(outer);
+        if (i % 2)
+            core_range_end(inner); /* it has ended */
+        strcat(expected, "+outer+inner--");
+    }
+    OK(core_profiler_stop(profiler));
+    core_profiler_release(profiler);
+    strcat(expected, "-");
+    ck_assert_str_eq(told(gettid()), expected);
+}
+END_TEST
+
 START_TEST(a_device_that_is_opened_later_is_told_from_the_next_round)
 {
     core_profiler_options options = {.struct_size = sizeof options,
@@ -180,7 +206,7 @@ END_TEST
 START_TEST(without_a_tool_nothing_is_offered)
 {
     unsetenv("GPUEMU_RANGES");
-    close(mkstemp(path));
+    temporary_file(path, "gpu-ranges");
     gpu = gpuemu();
     OK(core_profiler_start(NULL, &profiler));
     drop(some());
@@ -234,6 +260,7 @@ int main(void)
         nodes_of_a_backward_are_told,
         each_thread_has_its_own,
         what_a_session_cuts_off_is_told_whole,
+        what_is_never_ended_ends_with_what_is_outside,
         a_device_that_is_opened_later_is_told_from_the_next_round,
         deep_ranges_are_told_to_a_depth_and_end_right,
         without_a_tool_nothing_is_offered,
