@@ -41,10 +41,13 @@ names_the_program() {
     grep 'sqrt.*the forward made it at.*/anomalous)' "$work/said"
 }
 
+# shellcheck source=tests/fixtures/ok.sh
+. "$LIBCORE_SOURCE/tests/fixtures/ok.sh"
+
 echo 1..1
 if names_the_program >"$work/log" 2>&1; then
     echo 'ok 1 - the place in the forward is in the program'
 else
     echo 'not ok 1 - the place in the forward is in the program'
-    sed 's/^/# /' "$work/log"
+    telling "$work/log"
 fi

@@ -21,6 +21,9 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 number=0
 
+# shellcheck source=tests/fixtures/ok.sh
+. "$LIBCORE_SOURCE/tests/fixtures/ok.sh"
+
 # ok NAME COMMAND…: what it prints last is told.
 ok() {
     name=$1
@@ -31,7 +34,7 @@ ok() {
         sed -n '$s/^/# /p' "$work/log"
     else
         echo "not ok $number - $name"
-        sed 's/^/# /' "$work/log"
+        telling "$work/log"
     fi
 }
 

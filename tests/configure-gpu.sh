@@ -11,6 +11,9 @@ source=$(cd "$LIBCORE_SOURCE" && pwd)
 number=0
 skipped=
 
+# shellcheck source=tests/fixtures/ok.sh
+. "$LIBCORE_SOURCE/tests/fixtures/ok.sh"
+
 ok() { # name, command...
     name=$1
     shift
@@ -21,7 +24,7 @@ ok() { # name, command...
         echo "ok $number - $name"
     else
         echo "not ok $number - $name"
-        tail -n 20 "$work/log" | sed 's/^/# /'
+        telling "$work/log"
     fi
 }
 

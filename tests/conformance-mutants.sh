@@ -24,6 +24,9 @@ offer() { # test
     esac
 }
 
+# shellcheck source=tests/fixtures/ok.sh
+. "$LIBCORE_SOURCE/tests/fixtures/ok.sh"
+
 # tell NAME GOOD: one line of TAP.
 tell() {
     number=$((number + 1))
@@ -31,7 +34,7 @@ tell() {
         echo "ok $number - $1"
     else
         echo "not ok $number - $1"
-        tail -n 20 "$work/out" | sed 's/^/# /'
+        telling "$work/out"
     fi
 }
 

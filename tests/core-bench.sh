@@ -9,18 +9,8 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 number=0
 
-# ok NAME COMMAND…: the command's status decides.
-ok() {
-    name=$1
-    shift
-    number=$((number + 1))
-    if "$@" >"$work/log" 2>&1; then
-        echo "ok $number - $name"
-    else
-        echo "not ok $number - $name"
-        sed 's/^/# /' "$work/log"
-    fi
-}
+# shellcheck source=tests/fixtures/ok.sh
+. "$LIBCORE_SOURCE/tests/fixtures/ok.sh"
 
 # quick ARGUMENT…: as little of each row as there can be.
 quick() {

@@ -28,6 +28,9 @@ if ! "$clang" $flags -o "$work/try" "$work/try.c" >/dev/null 2>&1; then
     exit 0
 fi
 
+# shellcheck source=tests/fixtures/ok.sh
+. "$LIBCORE_SOURCE/tests/fixtures/ok.sh"
+
 # The target's sources besides itself; the corpus is in $work/NAME.corpus.
 fuzz() { # name, sources...
     name=$1
@@ -48,7 +51,7 @@ fuzz() { # name, sources...
         echo "ok $number - $name: $runs inputs"
     else
         echo "not ok $number - $name"
-        tail -n 30 "$work/log" | sed 's/^/# /'
+        telling "$work/log"
     fi
 }
 

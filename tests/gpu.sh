@@ -11,17 +11,8 @@ number=0
 emulated=$LIBCORE_BUILD/backends/gpu/emulated/.libs
 golden=$LIBCORE_SOURCE/tests/golden/public
 
-ok() { # name, command...
-    name=$1
-    shift
-    number=$((number + 1))
-    if "$@" >"$work/log" 2>&1; then
-        echo "ok $number - $name"
-    else
-        echo "not ok $number - $name"
-        tail -n 20 "$work/log" | sed 's/^/# /'
-    fi
-}
+# shellcheck source=tests/fixtures/ok.sh
+. "$LIBCORE_SOURCE/tests/fixtures/ok.sh"
 
 skip() { # name, reason
     number=$((number + 1))

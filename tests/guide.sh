@@ -11,17 +11,8 @@ number=0
 template=$LIBCORE_SOURCE/plugins/template
 path=$LIBCORE_BUILD/.libs
 
-ok() { # name, command...
-    name=$1
-    shift
-    number=$((number + 1))
-    if "$@" >"$work/log" 2>&1; then
-        echo "ok $number - $name"
-    else
-        echo "not ok $number - $name"
-        sed 's/^/# /' "$work/log" | tail -n 30
-    fi
-}
+# shellcheck source=tests/fixtures/ok.sh
+. "$LIBCORE_SOURCE/tests/fixtures/ok.sh"
 
 skip() { # name, why
     number=$((number + 1))
@@ -34,7 +25,7 @@ golden() { # folder, device, arguments...
     LIBCORE_PLUGIN_PATH=$path:$folder "$LIBCORE_BUILD/core-conformance" \
         --golden "$LIBCORE_SOURCE/tests/golden/public" --device "$device" "$@" \
         >"$work/out" 2>&1
-    tail -n 5 "$work/out"
+    cat "$work/out"
     grep -qE "$passes" "$work/out" && ! grep 'validate:' "$work/out"
 }
 

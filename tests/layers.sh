@@ -8,21 +8,15 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 number=0
 
-ok() { # name, command...
-    name=$1
-    shift
-    number=$((number + 1))
-    if "$@" >"$work/log" 2>&1; then
-        echo "ok $number - $name"
-    else
-        echo "not ok $number - $name"
-        sed 's/^/# /' "$work/log" | head -n 20
-    fi
-}
+# shellcheck source=tests/fixtures/ok.sh
+. "$LIBCORE_SOURCE/tests/fixtures/ok.sh"
 
 golden() {
     "$LIBCORE_BUILD/core-conformance" \
         --golden "$LIBCORE_SOURCE/tests/golden/public" "$@" >"$work/out" 2>&1
+    got=$?
+    cat "$work/out"
+    return $got
 }
 
 # Every case passes, and validate says nothing.

@@ -11,17 +11,8 @@ trap 'rm -rf "$work"' EXIT
 number=0
 fixtures=$LIBCORE_SOURCE/tests/fixtures/opencl
 
-ok() { # name, command...
-    name=$1
-    shift
-    number=$((number + 1))
-    if "$@" >"$work/log" 2>&1; then
-        echo "ok $number - $name"
-    else
-        echo "not ok $number - $name"
-        tail -n 20 "$work/log" | sed 's/^/# /'
-    fi
-}
+# shellcheck source=tests/fixtures/ok.sh
+. "$LIBCORE_SOURCE/tests/fixtures/ok.sh"
 
 skip() {
     echo "1..0 # SKIP $1"

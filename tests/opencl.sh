@@ -11,26 +11,15 @@ export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0"
 trap 'rm -rf "$work"' EXIT
 number=0
 
-ok() { # name, command...
-    name=$1
-    shift
-    number=$((number + 1))
-    if "$@" >"$work/log" 2>&1; then
-        echo "ok $number - $name"
-    else
-        echo "not ok $number - $name"
-        tail -n 20 "$work/log" | sed 's/^/# /'
-    fi
-}
+# shellcheck source=tests/fixtures/ok.sh
+. "$LIBCORE_SOURCE/tests/fixtures/ok.sh"
 
 says() { # pattern, command...
     pattern=$1
     shift
     "$@" >"$work/out" 2>&1
     cat "$work/out"
-    grep -qE "$pattern" "$work/out" && return
-    grep -A3 '^not ok' "$work/out" # where it is seen: at the end
-    return 1
+    grep -qE "$pattern" "$work/out"
 }
 
 echo '#include <CL/cl.h>' >"$work/has.c"
@@ -424,7 +413,7 @@ learns() {
     shift
     "$LIBCORE_BUILD/core-train" --device opencl --log 1 "$@" >"$work/out" 2>&1
     status=$?
-    tail -n 5 "$work/out"
+    cat "$work/out"
     [ $status = 0 ] || return
     awk -v share="$share" '$1 == "step" && $3 == "loss" {
             if (!first) first = $4

@@ -5,6 +5,8 @@
 # docs/operators.md says what ops.yaml says.
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+# shellcheck source=tests/fixtures/ok.sh
+. "$LIBCORE_SOURCE/tests/fixtures/ok.sh"
 name="docs/operators.md is what gen_ops.py makes of ops.yaml"
 echo 1..1
 if ! python3 -c 'import yaml' 2>/dev/null; then
@@ -18,5 +20,5 @@ if diff -u "$LIBCORE_SOURCE/docs/operators.md" "$work/operators.md" \
     echo "ok 1 - $name"
 else
     echo "not ok 1 - $name"
-    sed 's/^/# /' "$work/log" | head -n 30
+    telling "$work/log"
 fi

@@ -11,18 +11,8 @@ number=0
 data=$work/data
 mkdir "$data"
 
-# ok NAME COMMAND…: the command's status decides.
-ok() {
-    name=$1
-    shift
-    number=$((number + 1))
-    if "$@" >"$work/log" 2>&1; then
-        echo "ok $number - $name"
-    else
-        echo "not ok $number - $name"
-        sed 's/^/# /' "$work/log"
-    fi
-}
+# shellcheck source=tests/fixtures/ok.sh
+. "$LIBCORE_SOURCE/tests/fixtures/ok.sh"
 
 # images COUNT FILE, labels COUNT FILE: COUNT is below 256.
 images() {

@@ -12,18 +12,8 @@ data=$work/data
 places=$work/places
 mkdir "$data" "$places"
 
-# ok NAME COMMAND…: the command's status decides.
-ok() {
-    name=$1
-    shift
-    number=$((number + 1))
-    if "$@" >"$work/log" 2>&1; then
-        echo "ok $number - $name"
-    else
-        echo "not ok $number - $name"
-        sed 's/^/# /' "$work/log"
-    fi
-}
+# shellcheck source=tests/fixtures/ok.sh
+. "$LIBCORE_SOURCE/tests/fixtures/ok.sh"
 
 # idx_images COUNT ROWS FILE, idx_labels COUNT FILE: as the headers say; the
 # pixels are of no meaning, but they differ.  COUNT is below 65536.

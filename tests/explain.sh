@@ -1,0 +1,120 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The libcore authors
+
+# tools/explain: of a long log what tells why something failed, and nothing of
+# what was good.
+explain=$LIBCORE_SOURCE/tools/explain
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+number=0
+
+# shellcheck source=tests/fixtures/ok.sh
+. "$LIBCORE_SOURCE/tests/fixtures/ok.sh"
+
+# gives FILE WORD…: exactly what $work/expected has.
+gives() {
+    "$explain" "$@" >"$work/out" 2>&1 || return
+    diff -u "$work/expected" "$work/out"
+}
+
+cases() {
+    cat >"$work/tap" <<'EOF'
+TAP version 13
+ok 1 - good FAIL
+PASS: tests/x 1 - good FAIL
+not ok 2 - bad
+# why it is
+# in two lines
+FAIL: tests/x 2 - bad
+ok 3 - good again
+# of no interest
+not ok 4 - worse: one line
+the second line
+1..4
+EOF
+    cat >"$work/expected" <<'EOF'
+not ok 2 - bad
+# why it is
+# in two lines
+not ok 4 - worse: one line
+the second line
+EOF
+    gives "$work/tap"
+}
+
+# A report is before results that came earlier, and has a picture of memory.
+reports() {
+    {
+        echo '==12==ERROR: AddressSanitizer: heap-buffer-overflow'
+        echo '    #0 in overflow x.c:1'
+        echo 'Shadow bytes around the buggy address:'
+        seq 50
+        echo '==12==ABORTING'
+        echo 'ok 1 - good'
+        echo 'not ok 2 - bad: Early exit with return value 1'
+        echo '1..2'
+    } >"$work/tap"
+    cat >"$work/expected" <<'EOF'
+not ok 2 - bad: Early exit with return value 1
+said besides, in any case:
+==12==ERROR: AddressSanitizer: heap-buffer-overflow
+    #0 in overflow x.c:1
+==12==ABORTING
+EOF
+    gives "$work/tap"
+}
+
+# A program that ends before it has said a result.
+without_results() {
+    echo 'error while loading shared libraries: libx.so.1' >"$work/tap"
+    cp "$work/tap" "$work/expected"
+    gives "$work/tap"
+}
+
+long() {
+    {
+        seq 300
+        echo 'ok 7 - core/memory/FAIL'
+        echo 'not ok 8 - core/memory/fills # CRASH'
+        echo '# signal 11'
+        seq 301 600
+    } >"$work/log"
+    "$explain" --plain "$work/log" >"$work/out" || return
+    cat "$work/out"
+    [ "$(grep -vc '^\[' "$work/out")" = 40 ] &&
+        grep -q '^\[\.\.\.\] 301 more$' "$work/out" &&
+        grep -A 1 '# CRASH$' "$work/out" | grep -q '^# signal 11$' &&
+        [ "$(tail -n 1 "$work/out")" = 600 ] && ! grep FAIL "$work/out"
+}
+
+# Where nothing is loud, what is an error.
+quiet() {
+    {
+        seq 100
+        echo 'x.c:1:2: error: no semicolon'
+        seq 101 200
+    } >"$work/log"
+    "$explain" --plain "$work/log" >"$work/out" && cat "$work/out" &&
+        grep -qx 'x.c:1:2: error: no semicolon' "$work/out"
+}
+
+short() {
+    seq 40 >"$work/log"
+    cp "$work/log" "$work/expected"
+    gives --plain "$work/log"
+}
+
+nameless() {
+    "$explain" "$work/none" 2>"$work/err"
+    [ $? = 2 ] && grep 'wants the name of a file' "$work/err"
+}
+
+ok 'cases that failed are shown with what is beneath them' cases
+ok 'a report of a sanitizer is shown wherever it stands' reports
+ok 'a log without results is shown' without_results
+ok 'of a long log what failed and the end' long
+ok 'of another what is an error' quiet
+ok 'a short one is shown whole' short
+ok 'a file that is not there is refused' nameless
+echo "1..$number"
