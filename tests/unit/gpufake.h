@@ -13,6 +13,7 @@
 #define TESTS_UNIT_GPUFAKE_H
 
 #include "autograd.h"
+#include "temporary.h"
 
 #include <libcore/capture.h>
 #include <libcore/device.h>
@@ -347,15 +348,12 @@ END_TEST
 
 /* --------------------------------------------------------- its libraries -- */
 
-static char calls[] = "/tmp/gpu-products-XXXXXX";
+static temporary_path calls;
 
 /* A library of products, each of which leaves a letter. */
 static inline void load_products(const char *library)
 {
-    int file = mkstemp(calls);
-
-    ck_assert_int_ge(file, 0);
-    close(file);
+    temporary_file(calls, "gpu-products");
     setenv("FAKE_GPU_PRODUCTS", calls, 1);
     load_fake("");
     load(library);

@@ -6,28 +6,21 @@
 #ifndef TESTS_UNIT_IO_H
 #define TESTS_UNIT_IO_H
 
+#include "temporary.h"
+
 #include <libcore/device.h>
 
-#include <check.h>
 #include <dirent.h>
-#include <limits.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-static char folder[PATH_MAX];
+static temporary_path folder;
 static char file_path[PATH_MAX + 32];
 static core_device *cpu;
 
 static inline void set_up(void)
 {
-    const char *base = getenv("TMPDIR");
-
-    snprintf(folder, sizeof folder, "%s/libcore-test-XXXXXX",
-             base ? base : "/tmp");
-    ck_assert_ptr_nonnull(mkdtemp(folder));
+    temporary_folder(folder, "libcore-test");
     snprintf(file_path, sizeof file_path, "%s/file.safetensors", folder);
     ck_assert_msg(core_device_find("cpu", &cpu) == CORE_OK, "%s",
                   core_error_message());
@@ -35,10 +28,7 @@ static inline void set_up(void)
 
 static inline void tear_down(void)
 {
-    char command[PATH_MAX + 16];
-
-    snprintf(command, sizeof command, "rm -rf '%s'", folder);
-    ck_assert_int_eq(system(command), 0);
+    temporary_remove(folder);
 }
 
 static inline int files_in_folder(void)

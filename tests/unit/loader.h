@@ -7,22 +7,19 @@
 #ifndef TESTS_UNIT_LOADER_H
 #define TESTS_UNIT_LOADER_H
 
+#include "temporary.h"
+
 #include <libcore/plugins.h>
 
-#include <check.h>
-#include <limits.h>
 #include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "loader/search.h"
 
 typedef char path_text[PATH_MAX];
 
-static path_text folder; /* of this test */
+static temporary_path folder; /* of this test */
 
 /* "name" gives the fixture core_name.so. */
 static inline const char *fixture(const char *name)
@@ -40,21 +37,14 @@ static inline const char *fixture(const char *name)
  * nothing that is installed. */
 static inline void folder_make(void)
 {
-    const char *base = getenv("TMPDIR");
-
-    snprintf(folder, sizeof folder, "%s/libcore-test-XXXXXX",
-             base ? base : "/tmp");
-    ck_assert_ptr_nonnull(mkdtemp(folder));
+    temporary_folder(folder, "libcore-test");
     core__search_set_folders("", "", "");
     core_setting_set("LIBCORE_PLUGIN_PATH", folder);
 }
 
 static inline void folder_remove(void)
 {
-    char command[PATH_MAX + 16];
-
-    snprintf(command, sizeof command, "rm -rf '%s'", folder);
-    ck_assert_int_eq(system(command), 0);
+    temporary_remove(folder);
 }
 
 static inline const char *inside(const char *name)

@@ -8,6 +8,7 @@
 #define SUITE_SECONDS 100
 
 #include "linear.h"
+#include "temporary.h"
 
 #include <libcore/capture.h>
 #include <libcore/settings.h>
@@ -23,7 +24,7 @@ const char *__lsan_default_suppressions(void)
 }
 
 static const char *build;
-static char path[] = "/tmp/cublaslt-calls-XXXXXX";
+static temporary_path path;
 static core_device *cuda;
 
 static void load(const char *library)
@@ -38,10 +39,7 @@ static void load(const char *library)
 
 static void start(const char *failures, bool library)
 {
-    int file = mkstemp(path);
-
-    ck_assert_int_ge(file, 0);
-    close(file);
+    temporary_file(path, "cublaslt-calls");
     setenv("FAKE_CUBLASLT_CALLS", path, 1);
     setenv("FAKE_GPU_FAIL", failures, 1);
     load("libcuda.so.1");

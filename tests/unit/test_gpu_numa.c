@@ -3,20 +3,18 @@
 
 /* What is said of a GPU's node of memory, of folders such as Linux has. */
 
-#include <check.h>
-#include <stdio.h>
-#include <stdlib.h>
+#include "temporary.h"
+
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <gpu/host/host.h>
 
-static char folder[] = "/tmp/gpu-numa-XXXXXX";
+static temporary_path folder;
 
 /* What the folder of the device at this address says. */
 static void says(const char *address, const char *text)
 {
-    char path[256];
+    char path[PATH_MAX + 64];
     FILE *file;
 
     snprintf(path, sizeof path, "%s/%s", folder, address);
@@ -30,7 +28,7 @@ static void says(const char *address, const char *text)
 
 static void setup(void)
 {
-    ck_assert_ptr_nonnull(mkdtemp(folder));
+    temporary_folder(folder, "gpu-numa");
     says("0000:3b:00.0", "1\n");
     says("0000:af:00.1", "0\n");
     says("0000:01:00.0", "-1\n");
@@ -40,10 +38,7 @@ static void setup(void)
 
 static void teardown(void)
 {
-    char command[64];
-
-    snprintf(command, sizeof command, "rm -r %s", folder);
-    ck_assert_int_eq(system(command), 0);
+    temporary_remove(folder);
 }
 
 START_TEST(the_node_is_what_linux_says)

@@ -5,6 +5,7 @@
  * with a point.  The locale is made here: none need be installed. */
 
 #include "stream.h"
+#include "temporary.h"
 
 #include "base/json.h"
 #include "base/text.h"
@@ -13,7 +14,6 @@
 
 #include <locale.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 /* What the C library keeps of LOCPATH is no leak of ours. */
 const char *__lsan_default_suppressions(void);
@@ -22,8 +22,8 @@ const char *__lsan_default_suppressions(void)
     return "leak:argz_add_sep";
 }
 
-static char folder[] = "/tmp/libcore-locale-XXXXXX";
-static char path[64];
+static temporary_path folder;
+static char path[PATH_MAX + 32];
 static locale_t comma;
 
 /* The file of glibc's category LC_NUMERIC: its mark, six offsets, and decimal
@@ -36,7 +36,7 @@ static void write_locale(void)
     const uint32_t wide[] = {',', 0};
     FILE *file;
 
-    ck_assert_ptr_nonnull(mkdtemp(folder));
+    temporary_folder(folder, "libcore-locale");
     snprintf(path, sizeof path, "%s/comma", folder);
     ck_assert_int_eq(mkdir(path, 0700), 0);
     strcat(path, "/LC_NUMERIC");
@@ -57,10 +57,7 @@ static void use_comma(void)
     setenv("LOCPATH", folder, 1);
     comma = newlocale(LC_NUMERIC_MASK, "comma", (locale_t)0);
     ck_assert_ptr_nonnull(setlocale(LC_NUMERIC, "comma"));
-    unlink(path);
-    *strrchr(path, '/') = 0;
-    rmdir(path);
-    rmdir(folder);
+    temporary_remove(folder);
     snprintf(text, sizeof text, "%g", 0.5);
     ck_assert_str_eq(text, "0,5");
 }

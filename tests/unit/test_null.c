@@ -3,15 +3,14 @@
 
 /* NULL where something must be: an error that names call and argument. */
 
+#include "temporary.h"
+
 #include <libcore/core.h>
 #include <libcore/optim.h>
 #include <libcore/plugins.h>
 #include <libcore/safetensors.h>
 
-#include <check.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 static core_tensor *tensor;
 static core_tensor *result;
@@ -225,11 +224,9 @@ START_TEST(files)
     core_named_tensor named = {"name", tensor};
     core_safetensors_entry entry = {.struct_size = sizeof entry};
     core_safetensors *file;
-    char path[] = "/tmp/libcore-null-XXXXXX";
-    int handle = mkstemp(path);
+    temporary_path path;
 
-    ck_assert_int_ge(handle, 0);
-    close(handle);
+    temporary_file(path, "libcore-null");
     refused(core_safetensors_save(NULL, &named, 1, NULL, 0), "write", "name");
     refused(core_safetensors_save(path, NULL, 1, NULL, 0),
             "core_safetensors_save", "tensors");
