@@ -123,10 +123,12 @@ check() { # what, folder, make's arguments...
 }
 
 # From here on what is temporary lies in a folder of ours, and whoever leaves
-# something there fails the section.
+# something there fails the section.  Valgrind's pipes for debuggers stay where
+# a test kills its child.
 use_temporary() {
     TMPDIR=$work/tmp
-    export TMPDIR
+    VALGRIND_OPTS="--vgdb=no ${VALGRIND_OPTS-}"
+    export TMPDIR VALGRIND_OPTS
     rm -rf "$TMPDIR"
     mkdir -p "$TMPDIR"
 }
