@@ -51,6 +51,28 @@ typedef struct gpu_scaled {
     const char *lacks; /* why the library is not used; NULL: no matter */
 } gpu_scaled;
 
+/* A convolution of images x channels x in with outputs x channels / groups x
+ * kernel to images x outputs x out, or one of its gradients: `what` says which
+ * of the three operands is written.  All are dense, in this order of dimensions
+ * or, channels_last, with channels behind the places; they begin where 16
+ * divides.  dims: 2 or 3, the last ones of in, out, … */
+enum { GPU_CONVOLVE, GPU_INPUT_GRADIENT, GPU_WEIGHT_GRADIENT };
+typedef struct gpu_convolution {
+    uint32_t what, dtype, dims, channels_last;
+    uint32_t may_round; /* f32 may be multiplied with fewer bits */
+    uint32_t captured;  /* by the stream, now */
+    int64_t images, channels, outputs, groups;
+    int64_t in[3], out[3], kernel[3], stride[3], pad[3], dilation[3];
+    uint64_t workspace_most;
+    void *input, *weight, *output;
+    /* What convolve_ask answers, from here on. */
+    uint64_t workspace_size;
+    void *workspace;   /* so many bytes: the caller's, for convolve */
+    const char *lacks; /* why the library is not used; NULL: no matter */
+    uint32_t wanted;   /* the user wants the library and nothing else */
+    uint32_t reserved;
+} gpu_convolution;
+
 /* What a code means. */
 typedef struct gpu_failure {
     int32_t status;   /* core_status */
@@ -60,7 +82,7 @@ typedef struct gpu_failure {
 
 /* What a device is. */
 typedef struct gpu_facts {
-    char name[128], stable_id[64], driver[64], runtime[64], architecture[64];
+    char name[128], stable_id[64], driver[64], runtime[256], architecture[64];
     uint64_t total_memory, shared_bytes;
     uint32_t units, warp, numa_node;
     uint32_t unified; /* no memory of its own: it uses the host's */
@@ -170,6 +192,13 @@ typedef struct gpu_driver {
      * g->lacks says why where that is for want of the library. */
     int (*scaled_ask)(void *context, gpu_scaled *g);
     int (*scaled)(void *context, void *stream, const gpu_scaled *g);
+
+    /* Whether the vendor's library does this one, with workspace_most bytes of
+     * workspace at most, and the same bits each time.  GPU_ABSENT: no; g->lacks
+     * says why where that is for want of the library. */
+    int (*convolve_ask)(void *context, void *stream, gpu_convolution *g);
+    /* GPU_ABSENT: it does not after all, and nothing was written. */
+    int (*convolve)(void *context, void *stream, const gpu_convolution *g);
 
     /* Work that is given from now on is told, in any thread; when trace_stop
      * returns all is.  GPU_ABSENT: nobody records; GPU_BUSY: another tool. */

@@ -1,31 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* conv.c: convolution as products of matrices: an image's patches are its
- * columns (conv.cu), so many images at a time as scratch memory takes.  A
- * transposed convolution is the gradient of another by its input. */
+/* conv.c: convolution, by the vendor's library (convlib.c) or as products of
+ * matrices: an image's patches are its columns (conv.cu), so many images at a
+ * time as scratch memory takes.  A transposed convolution is the gradient of
+ * another by its input. */
 
+#include <gpu/host/conv.h>
 #include <gpu/host/matmul.h>
 #include <gpu/host/move.h>
-#include <gpu/shared_window.h>
 
-/* Bytes of columns at a time, and which part of a device's memory at most. */
+/* Bytes of scratch memory, and which part of a device's memory at most. */
 enum { SCRATCH = 64 << 20, PART = 64 };
-
-/* images x channels x in; columns of `out` places.  A transposed convolution
- * is described as the one whose gradient by its input it is: its input is that
- * one's output, its output that one's input. */
-typedef struct convolution {
-    core_call *call;
-    gpu_columns g;
-    core_dtype dtype;
-    int64_t images, channels;
-    int64_t groups, outputs, places, taps; /* taps: rows of a group */
-    int64_t plane;                         /* elements of an input channel */
-    int64_t chunk;                         /* images at a time */
-    char *columns;
-    char *sums; /* of the weight's gradient, in f32; NULL: where it goes */
-} convolution;
 
 /* The list's entry for a dimension of `count`; one number stands for all. */
 static int64_t pick(const core_value *list, uint32_t at)
@@ -34,7 +20,7 @@ static int64_t pick(const core_value *list, uint32_t at)
 }
 
 /* a: stride, padding, dilation, transposed, output_padding, groups */
-static void describe(convolution *c, core_call *call, const core_view *input,
+static void describe(gpu_conv *c, core_call *call, const core_view *input,
                      const core_view *weight, const core_view *output,
                      const core_value *a)
 {
@@ -43,6 +29,7 @@ static void describe(convolution *c, core_call *call, const core_view *input,
 
     c->call = call;
     c->dtype = input->dtype;
+    c->ndim = input->ndim;
     c->groups = a[5].u.i;
     c->outputs = weight->sizes[0];
     c->places = c->plane = 1;
@@ -65,18 +52,24 @@ static void describe(convolution *c, core_call *call, const core_view *input,
     }
 }
 
-static core_status open_columns(convolution *c)
+int64_t gpu_conv_scratch(const gpu_conv *c)
+{
+    int64_t most =
+        (int64_t)(gpu_stream_of(c->call)->device->facts.total_memory / PART);
+
+    return most == 0 || most > SCRATCH ? SCRATCH : most;
+}
+
+static core_status open_columns(gpu_conv *c)
 {
     int64_t item = core_sdk_itemsize(c->dtype);
     int64_t image = c->groups * c->taps * c->places * item;
-    int64_t most =
-        (int64_t)(gpu_stream_of(c->call)->device->facts.total_memory / PART);
     core_memory columns;
     core_status status;
 
-    if (most == 0 || most > SCRATCH)
-        most = SCRATCH;
-    c->chunk = image > 0 ? most / image : 1;
+    if (c->chunk != 0)
+        return CORE_OK;
+    c->chunk = image > 0 ? gpu_conv_scratch(c) / image : 1;
     if (c->chunk < 1)
         c->chunk = 1;
     if (c->chunk > c->images)
@@ -88,12 +81,12 @@ static core_status open_columns(convolution *c)
     return status;
 }
 
-static char *at(const convolution *c, const void *memory, int64_t elements)
+static char *at(const gpu_conv *c, const void *memory, int64_t elements)
 {
     return (char *)memory + elements * (int64_t)core_sdk_itemsize(c->dtype);
 }
 
-static core_status run(const convolution *c, const char *name, void *to,
+static core_status run(const gpu_conv *c, const char *name, void *to,
                        const void *from, int64_t items)
 {
     gpu_columns g = c->g;
@@ -109,8 +102,8 @@ static core_status run(const convolution *c, const char *name, void *to,
         sizeof g);
 }
 
-static core_status unfold(const convolution *c, const char *input,
-                          int64_t first, int64_t images)
+static core_status unfold(const gpu_conv *c, const char *input, int64_t first,
+                          int64_t images)
 {
     char name[GPU_NAME] = "conv_unfold_";
 
@@ -120,7 +113,7 @@ static core_status unfold(const convolution *c, const char *input,
                images * c->groups * c->taps * c->places);
 }
 
-static core_status fold(const convolution *c, char *output, int64_t first,
+static core_status fold(const gpu_conv *c, char *output, int64_t first,
                         int64_t images)
 {
     int64_t size = c->channels * c->plane;
@@ -138,7 +131,7 @@ typedef struct matrix {
 
 /* Of a group: the weight (outputs × taps), the columns (taps × places), the
  * output (outputs × places); batch: of an image. */
-static matrix weight_of(const convolution *c, const char *memory, int64_t group)
+static matrix weight_of(const gpu_conv *c, const char *memory, int64_t group)
 {
     int64_t rows = c->outputs / c->groups;
 
@@ -146,7 +139,7 @@ static matrix weight_of(const convolution *c, const char *memory, int64_t group)
                     {.row = c->taps, .column = 1}};
 }
 
-static matrix columns_of(const convolution *c, int64_t group)
+static matrix columns_of(const gpu_conv *c, int64_t group)
 {
     return (matrix){at(c, c->columns, group * c->taps * c->places),
                     {.row = c->places,
@@ -154,7 +147,7 @@ static matrix columns_of(const convolution *c, int64_t group)
                      .batch = c->groups * c->taps * c->places}};
 }
 
-static matrix output_of(const convolution *c, const char *memory, int64_t group,
+static matrix output_of(const gpu_conv *c, const char *memory, int64_t group,
                         int64_t first)
 {
     int64_t rows = c->outputs / c->groups;
@@ -181,7 +174,7 @@ static matrix summed(matrix m)
     return m;
 }
 
-static core_status multiply(const convolution *c, gpu_product *p, matrix a,
+static core_status multiply(const gpu_conv *c, gpu_product *p, matrix a,
                             matrix b, matrix d)
 {
     p->a = a.data;
@@ -196,9 +189,9 @@ static core_status multiply(const convolution *c, gpu_product *p, matrix a,
                            : gpu_multiply(c->call, c->dtype, p);
 }
 
-static core_status multiply_images(const convolution *c, const char *input,
-                                   const char *weight, const char *bias,
-                                   char *output, int64_t first, int64_t images)
+static core_status multiply_images(const gpu_conv *c, const char *input,
+                                   const char *weight, char *output,
+                                   int64_t first, int64_t images)
 {
     core_status status = unfold(c, input, first, images);
 
@@ -209,8 +202,8 @@ static core_status multiply_images(const convolution *c, const char *input,
                          .columns = c->places,
                          .sums = 1};
 
-        if (bias != NULL) {
-            p.c = at(c, bias, k * p.rows);
+        if (c->bias != NULL) {
+            p.c = at(c, c->bias, k * p.rows);
             p.c_strides.row = 1;
         }
         status = multiply(c, &p, weight_of(c, weight, k), columns_of(c, k),
@@ -219,14 +212,7 @@ static core_status multiply_images(const convolution *c, const char *input,
     return status;
 }
 
-static core_status without_bias(const convolution *c, const char *input,
-                                const char *weight, char *output, int64_t first,
-                                int64_t images)
-{
-    return multiply_images(c, input, weight, NULL, output, first, images);
-}
-
-static core_status input_gradient(const convolution *c, const char *grad,
+static core_status input_gradient(const gpu_conv *c, const char *grad,
                                   const char *weight, char *result,
                                   int64_t first, int64_t images)
 {
@@ -247,7 +233,7 @@ static core_status input_gradient(const convolution *c, const char *grad,
     return status;
 }
 
-static core_status weight_gradient(const convolution *c, const char *grad,
+static core_status weight_gradient(const gpu_conv *c, const char *grad,
                                    const char *input, char *result,
                                    int64_t first, int64_t images)
 {
@@ -276,10 +262,10 @@ static core_status weight_gradient(const convolution *c, const char *grad,
 }
 
 /* What is done with each lot of images. */
-typedef core_status (*step)(const convolution *c, const char *a, const char *b,
+typedef core_status (*step)(const gpu_conv *c, const char *a, const char *b,
                             char *to, int64_t first, int64_t images);
 
-static core_status each_lot(convolution *c, step what, const char *a,
+static core_status each_lot(gpu_conv *c, step what, const char *a,
                             const char *b, char *to)
 {
     core_status status = CORE_OK;
@@ -294,10 +280,9 @@ static core_status each_lot(convolution *c, step what, const char *a,
 
 /* Halves that come in several lots are added up in f32: they would be rounded
  * after each. */
-static core_status weight_gradients(convolution *c, const char *grad,
-                                    const char *input, const core_value *result)
+static core_status weight_gradients(gpu_conv *c, const char *grad,
+                                    const char *input, const gpu_compact *to)
 {
-    const core_view *to = result->u.view;
     core_memory sums = {NULL, 0};
     core_status status;
     char name[GPU_NAME];
@@ -305,43 +290,62 @@ static core_status weight_gradients(convolution *c, const char *grad,
 
     if (c->chunk >= c->images ||
         (c->dtype != CORE_F16 && c->dtype != CORE_BF16))
-        return each_lot(c, weight_gradient, grad, input, gpu_data(result));
-    status = gpu_host->call_scratch(c->call,
-                                    (uint64_t)to->numel * sizeof(float), &sums);
+        return each_lot(c, weight_gradient, grad, input, to->data);
+    status = gpu_host->call_scratch(
+        c->call, (uint64_t)to->view->numel * sizeof(float), &sums);
     if (status != CORE_OK)
         return status;
     c->sums = gpu_address(sums);
-    status = each_lot(c, weight_gradient, grad, input, gpu_data(result));
-    if (status != CORE_OK)
-        return status;
+    status = each_lot(c, weight_gradient, grad, input, to->data);
     memset(&p, 0, sizeof p);
-    p.count = (uint64_t)to->numel;
-    p.to = gpu_data(result);
+    p.count = (uint64_t)to->view->numel;
+    p.to = to->data;
     p.from[0] = c->sums;
     p.vectors = ((uintptr_t)p.to | (uintptr_t)p.from[0]) % 16 == 0;
+    c->sums = NULL;
+    if (status != CORE_OK)
+        return status;
     return gpu_launch(c->call, "move", gpu_name(name, "cast_f32", c->dtype),
                       gpu_spread(gpu_stream_of(c->call)->device, p.count, 4),
                       &p, sizeof p);
 }
 
-static core_status transposed_forward(convolution *c, const core_value *args,
-                                      const core_view *output)
+static core_status by_columns(gpu_conv *c, const gpu_conv_product *p)
 {
-    gpu_channels p = {.to = gpu_address(output->memory),
-                      .from = gpu_data(&args[2]),
-                      .images = c->images,
-                      .channels = c->channels,
-                      .places = c->plane};
-    core_status status = each_lot(c, input_gradient, gpu_data(&args[0]),
-                                  gpu_data(&args[1]), p.to);
-    char name[GPU_NAME];
+    const core_view *to = p->what == GPU_CONVOLVE         ? p->output
+                          : p->what == GPU_INPUT_GRADIENT ? p->input
+                                                          : p->weight;
+    const core_view *from = p->what == GPU_CONVOLVE ? p->input : p->output;
+    const core_view *with =
+        p->what == GPU_WEIGHT_GRADIENT ? p->input : p->weight;
+    gpu_compact a, b, written;
+    core_status status = open_columns(c);
 
-    if (status != CORE_OK || p.from == NULL)
+    if (status == CORE_OK)
+        status = gpu_compact_read(c, from, false, false, &a);
+    if (status == CORE_OK)
+        status = gpu_compact_read(c, with, false, false, &b);
+    if (status == CORE_OK)
+        status = gpu_compact_write(c, to, false, false, &written);
+    if (status != CORE_OK)
         return status;
-    return gpu_launch(
-        c->call, "conv", gpu_name(name, "conv_bias", c->dtype),
-        gpu_spread(gpu_stream_of(c->call)->device, (uint64_t)output->numel, 1),
-        &p, sizeof p);
+    if (p->what == GPU_WEIGHT_GRADIENT)
+        status = weight_gradients(c, a.data, b.data, &written);
+    else
+        status = each_lot(
+            c, p->what == GPU_CONVOLVE ? multiply_images : input_gradient,
+            a.data, b.data, written.data);
+    if (status == CORE_OK && p->what == GPU_INPUT_GRADIENT)
+        status = gpu_conv_add_bias(c, &written);
+    return status == CORE_OK ? gpu_compact_close(c, &written) : status;
+}
+
+static core_status compute(gpu_conv *c, const gpu_conv_product *p)
+{
+    bool done;
+    core_status status = gpu_conv_by_library(c, p, &done);
+
+    return status != CORE_OK || done ? status : by_columns(c, p);
 }
 
 /* convolution(input, weight, bias?, stride, padding, dilation, transposed,
@@ -353,44 +357,51 @@ static core_status forward(core_call *call, const core_value *args,
     const core_view *input = args[0].u.view, *output = results[0].u.view;
     const core_view *weight = args[1].u.view;
     bool other_way = args[6].u.i != 0;
-    convolution c = {0};
-    core_status status;
+    gpu_conv_product p = {other_way ? GPU_INPUT_GRADIENT : GPU_CONVOLVE,
+                          other_way ? output : input, weight,
+                          other_way ? input : output};
+    core_status status = CORE_OK;
+    gpu_compact bias = {0};
+    gpu_conv c = {0};
 
     (void)nargs;
     (void)nresults;
     if (output->numel == 0)
         return CORE_OK;
-    describe(&c, call, other_way ? output : input, weight,
-             other_way ? input : output, &args[3]);
-    status = open_columns(&c);
-    if (status == CORE_OK && other_way)
-        return transposed_forward(&c, args, output);
-    for (int64_t i = 0; i < c.images && status == CORE_OK; i += c.chunk) {
-        int64_t left = c.images - i;
-
-        status = multiply_images(&c, gpu_data(&args[0]), gpu_data(&args[1]),
-                                 gpu_data(&args[2]), gpu_data(&results[0]), i,
-                                 left < c.chunk ? left : c.chunk);
-    }
-    return status;
+    describe(&c, call, p.input, weight, p.output, &args[3]);
+    if (args[2].tag == CORE_VALUE_VIEW)
+        status = gpu_compact_read(&c, args[2].u.view, false, false, &bias);
+    c.bias = bias.data;
+    return status == CORE_OK ? compute(&c, &p) : status;
 }
 
 /* ----------------------------------------------------------- gradients -- */
 
-/* images x channels x places */
-static core_status bias_gradient(const convolution *c, const core_view *grad,
+/* images x channels x places, or images x places x channels: in one order. */
+static core_status bias_gradient(gpu_conv *c, const core_view *grad,
                                  const core_view *result)
 {
-    gpu_channels p = {.to = gpu_address(result->memory),
-                      .from = gpu_address(grad->memory),
-                      .images = c->images,
-                      .channels = result->numel,
-                      .places = grad->numel / (c->images * result->numel)};
+    gpu_channels p = {.images = grad->sizes[0], .channels = result->numel};
+    gpu_compact from, to;
+    core_status status =
+        gpu_compact_read(c, grad, gpu_compact_lies(grad, true), false, &from);
     char name[GPU_NAME];
 
-    return gpu_launch(c->call, "conv", gpu_name(name, "conv_sum", c->dtype),
-                      gpu_blocks((uint64_t)p.channels, GPU_BLOCK), &p,
-                      sizeof p);
+    if (status == CORE_OK)
+        status = gpu_compact_write(c, result, false, false, &to);
+    if (status != CORE_OK)
+        return status;
+    p.from = from.data;
+    p.to = to.data;
+    p.places = grad->numel / (p.images * p.channels);
+    if (from.last) {
+        p.images *= p.places;
+        p.places = 1;
+    }
+    status =
+        gpu_launch(c->call, "conv", gpu_name(name, "conv_sum", c->dtype),
+                   gpu_blocks((uint64_t)p.channels, GPU_BLOCK), &p, sizeof p);
+    return status == CORE_OK ? gpu_compact_close(c, &to) : status;
 }
 
 static core_status zeros(core_call *call, const core_value *results)
@@ -410,31 +421,35 @@ static core_status backward(core_call *call, const core_value *args,
                             uint32_t nresults)
 {
     const core_view *grad = args[0].u.view, *input = args[1].u.view;
-    const core_view *weight = args[2].u.view;
-    bool other_way = args[7].u.i != 0, wanted[3];
+    const core_view *weight = args[2].u.view, *of[3];
+    bool other_way = args[7].u.i != 0;
+    /* The same for a transposed one but for who is whose gradient. */
+    const core_view *x = other_way ? grad : input,
+                    *y = other_way ? input : grad;
     core_status status = CORE_OK;
-    convolution c = {0};
+    gpu_conv c = {0};
 
     (void)nargs;
     (void)nresults;
     for (int i = 0; i < 3; i++)
-        wanted[i] =
-            results[i].tag == CORE_VALUE_VIEW && results[i].u.view->numel > 0;
+        of[i] =
+            results[i].tag == CORE_VALUE_VIEW && results[i].u.view->numel > 0
+                ? results[i].u.view
+                : NULL;
     if (grad->numel == 0 || input->numel == 0)
         return zeros(call, results);
-    describe(&c, call, other_way ? grad : input, weight,
-             other_way ? input : grad, &args[4]);
-    if (wanted[0] || wanted[1])
-        status = open_columns(&c);
-    if (status == CORE_OK && wanted[0])
-        status = each_lot(&c, other_way ? without_bias : input_gradient,
-                          gpu_data(&args[0]), gpu_data(&args[2]),
-                          gpu_data(&results[0]));
-    if (status == CORE_OK && wanted[1])
-        status = weight_gradients(&c, gpu_data(&args[other_way]),
-                                  gpu_data(&args[!other_way]), &results[1]);
-    if (status == CORE_OK && wanted[2])
-        status = bias_gradient(&c, grad, results[2].u.view);
+    describe(&c, call, x, weight, y, &args[4]);
+    if (of[0] != NULL && other_way)
+        status =
+            compute(&c, &(gpu_conv_product){GPU_CONVOLVE, x, weight, of[0]});
+    else if (of[0] != NULL)
+        status = compute(
+            &c, &(gpu_conv_product){GPU_INPUT_GRADIENT, of[0], weight, y});
+    if (status == CORE_OK && of[1] != NULL)
+        status =
+            compute(&c, &(gpu_conv_product){GPU_WEIGHT_GRADIENT, x, of[1], y});
+    if (status == CORE_OK && of[2] != NULL)
+        status = bias_gradient(&c, grad, of[2]);
     return status;
 }
 
@@ -467,7 +482,7 @@ static core_status backward_supports(const core_call *call,
 }
 
 /* sizes: kernel_size, dilation, padding, stride; places: of the output */
-static void describe_patches(convolution *c, core_call *call,
+static void describe_patches(gpu_conv *c, core_call *call,
                              const core_view *image, const core_value *sizes)
 {
     uint32_t n = image->ndim;
@@ -499,7 +514,7 @@ static core_status patches(core_call *call, const core_value *args,
                            uint32_t nargs, core_value *results,
                            uint32_t nresults)
 {
-    convolution c = {0};
+    gpu_conv c = {0};
     char name[GPU_NAME] = "conv_unfold_";
 
     (void)nargs;
@@ -518,7 +533,7 @@ static core_status unpatched(core_call *call, const core_value *args,
                              uint32_t nargs, core_value *results,
                              uint32_t nresults)
 {
-    convolution c = {0};
+    gpu_conv c = {0};
     char name[GPU_NAME];
 
     (void)nargs;
@@ -538,17 +553,12 @@ core_status gpu_register_conv(core_registry *registry)
     for (core_dtype d = CORE_F64; d < CORE_BOOL && status == CORE_OK; d++) {
         uint32_t m = CORE_DTYPE_MASK(d);
         const gpu_row rows[] = {
-            {"convolution",
-             forward,
-             NULL,
-             {m, m, m, m},
-             DENSE,
-             forward_supports},
+            {"convolution", forward, NULL, {m, m, m, m}, 0, forward_supports},
             {"convolution_backward",
              backward,
              NULL,
              {m, m, m, m, m, m},
-             DENSE,
+             0,
              backward_supports},
             {"im2col", patches, NULL, {m, m}, DENSE, NULL},
             {"col2im", unpatched, NULL, {m, m}, DENSE, NULL},
