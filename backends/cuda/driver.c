@@ -7,6 +7,7 @@
 
 #include "api.h"
 #include "blas.h"
+#include "dnn.h"
 #include "lt.h"
 #include "mapping.h"
 #include "ranges.h"
@@ -207,8 +208,8 @@ static void describe(const context *c, gpu_facts *out)
              (unsigned)attribute(d, CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID));
     snprintf(out->driver, sizeof out->driver, "CUDA %d.%d", version / 1000,
              version % 1000 / 10);
-    snprintf(out->runtime, sizeof out->runtime, "kernels of CUDA %d.%d",
-             CUDA_VERSION / 1000, CUDA_VERSION % 1000 / 10);
+    snprintf(out->runtime, sizeof out->runtime, "kernels of CUDA %d.%d; %s",
+             CUDA_VERSION / 1000, CUDA_VERSION % 1000 / 10, cuda_dnn_text());
     snprintf(out->architecture, sizeof out->architecture, "sm_%d%d",
              attribute(d, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR),
              attribute(d, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR));
@@ -252,6 +253,7 @@ static void device_close(void *word)
     EACH_DEVICE(c, pushed, code);
 
     cuda_blas_forget(c, code != 0);
+    cuda_dnn_forget(c, code != 0);
     cuda_lt_close(c);
     leave(pushed, code);
     cuda.DevicePrimaryCtxRelease(c->device);
@@ -273,6 +275,7 @@ static int device_reset(void *word)
 
     cuda_lt_renew(c, NULL);
     cuda_blas_forget(c, 1);
+    cuda_dnn_forget(c, 1);
     code = cuda.DevicePrimaryCtxReset(c->device);
     /* The reset took what every holder had; ours is taken anew. */
     cuda.DevicePrimaryCtxRelease(c->device);
@@ -405,8 +408,8 @@ static int stream_create(void *word, int32_t priority, void **out_stream)
 
 static int stream_destroy(void *word, void *stream)
 {
-    ON_DEVICE(word,
-              (cuda_blas_leave(word, stream), cuda.StreamDestroy(stream)));
+    ON_DEVICE(word, (cuda_blas_leave(word, stream),
+                     cuda_dnn_leave(word, stream), cuda.StreamDestroy(stream)));
 }
 
 static int stream_leave(void *word, void *stream)
@@ -508,9 +511,10 @@ static int event_elapsed(void *word, void *start, void *end,
 /* Relaxed: the thread takes memory and loads kernels while it captures. */
 static int capture_begin(void *word, void *stream)
 {
-    ON_DEVICE(word, (cuda_blas_prepare(word, stream),
-                     cuda.StreamBeginCapture(stream,
-                                             CU_STREAM_CAPTURE_MODE_RELAXED)));
+    ON_DEVICE(
+        word,
+        (cuda_blas_prepare(word, stream), cuda_dnn_prepare(word, stream),
+         cuda.StreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED)));
 }
 
 static int capture_end(void *word, void *stream, void **out_graph)
@@ -608,6 +612,16 @@ static int multiply(void *word, void *stream, const gpu_gemm *g)
     ON_DEVICE(word, cuda_blas_multiply(word, stream, g));
 }
 
+static int convolve_ask(void *word, void *stream, gpu_convolution *g)
+{
+    ON_DEVICE(word, cuda_dnn_ask(word, stream, g));
+}
+
+static int convolve(void *word, void *stream, const gpu_convolution *g)
+{
+    ON_DEVICE(word, cuda_dnn_convolve(word, stream, g));
+}
+
 /* ------------------------------------------------------------- records -- */
 
 static int trace_start(void *word, gpu_tell tell, void *told)
@@ -671,6 +685,8 @@ const gpu_driver cuda_driver = {
     .multiply = multiply,
     .scaled_ask = cuda_lt_ask,
     .scaled = cuda_lt_multiply,
+    .convolve_ask = convolve_ask,
+    .convolve = convolve,
     .trace_start = trace_start,
     .trace_stop = trace_stop,
     .trace_correlate = cuda_trace_correlate,
