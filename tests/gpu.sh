@@ -148,11 +148,14 @@ behind_fakes() { # name, folder, libraries...; with $settings
     rm -r "${work:?}/$vendor"
 }
 
-vendor cuda backends/cuda 'libcuda|libcublas|libnv' 40
+vendor cuda backends/cuda 'libcuda|libcublas|libcudnn|libnv' 40
 behind_fakes cuda backends/cuda libcuda.so.1
 for cublas in "$fakes"/libcublas.so.??; do
     behind_fakes cuda backends/cuda libcuda.so.1 "${cublas##*/}"
 done
+settings=LIBCORE_CUDA_CUDNN=1
+behind_fakes cuda backends/cuda libcuda.so.1 libcudnn.so.9
+settings=
 # HIP 5's compiler does not compress code: 17 MB for each architecture.
 vendor rocm backends/rocm 'libamdhip|librocblas|libhsa' 80
 # HIP's library is looked for behind /dev/kfd, or where the program has it.  A

@@ -32,7 +32,8 @@ typedef struct gpu_conv {
     int64_t plane;                         /* elements of an input channel */
     int64_t chunk;                         /* images at a time; 0: not opened */
     char *columns;
-    char *bias;           /* of each channel of the result; NULL: none */
+    char *sums; /* of the weight's gradient, in f32; NULL: where it goes */
+    char *bias; /* of each channel of the result; NULL: none */
     gpu_compact known[8]; /* operands that are read */
 } gpu_conv;
 
