@@ -213,7 +213,15 @@ static inline operands wide(const operands *o)
     };
 }
 
-/* out: the result, and gradients of input, weight and bias. */
+static inline core_tensor *last(core_tensor *tensor)
+{
+    return CALL(contiguous, tensor,
+                core_tensor_ndim(tensor) == 5 ? CORE_FORMAT_CHANNELS_LAST_3D
+                                              : CORE_FORMAT_CHANNELS_LAST);
+}
+
+/* out: the result, and gradients of input, weight and bias.  What comes back
+ * lies as the result does. */
 static inline void step(const convolution *c, const operands *o,
                         core_tensor *out[4])
 {
@@ -230,6 +238,8 @@ static inline void step(const convolution *c, const operands *o,
         sizes[d] = core_tensor_size(out[0], (int32_t)d);
     grad = CALL(to_copy, numbers(dtype, c->ndim, sizes, 1), dtype,
                 core_tensor_device(out[0]), false, -1);
+    if (!core_tensor_is_contiguous(out[0], CORE_FORMAT_CONTIGUOUS))
+        grad = last(grad);
     OK(core_backward(&out[0], 1, &grad, 1));
     out[1] = core_tensor_grad(o->x);
     out[2] = core_tensor_grad(o->w);
@@ -271,13 +281,6 @@ static inline void right(const convolution *c, core_dtype dtype, int by_library)
 
     same(c, &o, &on_cuda);
     ck_assert_int_eq(convolved(NULL), by_library);
-}
-
-static inline core_tensor *last(core_tensor *tensor)
-{
-    return CALL(contiguous, tensor,
-                core_tensor_ndim(tensor) == 5 ? CORE_FORMAT_CHANNELS_LAST_3D
-                                              : CORE_FORMAT_CHANNELS_LAST);
 }
 
 static inline void lies_last(core_tensor *tensor)

@@ -178,7 +178,7 @@ START_TEST(an_illegal_address_of_before_has_its_own_name)
     FAILS(core_convolution(c.x, c.w, c.b, plain.stride, 2, plain.padding, 2,
                            plain.dilation, 2, false, plain.output_padding, 2, 1,
                            &y),
-          CORE_ERROR_DEVICE_LOST, "CUDA_ERROR_ILLEGAL_ADDRESS");
+          CORE_ERROR_DEVICE_LOST, "a convolution: CUDA_ERROR_ILLEGAL_ADDRESS");
     end();
 }
 END_TEST
