@@ -414,7 +414,8 @@ static int stream_destroy(void *word, void *stream)
 
 static int stream_leave(void *word, void *stream)
 {
-    ON_DEVICE(word, (cuda_blas_leave(word, stream), 0));
+    ON_DEVICE(word,
+              (cuda_blas_leave(word, stream), cuda_dnn_leave(word, stream), 0));
 }
 
 static int stream_query(void *word, void *stream)

@@ -213,12 +213,13 @@ START_TEST(what_it_does_not_know_is_computed_by_the_plugin)
 }
 END_TEST
 
+/* A part of the device's memory: the fake one has 1 GiB. */
 START_TEST(workspace_has_a_bound)
 {
     char text[1000];
     operands o, c;
 
-    setenv("FAKE_CUDNN_WORKSPACE", "67108865", 1);
+    setenv("FAKE_CUDNN_WORKSPACE", "16777217", 1);
     start("", CUDNN);
     o = of(&plain, CORE_F32);
     c = all_there(&o);
@@ -226,7 +227,7 @@ START_TEST(workspace_has_a_bound)
     ck_assert_int_eq(convolved(text), 1);
     ck_assert_str_eq(
         text, "forward f32 nchw groups 1 algorithm 0 math 3 workspace 0\n");
-    setenv("FAKE_CUDNN_WORKSPACE", "67108864", 1);
+    setenv("FAKE_CUDNN_WORKSPACE", "16777216", 1);
     /* Another shape: an answer is kept. */
     right(&all_kinds[1], CORE_F32, 3);
     end();
@@ -238,8 +239,8 @@ START_TEST(no_memory_for_workspace_is_told_and_the_device_goes_on)
     operands o, c;
     core_tensor *y;
 
-    setenv("FAKE_CUDNN_WORKSPACE", "60000000", 1);
-    setenv("GPUEMU_MEMORY", "50000000", 1);
+    setenv("FAKE_CUDNN_WORKSPACE", "16000000", 1);
+    setenv("GPUEMU_MEMORY", "15000000", 1);
     start("", CUDNN);
     o = of(&plain, CORE_F32);
     c = all_there(&o);

@@ -389,6 +389,30 @@ START_TEST(a_stream_has_a_handle_that_the_next_one_gets)
 }
 END_TEST
 
+START_TEST(an_adopted_stream_leaves_its_handle)
+{
+    core_stream *streams[3], *stream, *own;
+    void *native;
+
+    start("", CUDNN);
+    OK(core_stream_default(cuda, &own));
+    for (int i = 0; i < 3; i++) {
+        OK(core_stream_create(cuda, &streams[i]));
+        OK(core_stream_native(streams[i], &native));
+        OK(core_stream_adopt(cuda, native, &stream));
+        OK(core_stream_set_current(stream));
+        right(&plain, CORE_F32, 3);
+        OK(core_stream_set_current(own));
+        drop_all();
+        core_stream_release(stream);
+    }
+    ck_assert_uint_eq(counted("fake_cudnn_handles"), 1);
+    for (int i = 0; i < 3; i++)
+        core_stream_release(streams[i]);
+    end();
+}
+END_TEST
+
 /* 2000 shapes: descriptions are dropped, and those that are left are right. */
 START_TEST(not_every_shape_is_kept)
 {
@@ -533,6 +557,7 @@ int main(void)
         a_capture_does_not_start_the_library,
         a_library_that_is_wanted_is_there_before_a_capture,
         a_stream_has_a_handle_that_the_next_one_gets,
+        an_adopted_stream_leaves_its_handle,
         not_every_shape_is_kept,
         threads_convolve_at_the_same_time,
         the_same_step_twice_has_the_same_bits,
