@@ -9,6 +9,7 @@
 #define TESTS_UNIT_DNN_H
 
 #include "devices.h"
+#include "temporary.h"
 
 #include <dlfcn.h>
 #include <math.h>
@@ -33,15 +34,12 @@ static inline void load(const char *library)
 }
 
 static core_device *cuda;
-static char file[] = "/tmp/cudnn-calls-XXXXXX";
+static temporary_path file;
 
 /* library NULL: none is put there. */
 static inline void start(const char *failures, const char *library)
 {
-    int opened = mkstemp(file);
-
-    ck_assert_int_ge(opened, 0);
-    close(opened);
+    temporary_file(file, "cudnn-calls");
     setenv("FAKE_CUDNN_CALLS", file, 1);
     setenv("FAKE_GPU_FAIL", failures, 1);
     load("libcuda.so.1");
