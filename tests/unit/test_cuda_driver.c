@@ -12,9 +12,11 @@
 
 #include "gpufake.h"
 
+#include <gpu/shared_line.h>
 #include <libcore/memory.h>
 #include <libcore/settings.h>
 
+#include <math.h>
 #include <pthread.h>
 
 /* A real one, where there is such, leaks when it finds no driver. */
@@ -234,6 +236,60 @@ START_TEST(the_threads_context_stays_what_it_was)
 }
 END_TEST
 
+/* Lines of more than 2^32 elements are sorted by keys of 64 bits, whatever is
+ * sorted.  There is no memory for such: the kernels are given a short one. */
+static void sort_widely(gpu_sort *p, core_stream *stream)
+{
+    static const char *const names[] = {"sort_tiles_wide", "sort_take_wide"};
+    int (*find)(void **, void *, const char *);
+    int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned,
+                  unsigned, unsigned, void *, void **, void **);
+    void *native, *kernel, *given[] = {p};
+
+    *(void **)&find = dlsym(RTLD_DEFAULT, "cuModuleGetFunction");
+    *(void **)&launch = dlsym(RTLD_DEFAULT, "cuLaunchKernel");
+    OK(core_stream_native(stream, &native));
+    for (int i = 0; i < 2; i++) {
+        ck_assert_int_eq(find(&kernel, NULL, names[i]), 0);
+        ck_assert_int_eq(
+            launch(kernel, 1, 1, 1, 256, 1, 1, 0, native, given, NULL), 0);
+    }
+    OK(core_stream_synchronize(stream));
+}
+
+START_TEST(floats_are_sorted_by_wide_keys)
+{
+    const float from[] = {0.75f, -0.5f, NAN, 0.25f, -0.75f, 1e30f};
+    const uint16_t halves[] = {0x3f40, 0xbf00, 0x7fc0, 0x3e80, 0xbf40, 0x7149};
+    float to[6];
+    uint16_t to_halves[6];
+    int64_t where[6], wanted[] = {4, 1, 3, 0, 5, 2};
+    uint64_t pairs[12];
+    core_stream *stream;
+    gpu_sort p = {.to = to,
+                  .where = where,
+                  .from = from,
+                  .keys = pairs,
+                  .outer = 1,
+                  .size = 6,
+                  .inner = 1,
+                  .keep = 6,
+                  .dtype = GPU_F32,
+                  .what = GPU_SORTED};
+
+    load_fake("");
+    OK(core_stream_create(device_of("cuda"), &stream));
+    sort_widely(&p, stream);
+    ck_assert_mem_eq(where, wanted, sizeof wanted);
+    p.dtype = GPU_BF16;
+    p.from = halves;
+    p.to = to_halves;
+    sort_widely(&p, stream);
+    ck_assert_mem_eq(where, wanted, sizeof wanted);
+    core_stream_release(stream);
+}
+END_TEST
+
 /* --------------------------------------------------------- its libraries -- */
 
 START_TEST(a_product_on_each_stream_is_the_librarys)
@@ -329,6 +385,7 @@ int main(void)
         a_card_has_memory_of_its_own,
         an_integrated_gpu_has_the_hosts_memory,
         the_threads_context_stays_what_it_was,
+        floats_are_sorted_by_wide_keys,
         a_product_on_each_stream_is_the_librarys,
         the_setting_lets_the_library_round_to_tf32,
         adopted_streams_leave_the_librarys_handles,

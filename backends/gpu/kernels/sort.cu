@@ -32,12 +32,11 @@ GPU_DEVICE uint32_t ordered(float x)
 
 GPU_DEVICE uint64_t wide_key(const gpu_sort &p, int64_t i)
 {
-    if (p.dtype == GPU_F64)
-        return ordered(((const double *)p.from)[i]);
-    return (uint64_t)gpu_read_i64((const char *)p.from +
-                                      i * gpu_bytes(p.dtype),
-                                  p.dtype) ^
-           UINT64_C(1) << 63;
+    const char *at = (const char *)p.from + i * gpu_bytes(p.dtype);
+
+    if (p.dtype <= GPU_BF16)
+        return ordered(gpu_read_f64(at, p.dtype));
+    return (uint64_t)gpu_read_i64(at, p.dtype) ^ UINT64_C(1) << 63;
 }
 GPU_DEVICE uint32_t short_key(const gpu_sort &p, int64_t i)
 {
