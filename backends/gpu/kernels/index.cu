@@ -33,15 +33,14 @@ GPU_DEVICE W element_at(const gpu_indexing &p, int64_t at, bool is_good)
 template <class W> GPU_DEVICE void select_lines(const gpu_indexing &p)
 {
     for (uint64_t at = gpu_first(); at < p.count; at += gpu_step()) {
-        int64_t k = (int64_t)(at % (uint64_t)p.inner);
-        int64_t line = (int64_t)(at / (uint64_t)p.inner);
-        int64_t i = index_at(p, line % p.n);
+        int64_t k, e, line = gpu_split((int64_t)at, p.inner, &k);
+        int64_t outer = gpu_split(line, p.n, &e), i = index_at(p, e);
         bool is_good = good(p, i);
 
         if (!is_good)
             i = 0;
         ((W *)p.to)[at] = element_at<W>(
-            p, (line / p.n * p.limit + i) * p.inner + k, is_good);
+            p, (outer * p.limit + i) * p.inner + k, is_good);
     }
 }
 
@@ -102,18 +101,22 @@ GPU_KERNEL(rule_eye, gpu_rule)
 {
     uint32_t bytes = gpu_bytes(p.dtype);
 
-    for (uint64_t i = gpu_first(); i < p.count; i += gpu_step())
-        gpu_write_i64((char *)p.to + i * bytes, p.dtype,
-                      i / (uint64_t)p.columns == i % (uint64_t)p.columns);
+    for (uint64_t i = gpu_first(); i < p.count; i += gpu_step()) {
+        int64_t column, row = gpu_split((int64_t)i, p.columns, &column);
+
+        gpu_write_i64((char *)p.to + i * bytes, p.dtype, row == column);
+    }
 }
 
 template <class W> GPU_DEVICE void triangle(const gpu_rule &p)
 {
     for (uint64_t i = gpu_first(); i < p.count; i += gpu_step()) {
-        int64_t column = (int64_t)(i % (uint64_t)p.columns);
-        int64_t row = (int64_t)(i / (uint64_t)p.columns % (uint64_t)p.rows);
-        bool keep = p.upper ? column - row >= p.diagonal
-                            : column - row <= p.diagonal;
+        int64_t column, row, rows = gpu_split((int64_t)i, p.columns, &column);
+        bool keep;
+
+        gpu_split(rows, p.rows, &row);
+        keep = p.upper ? column - row >= p.diagonal
+                       : column - row <= p.diagonal;
 
         ((W *)p.to)[i] = keep ? ((const W *)p.from)[i] : (W)0;
     }
@@ -161,8 +164,8 @@ template <class M> GPU_DEVICE void loss_forward(const gpu_loss &p)
     double sum = 0, all = 0;
 
     for (int64_t i = me; i < p.outer * p.inner; i += 256) {
-        int64_t t = class_at(p, i);
-        int64_t at = (i / p.inner * p.classes + t) * p.inner + i % p.inner;
+        int64_t k, o = gpu_split(i, p.inner, &k), t = class_at(p, i);
+        int64_t at = (o * p.classes + t) * p.inner + k;
         double w = t < 0 ? 0 : weight_of<M>(p, t);
         double loss =
             t < 0 ? 0 : -w * (double)gpu_load(((const M *)p.from)[at]);
@@ -197,8 +200,8 @@ template <class M> GPU_DEVICE void loss_backward(const gpu_loss &p)
 
     for (int64_t i = (int64_t)gpu_first(); i < positions;
          i += (int64_t)gpu_step()) {
-        M *to = (M *)p.to + i / p.inner * p.classes * p.inner + i % p.inner;
-        int64_t t = class_at(p, i);
+        int64_t k, o = gpu_split(i, p.inner, &k), t = class_at(p, i);
+        M *to = (M *)p.to + o * p.classes * p.inner + k;
         double g = 0;
 
         if (t >= 0) {

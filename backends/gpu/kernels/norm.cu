@@ -44,6 +44,14 @@ template <class M, class P> struct normed {
             gpu_write_f64((char *)to + i * gpu_bytes(dtype), dtype, x);
     }
 
+    /* Of the element i of a row. */
+    static GPU_DEVICE_MEMBER int64_t channel(const gpu_norm &p, int64_t i)
+    {
+        int64_t rest;
+
+        return p.inner == 1 ? i : gpu_split(i, p.inner, &rest);
+    }
+
     static GPU_DEVICE_MEMBER void forward(const gpu_norm &p)
     {
         GPU_SHARED T shared[256];
@@ -65,7 +73,7 @@ template <class M, class P> struct normed {
             sum = gpu_block_sum(shared, sum) / (T)size;
             spread = (T)(1 / sqrt((double)sum + p.eps));
             for (int64_t i = gpu_thread.x; i < size; i += 256) {
-                int64_t c = first + (p.inner == 1 ? i : i / p.inner);
+                int64_t c = first + channel(p, i);
                 T x = (at(p.from, base + i) - mean) * spread;
 
                 put(p.to, base + i, x * weight(p, c) + bias(p, c));
@@ -89,7 +97,7 @@ template <class M, class P> struct normed {
             T sum = 0, moment = 0;
 
             for (int64_t i = gpu_thread.x; i < size; i += 256) {
-                int64_t c = first + (p.inner == 1 ? i : i / p.inner);
+                int64_t c = first + channel(p, i);
                 T g = at(p.grad, base + i) * weight(p, c);
 
                 sum += g;
@@ -98,7 +106,7 @@ template <class M, class P> struct normed {
             sum = gpu_block_sum(shared, sum) / (T)size;
             moment = gpu_block_sum(shared, moment) / (T)size;
             for (int64_t i = gpu_thread.x; i < size; i += 256) {
-                int64_t c = first + (p.inner == 1 ? i : i / p.inner);
+                int64_t c = first + channel(p, i);
                 T g = at(p.grad, base + i) * weight(p, c);
                 T h = (at(p.from, base + i) - mean) * spread;
 
@@ -124,12 +132,13 @@ template <class M, class P> struct normed {
         int64_t count = p.rows / p.groups * p.inner;
 
         for (int64_t c = gpu_block.x; c < all; c += gpu_grid.x) {
+            int64_t within, group = gpu_split(c, p.channels, &within);
             T w = 0, b = 0;
 
             for (int64_t i = gpu_thread.x; i < count; i += 256) {
-                int64_t row = c / p.channels + i / p.inner * p.groups;
-                int64_t place = (row * p.channels + c % p.channels) * p.inner +
-                                i % p.inner;
+                int64_t k, image = gpu_split(i, p.inner, &k);
+                int64_t row = group + image * p.groups;
+                int64_t place = (row * p.channels + within) * p.inner + k;
                 T g = at(p.grad, place);
 
                 b += g;
@@ -190,7 +199,9 @@ template <class M, class P> struct normed {
     static GPU_DEVICE_MEMBER int64_t place(const gpu_norm &p, int64_t c,
                                            int64_t i)
     {
-        return (i / p.inner * p.channels + c) * p.inner + i % p.inner;
+        int64_t k, image = gpu_split(i, p.inner, &k);
+
+        return (image * p.channels + c) * p.inner + k;
     }
     static GPU_DEVICE_MEMBER void batch_running(const gpu_norm &p, int64_t c,
                                                 T mean, T squares, T count)
