@@ -57,6 +57,10 @@
 /* What this thread wrote before is seen by all, the host too, before what it
  * writes after. */
 #define gpu_fence_system() __threadfence_system()
+/* A number, behind a pointer to what is volatile, that several threads may read
+ * and write at a time. */
+#define gpu_peek(at) (*(at))
+#define gpu_poke(at, x) (*(at) = (x))
 
 #if defined(__HIP_PLATFORM_AMD__) || defined(__HIP_PLATFORM_HCC__)
 
@@ -113,12 +117,12 @@ GPU_DEVICE void gpu_fail(gpu_error *error, int32_t code, int64_t call,
 {
     volatile gpu_error *word = error;
 
-    if (word == 0 || word->code != 0)
+    if (word == 0 || gpu_peek(&word->code) != 0)
         return;
-    word->call = call;
-    word->index = index;
+    gpu_poke(&word->call, call);
+    gpu_poke(&word->index, index);
     gpu_fence_system(); /* the code says that the rest is there */
-    word->code = code;
+    gpu_poke(&word->code, code);
 }
 
 #endif

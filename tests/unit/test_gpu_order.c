@@ -15,7 +15,19 @@
 #include <gpu/emulated/emulate.h>
 #include <gpu/emulated/order.h>
 
+#include <sys/wait.h>
+
 #define gpu gpuemu()
+
+/* ThreadSanitizer finds threads of a launch that nothing orders; its exit status
+ * is 66 then. */
+#if defined(__SANITIZE_THREAD__)
+#define UNSEEN __attribute__((no_sanitize("thread")))
+enum { RACE = 66 };
+#else
+#define UNSEEN
+enum { RACE = 0 };
+#endif
 
 enum { ENTRIES = 700, PLACES = 9, WIDTH = 5, TIMES = 4 };
 
@@ -28,7 +40,7 @@ typedef struct sums {
     uint64_t count;
 } sums;
 
-static void add_as_they_come(const void *parameters)
+UNSEEN static void add_as_they_come(const void *parameters)
 {
     const sums *p = parameters;
     uint64_t i = (uint64_t)gpu_emulated.block.x * gpu_emulated.block_size.x +
@@ -68,6 +80,64 @@ START_TEST(a_sum_in_no_order_differs_from_time_to_time)
         ck_assert_float_eq_tol(second, first, 1e-4);
     }
     ck_assert_int_ge(differ, TIMES - 1);
+}
+END_TEST
+
+/* --------------------------------------------------------- missed meetings -- */
+
+typedef struct neighbours {
+    uint32_t *to;
+    int barrier;
+} neighbours;
+
+static void read_a_neighbour(const void *parameters)
+{
+    static uint32_t shared[64];
+    const neighbours *p = parameters;
+    uint32_t t = gpu_emulated.thread.x;
+
+    shared[t] = t;
+    if (p->barrier)
+        gpu_emulated_barrier();
+    p->to[t] = shared[(t + 1) % 64];
+    gpu_emulated_barrier();
+}
+
+/* All threads of all blocks. */
+static void write_one_place(const void *parameters)
+{
+    const neighbours *p = parameters;
+
+    *p->to = gpu_emulated.block.x;
+}
+
+/* How a process ends that launches it. */
+static int status_of(void (*run)(const void *), int meeting, int barrier)
+{
+    const gpu_emulated_kernel kernel = {"kernel", run, meeting,
+                                        sizeof(neighbours)};
+    uint32_t to[64];
+    neighbours p = {to, barrier};
+    int status;
+    pid_t child = fork();
+
+    ck_assert_int_ge(child, 0);
+    if (child == 0) {
+        const char *why = gpu_emulated_launch(&kernel, (uint32_t[]){3, 1, 1},
+                                              (uint32_t[]){64, 1, 1}, 0, &p);
+
+        exit(why == NULL ? 0 : 1);
+    }
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+START_TEST(a_race_of_a_launch_is_found)
+{
+    ck_assert_int_eq(status_of(read_a_neighbour, 1, 1), 0);
+    ck_assert_int_eq(status_of(read_a_neighbour, 1, 0), RACE);
+    ck_assert_int_eq(status_of(write_one_place, 0, 0), RACE);
 }
 END_TEST
 
@@ -268,6 +338,7 @@ int main(void)
 {
     const TTest *const tests[] = {
         a_sum_in_no_order_differs_from_time_to_time,
+        a_race_of_a_launch_is_found,
         the_same_bits_each_time,
         the_same_bits_each_time_in_deterministic_mode,
     };

@@ -74,6 +74,8 @@ uint32_t gpu_emulated_lane(void);
 #define gpu_grid gpu_emulated.grid
 #define gpu_barrier() gpu_emulated_barrier()
 #define gpu_fence_system() ((void)0) /* its memory is the host's */
+#define gpu_peek(at) __atomic_load_n(at, __ATOMIC_RELAXED)
+#define gpu_poke(at, x) __atomic_store_n(at, x, __ATOMIC_RELAXED)
 
 #define GPU_WARP gpu_emulated.warp
 

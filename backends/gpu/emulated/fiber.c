@@ -5,7 +5,12 @@
  * waits or ends; when none can go on, a warp or the block whose threads all
  * wait in the same way is let go.  If there is none, threads wait in different
  * places, which on a device would hang or be undefined: that is an error.
- * Whoever launches holds a lock (driver.c). */
+ * Whoever launches holds a lock (driver.c).
+ *
+ * ThreadSanitizer is told that each is a thread of its own, which barriers alone
+ * order, and no exchange: so it finds where one is missing.  Kernels whose
+ * threads do not meet are fibers then, too, that nothing orders, of all
+ * blocks. */
 
 #include "emulate.h"
 #include "order.h"
@@ -13,6 +18,16 @@
 #include <stdlib.h>
 #include <string.h>
 #include <ucontext.h>
+
+#if defined(__SANITIZE_THREAD__)
+#include <sanitizer/tsan_interface.h>
+#define WATCHED 1
+/* What is done here is no work of the device's. */
+#define UNSEEN __attribute__((no_sanitize("thread")))
+#else
+#define WATCHED 0
+#define UNSEEN
+#endif
 
 enum { THREADS = 1024, STACK = 64 * 1024, DYNAMIC = 256 * 1024 };
 enum { READY, AT_BARRIER, AT_EXCHANGE, ENDED };
@@ -24,6 +39,8 @@ typedef struct fiber {
     gpu_index thread;
     uint64_t left; /* for the exchange */
     int state;
+    uint32_t barriers;
+    void *watched; /* ThreadSanitizer's */
 } fiber;
 
 typedef struct block {
@@ -33,6 +50,7 @@ typedef struct block {
     ucontext_t context;
     void *stack_pointer;
     uint32_t count, current;
+    void *watched;
 } block;
 
 gpu_emulated_place gpu_emulated = {.warp = 32};
@@ -89,6 +107,64 @@ static uint64_t in_order(const order *o, uint64_t k)
     return (uint64_t)(((unsigned __int128)k * o->step + o->first) % o->count);
 }
 
+/* ------------------------------------------------------------ watching -- */
+
+#if WATCHED
+
+/* What orders: the start of a block's threads, their ends, and barriers, by
+ * turns, as one thread may be at the next while others leave the last. */
+static char begun, ended, met[2];
+
+UNSEEN static int watch(fiber *f)
+{
+    if (f->watched == NULL)
+        f->watched = __tsan_create_fiber(0);
+    now.watched = __tsan_get_current_fiber();
+    return f->watched != NULL;
+}
+
+UNSEEN static void watch_switch(void *to)
+{
+    __tsan_switch_to_fiber(to, __tsan_switch_to_fiber_no_sync);
+}
+
+UNSEEN static void before(char *what)
+{
+    __tsan_release(what);
+}
+
+UNSEEN static void after(char *what)
+{
+    __tsan_acquire(what);
+}
+
+#else
+
+static char begun, ended, met[2];
+
+static int watch(fiber *f)
+{
+    (void)f;
+    return 1;
+}
+
+static void watch_switch(void *to)
+{
+    (void)to;
+}
+
+static void before(char *what)
+{
+    (void)what;
+}
+
+static void after(char *what)
+{
+    (void)what;
+}
+
+#endif
+
 /* -------------------------------------------------------------- switch -- */
 
 #if defined(__x86_64__)
@@ -107,25 +183,27 @@ __asm__(".text\n"
         "    pop %rbx\n    pop %rbp\n    ret\n"
         ".size gpu_emulated_switch, .-gpu_emulated_switch\n");
 
-static void start_fiber(fiber *f, void (*function)(void))
+UNSEEN static void start_fiber(fiber *f, void (*function)(void))
 {
     void **top = (void **)(void *)(f->stack + STACK) - 2;
 
     /* The return address, on a stack as a call leaves it; six registers. */
     *--top = NULL;
     *--top = (void *)function;
-    top -= 6;
-    memset(top, 0, 6 * sizeof *top);
+    for (int i = 0; i < 6; i++)
+        *--top = NULL;
     f->stack_pointer = top;
 }
 
-static void enter_fiber(fiber *f)
+UNSEEN static void enter_fiber(fiber *f)
 {
+    watch_switch(f->watched);
     gpu_emulated_switch(&now.stack_pointer, f->stack_pointer);
 }
 
-static void leave_fiber(fiber *f)
+UNSEEN static void leave_fiber(fiber *f)
 {
+    watch_switch(now.watched);
     gpu_emulated_switch(&f->stack_pointer, now.stack_pointer);
 }
 
@@ -140,19 +218,21 @@ static void start_fiber(fiber *f, void (*function)(void))
     makecontext(&f->context, function, 0);
 }
 
-static void enter_fiber(fiber *f)
+UNSEEN static void enter_fiber(fiber *f)
 {
+    watch_switch(f->watched);
     swapcontext(&now.context, &f->context);
 }
 
-static void leave_fiber(fiber *f)
+UNSEEN static void leave_fiber(fiber *f)
 {
+    watch_switch(now.watched);
     swapcontext(&f->context, &now.context);
 }
 
 #endif
 
-static void wait_as(int state)
+UNSEEN static void wait_as(int state)
 {
     fiber *f = &now.fibers[now.current];
 
@@ -160,26 +240,32 @@ static void wait_as(int state)
     leave_fiber(f);
 }
 
-static void fiber_main(void)
+UNSEEN static void fiber_main(void)
 {
+    after(&begun);
     now.kernel->run(now.parameters);
+    before(&ended);
     wait_as(ENDED);
     abort(); /* nobody enters a fiber that has ended */
 }
 
 /* ------------------------------------------------------------ meetings -- */
 
-void gpu_emulated_barrier(void)
+UNSEEN void gpu_emulated_barrier(void)
 {
+    uint32_t turn = now.fibers[now.current].barriers++ % 2;
+
+    before(&met[turn]);
     wait_as(AT_BARRIER);
+    after(&met[turn]);
 }
 
-uint32_t gpu_emulated_lane(void)
+UNSEEN uint32_t gpu_emulated_lane(void)
 {
     return now.current % gpu_emulated.warp;
 }
 
-uint64_t gpu_emulated_exchange(uint64_t x, uint32_t from)
+UNSEEN uint64_t gpu_emulated_exchange(uint64_t x, uint32_t from)
 {
     uint32_t first = now.current / gpu_emulated.warp * gpu_emulated.warp;
     uint64_t found = x;
@@ -193,7 +279,7 @@ uint64_t gpu_emulated_exchange(uint64_t x, uint32_t from)
     return found;
 }
 
-uint64_t gpu_emulated_ballot(int x)
+UNSEEN uint64_t gpu_emulated_ballot(int x)
 {
     uint32_t first = now.current / gpu_emulated.warp * gpu_emulated.warp;
     uint64_t bits = 0;
@@ -209,7 +295,7 @@ uint64_t gpu_emulated_ballot(int x)
 /* ---------------------------------------------------------------- runs -- */
 
 /* All fibers [first, end) wait in this way: they may go on. */
-static int release(uint32_t first, uint32_t end, int state)
+UNSEEN static int release(uint32_t first, uint32_t end, int state)
 {
     for (uint32_t k = first; k < end; k++)
         if (now.fibers[k].state != state)
@@ -219,7 +305,7 @@ static int release(uint32_t first, uint32_t end, int state)
     return first < end;
 }
 
-static int release_some(void)
+UNSEEN static int release_some(void)
 {
     int released = release(0, now.count, AT_BARRIER);
 
@@ -231,15 +317,17 @@ static int release_some(void)
     return released;
 }
 
-static const char *run_meeting(void)
+UNSEEN static const char *run_fibers(void)
 {
-    uint32_t ended = 0;
+    uint32_t over = 0;
 
+    before(&begun);
     for (uint32_t k = 0; k < now.count; k++) {
         now.fibers[k].state = READY;
+        now.fibers[k].barriers = 0;
         start_fiber(&now.fibers[k], fiber_main);
     }
-    while (ended < now.count) {
+    while (over < now.count) {
         for (uint32_t i = 0; i < now.count; i++) {
             uint32_t k = (uint32_t)in_order(&threads, i);
             fiber *f = &now.fibers[k];
@@ -249,15 +337,15 @@ static const char *run_meeting(void)
             now.current = k;
             gpu_emulated.thread = f->thread;
             enter_fiber(f);
-            ended += f->state == ENDED;
+            over += f->state == ENDED;
         }
-        if (ended < now.count && !release_some())
+        if (over < now.count && !release_some())
             return "threads of a block wait in different places";
     }
     return NULL;
 }
 
-static void run_alone(void)
+UNSEEN static void run_alone(void)
 {
     for (uint32_t i = 0; i < now.count; i++) {
         uint32_t k = (uint32_t)in_order(&threads, i);
@@ -268,8 +356,8 @@ static void run_alone(void)
     }
 }
 
-static const char *prepare(const uint32_t size[3], uint32_t shared_bytes,
-                           int meeting)
+UNSEEN static const char *prepare(const uint32_t size[3], uint32_t shared_bytes,
+                                  int fibers)
 {
     if (now.fibers == NULL)
         now.fibers = calloc(THREADS, sizeof *now.fibers);
@@ -283,9 +371,9 @@ static const char *prepare(const uint32_t size[3], uint32_t shared_bytes,
     for (uint32_t k = 0; k < now.count; k++) {
         fiber *f = &now.fibers[k];
 
-        if (meeting && f->stack == NULL)
+        if (fibers && f->stack == NULL)
             f->stack = aligned_alloc(64, STACK);
-        if (meeting && f->stack == NULL)
+        if (fibers && (f->stack == NULL || !watch(f)))
             return "no memory for the stacks of threads";
         f->thread.x = k % size[0];
         f->thread.y = k / size[0] % size[1];
@@ -294,11 +382,14 @@ static const char *prepare(const uint32_t size[3], uint32_t shared_bytes,
     return NULL;
 }
 
-const char *gpu_emulated_launch(const gpu_emulated_kernel *kernel,
-                                const uint32_t grid[3], const uint32_t size[3],
-                                uint32_t shared_bytes, const void *parameters)
+UNSEEN const char *gpu_emulated_launch(const gpu_emulated_kernel *kernel,
+                                       const uint32_t grid[3],
+                                       const uint32_t size[3],
+                                       uint32_t shared_bytes,
+                                       const void *parameters)
 {
-    const char *why = prepare(size, shared_bytes, kernel->meeting != 0);
+    int fibers = kernel->meeting != 0 || WATCHED;
+    const char *why = prepare(size, shared_bytes, fibers);
     order blocks = order_of((uint64_t)grid[0] * grid[1] * grid[2]);
 
     threads = order_of(now.count);
@@ -315,10 +406,14 @@ const char *gpu_emulated_launch(const gpu_emulated_kernel *kernel,
                                          (uint32_t)(b / grid[0] / grid[1])};
         /* What no thread has written is noise on a device. */
         memset(dynamic, 0xab, shared_bytes);
-        if (kernel->meeting)
-            why = run_meeting();
+        if (fibers)
+            why = run_fibers();
         else
             run_alone();
+        /* The next block has the same shared memory. */
+        if (kernel->meeting)
+            after(&ended);
     }
+    after(&ended);
     return why;
 }
