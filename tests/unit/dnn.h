@@ -79,10 +79,11 @@ static inline int convolved(char text[1000])
 /* What the library counts. */
 static inline unsigned counted(const char *name)
 {
-    const _Atomic unsigned *count = dlsym(RTLD_DEFAULT, name);
+    unsigned (*count)(void);
 
-    ck_assert_ptr_nonnull(count);
-    return atomic_load(count);
+    *(void **)(void *)&count = dlsym(RTLD_DEFAULT, name);
+    ck_assert(count != NULL);
+    return count();
 }
 
 /* ------------------------------------------------------- convolutions -- */

@@ -11,11 +11,11 @@
 #include <libcore/capture.h>
 #include <libcore/settings.h>
 
-/* A real one, where there is such, leaks when it finds no driver. */
+/* Real ones, where there are such, leak when they find no driver. */
 const char *__lsan_default_suppressions(void);
 const char *__lsan_default_suppressions(void)
 {
-    return "leak:cudnnCreate\nleak:libcudnn";
+    return "leak:cudnnCreate\nleak:libcudnn\nleak:cublasLtCreate";
 }
 
 /* ---------------------------------------------------------- no library -- */
