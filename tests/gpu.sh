@@ -105,12 +105,12 @@ units() { # architecture, how many kernels have some
     TMPDIR=$work "$hipcc" --cuda-device-only -S -x hip "--offload-arch=$1" -std=c++17 -O3 \
         -w -ffp-contract=off -I "$LIBCORE_SOURCE/backends" -o "$work/$1.s" \
         "$LIBCORE_SOURCE/backends/gpu/kernels/matmul.cu" &&
-        awk '/^matmul_[a-z0-9]*:/ { kernel = $1 }
+        awk '/^matmul_[a-z0-9_]*:/ { kernel = $1 }
             /v_mfma_f32_16x16x4/ && !seen[kernel]++ { print kernel; count++ }
             END { exit count + 0 != '"$2"' }' "$work/$1.s"
 }
-for row in gfx906:0 gfx908:3 gfx90a:3 gfx1030:0; do
-    name="matrix units in products of ${row#*:} dtypes on ${row%:*}"
+for row in gfx906:0 gfx908:5 gfx90a:5 gfx1030:0; do
+    name="matrix units in ${row#*:} kernels of products on ${row%:*}"
     if [ -z "$hipcc" ] || [ ! -f "$LIBCORE_BUILD/backends/rocm/.libs/core_rocm.so" ]; then
         skip "$name" 'no hipcc'
     else

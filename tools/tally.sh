@@ -93,8 +93,7 @@ check() { # what, folder, make's arguments...
         find "$check_dir/tests" \( -name '*.trs' -o -name '*.log' \) \
             -exec rm -f {} +
     logs="$logs $check_dir/tests"
-    # Some tests wait more than they work.
-    make -C "$check_dir" -k -j"$((jobs + 1))" check "$@" \
+    make -C "$check_dir" -k -j"$jobs" check "$@" \
         >"$check_dir/check.txt" 2>&1 </dev/null
     status=$?
     find "$check_dir/tests" -name '*.trs' -exec cat {} + \
