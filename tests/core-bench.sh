@@ -139,6 +139,22 @@ load_without_cpu() {
     [ $got = 1 ] && grep 'core-bench: .*"cpu"' "$work/out"
 }
 
+# Of another device: launches, memory, products, attention, steps and graphs.
+device() {
+    quick --device sim && has dev.host.add1_out dev.host.add1_grad dev.add1 \
+        dev.copy_64M_f32 dev.add_out_64M_bf16 dev.softmax_out_65536x1024_f16 \
+        dev.transpose_copy_8192x8192_f32 dev.sort_16M_f32 \
+        dev.mm_out_4096^3_tf32 dev.conv2d_same_fwd+bwd_bf16 \
+        dev.attention_same_fwd+bwd_f32 dev.adam_64x1M_f32 \
+        dev.mlp_step_64-64-10_b32_graph_speedup \
+        dev.xfmr_block_fwd+bwd_bf16 || return
+    grep -E '^dev.gelu_out_64M_f32 .* GB/s +[0-9]+ % of the limit$' \
+        "$work/out" || return
+    quick --device cpu 2>"$work/err" && cat "$work/err" &&
+        has dev.add1 dev.xfmr_block_fwd+bwd_bf16 &&
+        ! grep graph "$work/out" && grep 'graphs: skipped: .*capture' "$work/err"
+}
+
 json() {
     quick --json micro || return
     ! grep -v '^{"name": "[^"]*", "value": [0-9.e+-]*, "unit": "[^"]*"}$' \
@@ -177,6 +193,8 @@ wrong_usage() {
     ends 2 'does not go with --json' --compare /dev/null --json micro || return
     ends 2 'nothing of what was measured' --threads 1 --min-time 1e-9 \
         --compare /dev/null micro || return
+    ends 2 'does not go with a section: micro' --device sim micro || return
+    ends 1 'no device "nothing"' --device nothing || return
     ends 2 'no row nothing' count nothing 1 || return
     ends 2 'a row and a number' count add1.plain none
 }
@@ -194,7 +212,7 @@ no_cpu() {
     LIBCORE_PLUGIN_DENY=cpu ends 1 'no device "cpu"' micro
 }
 
-echo 1..16
+echo 1..17
 ok 'operators on one element have their rows' micro
 ok 'backward has its rows' autograd
 ok 'what the machine can do is measured beside them' limits
@@ -206,6 +224,7 @@ ok 'processes are started, and looked at' load
 ok 'one that fails is told' load_without_cpu
 ok 'products and convolutions have theirs' blas
 ok 'what another library printed is compared' compares
+ok 'a device has rows of its own' device
 ok 'a row is an object of JSON' json
 ok 'each row that is counted runs' counts
 ok 'wrong usage is told' wrong_usage

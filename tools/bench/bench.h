@@ -25,6 +25,7 @@ typedef struct bench_options {
     uint32_t last_threads;
     bool json;
     const char *compare; /* a file; NULL */
+    core_device *device; /* --device; NULL: the CPU */
 } bench_options;
 
 extern bench_options bench;
@@ -37,6 +38,9 @@ void bench_out_threads(const char *name, uint32_t threads, double value,
 /* The same, and what share it is of what the machine can do at most. */
 void bench_out_share(const char *name, uint32_t threads, double value,
                      const char *unit, double limit);
+/* The same, of a row that has no number of threads. */
+void bench_out_limit(const char *name, double value, const char *unit,
+                     double limit);
 /* For --compare: what bench_out was given. */
 void bench_compare_add(const char *name, double value, const char *unit);
 /* Prints the table; how many lines it has, -1 if the file cannot be read. */
@@ -130,7 +134,7 @@ double bench_limit(bench_limit_kind kind, uint32_t threads);
 
 /* ----------------------------------------------------------------- tensors -- */
 
-/* On the CPU. */
+/* On the current device. */
 core_tensor *bench_full(const int64_t *sizes, size_t ndim, float value);
 core_tensor *bench_ones1(void);
 /* Normal numbers times scale. */
@@ -165,6 +169,7 @@ void bench_elem(void);
 void bench_large(void); /* a part of elem */
 void bench_blas(void);
 void bench_load(void);
+void bench_device(void); /* of bench.device */
 /* What the processes of bench_load do: `core-bench BENCH_FIRST_RESULT`.  Given
  * the time at which main() began; the exit status. */
 #define BENCH_FIRST_RESULT "first-result"

@@ -19,7 +19,9 @@ bench_options bench = {.first_threads = 1, .last_threads = 2};
 static const char help[] =
     "Usage: core-bench [OPTION]... [SECTION]...\n"
     "       core-bench count ROW N [LAYERED]\n"
-    "Measures libcore on the CPU.  Prints lines of name, value and unit.\n"
+    "       core-bench --device NAME [OPTION]...\n"
+    "Measures libcore on the CPU, or another device.  Prints lines of\n"
+    "name, value and unit.\n"
     "\n"
     "Sections (all, if none is named):\n"
     "  micro      operators on one element, dispatch, tensors, views\n"
@@ -34,6 +36,9 @@ static const char help[] =
     "  linear     what the fused Linear costs beyond its products\n"
     "  amp        the transformer block in f32 and in bf16 autocast\n"
     "\n"
+    "  --device NAME  launches, memory, products, attention, training and "
+    "graphs\n"
+    "                 of that device, and no section\n"
     "  --threads N    train, elem, blas and amp with N threads [1, then 2]\n"
     "  --compare FILE a table against lines of another benchmark, of the same\n"
     "                 names\n"
@@ -76,6 +81,12 @@ static void put(const char *name, double value, const char *unit, double limit)
 void bench_out(const char *name, double value, const char *unit)
 {
     put(name, value, unit, 0);
+}
+
+void bench_out_limit(const char *name, double value, const char *unit,
+                     double limit)
+{
+    put(name, value, unit, limit);
 }
 
 void bench_out_share(const char *name, uint32_t threads, double value,
@@ -141,9 +152,12 @@ static int finish(void)
     return EXIT_FAILURE;
 }
 
+static const char *device_name; /* of --device; NULL */
+
 static void parse_options(int argc, char **argv)
 {
     static const struct option names[] = {
+        {"device", required_argument, NULL, 'd'},
         {"threads", required_argument, NULL, 't'},
         {"min-time", required_argument, NULL, 'm'},
         {"json", no_argument, NULL, 'j'},
@@ -159,6 +173,9 @@ static void parse_options(int argc, char **argv)
     opterr = 0;
     while ((option = getopt_long(argc, argv, ":", names, NULL)) != -1) {
         switch (option) {
+        case 'd':
+            device_name = optarg;
+            break;
         case 't':
             threads = strtoul(optarg, &end, 10);
             bench.first_threads = bench.last_threads = (uint32_t)threads;
@@ -248,6 +265,34 @@ static bool can_be_read(const char *path)
            !S_ISDIR(found.st_mode);
 }
 
+/* The exit status, when all was measured. */
+static int compared(void)
+{
+    int rows;
+
+    must(core_device_set_current(NULL));
+    if (bench.compare) {
+        rows = bench_compare();
+        if (rows < 0)
+            return EXIT_FAILURE;
+        if (rows == 0)
+            usage("nothing of what was measured is in", bench.compare);
+    }
+    return finish();
+}
+
+/* Rows of another device: there, work goes on when a call is back. */
+static void measure_device(char **words, int count)
+{
+    if (count > 0)
+        usage("--device does not go with a section:", words[0]);
+    must(core_device_find(device_name, &bench.device));
+    must(core_device_set_current(bench.device));
+    if (!bench.json)
+        printf("# libcore %s on %s\n", core_version(), device_name);
+    bench_device();
+}
+
 int main(int argc, char **argv)
 {
     double began = bench_now();
@@ -262,6 +307,10 @@ int main(int argc, char **argv)
         usage("--compare cannot read", bench.compare);
     argc -= optind;
     argv += optind;
+    if (device_name != NULL) {
+        measure_device(argv, argc);
+        return compared();
+    }
     must(core_device_find("cpu", &cpu));
     must(core_device_set_current(cpu));
     if (argc > 0 && strcmp(argv[0], "count") == 0)
@@ -277,14 +326,5 @@ int main(int argc, char **argv)
             must(core_threads_set(1));
             sections[i].run();
         }
-    must(core_device_set_current(NULL));
-    if (bench.compare) {
-        int compared = bench_compare();
-
-        if (compared < 0)
-            return EXIT_FAILURE;
-        if (compared == 0)
-            usage("nothing of what was measured is in", bench.compare);
-    }
-    return finish();
+    return compared();
 }

@@ -3,351 +3,72 @@
 
 /* Training steps: two perceptrons and a transformer block. */
 
-#include "bench.h"
+#include "models.h"
 
 #include <math.h>
-#include <string.h>
-
-#define SIZES(...)                  \
-    (const int64_t[]){__VA_ARGS__}, \
-        sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t)
-
-/* An intermediate result replaces the one that it was made of. */
-static void replace(core_tensor **y, core_tensor *next)
-{
-    core_tensor_release(*y);
-    *y = next;
-}
-
-static core_tensor *parameter(const int64_t *sizes, size_t ndim, float scale)
-{
-    return bench_requires_grad(bench_normal(sizes, ndim, scale));
-}
-
-static void linear(core_tensor **y, core_tensor *weight, core_tensor *bias)
-{
-    core_tensor *next;
-
-    must(core_linear(*y, weight, bias, &next));
-    replace(y, next);
-}
-
-static void forget_grads(core_tensor *const *parameters, int count)
-{
-    for (int i = 0; i < count; i++)
-        must(core_tensor_set_grad(parameters[i], NULL));
-}
-
-/* ------------------------------------------------------------- perceptrons -- */
-
-enum { LAYERS_MAX = 3 };
-
-typedef struct perceptron {
-    int layers;
-    core_tensor *parameters[2 * LAYERS_MAX];
-    core_tensor *x;
-    core_tensor *y;
-    double forward; /* seconds in each part, summed */
-    double backward;
-    double update;
-    long steps;
-} perceptron;
-
-static core_tensor *loss_of(const perceptron *p)
-{
-    enum { MEAN = 1, NOTHING_IGNORED = -100 };
-    core_tensor *h = core_tensor_retain(p->x), *next;
-
-    for (int i = 0; i < p->layers; i++) {
-        linear(&h, p->parameters[2 * i], p->parameters[2 * i + 1]);
-        if (i + 1 == p->layers)
-            break;
-        must(core_relu(h, &next));
-        replace(&h, next);
-    }
-    must(core_cross_entropy_loss(h, p->y, NULL, MEAN, NOTHING_IGNORED, 0,
-                                 &next));
-    core_tensor_release(h);
-    return next;
-}
-
-static void update(perceptron *p)
-{
-    bool before = core_grad_mode_set(false);
-
-    for (int i = 0; i < 2 * p->layers; i++) {
-        core_tensor *tensor = p->parameters[i];
-
-        must(core_add_(tensor, core_tensor_grad(tensor), core_float(-0.01)));
-        must(core_tensor_set_grad(tensor, NULL));
-    }
-    core_grad_mode_set(before);
-}
-
-static void step(void *context)
-{
-    perceptron *p = context;
-    double t0 = bench_now(), t1, t2;
-    core_tensor *loss = loss_of(p);
-
-    t1 = bench_now();
-    must(core_backward(&loss, 1, NULL, 0));
-    t2 = bench_now();
-    update(p);
-    p->forward += t1 - t0;
-    p->backward += t2 - t1;
-    p->update += bench_now() - t2;
-    p->steps++;
-    core_tensor_release(loss);
-}
-
-static void release(perceptron *p)
-{
-    for (int i = 0; i < 2 * p->layers; i++)
-        core_tensor_release(p->parameters[i]);
-    core_tensor_release(p->x);
-    core_tensor_release(p->y);
-}
 
 static void mlp(uint32_t threads)
 {
-    perceptron p = {
-        .layers = 3,
-        .parameters = {parameter(SIZES(512, 784), .03f),
-                       parameter(SIZES(512), 0),
-                       parameter(SIZES(256, 512), .04f),
-                       parameter(SIZES(256), 0),
-                       parameter(SIZES(10, 256), .06f),
-                       parameter(SIZES(10), 0)},
-        .x = bench_normal(SIZES(128, 784), 1),
-        .y = bench_integers(128, 10),
-    };
-    double seconds = bench_seconds(step, &p, 0.1);
+    bench_perceptron p;
+    double seconds;
 
+    bench_perceptron_open(&p, (const int64_t[]){784, 512, 256, 10}, 3, 128);
+    seconds = bench_seconds(bench_perceptron_step, &p, 0.1);
     bench_out_threads("mlp_step_784-512-256-10_b128", threads, seconds * 1e3,
                       "ms");
     p.forward = p.backward = p.update = 0;
     p.steps = 0;
     for (int i = 0; i < 100; i++)
-        step(&p);
+        bench_perceptron_step(&p);
     bench_out_threads("mlp_fwd", threads, p.forward / (double)p.steps * 1e3,
                       "ms");
     bench_out_threads("mlp_bwd", threads, p.backward / (double)p.steps * 1e3,
                       "ms");
     bench_out_threads("mlp_sgd", threads, p.update / (double)p.steps * 1e3,
                       "ms");
-    release(&p);
+    bench_perceptron_close(&p);
 }
 
 static void tiny(uint32_t threads)
 {
-    perceptron p = {
-        .layers = 2,
-        .parameters = {parameter(SIZES(16, 8), .3f), parameter(SIZES(16), 0),
-                       parameter(SIZES(4, 16), .3f), parameter(SIZES(4), 0)},
-        .x = bench_normal(SIZES(1, 8), 1),
-        .y = bench_integers(1, 4),
-    };
+    bench_perceptron p;
 
+    bench_perceptron_open(&p, (const int64_t[]){8, 16, 4}, 2, 1);
     bench_out_threads("mlp_tiny_8-16-4_b1_step", threads,
-                      bench_seconds(step, &p, 0.05) * 1e6, "us");
-    release(&p);
-}
-
-/* ------------------------------------------------------------- transformer -- */
-
-enum { B = 8, T = 128, C = 256, H = 8, D = C / H };
-enum {
-    GAMMA1,
-    BETA1,
-    GAMMA2,
-    BETA2,
-    W_QKV,
-    B_QKV,
-    W_OUT,
-    B_OUT,
-    W_UP,
-    B_UP,
-    W_DOWN,
-    B_DOWN,
-    X,
-    BLOCK_PARAMETERS
-};
-
-typedef struct block {
-    core_tensor *p[BLOCK_PARAMETERS];
-    core_tensor *grad;
-    bool fused; /* attention is one operator */
-} block;
-
-static core_tensor *norm(core_tensor *x, core_tensor *gamma, core_tensor *beta)
-{
-    core_tensor *y;
-
-    must(core_layer_norm(x, SIZES(C), gamma, beta, 1e-5, &y));
-    return y;
-}
-
-/* [B, T, 3 C] to query, key and value, [B, H, T, D] each. */
-static void split_heads(core_tensor *joint, core_tensor **out)
-{
-    core_tensor *view, *turned;
-
-    must(core_view_sizes(joint, SIZES(B, T, 3, H, D), &view));
-    must(core_permute(view, SIZES(2, 0, 3, 1, 4), &turned));
-    for (int i = 0; i < 3; i++)
-        must(core_select(turned, 0, i, &out[i]));
-    core_tensor_release(view);
-    core_tensor_release(turned);
-}
-
-static core_tensor *attention(core_tensor *const *heads)
-{
-    core_tensor *keys, *y, *next;
-
-    must(core_transpose(heads[1], -2, -1, &keys));
-    must(core_matmul(heads[0], keys, &y));
-    core_tensor_release(keys);
-    must(core_mul_scalar(y, core_float(1 / sqrt((double)D)), &next));
-    replace(&y, next);
-    must(core_softmax(y, -1, CORE_DTYPE_NONE, &next));
-    replace(&y, next);
-    must(core_matmul(y, heads[2], &next));
-    replace(&y, next);
-    must(core_transpose(y, 1, 2, &next));
-    replace(&y, next);
-    must(core_reshape(y, SIZES(B, T, C), &next));
-    replace(&y, next);
-    return y;
-}
-
-static core_tensor *fused_attention(core_tensor *const *heads)
-{
-    core_tensor *y, *next;
-
-    must(core_scaled_dot_product_attention(heads[0], heads[1], heads[2], NULL,
-                                           0, false, &y));
-    must(core_transpose(y, 1, 2, &next));
-    replace(&y, next);
-    must(core_reshape(y, SIZES(B, T, C), &next));
-    replace(&y, next);
-    return y;
-}
-
-static core_tensor *forward(const block *b)
-{
-    core_tensor *heads[3], *y, *m, *next;
-
-    y = norm(b->p[X], b->p[GAMMA1], b->p[BETA1]);
-    linear(&y, b->p[W_QKV], b->p[B_QKV]);
-    split_heads(y, heads);
-    replace(&y, b->fused ? fused_attention(heads) : attention(heads));
-    for (int i = 0; i < 3; i++)
-        core_tensor_release(heads[i]);
-    linear(&y, b->p[W_OUT], b->p[B_OUT]);
-    must(core_add(b->p[X], y, core_int(1), &next));
-    replace(&y, next);
-    m = norm(y, b->p[GAMMA2], b->p[BETA2]);
-    linear(&m, b->p[W_UP], b->p[B_UP]);
-    must(core_gelu(m, "none", &next));
-    replace(&m, next);
-    linear(&m, b->p[W_DOWN], b->p[B_DOWN]);
-    must(core_add(y, m, core_int(1), &next));
-    replace(&y, next);
-    core_tensor_release(m);
-    return y;
-}
-
-static void block_forward(void *context)
-{
-    core_tensor_release(forward(context));
-}
-
-static void block_step(void *context)
-{
-    block *b = context;
-    core_tensor *y = forward(b);
-
-    must(core_backward(&y, 1, &b->grad, 0));
-    core_tensor_release(y);
-    forget_grads(b->p, BLOCK_PARAMETERS);
-}
-
-/* In a region of autocast, as one trains with it: the weights are cast once in
- * each step. */
-static void block_step_bf16(void *context)
-{
-    block *b = context;
-    uint64_t region;
-    core_tensor *y, *grad;
-
-    must(core_autocast_begin(core_tensor_device(b->grad), CORE_BF16, 0,
-                             &region));
-    y = forward(b);
-    must(core_autocast_end(region));
-    must(core_to(b->grad, core_tensor_dtype(y), NULL, false, false, -1, &grad));
-    must(core_backward(&y, 1, &grad, 0));
-    core_tensor_release(grad);
-    core_tensor_release(y);
-    forget_grads(b->p, BLOCK_PARAMETERS);
-}
-
-static void block_open(block *b)
-{
-    *b = (block){
-        .p = {[GAMMA1] = bench_requires_grad(bench_full(SIZES(C), 1)),
-              [BETA1] = parameter(SIZES(C), 0),
-              [GAMMA2] = bench_requires_grad(bench_full(SIZES(C), 1)),
-              [BETA2] = parameter(SIZES(C), 0),
-              [W_QKV] = parameter(SIZES(3 * C, C), .06f),
-              [B_QKV] = parameter(SIZES(3 * C), 0),
-              [W_OUT] = parameter(SIZES(C, C), .06f),
-              [B_OUT] = parameter(SIZES(C), 0),
-              [W_UP] = parameter(SIZES(4 * C, C), .06f),
-              [B_UP] = parameter(SIZES(4 * C), 0),
-              [W_DOWN] = parameter(SIZES(C, 4 * C), .03f),
-              [B_DOWN] = parameter(SIZES(C), 0),
-              [X] = parameter(SIZES(B, T, C), 1)},
-        .grad = bench_normal(SIZES(B, T, C), 1),
-    };
-}
-
-static void block_close(block *b)
-{
-    for (int i = 0; i < BLOCK_PARAMETERS; i++)
-        core_tensor_release(b->p[i]);
-    core_tensor_release(b->grad);
+                      bench_seconds(bench_perceptron_step, &p, 0.05) * 1e6,
+                      "us");
+    bench_perceptron_close(&p);
 }
 
 static void transformer(uint32_t threads)
 {
-    block b;
+    bench_block b;
     bool before;
 
-    block_open(&b);
+    bench_block_open(&b);
     bench_out_threads("xfmr_block_fwd+bwd_B8T128C256H8", threads,
-                      bench_seconds(block_step, &b, 0.1) * 1e3, "ms");
+                      bench_seconds(bench_block_step, &b, 0.1) * 1e3, "ms");
     bench_out_threads("xfmr_block_fwd_grad", threads,
-                      bench_seconds(block_forward, &b, 0.1) * 1e3, "ms");
+                      bench_seconds(bench_block_forward, &b, 0.1) * 1e3, "ms");
     before = core_grad_mode_set(false);
     bench_out_threads("xfmr_block_fwd_nograd", threads,
-                      bench_seconds(block_forward, &b, 0.1) * 1e3, "ms");
+                      bench_seconds(bench_block_forward, &b, 0.1) * 1e3, "ms");
     core_grad_mode_set(before);
     b.fused = true;
     bench_out_threads("xfmr_block_sdpa_fwd+bwd_B8T128C256H8", threads,
-                      bench_seconds(block_step, &b, 0.1) * 1e3, "ms");
-    block_close(&b);
+                      bench_seconds(bench_block_step, &b, 0.1) * 1e3, "ms");
+    bench_block_close(&b);
 }
 
 /* Both in turn, so that whatever else the machine does meets both; the least
  * of each. */
 static void mixed(uint32_t threads)
 {
-    const bench_row rows[2] = {block_step, block_step_bf16};
+    const bench_row rows[2] = {bench_block_step, bench_block_step_bf16};
     double least[2] = {INFINITY, INFINITY};
-    block b;
+    bench_block b;
 
-    block_open(&b);
+    bench_block_open(&b);
     for (int i = 0; i < 60; i++) {
         double begin = bench_now(), seconds;
 
@@ -362,7 +83,7 @@ static void mixed(uint32_t threads)
                       "ms");
     bench_out_threads("xfmr_block_bf16_speedup", threads, least[0] / least[1],
                       "times");
-    block_close(&b);
+    bench_block_close(&b);
 }
 
 void bench_train(void)

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* models.h: what is trained, on the current device: perceptrons, and a
+ * transformer block. */
+
+#ifndef TOOLS_BENCH_MODELS_H
+#define TOOLS_BENCH_MODELS_H
+
+#include "bench.h"
+
+#define SIZES(...)                  \
+    (const int64_t[]){__VA_ARGS__}, \
+        sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t)
+
+/* ------------------------------------------------------------- perceptrons -- */
+
+enum { BENCH_LAYERS_MAX = 3 };
+
+typedef struct bench_perceptron {
+    int layers;
+    core_tensor *parameters[2 * BENCH_LAYERS_MAX];
+    core_tensor *x;
+    core_tensor *y;
+    double forward; /* seconds of the host in each part, summed */
+    double backward;
+    double update;
+    long steps;
+} bench_perceptron;
+
+/* Layers of so many inputs each; the last width is that of the outputs. */
+void bench_perceptron_open(bench_perceptron *p, const int64_t *widths,
+                           int layers, int64_t batch);
+void bench_perceptron_close(bench_perceptron *p);
+/* Forward, cross entropy, backward, and gradient descent by operators. */
+void bench_perceptron_step(void *perceptron);
+
+/* ------------------------------------------------------------- transformer -- */
+
+/* Batches of B sequences of T vectors of C, in H heads. */
+enum { B = 8, T = 128, C = 256, H = 8, D = C / H };
+enum {
+    GAMMA1,
+    BETA1,
+    GAMMA2,
+    BETA2,
+    W_QKV,
+    B_QKV,
+    W_OUT,
+    B_OUT,
+    W_UP,
+    B_UP,
+    W_DOWN,
+    B_DOWN,
+    X,
+    BLOCK_PARAMETERS
+};
+
+typedef struct bench_block {
+    core_tensor *p[BLOCK_PARAMETERS];
+    core_tensor *grad;
+    bool fused; /* attention is one operator */
+} bench_block;
+
+void bench_block_open(bench_block *b);
+void bench_block_close(bench_block *b);
+/* Each takes a block. */
+void bench_block_forward(void *block);
+/* Forward and backward; gradients are dropped. */
+void bench_block_step(void *block);
+/* In a region of autocast, as one trains with it: the weights are cast once in
+ * each step. */
+void bench_block_step_bf16(void *block);
+
+#endif
