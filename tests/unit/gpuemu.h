@@ -2,12 +2,13 @@
  * Copyright The libcore authors */
 
 /* gpuemu.h: what programs share that test the host side of GPUs on the emulated
- * device. */
+ * device, or another (gpuname.h). */
 
 #ifndef TESTS_UNIT_GPUEMU_H
 #define TESTS_UNIT_GPUEMU_H
 
 #include "autograd.h"
+#include "gpuname.h"
 
 #include <libcore/device.h>
 
@@ -25,7 +26,7 @@ static inline core_device *opened(const char *name)
 
 static inline core_device *gpuemu(void)
 {
-    return opened("gpuemu");
+    return opened(gpu_name());
 }
 
 static inline core_tensor *moved(core_tensor *tensor, core_device *device)
@@ -89,19 +90,10 @@ static inline void same(core_tensor *a, core_tensor *b, double tolerance)
 static inline int run_emulated(const char *name, const TTest *const *tests,
                                size_t count)
 {
-    const char *build = getenv("LIBCORE_BUILD");
-    char path[4096];
-
-    build = build != NULL ? build : ".";
-    snprintf(path, sizeof path, "%s/backends/gpu/emulated/.libs/core_gpuemu.so",
-             build);
-    if (access(path, R_OK) != 0) {
-        printf("1..0 # SKIP the emulated device is not built\n");
+    if (!gpu_plugin_found()) {
+        printf("1..0 # SKIP the plugin of %s is not built\n", gpu_name());
         return 0;
     }
-    snprintf(path, sizeof path, "%s/.libs:%s/backends/gpu/emulated/.libs",
-             build, build);
-    setenv("LIBCORE_PLUGIN_PATH", path, 1);
     return run_suite(name, tests, count);
 }
 

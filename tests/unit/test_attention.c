@@ -8,14 +8,14 @@
 #define SUITE_SECONDS 120
 
 #include "autograd.h"
+#include "gpuname.h"
 
 #include <libcore/device.h>
 #include <libcore/random.h>
 
 #include <math.h>
-#include <unistd.h>
 
-static bool emulated;
+static bool on_gpu;
 
 static core_device *opened(const char *name)
 {
@@ -169,8 +169,8 @@ static void compare_all(const heads *list, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         compare(&list[i], opened("cpu"));
-        if (emulated)
-            compare(&list[i], opened("gpuemu"));
+        if (on_gpu)
+            compare(&list[i], opened(gpu_name()));
         drop_all();
     }
 }
@@ -256,7 +256,7 @@ START_TEST(a_row_without_keys_is_no_number)
 {
     heads h = {CORE_F32, 1, 1, 3, 4, 2, 2, 0, false, 'b', false, 0};
     core_device *devices[2] = {opened("cpu"),
-                               emulated ? opened("gpuemu") : opened("cpu")};
+                               on_gpu ? opened(gpu_name()) : opened("cpu")};
     float got[6];
 
     for (int k = 0; k < 2; k++) {
@@ -312,15 +312,7 @@ int main(void)
         a_row_without_keys_is_no_number,
         what_does_not_fit_is_told,
     };
-    const char *build = getenv("LIBCORE_BUILD");
-    char path[4096];
 
-    build = build != NULL ? build : ".";
-    snprintf(path, sizeof path, "%s/backends/gpu/emulated/.libs/core_gpuemu.so",
-             build);
-    emulated = access(path, R_OK) == 0;
-    snprintf(path, sizeof path, "%s/.libs:%s/backends/gpu/emulated/.libs",
-             build, build);
-    setenv("LIBCORE_PLUGIN_PATH", path, 1);
+    on_gpu = gpu_plugin_found();
     return run_suite("attention", tests, sizeof tests / sizeof *tests);
 }

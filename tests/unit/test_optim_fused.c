@@ -9,12 +9,12 @@
 #define SUITE_SECONDS 120
 
 #include "autograd.h"
+#include "gpuname.h"
 
 #include <libcore/device.h>
 #include <libcore/optim.h>
 
 #include <math.h>
-#include <unistd.h>
 
 enum { COUNT = 70, STEPS = 3 };
 
@@ -56,16 +56,19 @@ static const core_dtype dtypes[] = {CORE_F32, CORE_F64, CORE_BF16, CORE_F16};
 static const double tolerances[] = {1e-6, 1e-14, 4e-2, 4e-3};
 
 static core_tensor *parameters[2][COUNT];
-static const char *const places[2] = {"cpu", "gpuemu"};
+static const char *place(int which)
+{
+    return which == 0 ? "cpu" : gpu_name();
+}
 
 static void make_parameters(int t)
 {
     for (int d = 0; d < 2; d++)
         for (size_t i = 0; i < COUNT; i++)
-            parameters[d][i] = leaf(on(places[d], numbers(i, 1), dtypes[t]));
+            parameters[d][i] = leaf(on(place(d), numbers(i, 1), dtypes[t]));
     /* One that is not dense: it goes by operators. */
     for (int d = 0; d < 2; d++) {
-        core_tensor *wide = on(places[d],
+        core_tensor *wide = on(place(d),
                                CALL(arange_start_step, core_int(0), core_int(4),
                                     core_float(.25), CORE_F64, NULL),
                                dtypes[t]);
@@ -80,11 +83,11 @@ static void give_grads(int t, size_t step)
 {
     for (int d = 0; d < 2; d++)
         for (size_t i = 0; i < COUNT; i++) {
-            core_tensor *grad = on(places[d], numbers(i, 5 + step), dtypes[t]);
+            core_tensor *grad = on(place(d), numbers(i, 5 + step), dtypes[t]);
 
             if (i == 5)
-                grad = CALL(slice, on(places[d], numbers(8, step), dtypes[t]),
-                            0, &(int64_t){0}, &(int64_t){3}, 1);
+                grad = CALL(slice, on(place(d), numbers(8, step), dtypes[t]), 0,
+                            &(int64_t){0}, &(int64_t){3}, 1);
             OK(core_tensor_set_grad(parameters[d][i],
                                     (i + step) % 9 == 4 ? NULL : grad));
         }
@@ -227,12 +230,12 @@ static float first_of(core_tensor *tensor)
 
 START_TEST(scaled_gradients_and_infinities)
 {
-    core_tensor *x = on("gpuemu", numbers(8, 1), CORE_F32);
-    core_tensor *g = on("gpuemu", numbers(8, 2), CORE_F32);
+    core_tensor *x = on(gpu_name(), numbers(8, 1), CORE_F32);
+    core_tensor *g = on(gpu_name(), numbers(8, 2), CORE_F32);
     core_tensor *two =
-        on("gpuemu", typed(CORE_F64, 0, NULL, (double[]){2}), CORE_F32);
+        on(gpu_name(), typed(CORE_F64, 0, NULL, (double[]){2}), CORE_F32);
     core_tensor *none =
-        on("gpuemu", typed(CORE_F64, 0, NULL, (double[]){0}), CORE_F32);
+        on(gpu_name(), typed(CORE_F64, 0, NULL, (double[]){0}), CORE_F32);
     float before = first_of(x), slope = first_of(g);
 
     OK(core_fused_sgd_step(&x, 1, &g, 1, NULL, 0, .5, 0, 0, 0, false, false,
@@ -250,8 +253,8 @@ END_TEST
 
 START_TEST(what_does_not_fit_is_told)
 {
-    core_tensor *x = on("gpuemu", numbers(8, 1), CORE_F32);
-    core_tensor *g = on("gpuemu", numbers(8, 2), CORE_F64);
+    core_tensor *x = on(gpu_name(), numbers(8, 1), CORE_F32);
+    core_tensor *g = on(gpu_name(), numbers(8, 2), CORE_F64);
     core_tensor *h = numbers(8, 2), *both[2] = {x, x};
 
     FAILS(core_fused_sgd_step(&x, 1, &g, 1, NULL, 0, .5, 0, 0, 0, false, false,
@@ -279,18 +282,10 @@ int main(void)
         what_changes_has_another_version,    scaled_gradients_and_infinities,
         what_does_not_fit_is_told,
     };
-    const char *build = getenv("LIBCORE_BUILD");
-    char path[4096];
 
-    build = build != NULL ? build : ".";
-    snprintf(path, sizeof path, "%s/backends/gpu/emulated/.libs/core_gpuemu.so",
-             build);
-    if (access(path, R_OK) != 0) {
-        printf("skipped: the emulated device is not built\n");
-        return 77;
+    if (!gpu_plugin_found()) {
+        printf("1..0 # SKIP the plugin of %s is not built\n", gpu_name());
+        return 0;
     }
-    snprintf(path, sizeof path, "%s/.libs:%s/backends/gpu/emulated/.libs",
-             build, build);
-    setenv("LIBCORE_PLUGIN_PATH", path, 1);
     return run_suite("optim, fused", tests, sizeof tests / sizeof *tests);
 }

@@ -1,0 +1,71 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The libcore authors
+
+# tools/gpu-tests, which no machine of ours runs as it is meant: on the simulated
+# device it does the same but for the vendor's tools.
+script=$LIBCORE_SOURCE/tools/gpu-tests
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+number=0
+
+# shellcheck source=tests/fixtures/ok.sh
+. "$LIBCORE_SOURCE/tests/fixtures/ok.sh"
+
+parts() {
+    "$script" --short --report "$work/report" "$LIBCORE_BUILD" sim device \
+        golden conformance sanitizer >"$work/out" 2>&1 || {
+        cat "$work/out"
+        return 1
+    }
+    grep '^PASS: sim is there' "$work/out" &&
+        grep '^golden on sim: [1-9][0-9]* passed, 0 failed' "$work/out" &&
+        grep '^PASS: conformance, level core' "$work/out" &&
+        grep '^SKIP: compute-sanitizer: ' "$work/out" &&
+        tail -n 1 "$work/out" | grep -E '^[1-9][0-9]+ passed, 0 failed, 1 '
+}
+
+reported() {
+    cat "$work/report"
+    grep -E '^## [0-9-]{10}, sim$' "$work/report" &&
+        grep -E '^- commit .*, short$' "$work/report" &&
+        grep -E '^- [1-9][0-9]+ passed, 0 failed, 1 skipped$' "$work/report" &&
+        grep -F '    PASS: conformance, level core' "$work/report"
+}
+
+# A device that is lost before the end.
+fails() {
+    ! LIBCORE_LAYERS=fault LIBCORE_FAULT=launch:9+ "$script" --short \
+        "$LIBCORE_BUILD" sim golden >"$work/out" 2>&1 || return
+    cat "$work/out"
+    tail -n 1 "$work/out" | grep -E ', [1-9][0-9]* failed, '
+}
+
+# Without PyTorch, libcore's figures; a Python that is none stands for that.
+figures() {
+    printf '#!/bin/sh\necho "No module named torch" >&2\nexit 1\n' \
+        >"$work/python"
+    chmod +x "$work/python"
+    PYTHON=$work/python "$script" --short "$LIBCORE_BUILD" sim bench \
+        >"$work/out" 2>&1
+    got=$?
+    cat "$work/out"
+    [ $got = 0 ] && grep '^SKIP: figures against .* No module' "$work/out" &&
+        grep '^dev.mlp_step_64-64-10_b32_graph_speedup ' "$work/out"
+}
+
+wrong_usage() {
+    "$script" "$LIBCORE_BUILD" >"$work/out" 2>&1
+    [ $? = 2 ] && grep '^usage: gpu-tests' "$work/out" || return
+    "$script" "$LIBCORE_BUILD" sim speed >"$work/out" 2>&1
+    [ $? = 2 ] || return
+    "$script" "$LIBCORE_BUILD" nothing >"$work/out" 2>&1
+    [ $? = 2 ] && grep 'has no core_nothing.so' "$work/out"
+}
+
+echo 1..5
+ok 'every part runs' parts
+ok 'and is reported' reported
+ok 'what fails is counted' fails
+ok 'without PyTorch there are figures of libcore' figures
+ok 'wrong usage is told' wrong_usage
