@@ -51,6 +51,7 @@ echo 1..2
 ok 'a transformer learns as with PyTorch' curves gpt \
     "$LIBCORE_SOURCE/core/ops/ops.yaml" --limit 40000 --batch 16 \
     --context 32 --warmup 20 --weight-decay 1 --clip 0.5
-# With larger steps f32 and f64 of PyTorch itself part by more than 1e-3.
+# Training is chaotic: one ulp of the first weights moves PyTorch's own curve by
+# up to 2.8e-3 with steps of 0.0005, by 2.5e-4 with these.
 ok 'convolutions learn as with PyTorch' curves cnn "$work/images" \
-    --warmup 20 --lr 0.0005
+    --warmup 20 --lr 0.0002
