@@ -20,9 +20,11 @@ AC_DEFUN([LIBCORE_GPU_HIPNV], [
     [AS_HELP_STRING([--with-hipnv],
        [the tests build HIP for NVIDIA's GPUs, too @<:@no@:>@])])
   gpu_state=no
+  AS_CASE([$with_hipnv], [''|yes|no], [],
+    [AC_MSG_ERROR([--with-hipnv takes no folder: it uses CUDA's, see --with-cuda])])
   AS_IF([test "x$with_hipnv" != xyes],
       [gpu_reason="--with-hipnv builds it, for tests"],
-    [test $gpu_cuda_state = no], [gpu_reason="it wants nvcc"],
+    [test $gpu_cuda_state = no], [gpu_reason="it wants CUDA, which is not built"],
     [test ! -f "$CUDA_INCLUDE/../lib64/libcudart_static.a"],
       [gpu_reason="no libcudart_static.a beside nvcc"],
     [AC_COMPILE_IFELSE([AC_LANG_SOURCE([[
@@ -32,16 +34,22 @@ AC_DEFUN([LIBCORE_GPU_HIPNV], [
 int x;]])],
        [gpu_state=tests; gpu_reason="the tests alone build it"],
        [gpu_reason="no headers of HIP's NVIDIA platform"])])
+  AS_IF([test "x$with_hipnv" = xyes && test $gpu_state = no],
+    [AC_MSG_ERROR([--with-hipnv: $gpu_reason])])
   LIBCORE_BACKEND_ROW([hipnv], [$gpu_state], [$gpu_reason])
   AM_CONDITIONAL([TESTS_HIPNV], [test $gpu_state = tests])
 ])
 
-# LIBCORE_GPU_STATE(NAME, VARIABLE-OF---with, DEVICE-FILE, WHY-NOT, TEXT)
-# Sets gpu_state to yes, tests or no and adds the row.
+# LIBCORE_GPU_STATE(NAME, WORD, DEVICE-FILE, WHY-NOT, TEXT)
+# Sets gpu_state to yes, tests or no and adds the row.  What --with-WORD asks for
+# and cannot be built is an error.
 AC_DEFUN([LIBCORE_GPU_STATE], [
-  AS_IF([test "x$2" = xno], [gpu_state=no; gpu_reason="--without-m4_if([$1], [rocm], [hip], [$1])"],
+  AS_IF([test "x$with_$2" = xno],
+      [gpu_state=no; gpu_reason="--without-$2"],
+    [test -n "$4" && test -n "$with_$2"],
+      [AC_MSG_ERROR([--with-$2: $4])],
     [test -n "$4"], [gpu_state=no; gpu_reason="$4"],
-    [test -n "$2" || test -e "$3"], [gpu_state=yes; gpu_reason="$5"],
+    [test -n "$with_$2" || test -e "$3"], [gpu_state=yes; gpu_reason="$5"],
     [gpu_state=tests; gpu_reason="$5; no GPU here: the tests alone build it"])
   LIBCORE_BACKEND_ROW([$1], [$gpu_state], [$gpu_reason])
 ])
@@ -106,7 +114,7 @@ AC_DEFUN([LIBCORE_GPU_CUDA], [
         them @<:@sm_75 sm_80 sm_90@:>@])])
   gpu_path=$PATH:/usr/local/cuda/bin
   AS_CASE([$with_cuda], [''|yes|no], [],
-    [gpu_path=$with_cuda/bin:$gpu_path])
+    [gpu_path=$with_cuda/bin])
   AC_PATH_PROG([NVCC], [nvcc], [], [$gpu_path])
   AS_IF([test -n "$with_cuda" || test -e /dev/nvidiactl],
     [gpu_all="sm_75 sm_80 sm_90"], [gpu_all=sm_80])
@@ -115,7 +123,7 @@ AC_DEFUN([LIBCORE_GPU_CUDA], [
   CUDA_INCLUDE=
   gpu_why=
   AS_IF([test "x$with_cuda" = xno], [],
-    [test -z "$NVCC"], [gpu_why="no nvcc was found"],
+    [test -z "$NVCC"], [gpu_why="no nvcc was found in $gpu_path"],
     [CUDA_INCLUDE=`dirname "$NVCC"`/../include
      AS_ECHO(['extern "C" __global__ void k(int *x) { *x = 1; }']) >conftest.cu
      LIBCORE_GPU_COMPILES([cuda_arch], [$NVCC], [LIBCORE_GPU_GENCODE],
@@ -124,7 +132,7 @@ AC_DEFUN([LIBCORE_GPU_CUDA], [
      rm -f conftest.cu conftest.fatbin
      AS_IF([test -z "$gpu_why" && test ! -f "$CUDA_INCLUDE/cuda.h"],
        [gpu_why="no cuda.h beside nvcc"])])
-  LIBCORE_GPU_STATE([cuda], [$with_cuda], [/dev/nvidiactl], [$gpu_why],
+  LIBCORE_GPU_STATE([cuda], [cuda], [/dev/nvidiactl], [$gpu_why],
     [$gpu_arch])
   CUDA_MAJOR=`sed -n 's/^#define CUDA_VERSION \(.*\)...$/\1/p' \
     "$CUDA_INCLUDE/cuda.h" 2>/dev/null`
@@ -144,7 +152,7 @@ AC_DEFUN([LIBCORE_GPU_HIP], [
     [AS_HELP_STRING([--with-hip-arch=LIST],
        [architectures @<:@gfx906 gfx908 gfx90a gfx1030@:>@])])
   gpu_path=$PATH:/opt/rocm/bin
-  AS_CASE([$with_hip], [''|yes|no], [], [gpu_path=$with_hip/bin:$gpu_path])
+  AS_CASE([$with_hip], [''|yes|no], [], [gpu_path=$with_hip/bin])
   AC_PATH_PROG([HIPCC], [hipcc], [], [$gpu_path])
   AS_IF([test -n "$with_hip" || test -e /dev/kfd],
     [gpu_all="gfx906 gfx908 gfx90a gfx1030"], [gpu_all=gfx90a])
@@ -152,7 +160,7 @@ AC_DEFUN([LIBCORE_GPU_HIP], [
   LIBCORE_GPU_OFFLOAD
   gpu_why=
   AS_IF([test "x$with_hip" = xno], [],
-    [test -z "$HIPCC"], [gpu_why="no hipcc was found (Debian: hipcc)"],
+    [test -z "$HIPCC"], [gpu_why="no hipcc was found in $gpu_path (Debian: hipcc)"],
     [AS_ECHO(['#include <hip/hip_runtime.h>
 extern "C" __global__ void k(int *x) { *x = threadIdx.x; }']) >conftest.hip
      # Of each run it leaves a folder where TMPDIR is.
@@ -165,7 +173,7 @@ extern "C" __global__ void k(int *x) { *x = threadIdx.x; }']) >conftest.hip
      AC_CHECK_HEADER([hip/hip_runtime_api.h], [],
        [AS_IF([test -z "$gpu_why"], [gpu_why="no hip/hip_runtime_api.h"])],
        [[#define __HIP_PLATFORM_AMD__ 1]])])
-  LIBCORE_GPU_STATE([rocm], [$with_hip], [/dev/kfd], [$gpu_why], [$gpu_arch])
+  LIBCORE_GPU_STATE([rocm], [hip], [/dev/kfd], [$gpu_why], [$gpu_arch])
   HIP_MAJOR=`sed -n 's/^#define HIP_VERSION_MAJOR  *//p' \
     /usr/include/hip/hip_version.h /opt/rocm/include/hip/hip_version.h \
     2>/dev/null | head -n 1`

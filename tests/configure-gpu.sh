@@ -54,10 +54,12 @@ mkdir "$work/cuda/include" "$work/build"
 echo '#define CUDA_VERSION 13000' >"$work/cuda/include/cuda.h"
 
 # What is asked of the other compiler is found once.
+nvcc=$work/cuda/bin/nvcc hipcc=$work/hip/bin/hipcc
 run() { # arguments of configure...
     cd "$work/build" || return
-    "$source/configure" -C "NVCC=$work/cuda/bin/nvcc" \
-        "HIPCC=$work/hip/bin/hipcc" "$@" >"$work/out" 2>&1 </dev/null
+    [ ! -f config.cache ] || sed -i '/NVCC\|HIPCC/d' config.cache
+    "$source/configure" -C "ac_cv_path_NVCC=$nvcc" "ac_cv_path_HIPCC=$hipcc" \
+        "$@" >"$work/out" 2>&1 </dev/null
     status=$?
     cat "$work/out"
     return $status
@@ -66,6 +68,13 @@ refused() { # text, arguments of configure...
     text=$1
     shift
     ! run "$@" && grep -qF -e "$text" "$work/out"
+}
+elsewhere() { # no path of its compiler is known
+    run --without-hip >/dev/null
+    sed -i '/NVCC/d' "$work/build/config.cache"
+    (cd "$work/build" && ! "$source/configure" -C --without-hip \
+        --with-cuda="$work/none" 2>&1) |
+        grep -F "with-cuda: no nvcc was found in $work/none/bin"
 }
 row() { # pattern of a row of the table, arguments of configure...
     pattern=$1
@@ -76,14 +85,34 @@ row() { # pattern of a row of the table, arguments of configure...
 ok 'architectures that are known are taken' \
     row 'cuda  *yes  *sm_80 sm_90$' --with-cuda --with-cuda-arch=sm_80,sm_90 \
     --without-hip
-ok 'of a list of the defaults the reason names what is not known' \
-    row 'cuda  *no  *.*does not compile for sm_75$' --with-cuda --without-hip
+ok 'what is asked for and does not compile for the defaults is an error' \
+    refused 'with-cuda: '"$work"'/cuda/bin/nvcc does not compile for sm_75' \
+    --with-cuda --without-hip
 ok 'an error names each architecture of CUDA that is not known' \
     refused 'with-cuda-arch: '"$work"'/cuda/bin/nvcc does not compile for sm_12 sm_34 (' \
     --with-cuda '--with-cuda-arch=sm_80 sm_12 sm_90 sm_34' --without-hip
 ok 'an error names each architecture of HIP that is not known' \
     refused 'with-hip-arch: '"$work"'/hip/bin/hipcc does not compile for gfx77 gfx1 (' \
     --without-cuda --with-hip '--with-hip-arch=gfx90a,gfx77,gfx906 gfx1'
+compiler "$work/old/bin/hipcc" 'gfx80[0-9]'
+hipcc=$work/old/bin/hipcc
+ok 'what is not asked for and does not compile has its reason in the table' \
+    row 'rocm  *no  *.*does not compile for gfx90a$' --without-cuda
+ok 'and is an error where it is asked for' \
+    refused 'with-hip: '"$hipcc"' does not compile for gfx906' --with-hip \
+    --without-cuda
+nvcc='' hipcc=''
+ok 'what is asked for is an error where its compiler is absent' \
+    refused 'with-cuda: no nvcc was found' --with-cuda
+ok 'so is HIP' \
+    refused 'with-hip: no hipcc was found' --without-cuda --with-hip
+ok 'so is HIP on the platform of NVIDIA' \
+    refused 'with-hipnv: it wants CUDA' --with-hipnv
+ok 'which takes no folder' refused 'with-hipnv takes no folder' \
+    --with-hipnv=/opt
+ok 'CUDA is where --with-cuda says, or nowhere' elsewhere
+ok 'absent compilers that nobody asked for are no error' \
+    row 'rocm  *no  *no hipcc was found' --disable-dependency-tracking
 ok 'a list that is none is an error' \
     refused 'with-hip-arch wants a list' --without-cuda --with-hip-arch
 echo "1..$number"

@@ -149,6 +149,15 @@ behind_fakes() { # name, folder, libraries...; with $settings
 }
 
 vendor cuda backends/cuda 'libcuda|libcublas|libcudnn|libnv' 40
+if [ -f "$LIBCORE_BUILD/backends/cuda/.libs/core_cuda.so" ]; then
+    mkdir "$work/broken"
+    echo 'this is none' >"$work/broken/libcuda.so.1"
+    ok 'a driver that is no library is told from one that is not there' \
+        says 'cuda .*no NVIDIA driver here: .*libcuda.so.1: .*ELF header' \
+        env LD_LIBRARY_PATH="$work/broken" "$LIBCORE_BUILD/core-info"
+else
+    skip 'a driver that is no library' 'core_cuda.so is not built'
+fi
 behind_fakes cuda backends/cuda libcuda.so.1
 for cublas in "$fakes"/libcublas.so.??; do
     behind_fakes cuda backends/cuda libcuda.so.1 "${cublas##*/}"

@@ -18,14 +18,17 @@ const char *cuda_api_open(void)
 #define ROW(field, symbol, arguments) {offsetof(cuda_api, field), #symbol},
         CUDA_FUNCTIONS(ROW)};
     static void *library;
-    static char text[128];
+    static char text[256];
 
     if (cuda.Init != NULL)
         return NULL;
     if (library == NULL)
         library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    if (library == NULL)
-        return "there is no NVIDIA driver here: no libcuda.so.1";
+    if (library == NULL) { /* none, or a file that is no library of it */
+        snprintf(text, sizeof text, "there is no NVIDIA driver here: %s",
+                 dlerror());
+        return text;
+    }
     /* Init last: it tells that all were found. */
     for (size_t i = sizeof functions / sizeof *functions; i-- > 0;) {
         void *found = dlsym(library, functions[i].symbol);

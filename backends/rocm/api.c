@@ -19,7 +19,7 @@ const char *rocm_api_open(void)
 #define ROW(field, symbol) {offsetof(rocm_api, field), #symbol},
         ROCM_FUNCTIONS(ROW) ROCM_OWN_FUNCTIONS(ROW)};
     static void *library;
-    static char text[160];
+    static char text[256];
     char name[32];
 
     if (hip.Init != NULL)
@@ -34,8 +34,8 @@ const char *rocm_api_open(void)
     if (library == NULL)
         library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     if (library == NULL) {
-        snprintf(text, sizeof text, "there is no HIP %d here: no %s",
-                 HIP_VERSION_MAJOR, name);
+        snprintf(text, sizeof text, "there is no HIP %d here: %s",
+                 HIP_VERSION_MAJOR, dlerror());
         return text;
     }
     /* Init last: it tells that all were found. */

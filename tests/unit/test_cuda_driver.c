@@ -34,7 +34,7 @@ START_TEST(without_a_driver_there_is_no_device)
 
     if (real != NULL) /* a machine with a driver */
         return;
-    there_is_none("no libcuda.so.1");
+    there_is_none("no NVIDIA driver here: libcuda.so.1: ");
 }
 END_TEST
 

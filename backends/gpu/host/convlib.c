@@ -6,8 +6,7 @@
 
 #include <gpu/host/conv.h>
 #include <gpu/host/move.h>
-
-#include <stdio.h>
+#include <gpu/host/tell.h>
 
 enum { ALIGNED = 16 };
 
@@ -182,22 +181,15 @@ static bool describe(const gpu_conv *c, uint32_t what, gpu_convolution *g)
     return true;
 }
 
-/* Once: the results are right, and slower than they need be. */
 static void tell(const char *lacks)
 {
     static atomic_flag told = ATOMIC_FLAG_INIT;
-    char text[384];
-    int length;
 
-    if (lacks == NULL || atomic_flag_test_and_set(&told))
-        return;
-    length = snprintf(text, sizeof text,
+    if (lacks != NULL)
+        gpu_tell_once(&told,
                       "convolutions are computed by the plugin's own kernels: "
                       "%s",
                       lacks);
-    gpu_host->log(CORE_LOG_WARNING,
-                  core_sdk_string(gpu_vendor_here.driver->component),
-                  (core_string){text, (uint64_t)length});
 }
 
 /* As its operands lie, or in the order of their dimensions. */

@@ -5,8 +5,7 @@
 
 #include <gpu/host/host.h>
 #include <gpu/host/move.h>
-
-#include <stdio.h>
+#include <gpu/host/tell.h>
 
 enum { ALIGNED = 16 };
 
@@ -89,21 +88,13 @@ static bool describe(const core_value *args, product *p)
            !(g->a_dtype == CORE_F8E5M2 && g->b_dtype == CORE_F8E5M2);
 }
 
-/* Once: the results are right, and slower than they need be. */
 static void tell(const char *lacks)
 {
     static atomic_flag told = ATOMIC_FLAG_INIT;
-    char text[256];
-    int length;
 
-    if (lacks == NULL || atomic_flag_test_and_set(&told))
-        return;
-    length =
-        snprintf(text, sizeof text,
-                 "products of eight bits are multiplied as f32: %s", lacks);
-    gpu_host->log(CORE_LOG_WARNING,
-                  core_sdk_string(gpu_vendor_here.driver->component),
-                  (core_string){text, (uint64_t)length});
+    if (lacks != NULL)
+        gpu_tell_once(&told, "products of eight bits are multiplied as f32: %s",
+                      lacks);
 }
 
 static core_status supports(const core_call *call, const core_value *args,
