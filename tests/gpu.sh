@@ -151,7 +151,7 @@ behind_fakes() { # name, folder, libraries...; with $settings
 vendor cuda backends/cuda 'libcuda|libcublas|libcudnn|libnv' 40
 if [ -f "$LIBCORE_BUILD/backends/cuda/.libs/core_cuda.so" ]; then
     mkdir "$work/broken"
-    echo 'this is none' >"$work/broken/libcuda.so.1"
+    seq 1000 >"$work/broken/libcuda.so.1"
     ok 'a driver that is no library is told from one that is not there' \
         says 'cuda .*no NVIDIA driver here: .*libcuda.so.1: .*ELF header' \
         env LD_LIBRARY_PATH="$work/broken" "$LIBCORE_BUILD/core-info"
