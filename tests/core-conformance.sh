@@ -293,6 +293,10 @@ if [ -n "${LIBCORE_TEST_SHORT-}" ]; then
 else
     ok "cpu passes every level" passes stress "$plugins/core_cpu.so" A=1
     ok "sim passes every level" passes stress "$sim" A=1
+fi
+if [ -n "${LIBCORE_TEST_SLOW-}" ]; then
+    modes='MEMORY=flat QUEUES=3 DELAY_US=100'
+elif [ -z "${LIBCORE_TEST_SHORT-}" ]; then
     ok "sim passes level ops in steps of 4096" passes ops "$sim" \
         LIBCORE_SIM_GRANULARITY=4096
 fi

@@ -34,24 +34,17 @@ replay() { # device, arguments...
         "$@"
 }
 
-if [ -f "$emulated/core_gpuemu.so" ]; then
-    LIBCORE_PLUGIN_PATH=$LIBCORE_BUILD/.libs:$emulated
-    export LIBCORE_PLUGIN_PATH
-    for warp in 32 64; do
-        ok "recorded cases pass with warps of $warp" env GPUEMU_WARP=$warp \
-            "$LIBCORE_BUILD/core-conformance" --golden "$golden" \
-            --device gpuemu --required "$LIBCORE_SOURCE/tests/gpu-operators.txt"
-    done
+recorded() { # setting
+    env "$1" "$LIBCORE_BUILD/core-conformance" --golden "$golden" \
+        --device gpuemu --required "$LIBCORE_SOURCE/tests/gpu-operators.txt"
+}
+
+in_other_ways() {
     ok "recorded cases pass where blocks and threads run in other orders" \
-        env GPUEMU_ORDER=1 "$LIBCORE_BUILD/core-conformance" \
-        --golden "$golden" --device gpuemu \
-        --required "$LIBCORE_SOURCE/tests/gpu-operators.txt"
+        recorded GPUEMU_ORDER=1
     # A launch of few blocks: what no block has is left to the next round of
     # those that are there, as with more rows than a GPU takes blocks.
-    ok 'recorded cases pass in launches of few blocks' \
-        env GPUEMU_BLOCKS=3 "$LIBCORE_BUILD/core-conformance" \
-        --golden "$golden" --device gpuemu \
-        --required "$LIBCORE_SOURCE/tests/gpu-operators.txt"
+    ok 'recorded cases pass in launches of few blocks' recorded GPUEMU_BLOCKS=3
     for program in test_attention test_optim_fused; do
         ok "$program in launches of few blocks" env GPUEMU_BLOCKS=3 \
             "$LIBCORE_BUILD/tests/unit/$program"
@@ -60,9 +53,21 @@ if [ -f "$emulated/core_gpuemu.so" ]; then
         ok "$program with warps of 64" env GPUEMU_WARP=64 \
             "$LIBCORE_BUILD/tests/unit/$program"
     done
-    ok "recorded cases pass with a vendor's library of products" env GPUEMU_BLAS=1 \
-        "$LIBCORE_BUILD/core-conformance" --golden "$golden" \
-        --device gpuemu --required "$LIBCORE_SOURCE/tests/gpu-operators.txt"
+    ok "recorded cases pass with a vendor's library of products" \
+        recorded GPUEMU_BLAS=1
+}
+
+# LIBCORE_TEST_SLOW: what differs in a setting alone is left out.
+slow=${LIBCORE_TEST_SLOW-}
+if [ -f "$emulated/core_gpuemu.so" ]; then
+    LIBCORE_PLUGIN_PATH=$LIBCORE_BUILD/.libs:$emulated
+    export LIBCORE_PLUGIN_PATH
+    warps='32 64'
+    [ -z "$slow" ] || warps=64
+    for warp in $warps; do
+        ok "recorded cases pass with warps of $warp" recorded "GPUEMU_WARP=$warp"
+    done
+    [ -n "$slow" ] || in_other_ways
     ok 'level core is passed' says 'level reached: core' \
         "$LIBCORE_BUILD/core-conformance" --level core \
         --plugin "$emulated/core_gpuemu.so"
@@ -126,6 +131,8 @@ behind_fakes() { # name, folder, libraries...; with $settings
     vendor=$1
     file=$LIBCORE_BUILD/$2/.libs/core_$1.so
     shift 2
+    # With a library of products alone.
+    [ -z "$slow" ] || [ "${2#*blas}" != "${2-}" ] || return 0
     if [ ! -f "$file" ] || [ ! -f "$fakes/$1" ]; then
         skip "$vendor behind a driver that is none" 'it is not built'
         return

@@ -191,9 +191,17 @@ static void run(const convolution *c, operands *o, bool wide)
     ck_assert_int_eq(run_call(&backward), CORE_OK);
 }
 
+/* LIBCORE_TEST_SLOW: every third case. */
+static int step(void)
+{
+    const char *text = getenv("LIBCORE_TEST_SLOW");
+
+    return text != NULL && *text != 0 ? 3 : 1;
+}
+
 START_TEST(convolutions_are_near_those_in_f64)
 {
-    for (int i = 0; i < CASES; i++)
+    for (int i = 0; i < CASES; i += step())
         for (int layout = 0; layout < LAYOUTS; layout++) {
             const convolution *c = &cases[i];
             int64_t taps = 1, positions = c->images;
@@ -237,7 +245,7 @@ START_TEST(bits_do_not_depend_on_the_number_of_threads)
         uint64_t hash = 14695981039346656037u;
 
         cpu_threads(threads);
-        for (int i = 0; i < CASES; i++) {
+        for (int i = 0; i < CASES; i += step()) {
             operands o;
 
             operands_new(&cases[i], i % LAYOUTS, &o);
