@@ -70,6 +70,8 @@
     X(StreamCreateWithPriority, cuStreamCreateWithPriority,                    \
       (CUstream *, unsigned, int))                                             \
     X(StreamDestroy, cuStreamDestroy_v2, (CUstream))                           \
+    X(StreamIsCapturing, cuStreamIsCapturing,                                  \
+      (CUstream, CUstreamCaptureStatus *))                                     \
     X(StreamQuery, cuStreamQuery, (CUstream))                                  \
     X(StreamSynchronize, cuStreamSynchronize, (CUstream))                      \
     X(StreamWaitEvent, cuStreamWaitEvent, (CUstream, CUevent, unsigned))       \

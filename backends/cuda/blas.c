@@ -20,8 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* What NVIDIA's manual asks for on sm_90, the most of all. */
-enum { WORKSPACE = 32 << 20, OLDEST = 11 };
+enum { OLDEST = 11 };
 
 #define FUNCTIONS(X)                                                           \
     X(create, cublasCreate_v2, (cublasHandle_t *))                             \
@@ -114,7 +113,7 @@ static of_stream *free_one(void *context)
         free(s);
         return NULL;
     }
-    if (cuda.MemAlloc(&s->workspace, WORKSPACE) != 0 ||
+    if (cuda.MemAlloc(&s->workspace, CUDA_BLAS_WORKSPACE) != 0 ||
         blas.set_mode(s->handle,
                       CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION) != 0) {
         drop(s, 0);
@@ -126,15 +125,27 @@ static of_stream *free_one(void *context)
     return s;
 }
 
-/* NULL: there is no library, or no memory; under the lock. */
-static of_stream *find(void *context, void *stream)
+static int give_workspace(of_stream *s, void *workspace)
+{
+    return blas.set_workspace(s->handle, workspace, CUDA_BLAS_WORKSPACE) ==
+           CUBLAS_STATUS_SUCCESS;
+}
+
+static int give_own_workspace(of_stream *s)
+{
+    return give_workspace(s, (void *)(uintptr_t)s->workspace);
+}
+
+/* NULL: there is no library, no memory, or a capture, which makes nothing; under
+ * the lock. */
+static of_stream *find(void *context, void *stream, int captured)
 {
     of_stream *s;
 
     for (s = all; s != NULL; s = s->next)
         if (s->context == context && s->stream == stream)
             return s;
-    s = free_one(context);
+    s = captured ? NULL : free_one(context);
     if (s == NULL)
         return NULL;
     if (s->after != NULL) {
@@ -145,8 +156,7 @@ static of_stream *find(void *context, void *stream)
     }
     /* The stream first: it takes the workspace away. */
     if (blas.set_stream(s->handle, (cudaStream_t)stream) != 0 ||
-        blas.set_workspace(s->handle, (void *)(uintptr_t)s->workspace,
-                           WORKSPACE) != 0)
+        !give_own_workspace(s))
         return NULL;
     s->stream = stream;
     return s;
@@ -155,7 +165,7 @@ static of_stream *find(void *context, void *stream)
 void cuda_blas_prepare(void *context, void *stream)
 {
     pthread_mutex_lock(&lock);
-    find(context, stream);
+    find(context, stream, 0);
     pthread_mutex_unlock(&lock);
     cuda_lt_prepare(context);
 }
@@ -218,7 +228,8 @@ static int type_of(uint32_t dtype, cudaDataType *out)
     }
 }
 
-int cuda_blas_multiply(void *context, void *stream, const gpu_gemm *g)
+static cublasStatus_t compute(of_stream *s, const gpu_gemm *g,
+                              cudaDataType type)
 {
     float alpha = (float)g->alpha, beta = (float)g->beta;
     int wide = g->dtype == CORE_F64;
@@ -226,30 +237,45 @@ int cuda_blas_multiply(void *context, void *stream, const gpu_gemm *g)
                                   : g->dtype == CORE_F32 && g->may_round
                                       ? CUBLAS_COMPUTE_32F_FAST_TF32
                                       : CUBLAS_COMPUTE_32F;
-    cublasStatus_t status;
-    cudaDataType type;
-    of_stream *s;
 
-    if (!type_of(g->dtype, &type))
-        return GPU_ABSENT;
-    pthread_mutex_lock(&lock);
-    s = find(context, stream);
-    if (s == NULL) {
-        pthread_mutex_unlock(&lock);
-        return GPU_ABSENT;
-    }
-    if (g->batch == 0) {
-        pthread_mutex_unlock(&lock);
-        return 0;
-    }
-    status = blas.gemm(
+    return blas.gemm(
         s->handle, g->a_turned ? CUBLAS_OP_T : CUBLAS_OP_N,
         g->b_turned ? CUBLAS_OP_T : CUBLAS_OP_N, (int)g->m, (int)g->n,
         (int)g->k, wide ? (const void *)&g->alpha : &alpha, g->a, type,
         (int)g->a_step, g->a_batch, g->b, type, (int)g->b_step, g->b_batch,
         wide ? (const void *)&g->beta : &beta, g->c, type, (int)g->c_step,
         g->c_batch, (int)g->batch, compute, CUBLAS_GEMM_DEFAULT);
+}
+
+/* In memory of its graph.  A handle that does not take its own back is nobody's
+ * from then on: it would write to what is the graph's. */
+static cublasStatus_t capture(of_stream *s, const gpu_gemm *g,
+                              cudaDataType type)
+{
+    cublasStatus_t status = CUBLAS_STATUS_INVALID_VALUE;
+
+    if (give_workspace(s, g->workspace))
+        status = compute(s, g, type);
+    if (!give_own_workspace(s))
+        s->stream = s;
+    return status;
+}
+
+int cuda_blas_multiply(void *context, void *stream, const gpu_gemm *g)
+{
+    cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
+    cudaDataType type;
+    of_stream *s;
+
+    if (!type_of(g->dtype, &type))
+        return GPU_ABSENT;
+    pthread_mutex_lock(&lock);
+    s = find(context, stream, g->captured != 0);
+    if (s != NULL && g->batch > 0)
+        status = g->captured ? capture(s, g, type) : compute(s, g, type);
     pthread_mutex_unlock(&lock);
+    if (s == NULL)
+        return GPU_ABSENT;
     if (status == CUBLAS_STATUS_SUCCESS)
         return 0;
     return status == CUBLAS_STATUS_EXECUTION_FAILED ? CUDA_ERROR_LAUNCH_FAILED

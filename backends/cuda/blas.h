@@ -9,6 +9,9 @@
 
 #include <gpu/driver.h>
 
+/* What NVIDIA's manual asks for on sm_90, the most of all. */
+enum { CUDA_BLAS_WORKSPACE = 32 << 20 };
+
 /* 0, GPU_ABSENT, or the driver's code. */
 int cuda_blas_multiply(void *context, void *stream, const gpu_gemm *g);
 /* Makes what products on the stream want: none can be made in a capture. */

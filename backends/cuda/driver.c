@@ -8,6 +8,7 @@
 #include "api.h"
 #include "blas.h"
 #include "dnn.h"
+#include "failure.h"
 #include "lt.h"
 #include "mapping.h"
 #include "ranges.h"
@@ -63,64 +64,6 @@ static int leave(int pushed, int code)
             code = (call);                            \
         return leave(pushed, code);                   \
     } while (0)
-
-/* -------------------------------------------------------------- errors -- */
-
-/* Those that not every header of CUDA has. */
-enum { CONTAINED = 226, TENSOR_MEMORY_LEAK = 721, EXTERNAL_DEVICE = 911 };
-
-static gpu_failure failure(int code)
-{
-    gpu_failure f = {CORE_ERROR_INTERNAL, 0, NULL};
-
-    if (cuda.GetErrorName != NULL)
-        cuda.GetErrorName((CUresult)code, &f.name);
-    switch (code) {
-    case CUDA_ERROR_OUT_OF_MEMORY:
-        f.status = CORE_ERROR_OUT_OF_MEMORY;
-        break;
-    case CUDA_ERROR_INVALID_IMAGE:
-    case CUDA_ERROR_NO_BINARY_FOR_GPU:
-    case CUDA_ERROR_INVALID_PTX:
-    case CUDA_ERROR_UNSUPPORTED_PTX_VERSION:
-    case CUDA_ERROR_NOT_SUPPORTED:
-        f.status = CORE_ERROR_UNSUPPORTED;
-        break;
-    case CUDA_ERROR_NOT_FOUND:
-        f.status = CORE_ERROR_NOT_FOUND;
-        break;
-    case CUDA_ERROR_NO_DEVICE:
-    case CUDA_ERROR_INVALID_DEVICE:
-        f.status = CORE_ERROR_NO_DEVICE;
-        break;
-    /* What no later call recovers from. */
-    case CUDA_ERROR_DEINITIALIZED:
-    case CUDA_ERROR_DEVICE_UNAVAILABLE:
-    case CUDA_ERROR_INVALID_CONTEXT:
-    case CUDA_ERROR_ECC_UNCORRECTABLE:
-    case CUDA_ERROR_NVLINK_UNCORRECTABLE:
-    case CUDA_ERROR_ILLEGAL_ADDRESS:
-    case CUDA_ERROR_LAUNCH_TIMEOUT:
-    case CUDA_ERROR_CONTEXT_IS_DESTROYED:
-    case CUDA_ERROR_ASSERT:
-    case CUDA_ERROR_HARDWARE_STACK_ERROR:
-    case CUDA_ERROR_ILLEGAL_INSTRUCTION:
-    case CUDA_ERROR_MISALIGNED_ADDRESS:
-    case CUDA_ERROR_INVALID_ADDRESS_SPACE:
-    case CUDA_ERROR_INVALID_PC:
-    case CUDA_ERROR_LAUNCH_FAILED:
-    case CUDA_ERROR_UNKNOWN:
-    case CONTAINED:
-    case TENSOR_MEMORY_LEAK:
-    case EXTERNAL_DEVICE:
-        f.status = CORE_ERROR_DEVICE_LOST;
-        f.lost = 1;
-        break;
-    default:
-        break;
-    }
-    return f;
-}
 
 /* ------------------------------------------------------------- devices -- */
 
@@ -271,11 +214,13 @@ static int device_check(void *word)
 static int device_reset(void *word)
 {
     context *c = word;
-    int code;
+    EACH_DEVICE(c, pushed, code);
 
+    /* Libraries destroy what they have where it was made. */
     cuda_lt_renew(c, NULL);
     cuda_blas_forget(c, 1);
     cuda_dnn_forget(c, 1);
+    leave(pushed, code);
     code = cuda.DevicePrimaryCtxReset(c->device);
     /* The reset took what every holder had; ours is taken anew. */
     cuda.DevicePrimaryCtxRelease(c->device);
@@ -421,6 +366,17 @@ static int stream_leave(void *word, void *stream)
 static int stream_query(void *word, void *stream)
 {
     ON_DEVICE(word, busy(cuda.StreamQuery(stream)));
+}
+
+static int stream_captures(void *word, void *stream, uint32_t *out_yes)
+{
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    EACH_DEVICE((context *)word, pushed, code);
+
+    if (code == 0)
+        code = cuda.StreamIsCapturing(stream, &status);
+    *out_yes = status != CU_STREAM_CAPTURE_STATUS_NONE;
+    return leave(pushed, code);
 }
 
 static int stream_synchronize(void *word, void *stream)
@@ -639,7 +595,7 @@ extern const gpu_driver cuda_driver;
 const gpu_driver cuda_driver = {
     .component = "cuda",
     .find = find,
-    .failure = failure,
+    .failure = cuda_failure,
     .device_open = device_open,
     .device_close = device_close,
     .device_check = device_check,
@@ -656,6 +612,7 @@ const gpu_driver cuda_driver = {
     .stream_destroy = stream_destroy,
     .stream_leave = stream_leave,
     .stream_query = stream_query,
+    .stream_captures = stream_captures,
     .stream_synchronize = stream_synchronize,
     .stream_wait = stream_wait,
     .stream_call = stream_call,
@@ -684,6 +641,7 @@ const gpu_driver cuda_driver = {
     .function_find = function_find,
     .launch = launch,
     .multiply = multiply,
+    .multiply_workspace = CUDA_BLAS_WORKSPACE,
     .scaled_ask = cuda_lt_ask,
     .scaled = cuda_lt_multiply,
     .convolve_ask = convolve_ask,

@@ -32,6 +32,11 @@ typedef struct gpu_gemm {
     int64_t a_step, b_step, c_step;
     int64_t a_batch, b_batch, c_batch; /* 0: one for all */
     double alpha, beta;
+    uint32_t captured; /* by the stream, now */
+    uint32_t reserved;
+    /* Of multiply_workspace bytes: the caller's, and the graph's, where the
+     * product is captured; else NULL, and the driver has its own. */
+    void *workspace;
 } gpu_gemm;
 
 /* d = a_scale b_scale a^T b, by columns: m x k, turned, times k x n, both of
@@ -137,6 +142,8 @@ typedef struct gpu_driver {
     int (*stream_leave)(void *context, void *stream);
     int (*stream_query)(void *context, void *stream);
     int (*stream_synchronize)(void *context, void *stream);
+    /* By whomever: another library captures on streams of its own. */
+    int (*stream_captures)(void *context, void *stream, uint32_t *out_yes);
     int (*stream_wait)(void *context, void *stream, void *event);
     /* function waits, and calls nothing of the vendor's. */
     int (*stream_call)(void *context, void *stream, void (*function)(void *),
@@ -185,8 +192,12 @@ typedef struct gpu_driver {
                   uint32_t shared_bytes, const void *parameters, size_t size);
 
     /* By the vendor's library, which is looked for at the first call;
-     * GPU_ABSENT: it is not here, or does not do this one.  batch 0 asks. */
+     * GPU_ABSENT: it is not here, or does not do this one.  batch 0 asks, and
+     * needs no workspace.  A capture prepares nothing: what was not there when
+     * it began is not here. */
     int (*multiply)(void *context, void *stream, const gpu_gemm *g);
+    /* What a captured product works in; 0: the library wants none. */
+    uint64_t multiply_workspace;
     /* Whether the device multiplies eight bits so, and with how much workspace;
      * context NULL: whether every device that is open does.  GPU_ABSENT: no;
      * g->lacks says why where that is for want of the library. */

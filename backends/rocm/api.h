@@ -37,6 +37,7 @@
     X(StreamCreateWithPriority, hipStreamCreateWithPriority)         \
     X(StreamDestroy, hipStreamDestroy)                               \
     X(StreamQuery, hipStreamQuery)                                   \
+    X(StreamIsCapturing, hipStreamIsCapturing)                       \
     X(StreamSynchronize, hipStreamSynchronize)                       \
     X(StreamWaitEvent, hipStreamWaitEvent)                           \
     X(StreamAddCallback, hipStreamAddCallback)                       \

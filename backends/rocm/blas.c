@@ -19,11 +19,10 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-enum { WORKSPACE = 32 << 20 };
-
 enum {
     SUCCESS = 0,
     INTERNAL_ERROR = 6,
+    INVALID_VALUE = 11,
     AS_IS = 111,
     TURNED = 112,
     TYPE_F16 = 150,
@@ -60,6 +59,7 @@ static struct {
     _Static_assert((int)(here) == (int)(there), #there " is another")
 SAME(SUCCESS, rocblas_status_success);
 SAME(INTERNAL_ERROR, rocblas_status_internal_error);
+SAME(INVALID_VALUE, rocblas_status_invalid_value);
 SAME(AS_IS, rocblas_operation_none);
 SAME(TURNED, rocblas_operation_transpose);
 SAME(TYPE_F16, rocblas_datatype_f16_r);
@@ -140,7 +140,7 @@ static of_stream *free_one(void *context)
         free(s);
         return NULL;
     }
-    if (hip.Malloc(&s->workspace, WORKSPACE) != hipSuccess ||
+    if (hip.Malloc(&s->workspace, ROCM_BLAS_WORKSPACE) != hipSuccess ||
         blas.set_atomics(s->handle, NO_ATOMICS) != SUCCESS) {
         drop(s, 0);
         return NULL;
@@ -151,15 +151,22 @@ static of_stream *free_one(void *context)
     return s;
 }
 
-/* NULL: there is no library, or no memory; under the lock. */
-static of_stream *find(void *context, void *stream)
+static int give_workspace(of_stream *s, void *workspace)
+{
+    return blas.set_workspace(s->handle, workspace, ROCM_BLAS_WORKSPACE) ==
+           SUCCESS;
+}
+
+/* NULL: there is no library, no memory, or a capture, which makes nothing; under
+ * the lock. */
+static of_stream *find(void *context, void *stream, int captured)
 {
     of_stream *s;
 
     for (s = all; s != NULL; s = s->next)
         if (s->context == context && s->stream == stream)
             return s;
-    s = free_one(context);
+    s = captured ? NULL : free_one(context);
     if (s == NULL)
         return NULL;
     if (s->after != NULL) {
@@ -169,7 +176,7 @@ static of_stream *find(void *context, void *stream)
         s->after = NULL;
     }
     if (blas.set_stream(s->handle, stream) != SUCCESS ||
-        blas.set_workspace(s->handle, s->workspace, WORKSPACE) != SUCCESS)
+        !give_workspace(s, s->workspace))
         return NULL;
     s->stream = stream;
     return s;
@@ -178,7 +185,7 @@ static of_stream *find(void *context, void *stream)
 void rocm_blas_prepare(void *context, void *stream)
 {
     pthread_mutex_lock(&lock);
-    find(context, stream);
+    find(context, stream, 0);
     pthread_mutex_unlock(&lock);
 }
 
@@ -236,26 +243,45 @@ static int type_of(uint32_t dtype)
     }
 }
 
-int rocm_blas_multiply(void *context, void *stream, const gpu_gemm *g)
+static int compute(of_stream *s, const gpu_gemm *g, int type)
 {
     float alpha = (float)g->alpha, beta = (float)g->beta;
-    int type = type_of(g->dtype), wide = type == TYPE_F64, status = SUCCESS;
+    int wide = type == TYPE_F64;
+
+    return blas.gemm(
+        s->handle, g->a_turned ? TURNED : AS_IS, g->b_turned ? TURNED : AS_IS,
+        (int32_t)g->m, (int32_t)g->n, (int32_t)g->k,
+        wide ? (const void *)&g->alpha : &alpha, g->a, type, (int32_t)g->a_step,
+        g->a_batch, g->b, type, (int32_t)g->b_step, g->b_batch,
+        wide ? (const void *)&g->beta : &beta, g->c, type, (int32_t)g->c_step,
+        g->c_batch, g->c, type, (int32_t)g->c_step, g->c_batch,
+        (int32_t)g->batch, wide ? TYPE_F64 : TYPE_F32, STANDARD, 0, 0);
+}
+
+/* In memory of its graph.  A handle that does not take its own back is nobody's
+ * from then on: it would write to what is the graph's. */
+static int capture(of_stream *s, const gpu_gemm *g, int type)
+{
+    int status = INVALID_VALUE;
+
+    if (give_workspace(s, g->workspace))
+        status = compute(s, g, type);
+    if (!give_workspace(s, s->workspace))
+        s->stream = s;
+    return status;
+}
+
+int rocm_blas_multiply(void *context, void *stream, const gpu_gemm *g)
+{
+    int type = type_of(g->dtype), status = SUCCESS;
     of_stream *s;
 
     if (type == 0)
         return GPU_ABSENT;
     pthread_mutex_lock(&lock);
-    s = find(context, stream);
+    s = find(context, stream, g->captured != 0);
     if (s != NULL && g->batch > 0)
-        status = blas.gemm(
-            s->handle, g->a_turned ? TURNED : AS_IS,
-            g->b_turned ? TURNED : AS_IS, (int32_t)g->m, (int32_t)g->n,
-            (int32_t)g->k, wide ? (const void *)&g->alpha : &alpha, g->a, type,
-            (int32_t)g->a_step, g->a_batch, g->b, type, (int32_t)g->b_step,
-            g->b_batch, wide ? (const void *)&g->beta : &beta, g->c, type,
-            (int32_t)g->c_step, g->c_batch, g->c, type, (int32_t)g->c_step,
-            g->c_batch, (int32_t)g->batch, wide ? TYPE_F64 : TYPE_F32, STANDARD,
-            0, 0);
+        status = g->captured ? capture(s, g, type) : compute(s, g, type);
     pthread_mutex_unlock(&lock);
     if (s == NULL)
         return GPU_ABSENT;

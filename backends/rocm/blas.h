@@ -9,6 +9,8 @@
 
 #include <gpu/driver.h>
 
+enum { ROCM_BLAS_WORKSPACE = 32 << 20 };
+
 /* 0, GPU_ABSENT, or HIP's code. */
 int rocm_blas_multiply(void *context, void *stream, const gpu_gemm *g);
 /* Makes what products on the stream want: none can be made in a capture. */

@@ -364,6 +364,17 @@ static int stream_query(void *word, void *stream)
     ON_DEVICE(word, busy(hip.StreamQuery(stream)));
 }
 
+static int stream_captures(void *word, void *stream, uint32_t *out_yes)
+{
+    hipStreamCaptureStatus status = hipStreamCaptureStatusNone;
+    EACH_DEVICE((context *)word, before, code);
+
+    if (code == 0)
+        code = hip.StreamIsCapturing(stream, &status);
+    *out_yes = status != hipStreamCaptureStatusNone;
+    return leave(before, code);
+}
+
 static int stream_synchronize(void *word, void *stream)
 {
     ON_DEVICE(word, hip.StreamSynchronize(stream));
@@ -617,6 +628,7 @@ const gpu_driver rocm_driver = {
     .stream_destroy = stream_destroy,
     .stream_leave = stream_leave,
     .stream_query = stream_query,
+    .stream_captures = stream_captures,
     .stream_synchronize = stream_synchronize,
     .stream_wait = stream_wait,
     .stream_call = stream_call,
@@ -643,4 +655,5 @@ const gpu_driver rocm_driver = {
     .most_blocks = most_blocks,
     .launch = launch,
     .multiply = multiply,
+    .multiply_workspace = ROCM_BLAS_WORKSPACE,
 };

@@ -10,7 +10,7 @@
 #define GPU_DRIVER ".libs/libcuda.so.1"
 #define CUBLAS ".libs/libcublas.so"
 
-#include "gpufake.h"
+#include "gpuproducts.h"
 
 #include <gpu/shared_line.h>
 #include <libcore/memory.h>
@@ -337,6 +337,36 @@ START_TEST(the_setting_lets_the_library_round_to_tf32)
 }
 END_TEST
 
+START_TEST(captured_products_work_in_memory_of_their_graph)
+{
+    captured_products_work_in_their_graphs(CUBLAS);
+}
+END_TEST
+
+START_TEST(a_captured_sum_of_products_works_in_one_workspace)
+{
+    captured_sums_work_in_one_workspace(CUBLAS);
+}
+END_TEST
+
+START_TEST(without_memory_for_it_no_product_is_captured)
+{
+    without_memory_no_product_is_captured(CUBLAS);
+}
+END_TEST
+
+START_TEST(a_capture_does_not_start_the_library)
+{
+    a_capture_starts_no_library(CUBLAS, "cublasCreate=1");
+}
+END_TEST
+
+START_TEST(a_reset_destroys_the_librarys_handles_there)
+{
+    a_reset_destroys_handles_there(CUBLAS);
+}
+END_TEST
+
 START_TEST(adopted_streams_leave_the_librarys_handles)
 {
     adopted_streams_leave_their_handles(CUBLAS);
@@ -388,6 +418,11 @@ int main(void)
         floats_are_sorted_by_wide_keys,
         a_product_on_each_stream_is_the_librarys,
         the_setting_lets_the_library_round_to_tf32,
+        captured_products_work_in_memory_of_their_graph,
+        a_captured_sum_of_products_works_in_one_workspace,
+        without_memory_for_it_no_product_is_captured,
+        a_capture_does_not_start_the_library,
+        a_reset_destroys_the_librarys_handles_there,
         adopted_streams_leave_the_librarys_handles,
         a_library_that_does_not_start_is_not_used,
         a_product_that_failed_is_a_lost_device,

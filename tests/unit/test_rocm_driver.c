@@ -11,7 +11,7 @@
 #define GPU_DRIVER ".libs/libamdhip64.so.?"
 #define ROCBLAS ".libs/librocblas.so.?"
 
-#include "gpufake.h"
+#include "gpuproducts.h"
 
 /* ----------------------------------------------------------- no devices -- */
 
@@ -197,6 +197,36 @@ START_TEST(a_product_on_each_stream_is_the_librarys)
 }
 END_TEST
 
+START_TEST(captured_products_work_in_memory_of_their_graph)
+{
+    captured_products_work_in_their_graphs(ROCBLAS);
+}
+END_TEST
+
+START_TEST(a_captured_sum_of_products_works_in_one_workspace)
+{
+    captured_sums_work_in_one_workspace(ROCBLAS);
+}
+END_TEST
+
+START_TEST(without_memory_for_it_no_product_is_captured)
+{
+    without_memory_no_product_is_captured(ROCBLAS);
+}
+END_TEST
+
+START_TEST(a_capture_does_not_start_the_library)
+{
+    a_capture_starts_no_library(ROCBLAS, "rocblas_create_handle=1");
+}
+END_TEST
+
+START_TEST(a_reset_destroys_the_librarys_handles_there)
+{
+    a_reset_destroys_handles_there(ROCBLAS);
+}
+END_TEST
+
 START_TEST(adopted_streams_leave_the_librarys_handles)
 {
     adopted_streams_leave_their_handles(ROCBLAS);
@@ -245,6 +275,11 @@ int main(void)
         the_width_of_wavefronts_is_the_devices,
         an_architecture_without_a_name_has_its_width,
         a_product_on_each_stream_is_the_librarys,
+        captured_products_work_in_memory_of_their_graph,
+        a_captured_sum_of_products_works_in_one_workspace,
+        without_memory_for_it_no_product_is_captured,
+        a_capture_does_not_start_the_library,
+        a_reset_destroys_the_librarys_handles_there,
         adopted_streams_leave_the_librarys_handles,
         a_library_that_does_not_start_is_not_used,
         a_product_that_failed_is_a_lost_device,

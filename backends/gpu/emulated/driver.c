@@ -508,6 +508,7 @@ const gpu_driver gpu_emulated_driver = {
     .stream_create = gpu_emulated_stream_create,
     .stream_destroy = gpu_emulated_stream_destroy,
     .stream_query = gpu_emulated_stream_query,
+    .stream_captures = gpu_emulated_stream_captures,
     .stream_synchronize = gpu_emulated_stream_synchronize,
     .stream_wait = gpu_emulated_stream_wait,
     .stream_call = gpu_emulated_stream_call,

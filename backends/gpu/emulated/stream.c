@@ -15,6 +15,7 @@
 typedef struct graph {
     work *first, **last;
     int references; /* the owner's, and launches that are not done */
+    int spoilt;     /* the host waited for the stream that captures it */
 } graph;
 
 typedef struct stream {
@@ -207,6 +208,28 @@ int gpu_emulated_stream_destroy(void *device, void *word)
     return 0;
 }
 
+int gpu_emulated_stream_captures(void *device, void *word, uint32_t *out_yes)
+{
+    stream *s = word;
+
+    (void)device;
+    if (gpu_emulated_refuses())
+        return EMULATED_REFUSED;
+    lock();
+    *out_yes = s->capture != NULL;
+    unlock();
+    return 0;
+}
+
+/* With the lock; 0, or why the host may not ask for the stream's work. */
+static int spoils(stream *s)
+{
+    if (s->capture == NULL)
+        return 0;
+    s->capture->spoilt = 1;
+    return EMULATED_CAPTURES;
+}
+
 int gpu_emulated_stream_query(void *device, void *word)
 {
     context *c = device;
@@ -216,7 +239,9 @@ int gpu_emulated_stream_query(void *device, void *word)
     if (gpu_emulated_refuses())
         return EMULATED_REFUSED;
     lock();
-    code = c->lost ? c->lost : s->first != NULL || s->busy ? GPU_BUSY : 0;
+    code = c->lost ? c->lost : spoils(s);
+    if (code == 0 && (s->first != NULL || s->busy))
+        code = GPU_BUSY;
     unlock();
     return code;
 }
@@ -230,9 +255,11 @@ int gpu_emulated_stream_synchronize(void *device, void *word)
     if (gpu_emulated_refuses())
         return EMULATED_REFUSED;
     lock();
-    while (s->first != NULL || s->busy)
+    code = spoils(s);
+    while (code == 0 && (s->first != NULL || s->busy))
         wait_for_change();
-    code = c->lost;
+    if (c->lost != 0)
+        code = c->lost;
     unlock();
     return code;
 }
@@ -391,17 +418,21 @@ int gpu_emulated_capture_end(void *device, void *on, void **out_graph)
 {
     stream *s = on;
     graph *g;
+    int code;
 
     (void)device;
     lock();
     g = s->capture;
     s->capture = NULL;
+    code = g != NULL && g->spoilt ? EMULATED_SPOILT : 0;
+    if (g != NULL && (out_graph == NULL || code != 0)) {
+        let_go(g);
+        g = NULL;
+    }
     if (out_graph != NULL)
         *out_graph = g;
-    else if (g != NULL)
-        let_go(g);
     unlock();
-    return 0;
+    return code;
 }
 
 static int run_graph(work *w, context *device)

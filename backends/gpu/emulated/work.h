@@ -20,7 +20,9 @@ enum {
     EMULATED_ABSENT = 500,
     EMULATED_LOST = 700,
     EMULATED_DIVERGED = 701,
-    EMULATED_REFUSED = 800 /* a host function called the driver */
+    EMULATED_REFUSED = 800,  /* a host function called the driver */
+    EMULATED_CAPTURES = 900, /* the stream, which was waited for */
+    EMULATED_SPOILT = 901    /* such a capture ends */
 };
 
 /* In front of what goes with its context, where nobody frees it before. */
@@ -121,6 +123,7 @@ int gpu_emulated_stream_create(void *device, int32_t priority,
                                void **out_stream);
 int gpu_emulated_stream_destroy(void *device, void *stream);
 int gpu_emulated_stream_query(void *device, void *stream);
+int gpu_emulated_stream_captures(void *device, void *stream, uint32_t *out_yes);
 int gpu_emulated_stream_synchronize(void *device, void *stream);
 int gpu_emulated_stream_wait(void *device, void *stream, void *event);
 int gpu_emulated_stream_call(void *device, void *stream,

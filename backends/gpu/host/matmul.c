@@ -50,6 +50,7 @@ static bool gemm_of(const core_call *call, core_dtype dtype,
         return false;
     g->dtype = dtype;
     g->may_round = (call->flags & CORE_CALL_ALLOW_TF32) != 0;
+    g->captured = (call->flags & CORE_CALL_CAPTURING) != 0;
     g->m = p->columns;
     g->n = p->rows;
     g->k = p->inner;
@@ -78,6 +79,22 @@ static core_status spread_c(core_call *call, core_dtype dtype,
                            from);
 }
 
+/* A graph may be launched on any stream, beside products of the one that it was
+ * captured on: what it works in is its own. */
+static core_status workspace(core_call *call, gpu_gemm *g)
+{
+    uint64_t size = gpu_vendor_here.driver->multiply_workspace;
+    core_memory memory;
+    core_status status;
+
+    if (!g->captured || size == 0)
+        return CORE_OK;
+    status = gpu_host->call_scratch(call, size, &memory);
+    if (status == CORE_OK)
+        g->workspace = gpu_address(memory);
+    return status;
+}
+
 /* *out_done false: the library is not here, or does not do this one; d may hold
  * c then. */
 static core_status by_library(core_call *call, core_dtype dtype,
@@ -86,7 +103,7 @@ static core_status by_library(core_call *call, core_dtype dtype,
     const gpu_driver *calls = gpu_vendor_here.driver;
     gpu_stream *stream = gpu_stream_of(call);
     int64_t item = core_sdk_itemsize(dtype);
-    core_status status = CORE_OK;
+    core_status status;
     int code = 0;
     gpu_gemm g;
 
@@ -98,7 +115,8 @@ static core_status by_library(core_call *call, core_dtype dtype,
     if (calls->multiply(stream->device->context, stream->native, &g) != 0)
         return CORE_OK;
     g.batch = p->batch;
-    if (p->c != NULL && p->beta != 0)
+    status = workspace(call, &g);
+    if (status == CORE_OK && p->c != NULL && p->beta != 0)
         status = spread_c(call, dtype, p);
     for (int64_t s = 0; s < p->sums && code == 0 && status == CORE_OK; s++) {
         g.a = (const char *)p->b + s * p->b_strides.sum * item;
