@@ -48,7 +48,7 @@ static void destroy(core__queue *queue)
     core_device *device = queue->device;
 
     core__queue_words_end(queue);
-    if (core__device_knows(device, queue->generation))
+    if (!queue->ended && core__device_knows(device, queue->generation))
         device->backend->streams.destroy(device->impl, queue->impl);
     pthread_mutex_destroy(&queue->lock);
     core__free(queue->failure);
@@ -89,7 +89,7 @@ core__queue *core__queue_of_word(core_device *device, const void *word)
         return NULL;
     pthread_mutex_lock(&queues->lock);
     for (uint32_t i = 0; i < queues->count && !queue; i++)
-        if (queues->list[i]->impl == word &&
+        if (queues->list[i]->impl == word && !queues->list[i]->ended &&
             core__device_knows(device, queues->list[i]->generation))
             queue = queues->list[i];
     if (queue)
@@ -263,12 +263,40 @@ void core__queues_settle(core_device *device)
     core__free(list);
 }
 
-/* It may be in a callback of its own: nothing is waited for.  An adopted one is
- * its library's from now on, and may be no more. */
+/* With a reference.  The plugin is told now, and not when the last event goes:
+ * the stream that was adopted is its library's from now on, and may be no
+ * more. */
+static void end_adopted(core__queue *queue)
+{
+    core_device *device = queue->device;
+    core__error_record mine;
+    core_status said;
+
+    core__error_keep(&mine);
+    said = core__queue_last_word(queue, "the stream's end");
+    pthread_mutex_lock(&device->queues->lock);
+    keep_untold(device->queues, queue, said);
+    pthread_mutex_unlock(&device->queues->lock);
+    core__error_restore(&mine);
+    core__queue_own_words_end(queue);
+    pthread_mutex_lock(&queue->lock);
+    queue->ended = true;
+    pthread_mutex_unlock(&queue->lock);
+    if (core__device_knows(device, queue->generation))
+        device->backend->streams.destroy(device->impl, queue->impl);
+}
+
+/* Under the lock of the queues: nobody uses the plugin's stream any more. */
+static bool adopted_ends(const core__queue *queue)
+{
+    return queue->adopted && queue->streams == 0 && queue->waiting == 0;
+}
+
+/* It may be in a callback of its own: nothing is waited for. */
 void core__queue_leave(core__queue *queue)
 {
     core__queues *queues;
-    bool lingers;
+    bool lingers, ends;
 
     if (!queue || queue == &core__queue_idle || queue->device->forked)
         return;
@@ -282,11 +310,14 @@ void core__queue_leave(core__queue *queue)
         queues->lingering++;
         queues->settling++;
     }
+    ends = adopted_ends(queue);
     pthread_mutex_unlock(&queues->lock);
     if (lingers) {
         settle(queues, queue);
         settled(queues);
     }
+    if (ends)
+        end_adopted(queue);
     core__queue_release(queue);
 }
 
@@ -480,6 +511,7 @@ static core_status list_waited(core__queues *queues, core__queue ***out_list,
             continue;
         list[(*out_count)++] = queue;
         queue->references++;
+        queue->waiting++;
     }
     pthread_mutex_unlock(&queues->lock);
     *out_list = list;
@@ -512,6 +544,20 @@ static core_status wait_one(core__queues *queues, core__queue *queue,
     if (lingers)
         core__queue_release(queue);
     return status;
+}
+
+/* Its streams may have ended meanwhile. */
+static void wait_done(core__queues *queues, core__queue *queue)
+{
+    bool ends;
+
+    pthread_mutex_lock(&queues->lock);
+    queue->waiting--;
+    ends = adopted_ends(queue);
+    pthread_mutex_unlock(&queues->lock);
+    if (ends)
+        end_adopted(queue);
+    core__queue_release(queue);
 }
 
 /* What was kept, if `first` has nothing; it is told once. */
@@ -550,7 +596,7 @@ core_status core__queues_wait(core_device *device, const char *reason)
             status = one;
             core__error_keep(&first);
         }
-        core__queue_release(list[i]);
+        wait_done(queues, list[i]);
     }
     core__free(list);
     status = take_untold(device, status, &first);
@@ -573,7 +619,7 @@ void core__queues_quiet(core_device *device)
             if (list[i]->generation == atomic_load(&device->generation))
                 device->backend->streams.synchronize(device->impl,
                                                      list[i]->impl);
-            core__queue_release(list[i]);
+            wait_done(queues, list[i]);
         }
         core__free(list);
     }

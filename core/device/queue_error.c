@@ -235,8 +235,9 @@ core_status core__queue_word(core__queue *queue, const char *reason)
         !core__device_knows(device, queue->generation))
         return CORE_OK;
     pthread_mutex_lock(&queue->lock);
-    status =
-        device->interfaces.stream_error.take(device->impl, queue->impl, &word);
+    status = queue->ended ? CORE_OK
+                          : device->interfaces.stream_error.take(
+                                device->impl, queue->impl, &word);
     if (status == CORE_OK && word.code != CORE_OK) {
         core__error(word.code, "%.*s (found by %s)",
                     (int)(word.text.size < 512 ? word.text.size : 512),

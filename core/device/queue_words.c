@@ -252,13 +252,14 @@ static void last_word(core__words *words)
     core__error_restore(&said);
 }
 
-void core__queue_words_end(core__queue *queue)
+void core__queue_own_words_end(core__queue *queue)
 {
-    core__words *words = queue->words;
+    core__words *words;
 
-    for (uint32_t i = 0; i < queue->heard_count; i++)
-        release(queue->heard[i].words);
-    core__free(queue->heard);
+    pthread_mutex_lock(&queue->lock);
+    words = queue->words;
+    queue->words = NULL;
+    pthread_mutex_unlock(&queue->lock);
     if (!words)
         return;
     pthread_mutex_lock(&words->lock);
@@ -268,4 +269,12 @@ void core__queue_words_end(core__queue *queue)
     atomic_store(&words->over, words->code == CORE_OK);
     pthread_mutex_unlock(&words->lock);
     release(words);
+}
+
+void core__queue_words_end(core__queue *queue)
+{
+    for (uint32_t i = 0; i < queue->heard_count; i++)
+        release(queue->heard[i].words);
+    core__free(queue->heard);
+    core__queue_own_words_end(queue);
 }

@@ -27,9 +27,10 @@ typedef struct core__queue_mark {
 /* What the plugin knows as a stream.  Mostly one core_stream has it to itself;
  * where max_streams bounds them, several share one. */
 typedef struct core__queue {
-    /* Under the lock of the device's queues, with the next four. */
+    /* Under the lock of the device's queues, with the next five. */
     uint32_t references;
     uint32_t streams; /* that it serves */
+    uint32_t waiting; /* those who wait for all queues, for this one too */
     bool capturing;   /* for its one stream */
     /* Its last stream ended before its work did: the list has a reference until
      * that is done, and its error told or kept. */
@@ -40,6 +41,9 @@ typedef struct core__queue {
     void *impl; /* backend's word; NULL on a synchronous device */
     int32_t priority;
     bool adopted;
+    /* The plugin has destroyed it, which events may outlive.  Set under the
+     * lock. */
+    _Atomic bool ended;
     /* Plugin calls that name this stream, one at a time, but for giving work
      * and waiting.  A leaf: nothing else is taken, and no other plugin called,
      * while it is held. */
@@ -249,6 +253,8 @@ core_status core__queue_hear(core__queue *queue, uint64_t waited,
 core_status core__queue_last_word(core__queue *queue, const char *reason);
 /* Before the plugin's stream is destroyed. */
 void core__queue_words_end(core__queue *queue);
+/* The same of its own word alone. */
+void core__queue_own_words_end(core__queue *queue);
 
 /* UNSUPPORTED: what the host wants of this stream cannot be inside a capture;
  * its own, if there is one, is spoilt. */

@@ -53,7 +53,8 @@ core_status core_device_priorities(core_device *device, int32_t *out_least,
                                    int32_t *out_greatest);
 /* A stream that the vendor's own library made (a cudaStream_t, say), to order
  * libcore's work with that library's.  The caller keeps it alive until the last
- * reference is released.  UNSUPPORTED where the plugin cannot. */
+ * reference is released; events that were recorded on it may outlive it.
+ * UNSUPPORTED where the plugin cannot. */
 core_status core_stream_adopt(core_device *device, void *native,
                               core_stream **out_stream);
 /* The vendor's handle, for that library; borrowed.  UNSUPPORTED likewise. */
