@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* blas.c: cuBLAS, found at run time.  A stream has a handle and a workspace of
- * its own: so no two streams wait for one another, and the same product gives
- * the same bits.  To destroy either waits for the device; so what a stream
- * leaves is kept for the next one, which waits for the first one's work. */
+/* blas.c: cuBLAS, found at run time.  A stream has a handle (handles.h) and a
+ * workspace of its own: so the same product gives the same bits. */
 
 #include "blas.h"
 
 #include "api.h"
 #include "lt.h"
+
+#include <gpu/host/handles.h>
 
 #include <libcore/plugin.h>
 
@@ -49,15 +49,13 @@ FUNCTIONS(SAME)
 #undef SAME
 
 typedef struct of_stream {
-    struct of_stream *next;
-    void *context, *stream; /* stream NULL: none has it */
-    CUevent after;          /* the end of the last one's work */
+    gpu_handle shared; /* first */
     cublasHandle_t handle;
     CUdeviceptr workspace;
 } of_stream;
 
-static of_stream *all;
-static int state; /* 0: not looked for; 1: found; -1: not here */
+static gpu_handle *all; /* of_stream */
+static int state;       /* 0: not looked for; 1: found; -1: not here */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* The library that fits the driver, or an older one; under the lock. */
@@ -91,21 +89,16 @@ static int found(void)
 static void drop(of_stream *s, int lost)
 {
     blas.destroy(s->handle);
-    if (!lost && s->after != NULL)
-        cuda.EventDestroy(s->after);
     if (!lost && s->workspace != 0)
         cuda.MemFree(s->workspace);
     free(s);
 }
 
-/* One that a stream left, or a new one, that no stream has. */
-static of_stream *free_one(void *context)
+/* NULL: there is no library, or no memory. */
+static of_stream *made(void *context)
 {
     of_stream *s;
 
-    for (s = all; s != NULL; s = s->next)
-        if (s->context == context && s->stream == NULL)
-            return s;
     if (!found())
         return NULL;
     s = calloc(1, sizeof *s);
@@ -119,9 +112,7 @@ static of_stream *free_one(void *context)
         drop(s, 0);
         return NULL;
     }
-    s->context = context;
-    s->next = all;
-    all = s;
+    gpu_handles_add(&all, &s->shared, context);
     return s;
 }
 
@@ -140,25 +131,20 @@ static int give_own_workspace(of_stream *s)
  * the lock. */
 static of_stream *find(void *context, void *stream, int captured)
 {
-    of_stream *s;
+    of_stream *s = (of_stream *)(void *)gpu_handles_of(all, context, stream);
 
-    for (s = all; s != NULL; s = s->next)
-        if (s->context == context && s->stream == stream)
-            return s;
-    s = captured ? NULL : free_one(context);
+    if (s != NULL || captured)
+        return s;
+    s = (of_stream *)(void *)gpu_handles_left(all, context, stream);
+    if (s == NULL)
+        s = made(context);
     if (s == NULL)
         return NULL;
-    if (s->after != NULL) {
-        if (cuda.StreamWaitEvent(stream, s->after, 0) != 0)
-            return NULL;
-        cuda.EventDestroy(s->after);
-        s->after = NULL;
-    }
     /* The stream first: it takes the workspace away. */
     if (blas.set_stream(s->handle, (cudaStream_t)stream) != 0 ||
         !give_own_workspace(s))
         return NULL;
-    s->stream = stream;
+    gpu_handles_give(&s->shared, stream);
     return s;
 }
 
@@ -170,40 +156,20 @@ void cuda_blas_prepare(void *context, void *stream)
     cuda_lt_prepare(context);
 }
 
-/* Where no event can be had it is nobody's until the device is closed. */
 void cuda_blas_leave(void *context, void *stream)
 {
-    of_stream *s;
-    int code;
-
     pthread_mutex_lock(&lock);
-    for (s = all; s != NULL; s = s->next)
-        if (s->context == context && s->stream == stream)
-            break;
-    if (s != NULL) {
-        code = cuda.EventCreate(&s->after, CU_EVENT_DISABLE_TIMING);
-        if (code == 0)
-            code = cuda.EventRecord(s->after, stream);
-        s->stream = code == 0 ? NULL : s;
-    }
+    gpu_handles_leave(all, context, stream);
     pthread_mutex_unlock(&lock);
 }
 
 void cuda_blas_forget(void *context, int lost)
 {
-    of_stream **at = &all;
+    gpu_handle *h;
 
     pthread_mutex_lock(&lock);
-    while (*at != NULL) {
-        of_stream *s = *at;
-
-        if (s->context != context) {
-            at = &s->next;
-            continue;
-        }
-        *at = s->next;
-        drop(s, lost);
-    }
+    while ((h = gpu_handles_take(&all, context, lost)) != NULL)
+        drop((of_stream *)(void *)h, lost);
     pthread_mutex_unlock(&lock);
     cuda_lt_forget(context);
 }
@@ -257,7 +223,7 @@ static cublasStatus_t capture(of_stream *s, const gpu_gemm *g,
     if (give_workspace(s, g->workspace))
         status = compute(s, g, type);
     if (!give_own_workspace(s))
-        s->stream = s;
+        gpu_handles_bar(&s->shared);
     return status;
 }
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* dnn.c: cuDNN, found at run time.  A stream has a handle of its own, which is
- * kept for the next one when it ends, as blas.c keeps its own.  What is
+/* dnn.c: cuDNN, found at run time.  A stream has a handle (handles.h).  What is
  * described of a convolution, and how the library would compute it, is kept of
  * each device: to ask costs more than to compute.
  *
@@ -15,6 +14,7 @@
 #include "api.h"
 #include "dnn_api.h"
 
+#include <gpu/host/handles.h>
 #include <gpu/host/host.h>
 
 #include <stdio.h>
@@ -44,15 +44,13 @@ typedef struct of_device {
 } of_device;
 
 typedef struct of_stream {
-    struct of_stream *next;
-    void *context, *stream; /* stream NULL: none has it */
-    CUevent after;          /* the end of the last one's work */
+    gpu_handle shared; /* first */
     dnn_handle handle;
 } of_stream;
 
 static of_device *devices;
-static of_stream *streams;
-static char broken[128]; /* why no handle could be made */
+static gpu_handle *streams; /* of_stream */
+static char broken[128];    /* why no handle could be made */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 const char *cuda_dnn_text(void)
@@ -89,48 +87,29 @@ static of_device *device_made(void *context)
     return d;
 }
 
-/* One that a stream left, or a new one, that no stream has. */
-static of_stream *free_one(of_device *d)
+/* NULL, and *out_lacks. */
+static of_stream *made(of_device *d, const char **out_lacks)
 {
+    of_stream *s = NULL;
     dnn_status status;
-    of_stream *s;
 
-    for (s = streams; s != NULL; s = s->next)
-        if (s->context == d->context && s->stream == NULL)
-            return s;
-    if (d->broken)
-        return NULL;
-    s = calloc(1, sizeof *s);
+    *out_lacks = d->broken ? broken : "no memory for a handle";
+    if (!d->broken)
+        s = calloc(1, sizeof *s);
     if (s == NULL)
         return NULL;
     status = dnn.create(&s->handle);
-    if (status != DNN_SUCCESS) {
-        free(s);
-        d->broken = 1;
-        if (broken[0] == 0)
-            snprintf(broken, sizeof broken, "cudnnCreate fails (status %u)",
-                     status);
-        return NULL;
+    if (status == DNN_SUCCESS) {
+        gpu_handles_add(&streams, &s->shared, d->context);
+        *out_lacks = NULL;
+        return s;
     }
-    s->context = d->context;
-    s->next = streams;
-    streams = s;
-    return s;
-}
-
-/* It is the stream's from now on, behind what it was given before.  NULL, or
- * what fails. */
-static const char *taken(of_stream *s, void *stream)
-{
-    if (s->after != NULL) {
-        if (cuda.StreamWaitEvent(stream, s->after, 0) != 0)
-            return "cuStreamWaitEvent fails";
-        cuda.EventDestroy(s->after);
-        s->after = NULL;
-    }
-    if (dnn.set_stream(s->handle, stream) != DNN_SUCCESS)
-        return "cudnnSetStream fails";
-    s->stream = stream;
+    free(s);
+    d->broken = 1;
+    if (broken[0] == 0)
+        snprintf(broken, sizeof broken, "cudnnCreate fails (status %u)",
+                 status);
+    *out_lacks = broken;
     return NULL;
 }
 
@@ -138,23 +117,27 @@ static const char *taken(of_stream *s, void *stream)
 static of_stream *stream_of(of_device *d, void *stream, int captured,
                             const char **out_lacks)
 {
-    of_stream *s;
+    void *context = d->context;
+    of_stream *s =
+        (of_stream *)(void *)gpu_handles_of(streams, context, stream);
 
     *out_lacks = NULL;
-    for (s = streams; s != NULL; s = s->next)
-        if (s->context == d->context && s->stream == stream)
-            return s;
-    if (captured) {
+    if (s == NULL && captured)
         *out_lacks = "a capture does not start cuDNN: what is captured has to "
                      "run once before";
+    if (s != NULL || captured)
+        return s;
+    s = (of_stream *)(void *)gpu_handles_left(streams, context, stream);
+    if (s == NULL)
+        s = made(d, out_lacks);
+    if (s == NULL)
+        return NULL;
+    if (dnn.set_stream(s->handle, stream) != DNN_SUCCESS) {
+        *out_lacks = "cudnnSetStream fails";
         return NULL;
     }
-    s = free_one(d);
-    if (s == NULL)
-        *out_lacks = d->broken ? broken : "no memory for a handle";
-    else
-        *out_lacks = taken(s, stream);
-    return *out_lacks == NULL ? s : NULL;
+    gpu_handles_give(&s->shared, stream);
+    return s;
 }
 
 void cuda_dnn_prepare(void *context, void *stream)
@@ -170,22 +153,10 @@ void cuda_dnn_prepare(void *context, void *stream)
     pthread_mutex_unlock(&lock);
 }
 
-/* Where no event can be had it is nobody's until the device is closed. */
 void cuda_dnn_leave(void *context, void *stream)
 {
-    of_stream *s;
-    int code;
-
     pthread_mutex_lock(&lock);
-    for (s = streams; s != NULL; s = s->next)
-        if (s->context == context && s->stream == stream)
-            break;
-    if (s != NULL) {
-        code = cuda.EventCreate(&s->after, CU_EVENT_DISABLE_TIMING);
-        if (code == 0)
-            code = cuda.EventRecord(s->after, stream);
-        s->stream = code == 0 ? NULL : s;
-    }
+    gpu_handles_leave(streams, context, stream);
     pthread_mutex_unlock(&lock);
 }
 
@@ -423,22 +394,13 @@ static plan *plan_of(of_device *d, dnn_handle handle, const gpu_convolution *g)
 
 void cuda_dnn_forget(void *context, int lost)
 {
-    of_stream **at = &streams;
     of_device **of = &devices, *d;
+    gpu_handle *h;
 
     pthread_mutex_lock(&lock);
-    while (*at != NULL) {
-        of_stream *s = *at;
-
-        if (s->context != context) {
-            at = &s->next;
-            continue;
-        }
-        *at = s->next;
-        dnn.destroy(s->handle);
-        if (!lost && s->after != NULL)
-            cuda.EventDestroy(s->after);
-        free(s);
+    while ((h = gpu_handles_take(&streams, context, lost)) != NULL) {
+        dnn.destroy(((of_stream *)(void *)h)->handle);
+        free(h);
     }
     while (*of != NULL && (*of)->context != context)
         of = &(*of)->next;

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* blas.c: rocBLAS, found at run time.  A stream has a handle and a workspace of
- * its own: so no two streams wait for one another, and the same product gives
- * the same bits.  To destroy either waits for the device; so what a stream
- * leaves is kept for the next one, which waits for the first one's work.
+/* blas.c: rocBLAS, found at run time.  A stream has a handle (handles.h) and a
+ * workspace of its own: so the same product gives the same bits.
  *
  * Its header is not needed: what is used of it has been the same from rocBLAS
  * 2.42 to 5, and stands here.  Where the header is, it is compared. */
@@ -12,6 +10,8 @@
 #include "blas.h"
 
 #include "api.h"
+
+#include <gpu/host/handles.h>
 
 #include <libcore/plugin.h>
 
@@ -72,15 +72,13 @@ SAME(STANDARD, rocblas_gemm_algo_standard);
 #endif
 
 typedef struct of_stream {
-    struct of_stream *next;
-    void *context, *stream; /* stream NULL: none has it */
-    hipEvent_t after;       /* the end of the last one's work */
+    gpu_handle shared; /* first */
     handle handle;
     void *workspace;
 } of_stream;
 
-static of_stream *all;
-static int state; /* 0: not looked for; 1: found; -1: not here */
+static gpu_handle *all; /* of_stream */
+static int state;       /* 0: not looked for; 1: found; -1: not here */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* The library that is built for the HIP that was opened; under the lock. */
@@ -118,21 +116,16 @@ static int found(void)
 static void drop(of_stream *s, int lost)
 {
     blas.destroy(s->handle);
-    if (!lost && s->after != NULL)
-        (void)hip.EventDestroy(s->after);
     if (!lost && s->workspace != NULL)
         (void)hip.Free(s->workspace);
     free(s);
 }
 
-/* One that a stream left, or a new one, that no stream has. */
-static of_stream *free_one(void *context)
+/* NULL: there is no library, or no memory. */
+static of_stream *made(void *context)
 {
     of_stream *s;
 
-    for (s = all; s != NULL; s = s->next)
-        if (s->context == context && s->stream == NULL)
-            return s;
     if (!found())
         return NULL;
     s = calloc(1, sizeof *s);
@@ -145,9 +138,7 @@ static of_stream *free_one(void *context)
         drop(s, 0);
         return NULL;
     }
-    s->context = context;
-    s->next = all;
-    all = s;
+    gpu_handles_add(&all, &s->shared, context);
     return s;
 }
 
@@ -161,24 +152,19 @@ static int give_workspace(of_stream *s, void *workspace)
  * the lock. */
 static of_stream *find(void *context, void *stream, int captured)
 {
-    of_stream *s;
+    of_stream *s = (of_stream *)(void *)gpu_handles_of(all, context, stream);
 
-    for (s = all; s != NULL; s = s->next)
-        if (s->context == context && s->stream == stream)
-            return s;
-    s = captured ? NULL : free_one(context);
+    if (s != NULL || captured)
+        return s;
+    s = (of_stream *)(void *)gpu_handles_left(all, context, stream);
+    if (s == NULL)
+        s = made(context);
     if (s == NULL)
         return NULL;
-    if (s->after != NULL) {
-        if (hip.StreamWaitEvent(stream, s->after, 0) != hipSuccess)
-            return NULL;
-        (void)hip.EventDestroy(s->after);
-        s->after = NULL;
-    }
     if (blas.set_stream(s->handle, stream) != SUCCESS ||
         !give_workspace(s, s->workspace))
         return NULL;
-    s->stream = stream;
+    gpu_handles_give(&s->shared, stream);
     return s;
 }
 
@@ -189,40 +175,20 @@ void rocm_blas_prepare(void *context, void *stream)
     pthread_mutex_unlock(&lock);
 }
 
-/* Where no event can be had it is nobody's until the device is closed. */
 void rocm_blas_leave(void *context, void *stream)
 {
-    of_stream *s;
-    int code;
-
     pthread_mutex_lock(&lock);
-    for (s = all; s != NULL; s = s->next)
-        if (s->context == context && s->stream == stream)
-            break;
-    if (s != NULL) {
-        code = hip.EventCreateWithFlags(&s->after, hipEventDisableTiming);
-        if (code == 0)
-            code = hip.EventRecord(s->after, stream);
-        s->stream = code == 0 ? NULL : s;
-    }
+    gpu_handles_leave(all, context, stream);
     pthread_mutex_unlock(&lock);
 }
 
 void rocm_blas_forget(void *context, int lost)
 {
-    of_stream **at = &all;
+    gpu_handle *h;
 
     pthread_mutex_lock(&lock);
-    while (*at != NULL) {
-        of_stream *s = *at;
-
-        if (s->context != context) {
-            at = &s->next;
-            continue;
-        }
-        *at = s->next;
-        drop(s, lost);
-    }
+    while ((h = gpu_handles_take(&all, context, lost)) != NULL)
+        drop((of_stream *)(void *)h, lost);
     pthread_mutex_unlock(&lock);
 }
 
@@ -267,7 +233,7 @@ static int capture(of_stream *s, const gpu_gemm *g, int type)
     if (give_workspace(s, g->workspace))
         status = compute(s, g, type);
     if (!give_workspace(s, s->workspace))
-        s->stream = s;
+        gpu_handles_bar(&s->shared);
     return status;
 }
 

@@ -226,4 +226,127 @@ static inline void a_reset_destroys_handles_there(const char *library)
     ck_assert_uint_eq(fake_count("fake_handles"), 2);
 }
 
+/* One that cannot be waited for is left for another time. */
+static inline void such_a_handle_is_passed_over(const char *library,
+                                                const char *failures)
+{
+    core_stream *streams[3], *own;
+    core_tensor *x;
+    core_device *gpu;
+    char letters[16];
+
+    load_products(library);
+    gpu = device_of(GPU);
+    OK(core_stream_default(gpu, &own));
+    for (int i = 0; i < 3; i++) {
+        OK(core_stream_create(gpu, &streams[i]));
+        OK(core_stream_set_current(streams[i]));
+        x = identity(gpu);
+        setenv("FAKE_GPU_FAIL", i == 1 ? failures : "", 1);
+        CALL(mm, x, x);
+        setenv("FAKE_GPU_FAIL", "", 1);
+        OK(core_stream_synchronize(streams[i]));
+        OK(core_stream_set_current(own));
+        if (i == 0)
+            core_stream_release(streams[i]);
+        ck_assert_uint_eq(fake_count("fake_handles"), i == 0 ? 1 : 2);
+    }
+    ck_assert_int_eq(products(letters), 3);
+    core_stream_release(streams[1]);
+    core_stream_release(streams[2]);
+    unlink(calls);
+}
+
+/* The driver's part of it goes with its last reference, and not with an event
+ * that was recorded on it: its library's stream may be no more by then. */
+static inline void an_event_outlives_its_stream(const char *library)
+{
+    core_stream *foreign, *stream, *own;
+    core_event *event;
+    core_tensor *x, *y, *out;
+    core_device *gpu;
+    char letters[16];
+
+    load_products(library);
+    gpu = device_of(GPU);
+    OK(core_stream_default(gpu, &own));
+    x = identity(gpu);
+    out = identity(gpu);
+    OK(core_device_synchronize(gpu));
+    OK(core_event_create(gpu, 0, &event));
+    OK(core_stream_create(gpu, &foreign));
+    stream = adopted(gpu, foreign);
+    OK(core_stream_set_current(stream));
+    OK(core_mm_out(x, x, out));
+    OK(core_event_record(event, stream));
+    OK(core_stream_set_current(own));
+    core_stream_release(stream);
+    OK(core_stream_wait_event(own, event));
+    y = CALL(mm, x, x); /* with what was left */
+    ck_assert_uint_eq(fake_count("fake_handles"), 1);
+    core_stream_release(foreign);
+    OK(core_event_synchronize(event));
+    OK(core_event_query(event));
+    ck_assert_float_eq(first_of(y), 1);
+    ck_assert_float_eq(first_of(out), 1);
+    ck_assert_int_eq(products(letters), 2);
+    core_event_release(event);
+    unlink(calls);
+}
+
+/* What another library calls of the driver. */
+typedef int (*begin_call)(void *stream, int mode);
+typedef int (*end_call)(void *stream, void **graph);
+typedef int (*graph_call)(void *graph);
+
+static inline void *driver_function(const char *name)
+{
+    void *function = dlsym(RTLD_DEFAULT, name);
+
+    ck_assert_msg(function != NULL, "no %s", name);
+    return function;
+}
+
+/* Ended while the stream captures: neither is the capture spoilt, nor has it a
+ * part of libcore's, and nobody waits for what never runs. */
+static inline void captures_for_others(const char *library, const char *begin,
+                                       const char *end, const char *destroy)
+{
+    enum { RELAXED = 2 };
+    core_stream *foreign, *stream, *own;
+    void *native, *graph = NULL;
+    core_device *gpu;
+    core_tensor *x;
+    char letters[16];
+
+    load_products(library);
+    gpu = device_of(GPU);
+    OK(core_stream_default(gpu, &own));
+    OK(core_stream_create(gpu, &foreign));
+    OK(core_stream_native(foreign, &native));
+    stream = adopted(gpu, foreign);
+    OK(core_stream_set_current(stream));
+    x = identity(gpu);
+    OK(core_mm(x, x, &x));
+    keep(x);
+    OK(core_stream_synchronize(stream));
+    ck_assert_int_eq(((begin_call)driver_function(begin))(native, RELAXED), 0);
+    OK(core_stream_set_current(own));
+    core_stream_release(stream);
+    ck_assert_int_eq(((end_call)driver_function(end))(native, &graph), 0);
+    ck_assert_uint_eq(fake_count("fake_captured"), 0);
+    ck_assert_int_eq(((graph_call)driver_function(destroy))(graph), 0);
+    /* What it left cannot be waited for: the next stream has its own. */
+    stream = adopted(gpu, foreign);
+    OK(core_stream_set_current(stream));
+    x = identity(gpu);
+    ck_assert_float_eq(first_of(CALL(mm, x, x)), 1);
+    ck_assert_uint_eq(fake_count("fake_handles"), 2);
+    ck_assert_int_eq(products(letters), 2);
+    OK(core_stream_set_current(own));
+    core_stream_release(stream);
+    core_stream_release(foreign);
+    unlink(calls);
+}
+
 #endif

@@ -373,6 +373,25 @@ START_TEST(adopted_streams_leave_the_librarys_handles)
 }
 END_TEST
 
+START_TEST(a_handle_that_cannot_be_waited_for_is_passed_over)
+{
+    such_a_handle_is_passed_over(CUBLAS, "cuStreamWaitEvent=1");
+}
+END_TEST
+
+START_TEST(an_event_outlives_the_stream_that_it_was_recorded_on)
+{
+    an_event_outlives_its_stream(CUBLAS);
+}
+END_TEST
+
+START_TEST(a_stream_that_captures_for_others_is_left_alone)
+{
+    captures_for_others(CUBLAS, "cuStreamBeginCapture_v2", "cuStreamEndCapture",
+                        "cuGraphDestroy");
+}
+END_TEST
+
 START_TEST(a_library_that_does_not_start_is_not_used)
 {
     a_library_does_not_start(CUBLAS, "cublasCreate=1");
@@ -424,6 +443,9 @@ int main(void)
         a_capture_does_not_start_the_library,
         a_reset_destroys_the_librarys_handles_there,
         adopted_streams_leave_the_librarys_handles,
+        a_handle_that_cannot_be_waited_for_is_passed_over,
+        an_event_outlives_the_stream_that_it_was_recorded_on,
+        a_stream_that_captures_for_others_is_left_alone,
         a_library_that_does_not_start_is_not_used,
         a_product_that_failed_is_a_lost_device,
     };

@@ -221,6 +221,19 @@ int gpu_emulated_stream_captures(void *device, void *word, uint32_t *out_yes)
     return 0;
 }
 
+unsigned gpu_emulated_captured(void *word)
+{
+    stream *s = word;
+    unsigned count = 0;
+
+    lock();
+    for (work *w = s->capture != NULL ? s->capture->first : NULL; w != NULL;
+         w = w->next)
+        count++;
+    unlock();
+    return count;
+}
+
 /* With the lock; 0, or why the host may not ask for the stream's work. */
 static int spoils(stream *s)
 {

@@ -93,6 +93,8 @@ int gpu_emulated_run(work *w, context *device, uint64_t correlation,
 int gpu_emulated_submit(void *device, void *stream, work *w);
 
 context *gpu_emulated_device_of(const void *stream);
+/* How much was given to it since its capture began. */
+unsigned gpu_emulated_captured(void *stream);
 /* What every call asks first: a host function may call nothing of the
  * driver. */
 int gpu_emulated_refuses(void);

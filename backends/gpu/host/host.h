@@ -99,6 +99,8 @@ typedef struct gpu_stream {
     int adopted;
 } gpu_stream;
 
+/* Whoever captures on it, or that cannot be told. */
+bool gpu_native_captures(void *context, void *native);
 /* Frees what the device has of streams: after a loss or a reset nobody destroys
  * them. */
 void gpu_streams_forget(gpu_device *device);

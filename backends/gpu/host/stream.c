@@ -240,7 +240,30 @@ static core_status create(void *device, uint32_t flags, void **out_stream)
     return create_with(device, flags, 0, out_stream);
 }
 
-/* Waits for nothing. */
+bool gpu_native_captures(void *context, void *native)
+{
+    uint32_t yes = 0;
+
+    return calls->stream_captures != NULL &&
+           (calls->stream_captures(context, native, &yes) != 0 || yes);
+}
+
+/* Another library captures on it.  To ask for its work would spoil the capture,
+ * and an event would be a part of it, that nobody may ask for either. */
+static bool is_anothers(const gpu_stream *stream)
+{
+    return stream->adopted &&
+           gpu_native_captures(stream->device->context, stream->native);
+}
+
+static core_status refuse(const char *what)
+{
+    return gpu_refuse(CORE_ERROR_UNSUPPORTED,
+                      "%s: another library captures on this stream", what);
+}
+
+/* Waits for nothing.  What another library captured may set the word whenever it
+ * is launched: it is nobody's until the device is closed. */
 static void destroy(void *word, void *on)
 {
     gpu_device *device = word;
@@ -248,7 +271,7 @@ static void destroy(void *word, void *on)
     bool known = stream->generation == device->generation;
     int code = GPU_ABSENT;
 
-    if (known && !atomic_load(&device->lost))
+    if (known && !atomic_load(&device->lost) && !is_anothers(stream))
         code = calls->stream_query(device->context, stream->native);
     if (code == 0)
         give_word(device, stream->error);
@@ -269,7 +292,9 @@ static core_status query(void *word, void *on)
     int code = atomic_load(&device->lost);
 
     if (code == 0)
-        code = calls->stream_query(device->context, stream->native);
+        code = is_anothers(stream)
+                   ? GPU_BUSY
+                   : calls->stream_query(device->context, stream->native);
     return gpu_answer(device, code, "work on the stream");
 }
 
@@ -279,6 +304,8 @@ static core_status synchronize(void *word, void *on)
     gpu_stream *stream = on;
     int code = atomic_load(&device->lost);
 
+    if (code == 0 && is_anothers(stream))
+        return refuse("waiting for work");
     if (code == 0)
         code = calls->stream_synchronize(device->context, stream->native);
     return gpu_answer(device, code, "work on the stream");
@@ -332,6 +359,8 @@ static core_status event_record(void *word, void *event, void *on)
     gpu_stream *stream = on;
     int code = atomic_load(&device->lost);
 
+    if (code == 0 && is_anothers(stream))
+        return refuse("recording an event");
     if (code == 0)
         code = calls->event_record(device->context, event, stream->native);
     return gpu_answer(device, code, "recording an event");
