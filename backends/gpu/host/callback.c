@@ -253,7 +253,7 @@ void gpu_callbacks_bury(gpu_device *device)
 {
     for (gpu_callbacks *q = device->callbacks; q != NULL; q = q->next) {
         pthread_mutex_lock(&q->lock);
-        q->dead = 1;
+        q->closed = q->dead = 1;
         pthread_cond_broadcast(&q->changed);
         pthread_mutex_unlock(&q->lock);
     }
