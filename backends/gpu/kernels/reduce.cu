@@ -394,7 +394,8 @@ template <class T> struct moments {
                                          const int64_t *to)
     {
         double n = (double)p.count - p.argument;
-        double variance = s.squares / (n > 0 ? n : 0);
+        double variance =
+            p.count > 0 ? s.squares / (n > 0 ? n : 0) : NOT_f64;
 
         put(p, 0, to[0], p.mode == MOMENTS_STD ? sqrt(variance) : variance);
         if (p.noutputs > 1)

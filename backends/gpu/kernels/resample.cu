@@ -90,9 +90,17 @@ GPU_DEVICE void reach(const gpu_resample &p, int d, int64_t i, int64_t *first,
     double centre = p.align ? (double)i / p.ratio[d]
                             : ((double)i + 0.5) / p.ratio[d] - 0.5;
     double room = 3 / p.ratio[d] + 2;
+    int64_t times = p.out[d] / p.in[d];
 
     *first = 0;
     *last = p.out[d] - 1;
+    /* What tap takes whatever the ratio is. */
+    if (p.taps[d] == GPU_NEAREST && times * p.in[d] == p.out[d] &&
+        (times == 1 || times == 2)) {
+        *first = i * times;
+        *last = *first + times - 1;
+        return;
+    }
     if (i == 0 || i == p.in[d] - 1 || !(p.ratio[d] > 0))
         return;
     if (centre - room > 0)
@@ -101,15 +109,21 @@ GPU_DEVICE void reach(const gpu_resample &p, int d, int64_t i, int64_t *first,
         *last = (int64_t)(centre + room);
 }
 
-/* How much of an input coordinate an output coordinate took. */
-GPU_DEVICE double share(const gpu_resample &p, int d, int64_t o, int64_t i)
+/* How much of an input coordinate an output coordinate took; false: it did not
+ * look there, which is not the same as taking 0 of it. */
+GPU_DEVICE bool took(const gpu_resample &p, int d, int64_t o, int64_t i,
+                     double *share)
 {
-    double sum = 0, weight;
+    double weight;
+    bool any = false;
 
+    *share = 0;
     for (uint32_t k = 0; k < p.taps[d]; k++)
-        if (tap(p, d, o, k, &weight) == i)
-            sum += weight;
-    return sum;
+        if (tap(p, d, o, k, &weight) == i) {
+            *share += weight;
+            any = true;
+        }
+    return any;
 }
 
 template <class M> GPU_DEVICE void resample_slope(const gpu_resample &p)
@@ -129,15 +143,18 @@ template <class M> GPU_DEVICE void resample_slope(const gpu_resample &p)
         reach(p, 1, y, &y0, &y1);
         reach(p, 2, x, &x0, &x1);
         for (int64_t oz = z0; oz <= z1; oz++) {
-            double wz = share(p, 0, oz, z);
+            double wz, wy, wx;
 
-            for (int64_t oy = y0; oy <= y1 && wz != 0; oy++) {
-                double wy = share(p, 1, oy, y);
-
-                for (int64_t ox = x0; ox <= x1 && wy != 0; ox++)
-                    sum += wz * wy * share(p, 2, ox, x) *
-                           (double)gpu_load(
-                               from[(oz * p.out[1] + oy) * p.out[2] + ox]);
+            if (!took(p, 0, oz, z, &wz))
+                continue;
+            for (int64_t oy = y0; oy <= y1; oy++) {
+                if (!took(p, 1, oy, y, &wy))
+                    continue;
+                for (int64_t ox = x0; ox <= x1; ox++)
+                    if (took(p, 2, ox, x, &wx))
+                        sum += wz * wy * wx *
+                               (double)gpu_load(
+                                   from[(oz * p.out[1] + oy) * p.out[2] + ox]);
             }
         }
         gpu_store(((M *)p.to)[at], (typename gpu_type<M>::compute)sum);
