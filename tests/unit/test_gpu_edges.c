@@ -86,5 +86,92 @@ START_TEST(lots_of_images_are_added_up_in_f32)
 }
 END_TEST
 
+/* --------------------------------------------------------- as the CPU does -- */
+
+static core_tensor *joined(core_tensor *a, core_tensor *b)
+{
+    return CALL(cat, ((core_tensor *[]){a, b}), 2, 0);
+}
+
+/* Whatever lies how, and which of them decides what the result is. */
+START_TEST(tensors_of_any_dtypes_are_joined)
+{
+    for (core_dtype i = CORE_F64; i <= CORE_BOOL; i++)
+        for (core_dtype k = CORE_F64; k <= CORE_BOOL; k++) {
+            core_tensor *a =
+                typed(i, 2, (int64_t[]){1, 3}, (double[]){1, 0, 1});
+            core_tensor *b =
+                typed(k, 2, (int64_t[]){3, 2}, (double[]){0, 1, 1, 1, 0, 0});
+            core_tensor *none = typed(k, 1, (int64_t[]){0}, NULL);
+
+            same(joined(a, CALL(t, b)),
+                 joined(moved(a, gpu), CALL(t, moved(b, gpu))), 0);
+            same(joined(none, a), joined(moved(none, gpu), moved(a, gpu)), 0);
+            drop_all();
+        }
+}
+END_TEST
+
+/* The gradient of in elements by that of out, which has an infinity and a NaN:
+ * they stay where they were taken from. */
+static core_tensor *nearest_slope(int64_t in, int64_t out, double scale,
+                                  core_device *device)
+{
+    double values[32];
+    core_tensor *grad;
+
+    for (int64_t i = 0; i < out; i++)
+        values[i] = i == 2 ? INFINITY : i == out - 1 ? NAN : (double)i;
+    grad = moved(typed(CORE_F32, 3, (int64_t[]){1, 1, out}, values), device);
+    return CALL(upsample_nearest1d_backward, grad, &out, 1,
+                (int64_t[]){1, 1, in}, 3, scale > 0 ? &scale : NULL);
+}
+
+static core_tensor *linear_slope(int64_t in, int64_t out, bool align,
+                                 core_device *device)
+{
+    double values[32];
+    core_tensor *grad;
+
+    for (int64_t i = 0; i < out; i++)
+        values[i] = i == 1 ? INFINITY : (double)i;
+    grad = moved(typed(CORE_F32, 3, (int64_t[]){1, 1, out}, values), device);
+    return CALL(upsample_linear1d_backward, grad, &out, 1,
+                (int64_t[]){1, 1, in}, 3, align, NULL);
+}
+
+START_TEST(a_gradient_of_interpolation_comes_from_what_was_taken)
+{
+    core_device *cpu = opened("cpu");
+
+    for (int64_t in = 2; in < 12; in++)
+        for (int64_t out = 3; out < 25; out++) {
+            same(nearest_slope(in, out, 0, cpu), nearest_slope(in, out, 0, gpu),
+                 0);
+            same(nearest_slope(in, out, .25, cpu),
+                 nearest_slope(in, out, .25, gpu), 0);
+            same(linear_slope(in, out, false, cpu),
+                 linear_slope(in, out, false, gpu), 1e-6);
+            same(linear_slope(in, out, true, cpu),
+                 linear_slope(in, out, true, gpu), 1e-6);
+            drop_all();
+        }
+}
+END_TEST
+
+START_TEST(a_variance_of_nothing_is_not_a_number)
+{
+    core_tensor *none = zeros(CORE_F32, 2, (int64_t[]){2, 0});
+    const int64_t more = -1;
+
+    same(VECTOR(2, NAN, NAN), CALL(var, none, (int64_t[]){1}, 1, &more, false),
+         0);
+    drop_all();
+}
+END_TEST
+
 EMULATED_SUITE("gpu, edges", an_index_of_an_empty_table_is_told,
-               lots_of_images_are_added_up_in_f32)
+               lots_of_images_are_added_up_in_f32,
+               tensors_of_any_dtypes_are_joined,
+               a_gradient_of_interpolation_comes_from_what_was_taken,
+               a_variance_of_nothing_is_not_a_number)

@@ -129,16 +129,23 @@ core_status gpu_copy_loop(core_call *call, const core_loop *loop)
     return gpu_loop_pieces(loop, copy_piece, call);
 }
 
-core_status gpu_copy_window(core_call *call, core_dtype dtype, uint32_t ndim,
-                            const int64_t *sizes, core_memory to,
-                            const int64_t *to_strides, core_memory from,
-                            const int64_t *from_strides)
+/* One side of a copy: where the window begins, and its strides. */
+typedef struct side {
+    core_dtype dtype;
+    core_memory memory;
+    const int64_t *strides;
+} side;
+
+/* With a cast where the dtypes differ. */
+static core_status copy_sides(core_call *call, uint32_t ndim,
+                              const int64_t *sizes, side to, side from)
 {
-    int64_t item = core_sdk_itemsize(dtype);
+    int64_t wide = core_sdk_itemsize(to.dtype);
+    int64_t narrow = core_sdk_itemsize(from.dtype);
     int64_t turned[3][CORE_MAX_NDIM];
     core_operand operands[2] = {
-        {to, turned[1], dtype, CORE_OPERAND_OUTPUT, 0, 0},
-        {from, turned[2], dtype, 0, 0, 0}};
+        {to.memory, turned[1], to.dtype, CORE_OPERAND_OUTPUT, 0, 0},
+        {from.memory, turned[2], from.dtype, 0, 0, 0}};
     core_loop loop = {.struct_size = sizeof loop,
                       .noperands = 2,
                       .noutputs = 1,
@@ -154,20 +161,29 @@ core_status gpu_copy_window(core_call *call, core_dtype dtype, uint32_t ndim,
         if (sizes[d] == 1)
             continue;
         if (n > 0 &&
-            to_strides[d] * item == turned[1][n - 1] * turned[0][n - 1] &&
-            from_strides[d] * item == turned[2][n - 1] * turned[0][n - 1]) {
+            to.strides[d] * wide == turned[1][n - 1] * turned[0][n - 1] &&
+            from.strides[d] * narrow == turned[2][n - 1] * turned[0][n - 1]) {
             turned[0][n - 1] *= sizes[d];
             continue;
         }
         turned[0][n] = sizes[d];
-        turned[1][n] = to_strides[d] * item;
-        turned[2][n] = from_strides[d] * item;
+        turned[1][n] = to.strides[d] * wide;
+        turned[2][n] = from.strides[d] * narrow;
         loop.ndim++;
     }
     if (loop.ndim == 0 ||
-        (loop.ndim == 1 && turned[1][0] == item && turned[2][0] == item))
+        (loop.ndim == 1 && turned[1][0] == wide && turned[2][0] == narrow))
         loop.flags = CORE_LOOP_CONTIGUOUS;
     return gpu_copy_loop(call, &loop);
+}
+
+core_status gpu_copy_window(core_call *call, core_dtype dtype, uint32_t ndim,
+                            const int64_t *sizes, core_memory to,
+                            const int64_t *to_strides, core_memory from,
+                            const int64_t *from_strides)
+{
+    return copy_sides(call, ndim, sizes, (side){dtype, to, to_strides},
+                      (side){dtype, from, from_strides});
 }
 
 /* --------------------------------------------------------------- fills -- */
@@ -273,7 +289,8 @@ static core_memory moved(const core_view *view, uint32_t dim, int64_t steps)
     return memory;
 }
 
-/* cat(tensors, dim); what is empty and of one dimension is passed over. */
+/* cat(tensors, dim), of any dtypes; what is empty and of one dimension is passed
+ * over. */
 static core_status cat(core_call *call, const core_value *args, uint32_t nargs,
                        core_value *results, uint32_t nresults)
 {
@@ -289,9 +306,10 @@ static core_status cat(core_call *call, const core_value *args, uint32_t nargs,
 
         if (from->numel == 0)
             continue;
-        status = gpu_copy_window(call, to->dtype, to->ndim, from->sizes,
-                                 moved(to, (uint32_t)dim, at), to->strides,
-                                 from->memory, from->strides);
+        status = copy_sides(
+            call, to->ndim, from->sizes,
+            (side){to->dtype, moved(to, (uint32_t)dim, at), to->strides},
+            (side){from->dtype, from->memory, from->strides});
         at += from->sizes[dim];
     }
     return status;
