@@ -159,6 +159,27 @@ START_TEST(a_gradient_of_interpolation_comes_from_what_was_taken)
 }
 END_TEST
 
+/* What is nothing but its padding has an output, and a bias's gradient. */
+START_TEST(a_bias_of_padding_has_a_gradient)
+{
+    const int64_t two[] = {2}, one[] = {1}, zero[] = {0}, three[] = {3};
+    const uint8_t mask[] = {1, 1, 1};
+    core_tensor *grad =
+        typed(CORE_F32, 3, (int64_t[]){1, 3, 2}, (double[]){1, 2, 3, 4, 5, 6});
+    core_tensor *outs[3], *weight = zeros(CORE_F32, 3, (int64_t[]){3, 2, 2});
+
+    OK(core_convolution_backward(
+        moved(grad, gpu), zeros(CORE_F32, 3, (int64_t[]){1, 2, 0}), weight,
+        three, 1, one, 1, two, 1, two, 1, false, zero, 1, 1, mask, 3, &outs[0],
+        &outs[1], &outs[2]));
+    ck_assert_int_eq(core_tensor_numel(keep(outs[0])), 0);
+    same(typed(CORE_F32, 3, (int64_t[]){3, 2, 2}, (double[12]){0}),
+         keep(outs[1]), 0);
+    same(VECTOR(3, 3, 7, 11), keep(outs[2]), 0);
+    drop_all();
+}
+END_TEST
+
 START_TEST(a_variance_of_nothing_is_not_a_number)
 {
     core_tensor *none = zeros(CORE_F32, 2, (int64_t[]){2, 0});
@@ -174,4 +195,5 @@ EMULATED_SUITE("gpu, edges", an_index_of_an_empty_table_is_told,
                lots_of_images_are_added_up_in_f32,
                tensors_of_any_dtypes_are_joined,
                a_gradient_of_interpolation_comes_from_what_was_taken,
+               a_bias_of_padding_has_a_gradient,
                a_variance_of_nothing_is_not_a_number)

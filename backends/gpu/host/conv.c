@@ -404,11 +404,12 @@ static core_status bias_gradient(gpu_conv *c, const core_view *grad,
     return status == CORE_OK ? gpu_compact_close(c, &to) : status;
 }
 
-static core_status zeros(core_call *call, const core_value *results)
+/* Of the first gradients, `count` of them. */
+static core_status zeros(core_call *call, const core_value *results, int count)
 {
     core_status status = CORE_OK;
 
-    for (int i = 0; i < 3 && status == CORE_OK; i++)
+    for (int i = 0; i < count && status == CORE_OK; i++)
         if (results[i].tag == CORE_VALUE_VIEW)
             status = gpu_fill_view(call, results[i].u.view, 0);
     return status;
@@ -436,9 +437,14 @@ static core_status backward(core_call *call, const core_value *args,
             results[i].tag == CORE_VALUE_VIEW && results[i].u.view->numel > 0
                 ? results[i].u.view
                 : NULL;
-    if (grad->numel == 0 || input->numel == 0)
-        return zeros(call, results);
+    if (grad->numel == 0)
+        return zeros(call, results, 3);
     describe(&c, call, x, weight, y, &args[4]);
+    /* Padded to what has elements: the bias's are summed all the same. */
+    if (input->numel == 0) {
+        status = zeros(call, results, 2);
+        of[0] = of[1] = NULL;
+    }
     if (of[0] != NULL && other_way)
         status =
             compute(&c, &(gpu_conv_product){GPU_CONVOLVE, x, weight, of[0]});
