@@ -10,6 +10,7 @@
 #include "lt.h"
 
 #include <gpu/host/handles.h>
+#include <gpu/host/tell.h>
 
 #include <libcore/plugin.h>
 
@@ -56,6 +57,7 @@ typedef struct of_stream {
 
 static gpu_handle *all; /* of_stream */
 static int state;       /* 0: not looked for; 1: found; -1: not here */
+static char lacks[256]; /* why there is no handle */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* The library that fits the driver, or an older one; under the lock. */
@@ -63,23 +65,32 @@ static int found(void)
 {
     void *library = NULL;
     int version = 0;
-    char name[32];
+    char name[32], why[160] = ""; /* of the newest */
 
     if (state != 0)
         return state > 0;
     state = -1;
-    if (cuda.DriverGetVersion(&version) != 0)
+    if (cuda.DriverGetVersion(&version) != 0) {
+        snprintf(lacks, sizeof lacks, "the driver does not say its version");
         return 0;
+    }
     for (int major = version / 1000; major >= OLDEST && !library; major--) {
         snprintf(name, sizeof name, "libcublas.so.%d", major);
         library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+        if (library == NULL && why[0] == 0)
+            snprintf(why, sizeof why, "%s", dlerror());
     }
-    if (library == NULL)
+    if (library == NULL) {
+        snprintf(lacks, sizeof lacks, "no cuBLAS of CUDA %d to %d opens (%s)",
+                 OLDEST, version / 1000, why);
         return 0;
-#define FIND(name, symbol, arguments)                       \
-    *(void **)(void *)&blas.name = dlsym(library, #symbol); \
-    if (blas.name == NULL)                                  \
-        return 0;
+    }
+#define FIND(field, symbol, arguments)                            \
+    *(void **)(void *)&blas.field = dlsym(library, #symbol);      \
+    if (blas.field == NULL) {                                     \
+        snprintf(lacks, sizeof lacks, "%s lacks " #symbol, name); \
+        return 0;                                                 \
+    }
     FUNCTIONS(FIND)
 #undef FIND
     state = 1;
@@ -97,18 +108,23 @@ static void drop(of_stream *s, int lost)
 /* NULL: there is no library, or no memory. */
 static of_stream *made(void *context)
 {
+    cublasStatus_t status;
     of_stream *s;
 
     if (!found())
         return NULL;
     s = calloc(1, sizeof *s);
-    if (s == NULL || blas.create(&s->handle) != CUBLAS_STATUS_SUCCESS) {
+    status = s == NULL ? CUBLAS_STATUS_ALLOC_FAILED : blas.create(&s->handle);
+    if (status != CUBLAS_STATUS_SUCCESS) {
+        snprintf(lacks, sizeof lacks, "cuBLAS does not start (status %d)",
+                 (int)status);
         free(s);
         return NULL;
     }
     if (cuda.MemAlloc(&s->workspace, CUDA_BLAS_WORKSPACE) != 0 ||
         blas.set_mode(s->handle,
                       CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION) != 0) {
+        snprintf(lacks, sizeof lacks, "no memory for cuBLAS to work in");
         drop(s, 0);
         return NULL;
     }
@@ -227,10 +243,21 @@ static cublasStatus_t capture(of_stream *s, const gpu_gemm *g,
     return status;
 }
 
+/* Why none multiplies here; under the lock. */
+static void say_why(const gpu_gemm *g, char *text, size_t size)
+{
+    snprintf(text, size, "%s",
+             g->captured && lacks[0] == 0
+                 ? "a first product inside a capture; multiply once before it"
+                 : lacks);
+}
+
 int cuda_blas_multiply(void *context, void *stream, const gpu_gemm *g)
 {
     cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
     cudaDataType type;
+    static atomic_flag told = ATOMIC_FLAG_INIT;
+    char why[sizeof lacks];
     of_stream *s;
 
     if (!type_of(g->dtype, &type))
@@ -239,9 +266,15 @@ int cuda_blas_multiply(void *context, void *stream, const gpu_gemm *g)
     s = find(context, stream, g->captured != 0);
     if (s != NULL && g->batch > 0)
         status = g->captured ? capture(s, g, type) : compute(s, g, type);
-    pthread_mutex_unlock(&lock);
     if (s == NULL)
+        say_why(g, why, sizeof why);
+    pthread_mutex_unlock(&lock);
+    if (s == NULL) {
+        gpu_tell_once(&told,
+                      "products are multiplied by the plugin's own kernels: %s",
+                      why);
         return GPU_ABSENT;
+    }
     if (status == CUBLAS_STATUS_SUCCESS)
         return 0;
     return status == CUBLAS_STATUS_EXECUTION_FAILED ? CUDA_ERROR_LAUNCH_FAILED

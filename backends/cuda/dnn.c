@@ -21,7 +21,7 @@
 #include <stdlib.h>
 
 /* Plans are kept in SETS of WAYS. */
-enum { WAYS = 4, SETS = 128, RESULTS = 8, DIMS = 5 };
+enum { WAYS = 4, SETS = 128, RESULTS = 8, DIMS = 5, LONGEST_PAUSE = 1000 };
 
 /* A convolution as it was asked for, and what the library says of it. */
 typedef struct plan {
@@ -38,7 +38,8 @@ typedef struct plan {
 typedef struct of_device {
     struct of_device *next;
     void *context;
-    int broken; /* no handle can be made */
+    int broken;            /* no handle can be made */
+    unsigned pause, waits; /* without memory: how many are not tried next */
     uint64_t calls;
     plan *plans[SETS][WAYS];
 } of_device;
@@ -87,14 +88,34 @@ static of_device *device_made(void *context)
     return d;
 }
 
+static int is_out_of_memory(dnn_status status)
+{
+    return status == DNN_8_ALLOC_FAILED || status == DNN_9_HOST_ALLOC_FAILED ||
+           status == DNN_9_DEVICE_ALLOC_FAILED;
+}
+
+/* What fails for want of memory may do later: it takes milliseconds, so it is
+ * tried ever less often. */
+static int may_try(of_device *d)
+{
+    if (d->broken)
+        return 0;
+    if (d->waits > 0) {
+        d->waits--;
+        return 0;
+    }
+    return 1;
+}
+
 /* NULL, and *out_lacks. */
 static of_stream *made(of_device *d, const char **out_lacks)
 {
+    int may = may_try(d);
     of_stream *s = NULL;
     dnn_status status;
 
-    *out_lacks = d->broken ? broken : "no memory for a handle";
-    if (!d->broken)
+    *out_lacks = may ? "no memory for a handle" : broken;
+    if (may)
         s = calloc(1, sizeof *s);
     if (s == NULL)
         return NULL;
@@ -102,10 +123,13 @@ static of_stream *made(of_device *d, const char **out_lacks)
     if (status == DNN_SUCCESS) {
         gpu_handles_add(&streams, &s->shared, d->context);
         *out_lacks = NULL;
+        d->pause = 0;
         return s;
     }
     free(s);
-    d->broken = 1;
+    d->broken = !is_out_of_memory(status);
+    d->waits = d->pause =
+        d->pause < LONGEST_PAUSE ? 2 * d->pause + 1 : d->pause;
     if (broken[0] == 0)
         snprintf(broken, sizeof broken, "cudnnCreate fails (status %u)",
                  status);
@@ -492,8 +516,7 @@ static int code_of(dnn_status status)
     if (status == DNN_8_EXECUTION_FAILED ||
         status / 1000 == DNN_9_EXECUTION_FAILED / 1000)
         return CUDA_ERROR_LAUNCH_FAILED;
-    if (status == DNN_8_ALLOC_FAILED || status == DNN_9_HOST_ALLOC_FAILED ||
-        status == DNN_9_DEVICE_ALLOC_FAILED)
+    if (is_out_of_memory(status))
         return CUDA_ERROR_OUT_OF_MEMORY;
     return GPU_ABSENT;
 }

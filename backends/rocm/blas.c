@@ -12,11 +12,13 @@
 #include "api.h"
 
 #include <gpu/host/handles.h>
+#include <gpu/host/tell.h>
 
 #include <libcore/plugin.h>
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 enum {
@@ -79,6 +81,7 @@ typedef struct of_stream {
 
 static gpu_handle *all; /* of_stream */
 static int state;       /* 0: not looked for; 1: found; -1: not here */
+static char lacks[256]; /* why there is no handle */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* The library that is built for the HIP that was opened; under the lock. */
@@ -91,6 +94,7 @@ static int found(void)
     } libraries[] = {
         {5, "librocblas.so.0"}, {6, "librocblas.so.4"}, {7, "librocblas.so.5"}};
 #endif
+    const char *why = "none is known of this HIP";
     void *library = NULL;
 
     if (state != 0)
@@ -98,15 +102,21 @@ static int found(void)
     state = -1;
 #ifdef __HIP_PLATFORM_AMD__
     for (size_t i = 0; i < sizeof libraries / sizeof *libraries; i++)
-        if (libraries[i].major == HIP_VERSION_MAJOR)
+        if (libraries[i].major == HIP_VERSION_MAJOR) {
             library = dlopen(libraries[i].name, RTLD_NOW | RTLD_LOCAL);
+            why = library == NULL ? dlerror() : NULL;
+        }
 #endif
-    if (library == NULL)
+    if (library == NULL) {
+        snprintf(lacks, sizeof lacks, "no rocBLAS opens (%s)", why);
         return 0;
-#define FIND(name, symbol, arguments)                       \
-    *(void **)(void *)&blas.name = dlsym(library, #symbol); \
-    if (blas.name == NULL)                                  \
-        return 0;
+    }
+#define FIND(name, symbol, arguments)                            \
+    *(void **)(void *)&blas.name = dlsym(library, #symbol);      \
+    if (blas.name == NULL) {                                     \
+        snprintf(lacks, sizeof lacks, "rocBLAS lacks " #symbol); \
+        return 0;                                                \
+    }
     FUNCTIONS(FIND)
 #undef FIND
     state = 1;
@@ -125,16 +135,21 @@ static void drop(of_stream *s, int lost)
 static of_stream *made(void *context)
 {
     of_stream *s;
+    int status;
 
     if (!found())
         return NULL;
     s = calloc(1, sizeof *s);
-    if (s == NULL || blas.create(&s->handle) != SUCCESS) {
+    status = s == NULL ? INTERNAL_ERROR : blas.create(&s->handle);
+    if (status != SUCCESS) {
+        snprintf(lacks, sizeof lacks, "rocBLAS does not start (status %d)",
+                 status);
         free(s);
         return NULL;
     }
     if (hip.Malloc(&s->workspace, ROCM_BLAS_WORKSPACE) != hipSuccess ||
         blas.set_atomics(s->handle, NO_ATOMICS) != SUCCESS) {
+        snprintf(lacks, sizeof lacks, "no memory for rocBLAS to work in");
         drop(s, 0);
         return NULL;
     }
@@ -237,9 +252,20 @@ static int capture(of_stream *s, const gpu_gemm *g, int type)
     return status;
 }
 
+/* Why none multiplies here; under the lock. */
+static void say_why(const gpu_gemm *g, char *text, size_t size)
+{
+    snprintf(text, size, "%s",
+             g->captured && lacks[0] == 0
+                 ? "a first product inside a capture; multiply once before it"
+                 : lacks);
+}
+
 int rocm_blas_multiply(void *context, void *stream, const gpu_gemm *g)
 {
     int type = type_of(g->dtype), status = SUCCESS;
+    static atomic_flag told = ATOMIC_FLAG_INIT;
+    char why[sizeof lacks];
     of_stream *s;
 
     if (type == 0)
@@ -248,9 +274,15 @@ int rocm_blas_multiply(void *context, void *stream, const gpu_gemm *g)
     s = find(context, stream, g->captured != 0);
     if (s != NULL && g->batch > 0)
         status = g->captured ? capture(s, g, type) : compute(s, g, type);
-    pthread_mutex_unlock(&lock);
     if (s == NULL)
+        say_why(g, why, sizeof why);
+    pthread_mutex_unlock(&lock);
+    if (s == NULL) {
+        gpu_tell_once(&told,
+                      "products are multiplied by the plugin's own kernels: %s",
+                      why);
         return GPU_ABSENT;
+    }
     if (status == SUCCESS)
         return 0;
     return status == INTERNAL_ERROR ? hipErrorLaunchFailure : GPU_ABSENT;

@@ -17,6 +17,7 @@
 
 #include <libcore/capture.h>
 #include <libcore/device.h>
+#include <libcore/settings.h>
 #include <libcore/stream.h>
 
 #include <dlfcn.h>
@@ -415,15 +416,47 @@ static inline void a_product_on_each_stream(const char *library)
 }
 
 /* One that does not start leaves products to the plugin's kernels. */
+static char warning[512];
+static int nwarnings;
+
+static inline void hear(void *context, uint32_t level, const char *component,
+                        const char *text)
+{
+    (void)context;
+    if (level <= CORE_LOG_WARNING && strcmp(component, GPU) == 0) {
+        nwarnings++;
+        snprintf(warning, sizeof warning, "%s", text);
+    }
+}
+
+/* Products are right, and once it is told whose they are and why. */
+static inline void the_plugin_multiplies(const char *why)
+{
+    core_tensor *x = identity(device_of(GPU));
+
+    core_log_set_sink(hear, NULL, CORE_LOG_WARNING);
+    for (int i = 0; i < 2; i++)
+        ck_assert_float_eq(first_of(CALL(mm, x, x)), 1);
+    core_log_set_sink(NULL, NULL, CORE_LOG_ERROR);
+    ck_assert_int_eq(nwarnings, 1);
+    ck_assert_msg(strstr(warning, "by the plugin's own kernels: ") != NULL &&
+                      strstr(warning, why) != NULL,
+                  "%s", warning);
+}
+
 static inline void a_library_does_not_start(const char *library,
                                             const char *failures)
 {
-    core_tensor *x;
-
     load_fake(failures);
     load(library);
-    x = identity(device_of(GPU));
-    ck_assert_float_eq(first_of(CALL(mm, x, x)), 1);
+    the_plugin_multiplies("does not start (status 1)");
+}
+
+/* A real one, where there is such, does not start. */
+static inline void without_a_library(const char *name)
+{
+    load_fake("");
+    the_plugin_multiplies(name);
 }
 
 static inline void a_product_fails(const char *library, const char *failures)

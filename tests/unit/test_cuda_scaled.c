@@ -307,7 +307,8 @@ static void sink(void *context, uint32_t level, const char *component,
                  const char *text)
 {
     (void)context;
-    if (level <= CORE_LOG_WARNING && strcmp(component, "cuda") == 0) {
+    if (level <= CORE_LOG_WARNING && strcmp(component, "cuda") == 0 &&
+        strncmp(text, "products are", 12) != 0) {
         ntold++;
         snprintf(told, sizeof told, "%s", text);
     }
