@@ -546,6 +546,37 @@ START_TEST(error_words_of_busy_streams_serve_again)
 }
 END_TEST
 
+static inline void *driver_function(const char *name)
+{
+    void *function = dlsym(RTLD_DEFAULT, name);
+
+    ck_assert_msg(function != NULL, "no %s", name);
+    return function;
+}
+
+/* The driver knows nothing of before: what a mistake would free then is not
+ * somebody else's. */
+static inline void memory_of_before_is_gone(const char *alloc,
+                                            const char *free_it)
+{
+    int (*allocate)(void **, size_t), (*give_back)(void *);
+    void *before = NULL, *after = NULL;
+    core_device *gpu;
+
+    load_fake("");
+    gpu = device_of(GPU);
+    ck_assert(computes(gpu));
+    *(void **)&allocate = driver_function(alloc);
+    *(void **)&give_back = driver_function(free_it);
+    ck_assert_int_eq(allocate(&before, 100), 0);
+    OK(core_device_reset(gpu));
+    ck_assert_int_ne(give_back(before), 0);
+    ck_assert(computes(gpu));
+    ck_assert_int_eq(allocate(&after, 100), 0);
+    ck_assert_int_eq(give_back(after), 0);
+    ck_assert_int_ne(give_back(after), 0);
+}
+
 /* plugin: where the build has it. */
 static inline int run_behind_fake(const char *name, const char *plugin,
                                   const TTest *const *tests, size_t count)

@@ -299,14 +299,6 @@ typedef int (*begin_call)(void *stream, int mode);
 typedef int (*end_call)(void *stream, void **graph);
 typedef int (*graph_call)(void *graph);
 
-static inline void *driver_function(const char *name)
-{
-    void *function = dlsym(RTLD_DEFAULT, name);
-
-    ck_assert_msg(function != NULL, "no %s", name);
-    return function;
-}
-
 /* Ended while the stream captures: neither is the capture spoilt, nor has it a
  * part of libcore's, and nobody waits for what never runs. */
 static inline void captures_for_others(const char *library, const char *begin,

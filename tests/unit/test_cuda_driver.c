@@ -139,6 +139,12 @@ START_TEST(a_launch_that_failed_is_a_lost_device)
 }
 END_TEST
 
+START_TEST(memory_of_before_a_reset_is_gone)
+{
+    memory_of_before_is_gone("cuMemAlloc_v2", "cuMemFree_v2");
+}
+END_TEST
+
 /* ------------------------------------------------ what runs on the device -- */
 
 START_TEST(callbacks_compute_behind_host_functions)
@@ -429,6 +435,7 @@ int main(void)
         a_context_that_somebody_destroyed_is_a_lost_device,
         an_error_that_was_contained_is_a_lost_device,
         a_launch_that_failed_is_a_lost_device,
+        memory_of_before_a_reset_is_gone,
         callbacks_compute_behind_gates,
         callbacks_compute_behind_host_functions,
         a_capture_is_replayed,

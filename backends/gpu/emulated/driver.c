@@ -103,15 +103,20 @@ void gpu_emulated_unhold(held *one)
         one->next->link = one->link;
 }
 
-/* What goes with a context; with the lock. */
-static void forget(context *c)
+static void free_held(held **list)
 {
-    while (c->pinned != NULL) {
-        held *one = c->pinned;
+    while (*list != NULL) {
+        held *one = *list;
 
         gpu_emulated_unhold(one);
         free(one);
     }
+}
+
+/* What goes with a context; with the lock. */
+static void forget(context *c)
+{
+    free_held(&c->pinned);
     gpu_emulated_events_forget(c);
 }
 
@@ -141,6 +146,7 @@ static int device_reset(void *device)
         pthread_cond_wait(&gpu_emulated_changed, &gpu_emulated_lock);
     c->lost = 0;
     c->used = 0;
+    free_held(&c->memory);
     forget(c);
     pthread_mutex_unlock(&gpu_emulated_lock);
     return 0;
@@ -148,14 +154,18 @@ static int device_reset(void *device)
 
 /* -------------------------------------------------------------- memory -- */
 
-/* In front of every allocation: its size. */
+/* In front of every allocation. */
 enum { HEAD = 512 };
+typedef struct allocation {
+    held held; /* first */
+    uint64_t size;
+} allocation;
 
 static int device_alloc(void *device, uint64_t size, void **out)
 {
     context *c = device;
     uint64_t total = setting("GPUEMU_MEMORY", UINT64_C(1) << 30);
-    unsigned char *data = NULL;
+    allocation *made = NULL;
     int code = 0;
 
     *out = NULL;
@@ -167,35 +177,49 @@ static int device_alloc(void *device, uint64_t size, void **out)
     else if (size > total || c->used > total - size)
         code = EMULATED_OUT_OF_MEMORY;
     else
-        data = aligned_alloc(HEAD, HEAD + (size + HEAD - 1) / HEAD * HEAD);
-    if (code == 0 && data == NULL)
+        made = aligned_alloc(HEAD, HEAD + (size + HEAD - 1) / HEAD * HEAD);
+    if (code == 0 && made == NULL)
         code = EMULATED_OUT_OF_MEMORY;
     if (code == 0) {
-        memcpy(data, &size, sizeof size);
-        memset(data + HEAD, 0xab, size);
+        gpu_emulated_hold(&c->memory, &made->held);
+        made->size = size;
+        *out = (char *)made + HEAD;
+        memset(*out, 0xab, size);
         c->used += size;
-        *out = data + HEAD;
     }
     pthread_mutex_unlock(&gpu_emulated_lock);
     return code;
 }
 
+/* Out of the list, with the lock.  NULL: it is none, or is no more. */
+static allocation *taken(context *c, const void *data)
+{
+    held *one = c->memory;
+
+    while (one != NULL && (char *)one + HEAD != (const char *)data)
+        one = one->next;
+    if (one != NULL)
+        gpu_emulated_unhold(one);
+    return (allocation *)(void *)one;
+}
+
 static int device_free(void *device, void *data)
 {
     context *c = device;
-    uint64_t size;
+    allocation *gone;
 
     if (data == NULL)
         return 0;
     if (gpu_emulated_refuses())
         return EMULATED_REFUSED;
     gpu_emulated_wait_idle(c);
-    memcpy(&size, (unsigned char *)data - HEAD, sizeof size);
-    free((unsigned char *)data - HEAD);
     pthread_mutex_lock(&gpu_emulated_lock);
-    c->used -= size < c->used ? size : c->used;
+    gone = taken(c, data);
+    if (gone != NULL)
+        c->used -= gone->size < c->used ? gone->size : c->used;
     pthread_mutex_unlock(&gpu_emulated_lock);
-    return 0;
+    free(gone);
+    return gone != NULL ? 0 : EMULATED_INVALID;
 }
 
 static int memory(void *device, uint64_t *out_free, uint64_t *out_total)

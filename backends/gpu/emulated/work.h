@@ -32,7 +32,7 @@ typedef struct held {
 
 typedef struct context {
     uint32_t index;
-    held *pinned, *events;
+    held *memory, *pinned, *events;
     int lost; /* the code that lost it */
     uint64_t used;
     uint64_t pending; /* work that is not done, of all streams */
