@@ -124,6 +124,12 @@ static inline hipError_t hipStreamEndCapture(hipStream_t stream,
     return hipCUDAErrorTohipError(cudaStreamEndCapture(stream, graph));
 }
 
+static inline hipError_t hipStreamIsCapturing(hipStream_t stream,
+                                              hipStreamCaptureStatus *status)
+{
+    return hipCUDAErrorTohipError(cudaStreamIsCapturing(stream, status));
+}
+
 static inline hipError_t hipGraphInstantiate(hipGraphExec_t *out,
                                              hipGraph_t graph, void *node,
                                              char *log, size_t size)
