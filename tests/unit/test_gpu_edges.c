@@ -9,6 +9,8 @@
 
 #include "gpuemu.h"
 
+#include <libcore/settings.h>
+
 #define gpu gpuemu()
 
 /* ------------------------------------------------------ nothing to read -- */
@@ -191,9 +193,83 @@ START_TEST(a_variance_of_nothing_is_not_a_number)
 }
 END_TEST
 
+/* What only moves elements asks nothing of their dtype. */
+static core_tensor *moved_about(core_tensor *plane, int which)
+{
+    const int64_t pads[] = {1, 2, 1, 0}, sizes[] = {5, 7}, two[] = {2, 2};
+    const int64_t one[] = {1, 1}, none[] = {0, 0};
+
+    switch (which) {
+    case 0:
+        return CALL(reflection_pad2d, plane, pads, 4);
+    case 1:
+        return CALL(replication_pad2d, plane, pads, 4);
+    case 2:
+        return CALL(upsample_nearest2d, plane, sizes, 2, NULL, NULL);
+    default:
+        return CALL(im2col, plane, two, 2, one, 2, none, 2, one, 2);
+    }
+}
+
+START_TEST(elements_of_any_dtype_are_moved)
+{
+    const double values[12] = {1, 0, 3, 4, 5, 0, 7, 8, 9, 10, 11, 0};
+
+    for (core_dtype d = CORE_F64; d <= CORE_BOOL; d++) {
+        core_tensor *plane = typed(d, 4, (int64_t[]){1, 1, 3, 4}, values);
+
+        for (int which = 0; which < 4; which++)
+            same(moved_about(plane, which),
+                 moved_about(moved(plane, gpu), which), 0);
+        drop_all();
+    }
+}
+END_TEST
+
+/* More dimensions than kernels take are another backend's turn, where that is
+ * allowed. */
+START_TEST(many_dimensions_fall_back)
+{
+    const int64_t sizes[] = {2, 1, 1, 1, 1, 1, 1, 1, 2};
+    const int64_t shift[] = {1}, dims[] = {0};
+    core_tensor *x, *at, *out = NULL;
+
+    x = moved(typed(CORE_F32, 9, sizes, (double[]){1, 2, 3, 4}), gpu);
+    at = moved(typed(CORE_I64, 9, sizes, (double[]){1, 0, 1, 0}), gpu);
+    FAILS(core_gather(x, 0, at, false, &out), CORE_ERROR_NO_KERNEL, "its rank");
+    OK(core_setting_set("LIBCORE_FALLBACK", "count"));
+    same(VECTOR(4, 3, 2, 3, 2), CALL(gather, x, 0, at, false), 0);
+    same(VECTOR(4, 1, 8, 7, 4), CALL(scatter_add, x, 0, at, x), 0);
+    same(VECTOR(4, 3, 4, 1, 2), CALL(roll, x, shift, 1, dims, 1), 0);
+    same(VECTOR(2, 1, 3),
+         CALL(masked_select, x, CALL(to_copy, at, CORE_BOOL, gpu, false, -1)),
+         0);
+    OK(core_setting_set("LIBCORE_FALLBACK", NULL));
+    drop_all();
+}
+END_TEST
+
+/* Of one row of classes there is one loss, whatever is done with losses. */
+START_TEST(the_weight_of_one_loss_is_told)
+{
+    core_tensor *loss = NULL, *total = NULL;
+    core_tensor *row =
+        moved(typed(CORE_F32, 1, (int64_t[]){3}, (double[]){-1, -2, -3}), gpu);
+    core_tensor *class = moved(typed(CORE_I64, 0, NULL, (double[]){1}), gpu);
+
+    OK(core_nll_loss_forward(row, class, NULL, CORE_REDUCTION_NONE, -100, &loss,
+                             &total));
+    same(SCALAR(2), keep(loss), 0);
+    same(SCALAR(1), keep(total), 0);
+    drop_all();
+}
+END_TEST
+
 EMULATED_SUITE("gpu, edges", an_index_of_an_empty_table_is_told,
                lots_of_images_are_added_up_in_f32,
                tensors_of_any_dtypes_are_joined,
                a_gradient_of_interpolation_comes_from_what_was_taken,
                a_bias_of_padding_has_a_gradient,
-               a_variance_of_nothing_is_not_a_number)
+               a_variance_of_nothing_is_not_a_number,
+               elements_of_any_dtype_are_moved, many_dimensions_fall_back,
+               the_weight_of_one_loss_is_told)

@@ -220,9 +220,14 @@ core_status gpu_register_chosen(core_registry *registry)
     for (core_dtype d = CORE_F64; d <= CORE_BOOL && status == CORE_OK; d++) {
         uint32_t m = CORE_DTYPE_MASK(d);
         const gpu_row rows[] = {
-            {"nonzero", nonzero, NULL, {m}, DENSE, NULL},
-            {"masked_select", select_masked, NULL, {m, B}, DENSE, NULL},
-            {"masked_scatter", scatter_masked, NULL, {m, B, m, m}, DENSE, NULL},
+            {"nonzero", nonzero, NULL, {m}, DENSE, gpu_few_dims},
+            {"masked_select", select_masked, NULL, {m, B}, DENSE, gpu_few_dims},
+            {"masked_scatter",
+             scatter_masked,
+             NULL,
+             {m, B, m, m},
+             DENSE,
+             gpu_few_dims},
         };
 
         status = gpu_register(registry, rows, sizeof rows / sizeof *rows);

@@ -556,9 +556,10 @@ core_status gpu_register_conv(core_registry *registry)
     enum { DENSE = CORE_DEMAND_CONTIGUOUS };
     core_status status = CORE_OK;
 
-    for (core_dtype d = CORE_F64; d < CORE_BOOL && status == CORE_OK; d++) {
+    for (core_dtype d = CORE_F64; d <= CORE_BOOL && status == CORE_OK; d++) {
         uint32_t m = CORE_DTYPE_MASK(d);
         const gpu_row rows[] = {
+            {"im2col", patches, NULL, {m, m}, DENSE, NULL},
             {"convolution", forward, NULL, {m, m, m, m}, 0, forward_supports},
             {"convolution_backward",
              backward,
@@ -566,12 +567,14 @@ core_status gpu_register_conv(core_registry *registry)
              {m, m, m, m, m, m},
              0,
              backward_supports},
-            {"im2col", patches, NULL, {m, m}, DENSE, NULL},
             {"col2im", unpatched, NULL, {m, m}, DENSE, NULL},
         };
 
-        /* Integers have no gradients. */
-        status = gpu_register(registry, rows, d <= CORE_BF16 ? 4 : 1);
+        /* Integers have no gradients, bools no products. */
+        status = gpu_register(registry, rows,
+                              d <= CORE_BF16   ? 4
+                              : d != CORE_BOOL ? 2
+                                               : 1);
     }
     return status;
 }

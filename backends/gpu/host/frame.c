@@ -181,31 +181,32 @@ core_status gpu_register_frame(core_registry *registry)
         {"tril_indices", triangle_indices, NULL, {NUMBERS}, DENSE, NULL},
         {"triu_indices", triangle_indices, (void *)1, {NUMBERS}, DENSE, NULL},
     };
-#define PADS(NAME, KIND, N)                                                 \
-    {NAME "_pad" #N "d", pad, (void *)(4 * KIND + N), {m, m}, DENSE, NULL}, \
-        {NAME "_pad" #N "d_backward",                                       \
-         pad_backward,                                                      \
-         (void *)(4 * KIND + N),                                            \
-         {m, m, m},                                                         \
-         DENSE,                                                             \
-         NULL}
+#define PAD(NAME, KIND, N) \
+    {NAME "_pad" #N "d", pad, (void *)(4 * KIND + N), {m, m}, DENSE, NULL}
+#define PAD_BACKWARD(NAME, KIND, N)                                        \
+    {                                                                      \
+        NAME "_pad" #N "d_backward", pad_backward, (void *)(4 * KIND + N), \
+            {m, m, m}, DENSE, NULL                                         \
+    }
+#define PADS(MAKE)                                                          \
+    MAKE("reflection", GPU_REFLECT, 1), MAKE("reflection", GPU_REFLECT, 2), \
+        MAKE("reflection", GPU_REFLECT, 3),                                 \
+        MAKE("replication", GPU_REPLICATE, 1),                              \
+        MAKE("replication", GPU_REPLICATE, 2),                              \
+        MAKE("replication", GPU_REPLICATE, 3)
     core_status status =
         gpu_register(registry, rules, sizeof rules / sizeof *rules);
 
     for (core_dtype d = CORE_F64; d <= CORE_BOOL && status == CORE_OK; d++) {
         uint32_t m = CORE_DTYPE_MASK(d);
         const gpu_row rows[] = {
-            {"roll", roll, NULL, {m, m}, DENSE, NULL},
-            PADS("reflection", GPU_REFLECT, 1),
-            PADS("reflection", GPU_REFLECT, 2),
-            PADS("reflection", GPU_REFLECT, 3),
-            PADS("replication", GPU_REPLICATE, 1),
-            PADS("replication", GPU_REPLICATE, 2),
-            PADS("replication", GPU_REPLICATE, 3),
+            {"roll", roll, NULL, {m, m}, DENSE, gpu_few_dims},
+            PADS(PAD),
+            PADS(PAD_BACKWARD),
         };
 
-        status = gpu_register(registry, rows,
-                              d <= CORE_BF16 ? sizeof rows / sizeof *rows : 1);
+        /* Integers have no gradients. */
+        status = gpu_register(registry, rows, d <= CORE_BF16 ? 13 : 7);
     }
     return status;
 }

@@ -208,6 +208,9 @@ typedef struct gpu_row {
 } gpu_row;
 core_status gpu_register(core_registry *registry, const gpu_row *rows,
                          uint32_t count);
+/* `supports` of kernels whose tensors have GPU_DIMS dimensions at most. */
+core_status gpu_few_dims(const core_call *call, const core_value *args,
+                         uint32_t nargs);
 
 enum {
     GPU_M_F64 = CORE_DTYPE_MASK(CORE_F64),

@@ -152,6 +152,9 @@ static core_status loss_forward(core_call *call, const core_value *args,
 
     (void)nargs;
     (void)nresults;
+    /* One loss (of a row of classes, reduction 0) is its own sum. */
+    if (self->ndim == 1 && p.reduction == 0)
+        p.reduction = 2;
     p.to = gpu_data(&results[0]);
     p.total = gpu_data(&results[1]);
     p.from = gpu_data(&args[0]);
@@ -269,7 +272,7 @@ core_status gpu_register_index(core_registry *registry)
     static const gpu_row rows[] = {
         {"index_select", select_lines, NULL, {0, INDEX, 0}, DENSE, NULL},
         {"embedding", select_lines, (void *)1, {0, INDEX, 0}, DENSE, NULL},
-        {"gather", gather, NULL, {0, INDEX, 0}, DENSE, NULL},
+        {"gather", gather, NULL, {0, INDEX, 0}, DENSE, gpu_few_dims},
         {"arange", arange, (void *)1, {NUMBERS}, DENSE, NULL},
         {"arange.start", arange, (void *)2, {NUMBERS}, DENSE, NULL},
         {"arange.start_step", arange, (void *)3, {NUMBERS}, DENSE, NULL},

@@ -28,6 +28,18 @@ core_status gpu_register(core_registry *registry, const gpu_row *rows,
     return status;
 }
 
+core_status gpu_few_dims(const core_call *call, const core_value *args,
+                         uint32_t nargs)
+{
+    (void)call;
+    for (uint32_t i = 0; i < nargs; i++)
+        if (args[i].tag == CORE_VALUE_VIEW && args[i].u.view->ndim > GPU_DIMS)
+            return gpu_refuse(CORE_ERROR_UNSUPPORTED,
+                              "a tensor of %u dimensions; at most %d",
+                              args[i].u.view->ndim, GPU_DIMS);
+    return CORE_OK;
+}
+
 core_status gpu_init(const core_host *host, core_registry *registry,
                      void **out_plugin)
 {

@@ -24,20 +24,27 @@ static gpu_resample sizes_of(const core_view *in, const core_view *out,
     return r;
 }
 
-static core_status run(core_call *call, const char *stem, const core_value *to,
-                       const core_value *from, gpu_resample *r)
+static core_status launch(core_call *call, const char *name,
+                          const core_value *to, const core_value *from,
+                          gpu_resample *r)
 {
-    char name[GPU_NAME];
-
     r->to = gpu_data(to);
     r->from = gpu_data(from);
     r->count = to->u.view->numel;
     if (r->count == 0)
         return CORE_OK;
     return gpu_launch(
-        call, "resample", gpu_name(name, stem, to->u.view->dtype),
+        call, "resample", name,
         gpu_spread(gpu_stream_of(call)->device, (uint64_t)r->count, 1), r,
         sizeof *r);
+}
+
+static core_status run(core_call *call, const char *stem, const core_value *to,
+                       const core_value *from, gpu_resample *r)
+{
+    char name[GPU_NAME];
+
+    return launch(call, gpu_name(name, stem, to->u.view->dtype), to, from, r);
 }
 
 /* rest: align_corners unless nearest, then the scales.  The user word: kind * 4
@@ -71,6 +78,19 @@ static gpu_resample upsampling_of(const core_call *call, const core_view *in,
                 scale > 0 ? 1 / scale : (double)r.in[k] / (double)r.out[k];
     }
     return r;
+}
+
+/* upsample_nearest2d of what is not computed with. */
+static core_status move(core_call *call, const core_value *args, uint32_t nargs,
+                        core_value *results, uint32_t nresults)
+{
+    gpu_resample r = upsampling_of(call, args[0].u.view, results[0].u.view,
+                                   &args[2], nargs > 2 ? nargs - 2 : 0);
+    char name[GPU_NAME] = "resample_move_";
+
+    (void)nresults;
+    strcat(name, gpu_word_name(core_sdk_itemsize(args[0].u.view->dtype)));
+    return launch(call, name, &results[0], &args[0], &r);
 }
 
 /* upsample_bilinear2d(self, output_size, align_corners, scales…) and its like */
@@ -192,11 +212,12 @@ static core_status register_upsampling(core_registry *registry)
     };
     core_status status = CORE_OK;
 
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        void *word = (void *)known[i].word;
+
         for (core_dtype d = CORE_F64; d <= CORE_BF16 && status == CORE_OK;
              d++) {
             uint32_t m = CORE_DTYPE_MASK(d);
-            void *word = (void *)known[i].word;
             const gpu_row rows[] = {
                 {known[i].name,
                  upsample,
@@ -214,6 +235,17 @@ static core_status register_upsampling(core_registry *registry)
 
             status = gpu_register(registry, rows, 2);
         }
+        for (core_dtype d = CORE_I64;
+             d <= CORE_BOOL && known[i].word / 4 == GPU_NEAREST &&
+             status == CORE_OK;
+             d++) {
+            uint32_t m = CORE_DTYPE_MASK(d);
+            const gpu_row row = {known[i].name,          move, word, {m, m},
+                                 CORE_DEMAND_CONTIGUOUS, NULL};
+
+            status = gpu_register(registry, &row, 1);
+        }
+    }
     return status;
 }
 

@@ -83,6 +83,24 @@ template <class M> GPU_DEVICE void resample(const gpu_resample &p)
     }
 }
 
+/* By nearest, whatever the elements are. */
+template <class W> GPU_DEVICE void resample_move(const gpu_resample &p)
+{
+    int64_t step = (int64_t)gpu_step();
+
+    for (int64_t at = (int64_t)gpu_first(); at < p.count; at += step) {
+        int64_t left = at, o, from = 0, stride = 1;
+        double weight;
+
+        for (int d = 2; d >= 0; d--) {
+            left = gpu_split(left, p.out[d], &o);
+            from += tap(p, d, o, 0, &weight) * stride;
+            stride *= p.in[d];
+        }
+        ((W *)p.to)[at] = ((const W *)p.from)[left * stride + from];
+    }
+}
+
 /* The outputs that may take from an input coordinate. */
 GPU_DEVICE void reach(const gpu_resample &p, int d, int64_t i, int64_t *first,
                       int64_t *last)
@@ -170,6 +188,15 @@ template <class M> GPU_DEVICE void resample_slope(const gpu_resample &p)
     {                                                 \
         resample_slope<M>(p);                         \
     }
+#define RESAMPLE_MOVE(name, W)                       \
+    GPU_KERNEL(resample_move_##name, gpu_resample)   \
+    {                                                \
+        resample_move<W>(p);                         \
+    }
+RESAMPLE_MOVE(w8, uint8_t)
+RESAMPLE_MOVE(w16, uint16_t)
+RESAMPLE_MOVE(w32, uint32_t)
+RESAMPLE_MOVE(w64, uint64_t)
 RESAMPLE(f32, float)
 RESAMPLE(f64, double)
 RESAMPLE(f16, gpu_f16)
