@@ -84,24 +84,26 @@ static core_status zero(core_call *call, const core_value *args, uint32_t nargs,
     return fill_with(call, 0);
 }
 
-core_status opencl_copy_window(core_call *call, core_dtype dtype, uint32_t ndim,
-                               const int64_t *sizes, core_memory to,
-                               const int64_t *to_strides, core_memory from,
-                               const int64_t *from_strides)
+core_status opencl_convert_window(core_call *call, uint32_t ndim,
+                                  const int64_t *sizes, core_dtype to_dtype,
+                                  core_memory to, const int64_t *to_strides,
+                                  core_dtype from_dtype, core_memory from,
+                                  const int64_t *from_strides)
 {
-    core_dtype types[2] = {opencl_word_of(dtype), opencl_word_of(dtype)};
-    int64_t item = core_sdk_itemsize(dtype);
+    core_dtype types[2] = {to_dtype, from_dtype};
     opencl_loop shape = {.numel = 1, .ndim = ndim};
     uint64_t none = 0;
     opencl_launch l;
 
+    if (to_dtype == from_dtype)
+        types[0] = types[1] = opencl_word_of(to_dtype);
     for (uint32_t d = 0; d < ndim; d++) {
         uint32_t k = ndim - 1 - d;
 
         shape.numel *= (cl_ulong)sizes[d];
         shape.sizes[k] = (cl_uint)sizes[d];
-        shape.strides[0][k] = to_strides[d] * item;
-        shape.strides[1][k] = from_strides[d] * item;
+        shape.strides[0][k] = to_strides[d] * core_sdk_itemsize(to_dtype);
+        shape.strides[1][k] = from_strides[d] * core_sdk_itemsize(from_dtype);
     }
     if (shape.numel == 0)
         return CORE_OK;
@@ -111,6 +113,15 @@ core_status opencl_copy_window(core_call *call, core_dtype dtype, uint32_t ndim,
     opencl_bytes(&l, &none, 8);
     opencl_bytes(&l, &shape, sizeof shape);
     return opencl_run(&l, shape.numel, 2 * OPENCL_GROUP);
+}
+
+core_status opencl_copy_window(core_call *call, core_dtype dtype, uint32_t ndim,
+                               const int64_t *sizes, core_memory to,
+                               const int64_t *to_strides, core_memory from,
+                               const int64_t *from_strides)
+{
+    return opencl_convert_window(call, ndim, sizes, dtype, to, to_strides,
+                                 dtype, from, from_strides);
 }
 
 core_status opencl_fill_view(core_call *call, const core_view *to,

@@ -16,7 +16,8 @@ static core_memory moved(const core_view *view, uint32_t dim, int64_t steps)
     return memory;
 }
 
-/* cat(tensors, dim); what is empty and of one dimension is passed over. */
+/* cat(tensors, dim), of any dtypes; what is empty and of one dimension is passed
+ * over. */
 static core_status cat(core_call *call, const core_value *args, uint32_t nargs,
                        core_value *results, uint32_t nresults)
 {
@@ -32,9 +33,10 @@ static core_status cat(core_call *call, const core_value *args, uint32_t nargs,
 
         if (from->numel == 0)
             continue;
-        status = opencl_copy_window(call, to->dtype, to->ndim, from->sizes,
-                                    moved(to, (uint32_t)dim, at), to->strides,
-                                    from->memory, from->strides);
+        status =
+            opencl_convert_window(call, to->ndim, from->sizes, to->dtype,
+                                  moved(to, (uint32_t)dim, at), to->strides,
+                                  from->dtype, from->memory, from->strides);
         at += from->sizes[dim];
     }
     return status;

@@ -271,6 +271,12 @@ core_status opencl_copy_window(core_call *call, core_dtype dtype, uint32_t ndim,
                                const int64_t *sizes, core_memory to,
                                const int64_t *to_strides, core_memory from,
                                const int64_t *from_strides);
+/* The same with a cast. */
+core_status opencl_convert_window(core_call *call, uint32_t ndim,
+                                  const int64_t *sizes, core_dtype to_dtype,
+                                  core_memory to, const int64_t *to_strides,
+                                  core_dtype from_dtype, core_memory from,
+                                  const int64_t *from_strides);
 core_status opencl_fill_view(core_call *call, const core_view *to,
                              uint64_t bits);
 
