@@ -11,6 +11,7 @@
 #include "device/device.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <unistd.h>
 
 static const sim_control *control;
@@ -196,6 +197,78 @@ START_TEST(an_adopted_stream_is_ordered_with_its_library)
     core_stream_release(mine);
     OK(control->native_synchronize(native)); /* it is still there */
     control->native_destroy(native);
+}
+END_TEST
+
+/* What the plugin has of it goes with the last reference, so that its library
+ * may destroy it; what it was given is done all the same. */
+START_TEST(events_outlive_an_adopted_stream)
+{
+    uint64_t before = counted(0).streams;
+    core_stream_guard guard;
+    core_stream *stream;
+    core_event *event;
+    void *native;
+
+    OK(core_event_create(sim, 0, &event));
+    OK(control->native_create(0, &native));
+    OK(core_stream_adopt(sim, native, &stream));
+    OK(core_stream_guard_enter(stream, &guard));
+    all_are(filled(sim, 64, 2), 2);
+    core_stream_guard_leave(&guard);
+    drop_all();
+    OK(core_event_record(event, stream));
+    core_stream_release(stream);
+    control->native_destroy(native);
+    OK(core_event_synchronize(event));
+    for (int i = 0; i < 1000 && counted(0).streams > before; i++)
+        usleep(1000);
+    ck_assert_uint_eq(counted(0).streams, before);
+    OK(core_event_query(event));
+    stream = stream_of(sim);
+    OK(core_stream_wait_event(stream, event));
+    OK(core_stream_synchronize(stream));
+    core_stream_release(stream);
+    core_event_release(event);
+}
+END_TEST
+
+static atomic_bool enough;
+
+static void *wait_for_all(void *word)
+{
+    (void)word;
+    while (!atomic_load(&enough))
+        OK(core_device_synchronize(sim));
+    return NULL;
+}
+
+/* Who waits for it meanwhile has it until then. */
+START_TEST(adopted_streams_end_while_all_are_waited_for)
+{
+    uint64_t before = counted(0).streams;
+    pthread_t thread;
+
+    ck_assert_int_eq(pthread_create(&thread, NULL, wait_for_all, NULL), 0);
+    for (int i = 0; i < 300; i++) {
+        core_stream *stream;
+        core_event *event;
+        void *native;
+
+        OK(core_event_create(sim, 0, &event));
+        OK(control->native_create(0, &native));
+        OK(core_stream_adopt(sim, native, &stream));
+        OK(core_event_record(event, stream));
+        core_stream_release(stream);
+        OK(core_event_synchronize(event));
+        core_event_release(event);
+        control->native_destroy(native);
+    }
+    atomic_store(&enough, true);
+    pthread_join(thread, NULL);
+    for (int i = 0; i < 1000 && counted(0).streams > before; i++)
+        usleep(1000);
+    ck_assert_uint_eq(counted(0).streams, before);
 }
 END_TEST
 
@@ -405,6 +478,8 @@ int main(void)
         a_callback_may_release,
         priorities_are_cut_to_the_range_of_the_device,
         an_adopted_stream_is_ordered_with_its_library,
+        events_outlive_an_adopted_stream,
+        adopted_streams_end_while_all_are_waited_for,
         time_passes_between_events,
     };
     const TTest *const few[] = {
