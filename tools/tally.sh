@@ -93,7 +93,8 @@ check() { # what, folder, make's arguments...
         find "$check_dir/tests" \( -name '*.trs' -o -name '*.log' \) \
             -exec rm -f {} +
     logs="$logs $check_dir/tests"
-    make -C "$check_dir" -k -j"$jobs" check "$@" \
+    # One more than there are processors: tests wait, some of them long.
+    make -C "$check_dir" -k -j"$((jobs + 1))" check "$@" \
         >"$check_dir/check.txt" 2>&1 </dev/null
     status=$?
     find "$check_dir/tests" -name '*.trs' -exec cat {} + \
