@@ -134,6 +134,40 @@ static inline void captured_sums_work_in_one_workspace(const char *library)
     unlink(calls);
 }
 
+/* By columns and products: one for each group, and each lot of images. */
+static inline void captured_convolutions_work_in_one(const char *library)
+{
+    const int64_t one[] = {1, 1}, none[] = {0, 0};
+    core_stream *stream, *own;
+    core_tensor *x, *w, *y;
+    core_graph *graph;
+    core_device *gpu;
+    char letters[16];
+
+    setenv("GPUEMU_MEMORY", "150000000", 1);
+    setenv("LIBCORE_CUDA_CUDNN", "0", 1);
+    load_products(library);
+    gpu = device_of(GPU);
+    OK(core_stream_default(gpu, &own));
+    OK(core_stream_create(gpu, &stream));
+    OK(core_stream_set_current(stream));
+    x = CALL(ones, ((int64_t[]){1, 16, 6, 6}), 4, CORE_F32, gpu);
+    w = CALL(ones, ((int64_t[]){16, 2, 3, 3}), 4, CORE_F32, gpu);
+    OK(core_capture_begin(stream, NULL));
+    OK(core_convolution(x, w, NULL, one, 2, none, 2, one, 2, false, none, 2, 8,
+                        &y));
+    keep(y);
+    OK(core_capture_end(stream, &graph));
+    ck_assert_int_eq(products(letters), 8);
+    OK(core_graph_launch(graph, stream));
+    y = CALL(reshape, y, (int64_t[]){256}, 1);
+    ck_assert_float_eq(first_of(CALL(narrow, y, 0, 0, 100)), 18);
+    OK(core_stream_set_current(own));
+    core_graph_release(graph);
+    core_stream_release(stream);
+    unlink(calls);
+}
+
 /* The stream's own product has all that there is; what else the capture is given
  * is a graph all the same. */
 static inline void without_memory_no_product_is_captured(const char *library)

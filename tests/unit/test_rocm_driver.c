@@ -215,6 +215,12 @@ START_TEST(a_captured_sum_of_products_works_in_one_workspace)
 }
 END_TEST
 
+START_TEST(a_captured_convolution_works_in_one_workspace)
+{
+    captured_convolutions_work_in_one(ROCBLAS);
+}
+END_TEST
+
 START_TEST(without_memory_for_it_no_product_is_captured)
 {
     without_memory_no_product_is_captured(ROCBLAS);
@@ -309,6 +315,7 @@ int main(void)
         a_product_on_each_stream_is_the_librarys,
         captured_products_work_in_memory_of_their_graph,
         a_captured_sum_of_products_works_in_one_workspace,
+        a_captured_convolution_works_in_one_workspace,
         without_memory_for_it_no_product_is_captured,
         a_capture_does_not_start_the_library,
         a_reset_destroys_the_librarys_handles_there,

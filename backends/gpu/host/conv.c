@@ -174,8 +174,8 @@ static matrix summed(matrix m)
     return m;
 }
 
-static core_status multiply(const gpu_conv *c, gpu_product *p, matrix a,
-                            matrix b, matrix d)
+static core_status multiply(gpu_conv *c, gpu_product *p, matrix a, matrix b,
+                            matrix d)
 {
     p->a = a.data;
     p->b = b.data;
@@ -186,10 +186,10 @@ static core_status multiply(const gpu_conv *c, gpu_product *p, matrix a,
     p->alpha = p->beta = 1;
     p->alpha_whole = p->beta_whole = 1;
     return c->sums != NULL ? gpu_multiply_wide(c->call, c->dtype, p)
-                           : gpu_multiply(c->call, c->dtype, p);
+                           : gpu_multiply(c->call, c->dtype, p, &c->room);
 }
 
-static core_status multiply_images(const gpu_conv *c, const char *input,
+static core_status multiply_images(gpu_conv *c, const char *input,
                                    const char *weight, char *output,
                                    int64_t first, int64_t images)
 {
@@ -212,7 +212,7 @@ static core_status multiply_images(const gpu_conv *c, const char *input,
     return status;
 }
 
-static core_status input_gradient(const gpu_conv *c, const char *grad,
+static core_status input_gradient(gpu_conv *c, const char *grad,
                                   const char *weight, char *result,
                                   int64_t first, int64_t images)
 {
@@ -233,7 +233,7 @@ static core_status input_gradient(const gpu_conv *c, const char *grad,
     return status;
 }
 
-static core_status weight_gradient(const gpu_conv *c, const char *grad,
+static core_status weight_gradient(gpu_conv *c, const char *grad,
                                    const char *input, char *result,
                                    int64_t first, int64_t images)
 {
@@ -262,8 +262,8 @@ static core_status weight_gradient(const gpu_conv *c, const char *grad,
 }
 
 /* What is done with each lot of images. */
-typedef core_status (*step)(const gpu_conv *c, const char *a, const char *b,
-                            char *to, int64_t first, int64_t images);
+typedef core_status (*step)(gpu_conv *c, const char *a, const char *b, char *to,
+                            int64_t first, int64_t images);
 
 static core_status each_lot(gpu_conv *c, step what, const char *a,
                             const char *b, char *to)

@@ -34,6 +34,7 @@ typedef struct gpu_conv {
     char *columns;
     char *sums; /* of the weight's gradient, in f32; NULL: where it goes */
     char *bias; /* of each channel of the result; NULL: none */
+    void *room; /* what its products work in (matmul.h) */
     gpu_compact known[8]; /* operands that are read */
 } gpu_conv;
 

@@ -81,24 +81,26 @@ static core_status spread_c(core_call *call, core_dtype dtype,
 
 /* A graph may be launched on any stream, beside products of the one that it was
  * captured on: what it works in is its own. */
-static core_status workspace(core_call *call, gpu_gemm *g)
+static core_status workspace(core_call *call, gpu_gemm *g, void **room)
 {
     uint64_t size = gpu_vendor_here.driver->multiply_workspace;
+    core_status status = CORE_OK;
     core_memory memory;
-    core_status status;
 
     if (!g->captured || size == 0)
         return CORE_OK;
-    status = gpu_host->call_scratch(call, size, &memory);
-    if (status == CORE_OK)
-        g->workspace = gpu_address(memory);
+    if (*room == NULL)
+        status = gpu_host->call_scratch(call, size, &memory);
+    if (*room == NULL && status == CORE_OK)
+        *room = gpu_address(memory);
+    g->workspace = *room;
     return status;
 }
 
 /* *out_done false: the library is not here, or does not do this one; d may hold
  * c then. */
 static core_status by_library(core_call *call, core_dtype dtype,
-                              const gpu_product *p, bool *out_done)
+                              const gpu_product *p, void **room, bool *out_done)
 {
     const gpu_driver *calls = gpu_vendor_here.driver;
     gpu_stream *stream = gpu_stream_of(call);
@@ -115,7 +117,7 @@ static core_status by_library(core_call *call, core_dtype dtype,
     if (calls->multiply(stream->device->context, stream->native, &g) != 0)
         return CORE_OK;
     g.batch = p->batch;
-    status = workspace(call, &g);
+    status = workspace(call, &g, room);
     if (status == CORE_OK && p->c != NULL && p->beta != 0)
         status = spread_c(call, dtype, p);
     for (int64_t s = 0; s < p->sums && code == 0 && status == CORE_OK; s++) {
@@ -149,7 +151,7 @@ static core_status by_kernel(core_call *call, const char *name,
 }
 
 core_status gpu_multiply(core_call *call, core_dtype dtype,
-                         const gpu_product *p)
+                         const gpu_product *p, void **room)
 {
     char name[GPU_NAME];
     core_status status;
@@ -157,7 +159,7 @@ core_status gpu_multiply(core_call *call, core_dtype dtype,
 
     if (p->batch == 0 || p->rows == 0 || p->columns == 0)
         return CORE_OK;
-    status = by_library(call, dtype, p, &done);
+    status = by_library(call, dtype, p, room, &done);
     if (status != CORE_OK || done)
         return status;
     return by_kernel(call, gpu_name(name, "matmul", dtype), p);
@@ -241,6 +243,7 @@ static core_status product(core_call *call, const core_value *args,
                            uint32_t nargs, core_value *results,
                            uint32_t nresults)
 {
+    void *room = NULL;
     gpu_product p;
 
     (void)nargs;
@@ -248,7 +251,7 @@ static core_status product(core_call *call, const core_value *args,
     memset(&p, 0, sizeof p);
     fill_product(&p, args[0].u.view, args[1].u.view, results[0].u.view,
                  (int)(intptr_t)call->user);
-    return gpu_multiply(call, results[0].u.view->dtype, &p);
+    return gpu_multiply(call, results[0].u.view->dtype, &p, &room);
 }
 
 /* addmm(self, mat1, mat2, beta, alpha), baddbmm, addbmm, addmv, addr */
@@ -259,6 +262,7 @@ static core_status added(core_call *call, const core_value *args,
     const core_value *beta = nargs > 3 ? &args[3] : &one;
     const core_value *alpha = nargs > 4 ? &args[4] : &one;
     const core_view *self = args[0].u.view, *to = results[0].u.view;
+    void *room = NULL;
     gpu_product p;
 
     (void)nresults;
@@ -274,7 +278,7 @@ static core_status added(core_call *call, const core_value *args,
         p.c = gpu_address(self->memory);
         p.c_strides = spread(self, to);
     }
-    return gpu_multiply(call, to->dtype, &p);
+    return gpu_multiply(call, to->dtype, &p, &room);
 }
 
 core_status gpu_register_matmul(core_registry *registry)
