@@ -159,6 +159,8 @@ AC_DEFUN([LIBCORE_GPU_HIP], [
   LIBCORE_GPU_LIST([hip_arch], [$gpu_all])
   LIBCORE_GPU_OFFLOAD
   gpu_why=
+  HIP_CPPFLAGS=
+  HIP_VERSION_H=/usr/include/hip/hip_version.h
   AS_IF([test "x$with_hip" = xno], [],
     [test -z "$HIPCC"], [gpu_why="no hipcc was found in $gpu_path (Debian: hipcc)"],
     [AS_ECHO(['#include <hip/hip_runtime.h>
@@ -170,15 +172,24 @@ extern "C" __global__ void k(int *x) { *x = threadIdx.x; }']) >conftest.hip
      LIBCORE_GPU_OFFLOAD
      rm -rf conftest.dir
      rm -f conftest.hip conftest.co
+     # Beside the compiler, where AMD's packages have it, or where all headers
+     # are; hipcc looks there by itself.
+     gpu_cppflags=$CPPFLAGS
+     for gpu_one in "`dirname "$HIPCC"`/../include" /opt/rocm/include; do
+       AS_IF([test -z "$HIP_CPPFLAGS" && test -f "$gpu_one/hip/hip_version.h"],
+         [HIP_CPPFLAGS=-I$gpu_one; HIP_VERSION_H=$gpu_one/hip/hip_version.h])
+     done
+     CPPFLAGS="$CPPFLAGS $HIP_CPPFLAGS"
      AC_CHECK_HEADER([hip/hip_runtime_api.h], [],
        [AS_IF([test -z "$gpu_why"], [gpu_why="no hip/hip_runtime_api.h"])],
-       [[#define __HIP_PLATFORM_AMD__ 1]])])
+       [[#define __HIP_PLATFORM_AMD__ 1]])
+     CPPFLAGS=$gpu_cppflags])
   LIBCORE_GPU_STATE([rocm], [hip], [/dev/kfd], [$gpu_why], [$gpu_arch])
   HIP_MAJOR=`sed -n 's/^#define HIP_VERSION_MAJOR  *//p' \
-    /usr/include/hip/hip_version.h /opt/rocm/include/hip/hip_version.h \
-    2>/dev/null | head -n 1`
+    "$HIP_VERSION_H" 2>/dev/null | head -n 1`
   AS_CASE([$HIP_MAJOR], [6], [ROCBLAS_NUMBER=4], [7], [ROCBLAS_NUMBER=5],
     [ROCBLAS_NUMBER=0])
+  AC_SUBST([HIP_CPPFLAGS])
   AC_SUBST([HIP_MAJOR])
   AC_SUBST([ROCBLAS_NUMBER])
   AC_SUBST([HIP_OFFLOAD])

@@ -94,6 +94,17 @@ ok 'an error names each architecture of CUDA that is not known' \
 ok 'an error names each architecture of HIP that is not known' \
     refused 'with-hip-arch: '"$work"'/hip/bin/hipcc does not compile for gfx77 gfx1 (' \
     --without-cuda --with-hip '--with-hip-arch=gfx90a,gfx77,gfx906 gfx1'
+# HIP's headers lie beside its compiler, where AMD's own packages have them.
+mkdir -p "$work/hip/include/hip"
+echo '#define HIP_VERSION_MAJOR    6' >"$work/hip/include/hip/hip_version.h"
+: >"$work/hip/include/hip/hip_runtime_api.h"
+beside() {
+    run --without-cuda --with-hip --with-hip-arch=gfx90a &&
+        grep -x 'HIP_MAJOR = 6' Makefile &&
+        grep "^HIP_CPPFLAGS = -I$work/hip/bin/../include$" Makefile
+}
+ok 'the headers of HIP are those beside its compiler' beside
+rm -r "$work/hip/include"
 compiler "$work/old/bin/hipcc" 'gfx80[0-9]'
 hipcc=$work/old/bin/hipcc
 ok 'what is not asked for and does not compile has its reason in the table' \
