@@ -265,6 +265,23 @@ START_TEST(the_weight_of_one_loss_is_told)
 }
 END_TEST
 
+/* Along a dimension that is not the last a thread has a line: what is summed up
+ * there is no less exact than elsewhere. */
+START_TEST(a_long_line_is_summed_exactly)
+{
+    enum { LONG = 300000 };
+    static double values[2 * LONG];
+    core_tensor *lines;
+
+    for (int i = 0; i < 2 * LONG; i++)
+        values[i] = (double)(i * 37 % 101) / 50;
+    lines = typed(CORE_F32, 2, (int64_t[]){LONG, 2}, values);
+    same(CALL(log_softmax_forward, lines, 0, false),
+         CALL(log_softmax_forward, moved(lines, gpu), 0, false), 2e-7);
+    drop_all();
+}
+END_TEST
+
 EMULATED_SUITE("gpu, edges", an_index_of_an_empty_table_is_told,
                lots_of_images_are_added_up_in_f32,
                tensors_of_any_dtypes_are_joined,
@@ -272,4 +289,4 @@ EMULATED_SUITE("gpu, edges", an_index_of_an_empty_table_is_told,
                a_bias_of_padding_has_a_gradient,
                a_variance_of_nothing_is_not_a_number,
                elements_of_any_dtype_are_moved, many_dimensions_fall_back,
-               the_weight_of_one_loss_is_told)
+               the_weight_of_one_loss_is_told, a_long_line_is_summed_exactly)

@@ -7,6 +7,10 @@
 
 #include "block.h"
 
+/* Elements that a thread alone adds up before it adds their sum to the others:
+ * a long sum of one after the other loses what is small beside it. */
+enum { PART = 64 };
+
 GPU_DEVICE float exp_of(float x)
 {
     return exp_f32(x);
@@ -79,15 +83,23 @@ template <class M, class O> struct line {
             int64_t first = l / p.inner * p.size * p.inner + l % p.inner;
             const M *from = (const M *)p.from + first;
             O *to = (O *)p.to + first;
-            T most = least((T)0), total = 0;
+            T most = least((T)0), total;
+            double sum = 0;
 
             for (int64_t i = 0; i < p.size; i++) {
                 T x = gpu_load(from[i * p.inner]);
 
                 most = x > most || x != x ? x : most;
             }
-            for (int64_t i = 0; i < p.size; i++)
-                total += exp_of(gpu_load(from[i * p.inner]) - most);
+            for (int64_t i = 0; i < p.size;) {
+                int64_t end = i + PART < p.size ? i + PART : p.size;
+                T part = 0;
+
+                for (; i < end; i++)
+                    part += exp_of(gpu_load(from[i * p.inner]) - most);
+                sum += (double)part;
+            }
+            total = (T)sum;
             total = p.logarithm ? log_of(total) : 1 / total;
             for (int64_t i = 0; i < p.size; i++)
                 write(p, to + i * p.inner, gpu_load(from[i * p.inner]), most,
@@ -140,10 +152,19 @@ template <class M, class O> struct slope {
             const M *g = (const M *)p.from + first;
             const M *y = (const M *)p.other + first;
             O *to = (O *)p.to + first;
-            T total = 0;
+            double sum = 0;
+            T total;
 
-            for (int64_t i = 0; i < p.size * p.inner; i += p.inner)
-                total += term(p, gpu_load(g[i]), gpu_load(y[i]));
+            for (int64_t i = 0; i < p.size;) {
+                int64_t end = i + PART < p.size ? i + PART : p.size;
+                T part = 0;
+
+                for (; i < end; i++)
+                    part += term(p, gpu_load(g[i * p.inner]),
+                                 gpu_load(y[i * p.inner]));
+                sum += (double)part;
+            }
+            total = (T)sum;
             for (int64_t i = 0; i < p.size * p.inner; i += p.inner)
                 write(p, to + i, gpu_load(g[i]), gpu_load(y[i]), total);
         }
