@@ -104,6 +104,23 @@ static inline void captured_products_work_in_their_graphs(const char *library)
     unlink(calls);
 }
 
+/* The library has made the first of three, and takes no other one: the plugin's
+ * kernel goes on from there. */
+static inline void a_sum_that_a_library_leaves(const char *library,
+                                               const char *failures)
+{
+    core_tensor *x, *self;
+    core_device *gpu;
+
+    load_fake(failures);
+    load(library);
+    gpu = device_of(GPU);
+    x = CALL(ones, ((int64_t[]){3, 10, 10}), 3, CORE_F32, gpu);
+    self = CALL(ones, ((int64_t[]){10, 10}), 2, CORE_F32, gpu);
+    ck_assert_float_eq(
+        first_of(CALL(addbmm, self, x, x, core_float(2), core_float(3))), 92);
+}
+
 /* A batch is one product, a sum of several works in one workspace. */
 static inline void captured_sums_work_in_one_workspace(const char *library)
 {

@@ -97,10 +97,22 @@ static core_status workspace(core_call *call, gpu_gemm *g, void **room)
     return status;
 }
 
-/* *out_done false: the library is not here, or does not do this one; d may hold
- * c then. */
+/* Behind the first of its sums: d holds what these made. */
+static void leave_behind(gpu_product *p, int64_t sums, int64_t item)
+{
+    p->a = (const char *)p->a + sums * p->a_strides.sum * item;
+    p->b = (const char *)p->b + sums * p->b_strides.sum * item;
+    p->sums -= sums;
+    p->c = p->d;
+    p->c_strides = p->d_strides;
+    p->beta = 1;
+}
+
+/* *out_done false: the library is not here, or does not do this one; left is what
+ * it leaves, and d may hold c then. */
 static core_status by_library(core_call *call, core_dtype dtype,
-                              const gpu_product *p, void **room, bool *out_done)
+                              const gpu_product *p, void **room,
+                              gpu_product *left, bool *out_done)
 {
     const gpu_driver *calls = gpu_vendor_here.driver;
     gpu_stream *stream = gpu_stream_of(call);
@@ -110,6 +122,7 @@ static core_status by_library(core_call *call, core_dtype dtype,
     gpu_gemm g;
 
     *out_done = false;
+    *left = *p;
     if (calls->multiply == NULL || !gemm_of(call, dtype, p, &g))
         return CORE_OK;
     /* Asks first: d is written for it. */
@@ -125,7 +138,9 @@ static core_status by_library(core_call *call, core_dtype dtype,
         g.b = (const char *)p->a + s * p->a_strides.sum * item;
         g.beta = s > 0 ? 1 : p->c != NULL ? p->beta : 0;
         code = calls->multiply(stream->device->context, stream->native, &g);
-        if (code == GPU_ABSENT && s == 0)
+        if (code == GPU_ABSENT && s > 0)
+            leave_behind(left, s, item);
+        if (code == GPU_ABSENT)
             return CORE_OK;
     }
     *out_done = true;
@@ -155,14 +170,15 @@ core_status gpu_multiply(core_call *call, core_dtype dtype,
 {
     char name[GPU_NAME];
     core_status status;
+    gpu_product left;
     bool done;
 
     if (p->batch == 0 || p->rows == 0 || p->columns == 0)
         return CORE_OK;
-    status = by_library(call, dtype, p, room, &done);
+    status = by_library(call, dtype, p, room, &left, &done);
     if (status != CORE_OK || done)
         return status;
-    return by_kernel(call, gpu_name(name, "matmul", dtype), p);
+    return by_kernel(call, gpu_name(name, "matmul", dtype), &left);
 }
 
 core_status gpu_multiply_wide(core_call *call, core_dtype dtype,
