@@ -63,9 +63,36 @@ wrong_usage() {
     [ $? = 2 ] && grep 'has no core_nothing.so' "$work/out"
 }
 
-echo 1..5
+# A build that has nothing but a plugin, wherever that is made, and programs that
+# say where they would look for it.
+looks() { # folder, device, program, arguments... of which BUILD is one
+    rm -rf "$work/build"
+    mkdir -p "$work/build/$1"
+    : >"$work/build/$1/core_${2%:*}.so"
+    for stands in core-conformance core-info core-bench; do
+        printf '#!/bin/sh\necho "looks at $LIBCORE_PLUGIN_PATH:" >&2\nexit 1\n' \
+            >"$work/build/$stands"
+        chmod +x "$work/build/$stands"
+    done
+    looks_at=$work/build/$1:
+    shift 2
+    env -u LIBCORE_PLUGIN_PATH "$@" >"$work/out" 2>&1
+    cat "$work/out"
+    grep -F "looks at $work/build/.libs:" "$work/out" | grep -F "$looks_at"
+}
+
+finds() { # folder, device
+    looks "$1" "$2" "$script" "$work/build" "$2" device &&
+        looks "$1" "$2" "${script%/*}/bench-vs-torch" --device "$2" "$work/build"
+}
+
+echo 1..9
 ok 'every part runs' parts
 ok 'and is reported' reported
 ok 'what fails is counted' fails
 ok 'without PyTorch there are figures of libcore' figures
 ok 'wrong usage is told' wrong_usage
+ok 'the plugin of cuda is found' finds backends/cuda/.libs cuda:1
+ok 'the plugin of rocm is found' finds backends/rocm/.libs rocm
+ok 'the plugin of hipnv is found' finds backends/rocm/nvidia/.libs hipnv
+ok 'the plugin of opencl is found' finds plugins/opencl/.libs opencl
