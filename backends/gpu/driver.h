@@ -5,7 +5,8 @@
  * host side is written once against it.
  *
  * Functions answer 0 or the vendor's code, which `failure` explains; GPU_BUSY
- * stands for work that is not done.  `context` is what device_open made; any
+ * stands for work that is not done, GPU_UNKNOWN, which no driver answers, for a
+ * device that cannot be waited for.  `context` is what device_open made; any
  * thread may call, and no call leaves the thread's current device changed
  * where another library had set one.  A NULL slot: the vendor has no such
  * thing, and the plugin does not say that it has. */
@@ -17,7 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { GPU_BUSY = -1, GPU_ABSENT = -2 };
+enum { GPU_BUSY = -1, GPU_ABSENT = -2, GPU_UNKNOWN = -3 };
 
 /* c = alpha a b + beta c, as BLAS has it: by columns, m x k times k x n; a step
  * lies between columns, or rows of a turned one.  dtype: a core_dtype.  All

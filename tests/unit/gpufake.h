@@ -459,6 +459,29 @@ static inline void without_a_library(const char *name)
     the_plugin_multiplies(name);
 }
 
+/* It says that it cannot be waited for: what it still writes to the host it has
+ * written when that is told, and the device goes on. */
+static inline void a_wait_fails(const char *failures)
+{
+    float values[100] = {0};
+    core_tensor *x, *y;
+    core_device *gpu;
+
+    load_fake("");
+    gpu = device_of(GPU);
+    x = CALL(full, ((int64_t[]){200, 200}), 2, core_float(1), CORE_F32, gpu);
+    setenv("FAKE_GPU_FAIL", failures, 1);
+    y = filled(gpu, 5);
+    for (int i = 0; i < 3; i++)
+        CALL(mm, x, x);
+    FAILS(core_tensor_read(y, values, sizeof values), CORE_ERROR_OUT_OF_MEMORY,
+          "work on the stream");
+    for (int i = 0; i < 100; i++)
+        ck_assert_float_eq(values[i], 5);
+    setenv("FAKE_GPU_FAIL", "", 1);
+    ck_assert(computes(gpu));
+}
+
 static inline void a_product_fails(const char *library, const char *failures)
 {
     core_tensor *x, *y = NULL;

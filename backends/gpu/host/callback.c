@@ -120,12 +120,12 @@ static void serve(gpu_callbacks *q, callback *c)
     if (is_dead(q))
         code = GPU_ABSENT;
     if (code == 0)
-        code = calls->event_synchronize(device->context, c->event);
+        code = gpu_wait_event(device, c->event);
     running = true;
     if (code == 0) {
         c->function(c->context);
     } else {
-        if (code > 0)
+        if (code != GPU_ABSENT)
             (void)gpu_answer(device, code, "work before a host callback");
         c->drop(c->context);
     }

@@ -75,7 +75,7 @@ static core_status count(core_call *call, gpu_chosen *p, int64_t *out_total)
     code = calls->copy(device->context, stream->native, out_total,
                        p->sums + p->chunks, sizeof *out_total, GPU_TO_HOST);
     if (code == 0)
-        code = calls->stream_synchronize(device->context, stream->native);
+        code = gpu_wait_stream(device, stream->native);
     return code == 0 ? CORE_OK
                      : gpu_answer(device, code, "the number of elements");
 }

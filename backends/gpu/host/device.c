@@ -7,6 +7,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 #define calls (gpu_vendor_here.driver)
 
@@ -171,6 +172,43 @@ core_status gpu_device_status(void *word)
     return gpu_answer(device, code, "the device");
 }
 
+static gpu_failure failure_of(int code)
+{
+    const gpu_failure unknown = {CORE_ERROR_DEVICE_LOST, 1,
+                                 "it cannot be waited for"};
+
+    return code == GPU_UNKNOWN ? unknown : calls->failure(code);
+}
+
+/* A wait that failed and lost nothing says nothing of the work, which may write to
+ * memory that its caller takes back: it is asked for until it is done. */
+static int wait_out(const gpu_device *device, int code, void *of,
+                    int (*query)(void *context, void *of))
+{
+    const struct timespec pause = {0, 50000};
+    int then;
+
+    if (code <= 0 || failure_of(code).lost)
+        return code;
+    while ((then = query(device->context, of)) == GPU_BUSY)
+        nanosleep(&pause, NULL);
+    if (then == 0)
+        return code;
+    return failure_of(then).lost ? then : GPU_UNKNOWN;
+}
+
+int gpu_wait_stream(gpu_device *device, void *stream)
+{
+    return wait_out(device, calls->stream_synchronize(device->context, stream),
+                    stream, calls->stream_query);
+}
+
+int gpu_wait_event(gpu_device *device, void *event)
+{
+    return wait_out(device, calls->event_synchronize(device->context, event),
+                    event, calls->event_query);
+}
+
 core_status gpu_answer(gpu_device *device, int code, const char *what)
 {
     gpu_failure failure;
@@ -181,7 +219,7 @@ core_status gpu_answer(gpu_device *device, int code, const char *what)
         return CORE_OK;
     if (code == GPU_BUSY)
         return CORE_ERROR_BUSY;
-    failure = calls->failure(code);
+    failure = failure_of(code);
     if (failure.lost && device != NULL) {
         int none = 0;
 

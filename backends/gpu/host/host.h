@@ -134,6 +134,11 @@ void gpu_profile_close(gpu_profile *profile);
 
 /* What the driver answered to `what`, as the core's code; 0 is CORE_OK. */
 core_status gpu_answer(gpu_device *device, int code, const char *what);
+/* Waits for a stream's work, or for what was before an event.  A driver's code, or
+ * GPU_UNKNOWN: the device is lost, since nobody knows what it does.  Whichever it
+ * is, the host's memory is written no more. */
+int gpu_wait_stream(gpu_device *device, void *stream);
+int gpu_wait_event(gpu_device *device, void *event);
 
 /* ------------------------------------------------------------- launch -- */
 

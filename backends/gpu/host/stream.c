@@ -307,7 +307,7 @@ static core_status synchronize(void *word, void *on)
     if (code == 0 && is_anothers(stream))
         return refuse("waiting for work");
     if (code == 0)
-        code = calls->stream_synchronize(device->context, stream->native);
+        code = gpu_wait_stream(device, stream->native);
     return gpu_answer(device, code, "work on the stream");
 }
 
@@ -382,7 +382,7 @@ static core_status event_synchronize(void *word, void *event)
     int code = atomic_load(&device->lost);
 
     if (code == 0)
-        code = calls->event_synchronize(device->context, event);
+        code = gpu_wait_event(device, event);
     return gpu_answer(device, code, "work before the event");
 }
 
