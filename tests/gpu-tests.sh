@@ -86,12 +86,16 @@ finds() { # folder, device
         looks "$1" "$2" "${script%/*}/bench-vs-torch" --device "$2" "$work/build"
 }
 
-echo 1..9
+echo 1..11
 ok 'every part runs' parts
 ok 'and is reported' reported
 ok 'what fails is counted' fails
 ok 'without PyTorch there are figures of libcore' figures
 ok 'wrong usage is told' wrong_usage
+ok 'gpu-tests says how it is used' sh -c "'$LIBCORE_SOURCE/tools/gpu-tests' --help |
+    grep '^  gpu-tests '"
+ok 'so does bench-vs-torch' sh -c "'$LIBCORE_SOURCE/tools/bench-vs-torch' --help |
+    grep '^  bench-vs-torch '"
 ok 'the plugin of cuda is found' finds backends/cuda/.libs cuda:1
 ok 'the plugin of rocm is found' finds backends/rocm/.libs rocm
 ok 'the plugin of hipnv is found' finds backends/rocm/nvidia/.libs hipnv
