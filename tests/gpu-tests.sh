@@ -70,6 +70,7 @@ looks() { # folder, device, program, arguments... of which BUILD is one
     mkdir -p "$work/build/$1"
     : >"$work/build/$1/core_${2%:*}.so"
     for stands in core-conformance core-info core-bench; do
+        # shellcheck disable=SC2016 # the script that is written expands it
         printf '#!/bin/sh\necho "looks at $LIBCORE_PLUGIN_PATH:" >&2\nexit 1\n' \
             >"$work/build/$stands"
         chmod +x "$work/build/$stands"
