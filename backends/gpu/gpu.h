@@ -14,7 +14,9 @@
  * A kernel has one parameter, `p`, a struct that its host side shares (see
  * shared.h); it is found in its image by its plain name.  One whose threads
  * meet (gpu_barrier, gpu_shuffle_…) is a GPU_KERNEL_MEETING, and there every
- * thread of the block comes to every meeting: no early return. */
+ * thread of the block comes to every meeting: no early return.  One that is
+ * GPU_KERNEL_RESIDENT meets, too, with registers so few that a multiprocessor
+ * has that many blocks at a time. */
 
 #ifndef GPU_GPU_H
 #define GPU_GPU_H
@@ -42,6 +44,9 @@
 #define GPU_KERNEL(name, parameters) \
     extern "C" __global__ void __launch_bounds__(256) name(const parameters p)
 #define GPU_KERNEL_MEETING(name, parameters) GPU_KERNEL(name, parameters)
+#define GPU_KERNEL_RESIDENT(name, parameters, blocks)                       \
+    extern "C" __global__ void __launch_bounds__(256, blocks) name(         \
+        const parameters p)
 
 /* Memory of a block.  GPU_DYNAMIC: as many bytes as the launch said. */
 #define GPU_SHARED __shared__

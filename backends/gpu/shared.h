@@ -136,6 +136,8 @@ typedef struct gpu_reduction {
     double argument; /* order of a norm, correction of a variance */
     uint32_t to_dtype[2], from_dtype, mode;
     uint32_t wide_outputs, wide_count;
+    /* Threads that share an output: a power of two. */
+    uint32_t lanes, reserved;
 } gpu_reduction;
 
 /* ------------------------------------------------------------ matrices -- */
@@ -156,6 +158,9 @@ typedef struct gpu_product {
 } gpu_product;
 
 /* ---------------------------------------------------------------- rows -- */
+
+/* At most so many elements of a row are held by one thread (kernels/held.h). */
+enum { GPU_HELD = 32 };
 
 /* Softmax and its like along the middle of outer x size x inner, dense. */
 typedef struct gpu_rows {

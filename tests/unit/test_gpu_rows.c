@@ -7,11 +7,7 @@
 
 #define SUITE_SECONDS 60
 
-#include "gpuemu.h"
-
-#include "profiler/profile.h"
-
-#include <libcore/profiler.h>
+#include "gpukernel.h"
 
 static const core_dtype dtypes[] = {CORE_F32, CORE_F64, CORE_F16, CORE_BF16,
                                     CORE_I64, CORE_I32, CORE_I8};
@@ -145,23 +141,10 @@ static void launches(core_tensor *(*f)(const setting *), int64_t length,
                      const char *name)
 {
     setting s = {gpuemu(), CORE_F32, length, 0};
-    core_profiler *profiler;
-    size_t found = 0;
+    core_profiler *profiler = kernels_watched();
 
-    OK(core_profiler_start(NULL, &profiler));
     f(&s);
-    OK(core_device_synchronize(gpuemu()));
-    OK(core_profiler_stop(profiler));
-    for (size_t i = 0; i < profiler->nslices; i++) {
-        const core__profile_slice *slice = &profiler->slices[i];
-
-        if (slice->kind != CORE_ACTIVITY_KERNEL)
-            continue;
-        ck_assert_str_eq(slice->name, name);
-        found++;
-    }
-    ck_assert_uint_eq(found, 1);
-    core_profiler_release(profiler);
+    kernels_were(profiler, (const char *const[]){name, NULL});
     drop_all();
 }
 

@@ -64,6 +64,8 @@ uint32_t gpu_emulated_lane(void);
     static void name##_body(const parameters &p)
 #define GPU_KERNEL(name, parameters) GPU_ENTRY(name, parameters, 0)
 #define GPU_KERNEL_MEETING(name, parameters) GPU_ENTRY(name, parameters, 1)
+#define GPU_KERNEL_RESIDENT(name, parameters, blocks) \
+    GPU_KERNEL_MEETING(name, parameters)
 
 #define GPU_SHARED static
 #define GPU_DYNAMIC(type, name) type *name = (type *)gpu_emulated.dynamic

@@ -187,6 +187,12 @@ static inline void *gpu_data(const core_value *value)
                                          : NULL;
 }
 
+/* Rows of so many elements, `bytes` each, can be loaded 16 bytes at a time. */
+static inline bool gpu_row_vectors(int64_t size, uint32_t bytes, const void *at)
+{
+    return size * bytes % 16 == 0 && (uintptr_t)at % 16 == 0;
+}
+
 /* -------------------------------------------------------------- loops -- */
 
 gpu_divisor gpu_divide_by(uint32_t value);

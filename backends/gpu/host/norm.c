@@ -8,10 +8,10 @@
 #include <gpu/host/host.h>
 #include <gpu/shared_norm.h>
 
-/* Rows that one thread adds up, where channels lie side by side, and how many
- * such parts there are at most: of the problem alone, so that sums have one
- * order. */
-enum { PART_ROWS = 64, PARTS = 256 };
+/* Where channels lie side by side: rows that a block adds up, and how many such
+ * parts there are at most: of the problem alone, so that sums have one order.  A
+ * block has COLUMNS of them (kernels/norm.cu). */
+enum { PART_ROWS = 64, PARTS = 256, COLUMNS = 32 };
 
 static core_dtype dtype_of(const core_value *value, core_dtype otherwise)
 {
@@ -27,6 +27,32 @@ static core_status launch(core_call *call, const char *stem, core_dtype dtype,
     gpu_name(both, stem, dtype);
     return gpu_launch(call, "norm", gpu_name(name, both, weights), shape, p,
                       sizeof *p);
+}
+
+/* By rows: of layers, whose rows are held where they fit (kernels/held.h). */
+static core_status launch_rows(core_call *call, const char *stem,
+                               core_dtype dtype, core_dtype weights,
+                               const gpu_norm *p)
+{
+    uint32_t a = core_sdk_itemsize(dtype), b = core_sdk_itemsize(weights);
+    uint32_t bytes = a > b ? a : b;
+    bool vectors = gpu_row_vectors(p->channels, bytes, p->to) &&
+                   gpu_row_vectors(p->channels, bytes, p->from) &&
+                   gpu_row_vectors(p->channels, bytes, p->grad) &&
+                   gpu_row_vectors(p->channels, bytes, p->weight) &&
+                   gpu_row_vectors(p->channels, bytes, p->bias);
+    bool layer = p->groups == 1 && p->inner == 1;
+    gpu_shape shape = gpu_blocks((uint64_t)p->rows, GPU_BLOCK);
+    char name[GPU_NAME] = "";
+
+    strcat(name, stem);
+    if (layer && p->channels <= GPU_BLOCK / 8 * GPU_HELD) {
+        shape = gpu_blocks(((uint64_t)p->rows + 7) / 8, GPU_BLOCK);
+        strcat(name, vectors ? "_team" : "_single");
+    } else if (layer && vectors && p->channels <= GPU_BLOCK * GPU_HELD) {
+        strcat(name, "_wide");
+    }
+    return launch(call, name, dtype, weights, shape, p);
 }
 
 static gpu_norm layer_of(const core_view *in, const core_value *normalized)
@@ -73,8 +99,7 @@ static core_status forward(core_call *call, gpu_norm *p, const core_value *in,
     p->spread = gpu_data(&results[2]);
     p->statistics = dtype_of(&results[1], dtype);
     p->eps = eps;
-    return launch(call, "norm_forward", dtype, weights,
-                  gpu_blocks((uint64_t)p->rows, GPU_BLOCK), p);
+    return launch_rows(call, "norm_forward", dtype, weights, p);
 }
 
 /* native_layer_norm(input, normalized_shape, weight?, bias?, eps)
@@ -109,8 +134,8 @@ static core_status group(core_call *call, const core_value *args,
 static core_status columns(core_call *call, core_dtype dtype,
                            core_dtype weights, gpu_norm *p)
 {
-    gpu_device *device = gpu_stream_of(call)->device;
-    gpu_shape shape = gpu_spread(device, (uint64_t)p->channels, 1);
+    gpu_shape shape =
+        gpu_blocks(((uint64_t)p->channels + COLUMNS - 1) / COLUMNS, GPU_BLOCK);
     int64_t parts = (p->rows + PART_ROWS - 1) / PART_ROWS;
     core_memory partial;
     core_status status;
@@ -152,8 +177,7 @@ static core_status backward(core_call *call, gpu_norm *p,
     p->to_weight = gpu_data(&results[1]);
     p->to_bias = gpu_data(&results[2]);
     if (p->to != NULL && ins[1]->u.view->numel > 0)
-        status = launch(call, "norm_slope", dtype, weights,
-                        gpu_blocks((uint64_t)p->rows, GPU_BLOCK), p);
+        status = launch_rows(call, "norm_slope", dtype, weights, p);
     if (status != CORE_OK || (p->to_weight == NULL && p->to_bias == NULL) ||
         p->channels == 0)
         return status;

@@ -12,9 +12,19 @@
 enum { BY_INPUT, BY_OUTPUT };
 
 enum {
-    SHORT_ROW = 32, /* shorter ones have a thread each */
-    FEW = 128,      /* outputs; with fewer, long ones are cut */
-    CHUNK = 8192    /* elements, at least, where they are */
+    SHORT_ROW = 32,    /* shorter ones have a thread each */
+    MIDDLE_ROW = 1024, /* as long ones have a team, if they are many */
+    TEAM = 32,
+    MANY = 512,   /* outputs */
+    FEW = 128,    /* outputs; with fewer, long ones are cut */
+    CHUNK = 8192, /* elements, at least, where they are */
+    /* Columns: threads that share one of some length, unless there are more
+     * than enough; elements of a chunk, at least; and blocks that are wanted. */
+    LANES = 8,
+    SHORT_COLUMN = 8,
+    MOST_COLUMNS = 1 << 18,
+    COLUMN_CHUNK = 128,
+    BLOCKS = 1024
 };
 
 typedef struct operation {
@@ -97,22 +107,47 @@ static const char *suffix_of(core_dtype type, core_dtype from)
                               : "any_i64";
 }
 
+/* In how many chunks, and how many threads share one. */
+static void cut_rows(gpu_reduction *p)
+{
+    p->lanes = p->count <= MIDDLE_ROW && p->outputs >= MANY ? TEAM : GPU_BLOCK;
+    if (p->outputs >= FEW || p->count < 2 * CHUNK)
+        return;
+    p->chunk = (p->count + BLOCKS - 1) / BLOCKS;
+    if (p->chunk < CHUNK)
+        p->chunk = CHUNK;
+}
+
+static void cut_columns(gpu_reduction *p)
+{
+    uint64_t blocks, chunks, wanted;
+
+    p->lanes = p->count > SHORT_COLUMN && p->outputs < MOST_COLUMNS ? LANES : 1;
+    blocks = (p->outputs + GPU_BLOCK / p->lanes - 1) / (GPU_BLOCK / p->lanes);
+    wanted = BLOCKS / blocks;
+    chunks = p->count / COLUMN_CHUNK;
+    chunks = chunks < wanted ? chunks : wanted;
+    if (chunks > 1)
+        p->chunk = (p->count + chunks - 1) / chunks;
+}
+
 static core_status run(core_call *call, const operation *self, gpu_reduction *p,
                        bool by_row)
 {
-    gpu_device *device = gpu_stream_of(call)->device;
     core_dtype type = type_of(self, p);
     core_memory partial;
     core_status status;
     char name[GPU_NAME];
     gpu_shape shape;
+    uint64_t side;
 
     p->chunks = 1;
     p->chunk = p->count;
-    if (p->outputs < FEW && p->count >= 2 * CHUNK) {
-        p->chunk = (p->count + 255) / 256;
-        if (p->chunk < CHUNK)
-            p->chunk = CHUNK;
+    if (by_row)
+        cut_rows(p);
+    else
+        cut_columns(p);
+    if (p->chunk < p->count) {
         p->chunks = (uint32_t)((p->count + p->chunk - 1) / p->chunk);
         status = gpu_host->call_scratch(
             call, p->outputs * p->chunks * self->state, &partial);
@@ -122,18 +157,22 @@ static core_status run(core_call *call, const operation *self, gpu_reduction *p,
     }
     kernel_name(name, by_row ? "red_rows_" : "red_columns_", self->stem,
                 suffix_of(type, p->from_dtype));
+    side = GPU_BLOCK / p->lanes;
     if (by_row) {
-        shape = gpu_blocks(p->outputs * p->chunks, GPU_BLOCK);
+        shape =
+            gpu_blocks((p->outputs * p->chunks + side - 1) / side, GPU_BLOCK);
     } else {
-        shape = gpu_spread(device, p->outputs, 1);
+        shape = gpu_blocks((p->outputs + side - 1) / side, GPU_BLOCK);
         shape.grid[1] = p->chunks;
     }
     status = gpu_launch(call, "reduce", name, shape, p, sizeof *p);
     if (status != CORE_OK || p->chunks == 1)
         return status;
     kernel_name(name, "red_merge_", self->stem, gpu_dtype_name(type));
-    return gpu_launch(call, "reduce", name, gpu_spread(device, p->outputs, 1),
-                      p, sizeof *p);
+    side = GPU_BLOCK / TEAM;
+    return gpu_launch(call, "reduce", name,
+                      gpu_blocks((p->outputs + side - 1) / side, GPU_BLOCK), p,
+                      sizeof *p);
 }
 
 static void set_norm(gpu_reduction *p, operation *self, double order)

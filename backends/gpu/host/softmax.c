@@ -5,6 +5,22 @@
 
 #include <gpu/host/host.h>
 
+/* How a kernel goes through lines whose elements lie side by side. */
+static const char *form(const gpu_rows *p, uint32_t bytes, gpu_shape *out_shape)
+{
+    int64_t team = GPU_BLOCK / 8;
+    bool vectors = gpu_row_vectors(p->size, bytes, p->to) &&
+                   gpu_row_vectors(p->size, bytes, p->from) &&
+                   gpu_row_vectors(p->size, bytes, p->other);
+
+    if (p->size <= team * GPU_HELD) {
+        *out_shape = gpu_blocks(((uint64_t)p->outer + 7) / 8, GPU_BLOCK);
+        return vectors ? "_team" : "_single";
+    }
+    *out_shape = gpu_blocks((uint64_t)p->outer, GPU_BLOCK);
+    return vectors && p->size <= GPU_BLOCK * GPU_HELD ? "_wide" : "_block";
+}
+
 static core_status run(core_call *call, const char *stem, core_dtype from,
                        const core_view *to, int64_t dim, gpu_rows *p)
 {
@@ -22,8 +38,9 @@ static core_status run(core_call *call, const char *stem, core_dtype from,
     p->logarithm = call->user != NULL;
     gpu_name(both, gpu_name(name, stem, from), to->dtype);
     if (line.inner == 1 && line.size > 16) {
-        shape = gpu_blocks((uint64_t)line.outer, GPU_BLOCK);
-        strcat(both, "_block");
+        uint32_t a = core_sdk_itemsize(from), b = core_sdk_itemsize(to->dtype);
+
+        strcat(both, form(p, a > b ? a : b, &shape));
     } else {
         shape = gpu_spread(device, (uint64_t)(line.outer * line.inner), 1);
         strcat(both, "_alone");

@@ -1,49 +1,60 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* block.h: what the 256 threads of a block find together, in an order that
- * never changes.  shared: 256 of them, free again after the call's end. */
+/* block.h: what the 256 threads of a block, or the 32 of a team, find together,
+ * in an order that never changes.  A team is of neighbours in a warp, so that
+ * both widths of warps have whole ones.  shared: 256 of them, free again after
+ * the call's end.  All threads of a block come to each call. */
 
 #ifndef GPU_BLOCK_H
 #define GPU_BLOCK_H
 
 #include "types.h"
 
+enum { GPU_TEAM = 32, GPU_ALL = 256 };
+
+template <class T> struct gpu_add {
+    static GPU_DEVICE_MEMBER T of(T a, T b)
+    {
+        return a + b;
+    }
+};
+/* NaN where one of them is. */
+template <class T> struct gpu_greater {
+    static GPU_DEVICE_MEMBER T of(T a, T b)
+    {
+        return b > a || b != b ? b : a;
+    }
+};
+
+/* SIDE: GPU_TEAM or GPU_ALL.  Each has the same answer. */
+template <int SIDE, class F, class T> GPU_DEVICE T gpu_together(T *shared, T x)
+{
+    T all;
+
+    for (uint32_t by = GPU_TEAM / 2; by > 0; by /= 2)
+        x = F::of(x, gpu_shuffle_xor(x, by));
+    if (SIDE == GPU_TEAM)
+        return x;
+    if (gpu_thread.x % GPU_TEAM == 0)
+        shared[gpu_thread.x / GPU_TEAM] = x;
+    gpu_barrier();
+    all = shared[0];
+    for (uint32_t k = 1; k < GPU_ALL / GPU_TEAM; k++)
+        all = F::of(all, shared[k]);
+    gpu_barrier();
+    return all;
+}
+
 template <class T> GPU_DEVICE T gpu_block_sum(T *shared, T x)
 {
-    uint32_t t = gpu_thread.x;
-    T total;
-
-    shared[t] = x;
-    gpu_barrier();
-    for (uint32_t half = 128; half > 0; half /= 2) {
-        if (t < half)
-            shared[t] += shared[t + half];
-        gpu_barrier();
-    }
-    total = shared[0];
-    gpu_barrier();
-    return total;
+    return gpu_together<GPU_ALL, gpu_add<T>>(shared, x);
 }
 
 /* NaN where one of them is. */
 template <class T> GPU_DEVICE T gpu_block_max(T *shared, T x)
 {
-    uint32_t t = gpu_thread.x;
-    T most;
-
-    shared[t] = x;
-    gpu_barrier();
-    for (uint32_t half = 128; half > 0; half /= 2) {
-        T other = t < half ? shared[t + half] : x;
-
-        if (t < half && (other > shared[t] || other != other))
-            shared[t] = other;
-        gpu_barrier();
-    }
-    most = shared[0];
-    gpu_barrier();
-    return most;
+    return gpu_together<GPU_ALL, gpu_greater<T>>(shared, x);
 }
 
 /* The sum of those before this thread; *out_total: of all. */

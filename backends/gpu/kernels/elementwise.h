@@ -17,11 +17,6 @@
 
 #include "types.h"
 
-/* So many elements that the widest has 16 bytes, in one load each. */
-template <class M, int N> struct alignas(sizeof(M) * N) gpu_vector {
-    M at[N];
-};
-
 template <class M>
 GPU_DEVICE typename gpu_type<M>::compute gpu_dense_at(const void *from,
                                                       const uint64_t *number,
@@ -84,10 +79,6 @@ GPU_DEVICE void gpu_dense_some(const gpu_dense &p, uint64_t i, int *bad)
     }
     ((gpu_vector<typename F::M0, N> *)p.to)[i] = to;
 }
-
-template <class A, class B> struct gpu_larger {
-    enum { value = sizeof(A) > sizeof(B) ? sizeof(A) : sizeof(B) };
-};
 
 template <class F> GPU_DEVICE void gpu_dense_run(const gpu_dense &p)
 {

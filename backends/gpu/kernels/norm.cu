@@ -2,13 +2,22 @@
  * Copyright The libcore authors */
 
 /* norm.cu: layer, group and batch normalisation, forward and backward.  A block
- * has a row, or a channel.  With h = (x - mean) spread and g = grad weight,
+ * has a row, or a channel; a team or a block holds a row of a layer (held.h).  With h = (x - mean) spread and g = grad weight,
  *     grad_x      = (g - mean(g) - h mean(g h)) spread
  *     grad_weight = sum(grad h),  grad_bias = sum(grad). */
 
-#include "block.h"
+#include "held.h"
 
 #include <gpu/shared_norm.h>
+
+GPU_DEVICE float spread_of(float variance, double eps)
+{
+    return 1 / sqrtf(variance + (float)eps);
+}
+GPU_DEVICE double spread_of(double variance, double eps)
+{
+    return 1 / sqrt(variance + eps);
+}
 
 /* M: elements; P: weights and biases. */
 template <class M, class P> struct normed {
@@ -36,6 +45,14 @@ template <class M, class P> struct normed {
     {
         return (T)gpu_read_f64((const char *)from + i * gpu_bytes(dtype),
                                dtype);
+    }
+    /* The same, where most are of T. */
+    static GPU_DEVICE_MEMBER T statistic(const void *from, uint32_t dtype,
+                                         int64_t i)
+    {
+        return dtype == (sizeof(T) == 8 ? GPU_F64 : GPU_F32)
+                   ? ((const T *)from)[i]
+                   : number(from, dtype, i);
     }
     static GPU_DEVICE_MEMBER void keep(void *to, uint32_t dtype, int64_t i,
                                        double x)
@@ -71,7 +88,7 @@ template <class M, class P> struct normed {
                 sum += x * x;
             }
             sum = gpu_block_sum(shared, sum) / (T)size;
-            spread = (T)(1 / sqrt((double)sum + p.eps));
+            spread = spread_of(sum, p.eps);
             for (int64_t i = gpu_thread.x; i < size; i += 256) {
                 int64_t c = first + channel(p, i);
                 T x = (at(p.from, base + i) - mean) * spread;
@@ -83,6 +100,81 @@ template <class M, class P> struct normed {
                 keep(p.spread, p.statistics, row, spread);
             }
         }
+    }
+
+    template <int SIDE, int N>
+    static GPU_DEVICE_MEMBER void held(const gpu_norm &p)
+    {
+        GPU_SHARED T shared[256];
+
+        gpu_held_rows<SIDE>(p.rows, p.channels, [&](int64_t row, int32_t size) {
+            gpu_held<T, SIDE, N> h;
+            T count = (T)p.channels, sum = 0, mean, spread;
+
+            h.load((const M *)p.from + row * p.channels, size);
+            h.each(size, [&](int k, int32_t) {
+                sum += h.x[k];
+            });
+            mean = gpu_together<SIDE, gpu_add<T>>(shared, sum) / count;
+            sum = 0;
+            h.each(size, [&](int k, int32_t) {
+                h.x[k] -= mean;
+                sum += h.x[k] * h.x[k];
+            });
+            sum = gpu_together<SIDE, gpu_add<T>>(shared, sum) / count;
+            spread = spread_of(sum, p.eps);
+            h.each(size, [&](int k, int32_t) {
+                h.x[k] *= spread;
+            });
+            h.store((M *)p.to + row * p.channels, size, [&](int v) {
+                if (p.weight != 0)
+                    h.with((const P *)p.weight, v, [](T &x, T y) {
+                        x *= y;
+                    });
+                if (p.bias != 0)
+                    h.with((const P *)p.bias, v, [](T &x, T y) {
+                        x += y;
+                    });
+            });
+            if (gpu_thread.x % SIDE == 0 && size > 0) {
+                keep(p.mean, p.statistics, row, mean);
+                keep(p.spread, p.statistics, row, spread);
+            }
+        });
+    }
+
+    template <int SIDE, int N>
+    static GPU_DEVICE_MEMBER void held_slope(const gpu_norm &p)
+    {
+        GPU_SHARED T shared[256];
+
+        gpu_held_rows<SIDE>(p.rows, p.channels, [&](int64_t row, int32_t size) {
+            gpu_held<T, SIDE, N> g, h;
+            T count = (T)p.channels, sum = 0, moment = 0;
+            T mean = statistic(p.mean, p.statistics, row);
+            T spread = statistic(p.spread, p.statistics, row);
+
+            g.load((const M *)p.grad + row * p.channels, size);
+            h.load((const M *)p.from + row * p.channels, size);
+            if (p.weight != 0)
+#pragma unroll
+                for (int v = 0; v < g.GROUPS; v++)
+                    if (g.place(v) < size)
+                        g.with((const P *)p.weight, v, [](T &x, T y) {
+                            x *= y;
+                        });
+            g.each(size, [&](int k, int32_t) {
+                h.x[k] = (h.x[k] - mean) * spread;
+                sum += g.x[k];
+                moment += g.x[k] * h.x[k];
+            });
+            sum = gpu_together<SIDE, gpu_add<T>>(shared, sum) / count;
+            moment = gpu_together<SIDE, gpu_add<T>>(shared, moment) / count;
+            g.each(size, [&](int k, int32_t) {
+                g.x[k] = (g.x[k] - sum - h.x[k] * moment) * spread;
+            });
+            g.store((M *)p.to + row * p.channels, size);
+        });
     }
 
     static GPU_DEVICE_MEMBER void slope(const gpu_norm &p)
@@ -153,44 +245,75 @@ template <class M, class P> struct normed {
         }
     }
 
-    /* The same of layers, whose channels lie side by side: a thread has one,
-     * and a part of the rows. */
+    /* The same of layers, whose channels lie side by side: a block has COLUMNS of
+     * them and a part of the rows, or of the parts, which LANES threads share. */
+    enum { COLUMNS = 32, LANES = GPU_ALL / COLUMNS };
+
+    /* Threads of the first lane have what all of their column have. */
+    static GPU_DEVICE_MEMBER void lanes_sum(T (*shared)[2], T &w, T &b)
+    {
+        uint32_t t = gpu_thread.x;
+
+        shared[t][0] = w;
+        shared[t][1] = b;
+        gpu_barrier();
+        for (uint32_t k = 1; t < COLUMNS && k < LANES; k++) {
+            w += shared[t + k * COLUMNS][0];
+            b += shared[t + k * COLUMNS][1];
+        }
+        gpu_barrier();
+    }
+
     static GPU_DEVICE_MEMBER void columns(const gpu_norm &p)
     {
+        GPU_SHARED T shared[GPU_ALL][2];
         int64_t each = (p.rows + p.parts - 1) / p.parts;
         int64_t begin = (int64_t)gpu_block.y * each, end = begin + each;
-        T *partial = (T *)p.partial;
+        int64_t lane = gpu_thread.x / COLUMNS;
+        T *partial = (T *)p.partial + 2 * (int64_t)gpu_block.y * p.channels;
 
         end = end < p.rows ? end : p.rows;
-        for (int64_t c = (int64_t)gpu_first(); c < p.channels;
-             c += (int64_t)gpu_step()) {
+        for (int64_t first = (int64_t)gpu_block.x * COLUMNS; first < p.channels;
+             first += (int64_t)gpu_grid.x * COLUMNS) {
+            int64_t c = first + gpu_thread.x % COLUMNS;
             T w = 0, b = 0;
 
-            for (int64_t row = begin; row < end; row++) {
+#pragma unroll 4
+            for (int64_t row = begin + lane; c < p.channels && row < end;
+                 row += LANES) {
                 T g = at(p.grad, row * p.channels + c);
 
                 b += g;
                 w += g * ((at(p.from, row * p.channels + c) -
-                           number(p.mean, p.statistics, row)) *
-                          number(p.spread, p.statistics, row));
+                           statistic(p.mean, p.statistics, row)) *
+                          statistic(p.spread, p.statistics, row));
             }
-            partial[2 * (gpu_block.y * p.channels + c)] = w;
-            partial[2 * (gpu_block.y * p.channels + c) + 1] = b;
+            lanes_sum(shared, w, b);
+            if (lane == 0 && c < p.channels) {
+                partial[2 * c] = w;
+                partial[2 * c + 1] = b;
+            }
         }
     }
     static GPU_DEVICE_MEMBER void together(const gpu_norm &p)
     {
+        GPU_SHARED T shared[GPU_ALL][2];
         const T *partial = (const T *)p.partial;
+        int64_t lane = gpu_thread.x / COLUMNS;
 
-        for (int64_t c = (int64_t)gpu_first(); c < p.channels;
-             c += (int64_t)gpu_step()) {
+        for (int64_t first = (int64_t)gpu_block.x * COLUMNS; first < p.channels;
+             first += (int64_t)gpu_grid.x * COLUMNS) {
+            int64_t c = first + gpu_thread.x % COLUMNS;
             T w = 0, b = 0;
 
-            for (int64_t k = 0; k < p.parts; k++) {
+#pragma unroll 4
+            for (int64_t k = lane; c < p.channels && k < p.parts; k += LANES) {
                 w += partial[2 * (k * p.channels + c)];
                 b += partial[2 * (k * p.channels + c) + 1];
             }
-            weights_put(p, c, w, b);
+            lanes_sum(shared, w, b);
+            if (lane == 0 && c < p.channels)
+                weights_put(p, c, w, b);
         }
     }
 
@@ -301,24 +424,33 @@ template <class M, class P> struct normed {
 #define MEETING(stem, name, M, P, function)           \
     GPU_KERNEL_MEETING(stem##_##name, gpu_norm)       \
     {                                                 \
-        normed<M COMMA P>::function(p);                 \
+        normed<M COMMA P>::function(p);               \
     }
-#define ALONE(stem, name, M, P, function)     \
-    GPU_KERNEL(stem##_##name, gpu_norm)       \
-    {                                         \
-        normed<M COMMA P>::function(p);         \
+#define HELD(stem, name, M, P, function, SIDE, N, ROWS)      \
+    GPU_KERNEL_RESIDENT(stem##_##name, gpu_norm, ROWS(M))    \
+    {                                                        \
+        normed<M COMMA P>::template function<SIDE, N>(p);    \
     }
-#define NORM(name, M, P)                                 \
+/* _team: layers of up to 32 GPU_HELD elements, a vector at a time; _single: those
+ * that do not lie so; _wide: layers of up to 256 GPU_HELD. */
+#define LAYER(stem, name, M, P, function, N, ROWS)                   \
+    HELD(stem##_team, name, M, P, function, GPU_TEAM, N, ROWS)       \
+    HELD(stem##_single, name, M, P, function, GPU_TEAM, 1, GPU_TWO_ROWS)     \
+    HELD(stem##_wide, name, M, P, function, GPU_ALL, N, ROWS)
+/* N: elements of 16 bytes, of the wider. */
+#define NORM(name, M, P, N)                                          \
+    LAYER(norm_forward, name, M, P, held, N, GPU_ONE_ROW)            \
+    LAYER(norm_slope, name, M, P, held_slope, N, GPU_TWO_ROWS)       \
     MEETING(norm_forward, name, M, P, forward)           \
     MEETING(norm_slope, name, M, P, slope)               \
     MEETING(norm_weights, name, M, P, weights)           \
     MEETING(norm_batch, name, M, P, batch)               \
     MEETING(norm_batch_slope, name, M, P, batch_slope)   \
-    ALONE(norm_columns, name, M, P, columns)             \
-    ALONE(norm_together, name, M, P, together)
-NORM(f32_f32, float, float)
-NORM(f64_f64, double, double)
-NORM(f16_f16, gpu_f16, gpu_f16)
-NORM(bf16_bf16, gpu_bf16, gpu_bf16)
-NORM(f16_f32, gpu_f16, float)
-NORM(bf16_f32, gpu_bf16, float)
+    MEETING(norm_columns, name, M, P, columns)           \
+    MEETING(norm_together, name, M, P, together)
+NORM(f32_f32, float, float, 4)
+NORM(f64_f64, double, double, 2)
+NORM(f16_f16, gpu_f16, gpu_f16, 8)
+NORM(bf16_bf16, gpu_bf16, gpu_bf16, 8)
+NORM(f16_f32, gpu_f16, float, 4)
+NORM(bf16_f32, gpu_bf16, float, 4)

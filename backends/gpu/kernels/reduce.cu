@@ -6,11 +6,12 @@
  * Which elements come together in which order is decided by the problem alone:
  * sums are the same for every launch.
  *
- * red_rows_…: a block for each output and chunk of its elements.
- * red_columns_…: a thread for each; neighbours have neighbouring outputs.
+ * red_rows_…: neighbouring threads share an output, or a chunk of its elements.
+ * red_columns_…: neighbours have neighbouring outputs; those of a block that are
+ * 256 / lanes apart may share them.
  * red_merge_…: where there were chunks, puts them together. */
 
-#include "types.h"
+#include "block.h"
 
 /* gpu_reduction.mode, of each reducer. */
 enum { SUM_PLAIN, SUM_MEAN, SUM_WITHOUT_NAN };
@@ -477,15 +478,43 @@ GPU_DEVICE int64_t along_of(const gpu_reduction &p, uint64_t i)
     return p.nreduced > 0 ? offset + (int64_t)i * p.along[p.nreduced - 1] : 0;
 }
 
+/* The elements from `first` on, `step` apart, before `stop`. */
 template <class R, class M, class T>
-GPU_DEVICE void take_one(typename R::state &s, const gpu_reduction &p,
-                         int64_t from, uint64_t i)
+GPU_DEVICE void take_some(typename R::state &s, const gpu_reduction &p,
+                          int64_t from, uint64_t first, uint64_t stop,
+                          uint32_t step)
 {
-    const char *at = p.from == 0 ? (const char *)&p.number
-                                 : (const char *)p.from + from +
-                                       along_of(p, i);
+    const char *at = (const char *)p.from + from;
 
-    R::take(s, element<M, T>::at(p, at), i, p);
+    if (p.from != 0 && p.nreduced == 1) { /* several loads on their way */
+#pragma unroll 4
+        for (uint64_t i = first; i < stop; i += step)
+            R::take(s, element<M, T>::at(p, at + (int64_t)i * p.along[0]), i,
+                    p);
+        return;
+    }
+    for (uint64_t i = first; i < stop; i += step)
+        R::take(s,
+                element<M, T>::at(p, p.from == 0 ? (const char *)&p.number
+                                                 : at + along_of(p, i)),
+                i, p);
+}
+
+/* Of `lanes` neighbours, the first has what all have. */
+template <class R>
+GPU_DEVICE void neighbours(typename R::state *states,
+                           const typename R::state &s, uint32_t lanes,
+                           const gpu_reduction &p)
+{
+    uint32_t t = gpu_thread.x;
+
+    states[t] = s;
+    gpu_barrier();
+    for (uint32_t half = lanes / 2; half > 0; half /= 2) {
+        if (t % lanes < half)
+            R::merge(states[t], states[t + half], p);
+        gpu_barrier();
+    }
 }
 
 template <class R>
@@ -498,33 +527,31 @@ GPU_DEVICE void end(const typename R::state &s, const gpu_reduction &p,
         R::finish(s, p, to);
 }
 
-/* Block x: output and chunk. */
+/* An item: an output and a chunk. */
 template <class R, class M, class T>
 GPU_DEVICE void rows(const gpu_reduction &p)
 {
-    GPU_SHARED typename R::state states[256];
-    uint32_t t = gpu_thread.x;
+    GPU_SHARED typename R::state states[GPU_ALL];
+    uint32_t t = gpu_thread.x, lane = t % p.lanes, side = GPU_ALL / p.lanes;
+    uint64_t items = p.outputs * p.chunks;
 
-    for (uint64_t item = gpu_block.x; item < p.outputs * p.chunks;
-         item += gpu_grid.x) {
-        uint64_t output = item / p.chunks, chunk = item % p.chunks;
+    for (uint64_t first = (uint64_t)gpu_block.x * side; first < items;
+         first += (uint64_t)gpu_grid.x * side) {
+        uint64_t item = first + t / p.lanes;
+        bool there = item < items;
+        uint64_t output = (there ? item : first) / p.chunks;
+        uint64_t chunk = (there ? item : first) % p.chunks;
         uint64_t begin = chunk * p.chunk, stop = begin + p.chunk;
         place at = place_of(p, output);
         typename R::state s = R::first(p);
 
         if (stop > p.count)
             stop = p.count;
-        for (uint64_t i = begin + t; i < stop; i += 256)
-            take_one<R, M, T>(s, p, at.from, i);
-        states[t] = s;
-        gpu_barrier();
-        for (uint32_t half = 128; half > 0; half /= 2) {
-            if (t < half)
-                R::merge(states[t], states[t + half], p);
-            gpu_barrier();
-        }
-        if (t == 0)
-            end<R>(states[0], p, output, chunk, at.to);
+        take_some<R, M, T>(s, p, at.from, begin + lane, there ? stop : 0,
+                           p.lanes);
+        neighbours<R>(states, s, p.lanes, p);
+        if (lane == 0 && there)
+            end<R>(states[t], p, output, chunk, at.to);
         gpu_barrier();
     }
 }
@@ -532,34 +559,55 @@ GPU_DEVICE void rows(const gpu_reduction &p)
 template <class R, class M, class T>
 GPU_DEVICE void columns(const gpu_reduction &p)
 {
+    GPU_SHARED typename R::state states[GPU_ALL];
+    uint32_t side = GPU_ALL / p.lanes, column = gpu_thread.x % side;
+    uint32_t lane = gpu_thread.x / side;
     uint64_t chunk = gpu_block.y;
     uint64_t begin = chunk * p.chunk, stop = begin + p.chunk;
 
     if (stop > p.count)
         stop = p.count;
-    for (uint64_t output = gpu_first(); output < p.outputs;
-         output += gpu_step()) {
+    for (uint64_t first = (uint64_t)gpu_block.x * side; first < p.outputs;
+         first += (uint64_t)gpu_grid.x * side) {
+        bool there = first + column < p.outputs;
+        uint64_t output = there ? first + column : first;
         place at = place_of(p, output);
         typename R::state s = R::first(p);
 
-        for (uint64_t i = begin; i < stop; i++)
-            take_one<R, M, T>(s, p, at.from, i);
-        end<R>(s, p, output, chunk, at.to);
+        take_some<R, M, T>(s, p, at.from, begin + lane, there ? stop : 0,
+                           p.lanes);
+        if (p.lanes > 1) {
+            states[gpu_thread.x] = s;
+            gpu_barrier();
+            for (uint32_t k = 1; lane == 0 && k < p.lanes; k++)
+                R::merge(s, states[column + k * side], p);
+            gpu_barrier();
+        }
+        if (lane == 0 && there)
+            end<R>(s, p, output, chunk, at.to);
     }
 }
 
 template <class R> GPU_DEVICE void together(const gpu_reduction &p)
 {
-    for (uint64_t output = gpu_first(); output < p.outputs;
-         output += gpu_step()) {
+    enum { SIDE = GPU_ALL / GPU_TEAM };
+    GPU_SHARED typename R::state states[GPU_ALL];
+    uint32_t t = gpu_thread.x, lane = t % GPU_TEAM;
+
+    for (uint64_t first = (uint64_t)gpu_block.x * SIDE; first < p.outputs;
+         first += (uint64_t)gpu_grid.x * SIDE) {
+        uint64_t output = first + t / GPU_TEAM;
+        bool there = output < p.outputs;
         const typename R::state *s =
             (const typename R::state *)p.partial + output * p.chunks;
-        place at = place_of(p, output);
-        typename R::state all = s[0];
+        typename R::state all = R::first(p);
 
-        for (uint32_t k = 1; k < p.chunks; k++)
+        for (uint32_t k = lane; there && k < p.chunks; k += GPU_TEAM)
             R::merge(all, s[k], p);
-        R::finish(all, p, at.to);
+        neighbours<R>(states, all, GPU_TEAM, p);
+        if (lane == 0 && there)
+            R::finish(states[t], p, place_of(p, output).to);
+        gpu_barrier();
     }
 }
 
@@ -568,12 +616,12 @@ template <class R> GPU_DEVICE void together(const gpu_reduction &p)
     {                                                              \
         rows<R<T>, M, T>(p);                                       \
     }                                                              \
-    GPU_KERNEL(red_columns_##name##_##suffix, gpu_reduction)       \
+    GPU_KERNEL_MEETING(red_columns_##name##_##suffix, gpu_reduction) \
     {                                                              \
         columns<R<T>, M, T>(p);                                    \
     }
 #define MERGE(name, R, suffix, T)                           \
-    GPU_KERNEL(red_merge_##name##_##suffix, gpu_reduction)  \
+    GPU_KERNEL_MEETING(red_merge_##name##_##suffix, gpu_reduction)  \
     {                                                       \
         together<R<T>>(p);                                  \
     }

@@ -2,18 +2,21 @@
  * Copyright The libcore authors */
 
 /* softmax.cu: softmax and its logarithm, forward and backward, along the middle
- * of outer x size x inner.  Where inner is 1 a block has a line; else a thread
- * has one, and neighbours read neighbouring elements. */
+ * of outer x size x inner.  Where inner is 1, lines that fit are held by a team
+ * or a block (held.h), and a block goes through longer ones; else a thread has
+ * one, and neighbours read neighbouring elements. */
 
-#include "block.h"
+#include "held.h"
 
 /* Elements that a thread alone adds up before it adds their sum to the others:
  * a long sum of one after the other loses what is small beside it. */
 enum { PART = 64 };
 
+/* The compiler's own is within two units of the last place, and half as much
+ * work as exp_f32, which would be more than what memory takes. */
 GPU_DEVICE float exp_of(float x)
 {
-    return exp_f32(x);
+    return expf(x);
 }
 GPU_DEVICE double exp_of(double x)
 {
@@ -49,6 +52,36 @@ template <class M, class O> struct line {
         else
             gpu_store(*to,
                       (typename gpu_type<O>::compute)(exp_of(shifted) * total));
+    }
+
+    /* NaN need not be the greatest: it is in the sum. */
+    template <int SIDE, int N>
+    static GPU_DEVICE_MEMBER void held(const gpu_rows &p)
+    {
+        GPU_SHARED T shared[256];
+
+        gpu_held_rows<SIDE>(p.outer, p.size, [&](int64_t row, int32_t size) {
+            gpu_held<T, SIDE, N> h;
+            T most = least((T)0), total = 0;
+
+            h.load((const M *)p.from + row * p.size, size);
+            h.each(size, [&](int k, int32_t) {
+                most = h.x[k] > most ? h.x[k] : most;
+            });
+            most = gpu_together<SIDE, gpu_greater<T>>(shared, most);
+            h.each(size, [&](int k, int32_t) {
+                T shifted = h.x[k] - most, power = exp_of(shifted);
+
+                h.x[k] = p.logarithm ? shifted : power;
+                total += power;
+            });
+            total = gpu_together<SIDE, gpu_add<T>>(shared, total);
+            total = p.logarithm ? log_of(total) : 1 / total;
+            h.each(size, [&](int k, int32_t) {
+                h.x[k] = p.logarithm ? h.x[k] - total : h.x[k] * total;
+            });
+            h.store((O *)p.to + row * p.size, size);
+        });
     }
 
     static GPU_DEVICE_MEMBER void block(const gpu_rows &p)
@@ -117,12 +150,37 @@ template <class M, class O> struct slope {
     {
         return p.logarithm ? g : g * y;
     }
+    static GPU_DEVICE_MEMBER T result(const gpu_rows &p, T g, T y, T total)
+    {
+        return p.logarithm ? g - exp_of(y) * total : y * (g - total);
+    }
     static GPU_DEVICE_MEMBER void write(const gpu_rows &p, O *to, T g, T y,
                                         T total)
     {
-        T x = p.logarithm ? g - exp_of(y) * total : y * (g - total);
+        gpu_store(*to,
+                  (typename gpu_type<O>::compute)result(p, g, y, total));
+    }
 
-        gpu_store(*to, (typename gpu_type<O>::compute)x);
+    template <int SIDE, int N>
+    static GPU_DEVICE_MEMBER void held(const gpu_rows &p)
+    {
+        GPU_SHARED T shared[256];
+
+        gpu_held_rows<SIDE>(p.outer, p.size, [&](int64_t row, int32_t size) {
+            gpu_held<T, SIDE, N> g, y;
+            T total = 0;
+
+            g.load((const M *)p.from + row * p.size, size);
+            y.load((const M *)p.other + row * p.size, size);
+            g.each(size, [&](int k, int32_t) {
+                total += term(p, g.x[k], y.x[k]);
+            });
+            total = gpu_together<SIDE, gpu_add<T>>(shared, total);
+            g.each(size, [&](int k, int32_t) {
+                g.x[k] = result(p, g.x[k], y.x[k], total);
+            });
+            g.store((O *)p.to + row * p.size, size);
+        });
     }
 
     static GPU_DEVICE_MEMBER void block(const gpu_rows &p)
@@ -171,26 +229,37 @@ template <class M, class O> struct slope {
     }
 };
 
-#define KERNELS(name, F)                              \
-    GPU_KERNEL_MEETING(name##_block, gpu_rows)        \
-    {                                                 \
-        F::block(p);                                  \
-    }                                                 \
-    GPU_KERNEL(name##_alone, gpu_rows)                \
-    {                                                 \
-        F::alone(p);                                  \
-    }
 #define COMMA ,
-/* softmax_FROM_TO, softmax_slope_FROM_TO */
-#define SOFTMAX(from, FROM, to, TO)                              \
-    KERNELS(softmax_##from##_##to, line<FROM COMMA TO>)          \
-    KERNELS(softmax_slope_##from##_##to, slope<FROM COMMA TO>)
-SOFTMAX(f32, float, f32, float)
-SOFTMAX(f64, double, f64, double)
-SOFTMAX(f16, gpu_f16, f16, gpu_f16)
-SOFTMAX(bf16, gpu_bf16, bf16, gpu_bf16)
+#define HELD(name, F, FROM, TO, SIDE, N, ROWS)                        \
+    GPU_KERNEL_RESIDENT(name, gpu_rows, ROWS(FROM))                   \
+    {                                                                 \
+        F<FROM COMMA TO>::template held<SIDE, N>(p);                  \
+    }
+/* _team: lines of up to 32 GPU_HELD elements, a vector at a time; _single: those
+ * that do not lie so; _wide: lines of up to 256 GPU_HELD. */
+#define KERNELS(name, F, FROM, TO, N, ROWS)                           \
+    HELD(name##_team, F, FROM, TO, GPU_TEAM, N, ROWS)                 \
+    HELD(name##_single, F, FROM, TO, GPU_TEAM, 1, GPU_TWO_ROWS)            \
+    HELD(name##_wide, F, FROM, TO, GPU_ALL, N, ROWS)                  \
+    GPU_KERNEL_MEETING(name##_block, gpu_rows)                        \
+    {                                                                 \
+        F<FROM COMMA TO>::block(p);                                   \
+    }                                                                 \
+    GPU_KERNEL(name##_alone, gpu_rows)                                \
+    {                                                                 \
+        F<FROM COMMA TO>::alone(p);                                   \
+    }
+/* softmax_FROM_TO, softmax_slope_FROM_TO; N: elements of 16 bytes, of the
+ * wider. */
+#define SOFTMAX(from, FROM, to, TO, N)                                     \
+    KERNELS(softmax_##from##_##to, line, FROM, TO, N, GPU_ONE_ROW)         \
+    KERNELS(softmax_slope_##from##_##to, slope, FROM, TO, N, GPU_TWO_ROWS)
+SOFTMAX(f32, float, f32, float, 4)
+SOFTMAX(f64, double, f64, double, 2)
+SOFTMAX(f16, gpu_f16, f16, gpu_f16, 8)
+SOFTMAX(bf16, gpu_bf16, bf16, gpu_bf16, 8)
 /* half_to_float, and back */
-SOFTMAX(f16, gpu_f16, f32, float)
-SOFTMAX(bf16, gpu_bf16, f32, float)
-SOFTMAX(f32, float, f16, gpu_f16)
-SOFTMAX(f32, float, bf16, gpu_bf16)
+SOFTMAX(f16, gpu_f16, f32, float, 4)
+SOFTMAX(bf16, gpu_bf16, f32, float, 4)
+SOFTMAX(f32, float, f16, gpu_f16, 4)
+SOFTMAX(f32, float, bf16, gpu_bf16, 4)

@@ -272,6 +272,15 @@ template <> struct gpu_element<gpu_integer> {
     }
 };
 
+/* So many elements that the widest has 16 bytes, in one load each. */
+template <class M, int N> struct alignas(sizeof(M) * N) gpu_vector {
+    M at[N];
+};
+
+template <class A, class B> struct gpu_larger {
+    enum { value = sizeof(A) > sizeof(B) ? sizeof(A) : sizeof(B) };
+};
+
 /* a / b of numbers that are not negative: most fit 32 bits, whose division
  * devices do faster.  *out_rest: what is left. */
 GPU_DEVICE int64_t gpu_split(int64_t a, int64_t b, int64_t *out_rest)
