@@ -49,7 +49,7 @@ in_other_ways() {
         ok "$program in launches of few blocks" env GPUEMU_BLOCKS=3 \
             "$LIBCORE_BUILD/tests/unit/$program"
     done
-    for program in test_attention test_optim_fused test_gpu_large; do
+    for program in test_attention test_optim_fused test_gpu_large test_gpu_held; do
         ok "$program with warps of 64" env GPUEMU_WARP=64 \
             "$LIBCORE_BUILD/tests/unit/$program"
     done
