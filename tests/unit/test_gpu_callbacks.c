@@ -19,6 +19,7 @@
 #include <dirent.h>
 #include <pthread.h>
 #include <sched.h>
+#include <time.h>
 
 static core_device *gpu;
 
@@ -277,6 +278,87 @@ START_TEST(what_is_freed_behind_no_gate_goes_too)
 }
 END_TEST
 
+/* What another thread is at waits for the device, and that for a callback. */
+static void end_a_stream(void *context)
+{
+    struct timespec pause = {0, 100000000};
+
+    atomic_fetch_add(&runs, 1);
+    nanosleep(&pause, NULL); /* it waits by now */
+    core_stream_release(context);
+}
+
+START_TEST(a_callback_ends_a_stream_while_kernels_are_loaded)
+{
+    core_stream *first;
+    core_tensor *x;
+
+    setenv("GPUEMU_LOADS", "1", 1);
+    open_with(1);
+    first = new_stream();
+    x = filled(3);
+    OK(core_stream_callback(first, end_a_stream, new_stream(), NULL));
+    until(&runs, 1);
+    ck_assert_float_eq(first_of(CALL(neg, x)), -3);
+    OK(core_stream_synchronize(first));
+    core_stream_release(first);
+}
+END_TEST
+
+START_TEST(a_callback_ends_a_stream_while_another_is_given_one)
+{
+    core_stream *first, *second;
+
+    setenv("GPUEMU_LOADS", "1", 1);
+    open_with(1);
+    first = new_stream();
+    second = new_stream();
+    OK(core_stream_callback(first, end_a_stream, new_stream(), NULL));
+    until(&runs, 1);
+    OK(core_stream_callback(second, count_run, NULL, NULL));
+    OK(core_stream_synchronize(second));
+    ck_assert_int_eq(atomic_load(&runs), 2);
+    core_stream_release(first);
+    core_stream_release(second);
+}
+END_TEST
+
+typedef struct giver {
+    core_stream *stream;
+    pthread_t thread;
+} giver;
+
+static void *give_first(void *context)
+{
+    OK(core_stream_callback(((giver *)context)->stream, count_run, NULL, NULL));
+    return NULL;
+}
+
+/* Each thread may make the stream's first: all are of one in the end. */
+START_TEST(threads_give_a_stream_its_first_callback)
+{
+    enum { THREADS = 4, TIMES = 50 };
+    giver givers[THREADS];
+
+    open_with(1);
+    for (int n = 0; n < TIMES; n++) {
+        core_stream *stream = new_stream();
+
+        for (int i = 0; i < THREADS; i++) {
+            givers[i].stream = stream;
+            ck_assert_int_eq(pthread_create(&givers[i].thread, NULL, give_first,
+                                            &givers[i]),
+                             0);
+        }
+        for (int i = 0; i < THREADS; i++)
+            pthread_join(givers[i].thread, NULL);
+        OK(core_stream_synchronize(stream));
+        ck_assert_int_eq(atomic_load(&runs), (n + 1) * THREADS);
+        core_stream_release(stream);
+    }
+}
+END_TEST
+
 /* Neither can be run before the other began. */
 START_TEST(callbacks_of_two_streams_wait_for_one_another)
 {
@@ -495,4 +577,7 @@ EMULATED_SUITE("gpu callbacks", a_stream_waits_at_a_gate,
                callbacks_of_a_stream_that_ended_are_run,
                host_functions_of_a_stream_that_ended_are_run,
                a_stream_ends_in_its_own_callback,
+               a_callback_ends_a_stream_while_kernels_are_loaded,
+               a_callback_ends_a_stream_while_another_is_given_one,
+               threads_give_a_stream_its_first_callback,
                several_threads_give_callbacks_to_one_stream)

@@ -10,6 +10,8 @@
  *     GPUEMU_MEMORY=N       bytes of memory (1 GiB)
  *     GPUEMU_LOSE_AFTER=N   the launch after N others loses the device
  *     GPUEMU_GATES=0        streams wait by host functions, not at gates
+ *     GPUEMU_LOADS=1        loading, and taking the host's memory, wait for all
+ *                           work of the device, as a driver may
  *     GPUEMU_ORDER=N        blocks and threads run in an order that changes
  *                           from launch to launch; 0: as they are counted (0)
  *     GPUEMU_BLOCKS=N       blocks that a launch takes in its first dimension
@@ -152,6 +154,12 @@ static int device_reset(void *device)
     return 0;
 }
 
+static void may_wait(context *c)
+{
+    if (setting("GPUEMU_LOADS", 0) != 0)
+        gpu_emulated_wait_idle(c);
+}
+
 /* -------------------------------------------------------------- memory -- */
 
 /* In front of every allocation. */
@@ -245,6 +253,7 @@ static int host_alloc(void *device, uint64_t size, void **out)
     *out = NULL;
     if (gpu_emulated_refuses())
         return EMULATED_REFUSED;
+    may_wait(c);
     memory = aligned_alloc(256, PINNED_HEAD + (size + 255) / 256 * 256);
     if (memory == NULL)
         return EMULATED_OUT_OF_MEMORY;
@@ -380,6 +389,7 @@ static int module_load(void *device, const void *image, void **out_module)
 {
     context *c = device;
 
+    may_wait(c);
     *out_module = (void *)(uintptr_t)image;
     return c->lost;
 }
@@ -394,8 +404,8 @@ static int module_unload(void *device, void *module)
 static int function_find(void *device, void *module, const char *name,
                          void **out_function)
 {
-    (void)device;
     (void)module;
+    may_wait(device);
     for (gpu_emulated_kernel *k = __start_gpu_kernels; k < __stop_gpu_kernels;
          k++)
         if (strcmp(k->name, name) == 0) {

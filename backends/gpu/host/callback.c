@@ -221,18 +221,47 @@ static core_status make(gpu_device *device, gpu_callbacks **out)
                       "no thread for a stream's callbacks");
 }
 
+/* Its thread ends; dead: and asks the driver for nothing more. */
+static void close_all(gpu_callbacks *q, int dead)
+{
+    pthread_mutex_lock(&q->lock);
+    q->closed = 1;
+    q->dead = q->dead || dead;
+    pthread_cond_broadcast(&q->changed);
+    pthread_mutex_unlock(&q->lock);
+}
+
+/* Those that were made while nobody held the lock: another thread may have made
+ * some for the stream, or reset the device. */
+static core_status add(gpu_device *device, gpu_stream *stream,
+                       gpu_callbacks *q)
+{
+    bool reset = stream->generation != device->generation;
+
+    q->next = device->callbacks;
+    device->callbacks = q;
+    if (reset || stream->callbacks != NULL)
+        close_all(q, reset);
+    else
+        stream->callbacks = q;
+    return reset ? gpu_refuse(CORE_ERROR_DEVICE_LOST,
+                              "the device was reset since the stream was made")
+                 : CORE_OK;
+}
+
 static core_status callbacks_of(gpu_stream *stream, gpu_callbacks **out)
 {
     gpu_device *device = stream->device;
     core_status status = CORE_OK;
+    gpu_callbacks *made;
 
     pthread_mutex_lock(&device->lock);
     if (stream->callbacks == NULL) {
-        status = make(device, &stream->callbacks);
-        if (status == CORE_OK) {
-            stream->callbacks->next = device->callbacks;
-            device->callbacks = stream->callbacks;
-        }
+        pthread_mutex_unlock(&device->lock);
+        status = make(device, &made);
+        pthread_mutex_lock(&device->lock);
+        if (status == CORE_OK)
+            status = add(device, stream, made);
     }
     *out = stream->callbacks;
     pthread_mutex_unlock(&device->lock);
@@ -241,22 +270,14 @@ static core_status callbacks_of(gpu_stream *stream, gpu_callbacks **out)
 
 void gpu_callbacks_close(gpu_callbacks *q)
 {
-    if (q == NULL)
-        return;
-    pthread_mutex_lock(&q->lock);
-    q->closed = 1;
-    pthread_cond_broadcast(&q->changed);
-    pthread_mutex_unlock(&q->lock);
+    if (q != NULL)
+        close_all(q, 0);
 }
 
 void gpu_callbacks_bury(gpu_device *device)
 {
-    for (gpu_callbacks *q = device->callbacks; q != NULL; q = q->next) {
-        pthread_mutex_lock(&q->lock);
-        q->closed = q->dead = 1;
-        pthread_cond_broadcast(&q->changed);
-        pthread_mutex_unlock(&q->lock);
-    }
+    for (gpu_callbacks *q = device->callbacks; q != NULL; q = q->next)
+        close_all(q, 1);
 }
 
 void gpu_callbacks_forget(gpu_device *device)

@@ -67,6 +67,7 @@ core_status gpu_device_open(void *backend, uint32_t index, void **out_device)
     if (device->facts.numa_node == UINT32_MAX)
         device->facts.numa_node =
             gpu_numa_node("/sys/bus/pci/devices", device->facts.stable_id);
+    pthread_mutex_init(&device->loading, NULL);
     pthread_mutex_init(&device->lock, NULL);
     atomic_init(&device->holders, 1);
     device->freed_last = &device->freed;
@@ -106,6 +107,7 @@ void gpu_device_let_go(gpu_device *device)
     gpu_words_forget(device, !atomic_load(&device->lost));
     calls->device_close(device->context);
     pthread_mutex_destroy(&device->lock);
+    pthread_mutex_destroy(&device->loading);
     free(device->functions);
     free(device->modules);
     free(device);
@@ -122,6 +124,7 @@ core_status gpu_device_reset(void *word)
     gpu_device *device = word;
     core_status status;
 
+    pthread_mutex_lock(&device->loading);
     pthread_mutex_lock(&device->lock);
     forget_modules(device, false);
     gpu_words_forget(device, false);
@@ -133,6 +136,7 @@ core_status gpu_device_reset(void *word)
     if (status == CORE_OK)
         atomic_store(&device->lost, 0);
     pthread_mutex_unlock(&device->lock);
+    pthread_mutex_unlock(&device->loading);
     return status;
 }
 

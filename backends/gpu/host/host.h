@@ -58,7 +58,7 @@ typedef struct gpu_device {
     gpu_facts facts;
     atomic_int lost; /* the code that lost it; 0: well */
     /* Kernels that were launched, by name: read without a lock, added under
-     * it. */
+     * `loading`. */
     gpu_function *functions;
     void **modules; /* by place in gpu_vendor_here.images */
     /* Error words of streams: free ones, those that ended streams may still
@@ -73,7 +73,10 @@ typedef struct gpu_device {
     bool freeing;                   /* it runs */
     gpu_profile *profile;           /* NULL: nobody asked for it */
     atomic_uint holders;            /* its owner, and threads of its own */
-    pthread_mutex_t lock;
+    /* Nobody who holds `lock` asks the driver for memory, or to load: that may
+     * wait for streams, and they for host callbacks, which take it.  Kernels are
+     * loaded under a lock of their own, which comes first. */
+    pthread_mutex_t loading, lock;
 } gpu_device;
 
 core_status gpu_enumerate(void *backend, uint32_t *out_count,

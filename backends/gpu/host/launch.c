@@ -68,7 +68,7 @@ static core_status find(gpu_device *device, const char *family,
     bool known;
     char *copy;
 
-    pthread_mutex_lock(&device->lock);
+    pthread_mutex_lock(&device->loading);
     slot = slot_of(device, name, &known);
     copy = strdup(name);
     if (slot == NULL || copy == NULL) {
@@ -95,7 +95,7 @@ static core_status find(gpu_device *device, const char *family,
     copy = NULL;
 done:
     free(copy);
-    pthread_mutex_unlock(&device->lock);
+    pthread_mutex_unlock(&device->loading);
     return status;
 }
 

@@ -32,12 +32,13 @@ struct gpu_word_left {
     void *event;
 };
 
-static core_status more_words(gpu_device *device)
+/* A page that is nobody's yet. */
+static core_status new_page(gpu_device *device, gpu_word_page **out_page)
 {
     gpu_word_page *page = calloc(1, sizeof *page);
-    gpu_word *words;
     core_status status;
 
+    *out_page = NULL;
     if (page == NULL)
         return gpu_refuse(CORE_ERROR_OUT_OF_MEMORY,
                           "no host memory for a stream");
@@ -48,17 +49,23 @@ static core_status more_words(gpu_device *device)
         free(page);
         return status;
     }
+    *out_page = page;
+    return CORE_OK;
+}
+
+/* With the lock, as those up to take_word. */
+static void add_page(gpu_device *device, gpu_word_page *page)
+{
+    gpu_word *words = page->pinned;
+
     page->next = device->pages;
     device->pages = page;
-    words = page->pinned;
     for (size_t i = 0; i < WORDS; i++) {
         words[i].content.next = device->words;
         device->words = &words[i];
     }
-    return CORE_OK;
 }
 
-/* With the lock, as the next. */
 static void set_free(gpu_device *device, gpu_error *error)
 {
     gpu_word *word = (gpu_word *)(void *)error;
@@ -85,21 +92,40 @@ static void take_back(gpu_device *device)
     }
 }
 
+/* false: there is none. */
+static bool next_word(gpu_device *device, gpu_error **out_error)
+{
+    gpu_word *word;
+
+    if (device->words == NULL)
+        take_back(device);
+    word = device->words;
+    if (word == NULL)
+        return false;
+    device->words = word->content.next;
+    memset(word, 0, sizeof *word);
+    *out_error = &word->content.error;
+    return true;
+}
+
 static core_status take_word(gpu_device *device, gpu_error **out_error)
 {
     core_status status = CORE_OK;
+    gpu_word_page *page;
+    uint32_t generation;
 
     pthread_mutex_lock(&device->lock);
-    if (device->words == NULL)
-        take_back(device);
-    if (device->words == NULL)
-        status = more_words(device);
-    if (status == CORE_OK) {
-        gpu_word *word = device->words;
-
-        device->words = word->content.next;
-        memset(word, 0, sizeof *word);
-        *out_error = &word->content.error;
+    while (status == CORE_OK && !next_word(device, out_error)) {
+        generation = device->generation;
+        pthread_mutex_unlock(&device->lock);
+        status = new_page(device, &page);
+        pthread_mutex_lock(&device->lock);
+        if (status != CORE_OK)
+            break;
+        if (generation == device->generation)
+            add_page(device, page);
+        else /* its memory went with the reset */
+            free(page);
     }
     pthread_mutex_unlock(&device->lock);
     return status;
