@@ -84,6 +84,8 @@
     X(EventQuery, cuEventQuery, (CUevent))                                     \
     X(EventSynchronize, cuEventSynchronize, (CUevent))                         \
     X(EventElapsedTime, cuEventElapsedTime, (float *, CUevent, CUevent))       \
+    X(ThreadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode,      \
+      (CUstreamCaptureMode *))                                                 \
     X(StreamBeginCapture, cuStreamBeginCapture_v2,                             \
       (CUstream, CUstreamCaptureMode))                                         \
     X(StreamEndCapture, cuStreamEndCapture, (CUstream, CUgraph *))             \
@@ -109,5 +111,21 @@ extern cuda_api cuda;
 
 /* NULL, or why there is no driver, in text that stays. */
 const char *cuda_api_open(void);
+
+/* Between them this thread's calls are taken as safe beside what other libraries
+ * capture, in other threads too, as they are: nothing that they wait for, take or
+ * load is a part of it.  Otherwise CUDA refuses them, and spoils the capture. */
+static inline CUstreamCaptureMode cuda_relax(void)
+{
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+
+    (void)cuda.ThreadExchangeStreamCaptureMode(&mode);
+    return mode;
+}
+static inline int cuda_relaxed(CUstreamCaptureMode before, int code)
+{
+    (void)cuda.ThreadExchangeStreamCaptureMode(&before);
+    return code;
+}
 
 #endif

@@ -105,16 +105,13 @@ static void drop(of_stream *s, int lost)
     free(s);
 }
 
-/* NULL: there is no library, or no memory. */
-static of_stream *made(void *context)
+/* NULL: it does not start, or there is no memory. */
+static of_stream *started(void)
 {
-    cublasStatus_t status;
-    of_stream *s;
+    of_stream *s = calloc(1, sizeof *s);
+    cublasStatus_t status =
+        s == NULL ? CUBLAS_STATUS_ALLOC_FAILED : blas.create(&s->handle);
 
-    if (!found())
-        return NULL;
-    s = calloc(1, sizeof *s);
-    status = s == NULL ? CUBLAS_STATUS_ALLOC_FAILED : blas.create(&s->handle);
     if (status != CUBLAS_STATUS_SUCCESS) {
         snprintf(lacks, sizeof lacks, "cuBLAS does not start (status %d)",
                  (int)status);
@@ -128,7 +125,22 @@ static of_stream *made(void *context)
         drop(s, 0);
         return NULL;
     }
-    gpu_handles_add(&all, &s->shared, context);
+    return s;
+}
+
+/* NULL: the same, or there is no library. */
+static of_stream *made(void *context)
+{
+    CUstreamCaptureMode mode;
+    of_stream *s;
+
+    if (!found())
+        return NULL;
+    mode = cuda_relax();
+    s = started();
+    (void)cuda_relaxed(mode, 0);
+    if (s != NULL)
+        gpu_handles_add(&all, &s->shared, context);
     return s;
 }
 

@@ -65,6 +65,18 @@ static int leave(int pushed, int code)
         return leave(pushed, code);                   \
     } while (0)
 
+/* The same of a call that may wait, take memory or load. */
+#define RELAXED_ON_DEVICE(word, call)                  \
+    do {                                               \
+        EACH_DEVICE((context *)(word), pushed, code);  \
+        if (code == 0) {                               \
+            CUstreamCaptureMode before = cuda_relax(); \
+                                                       \
+            code = cuda_relaxed(before, (call));       \
+        }                                              \
+        return leave(pushed, code);                    \
+    } while (0)
+
 /* ------------------------------------------------------------- devices -- */
 
 /* Threads that the driver starts take no signals. */
@@ -240,15 +252,18 @@ static int device_alloc(void *word, uint64_t size, void **out)
     CUdeviceptr at = 0;
     EACH_DEVICE((context *)word, pushed, code);
 
-    if (code == 0)
-        code = cuda.MemAlloc(&at, size);
+    if (code == 0) {
+        CUstreamCaptureMode before = cuda_relax();
+
+        code = cuda_relaxed(before, cuda.MemAlloc(&at, size));
+    }
     *out = (void *)(uintptr_t)at;
     return leave(pushed, code);
 }
 
 static int device_free(void *word, void *data)
 {
-    ON_DEVICE(word, cuda.MemFree(POINTER(data)));
+    RELAXED_ON_DEVICE(word, cuda.MemFree(POINTER(data)));
 }
 
 static int memory(void *word, uint64_t *out_free, uint64_t *out_total)
@@ -265,14 +280,14 @@ static int memory(void *word, uint64_t *out_free, uint64_t *out_total)
 
 static int host_alloc(void *word, uint64_t size, void **out)
 {
-    ON_DEVICE(word, cuda.MemHostAlloc(out, size,
-                                      CU_MEMHOSTALLOC_PORTABLE |
-                                          CU_MEMHOSTALLOC_DEVICEMAP));
+    RELAXED_ON_DEVICE(word, cuda.MemHostAlloc(out, size,
+                                              CU_MEMHOSTALLOC_PORTABLE |
+                                                  CU_MEMHOSTALLOC_DEVICEMAP));
 }
 
 static int host_free(void *word, void *data)
 {
-    ON_DEVICE(word, cuda.MemFreeHost(data));
+    RELAXED_ON_DEVICE(word, cuda.MemFreeHost(data));
 }
 
 static int copy(void *word, void *stream, void *to, const void *from,
@@ -311,25 +326,28 @@ static int virtual_reserve(void *word, uint64_t size, void **out)
     CUdeviceptr at = 0;
     EACH_DEVICE((context *)word, pushed, code);
 
-    if (code == 0)
-        code = cuda.MemAddressReserve(&at, size, 0, 0, 0);
+    if (code == 0) {
+        CUstreamCaptureMode before = cuda_relax();
+
+        code = cuda_relaxed(before, cuda.MemAddressReserve(&at, size, 0, 0, 0));
+    }
     *out = (void *)(uintptr_t)at;
     return leave(pushed, code);
 }
 
 static int virtual_release(void *word, void *data, uint64_t size)
 {
-    ON_DEVICE(word, cuda.MemAddressFree(POINTER(data), size));
+    RELAXED_ON_DEVICE(word, cuda.MemAddressFree(POINTER(data), size));
 }
 
 static int virtual_map(void *word, void *data, uint64_t size)
 {
-    ON_DEVICE(word, cuda_map(((context *)word)->device, data, size));
+    RELAXED_ON_DEVICE(word, cuda_map(((context *)word)->device, data, size));
 }
 
 static int virtual_unmap(void *word, void *data, uint64_t size)
 {
-    ON_DEVICE(word, cuda_unmap(((context *)word)->device, data, size));
+    RELAXED_ON_DEVICE(word, cuda_unmap(((context *)word)->device, data, size));
 }
 
 /* ------------------------------------------------------------- streams -- */
@@ -346,15 +364,16 @@ static int stream_range(void *word, int32_t *out_least, int32_t *out_greatest)
 
 static int stream_create(void *word, int32_t priority, void **out_stream)
 {
-    ON_DEVICE(word,
-              cuda.StreamCreateWithPriority((CUstream *)out_stream,
+    RELAXED_ON_DEVICE(
+        word, cuda.StreamCreateWithPriority((CUstream *)out_stream,
                                             CU_STREAM_NON_BLOCKING, priority));
 }
 
 static int stream_destroy(void *word, void *stream)
 {
-    ON_DEVICE(word, (cuda_blas_leave(word, stream),
-                     cuda_dnn_leave(word, stream), cuda.StreamDestroy(stream)));
+    RELAXED_ON_DEVICE(word, (cuda_blas_leave(word, stream),
+                             cuda_dnn_leave(word, stream),
+                             cuda.StreamDestroy(stream)));
 }
 
 static int stream_leave(void *word, void *stream)
@@ -365,7 +384,7 @@ static int stream_leave(void *word, void *stream)
 
 static int stream_query(void *word, void *stream)
 {
-    ON_DEVICE(word, busy(cuda.StreamQuery(stream)));
+    RELAXED_ON_DEVICE(word, busy(cuda.StreamQuery(stream)));
 }
 
 static int stream_captures(void *word, void *stream, uint32_t *out_yes)
@@ -381,7 +400,7 @@ static int stream_captures(void *word, void *stream, uint32_t *out_yes)
 
 static int stream_synchronize(void *word, void *stream)
 {
-    ON_DEVICE(word, cuda.StreamSynchronize(stream));
+    RELAXED_ON_DEVICE(word, cuda.StreamSynchronize(stream));
 }
 
 static int stream_wait(void *word, void *stream, void *event)
@@ -424,11 +443,12 @@ static int stream_gate(void *word, void *stream, uint32_t *gate,
 
 /* -------------------------------------------------------------- events -- */
 
-static int event_create(void *word, int timing, void **out_event)
+static int event_create(void *word, int kind, void **out_event)
 {
-    ON_DEVICE(word, cuda.EventCreate((CUevent *)out_event,
-                                     timing ? CU_EVENT_DEFAULT
-                                            : CU_EVENT_DISABLE_TIMING));
+    unsigned flags = (kind == GPU_EVENT_TIMING ? 0 : CU_EVENT_DISABLE_TIMING) |
+                     (kind == GPU_EVENT_SLEEPING ? CU_EVENT_BLOCKING_SYNC : 0);
+
+    ON_DEVICE(word, cuda.EventCreate((CUevent *)out_event, flags));
 }
 
 static int event_destroy(void *word, void *event)
@@ -443,12 +463,12 @@ static int event_record(void *word, void *event, void *stream)
 
 static int event_query(void *word, void *event)
 {
-    ON_DEVICE(word, busy(cuda.EventQuery(event)));
+    RELAXED_ON_DEVICE(word, busy(cuda.EventQuery(event)));
 }
 
 static int event_synchronize(void *word, void *event)
 {
-    ON_DEVICE(word, cuda.EventSynchronize(event));
+    RELAXED_ON_DEVICE(word, cuda.EventSynchronize(event));
 }
 
 static int event_elapsed(void *word, void *start, void *end,
@@ -537,19 +557,19 @@ static int peer_copy(void *word, void *stream, void *to, void *from_context,
 
 static int module_load(void *word, const void *image, void **out_module)
 {
-    ON_DEVICE(word, cuda.ModuleLoadData((CUmodule *)out_module, image));
+    RELAXED_ON_DEVICE(word, cuda.ModuleLoadData((CUmodule *)out_module, image));
 }
 
 static int module_unload(void *word, void *module)
 {
-    ON_DEVICE(word, cuda.ModuleUnload(module));
+    RELAXED_ON_DEVICE(word, cuda.ModuleUnload(module));
 }
 
 static int function_find(void *word, void *module, const char *name,
                          void **out_function)
 {
-    ON_DEVICE(word,
-              cuda.ModuleGetFunction((CUfunction *)out_function, module, name));
+    RELAXED_ON_DEVICE(
+        word, cuda.ModuleGetFunction((CUfunction *)out_function, module, name));
 }
 
 static int launch(void *word, void *stream, void *function,

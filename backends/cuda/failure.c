@@ -10,7 +10,12 @@
 #include <libcore/plugin.h>
 
 /* Those that not every header of CUDA has. */
-enum { CONTAINED = 226, TENSOR_MEMORY_LEAK = 721, EXTERNAL_DEVICE = 911 };
+enum {
+    CONTAINED = 226,
+    TENSOR_MEMORY_LEAK = 721,
+    MPS_CLIENT_TERMINATED = 810,
+    EXTERNAL_DEVICE = 911
+};
 
 gpu_failure cuda_failure(int code)
 {
@@ -56,6 +61,7 @@ gpu_failure cuda_failure(int code)
     case CONTAINED:
     case TENSOR_MEMORY_LEAK:
     case EXTERNAL_DEVICE:
+    case MPS_CLIENT_TERMINATED:
         f.status = CORE_ERROR_DEVICE_LOST;
         f.lost = 1;
         break;

@@ -216,8 +216,13 @@ static int has_handle(of_device *d, const char **out_lacks)
     *out_lacks = missing;
     if (!found())
         return 0;
-    if (d->handle == NULL && lt.create(&d->handle) != CUBLAS_STATUS_SUCCESS)
-        d->handle = NULL;
+    if (d->handle == NULL) {
+        CUstreamCaptureMode mode = cuda_relax();
+
+        if (lt.create(&d->handle) != CUBLAS_STATUS_SUCCESS)
+            d->handle = NULL;
+        (void)cuda_relaxed(mode, 0);
+    }
     *out_lacks = d->handle != NULL ? NULL : "cublasLtCreate fails";
     return d->handle != NULL;
 }

@@ -109,6 +109,13 @@ typedef struct gpu_activity {
 } gpu_activity;
 typedef void (*gpu_tell)(void *word, const gpu_activity *activity);
 
+/* GPU_EVENT_SLEEPING: a thread that waits for it takes no processor. */
+typedef enum gpu_event_kind {
+    GPU_EVENT_PLAIN,
+    GPU_EVENT_TIMING,
+    GPU_EVENT_SLEEPING
+} gpu_event_kind;
+
 typedef struct gpu_driver {
     const char *component; /* of errors: "cuda" */
 
@@ -156,7 +163,8 @@ typedef struct gpu_driver {
     int (*stream_gate)(void *context, void *stream, uint32_t *gate,
                        uint32_t number);
 
-    int (*event_create)(void *context, int timing, void **out_event);
+    /* One of gpu_event_kind. */
+    int (*event_create)(void *context, int kind, void **out_event);
     int (*event_destroy)(void *context, void *event);
     int (*event_record)(void *context, void *event, void *stream);
     int (*event_query)(void *context, void *event);

@@ -131,16 +131,12 @@ static void drop(of_stream *s, int lost)
     free(s);
 }
 
-/* NULL: there is no library, or no memory. */
-static of_stream *made(void *context)
+/* NULL: it does not start, or there is no memory. */
+static of_stream *started(void)
 {
-    of_stream *s;
-    int status;
+    of_stream *s = calloc(1, sizeof *s);
+    int status = s == NULL ? INTERNAL_ERROR : blas.create(&s->handle);
 
-    if (!found())
-        return NULL;
-    s = calloc(1, sizeof *s);
-    status = s == NULL ? INTERNAL_ERROR : blas.create(&s->handle);
     if (status != SUCCESS) {
         snprintf(lacks, sizeof lacks, "rocBLAS does not start (status %d)",
                  status);
@@ -153,7 +149,22 @@ static of_stream *made(void *context)
         drop(s, 0);
         return NULL;
     }
-    gpu_handles_add(&all, &s->shared, context);
+    return s;
+}
+
+/* NULL: the same, or there is no library. */
+static of_stream *made(void *context)
+{
+    hipStreamCaptureMode mode;
+    of_stream *s;
+
+    if (!found())
+        return NULL;
+    mode = rocm_relax();
+    s = started();
+    (void)rocm_relaxed(mode, 0);
+    if (s != NULL)
+        gpu_handles_add(&all, &s->shared, context);
     return s;
 }
 

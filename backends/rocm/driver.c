@@ -71,6 +71,18 @@ static int leave(int before, int code)
         return leave(before, code);                   \
     } while (0)
 
+/* The same of a call that may wait, take memory or load. */
+#define RELAXED_ON_DEVICE(word, call)                 \
+    do {                                              \
+        EACH_DEVICE((context *)(word), before, code); \
+        if (code == 0) {                              \
+            hipStreamCaptureMode mode = rocm_relax(); \
+                                                      \
+            code = rocm_relaxed(mode, (int)(call));   \
+        }                                             \
+        return leave(before, code);                   \
+    } while (0)
+
 /* -------------------------------------------------------------- errors -- */
 
 static gpu_failure failure(int code)
@@ -273,12 +285,12 @@ static int device_reset(void *word)
 
 static int device_alloc(void *word, uint64_t size, void **out)
 {
-    ON_DEVICE(word, hip.Malloc(out, size));
+    RELAXED_ON_DEVICE(word, hip.Malloc(out, size));
 }
 
 static int device_free(void *word, void *data)
 {
-    ON_DEVICE(word, hip.Free(data));
+    RELAXED_ON_DEVICE(word, hip.Free(data));
 }
 
 static int memory(void *word, uint64_t *out_free, uint64_t *out_total)
@@ -295,14 +307,14 @@ static int memory(void *word, uint64_t *out_free, uint64_t *out_total)
 
 static int host_alloc(void *word, uint64_t size, void **out)
 {
-    ON_DEVICE(
+    RELAXED_ON_DEVICE(
         word,
         hip.HostMalloc(out, size, hipHostMallocPortable | hipHostMallocMapped));
 }
 
 static int host_free(void *word, void *data)
 {
-    ON_DEVICE(word, hip.HostFree(data));
+    RELAXED_ON_DEVICE(word, hip.HostFree(data));
 }
 
 static int copy(void *word, void *stream, void *to, const void *from,
@@ -344,14 +356,15 @@ static int stream_range(void *word, int32_t *out_least, int32_t *out_greatest)
 
 static int stream_create(void *word, int32_t priority, void **out_stream)
 {
-    ON_DEVICE(word,
-              hip.StreamCreateWithPriority((hipStream_t *)out_stream,
+    RELAXED_ON_DEVICE(
+        word, hip.StreamCreateWithPriority((hipStream_t *)out_stream,
                                            hipStreamNonBlocking, priority));
 }
 
 static int stream_destroy(void *word, void *stream)
 {
-    ON_DEVICE(word, (rocm_blas_leave(word, stream), hip.StreamDestroy(stream)));
+    RELAXED_ON_DEVICE(
+        word, (rocm_blas_leave(word, stream), hip.StreamDestroy(stream)));
 }
 
 static int stream_leave(void *word, void *stream)
@@ -361,7 +374,7 @@ static int stream_leave(void *word, void *stream)
 
 static int stream_query(void *word, void *stream)
 {
-    ON_DEVICE(word, busy(hip.StreamQuery(stream)));
+    RELAXED_ON_DEVICE(word, busy(hip.StreamQuery(stream)));
 }
 
 static int stream_captures(void *word, void *stream, uint32_t *out_yes)
@@ -377,7 +390,7 @@ static int stream_captures(void *word, void *stream, uint32_t *out_yes)
 
 static int stream_synchronize(void *word, void *stream)
 {
-    ON_DEVICE(word, hip.StreamSynchronize(stream));
+    RELAXED_ON_DEVICE(word, hip.StreamSynchronize(stream));
 }
 
 static int stream_wait(void *word, void *stream, void *event)
@@ -453,11 +466,12 @@ static int stream_gate(void *word, void *stream, uint32_t *gate,
 
 /* -------------------------------------------------------------- events -- */
 
-static int event_create(void *word, int timing, void **out_event)
+static int event_create(void *word, int kind, void **out_event)
 {
-    ON_DEVICE(word, hip.EventCreateWithFlags((hipEvent_t *)out_event,
-                                             timing ? hipEventDefault
-                                                    : hipEventDisableTiming));
+    unsigned flags = (kind == GPU_EVENT_TIMING ? 0 : hipEventDisableTiming) |
+                     (kind == GPU_EVENT_SLEEPING ? hipEventBlockingSync : 0);
+
+    ON_DEVICE(word, hip.EventCreateWithFlags((hipEvent_t *)out_event, flags));
 }
 
 static int event_destroy(void *word, void *event)
@@ -472,12 +486,12 @@ static int event_record(void *word, void *event, void *stream)
 
 static int event_query(void *word, void *event)
 {
-    ON_DEVICE(word, busy(hip.EventQuery(event)));
+    RELAXED_ON_DEVICE(word, busy(hip.EventQuery(event)));
 }
 
 static int event_synchronize(void *word, void *event)
 {
-    ON_DEVICE(word, hip.EventSynchronize(event));
+    RELAXED_ON_DEVICE(word, hip.EventSynchronize(event));
 }
 
 static int event_elapsed(void *word, void *start, void *end,
@@ -565,19 +579,20 @@ static int peer_copy(void *word, void *stream, void *to, void *from_context,
 
 static int module_load(void *word, const void *image, void **out_module)
 {
-    ON_DEVICE(word, hip.ModuleLoadData((hipModule_t *)out_module, image));
+    RELAXED_ON_DEVICE(word,
+                      hip.ModuleLoadData((hipModule_t *)out_module, image));
 }
 
 static int module_unload(void *word, void *module)
 {
-    ON_DEVICE(word, hip.ModuleUnload(module));
+    RELAXED_ON_DEVICE(word, hip.ModuleUnload(module));
 }
 
 static int function_find(void *word, void *module, const char *name,
                          void **out_function)
 {
-    ON_DEVICE(word, hip.ModuleGetFunction((hipFunction_t *)out_function, module,
-                                          name));
+    RELAXED_ON_DEVICE(word, hip.ModuleGetFunction((hipFunction_t *)out_function,
+                                                  module, name));
 }
 
 /* HIP wants fewer than 2^32 threads along a side of a launch. */

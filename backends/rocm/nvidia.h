@@ -124,6 +124,12 @@ static inline hipError_t hipStreamEndCapture(hipStream_t stream,
     return hipCUDAErrorTohipError(cudaStreamEndCapture(stream, graph));
 }
 
+static inline hipError_t hipThreadExchangeStreamCaptureMode(
+    enum cudaStreamCaptureMode *mode)
+{
+    return hipCUDAErrorTohipError(cudaThreadExchangeStreamCaptureMode(mode));
+}
+
 static inline hipError_t hipStreamIsCapturing(hipStream_t stream,
                                               hipStreamCaptureStatus *status)
 {

@@ -392,4 +392,54 @@ static inline void captures_for_others(const char *library, const char *begin,
     unlink(calls);
 }
 
+/* All that may wait, take memory or load. */
+static inline void *work_beside_a_capture(void *device)
+{
+    core_stream *stream;
+    core_event *event;
+    core_tensor *x;
+
+    OK(core_stream_create(device, &stream));
+    OK(core_stream_set_current(stream));
+    OK(core_event_create(device, 0, &event));
+    x = identity(device);
+    ck_assert_float_eq(first_of(CALL(mm, x, x)), 1);
+    ck_assert_float_eq(first_of(CALL(neg, x)), -1);
+    OK(core_event_record(event, stream));
+    OK(core_event_synchronize(event));
+    OK(core_event_query(event));
+    OK(core_memory_empty_cache(device));
+    core_event_release(event);
+    drop_all();
+    OK(core_stream_synchronize(stream));
+    core_stream_release(stream);
+    return NULL;
+}
+
+/* Another library's capture is in its way that no thread may disturb, as is the
+ * default of some. */
+static inline void captures_beside_others(const char *library,
+                                          const char *begin, const char *end,
+                                          const char *destroy)
+{
+    enum { GLOBAL = 0 };
+    core_stream *foreign;
+    void *native, *graph = NULL;
+    core_device *gpu;
+    pthread_t thread;
+
+    load_products(library);
+    gpu = device_of(GPU);
+    OK(core_stream_create(gpu, &foreign));
+    OK(core_stream_native(foreign, &native));
+    ck_assert_int_eq(((begin_call)driver_function(begin))(native, GLOBAL), 0);
+    ck_assert_int_eq(pthread_create(&thread, NULL, work_beside_a_capture, gpu),
+                     0);
+    pthread_join(thread, NULL);
+    ck_assert_int_eq(((end_call)driver_function(end))(native, &graph), 0);
+    ck_assert_int_eq(((graph_call)driver_function(destroy))(graph), 0);
+    core_stream_release(foreign);
+    unlink(calls);
+}
+
 #endif

@@ -404,6 +404,13 @@ START_TEST(a_stream_that_captures_for_others_is_left_alone)
 }
 END_TEST
 
+START_TEST(what_others_capture_is_not_disturbed)
+{
+    captures_beside_others(CUBLAS, "cuStreamBeginCapture_v2",
+                           "cuStreamEndCapture", "cuGraphDestroy");
+}
+END_TEST
+
 START_TEST(a_wait_that_fails_leaves_nothing_under_way)
 {
     a_wait_fails("cuStreamSynchronize=2");
@@ -478,6 +485,7 @@ int main(void)
         a_handle_that_cannot_be_waited_for_is_passed_over,
         an_event_outlives_the_stream_that_it_was_recorded_on,
         a_stream_that_captures_for_others_is_left_alone,
+        what_others_capture_is_not_disturbed,
         a_wait_that_fails_leaves_nothing_under_way,
         a_sum_that_the_library_leaves_is_finished,
         without_a_library_the_plugin_multiplies_and_says_so,

@@ -346,9 +346,9 @@ START_TEST(threads_give_a_stream_its_first_callback)
 
         for (int i = 0; i < THREADS; i++) {
             givers[i].stream = stream;
-            ck_assert_int_eq(pthread_create(&givers[i].thread, NULL, give_first,
-                                            &givers[i]),
-                             0);
+            ck_assert_int_eq(
+                pthread_create(&givers[i].thread, NULL, give_first, &givers[i]),
+                0);
         }
         for (int i = 0; i < THREADS; i++)
             pthread_join(givers[i].thread, NULL);
@@ -356,6 +356,42 @@ START_TEST(threads_give_a_stream_its_first_callback)
         ck_assert_int_eq(atomic_load(&runs), (n + 1) * THREADS);
         core_stream_release(stream);
     }
+}
+END_TEST
+
+static void take_a_while(void *context)
+{
+    struct timespec pause = {0, 400000000};
+
+    (void)context;
+    nanosleep(&pause, NULL);
+}
+
+/* Drivers' waits are busy if nobody says otherwise. */
+START_TEST(what_waits_for_a_callback_sleeps)
+{
+    core_stream *first, *second;
+    core_event *event;
+    clock_t before;
+
+    setenv("GPUEMU_SPIN", "1", 1);
+    open_with(1);
+    first = new_stream();
+    second = new_stream();
+    OK(core_event_create(gpu, 0, &event));
+    OK(core_device_synchronize(gpu));
+    before = clock();
+    OK(core_stream_callback(first, take_a_while, NULL, NULL));
+    OK(core_event_record(event, first));
+    OK(core_stream_wait_event(second, event));
+    OK(core_stream_callback(second, raise_state, NULL, NULL));
+    take_a_while(NULL);
+    OK(core_device_synchronize(gpu));
+    ck_assert_int_eq(atomic_load(&state), 1);
+    ck_assert_int_lt(clock() - before, CLOCKS_PER_SEC / 5);
+    core_event_release(event);
+    core_stream_release(first);
+    core_stream_release(second);
 }
 END_TEST
 
@@ -580,4 +616,5 @@ EMULATED_SUITE("gpu callbacks", a_stream_waits_at_a_gate,
                a_callback_ends_a_stream_while_kernels_are_loaded,
                a_callback_ends_a_stream_while_another_is_given_one,
                threads_give_a_stream_its_first_callback,
+               what_waits_for_a_callback_sleeps,
                several_threads_give_callbacks_to_one_stream)

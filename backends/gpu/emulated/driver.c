@@ -12,6 +12,8 @@
  *     GPUEMU_GATES=0        streams wait by host functions, not at gates
  *     GPUEMU_LOADS=1        loading, and taking the host's memory, wait for all
  *                           work of the device, as a driver may
+ *     GPUEMU_SPIN=1         who waits for an event keeps a processor busy, but for
+ *                           those whose threads are to sleep
  *     GPUEMU_ORDER=N        blocks and threads run in an order that changes
  *                           from launch to launch; 0: as they are counted (0)
  *     GPUEMU_BLOCKS=N       blocks that a launch takes in its first dimension

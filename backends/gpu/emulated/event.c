@@ -16,6 +16,7 @@ typedef struct mark {
 
 typedef struct event {
     held held; /* first */
+    int kind;
     mark *newest;
 } event;
 
@@ -62,18 +63,18 @@ static int run_wait(work *w, context *device)
     return 0;
 }
 
-int gpu_emulated_event_create(void *device, int timing, void **out_event)
+int gpu_emulated_event_create(void *device, int kind, void **out_event)
 {
     context *c = device;
     event *e;
 
-    (void)timing;
     *out_event = NULL;
     if (gpu_emulated_refuses())
         return EMULATED_REFUSED;
     e = calloc(1, sizeof *e);
     if (e == NULL)
         return EMULATED_OUT_OF_MEMORY;
+    e->kind = kind;
     pthread_mutex_lock(&gpu_emulated_lock);
     gpu_emulated_hold(&c->events, &e->held);
     pthread_mutex_unlock(&gpu_emulated_lock);
@@ -167,7 +168,12 @@ int gpu_emulated_event_synchronize(void *device, void *word)
         return EMULATED_REFUSED;
     pthread_mutex_lock(&gpu_emulated_lock);
     while (!e->newest->done && !c->lost)
-        pthread_cond_wait(&gpu_emulated_changed, &gpu_emulated_lock);
+        if (e->kind == GPU_EVENT_SLEEPING || getenv("GPUEMU_SPIN") == NULL) {
+            pthread_cond_wait(&gpu_emulated_changed, &gpu_emulated_lock);
+        } else {
+            pthread_mutex_unlock(&gpu_emulated_lock);
+            pthread_mutex_lock(&gpu_emulated_lock);
+        }
     code = c->lost;
     pthread_mutex_unlock(&gpu_emulated_lock);
     return code;

@@ -233,8 +233,7 @@ static void close_all(gpu_callbacks *q, int dead)
 
 /* Those that were made while nobody held the lock: another thread may have made
  * some for the stream, or reset the device. */
-static core_status add(gpu_device *device, gpu_stream *stream,
-                       gpu_callbacks *q)
+static core_status add(gpu_device *device, gpu_stream *stream, gpu_callbacks *q)
 {
     bool reset = stream->generation != device->generation;
 
@@ -297,7 +296,7 @@ void gpu_callbacks_forget(gpu_device *device)
 static int give(gpu_callbacks *q, gpu_stream *stream, callback *c)
 {
     void *context = q->device->context;
-    int code = calls->event_create(context, 0, &c->event);
+    int code = calls->event_create(context, GPU_EVENT_SLEEPING, &c->event);
 
     if (code != 0)
         return code;

@@ -59,7 +59,7 @@ void gpu_handles_leave(gpu_handle *all, void *context, void *stream)
     /* An event of a capture tells nothing of what was given before it, and would
      * be a part of another library's graph. */
     if (!gpu_native_captures(context, stream) &&
-        calls->event_create(context, 0, &h->after) == 0 &&
+        calls->event_create(context, GPU_EVENT_PLAIN, &h->after) == 0 &&
         calls->event_record(context, h->after, stream) == 0)
         h->stream = NULL;
 }

@@ -147,7 +147,8 @@ static void leave_word(gpu_stream *stream)
     int code = GPU_ABSENT;
 
     if (left != NULL)
-        code = calls->event_create(device->context, 0, &left->event);
+        code =
+            calls->event_create(device->context, GPU_EVENT_PLAIN, &left->event);
     if (code == 0)
         code =
             calls->event_record(device->context, left->event, stream->native);
@@ -368,7 +369,10 @@ static core_status event_create(void *word, uint32_t flags, void **out_event)
         return gpu_refuse(CORE_ERROR_UNSUPPORTED,
                           "event flags 0x%x are not known", flags);
     return gpu_answer(
-        device, calls->event_create(device->context, flags != 0, out_event),
+        device,
+        calls->event_create(device->context,
+                            flags != 0 ? GPU_EVENT_TIMING : GPU_EVENT_PLAIN,
+                            out_event),
         "creating an event");
 }
 
