@@ -44,9 +44,9 @@
 #define GPU_KERNEL(name, parameters) \
     extern "C" __global__ void __launch_bounds__(256) name(const parameters p)
 #define GPU_KERNEL_MEETING(name, parameters) GPU_KERNEL(name, parameters)
-#define GPU_KERNEL_RESIDENT(name, parameters, blocks)                       \
-    extern "C" __global__ void __launch_bounds__(256, blocks) name(         \
-        const parameters p)
+#define GPU_KERNEL_RESIDENT(name, parameters, blocks)         \
+    extern "C" __global__ void __launch_bounds__(256, blocks) \
+        name(const parameters p)
 
 /* Memory of a block.  GPU_DYNAMIC: as many bytes as the launch said. */
 #define GPU_SHARED __shared__

@@ -112,8 +112,8 @@ START_TEST(many_small_blocks_join_before_memory_grows)
     for (int i = 0; i < 4; i++)
         give(p[i]);
     ck_assert_uint_eq(stats().inactive_split[0].current, 0);
-    /* and go where memory is short */
-    OK(control->limit(22 * MIB));
+    /* and go where memory is short: all of them */
+    OK(control->limit(21 * MIB));
     for (int i = 0; i < MANY; i++)
         p[i] = take(2 * KIB);
     for (int i = 0; i < MANY; i++)

@@ -87,8 +87,7 @@ template <class T, int SIDE, int N> struct gpu_held {
                 *(gpu_vector<M, N> *)(to + place(v)) = some;
             }
     }
-    template <class M>
-    GPU_DEVICE_MEMBER void store(M *to, int32_t size) const
+    template <class M> GPU_DEVICE_MEMBER void store(M *to, int32_t size) const
     {
         store(to, size, [](int) {});
     }
