@@ -37,6 +37,8 @@
     X(MemGetInfo, cuMemGetInfo_v2, (size_t *, size_t *))                       \
     X(MemHostAlloc, cuMemHostAlloc, (void **, size_t, unsigned))               \
     X(MemFreeHost, cuMemFreeHost, (void *))                                    \
+    X(MemHostRegister, cuMemHostRegister_v2, (void *, size_t, unsigned))       \
+    X(MemHostUnregister, cuMemHostUnregister, (void *))                        \
     X(MemcpyHtoDAsync, cuMemcpyHtoDAsync_v2,                                   \
       (CUdeviceptr, const void *, size_t, CUstream))                           \
     X(MemcpyDtoHAsync, cuMemcpyDtoHAsync_v2,                                   \

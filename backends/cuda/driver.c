@@ -290,6 +290,17 @@ static int host_free(void *word, void *data)
     RELAXED_ON_DEVICE(word, cuda.MemFreeHost(data));
 }
 
+static int host_pin(void *word, void *data, uint64_t size)
+{
+    RELAXED_ON_DEVICE(
+        word, cuda.MemHostRegister(data, size, CU_MEMHOSTREGISTER_PORTABLE));
+}
+
+static int host_unpin(void *word, void *data)
+{
+    RELAXED_ON_DEVICE(word, cuda.MemHostUnregister(data));
+}
+
 static int copy(void *word, void *stream, void *to, const void *from,
                 uint64_t size, int direction)
 {
@@ -625,6 +636,8 @@ const gpu_driver cuda_driver = {
     .memory = memory,
     .host_alloc = host_alloc,
     .host_free = host_free,
+    .host_pin = host_pin,
+    .host_unpin = host_unpin,
     .copy = copy,
     .fill = fill,
     .stream_range = stream_range,

@@ -135,6 +135,10 @@ typedef struct gpu_driver {
     /* Pinned memory of the host, that kernels reach by the same address. */
     int (*host_alloc)(void *context, uint64_t size, void **out);
     int (*host_free)(void *context, void *data);
+    /* The host's own memory, of whole pages, that copies reach at once from now
+     * on.  A reset lets it go; it stays the host's. */
+    int (*host_pin)(void *context, void *data, uint64_t size);
+    int (*host_unpin)(void *context, void *data);
     int (*copy)(void *context, void *stream, void *to, const void *from,
                 uint64_t size, int direction);
     /* Patterns of 1, 2 or 4 bytes, aligned to that. */

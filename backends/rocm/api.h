@@ -29,6 +29,8 @@
     X(MemGetInfo, hipMemGetInfo)                                           \
     X(HostMalloc, hipHostMalloc)                                           \
     X(HostFree, hipHostFree)                                               \
+    X(HostRegister, hipHostRegister)                                       \
+    X(HostUnregister, hipHostUnregister)                                   \
     X(MemcpyAsync, hipMemcpyAsync)                                         \
     X(MemcpyPeerAsync, hipMemcpyPeerAsync)                                 \
     X(MemsetD8Async, hipMemsetD8Async)                                     \

@@ -317,6 +317,17 @@ static int host_free(void *word, void *data)
     RELAXED_ON_DEVICE(word, hip.HostFree(data));
 }
 
+static int host_pin(void *word, void *data, uint64_t size)
+{
+    RELAXED_ON_DEVICE(word,
+                      hip.HostRegister(data, size, hipHostRegisterPortable));
+}
+
+static int host_unpin(void *word, void *data)
+{
+    RELAXED_ON_DEVICE(word, hip.HostUnregister(data));
+}
+
 static int copy(void *word, void *stream, void *to, const void *from,
                 uint64_t size, int direction)
 {
@@ -636,6 +647,8 @@ const gpu_driver rocm_driver = {
     .memory = memory,
     .host_alloc = host_alloc,
     .host_free = host_free,
+    .host_pin = host_pin,
+    .host_unpin = host_unpin,
     .copy = copy,
     .fill = fill,
     .stream_range = stream_range,

@@ -8,6 +8,7 @@
 #include "base/thread.h"
 #include "device/stream.h"
 #include "memory/allocator.h"
+#include "memory/host_memory.h"
 
 #include <string.h>
 
@@ -116,6 +117,8 @@ static core_status begin_anew(core_device *device)
 {
     core_status status = device->interfaces.device_reset.reset(device->impl);
 
+    if (status == CORE_OK)
+        core__host_memory_reset(device);
     if (status == CORE_OK)
         status = core__stream_default_renew(device);
     if (status == CORE_OK)

@@ -6,7 +6,10 @@
  *
  * Blocks in use lie sorted by address, since a copy asks about any address in
  * them; free ones by size, eight sizes to a power of two.  A freed block waits
- * for an event on each stream that copied with it. */
+ * for an event on each stream that copied with it.
+ *
+ * A reset of the device leaves it the host's, to read and write until it is freed,
+ * but pinned no more: it is not used again, and copies wait. */
 
 #include "memory/host_memory.h"
 
@@ -26,7 +29,8 @@ typedef struct host_block {
     uint64_t size; /* as asked for */
     uint64_t capacity;
     uint32_t class;
-    bool tensor; /* a tensor's, that alone gives it back */
+    uint32_t generation; /* of the device, when the plugin gave it */
+    bool tensor;         /* a tensor's, that alone gives it back */
     core__use *uses;
 } host_block;
 
@@ -295,6 +299,24 @@ void core__host_memory_empty(core_device *device)
     destroy(device, list);
 }
 
+void core__host_memory_reset(core_device *device)
+{
+    host_pool *pool = pool_of(device);
+    host_block *list, *awaiting;
+
+    if (!pool)
+        return;
+    pthread_mutex_lock(&pool->lock);
+    list = take_free(pool);
+    awaiting = pool->awaiting;
+    pool->awaiting = NULL;
+    pthread_mutex_unlock(&pool->lock);
+    for (host_block *block = awaiting; block; block = block->next)
+        core__uses_drop(block->uses);
+    destroy(device, list);
+    destroy(device, awaiting);
+}
+
 void core__host_memory_end(core_device *device)
 {
     host_pool *pool = pool_of(device);
@@ -321,12 +343,14 @@ bool core__host_memory_is_pinned(core_device *device, const void *data,
                                  uint64_t size)
 {
     host_pool *pool = pool_of(device);
+    host_block *block;
     bool pinned;
 
     if (!pool)
         return false;
     pthread_mutex_lock(&pool->lock);
-    pinned = find(pool, data, size) != NULL;
+    block = find(pool, data, size);
+    pinned = block && core__device_knows(device, block->generation);
     pthread_mutex_unlock(&pool->lock);
     return pinned;
 }
@@ -354,6 +378,7 @@ static core_status new_block(host_pool *pool, uint32_t class, uint64_t capacity,
                              host_block **out_block)
 {
     host_block *block = core__alloc_zero(sizeof *block);
+    uint32_t generation = atomic_load(&pool->device->generation);
     void *data;
     core_status status;
 
@@ -371,6 +396,7 @@ static core_status new_block(host_pool *pool, uint32_t class, uint64_t capacity,
     block->data = data;
     block->capacity = capacity;
     block->class = class;
+    block->generation = generation;
     *out_block = block;
     return CORE_OK;
 }
@@ -466,6 +492,12 @@ static core_status give(core_device *device, void *data, bool tensor)
     }
     remove_used(pool, block);
     block->next = NULL;
+    if (!core__device_knows(device, block->generation)) {
+        pthread_mutex_unlock(&pool->lock);
+        core__uses_drop(block->uses);
+        destroy(device, block);
+        return CORE_OK;
+    }
     for (link = &pool->awaiting; *link; link = &(*link)->next)
         ;
     *link = block;

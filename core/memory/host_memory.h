@@ -22,6 +22,8 @@ core_status core__host_memory_record(core_device *device, const void *data,
                                      core_stream *stream);
 /* What is cached goes back; waits for what streams still use. */
 void core__host_memory_empty(core_device *device);
+/* The device was reset: what is free goes back, and what is in use once it is. */
+void core__host_memory_reset(core_device *device);
 /* The device closes. */
 void core__host_memory_end(core_device *device);
 

@@ -201,7 +201,8 @@ typedef struct core_host_callback_interface {
 
 /* "core.host_memory": host memory that asynchronous copies of this device read
  * and write without the core waiting ("pinned").  It begins at a multiple of 64
- * bytes at least. */
+ * bytes at least.  A reset of the device leaves it where it is, for the host to
+ * read and write until it is freed: tensors of the CPU may lie there. */
 typedef struct core_host_memory_interface {
     uint32_t struct_size;
     uint32_t reserved;
@@ -275,7 +276,8 @@ typedef struct core_graph_capture_interface {
 } core_graph_capture_interface;
 
 /* "core.device_reset": a lost device starts anew.  Memory, streams, events and
- * graphs of before are gone: the core names none of them again. */
+ * graphs of before are gone: the core names none of them again, but host memory,
+ * which it frees. */
 typedef struct core_device_reset_interface {
     uint32_t struct_size;
     uint32_t reserved;

@@ -175,8 +175,9 @@ core_status core_tensor_copy(core_tensor *to, core_tensor *from,
 /* CORE_OK, or DEVICE_LOST with the reason. */
 core_status core_device_status(core_device *device);
 /* A lost device starts anew: its tensors, streams and events of before answer
- * DEVICE_LOST and are released as usual; new ones work.  UNSUPPORTED where the
- * plugin cannot.  Any thread, but no other may be using the device. */
+ * DEVICE_LOST and are released as usual; new ones work.  Pinned memory of before
+ * is the host's as it was, and pinned no more.  UNSUPPORTED where the plugin
+ * cannot.  Any thread, but no other may be using the device. */
 core_status core_device_reset(core_device *device);
 /* A table that the plugin offers beyond libcore's own, for programs that know
  * that plugin: NOT_FOUND where it has none of that name and version. */

@@ -535,6 +535,61 @@ static inline void adopted_streams_leave_their_handles(const char *library)
     unlink(calls);
 }
 
+static inline core_tensor *pinned_floats(core_device *device, int64_t size)
+{
+    core_tensor *tensor;
+
+    OK(core_tensor_pinned(device, CORE_F32, &size, 1, &tensor));
+    return tensor;
+}
+
+static inline float in_pinned(core_tensor *tensor, int64_t at)
+{
+    void *data;
+
+    OK(core_tensor_data(tensor, &data));
+    return ((float *)data)[at];
+}
+
+/* It is the CPU's, and copies from and to it go on; what is cached is not. */
+START_TEST(pinned_memory_outlives_a_reset)
+{
+    enum { SMALL = 100, LARGE = 100000 };
+    core_tensor *small, *large;
+    core_device *gpu;
+
+    load_fake("");
+    gpu = device_of(GPU);
+    small = pinned_floats(gpu, SMALL);
+    large = pinned_floats(gpu, LARGE);
+    core_tensor_release(pinned_floats(gpu, LARGE));
+    core_tensor_release(pinned_floats(gpu, SMALL));
+    OK(core_fill_(large, core_float(3)));
+    OK(core_device_reset(gpu));
+    ck_assert_float_eq(in_pinned(large, LARGE - 1), 3);
+    OK(core_fill_(large, core_float(4)));
+    OK(core_fill_(small, core_float(5)));
+    OK(core_copy_(filled(gpu, 6), small, true));
+    for (int i = 0; i < 3; i++) {
+        core_tensor *one = pinned_floats(gpu, i ? LARGE : SMALL);
+
+        OK(core_fill_(one, core_float(7)));
+        ck_assert_float_eq(in_pinned(one, SMALL - 1), 7);
+        if (i == 0) {
+            OK(core_copy_(one, filled(gpu, 8), true));
+            OK(core_device_synchronize(gpu));
+            ck_assert_float_eq(in_pinned(one, SMALL - 1), 8);
+        }
+        core_tensor_release(one);
+    }
+    ck_assert_float_eq(in_pinned(large, 0), 4);
+    core_tensor_release(large);
+    OK(core_device_reset(gpu));
+    ck_assert_float_eq(in_pinned(small, 0), 5);
+    core_tensor_release(small);
+}
+END_TEST
+
 static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
 
 static inline void wait_at_gate(void *context)

@@ -343,6 +343,7 @@ int main(void)
         an_event_outlives_the_stream_that_it_was_recorded_on,
         a_stream_that_captures_for_others_is_left_alone,
         what_others_capture_is_not_disturbed,
+        pinned_memory_outlives_a_reset,
         a_wait_that_fails_leaves_nothing_under_way,
         a_sum_that_the_library_leaves_is_finished,
         without_a_library_the_plugin_multiplies_and_says_so,

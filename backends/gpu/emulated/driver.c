@@ -121,6 +121,7 @@ static void free_held(held **list)
 static void forget(context *c)
 {
     free_held(&c->pinned);
+    free_held(&c->pins);
     gpu_emulated_events_forget(c);
 }
 
@@ -277,6 +278,75 @@ static int host_free(void *device, void *data)
     gpu_emulated_unhold((held *)(void *)((char *)data - PINNED_HEAD));
     pthread_mutex_unlock(&gpu_emulated_lock);
     free((char *)data - PINNED_HEAD);
+    return 0;
+}
+
+typedef struct pin {
+    held held; /* first */
+    const char *data;
+    uint64_t size;
+} pin;
+
+/* The one that has a byte of the range, with the lock. */
+static pin *pin_of(const context *c, const char *data, uint64_t size)
+{
+    held *one = c->pins;
+
+    while (one != NULL) {
+        pin *p = (pin *)(void *)one;
+
+        if (data < p->data + p->size && p->data < data + size)
+            return p;
+        one = one->next;
+    }
+    return NULL;
+}
+
+static int host_pin(void *device, void *data, uint64_t size)
+{
+    context *c = device;
+    int code = 0;
+    pin *p;
+
+    if (gpu_emulated_refuses())
+        return EMULATED_REFUSED;
+    may_wait(c);
+    p = calloc(1, sizeof *p);
+    if (p == NULL)
+        return EMULATED_OUT_OF_MEMORY;
+    p->data = data;
+    p->size = size;
+    pthread_mutex_lock(&gpu_emulated_lock);
+    if (c->lost)
+        code = c->lost;
+    else if ((uintptr_t)data % 4096 != 0 || pin_of(c, data, size) != NULL)
+        code = EMULATED_INVALID;
+    else
+        gpu_emulated_hold(&c->pins, &p->held);
+    pthread_mutex_unlock(&gpu_emulated_lock);
+    if (code != 0)
+        free(p);
+    return code;
+}
+
+static int host_unpin(void *device, void *data)
+{
+    context *c = device;
+    pin *p;
+
+    if (gpu_emulated_refuses())
+        return EMULATED_REFUSED;
+    gpu_emulated_wait_idle(c);
+    pthread_mutex_lock(&gpu_emulated_lock);
+    p = pin_of(c, data, 1);
+    if (p != NULL && p->data != (const char *)data)
+        p = NULL;
+    if (p != NULL)
+        gpu_emulated_unhold(&p->held);
+    pthread_mutex_unlock(&gpu_emulated_lock);
+    if (p == NULL)
+        return EMULATED_INVALID;
+    free(p);
     return 0;
 }
 
@@ -538,6 +608,8 @@ const gpu_driver gpu_emulated_driver = {
     .memory = memory,
     .host_alloc = host_alloc,
     .host_free = host_free,
+    .host_pin = host_pin,
+    .host_unpin = host_unpin,
     .copy = gpu_emulated_copy,
     .fill = gpu_emulated_fill,
     .stream_range = stream_range,

@@ -33,7 +33,8 @@ typedef struct held {
 typedef struct context {
     uint32_t index;
     held *memory, *pinned, *events;
-    int lost; /* the code that lost it */
+    held *pins; /* what the host's memory is noted in */
+    int lost;   /* the code that lost it */
     uint64_t used;
     uint64_t pending; /* work that is not done, of all streams */
     gpu_tell tell;    /* NULL: nobody records */

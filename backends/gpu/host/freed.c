@@ -42,14 +42,24 @@ static void free_now(gpu_device *device, int kind, void *data, uint64_t size)
 {
     void *context = device->context;
 
-    if (kind == GPU_FREE_DEVICE)
+    if (kind == GPU_FREE_DEVICE) {
         calls->free(context, data);
-    else if (kind == GPU_FREE_HOST)
-        calls->host_free(context, data);
-    else if (kind == GPU_FREE_MAPPING)
+    } else if (kind == GPU_FREE_HOST) {
+        /* Refused where a reset let it go. */
+        (void)calls->host_unpin(context, data);
+        free(data);
+    } else if (kind == GPU_FREE_MAPPING) {
         calls->virtual_unmap(context, data, size);
-    else
+    } else {
         calls->virtual_release(context, data, size);
+    }
+}
+
+/* What the driver has no more: the host has its own. */
+static void free_rest(int kind, void *data)
+{
+    if (kind == GPU_FREE_HOST)
+        free(data);
 }
 
 /* NULL, and no thread from then on: there is nothing. */
@@ -61,6 +71,7 @@ static gpu_freed *next_one(gpu_device *device)
     for (f = device->freed; f != NULL && f->generation != device->generation;
          f = next) {
         next = f->next;
+        free_rest(f->kind, f->data);
         free(f);
     }
     device->freed = f != NULL ? f->next : NULL;
@@ -110,4 +121,6 @@ void gpu_freed_forget(gpu_device *device)
     for (gpu_freed *f; (f = next_one(device)) != NULL; free(f))
         if (well)
             free_now(device, f->kind, f->data, f->size);
+        else
+            free_rest(f->kind, f->data);
 }

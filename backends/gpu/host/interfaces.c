@@ -73,7 +73,7 @@ const void *gpu_get_interface(void *backend, core_string name, uint32_t version)
     } tables[] = {
         {"core.timing", &gpu_timing, calls->event_elapsed},
         {"core.host_callback", &gpu_host_callback, calls->stream_call},
-        {"core.host_memory", &gpu_host_memory, calls->host_alloc},
+        {"core.host_memory", &gpu_host_memory, calls->host_pin},
         {"core.stream_adopt", &gpu_stream_adopt, true},
         {"core.stream_priority", &gpu_stream_priority, calls->stream_range},
         {"core.virtual_memory", &gpu_virtual_memory, calls->virtual_map},

@@ -5,6 +5,8 @@
 
 #include <gpu/host/interfaces.h>
 
+#include <stdlib.h>
+
 #define calls (gpu_vendor_here.driver)
 
 static core_status usable(gpu_device *device)
@@ -114,14 +116,29 @@ const core_memory_table gpu_memory_table = {
 
 /* --------------------------------------------------------- host memory -- */
 
+/* Not the driver's: what a reset takes from it would be gone under tensors of the
+ * CPU. */
 static core_status host_alloc(void *word, uint64_t size, void **out_data)
 {
+    enum { PAGE = 4096 };
     gpu_device *device = word;
+    uint64_t whole =
+        size <= UINT64_MAX / 2 ? (size + PAGE - 1) / PAGE * PAGE : 0;
+    void *data = whole > 0 ? aligned_alloc(PAGE, whole) : NULL;
+    int code;
 
     *out_data = NULL;
-    return gpu_answer(device,
-                      calls->host_alloc(device->context, size, out_data),
-                      "allocating pinned memory");
+    if (data == NULL)
+        return gpu_refuse(CORE_ERROR_OUT_OF_MEMORY,
+                          "no host memory for %llu bytes that are pinned",
+                          (unsigned long long)size);
+    code = calls->host_pin(device->context, data, whole);
+    if (code != 0) {
+        free(data);
+        return gpu_answer(device, code, "pinning host memory");
+    }
+    *out_data = data;
+    return CORE_OK;
 }
 
 static void host_free(void *word, void *data, uint64_t size)
