@@ -57,7 +57,7 @@ AC_DEFUN([LIBCORE_GPU_STATE], [
 # LIBCORE_GPU_LIST(OPTION, DEFAULT): gpu_arch, from the option or the default.
 AC_DEFUN([LIBCORE_GPU_LIST], [
   AS_CASE([$with_$1],
-    [yes|no], [AC_MSG_ERROR([--with-m4_translit([$1], [_], [-]) wants a list of architectures])],
+    [yes|no|[' '*]], [AC_MSG_ERROR([--with-m4_translit([$1], [_], [-]) wants a list of architectures])],
     [''], [gpu_arch="$2"],
     [gpu_arch=$with_$1])
   gpu_arch=`AS_ECHO(["$gpu_arch"]) | tr ',' ' '`
@@ -136,6 +136,8 @@ AC_DEFUN([LIBCORE_GPU_CUDA], [
     [$gpu_arch])
   CUDA_MAJOR=`sed -n 's/^#define CUDA_VERSION \(.*\)...$/\1/p' \
     "$CUDA_INCLUDE/cuda.h" 2>/dev/null`
+  CUDA_ARCHES=$gpu_arch
+  AC_SUBST([CUDA_ARCHES])
   AC_SUBST([CUDA_GENCODE])
   AC_SUBST([CUDA_INCLUDE])
   AC_SUBST([CUDA_MAJOR])
@@ -189,6 +191,8 @@ extern "C" __global__ void k(int *x) { *x = threadIdx.x; }']) >conftest.hip
     "$HIP_VERSION_H" 2>/dev/null | head -n 1`
   AS_CASE([$HIP_MAJOR], [6], [ROCBLAS_NUMBER=4], [7], [ROCBLAS_NUMBER=5],
     [ROCBLAS_NUMBER=0])
+  HIP_ARCHES=$gpu_arch
+  AC_SUBST([HIP_ARCHES])
   AC_SUBST([HIP_CPPFLAGS])
   AC_SUBST([HIP_MAJOR])
   AC_SUBST([ROCBLAS_NUMBER])

@@ -9,6 +9,7 @@
 #include "blas.h"
 #include "dnn.h"
 #include "failure.h"
+#include "images.h"
 #include "lt.h"
 #include "mapping.h"
 #include "ranges.h"
@@ -147,6 +148,13 @@ static int attribute(CUdevice device, CUdevice_attribute what)
     return value;
 }
 
+static int capability(CUdevice device)
+{
+    return 10 *
+               attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) +
+           attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+}
+
 static void describe(const context *c, gpu_facts *out)
 {
     CUdevice d = c->device;
@@ -165,9 +173,8 @@ static void describe(const context *c, gpu_facts *out)
              version % 1000 / 10);
     snprintf(out->runtime, sizeof out->runtime, "kernels of CUDA %d.%d; %s",
              CUDA_VERSION / 1000, CUDA_VERSION % 1000 / 10, cuda_dnn_text());
-    snprintf(out->architecture, sizeof out->architecture, "sm_%d%d",
-             attribute(d, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR),
-             attribute(d, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR));
+    snprintf(out->architecture, sizeof out->architecture, "sm_%d",
+             capability(d));
     out->total_memory = total;
     out->shared_bytes =
         (uint64_t)attribute(d, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK);
@@ -189,6 +196,8 @@ static int device_open(uint32_t index, gpu_facts *out, void **out_context)
         return CUDA_ERROR_OUT_OF_MEMORY;
     quiet(&before);
     code = cuda.DeviceGet(&c->device, (int)index);
+    if (code == 0 && !cuda_images_fit(capability(c->device)))
+        code = CUDA_ERROR_NO_BINARY_FOR_GPU;
     if (code == 0)
         code = cuda.DevicePrimaryCtxRetain(&c->handle, c->device);
     pthread_sigmask(SIG_SETMASK, &before, NULL);

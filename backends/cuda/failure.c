@@ -27,8 +27,12 @@ gpu_failure cuda_failure(int code)
     case CUDA_ERROR_OUT_OF_MEMORY:
         f.status = CORE_ERROR_OUT_OF_MEMORY;
         break;
-    case CUDA_ERROR_INVALID_IMAGE:
     case CUDA_ERROR_NO_BINARY_FOR_GPU:
+        f.status = CORE_ERROR_UNSUPPORTED;
+        f.name = "CUDA_ERROR_NO_BINARY_FOR_GPU, the kernels here are "
+                 "for " CUDA_ARCHES;
+        break;
+    case CUDA_ERROR_INVALID_IMAGE:
     case CUDA_ERROR_INVALID_PTX:
     case CUDA_ERROR_UNSUPPORTED_PTX_VERSION:
     case CUDA_ERROR_NOT_SUPPORTED:

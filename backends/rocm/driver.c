@@ -95,8 +95,11 @@ static gpu_failure failure(int code)
     case hipErrorOutOfMemory:
         f.status = CORE_ERROR_OUT_OF_MEMORY;
         break;
-    case hipErrorInvalidImage:
     case hipErrorNoBinaryForGpu:
+        f.status = CORE_ERROR_UNSUPPORTED;
+        f.name = "hipErrorNoBinaryForGpu, the kernels here are for " HIP_ARCHES;
+        break;
+    case hipErrorInvalidImage:
     case hipErrorNotSupported:
         f.status = CORE_ERROR_UNSUPPORTED;
         break;
@@ -236,6 +239,24 @@ static void describe(const context *c, gpu_facts *out)
     out->numa_node = UINT32_MAX;
 }
 
+/* Of a GPU that is named: "gfx90a:sramecc+:xnack-, ...". */
+static int has_kernels(const char *name)
+{
+    size_t size = strcspn(name, ":,");
+    const char *at = HIP_ARCHES;
+
+    if (strncmp(name, "gfx", 3) != 0)
+        return 1;
+    while ((at = strstr(at, "gfx")) != NULL) {
+        size_t other = strcspn(at, ": ");
+
+        if (other == size && strncmp(at, name, size) == 0)
+            return 1;
+        at += other;
+    }
+    return 0;
+}
+
 static int device_open(uint32_t index, gpu_facts *out, void **out_context)
 {
     context *c = calloc(1, sizeof *c);
@@ -255,6 +276,10 @@ static int device_open(uint32_t index, gpu_facts *out, void **out_context)
         return code;
     }
     describe(c, out);
+    if (!has_kernels(out->architecture)) {
+        free(c);
+        return hipErrorNoBinaryForGpu;
+    }
     *out_context = c;
     return 0;
 }

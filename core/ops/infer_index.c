@@ -155,6 +155,11 @@ CORE__INFER(index_select)
     core__result_like(&infer->results[0], self);
     if (self->ndim > 0)
         infer->results[0].sizes[dim] = index->numel;
+    else if (index->numel != 1)
+        return core__op_error(CORE_ERROR_SHAPE, infer->op,
+                              "index has %lld elements; self, which has no "
+                              "dimensions, wants one",
+                              (long long)index->numel);
     return CORE_OK;
 }
 

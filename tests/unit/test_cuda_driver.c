@@ -12,6 +12,8 @@
 
 #include "gpuproducts.h"
 
+#include <sys/wait.h>
+
 #include <gpu/shared_line.h>
 #include <libcore/memory.h>
 #include <libcore/settings.h>
@@ -96,7 +98,36 @@ END_TEST
 START_TEST(an_image_for_other_gpus_is_told)
 {
     image_is_refused("cuModuleLoadData=209",
-                     "CUDA_ERROR_NO_BINARY_FOR_GPU (209)");
+                     "CUDA_ERROR_NO_BINARY_FOR_GPU, the kernels here are for");
+}
+END_TEST
+
+static void gpu_is(const char *capability, bool fits)
+{
+    core_device *device;
+    pid_t child = fork();
+    int status;
+
+    if (child == 0) {
+        setenv("FAKE_CUDA_ARCH", capability, 1);
+        load_fake("");
+        if (fits)
+            ck_assert(computes(device_of("cuda")));
+        else
+            FAILS(core_device_find("cuda", &device), CORE_ERROR_UNSUPPORTED,
+                  "kernels here are for sm_");
+        _exit(0);
+    }
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert_msg(status == 0, "of %s: %d", capability, status);
+}
+
+/* Older than any that CUDA compiles for; by PTX, whatever was asked for. */
+START_TEST(a_gpu_without_kernels_is_no_device)
+{
+    gpu_is("50", false);
+    gpu_is("70", false);
+    gpu_is("999", true);
 }
 END_TEST
 
@@ -455,6 +486,7 @@ int main(void)
         no_memory_is_told_and_the_device_goes_on,
         an_invalid_image_is_told,
         an_image_for_other_gpus_is_told,
+        a_gpu_without_kernels_is_no_device,
         a_kernel_that_is_missing_is_named,
         an_illegal_address_poisons_one_device,
         a_context_that_somebody_destroyed_is_a_lost_device,

@@ -114,6 +114,18 @@ START_TEST(tensors_of_any_dtypes_are_joined)
 }
 END_TEST
 
+START_TEST(numbers_are_turned_and_selected)
+{
+    core_tensor *one = typed(CORE_F32, 0, NULL, (double[]){3});
+    const int64_t last = -1;
+    core_tensor *index = typed(CORE_I64, 1, (int64_t[]){1}, (double[]){0});
+
+    same(one, CALL(flip, moved(one, gpu), &last, 1), 0);
+    same(one, CALL(flip, moved(one, gpu), (int64_t[]){0}, 1), 0);
+    same(one, CALL(index_select, moved(one, gpu), 0, moved(index, gpu)), 0);
+}
+END_TEST
+
 /* The gradient of in elements by that of out, which has an infinity and a NaN:
  * they stay where they were taken from. */
 static core_tensor *nearest_slope(int64_t in, int64_t out, double scale,
@@ -284,6 +296,7 @@ END_TEST
 
 EMULATED_SUITE("gpu, edges", an_index_of_an_empty_table_is_told,
                lots_of_images_are_added_up_in_f32,
+               numbers_are_turned_and_selected,
                tensors_of_any_dtypes_are_joined,
                a_gradient_of_interpolation_comes_from_what_was_taken,
                a_bias_of_padding_has_a_gradient,

@@ -160,6 +160,20 @@ START_TEST(an_index_out_of_range_names_its_argument)
 }
 END_TEST
 
+START_TEST(a_number_is_selected_from_once)
+{
+    static const row rows[] = {
+        {"index_select", "p: i:0 x:0/1", "index has 0 elements"},
+        {"index_select", "p: i:0 x:2/1", "index has 2 elements"},
+        {"index_select", "p: i:0 x:1/1", NULL},
+        {"index_select", "p: i:0 x:/1", NULL},
+        {"index_select", "p:3 i:0 x:0/1", NULL},
+    };
+
+    LOOK(rows);
+}
+END_TEST
+
 START_TEST(gels_wants_full_rank)
 {
     static const row rows[] = {
@@ -543,7 +557,7 @@ END_TEST
 SUITE("ops refusals", a_width_below_0_is_refused,
       integers_are_multiplied_by_whole_numbers,
       an_empty_list_is_no_list_of_sizes, a_mask_is_bool,
-      a_threshold_that_is_no_number_is_refused,
+      a_threshold_that_is_no_number_is_refused, a_number_is_selected_from_once,
       an_index_out_of_range_names_its_argument, gels_wants_full_rank,
       a_scale_without_a_size_is_refused, integers_have_no_negative_power,
       running_statistics_have_no_gradient, a_way_to_approximate_is_known,

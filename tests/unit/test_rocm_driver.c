@@ -73,7 +73,8 @@ END_TEST
 
 START_TEST(an_image_for_other_gpus_is_told)
 {
-    image_is_refused("hipModuleLoadData=209", "hipErrorNoBinaryForGpu (209)");
+    image_is_refused("hipModuleLoadData=209",
+                     "hipErrorNoBinaryForGpu, the kernels here are for gfx");
 }
 END_TEST
 
@@ -183,6 +184,18 @@ START_TEST(the_width_of_wavefronts_is_the_devices)
     load_fake("");
     ck_assert(computes(device_of("rocm")));
     features_are("gfx90a:sramecc+:xnack-, wavefront 64");
+}
+END_TEST
+
+START_TEST(a_gpu_without_kernels_is_no_device)
+{
+    core_device *device;
+
+    setenv("FAKE_HIP_ARCH", "gfx90:xnack-", 1);
+    load_fake("");
+    FAILS(core_device_find("rocm", &device), CORE_ERROR_UNSUPPORTED,
+          "kernels here are for gfx");
+    ck_assert(computes(device_of("cpu")));
 }
 END_TEST
 
@@ -331,6 +344,7 @@ int main(void)
         the_threads_device_stays_what_it_was,
         the_width_of_wavefronts_is_the_devices,
         an_architecture_without_a_name_has_its_width,
+        a_gpu_without_kernels_is_no_device,
         a_product_on_each_stream_is_the_librarys,
         captured_products_work_in_memory_of_their_graph,
         a_captured_sum_of_products_works_in_one_workspace,

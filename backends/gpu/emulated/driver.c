@@ -497,7 +497,7 @@ static int run_launch(work *w, context *device)
 
     (void)device;
     pthread_mutex_lock(&running);
-    if (launches++ == setting("GPUEMU_LOSE_AFTER", UINT64_MAX))
+    if (launches++ == w->u.launch.loses)
         code = EMULATED_LOST;
     else
         why = gpu_emulated_launch(w->u.launch.kernel, w->u.launch.grid,
@@ -531,6 +531,7 @@ static int launch(void *device, void *on, void *function,
         memcpy(w->u.launch.grid, grid, sizeof w->u.launch.grid);
         memcpy(w->u.launch.block, block, sizeof w->u.launch.block);
         w->u.launch.shared = shared_bytes;
+        w->u.launch.loses = setting("GPUEMU_LOSE_AFTER", UINT64_MAX);
         memcpy(w->parameters, parameters, size);
     }
     return gpu_emulated_submit(device, on, w);

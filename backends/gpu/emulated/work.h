@@ -55,6 +55,7 @@ typedef struct work {
         struct {
             const gpu_emulated_kernel *kernel;
             uint32_t grid[3], block[3], shared;
+            uint64_t loses; /* the launch that loses the device */
         } launch;
         struct {
             void *to;

@@ -327,7 +327,9 @@ static core_status flip(core_call *call, const core_value *args, uint32_t nargs,
     (void)nresults;
     for (uint32_t d = 0; d < from->ndim; d++)
         strides[d] = from->strides[d];
-    for (uint32_t i = 0; i < args[1].count && from->numel > 0; i++) {
+    /* A number has no dimension that could be turned. */
+    for (uint32_t i = 0; i < args[1].count && from->numel > 0 && from->ndim > 0;
+         i++) {
         int64_t d = args[1].u.ints[i];
 
         d += d < 0 ? from->ndim : 0;
