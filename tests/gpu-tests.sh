@@ -87,7 +87,32 @@ finds() { # folder, device
         looks "$1" "$2" "${script%/*}/bench-vs-torch" --device "$2" "$work/build"
 }
 
-echo 1..11
+# Without a word of where it was built, or of Check.
+staged() {
+    "$LIBCORE_SOURCE/tools/gpu-stage" --no-data "$LIBCORE_BUILD" sim \
+        "$work/stage" >"$work/out" 2>&1 || return
+    env -u LIBCORE_BUILD -u LIBCORE_SOURCE -u LIBCORE_PLUGIN_PATH \
+        "$work/stage/tools/gpu-tests" --short --report "$work/report" \
+        "$work/stage/build" sim device golden >>"$work/out" 2>&1
+    cat "$work/out"
+    grep '^PASS: sim is there' "$work/out" &&
+        grep '^golden on sim: [1-9][0-9]* passed, 0 failed' "$work/out" &&
+        [ -x "$work/stage/build/tests/unit/test_gpu_rows" ] &&
+        ls "$work"/stage/build/.libs/libcore.so.0
+}
+
+no_foreign_folder() {
+    mkdir -p "$work/foreign"
+    : >"$work/foreign/file"
+    ! "$LIBCORE_SOURCE/tools/gpu-stage" --no-data "$LIBCORE_BUILD" sim \
+        "$work/foreign" >"$work/out" 2>&1 || return
+    cat "$work/out"
+    [ -f "$work/foreign/file" ] && grep 'none of mine' "$work/out"
+}
+
+echo 1..13
+ok 'what is staged runs elsewhere' staged
+ok 'a folder of others is left alone' no_foreign_folder
 ok 'every part runs' parts
 ok 'and is reported' reported
 ok 'what fails is counted' fails

@@ -6,7 +6,7 @@
  *
  * GB/s are of what must be read and written; the limit is a copy of as much
  * memory, by the device itself.  Sizes are such that a GPU's caches hold little
- * of it.  peers/torch_gpu.py has the same rows. */
+ * of it.  peers/torch_device.py has the same rows. */
 
 #include "models.h"
 
