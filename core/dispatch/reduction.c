@@ -78,6 +78,10 @@ static core_status find_dtypes(reduction *r)
             : core__arg_dtype(r->args, data->dtype, CORE_DTYPE_NONE);
     core_tensor *cast;
 
+    /* What integers are summed in anyway. */
+    if (data->promotion == CORE__REDUCE_SUM && asked == CORE_I64 &&
+        !core__dtype_is_floating(input))
+        asked = CORE_DTYPE_NONE;
     if (asked && asked != input) {
         CORE_TRY(core__op_dtype_check(r->op, asked));
         core__detour(r->call->op, CORE_DETOUR_CAST);

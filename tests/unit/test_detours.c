@@ -178,6 +178,25 @@ START_TEST(operands_of_two_dtypes_are_counted)
 }
 END_TEST
 
+START_TEST(integers_are_summed_as_they_are)
+{
+    static const core_dtype small[] = {CORE_I32, CORE_I16, CORE_I8, CORE_U8,
+                                       CORE_BOOL};
+
+    for (size_t i = 0; i < sizeof small / sizeof *small; i++) {
+        core_tensor *x =
+            typed(small[i], 1, (int64_t[]){3}, (double[]){1, 1, 1});
+        core_tensor *all = CALL(sum, x, CORE_I64);
+        int64_t total;
+
+        ck_assert_int_eq(core_tensor_dtype(all), CORE_I64);
+        OK(core_tensor_read(all, &total, sizeof total));
+        ck_assert_int_eq(total, 3);
+    }
+    ck_assert_uint_eq(detours("sum"), 0);
+}
+END_TEST
+
 SUITE("detours", common_operators_take_no_detour_on_the_cpu,
       a_number_and_what_is_broadcast_take_no_detour,
-      operands_of_two_dtypes_are_counted)
+      operands_of_two_dtypes_are_counted, integers_are_summed_as_they_are)
