@@ -24,7 +24,7 @@ have_module() { # pkg-config name
     have pkg-config && pkg-config --exists "$1"
 }
 
-# The packages of those that $1 names (build, data, test) that are missing.
+# The packages of those that $1 names (build, data, test, hip) that are missing.
 missing_packages() {
     case $1 in
     build)
@@ -61,6 +61,8 @@ missing_packages() {
         have_library libOpenCL.so.1 || echo ocl-icd-libopencl1
         have_library libclblast.so.1 || echo libclblast1
         ;;
+    # Not every distribution has it.
+    hip) have hipcc || [ -x /opt/rocm/bin/hipcc ] || echo hipcc ;;
     esac
 }
 
