@@ -119,6 +119,8 @@ AC_DEFUN([LIBCORE_GPU_CUDA], [
   AS_IF([test -n "$with_cuda" || test -e /dev/nvidiactl],
     [gpu_all="sm_75 sm_80 sm_90"], [gpu_all=sm_80])
   LIBCORE_GPU_LIST([cuda_arch], [$gpu_all])
+  # "80" is "sm_80".
+  gpu_arch=`AS_ECHO([" $gpu_arch"]) | sed 's/ \(@<:@0-9@:>@\)/ sm_\1/g; s/^ //'`
   LIBCORE_GPU_GENCODE
   CUDA_INCLUDE=
   gpu_why=

@@ -196,7 +196,7 @@ static int device_open(uint32_t index, gpu_facts *out, void **out_context)
         return CUDA_ERROR_OUT_OF_MEMORY;
     quiet(&before);
     code = cuda.DeviceGet(&c->device, (int)index);
-    if (code == 0 && !cuda_images_fit(capability(c->device)))
+    if (code == 0 && !cuda_arches_fit(CUDA_ARCHES, capability(c->device)))
         code = CUDA_ERROR_NO_BINARY_FOR_GPU;
     if (code == 0)
         code = cuda.DevicePrimaryCtxRetain(&c->handle, c->device);
@@ -215,11 +215,12 @@ static void device_close(void *word)
 {
     context *c = word;
     EACH_DEVICE(c, pushed, code);
+    CUstreamCaptureMode mode = cuda_relax();
 
     cuda_blas_forget(c, code != 0);
     cuda_dnn_forget(c, code != 0);
     cuda_lt_close(c);
-    leave(pushed, code);
+    leave(pushed, cuda_relaxed(mode, code));
     cuda.DevicePrimaryCtxRelease(c->device);
     free(c);
 }
@@ -236,12 +237,13 @@ static int device_reset(void *word)
 {
     context *c = word;
     EACH_DEVICE(c, pushed, code);
+    CUstreamCaptureMode mode = cuda_relax();
 
     /* Libraries destroy what they have where it was made. */
     cuda_lt_renew(c, NULL);
     cuda_blas_forget(c, 1);
     cuda_dnn_forget(c, 1);
-    leave(pushed, code);
+    leave(pushed, cuda_relaxed(mode, code));
     code = cuda.DevicePrimaryCtxReset(c->device);
     /* The reset took what every holder had; ours is taken anew. */
     cuda.DevicePrimaryCtxRelease(c->device);

@@ -1,15 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* images.h: for which GPUs there are kernels.  CUDA_ARCHES: "sm_80 sm_90", as
- * they were compiled. */
+/* images.h: for which GPUs there are kernels. */
 
 #ifndef CUDA_IMAGES_H
 #define CUDA_IMAGES_H
 
 #include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
 
-/* capability: 80 of 8.0. */
-bool cuda_images_fit(int capability);
+/* "sm_80 sm_90", as they were compiled, for a GPU of capability 80, that is 8.0.
+ * Code runs on GPUs of its major number that are as new or newer; PTX, which the
+ * last has, on all that are.  "90a" is for itself alone, "100f" for its major
+ * number. */
+static inline bool cuda_arches_fit(const char *list, int capability)
+{
+    const char *at = list;
+    bool fit = false, newer = false;
+
+    while ((at = strstr(at, "sm_")) != NULL) {
+        char *end;
+        long arch = strtol(at + 3, &end, 10);
+        bool kin = capability >= arch && capability / 10 == arch / 10;
+
+        newer = (*end == 0 || *end == ' ') && capability >= arch;
+        fit |= *end == 'a' ? capability == arch : kin;
+        at = end;
+    }
+    return fit || newer;
+}
 
 #endif

@@ -239,20 +239,24 @@ static void describe(const context *c, gpu_facts *out)
     out->numa_node = UINT32_MAX;
 }
 
-/* Of a GPU that is named: "gfx90a:sramecc+:xnack-, ...". */
+/* Of a GPU that is named: "gfx90a:sramecc+:xnack-, ...".  What the list has that
+ * is no such name ("native", "gfx11-generic") may be for any. */
 static int has_kernels(const char *name)
 {
     size_t size = strcspn(name, ":,");
-    const char *at = HIP_ARCHES;
 
     if (strncmp(name, "gfx", 3) != 0)
         return 1;
-    while ((at = strstr(at, "gfx")) != NULL) {
-        size_t other = strcspn(at, ": ");
+    for (const char *at = HIP_ARCHES; *at != 0; at += strcspn(at, " ")) {
+        size_t other;
 
+        at += strspn(at, " ");
+        other = strcspn(at, ": ");
         if (other == size && strncmp(at, name, size) == 0)
             return 1;
-        at += other;
+        if (other > 0 &&
+            (strncmp(at, "gfx", 3) != 0 || memchr(at, '-', other) != NULL))
+            return 1;
     }
     return 0;
 }
@@ -287,9 +291,10 @@ static int device_open(uint32_t index, gpu_facts *out, void **out_context)
 static void device_close(void *word)
 {
     EACH_DEVICE((context *)word, before, code);
+    hipStreamCaptureMode mode = rocm_relax();
 
     rocm_blas_forget(word, code != 0);
-    leave(before, code);
+    leave(before, rocm_relaxed(mode, code));
     free(word);
 }
 
@@ -303,7 +308,7 @@ static int device_check(void *word)
 
 static int device_reset(void *word)
 {
-    ON_DEVICE(word, (rocm_blas_forget(word, 1), hip.DeviceReset()));
+    RELAXED_ON_DEVICE(word, (rocm_blas_forget(word, 1), hip.DeviceReset()));
 }
 
 /* -------------------------------------------------------------- memory -- */
@@ -477,9 +482,13 @@ static int gate_create(void *word, uint32_t **out_gate)
     if (code == 0 && !attribute(((context *)word)->device,
                                 hipDeviceAttributeCanUseStreamWaitValue))
         code = GPU_ABSENT;
-    if (code == 0)
-        code = hip.ExtMallocWithFlags(&signal, sizeof(uint64_t),
-                                      hipMallocSignalMemory);
+    if (code == 0) {
+        hipStreamCaptureMode mode = rocm_relax();
+
+        code = rocm_relaxed(
+            mode, (int)hip.ExtMallocWithFlags(&signal, sizeof(uint64_t),
+                                              hipMallocSignalMemory));
+    }
     if (code == 0) {
         memset(signal, 0, sizeof(uint64_t));
         *out_gate = signal;
@@ -489,7 +498,7 @@ static int gate_create(void *word, uint32_t **out_gate)
 
 static int gate_destroy(void *word, uint32_t *gate)
 {
-    ON_DEVICE(word, hip.Free(gate));
+    RELAXED_ON_DEVICE(word, hip.Free(gate));
 }
 
 static int stream_gate(void *word, void *stream, uint32_t *gate,

@@ -408,6 +408,7 @@ static inline void *work_beside_a_capture(void *device)
     OK(core_event_record(event, stream));
     OK(core_event_synchronize(event));
     OK(core_event_query(event));
+    OK(core_stream_callback(stream, wait_at_gate, NULL, NULL));
     OK(core_memory_empty_cache(device));
     core_event_release(event);
     drop_all();

@@ -12,6 +12,8 @@
 
 #include "gpuproducts.h"
 
+#include <cuda/images.h>
+
 #include <sys/wait.h>
 
 #include <gpu/shared_line.h>
@@ -102,7 +104,7 @@ START_TEST(an_image_for_other_gpus_is_told)
 }
 END_TEST
 
-static void gpu_is(const char *capability, bool fits)
+static void gpu_is(const char *capability)
 {
     core_device *device;
     pid_t child = fork();
@@ -111,23 +113,51 @@ static void gpu_is(const char *capability, bool fits)
     if (child == 0) {
         setenv("FAKE_CUDA_ARCH", capability, 1);
         load_fake("");
-        if (fits)
-            ck_assert(computes(device_of("cuda")));
-        else
-            FAILS(core_device_find("cuda", &device), CORE_ERROR_UNSUPPORTED,
-                  "kernels here are for sm_");
+        FAILS(core_device_find("cuda", &device), CORE_ERROR_UNSUPPORTED,
+              "kernels here are for sm_");
         _exit(0);
     }
     ck_assert_int_eq(waitpid(child, &status, 0), child);
     ck_assert_msg(status == 0, "of %s: %d", capability, status);
 }
 
-/* Older than any that CUDA compiles for; by PTX, whatever was asked for. */
+/* Older than any that CUDA compiles for. */
 START_TEST(a_gpu_without_kernels_is_no_device)
 {
-    gpu_is("50", false);
-    gpu_is("70", false);
-    gpu_is("999", true);
+    gpu_is("50");
+    gpu_is("70");
+}
+END_TEST
+
+/* Of the same major number, by PTX of the last, for itself, for its kin. */
+START_TEST(kernels_fit_gpus)
+{
+    static const struct {
+        const char *list;
+        int capability;
+        bool fit;
+    } rows[] = {
+        {"sm_80", 80, true},
+        {"sm_80", 86, true},
+        {"sm_80", 90, true},
+        {"sm_80", 75, false},
+        {"sm_86", 80, false},
+        {"sm_75 sm_90", 75, true},
+        {"sm_75 sm_90", 80, false},
+        {"sm_75 sm_90", 100, true},
+        {"sm_90a", 90, true},
+        {"sm_90a", 100, false},
+        {"sm_80 sm_90a", 86, true},
+        {"sm_80 sm_90a", 100, false},
+        {"sm_100f", 103, true},
+        {"sm_100f", 120, false},
+        {"", 90, false},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        ck_assert_msg(cuda_arches_fit(rows[i].list, rows[i].capability) ==
+                          rows[i].fit,
+                      "%s on %d", rows[i].list, rows[i].capability);
 }
 END_TEST
 
@@ -487,6 +517,7 @@ int main(void)
         an_invalid_image_is_told,
         an_image_for_other_gpus_is_told,
         a_gpu_without_kernels_is_no_device,
+        kernels_fit_gpus,
         a_kernel_that_is_missing_is_named,
         an_illegal_address_poisons_one_device,
         a_context_that_somebody_destroyed_is_a_lost_device,

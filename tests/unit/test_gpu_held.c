@@ -229,6 +229,27 @@ START_TEST(layers_with_wider_parameters_are_the_cpus)
 }
 END_TEST
 
+/* Rows of nothing have statistics. */
+START_TEST(layers_of_nothing_are_the_cpus)
+{
+    setting s = {NULL, CORE_F32, 3, 0, 0};
+    core_tensor *out[2][3], *x;
+
+    for (int k = 0; k < 2; k++) {
+        core_device *device = k == 0 ? cpu : gpu;
+
+        s.device = device;
+        x = CALL(zeros, ((int64_t[]){3, 0}), 2, CORE_F32, device);
+        OK(core_native_layer_norm(x, &s.length, 1, NULL, NULL, 1e-5, &out[k][0],
+                                  &out[k][1], &out[k][2]));
+        for (int i = 0; i < 3; i++)
+            keep(out[k][i]);
+    }
+    for (int i = 0; i < 3; i++)
+        same(out[0][i], out[1][i], 0);
+}
+END_TEST
+
 /* Several parts of rows; more columns than a block has. */
 START_TEST(many_rows_have_one_gradient)
 {
@@ -324,5 +345,6 @@ EMULATED_SUITE("gpu, held", softmax_is_the_cpus, half_to_float_is_the_cpus,
                strange_numbers_are_the_cpus, layers_are_the_cpus,
                layers_without_parameters_are_the_cpus,
                layers_with_wider_parameters_are_the_cpus,
-               many_rows_have_one_gradient, reductions_are_the_cpus,
-               rows_have_kernels_for_their_length, a_long_column_is_cut)
+               layers_of_nothing_are_the_cpus, many_rows_have_one_gradient,
+               reductions_are_the_cpus, rows_have_kernels_for_their_length,
+               a_long_column_is_cut)

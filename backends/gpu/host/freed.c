@@ -10,6 +10,7 @@
 
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 
 #define calls (gpu_vendor_here.driver)
 
@@ -47,7 +48,7 @@ static void free_now(gpu_device *device, int kind, void *data, uint64_t size)
     } else if (kind == GPU_FREE_HOST) {
         /* Refused where a reset let it go. */
         (void)calls->host_unpin(context, data);
-        free(data);
+        munmap(data, size);
     } else if (kind == GPU_FREE_MAPPING) {
         calls->virtual_unmap(context, data, size);
     } else {
@@ -56,10 +57,10 @@ static void free_now(gpu_device *device, int kind, void *data, uint64_t size)
 }
 
 /* What the driver has no more: the host has its own. */
-static void free_rest(int kind, void *data)
+static void free_rest(const gpu_freed *f)
 {
-    if (kind == GPU_FREE_HOST)
-        free(data);
+    if (f->kind == GPU_FREE_HOST)
+        munmap(f->data, f->size);
 }
 
 /* NULL, and no thread from then on: there is nothing. */
@@ -71,7 +72,7 @@ static gpu_freed *next_one(gpu_device *device)
     for (f = device->freed; f != NULL && f->generation != device->generation;
          f = next) {
         next = f->next;
-        free_rest(f->kind, f->data);
+        free_rest(f);
         free(f);
     }
     device->freed = f != NULL ? f->next : NULL;
@@ -122,5 +123,5 @@ void gpu_freed_forget(gpu_device *device)
         if (well)
             free_now(device, f->kind, f->data, f->size);
         else
-            free_rest(f->kind, f->data);
+            free_rest(f);
 }

@@ -5,7 +5,8 @@
 
 #include <gpu/host/interfaces.h>
 
-#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #define calls (gpu_vendor_here.driver)
 
@@ -116,25 +117,31 @@ const core_memory_table gpu_memory_table = {
 
 /* --------------------------------------------------------- host memory -- */
 
+static uint64_t whole_pages(uint64_t size)
+{
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+
+    return size <= UINT64_MAX / 2 ? (size + page - 1) / page * page : 0;
+}
+
 /* Not the driver's: what a reset takes from it would be gone under tensors of the
- * CPU. */
+ * CPU.  Shared: a fork takes no page away from under the device. */
 static core_status host_alloc(void *word, uint64_t size, void **out_data)
 {
-    enum { PAGE = 4096 };
     gpu_device *device = word;
-    uint64_t whole =
-        size <= UINT64_MAX / 2 ? (size + PAGE - 1) / PAGE * PAGE : 0;
-    void *data = whole > 0 ? aligned_alloc(PAGE, whole) : NULL;
+    uint64_t whole = whole_pages(size);
+    void *data = mmap(NULL, whole, PROT_READ | PROT_WRITE,
+                      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     int code;
 
     *out_data = NULL;
-    if (data == NULL)
+    if (data == MAP_FAILED)
         return gpu_refuse(CORE_ERROR_OUT_OF_MEMORY,
                           "no host memory for %llu bytes that are pinned",
                           (unsigned long long)size);
     code = calls->host_pin(device->context, data, whole);
     if (code != 0) {
-        free(data);
+        munmap(data, whole);
         return gpu_answer(device, code, "pinning host memory");
     }
     *out_data = data;
@@ -143,8 +150,7 @@ static core_status host_alloc(void *word, uint64_t size, void **out_data)
 
 static void host_free(void *word, void *data, uint64_t size)
 {
-    (void)size;
-    gpu_free(word, GPU_FREE_HOST, data, 0);
+    gpu_free(word, GPU_FREE_HOST, data, whole_pages(size));
 }
 
 const core_host_memory_interface gpu_host_memory = {

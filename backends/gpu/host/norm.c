@@ -41,7 +41,7 @@ static core_status launch_rows(core_call *call, const char *stem,
                    gpu_row_vectors(p->channels, bytes, p->grad) &&
                    gpu_row_vectors(p->channels, bytes, p->weight) &&
                    gpu_row_vectors(p->channels, bytes, p->bias);
-    bool layer = p->groups == 1 && p->inner == 1;
+    bool layer = p->groups == 1 && p->inner == 1 && p->channels > 0;
     gpu_shape shape = gpu_blocks((uint64_t)p->rows, GPU_BLOCK);
     char name[GPU_NAME] = "";
 
