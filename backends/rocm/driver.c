@@ -6,6 +6,8 @@
 
 #include "api.h"
 #include "blas.h"
+#include "failure.h"
+#include "images.h"
 
 #include <gpu/driver.h>
 
@@ -82,52 +84,6 @@ static int leave(int before, int code)
         }                                             \
         return leave(before, code);                   \
     } while (0)
-
-/* -------------------------------------------------------------- errors -- */
-
-static gpu_failure failure(int code)
-{
-    gpu_failure f = {CORE_ERROR_INTERNAL, 0, NULL};
-
-    if (hip.GetErrorName != NULL)
-        f.name = hip.GetErrorName((hipError_t)code);
-    switch (code) {
-    case hipErrorOutOfMemory:
-        f.status = CORE_ERROR_OUT_OF_MEMORY;
-        break;
-    case hipErrorNoBinaryForGpu:
-        f.status = CORE_ERROR_UNSUPPORTED;
-        f.name = "hipErrorNoBinaryForGpu, the kernels here are for " HIP_ARCHES;
-        break;
-    case hipErrorInvalidImage:
-    case hipErrorNotSupported:
-        f.status = CORE_ERROR_UNSUPPORTED;
-        break;
-    case hipErrorNotFound:
-        f.status = CORE_ERROR_NOT_FOUND;
-        break;
-    case hipErrorNoDevice:
-    case hipErrorInvalidDevice:
-        f.status = CORE_ERROR_NO_DEVICE;
-        break;
-    /* What no later call recovers from. */
-    case hipErrorDeinitialized:
-    case hipErrorInvalidContext:
-    case hipErrorECCNotCorrectable:
-    case hipErrorIllegalAddress:
-    case hipErrorLaunchTimeOut:
-    case hipErrorContextIsDestroyed:
-    case hipErrorAssert:
-    case hipErrorLaunchFailure:
-    case hipErrorUnknown:
-        f.status = CORE_ERROR_DEVICE_LOST;
-        f.lost = 1;
-        break;
-    default:
-        break;
-    }
-    return f;
-}
 
 /* ------------------------------------------------------------- devices -- */
 
@@ -239,28 +195,6 @@ static void describe(const context *c, gpu_facts *out)
     out->numa_node = UINT32_MAX;
 }
 
-/* Of a GPU that is named: "gfx90a:sramecc+:xnack-, ...".  What the list has that
- * is no such name ("native", "gfx11-generic") may be for any. */
-static int has_kernels(const char *name)
-{
-    size_t size = strcspn(name, ":,");
-
-    if (strncmp(name, "gfx", 3) != 0)
-        return 1;
-    for (const char *at = HIP_ARCHES; *at != 0; at += strcspn(at, " ")) {
-        size_t other;
-
-        at += strspn(at, " ");
-        other = strcspn(at, ": ");
-        if (other == size && strncmp(at, name, size) == 0)
-            return 1;
-        if (other > 0 &&
-            (strncmp(at, "gfx", 3) != 0 || memchr(at, '-', other) != NULL))
-            return 1;
-    }
-    return 0;
-}
-
 static int device_open(uint32_t index, gpu_facts *out, void **out_context)
 {
     context *c = calloc(1, sizeof *c);
@@ -280,7 +214,7 @@ static int device_open(uint32_t index, gpu_facts *out, void **out_context)
         return code;
     }
     describe(c, out);
-    if (!has_kernels(out->architecture)) {
+    if (!rocm_arches_fit(HIP_ARCHES, out->architecture)) {
         free(c);
         return hipErrorNoBinaryForGpu;
     }
@@ -671,7 +605,7 @@ const gpu_driver rocm_driver = {
     .component = "rocm",
 #endif
     .find = find,
-    .failure = failure,
+    .failure = rocm_failure,
     .device_open = device_open,
     .device_close = device_close,
     .device_check = device_check,

@@ -13,6 +13,8 @@
 
 #include "gpuproducts.h"
 
+#include <rocm/images.h>
+
 /* ----------------------------------------------------------- no devices -- */
 
 START_TEST(without_a_driver_there_is_no_device)
@@ -199,6 +201,32 @@ START_TEST(a_gpu_without_kernels_is_no_device)
 }
 END_TEST
 
+/* By name, whatever features it has; what is no name may be for any. */
+START_TEST(kernels_fit_gpus)
+{
+    static const struct {
+        const char *list, *name;
+        bool fit;
+    } rows[] = {
+        {"gfx90a", "gfx90a:sramecc+:xnack-, wavefront 64", true},
+        {"gfx90a:xnack- gfx1030", "gfx90a:xnack-", true},
+        {"gfx906 gfx1030", "gfx1030, wavefront 32", true},
+        {"gfx906 gfx90a", "gfx90", false},
+        {"gfx90", "gfx90a", false},
+        {"gfx906", "gfx908, wavefront 64", false},
+        {"gfx11-generic", "gfx1100, wavefront 32", true},
+        {"native", "gfx1100", true},
+        {"gfx906", "wavefront 64", true},
+        {"", "gfx906", false},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        ck_assert_msg(rocm_arches_fit(rows[i].list, rows[i].name) ==
+                          rows[i].fit,
+                      "%s on %s", rows[i].list, rows[i].name);
+}
+END_TEST
+
 /* Without a name the width is there. */
 START_TEST(an_architecture_without_a_name_has_its_width)
 {
@@ -345,6 +373,7 @@ int main(void)
         the_width_of_wavefronts_is_the_devices,
         an_architecture_without_a_name_has_its_width,
         a_gpu_without_kernels_is_no_device,
+        kernels_fit_gpus,
         a_product_on_each_stream_is_the_librarys,
         captured_products_work_in_memory_of_their_graph,
         a_captured_sum_of_products_works_in_one_workspace,
