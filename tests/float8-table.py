@@ -5,7 +5,7 @@
 """float8-table: what the codes of f8e4m3 and f8e5m2 mean, and what doubles
 round to, from the definition in exact fractions.
 
-    float8-table > tests/unit/float8_table.h
+    float8-table > tests/support/float8_table.h
 
 Standard: OCP 8-bit Floating Point Specification 1.0 (2023).  Knows nothing of
 how libcore converts.

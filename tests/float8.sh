@@ -9,7 +9,7 @@ name='the table of eight-bit floats is what its definition gives'
 if ! python3 -c '' 2>/dev/null; then
     echo "ok 1 - $name # SKIP there is no python3"
 elif python3 "$LIBCORE_SOURCE/tests/float8-table.py" |
-    cmp - "$LIBCORE_SOURCE/tests/unit/float8_table.h"; then
+    cmp - "$LIBCORE_SOURCE/tests/support/float8_table.h"; then
     echo "ok 1 - $name"
 else
     echo "not ok 1 - $name"

@@ -97,7 +97,7 @@ staged() {
     cat "$work/out"
     grep '^PASS: sim is there' "$work/out" &&
         grep '^golden on sim: [1-9][0-9]* passed, 0 failed' "$work/out" &&
-        [ -x "$work/stage/build/tests/unit/test_gpu_rows" ] &&
+        [ -x "$work/stage/build/tests/unit/gpu/test_gpu_rows" ] &&
         ls "$work"/stage/build/.libs/libcore.so.0
 }
 

@@ -45,11 +45,12 @@ in_other_ways() {
     # A launch of few blocks: what no block has is left to the next round of
     # those that are there, as with more rows than a GPU takes blocks.
     ok 'recorded cases pass in launches of few blocks' recorded GPUEMU_BLOCKS=3
-    for program in test_attention test_optim_fused; do
+    for program in ops/test_attention optim/test_optim_fused; do
         ok "$program in launches of few blocks" env GPUEMU_BLOCKS=3 \
             "$LIBCORE_BUILD/tests/unit/$program"
     done
-    for program in test_attention test_optim_fused test_gpu_large test_gpu_held; do
+    for program in ops/test_attention optim/test_optim_fused \
+        gpu/test_gpu_large gpu/test_gpu_row_registers; do
         ok "$program with warps of 64" env GPUEMU_WARP=64 \
             "$LIBCORE_BUILD/tests/unit/$program"
     done

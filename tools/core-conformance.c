@@ -8,7 +8,7 @@
 #include "conformance/check.h"
 #include "conformance/golden.h"
 #include "conformance/replay.h"
-#include "conformance/tally.h"
+#include "conformance/outcome_counts.h"
 
 #include <libcore/core.h>
 

@@ -7,7 +7,7 @@
 #define _GNU_SOURCE /* environ */
 
 #include "base/json.h"
-#include "info/clean.h"
+#include "info/printable.h"
 
 #include <libcore/device.h>
 #include <libcore/dispatch.h>

@@ -545,7 +545,7 @@ def main():
         table.expand(operator)
     out = [HEADER]
     if sys.argv[1] == "rows":
-        out.append('#include "rows.h"\n')
+        out.append('#include "loop/rows.h"\n')
         out.append("/* One text serves signed and unsigned types. */")
         out.append('#pragma GCC diagnostic ignored "-Wtype-limits"\n')
         out.extend(table.rows.text)

@@ -8,11 +8,11 @@
 #include <libcore/sdk.h>
 
 #include "cpu.h"
-#include "device.h"
-#include "elementwise.h"
+#include "runtime/device.h"
+#include "loop/elementwise.h"
 #include "isa.h"
-#include "pool.h"
-#include "scratch.h"
+#include "runtime/thread_pool.h"
+#include "runtime/scratch.h"
 #include "tables.h"
 
 CORE_SDK_NOTE("cpu", "The libcore authors", "0.1.0", "Apache-2.0", "cpu", "");
@@ -75,7 +75,7 @@ static const void *get_interface(void *backend, core_string name,
         .set = set_threads,
         .get = cpu_pool_threads,
     };
-    /* The pool begins anew in a child by itself: pool.c. */
+    /* The pool begins anew in a child by itself: thread_pool.c. */
     static const core_fork_safe_interface fork_safe = {
         .struct_size = sizeof(core_fork_safe_interface),
     };

@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-#include "pool.h"
+#include "runtime/thread_pool.h"
 
 /* ---------------------------------------------------------------- rows -- */
 

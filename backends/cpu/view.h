@@ -19,7 +19,7 @@
 #include <string.h>
 
 #include "cpu.h"
-#include "number.h"
+#include "math/number.h"
 
 /* ----------------------------------------------------------- arguments -- */
 

@@ -10,7 +10,7 @@
 #include "lt.h"
 
 #include <gpu/host/handles.h>
-#include <gpu/host/tell.h>
+#include <gpu/host/warn_once.h>
 
 #include <libcore/plugin.h>
 

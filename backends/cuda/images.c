@@ -3,7 +3,7 @@
 
 /* images.c: what the compiler of kernels made of backends/gpu/kernels. */
 
-#include <gpu/host/embed.h>
+#include <gpu/host/embedded_images.h>
 
 extern const gpu_image cuda_images[];
 const gpu_image cuda_images[] = {GPU_FAMILIES(GPU_EMBEDDED){NULL, NULL}};

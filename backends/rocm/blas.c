@@ -12,7 +12,7 @@
 #include "api.h"
 
 #include <gpu/host/handles.h>
-#include <gpu/host/tell.h>
+#include <gpu/host/warn_once.h>
 
 #include <libcore/plugin.h>
 

@@ -9,7 +9,7 @@
 #include "device/device.h"
 #include "device/stream.h"
 #include "memory/memory.h"
-#include "profiler/watch.h"
+#include "profiler/profiler_hooks.h"
 
 #include <pthread.h>
 #include <stdlib.h>

@@ -83,10 +83,10 @@ struct core__thread {
     uint32_t nstreams;
     void *pools;    /* memory pools in use here, innermost first (memory/) */
     void *engine;   /* autograd's state of a backward in this thread */
-    void *executor; /* where it takes nodes from (autograd/worker.h) */
+    void *executor; /* where it takes nodes from (autograd/engine/worker.h) */
     uint32_t level; /* backwards on this stack, inside each other */
     void *hooks[4]; /* for later layers */
-    /* Autograd's, see autograd/saved_hooks.h and autograd/anomaly.h. */
+    /* Autograd's, see autograd/graph/saved_hooks.h and anomaly.h. */
     struct core__saved_hooks *saved_hooks;   /* in force, innermost first */
     struct core__destinations *destinations; /* of the backward that begins */
     struct core__destinations *offered;      /* to the function that runs */

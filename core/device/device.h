@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/settings.h"
 #include "base/thread.h"
-#include "dispatch/keys.h"
+#include "base/keys.h"
 
 #include <libcore/backend.h>
 #include <libcore/kernel.h>

@@ -10,7 +10,7 @@
 #include "base/memory.h"
 #include "base/observe.h"
 #include "base/settings.h"
-#include "device/capture.h"
+#include "graph/capture.h"
 #include "device/stream.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/operator.h"

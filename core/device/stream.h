@@ -15,7 +15,7 @@
 
 enum { CORE__QUEUE_RING = 64 };
 
-typedef struct core__words core__words; /* queue_words.c */
+typedef struct core__words core__words; /* error_propagation.c */
 typedef struct core__heard core__heard;
 
 /* How far a queue is: the calls given to it, and the waits for others. */
@@ -62,7 +62,7 @@ typedef struct core__queue {
         _Atomic uint64_t call;
         core_operator *_Atomic op;
     } ring[CORE__QUEUE_RING];
-    /* Whose error words are taken with its own (queue_words.c).  Under the
+    /* Whose error words are taken with its own (error_propagation.c).  Under the
      * lock; the counts are read without. */
     core__words *words; /* its own, for others; NULL: nobody waited */
     core__heard *heard;
@@ -240,7 +240,7 @@ core_status core__queue_passed(core__queue *queue, core__queue_mark mark,
 /* Its error word alone: bad data that a kernel met, told once. */
 core_status core__queue_word(core__queue *queue, const char *reason);
 
-/* ------------------------------------------------------- queue_words.c -- */
+/* ------------------------------------------------------- error_propagation.c -- */
 
 /* A wait for the other was given to this one: its error word, and those of all
  * that it waited for, are for who waits for this one. */

@@ -5,7 +5,7 @@
  * goes").  No lock, no allocation.
  *
  * What a call costs at least: a jump by where the operator has its tensors, the
- * thread's pointer, one load per tensor, the depth that tells reclaim.c what
+ * thread's pointer, one load per tensor, the depth that tells epoch_reclaim.c what
  * this thread may be reading, and a comparison with the operator's first
  * shortcut (registry.h): two dozen instructions for an operator of one tensor;
  * tests/instruction-budget.txt holds it there.  A call in a state that is new to

@@ -2,12 +2,12 @@
  * Copyright The libcore authors */
 
 /* Element-wise operators, for every backend: promotion, numbers, broadcasting,
- * strides, in place, out.  quick.c deals with the plain case before it comes
+ * strides, in place, out.  elementwise_fast_path.c deals with the plain case before it comes
  * here. */
 
 #include "base/thread.h"
-#include "device/transfer.h"
-#include "dispatch/demands.h"
+#include "transfer/transfer.h"
+#include "dispatch/kernel_constraints.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/loop.h"
 #include "ops/infer.h"

@@ -11,15 +11,15 @@
 #include "base/memory.h"
 #include "base/settings.h"
 #include "base/thread.h"
-#include "device/capture.h"
+#include "graph/capture.h"
 #include "device/stream.h"
-#include "device/transfer.h"
+#include "transfer/transfer.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/schema.h"
 #include "dispatch/structured.h"
 #include "dispatch/table.h"
 #include "ops/infer.h"
-#include "quant/missing.h"
+#include "quant/float8_fallback.h"
 
 #include <libcore/tensor.h>
 

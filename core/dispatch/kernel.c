@@ -4,9 +4,9 @@
 /* Structured operators whose kernels get views: inference, results, views. */
 
 #include "base/memory.h"
-#include "device/capture.h"
-#include "device/transfer.h"
-#include "dispatch/demands.h"
+#include "graph/capture.h"
+#include "transfer/transfer.h"
+#include "dispatch/kernel_constraints.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/schema.h"
 #include "dispatch/structured.h"

@@ -5,9 +5,9 @@
 
 #include "base/memory.h"
 #include "base/observe.h"
-#include "device/capture.h"
+#include "graph/capture.h"
 #include "device/stream.h"
-#include "device/transfer.h"
+#include "transfer/transfer.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/launch.h"
 #include "dispatch/plan.h"

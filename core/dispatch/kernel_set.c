@@ -4,7 +4,7 @@
 /* The kernels of one operator on one backend. */
 
 #include "base/memory.h"
-#include "dispatch/demands.h"
+#include "dispatch/kernel_constraints.h"
 #include "dispatch/registry.h"
 
 #include <string.h>
@@ -112,7 +112,7 @@ core_status core__kernel_set_make(core_operator *op, core__backend *backend,
     return CORE_OK;
 }
 
-/* On a device without streams quick.c asks for no plan. */
+/* On a device without streams elementwise_fast_path.c asks for no plan. */
 static bool is_quick(const core__kernel_set *set, const core_kernel *kernel)
 {
     return !kernel->supports && !(kernel->demands & CORE__DEMANDS_SLOW) &&

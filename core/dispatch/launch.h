@@ -3,7 +3,7 @@
 
 /* launch.h: the call that a kernel receives, filled in.
  *
- * core__kernel_launch does everything; the fast path of quick.c does the plain
+ * core__kernel_launch does everything; the fast path of elementwise_fast_path.c does the plain
  * case itself: a device without streams of its own, and a kernel without
  * plans. */
 

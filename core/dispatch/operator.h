@@ -10,7 +10,7 @@
 #ifndef CORE_DISPATCH_OPERATOR_H
 #define CORE_DISPATCH_OPERATOR_H
 
-#include "dispatch/keys.h"
+#include "base/keys.h"
 #include "tensor/tensor.h"
 
 #include <libcore/kernel.h>
@@ -18,7 +18,7 @@
 typedef struct core__operator_data core__operator_data;
 typedef struct core__kernel_set core__kernel_set;
 typedef struct core__registration core__registration;
-typedef struct core__gradient core__gradient;   /* autograd/gradient.h */
+typedef struct core__gradient core__gradient;   /* autograd/graph/gradient.h */
 typedef struct core__inference core__inference; /* ops/infer.h */
 
 /* What a table slot holds.  Never changed once published: a new registration
@@ -151,7 +151,8 @@ struct core_operator {
     uint8_t variant; /* data->variant */
     uint8_t family;  /* data->family */
     uint8_t hot;     /* CORE__HOT_…; set when the table is made */
-    uint8_t quick; /* CORE__QUICK_…, where quick.c can serve it; else 0.  Set
+    uint8_t
+        quick; /* CORE__QUICK_…, where elementwise_fast_path.c can serve it; else 0.  Set
                       when the table is made. */
     uint8_t override_told; /* a warning was given; under the lock */
     uint8_t place;         /* position of the device argument, or NOWHERE */

@@ -14,7 +14,7 @@
 #include "base/fork.h"
 #include "base/memory.h"
 #include "base/settings.h"
-#include "device/capture.h"
+#include "graph/capture.h"
 #include "device/stream.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/schema.h"

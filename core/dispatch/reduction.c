@@ -4,8 +4,8 @@
 /* Reductions, for every backend: which dimensions go, the results, and a loop
  * in which they have stride 0 where they are reduced. */
 
-#include "device/transfer.h"
-#include "dispatch/demands.h"
+#include "transfer/transfer.h"
+#include "dispatch/kernel_constraints.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/loop.h"
 #include "ops/infer.h"

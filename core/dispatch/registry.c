@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "dispatch/plan.h"
-#include "dispatch/demands.h"
+#include "dispatch/kernel_constraints.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/schema.h"
 #include "dispatch/table.h"

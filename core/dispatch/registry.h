@@ -26,7 +26,7 @@ struct core__shortcut {
     core_call call;             /* as far as functions see it; the rest is 0 */
     const core__shortcut *next; /* older */
     core__entry entry;          /* of the table, that it was made of */
-    /* A recorded call (autograd/plain.h) knows also where it computes; below's
+    /* A recorded call (autograd/graph/record_fast_path.h) knows also where it computes; below's
      * function is NULL in other ones. */
     core__entry below;
     core_call below_call;
@@ -41,7 +41,7 @@ typedef struct core__kernel {
     core_kernel kernel;
     const core_host *host; /* of the plugin it belongs to */
     /* Masks of the dtypes that all inputs may have, with a result of the same
-     * one and with one of bool: what quick.c asks. */
+     * one and with one of bool: what elementwise_fast_path.c asks. */
     uint32_t same;
     uint32_t compared;
     struct core__kernel *next;       /* in the same set, newest first */
@@ -51,7 +51,7 @@ typedef struct core__kernel {
 
 /* Room for kernels of one registration and backend, in one piece of memory: a
  * plugin brings a thousand.  It is not touched before a kernel is made in it,
- * which for most is when somebody looks for it: pending.c. */
+ * which for most is when somebody looks for it: lazy_kernels.c. */
 typedef struct core__pending core__pending;
 typedef struct core__pending_rows core__pending_rows;
 typedef struct core__kernel_slab {
@@ -67,7 +67,7 @@ typedef struct core__kernel_slab {
 
 enum {
     /* A power of two: a dtype beyond finds another's kernel, which does not
-     * take it, as quick.c sees. */
+     * take it, as elementwise_fast_path.c sees. */
     CORE__QUICK_DTYPES = 16,
     CORE__DTYPES_OF_0_1 = 0xffff
 };
@@ -160,7 +160,7 @@ void core__kernel_list_reset(const core__backend *backend);
 core_status core__registry_place(core__kernel_slab *slab, uint32_t index,
                                  const core_kernel *from, core_operator *op,
                                  uint64_t sequence);
-/* pending.c: what a kernel needs until somebody looks for it; NULL: no memory,
+/* lazy_kernels.c: what a kernel needs until somebody looks for it; NULL: no memory,
  * and then it is made at once. */
 core__pending_rows *core__pending_rows_new(core__kernel_slab *slab,
                                            uint32_t count);

@@ -5,7 +5,7 @@
 
 #include "dispatch/structured.h"
 
-#include "device/transfer.h"
+#include "transfer/transfer.h"
 #include "dispatch/dispatch.h"
 #include "ops/infer.h"
 #include "tensor/dtype.h"

@@ -19,7 +19,7 @@ enum { CORE__OPERANDS_MAX = 8, CORE__KERNEL_TENSORS = 32 };
 core_function core__structured_run(const core_operator *op,
                                    const core__kernel_set *set);
 
-/* quick.c: the same for an element-wise operator on a device; op->quick. */
+/* elementwise_fast_path.c: the same for an element-wise operator on a device; op->quick. */
 core_function core__elementwise_run(const core_operator *op);
 /* The same for one in place or with given results, in the place of the layer
  * in-place-or-view, which it goes through where it has to; NULL: only that. */

@@ -15,14 +15,14 @@
 #include "dispatch/table.h"
 
 #include "autocast/autocast.h"
-#include "autograd/layer.h"
-#include "autograd/plain.h"
+#include "autograd/graph/layer.h"
+#include "autograd/graph/record_fast_path.h"
 #include "base/memory.h"
 #include "base/settings.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/structured.h"
 #include "ops_ids.h"
-#include "profiler/watch.h"
+#include "profiler/profiler_hooks.h"
 
 #include <pthread.h>
 
@@ -343,7 +343,7 @@ static void set_hot(core_operator *op)
 
     if (op->tensors == op->required && (op->tensors == 1 || op->tensors == 3))
         hot = op->tensors == 1 ? CORE__HOT_ONE : CORE__HOT_TWO;
-    /* Its function looks at the numbers that it has, if it is one of quick.c;
+    /* Its function looks at the numbers that it has, if it is one of elementwise_fast_path.c;
      * those of others CORE__HOT_ANY does. */
     if (op->tensors == op->required && op->nargs > 2 &&
         op->tensors == (3 | 1u << (op->nargs - 1)) &&

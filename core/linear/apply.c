@@ -6,7 +6,7 @@
  * arguments is the node's context. */
 
 #include "autocast/autocast.h"
-#include "autograd/destination.h"
+#include "autograd/engine/destination.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "linear/linear.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-#include "autograd/engine.h"
+#include "autograd/engine/engine.h"
 #include "base/error.h"
 #include "linear/linear.h"
 #include "quant/quantizer.h"

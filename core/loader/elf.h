@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* elf.h: reading ELF files without trusting them; shared by note.c, segments.c,
- * dynamic.c and symbols.c. */
+/* elf.h: reading ELF files without trusting them; shared by plugin_note.c, elf_segments.c,
+ * elf_dynamic.c and elf_symbols.c. */
 
 #ifndef CORE_LOADER_ELF_H
 #define CORE_LOADER_ELF_H
 
-#include "loader/note.h"
+#include "loader/plugin_note.h"
 
 #include <elf.h>
 
@@ -39,10 +39,10 @@ core_status core__elf_header(const core__image *image, Elf64_Ehdr *out_header);
 core_status core__elf_segment(const core__image *image,
                               const Elf64_Ehdr *header, uint32_t index,
                               Elf64_Phdr *out_segment);
-/* The dynamic section and relocations (dynamic.c); the segments are good. */
+/* The dynamic section and relocations (elf_dynamic.c); the segments are good. */
 core_status core__dynamic_check(const core__image *image);
 
-/* ------------------------------------------- the dynamic section: dynamic.c */
+/* ------------------------------------------- the dynamic section: elf_dynamic.c */
 
 enum { CORE__ELF_TAGS = DT_FLAGS + 8 }; /* small tags are kept by number */
 

@@ -12,7 +12,7 @@
 
 #include "device/device.h"
 #include "dispatch/registry.h"
-#include "layers/layers.h"
+#include "interpose/interposers.h"
 
 #include <libcore/plugins.h>
 

@@ -11,7 +11,7 @@
 #include "base/thread.h"
 #include "loader/elf.h"
 #include "loader/loader.h"
-#include "loader/note.h"
+#include "loader/plugin_note.h"
 #include "loader/quarantine.h"
 
 #include <dlfcn.h>

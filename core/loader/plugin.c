@@ -11,7 +11,7 @@
 #include "base/sha256.h"
 #include "base/settings.h"
 #include "loader/loader.h"
-#include "loader/note.h"
+#include "loader/plugin_note.h"
 #include "loader/search.h"
 
 #include <stdlib.h>

@@ -86,8 +86,8 @@ struct core__segment {
     core__block *first;
     uint8_t kind;
     bool expandable;
-    bool direct;            /* made for one block, and goes with it */
-    bool held;              /* in the list of those that leave (leaving.c) */
+    bool direct; /* made for one block, and goes with it */
+    bool held;   /* in the list of those that leave (segment_release.c) */
     core__segment *leaving; /* the next of them */
     core_event *behind;     /* what used this one and those before it */
     void *last; /* the plugin's word for the stream that may still use it */
@@ -283,7 +283,7 @@ void core__segment_give(const core__allocator *allocator,
  * nobody can know when its work is done. */
 bool core__heap_pinned(const core__heap *heap);
 
-/* ------------------------------------------------------ leaving: leaving.c -- */
+/* ------------------------------------------------------ leaving: segment_release.c -- */
 
 /* What need not be kept of a heap goes to the device, now or when the stream is
  * past the work that it has.  Waits for nothing; the allocator's lock is held

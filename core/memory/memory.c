@@ -14,7 +14,7 @@
 #include "memory/allocator.h"
 #include "memory/cache.h"
 #include "memory/heap.h"
-#include "tensor/kept.h"
+#include "tensor/tensor_cache.h"
 
 enum { UNIT = 64 };
 

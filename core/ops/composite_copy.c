@@ -5,7 +5,7 @@
  * have a function instead of a kernel. */
 
 #include "device/device.h"
-#include "device/transfer.h"
+#include "transfer/transfer.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/structured.h"
 #include "ops/expression.h"

@@ -7,7 +7,7 @@
 #include "base/fork.h"
 #include "base/memory.h"
 #include "profiler/profile.h"
-#include "profiler/watch.h"
+#include "profiler/profiler_hooks.h"
 
 #include <pthread.h>
 #include <sched.h>

@@ -9,7 +9,7 @@
 #include "dispatch/dispatch.h"
 #include "dispatch/operator.h"
 #include "dispatch/schema.h"
-#include "ops/nan.h"
+#include "ops/nan_check.h"
 #include "tensor/dtype.h"
 
 #include <libcore/ops.h>

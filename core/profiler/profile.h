@@ -155,7 +155,7 @@ void core__profile_ranges_find(void);
 void core__profile_ranges_begin(uint64_t token, const char *name);
 void core__profile_ranges_end(uint64_t token);
 
-/* ----------------------------------------------------- watch.c: what is seen */
+/* ----------------------------------------------------- profiler_hooks.c: what is seen */
 
 /* Puts the layer and the observer in their places, or takes them away. */
 void core__profile_watch(bool on);
@@ -204,7 +204,7 @@ void core__profile_apart_end(const core__profile_apart *apart);
 /* Owned by the caller from now on. */
 size_t core__profile_clocks(core__profile_clock out[CORE__PROFILE_CLOCKS]);
 
-/* --------------------------------------------- records.c: a plugin's records */
+/* --------------------------------------------- device_records.c: a plugin's records */
 
 /* False: the clock's `why` says why. */
 bool core__profile_records_start(core__profile_clock *clock);
@@ -248,7 +248,7 @@ static inline uint64_t core__profile_length(const core__profile_event *event)
     return event->end > event->begin ? event->end - event->begin : 0;
 }
 
-/* --------------------------------------------------------- slices.c */
+/* --------------------------------------------------------- device_activity.c */
 
 /* Waits for the devices, ends their records, and makes slices of all that was
  * recorded; device times of events are filled. */
@@ -271,7 +271,7 @@ size_t core__profile_plain(char *out, size_t room, const char *name);
 void core__profile_lane_name(const core__profile_slice *slice, char *text,
                              size_t size);
 
-/* --------------------------------------------------------------- rows.c */
+/* --------------------------------------------------------------- event_summary.c */
 
 typedef struct core__profile_rows {
     size_t count;
@@ -291,7 +291,7 @@ core_status core__profile_rows_sorted(core_profiler *profiler,
 core_status core__profile_remarks(const core_profiler *profiler,
                                   char **out_text);
 
-/* -------------------------------------------------- curve.c: memory by time */
+/* -------------------------------------------------- memory_timeline.c: memory by time */
 
 typedef struct core__profile_point {
     uint64_t time;
@@ -307,7 +307,7 @@ typedef struct core__profile_curve {
 core_status core__profile_curve_make(const core_profiler *profiler,
                                      core__profile_curve *curve);
 
-/* ---------------------------------------------- link.c: backward to forward */
+/* ---------------------------------------------- node_correlation.c: backward to forward */
 
 typedef struct core__profile_link {
     uint32_t from_part, from; /* an operator */

@@ -7,7 +7,7 @@
  * what it was told of. */
 
 #include "device/device.h"
-#include "dispatch/keys.h"
+#include "base/keys.h"
 #include "profiler/profile.h"
 
 #include <string.h>

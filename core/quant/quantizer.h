@@ -56,13 +56,13 @@ void core__quantizer_undo(core_quantizer *quantizer,
                           const core__quantizer_mark *mark);
 void core__quantizer_mark_drop(core__quantizer_mark *mark);
 
-/* Before a call.  In the second run of a checkpoint (again.h) *out_second, and the
+/* Before a call.  In the second run of a checkpoint (checkpoint_scales.h) *out_second, and the
  * quantizer as it was in the first; core__quantizer_undo with mark, behind the
  * call, makes it as it is. */
 core_status core__quantized_call(core_quantizer *quantizer,
                                  core__quantizer_mark *mark, bool *out_second);
 
-/* Conversions where the device has no kernel (emulate.c): any dtype to eight
+/* Conversions where the device has no kernel (float8_emulation.c): any dtype to eight
  * bits, to the nearest; floating ones by chance; and eight bits to f32. */
 core_status core__float8_emulate_narrow(core_tensor *tensor, core_dtype dtype,
                                         core_tensor **out_tensor);
@@ -74,7 +74,7 @@ core_status core__float8_emulate_widen(core_tensor *data,
                                        core_tensor **out_tensor);
 
 /* _scaled_mm by the device's product of f32, which has all numbers of eight bits
- * exactly (product.c).  bias: may be NULL. */
+ * exactly (product_fallback.c).  bias: may be NULL. */
 core_status core__float8_emulate_product(core_tensor *self, core_tensor *mat2,
                                          core_tensor *scale_a,
                                          core_tensor *scale_b,

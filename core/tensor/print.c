@@ -7,7 +7,7 @@
 #include "base/memory.h"
 #include "device/device.h"
 #include "tensor/dtype.h"
-#include "tensor/number.h"
+#include "tensor/number_format.h"
 #include "tensor/tensor.h"
 
 #include <libcore/tensor.h>

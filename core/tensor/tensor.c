@@ -6,13 +6,13 @@
 
 #include "tensor/tensor.h"
 
-#include "autograd/node.h"
+#include "autograd/graph/node.h"
 #include "base/memory.h"
 #include "base/thread.h"
 #include "device/device.h"
 #include "memory/memory.h"
 #include "tensor/dtype.h"
-#include "tensor/kept.h"
+#include "tensor/tensor_cache.h"
 #include "tensor/layout.h"
 
 #include <string.h>

@@ -7,7 +7,7 @@
 #define CORE_TENSOR_TENSOR_H
 
 #include "base/error.h"
-#include "dispatch/keys.h"
+#include "base/keys.h"
 
 #include <libcore/kernel.h>
 
@@ -15,7 +15,7 @@
 #include <stdbool.h>
 
 typedef struct core_storage core_storage;
-typedef struct core__autograd core__autograd; /* autograd/record.h */
+typedef struct core__autograd core__autograd; /* autograd/graph/record.h */
 
 /* Bytes of a device's memory, shared by a tensor and its views.  The version
  * counts changes in place; views and detached tensors share it with it. */
@@ -30,7 +30,7 @@ struct core_storage {
     uint32_t generation;       /* of the device, when it was made; 0 where
                                       synchronous */
     uint32_t whole; /* the class that threads keep it in with its tensor
-                       (kept.h); 0: none */
+                       (tensor_cache.h); 0: none */
     /* Memory that was brought in from outside: called instead of freeing. */
     void (*release)(void *context, void *data);
     void *context;

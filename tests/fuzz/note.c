@@ -4,7 +4,7 @@
 /* The readers of notes, seals, segments, dynamic sections and symbols, fed by
  * libFuzzer: any bytes are a file.  What is refused has a reason. */
 
-#include "loader/note.h"
+#include "loader/plugin_note.h"
 
 #include <stdlib.h>
 

@@ -4,8 +4,8 @@
 /* What libFuzzer calls: the headers of safetensors files, and indexes of
  * shards.  The first byte chooses, the rest is the JSON. */
 
-#include "io/header.h"
-#include "io/index.h"
+#include "safetensors/header.h"
+#include "safetensors/index.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 
 #include "child.h"
 
-#include "manners.h"
+#include "process_state.h"
 
 #include <malloc.h>
 #include <stdio.h>

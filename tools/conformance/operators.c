@@ -3,7 +3,7 @@
 
 #include "operators.h"
 
-#include "number.h"
+#include "element_value.h"
 
 #include <stdio.h>
 #include <stdlib.h>

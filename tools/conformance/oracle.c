@@ -3,7 +3,7 @@
 
 #include "oracle.h"
 
-#include "number.h"
+#include "element_value.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -8,7 +8,7 @@
 #ifndef CONFORMANCE_ORACLE_H
 #define CONFORMANCE_ORACLE_H
 
-#include "words.h"
+#include "sample_call.h"
 
 typedef struct reference {
     uint32_t nresults;

@@ -4,7 +4,7 @@
 /* The reference of a call: its shapes from the meta device, its values from
  * the oracle, or else from the CPU backend in f64. */
 
-#include "number.h"
+#include "element_value.h"
 #include "oracle.h"
 
 #include <math.h>

@@ -89,7 +89,7 @@ struct suite {
     core_device_information information;
     core_numerics numerics;
     double compile_budget; /* seconds that a first call may take */
-    /* Had from raw_open (raw.h). */
+    /* Had from raw_open (plugin_tables.h). */
     raw *raw;
 };
 

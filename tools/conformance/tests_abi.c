@@ -4,8 +4,8 @@
 /* Level core: how the plugin is loaded, negotiated with and described. */
 
 #include "elf_symbols.h"
-#include "manners.h"
-#include "raw.h"
+#include "process_state.h"
+#include "plugin_tables.h"
 
 #include <ctype.h>
 #include <dirent.h>

@@ -3,8 +3,8 @@
 
 /* Level core: memory that a device keeps itself (core.allocator). */
 
-#include "gate.h"
-#include "room.h"
+#include "stream_gate.h"
+#include "leak_check.h"
 #include "tests_features.h"
 
 #include <string.h>

@@ -3,7 +3,7 @@
 
 /* Level core: the time between two events is the time that passed. */
 
-#include "gate.h"
+#include "stream_gate.h"
 #include "tests_features.h"
 
 #include <time.h>

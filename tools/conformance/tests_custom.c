@@ -6,7 +6,7 @@
  * compared with differences.  Their names come from a child process, in which
  * the plugin's init runs without libcore between. */
 
-#include "raw.h"
+#include "plugin_tables.h"
 
 #include <libcore/autograd.h>
 #include <libcore/dispatch.h>

@@ -3,8 +3,8 @@
 
 /* Level core: optional interfaces.  What a plugin advertises it must do. */
 
-#include "gate.h"
-#include "raw.h"
+#include "stream_gate.h"
+#include "plugin_tables.h"
 #include "tests_features.h"
 
 #include <math.h>

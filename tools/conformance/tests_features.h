@@ -6,7 +6,7 @@
 #ifndef CONFORMANCE_TESTS_FEATURES_H
 #define CONFORMANCE_TESTS_FEATURES_H
 
-#include "raw.h"
+#include "plugin_tables.h"
 
 void features_allocator(suite *self, outcome *out, const test *one);
 void features_profiler(suite *self, outcome *out, const test *one);

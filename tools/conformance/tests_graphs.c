@@ -3,7 +3,7 @@
 
 /* Level core: what a graph holds, and how long. */
 
-#include "gate.h"
+#include "stream_gate.h"
 #include "tests_features.h"
 
 #include <string.h>

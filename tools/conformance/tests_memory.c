@@ -3,9 +3,9 @@
 
 /* Level core: allocation, copies and fills, on the plugin's own table. */
 
-#include "manners.h"
-#include "raw.h"
-#include "room.h"
+#include "process_state.h"
+#include "plugin_tables.h"
+#include "leak_check.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,9 +4,9 @@
 /* Level core: order on one stream, which every device with streams has, and
  * what asking a device costs the host. */
 
-#include "gate.h"
-#include "manners.h"
-#include "raw.h"
+#include "stream_gate.h"
+#include "process_state.h"
+#include "plugin_tables.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -4,11 +4,11 @@
 /* Level ops: rules that every kernel keeps, whatever it computes. */
 
 #include "claims.h"
-#include "graves.h"
-#include "manners.h"
-#include "number.h"
+#include "free_quarantine.h"
+#include "process_state.h"
+#include "element_value.h"
 #include "operators.h"
-#include "starve.h"
+#include "alloc_failure.h"
 
 #include <stdio.h>
 #include <stdlib.h>

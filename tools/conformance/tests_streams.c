@@ -5,8 +5,8 @@
  * device has host callbacks, a gate holds streams up, and nothing here depends
  * on time; elsewhere long copies stand for it, and prove less. */
 
-#include "gate.h"
-#include "manners.h"
+#include "stream_gate.h"
+#include "process_state.h"
 
 #include <stdlib.h>
 #include <string.h>

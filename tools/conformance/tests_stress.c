@@ -6,7 +6,7 @@
 
 #include "bounds.h"
 #include "claims.h"
-#include "manners.h"
+#include "process_state.h"
 
 #include <pthread.h>
 #include <signal.h>

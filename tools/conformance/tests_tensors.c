@@ -4,7 +4,7 @@
 /* Level core: the plugin under libcore: it is loaded, tensors live on its
  * device and come back as they went, and errors are told. */
 
-#include "manners.h"
+#include "process_state.h"
 #include "suite.h"
 
 #include <stdlib.h>

@@ -6,7 +6,7 @@
 
 #include "bounds.h"
 #include "golden.h"
-#include "number.h"
+#include "element_value.h"
 #include "replay.h"
 
 #include <math.h>

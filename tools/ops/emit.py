@@ -198,7 +198,7 @@ def rows(items):
 def table(model):
     functions = sorted({o.function() for o in model.operators if o.function()})
     infers = sorted({o.infer() for o in model.operators if o.infer()})
-    lines = [HEAD + "#include \"autograd/gradient.h\"\n"
+    lines = [HEAD + "#include \"autograd/graph/gradient.h\"\n"
              "#include \"dispatch/operator.h\"\n"
              "#include \"ops/infer.h\"\n\n#include <string.h>\n"]
     for function in functions:
@@ -265,7 +265,7 @@ def gradient(operator):
 
 
 def gradients(model):
-    lines = [HEAD + "#include \"autograd/formulas.h\"\n\n#include <math.h>\n"
+    lines = [HEAD + "#include \"autograd/formulas/formulas.h\"\n\n#include <math.h>\n"
              "#include <string.h>\n"]
     for operator in model.operators:
         if operator.formulas:

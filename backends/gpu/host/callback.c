@@ -9,7 +9,7 @@
  * which the thread waits for, and behind it a gate, where the stream waits for
  * the thread: a number in memory that it watches, or, where the driver has no
  * such thing, a host function that waits and calls nothing.
- * What a callback frees goes later (freed.c). */
+ * What a callback frees goes later (deferred_free.c). */
 
 #include <gpu/host/interfaces.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* conv.c: convolution, by the vendor's library (convlib.c) or as products of
+/* conv.c: convolution, by the vendor's library (conv_library.c) or as products of
  * matrices: an image's patches are its columns (conv.cu), so many images at a
  * time as scratch memory takes.  A transposed convolution is the gradient of
  * another by its input. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* conv.h: what a convolution is to conv.c, and to convlib.c, which gives it to
+/* conv.h: what a convolution is to conv.c, and to conv_library.c, which gives it to
  * the vendor's library. */
 
 #ifndef GPU_CONV_H

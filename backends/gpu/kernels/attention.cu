@@ -13,7 +13,7 @@
 
 #include "types.h"
 
-#include <cpu/philox.h>
+#include <cpu/math/philox.h>
 #include <gpu/shared_attention.h>
 
 GPU_DEVICE float exponential(float x)

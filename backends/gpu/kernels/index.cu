@@ -2,7 +2,7 @@
  * Copyright The libcore authors */
 
 /* index.cu: reading by indices; nll_loss; tensors made of a rule.  A bad index
- * is 0 instead, and told.  (place.cu writes by indices.) */
+ * is 0 instead, and told.  (scatter.cu writes by indices.) */
 
 #include "types.h"
 

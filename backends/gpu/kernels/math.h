@@ -21,6 +21,6 @@
 #define lgammaf_r(x, sign) (*(sign) = 0, lgammaf(x))
 #define lgamma_r(x, sign) (*(sign) = 0, lgamma(x))
 #endif
-#include <cpu/expressions.h>
+#include <cpu/math/expressions.h>
 
 #endif

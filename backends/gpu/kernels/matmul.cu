@@ -8,7 +8,7 @@
  * wavefront makes a quarter of the tile then, 32 x 32. */
 
 #include "types.h"
-#include "units.h"
+#include "matrix_units.h"
 
 enum { SIDE = 64, DEPTH = 16, EACH = 4 };
 

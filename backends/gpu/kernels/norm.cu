@@ -2,11 +2,11 @@
  * Copyright The libcore authors */
 
 /* norm.cu: layer, group and batch normalisation, forward and backward.  A block
- * has a row, or a channel; a team or a block holds a row of a layer (held.h).  With h = (x - mean) spread and g = grad weight,
+ * has a row, or a channel; a team or a block holds a row of a layer (row_registers.h).  With h = (x - mean) spread and g = grad weight,
  *     grad_x      = (g - mean(g) - h mean(g h)) spread
  *     grad_weight = sum(grad h),  grad_bias = sum(grad). */
 
-#include "held.h"
+#include "row_registers.h"
 
 #include <gpu/shared_norm.h>
 

@@ -3,10 +3,10 @@
 
 /* softmax.cu: softmax and its logarithm, forward and backward, along the middle
  * of outer x size x inner.  Where inner is 1, lines that fit are held by a team
- * or a block (held.h), and a block goes through longer ones; else a thread has
+ * or a block (row_registers.h), and a block goes through longer ones; else a thread has
  * one, and neighbours read neighbouring elements. */
 
-#include "held.h"
+#include "row_registers.h"
 
 /* Elements that a thread alone adds up before it adds their sum to the others:
  * a long sum of one after the other loses what is small beside it. */

@@ -1,0 +1,609 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* conv_direct.c: what is around the innermost product of conv_direct.h.
+ *
+ * A tile is some rows of the output of one image and group: what it reads is
+ * brought in order once, for all filters.  The gradient of the input is a
+ * convolution of the output's, with the kernel turned round; that of the
+ * weights sums over positions what the others sum over taps and channels.  Of
+ * what order numbers are added in nothing depends on threads. */
+
+#include "conv_direct.h"
+
+#include <stdlib.h>
+
+#include "isa.h"
+#include "runtime/thread_pool.h"
+
+enum {
+    TILE = 1 << 16,       /* elements of the input that a tile reads */
+    WORK_LEAST = 1 << 16, /* multiply-adds; less is served by columns */
+    FILTERS_LEAST = 12,
+    CHANNELS_LEAST = 4, /* where they are lines of the product */
+    SUMMED = 128,       /* products that are added up in one go, about */
+    ITEMS_WANTED = 8    /* for threads, of the gradient of the weights */
+};
+
+typedef struct job {
+    conv_geometry g; /* of the convolution that is computed */
+    const conv_functions *f;
+    conv_operand from, to, w;
+    const float *b;
+    bool turned;               /* the kernel, and w's first two dimensions */
+    int64_t channels, filters; /* of a group */
+    int64_t blocks;            /* of filters */
+    int64_t taps;
+    int64_t rows, tiles;    /* of the output in a tile; tiles in out[1] */
+    int64_t in_rows, width; /* of the input that a tile reads */
+    int64_t parts, items;
+    float *packed; /* weights: [group][block][tap][channel][columns]; of their
+                      gradient [part] of the same */
+    core_status status;
+} job;
+
+static const conv_functions *functions(void)
+{
+#ifdef CPU_X86_ISA
+    if (cpu_isa >= CPU_ISA_AVX512)
+        return &cpu_conv_functions_avx512;
+    if (cpu_isa == CPU_ISA_AVX2)
+        return &cpu_conv_functions_avx2;
+#endif
+    return &cpu_conv_functions_baseline;
+}
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static int64_t most(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static bool wanted(const conv_geometry *g, int64_t channels, int64_t filters)
+{
+    return functions()->multiply && g->in_size > 0 && g->out_size > 0 &&
+           filters / g->groups >= FILTERS_LEAST &&
+           g->images * g->out_size * g->kernel_size * (channels / g->groups) *
+                   filters >=
+               WORK_LEAST;
+}
+
+bool conv_direct_forward_wanted(const conv_geometry *g, bool channels_last)
+{
+    /* One tap over rows of a channel is a matrix product as it lies. */
+    return wanted(g, g->channels, g->filters) && (!g->direct || channels_last);
+}
+
+bool conv_direct_input_wanted(const conv_geometry *g)
+{
+    for (int k = 0; k < 3; k++)
+        if (g->stride[k] != 1 ||
+            g->padding[k] > g->dilation[k] * (g->kernel[k] - 1))
+            return false;
+    return !g->direct && wanted(g, g->filters, g->channels);
+}
+
+bool conv_direct_weight_wanted(const conv_geometry *g)
+{
+    return !g->direct && g->channels / g->groups >= CHANNELS_LEAST &&
+           wanted(g, g->channels, g->filters);
+}
+
+/* g: of the convolution that is computed. */
+static job job_of(const conv_geometry *g)
+{
+    job j = {.g = *g, .f = functions(), .taps = g->kernel_size};
+    int64_t row, span;
+
+    j.channels = g->channels / g->groups;
+    j.filters = g->filters / g->groups;
+    j.blocks = (j.filters + j.f->columns - 1) / j.f->columns;
+    j.width = (g->out[2] - 1) * g->stride[2] +
+              (g->kernel[2] - 1) * g->dilation[2] + 1;
+    row = j.width * j.channels * g->kernel[0];
+    span = (g->kernel[1] - 1) * g->dilation[1] + 1;
+    j.rows = (TILE / most(row, 1) - span) / g->stride[1] + 1;
+    j.rows = most(1, least(j.rows, g->out[1]));
+    j.in_rows = (j.rows - 1) * g->stride[1] + span;
+    j.tiles = (g->out[1] + j.rows - 1) / j.rows;
+    j.items = g->images * g->groups * g->out[0] * j.tiles;
+    return j;
+}
+
+static void fail(job *j)
+{
+    __atomic_store_n(&j->status, CORE_ERROR_OUT_OF_MEMORY, __ATOMIC_RELAXED);
+}
+
+static float *scratch(job *j, int64_t count)
+{
+    float *memory = cpu_allocate(count, sizeof *memory);
+
+    if (!memory)
+        fail(j);
+    return memory;
+}
+
+/* -------------------------------------------------------------- weights -- */
+
+static int64_t packed_size(const job *j)
+{
+    return j->g.groups * j->blocks * j->taps * j->channels * j->f->columns;
+}
+
+/* Where the weight of a filter, of a channel of its group, and of a tap is. */
+static float *weight_at(const job *j, int64_t group, int64_t filter,
+                        int64_t channel, int64_t tap)
+{
+    const conv_geometry *g = &j->g;
+    const int64_t *stride = j->w.stride;
+    int64_t last = j->turned ? j->taps - 1 - tap : tap;
+    int64_t at = last / (g->kernel[1] * g->kernel[2]) * stride[2] +
+                 last / g->kernel[2] % g->kernel[1] * stride[3] +
+                 last % g->kernel[2] * stride[4];
+
+    if (j->turned)
+        return j->w.data + at + (group * j->channels + channel) * stride[0] +
+               filter * stride[1];
+    return j->w.data + at + (group * j->filters + filter) * stride[0] +
+           channel * stride[1];
+}
+
+/* One block of filters of one group. */
+static void pack_weights(void *context, int64_t begin, int64_t end)
+{
+    const job *j = context;
+    int64_t columns = j->f->columns, lines = j->taps * j->channels;
+
+    for (int64_t item = begin; item < end; item++) {
+        int64_t first = item % j->blocks * columns;
+        float *to = j->packed + item * lines * columns;
+
+        for (int64_t line = 0; line < lines; line++)
+            for (int64_t k = 0; k < columns; k++)
+                to[line * columns + k] =
+                    first + k < j->filters
+                        ? *weight_at(j, item / j->blocks, first + k,
+                                     line % j->channels, line / j->channels)
+                        : 0;
+    }
+}
+
+/* ----------------------------------------------------------------- rows -- */
+
+typedef struct tile {
+    int64_t image, group, depth, row, rows; /* of the output */
+} tile;
+
+static tile tile_of(const job *j, int64_t item)
+{
+    tile t = {.row = item % j->tiles * j->rows};
+
+    t.rows = least(j->rows, j->g.out[1] - t.row);
+    item /= j->tiles;
+    t.depth = item % j->g.out[0];
+    item /= j->g.out[0];
+    t.group = item % j->g.groups;
+    t.image = item / j->g.groups;
+    return t;
+}
+
+/* count positions of all channels, channels last. */
+static void take_positions(const float *from, int64_t channel, int64_t position,
+                           int64_t channels, int64_t count, float *to)
+{
+    if (channel == 1) {
+        for (int64_t i = 0; i < count; i++)
+            memcpy(to + i * channels, from + i * position,
+                   (size_t)channels * sizeof *to);
+        return;
+    }
+    for (int64_t c = 0; c < channels; c += 16) {
+        int64_t end = least(channels, c + 16);
+
+        for (int64_t i = 0; i < count; i++)
+            for (int64_t k = c; k < end; k++)
+                to[i * channels + k] = from[k * channel + i * position];
+    }
+}
+
+static void clear(float *to, int64_t count)
+{
+    if (count > 0)
+        memset(to, 0, (size_t)count * sizeof *to);
+}
+
+/* One row of the input, from position `-padding` on, as wide as is read. */
+static void take_row(const job *j, const float *from, float *to)
+{
+    const conv_geometry *g = &j->g;
+    int64_t before = least(g->padding[2], j->width);
+    int64_t count = most(0, least(j->width - before, g->in[2]));
+
+    clear(to, before * j->channels);
+    take_positions(from, j->from.stride[1], j->from.stride[4], j->channels,
+                   count, to + before * j->channels);
+    clear(to + (before + count) * j->channels,
+          (j->width - before - count) * j->channels);
+}
+
+/* What the tile reads: [kernel's depth][in_rows][width][channels]. */
+static void take_rows(const job *j, const tile *t, float *to)
+{
+    const conv_geometry *g = &j->g;
+    const int64_t *stride = j->from.stride;
+    const float *from = j->from.data + t->image * stride[0] +
+                        t->group * j->channels * stride[1];
+
+    for (int64_t d = 0; d < g->kernel[0]; d++) {
+        int64_t depth =
+            t->depth * g->stride[0] - g->padding[0] + d * g->dilation[0];
+
+        for (int64_t r = 0; r < j->in_rows; r++) {
+            int64_t row = t->row * g->stride[1] - g->padding[1] + r;
+
+            if (depth < 0 || depth >= g->in[0] || row < 0 || row >= g->in[1])
+                clear(to, j->width * j->channels);
+            else
+                take_row(j, from + depth * stride[2] + row * stride[3], to);
+            to += j->width * j->channels;
+        }
+    }
+}
+
+/* Of each tap, where it begins in those rows; room for `more` behind. */
+static int64_t *offsets_of(job *j, int64_t more)
+{
+    const conv_geometry *g = &j->g;
+    int64_t *offsets = cpu_allocate(j->taps + more, sizeof *offsets);
+    int64_t plane = g->kernel[1] * g->kernel[2];
+
+    if (!offsets)
+        fail(j);
+    for (int64_t tap = 0; offsets && tap < j->taps; tap++) {
+        int64_t row = tap / plane * j->in_rows +
+                      tap % plane / g->kernel[2] * g->dilation[1];
+
+        offsets[tap] = (row * j->width + tap % g->kernel[2] * g->dilation[2]) *
+                       j->channels;
+    }
+    return offsets;
+}
+
+/* -------------------------------------------------------------- forward -- */
+
+/* Sums of a row of positions and a block of filters, and the bias, to where
+ * they belong. */
+static void give_row(const job *j, const tile *t, int64_t row, int64_t first,
+                     const float *sums)
+{
+    const int64_t *stride = j->to.stride;
+    int64_t columns = j->f->columns, filter = t->group * j->filters + first;
+    int64_t count = least(columns, j->filters - first);
+    float *to = j->to.data + t->image * stride[0] + filter * stride[1] +
+                t->depth * stride[2] + row * stride[3];
+    float bias[CONV_COLUMNS_MOST] = {0};
+
+    for (int64_t k = 0; j->b && k < count; k++)
+        bias[k] = j->b[filter + k];
+    if (stride[1] == 1) {
+        for (int64_t i = 0; i < j->g.out[2]; i++)
+            for (int64_t k = 0; k < count; k++)
+                to[i * stride[4] + k] = sums[i * columns + k] + bias[k];
+        return;
+    }
+    for (int64_t k = 0; k < count; k++)
+        for (int64_t i = 0; i < j->g.out[2]; i++)
+            to[k * stride[1] + i * stride[4]] = sums[i * columns + k] + bias[k];
+}
+
+/* One row of positions and one block of filters, some taps at a time: short
+ * sums lose less. */
+static void sum_row(const job *j, const float *rows, const float *weights,
+                    const int64_t *offsets, float *sums)
+{
+    int64_t columns = j->f->columns;
+    int64_t together = most(1, SUMMED / most(j->channels, 1));
+    conv_product p = {.a = rows,
+                      .across = j->g.stride[2] * j->channels,
+                      .along = 1,
+                      .n = j->channels,
+                      .c = sums,
+                      .distance = columns};
+
+    for (int64_t tap = 0; tap < j->taps; tap += together) {
+        p.b = weights + tap * j->channels * columns;
+        p.offsets = offsets + tap;
+        p.taps = least(together, j->taps - tap);
+        p.add = tap > 0;
+        j->f->multiply(&p, j->g.out[2]);
+    }
+}
+
+static void forward_tile(const job *j, const tile *t, const float *rows,
+                         const int64_t *offsets, float *sums)
+{
+    const conv_geometry *g = &j->g;
+    int64_t columns = j->f->columns, lines = j->taps * j->channels;
+
+    for (int64_t r = 0; r < t->rows; r++)
+        for (int64_t block = 0; block < j->blocks; block++) {
+            sum_row(j, rows + r * g->stride[1] * j->width * j->channels,
+                    j->packed +
+                        (t->group * j->blocks + block) * lines * columns,
+                    offsets, sums);
+            give_row(j, t, t->row + r, block * columns, sums);
+        }
+}
+
+static int64_t rows_size(const job *j)
+{
+    return j->g.kernel[0] * j->in_rows * j->width * j->channels;
+}
+
+static void forward_task(void *context, int64_t begin, int64_t end)
+{
+    job *j = context;
+    int64_t *offsets = offsets_of(j, 0);
+    float *rows = scratch(j, rows_size(j) + j->g.out[2] * j->f->columns);
+
+    for (int64_t item = begin; item < end && offsets && rows; item++) {
+        tile t = tile_of(j, item);
+
+        take_rows(j, &t, rows);
+        forward_tile(j, &t, rows, offsets, rows + rows_size(j));
+    }
+    free(offsets);
+    free(rows);
+}
+
+static core_status compute(job *j)
+{
+    int64_t work = j->rows * j->g.out[2] * j->taps * j->channels * j->filters;
+
+    j->packed = scratch(j, packed_size(j));
+    if (!j->packed)
+        return j->status;
+    cpu_parallel_for(j->g.groups * j->blocks, 1, pack_weights, j);
+    cpu_parallel_for(j->items, cpu_grain(j->items, work / 16), forward_task, j);
+    free(j->packed);
+    return j->status;
+}
+
+core_status conv_direct_forward(const conv_geometry *g, const conv_operand *x,
+                                const conv_operand *w, const float *b,
+                                const conv_operand *y)
+{
+    job j = job_of(g);
+
+    j.from = *x;
+    j.w = *w;
+    j.b = b;
+    j.to = *y;
+    return compute(&j);
+}
+
+core_status conv_direct_input(const conv_geometry *g, const conv_operand *gy,
+                              const conv_operand *w, const float *b,
+                              const conv_operand *gx)
+{
+    conv_geometry turned = *g;
+    job j;
+
+    turned.channels = g->filters;
+    turned.filters = g->channels;
+    turned.in_size = g->out_size;
+    turned.out_size = g->in_size;
+    for (int k = 0; k < 3; k++) {
+        turned.in[k] = g->out[k];
+        turned.out[k] = g->in[k];
+        turned.padding[k] = g->dilation[k] * (g->kernel[k] - 1) - g->padding[k];
+    }
+    j = job_of(&turned);
+    j.from = *gy;
+    j.w = *w;
+    j.b = b;
+    j.to = *gx;
+    j.turned = true;
+    return compute(&j);
+}
+
+/* --------------------------------------------------- gradient of weights -- */
+
+/* The output's gradient in a tile, of a block: [row][position][columns]. */
+static void take_grad(const job *j, const tile *t, int64_t block, float *to)
+{
+    const int64_t *stride = j->to.stride;
+    int64_t columns = j->f->columns, first = block * columns;
+    int64_t count = least(columns, j->filters - first);
+    const float *from = j->to.data + t->image * stride[0] +
+                        (t->group * j->filters + first) * stride[1] +
+                        t->depth * stride[2] + t->row * stride[3];
+
+    for (int64_t r = 0; r < t->rows; r++)
+        for (int64_t i = 0; i < j->g.out[2]; i++, to += columns) {
+            const float *at = from + r * stride[3] + i * stride[4];
+
+            for (int64_t k = 0; k < count; k++)
+                to[k] = at[k * stride[1]];
+            clear(to + count, columns - count);
+        }
+}
+
+typedef struct weight_room {
+    float *rows, *grad;
+    int64_t *offsets, *of_rows; /* of taps, of rows of a tile */
+} weight_room;
+
+/* sums: [tap][channel][columns] */
+static void weight_tile(const job *j, const tile *t, const weight_room *room,
+                        float *sums)
+{
+    conv_product p = {.b = room->grad,
+                      .offsets = room->of_rows,
+                      .across = 1,
+                      .along = j->g.stride[2] * j->channels,
+                      .taps = t->rows,
+                      .n = j->g.out[2],
+                      .distance = j->f->columns,
+                      .add = true};
+
+    for (int64_t tap = 0; tap < j->taps; tap++) {
+        p.a = room->rows + room->offsets[tap];
+        p.c = sums + tap * j->channels * j->f->columns;
+        j->f->multiply(&p, j->channels);
+    }
+}
+
+/* An item is a part of the images, and a block of filters of one group. */
+static void weight_part(const job *j, int64_t item, const weight_room *room)
+{
+    const conv_geometry *g = &j->g;
+    int64_t block = item % j->blocks, group = item / j->blocks % g->groups;
+    int64_t part = item / j->blocks / g->groups;
+    int64_t last = g->images * (part + 1) / j->parts;
+    int64_t tiles = g->out[0] * j->tiles;
+    float *sums = j->packed + item * j->taps * j->channels * j->f->columns;
+
+    for (int64_t image = g->images * part / j->parts; image < last; image++)
+        for (int64_t k = 0; k < tiles; k++) {
+            tile t = tile_of(j, (image * g->groups + group) * tiles + k);
+
+            take_rows(j, &t, room->rows);
+            take_grad(j, &t, block, room->grad);
+            weight_tile(j, &t, room, sums);
+        }
+}
+
+static void weight_task(void *context, int64_t begin, int64_t end)
+{
+    job *j = context;
+    weight_room room = {
+        .rows =
+            scratch(j, rows_size(j) + j->rows * j->g.out[2] * j->f->columns),
+        .offsets = offsets_of(j, j->rows)};
+
+    if (room.rows && room.offsets) {
+        room.grad = room.rows + rows_size(j);
+        room.of_rows = room.offsets + j->taps;
+        for (int64_t r = 0; r < j->rows; r++)
+            room.of_rows[r] = r * j->g.stride[1] * j->width * j->channels;
+        for (int64_t item = begin; item < end; item++)
+            weight_part(j, item, &room);
+    }
+    free(room.offsets);
+    free(room.rows);
+}
+
+/* The parts' sums, to where the weights belong. */
+static void give_weights(void *context, int64_t begin, int64_t end)
+{
+    const job *j = context;
+    int64_t columns = j->f->columns, lines = j->taps * j->channels;
+    int64_t size = packed_size(j);
+
+    for (int64_t item = begin; item < end; item++)
+        for (int64_t line = 0; line < lines; line++)
+            for (int64_t k = 0; k < columns; k++) {
+                int64_t filter = item % j->blocks * columns + k;
+                const float *from =
+                    j->packed + (item * lines + line) * columns + k;
+                float sum = 0;
+
+                if (filter >= j->filters)
+                    break;
+                for (int64_t part = 0; part < j->parts; part++)
+                    sum += from[part * size];
+                *weight_at(j, item / j->blocks, filter, line % j->channels,
+                           line / j->channels) = sum;
+            }
+}
+
+core_status conv_direct_weight(const conv_geometry *g, const conv_operand *x,
+                               const conv_operand *gy, const conv_operand *gw)
+{
+    job j = job_of(g);
+
+    j.from = *x;
+    j.to = *gy;
+    j.w = *gw;
+    j.parts = least(1 + (ITEMS_WANTED - 1) / (g->groups * j.blocks), g->images);
+    j.packed = scratch(&j, j.parts * packed_size(&j));
+    if (!j.packed)
+        return j.status;
+    clear(j.packed, j.parts * packed_size(&j));
+    cpu_parallel_for(j.parts * g->groups * j.blocks, 1, weight_task, &j);
+    if (j.status == CORE_OK)
+        cpu_parallel_for(g->groups * j.blocks, 1, give_weights, &j);
+    free(j.packed);
+    return j.status;
+}
+
+/* ----------------------------------------------------- gradient of bias -- */
+
+enum { TOGETHER = 16 };
+
+typedef struct bias_job {
+    const conv_operand *y;
+    const int64_t *size;
+    int64_t images, channels;
+    float *gb;
+} bias_job;
+
+static void add_row(const bias_job *j, const float *from, int64_t count,
+                    double *sums)
+{
+    int64_t channel = j->y->stride[1], position = j->y->stride[4];
+
+    if (channel == 1) {
+        for (int64_t i = 0; i < j->size[2]; i++)
+            for (int64_t k = 0; k < count; k++)
+                sums[k] += (double)from[i * position + k];
+        return;
+    }
+    for (int64_t k = 0; k < count; k++) {
+        double sum = 0;
+
+        for (int64_t i = 0; i < j->size[2]; i++)
+            sum += (double)from[k * channel + i * position];
+        sums[k] += sum;
+    }
+}
+
+static void bias_task(void *context, int64_t begin, int64_t end)
+{
+    const bias_job *j = context;
+    const int64_t *stride = j->y->stride;
+
+    for (int64_t item = begin; item < end; item++) {
+        int64_t first = item * TOGETHER;
+        int64_t count = least(TOGETHER, j->channels - first);
+        double sums[TOGETHER] = {0};
+
+        for (int64_t image = 0; image < j->images; image++)
+            for (int64_t d = 0; d < j->size[0]; d++)
+                for (int64_t r = 0; r < j->size[1]; r++)
+                    add_row(j,
+                            j->y->data + image * stride[0] + first * stride[1] +
+                                d * stride[2] + r * stride[3],
+                            count, sums);
+        for (int64_t k = 0; k < count; k++)
+            j->gb[first + k] = (float)sums[k];
+    }
+}
+
+void conv_direct_bias(const conv_operand *y, int64_t images, int64_t channels,
+                      const int64_t size[3], float *gb)
+{
+    bias_job j = {y, size, images, channels, gb};
+    int64_t items = (channels + TOGETHER - 1) / TOGETHER;
+
+    cpu_parallel_for(
+        items,
+        cpu_grain(items, images * size[0] * size[1] * size[2] * TOGETHER),
+        bias_task, &j);
+}

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* conv_direct.h: convolutions of f32 without columns of patches.
+ *
+ * Rows of the input are brought to channels-last order with their padding, so
+ * that what a tap of the kernel wants of neighbouring positions lies at equal
+ * distances; the innermost product then reads it where it lies, for all taps,
+ * while its sums stay in registers.  Operands may have any strides. */
+
+#ifndef CPU_CONVDIRECT_H
+#define CPU_CONVDIRECT_H
+
+#include "conv.h"
+
+/* f32.  Strides in elements: of images (weights: filters), channels, and three
+ * dimensions. */
+typedef struct conv_operand {
+    float *data;
+    int64_t stride[5];
+} conv_operand;
+
+/* As the functions of conv.h.  False: those serve it better, or alone. */
+bool conv_direct_forward_wanted(const conv_geometry *geometry,
+                                bool channels_last);
+bool conv_direct_input_wanted(const conv_geometry *geometry);
+bool conv_direct_weight_wanted(const conv_geometry *geometry);
+
+/* b: NULL, or one number per filter (input: channel), dense. */
+core_status conv_direct_forward(const conv_geometry *geometry,
+                                const conv_operand *x, const conv_operand *w,
+                                const float *b, const conv_operand *y);
+core_status conv_direct_input(const conv_geometry *geometry,
+                              const conv_operand *gy, const conv_operand *w,
+                              const float *b, const conv_operand *gx);
+core_status conv_direct_weight(const conv_geometry *geometry,
+                               const conv_operand *x, const conv_operand *gy,
+                               const conv_operand *gw);
+/* gb[c] = the sum of all of channel c of y, of images x size. */
+void conv_direct_bias(const conv_operand *y, int64_t images, int64_t channels,
+                      const int64_t size[3], float *gb);
+
+/* ------------------------------------------------ per instruction set -- */
+
+enum { CONV_LINES_MOST = 12, CONV_COLUMNS_MOST = 32 };
+
+/* A few lines of products: c[i][j] = or += the sum over taps t and k < n of
+ * a[i * across + offsets[t] + k * along] * b[(t * n + k) * columns + j]. */
+typedef struct conv_product {
+    const float *a, *b;
+    const int64_t *offsets;
+    int64_t across, along, taps, n;
+    float *c;
+    int64_t distance; /* of the lines of c */
+    bool add;
+} conv_product;
+
+typedef struct conv_functions {
+    int64_t lines, columns; /* at once */
+    /* count: at most `lines`; all columns. */
+    void (*multiply)(const conv_product *product, int64_t count);
+} conv_functions;
+
+/* NULL functions: none for this set. */
+extern const conv_functions cpu_conv_functions_baseline,
+    cpu_conv_functions_avx2, cpu_conv_functions_avx512;
+
+#endif

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* conv_kernel.c: the innermost product of conv_direct.h.  Two vectors of columns
+ * times as many lines as there are registers for sums. */
+
+#include "conv_direct.h"
+#include "isa.h"
+
+#if defined(__AVX512F__)
+
+#include <immintrin.h>
+
+enum { LINES = 12, WIDTH = 16 };
+typedef __m512 vector;
+#define LOAD(p) _mm512_loadu_ps(p)
+#define STORE(p, v) _mm512_storeu_ps(p, v)
+#define SAME(x) _mm512_set1_ps(x)
+#define MULTIPLY_ADD(a, b, c) _mm512_fmadd_ps(a, b, c)
+#define ADD(a, b) _mm512_add_ps(a, b)
+#define ZERO _mm512_setzero_ps()
+#define WITH_VECTORS
+
+#elif defined(__AVX2__) && defined(__FMA__)
+
+#include <immintrin.h>
+
+enum { LINES = 6, WIDTH = 8 };
+typedef __m256 vector;
+#define LOAD(p) _mm256_loadu_ps(p)
+#define STORE(p, v) _mm256_storeu_ps(p, v)
+#define SAME(x) _mm256_set1_ps(x)
+#define MULTIPLY_ADD(a, b, c) _mm256_fmadd_ps(a, b, c)
+#define ADD(a, b) _mm256_add_ps(a, b)
+#define ZERO _mm256_setzero_ps()
+#define WITH_VECTORS
+
+#endif
+
+#ifdef WITH_VECTORS
+
+enum { COLUMNS = 2 * WIDTH };
+
+/* Expanded for each count, so that the sums are registers. */
+__attribute__((always_inline)) static inline void product_of(
+    const conv_product *p, const int count)
+{
+    const int64_t across = p->across, along = p->along;
+    const float *b = p->b;
+    vector sums[LINES][2];
+
+#pragma GCC unroll 12
+    for (int i = 0; i < count; i++) {
+        sums[i][0] = ZERO;
+        sums[i][1] = ZERO;
+    }
+    for (int64_t t = 0; t < p->taps; t++) {
+        const float *a = p->a + p->offsets[t];
+
+        for (int64_t k = 0; k < p->n; k++) {
+            const vector left = LOAD(b), right = LOAD(b + WIDTH);
+
+#pragma GCC unroll 12
+            for (int i = 0; i < count; i++) {
+                const vector x = SAME(a[i * across]);
+
+                sums[i][0] = MULTIPLY_ADD(x, left, sums[i][0]);
+                sums[i][1] = MULTIPLY_ADD(x, right, sums[i][1]);
+            }
+            a += along;
+            b += COLUMNS;
+        }
+    }
+#pragma GCC unroll 12
+    for (int i = 0; i < count; i++) {
+        float *c = p->c + i * p->distance;
+
+        /* Here, not before: what is added up in one go stays short. */
+        if (p->add) {
+            sums[i][0] = ADD(sums[i][0], LOAD(c));
+            sums[i][1] = ADD(sums[i][1], LOAD(c + WIDTH));
+        }
+        STORE(c, sums[i][0]);
+        STORE(c + WIDTH, sums[i][1]);
+    }
+}
+
+static void multiply(const conv_product *product, int64_t count)
+{
+    conv_product p = *product;
+
+    while (count > 0) {
+        int done = 1;
+
+        if (count >= LINES)
+            product_of(&p, done = LINES);
+        else if (count >= LINES * 2 / 3)
+            product_of(&p, done = LINES * 2 / 3);
+        else if (count >= LINES / 3)
+            product_of(&p, done = LINES / 3);
+        else
+            product_of(&p, 1);
+        count -= done;
+        p.a += done * p.across;
+        p.c += done * p.distance;
+    }
+}
+
+const conv_functions CPU_NAME(cpu_conv_functions) = {LINES, COLUMNS, multiply};
+
+#else
+
+const conv_functions CPU_NAME(cpu_conv_functions) = {0, 0, NULL};
+
+#endif

@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* gemm.c: the blocks of gemm.h. */
+
+#include "gemm.h"
+
+#include <string.h>
+
+#include "isa.h"
+#include "runtime/scratch.h"
+
+enum {
+    /* Smaller products are as fast elsewhere. */
+    WORK_LEAST = 1 << 19,
+    SIDE_LEAST = 16,
+    ROWS_LEAST = 32,
+    /* Columns of a packed block: with GEMM_BLOCK_K of them 768 KiB. */
+    BLOCK_N = 512,
+    /* What this many rows of C would read of a packed block does not pay for
+     * packing it. */
+    ROWS_PACKED = 24,
+    /* Bytes of B up to which it is read where it lies, and the distance of its
+     * rows; beyond, its lines crowd each other out of the caches. */
+    B_IN_PLACE = 1 << 16,
+    B_DISTANCE = 2048,
+    /* What lies at this distance falls on the same lines of the first-level
+     * cache, which has room for so many of it. */
+    CACHE_WAY = 4096,
+    CACHE_WAYS = 8,
+    GATHERED = 4 /* groups of rows, which use what lines they touch */
+};
+
+static const gemm_functions *functions(void)
+{
+#ifdef CPU_X86_ISA
+    if (CPU_ISA_COMPILED(cpu_isa) == CPU_ISA_AVX512)
+        return &cpu_gemm_functions_avx512;
+    if (CPU_ISA_COMPILED(cpu_isa) == CPU_ISA_AVX2)
+        return &cpu_gemm_functions_avx2;
+#endif
+    return &cpu_gemm_functions_baseline;
+}
+
+static int64_t smaller(int64_t x, int64_t y)
+{
+    return x < y ? x : y;
+}
+
+static bool crowded(int64_t distance)
+{
+    return distance * (int64_t)sizeof(float) % CACHE_WAY == 0;
+}
+
+/* Groups of rows of nearly one size. */
+static int64_t rows_at_once(const gemm_problem *p, const gemm_functions *f)
+{
+    int64_t most = f->lines, groups;
+
+    if (p->step_a == 1 && crowded(p->row_a))
+        most = smaller(most, CACHE_WAYS);
+    groups = (p->m + most - 1) / most;
+    return (p->m + groups - 1) / groups;
+}
+
+/* Some groups of rows of A, whose columns lie side by side, but each on a line
+ * of the cache that crowds out the others: group by group, k after k. */
+static void gather(const gemm_problem *p, const gemm_lines *l, int64_t first,
+                   int64_t most, float *room)
+{
+    int64_t last = smaller(p->m, first + GATHERED * most);
+
+    for (int64_t q = 0; q < l->k; q++)
+        for (int64_t i = first; i < last; i += most) {
+            int64_t rows = smaller(most, p->m - i);
+
+            memcpy(room + (i - first) * l->k + q * rows,
+                   l->a + i + q * l->step_a, (size_t)rows * sizeof *room);
+        }
+}
+
+/* The products with a block of B, packed or not: `panel` from the beginning of
+ * a panel of columns to that of the next.  room: of gather, or NULL. */
+static void block(const gemm_problem *p, const gemm_functions *f, int64_t most,
+                  gemm_lines lines, int64_t panel, int64_t columns, float *room)
+{
+    for (int64_t i = 0; i < p->m; i += most) {
+        int64_t rows = smaller(most, p->m - i), at = i / most % GATHERED;
+        gemm_lines l = lines;
+
+        if (room && at == 0)
+            gather(p, &lines, i, most, room);
+        l.a += i * p->row_a;
+        if (room) {
+            l.a = room + at * most * l.k;
+            l.step_a = rows;
+        }
+        l.c += i * p->distance;
+        for (int64_t j = 0; j < columns; j += f->columns) {
+            f->multiply(&l, rows, smaller(f->columns, columns - j));
+            l.b += panel;
+            l.c += f->columns;
+        }
+    }
+}
+
+/* Columns of B in panels of f->columns, each panel dense; the last is filled
+ * up with zeros. */
+static void pack(const gemm_functions *f, float *to, const gemm_problem *p,
+                 const float *b, int64_t columns, int64_t k)
+{
+    for (int64_t j = 0; j < columns; j += f->columns, to += f->columns * k) {
+        const float *from = b + j * p->column_b;
+        int64_t count = smaller(f->columns, columns - j);
+
+        if (p->column_b != 1) {
+            f->turn(to, from, p->column_b, count, k);
+            continue;
+        }
+        for (int64_t q = 0; q < k; q++) {
+            memcpy(to + q * f->columns, from + q * p->step_b,
+                   (size_t)count * sizeof *to);
+            memset(to + q * f->columns + count, 0,
+                   (size_t)(f->columns - count) * sizeof *to);
+        }
+    }
+}
+
+static bool in_place(const gemm_problem *p)
+{
+    if (p->column_b != 1)
+        return false;
+    return p->m <= ROWS_PACKED ||
+           (p->step_b * (int64_t)sizeof(float) <= B_DISTANCE &&
+            smaller(p->k, GEMM_BLOCK_K) * p->step_b * (int64_t)sizeof(float) <=
+                B_IN_PLACE);
+}
+
+bool cpu_gemm_wanted(int64_t m, int64_t n, int64_t k)
+{
+    return m >= ROWS_LEAST && n >= SIDE_LEAST && k >= SIDE_LEAST &&
+           m * n >= WORK_LEAST / k && functions()->multiply;
+}
+
+/* Where what is packed of both operands goes. */
+typedef struct packing {
+    bool packed;   /* B is */
+    int64_t wide;  /* columns of B at a time */
+    float *b, *a;  /* a NULL: A is read where it lies */
+    void *scratch; /* that holds both */
+} packing;
+
+/* False: there is no memory for it. */
+static bool make_room(const gemm_problem *p, const gemm_functions *f,
+                      packing *out)
+{
+    bool gathers = p->row_a == 1 && crowded(p->step_a);
+    int64_t k = smaller(p->k, GEMM_BLOCK_K), a, b, columns;
+    float *room;
+
+    *out = (packing){.packed = !in_place(p), .wide = p->n};
+    if (out->packed)
+        out->wide = BLOCK_N;
+    columns = (smaller(out->wide, p->n) + f->columns - 1) / f->columns;
+    b = out->packed ? columns * f->columns * k : 0;
+    a = gathers ? GATHERED * f->lines * k : 0;
+    if (a + b == 0)
+        return true;
+    room = out->scratch = cpu_scratch_take((a + b) * (int64_t)sizeof *room);
+    out->b = room;
+    out->a = gathers && room ? room + b : NULL;
+    return room != NULL;
+}
+
+static void multiply(const gemm_problem *p, const gemm_functions *f,
+                     const packing *to)
+{
+    int64_t rows = rows_at_once(p, f);
+
+    for (int64_t j = 0; j < p->n; j += to->wide)
+        for (int64_t q = 0; q < p->k; q += GEMM_BLOCK_K) {
+            int64_t columns = smaller(to->wide, p->n - j);
+            int64_t k = smaller(GEMM_BLOCK_K, p->k - q);
+            const float *b = p->b + q * p->step_b + j * p->column_b;
+            gemm_lines lines = {.a = p->a + q * p->step_a,
+                                .row_a = p->row_a,
+                                .step_a = p->step_a,
+                                .b = to->packed ? to->b : b,
+                                .step_b = to->packed ? f->columns : p->step_b,
+                                .k = k,
+                                .c = p->c + j,
+                                .distance = p->distance,
+                                .alpha = p->alpha,
+                                .beta = q > 0 ? 1 : p->beta};
+
+            if (to->packed)
+                pack(f, to->b, p, b, columns, k);
+            block(p, f, rows, lines, to->packed ? f->columns * k : f->columns,
+                  columns, to->a);
+        }
+}
+
+/* Slower, as each panel meets all rows of A anew, but with the same bits: they
+ * may not depend on how much memory there is. */
+__attribute__((noinline)) static void multiply_without_memory(
+    const gemm_problem *p, const gemm_functions *f)
+{
+    _Alignas(64) float panel[GEMM_COLUMNS_MOST * GEMM_BLOCK_K];
+    packing to = {.packed = p->column_b != 1, .wide = p->n, .b = panel};
+
+    if (to.packed)
+        to.wide = f->columns;
+    multiply(p, f, &to);
+}
+
+bool cpu_gemm_multiply(const gemm_problem *p)
+{
+    const gemm_functions *f = functions();
+    packing to;
+
+    if (!f->multiply || p->m < 1 || p->n < 1 || p->k < 1 || p->alpha == 0 ||
+        (p->step_a != 1 && p->row_a != 1) ||
+        (p->step_b != 1 && p->column_b != 1))
+        return false;
+    if (make_room(p, f, &to))
+        multiply(p, f, &to);
+    else
+        multiply_without_memory(p, f);
+    cpu_scratch_give(to.scratch);
+    return true;
+}

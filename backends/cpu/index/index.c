@@ -1,0 +1,427 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* index.c: slices chosen by a list of indices along one dimension, read
+ * (index_select, embedding), written (index_copy, index_fill) or added
+ * (index_add, embedding's gradient); and take.
+ *
+ * Operands are dense: outer x size x inner.  What writes goes over the indices
+ * in order, for a range of the other elements, so that repeated indices give
+ * the same result for any number of threads. */
+
+#include <stdlib.h>
+
+#include "runtime/thread_pool.h"
+#include "tables.h"
+#include "view.h"
+
+typedef struct index_job {
+    core_dtype dtype; /* of the buffers */
+    cpu_split split;  /* of what is indexed */
+    cpu_dense self, index, other;
+    int64_t count;       /* indices */
+    int64_t ignored;     /* an index that is passed over, or -1 */
+    uint64_t bytes;      /* index_fill: an element */
+    const double *scale; /* embedding's gradient: per index, or NULL */
+    union {
+        float f32;
+        double f64;
+        int64_t i64;
+    } alpha;
+} index_job;
+
+static void index_close(index_job *job)
+{
+    cpu_dense_close(&job->self);
+    cpu_dense_close(&job->index);
+    cpu_dense_close(&job->other);
+}
+
+/* Reads and checks the indices into a dimension. */
+static core_status index_read(const core_call *call, index_job *job,
+                              const char *name, const core_view *index,
+                              int64_t dim)
+{
+    core_status status = cpu_dense_read(index, CORE_I64, &job->index);
+    const int64_t *data = job->index.data;
+
+    job->count = index->numel;
+    job->ignored = -1;
+    for (int64_t i = 0; status == CORE_OK && i < job->count; i++)
+        if ((uint64_t)data[i] >= (uint64_t)job->split.size)
+            return cpu_index_error(call, name, data[i], job->split.size, dim);
+    return status;
+}
+
+/* -------------------------------------------------------------- reading -- */
+
+static void select_task(void *context, int64_t begin, int64_t end)
+{
+    index_job *job = context;
+    const int64_t *index = job->index.data;
+    int64_t slice = job->split.inner * cpu_item_size(job->dtype);
+    const char *from = job->self.data;
+    char *to = job->other.data;
+
+    for (int64_t i = begin; i < end; i++) {
+        int64_t row = i / job->count * job->split.size + index[i % job->count];
+
+        cpu_move(to + i * slice, from + row * slice, slice);
+    }
+}
+
+static core_status select_slices(core_call *call, const core_view *self,
+                                 uint32_t dim, const char *name,
+                                 const core_view *index,
+                                 const core_view *result)
+{
+    index_job job = {.dtype = self->dtype, .split = cpu_split_at(self, dim)};
+    core_status status = index_read(call, &job, name, index, dim);
+    int64_t slices = job.split.outer * job.count;
+
+    if (status == CORE_OK)
+        status = cpu_dense_read(self, job.dtype, &job.self);
+    if (status == CORE_OK)
+        status = cpu_dense_open(result, job.dtype, &job.other);
+    if (status != CORE_OK)
+        goto done;
+    if (result->numel > 0)
+        cpu_parallel_for(slices, cpu_grain(slices, job.split.inner + 2),
+                         select_task, &job);
+    cpu_dense_write(&job.other);
+done:
+    index_close(&job);
+    return status;
+}
+
+/* index_select(self, dim, index) */
+static core_status launch_select(core_call *call, const core_value *args,
+                                 uint32_t nargs, core_value *results,
+                                 uint32_t nresults)
+{
+    const core_view *self = cpu_view(&args[0]);
+
+    (void)nargs;
+    (void)nresults;
+    return select_slices(call, self, cpu_dim(cpu_int(&args[1]), self->ndim),
+                         "index", cpu_view(&args[2]), cpu_view(&results[0]));
+}
+
+/* embedding(weight, indices, …) */
+static core_status launch_embedding(core_call *call, const core_value *args,
+                                    uint32_t nargs, core_value *results,
+                                    uint32_t nresults)
+{
+    (void)nargs;
+    (void)nresults;
+    return select_slices(call, cpu_view(&args[0]), 0, "indices",
+                         cpu_view(&args[1]), cpu_view(&results[0]));
+}
+
+/* take(self, index): self as one row; negative indices count from its end */
+static core_status launch_take(core_call *call, const core_value *args,
+                               uint32_t nargs, core_value *results,
+                               uint32_t nresults)
+{
+    const core_view *self = cpu_view(&args[0]), *index = cpu_view(&args[1]);
+    int64_t size = cpu_item_size(self->dtype), n = self->numel;
+    cpu_dense from = {0}, at = {0}, to = {0};
+    core_status status = cpu_dense_read(self, self->dtype, &from);
+
+    (void)nargs;
+    (void)nresults;
+    if (status == CORE_OK)
+        status = cpu_dense_read(index, CORE_I64, &at);
+    if (status == CORE_OK)
+        status = cpu_dense_open(cpu_view(&results[0]), self->dtype, &to);
+    for (int64_t i = 0; status == CORE_OK && i < index->numel; i++) {
+        int64_t k = ((const int64_t *)at.data)[i];
+
+        if (k < -n || k >= n)
+            status = cpu_index_error(call, "index", k, n, 0);
+        else
+            cpu_move((char *)to.data + i * size,
+                     (const char *)from.data + (k < 0 ? k + n : k) * size,
+                     size);
+    }
+    if (status == CORE_OK)
+        cpu_dense_write(&to);
+    cpu_dense_close(&from);
+    cpu_dense_close(&at);
+    cpu_dense_close(&to);
+    return status;
+}
+
+/* -------------------------------------------------------------- writing -- */
+
+/* A range of the elements around the indexed dimension: one outer index, and
+ * some of inner. */
+enum { COLUMNS = 256 };
+
+typedef struct columns {
+    int64_t outer, first, width;
+} columns;
+
+static int64_t column_blocks(const cpu_split *split)
+{
+    return split->outer * ((split->inner + COLUMNS - 1) / COLUMNS);
+}
+
+static columns columns_at(const cpu_split *split, int64_t block)
+{
+    int64_t blocks = (split->inner + COLUMNS - 1) / COLUMNS;
+    columns at = {block / blocks, block % blocks * COLUMNS, COLUMNS};
+
+    if (split->inner - at.first < at.width)
+        at.width = split->inner - at.first;
+    return at;
+}
+
+static void write_task(void *context, int64_t begin, int64_t end)
+{
+    index_job *job = context;
+    const int64_t *index = job->index.data;
+    int64_t item = cpu_item_size(job->dtype), inner = job->split.inner;
+
+    for (int64_t block = begin; block < end; block++) {
+        columns at = columns_at(&job->split, block);
+        char *to = (char *)job->self.data +
+                   (at.outer * job->split.size * inner + at.first) * item;
+        const char *from = job->other.data;
+
+        if (from)
+            from += (at.outer * job->count * inner + at.first) * item;
+        for (int64_t i = 0; i < job->count; i++) {
+            char *row = to + index[i] * inner * item;
+
+            if (from)
+                cpu_move(row, from + i * inner * item, at.width * item);
+            for (int64_t j = 0; !from && j < at.width; j++)
+                cpu_move(row + j * item, &job->bytes, item);
+        }
+    }
+}
+
+#define ADD_TASK(NAME, TYPE)                                                 \
+    static void add_task_##NAME(void *context, int64_t begin, int64_t end)   \
+    {                                                                        \
+        index_job *job = context;                                            \
+        const int64_t *index = job->index.data;                              \
+        int64_t inner = job->split.inner;                                    \
+        for (int64_t block = begin; block < end; block++) {                  \
+            columns at = columns_at(&job->split, block);                     \
+            TYPE *to = (TYPE *)job->self.data +                              \
+                       at.outer * job->split.size * inner + at.first;        \
+            const TYPE *from = (const TYPE *)job->other.data +               \
+                               at.outer * job->count * inner + at.first;     \
+            for (int64_t i = 0; i < job->count; i++, from += inner) {        \
+                TYPE *row = to + index[i] * inner;                           \
+                TYPE alpha = job->alpha.NAME;                                \
+                if (index[i] == job->ignored)                                \
+                    continue;                                                \
+                if (job->scale)                                              \
+                    alpha = (TYPE)job->scale[index[i]];                      \
+                for (int64_t j = 0; j < at.width; j++)                       \
+                    row[j] = cpu_add_##NAME(row[j],                          \
+                                            cpu_mul_##NAME(alpha, from[j])); \
+            }                                                                \
+        }                                                                    \
+    }
+CPU_COMPUTE_TYPES(ADD_TASK)
+
+static void run_columns(index_job *job, cpu_task task)
+{
+    int64_t blocks = column_blocks(&job->split);
+    int64_t width = job->split.inner < COLUMNS ? job->split.inner : COLUMNS;
+
+    cpu_parallel_for(blocks, cpu_grain(blocks, job->count * width), task, job);
+}
+
+static cpu_task add_task(core_dtype dtype)
+{
+    return dtype == CORE_F32   ? add_task_f32
+           : dtype == CORE_F64 ? add_task_f64
+                               : add_task_i64;
+}
+
+/* The result as a copy of self, and the indices; source may be NULL. */
+static core_status write_open(core_call *call, index_job *job,
+                              const core_value *args, const core_view *source,
+                              const core_view *result)
+{
+    const core_view *self = cpu_view(&args[0]);
+    uint32_t dim = cpu_dim(cpu_int(&args[1]), self->ndim);
+    core_status status;
+
+    job->split = cpu_split_at(self, dim);
+    status = index_read(call, job, "index", cpu_view(&args[2]), dim);
+    if (status == CORE_OK)
+        status = cpu_dense_copy(result, self, job->dtype, &job->self);
+    if (status == CORE_OK)
+        status = cpu_dense_read(source, job->dtype, &job->other);
+    return status;
+}
+
+/* index_copy(self, dim, index, source) */
+static core_status launch_copy(core_call *call, const core_value *args,
+                               uint32_t nargs, core_value *results,
+                               uint32_t nresults)
+{
+    const core_view *result = cpu_view(&results[0]);
+    index_job job = {.dtype = result->dtype};
+    core_status status =
+        write_open(call, &job, args, cpu_view(&args[3]), result);
+
+    (void)nargs;
+    (void)nresults;
+    if (status == CORE_OK) {
+        run_columns(&job, write_task);
+        cpu_dense_write(&job.self);
+    }
+    index_close(&job);
+    return status;
+}
+
+/* index_fill.int_Scalar(self, dim, index, value) */
+static core_status launch_fill(core_call *call, const core_value *args,
+                               uint32_t nargs, core_value *results,
+                               uint32_t nresults)
+{
+    const core_view *result = cpu_view(&results[0]);
+    const core_view *value = cpu_view(&args[3]);
+    index_job job = {.dtype = result->dtype};
+    core_status status = write_open(call, &job, args, NULL, result);
+    double number;
+    int64_t integer;
+
+    (void)nargs;
+    (void)nresults;
+    if (value) {
+        cpu_get_f64(&number, value->dtype, cpu_address(value->memory), 1, 1);
+        cpu_get_i64(&integer, value->dtype, cpu_address(value->memory), 1, 1);
+    } else {
+        number = cpu_float(&args[3]);
+        integer = cpu_int(&args[3]);
+    }
+    if (result->dtype == CORE_BOOL)
+        integer = number != 0;
+    if (cpu_compute_dtype(result->dtype) == CORE_I64)
+        cpu_put_i64(result->dtype, &job.bytes, 1, &integer, 1);
+    else
+        cpu_put_f64(result->dtype, &job.bytes, 1, &number, 1);
+    if (status == CORE_OK) {
+        run_columns(&job, write_task);
+        cpu_dense_write(&job.self);
+    }
+    index_close(&job);
+    return status;
+}
+
+/* index_add(self, dim, index, source, *, alpha) */
+static core_status launch_add(core_call *call, const core_value *args,
+                              uint32_t nargs, core_value *results,
+                              uint32_t nresults)
+{
+    const core_view *result = cpu_view(&results[0]);
+    index_job job = {.dtype = cpu_compute_dtype(result->dtype)};
+    core_status status =
+        write_open(call, &job, args, cpu_view(&args[3]), result);
+
+    (void)nargs;
+    (void)nresults;
+    if (job.dtype == CORE_F32)
+        job.alpha.f32 = (float)cpu_float(&args[4]);
+    else if (job.dtype == CORE_F64)
+        job.alpha.f64 = cpu_float(&args[4]);
+    else
+        job.alpha.i64 = cpu_int(&args[4]);
+    if (status == CORE_OK) {
+        run_columns(&job, add_task(job.dtype));
+        cpu_dense_write(&job.self);
+    }
+    index_close(&job);
+    return status;
+}
+
+/* 1 / how often each index occurs. */
+static core_status frequencies(const index_job *job, double **out)
+{
+    const int64_t *index = job->index.data;
+    double *scale = cpu_allocate(job->split.size, sizeof(double));
+
+    *out = scale;
+    if (!scale)
+        return CORE_ERROR_OUT_OF_MEMORY;
+    memset(scale, 0, (size_t)job->split.size * sizeof(double));
+    for (int64_t i = 0; i < job->count; i++)
+        scale[index[i]]++;
+    for (int64_t i = 0; i < job->split.size; i++)
+        scale[i] = scale[i] > 0 ? 1 / scale[i] : 0;
+    return CORE_OK;
+}
+
+/* embedding_dense_backward(grad_output, indices, num_weights, padding_idx,
+ * scale_grad_by_freq) */
+static core_status launch_gradient(core_call *call, const core_value *args,
+                                   uint32_t nargs, core_value *results,
+                                   uint32_t nresults)
+{
+    const core_view *grad = cpu_view(&args[0]);
+    const core_view *result = cpu_view(&results[0]);
+    index_job job = {.dtype = cpu_compute_dtype(result->dtype),
+                     .split = cpu_split_at(result, 0)};
+    double *scale = NULL;
+    core_status status =
+        index_read(call, &job, "indices", cpu_view(&args[1]), 0);
+
+    (void)nargs;
+    (void)nresults;
+    job.ignored = cpu_int(&args[3]);
+    if (status == CORE_OK && cpu_int(&args[4]))
+        status = frequencies(&job, &scale);
+    if (status == CORE_OK)
+        status = cpu_dense_read(grad, job.dtype, &job.other);
+    if (status == CORE_OK)
+        status = cpu_dense_open(result, job.dtype, &job.self);
+    if (status != CORE_OK)
+        goto done;
+    job.scale = scale;
+    if (job.dtype == CORE_F32)
+        job.alpha.f32 = 1;
+    else
+        job.alpha.f64 = 1;
+    memset(job.self.data, 0, (size_t)result->numel * cpu_item_size(job.dtype));
+    run_columns(&job, add_task(job.dtype));
+    cpu_dense_write(&job.self);
+done:
+    free(scale);
+    index_close(&job);
+    return status;
+}
+
+#define WRITES                                 \
+    {                                          \
+        CPU_ALL, CPU_INDICES, CPU_ALL, CPU_ALL \
+    }
+
+static const cpu_kernel kernels[] = {
+    {"index_select", launch_select, NULL, {CPU_ALL, CPU_INDICES, CPU_ALL}, 0},
+    {"embedding", launch_embedding, NULL, {CPU_ALL, CPU_INDICES, CPU_ALL}, 0},
+    {"embedding_dense_backward",
+     launch_gradient,
+     NULL,
+     {CPU_FLOATS, CPU_INDICES, CPU_FLOATS},
+     0},
+    {"take", launch_take, NULL, {CPU_ALL, CPU_INDICES, CPU_ALL}, 0},
+    {"index_add", launch_add, NULL, WRITES, 0},
+    {"index_copy", launch_copy, NULL, WRITES, 0},
+    {"index_fill.int_Scalar",
+     launch_fill,
+     NULL,
+     {CPU_ALL, CPU_INDICES, CPU_ALL},
+     0},
+    {"index_fill.int_Tensor", launch_fill, NULL, WRITES, 0},
+};
+
+const cpu_kernel_table cpu_index_kernels = {kernels,
+                                            sizeof kernels / sizeof kernels[0]};

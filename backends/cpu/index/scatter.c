@@ -1,0 +1,357 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* scatter.c: gather and the scatters.  All work line by line along one
+ * dimension; within a line in order, and no two lines share an element, so
+ * results do not depend on the number of threads. */
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "runtime/thread_pool.h"
+#include "tables.h"
+#include "view.h"
+
+/* Indices are read so many at a time. */
+enum { STEP = 256 };
+
+enum { REDUCE_SUM, REDUCE_PROD, REDUCE_MEAN, REDUCE_MAX, REDUCE_MIN };
+
+typedef struct gather_job {
+    const core_view *index; /* its lines are what is done */
+    const core_view *all;   /* gather: self.  scatter: the result */
+    const core_view *some;  /* gather: the result.  scatter: src, or NULL */
+    uint64_t value;         /* instead of src: an element's bytes */
+    core_value number;      /* the same as a number */
+    uint32_t dim;
+    uint32_t reduction;
+    bool include_self;
+    bool failed;
+    int64_t bad; /* an index out of range */
+    core_status status;
+} gather_job;
+
+static void *line_at(const gather_job *job, const core_view *view, int64_t line)
+{
+    return (char *)cpu_address(view->memory) +
+           cpu_line_offset_in(job->index, view, job->dim, line) *
+               cpu_item_size(view->dtype);
+}
+
+/* Reads and checks n indices; false when one is out of range. */
+static bool indices_read(gather_job *job, const void *line, int64_t from,
+                         int64_t n, int64_t *out)
+{
+    int64_t stride = cpu_line_stride(job->index, job->dim);
+    int64_t size = cpu_line_size(job->all, job->dim);
+    core_dtype dtype = job->index->dtype;
+
+    cpu_get_i64(out, dtype,
+                (const char *)line + from * stride * cpu_item_size(dtype),
+                stride, n);
+    for (int64_t i = 0; i < n; i++)
+        if ((uint64_t)out[i] >= (uint64_t)size) {
+            __atomic_store_n(&job->bad, out[i], __ATOMIC_RELAXED);
+            __atomic_store_n(&job->failed, true, __ATOMIC_RELAXED);
+            return false;
+        }
+    return true;
+}
+
+/* ------------------------------------------------------------- movement -- */
+
+/* X(item size, type) */
+#define ITEMS(X)   \
+    X(1, uint8_t)  \
+    X(2, uint16_t) \
+    X(4, uint32_t) \
+    X(8, uint64_t)
+
+#define MOVE_TASKS(SIZE, TYPE)                                               \
+    static void gather_##SIZE(void *context, int64_t begin, int64_t end)     \
+    {                                                                        \
+        gather_job *job = context;                                           \
+        int64_t index[STEP], n = cpu_line_size(job->index, job->dim);        \
+        int64_t all = cpu_line_stride(job->all, job->dim);                   \
+        int64_t some = cpu_line_stride(job->some, job->dim);                 \
+        for (int64_t line = begin; line < end; line++) {                     \
+            const void *indices = line_at(job, job->index, line);            \
+            const TYPE *from = line_at(job, job->all, line);                 \
+            TYPE *to = line_at(job, job->some, line);                        \
+            for (int64_t i = 0; i < n; i += STEP) {                          \
+                int64_t m = n - i < STEP ? n - i : STEP;                     \
+                if (!indices_read(job, indices, i, m, index))                \
+                    return;                                                  \
+                for (int64_t k = 0; k < m; k++)                              \
+                    to[(i + k) * some] = from[index[k] * all];               \
+            }                                                                \
+        }                                                                    \
+    }                                                                        \
+    static void scatter_##SIZE(void *context, int64_t begin, int64_t end)    \
+    {                                                                        \
+        gather_job *job = context;                                           \
+        int64_t index[STEP], n = cpu_line_size(job->index, job->dim);        \
+        int64_t all = cpu_line_stride(job->all, job->dim);                   \
+        int64_t some = job->some ? cpu_line_stride(job->some, job->dim) : 0; \
+        TYPE value;                                                          \
+        memcpy(&value, &job->value, sizeof value);                           \
+        for (int64_t line = begin; line < end; line++) {                     \
+            const void *indices = line_at(job, job->index, line);            \
+            const TYPE *from =                                               \
+                job->some ? line_at(job, job->some, line) : &value;          \
+            TYPE *to = line_at(job, job->all, line);                         \
+            for (int64_t i = 0; i < n; i += STEP) {                          \
+                int64_t m = n - i < STEP ? n - i : STEP;                     \
+                if (!indices_read(job, indices, i, m, index))                \
+                    return;                                                  \
+                for (int64_t k = 0; k < m; k++)                              \
+                    to[index[k] * all] = from[(i + k) * some];               \
+            }                                                                \
+        }                                                                    \
+    }
+ITEMS(MOVE_TASKS)
+
+#define GATHER_CASE(SIZE, TYPE) \
+    case SIZE:                  \
+        return gather_##SIZE;
+#define SCATTER_CASE(SIZE, TYPE) \
+    case SIZE:                   \
+        return scatter_##SIZE;
+
+static cpu_task gather_task(uint32_t size)
+{
+    switch (size) {
+        ITEMS(GATHER_CASE)
+    }
+    return NULL;
+}
+
+static cpu_task scatter_task(uint32_t size)
+{
+    switch (size) {
+        ITEMS(SCATTER_CASE)
+    }
+    return NULL;
+}
+
+/* ------------------------------------------------------------ reduction -- */
+
+/* NaN wins over every number. */
+#define LARGER(a, b) ((b) > (a) || (b) != (b) ? (b) : (a))
+#define SMALLER(a, b) ((b) < (a) || (b) != (b) ? (b) : (a))
+
+#define MEAN_OF_FLOATS(sum, count) ((sum) / (count))
+
+static int64_t floored(int64_t sum, int64_t count)
+{
+    return sum / count - (sum % count < 0);
+}
+
+/* A line of the result is brought to `row`; `count` says how many values
+ * each of its elements has met. */
+#define REDUCE_TASK(NAME, TYPE, MEAN)                                        \
+    static void combine_##NAME(const gather_job *job, TYPE *row,             \
+                               int32_t *count, const int64_t *index,         \
+                               const TYPE *source, int64_t n)                \
+    {                                                                        \
+        for (int64_t k = 0; k < n; k++) {                                    \
+            TYPE *to = row + index[k], from = source[k];                     \
+            if (count[index[k]]++ == 0 && !job->include_self)                \
+                *to = from;                                                  \
+            else if (job->reduction == REDUCE_PROD)                          \
+                *to = cpu_mul_##NAME(*to, from);                             \
+            else if (job->reduction == REDUCE_MAX)                           \
+                *to = *to != *to ? *to : LARGER(*to, from);                  \
+            else if (job->reduction == REDUCE_MIN)                           \
+                *to = *to != *to ? *to : SMALLER(*to, from);                 \
+            else                                                             \
+                *to = cpu_add_##NAME(*to, from);                             \
+        }                                                                    \
+    }                                                                        \
+    static void reduce_line_##NAME(gather_job *job, int64_t line, TYPE *row, \
+                                   int32_t *count)                           \
+    {                                                                        \
+        int64_t index[STEP], n = cpu_line_size(job->index, job->dim);        \
+        TYPE source[STEP];                                                   \
+        const core_view *all = job->all, *some = job->some;                  \
+        int64_t size = cpu_line_size(all, job->dim);                         \
+        int64_t stride = cpu_line_stride(all, job->dim);                     \
+        int64_t from_stride = some ? cpu_line_stride(some, job->dim) : 0;    \
+        const char *from = some ? line_at(job, some, line) : NULL;           \
+        memset(count, 0, (size_t)size * sizeof *count);                      \
+        cpu_get_##NAME(row, all->dtype, line_at(job, all, line), stride,     \
+                       size);                                                \
+        for (int64_t k = 0; k < STEP && !some; k++)                          \
+            source[k] = (TYPE)cpu_float(&job->number);                       \
+        for (int64_t i = 0; i < n; i += STEP) {                              \
+            int64_t m = n - i < STEP ? n - i : STEP;                         \
+            if (!indices_read(job, line_at(job, job->index, line), i, m,     \
+                              index))                                        \
+                return;                                                      \
+            if (some)                                                        \
+                cpu_get_##NAME(source, some->dtype,                          \
+                               from + i * from_stride *                      \
+                                          cpu_item_size(some->dtype),        \
+                               from_stride, m);                              \
+            combine_##NAME(job, row, count, index, source, m);               \
+        }                                                                    \
+        for (int64_t i = 0; job->reduction == REDUCE_MEAN && i < size; i++)  \
+            if (count[i] > 0)                                                \
+                row[i] = MEAN(row[i], count[i] + job->include_self);         \
+        cpu_put_##NAME(all->dtype, line_at(job, all, line), stride, row,     \
+                       size);                                                \
+    }                                                                        \
+    static void reduce_##NAME(void *context, int64_t begin, int64_t end)     \
+    {                                                                        \
+        gather_job *job = context;                                           \
+        int64_t size = cpu_line_size(job->all, job->dim);                    \
+        TYPE *row = cpu_allocate(size, sizeof(TYPE) + sizeof(int32_t));      \
+        if (!row) {                                                          \
+            __atomic_store_n(&job->status, CORE_ERROR_OUT_OF_MEMORY,         \
+                             __ATOMIC_RELAXED);                              \
+            return;                                                          \
+        }                                                                    \
+        for (int64_t line = begin; line < end; line++)                       \
+            reduce_line_##NAME(job, line, row, (int32_t *)(row + size));     \
+        free(row);                                                           \
+    }
+REDUCE_TASK(f32, float, MEAN_OF_FLOATS)
+REDUCE_TASK(f64, double, MEAN_OF_FLOATS)
+REDUCE_TASK(i64, int64_t, floored)
+
+/* -------------------------------------------------------------- kernels -- */
+
+static core_status run_lines(core_call *call, gather_job *job, cpu_task task)
+{
+    int64_t lines, cost = cpu_line_size(job->index, job->dim);
+
+    if (job->index->numel == 0)
+        return CORE_OK;
+    lines = cpu_line_count(job->index, job->dim);
+    cpu_parallel_for(lines, cpu_grain(lines, 4 * cost + 8), task, job);
+    if (job->failed)
+        return cpu_index_error(call, "index", job->bad,
+                               cpu_line_size(job->all, job->dim), job->dim);
+    if (job->status != CORE_OK)
+        return cpu_error(job->status, "no host memory for a line of scatter");
+    return CORE_OK;
+}
+
+/* gather(self, dim, index, *, sparse_grad) */
+static core_status launch_gather(core_call *call, const core_value *args,
+                                 uint32_t nargs, core_value *results,
+                                 uint32_t nresults)
+{
+    gather_job job = {.all = cpu_view(&args[0]),
+                      .index = cpu_view(&args[2]),
+                      .some = cpu_view(&results[0])};
+
+    (void)nargs;
+    (void)nresults;
+    job.dim = cpu_dim(cpu_int(&args[1]), job.all->ndim);
+    return run_lines(call, &job, gather_task(cpu_item_size(job.all->dtype)));
+}
+
+/* What all scatters begin with: self, dim, index, and src or a number. */
+static void scatter_begin(gather_job *job, const core_value *args,
+                          const core_value *results)
+{
+    const core_view *self = cpu_view(&args[0]);
+
+    job->all = cpu_view(&results[0]);
+    job->index = cpu_view(&args[2]);
+    job->some = cpu_view(&args[3]);
+    job->dim = cpu_dim(cpu_int(&args[1]), self->ndim);
+    if (cpu_address(self->memory) != cpu_address(job->all->memory))
+        cpu_view_copy(job->all, self);
+    if (!job->some) {
+        double number = cpu_float(&args[3]);
+
+        job->number = args[3];
+        if (cpu_compute_dtype(job->all->dtype) == CORE_I64)
+            cpu_put_i64(job->all->dtype, &job->value, 1,
+                        &(int64_t){cpu_int(&args[3])}, 1);
+        else
+            cpu_put_f64(job->all->dtype, &job->value, 1, &number, 1);
+    }
+}
+
+/* scatter.src(self, dim, index, src), scatter.value(self, dim, index, value) */
+static core_status launch_scatter(core_call *call, const core_value *args,
+                                  uint32_t nargs, core_value *results,
+                                  uint32_t nresults)
+{
+    gather_job job = {0};
+
+    (void)nargs;
+    (void)nresults;
+    scatter_begin(&job, args, results);
+    return run_lines(call, &job, scatter_task(cpu_item_size(job.all->dtype)));
+}
+
+static core_status reduction_of(const core_call *call, const core_value *name,
+                                uint32_t *out)
+{
+    static const struct {
+        const char *name;
+        uint32_t reduction;
+    } known[] = {{"sum", REDUCE_SUM},   {"add", REDUCE_SUM},
+                 {"prod", REDUCE_PROD}, {"multiply", REDUCE_PROD},
+                 {"mean", REDUCE_MEAN}, {"amax", REDUCE_MAX},
+                 {"amin", REDUCE_MIN}};
+    core_string op = cpu_operator(call);
+
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+        if (strlen(known[i].name) == name->count &&
+            memcmp(known[i].name, name->u.string, name->count) == 0) {
+            *out = known[i].reduction;
+            return CORE_OK;
+        }
+    return cpu_error(CORE_ERROR_INVALID_ARGUMENT,
+                     "%.*s: no reduction is called '%.*s'", (int)op.size,
+                     op.data, (int)name->count, name->u.string);
+}
+
+/* scatter_add(self, dim, index, src), scatter.reduce(…, *, reduce),
+ * scatter_reduce.two(…, reduce, *, include_self) */
+static core_status launch_reduce(core_call *call, const core_value *args,
+                                 uint32_t nargs, core_value *results,
+                                 uint32_t nresults)
+{
+    gather_job job = {.include_self = nargs < 6 || cpu_int(&args[5])};
+    core_status status = CORE_OK;
+    core_dtype dtype = cpu_compute_dtype(cpu_view(&results[0])->dtype);
+
+    (void)nresults;
+    if (nargs > 4)
+        status = reduction_of(call, &args[4], &job.reduction);
+    if (status != CORE_OK)
+        return status;
+    scatter_begin(&job, args, results);
+    return run_lines(call, &job,
+                     dtype == CORE_F32   ? reduce_f32
+                     : dtype == CORE_F64 ? reduce_f64
+                                         : reduce_i64);
+}
+
+#define SIGNATURE                              \
+    {                                          \
+        CPU_ALL, CPU_INDICES, CPU_ALL, CPU_ALL \
+    }
+
+static const cpu_kernel kernels[] = {
+    {"gather", launch_gather, NULL, {CPU_ALL, CPU_INDICES, CPU_ALL}, 0},
+    {"scatter.src", launch_scatter, NULL, SIGNATURE, 0},
+    {"scatter.value", launch_scatter, NULL, {CPU_ALL, CPU_INDICES, CPU_ALL}, 0},
+    {"scatter_add", launch_reduce, NULL, SIGNATURE, 0},
+    {"scatter.reduce", launch_reduce, NULL, SIGNATURE, 0},
+    {"scatter.value_reduce",
+     launch_reduce,
+     NULL,
+     {CPU_ALL, CPU_INDICES, CPU_ALL},
+     0},
+    {"scatter_reduce.two", launch_reduce, NULL, SIGNATURE, 0},
+};
+
+const cpu_kernel_table cpu_gather_kernels = {kernels, sizeof kernels /
+                                                          sizeof kernels[0]};

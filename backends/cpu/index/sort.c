@@ -1,0 +1,333 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* sort.c: sort, topk, kthvalue and medians along one dimension.  NaN is larger
+ * than every number.  Sorting is a merge sort of (key, index) pairs, stable
+ * always. */
+
+#include <stdlib.h>
+
+#include "runtime/thread_pool.h"
+#include "tables.h"
+#include "view.h"
+
+enum { SORT, TOP, KTH, MEDIAN, NAN_MEDIAN };
+
+typedef struct sort_job {
+    const core_view *self, *values, *indices;
+    cpu_dense dense_values, dense_indices; /* one per line: KTH, medians */
+    uint32_t dim;
+    uint32_t what;
+    bool descending;
+    int64_t k;
+    core_status status;
+} sort_job;
+
+/* Runs of so many are sorted by insertion. */
+enum { RUN = 16 };
+
+/* Up to so many of the best are kept sorted, one by one, by topk. */
+enum { FEW = 64 };
+
+#define SORTING(NAME, TYPE)                                                    \
+    typedef struct pair_##NAME {                                               \
+        TYPE key;                                                              \
+        int64_t index;                                                         \
+    } pair_##NAME;                                                             \
+    static inline bool before_##NAME(TYPE a, TYPE b, bool descending)          \
+    {                                                                          \
+        if (descending)                                                        \
+            return a > b || (a != a && b == b);                                \
+        return a < b || (b != b && a == a);                                    \
+    }                                                                          \
+    static void insert_##NAME(pair_##NAME *x, int64_t n, bool descending)      \
+    {                                                                          \
+        for (int64_t i = 1; i < n; i++) {                                      \
+            pair_##NAME now = x[i];                                            \
+            int64_t j = i;                                                     \
+            for (; j > 0 && before_##NAME(now.key, x[j - 1].key, descending);  \
+                 j--)                                                          \
+                x[j] = x[j - 1];                                               \
+            x[j] = now;                                                        \
+        }                                                                      \
+    }                                                                          \
+    static void merge_##NAME(pair_##NAME *to, const pair_##NAME *a,            \
+                             int64_t na, const pair_##NAME *b, int64_t nb,     \
+                             bool descending)                                  \
+    {                                                                          \
+        while (na > 0 && nb > 0)                                               \
+            if (before_##NAME(b->key, a->key, descending)) {                   \
+                *to++ = *b++;                                                  \
+                nb--;                                                          \
+            } else {                                                           \
+                *to++ = *a++;                                                  \
+                na--;                                                          \
+            }                                                                  \
+        memcpy(to, a, (size_t)na * sizeof *to);                                \
+        memcpy(to + na, b, (size_t)nb * sizeof *to);                           \
+    }                                                                          \
+    /* Sorts x with as much memory in y; answers which of them has it. */      \
+    static pair_##NAME *sort_##NAME(pair_##NAME *x, pair_##NAME *y, int64_t n, \
+                                    bool descending)                           \
+    {                                                                          \
+        for (int64_t i = 0; i < n; i += RUN)                                   \
+            insert_##NAME(x + i, n - i < RUN ? n - i : RUN, descending);       \
+        for (int64_t run = RUN; run < n; run *= 2) {                           \
+            pair_##NAME *swap = x;                                             \
+            for (int64_t i = 0; i < n; i += 2 * run) {                         \
+                int64_t na = n - i < run ? n - i : run, nb = n - i - na;       \
+                merge_##NAME(y + i, x + i, na, x + i + na,                     \
+                             nb < run ? nb : run, descending);                 \
+            }                                                                  \
+            x = y;                                                             \
+            y = swap;                                                          \
+        }                                                                      \
+        return x;                                                              \
+    }                                                                          \
+    /* The k first of n, k few, sorted in front of x. */                       \
+    static void select_##NAME(pair_##NAME *x, int64_t n, int64_t k,            \
+                              bool descending)                                 \
+    {                                                                          \
+        insert_##NAME(x, k, descending);                                       \
+        for (int64_t i = k; i < n; i++) {                                      \
+            pair_##NAME now = x[i];                                            \
+            int64_t j = k - 1;                                                 \
+            if (!before_##NAME(now.key, x[j].key, descending))                 \
+                continue;                                                      \
+            for (; j > 0 && before_##NAME(now.key, x[j - 1].key, descending);  \
+                 j--)                                                          \
+                x[j] = x[j - 1];                                               \
+            x[j] = now;                                                        \
+        }                                                                      \
+    }                                                                          \
+    /* Which place of a sorted line a median takes; NaN is at the end. */      \
+    static int64_t median_##NAME(const pair_##NAME *x, int64_t n,              \
+                                 uint32_t what)                                \
+    {                                                                          \
+        int64_t numbers = n;                                                   \
+        while (numbers > 0 && x[numbers - 1].key != x[numbers - 1].key)        \
+            numbers--;                                                         \
+        if (numbers < n && (what == MEDIAN || numbers == 0))                   \
+            return numbers;                                                    \
+        return (numbers - 1) / 2;                                              \
+    }                                                                          \
+    static void line_put_##NAME(sort_job *job, int64_t line,                   \
+                                const pair_##NAME *x, TYPE *keys,              \
+                                int64_t *index, int64_t n)                     \
+    {                                                                          \
+        const core_view *values = job->values, *at = job->indices;             \
+        if (job->what >= KTH) {                                                \
+            int64_t k = job->what == KTH ? job->k - 1                          \
+                                         : median_##NAME(x, n, job->what);     \
+            ((TYPE *)job->dense_values.data)[line] = x[k].key;                 \
+            if (job->dense_indices.data)                                       \
+                ((int64_t *)job->dense_indices.data)[line] = x[k].index;       \
+            return;                                                            \
+        }                                                                      \
+        n = job->what == TOP ? job->k : n;                                     \
+        for (int64_t i = 0; i < n; i++) {                                      \
+            keys[i] = x[i].key;                                                \
+            index[i] = x[i].index;                                             \
+        }                                                                      \
+        cpu_put_##NAME(values->dtype,                                          \
+                       cpu_line_address(values, job->dim, line),               \
+                       cpu_line_stride(values, job->dim), keys, n);            \
+        cpu_put_i64(at->dtype, cpu_line_address(at, job->dim, line),           \
+                    cpu_line_stride(at, job->dim), index, n);                  \
+    }                                                                          \
+    static void sort_task_##NAME(void *context, int64_t begin, int64_t end)    \
+    {                                                                          \
+        sort_job *job = context;                                               \
+        const core_view *self = job->self;                                     \
+        int64_t n = cpu_line_size(self, job->dim);                             \
+        int64_t stride = cpu_line_stride(self, job->dim);                      \
+        pair_##NAME *x = cpu_allocate(2 * n, sizeof *x), *sorted;              \
+        TYPE *keys = cpu_allocate(2 * n, sizeof(int64_t));                     \
+        if (!x || !keys)                                                       \
+            __atomic_store_n(&job->status, CORE_ERROR_OUT_OF_MEMORY,           \
+                             __ATOMIC_RELAXED);                                \
+        for (int64_t line = begin; line < end && x && keys; line++) {          \
+            cpu_get_##NAME(keys, self->dtype,                                  \
+                           cpu_line_address(self, job->dim, line), stride, n); \
+            for (int64_t i = 0; i < n; i++)                                    \
+                x[i] = (pair_##NAME){keys[i], i};                              \
+            sorted = x;                                                        \
+            if (job->what == TOP && job->k <= FEW && job->k > 0)               \
+                select_##NAME(x, n, job->k, job->descending);                  \
+            else                                                               \
+                sorted = sort_##NAME(x, x + n, n, job->descending);            \
+            line_put_##NAME(job, line, sorted, keys, (int64_t *)keys + n, n);  \
+        }                                                                      \
+        free(x);                                                               \
+        free(keys);                                                            \
+    }
+CPU_COMPUTE_TYPES(SORTING)
+
+static core_status sort_run(sort_job *job)
+{
+    core_dtype dtype = cpu_compute_dtype(job->self->dtype);
+    int64_t lines = cpu_line_count(job->self, job->dim);
+
+    if (job->self->numel == 0)
+        return CORE_OK;
+    cpu_parallel_for(lines, cpu_grain(lines, 16 * job->self->numel / lines),
+                     dtype == CORE_F32   ? sort_task_f32
+                     : dtype == CORE_F64 ? sort_task_f64
+                                         : sort_task_i64,
+                     job);
+    if (job->status != CORE_OK)
+        cpu_error(job->status, "no host memory to sort lines of %lld elements",
+                  (long long)(job->self->numel / lines));
+    return job->status;
+}
+
+/* -------------------------------------------------------------- kernels -- */
+
+/* sort.stable(self, *, stable, dim, descending) -> (values, indices);
+ * sort(self, dim, descending): call->user is where dim stands */
+static core_status launch_sort(core_call *call, const core_value *args,
+                               uint32_t nargs, core_value *results,
+                               uint32_t nresults)
+{
+    uintptr_t at = (uintptr_t)call->user;
+    sort_job job = {.self = cpu_view(&args[0]),
+                    .what = SORT,
+                    .values = cpu_view(&results[0]),
+                    .indices = cpu_view(&results[1]),
+                    .descending = cpu_int(&args[at + 1]) != 0};
+
+    (void)nargs;
+    (void)nresults;
+    job.dim = cpu_dim(cpu_int(&args[at]), job.self->ndim);
+    return sort_run(&job);
+}
+
+/* topk(self, k, dim, largest, sorted) -> (values, indices) */
+static core_status launch_top(core_call *call, const core_value *args,
+                              uint32_t nargs, core_value *results,
+                              uint32_t nresults)
+{
+    sort_job job = {.self = cpu_view(&args[0]),
+                    .what = TOP,
+                    .values = cpu_view(&results[0]),
+                    .indices = cpu_view(&results[1]),
+                    .k = cpu_int(&args[1]),
+                    .descending = cpu_int(&args[3]) != 0};
+    int64_t size;
+
+    (void)call;
+    (void)nargs;
+    (void)nresults;
+    job.dim = cpu_dim(cpu_int(&args[2]), job.self->ndim);
+    size = cpu_line_size(job.self, job.dim);
+    if (job.k < 0 || job.k > size)
+        return cpu_error(CORE_ERROR_INDEX,
+                         "topk: k is %lld in a dimension of size %lld",
+                         (long long)job.k, (long long)size);
+    if (job.self->ndim == 0)
+        job.k = 1; /* a number has one result, whatever k */
+    return job.k == 0 ? CORE_OK : sort_run(&job);
+}
+
+/* One element of each line, to dense results. */
+static core_status run_one(sort_job *job, const core_value *results,
+                           uint32_t nresults)
+{
+    core_status status =
+        cpu_dense_open(cpu_view(&results[0]),
+                       cpu_compute_dtype(job->self->dtype), &job->dense_values);
+
+    if (status == CORE_OK && nresults > 1)
+        status = cpu_dense_open(cpu_view(&results[1]), CORE_I64,
+                                &job->dense_indices);
+    if (status == CORE_OK)
+        status = sort_run(job);
+    if (status == CORE_OK) {
+        cpu_dense_write(&job->dense_values);
+        cpu_dense_write(&job->dense_indices);
+    }
+    cpu_dense_close(&job->dense_values);
+    cpu_dense_close(&job->dense_indices);
+    return status;
+}
+
+/* kthvalue(self, k, dim, keepdim) -> (values, indices) */
+static core_status launch_kth(core_call *call, const core_value *args,
+                              uint32_t nargs, core_value *results,
+                              uint32_t nresults)
+{
+    sort_job job = {
+        .self = cpu_view(&args[0]), .what = KTH, .k = cpu_int(&args[1])};
+    int64_t size;
+
+    (void)call;
+    (void)nargs;
+    job.dim = cpu_dim(cpu_int(&args[2]), job.self->ndim);
+    size = cpu_line_size(job.self, job.dim);
+    if (job.k < 1 || job.k > size)
+        return cpu_error(CORE_ERROR_INDEX,
+                         "kthvalue: k is %lld in a dimension of size %lld",
+                         (long long)job.k, (long long)size);
+    return run_one(&job, results, nresults);
+}
+
+/* median.dim(self, dim, keepdim) -> (values, indices), nanmedian.dim */
+static core_status launch_median(core_call *call, const core_value *args,
+                                 uint32_t nargs, core_value *results,
+                                 uint32_t nresults)
+{
+    sort_job job = {.self = cpu_view(&args[0]),
+                    .what = (uint32_t)(uintptr_t)call->user};
+
+    (void)nargs;
+    job.dim = cpu_dim(cpu_int(&args[1]), job.self->ndim);
+    return run_one(&job, results, nresults);
+}
+
+/* median(self), nanmedian(self): of all elements */
+static core_status launch_median_all(core_call *call, const core_value *args,
+                                     uint32_t nargs, core_value *results,
+                                     uint32_t nresults)
+{
+    const core_view *self = cpu_view(&args[0]);
+    const core_value not_a_number = {.tag = CORE_VALUE_FLOAT,
+                                     .u.f = __builtin_nan("")};
+    cpu_dense all = {0};
+    core_status status = cpu_dense_read(self, self->dtype, &all);
+    int64_t one = 1;
+    core_view row = {.dtype = self->dtype,
+                     .memory.handle = all.data,
+                     .sizes = &self->numel,
+                     .strides = &one,
+                     .ndim = 1,
+                     .numel = self->numel};
+    sort_job job = {.self = &row, .what = (uint32_t)(uintptr_t)call->user};
+
+    (void)nargs;
+    (void)nresults;
+    if (status == CORE_OK && self->numel == 0)
+        cpu_view_fill(cpu_view(&results[0]), &not_a_number);
+    else if (status == CORE_OK)
+        status = run_one(&job, results, 1);
+    cpu_dense_close(&all);
+    return status;
+}
+
+#define LINES                         \
+    {                                 \
+        CPU_ALL, CPU_ALL, CPU_INDICES \
+    }
+
+static const cpu_kernel kernels[] = {
+    {"sort.stable", launch_sort, (void *)2, LINES, 0},
+    {"sort", launch_sort, (void *)1, LINES, 0},
+    {"topk", launch_top, NULL, LINES, 0},
+    {"kthvalue", launch_kth, NULL, LINES, 0},
+    {"median.dim", launch_median, (void *)MEDIAN, LINES, 0},
+    {"nanmedian.dim", launch_median, (void *)NAN_MEDIAN, LINES, 0},
+    {"median", launch_median_all, (void *)MEDIAN, {CPU_ALL, CPU_ALL}, 0},
+    {"nanmedian", launch_median_all, (void *)NAN_MEDIAN, {CPU_ALL, CPU_ALL}, 0},
+};
+
+const cpu_kernel_table cpu_sort_kernels = {kernels,
+                                           sizeof kernels / sizeof kernels[0]};

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* lapack.c: the library's factorisations, found when one is first wanted. */
+
+#include "lapack.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "gemm/blas.h"
+#include "view.h"
+
+static struct {
+    pthread_once_t once;
+    cpu_lapack functions;
+    bool complete;
+} lapack = {.once = PTHREAD_ONCE_INIT};
+
+/* A function pointer from a data pointer, as POSIX allows. */
+static bool find(void *library, const char *name, void *out_function)
+{
+    void *symbol = dlsym(library, name);
+
+    memcpy(out_function, &symbol, sizeof symbol);
+    return symbol != NULL;
+}
+
+static void open_library(void)
+{
+    cpu_lapack *f = &lapack.functions;
+    void *library;
+
+    cpu_blas_information(); /* sets the library's number of threads */
+    library = dlopen("libopenblas.so.0", RTLD_NOW | RTLD_LOCAL);
+    lapack.complete = library && find(library, "dgetrf_", &f->getrf) &&
+                      find(library, "dgetrs_", &f->getrs) &&
+                      find(library, "dgeqrf_", &f->geqrf) &&
+                      find(library, "dsytrf_", &f->sytrf) &&
+                      find(library, "dsytrs_", &f->sytrs) &&
+                      find(library, "dsyevd_", &f->syevd) &&
+                      find(library, "dgesdd_", &f->gesdd);
+    if (library && !lapack.complete)
+        dlclose(library);
+}
+
+core_status cpu_lapack_open(const core_call *call, int64_t m, int64_t n,
+                            const cpu_lapack **out_lapack)
+{
+    core_string name = cpu_operator(call);
+
+    *out_lapack = NULL;
+    pthread_once(&lapack.once, open_library);
+    if (!lapack.complete)
+        return cpu_error(CORE_ERROR_UNSUPPORTED,
+                         "%.*s needs LAPACK, which libopenblas.so.0 would "
+                         "bring: %s",
+                         (int)name.size, name.data, cpu_blas_information());
+    if (m > INT_MAX / 8 || n > INT_MAX / 8)
+        return cpu_error(CORE_ERROR_SHAPE,
+                         "%.*s: a matrix of %lld by %lld is too large",
+                         (int)name.size, name.data, (long long)m, (long long)n);
+    *out_lapack = &lapack.functions;
+    return CORE_OK;
+}
+
+void cpu_turn(double *to, const double *from, int64_t m, int64_t n)
+{
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < n; j++)
+            to[j * m + i] = from[i * n + j];
+}
+
+int64_t cpu_matrices(const core_view *view)
+{
+    int64_t count = 1;
+
+    for (uint32_t i = 0; i + 2 < view->ndim; i++)
+        count *= view->sizes[i];
+    return count;
+}

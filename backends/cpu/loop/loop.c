@@ -1,0 +1,610 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+#include "loop.h"
+
+#include <math.h>
+#include <string.h>
+
+#include <libcore/sdk.h>
+
+#include "math/number.h"
+#include "runtime/thread_pool.h"
+#include "move/nontemporal.h"
+
+enum {
+    /* Shorter rows are gathered several at a time. */
+    SHORT_ROW = 64,
+    /* A tile, where an operand is dense along another dimension than 0. */
+    TILE_WIDTH = 32,
+    TILE_HEIGHT = CPU_BLOCK / TILE_WIDTH
+};
+
+/* How an operand reaches the row. */
+enum {
+    DENSE,  /* all of it, and of the row's type: where it lies */
+    ROWS,   /* each row of the loop is dense: where it lies */
+    SINGLE, /* one element for all */
+    MOVED   /* through a block */
+};
+
+typedef struct run {
+    const core_loop *loop;
+    cpu_row row;
+    cpu_parameters *parameters;
+    uint32_t count, noutputs;
+    int all_rows;   /* every operand is DENSE or ROWS */
+    int streams;    /* all are DENSE or SINGLE, the output past the caches */
+    uint32_t tiled; /* the other dimension of tiles; 0: no tiles */
+    int64_t tiles_across, tiles_down; /* along dimension 0 and the other */
+    struct {
+        char *base;
+        const int64_t *strides;
+        core_dtype dtype, type; /* the operand's, the row's */
+        uint32_t bytes, wide;   /* of either */
+        int kind;
+    } operand[CPU_OPERANDS];
+} run;
+
+static int is_dense(const core_loop *loop, const int64_t *strides,
+                    uint32_t bytes)
+{
+    int64_t next = bytes;
+    uint32_t d;
+
+    for (d = 0; d < loop->ndim; d++) {
+        if (strides[d] != next)
+            return 0;
+        next *= loop->sizes[d];
+    }
+    return 1;
+}
+
+static int is_single(const core_loop *loop, const int64_t *strides)
+{
+    uint32_t d;
+
+    for (d = 0; d < loop->ndim; d++)
+        if (strides[d] != 0)
+            return 0;
+    return 1;
+}
+
+static void set_operand(run *r, const cpu_elementwise *self, uint32_t k)
+{
+    const core_loop *loop = r->loop;
+    const core_operand *operand = &loop->operands[k];
+    core_dtype dtype = operand->dtype;
+    core_dtype type = self->types[k] != 0 ? self->types[k] : dtype;
+    uint32_t bytes = cpu_bytes_of(dtype);
+    int kind;
+
+    r->operand[k].dtype = dtype;
+    r->operand[k].type = type;
+    r->operand[k].bytes = bytes;
+    r->operand[k].wide = cpu_bytes_of(type);
+    r->operand[k].strides = operand->strides;
+    r->operand[k].base = cpu_address(operand->memory);
+    if (operand->flags & CORE_OPERAND_IMMEDIATE) {
+        r->operand[k].base = (char *)&operand->immediate;
+        kind = SINGLE;
+    } else if (k >= r->noutputs && is_single(loop, operand->strides)) {
+        kind = SINGLE;
+    } else if (dtype != type) {
+        kind = MOVED;
+    } else if (is_dense(loop, operand->strides, bytes)) {
+        kind = DENSE;
+    } else if (loop->ndim == 0 || operand->strides[0] == (int64_t)bytes) {
+        kind = ROWS;
+    } else {
+        kind = MOVED;
+    }
+    r->operand[k].kind = kind;
+    if (kind > ROWS)
+        r->all_rows = 0;
+}
+
+/* What is computed in place is in the caches already. */
+static void choose_stream(run *r)
+{
+    const char *to = NULL;
+    uint32_t k;
+
+    r->streams = r->count > 0 && r->noutputs == 1;
+    for (k = 0; r->streams && k < r->count; k++) {
+        const char *base = r->operand[k].base;
+        int kind = r->operand[k].kind;
+
+        if (k > 0) {
+            r->streams = (kind == DENSE || kind == SINGLE) && base != to;
+            continue;
+        }
+        to = base;
+        r->streams = kind == DENSE &&
+                     cpu_streams(to, r->loop->numel * r->operand[k].bytes);
+    }
+}
+
+static core_status set_run(run *r, const core_call *call,
+                           const cpu_elementwise *self, cpu_row row,
+                           cpu_parameters *parameters)
+{
+    const core_loop *loop = call->loop;
+    uint32_t k;
+
+    r->loop = loop;
+    r->row = row;
+    r->parameters = parameters;
+    r->count = loop->noperands;
+    r->noutputs = loop->noutputs;
+    r->all_rows = 1;
+    if (loop->noperands > CPU_OPERANDS)
+        return cpu_error(CORE_ERROR_INTERNAL,
+                         "a loop with %u operands reached the CPU backend",
+                         loop->noperands);
+    for (k = 0; k < loop->noperands; k++)
+        set_operand(r, self, k);
+    choose_stream(r);
+    return CORE_OK;
+}
+
+/* Moves m elements from `index` on between an operand and a dense block of the
+ * row's type, across as many rows of the loop as that takes. */
+static void move(const run *r, uint32_t k, const cpu_index *start, char *block,
+                 int64_t m, int out)
+{
+    const core_loop *loop = r->loop;
+    int64_t inner = loop->ndim > 0 ? loop->sizes[0] : 1;
+    int64_t stride = loop->ndim > 0 ? r->operand[k].strides[0] : 0;
+    core_dtype dtype = r->operand[k].dtype, type = r->operand[k].type;
+    uint32_t bytes = r->operand[k].bytes;
+    /* Converted at once when all is gathered, not row by row. */
+    _Alignas(64) char raw[CPU_BLOCK_BYTES];
+    char *dense = dtype == type ? block : raw;
+    int64_t done = 0, n = inner - (loop->ndim > 0 ? start->at[0] : 0);
+    cpu_index index = *start;
+
+    if (n >= m) {
+        char *at = r->operand[k].base +
+                   cpu_index_offset(start, loop, r->operand[k].strides);
+
+        if (out)
+            cpu_store(dtype, at, stride, type, block, m);
+        else
+            cpu_load(type, block, dtype, at, stride, m);
+        return;
+    }
+    if (out && dense != block)
+        cpu_convert(dtype, dense, type, block, m);
+    while (done < m) {
+        char *at = r->operand[k].base +
+                   cpu_index_offset(&index, loop, r->operand[k].strides);
+
+        n = inner - index.at[0];
+        if (n > m - done)
+            n = m - done;
+        if (out)
+            cpu_scatter(at, stride, dense + done * bytes, bytes, n);
+        else
+            cpu_gather(dense + done * bytes, at, stride, bytes, n);
+        cpu_index_advance(&index, loop, n);
+        done += n;
+    }
+    if (!out && dense != block)
+        cpu_convert(type, block, dtype, dense, m);
+}
+
+/* Elements that the next call of the row takes. */
+static int64_t step(const run *r, const cpu_index *index, int64_t left)
+{
+    int64_t rest = r->loop->ndim > 0 ? r->loop->sizes[0] - index->at[0] : 1;
+
+    if (r->all_rows && rest >= SHORT_ROW)
+        return rest < left ? rest : left;
+    if (rest >= SHORT_ROW && rest < left)
+        left = rest;
+    return left < CPU_BLOCK ? left : CPU_BLOCK;
+}
+
+static void advance(const run *r, cpu_index *index, int64_t m)
+{
+    int64_t inner = r->loop->ndim > 0 ? r->loop->sizes[0] : 1;
+
+    while (m > 0) {
+        int64_t n = r->loop->ndim > 0 ? inner - index->at[0] : 1;
+
+        if (n > m)
+            n = m;
+        cpu_index_advance(index, r->loop, n);
+        m -= n;
+    }
+}
+
+static void run_range(void *context, int64_t begin, int64_t end)
+{
+    const run *r = context;
+    _Alignas(64) char blocks[CPU_OPERANDS][CPU_BLOCK_BYTES];
+    char *p[CPU_OPERANDS] = {NULL};
+    cpu_index index;
+    int64_t m, inner = r->loop->ndim > 0 ? r->loop->sizes[0] : 1;
+    uint32_t k;
+
+    cpu_index_set(&index, r->loop, begin);
+    for (k = 0; k < r->count; k++) {
+        p[k] = blocks[k];
+        if (r->operand[k].kind == SINGLE)
+            cpu_load(r->operand[k].type, blocks[k], r->operand[k].dtype,
+                     r->operand[k].base, 0,
+                     end - begin < CPU_BLOCK ? end - begin : CPU_BLOCK);
+    }
+    for (; begin < end; begin += m) {
+        int within;
+
+        m = step(r, &index, end - begin);
+        within = r->loop->ndim == 0 || index.at[0] + m <= inner;
+        for (k = 0; k < r->count; k++) {
+            if (r->operand[k].kind == DENSE) {
+                p[k] = r->operand[k].base + begin * r->operand[k].bytes;
+            } else if (r->operand[k].kind == ROWS && within) {
+                p[k] = r->operand[k].base +
+                       cpu_index_offset(&index, r->loop, r->operand[k].strides);
+            } else if (r->operand[k].kind != SINGLE) {
+                p[k] = blocks[k];
+                if (k >= r->noutputs)
+                    move(r, k, &index, blocks[k], m, 0);
+            }
+        }
+        r->row(p[0], p[1], p[2], m, r->parameters, p);
+        for (k = 0; k < r->noutputs; k++)
+            if (p[k] == blocks[k])
+                move(r, k, &index, blocks[k], m, 1);
+        advance(r, &index, m);
+    }
+}
+
+/* The row writes into a block, which goes on from there. */
+static void run_stream(void *context, int64_t begin, int64_t end)
+{
+    const run *r = context;
+    _Alignas(64) char blocks[CPU_OPERANDS][CPU_BLOCK_BYTES];
+    char *p[CPU_OPERANDS] = {NULL};
+    int64_t m;
+    uint32_t k;
+
+    for (k = 0; k < r->count; k++) {
+        p[k] = blocks[k];
+        if (r->operand[k].kind == SINGLE)
+            cpu_load(r->operand[k].type, blocks[k], r->operand[k].dtype,
+                     r->operand[k].base, 0, CPU_BLOCK);
+    }
+    for (; begin < end; begin += m) {
+        m = end - begin < CPU_BLOCK ? end - begin : CPU_BLOCK;
+        for (k = 1; k < r->count; k++)
+            if (r->operand[k].kind == DENSE)
+                p[k] = r->operand[k].base + begin * r->operand[k].bytes;
+        r->row(p[0], p[1], p[2], m, r->parameters, p);
+        cpu_stream(r->operand[0].base + begin * r->operand[0].bytes, blocks[0],
+                   m * r->operand[0].bytes);
+    }
+    cpu_stream_end();
+}
+
+/* ------------------------------------------------------------------ tiles -- */
+
+/* An operand that is dense along another dimension than 0 gives one element
+ * of each line of memory to a row of the loop.  In tiles a line is used up
+ * while it is near. */
+static void choose_tiles(run *r)
+{
+    const core_loop *loop = r->loop;
+    uint32_t k, d;
+
+    r->tiled = 0;
+    if (loop->ndim < 2 || loop->sizes[0] < TILE_WIDTH)
+        return;
+    for (k = 0; k < r->count; k++)
+        for (d = 1; r->operand[k].kind == MOVED && d < loop->ndim; d++)
+            if (r->operand[k].strides[d] == (int64_t)r->operand[k].bytes &&
+                r->operand[k].strides[0] > 64 && loop->sizes[d] >= TILE_HEIGHT)
+                r->tiled = d;
+    if (r->tiled == 0)
+        return;
+    r->tiles_across = (loop->sizes[0] + TILE_WIDTH - 1) / TILE_WIDTH;
+    r->tiles_down = (loop->sizes[r->tiled] + TILE_HEIGHT - 1) / TILE_HEIGHT;
+}
+
+/* Moves a tile of width x height elements between an operand and a dense block
+ * of the row's type. */
+static void move_tile(const run *r, uint32_t k, int64_t offset, char *block,
+                      int64_t width, int64_t height, int out)
+{
+    _Alignas(64) char raw[CPU_BLOCK_BYTES];
+    core_dtype dtype = r->operand[k].dtype, type = r->operand[k].type;
+    uint32_t bytes = r->operand[k].bytes;
+    int64_t y, stride = r->operand[k].strides[0];
+    int64_t down = r->operand[k].strides[r->tiled];
+    char *at = r->operand[k].base + offset;
+    char *dense = dtype == type ? block : raw;
+
+    if (out && dense != block)
+        cpu_convert(dtype, dense, type, block, width * height);
+    for (y = 0; y < height; y++) {
+        char *line = dense + y * width * bytes;
+
+        if (out)
+            cpu_scatter(at + y * down, stride, line, bytes, width);
+        else
+            cpu_gather(line, at + y * down, stride, bytes, width);
+    }
+    if (!out && dense != block)
+        cpu_convert(type, block, dtype, dense, width * height);
+}
+
+static void run_tile(const run *r, int64_t tile,
+                     char (*blocks)[CPU_BLOCK_BYTES])
+{
+    const core_loop *loop = r->loop;
+    int64_t x = tile % r->tiles_across * TILE_WIDTH, width, height, y, rest;
+    char *p[CPU_OPERANDS] = {NULL};
+    cpu_index index = {{0}};
+    uint32_t k, d;
+
+    y = tile / r->tiles_across % r->tiles_down * TILE_HEIGHT;
+    rest = tile / r->tiles_across / r->tiles_down;
+    width = loop->sizes[0] - x < TILE_WIDTH ? loop->sizes[0] - x : TILE_WIDTH;
+    height = loop->sizes[r->tiled] - y;
+    height = height < TILE_HEIGHT ? height : TILE_HEIGHT;
+    for (d = 1; d < loop->ndim; d++)
+        if (d != r->tiled) {
+            index.at[d] = rest % loop->sizes[d];
+            rest /= loop->sizes[d];
+        }
+    index.at[0] = x;
+    index.at[r->tiled] = y;
+    for (k = 0; k < r->count; k++) {
+        p[k] = blocks[k];
+        if (k >= r->noutputs && r->operand[k].kind != SINGLE)
+            move_tile(r, k,
+                      cpu_index_offset(&index, loop, r->operand[k].strides),
+                      blocks[k], width, height, 0);
+    }
+    r->row(p[0], p[1], p[2], width * height, r->parameters, p);
+    for (k = 0; k < r->noutputs; k++)
+        move_tile(r, k, cpu_index_offset(&index, loop, r->operand[k].strides),
+                  blocks[k], width, height, 1);
+}
+
+static void run_tiles(void *context, int64_t begin, int64_t end)
+{
+    const run *r = context;
+    _Alignas(64) char blocks[CPU_OPERANDS][CPU_BLOCK_BYTES];
+    int64_t tile;
+    uint32_t k;
+
+    for (k = 0; k < r->count; k++)
+        if (r->operand[k].kind == SINGLE)
+            cpu_load(r->operand[k].type, blocks[k], r->operand[k].dtype,
+                     r->operand[k].base, 0, CPU_BLOCK);
+    for (tile = begin; tile < end; tile++)
+        run_tile(r, tile, blocks);
+}
+
+/* ---------------------------------------------------------------- kernels -- */
+
+core_status cpu_loop_run(const core_call *call, const cpu_elementwise *self,
+                         cpu_row row, cpu_parameters *parameters)
+{
+    run r;
+    core_status status = set_run(&r, call, self, row, parameters);
+
+    if (status != CORE_OK)
+        return status;
+    choose_tiles(&r);
+    if (r.tiled != 0) {
+        int64_t outer =
+            r.loop->numel / r.loop->sizes[0] / r.loop->sizes[r.tiled];
+        int64_t grain = self->grain / CPU_BLOCK;
+
+        cpu_parallel_for(outer * r.tiles_across * r.tiles_down,
+                         grain < 1 ? 1 : grain, run_tiles, &r);
+        return CORE_OK;
+    }
+    cpu_parallel_for(call->loop->numel, self->grain,
+                     r.streams ? run_stream : run_range, &r);
+    return CORE_OK;
+}
+
+static core_status divided_by_zero(const core_call *call)
+{
+    core_string name = call->host->operator_name(call->op);
+
+    return cpu_error(CORE_ERROR_INVALID_ARGUMENT,
+                     "%.*s: an integer was divided by zero: argument 2, the "
+                     "divisor, has a 0",
+                     (int)name.size, name.data);
+}
+
+/* An absent bound is infinite. */
+static int64_t whole(double value)
+{
+    if (value == (double)INFINITY)
+        return INT64_MAX;
+    return value == -(double)INFINITY ? INT64_MIN : (int64_t)value;
+}
+
+/* Elements that are as near as can be to a bound are on it. */
+static double rounded(const core_value *value, core_dtype dtype, double exact)
+{
+    union {
+        uint32_t bits;
+        float number;
+    } wide;
+
+    if (dtype == CORE_F16)
+        return cpu_f32_of_f16((uint16_t)cpu_scalar_bits(value, dtype));
+    if (dtype != CORE_BF16)
+        return exact;
+    wide.bits = (uint32_t)(uint16_t)cpu_scalar_bits(value, dtype) << 16;
+    return wide.number;
+}
+
+/* As near as a half float comes that is finite. */
+static double within(core_dtype dtype, double x)
+{
+    double largest = dtype == CORE_F16    ? 65504
+                     : dtype == CORE_BF16 ? 0x1.fep127
+                                          : INFINITY;
+
+    return x > largest ? largest : x < -largest ? -largest : x;
+}
+
+core_status cpu_loop_general(core_call *call, const core_value *args,
+                             uint32_t nargs, core_value *results,
+                             uint32_t nresults)
+{
+    const cpu_elementwise *self = call->user;
+    cpu_parameters parameters;
+    cpu_row row = self->row;
+    core_status status;
+    uint32_t k;
+
+    (void)results;
+    (void)nresults;
+    parameters.failure = 0;
+    for (k = 0; k < self->nparameters; k++) {
+        const double otherwise = cpu_elementwise_constants[self->otherwise[k]];
+
+        parameters.d[k] = otherwise;
+        parameters.i[k] = whole(otherwise);
+        if (self->argument[k] < nargs) {
+            const core_value *given = &args[self->argument[k]];
+
+            parameters.d[k] = core_sdk_double(given, otherwise);
+            parameters.i[k] = core_sdk_int(given, parameters.i[k]);
+        }
+    }
+    if (self->choice != CPU_CHOICE_NONE) {
+        int variant = cpu_choose(self, call, args, nargs);
+
+        if (variant < 0)
+            return cpu_error(CORE_ERROR_UNSUPPORTED,
+                             "the CPU backend does not have this mode");
+        row = self->rows[variant];
+        if (self->choice == CPU_CHOICE_BITS)
+            parameters.bits = cpu_scalar_bits(&args[self->argument[0]],
+                                              call->loop->operands[0].dtype);
+        if (self->choice == CPU_CHOICE_BOUND && self->argument[0] < nargs)
+            parameters.d[0] =
+                rounded(&args[self->argument[0]], call->loop->operands[1].dtype,
+                        parameters.d[0]);
+        if (self->choice == CPU_CHOICE_FINITE)
+            for (int k = 1; k < 3; k++)
+                parameters.d[k] =
+                    within(call->loop->operands[0].dtype, parameters.d[k]);
+    }
+    status = cpu_loop_run(call, self, row, &parameters);
+    if (status == CORE_OK &&
+        __atomic_load_n(&parameters.failure, __ATOMIC_RELAXED))
+        status = divided_by_zero(call);
+    return status;
+}
+
+/* What is short and dense goes to the row at once, in few instructions. */
+#define SHORT_AND_DENSE(loop, self) \
+    (((loop)->flags & CORE_LOOP_CONTIGUOUS) && (loop)->numel <= (self)->grain)
+
+core_status cpu_loop_plain_1(core_call *call, const core_value *args,
+                             uint32_t nargs, core_value *results,
+                             uint32_t nresults)
+{
+    const cpu_elementwise *self = call->user;
+    const core_loop *loop = call->loop;
+    const core_operand *operand = loop->operands;
+
+    if (!SHORT_AND_DENSE(loop, self) ||
+        (operand[1].flags & CORE_OPERAND_IMMEDIATE))
+        return cpu_loop_general(call, args, nargs, results, nresults);
+    return self->row(cpu_address(operand[0].memory),
+                     cpu_address(operand[1].memory), NULL, loop->numel, NULL,
+                     NULL);
+}
+
+/* An element with a number; anything else is general. */
+static core_status one_with_number(core_call *call, const core_value *args,
+                                   uint32_t nargs, core_value *results,
+                                   uint32_t nresults)
+{
+    const cpu_elementwise *self = call->user;
+    const core_loop *loop = call->loop;
+    const core_operand *operand = loop->operands;
+    const char *a = cpu_address(operand[1].memory);
+    const char *b = cpu_address(operand[2].memory);
+
+    if (loop->numel != 1)
+        return cpu_loop_general(call, args, nargs, results, nresults);
+    if (operand[1].flags & CORE_OPERAND_IMMEDIATE)
+        a = (const char *)&operand[1].immediate;
+    if (operand[2].flags & CORE_OPERAND_IMMEDIATE)
+        b = (const char *)&operand[2].immediate;
+    return self->row(cpu_address(operand[0].memory), a, b, 1, NULL, NULL);
+}
+
+static inline core_status plain_2(core_call *call, const core_value *args,
+                                  uint32_t nargs, core_value *results,
+                                  uint32_t nresults)
+{
+    const cpu_elementwise *self = call->user;
+    const core_loop *loop = call->loop;
+    const core_operand *operand = loop->operands;
+
+    if (!SHORT_AND_DENSE(loop, self))
+        return cpu_loop_general(call, args, nargs, results, nresults);
+    if ((operand[1].flags | operand[2].flags) & CORE_OPERAND_IMMEDIATE)
+        return one_with_number(call, args, nargs, results, nresults);
+    return self->row(cpu_address(operand[0].memory),
+                     cpu_address(operand[1].memory),
+                     cpu_address(operand[2].memory), loop->numel, NULL, NULL);
+}
+
+core_status cpu_loop_plain_2(core_call *call, const core_value *args,
+                             uint32_t nargs, core_value *results,
+                             uint32_t nresults)
+{
+    return plain_2(call, args, nargs, results, nresults);
+}
+
+core_status cpu_loop_alpha(core_call *call, const core_value *args,
+                           uint32_t nargs, core_value *results,
+                           uint32_t nresults)
+{
+    if (nargs > 2 && (args[2].tag != CORE_VALUE_INT || args[2].u.i != 1))
+        return cpu_loop_general(call, args, nargs, results, nresults);
+    return plain_2(call, args, nargs, results, nresults);
+}
+
+core_status cpu_loop_plain(core_call *call, const core_value *args,
+                           uint32_t nargs, core_value *results,
+                           uint32_t nresults)
+{
+    const cpu_elementwise *self = call->user;
+    const core_loop *loop = call->loop;
+    const core_operand *operand = loop->operands;
+    char *p[CPU_OPERANDS] = {NULL};
+    uint32_t k;
+
+    if (!SHORT_AND_DENSE(loop, self) || loop->noperands > CPU_OPERANDS)
+        return cpu_loop_general(call, args, nargs, results, nresults);
+    for (k = 0; k < loop->noperands; k++) {
+        if (operand[k].flags & CORE_OPERAND_IMMEDIATE)
+            return cpu_loop_general(call, args, nargs, results, nresults);
+        p[k] = cpu_address(operand[k].memory);
+    }
+    return self->row(p[0], p[1], p[2], loop->numel, NULL, p);
+}
+
+extern const cpu_row CPU_NAME(cpu_elementwise_rows)[];
+
+const cpu_loop_functions CPU_NAME(cpu_loop_functions) = {
+    {cpu_loop_general, cpu_loop_plain, cpu_loop_plain_1, cpu_loop_plain_2,
+     cpu_loop_alpha},
+    CPU_NAME(cpu_elementwise_rows)};

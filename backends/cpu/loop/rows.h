@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* rows.h: what the rows that gen_kernels.py writes are made of. */
+
+#ifndef CPU_ROWS_H
+#define CPU_ROWS_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "math/expressions.h"
+#include "loop.h"
+#include "math/special.h"
+
+/* A row (elementwise.h); few use all that they are given. */
+#define ROW_FUNCTION(name)                                     \
+    static core_status name(                                   \
+        char *out, const char *first __attribute__((unused)),  \
+        const char *second __attribute__((unused)), int64_t n, \
+        cpu_parameters *q __attribute__((unused)),             \
+        char *const *p __attribute__((unused)))
+
+#endif

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* variant_select.c: which variant of a row a call wants. */
+
+#include <string.h>
+
+#include <libcore/sdk.h>
+
+#include "elementwise.h"
+
+static int text_is(const core_value *value, const char *text)
+{
+    return value->tag == CORE_VALUE_STRING && value->count == strlen(text) &&
+           memcmp(value->u.string, text, value->count) == 0;
+}
+
+static int choose_rounding(const core_value *mode)
+{
+    if (mode->tag == CORE_VALUE_NONE)
+        return 0;
+    if (text_is(mode, "trunc"))
+        return 1;
+    return text_is(mode, "floor") ? 2 : -1;
+}
+
+static int choose_tanh(const core_value *args, uint32_t nargs)
+{
+    uint32_t k;
+
+    /* gelu has it last, and so has its gradient. */
+    for (k = 0; k < nargs; k++) {
+        if (text_is(&args[k], "tanh"))
+            return 1;
+        if (args[k].tag == CORE_VALUE_STRING && !text_is(&args[k], "none"))
+            return -1;
+    }
+    return 0;
+}
+
+/* An exponent that is the same for all elements. */
+static int choose_power(const core_loop *loop)
+{
+    static const double common[] = {2, 3, 0.5, -1, -2, -0.5};
+    const core_operand *exponent = &loop->operands[2];
+    double value;
+    float single;
+    int k;
+
+    if (!(exponent->flags & CORE_OPERAND_IMMEDIATE))
+        return 0;
+    if (exponent->dtype == CORE_F64) {
+        memcpy(&value, &exponent->immediate, 8);
+    } else if (exponent->dtype == CORE_F32) {
+        memcpy(&single, &exponent->immediate, 4);
+        value = (double)single;
+    } else {
+        return 0;
+    }
+    for (k = 0; k < 6; k++)
+        if (value == common[k])
+            return k + 1;
+    return 0;
+}
+
+static int choose_dtype(const core_loop *loop)
+{
+    uint32_t dtype = loop->operands[0].dtype;
+
+    return dtype == CORE_F16 ? 1 : dtype == CORE_BF16 ? 2 : 0;
+}
+
+int cpu_choose(const cpu_elementwise *self, const core_call *call,
+               const core_value *args, uint32_t nargs)
+{
+    switch (self->choice) {
+    case CPU_CHOICE_ALPHA:
+        return nargs > 2 && core_sdk_double(&args[2], 1) != 1;
+    case CPU_CHOICE_ROUNDING:
+        return nargs > 2 ? choose_rounding(&args[2]) : 0;
+    case CPU_CHOICE_TANH:
+        return choose_tanh(args, nargs);
+    case CPU_CHOICE_CLAMP:
+        if (call->loop->noperands == 4)
+            return 0;
+        return nargs > 1 && args[1].tag != CORE_VALUE_NONE ? 1 : 2;
+    case CPU_CHOICE_POWER:
+        return choose_power(call->loop);
+    case CPU_CHOICE_DTYPE:
+        return choose_dtype(call->loop);
+    default:
+        return 0;
+    }
+}

@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* softmax.c: softmax and its logarithm along one dimension, and their
+ * gradients.  One driver brings every line of the operands to a contiguous row
+ * of f32 or f64 (the memory itself where it is one), and a row function
+ * computes.  Compiled per instruction set. */
+
+#include <stdlib.h>
+
+#include "math/lanes.h"
+#include "runtime/thread_pool.h"
+#include "tables.h"
+#include "view.h"
+
+/* ----------------------------------------------------------------- rows -- */
+
+/* b is there for the gradients only. */
+#define SOFTMAX_ROWS(NAME, TYPE)                                              \
+    static void softmax_##NAME(TYPE *to, const TYPE *x, const TYPE *b,        \
+                               int64_t n)                                     \
+    {                                                                         \
+        TYPE most = lanes_max_##NAME(x, n), factor;                           \
+        (void)b;                                                              \
+        /* As a rule the next row comes after this one. */                    \
+        factor = (TYPE)(1 / lanes_exp_##NAME(to, x, most, n, x + n, to + n)); \
+        for (int64_t i = 0; i < n; i++)                                       \
+            to[i] *= factor;                                                  \
+    }                                                                         \
+    static void log_softmax_##NAME(TYPE *to, const TYPE *x, const TYPE *b,    \
+                                   int64_t n)                                 \
+    {                                                                         \
+        TYPE most = lanes_max_##NAME(x, n), shift, block[512];                \
+        double sum = 0;                                                       \
+        (void)b;                                                              \
+        for (int64_t i = 0; i < n; i += 512) {                                \
+            int64_t m = n - i < 512 ? n - i : 512;                            \
+            sum += lanes_exp_##NAME(block, x + i, most, m, x + n + i,         \
+                                    to + n + i);                              \
+        }                                                                     \
+        shift = (TYPE)log(sum);                                               \
+        for (int64_t i = 0; i < n; i++)                                       \
+            to[i] = x[i] - most - shift;                                      \
+    }                                                                         \
+    static void softmax_gradient_##NAME(TYPE *to, const TYPE *grad,           \
+                                        const TYPE *y, int64_t n)             \
+    {                                                                         \
+        TYPE sum = (TYPE)lanes_dot_##NAME(grad, y, 0, n);                     \
+        for (int64_t i = 0; i < n; i++)                                       \
+            to[i] = y[i] * (grad[i] - sum);                                   \
+    }                                                                         \
+    static void log_softmax_gradient_##NAME(TYPE *to, const TYPE *grad,       \
+                                            const TYPE *y, int64_t n)         \
+    {                                                                         \
+        TYPE sum = (TYPE)lanes_sum_##NAME(grad, NULL, 0, n), block[512];      \
+        for (int64_t i = 0; i < n; i += 512) {                                \
+            int64_t m = n - i < 512 ? n - i : 512;                            \
+            lanes_exp_##NAME(block, y + i, 0, m, NULL, NULL);                 \
+            for (int64_t j = 0; j < m; j++)                                   \
+                to[i + j] = grad[i + j] - block[j] * sum;                     \
+        }                                                                     \
+    }
+CPU_COMPUTE_FLOATS(SOFTMAX_ROWS)
+
+/* --------------------------------------------------------------- driver -- */
+
+typedef struct row_functions {
+    void (*f32)(float *to, const float *a, const float *b, int64_t n);
+    void (*f64)(double *to, const double *a, const double *b, int64_t n);
+} row_functions;
+
+typedef struct line_job {
+    const row_functions *functions;
+    const core_view *to, *a, *b; /* b may be NULL */
+    uint32_t dim;
+    int64_t n;
+    core_status status;
+} line_job;
+
+/* A line of a view as a row: in place, or read into scratch. */
+#define LINE_TASK(NAME, TYPE, DTYPE)                                           \
+    static const TYPE *line_read_##NAME(const core_view *view, uint32_t dim,   \
+                                        int64_t line, TYPE *scratch,           \
+                                        int64_t n)                             \
+    {                                                                          \
+        const char *from = cpu_address(view->memory);                          \
+        from += cpu_line_offset(view, dim, line) * cpu_item_size(view->dtype); \
+        if (view->dtype == DTYPE && cpu_line_stride(view, dim) == 1)           \
+            return (const TYPE *)from;                                         \
+        cpu_get_##NAME(scratch, view->dtype, from, cpu_line_stride(view, dim), \
+                       n);                                                     \
+        return scratch;                                                        \
+    }                                                                          \
+    static void line_task_##NAME(void *context, int64_t begin, int64_t end)    \
+    {                                                                          \
+        line_job *job = context;                                               \
+        const core_view *to = job->to;                                         \
+        int64_t n = job->n, stride = cpu_line_stride(to, job->dim);            \
+        bool direct = to->dtype == DTYPE && stride == 1;                       \
+        TYPE *scratch = cpu_allocate(3 * n, sizeof(TYPE));                     \
+        if (!scratch) {                                                        \
+            __atomic_store_n(&job->status, CORE_ERROR_OUT_OF_MEMORY,           \
+                             __ATOMIC_RELAXED);                                \
+            return;                                                            \
+        }                                                                      \
+        for (int64_t line = begin; line < end; line++) {                       \
+            char *out = (char *)cpu_address(to->memory) +                      \
+                        cpu_line_offset(to, job->dim, line) *                  \
+                            cpu_item_size(to->dtype);                          \
+            TYPE *row = direct ? (TYPE *)out : scratch;                        \
+            const TYPE *b = NULL;                                              \
+            if (job->b)                                                        \
+                b = line_read_##NAME(job->b, job->dim, line, scratch + n, n);  \
+            job->functions->NAME(                                              \
+                row,                                                           \
+                line_read_##NAME(job->a, job->dim, line, scratch + 2 * n, n),  \
+                b, n);                                                         \
+            if (!direct)                                                       \
+                cpu_put_##NAME(to->dtype, out, stride, row, n);                \
+        }                                                                      \
+        free(scratch);                                                         \
+    }
+LINE_TASK(f32, float, CORE_F32)
+LINE_TASK(f64, double, CORE_F64)
+
+static core_status run_lines(line_job *job)
+{
+    bool f64 = job->a->dtype == CORE_F64;
+    int64_t lines = cpu_line_count(job->to, job->dim);
+
+    if (job->to->numel == 0)
+        return CORE_OK;
+    job->n = cpu_line_size(job->to, job->dim);
+    cpu_parallel_for(lines, cpu_grain(lines, 4 * job->n),
+                     f64 ? line_task_f64 : line_task_f32, job);
+    if (job->status != CORE_OK) /* a worker's message is not this thread's */
+        cpu_error(job->status, "no host memory for rows of %lld elements",
+                  (long long)job->n);
+    return job->status;
+}
+
+/* _softmax(self, dim, half_to_float) */
+static core_status launch_forward(core_call *call, const core_value *args,
+                                  uint32_t nargs, core_value *results,
+                                  uint32_t nresults)
+{
+    line_job job = {.functions = call->user,
+                    .to = cpu_view(&results[0]),
+                    .a = cpu_view(&args[0])};
+
+    (void)nargs;
+    (void)nresults;
+    job.dim = cpu_dim(cpu_int(&args[1]), job.to->ndim);
+    return run_lines(&job);
+}
+
+/* _softmax_backward_data(grad_output, output, dim, input_dtype) */
+static core_status launch_backward(core_call *call, const core_value *args,
+                                   uint32_t nargs, core_value *results,
+                                   uint32_t nresults)
+{
+    line_job job = {.functions = call->user,
+                    .to = cpu_view(&results[0]),
+                    .a = cpu_view(&args[0]),
+                    .b = cpu_view(&args[1])};
+
+    (void)nargs;
+    (void)nresults;
+    job.dim = cpu_dim(cpu_int(&args[2]), job.to->ndim);
+    return run_lines(&job);
+}
+
+#define ROW_FUNCTIONS(NAME)    \
+    {                          \
+        NAME##_f32, NAME##_f64 \
+    }
+static const row_functions functions[] = {
+    ROW_FUNCTIONS(softmax),
+    ROW_FUNCTIONS(log_softmax),
+    ROW_FUNCTIONS(softmax_gradient),
+    ROW_FUNCTIONS(log_softmax_gradient),
+};
+
+#define FORWARD                \
+    {                          \
+        CPU_FLOATS, CPU_FLOATS \
+    }
+#define BACKWARD                           \
+    {                                      \
+        CPU_FLOATS, CPU_FLOATS, CPU_FLOATS \
+    }
+
+static const cpu_kernel kernels[] = {
+    {"_softmax", launch_forward, (void *)&functions[0], FORWARD, 0},
+    {"_log_softmax", launch_forward, (void *)&functions[1], FORWARD, 0},
+    {"_softmax_backward_data", launch_backward, (void *)&functions[2], BACKWARD,
+     0},
+    {"_log_softmax_backward_data", launch_backward, (void *)&functions[3],
+     BACKWARD, 0},
+};
+
+const cpu_kernel_table CPU_NAME(cpu_softmax_kernels) = {
+    kernels, sizeof kernels / sizeof kernels[0]};

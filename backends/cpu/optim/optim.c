@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* optim.c: steps of optimizers over many tensors, each element once.  The core
+ * has looked that all are dense and of one dtype.  Threads share the elements
+ * of all tensors; results do not depend on where they are cut, as every element
+ * is computed by itself. */
+
+#include "optim.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "runtime/thread_pool.h"
+#include "tables.h"
+#include "view.h"
+
+enum {
+    LEAST = 16384,  /* elements that a thread takes at once */
+    MOST = 1 << 20, /* more, and others would wait for the slowest */
+    BESIDE = 256,   /* of those that are computed beside their tensors */
+    LINE = 64       /* the first element of a chunk begins a line of a cache */
+};
+
+typedef struct steps {
+    cpu_step step;
+    const core_value *lists;
+    uint32_t nlists;
+    uint32_t size;      /* of an element */
+    const float *scale; /* NULL, or what gradients are divided by */
+    cpu_step_function compute;
+    int64_t *first; /* where each tensor begins if all are one, and the end */
+} steps;
+
+static const cpu_step_functions *functions(void)
+{
+#ifdef CPU_X86_ISA
+    if (cpu_isa >= CPU_ISA_AVX512)
+        return &cpu_step_functions_avx512;
+    if (cpu_isa == CPU_ISA_AVX2)
+        return &cpu_step_functions_avx2;
+#endif
+    return &cpu_step_functions_baseline;
+}
+
+static void divide(const steps *job, void *grad, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (job->size == sizeof(float))
+            ((float *)grad)[i] /= *job->scale;
+        else
+            ((double *)grad)[i] /= (double)*job->scale;
+}
+
+/* What is no round number of elements, or whose gradients are scaled. */
+static void step_beside(const steps *job, char *const *from, int64_t n)
+{
+    _Alignas(64) char room[CPU_STEP_LISTS][BESIDE * sizeof(double)];
+    void *lists[CPU_STEP_LISTS];
+
+    for (int64_t at = 0; at < n; at += BESIDE) {
+        int64_t count = n - at < BESIDE ? n - at : BESIDE;
+        size_t offset = (size_t)at * job->size;
+        size_t bytes = (size_t)count * job->size;
+
+        memset(room, 0, sizeof room);
+        for (uint32_t k = 0; k < job->nlists; k++)
+            lists[k] = memcpy(room[k], from[k] + offset, bytes);
+        if (job->scale)
+            divide(job, room[1], count);
+        job->compute(&job->step, lists, BESIDE);
+        for (uint32_t k = 0; k < job->nlists; k++)
+            if (k != 1)
+                memcpy(from[k] + offset, room[k], bytes);
+    }
+}
+
+/* Elements of tensor k from `at` on. */
+static void step_part(const steps *job, uint32_t k, int64_t at, int64_t n)
+{
+    int64_t round = job->scale ? 0 : n & -CPU_STEP_ROUND;
+    char *lists[CPU_STEP_LISTS];
+
+    for (uint32_t l = 0; l < job->nlists; l++)
+        lists[l] = (char *)cpu_address(job->lists[l].u.views[k]->memory) +
+                   at * job->size;
+    job->compute(&job->step, (void *const *)lists, round);
+    for (uint32_t l = 0; l < job->nlists; l++)
+        lists[l] += round * job->size;
+    step_beside(job, lists, n - round);
+}
+
+static void task(void *context, int64_t begin, int64_t end)
+{
+    const steps *job = context;
+    uint32_t k = 0, last = job->lists[0].count;
+
+    while (last - k > 1) {
+        uint32_t middle = (k + last) / 2;
+
+        if (job->first[middle] <= begin)
+            k = middle;
+        else
+            last = middle;
+    }
+    for (; begin < end; k++) {
+        int64_t at = begin - job->first[k];
+        int64_t n = job->lists[0].u.views[k]->numel - at;
+
+        if (n > end - begin)
+            n = end - begin;
+        if (n > 0)
+            step_part(job, k, at, n);
+        begin = job->first[k + 1];
+    }
+}
+
+/* Each thread has one part, or few: the next step gives it the same again, which
+ * its cache may still have. */
+static int64_t chunk(int64_t n)
+{
+    int64_t part = n / cpu_pool_threads();
+
+    while (part > MOST)
+        part /= 2;
+    part = (part + LINE) & -LINE;
+    return part > LEAST ? part : LEAST;
+}
+
+/* found_inf: NULL, or above 0 if nothing is to be done. */
+static core_status run(steps *job, const core_value *args, uint32_t nlists,
+                       int kind, const core_value *numbers)
+{
+    const core_view *scale = cpu_view(&numbers[0]);
+    const core_view *found = cpu_view(&numbers[1]);
+    uint32_t count = args[0].count;
+    bool f32;
+    int64_t end = 0;
+
+    if (count == 0 || (found && *(const float *)cpu_address(found->memory) > 0))
+        return CORE_OK;
+    job->first = cpu_allocate(count + 1, sizeof *job->first);
+    if (!job->first)
+        return CORE_ERROR_OUT_OF_MEMORY;
+    for (uint32_t k = 0; k < count; k++) {
+        job->first[k] = end;
+        end += (args[0].u.views[k]->numel + LINE - 1) & -LINE;
+    }
+    job->first[count] = end;
+    f32 = args[0].u.views[0]->dtype == CORE_F32;
+    job->lists = args;
+    job->nlists = nlists;
+    job->size = f32 ? sizeof(float) : sizeof(double);
+    job->scale = scale ? cpu_address(scale->memory) : NULL;
+    job->compute = (f32 ? functions()->f32 : functions()->f64)[kind];
+    cpu_parallel_for(end, chunk(end), task, job);
+    free(job->first);
+    return CORE_OK;
+}
+
+/* (self, grads, momentum_buffers, lr, momentum, dampening, weight_decay,
+ * nesterov, first, grad_scale, found_inf) */
+static core_status sgd(core_call *call, const core_value *args, uint32_t nargs,
+                       core_value *results, uint32_t nresults)
+{
+    double momentum = cpu_float(&args[4]), decay = cpu_float(&args[6]);
+    steps job = {.step = {
+                     .decay = decay,
+                     .beta1 = momentum,
+                     .share1 = 1 - cpu_float(&args[5]),
+                     .rate = -cpu_float(&args[3]),
+                     .coupled = decay != 0,
+                     .nesterov = cpu_int(&args[7]) != 0,
+                     .first = cpu_int(&args[8]) != 0,
+                 }};
+
+    (void)call;
+    (void)nargs;
+    (void)results;
+    (void)nresults;
+    return run(&job, args, momentum != 0 ? 3 : 2,
+               momentum != 0 ? CPU_STEP_MOMENTUM : CPU_STEP_PLAIN, &args[9]);
+}
+
+/* (self, grads, exp_avgs, exp_avg_sqs, step, lr, beta1, beta2, eps,
+ * weight_decay, decoupled, grad_scale, found_inf) */
+static core_status adam(core_call *call, const core_value *args, uint32_t nargs,
+                        core_value *results, uint32_t nresults)
+{
+    double count = cpu_float(&args[4]), rate = cpu_float(&args[5]);
+    double beta1 = cpu_float(&args[6]), beta2 = cpu_float(&args[7]);
+    double decay = cpu_float(&args[9]);
+    bool decoupled = cpu_int(&args[10]) != 0;
+    steps job = {.step = {
+                     .decay = decay,
+                     .beta1 = beta1,
+                     .beta2 = beta2,
+                     .share1 = 1 - beta1,
+                     .share2 = 1 - beta2,
+                     .epsilon = cpu_float(&args[8]),
+                     .root = sqrt(1 - pow(beta2, count)),
+                     .rate = -(rate / (1 - pow(beta1, count))),
+                     .remainder = 1 - rate * decay,
+                     .coupled = decay != 0 && !decoupled,
+                     .decoupled = decay != 0 && decoupled,
+                 }};
+
+    (void)call;
+    (void)nargs;
+    (void)results;
+    (void)nresults;
+    return run(&job, args, 4, CPU_STEP_ADAM, &args[11]);
+}
+
+#define TYPES (CORE_DTYPE_MASK(CORE_F32) | CORE_DTYPE_MASK(CORE_F64))
+
+static const cpu_kernel kernels[] = {
+    {"_fused_sgd_step", sgd, NULL, {TYPES, TYPES, TYPES}, 0},
+    {"_fused_adam_step", adam, NULL, {TYPES, TYPES, TYPES, TYPES}, 0},
+};
+
+const cpu_kernel_table cpu_optim_kernels = {kernels,
+                                            sizeof kernels / sizeof kernels[0]};

@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* reducers.c: reducers that combine mapped elements by one operation, in any
+ * order: sums, products, extremes, tests, norms.
+ *
+ * A run is combined in LANES independent lanes, which are then folded in
+ * halves, so that the result does not depend on the width of vectors.  Sums
+ * of f32 leave that type after at most a run or a group of rows; sums of f64
+ * carry their rounding error along. */
+
+#include "reduce.h"
+
+#include <math.h>
+
+#include "math/number.h"
+
+enum { LANES = 64, FEW = 16 };
+
+/* Lanes from FIRST on, so few that no loop remains of it: between two of these
+ * the lanes stay in registers. */
+#define TAKE_IN(FIRST, COMBINE, MAP) \
+    for (j = 0; j < FEW; j++)        \
+        lanes[FIRST + j] = COMBINE(lanes[FIRST + j], MAP(x[k + FIRST + j]));
+
+/* After it the first HALF lanes stand for twice as many. */
+#define FOLD(HALF, COMBINE)    \
+    for (j = 0; j < HALF; j++) \
+        lanes[j] = COMBINE(lanes[j], lanes[j + HALF]);
+
+/* Defines run, rows and merge of a reducer named NAME_TYPE.
+ *
+ * TYPE: of the elements; LANE: what they are mapped to by MAP(x); WORD: d or
+ * i.  COMBINE(a, b): of lanes, a found before b.  TAKE(w, n, k, x) takes a lane
+ * x into the words of output k. */
+#define REDUCER(NAME, TYPE, LANE, MAP, COMBINE, TAKE, MERGE)                   \
+    static void NAME##_run(cpu_states *s, const void *data, int64_t n,         \
+                           int64_t index, const cpu_reduction *reduction)      \
+    {                                                                          \
+        const TYPE *x = data;                                                  \
+        const double number = reduction->number;                               \
+        LANE lanes[LANES];                                                     \
+        int64_t k, j;                                                          \
+                                                                               \
+        (void)index;                                                           \
+        (void)number;                                                          \
+        if (n <= FEW) {                                                        \
+            lanes[0] = MAP(x[0]);                                              \
+            for (k = 1; k < n; k++)                                            \
+                lanes[0] = COMBINE(lanes[0], MAP(x[k]));                       \
+            TAKE(s, 0, lanes[0]);                                              \
+            return;                                                            \
+        }                                                                      \
+        if (n < LANES) {                                                       \
+            for (k = 0; k < FEW; k++)                                          \
+                lanes[k] = MAP(x[k]);                                          \
+            for (k = FEW; k + FEW <= n; k += FEW)                              \
+                for (j = 0; j < FEW; j++)                                      \
+                    lanes[j] = COMBINE(lanes[j], MAP(x[k + j]));               \
+            for (j = 0; j < n - k; j++)                                        \
+                lanes[j] = COMBINE(lanes[j], MAP(x[k + j]));                   \
+        } else {                                                               \
+            for (k = 0; k < LANES; k++)                                        \
+                lanes[k] = MAP(x[k]);                                          \
+            for (k = LANES; k + LANES <= n; k += LANES) {                      \
+                TAKE_IN(0, COMBINE, MAP)                                       \
+                TAKE_IN(FEW, COMBINE, MAP)                                     \
+                TAKE_IN(2 * FEW, COMBINE, MAP)                                 \
+                TAKE_IN(3 * FEW, COMBINE, MAP)                                 \
+            }                                                                  \
+            for (j = 0; j < n - k; j++)                                        \
+                lanes[j] = COMBINE(lanes[j], MAP(x[k + j]));                   \
+            for (j = 0; j < LANES / 2; j++)                                    \
+                lanes[j] = COMBINE(lanes[j], lanes[j + LANES / 2]);            \
+            for (j = 0; j < LANES / 4; j++)                                    \
+                lanes[j] = COMBINE(lanes[j], lanes[j + LANES / 4]);            \
+        }                                                                      \
+        FOLD(FEW / 2, COMBINE)                                                 \
+        FOLD(FEW / 4, COMBINE)                                                 \
+        FOLD(FEW / 8, COMBINE)                                                 \
+        FOLD(FEW / 16, COMBINE)                                                \
+        TAKE(s, 0, lanes[0]);                                                  \
+    }                                                                          \
+                                                                               \
+    static void NAME##_rows(cpu_states *s, const void *const *data, int rows,  \
+                            int64_t n, int64_t index,                          \
+                            const cpu_reduction *reduction)                    \
+    {                                                                          \
+        const double number = reduction->number;                               \
+        LANE t[CPU_BLOCK];                                                     \
+        const TYPE *x = data[0];                                               \
+        int64_t k;                                                             \
+        int r;                                                                 \
+                                                                               \
+        (void)index;                                                           \
+        (void)number;                                                          \
+        for (k = 0; k < n; k++)                                                \
+            t[k] = MAP(x[k]);                                                  \
+        for (r = 1; r + 2 < rows; r += 3) {                                    \
+            const TYPE *y = data[r + 1], *z = data[r + 2];                     \
+                                                                               \
+            x = data[r];                                                       \
+            for (k = 0; k < n; k++) {                                          \
+                LANE both = COMBINE(MAP(y[k]), MAP(z[k]));                     \
+                                                                               \
+                t[k] = COMBINE(COMBINE(t[k], MAP(x[k])), both);                \
+            }                                                                  \
+        }                                                                      \
+        for (; r < rows; r++) {                                                \
+            x = data[r];                                                       \
+            for (k = 0; k < n; k++)                                            \
+                t[k] = COMBINE(t[k], MAP(x[k]));                               \
+        }                                                                      \
+        CPU_LOOP                                                               \
+        for (k = 0; k < n; k++)                                                \
+            TAKE(s, k, t[k]);                                                  \
+    }                                                                          \
+                                                                               \
+    static void NAME##_merge(cpu_states *s, const cpu_states *from, int64_t n) \
+    {                                                                          \
+        for (int64_t k = 0; k < n; k++)                                        \
+            MERGE(s, from, k);                                                 \
+    }
+
+#define ADD(a, b) ((a) + (b))
+#define MULTIPLY(a, b) ((a) * (b))
+/* NaN wins. */
+#define MOST(a, b) ((a) > (b) || (a) != (a) ? (a) : (b))
+#define LEAST(a, b) ((a) < (b) || (a) != (a) ? (a) : (b))
+
+#define SAME(x) (x)
+#define WIDE(x) ((double)(x))
+#define NONZERO(x) ((x) != 0)
+#define ABSOLUTE(x) ((x) < 0 ? -(x) : (x))
+#define SQUARE(x) ((double)(x) * (double)(x))
+#define POWER(x) pow(fabs((double)(x)), number)
+#define WITHOUT_NAN(x) ((x) != (x) ? 0 : (x))
+
+/* A sum with what rounding took from it (Neumaier). */
+static inline void add_exactly(double *sum, double *lost, double x)
+{
+    double total = *sum + x;
+    double big = fabs(*sum) >= fabs(x) ? *sum : x;
+    double small = fabs(*sum) >= fabs(x) ? x : *sum;
+
+    *lost += big - total + small;
+    *sum = total;
+}
+
+#define TAKE_SUM(s, k, x) add_exactly(&(s)->w[0][k].d, &(s)->w[1][k].d, x)
+#define MERGE_SUM(s, from, k) \
+    (TAKE_SUM(s, k, (from)->w[0][k].d), (s)->w[1][k].d += (from)->w[1][k].d)
+
+#define TAKE_D(COMBINE, s, k, x) \
+    ((s)->w[0][k].d = COMBINE((s)->w[0][k].d, (double)(x)))
+#define TAKE_I(COMBINE, s, k, x) \
+    ((s)->w[0][k].i = COMBINE((s)->w[0][k].i, (int64_t)(x)))
+#define TAKE_D_ADD(s, k, x) TAKE_D(ADD, s, k, x)
+#define TAKE_D_MULTIPLY(s, k, x) TAKE_D(MULTIPLY, s, k, x)
+#define TAKE_D_MOST(s, k, x) TAKE_D(MOST, s, k, x)
+#define TAKE_D_LEAST(s, k, x) TAKE_D(LEAST, s, k, x)
+#define TAKE_I_ADD(s, k, x) TAKE_I(ADD, s, k, x)
+#define TAKE_I_MULTIPLY(s, k, x) TAKE_I(MULTIPLY, s, k, x)
+#define TAKE_I_MOST(s, k, x) TAKE_I(MOST, s, k, x)
+#define TAKE_I_LEAST(s, k, x) TAKE_I(LEAST, s, k, x)
+#define MERGE_D_MULTIPLY(s, from, k) TAKE_D(MULTIPLY, s, k, (from)->w[0][k].d)
+#define MERGE_D_MOST(s, from, k) TAKE_D(MOST, s, k, (from)->w[0][k].d)
+#define MERGE_D_LEAST(s, from, k) TAKE_D(LEAST, s, k, (from)->w[0][k].d)
+#define MERGE_I_ADD(s, from, k) TAKE_I(ADD, s, k, (from)->w[0][k].i)
+#define MERGE_I_MULTIPLY(s, from, k) TAKE_I(MULTIPLY, s, k, (from)->w[0][k].i)
+#define MERGE_I_MOST(s, from, k) TAKE_I(MOST, s, k, (from)->w[0][k].i)
+#define MERGE_I_LEAST(s, from, k) TAKE_I(LEAST, s, k, (from)->w[0][k].i)
+
+REDUCER(sum_f32, float, float, SAME, ADD, TAKE_SUM, MERGE_SUM)
+REDUCER(sum_f64, double, double, SAME, ADD, TAKE_SUM, MERGE_SUM)
+REDUCER(sum_i64, int64_t, int64_t, SAME, ADD, TAKE_I_ADD, MERGE_I_ADD)
+REDUCER(nansum_f32, float, float, WITHOUT_NAN, ADD, TAKE_SUM, MERGE_SUM)
+REDUCER(nansum_f64, double, double, WITHOUT_NAN, ADD, TAKE_SUM, MERGE_SUM)
+REDUCER(prod_f32, float, double, WIDE, MULTIPLY, TAKE_D_MULTIPLY,
+        MERGE_D_MULTIPLY)
+REDUCER(prod_f64, double, double, SAME, MULTIPLY, TAKE_D_MULTIPLY,
+        MERGE_D_MULTIPLY)
+REDUCER(prod_i64, int64_t, int64_t, SAME, MULTIPLY, TAKE_I_MULTIPLY,
+        MERGE_I_MULTIPLY)
+REDUCER(amax_f32, float, float, SAME, MOST, TAKE_D_MOST, MERGE_D_MOST)
+REDUCER(amax_f64, double, double, SAME, MOST, TAKE_D_MOST, MERGE_D_MOST)
+REDUCER(amax_i64, int64_t, int64_t, SAME, MOST, TAKE_I_MOST, MERGE_I_MOST)
+REDUCER(amin_f32, float, float, SAME, LEAST, TAKE_D_LEAST, MERGE_D_LEAST)
+REDUCER(amin_f64, double, double, SAME, LEAST, TAKE_D_LEAST, MERGE_D_LEAST)
+REDUCER(amin_i64, int64_t, int64_t, SAME, LEAST, TAKE_I_LEAST, MERGE_I_LEAST)
+REDUCER(any_f32, float, int32_t, NONZERO, MOST, TAKE_I_MOST, MERGE_I_MOST)
+REDUCER(any_f64, double, int64_t, NONZERO, MOST, TAKE_I_MOST, MERGE_I_MOST)
+REDUCER(any_i64, int64_t, int64_t, NONZERO, MOST, TAKE_I_MOST, MERGE_I_MOST)
+REDUCER(all_f32, float, int32_t, NONZERO, LEAST, TAKE_I_LEAST, MERGE_I_LEAST)
+REDUCER(all_f64, double, int64_t, NONZERO, LEAST, TAKE_I_LEAST, MERGE_I_LEAST)
+REDUCER(all_i64, int64_t, int64_t, NONZERO, LEAST, TAKE_I_LEAST, MERGE_I_LEAST)
+REDUCER(count_f32, float, int32_t, NONZERO, ADD, TAKE_I_ADD, MERGE_I_ADD)
+REDUCER(count_f64, double, int64_t, NONZERO, ADD, TAKE_I_ADD, MERGE_I_ADD)
+REDUCER(count_i64, int64_t, int64_t, NONZERO, ADD, TAKE_I_ADD, MERGE_I_ADD)
+REDUCER(norm_1_f32, float, float, ABSOLUTE, ADD, TAKE_SUM, MERGE_SUM)
+REDUCER(norm_1_f64, double, double, ABSOLUTE, ADD, TAKE_SUM, MERGE_SUM)
+REDUCER(norm_2_f32, float, double, SQUARE, ADD, TAKE_SUM, MERGE_SUM)
+REDUCER(norm_2_f64, double, double, SQUARE, ADD, TAKE_SUM, MERGE_SUM)
+REDUCER(norm_p_f32, float, double, POWER, ADD, TAKE_SUM, MERGE_SUM)
+REDUCER(norm_p_f64, double, double, POWER, ADD, TAKE_SUM, MERGE_SUM)
+REDUCER(norm_most_f32, float, float, ABSOLUTE, MOST, TAKE_D_MOST, MERGE_D_MOST)
+REDUCER(norm_most_f64, double, double, ABSOLUTE, MOST, TAKE_D_MOST,
+        MERGE_D_MOST)
+REDUCER(norm_least_f32, float, float, ABSOLUTE, LEAST, TAKE_D_LEAST,
+        MERGE_D_LEAST)
+REDUCER(norm_least_f64, double, double, ABSOLUTE, LEAST, TAKE_D_LEAST,
+        MERGE_D_LEAST)
+
+/* ----------------------------------------------------------------- finish -- */
+
+/* Once a sum is not finite, what rounding took is NaN and says nothing. */
+static inline double whole_sum(const cpu_states *s, int64_t k)
+{
+    double sum = s->w[0][k].d, lost = s->w[1][k].d;
+
+    return isfinite(sum) ? sum + lost : sum;
+}
+
+static void finish_sum(cpu_states *s, int64_t n, const cpu_reduction *r)
+{
+    (void)r;
+    for (int64_t k = 0; k < n; k++)
+        s->w[0][k].d = whole_sum(s, k);
+}
+
+static void finish_mean(cpu_states *s, int64_t n, const cpu_reduction *r)
+{
+    for (int64_t k = 0; k < n; k++)
+        s->w[0][k].d = whole_sum(s, k) / (double)r->count;
+}
+
+static void finish_norm_2(cpu_states *s, int64_t n, const cpu_reduction *r)
+{
+    (void)r;
+    for (int64_t k = 0; k < n; k++)
+        s->w[0][k].d = sqrt(whole_sum(s, k));
+}
+
+static void finish_norm_p(cpu_states *s, int64_t n, const cpu_reduction *r)
+{
+    for (int64_t k = 0; k < n; k++)
+        s->w[0][k].d = pow(whole_sum(s, k), 1 / r->number);
+}
+
+static void finish_integer_mean(cpu_states *s, int64_t n,
+                                const cpu_reduction *r)
+{
+    for (int64_t k = 0; k < n; k++)
+        s->w[0][k].i = r->count > 0 ? s->w[0][k].i / r->count : 0;
+}
+
+/* ----------------------------------------------------------------- tables -- */
+
+#define FLOATS(name, functions, words_, first_, finish_)             \
+    static const cpu_reducer name##_of_f32 = {words_,                \
+                                              {CORE_F64, CORE_F64},  \
+                                              {{.d = first_}},       \
+                                              functions##_f32_run,   \
+                                              functions##_f32_rows,  \
+                                              functions##_f32_merge, \
+                                              finish_};              \
+    static const cpu_reducer name##_of_f64 = {words_,                \
+                                              {CORE_F64, CORE_F64},  \
+                                              {{.d = first_}},       \
+                                              functions##_f64_run,   \
+                                              functions##_f64_rows,  \
+                                              functions##_f64_merge, \
+                                              finish_};
+#define INTEGERS(name, functions, type, first_, finish_)                     \
+    static const cpu_reducer name##_of_##type = {1,                          \
+                                                 {CORE_I64, CORE_I64},       \
+                                                 {{.i = first_}},            \
+                                                 functions##_##type##_run,   \
+                                                 functions##_##type##_rows,  \
+                                                 functions##_##type##_merge, \
+                                                 finish_};
+#define FLOAT_TABLE(name)                                             \
+    const cpu_reducers CPU_NAME(cpu_reduce_##name) = {&name##_of_f32, \
+                                                      &name##_of_f64, NULL};
+#define TABLE(name)                                    \
+    const cpu_reducers CPU_NAME(cpu_reduce_##name) = { \
+        &name##_of_f32, &name##_of_f64, &name##_of_i64};
+
+FLOATS(sum, sum, 2, 0, finish_sum)
+INTEGERS(sum, sum, i64, 0, NULL)
+TABLE(sum)
+FLOATS(nansum, nansum, 2, 0, finish_sum)
+INTEGERS(nansum, sum, i64, 0, NULL)
+TABLE(nansum)
+FLOATS(mean, sum, 2, 0, finish_mean)
+INTEGERS(mean, sum, i64, 0, finish_integer_mean)
+TABLE(mean)
+FLOATS(prod, prod, 1, 1, NULL)
+INTEGERS(prod, prod, i64, 1, NULL)
+TABLE(prod)
+FLOATS(amax, amax, 1, -INFINITY, NULL)
+INTEGERS(amax, amax, i64, INT64_MIN, NULL)
+TABLE(amax)
+FLOATS(amin, amin, 1, INFINITY, NULL)
+INTEGERS(amin, amin, i64, INT64_MAX, NULL)
+TABLE(amin)
+INTEGERS(any, any, f32, 0, NULL)
+INTEGERS(any, any, f64, 0, NULL)
+INTEGERS(any, any, i64, 0, NULL)
+TABLE(any)
+INTEGERS(all, all, f32, 1, NULL)
+INTEGERS(all, all, f64, 1, NULL)
+INTEGERS(all, all, i64, 1, NULL)
+TABLE(all)
+INTEGERS(count_nonzero, count, f32, 0, NULL)
+INTEGERS(count_nonzero, count, f64, 0, NULL)
+INTEGERS(count_nonzero, count, i64, 0, NULL)
+TABLE(count_nonzero)
+INTEGERS(norm_0, count, f32, 0, NULL)
+INTEGERS(norm_0, count, f64, 0, NULL)
+FLOAT_TABLE(norm_0)
+FLOATS(norm_1, norm_1, 2, 0, finish_sum)
+FLOAT_TABLE(norm_1)
+FLOATS(norm_2, norm_2, 2, 0, finish_norm_2)
+FLOAT_TABLE(norm_2)
+FLOATS(norm_p, norm_p, 2, 0, finish_norm_p)
+FLOAT_TABLE(norm_p)
+FLOATS(norm_most, norm_most, 1, 0, NULL)
+FLOAT_TABLE(norm_most)
+FLOATS(norm_least, norm_least, 1, INFINITY, NULL)
+FLOAT_TABLE(norm_least)

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* scan.c: cumulative sums, products, maxima, minima and log-sum-exp along one
+ * dimension.  f32 and narrower types accumulate in double. */
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "runtime/thread_pool.h"
+#include "tables.h"
+#include "view.h"
+
+enum { SUM, PROD, LOGSUMEXP, MAX, MIN };
+
+typedef struct scan_job {
+    const core_view *from, *to, *index; /* index: MAX and MIN alone */
+    uint32_t dim;
+    uintptr_t what;
+    core_status status;
+} scan_job;
+
+static double log_add(double a, double b)
+{
+    double most = a > b ? a : b;
+
+    if (most == -INFINITY || a != a || b != b)
+        return a + b;
+    if (most == INFINITY)
+        return most;
+    return most + log1p(exp((a > b ? b : a) - most));
+}
+
+#define ACCUMULATE(NAME, TYPE, WIDE, WIDE_NAME)                             \
+    static void accumulate_##NAME(uintptr_t what, TYPE *row, int64_t n)     \
+    {                                                                       \
+        WIDE sum = what == PROD ? 1 : 0;                                    \
+        if (what == LOGSUMEXP) {                                            \
+            double total = -INFINITY;                                       \
+            for (int64_t i = 0; i < n; i++)                                 \
+                row[i] = (TYPE)(total = log_add(total, (double)row[i]));    \
+        } else if (what == SUM) {                                           \
+            for (int64_t i = 0; i < n; i++)                                 \
+                row[i] = (TYPE)(sum = cpu_add_##WIDE_NAME(sum, row[i]));    \
+        } else {                                                            \
+            for (int64_t i = 0; i < n; i++)                                 \
+                row[i] = (TYPE)(sum = cpu_mul_##WIDE_NAME(sum, row[i]));    \
+        }                                                                   \
+    }                                                                       \
+    /* The last of equal ones; NaN from where it first occurs. */           \
+    static void extremes_##NAME(uintptr_t what, TYPE *row, int64_t *index,  \
+                                int64_t n)                                  \
+    {                                                                       \
+        TYPE best = row[0];                                                 \
+        int64_t at = 0;                                                     \
+        for (int64_t i = 0; i < n; i++) {                                   \
+            if (row[i] != row[i] ||                                         \
+                (best == best &&                                            \
+                 (what == MAX ? row[i] >= best : row[i] <= best))) {        \
+                best = row[i];                                              \
+                at = i;                                                     \
+            }                                                               \
+            row[i] = best;                                                  \
+            index[i] = at;                                                  \
+        }                                                                   \
+    }                                                                       \
+    static void scan_task_##NAME(void *context, int64_t begin, int64_t end) \
+    {                                                                       \
+        scan_job *job = context;                                            \
+        const core_view *from = job->from, *to = job->to, *at = job->index; \
+        uint32_t dim = job->dim;                                            \
+        int64_t n = cpu_line_size(from, dim);                               \
+        TYPE *row = cpu_allocate(n, sizeof(TYPE));                          \
+        int64_t *index = at ? cpu_allocate(n, sizeof(int64_t)) : NULL;      \
+        if (!row || (at && !index))                                         \
+            __atomic_store_n(&job->status, CORE_ERROR_OUT_OF_MEMORY,        \
+                             __ATOMIC_RELAXED);                             \
+        for (int64_t line = begin; line < end && row && (!at || index);     \
+             line++) {                                                      \
+            cpu_get_##NAME(row, from->dtype,                                \
+                           cpu_line_address(from, dim, line),               \
+                           cpu_line_stride(from, dim), n);                  \
+            if (at) {                                                       \
+                extremes_##NAME(job->what, row, index, n);                  \
+                cpu_put_i64(at->dtype, cpu_line_address(at, dim, line),     \
+                            cpu_line_stride(at, dim), index, n);            \
+            } else {                                                        \
+                accumulate_##NAME(job->what, row, n);                       \
+            }                                                               \
+            cpu_put_##NAME(to->dtype, cpu_line_address(to, dim, line),      \
+                           cpu_line_stride(to, dim), row, n);               \
+        }                                                                   \
+        free(row);                                                          \
+        free(index);                                                        \
+    }
+ACCUMULATE(f32, float, double, f64)
+ACCUMULATE(f64, double, double, f64)
+ACCUMULATE(i64, int64_t, int64_t, i64)
+
+/* cumsum(self, dim, *, dtype), cumprod, logcumsumexp(self, dim);
+ * cummax(self, dim) -> (values, indices), cummin */
+static core_status launch_scan(core_call *call, const core_value *args,
+                               uint32_t nargs, core_value *results,
+                               uint32_t nresults)
+{
+    scan_job job = {.from = cpu_view(&args[0]),
+                    .to = cpu_view(&results[0]),
+                    .what = (uintptr_t)call->user};
+    core_dtype dtype = cpu_compute_dtype(job.to->dtype);
+    int64_t lines;
+
+    (void)nargs;
+    if (job.to->numel == 0)
+        return CORE_OK;
+    if (job.what >= MAX && nresults > 1)
+        job.index = cpu_view(&results[1]);
+    job.dim = cpu_dim(cpu_int(&args[1]), job.from->ndim);
+    lines = cpu_line_count(job.from, job.dim);
+    cpu_parallel_for(lines, cpu_grain(lines, 4 * job.to->numel / lines),
+                     dtype == CORE_F32   ? scan_task_f32
+                     : dtype == CORE_F64 ? scan_task_f64
+                                         : scan_task_i64,
+                     &job);
+    if (job.status != CORE_OK)
+        cpu_error(job.status, "no host memory for a line of a scan");
+    return job.status;
+}
+
+static const cpu_kernel kernels[] = {
+    {"cumsum", launch_scan, (void *)SUM, {CPU_ALL, CPU_ALL}, 0},
+    {"cumprod", launch_scan, (void *)PROD, {CPU_ALL, CPU_ALL}, 0},
+    {"logcumsumexp",
+     launch_scan,
+     (void *)LOGSUMEXP,
+     {CPU_FLOATS, CPU_FLOATS},
+     0},
+    {"cummax", launch_scan, (void *)MAX, {CPU_ALL, CPU_ALL}, 0},
+    {"cummin", launch_scan, (void *)MIN, {CPU_ALL, CPU_ALL}, 0},
+};
+
+const cpu_kernel_table cpu_scan_kernels = {kernels,
+                                           sizeof kernels / sizeof kernels[0]};

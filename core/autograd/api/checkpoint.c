@@ -1,0 +1,459 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Activation checkpointing, by saved-tensor hooks: what the function saves is
+ * only counted, and when the first of it is used, the function runs again
+ * under hooks that catch it.  A checkpoint inside of a checkpoint saves its
+ * inputs under the outer one's hooks, so that they too are only counted. */
+
+#include "autocast/autocast.h"
+#include "autograd/api/function.h"
+#include "autograd/graph/saved.h"
+#include "base/memory.h"
+#include "base/thread.h"
+#include "quant/checkpoint_scales.h"
+#include "random/generator.h"
+
+#include <string.h>
+
+typedef struct frame {
+    _Atomic uint32_t references;
+    _Atomic uint8_t lock; /* of caught */
+    core_checkpoint_info info;
+    /* The first run: how many it saved, and what it ran with. */
+    size_t count;
+    core__generators random;
+    uint64_t included, excluded;
+    uint8_t autocast[CORE__SLOTS];
+    core_device *device;
+    uint32_t call_flags;
+    size_t ninputs, noutputs;
+    core__saved *inputs;
+    core__quantized_list quantized;
+    core_tensor **caught; /* count entries, owned; NULL: not there now */
+} frame;
+
+/* A second run: catches into tensors of its own, since several threads may
+ * walk the graph. */
+typedef struct round {
+    size_t count;
+    size_t caught; /* may exceed count */
+    core_tensor *tensors[];
+} round;
+
+static void frame_release(frame *frame)
+{
+    if (!frame || atomic_fetch_sub(&frame->references, 1) != 1)
+        return;
+    for (size_t i = 0; i < frame->ninputs; i++)
+        core__saved_release(&frame->inputs[i]);
+    for (size_t i = 0; frame->caught && i < frame->count; i++)
+        core__tensor_release(frame->caught[i]);
+    if (frame->info.drop)
+        frame->info.drop(frame->info.context);
+    core__quantized_clear(&frame->quantized);
+    core__free(frame->caught);
+    core__free(frame->inputs);
+    core__free(frame);
+}
+
+static void drop_frame(void *context)
+{
+    frame_release(context);
+}
+
+static void release_all(core_tensor **tensors, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        core__tensor_release(tensors[i]);
+        tensors[i] = NULL;
+    }
+}
+
+/* ------------------------------------------------------- the second run -- */
+
+static core_status catch_pack(void *context, core_tensor *tensor,
+                              void **out_handle)
+{
+    round *round = context;
+
+    *out_handle = NULL;
+    if (round->caught < round->count) {
+        core__tensor_retain(tensor);
+        round->tensors[round->caught] = tensor;
+    }
+    round->caught++;
+    if (round->caught < round->count)
+        return CORE_OK;
+    return core__error(CORE_ERROR_AUTOGRAD,
+                       "core_checkpoint: enough was computed again; the "
+                       "function must pass this on");
+}
+
+static core_status catch_unpack(void *context, void *handle,
+                                core_tensor **out_tensor)
+{
+    (void)context;
+    (void)handle;
+    *out_tensor = NULL;
+    return core__error(CORE_ERROR_AUTOGRAD,
+                       "core_checkpoint: the function differentiates what it "
+                       "computes, which cannot be computed again");
+}
+
+static void drop_round(void *context)
+{
+    round *round = context;
+
+    release_all(round->tensors,
+                round->caught < round->count ? round->caught : round->count);
+    core__free(round);
+}
+
+/* What a run of the function depends on of its thread. */
+typedef struct modes {
+    uint64_t included, excluded;
+    core__generators random;
+    core__saved_hooks *hooks;
+    core_device *device;
+    uint8_t autocast[CORE__SLOTS];
+    uint32_t call_flags;
+    bool no_grad, inference, autocast_cached;
+    bool past; /* of the first run */
+} modes;
+
+static modes modes_of(const core__thread *self)
+{
+    modes modes = {.included = self->included,
+                   .excluded = self->excluded,
+                   .hooks = self->saved_hooks,
+                   .device = self->device,
+                   .no_grad = self->no_grad,
+                   .inference = self->inference,
+                   .call_flags = self->call_flags,
+                   .autocast_cached = self->autocast_cached};
+
+    memcpy(modes.autocast, self->autocast, sizeof modes.autocast);
+    core__generators_save(&modes.random);
+    return modes;
+}
+
+static void modes_set(core__thread *self, const modes *modes)
+{
+    self->included = modes->included;
+    self->excluded = modes->excluded;
+    memcpy(self->autocast, modes->autocast, sizeof self->autocast);
+    self->autocast_cached = modes->autocast_cached;
+    self->saved_hooks = modes->hooks;
+    self->device = modes->device;
+    self->no_grad = modes->no_grad;
+    self->inference = modes->inference;
+    self->call_flags = modes->call_flags;
+    core__generators_restore(&modes->random, modes->past);
+}
+
+/* The inputs as they were: with their history. */
+static core_status inputs_again(frame *frame, core_tensor **inputs)
+{
+    for (size_t i = 0; i < frame->ninputs; i++) {
+        core__saved *saved = &frame->inputs[i];
+        core_value value = {0};
+
+        if (saved->kind == CORE__SAVED_PACKED) {
+            CORE_TRY(core__packed_unpack(NULL, saved, true, &inputs[i]));
+            continue;
+        }
+        core__spin_lock(&frame->lock);
+        if (saved->kind == CORE__SAVED_TENSOR) {
+            core_status status =
+                core__saved_unpack_named("core_checkpoint", saved, &value);
+
+            if (status != CORE_OK) {
+                core__spin_unlock(&frame->lock);
+                return status;
+            }
+            core__tensor_retain(value.u.tensor);
+            inputs[i] = value.u.tensor;
+        }
+        core__spin_unlock(&frame->lock);
+    }
+    return CORE_OK;
+}
+
+static core_status call_again(frame *frame, round *round, core_tensor **inputs,
+                              core_tensor **outputs)
+{
+    core__thread *self = core__thread_self();
+    uint32_t errors = self->error.sequence;
+    size_t noutputs = frame->noutputs;
+    modes was = modes_of(self), then = was;
+    uint64_t region = core__autocast_mark(self);
+    core__quantized_run again;
+    core_status status;
+
+    then.included = frame->included;
+    then.excluded = frame->excluded;
+    memcpy(then.autocast, frame->autocast, sizeof then.autocast);
+    then.autocast_cached = false;
+    then.device = frame->device;
+    then.call_flags = frame->call_flags;
+    then.no_grad = then.inference = false;
+    then.random = frame->random;
+    then.past = true;
+    modes_set(self, &then);
+    core__quantized_begin(&again, &frame->quantized, true);
+    status = frame->info.function(frame->info.context, inputs, frame->ninputs,
+                                  outputs, &noutputs);
+    core__quantized_end(&again);
+    /* Those that it began and, cut short, left. */
+    core__autocast_unwind(self, region);
+    modes_set(self, &was);
+    release_all(outputs, frame->noutputs);
+    if (round->caught == round->count) {
+        /* Cut short, as was meant. */
+        if (status != CORE_OK)
+            core_error_clear();
+        return CORE_OK;
+    }
+    CORE_TRY(core__worded(errors, status, "core_checkpoint, computing again"));
+    return core__error(CORE_ERROR_AUTOGRAD,
+                       "core_checkpoint: the function saved %zu tensors the "
+                       "first time and %zu when it ran again; it must do the "
+                       "same each time",
+                       frame->count, round->caught);
+}
+
+static core_status run_again(frame *frame, round *round)
+{
+    const core_saved_hooks_info info = {.struct_size = sizeof info,
+                                        .pack = catch_pack,
+                                        .unpack = catch_unpack,
+                                        .context = round,
+                                        .drop = drop_round};
+    size_t size = (frame->ninputs + frame->noutputs) * sizeof(core_tensor *);
+    core_tensor **inputs = core__alloc_zero(size + 1);
+    core__thread *self = core__thread_self();
+    core__saved_hooks *before = self->saved_hooks, *hooks = NULL;
+    core_status status =
+        inputs ? inputs_again(frame, inputs) : core__error_memory(size);
+
+    if (status == CORE_OK)
+        status = core__saved_hooks_new(&info, &hooks);
+    if (status == CORE_OK) {
+        atomic_fetch_add(&hooks->references, 1);
+        self->saved_hooks = hooks;
+        status = call_again(frame, round, inputs, inputs + frame->ninputs);
+        self->saved_hooks = before;
+    }
+    if (inputs)
+        release_all(inputs, frame->ninputs);
+    core__free(inputs);
+    core__spin_lock(&frame->lock);
+    for (size_t i = 0; i < frame->count && status == CORE_OK; i++) {
+        if (frame->caught[i] || i >= round->caught)
+            continue;
+        frame->caught[i] = round->tensors[i];
+        round->tensors[i] = NULL;
+    }
+    core__spin_unlock(&frame->lock);
+    if (!hooks) {
+        drop_round(round);
+        return status;
+    }
+    core__saved_hooks_release(hooks);
+    core__saved_hooks_release(hooks);
+    return status;
+}
+
+/* ------------------------------------------------------------ the first run -- */
+
+static core_status count_pack(void *context, core_tensor *tensor,
+                              void **out_handle)
+{
+    frame *frame = context;
+
+    (void)tensor;
+    *out_handle = (void *)(uintptr_t)frame->count++;
+    return CORE_OK;
+}
+
+/* Takes number `index`, if it is there. */
+static core_tensor *take(frame *frame, size_t index)
+{
+    core_tensor *tensor;
+
+    core__spin_lock(&frame->lock);
+    tensor = frame->caught ? frame->caught[index] : NULL;
+    if (tensor)
+        frame->caught[index] = NULL;
+    core__spin_unlock(&frame->lock);
+    return tensor;
+}
+
+static core_status room(frame *frame)
+{
+    core_tensor **made;
+
+    if (frame->caught)
+        return CORE_OK;
+    made = core__alloc_zero(frame->count * sizeof *made);
+    if (!made)
+        return core__error_memory(frame->count * sizeof *made);
+    core__spin_lock(&frame->lock);
+    if (!frame->caught) {
+        frame->caught = made;
+        made = NULL;
+    }
+    core__spin_unlock(&frame->lock);
+    core__free(made);
+    return CORE_OK;
+}
+
+static core_status count_unpack(void *context, void *handle,
+                                core_tensor **out_tensor)
+{
+    frame *frame = context;
+    size_t index = (uintptr_t)handle;
+    core_status status = CORE_OK;
+
+    /* Another thread may take it from what this one caught. */
+    while (status == CORE_OK && !(*out_tensor = take(frame, index))) {
+        size_t size = frame->count * sizeof(core_tensor *);
+        round *round;
+
+        CORE_TRY(room(frame));
+        round = core__alloc_zero(sizeof *round + size);
+        if (!round)
+            return core__error_memory(sizeof *round + size);
+        round->count = frame->count;
+        status = run_again(frame, round);
+    }
+    return status;
+}
+
+static void count_release(void *context, void *handle)
+{
+    core__tensor_release(take(context, (uintptr_t)handle));
+}
+
+/* A plain tensor may join the graph later, by a change in place, and would then
+ * own what owns it: a twin is saved. */
+static core_status save_input(core__saved *saved, core_tensor *input)
+{
+    core_tensor *twin;
+    core_status status;
+
+    if (core__wants_grad(input))
+        return core__saved_tensor(saved, input, NULL);
+    CORE_TRY(core__tensor_shallow(input, &twin));
+    status = core__saved_tensor(saved, input, twin);
+    core__tensor_release(twin);
+    return status;
+}
+
+static core_status frame_new(const core_checkpoint_info *info,
+                             core_tensor *const *inputs, size_t ninputs,
+                             size_t noutputs, frame **out_frame)
+{
+    core__thread *self = core__thread_self();
+    frame *frame = core__alloc_zero(sizeof *frame);
+
+    *out_frame = frame;
+    if (!frame)
+        return core__error_memory(sizeof *frame);
+    atomic_init(&frame->references, 1);
+    frame->inputs = core__alloc_zero(ninputs * sizeof *frame->inputs + 1);
+    if (!frame->inputs)
+        return core__error_memory(ninputs * sizeof *frame->inputs);
+    frame->included = self->included;
+    frame->excluded = self->excluded;
+    memcpy(frame->autocast, self->autocast, sizeof frame->autocast);
+    frame->device = self->device;
+    frame->call_flags = self->call_flags;
+    frame->noutputs = noutputs;
+    core__generators_save(&frame->random);
+    for (; frame->ninputs < ninputs; frame->ninputs++)
+        if (inputs[frame->ninputs])
+            CORE_TRY(save_input(&frame->inputs[frame->ninputs],
+                                inputs[frame->ninputs]));
+    frame->info = *info; /* drop: from here on it is the frame's to call */
+    return CORE_OK;
+}
+
+static core_status check(const core_checkpoint_info *info,
+                         core_tensor *const *inputs, size_t ninputs,
+                         core_tensor **outputs, const size_t *noutputs)
+{
+    if (info->struct_size < sizeof *info || info->flags)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "core_checkpoint: struct_size %u and flags %u; "
+                           "expected %zu and 0",
+                           info->struct_size, info->flags, sizeof *info);
+    if (!info->function)
+        return core__error_null("core_checkpoint", "function");
+    if (ninputs && !inputs)
+        return core__error_null("core_checkpoint", "inputs");
+    if (!noutputs || (*noutputs && !outputs))
+        return core__error_null("core_checkpoint",
+                                noutputs ? "outputs" : "noutputs");
+    return CORE_OK;
+}
+
+static core_status call_first(frame *frame, core_tensor *const *inputs,
+                              core_tensor **outputs, size_t *noutputs)
+{
+    core__thread *self = core__thread_self();
+    core__saved_hooks *hooks, *outer = self->saved_hooks;
+    const core_saved_hooks_info info = {.struct_size = sizeof info,
+                                        .pack = count_pack,
+                                        .unpack = count_unpack,
+                                        .release = count_release,
+                                        .context = frame,
+                                        .drop = drop_frame};
+    core__quantized_run first;
+    core_status status;
+
+    CORE_TRY(core__saved_hooks_new(&info, &hooks));
+    atomic_fetch_add(&frame->references, 1); /* of the hooks */
+    self->saved_hooks = hooks;
+    core__quantized_begin(&first, &frame->quantized, false);
+    status = core__function_call("core_checkpoint", frame->info.function,
+                                 frame->info.context, inputs, frame->ninputs,
+                                 outputs, noutputs);
+    core__quantized_end(&first);
+    self->saved_hooks = outer;
+    core__saved_hooks_release(hooks);
+    return status;
+}
+
+core_status core_checkpoint(const core_checkpoint_info *info,
+                            core_tensor *const *inputs, size_t ninputs,
+                            core_tensor **outputs, size_t *noutputs)
+{
+    size_t room = noutputs && outputs ? *noutputs : 0;
+    frame *frame = NULL;
+    core_status status;
+
+    CORE__NOT_NULL(info);
+    for (size_t i = 0; i < room; i++)
+        outputs[i] = NULL;
+    status = check(info, inputs, ninputs, outputs, noutputs);
+    if (status == CORE_OK && core__thread_self()->no_grad) {
+        status = core__function_call("core_checkpoint", info->function,
+                                     info->context, inputs, ninputs, outputs,
+                                     noutputs);
+    } else if (status == CORE_OK) {
+        status = frame_new(info, inputs, ninputs, room, &frame);
+        if (status == CORE_OK)
+            status = call_first(frame, inputs, outputs, noutputs);
+    }
+    if (info->drop && !(frame && frame->info.function))
+        info->drop(info->context);
+    frame_release(frame);
+    if (status == CORE_OK)
+        return CORE_OK;
+    release_all(outputs, room);
+    if (noutputs)
+        *noutputs = 0;
+    return status;
+}

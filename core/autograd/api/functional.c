@@ -1,0 +1,586 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+#include "autograd/graph/autograd_ops.h"
+#include "autograd/api/function.h"
+#include "autograd/graph/record.h"
+#include "base/memory.h"
+#include "base/thread.h"
+#include "ops/infer.h"
+#include "tensor/dtype.h"
+
+#include <libcore/functional.h>
+#include <libcore/ops.h>
+
+#include <string.h>
+
+/* One evaluation of the function. */
+typedef struct work {
+    const char *name; /* of the public call */
+    const core_derivative *of;
+    bool create;
+    bool grad_mode; /* of the thread before */
+    size_t ninputs, noutputs;
+    core_tensor **inputs;  /* stand-ins */
+    core_tensor **outputs; /* room for the caller's number */
+    /* Floating inputs, and where they stand. */
+    core_tensor **wanted;
+    size_t *positions;
+    size_t nwanted;
+    core_tensor **grads; /* nwanted entries, for core_grad */
+} work;
+
+static void release_all(core_tensor **tensors, size_t count)
+{
+    for (size_t i = 0; tensors && i < count; i++) {
+        core__tensor_release(tensors[i]);
+        tensors[i] = NULL;
+    }
+}
+
+static bool is_floating(const core_tensor *tensor)
+{
+    return tensor && core__dtype_is_floating(tensor->dtype);
+}
+
+/* -------------------------------------------------------------- evaluating -- */
+
+static core_status check(const char *name, const core_derivative *of)
+{
+    if (!of)
+        return core__error_null(name, "of");
+    if (of->struct_size < sizeof *of ||
+        of->flags & ~(uint32_t)CORE_CREATE_GRAPH)
+        return core__error(
+            CORE_ERROR_INVALID_ARGUMENT,
+            "%s: struct_size %u and flags 0x%x; expected %zu and "
+            "at most 0x%x",
+            name, of->struct_size, of->flags, sizeof *of, CORE_CREATE_GRAPH);
+    if (!of->function)
+        return core__error_null(name, "function");
+    if (!of->inputs || !of->ninputs)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "%s: the function has no inputs", name);
+    for (size_t i = 0; i < of->ninputs; i++)
+        if (!of->inputs[i])
+            return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                               "%s: input %zu is NULL", name, i);
+    return CORE_OK;
+}
+
+static core_status stand_in(const work *work, core_tensor *input,
+                            core_tensor **out_tensor)
+{
+    if (!is_floating(input)) {
+        core__tensor_retain(input);
+        *out_tensor = input;
+        return CORE_OK;
+    }
+    if (work->create && core__wants_grad(input))
+        return core_alias(input, out_tensor);
+    CORE_TRY(core_detach(input, out_tensor));
+    return core_tensor_set_requires_grad(*out_tensor, true);
+}
+
+static core_status evaluate(work *work)
+{
+    const core_derivative *of = work->of;
+    uint32_t errors = core__thread_self()->error.sequence;
+    size_t room = work->noutputs;
+    size_t given;
+    core_status status;
+
+    for (size_t i = 0; i < of->ninputs; i++) {
+        CORE_TRY(stand_in(work, of->inputs[i], &work->inputs[i]));
+        if (!is_floating(of->inputs[i]))
+            continue;
+        work->wanted[work->nwanted] = work->inputs[i];
+        work->positions[work->nwanted++] = i;
+    }
+    if (!work->nwanted)
+        return core__error(CORE_ERROR_DTYPE, "%s: no input is floating",
+                           work->name);
+    status = of->function(of->context, work->inputs, of->ninputs, work->outputs,
+                          &work->noutputs);
+    given = work->noutputs;
+    if (status != CORE_OK || given > room)
+        work->noutputs = room; /* what it left there is released */
+    if (status != CORE_OK) {
+        core__worded(errors, status, "the function");
+        core__error_prefix("%s", work->name);
+        return status;
+    }
+    if (given > room)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "%s: the function says that it gave %zu outputs; "
+                           "there is room for %zu",
+                           work->name, given, room);
+    for (size_t i = 0; i < work->noutputs; i++)
+        if (!work->outputs[i])
+            return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                               "%s: the function gave no output %zu",
+                               work->name, i);
+    return CORE_OK;
+}
+
+static core_status begin(work *work, const char *name,
+                         const core_derivative *of, size_t noutputs)
+{
+    size_t size;
+
+    memset(work, 0, sizeof *work);
+    work->grad_mode = core_grad_mode_set(true);
+    CORE_TRY(check(name, of));
+    CORE_TRY(core__function_room(name, noutputs));
+    size = (3 * of->ninputs + noutputs) * sizeof *work->inputs +
+           of->ninputs * sizeof *work->positions;
+    work->name = name;
+    work->of = of;
+    work->create = of->flags & CORE_CREATE_GRAPH;
+    work->inputs = core__alloc_zero(size);
+    if (!work->inputs)
+        return core__error_memory(size);
+    work->ninputs = of->ninputs;
+    work->noutputs = noutputs;
+    work->wanted = work->inputs + of->ninputs;
+    work->grads = work->wanted + of->ninputs;
+    work->outputs = work->grads + of->ninputs;
+    work->positions = (size_t *)(void *)(work->outputs + noutputs);
+    return evaluate(work);
+}
+
+static core_status end(work *work, core_status status)
+{
+    release_all(work->inputs, work->ninputs);
+    release_all(work->grads, work->nwanted);
+    release_all(work->outputs, work->noutputs);
+    core__free(work->inputs);
+    core_grad_mode_set(work->grad_mode);
+    return status;
+}
+
+static core_status zeros(const core_tensor *like, core_tensor **out_zeros)
+{
+    return core__ag_full(like->device, like->dtype, like->ndim, like->sizes, 0,
+                         out_zeros);
+}
+
+/* What a detached answer is, unless a graph is wanted. */
+static core_status finish(const work *work, core_tensor **answer)
+{
+    core_tensor *plain;
+
+    if (work->create || !core__wants_grad(*answer))
+        return CORE_OK;
+    CORE_TRY(core_detach(*answer, &plain));
+    core__tensor_release(*answer);
+    *answer = plain;
+    return CORE_OK;
+}
+
+/* ---------------------------------------------------------------- products -- */
+
+static core_status check_vector(const work *work, size_t index,
+                                const core_tensor *vector,
+                                const core_tensor *of)
+{
+    char have[200], want[200];
+
+    if (vector->ndim == of->ndim &&
+        memcmp(vector->sizes, of->sizes, of->ndim * sizeof *of->sizes) == 0)
+        return CORE_OK;
+    return core__error(
+        CORE_ERROR_SHAPE, "%s: vector %zu has sizes %s; expected %s",
+        work->name, index,
+        core__sizes_text(vector->ndim, vector->sizes, have, sizeof have),
+        core__sizes_text(of->ndim, of->sizes, want, sizeof want));
+}
+
+/* grads[wanted] of the outputs that have a derivative; NULL where there is no
+ * dependence.  vectors: by output, or NULL. */
+static core_status gradients(work *work, core_tensor *const *vectors,
+                             uint32_t flags, core_tensor **grads)
+{
+    size_t size = 2 * work->noutputs * sizeof(core_tensor *);
+    core_tensor **roots = core__alloc(size + 1), **seeds;
+    core_status status = CORE_OK;
+    size_t count = 0;
+
+    if (!roots)
+        return core__error_memory(size);
+    seeds = roots + work->noutputs;
+    for (size_t i = 0; i < work->noutputs && status == CORE_OK; i++) {
+        core_tensor *vector = vectors ? vectors[i] : NULL;
+
+        if (vector)
+            status = check_vector(work, i, vector, work->outputs[i]);
+        if (!core__wants_grad(work->outputs[i]))
+            continue;
+        roots[count] = work->outputs[i];
+        seeds[count++] = vector;
+    }
+    if (status == CORE_OK && count)
+        status = core_grad(roots, count, seeds, work->wanted, work->nwanted,
+                           flags | CORE_ALLOW_UNUSED, grads);
+    core__free(roots);
+    return status;
+}
+
+/* From grads, by wanted input, to the caller's array, by input. */
+static core_status answer_by_input(const work *work, core_tensor **grads,
+                                   core_tensor **out)
+{
+    for (size_t i = 0; i < work->nwanted; i++) {
+        core_tensor **to = &out[work->positions[i]];
+
+        if (!grads[i]) {
+            CORE_TRY(zeros(work->wanted[i], to));
+            continue;
+        }
+        *to = grads[i];
+        grads[i] = NULL;
+        CORE_TRY(finish(work, to));
+    }
+    return CORE_OK;
+}
+
+static void clear(core_tensor **tensors, size_t count)
+{
+    for (size_t i = 0; tensors && i < count; i++)
+        tensors[i] = NULL;
+}
+
+core_status core_vjp(const core_derivative *of, core_tensor *const *vectors,
+                     core_tensor **out_outputs, size_t *noutputs,
+                     core_tensor **out_gradients)
+{
+    size_t room = out_outputs && noutputs ? *noutputs : CORE_GRADCHECK_OUTPUTS;
+    size_t ninputs = of ? of->ninputs : 0;
+    core_status status;
+    work work;
+
+    CORE__NOT_NULL(out_gradients);
+    clear(out_gradients, ninputs);
+    if (out_outputs && !noutputs)
+        return core__error_null("core_vjp", "noutputs");
+    clear(out_outputs, out_outputs ? room : 0);
+    status = begin(&work, "core_vjp", of, room);
+    if (status == CORE_OK)
+        status = gradients(&work, vectors, work.create ? CORE_CREATE_GRAPH : 0,
+                           work.grads);
+    if (status == CORE_OK)
+        status = answer_by_input(&work, work.grads, out_gradients);
+    for (size_t i = 0; status == CORE_OK && out_outputs && i < work.noutputs;
+         i++) {
+        status = finish(&work, &work.outputs[i]);
+        out_outputs[i] = work.outputs[i];
+        work.outputs[i] = NULL;
+    }
+    if (noutputs)
+        *noutputs = status == CORE_OK ? work.noutputs : 0;
+    if (status != CORE_OK) {
+        release_all(out_gradients, ninputs);
+        release_all(out_outputs, out_outputs ? room : 0);
+    }
+    return end(&work, status);
+}
+
+/* Zeros that require grad, for each output that has a derivative. */
+static core_status dummies(const work *work, core_tensor **seeds)
+{
+    for (size_t i = 0; i < work->noutputs; i++) {
+        if (!core__wants_grad(work->outputs[i]))
+            continue;
+        CORE_TRY(zeros(work->outputs[i], &seeds[i]));
+        CORE_TRY(core_tensor_set_requires_grad(seeds[i], true));
+    }
+    return CORE_OK;
+}
+
+/* seeds: by output.  Gradients are linear in them; their derivative in the
+ * direction of the vectors is the tangent. */
+static core_status tangents(work *work, core_tensor *const *vectors,
+                            core_tensor **seeds, core_tensor **out)
+{
+    core_tensor **roots = core__alloc_zero(2 * work->nwanted * sizeof *roots);
+    core_tensor **along;
+    core_status status = CORE_OK;
+    size_t count = 0;
+
+    if (!roots)
+        return core__error_memory(work->nwanted * sizeof *roots);
+    along = roots + work->nwanted;
+    for (size_t i = 0; i < work->nwanted && status == CORE_OK; i++) {
+        core_tensor *vector = vectors[work->positions[i]];
+
+        if (vector)
+            status =
+                check_vector(work, work->positions[i], vector, work->wanted[i]);
+        if (!vector || !work->grads[i] || !core__wants_grad(work->grads[i]))
+            continue;
+        roots[count] = work->grads[i];
+        along[count++] = vector;
+    }
+    for (size_t i = 0; i < work->noutputs && status == CORE_OK; i++) {
+        if (seeds[i] && count)
+            status = core_grad(roots, count, along, &seeds[i], 1,
+                               CORE_RETAIN_GRAPH | CORE_ALLOW_UNUSED |
+                                   (work->create ? CORE_CREATE_GRAPH : 0),
+                               &out[i]);
+        if (status == CORE_OK && !out[i] && is_floating(work->outputs[i]))
+            status = zeros(work->outputs[i], &out[i]);
+        if (status == CORE_OK && out[i])
+            status = finish(work, &out[i]);
+    }
+    core__free(roots);
+    return status;
+}
+
+core_status core_jvp(const core_derivative *of, core_tensor *const *vectors,
+                     core_tensor **out_tangents, size_t *noutputs)
+{
+    core_tensor **seeds = NULL;
+    core_status status;
+    size_t room;
+    work work;
+
+    CORE__NOT_NULL(vectors);
+    CORE__NOT_NULL(out_tangents);
+    CORE__NOT_NULL(noutputs);
+    room = *noutputs;
+    clear(out_tangents, room);
+    status = begin(&work, "core_jvp", of, room);
+    if (status == CORE_OK) {
+        seeds = core__alloc_zero(room * sizeof *seeds + 1);
+        status = seeds ? dummies(&work, seeds)
+                       : core__error_memory(room * sizeof *seeds);
+    }
+    if (status == CORE_OK)
+        status = gradients(&work, seeds, CORE_CREATE_GRAPH, work.grads);
+    if (status == CORE_OK)
+        status = tangents(&work, vectors, seeds, out_tangents);
+    if (seeds)
+        release_all(seeds, room);
+    core__free(seeds);
+    *noutputs = status == CORE_OK ? work.noutputs : 0;
+    if (status != CORE_OK)
+        release_all(out_tangents, room);
+    return end(&work, status);
+}
+
+/* ---------------------------------------------------------------- matrices -- */
+
+/* 1 at one element of zeros of these sizes. */
+static core_status one_hot(const core_tensor *like, int64_t element,
+                           core_tensor **out_tensor)
+{
+    core_tensor *one = NULL, *at = NULL, *flat = NULL;
+    core_status status = zeros(like, out_tensor);
+    bool mode = core_grad_mode_set(false);
+    int64_t all = -1;
+
+    if (status == CORE_OK)
+        status = core_reshape(*out_tensor, &all, 1, &flat);
+    if (status == CORE_OK)
+        status = core_select(flat, 0, element, &at);
+    if (status == CORE_OK)
+        status = core__ag_full(like->device, like->dtype, 0, NULL, 1, &one);
+    if (status == CORE_OK)
+        status = core__ag_copy_to(at, one);
+    core_grad_mode_set(mode);
+    core__tensor_release(one);
+    core__tensor_release(at);
+    core__tensor_release(flat);
+    return status;
+}
+
+/* Rows of `of` with respect to every wanted input: rows[w * numel + k]. */
+static core_status rows_of(work *work, core_tensor *of, core_tensor **rows)
+{
+    size_t numel = (size_t)of->numel;
+    uint32_t flags = CORE_ALLOW_UNUSED | CORE_RETAIN_GRAPH |
+                     (work->create ? CORE_CREATE_GRAPH : 0);
+    core_tensor **row = core__alloc_zero(work->nwanted * sizeof *row);
+    core_status status = CORE_OK;
+
+    if (!row)
+        return core__error_memory(work->nwanted * sizeof *row);
+    for (size_t k = 0; k < numel && status == CORE_OK; k++) {
+        core_tensor *seed = NULL;
+
+        if (core__wants_grad(of)) {
+            status = one_hot(of, (int64_t)k, &seed);
+            if (status == CORE_OK)
+                status = core_grad(&of, 1, &seed, work->wanted, work->nwanted,
+                                   flags, row);
+            core__tensor_release(seed);
+        }
+        for (size_t w = 0; w < work->nwanted && status == CORE_OK; w++) {
+            if (!row[w])
+                status = zeros(work->wanted[w], &row[w]);
+            rows[w * numel + k] = row[w];
+            row[w] = NULL;
+        }
+    }
+    release_all(row, work->nwanted);
+    core__free(row);
+    return status;
+}
+
+/* Rows one below the other, of sizes of `of` followed by those of `by`. */
+static core_status matrix(const work *work, const core_tensor *of,
+                          const core_tensor *by, core_tensor **rows,
+                          core_tensor **out)
+{
+    int64_t sizes[2 * CORE_MAX_NDIM];
+    core_tensor *stacked;
+    core_status status;
+
+    if (of->ndim + by->ndim > CORE_MAX_NDIM)
+        return core__error(CORE_ERROR_SHAPE,
+                           "%s: a derivative would have %u dimensions; at most "
+                           "%d are possible",
+                           work->name, of->ndim + (uint32_t)by->ndim,
+                           CORE_MAX_NDIM);
+    memcpy(sizes, of->sizes, of->ndim * sizeof *sizes);
+    memcpy(sizes + of->ndim, by->sizes, by->ndim * sizeof *sizes);
+    if (of->numel == 0)
+        return core__ag_full(by->device, by->dtype,
+                             of->ndim + (uint32_t)by->ndim, sizes, 0, out);
+    CORE_TRY(core_stack(rows, (size_t)of->numel, 0, &stacked));
+    status = core_reshape(stacked, sizes, of->ndim + (size_t)by->ndim, out);
+    core__tensor_release(stacked);
+    return status == CORE_OK ? finish(work, out) : status;
+}
+
+/* out[position of each wanted input]: d of / d input. */
+static core_status jacobians_of(work *work, core_tensor *of, core_tensor **out)
+{
+    size_t count = work->nwanted * (size_t)of->numel;
+    core_tensor **rows = core__alloc_zero(count * sizeof *rows + 1);
+    core_status status;
+
+    if (!rows)
+        return core__error_memory(count * sizeof *rows);
+    status = rows_of(work, of, rows);
+    for (size_t w = 0; w < work->nwanted && status == CORE_OK; w++)
+        status = matrix(work, of, work->wanted[w], rows + w * (size_t)of->numel,
+                        &out[work->positions[w]]);
+    release_all(rows, count);
+    core__free(rows);
+    return status;
+}
+
+core_status core_jacobian(const core_derivative *of,
+                          core_tensor **out_jacobians, size_t *noutputs)
+{
+    size_t ninputs = of ? of->ninputs : 0, room;
+    core_status status;
+    work work;
+
+    CORE__NOT_NULL(out_jacobians);
+    CORE__NOT_NULL(noutputs);
+    room = *noutputs;
+    clear(out_jacobians, room * ninputs);
+    status = begin(&work, "core_jacobian", of, room);
+    for (size_t o = 0; status == CORE_OK && o < work.noutputs; o++)
+        if (is_floating(work.outputs[o]))
+            status = jacobians_of(&work, work.outputs[o],
+                                  out_jacobians + o * ninputs);
+    *noutputs = status == CORE_OK ? work.noutputs : 0;
+    if (status != CORE_OK)
+        release_all(out_jacobians, room * ninputs);
+    return end(&work, status);
+}
+
+/* The first derivative of a function with one number for a result. */
+static core_status first_derivative(work *work)
+{
+    char text[200];
+
+    if (work->noutputs != 1 || work->outputs[0]->numel != 1)
+        return core__error(
+            CORE_ERROR_SHAPE,
+            "%s: the function has %zu outputs, the first of sizes %s; one of "
+            "one element is needed",
+            work->name, work->noutputs,
+            work->noutputs
+                ? core__sizes_text(work->outputs[0]->ndim,
+                                   work->outputs[0]->sizes, text, sizeof text)
+                : "none");
+    return gradients(work, NULL, CORE_CREATE_GRAPH, work->grads);
+}
+
+core_status core_hessian(const core_derivative *of, core_tensor **out_hessians)
+{
+    size_t ninputs = of ? of->ninputs : 0;
+    core_status status;
+    work work;
+
+    CORE__NOT_NULL(out_hessians);
+    clear(out_hessians, ninputs * ninputs);
+    status = begin(&work, "core_hessian", of, CORE_GRADCHECK_OUTPUTS);
+    if (status == CORE_OK)
+        status = first_derivative(&work);
+    for (size_t w = 0; status == CORE_OK && w < work.nwanted; w++) {
+        core_tensor **row = out_hessians + work.positions[w] * ninputs;
+
+        if (!work.grads[w])
+            status = zeros(work.wanted[w], &work.grads[w]);
+        if (status == CORE_OK)
+            status = jacobians_of(&work, work.grads[w], row);
+    }
+    if (status != CORE_OK)
+        release_all(out_hessians, ninputs * ninputs);
+    return end(&work, status);
+}
+
+core_status core_hvp(const core_derivative *of, core_tensor *const *vectors,
+                     core_tensor **out_products)
+{
+    size_t ninputs = of ? of->ninputs : 0;
+    core_tensor **seconds = NULL;
+    core_status status;
+    work work;
+
+    CORE__NOT_NULL(vectors);
+    CORE__NOT_NULL(out_products);
+    clear(out_products, ninputs);
+    status = begin(&work, "core_hvp", of, CORE_GRADCHECK_OUTPUTS);
+    if (status == CORE_OK)
+        status = first_derivative(&work);
+    if (status == CORE_OK) {
+        /* The derivative of the sum of first derivatives times vectors. */
+        size_t count = 0;
+        size_t size = work.nwanted * 3 * sizeof *seconds;
+
+        seconds = core__alloc_zero(size);
+        if (!seconds)
+            status = core__error_memory(size);
+        for (size_t w = 0; w < work.nwanted && status == CORE_OK; w++) {
+            core_tensor *vector = vectors[work.positions[w]];
+
+            if (vector)
+                status = check_vector(&work, work.positions[w], vector,
+                                      work.wanted[w]);
+            if (!vector || !work.grads[w] || !core__wants_grad(work.grads[w]))
+                continue;
+            seconds[work.nwanted + count] = work.grads[w];
+            seconds[2 * work.nwanted + count++] = vector;
+        }
+        if (status == CORE_OK && count)
+            status = core_grad(
+                seconds + work.nwanted, count, seconds + 2 * work.nwanted,
+                work.wanted, work.nwanted,
+                CORE_ALLOW_UNUSED | (work.create ? CORE_CREATE_GRAPH : 0),
+                seconds);
+        if (status == CORE_OK)
+            status = answer_by_input(&work, seconds, out_products);
+        if (seconds)
+            release_all(seconds, work.nwanted);
+    }
+    core__free(seconds);
+    if (status != CORE_OK)
+        release_all(out_products, ninputs);
+    return end(&work, status);
+}

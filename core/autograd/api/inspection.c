@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* What programs ask of a tensor's and a node's place in the graph. */
+
+#include "autograd/graph/node.h"
+#include "autograd/graph/record.h"
+#include "autograd/graph/retain_grad.h"
+#include "device/device.h"
+#include "ops/infer.h"
+#include "tensor/dtype.h"
+
+#include <libcore/autograd.h>
+
+#include <string.h>
+
+core_status core_tensor_set_requires_grad(core_tensor *tensor,
+                                          bool requires_grad)
+{
+    core__autograd *record;
+
+    if (!tensor)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "core_tensor_set_requires_grad: the tensor is NULL");
+    if (!core__is_leaf(tensor)) {
+        if (requires_grad)
+            return CORE_OK;
+        return core__error(CORE_ERROR_AUTOGRAD,
+                           "core_tensor_set_requires_grad: the result of a "
+                           "recorded operator requires grad for good; detach "
+                           "it to have it without");
+    }
+    if (!requires_grad) {
+        tensor->keys &= ~CORE__KEYS_REQUIRES_GRAD;
+        return CORE_OK;
+    }
+    if (!core__dtype_is_floating(tensor->dtype))
+        return core__error(CORE_ERROR_AUTOGRAD,
+                           "core_tensor_set_requires_grad: only floating "
+                           "tensors can require grad; this one is %s",
+                           core__dtype_name(tensor->dtype));
+    if (tensor->flags & CORE__TENSOR_INFERENCE)
+        return core__error(CORE_ERROR_AUTOGRAD,
+                           "core_tensor_set_requires_grad: a tensor made in "
+                           "inference mode cannot require grad; clone it in "
+                           "normal mode first");
+    /* Made now, since threads may share the leaf later. */
+    CORE_TRY(core__autograd_record(tensor, &record));
+    if (record->retains_grad)
+        core__retained_forget(tensor); /* its grad is that of the leaf */
+    /* Views that were made before (they hold a reference) now are views of a
+     * leaf, and find that out when they are used. */
+    if (!tensor->base && !core__tensor_requires_grad(tensor) &&
+        tensor->references > 1)
+        record->generation++;
+    tensor->keys |= CORE__KEYS_REQUIRES_GRAD;
+    return CORE_OK;
+}
+
+bool core_tensor_requires_grad(const core_tensor *tensor)
+{
+    return tensor && core__wants_grad(tensor);
+}
+
+bool core_tensor_is_leaf(const core_tensor *tensor)
+{
+    return tensor && core__is_leaf(tensor);
+}
+
+core_tensor *core_tensor_grad(const core_tensor *tensor)
+{
+    return tensor && tensor->autograd ? tensor->autograd->grad : NULL;
+}
+
+static core_status check_grad(const core_tensor *tensor,
+                              const core_tensor *grad)
+{
+    char have[256], want[256];
+
+    if (grad->device != tensor->device)
+        return core__error(CORE_ERROR_DEVICE,
+                           "core_tensor_set_grad: the gradient is on %s, the "
+                           "tensor on %s",
+                           grad->device->name, tensor->device->name);
+    if (grad->dtype != tensor->dtype)
+        return core__error(CORE_ERROR_DTYPE,
+                           "core_tensor_set_grad: the gradient is %s, the "
+                           "tensor %s",
+                           core__dtype_name(grad->dtype),
+                           core__dtype_name(tensor->dtype));
+    if (grad->ndim != tensor->ndim ||
+        memcmp(grad->sizes, tensor->sizes,
+               tensor->ndim * sizeof *tensor->sizes) != 0)
+        return core__error(
+            CORE_ERROR_SHAPE,
+            "core_tensor_set_grad: the gradient has sizes %s, the tensor %s",
+            core__sizes_text(grad->ndim, grad->sizes, have, sizeof have),
+            core__sizes_text(tensor->ndim, tensor->sizes, want, sizeof want));
+    return CORE_OK;
+}
+
+core_status core_tensor_set_grad(core_tensor *tensor, core_tensor *grad)
+{
+    core__autograd *record;
+    core_stream *written;
+    core_tensor *old;
+
+    if (!tensor)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "core_tensor_set_grad: the tensor is NULL");
+    if (!grad && !tensor->autograd)
+        return CORE_OK;
+    if (grad == tensor)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "core_tensor_set_grad: a tensor cannot be its own "
+                           "gradient");
+    if (grad)
+        CORE_TRY(check_grad(tensor, grad));
+    CORE_TRY(core__autograd_record(tensor, &record));
+    old = record->grad;
+    if (grad)
+        core__tensor_retain(grad);
+    record->grad = grad;
+    written = record->written;
+    record->written = NULL;
+    core__tensor_release(old);
+    core_stream_release(written);
+    return CORE_OK;
+}
+
+core_node *core_tensor_grad_fn(core_tensor *tensor)
+{
+    core__edge edge;
+
+    if (!tensor || core__is_leaf(tensor) ||
+        core__gradient_edge(tensor, &edge) != CORE_OK || !edge.node)
+        return NULL;
+    core__node_release(edge.node); /* the tensor holds it */
+    return edge.node;
+}
+
+uint32_t core_tensor_output_number(const core_tensor *tensor)
+{
+    return tensor && tensor->autograd ? tensor->autograd->output : 0;
+}
+
+/* ------------------------------------------------------------------ nodes -- */
+
+core_node *core_node_retain(core_node *node)
+{
+    if (node)
+        core__node_retain(node);
+    return node;
+}
+
+void core_node_release(core_node *node)
+{
+    core__node_release(node);
+}
+
+const char *core_node_name(const core_node *node)
+{
+    return node ? node->name : "";
+}
+
+size_t core_node_edge_count(const core_node *node)
+{
+    return node ? node->nedges : 0;
+}
+
+core_node *core_node_edge(const core_node *node, size_t index,
+                          uint32_t *out_input)
+{
+    if (out_input)
+        *out_input = 0;
+    if (!node || index >= node->nedges)
+        return NULL;
+    if (out_input)
+        *out_input = node->edges[index].input;
+    return node->edges[index].node;
+}

@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* core_backward and core_grad: from tensors to roots and captures. */
+
+#include "autograd/graph/autograd_ops.h"
+#include "autograd/engine/destination.h"
+#include "autograd/engine/engine.h"
+#include "autograd/engine/validate.h"
+#include "base/memory.h"
+#include "ops/infer.h"
+#include "tensor/dtype.h"
+
+#include <libcore/autograd.h>
+
+enum { INLINE_ROOTS = 8 };
+
+typedef struct roots {
+    const char *name; /* of the public call */
+    size_t count;
+    core__edge *edges;
+    core_tensor **grads;
+    core__edge inline_edges[INLINE_ROOTS];
+    core_tensor *inline_grads[INLINE_ROOTS];
+} roots;
+
+static core_status default_grad(const roots *roots, size_t index,
+                                const core_tensor *tensor,
+                                core_tensor **out_grad)
+{
+    char text[256];
+
+    if (tensor->numel != 1)
+        return core__error(
+            CORE_ERROR_AUTOGRAD,
+            "%s: tensor %zu has sizes %s; a gradient may be left out only for "
+            "tensors of one element",
+            roots->name, index,
+            core__sizes_text(tensor->ndim, tensor->sizes, text, sizeof text));
+    return core__ag_full(tensor->device, tensor->dtype, tensor->ndim,
+                         tensor->sizes, 1, out_grad);
+}
+
+static core_status root(roots *roots, size_t index, core_tensor *tensor,
+                        core_tensor *grad)
+{
+    core__edge *edge = &roots->edges[index];
+    core_tensor **out = &roots->grads[index];
+
+    if (!tensor)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "%s: tensor %zu is NULL", roots->name, index);
+    if (!core__wants_grad(tensor))
+        return core__error(CORE_ERROR_AUTOGRAD,
+                           "%s: tensor %zu does not require grad, and no "
+                           "recorded operator made it",
+                           roots->name, index);
+    CORE_TRY(core__gradient_edge(tensor, edge));
+    if (!grad)
+        return default_grad(roots, index, tensor, out);
+    core__tensor_retain(grad);
+    *out = grad;
+    if (grad->ndim == tensor->ndim &&
+        memcmp(grad->sizes, tensor->sizes, grad->ndim * sizeof *grad->sizes) ==
+            0)
+        return core__validate(roots->name, (uint32_t)index,
+                              &edge->node->inputs[edge->input], out);
+    {
+        char have[200], want[200];
+
+        return core__error(
+            CORE_ERROR_SHAPE,
+            "%s: gradient %zu has sizes %s, its tensor has %s", roots->name,
+            index, core__sizes_text(grad->ndim, grad->sizes, have, sizeof have),
+            core__sizes_text(tensor->ndim, tensor->sizes, want, sizeof want));
+    }
+}
+
+static void roots_end(roots *roots)
+{
+    for (size_t i = 0; i < roots->count; i++) {
+        core__tensor_release(roots->grads[i]);
+        core__node_release(roots->edges[i].node);
+    }
+    if (roots->edges != roots->inline_edges)
+        core__free(roots->edges);
+}
+
+/* list: what the call's argument `tensors` is named. */
+static core_status roots_begin(roots *roots, const char *name, const char *list,
+                               core_tensor *const *tensors, size_t count,
+                               core_tensor *const *grads)
+{
+    core_status status = CORE_OK;
+
+    roots->name = name;
+    roots->count = 0;
+    roots->edges = roots->inline_edges;
+    roots->grads = roots->inline_grads;
+    if (count > 0 && !tensors)
+        return core__error_null(name, list);
+    if (count == 0)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "%s: there is no tensor to begin with", name);
+    if (count > INLINE_ROOTS) {
+        size_t size = sizeof *roots->edges + sizeof *roots->grads;
+
+        roots->edges = core__alloc(count * size);
+        if (!roots->edges) {
+            roots->edges = roots->inline_edges;
+            return core__error_memory(count * size);
+        }
+        roots->grads = (core_tensor **)(void *)(roots->edges + count);
+    }
+    while (roots->count < count && status == CORE_OK) {
+        size_t i = roots->count++;
+
+        roots->edges[i].node = NULL;
+        roots->grads[i] = NULL;
+        status = root(roots, i, tensors[i], grads ? grads[i] : NULL);
+    }
+    return status;
+}
+
+static core_status check_flags(const char *name, uint32_t flags, uint32_t known)
+{
+    if (flags & ~known)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "%s: flags 0x%x; known here are 0x%x", name, flags,
+                           known);
+    return CORE_OK;
+}
+
+static bool keeps_graph(uint32_t flags)
+{
+    return flags & (CORE_RETAIN_GRAPH | CORE_CREATE_GRAPH);
+}
+
+core_status core_backward(core_tensor *const *tensors, size_t count,
+                          core_tensor *const *grads, uint32_t flags)
+{
+    core_status status;
+    roots roots;
+
+    CORE_TRY(check_flags("core_backward", flags,
+                         CORE_RETAIN_GRAPH | CORE_CREATE_GRAPH));
+    status =
+        roots_begin(&roots, "core_backward", "tensors", tensors, count, grads);
+    if (status == CORE_OK)
+        status = core__engine_run(roots.edges, roots.grads, count,
+                                  keeps_graph(flags), flags & CORE_CREATE_GRAPH,
+                                  NULL, 0);
+    roots_end(&roots);
+    return status;
+}
+
+core_status core_backward_into(core_tensor *const *tensors, size_t count,
+                               core_tensor *const *grads, uint32_t flags,
+                               core_gradient_destination *destinations,
+                               size_t ndestinations)
+{
+    core__destinations to = {0};
+    core_status status;
+    roots roots;
+
+    CORE_TRY(check_flags("core_backward_into", flags, CORE_RETAIN_GRAPH));
+    status = roots_begin(&roots, "core_backward_into", "tensors", tensors,
+                         count, grads);
+    if (status == CORE_OK)
+        status = core__destinations_begin("core_backward_into", destinations,
+                                          ndestinations, true, &to);
+    if (status == CORE_OK) {
+        core__thread_self()->destinations = &to;
+        status = core__engine_run(roots.edges, roots.grads, count,
+                                  keeps_graph(flags), false, NULL, 0);
+    }
+    roots_end(&roots);
+    core__destinations_end(&to, destinations, status == CORE_OK);
+    return status;
+}
+
+/* ------------------------------------------------------------- core_grad -- */
+
+static core_status capture_of(core__capture *capture, core_tensor *input,
+                              size_t index, core_tensor **out, uint32_t flags)
+{
+    core__edge edge = {0};
+
+    *capture = (core__capture){
+        .out = out,
+        .wanted_by = flags & CORE_ALLOW_UNUSED ? NULL : "core_grad"};
+    if (!input)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "core_grad: input %zu is NULL", index);
+    if (!core__wants_grad(input))
+        return core__error(CORE_ERROR_AUTOGRAD,
+                           "core_grad: input %zu does not require grad", index);
+    /* A leaf that is in no graph has no node, and none is made for it. */
+    if (core__is_leaf(input)) {
+        edge.node = core__accumulator_if_any(input);
+    } else {
+        CORE_TRY(core__gradient_edge(input, &edge));
+    }
+    capture->node = edge.node;
+    capture->input = edge.input;
+    return CORE_OK;
+}
+
+core_status core__capture_missing(const char *name, size_t input)
+{
+    return core__error(CORE_ERROR_AUTOGRAD,
+                       "%s: the outputs do not depend on input %zu; if that is "
+                       "as meant, pass CORE_ALLOW_UNUSED",
+                       name, input);
+}
+
+static core_status check_unused(core_tensor *const *out_grads, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!out_grads[i])
+            return core__capture_missing("core_grad", i);
+    return CORE_OK;
+}
+
+core_status core_grad(core_tensor *const *outputs, size_t noutputs,
+                      core_tensor *const *grad_outputs,
+                      core_tensor *const *inputs, size_t ninputs,
+                      uint32_t flags, core_tensor **out_grads)
+{
+    core__capture *captures;
+    core_status status;
+    size_t used = 0;
+    roots roots;
+
+    for (size_t i = 0; out_grads && i < ninputs; i++)
+        out_grads[i] = NULL;
+    CORE_TRY(
+        check_flags("core_grad", flags,
+                    CORE_RETAIN_GRAPH | CORE_CREATE_GRAPH | CORE_ALLOW_UNUSED));
+    if (ninputs > 0 && !inputs)
+        return core__error_null("core_grad", "inputs");
+    if (ninputs > 0 && !out_grads)
+        return core__error_null("core_grad", "out_grads");
+    if (ninputs == 0)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "core_grad: there is no input to differentiate "
+                           "with respect to");
+    captures = core__alloc(ninputs * sizeof *captures);
+    if (!captures)
+        return core__error_memory(ninputs * sizeof *captures);
+    status = roots_begin(&roots, "core_grad", "outputs", outputs, noutputs,
+                         grad_outputs);
+    while (status == CORE_OK && used < ninputs) {
+        status = capture_of(&captures[used], inputs[used], used,
+                            &out_grads[used], flags);
+        used++;
+    }
+    if (status == CORE_OK)
+        status = core__engine_run(roots.edges, roots.grads, noutputs,
+                                  keeps_graph(flags), flags & CORE_CREATE_GRAPH,
+                                  captures, ninputs);
+    if (status == CORE_OK && !(flags & CORE_ALLOW_UNUSED))
+        status = check_unused(out_grads, ninputs);
+    for (size_t i = 0; i < used; i++)
+        core__node_release(captures[i].node);
+    core__free(captures);
+    roots_end(&roots);
+    for (size_t i = 0; i < ninputs && status != CORE_OK; i++) {
+        core__tensor_release(out_grads[i]);
+        out_grads[i] = NULL;
+    }
+    return status;
+}
+
+/* What was captured goes into the buffers; formulas wrote some of it. */
+static core_status put_captured(core__destinations *to, core_tensor **grads,
+                                bool allow_unused)
+{
+    for (size_t i = 0; i < to->count; i++) {
+        if (grads[i])
+            CORE_TRY(core__destination_put(&to->items[i], grads[i]));
+        else if (!to->items[i].touched && !allow_unused)
+            return core__capture_missing("core_grad_into", i);
+    }
+    return CORE_OK;
+}
+
+static core_status grad_into(core__destinations *to, const roots *roots,
+                             uint32_t flags)
+{
+    size_t size = to->count * (sizeof(core__capture) + sizeof(core_tensor *));
+    core__capture *captures = core__alloc_zero(size);
+    core__thread *self = core__thread_self();
+    bool no_grad = self->no_grad;
+    core_tensor **grads;
+    core_status status;
+
+    if (!captures)
+        return core__error_memory(size);
+    grads = (core_tensor **)(void *)(captures + to->count);
+    for (size_t i = 0; i < to->count; i++)
+        captures[i] = (core__capture){
+            to->items[i].node, to->items[i].input, &grads[i],
+            flags & CORE_ALLOW_UNUSED ? NULL : "core_grad_into"};
+    self->destinations = to;
+    status = core__engine_run(roots->edges, roots->grads, roots->count,
+                              keeps_graph(flags), false, captures, to->count);
+    self->no_grad = true;
+    if (status == CORE_OK)
+        status = put_captured(to, grads, flags & CORE_ALLOW_UNUSED);
+    self->no_grad = no_grad;
+    for (size_t i = 0; i < to->count; i++)
+        core__tensor_release(grads[i]);
+    core__free(captures);
+    return status;
+}
+
+core_status core_grad_into(core_tensor *const *outputs, size_t noutputs,
+                           core_tensor *const *grad_outputs, uint32_t flags,
+                           core_gradient_destination *destinations,
+                           size_t ndestinations)
+{
+    core__destinations to = {0};
+    core_status status;
+    roots roots;
+
+    CORE_TRY(check_flags("core_grad_into", flags,
+                         CORE_RETAIN_GRAPH | CORE_ALLOW_UNUSED));
+    status = roots_begin(&roots, "core_grad_into", "outputs", outputs, noutputs,
+                         grad_outputs);
+    if (status == CORE_OK)
+        status = core__destinations_begin("core_grad_into", destinations,
+                                          ndestinations, false, &to);
+    if (status == CORE_OK)
+        status = grad_into(&to, &roots, flags);
+    roots_end(&roots);
+    core__destinations_end(&to, destinations, status == CORE_OK);
+    return status;
+}

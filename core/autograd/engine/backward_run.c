@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* A backward, from its beginning to its end. */
+
+#include "autograd/engine/engine.h"
+
+#include "autograd/graph/accumulate.h"
+#include "autograd/engine/worker.h"
+#include "base/memory.h"
+#include "base/observe.h"
+#include "base/thread.h"
+#include "device/stream.h"
+#include "quant/checkpoint_scales.h"
+
+#include <libcore/memory.h>
+
+#include <signal.h>
+
+/* ---------------------------------------------------------------- streams -- */
+
+/* What is done for all of them, whatever becomes of one: the first error is the
+ * one that is told. */
+typedef struct first_error {
+    core_status status;
+    core__error_record record;
+} first_error;
+
+static void went(first_error *first, core_status status)
+{
+    if (status == CORE_OK || first->status != CORE_OK)
+        return;
+    core__error_prefix("gradients for the caller's stream: ");
+    first->status = status;
+    core__error_keep(&first->record);
+}
+
+/* What the caller gets is used on its own streams. */
+static void hand_over(core__task *task, first_error *first)
+{
+    for (size_t i = 0; i < task->ncaptures; i++) {
+        core_tensor *grad = *task->captures[i].out;
+
+        if (grad && !grad->device->synchronous)
+            went(first, core_tensor_record_stream(
+                            grad, core__stream_current(grad->device)));
+    }
+    for (size_t i = 0; !task->captures && i < task->nnodes; i++) {
+        core_node *node = task->nodes[i];
+        core_stream *current;
+
+        if (node->kind != CORE__NODE_ACCUMULATE || !node->stream)
+            continue;
+        current = core__stream_current(node->stream->device);
+        if (current != node->stream)
+            went(first, core__accumulate_record(node, current));
+    }
+}
+
+/* The caller's current streams wait for those on which gradients arrived. */
+static core_status join_leaves(core__task *task)
+{
+    first_error first;
+
+    first.status = CORE_OK; /* its record is large, and not read before */
+    for (size_t i = 0; i < task->nleaves; i++) {
+        core_stream *leaf = task->leaves[i];
+        core_stream *current = core__stream_current(leaf->device);
+
+        went(&first, core__stream_order(current, leaf));
+    }
+    hand_over(task, &first);
+    if (first.status != CORE_OK)
+        core__error_restore(&first.record);
+    return first.status;
+}
+
+/* After an error too: some gradients may have arrived.  The first error is the
+ * one that is told. */
+static core_status join(core__task *task, core_status status)
+{
+    core__error_record first;
+
+    if (status == CORE_OK)
+        return join_leaves(task);
+    if (task->nleaves == 0)
+        return status;
+    core__error_keep(&first);
+    join_leaves(task);
+    core__error_restore(&first);
+    return status;
+}
+
+/* ---------------------------------------------------------------- threads -- */
+
+static core_status run_alone(core__task *task, const core__edge *roots,
+                             core_tensor *const *grads, size_t count)
+{
+    core_status status = core__task_start(task, roots, grads, count);
+    core__ready ready;
+
+    while (status == CORE_OK && core__task_pop(task, &ready))
+        status = core__task_evaluate(task, ready.node, ready.slot);
+    return status;
+}
+
+static core_status raise_of(core__task *task)
+{
+    if (task->error)
+        return core_error_raise(task->error);
+    return core__error(task->status, "a backward failed in another thread, and "
+                                     "there was no memory to say why");
+}
+
+static core_status run_together(core__task *task, const core__edge *roots,
+                                core_tensor *const *grads, size_t count)
+{
+    core__executor *owner = task->owner;
+    core_status status = core__task_start(task, roots, grads, count);
+
+    if (status != CORE_OK)
+        core__task_fail(task, status);
+    core__executor_finished(task);
+    core__executor_serve(owner, task);
+    if (owner->forks != core__executor_forks())
+        return core__error(CORE_ERROR_AUTOGRAD,
+                           "the process was forked in the middle of a "
+                           "backward, whose other threads are not here");
+    core__thread_self()->sequence = task->sequence;
+    return atomic_load(&task->failed) ? raise_of(task) : CORE_OK;
+}
+
+static core_status run_with_workers(core__task *task, const core__edge *roots,
+                                    core_tensor *const *grads, size_t count)
+{
+    core__thread *self = core__thread_self();
+    core__executor *before = self->executor, own;
+    core_status status;
+
+    if (!before) {
+        core__executor_begin(&own);
+        self->executor = &own;
+    }
+    task->owner = self->executor;
+    task->quantized = core__quantized_now(self);
+    pthread_mutex_init(&task->lock, NULL);
+    atomic_init(&task->outstanding, 1);
+    atomic_init(&task->failed, false);
+    task->done = false;
+    task->status = CORE_OK;
+    task->error = NULL;
+    task->sequence = self->sequence;
+    status = run_together(task, roots, grads, count);
+    pthread_mutex_destroy(&task->lock);
+    self->executor = before;
+    if (!before)
+        core__executor_end(&own);
+    return status;
+}
+
+/* ------------------------------------------------------------------ tasks -- */
+
+static core_status run(core__task *task, const core__edge *roots,
+                       core_tensor *const *grads, size_t count)
+{
+    core__thread *self = core__thread_self();
+    core_status status;
+
+    task->caller = core__thread_state_of(self);
+    task->running = task->caller;
+    task->running.no_grad = !task->create;
+    task->running.excluded |= CORE__KEY_AUTOCAST; /* its forward cast */
+    if (!task->create)
+        task->running.excluded |= CORE__KEY_AUTOGRAD;
+    core__task_begin(task);
+    self->engine = task;
+    self->level++;
+    self->no_grad = task->running.no_grad;
+    self->excluded = task->running.excluded;
+    status = core__task_prepare(task, roots, count);
+    task->plain = !task->device && !task->captures && !task->destinations &&
+                  !task->watched;
+    if (core__likely(status == CORE_OK))
+        status = core__likely(!task->several)
+                     ? run_alone(task, roots, grads, count)
+                     : run_with_workers(task, roots, grads, count);
+    if (core__unlikely(task->device != NULL))
+        status = join(task, status);
+    core__task_end(task);
+    self->excluded = task->caller.excluded;
+    self->no_grad = task->caller.no_grad;
+    self->level--;
+    self->engine = task->outer;
+    return status;
+}
+
+/* ------------------------------------------------------------- reentrancy -- */
+
+typedef struct elsewhere {
+    core__task *task;
+    const core__edge *roots;
+    core_tensor *const *grads;
+    size_t count;
+    core__thread
+        *from; /* it waits, so that its queue is the other's to serve */
+    core_status status;
+    core_error *error;
+} elsewhere;
+
+static core_status take_streams(const core__thread *from)
+{
+    for (uint32_t i = 0; i < from->nstreams; i++)
+        if (from->streams[i])
+            CORE_TRY(core_stream_set_current(from->streams[i]));
+    return CORE_OK;
+}
+
+static void *run_elsewhere(void *argument)
+{
+    elsewhere *call = argument;
+    core__thread *self = core__thread_self();
+    core__thread_state state = core__thread_state_of(call->from);
+
+    core__thread_state_set(self, &state);
+    core__quantized_set(self, core__quantized_now(call->from));
+    self->executor = call->from->executor;
+    call->status = take_streams(call->from);
+    if (call->status == CORE_OK)
+        call->status = run(call->task, call->roots, call->grads, call->count);
+    if (call->status != CORE_OK)
+        core_error_detach(&call->error);
+    call->from->sequence = self->sequence;
+    return NULL;
+}
+
+/* Backwards inside backwards inside …: a fresh stack now and then, so that
+ * their number has no limit. */
+static core_status run_on_fresh_stack(core__task *task, const core__edge *roots,
+                                      core_tensor *const *grads, size_t count)
+{
+    elsewhere call = {.task = task,
+                      .roots = roots,
+                      .grads = grads,
+                      .count = count,
+                      .from = core__thread_self()};
+    sigset_t all, old;
+    pthread_t thread;
+    int failed;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    failed = pthread_create(&thread, NULL, run_elsewhere, &call);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (failed)
+        return core__error(CORE_ERROR_AUTOGRAD,
+                           "%u backwards are running inside each other, and "
+                           "no thread could be made for one more",
+                           task->depth);
+    pthread_join(thread, NULL);
+    if (call.status != CORE_OK && call.error)
+        return core_error_raise(call.error);
+    if (call.status != CORE_OK)
+        return core__error(call.status, "a nested backward failed, and there "
+                                        "was no memory to say why");
+    return CORE_OK;
+}
+
+core_status core__engine_run(const core__edge *roots, core_tensor *const *grads,
+                             size_t count, bool retain, bool create,
+                             core__capture *captures, size_t ncaptures)
+{
+    core__thread *self = core__thread_self();
+    core__task task;
+
+    task.outer = self->engine;
+    task.depth = task.outer ? task.outer->depth + 1 : 0;
+    task.retain = retain;
+    task.create = create;
+    task.anomaly = self->anomaly;
+    task.watched = task.anomaly || core__observer_now();
+    task.destinations = self->destinations;
+    self->destinations = NULL; /* not for those inside */
+    task.captures = captures;
+    task.ncaptures = ncaptures;
+    if (core__unlikely(self->level == CORE__TASK_LEVELS))
+        return run_on_fresh_stack(&task, roots, grads, count);
+    return run(&task, roots, grads, count);
+}

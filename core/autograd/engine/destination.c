@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+#include "autograd/engine/destination.h"
+
+#include "autograd/graph/autograd_ops.h"
+#include "autograd/graph/hooks.h"
+#include "base/memory.h"
+#include "device/device.h"
+#include "dispatch/dispatch.h"
+#include "ops/infer.h"
+#include "tensor/dtype.h"
+#include "tensor/layout.h"
+
+#include <libcore/ops.h>
+
+#include <string.h>
+
+core__destination *core__destination_of(const core__destinations *destinations,
+                                        const core_node *node, uint32_t input)
+{
+    for (size_t i = 0; i < destinations->count; i++)
+        if (destinations->items[i].node == node &&
+            destinations->items[i].input == input)
+            return &destinations->items[i];
+    return NULL;
+}
+
+static bool is_buffer(const core_tensor *grad, const core_tensor *buffer)
+{
+    return grad->storage && grad->storage == buffer->storage &&
+           grad->offset == buffer->offset && grad->dtype == buffer->dtype &&
+           memcmp(grad->strides, buffer->strides,
+                  grad->ndim * sizeof *grad->strides) == 0;
+}
+
+core_status core__destination_put(core__destination *destination,
+                                  core_tensor *grad)
+{
+    core_status status = CORE_OK;
+
+    if (!destination->touched && is_buffer(grad, destination->buffer))
+        destination->straight = true; /* a function of the program wrote it */
+    else if (destination->accumulate)
+        status = core__ag_add_to(destination->buffer, grad);
+    else
+        status = core__ag_copy_to(destination->buffer, grad);
+    destination->touched = true;
+    destination->accumulate = true;
+    return status;
+}
+
+/* --------------------------------------------------------------- straight -- */
+
+/* The formula of linear, whose weight's gradient is one product. */
+static const core__gradient *linear;
+
+static bool is_linear(const core__gradient *gradient)
+{
+    const core__gradient *known = __atomic_load_n(&linear, __ATOMIC_RELAXED);
+
+    if (core__unlikely(!known)) {
+        core_operator *op = core__operator_find("linear", strlen("linear"));
+
+        known = op ? op->data->gradient : NULL;
+        __atomic_store_n(&linear, known, __ATOMIC_RELAXED);
+    }
+    return known == gradient;
+}
+
+/* The value that the formula has of an argument; NULL: not saved. */
+static core_tensor *saved_argument(const core__backward *context,
+                                   uint32_t position)
+{
+    const core__gradient *gradient = context->gradient;
+
+    for (uint32_t i = 0; i < gradient->nsaved; i++)
+        if (gradient->saved[i].kind == CORE__SAVE_ARGUMENT &&
+            gradient->saved[i].position == position &&
+            context->values[i].tag == CORE_VALUE_TENSOR)
+            return context->values[i].u.tensor;
+    return NULL;
+}
+
+/* Hooks on a gradient want to see it. */
+static bool has_hooks(const core_node *node)
+{
+    const core_hook *hook;
+    core__autograd *record = node->u.leaf->autograd;
+    bool found = node->hooks != NULL;
+
+    core__spin_lock(&record->lock);
+    for (hook = record->hooks; hook; hook = hook->next)
+        found |= hook->kind == CORE__HOOK_TENSOR;
+    core__spin_unlock(&record->lock);
+    return found;
+}
+
+static core_status as_rows(core_tensor *tensor, core_tensor **out_rows)
+{
+    int64_t sizes[2] = {-1, tensor->sizes[tensor->ndim - 1]};
+
+    if (tensor->ndim != 2)
+        return core_reshape(tensor, sizes, 2, out_rows);
+    core__tensor_retain(tensor);
+    *out_rows = tensor;
+    return CORE_OK;
+}
+
+/* buffer = beta * buffer + transposed(grad) x input */
+static core_status linear_weight(core_tensor *buffer, bool accumulate,
+                                 core_tensor *grad, core_tensor *input)
+{
+    core_tensor *rows = NULL, *across = NULL, *inputs = NULL;
+    core_status status = as_rows(grad, &rows);
+
+    if (status == CORE_OK)
+        status = core_t(rows, &across);
+    if (status == CORE_OK)
+        status = as_rows(input, &inputs);
+    if (status == CORE_OK)
+        status = core_addmm_(buffer, across, inputs, core_int(accumulate),
+                             core_int(1));
+    core__tensor_release(inputs);
+    core__tensor_release(across);
+    core__tensor_release(rows);
+    return status;
+}
+
+/* Where what goes along an edge may be written before it arrives. */
+static core__destination *at_end_of(const core__destinations *destinations,
+                                    const core_node *node,
+                                    const core__edge *edge)
+{
+    core__destination *to;
+
+    /* On another stream it would have no order to what else is put there. */
+    if (!edge->node || edge->node->kind != CORE__NODE_ACCUMULATE ||
+        edge->node->stream != node->stream)
+        return NULL;
+    to = core__destination_of(destinations, edge->node, edge->input);
+    return to && !has_hooks(edge->node) ? to : NULL;
+}
+
+core_tensor *core__destination_offered(const core_node *node, uint32_t input,
+                                       bool *out_accumulate)
+{
+    const core__destinations *offered = core__thread_self()->offered;
+    core__destination *to = core__unlikely(offered != NULL)
+                                ? at_end_of(offered, node, &node->edges[input])
+                                : NULL;
+
+    *out_accumulate = to && to->accumulate;
+    return to ? to->buffer : NULL;
+}
+
+void core__destination_taken(const core_node *node, uint32_t input)
+{
+    core__destination *to =
+        at_end_of(core__thread_self()->offered, node, &node->edges[input]);
+
+    to->touched = to->straight = to->accumulate = true;
+}
+
+core_status core__destination_straight(core__destinations *destinations,
+                                       core__backward *context)
+{
+    enum { WEIGHT = 1 }; /* argument and gradient of linear */
+    core__destination *to;
+    core_tensor *grad, *input;
+
+    if (!(context->needed >> WEIGHT & 1) || !is_linear(context->gradient))
+        return CORE_OK;
+    input = saved_argument(context, 0);
+    grad = context->grads[0];
+    to = at_end_of(destinations, context->node,
+                   &context->node->edges[context->first_edge[WEIGHT]]);
+    if (!to || !input || to->buffer->dtype != grad->dtype ||
+        to->buffer->ndim != 2 || input->dtype != grad->dtype ||
+        to->buffer->storage == input->storage ||
+        to->buffer->storage == grad->storage)
+        return CORE_OK;
+    CORE_TRY(linear_weight(to->buffer, to->accumulate, grad, input));
+    to->touched = to->straight = to->accumulate = true;
+    context->needed &= ~(1u << WEIGHT);
+    return CORE_OK;
+}
+
+/* ------------------------------------------------------- the program's side -- */
+
+/* Views of one bucket are the usual case, and many: told apart quickly. */
+static bool shared(const core_tensor *a, const core_tensor *b)
+{
+    if (core__likely(a->storage != b->storage))
+        return false;
+    if (core__likely(a->dtype == b->dtype &&
+                     a->flags & b->flags & CORE__TENSOR_DENSE &&
+                     (a->offset + a->numel <= b->offset ||
+                      b->offset + b->numel <= a->offset)))
+        return false;
+    return core__layout_overlap(a, b) != CORE__OVERLAP_NONE;
+}
+
+static core_status check_buffer(const char *name, size_t index,
+                                const core_tensor *input,
+                                const core_tensor *buffer)
+{
+    char have[200], want[200];
+
+    if (buffer->device != input->device)
+        return core__error(
+            CORE_ERROR_DEVICE, "%s: destination %zu is on %s, its input on %s",
+            name, index, buffer->device->name, input->device->name);
+    if (!core__dtype_is_floating(buffer->dtype))
+        return core__error(CORE_ERROR_DTYPE,
+                           "%s: destination %zu is %s; gradients are floating",
+                           name, index, core__dtype_name(buffer->dtype));
+    if (buffer->ndim != input->ndim ||
+        memcmp(buffer->sizes, input->sizes,
+               input->ndim * sizeof *input->sizes) != 0)
+        return core__error(
+            CORE_ERROR_SHAPE, "%s: destination %zu has sizes %s, its input %s",
+            name, index,
+            core__sizes_text(buffer->ndim, buffer->sizes, have, sizeof have),
+            core__sizes_text(input->ndim, input->sizes, want, sizeof want));
+    if (core__wants_grad(buffer))
+        return core__error(CORE_ERROR_AUTOGRAD,
+                           "%s: destination %zu requires grad; what is written "
+                           "into a buffer has no history",
+                           name, index);
+    if (buffer->flags & CORE__TENSOR_READ_ONLY)
+        return core__error(CORE_ERROR_REFUSED,
+                           "%s: the memory of destination %zu came in from "
+                           "outside as read-only and cannot be changed",
+                           name, index);
+    if (core__layout_overlaps_itself(buffer))
+        return core__error(CORE_ERROR_SHAPE,
+                           "%s: several elements of destination %zu lie at one "
+                           "place (an expanded tensor?)",
+                           name, index);
+    if (shared(buffer, input))
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "%s: destination %zu shares memory with its input",
+                           name, index);
+    return CORE_OK;
+}
+
+static core_status check_pair(const char *name,
+                              const core_gradient_destination *given, size_t a,
+                              size_t b)
+{
+    if (given[a].input == given[b].input)
+        return core__error(
+            CORE_ERROR_INVALID_ARGUMENT,
+            "%s: destinations %zu and %zu are for the same input", name, a, b);
+    if (shared(given[a].buffer, given[b].buffer))
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "%s: destinations %zu and %zu share memory; each "
+                           "gradient wants its own",
+                           name, a, b);
+    return CORE_OK;
+}
+
+static core_status check(const char *name, size_t index,
+                         const core_gradient_destination *given, bool leaf)
+{
+    if (given->struct_size < sizeof *given ||
+        given->flags & ~(uint32_t)CORE_DESTINATION_ACCUMULATE)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "%s: destination %zu has struct_size %u and flags "
+                           "0x%x; expected %zu and at most 0x%x",
+                           name, index, given->struct_size, given->flags,
+                           sizeof *given, CORE_DESTINATION_ACCUMULATE);
+    if (!given->input || !given->buffer)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "%s: the %s of destination %zu is NULL", name,
+                           given->input ? "buffer" : "input", index);
+    if (!core__wants_grad(given->input) ||
+        (leaf && !core__is_leaf(given->input)))
+        return core__error(CORE_ERROR_AUTOGRAD,
+                           "%s: the input of destination %zu %s", name, index,
+                           leaf ? "is no leaf that requires grad"
+                                : "does not require grad");
+    return check_buffer(name, index, given->input, given->buffer);
+}
+
+static core_status begin_one(core__destinations *destinations,
+                             const core_gradient_destination *given)
+{
+    core__destination *item = &destinations->items[destinations->count];
+    core__edge edge = {0};
+
+    if (core__is_leaf(given->input))
+        edge.node = core__accumulator_if_any(given->input);
+    else
+        CORE_TRY(core__gradient_edge(given->input, &edge));
+    *item = (core__destination){.node = edge.node,
+                                .input = edge.input,
+                                .accumulate =
+                                    given->flags & CORE_DESTINATION_ACCUMULATE,
+                                .buffer = given->buffer};
+    destinations->count++;
+    return CORE_OK;
+}
+
+core_status core__destinations_begin(const char *name,
+                                     core_gradient_destination *given,
+                                     size_t count, bool leaves,
+                                     core__destinations *destinations)
+{
+    size_t size = count * sizeof *destinations->items;
+
+    *destinations = (core__destinations){0};
+    if (!given || !count)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "%s: there is no destination", name);
+    for (size_t i = 0; i < count; i++)
+        CORE_TRY(check(name, i, &given[i], leaves));
+    for (size_t i = 0; i < count; i++) {
+        given[i].answer = CORE_DESTINATION_UNUSED;
+        for (size_t j = 0; j < i; j++)
+            CORE_TRY(check_pair(name, given, j, i));
+    }
+    destinations->items = core__alloc(size);
+    if (!destinations->items)
+        return core__error_memory(size);
+    for (size_t i = 0; i < count; i++)
+        CORE_TRY(begin_one(destinations, &given[i]));
+    return CORE_OK;
+}
+
+void core__destinations_end(core__destinations *destinations,
+                            core_gradient_destination *given, bool done)
+{
+    for (size_t i = 0; i < destinations->count; i++) {
+        const core__destination *item = &destinations->items[i];
+
+        if (done && item->touched)
+            given[i].answer = item->straight ? CORE_DESTINATION_IN_PLACE
+                                             : CORE_DESTINATION_COPIED;
+        core__node_release(item->node);
+    }
+    core__free(destinations->items);
+}

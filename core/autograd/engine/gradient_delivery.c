@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Gradients from node to node. */
+
+#include "autograd/engine/engine.h"
+
+#include "autograd/engine/input_buffer.h"
+#include "autograd/engine/worker.h"
+#include "base/memory.h"
+
+/* A gradient that came while another thread was adding one to the same slot:
+ * that thread adds it next, so that nobody waits. */
+struct core__pending {
+    core__pending *next;
+    core_tensor *grad;     /* owned */
+    core_stream *producer; /* referenced; NULL: a gradient of the host */
+    uint32_t input;
+};
+
+static core_status add(const core__task *task, core_node *consumer,
+                       core__slot *slot, uint32_t input, core_tensor *grad,
+                       core_stream *producer)
+{
+    core_status status = core__input_buffer_deliver(consumer, slot, input, grad,
+                                                    producer, task->create);
+
+    if (core__unlikely(status != CORE_OK))
+        core__error_prefix("a gradient for %s", consumer->name);
+    return status;
+}
+
+/* -------------------------------------------------------- several threads -- */
+
+/* Of the gradient that is to be added; its stream is referenced. */
+static core__pending pending_of(const core__edge *edge, core_tensor *grad,
+                                core_stream *producer)
+{
+    if (!producer && !grad->device->synchronous)
+        producer = core__stream_current(grad->device);
+    if (producer)
+        core_stream_retain(producer);
+    return (core__pending){NULL, grad, producer, edge->input};
+}
+
+/* Under the task's lock. */
+static core_status postpone(core__slot *slot, const core__pending *now)
+{
+    core__pending *pending = core__alloc(sizeof *pending);
+
+    if (!pending) {
+        core__tensor_release(now->grad);
+        core_stream_release(now->producer);
+        return core__error_memory(sizeof *pending);
+    }
+    *pending = *now;
+    pending->next = slot->pending;
+    slot->pending = pending;
+    return CORE_OK;
+}
+
+/* Adds it, and what comes meanwhile: but for the last, they are counted.  Under
+ * the task's lock, which is let go of while adding. */
+static core_status add_all(core__task *task, core_node *consumer,
+                           core__slot *slot, core__pending now)
+{
+    core__pending *next;
+    core_status status;
+
+    slot->busy = true;
+    for (;;) {
+        pthread_mutex_unlock(&task->lock);
+        status = add(task, consumer, slot, now.input, now.grad, now.producer);
+        core_stream_release(now.producer);
+        pthread_mutex_lock(&task->lock);
+        next = slot->pending;
+        if (status != CORE_OK || !next)
+            break;
+        slot->pending = next->next;
+        slot->dependencies--;
+        now = *next;
+        core__free(next);
+    }
+    slot->busy = false;
+    return status;
+}
+
+static core_status deliver_shared(core__task *task, const core__edge *edge,
+                                  core__slot *slot, core_tensor *grad,
+                                  core_stream *producer)
+{
+    core_status status = CORE_OK;
+    bool ready = false;
+
+    if (core__unlikely(task->owner->forks != core__executor_forks())) {
+        core__tensor_release(grad);
+        return core__error(CORE_ERROR_AUTOGRAD,
+                           "the process was forked in the middle of a "
+                           "backward, whose other threads are not here");
+    }
+    pthread_mutex_lock(&task->lock);
+    if (grad) {
+        core__pending now = pending_of(edge, grad, producer);
+
+        if (slot->busy) {
+            status = postpone(slot, &now);
+            pthread_mutex_unlock(&task->lock);
+            return status;
+        }
+        status = add_all(task, edge->node, slot, now);
+    }
+    ready = --slot->dependencies == 0;
+    pthread_mutex_unlock(&task->lock);
+    if (status == CORE_OK && ready)
+        status = core__task_ready(task, edge->node, slot);
+    return status;
+}
+
+/* ------------------------------------------------------------------ tasks -- */
+
+core_status core__deliver(core__task *task, const core__edge *edge,
+                          core_tensor *grad, core_stream *producer)
+{
+    core__slot *slot = core__task_find(task, edge->node);
+
+    if (task->several)
+        return deliver_shared(task, edge, slot, grad, producer);
+    if (grad)
+        CORE_TRY(add(task, edge->node, slot, edge->input, grad, producer));
+    if (--slot->dependencies == 0)
+        return core__task_push(task, edge->node, slot);
+    return CORE_OK;
+}
+
+static core__executor *executor_of(const core__task *task,
+                                   const core_node *node)
+{
+    size_t i = 0;
+
+    if (!node->stream)
+        return task->owner;
+    while (task->workers[i].device != node->stream->device)
+        i++;
+    return task->workers[i].executor;
+}
+
+core_status core__task_ready(core__task *task, core_node *node,
+                             core__slot *slot)
+{
+    core__ready ready = {node->sequence, node, slot};
+
+    if (!task->several)
+        return core__task_push(task, node, slot);
+    return core__executor_push(executor_of(task, node), task, &ready);
+}
+
+void core__task_fail(core__task *task, core_status status)
+{
+    core_error *error = NULL;
+
+    core_error_detach(&error);
+    pthread_mutex_lock(&task->lock);
+    if (!atomic_load(&task->failed)) {
+        task->status = status;
+        task->error = error;
+        error = NULL;
+        atomic_store(&task->failed, true);
+    }
+    pthread_mutex_unlock(&task->lock);
+    core_error_release(error);
+}
+
+void core__pending_clear(core__slot *slot)
+{
+    core__pending *next;
+
+    for (core__pending *at = slot->pending; at; at = next) {
+        next = at->next;
+        core__tensor_release(at->grad);
+        core_stream_release(at->producer);
+        core__free(at);
+    }
+    slot->pending = NULL;
+}
+
+static core_status leaf_add(core__task *task, core_stream *stream)
+{
+    size_t capacity;
+    core_stream **leaves;
+
+    for (size_t i = 0; i < task->nleaves; i++)
+        if (task->leaves[i] == stream)
+            return CORE_OK;
+    if (task->nleaves == task->leaves_capacity) {
+        capacity = task->leaves_capacity ? 2 * task->leaves_capacity : 8;
+        leaves = core__realloc(task->leaves, capacity * sizeof *leaves);
+        if (!leaves)
+            return core__error_memory(capacity * sizeof *leaves);
+        task->leaves = leaves;
+        task->leaves_capacity = capacity;
+    }
+    task->leaves[task->nleaves++] = core_stream_retain(stream);
+    return CORE_OK;
+}
+
+core_status core__task_leaf(core__task *task, core_stream *stream)
+{
+    core_status status;
+
+    if (!task->several)
+        return leaf_add(task, stream);
+    pthread_mutex_lock(&task->lock);
+    status = leaf_add(task, stream);
+    pthread_mutex_unlock(&task->lock);
+    return status;
+}
+
+core_status core__task_wrote(core_device *device)
+{
+    core__task *task = core__thread_self()->engine;
+
+    if (!task || device->synchronous)
+        return CORE_OK;
+    return core__task_leaf(task, core__stream_current(device));
+}

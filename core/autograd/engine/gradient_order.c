@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+#include "autograd/engine/gradient_order.h"
+
+#include "device/stream.h"
+
+core_status core__turn_after(core_stream *earlier)
+{
+    core_stream *current = core__stream_current(earlier->device);
+
+    if (current->queue == earlier->queue ||
+        !atomic_load(&current->capture) != !atomic_load(&earlier->capture))
+        return CORE_OK;
+    return core__stream_order(current, earlier);
+}
+
+void core__turn_taken(core_stream **written, core_device *device)
+{
+    core_stream *current = core__stream_current(device);
+    core_stream *before = *written;
+
+    if (before == current)
+        return;
+    core_stream_retain(current);
+    *written = current;
+    core_stream_release(before);
+}

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+#include "autograd/engine/validate.h"
+
+#include "autograd/graph/autograd_ops.h"
+#include "device/device.h"
+#include "ops/infer.h"
+#include "tensor/dtype.h"
+
+static bool same_sizes(const core__meta *meta, const core_tensor *grad)
+{
+    return grad->ndim == meta->ndim &&
+           memcmp(grad->sizes, meta->sizes, meta->ndim * sizeof *meta->sizes) ==
+               0;
+}
+
+/* Whether a tensor of meta's sizes broadcasts to the gradient's. */
+static bool broadcasts(const core__meta *meta, const core_tensor *grad)
+{
+    uint32_t lead;
+
+    if (grad->ndim < meta->ndim)
+        return false;
+    lead = grad->ndim - meta->ndim;
+    for (uint32_t i = 0; i < meta->ndim; i++)
+        if (meta->sizes[i] != 1 && meta->sizes[i] != grad->sizes[i + lead])
+            return false;
+    return true;
+}
+
+static void exchange(core_tensor **grad, core_tensor *other)
+{
+    core__tensor_release(*grad);
+    *grad = other;
+}
+
+core_status core__validate_slow(const char *what, uint32_t index,
+                                const core__meta *meta, core_tensor **grad)
+{
+    core_tensor *other;
+
+    /* A tensor without dimensions goes with those of any device. */
+    if ((*grad)->device != meta->device && meta->ndim)
+        return core__error(CORE_ERROR_DEVICE,
+                           "gradient %u of %s is on %s, but the tensor is on "
+                           "%s",
+                           index, what, (*grad)->device->name,
+                           meta->device->name);
+    if (!core__dtype_is_floating((*grad)->dtype))
+        return core__error(CORE_ERROR_DTYPE,
+                           "gradient %u of %s is %s; gradients are floating",
+                           index, what, core__dtype_name((*grad)->dtype));
+    if (!same_sizes(meta, *grad)) {
+        if (!broadcasts(meta, *grad)) {
+            char have[256], want[256];
+
+            return core__error(
+                CORE_ERROR_SHAPE,
+                "gradient %u of %s has sizes %s, but the tensor has %s", index,
+                what,
+                core__sizes_text((*grad)->ndim, (*grad)->sizes, have,
+                                 sizeof have),
+                core__sizes_text(meta->ndim, meta->sizes, want, sizeof want));
+        }
+        CORE_TRY(core__ag_sum_to(*grad, meta->ndim, meta->sizes, &other));
+        exchange(grad, other);
+    }
+    if ((*grad)->device != meta->device) {
+        CORE_TRY(core__ag_move(*grad, meta->device, &other));
+        exchange(grad, other);
+    }
+    if ((*grad)->dtype != meta->dtype) {
+        CORE_TRY(core__ag_cast(*grad, meta->dtype, &other));
+        exchange(grad, other);
+    }
+    return CORE_OK;
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* validate.h: a gradient must look like the tensor that it is the gradient of.
+ * One of a broadcast tensor is summed to its sizes, one of another floating
+ * dtype is cast, one of a 0-dim tensor, which operators take from any device,
+ * is moved to that; anything else names the node and the index. */
+
+#ifndef CORE_AUTOGRAD_VALIDATE_H
+#define CORE_AUTOGRAD_VALIDATE_H
+
+#include "autograd/graph/node.h"
+
+#include <string.h>
+
+core_status core__validate_slow(const char *what, uint32_t index,
+                                const core__meta *meta, core_tensor **grad);
+
+static inline bool core__validate_fits(const core__meta *meta,
+                                       const core_tensor *grad)
+{
+    uint32_t i = 0;
+
+    if (core__unlikely(grad->dtype != meta->dtype || grad->ndim != meta->ndim ||
+                       grad->device != meta->device))
+        return false;
+    while (i < grad->ndim && grad->sizes[i] == meta->sizes[i])
+        i++;
+    return i == grad->ndim;
+}
+
+/* what and index are for the message: "gradient INDEX of WHAT". */
+static inline core_status core__validate(const char *what, uint32_t index,
+                                         const core__meta *meta,
+                                         core_tensor **grad)
+{
+    if (core__likely(core__validate_fits(meta, *grad)))
+        return CORE_OK;
+    return core__validate_slow(what, index, meta, grad);
+}
+
+#endif

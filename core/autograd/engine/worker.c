@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+#include "autograd/engine/worker.h"
+
+#include "base/fork.h"
+#include "base/memory.h"
+#include "quant/checkpoint_scales.h"
+
+#include <signal.h>
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static core__executor *workers; /* under lock */
+static _Atomic uint64_t forks;
+
+uint64_t core__executor_forks(void)
+{
+    return atomic_load_explicit(&forks, memory_order_relaxed);
+}
+
+/* ----------------------------------------------------------------- queue -- */
+
+/* Deeper first, then newer. */
+static bool before(const core__work *a, const core__work *b)
+{
+    if (a->task->depth != b->task->depth)
+        return a->task->depth > b->task->depth;
+    return a->ready.sequence > b->ready.sequence;
+}
+
+static bool grow(core__executor *executor)
+{
+    size_t capacity = executor->capacity ? 2 * executor->capacity : 64;
+    core__work *queue =
+        core__realloc(executor->queue, capacity * sizeof *queue);
+
+    if (!queue)
+        return false;
+    executor->queue = queue;
+    executor->capacity = capacity;
+    return true;
+}
+
+core_status core__executor_push(core__executor *executor, core__task *task,
+                                const core__ready *ready)
+{
+    core__work work = {*ready, task};
+    core_status status = CORE_OK;
+    core__work *queue;
+    size_t i;
+
+    pthread_mutex_lock(&executor->lock);
+    if (executor->count < executor->capacity || grow(executor)) {
+        atomic_fetch_add(&task->outstanding, 1);
+        queue = executor->queue;
+        for (i = executor->count++; i > 0; i = (i - 1) / 2) {
+            if (!before(&work, &queue[(i - 1) / 2]))
+                break;
+            queue[i] = queue[(i - 1) / 2];
+        }
+        queue[i] = work;
+        pthread_cond_signal(&executor->wake);
+    } else {
+        status = core__error_memory(2 * executor->capacity * sizeof *queue);
+    }
+    pthread_mutex_unlock(&executor->lock);
+    return status;
+}
+
+/* Under the lock; the queue is not empty. */
+static core__work pop(core__executor *executor)
+{
+    core__work *queue = executor->queue;
+    core__work first = queue[0], last = queue[--executor->count];
+    size_t count = executor->count, i = 0;
+
+    for (;;) {
+        size_t child = 2 * i + 1;
+
+        if (child >= count)
+            break;
+        if (child + 1 < count && before(&queue[child + 1], &queue[child]))
+            child++;
+        if (!before(&queue[child], &last))
+            break;
+        queue[i] = queue[child];
+        i = child;
+    }
+    if (count)
+        queue[i] = last;
+    return first;
+}
+
+/* --------------------------------------------------------------- serving -- */
+
+/* The thread is put into the task's state for one node, and back. */
+static void run(const core__work *work)
+{
+    core__thread *self = core__thread_self();
+    core__thread_state state = core__thread_state_of(self);
+    core__task *task = work->task;
+    core__quantized_run *quantized;
+    void *engine = self->engine;
+    core_status status;
+
+    if (atomic_load(&task->failed))
+        return;
+    core__thread_state_set(self, &task->running);
+    quantized = core__quantized_set(self, task->quantized);
+    self->engine = task;
+    status = core__task_evaluate(task, work->ready.node, work->ready.slot);
+    if (status != CORE_OK)
+        core__task_fail(task, status);
+    self->engine = engine;
+    pthread_mutex_lock(&task->lock);
+    if (task->sequence < self->sequence)
+        task->sequence = self->sequence;
+    pthread_mutex_unlock(&task->lock);
+    core__quantized_set(self, quantized);
+    core__thread_state_set(self, &state);
+}
+
+void core__executor_finished(core__task *task)
+{
+    core__executor *owner = task->owner;
+
+    if (atomic_fetch_sub(&task->outstanding, 1) != 1)
+        return;
+    pthread_mutex_lock(&owner->lock);
+    task->done = true;
+    pthread_cond_signal(&owner->wake);
+    pthread_mutex_unlock(&owner->lock);
+}
+
+void core__executor_serve(core__executor *executor, core__task *until)
+{
+    core__work work;
+
+    pthread_mutex_lock(&executor->lock);
+    while (executor->forks == core__executor_forks() &&
+           !(until ? until->done : executor->stop)) {
+        if (executor->count == 0 ||
+            (until && executor->queue[0].task->depth < until->depth)) {
+            pthread_cond_wait(&executor->wake, &executor->lock);
+            continue;
+        }
+        work = pop(executor);
+        executor->busy = true;
+        pthread_mutex_unlock(&executor->lock);
+        run(&work);
+        if (executor->forks == core__executor_forks())
+            core__executor_finished(work.task);
+        pthread_mutex_lock(&executor->lock);
+        executor->busy = until != NULL;
+    }
+    pthread_mutex_unlock(&executor->lock);
+}
+
+static void *work_on(void *argument)
+{
+    core__executor *executor = argument;
+
+    core__thread_self()->executor = executor;
+    core__executor_serve(executor, NULL);
+    return NULL;
+}
+
+/* --------------------------------------------------------------- closing -- */
+
+static void stop(core__executor *worker)
+{
+    pthread_mutex_lock(&worker->lock);
+    worker->stop = true;
+    pthread_cond_signal(&worker->wake);
+    pthread_mutex_unlock(&worker->lock);
+    if (worker->alive)
+        pthread_join(worker->thread, NULL);
+    core__executor_end(worker);
+    core__free(worker);
+}
+
+/* A device is going to be closed: no task has nodes of it any more. */
+static void close_worker(core_device *device)
+{
+    core__executor **link, *worker;
+
+    pthread_mutex_lock(&lock);
+    for (link = &workers; *link && (*link)->device != device;)
+        link = &(*link)->next;
+    worker = *link;
+    if (worker)
+        *link = worker->next;
+    pthread_mutex_unlock(&lock);
+    if (worker)
+        stop(worker);
+}
+
+/* ------------------------------------------------------------------ fork -- */
+
+static void empty(core__executor *executor)
+{
+    pthread_mutex_init(&executor->lock, NULL);
+    pthread_cond_init(&executor->wake, NULL);
+    executor->count = 0;
+    executor->alive = false;
+}
+
+/* Only the forking thread is here.  The workers' queues begin anew; if it is in
+ * the middle of a backward, that one fails (backward_run.c). */
+void core__workers_fork(core__fork at)
+{
+    core__thread *self = core__self_pointer;
+
+    core__fork_mutex(at, &lock);
+    if (at != CORE__FORK_CHILD)
+        return;
+    atomic_fetch_add(&forks, 1);
+    for (core__executor *worker = workers; worker; worker = worker->next)
+        empty(worker);
+    if (self && self->executor)
+        empty(self->executor);
+    for (core__task *task = self ? self->engine : NULL; task;
+         task = task->outer)
+        if (task->several)
+            pthread_mutex_init(&task->lock, NULL);
+}
+
+/* --------------------------------------------------------------- workers -- */
+
+void core__executor_begin(core__executor *executor)
+{
+    atomic_store(&core__device_closing, close_worker);
+    *executor = (core__executor){.forks = core__executor_forks()};
+    pthread_mutex_init(&executor->lock, NULL);
+    pthread_cond_init(&executor->wake, NULL);
+}
+
+void core__executor_end(core__executor *executor)
+{
+    pthread_cond_destroy(&executor->wake);
+    pthread_mutex_destroy(&executor->lock);
+    core__free(executor->queue);
+}
+
+/* Signals are the program's threads' to handle. */
+static bool thread_make(core__executor *executor)
+{
+    sigset_t all, old;
+    int failed;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    executor->forks = core__executor_forks();
+    failed = pthread_create(&executor->thread, NULL, work_on, executor);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    executor->alive = !failed;
+    return !failed;
+}
+
+static core_status worker_make(core_device *device, core__executor **out_worker)
+{
+    core__executor *worker = core__alloc(sizeof *worker);
+
+    *out_worker = NULL;
+    if (!worker)
+        return core__error_memory(sizeof *worker);
+    core__executor_begin(worker);
+    worker->device = device;
+    worker->next = workers;
+    workers = worker;
+    *out_worker = worker;
+    return CORE_OK;
+}
+
+core_status core__executor_of(core_device *device,
+                              core__executor **out_executor)
+{
+    core_status status = CORE_OK;
+    core__executor *worker;
+
+    *out_executor = NULL;
+    atomic_store(&core__device_closing, close_worker);
+    pthread_mutex_lock(&lock);
+    for (worker = workers; worker && worker->device != device;)
+        worker = worker->next;
+    if (!worker)
+        status = worker_make(device, &worker);
+    if (worker && !worker->alive && !thread_make(worker)) {
+        status = core__error(CORE_ERROR_AUTOGRAD,
+                             "no thread could be made to run the nodes of %s",
+                             device->name);
+        worker = NULL;
+    }
+    pthread_mutex_unlock(&lock);
+    *out_executor = worker;
+    return status;
+}
+
+/* The library goes, or the process ends: idle workers with it.  One that is
+ * still at work when the process ends is left alone. */
+__attribute__((destructor)) static void end_all(void)
+{
+    core__executor *worker, *next;
+    bool busy;
+
+    for (worker = workers; worker; worker = next) {
+        next = worker->next;
+        pthread_mutex_lock(&worker->lock);
+        busy = worker->alive && (worker->busy || worker->count);
+        pthread_mutex_unlock(&worker->lock);
+        if (!busy)
+            stop(worker);
+    }
+    workers = NULL;
+}

@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Gradients of operators that index, scatter or mask. */
+
+#include "autograd/formulas/formulas.h"
+
+#include "ops/expression.h"
+
+#include <libcore/autograd.h>
+
+#include <string.h>
+
+core_status core__formula_take_grad(core_tensor *grad, const int64_t *sizes,
+                                    size_t sizes_count, core_tensor *index,
+                                    core_tensor **out)
+{
+    int64_t numel = 1;
+    core__scope s;
+    core_tensor *x;
+
+    for (size_t i = 0; i < sizes_count; i++)
+        numel *= sizes[i];
+    core__scope_begin(&s);
+    x = core__x_new_zeros(&s, grad, &numel, 1);
+    x = CORE__DO(&s, core_index_put_same, x, &index, 1, grad, true);
+    return core__scope_finish(&s, core__x_reshape(&s, x, sizes, sizes_count),
+                              out);
+}
+
+/* An empty index may be of any dtype. */
+core_status core__formula_gather_grad(core_tensor *grad, const int64_t *sizes,
+                                      size_t sizes_count, int64_t dim,
+                                      core_tensor *index, core_tensor **out)
+{
+    core__scope s;
+    core_tensor *x;
+
+    core__scope_begin(&s);
+    x = core__x_new_zeros(&s, grad, sizes, sizes_count);
+    if (index->numel == 0)
+        index = core__x_cast(&s, index, CORE_I64);
+    x = CORE__DO(&s, core_scatter_add, x, dim, index, grad);
+    return core__scope_finish(&s, x, out);
+}
+
+core_status core__formula_embedding_grad(core_tensor *grad,
+                                         core_tensor *indices,
+                                         int64_t padding_idx, bool scale,
+                                         core_tensor **out)
+{
+    core__scope s;
+    core_tensor *padding;
+    core_tensor *x;
+
+    *out = NULL;
+    if (scale)
+        return core__error(CORE_ERROR_UNSUPPORTED,
+                           "embedding with scale_grad_by_freq has no second "
+                           "derivative");
+    core__scope_begin(&s);
+    x = CORE__DO(&s, core_embedding, grad, indices, -1, false, false);
+    padding = CORE__DO(&s, core_eq_scalar, indices, core_int(padding_idx));
+    x = core__x_zero_where(&s, x, core__x_unsqueeze(&s, padding, -1));
+    return core__scope_finish(&s, x, out);
+}
+
+core_status core__formula_index_grad(core_tensor *grad, const int64_t *sizes,
+                                     size_t sizes_count,
+                                     core_tensor *const *indices,
+                                     size_t indices_count, core_tensor **out)
+{
+    core__scope s;
+    core_tensor *x;
+
+    core__scope_begin(&s);
+    x = core__x_new_zeros(&s, grad, sizes, sizes_count);
+    x = CORE__DO(&s, core_index_put_same, x, indices, indices_count, grad,
+                 true);
+    return core__scope_finish(&s, x, out);
+}
+
+core_status core__formula_index_put_self(core_tensor *grad,
+                                         core_tensor *const *indices,
+                                         size_t indices_count, bool accumulate,
+                                         core_tensor **out)
+{
+    core__scope s;
+    core_tensor *zero;
+
+    core__scope_begin(&s);
+    if (accumulate)
+        return core__scope_finish(&s, grad, out);
+    zero = core__x_new_zeros(&s, grad, NULL, 0);
+    return core__scope_finish(&s,
+                              CORE__DO(&s, core_index_put_same, grad, indices,
+                                       indices_count, zero, false),
+                              out);
+}
+
+/* --------------------------------------------------------------- masks -- */
+
+core_status core__formula_masked_scatter_source(core_tensor *grad,
+                                                core_tensor *mask,
+                                                const int64_t *sizes,
+                                                size_t sizes_count,
+                                                core_tensor **out)
+{
+    int64_t numel = 1;
+    int64_t pad[2] = {0, 0};
+    core__scope s;
+    core_tensor *x;
+
+    for (size_t i = 0; i < sizes_count; i++)
+        numel *= sizes[i];
+    core__scope_begin(&s);
+    x = CORE__DO(&s, core_masked_select, grad, mask);
+    if (s.status == CORE_OK)
+        pad[1] = numel - x->numel;
+    x = CORE__DO(&s, core_constant_pad_nd, x, pad, 2, core_int(0));
+    return core__scope_finish(&s, core__x_reshape(&s, x, sizes, sizes_count),
+                              out);
+}
+
+core_status core__formula_masked_select_grad(core_tensor *grad,
+                                             core_tensor *mask,
+                                             const int64_t *sizes,
+                                             size_t sizes_count,
+                                             core_tensor **out)
+{
+    core__scope s;
+    core_tensor *x;
+
+    core__scope_begin(&s);
+    x = core__x_new_zeros(&s, grad, sizes, sizes_count);
+    return core__scope_finish(
+        &s, CORE__DO(&s, core_masked_scatter, x, mask, grad), out);
+}
+
+/* ------------------------------------------------------- scatter_reduce -- */
+
+typedef struct scattering {
+    int64_t dim;
+    core_tensor *index;
+    core_tensor *src;
+    const char *reduce;
+    bool include_self;
+} scattering;
+
+/* scatter.reduce has names of its own. */
+static const char *plain_name(const char *reduce)
+{
+    return strcmp(reduce, "add") == 0        ? "sum"
+           : strcmp(reduce, "multiply") == 0 ? "prod"
+                                             : reduce;
+}
+
+static core_tensor *gathered(core__scope *s, const scattering *k,
+                             core_tensor *x)
+{
+    return CORE__DO(s, core_gather, x, k->dim, k->index, false);
+}
+
+static core_tensor *added(core__scope *s, const scattering *k, core_tensor *x,
+                          core_tensor *src)
+{
+    return CORE__DO(s, core_scatter_add, x, k->dim, k->index, src);
+}
+
+/* How many values an element of the mean has; 1 where none. */
+static core_tensor *counts(core__scope *s, const scattering *k,
+                           core_tensor *grad)
+{
+    core_tensor *n = k->include_self ? CORE__DO(s, core_ones_like, grad,
+                                                CORE_DTYPE_NONE, NULL, -1)
+                                     : core__x_zeros_like(s, grad);
+    core_tensor *ones =
+        CORE__DO(s, core_ones_like, k->src, CORE_DTYPE_NONE, NULL, -1);
+
+    n = added(s, k, n, ones);
+    return CORE__DO(s, core_masked_fill, n, core__x_equals(s, n, 0),
+                    core_int(1));
+}
+
+/* grad shared evenly by all that are the extreme value */
+static core_tensor *shared(core__scope *s, const scattering *k,
+                           core_tensor *grad, core_tensor *self,
+                           core_tensor *result)
+{
+    core_tensor *own =
+        core__x_cast(s, core__x_eq(s, self, result), grad->dtype);
+    core_tensor *theirs = core__x_cast(
+        s, core__x_eq(s, k->src, gathered(s, k, result)), grad->dtype);
+
+    return core__x_div(s, grad, added(s, k, own, theirs));
+}
+
+static core_tensor *product(core__scope *s, const scattering *k,
+                            core_tensor *self, core_tensor *src)
+{
+    return CORE__DO(s, core_scatter_reduce, self, k->dim, k->index, src,
+                    k->reduce, k->include_self);
+}
+
+static core_tensor *ones_where(core__scope *s, core_tensor *x,
+                               core_tensor *mask)
+{
+    return CORE__DO(s, core_masked_fill, x, mask, core_int(1));
+}
+
+core_status core__formula_scatter_reduce_self(
+    core_tensor *grad, core_tensor *self, int64_t dim, core_tensor *index,
+    core_tensor *src, const char *reduce, bool include_self,
+    core_tensor *result, core_tensor **out)
+{
+    scattering k = {dim, index, src, plain_name(reduce), include_self};
+    core__scope s;
+    core_tensor *x = grad;
+
+    core__scope_begin(&s);
+    if (strcmp(k.reduce, "prod") == 0) {
+        core_tensor *safe = ones_where(&s, self, core__x_equals(&s, self, 0));
+
+        x = core__x_mul(&s, grad, product(&s, &k, safe, src));
+        x = core__x_div(&s, x, safe);
+    } else if (strcmp(k.reduce, "mean") == 0) {
+        x = core__x_div(&s, grad, counts(&s, &k, grad));
+    } else if (strcmp(k.reduce, "sum") != 0) {
+        x = shared(&s, &k, grad, self, result);
+        x = core__x_mul(&s, x, core__x_eq(&s, self, result));
+    }
+    if (!include_self)
+        x = CORE__DO(&s, core_scatter_value, x, dim, index, core_int(0));
+    return core__scope_finish(&s, x, out);
+}
+
+/* Where several sources of an element are 0, their slope is 0, and the slope of
+ * that is no formula's: it is refused. */
+static void refuse_zeros(core__scope *s, core_tensor *zero, core_tensor *count)
+{
+    core_tensor *several;
+    int64_t found = 0;
+
+    several = core__x_logical_and(
+        s, zero, CORE__DO(s, core_gt_scalar, count, core_int(1)));
+    several = CORE__DO(s, core_any, several);
+    if (s->status == CORE_OK && !core__tensor_is_meta(several))
+        s->status = core_tensor_item_int(several, &found);
+    if (found)
+        s->status = core__error(CORE_ERROR_UNSUPPORTED,
+                                "a product of several sources that are 0 has "
+                                "no second derivative");
+}
+
+/* A source of 0 sees the product of the others, where it is the only 0. */
+static core_tensor *product_src(core__scope *s, const scattering *k,
+                                core_tensor *grad, core_tensor *self,
+                                core_tensor *result)
+{
+    core_tensor *zero = core__x_equals(s, k->src, 0);
+    core_tensor *count = added(s, k, core__x_zeros_like(s, self),
+                               core__x_cast(s, zero, self->dtype));
+    core_tensor *single;
+    core_tensor *without;
+    core_tensor *a;
+    core_tensor *b;
+
+    count = gathered(s, k, count);
+    if (core_grad_mode())
+        refuse_zeros(s, zero, count);
+    single = core__x_logical_and(s, zero, core__x_equals(s, count, 1));
+    without = product(s, k, self, ones_where(s, k->src, single));
+    a = gathered(s, k, core__x_mul(s, grad, without));
+    b = gathered(s, k, core__x_mul(s, grad, result));
+    b = core__x_div(s, b, ones_where(s, k->src, zero));
+    return core__x_where(s, single, a, b);
+}
+
+core_status core__formula_scatter_reduce_src(
+    core_tensor *grad, core_tensor *self, int64_t dim, core_tensor *index,
+    core_tensor *src, const char *reduce, bool include_self,
+    core_tensor *result, core_tensor **out)
+{
+    scattering k = {dim, index, src, plain_name(reduce), include_self};
+    core__scope s;
+    core_tensor *x;
+
+    core__scope_begin(&s);
+    if (strcmp(k.reduce, "sum") == 0) {
+        x = gathered(&s, &k, grad);
+    } else if (strcmp(k.reduce, "prod") == 0) {
+        x = product_src(&s, &k, grad, self, result);
+    } else if (strcmp(k.reduce, "mean") == 0) {
+        x = core__x_div(&s, grad, counts(&s, &k, grad));
+        x = gathered(&s, &k, x);
+    } else {
+        x = gathered(&s, &k, shared(&s, &k, grad, self, result));
+        x = core__x_mul(&s, x, core__x_eq(&s, src, gathered(&s, &k, result)));
+    }
+    return core__scope_finish(&s, x, out);
+}

@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+#include "autograd/graph/anomaly.h"
+
+#include "autograd/graph/hooks.h"
+#include "base/memory.h"
+#include "base/thread.h"
+#include "ops/nan_check.h"
+
+#include <libcore/autograd.h>
+#include <libcore/tensor.h>
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/auxv.h>
+#if defined(__GLIBC__)
+#include <execinfo.h>
+#endif
+
+enum { FRAMES = 48, SHOWN = 12 };
+
+struct core__place {
+    char *label;  /* what the program said; NULL: nothing */
+    char *within; /* the node that was running, in a backward; or NULL */
+    int nframes;
+    void *frames[];
+};
+
+bool core_anomaly_mode_set(bool enabled)
+{
+    core__thread *self = core__thread_self();
+    bool before = self->anomaly;
+
+    self->anomaly = enabled;
+    return before;
+}
+
+bool core_anomaly_mode(void)
+{
+    return core__thread_self()->anomaly;
+}
+
+const char *core_anomaly_place_set(const char *place)
+{
+    core__thread *self = core__thread_self();
+    const char *before = self->place;
+
+    self->place = place;
+    return before;
+}
+
+/* ----------------------------------------------------------------- places -- */
+
+static char *copy(const char *text)
+{
+    return text ? core__strndup(text, strlen(text)) : NULL;
+}
+
+static core__place *place_new(const core__thread *self)
+{
+    void *frames[FRAMES];
+    core__place *place;
+    int count = 0;
+
+#if defined(__GLIBC__)
+    if (!self->place)
+        count = backtrace(frames, FRAMES);
+#endif
+    place = core__alloc(sizeof *place + (size_t)count * sizeof *frames);
+    if (!place)
+        return NULL;
+    place->label = copy(self->place);
+    place->within = self->running ? copy(self->running->name) : NULL;
+    place->nframes = count;
+    memcpy(place->frames, frames, (size_t)count * sizeof *frames);
+    return place;
+}
+
+void core__place_destroy(core__place *place)
+{
+    if (!place)
+        return;
+    core__free(place->label);
+    core__free(place->within);
+    core__free(place);
+}
+
+void core__anomaly_note(core_node *node)
+{
+    uint32_t errors = core__thread_self()->error.sequence;
+    core__node_hooks *hooks;
+
+    if (core__node_hooks_make(node, &hooks) == CORE_OK) {
+        if (!hooks->place)
+            hooks->place = place_new(core__thread_self());
+    } else if (core__thread_self()->error.sequence != errors) {
+        core_error_clear(); /* the call that records goes on without */
+    }
+}
+
+/* Are this library and the program linked into one file? */
+static bool is_program(const Dl_info *own)
+{
+    Dl_info program = {0};
+
+    return dladdr((void *)(uintptr_t)getauxval(AT_ENTRY), &program) &&
+           program.dli_fbase == own->dli_fbase;
+}
+
+/* Frames of the program: those of this library say nothing, unless the two are
+ * linked into one file. */
+static size_t print_frames(const core__place *place, bool all, char *text,
+                           size_t size)
+{
+    Dl_info own = {0}, info;
+    size_t length = 0;
+    int shown = 0;
+
+    dladdr((void *)(uintptr_t)core__anomaly_note, &own);
+    all = all || is_program(&own);
+    for (int i = 0; i < place->nframes && shown < SHOWN && length < size; i++) {
+        const char *address = place->frames[i], *start;
+
+        if (!dladdr(address, &info) ||
+            (!all && info.dli_fbase == own.dli_fbase))
+            continue;
+        start = info.dli_sname ? info.dli_saddr : info.dli_fbase;
+        length += (size_t)snprintf(
+            text + length, size - length, "%s%s+0x%lx (%s)",
+            shown++ ? ", " : "", info.dli_sname ? info.dli_sname : "?",
+            (unsigned long)(address - start), info.dli_fname);
+    }
+    return length;
+}
+
+static const char *print_place(core_node *node, char *text, size_t size)
+{
+    core__node_hooks *hooks = atomic_load(&node->hooks);
+    const core__place *place = hooks ? hooks->place : NULL;
+    size_t length = 0;
+
+    if (!place) {
+        snprintf(text, size,
+                 "a place that is not known, since anomaly mode was off then");
+        return text;
+    }
+    text[0] = '\0';
+    if (place->within)
+        length = (size_t)snprintf(text, size, "the backward of %s, at ",
+                                  place->within);
+    if (length >= size)
+        return text;
+    if (place->label)
+        snprintf(text + length, size - length, "%s", place->label);
+    else if (!print_frames(place, false, text + length, size - length) &&
+             !print_frames(place, true, text + length, size - length))
+        snprintf(text + length, size - length, "an unknown place");
+    return text;
+}
+
+/* ----------------------------------------------------------------- looking -- */
+
+static core_status look(core_node *node, core_tensor *const *gradients)
+{
+    core_status status = CORE_OK;
+    bool found = false;
+
+    for (uint32_t i = 0; i < node->nedges && status == CORE_OK; i++) {
+        if (gradients[i])
+            status = core__tensor_has_nan(gradients[i], &found);
+        if (found)
+            status =
+                core__error(CORE_ERROR_AUTOGRAD,
+                            "%s: its gradient %u holds NaN", node->name, i);
+    }
+    return status;
+}
+
+core_status core__anomaly_apply(core__task *task, core_node *node,
+                                core_tensor **grads,
+                                const uint8_t *needed_edges,
+                                core_tensor **gradients)
+{
+    core__thread *self = core__thread_self();
+    core_node *before = self->running;
+    bool anomaly = self->anomaly;
+    core_status status;
+    char text[1500];
+
+    self->running = node;
+    self->anomaly = true;
+    status = core__node_compute(task, node, grads, needed_edges, gradients);
+    self->running = before;
+    self->anomaly = anomaly;
+    if (status == CORE_OK)
+        status = look(node, gradients);
+    if (status != CORE_OK)
+        core__error_suffix("; the forward made it at %s",
+                           print_place(node, text, sizeof text));
+    return status;
+}

@@ -1,0 +1,469 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+#include "autograd/graph/layer.h"
+
+#include "autograd/graph/autograd_ops.h"
+#include "autograd/graph/saved.h"
+#include "autograd/graph/view.h"
+#include "base/thread.h"
+#include "dispatch/dispatch.h"
+#include "dispatch/schema.h"
+#include "dispatch/structured.h"
+#include "ops/infer.h"
+#include "tensor/dtype.h"
+
+#include <libcore/tensor.h>
+
+/* The arguments that a call changes, by position. */
+static inline uint32_t changed_by(const core_operator *op, uint32_t nargs)
+{
+    if (core__likely(op->variant == CORE__VARIANT_INPLACE &&
+                     !(op->flags & CORE__OP_CUSTOM)))
+        return 1;
+    return op->variant == CORE__VARIANT_FUNCTIONAL
+               ? 0
+               : core__operator_changes(op, nargs);
+}
+
+/* Below autograd, and so that operators called from below (an explicit
+ * composite's, say) do not come back to it. */
+static core_status compute(core_call *call, core__thread *self,
+                           const core_value *args, uint32_t nargs,
+                           core_value *results, uint32_t nresults)
+{
+    uint64_t excluded = self->excluded;
+    core_status status;
+
+    self->excluded = excluded | CORE__KEY_AUTOGRAD;
+    status = core__redispatch(
+        call->op, core__keys_below(call->keys, CORE__FUNCTIONALITY_AUTOGRAD),
+        args, nargs, results, nresults);
+    self->excluded = excluded;
+    return status;
+}
+
+/* Which gradients are wanted, and how many edges there are in all. */
+static void collect_wanted(core__recording *recording)
+{
+    const core__gradient *gradient = recording->gradient;
+
+    recording->wanted = 0;
+    recording->nedges = 0;
+    for (uint32_t i = 0; i < gradient->ngradients; i++) {
+        const core_value *arg = &recording->args[gradient->arguments[i]];
+        uint32_t wanted = 0;
+
+        if (core__likely(arg->tag == CORE_VALUE_TENSOR)) {
+            wanted = core__wants_grad(arg->u.tensor);
+            recording->nedges++;
+        } else if (arg->tag == CORE_VALUE_TENSOR_LIST) {
+            for (uint32_t j = 0; j < arg->count; j++)
+                wanted |=
+                    arg->u.tensors[j] && core__wants_grad(arg->u.tensors[j]);
+            recording->nedges += arg->count;
+        } else {
+            recording->nedges++;
+        }
+        recording->wanted |= wanted << i;
+    }
+}
+
+static void release_results(core_value *results, uint32_t nresults)
+{
+    for (uint32_t i = 0; i < nresults; i++)
+        core_value_release(&results[i]);
+}
+
+/* ------------------------------------------------------------ functional -- */
+
+static core_status attach(core_tensor *tensor, core_node *node, uint32_t output)
+{
+    if (!core__dtype_is_floating(tensor->dtype))
+        return CORE_OK;
+    core__node_retain(node);
+    return core__history_set(tensor, node, output);
+}
+
+static core_status attach_all(const core__gradient *gradient, core_node *node,
+                              const core_value *results, uint32_t nresults)
+{
+    uint32_t output = 0;
+
+    for (uint32_t i = 0; i < nresults; i++) {
+        const core_value *result = &results[i];
+        bool differentiable = !gradient || gradient->results >> i & 1;
+
+        if (result->tag == CORE_VALUE_TENSOR) {
+            if (differentiable)
+                CORE_TRY(attach(result->u.tensor, node, output));
+            output++;
+        } else if (result->tag == CORE_VALUE_TENSOR_LIST) {
+            for (uint32_t j = 0; j < result->count; j++, output++)
+                if (differentiable)
+                    CORE_TRY(attach(result->u.tensors[j], node, output));
+        } else {
+            output++;
+        }
+    }
+    return CORE_OK;
+}
+
+static bool any_floating(const core_value *results, uint32_t nresults)
+{
+    for (uint32_t i = 0; i < nresults; i++) {
+        const core_value *result = &results[i];
+
+        if (result->tag == CORE_VALUE_TENSOR &&
+            core__dtype_is_floating(result->u.tensor->dtype))
+            return true;
+        if (result->tag == CORE_VALUE_TENSOR_LIST && result->count &&
+            core__dtype_is_floating(result->u.tensors[0]->dtype))
+            return true;
+    }
+    return false;
+}
+
+static core_status record_functional(core_call *call, core__thread *self,
+                                     core__recording *recording,
+                                     const core_value *args, uint32_t nargs,
+                                     core_value *results, uint32_t nresults)
+{
+    core_node *node = NULL;
+    core_status status = compute(call, self, args, nargs, results, nresults);
+
+    if (core__unlikely(status != CORE_OK))
+        return status;
+    if (core__unlikely(!any_floating(results, nresults)))
+        return CORE_OK;
+    /* A view operator may answer with its argument: nothing happened. */
+    if (core__unlikely(call->op->flags & CORE__OP_IDENTITY_VIEW) &&
+        results[0].tag == CORE_VALUE_TENSOR &&
+        args[0].tag == CORE_VALUE_TENSOR &&
+        results[0].u.tensor == args[0].u.tensor)
+        return CORE_OK;
+    status = core__record_operator(recording, results, nresults, &node);
+    if (core__likely(status == CORE_OK))
+        status = attach_all(recording->gradient, node, results, nresults);
+    core__node_release(node);
+    if (core__unlikely(status != CORE_OK)) {
+        core__error_prefix("%s", core__operator_name(call->op));
+        release_results(results, nresults);
+    }
+    return status;
+}
+
+/* --------------------------------------------------------------- in place -- */
+
+core_status core__check_in_place(const char *name, const core_tensor *self)
+{
+    const core_tensor *base = self->base;
+
+    if (core__tensor_requires_grad(self) && core__is_leaf(self))
+        return core__error(CORE_ERROR_AUTOGRAD,
+                           "%s: a leaf that requires grad cannot be changed "
+                           "in place while operators are recorded",
+                           name);
+    if (!base)
+        return CORE_OK;
+    if (self->flags & CORE__TENSOR_VIEW_INFERENCE)
+        return core__error(CORE_ERROR_AUTOGRAD,
+                           "%s: this view was made in inference mode, so "
+                           "autograd does not know how it belongs to its "
+                           "base, and cannot record a change of it in place",
+                           name);
+    if (self->flags & CORE__TENSOR_VIEW_NO_GRAD)
+        return core__error(CORE_ERROR_AUTOGRAD,
+                           "%s: this view was made while grad mode was off, "
+                           "so a change of it in place cannot be recorded "
+                           "now: make the view with grad mode on, or change "
+                           "it with grad mode off",
+                           name);
+    if (self->flags & CORE__TENSOR_VIEW_MULTIPLE)
+        return core__error(CORE_ERROR_AUTOGRAD,
+                           "%s: this view is one of several that one operator "
+                           "returned; their changes in place cannot be "
+                           "recorded: take views one by one instead",
+                           name);
+    if (self->flags & CORE__TENSOR_VIEW_FUNCTION)
+        return core__error(CORE_ERROR_AUTOGRAD,
+                           "%s: this view was returned by a function with a "
+                           "gradient of its own, which a recorded change in "
+                           "place would pass by: clone it first",
+                           name);
+    if (core__tensor_requires_grad(base) && core__is_leaf(base))
+        return core__error(CORE_ERROR_AUTOGRAD,
+                           "%s: a view of a leaf that requires grad cannot be "
+                           "changed in place while operators are recorded",
+                           name);
+    return CORE_OK;
+}
+
+/* What the formula needs and the change will overwrite is copied first. */
+static core_status copy_before(const core__recording *recording,
+                               const core_tensor *self, core_tensor **before)
+{
+    const core__gradient *gradient = recording->gradient;
+
+    for (uint32_t i = 0; i < gradient->nsaved; i++) {
+        const core__saving *saving = &gradient->saved[i];
+        const core_value *arg = &recording->args[saving->position];
+
+        before[i] = NULL;
+        if (saving->kind == CORE__SAVE_ARGUMENT &&
+            saving->needed_by & recording->wanted &&
+            arg->tag == CORE_VALUE_TENSOR &&
+            arg->u.tensor->storage == self->storage)
+            CORE_TRY(core__ag_clone(arg->u.tensor, &before[i]));
+    }
+    return CORE_OK;
+}
+
+static uint32_t edge_of_self(const core__gradient *gradient)
+{
+    for (uint32_t i = 0; gradient && i < gradient->ngradients; i++)
+        if (gradient->arguments[i] == 0)
+            return i; /* lists come after self */
+    return UINT32_MAX;
+}
+
+static core_status record_in_place(core_call *call, core__thread *self,
+                                   core__recording *recording,
+                                   const core_value *args, uint32_t nargs,
+                                   core_value *results, uint32_t nresults)
+{
+    core_tensor *target = args[0].u.tensor;
+    core_tensor *before[CORE__SAVED_MAX] = {0};
+    uint64_t excluded = self->excluded;
+    core_node *node = NULL;
+    core_status status;
+
+    CORE_TRY(core__check_in_place(core__operator_name(call->op), target));
+    CORE_TRY(core__view_check(core__operator_name(call->op), target));
+    self->excluded |= CORE__KEY_AUTOGRAD;
+    status =
+        recording->gradient ? copy_before(recording, target, before) : CORE_OK;
+    self->excluded = excluded;
+    if (status == CORE_OK)
+        status = compute(call, self, args, nargs, results, nresults);
+    recording->before = before;
+    if (status == CORE_OK) {
+        status = core__record_operator(recording, &args[0], 1, &node);
+        if (status != CORE_OK)
+            core__error_prefix("%s", core__operator_name(call->op));
+    }
+    recording->before = NULL;
+    if (status == CORE_OK) {
+        if (target->base)
+            status = core__view_rebase(target, node,
+                                       edge_of_self(recording->gradient));
+        else
+            status = core__history_replace(target, node, 0);
+    }
+    for (uint32_t i = 0; i < CORE__SAVED_MAX; i++)
+        core__tensor_release(before[i]);
+    if (status != CORE_OK)
+        release_results(results, nresults);
+    return status;
+}
+
+/* A view operator in place: the tensor is what its view would be, and its base,
+ * if it has one, does not change.  The node is made first, since the formula is
+ * of the layout before. */
+static core_status record_relayout(core_call *call, core__thread *self,
+                                   core__recording *recording,
+                                   const core_value *args, uint32_t nargs,
+                                   core_value *results, uint32_t nresults)
+{
+    const core_operator *op = call->op;
+    core_tensor *target = args[0].u.tensor;
+    core_value view = {0};
+    core_node *node = NULL;
+    core_status status;
+
+    CORE_TRY(core__check_in_place(core__operator_name(op), target));
+    CORE_TRY(
+        core__operator_base(op)->data->function(call, args, nargs, &view, 1));
+    status = core__record_operator(recording, &view, 1, &node);
+    core_value_release(&view);
+    if (status == CORE_OK)
+        status = compute(call, self, args, nargs, results, nresults);
+    if (status != CORE_OK) {
+        core__node_release(node);
+        return status;
+    }
+    status = core__history_relayout(target, node);
+    if (status != CORE_OK)
+        release_results(results, nresults);
+    return status;
+}
+
+/* ------------------------------------------------------------------ layers -- */
+
+/* The first argument that requires grad; nargs: none does.  None may have the
+ * bit, and still be a view whose base has got a history. */
+static uint32_t first_wanting(const core_value *args, uint32_t nargs)
+{
+    for (uint32_t i = 0; i < nargs; i++) {
+        if (args[i].tag == CORE_VALUE_TENSOR) {
+            if (core__wants_grad(args[i].u.tensor))
+                return i;
+        } else if (args[i].tag == CORE_VALUE_TENSOR_LIST) {
+            for (uint32_t j = 0; j < args[i].count; j++)
+                if (args[i].u.tensors[j] &&
+                    core__wants_grad(args[i].u.tensors[j]))
+                    return i;
+        }
+    }
+    return nargs;
+}
+
+static core_status refuse_out(const core_operator *op, const core_value *args,
+                              uint32_t nargs)
+{
+    return core__error(CORE_ERROR_AUTOGRAD,
+                       "%s: the argument %s requires grad, and a call that "
+                       "writes into given tensors cannot be recorded: call "
+                       "%s, or turn grad mode off",
+                       core__operator_name(op),
+                       core__argument_name(op, first_wanting(args, nargs)),
+                       core__operator_name(core__operator_base(op)));
+}
+
+static core_status pass(core_call *call, core__thread *self,
+                        const core_value *args, uint32_t nargs,
+                        core_value *results, uint32_t nresults)
+{
+    core_status status = compute(call, self, args, nargs, results, nresults);
+
+    if (core__unlikely(call->op->family == CORE__FAMILY_VIEW) &&
+        status == CORE_OK && !self->no_grad && nresults > 0 &&
+        results[0].tag == CORE_VALUE_TENSOR && results[0].u.tensor->base)
+        results[0].u.tensor->keys |= CORE__KEYS_VIEW;
+    return status;
+}
+
+static core_status record(core_call *call, core__thread *self,
+                          const core_value *args, uint32_t nargs,
+                          core_value *results, uint32_t nresults)
+{
+    const core_operator *op = call->op, *base = core__operator_base(op);
+    bool in_place = op->variant == CORE__VARIANT_INPLACE;
+    core__recording recording;
+
+    if (core__unlikely(op->variant == CORE__VARIANT_OUT))
+        return refuse_out(op, args, nargs);
+    recording.op = op;
+    recording.gradient = base->data->gradient;
+    recording.args = args;
+    recording.before = NULL;
+    recording.wanted = 0;
+    recording.nedges = 0;
+    if (core__likely(recording.gradient != NULL))
+        collect_wanted(&recording);
+    else if (!base->data->no_gradient && !in_place)
+        return compute(call, self, args, nargs, results, nresults);
+    if (core__unlikely(in_place)) {
+        core_tensor *target = args[0].u.tensor;
+
+        if (core__dtype_is_floating(target->dtype) &&
+            (recording.wanted || !recording.gradient ||
+             core__wants_grad(target)))
+            return (op->family == CORE__FAMILY_VIEW ? record_relayout
+                                                    : record_in_place)(
+                call, self, &recording, args, nargs, results, nresults);
+        return compute(call, self, args, nargs, results, nresults);
+    }
+    if (core__unlikely(!recording.wanted && recording.gradient))
+        return compute(call, self, args, nargs, results, nresults);
+    return record_functional(call, self, &recording, args, nargs, results,
+                             nresults);
+}
+
+/* Views that cannot follow their base: a change in place of one would be
+ * missing from the base's history, whatever the operand. */
+static core_status check_unknown_views(const core_operator *op,
+                                       const core_value *args, uint32_t nargs)
+{
+    for (uint32_t left = changed_by(op, nargs); left; left &= left - 1) {
+        const core_value *arg = &args[__builtin_ctz(left)];
+
+        if (arg->tag == CORE_VALUE_TENSOR &&
+            arg->u.tensor->flags & CORE__TENSOR_VIEW_UNKNOWN &&
+            core__tensor_requires_grad(arg->u.tensor->base))
+            CORE_TRY(
+                core__check_in_place(core__operator_name(op), arg->u.tensor));
+    }
+    return CORE_OK;
+}
+
+core_status core__autograd_layer(core_call *call, const core_value *args,
+                                 uint32_t nargs, core_value *results,
+                                 uint32_t nresults)
+{
+    core__thread *self = core__thread_self();
+
+    if (self->no_grad || core__likely(!(call->keys & (CORE__KEYS_REQUIRES_GRAD |
+                                                      CORE__KEYS_VIEW))))
+        return pass(call, self, args, nargs, results, nresults);
+    if (core__unlikely(call->keys & CORE__KEYS_VIEW) &&
+        call->op->variant != CORE__VARIANT_FUNCTIONAL)
+        CORE_TRY(check_unknown_views(call->op, args, nargs));
+    if (!(call->keys & CORE__KEYS_REQUIRES_GRAD) &&
+        first_wanting(args, nargs) == nargs)
+        return pass(call, self, args, nargs, results, nresults);
+    return record(call, self, args, nargs, results, nresults);
+}
+
+static core_status refuse_inference(const core_operator *op)
+{
+    return core__error(CORE_ERROR_AUTOGRAD,
+                       "%s: a tensor made in inference mode cannot be changed "
+                       "outside of it; clone it in normal mode first",
+                       core__operator_name(op));
+}
+
+static core_status refuse_read_only(const core_operator *op)
+{
+    return core__error(CORE_ERROR_REFUSED,
+                       "%s: the tensor's memory came in from outside as "
+                       "read-only and cannot be changed; clone it first",
+                       core__operator_name(op));
+}
+
+static core_status check_changed(const core_operator *op,
+                                 const core_tensor *tensor)
+{
+    if (tensor->flags & CORE__TENSOR_INFERENCE &&
+        !core__thread_self()->inference)
+        return refuse_inference(op);
+    if (core__unlikely(tensor->flags & CORE__TENSOR_READ_ONLY))
+        return refuse_read_only(op);
+    return CORE_OK;
+}
+
+core_status core__inplace_or_view_layer(core_call *call, const core_value *args,
+                                        uint32_t nargs, core_value *results,
+                                        uint32_t nresults)
+{
+    const core_operator *op = call->op;
+    uint32_t changed = changed_by(op, nargs);
+
+    for (uint32_t left = changed; left; left &= left - 1) {
+        uint32_t i = (uint32_t)__builtin_ctz(left);
+
+        if (args[i].tag == CORE_VALUE_TENSOR)
+            CORE_TRY(check_changed(op, args[i].u.tensor));
+    }
+    CORE_TRY(core__redispatch(
+        call->op,
+        core__keys_below(call->keys, CORE__FUNCTIONALITY_INPLACE_OR_VIEW), args,
+        nargs, results, nresults));
+    for (uint32_t left = changed; left; left &= left - 1) {
+        uint32_t i = (uint32_t)__builtin_ctz(left);
+
+        if (args[i].tag == CORE_VALUE_TENSOR)
+            core__tensor_bump(args[i].u.tensor);
+    }
+    return CORE_OK;
+}

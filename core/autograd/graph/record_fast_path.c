@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Recording, the short way.
+ *
+ * Most calls that are recorded are of structured operators with one result,
+ * whose formulas keep tensors and numbers.  What is known of them when their
+ * shortcut is made (core__plain_gradient) is not asked again: where they
+ * compute is in the shortcut, so that nothing is looked up between the layers;
+ * below there is only a kernel, which no exclusion of autograd could matter to;
+ * and a node has one input, and an edge for each argument.  A call that is not
+ * so goes through layer.c and record_operator.c, which say how all of it is
+ * meant. */
+
+#include "autograd/graph/record_fast_path.h"
+
+#include "autograd/graph/layer.h"
+#include "autograd/graph/node_make.h"
+#include "dispatch/dispatch.h"
+#include "tensor/dtype.h"
+
+#include <libcore/tensor.h>
+
+#include <string.h>
+
+bool core__plain_gradient(const core__gradient *gradient,
+                          uint32_t *out_saved_for)
+{
+    *out_saved_for = 0;
+    if (!gradient || !gradient->backward)
+        return false;
+    for (uint32_t i = 0; i < gradient->nsaved; i++) {
+        const core__saving *saving = &gradient->saved[i];
+
+        if ((saving->kind != CORE__SAVE_ARGUMENT &&
+             saving->kind != CORE__SAVE_RESULT &&
+             saving->kind != CORE__SAVE_VALUE) ||
+            saving->apart)
+            return false;
+        *out_saved_for |= saving->needed_by;
+    }
+    return true;
+}
+
+/* Which gradients are wanted; 0 where it takes a closer look. */
+static inline uint32_t wanted_of(const core__gradient *gradient,
+                                 const core_value *args)
+{
+    uint32_t wanted = 0;
+
+    for (uint32_t i = 0; i < gradient->ngradients; i++) {
+        const core_value *arg = &args[gradient->arguments[i]];
+        const core_tensor *tensor = arg->u.tensor;
+
+        if (core__unlikely(arg->tag != CORE_VALUE_TENSOR) ||
+            (core__unlikely(tensor->base != NULL) &&
+             core__view_is_stale(tensor)))
+            return 0;
+        wanted |= (uint32_t)core__tensor_requires_grad(tensor) << i;
+    }
+    return wanted;
+}
+
+static inline core_status set_edges(core_node *node,
+                                    const core__gradient *gradient,
+                                    const core_value *args, uint32_t wanted)
+{
+    static const uint16_t ones[8] = {1, 1, 1, 1, 1, 1, 1, 1};
+    core__edge *edges = node->edges;
+    uint32_t nedges = node->nedges;
+
+    memcpy(node->counts, ones, sizeof ones);
+    for (uint32_t i = 0; i < nedges; i++)
+        edges[i].node = NULL;
+    for (uint32_t left = wanted; left; left &= left - 1) {
+        uint32_t i = (uint32_t)__builtin_ctz(left);
+        core_tensor *tensor = args[gradient->arguments[i]].u.tensor;
+        core__autograd *record = tensor->autograd;
+
+        if (core__likely(record && record->grad_fn)) {
+            core__node_retain(record->grad_fn);
+            edges[i].node = record->grad_fn;
+            edges[i].input = record->output;
+        } else {
+            edges[i].input = 0;
+            CORE_TRY(core__accumulator(tensor, &edges[i].node));
+        }
+    }
+    return CORE_OK;
+}
+
+/* Slots have no kind yet. */
+static inline core_status save(core_node *node, const core__gradient *gradient,
+                               const core_value *args, core_tensor *result,
+                               uint32_t wanted)
+{
+    for (uint32_t i = 0; i < node->nsaved; i++)
+        node->saved[i].kind = CORE__SAVED_NONE;
+    for (uint32_t i = 0; i < node->nsaved; i++) {
+        const core__saving *saving = &gradient->saved[i];
+        const core_value *arg = &args[saving->position];
+        core__saved *saved = &node->saved[i];
+
+        if (!(saving->needed_by & wanted))
+            continue;
+        if (saving->kind == CORE__SAVE_RESULT) {
+            CORE_TRY(
+                core__saved_result(saved, result, 0, gradient->results & 1));
+        } else if (saving->kind == CORE__SAVE_VALUE) {
+            saved->value = *arg;
+            saved->kind = CORE__SAVED_VALUE;
+        } else if (arg->tag == CORE_VALUE_TENSOR) {
+            CORE_TRY(core__saved_tensor(saved, arg->u.tensor, NULL));
+        }
+    }
+    return CORE_OK;
+}
+
+static inline core_status record(core__thread *self,
+                                 const core__shortcut *shortcut,
+                                 const core_value *args, uint32_t wanted,
+                                 core_tensor *result)
+{
+    const core__gradient *gradient = shortcut->gradient;
+    /* None, where no wanted gradient needs anything. */
+    uint32_t nsaved = shortcut->saved_for & wanted ? gradient->nsaved : 0;
+    uint32_t ndim = result->ndim;
+    core_status status;
+    core_node *node;
+    int64_t *sizes;
+
+    node = core__node_make_bare(self, gradient->ngradients, nsaved, 1,
+                                ndim * sizeof *sizes, (void **)&sizes);
+    if (core__unlikely(!node))
+        return core__error_memory(sizeof *node);
+    node->kind = CORE__NODE_OPERATOR;
+    node->name = gradient->name;
+    node->gradient = gradient;
+    node->needed = wanted;
+    for (uint32_t i = 0; i < ndim; i++)
+        sizes[i] = result->sizes[i];
+    core__meta_fill(node->inputs, result, sizes);
+    if (core__unlikely(!result->device->synchronous))
+        core__node_place_slow(node);
+    status = set_edges(node, gradient, args, wanted);
+    if (core__unlikely(status != CORE_OK))
+        node->nsaved = 0;
+    else if (nsaved)
+        status = save(node, gradient, args, result, wanted);
+    if (core__unlikely(status != CORE_OK)) {
+        core__node_release(node);
+        return status;
+    }
+    return core__history_set(result, node, 0);
+}
+
+static core_status __attribute__((cold, noinline))
+failed(const core_call *call, core_value *results, core_status status)
+{
+    core__error_prefix("%s", core__operator_name(call->op));
+    core_value_release(&results[0]);
+    return status;
+}
+
+core_status core__autograd_plain(core_call *call, const core_value *args,
+                                 uint32_t nargs, core_value *results,
+                                 uint32_t nresults)
+{
+    const core__shortcut *shortcut = call->user;
+    const core__gradient *gradient = shortcut->gradient;
+    core__thread *self = core__thread_self();
+    uint32_t wanted = 0;
+    core_status status;
+
+    if (core__likely(!self->no_grad && !self->anomaly && !self->saved_hooks &&
+                     nresults == 1))
+        wanted = wanted_of(gradient, args);
+    if (core__unlikely(!wanted))
+        return core__autograd_layer(call, args, nargs, results, nresults);
+    status = shortcut->below.function(
+        (core_call *)(uintptr_t)&shortcut->below_call, args, nargs, results, 1);
+    if (core__unlikely(status != CORE_OK ||
+                       !core__dtype_is_floating(results[0].u.tensor->dtype)))
+        return status;
+    status = record(self, shortcut, args, wanted, results[0].u.tensor);
+    return core__likely(status == CORE_OK) ? CORE_OK
+                                           : failed(call, results, status);
+}

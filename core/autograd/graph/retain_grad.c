@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+#include "autograd/graph/retain_grad.h"
+
+#include "autograd/graph/autograd_ops.h"
+#include "autograd/engine/gradient_order.h"
+#include "base/memory.h"
+#include "device/stream.h"
+
+#include <libcore/memory.h>
+
+struct core__retention {
+    _Atomic uint32_t references; /* the tensor's list of hooks, the node's */
+    _Atomic uint8_t lock;        /* of the next, and of its grad */
+    core_tensor *tensor;         /* not referenced; NULL: gone */
+};
+
+static void retention_release(void *context)
+{
+    core__retention *retention = context;
+
+    if (atomic_fetch_sub(&retention->references, 1) == 1)
+        core__free(retention);
+}
+
+/* -------------------------------------------------------- tensor and node -- */
+
+static bool is_gone(core__retention *retention)
+{
+    bool gone;
+
+    core__spin_lock(&retention->lock);
+    gone = !retention->tensor;
+    core__spin_unlock(&retention->lock);
+    return gone;
+}
+
+/* Takes over one reference.  Entries of tensors that are gone are used again. */
+static core_status list_add(core__node_hooks *hooks, core__retention *what,
+                            uint32_t output)
+{
+    core__retention *gone = NULL;
+    core__retained *more = NULL;
+    uint32_t i = 0;
+
+    core__spin_lock(&hooks->lock);
+    while (i < hooks->count && !is_gone(hooks->retained[i].what))
+        i++;
+    if (i < hooks->count) {
+        gone = hooks->retained[i].what;
+        more = hooks->retained;
+    } else if ((more = core__realloc(hooks->retained,
+                                     (i + 1) * sizeof *more)) != NULL) {
+        hooks->retained = more;
+        hooks->count++;
+    }
+    if (more)
+        more[i] = (core__retained){what, output};
+    core__spin_unlock(&hooks->lock);
+    if (gone)
+        retention_release(gone);
+    if (more)
+        return CORE_OK;
+    retention_release(what);
+    return core__error_memory((i + 1) * sizeof *more);
+}
+
+core_status core__retained_add(core_tensor *tensor, core_node *node,
+                               uint32_t output)
+{
+    core_hook hook = {.kind = CORE__HOOK_RETAINED, .drop = retention_release};
+    core__retention *retention;
+    core__node_hooks *hooks;
+    core__autograd *record;
+    core_status status;
+
+    CORE_TRY(core__autograd_record(tensor, &record));
+    CORE_TRY(core__node_hooks_make(node, &hooks));
+    retention = core__alloc(sizeof *retention);
+    if (!retention)
+        return core__error_memory(sizeof *retention);
+    atomic_init(&retention->references, 2);
+    atomic_init(&retention->lock, 0);
+    retention->tensor = tensor;
+    hook.context = retention;
+    status = core__hooks_add(core__hooks_of_leaf(record), &hook, NULL);
+    if (status != CORE_OK) {
+        core__free(retention);
+        return status;
+    }
+    status = list_add(hooks, retention, output);
+    record->retains_grad = true;
+    if (status != CORE_OK)
+        core__retained_forget(tensor);
+    return status;
+}
+
+void core__retained_forget(core_tensor *tensor)
+{
+    core__autograd *record = tensor->autograd;
+
+    core__spin_lock(&record->lock);
+    for (core_hook *hook = record->hooks; hook; hook = hook->next) {
+        core__retention *retention = hook->context;
+
+        if (hook->kind != CORE__HOOK_RETAINED || atomic_load(&hook->removed))
+            continue;
+        core__spin_lock(&retention->lock);
+        retention->tensor = NULL;
+        core__spin_unlock(&retention->lock);
+        atomic_store(&hook->removed, true);
+    }
+    core__spin_unlock(&record->lock);
+    record->retains_grad = false;
+}
+
+core_status core__retained_move(core_tensor *tensor, core_node *node,
+                                uint32_t output)
+{
+    core__retained_forget(tensor);
+    return node ? core__retained_add(tensor, node, output) : CORE_OK;
+}
+
+core_status core_tensor_retain_grad(core_tensor *tensor)
+{
+    core_status status = CORE_OK;
+    core__edge edge;
+
+    CORE_TRY(core__hooks_must_require_grad(tensor, "core_tensor_retain_grad"));
+    if (core__is_leaf(tensor))
+        return CORE_OK; /* leaves keep theirs anyway */
+    CORE_TRY(core__gradient_edge(tensor, &edge));
+    if (!tensor->autograd->retains_grad)
+        status = core__retained_add(tensor, edge.node, edge.input);
+    core__node_release(edge.node);
+    return status;
+}
+
+void core__retained_drop(core__node_hooks *hooks)
+{
+    for (uint32_t i = 0; i < hooks->count; i++)
+        retention_release(hooks->retained[i].what);
+    core__free(hooks->retained);
+}
+
+/* ---------------------------------------------------------------- running -- */
+
+/* What there is, referenced, and the stream that wrote it, or NULL. */
+typedef struct state {
+    core_tensor *grad;
+    core_stream *written;
+    bool alive; /* there is a tensor to have one */
+} state;
+
+static void state_release(state *state)
+{
+    core__tensor_release(state->grad);
+    core_stream_release(state->written);
+    *state = (struct state){0};
+}
+
+static state state_of(core__retention *retention)
+{
+    core__autograd *record;
+    state now = {0};
+
+    core__spin_lock(&retention->lock);
+    now.alive = retention->tensor != NULL;
+    if (now.alive) {
+        record = retention->tensor->autograd;
+        if ((now.grad = record->grad) != NULL)
+            core__tensor_retain(now.grad);
+        if ((now.written = record->written) != NULL)
+            core_stream_retain(now.written);
+    }
+    core__spin_unlock(&retention->lock);
+    return now;
+}
+
+/* The tensor's grad becomes `grad`, if it still is `old`.  What is to be dropped
+ * afterwards is given back: that may be another such tensor. */
+static bool exchange(core__retention *retention, core_tensor *old,
+                     core_tensor *grad, state *out_drop)
+{
+    core__autograd *record;
+    core_stream *current = NULL;
+    bool done;
+
+    if (!grad->device->synchronous)
+        current = core__stream_current(grad->device);
+    core__spin_lock(&retention->lock);
+    record = retention->tensor ? retention->tensor->autograd : NULL;
+    done = !record || record->grad == old;
+    if (record && done) {
+        out_drop->grad = record->grad;
+        out_drop->written = record->written;
+        core__tensor_retain(grad);
+        record->grad = grad;
+        if (current)
+            core_stream_retain(current);
+        record->written = current;
+    }
+    core__spin_unlock(&retention->lock);
+    return done;
+}
+
+static core_status sum_of(const state *before, core_tensor *grad,
+                          core_tensor **out_sum)
+{
+    core_tensor *old = before->grad;
+
+    *out_sum = NULL;
+    /* As for a leaf's: it may be of another stream, and go soon. */
+    if (!old->device->synchronous) {
+        if (before->written)
+            CORE_TRY(core__turn_after(before->written));
+        CORE_TRY(
+            core_tensor_record_stream(old, core__stream_current(old->device)));
+    }
+    return core__ag_add(old, grad, out_sum);
+}
+
+/* Adding calls operators, so nothing is held meanwhile, nor can the tensor be:
+ * who holds the last reference counts on that.  Another backward may have been
+ * faster then; it is added to that. */
+static core_status store(core__retention *retention, core_tensor *grad)
+{
+    core_status status = CORE_OK;
+    bool done = false;
+
+    while (!done && status == CORE_OK) {
+        state before = state_of(retention), dropped = {0};
+        core_tensor *sum = grad;
+
+        if (!before.alive)
+            return CORE_OK;
+        if (before.grad)
+            status = sum_of(&before, grad, &sum);
+        if (status == CORE_OK)
+            done = exchange(retention, before.grad, sum, &dropped);
+        if (before.grad)
+            core__tensor_release(sum);
+        state_release(&dropped);
+        state_release(&before);
+    }
+    return status;
+}
+
+core_status core__retained_run(core_node *node, core_tensor **grads)
+{
+    core__node_hooks *hooks = node->hooks;
+    core_status status = CORE_OK;
+
+    for (uint32_t i = 0; status == CORE_OK; i++) {
+        core__retained at = {0};
+
+        core__spin_lock(&hooks->lock);
+        if (i < hooks->count) {
+            at = hooks->retained[i];
+            atomic_fetch_add(&at.what->references, 1);
+        }
+        core__spin_unlock(&hooks->lock);
+        if (!at.what)
+            break;
+        if (grads[at.output])
+            status = store(at.what, grads[at.output]);
+        retention_release(at.what);
+    }
+    return status;
+}

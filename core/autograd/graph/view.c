@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+#include "autograd/graph/view.h"
+
+#include "autograd/graph/anomaly.h"
+#include "autograd/graph/autograd_ops.h"
+#include "autograd/engine/engine.h"
+#include "autograd/graph/hooks.h"
+#include "autograd/graph/retain_grad.h"
+#include "autograd/engine/validate.h"
+#include "base/memory.h"
+#include "base/thread.h"
+#include "tensor/layout.h"
+
+#include <string.h>
+
+/* Behind the header: sizes and strides of the view and of the base. */
+struct core__slices {
+    core_node *inner;   /* what was recorded on the view; owned */
+    uint32_t self_edge; /* of inner; UINT32_MAX: none */
+    uint32_t ndim;      /* of the view */
+    int64_t offset;     /* of the view, from the base's first element or, with
+                           an extent, from the first of the two */
+    int64_t *sizes;
+    int64_t *strides;
+    int64_t *base_strides; /* NULL: row-major */
+    /* Of a base with gaps, or a view that reaches out of it: how many elements
+     * of the storage the two lie in; 0 else. */
+    int64_t extent;
+    int64_t base_offset; /* from the first of these */
+    int64_t *base_sizes;
+    uint32_t base_ndim;
+    uint32_t reserved;
+};
+
+static size_t slices_size(const core_tensor *view)
+{
+    return sizeof(core__slices) +
+           2 * ((size_t)view->ndim + view->base->ndim) * sizeof(int64_t);
+}
+
+/* One more than the last element. */
+static int64_t end_of(const core_tensor *tensor)
+{
+    int64_t last = tensor->offset;
+
+    if (tensor->numel == 0)
+        return last;
+    for (uint32_t i = 0; i < tensor->ndim; i++)
+        last += (tensor->sizes[i] - 1) * tensor->strides[i];
+    return last + 1;
+}
+
+static void slices_place(core__slices *slices, const core_tensor *view)
+{
+    const core_tensor *base = view->base;
+    int64_t first = base->offset, end = end_of(base), view_end = end_of(view);
+
+    slices->extent = 0;
+    if (!(base->flags & CORE__TENSOR_DENSE) || view->offset < first ||
+        view_end > end) {
+        first = view->offset < first ? view->offset : first;
+        slices->extent = (view_end > end ? view_end : end) - first;
+    }
+    slices->offset = view->offset - first;
+    slices->base_offset = base->offset - first;
+}
+
+static core__slices *slices_new(const core_tensor *view, core_node *inner,
+                                uint32_t self_edge)
+{
+    const core_tensor *base = view->base;
+    core__slices *slices = core__alloc(slices_size(view));
+
+    if (!slices)
+        return NULL;
+    slices->inner = inner;
+    slices->self_edge = self_edge;
+    slices->ndim = view->ndim;
+    slices->base_ndim = base->ndim;
+    slices->reserved = 0;
+    slices_place(slices, view);
+    slices->sizes = (int64_t *)(void *)(slices + 1);
+    slices->strides = slices->sizes + view->ndim;
+    slices->base_sizes = slices->strides + view->ndim;
+    memcpy(slices->sizes, view->sizes, view->ndim * sizeof(int64_t));
+    memcpy(slices->strides, view->strides, view->ndim * sizeof(int64_t));
+    memcpy(slices->base_sizes, base->sizes, base->ndim * sizeof(int64_t));
+    slices->base_strides = NULL;
+    if (slices->extent || !(base->flags & CORE__TENSOR_CONTIGUOUS)) {
+        slices->base_strides = slices->base_sizes + base->ndim;
+        memcpy(slices->base_strides, base->strides,
+               base->ndim * sizeof(int64_t));
+    }
+    return slices;
+}
+
+/* The base's node: edge 0 to its history so far, then inner's edges, but for
+ * the view's own. */
+static core_status slices_node(core_tensor *view, core_node *inner,
+                               uint32_t self_edge, core_node **out_node)
+{
+    core_tensor *base = view->base;
+    core__edge own;
+    core_node *node;
+    int64_t *sizes;
+    core_status status = CORE_OK;
+
+    *out_node = NULL;
+    CORE_TRY(core__gradient_edge(base, &own));
+    node = core__node_new(1 + inner->nedges, 0, 1, base->ndim * sizeof *sizes,
+                          (void **)&sizes);
+    if (!node) {
+        core__node_release(own.node);
+        return core__error_memory(sizeof *node);
+    }
+    node->kind = CORE__NODE_SLICES;
+    node->name = inner->name;
+    node->u.slices = NULL;
+    if (core__thread_self()->anomaly)
+        core__anomaly_note(node);
+    node->edges[0] = own;
+    for (uint32_t i = 0; i < inner->nedges; i++) {
+        if (i == self_edge || !inner->edges[i].node)
+            continue;
+        node->edges[1 + i] = inner->edges[i];
+        core__node_retain(inner->edges[i].node);
+    }
+    memcpy(sizes, base->sizes, base->ndim * sizeof *sizes);
+    core__meta_fill(node->inputs, base, sizes);
+    core__node_place(node);
+    node->u.slices = slices_new(view, inner, self_edge);
+    if (node->u.slices) {
+        core__node_retain(inner);
+    } else {
+        status = core__error_memory(sizeof(core__slices));
+        core__node_release(node);
+        node = NULL;
+    }
+    *out_node = node;
+    return status;
+}
+
+core_status core__view_check(const char *name, const core_tensor *view)
+{
+    const core_tensor *base = view->base;
+
+    if (!base)
+        return CORE_OK;
+    if (core__layout_overlaps_itself(base))
+        return core__error(CORE_ERROR_UNSUPPORTED,
+                           "%s: a change in place of a view whose base has "
+                           "elements that share memory cannot be recorded",
+                           name);
+    if (view->autograd && view->autograd->grad_fn &&
+        !core__tensor_requires_grad(base))
+        return core__error(CORE_ERROR_AUTOGRAD,
+                           "%s: this view has a history, and its base was "
+                           "detached since; a change in place would lose the "
+                           "gradient: clone the view first",
+                           name);
+    return CORE_OK;
+}
+
+core_status core__view_rebase(core_tensor *view, core_node *node,
+                              uint32_t self_edge)
+{
+    core_tensor *base = view->base;
+    core_node *slices = NULL;
+    core_status status = slices_node(view, node, self_edge, &slices);
+
+    if (status == CORE_OK)
+        status = core__history_replace(base, slices, 0);
+    core__node_release(node);
+    if (status != CORE_OK)
+        return status;
+    view->keys |= CORE__KEYS_REQUIRES_GRAD; /* stale; made when used */
+    /* A retained grad is of the view as it is now. */
+    if (view->autograd && view->autograd->retains_grad)
+        return core__view_regenerate(view);
+    return CORE_OK;
+}
+
+/* The history of what a function returned is not the base's.  A base that only
+ * became a leaf has not changed. */
+static core_status keep_function(core_tensor *view)
+{
+    const core__autograd *base = view->base->autograd;
+
+    if (base->grad_fn)
+        return core__error(CORE_ERROR_AUTOGRAD,
+                           "a view that a function with a gradient of its own "
+                           "returned cannot be used after its base, or another "
+                           "view of that, was changed in place: clone what the "
+                           "function returns");
+    if (view->autograd)
+        view->autograd->generation = base->generation;
+    return CORE_OK;
+}
+
+core_status core__view_regenerate(core_tensor *view)
+{
+    core__thread *self = core__thread_self();
+    uint64_t excluded = self->excluded;
+    bool no_grad = self->no_grad;
+    core_tensor *again = NULL;
+    core__autograd *record;
+    core_status status;
+    core_node *node;
+
+    if (view->flags & CORE__TENSOR_VIEW_FUNCTION)
+        return keep_function(view);
+    self->excluded &= ~CORE__KEY_AUTOGRAD;
+    self->no_grad = false;
+    status = core__ag_as_strided(view->base, view->ndim, view->sizes,
+                                 view->strides, view->offset, &again);
+    self->excluded = excluded;
+    self->no_grad = no_grad;
+    if (status != CORE_OK)
+        return status;
+    status = core__autograd_record(view, &record);
+    if (status == CORE_OK) {
+        node = again->autograd ? again->autograd->grad_fn : NULL;
+        if (node)
+            core__node_retain(node);
+        if (record->retains_grad)
+            status = core__retained_move(view, node, 0);
+        core__node_release(record->grad_fn);
+        record->grad_fn = node;
+        record->output = 0;
+        record->generation = view->base->autograd->generation;
+        if (node)
+            view->keys |= CORE__KEYS_REQUIRES_GRAD;
+    }
+    core__tensor_release(again);
+    return status;
+}
+
+/* ---------------------------------------------------------------- running -- */
+
+/* The gradient of the base, with zeros all around, as a row of the elements
+ * that base and view lie in. */
+static core_status in_extent(const core__slices *slices, core_tensor *grad,
+                             core_tensor **out_grad)
+{
+    core_tensor *zeros;
+    core_status status;
+
+    *out_grad = NULL;
+    CORE_TRY(core__ag_full(grad->device, grad->dtype, 1, &slices->extent, 0,
+                           &zeros));
+    status = core__ag_as_strided_scatter(
+        zeros, grad, slices->base_ndim, slices->base_sizes,
+        slices->base_strides, slices->base_offset, out_grad);
+    core__tensor_release(zeros);
+    return status;
+}
+
+/* The gradient of the base in the base's own layout, so that the view's
+ * strides mean the same in it. */
+static core_status in_layout(const core__slices *slices, core_tensor *grad,
+                             core_tensor **out_grad)
+{
+    bool fits = true;
+
+    if (slices->extent)
+        return in_extent(slices, grad, out_grad);
+    if (slices->base_strides) {
+        for (uint32_t i = 0; i < grad->ndim; i++)
+            fits &= grad->strides[i] == slices->base_strides[i];
+    } else {
+        fits = grad->flags & CORE__TENSOR_CONTIGUOUS;
+    }
+    if (!fits)
+        return core__ag_copy_as(grad, slices->base_strides, out_grad);
+    core__tensor_retain(grad);
+    *out_grad = grad;
+    return CORE_OK;
+}
+
+static core_status run_inner(core__task *task, const core__slices *slices,
+                             core_tensor *part, core_tensor **gradients)
+{
+    core_node *inner = slices->inner;
+    core_tensor *grads[1] = {part};
+    uint8_t inline_needed[16], *needed = inline_needed;
+    core_status status;
+
+    if (inner->nedges > sizeof inline_needed) {
+        needed = core__alloc(inner->nedges);
+        if (!needed)
+            return core__error_memory(inner->nedges);
+    }
+    for (uint32_t i = 0; i < inner->nedges; i++)
+        needed[i] = inner->edges[i].node != NULL;
+    core__tensor_retain(part);
+    status = core__node_apply(task, inner, grads, needed, gradients);
+    core__tensor_release(grads[0]);
+    if (needed != inline_needed)
+        core__free(needed);
+    return status;
+}
+
+/* gradients[0] is the base's; the others are inner's, moved by one. */
+static core_status run_in(core__task *task, const core__slices *slices,
+                          core_tensor *grad, core_tensor **gradients)
+{
+    int64_t offset = grad->offset + slices->offset;
+    core_tensor *part = NULL, *own = NULL;
+    core_tensor **inner = gradients + 1;
+    core_status status;
+
+    CORE_TRY(core__ag_as_strided(grad, slices->ndim, slices->sizes,
+                                 slices->strides, offset, &part));
+    status = run_inner(task, slices, part, inner);
+    if (slices->self_edge != UINT32_MAX) {
+        own = inner[slices->self_edge];
+        inner[slices->self_edge] = NULL;
+    }
+    if (status == CORE_OK && own) {
+        core__meta meta;
+
+        core__meta_fill(&meta, part, part->sizes);
+        status =
+            core__validate(slices->inner->name, slices->self_edge, &meta, &own);
+    } else if (status == CORE_OK) {
+        status = core__ag_full(part->device, part->dtype, part->ndim,
+                               part->sizes, 0, &own);
+    }
+    if (status == CORE_OK)
+        status =
+            core__ag_as_strided_scatter(grad, own, slices->ndim, slices->sizes,
+                                        slices->strides, offset, &gradients[0]);
+    core__tensor_release(own);
+    core__tensor_release(part);
+    return status;
+}
+
+core_status core__slices_run(core_node *node, core_tensor *const *grads,
+                             core_tensor **gradients)
+{
+    const core__slices *slices = node->u.slices;
+    core__task *task = core__thread_self()->engine;
+    core_tensor *grad;
+    core_status status;
+
+    CORE_TRY(in_layout(slices, grads[0], &grad));
+    status = run_in(task, slices, grad, gradients);
+    core__tensor_release(grad);
+    if (status == CORE_OK && slices->extent) {
+        core_tensor *all = gradients[0];
+
+        status = core__ag_as_strided(all, slices->base_ndim, slices->base_sizes,
+                                     slices->base_strides, slices->base_offset,
+                                     &gradients[0]);
+        core__tensor_release(all);
+    }
+    return status;
+}
+
+void core__slices_release_saved(core_node *node)
+{
+    core__node_release_saved(node->u.slices->inner);
+}
+
+void core__slices_destroy(core_node *node)
+{
+    if (!node->u.slices)
+        return;
+    core__node_release(node->u.slices->inner);
+    core__free(node->u.slices);
+}

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* The handshake of streams.
+ *
+ * A number is the vendor's handle of a stream, but for the few that stand for
+ * default streams.  CUDA's runtime takes 1 and 2 for handles itself. */
+
+#include "base/error.h"
+#include "device/device.h"
+#include "device/stream.h"
+#include "dlpack/dlpack.h"
+
+#include <libcore/device.h>
+
+enum { CUDA_LEGACY = 1 };
+
+/* Numbers that may mean more than one stream, or none at all. */
+static core_status check_number(const core_device *device, int64_t stream)
+{
+    int32_t type = core__dlpack_from_device(device).type;
+
+    if (stream < CORE_DLPACK_STREAM_NONE ||
+        (type == CORE_DLPACK_CUDA && stream == 0) ||
+        (type == CORE_DLPACK_ROCM && (stream == 1 || stream == 2)))
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "DLPack: %lld is no stream of %s", (long long)stream,
+                           device->name);
+    return CORE_OK;
+}
+
+/* The stream of a number, with a reference; NULL: libcore cannot have it. */
+static core_status stream_of(core_device *device, int64_t number,
+                             core_stream **out_stream)
+{
+    *out_stream = NULL;
+    if (!device->interfaces.stream_adopt.adopt)
+        return CORE_OK;
+    if (number == 0 &&
+        core__dlpack_from_device(device).type == CORE_DLPACK_ROCM)
+        return CORE_OK; /* a handle that is NULL is not adopted */
+    if (number == 0) {
+        *out_stream = core_stream_retain(device->stream);
+        return CORE_OK;
+    }
+    return core_stream_adopt(device, (void *)(intptr_t)number, out_stream);
+}
+
+core_status core__dlpack_hand_over(core_device *device, int64_t stream)
+{
+    core_stream *current, *consumer = NULL;
+    core_status status;
+
+    if (device->synchronous)
+        return CORE_OK;
+    CORE_TRY(check_number(device, stream));
+    if (stream == CORE_DLPACK_STREAM_NONE)
+        return CORE_OK;
+    current = core__stream_current(device);
+    status = stream_of(device, stream, &consumer);
+    if (status == CORE_OK && consumer)
+        status = core_stream_wait_stream(consumer, current);
+    else if (status == CORE_OK)
+        status = core_stream_synchronize(current);
+    core_stream_release(consumer);
+    return status;
+}
+
+core_status core__dlpack_take_over(core_device *device, core_stream *stream)
+{
+    core_stream *current;
+
+    if (device->synchronous || !stream)
+        return CORE_OK;
+    if (core_stream_device(stream) != device)
+        return core__error(CORE_ERROR_DEVICE,
+                           "DLPack: memory of %s, and a stream of %s",
+                           device->name, core_stream_device(stream)->name);
+    current = core__stream_current(device);
+    return stream == current ? CORE_OK
+                             : core_stream_wait_stream(current, stream);
+}
+
+core_status core_dlpack_stream(core_device *device, core_stream *stream,
+                               int64_t *out_stream)
+{
+    int32_t type;
+    void *native = NULL;
+
+    CORE__NOT_NULL(out_stream);
+    *out_stream = CORE_DLPACK_STREAM_NONE;
+    CORE__NOT_NULL(device);
+    if (device->synchronous)
+        return CORE_OK;
+    if (!stream)
+        stream = core__stream_current(device);
+    if (core_stream_device(stream) != device)
+        return core__error(CORE_ERROR_DEVICE,
+                           "DLPack: a stream of %s for an exchange on %s",
+                           core_stream_device(stream)->name, device->name);
+    if (!device->interfaces.stream_adopt.native)
+        return core__error(
+            CORE_ERROR_UNSUPPORTED,
+            "DLPack: %s does not tell the handles of its streams",
+            device->name);
+    CORE_TRY(core_stream_native(stream, &native));
+    type = core__dlpack_from_device(device).type;
+    /* The handle of a default stream is NULL: each kind has its number. */
+    *out_stream = (int64_t)(intptr_t)native;
+    if (!native && type == CORE_DLPACK_CUDA)
+        *out_stream = CUDA_LEGACY;
+    return CORE_OK;
+}

@@ -1,0 +1,465 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Captures and graphs.  While a stream captures, stream->capture is set: kernel
+ * calls are flagged, memory comes from the capture's pool, and random operators
+ * draw relative to words on the device that each launch fills. */
+
+#include "graph/capture.h"
+
+#include "base/fork.h"
+#include "base/memory.h"
+#include "base/observe.h"
+#include "memory/allocator.h"
+#include "random/generator.h"
+#include "tensor/tensor.h"
+
+#include <libcore/random.h>
+
+#include <stdio.h>
+#include <string.h>
+
+/* A generator that the work draws from. */
+typedef struct source {
+    struct source *next;
+    core_generator *generator; /* NULL: the default one */
+    core_tensor *counter;      /* {offset, seed}, written by each launch */
+    uint64_t used;             /* counter blocks that one launch uses up */
+} source;
+
+typedef struct capture {
+    core_stream_guard guard;
+    core_memory_pool *pool;
+    source *sources;
+    uint64_t size;
+    bool spoilt;
+    char reason[160];
+} capture;
+
+/* A leaf: any thread may ask a stream for what spoils its capture, which is
+ * about to end. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+void core__captures_fork(core__fork at)
+{
+    core__fork_mutex(at, &lock);
+}
+
+static _Atomic uint64_t captures_made;
+
+struct core_graph {
+    _Atomic uint32_t references;
+    uint32_t generation;
+    core_device *device;
+    core_memory_pool *pool;
+    core_stream *stream;   /* that it was captured on, and its memory is of */
+    core_event *elsewhere; /* behind its launches on others; NULL: none yet */
+    void *impl;
+    source *sources;
+    uint64_t size;
+};
+
+static void sources_free(source *at)
+{
+    while (at) {
+        source *next = at->next;
+
+        core__tensor_release(at->counter);
+        core_generator_release(at->generator);
+        core__free(at);
+        at = next;
+    }
+}
+
+/* ---------------------------------------------------------- under way -- */
+
+void core__capture_spoil(core_stream *stream, const char *what)
+{
+    capture *under_way;
+
+    if (stream->device->forked || !stream->capture)
+        return;
+    pthread_mutex_lock(&lock);
+    under_way = stream->capture;
+    if (under_way && !under_way->spoilt) {
+        under_way->spoilt = true;
+        snprintf(under_way->reason, sizeof under_way->reason, "%s", what);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+void core__capture_count(core_stream *stream)
+{
+    capture *under_way = stream->capture;
+
+    under_way->size++;
+}
+
+static core_status source_of(core_stream *stream, core_generator *generator,
+                             source **out_source)
+{
+    capture *under_way = stream->capture;
+    int64_t two = 2;
+    source *found = under_way->sources;
+
+    while (found && found->generator != generator)
+        found = found->next;
+    *out_source = found;
+    if (found)
+        return CORE_OK;
+    found = core__alloc_zero(sizeof *found);
+    if (!found)
+        return core__error_memory(sizeof *found);
+    if (core__tensor_new(stream->device, CORE_I64, 1, &two, NULL,
+                         &found->counter) != CORE_OK) {
+        core__free(found);
+        return core_error_code();
+    }
+    core__generator_retain(generator);
+    found->generator = generator;
+    found->next = under_way->sources;
+    under_way->sources = found;
+    *out_source = found;
+    return CORE_OK;
+}
+
+core_status core__capture_random(core_stream *stream, core_generator *generator,
+                                 uint64_t numel, uint64_t *out_seed,
+                                 uint64_t *out_offset,
+                                 core_tensor **out_counter)
+{
+    source *from;
+
+    *out_seed = *out_offset = 0;
+    *out_counter = NULL;
+    CORE_TRY(source_of(stream, generator, &from));
+    *out_offset = from->used;
+    *out_counter = from->counter;
+    from->used += core__generator_blocks(numel);
+    return CORE_OK;
+}
+
+/* --------------------------------------------------------- begin, end -- */
+
+static core_status check_begin(core_stream *stream, core_memory_pool *pool)
+{
+    core_device *device = stream->device;
+
+    if (!device->interfaces.graph_capture.begin || !device->allocator)
+        return core__error(CORE_ERROR_UNSUPPORTED,
+                           "%s: its plugin cannot capture", device->name);
+    CORE_TRY(core__allocator_capture_check(stream, pool));
+    if (stream->id == 0)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "%s: the default stream cannot capture; create one "
+                           "with core_stream_create",
+                           device->name);
+    if (stream->capture)
+        return core__error(CORE_ERROR_BUSY,
+                           "%s: this stream is capturing already",
+                           device->name);
+    return core__stream_check(stream);
+}
+
+core_status core_capture_begin(core_stream *stream, core_memory_pool *pool)
+{
+    capture *under_way;
+    core_device *device;
+    core_status status;
+
+    CORE__NOT_NULL(stream);
+    CORE_TRY(check_begin(stream, pool));
+    device = stream->device;
+    under_way = core__alloc_zero(sizeof *under_way);
+    if (!under_way)
+        return core__error_memory(sizeof *under_way);
+    status = CORE_OK;
+    if (pool)
+        under_way->pool = core_memory_pool_retain(pool);
+    else
+        status = core_memory_pool_create(device, &under_way->pool);
+    if (status != CORE_OK)
+        goto failed;
+    status = core__queue_capture(stream->queue, true);
+    if (status != CORE_OK)
+        goto failed;
+    status = core_stream_guard_enter(stream, &under_way->guard);
+    if (status != CORE_OK)
+        goto failed_queue;
+    status = core__allocator_capture_begin(stream, under_way->pool);
+    if (status != CORE_OK)
+        goto failed_guard;
+    pthread_mutex_lock(&stream->queue->lock);
+    status = device->interfaces.graph_capture.begin(device->impl, stream->impl);
+    pthread_mutex_unlock(&stream->queue->lock);
+    status = core__stream_given(stream, status);
+    if (status != CORE_OK)
+        goto failed_memory;
+    stream->capture = under_way;
+    atomic_store(&stream->capture_id, atomic_fetch_add(&captures_made, 1) + 1);
+    return CORE_OK;
+
+failed_memory:
+    core__allocator_capture_end(stream);
+failed_guard:
+    core_stream_guard_leave(&under_way->guard);
+failed_queue:
+    core__queue_capture(stream->queue, false);
+failed:
+    core_memory_pool_release(under_way->pool);
+    core__free(under_way);
+    return status;
+}
+
+static core_status graph_make(core_stream *stream, capture *ended, void *impl,
+                              core_graph **out_graph)
+{
+    core_device *device = stream->device;
+    core_graph *graph = core__alloc_zero(sizeof *graph);
+
+    *out_graph = graph;
+    if (!graph) {
+        device->interfaces.graph_capture.destroy(device->impl, impl);
+        return core__error_memory(sizeof *graph);
+    }
+    atomic_init(&graph->references, 1);
+    graph->generation = stream->generation;
+    graph->device = core_device_retain(device);
+    graph->pool = core_memory_pool_retain(ended->pool);
+    graph->stream = core_stream_retain(stream);
+    graph->impl = impl;
+    graph->sources = ended->sources;
+    graph->size = ended->size;
+    ended->sources = NULL;
+    return CORE_OK;
+}
+
+/* The plugin's end; after a reset it knows nothing of the capture. */
+static core_status end_impl(core_stream *stream, void **out_impl)
+{
+    core_device *device = stream->device;
+    core_status status;
+
+    if (!core__device_knows(device, stream->generation))
+        return core__device_stale(device);
+    pthread_mutex_lock(&stream->queue->lock);
+    status = device->interfaces.graph_capture.end(device->impl, stream->impl,
+                                                  out_impl);
+    pthread_mutex_unlock(&stream->queue->lock);
+    return core__stream_given(stream, status);
+}
+
+core_status core_capture_end(core_stream *stream, core_graph **out_graph)
+{
+    capture *ended;
+    core_device *device;
+    core_status status;
+    void *impl = NULL;
+    bool wanted;
+
+    if (out_graph)
+        *out_graph = NULL;
+    CORE__NOT_NULL(stream);
+    ended = stream->capture;
+    if (!ended)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "%s: this stream is not capturing",
+                           stream->device->name);
+    device = stream->device;
+    CORE_TRY(core__device_here(device));
+    core_stream_retain(stream); /* the guard may have the last reference */
+    pthread_mutex_lock(&lock);
+    wanted = out_graph && !ended->spoilt;
+    pthread_mutex_unlock(&lock);
+    status = end_impl(stream, wanted ? &impl : NULL);
+    pthread_mutex_lock(&lock);
+    stream->capture = NULL;
+    atomic_store(&stream->capture_id, 0);
+    pthread_mutex_unlock(&lock);
+    core__queue_capture(stream->queue, false);
+    core__allocator_capture_end(stream);
+    core_stream_guard_leave(&ended->guard);
+    if (status == CORE_OK && out_graph && ended->spoilt)
+        status = core__error(CORE_ERROR_UNSUPPORTED,
+                             "%s: the capture is spoilt: %s cannot be part of "
+                             "it",
+                             device->name, ended->reason);
+    if (status == CORE_OK && wanted)
+        status = graph_make(stream, ended, impl, out_graph);
+    sources_free(ended->sources);
+    core_memory_pool_release(ended->pool);
+    core__free(ended);
+    core_stream_release(stream);
+    return status;
+}
+
+bool core_stream_capturing(const core_stream *stream)
+{
+    return stream && stream->capture;
+}
+
+/* --------------------------------------------------------------- graphs -- */
+
+/* Numbers as an eager call would draw them now: {offset, seed} for each source,
+ * for core__free.  NULL: there is none. */
+static core_status draw(const core_graph *graph, uint64_t (**out_words)[2])
+{
+    uint64_t(*words)[2];
+    size_t count = 0;
+
+    *out_words = NULL;
+    for (const source *at = graph->sources; at; at = at->next)
+        count++;
+    if (count == 0)
+        return CORE_OK;
+    words = core__alloc(count * sizeof *words);
+    if (!words)
+        return core__error_memory(count * sizeof *words);
+    *out_words = words;
+    for (const source *at = graph->sources; at; at = at->next, words++)
+        core__generator_skip(at->generator, at->used, &(*words)[1],
+                             &(*words)[0]);
+    return CORE_OK;
+}
+
+/* Under the queue's lock. */
+static core_status refill(const core_graph *graph, core_stream *stream,
+                          uint64_t (*words)[2])
+{
+    core_device *device = graph->device;
+
+    for (const source *at = graph->sources; at; at = at->next, words++) {
+        core_memory memory = core__tensor_memory(at->counter);
+
+        for (int i = 0; i < 2; i++) {
+            CORE_TRY(device->memory.fill(device->impl, stream->impl, memory, 8,
+                                         (*words)[i], 8));
+            memory.offset += 8;
+        }
+    }
+    return CORE_OK;
+}
+
+/* Its memory is given back in the order of the stream that it was captured
+ * on.  Where no event can be had, it runs to its end here. */
+static core_status note_launch(core_graph *graph, core_stream *stream)
+{
+    core_status status = CORE_OK;
+
+    if (stream == graph->stream)
+        return CORE_OK;
+    if (!graph->elsewhere)
+        status = core__event_take(graph->device, &graph->elsewhere);
+    if (status == CORE_OK)
+        status = core_event_record(graph->elsewhere, stream);
+    if (status == CORE_OK)
+        return CORE_OK;
+    core_error_clear();
+    return core__stream_wait(stream, "a graph whose event failed");
+}
+
+/* What kernels of a graph find wrong may go into the word of the stream that
+ * they were captured on: those who wait for the launch are told it.  Without
+ * the memory to remember that, it is asked here. */
+static core_status ask_now(core_graph *graph, core_stream *stream)
+{
+    core_error_clear();
+    CORE_TRY(core__stream_wait(stream, "a graph, for want of memory"));
+    return core__queue_word(graph->stream->queue, "the launch of its graph");
+}
+
+/* What follows on its own stream comes after its launches on others. */
+static void come_after_launches(core_graph *graph)
+{
+    core__error_record earlier;
+
+    if (graph->elsewhere &&
+        graph->generation == atomic_load(&graph->device->generation)) {
+        core__error_keep(&earlier);
+        if (graph->stream->capture ||
+            core_stream_wait_event(graph->stream, graph->elsewhere) != CORE_OK)
+            (void)core_event_synchronize(graph->elsewhere);
+        core__error_restore(&earlier);
+    }
+    core__event_give(graph->elsewhere);
+}
+
+core_status core_graph_launch(core_graph *graph, core_stream *stream)
+{
+    uint64_t(*words)[2];
+    core_device *device;
+    core_status status, heard;
+    uint64_t id;
+    void *work;
+
+    CORE__NOT_NULL(graph);
+    CORE__NOT_NULL(stream);
+    device = graph->device;
+    if (stream->device != device)
+        return core__error(CORE_ERROR_DEVICE,
+                           "a graph of %s is launched on a stream of %s",
+                           device->name, stream->device->name);
+    if (graph->generation != atomic_load(&device->generation)) {
+        status = core__device_stale(device);
+        core__error_prefix("the graph cannot be launched");
+        return status;
+    }
+    if (stream->capture)
+        return core__capture_refuses(stream, "the launch of a graph");
+    CORE_TRY(core__stream_check(stream));
+    /* Before the lock: it is a leaf, and generators have their own. */
+    CORE_TRY(draw(graph, &words));
+    id = core__call_number();
+    work = core__observe_work(stream, "graph", id, CORE__WORK_GRAPH);
+    pthread_mutex_lock(&stream->queue->lock);
+    status = refill(graph, stream, words);
+    if (status == CORE_OK)
+        status = device->interfaces.graph_capture.launch(
+            device->impl, graph->impl, stream->impl);
+    pthread_mutex_unlock(&stream->queue->lock);
+    core__observe_work_end(work, stream);
+    core__free(words);
+    CORE_TRY(core__stream_given(stream, status));
+    atomic_fetch_add_explicit(&device->graphs, 1, memory_order_relaxed);
+    /* Before anything waits: blocking launches do so at once. */
+    heard = core__queue_hears(stream->queue, graph->stream->queue);
+    status = core__stream_launched(stream, NULL, id);
+    if (status == CORE_OK)
+        status = note_launch(graph, stream);
+    return status == CORE_OK && heard != CORE_OK ? ask_now(graph, stream)
+                                                 : status;
+}
+
+uint64_t core_graph_size(const core_graph *graph)
+{
+    return graph ? graph->size : 0;
+}
+
+core_memory_pool *core_graph_pool(const core_graph *graph)
+{
+    return graph ? graph->pool : NULL;
+}
+
+core_graph *core_graph_retain(core_graph *graph)
+{
+    if (graph)
+        atomic_fetch_add(&graph->references, 1);
+    return graph;
+}
+
+void core_graph_release(core_graph *graph)
+{
+    core_device *device;
+
+    if (!graph || atomic_fetch_sub(&graph->references, 1) != 1)
+        return;
+    device = graph->device;
+    come_after_launches(graph);
+    if (core__device_knows(device, graph->generation))
+        device->interfaces.graph_capture.destroy(device->impl, graph->impl);
+    sources_free(graph->sources);
+    core_memory_pool_release(graph->pool);
+    core_stream_release(graph->stream);
+    core__free(graph);
+    core_device_release(device);
+}

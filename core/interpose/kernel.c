@@ -1,0 +1,433 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* A plugin's kernels and functions. */
+
+#include "base/memory.h"
+#include "dispatch/dispatch.h"
+#include "interpose/interposer.h"
+#include "tensor/dtype.h"
+
+#include <libcore/tensor.h>
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---------------------------------------------------------------- checks -- */
+
+/* First and last byte of a window, counted from its element (0, …, 0). */
+static bool extent(uint32_t ndim, const int64_t *sizes, const int64_t *strides,
+                   int64_t unit, int64_t item, int64_t *low, int64_t *high)
+{
+    *low = 0;
+    *high = item;
+    for (uint32_t i = 0; i < ndim; i++) {
+        int64_t reach;
+
+        if (sizes[i] == 0)
+            return false;
+        if (__builtin_mul_overflow(sizes[i] - 1, strides[i] * unit, &reach))
+            continue;
+        if (reach < 0)
+            *low += reach;
+        else
+            *high += reach;
+    }
+    return true;
+}
+
+static void check_window(layer_call *call, const layer_device *device,
+                         core_memory memory, int64_t low, int64_t high)
+{
+    if (low < 0 && (uint64_t)-low > memory.offset) {
+        layer_breach(call,
+                     "libcore: a window begins %lld bytes before its "
+                     "memory",
+                     (long long)-low);
+        return;
+    }
+    memory.offset += (uint64_t)low;
+    layer_uses_memory(call, device, memory, (uint64_t)(high - low));
+}
+
+static void check_view(layer_call *call, const layer_device *device,
+                       const core_view *view)
+{
+    int64_t low, high;
+
+    if (!view)
+        return;
+    if (view->ndim > (uint32_t)CORE_MAX_NDIM ||
+        view->dtype >= (core_dtype)CORE_DTYPE_LIMIT) {
+        layer_breach(call, "libcore: a view of %u dimensions and dtype %u",
+                     view->ndim, view->dtype);
+        return;
+    }
+    if (extent(view->ndim, view->sizes, view->strides,
+               core__dtype_size(view->dtype), core__dtype_size(view->dtype),
+               &low, &high))
+        check_window(call, device, view->memory, low, high);
+}
+
+static void check_values(layer_call *call, const layer_device *device,
+                         const core_value *values, uint32_t count)
+{
+    if (count > 0 && !values) {
+        layer_breach(call, "libcore: %u values at NULL", count);
+        return;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        if (values[i].tag > CORE_VALUE_VALUE_LIST)
+            layer_breach(call, "libcore: a value with the tag %u",
+                         values[i].tag);
+        else if (values[i].tag == CORE_VALUE_VIEW)
+            check_view(call, device, values[i].u.view);
+        else if (values[i].tag == CORE_VALUE_VIEW_LIST)
+            for (uint32_t j = 0; j < values[i].count; j++)
+                check_view(call, device, values[i].u.views[j]);
+    }
+}
+
+static void check_loop(layer_call *call, const layer_device *device,
+                       const core_loop *loop)
+{
+    int64_t low, high;
+
+    if (!loop || loop->numel == 0)
+        return;
+    for (uint32_t i = 0; i < loop->noperands; i++) {
+        const core_operand *o = &loop->operands[i];
+
+        if (!(o->flags & CORE_OPERAND_IMMEDIATE) &&
+            extent(loop->ndim, loop->sizes, o->strides, 1,
+                   core__dtype_size(o->dtype), &low, &high))
+            check_window(call, device, o->memory, low, high);
+    }
+}
+
+/* The host's calls are answered only for a call that runs. */
+static _Thread_local const core_call *running[8];
+static _Thread_local uint32_t depth;
+
+static void run_begin(const core_call *call)
+{
+    if (depth < sizeof running / sizeof *running)
+        running[depth] = call;
+    depth++;
+}
+
+static void run_end(void)
+{
+    depth--;
+}
+
+bool layer_runs(const core_call *call)
+{
+    if (depth > sizeof running / sizeof *running)
+        return true;
+    for (uint32_t i = 0; i < depth; i++)
+        if (running[i] == call)
+            return true;
+    return false;
+}
+
+/* --------------------------------------------------------------- kernels -- */
+
+/* The call as the plugin knows it: its own words. */
+static core_call own_call(const layer_kernel *kernel, const core_call *call,
+                          layer_device **out_device)
+{
+    core_call own = *call;
+
+    own.user = kernel->real.user;
+    own.device =
+        layer_device_word(kernel->backend->layers, call->device, out_device);
+    return own;
+}
+
+/* The same in place, for as long as the kernel runs: the call stays the one
+ * that it is, because who lends kernels knows it by its address. */
+typedef struct words {
+    void *user, *device, *plan;
+} words;
+
+static words words_take(const layer_kernel *kernel, core_call *call,
+                        layer_device **out_device)
+{
+    words kept = {call->user, call->device, call->plan};
+
+    call->user = kernel->real.user;
+    call->device =
+        layer_device_word(kernel->backend->layers, call->device, out_device);
+    if (kernel->real.prepare && call->plan)
+        call->plan = ((layer_plan *)call->plan)->plan;
+    return kept;
+}
+
+static void words_give(core_call *call, words kept)
+{
+    call->user = kept.user;
+    call->device = kept.device;
+    call->plan = kept.plan;
+}
+
+static const char *name_of(const layer_kernel *kernel)
+{
+    return kernel->real.name.data;
+}
+
+static void check_call(layer_call *c, const layer_device *device,
+                       const core_call *call, const core_value *args,
+                       uint32_t nargs, const core_value *results,
+                       uint32_t nresults)
+{
+    /* Where another backend borrowed the kernel its memory is not known. */
+    if (!device || !layer_validates(c->layers))
+        return;
+    if (device->backend->real.streams)
+        layer_uses(c, LAYER_STREAM_OBJECT, device, call->stream, true);
+    if (device->backend->real.streams &&
+        layer_is_capturing(c->layers, device, call->stream) !=
+            ((call->flags & CORE_CALL_CAPTURING) != 0))
+        layer_breach(c, "libcore: the flag CAPTURING is %s, and the stream %s",
+                     call->flags & CORE_CALL_CAPTURING ? "set" : "not set",
+                     call->flags & CORE_CALL_CAPTURING ? "does not capture"
+                                                       : "captures");
+    check_loop(c, device, call->loop);
+    check_values(c, device, args, nargs);
+    check_values(c, device, results, nresults);
+}
+
+enum { RESULTS_KEPT = 16 };
+
+/* A kernel fills memory, not the values that name it; one that allocates its
+ * results does that through the host. */
+static void check_results(layer_call *c, const core_value *before,
+                          const core_value *after, uint32_t count)
+{
+    if (!layer_validates(c->layers))
+        return;
+    for (uint32_t i = 0; i < count && i < RESULTS_KEPT; i++)
+        if (memcmp(&before[i], &after[i], sizeof *before) != 0)
+            layer_breach(c, "changes result %u itself, which names memory", i);
+}
+
+static core_status launch(core_call *call, const core_value *args,
+                          uint32_t nargs, core_value *results,
+                          uint32_t nresults)
+{
+    layer_kernel *kernel = call->user;
+    core_value before[RESULTS_KEPT] = {{0}};
+    core_status status = CORE_ERROR_INTERNAL;
+    layer_device *device;
+    layer_call c;
+    words kept;
+
+    CORE_TRY(layer_enter(&c, kernel->backend->layers, kernel->backend->type,
+                         name_of(kernel), LAYER_LAUNCH));
+    kept = words_take(kernel, call, &device);
+    check_call(&c, device, call, args, nargs, results, nresults);
+    if (nresults > 0 && results)
+        memcpy(before, results,
+               (nresults < RESULTS_KEPT ? nresults : RESULTS_KEPT) *
+                   sizeof *results);
+    if (!c.broken) {
+        run_begin(call);
+        status = kernel->real.launch(call, args, nargs, results, nresults);
+        run_end();
+        check_results(&c, before, results, results ? nresults : 0);
+    }
+    status = layer_leave(&c, status, "%p, stream %p, %u arguments, %u results",
+                         call->device, call->stream, nargs, nresults);
+    words_give(call, kept);
+    return status;
+}
+
+static core_status supports(const core_call *call, const core_value *args,
+                            uint32_t nargs)
+{
+    layer_kernel *kernel = call->user;
+    layer_device *device;
+    core_call own = own_call(kernel, call, &device);
+    core_status status, again;
+    layer_call c;
+    char slot[96];
+
+    snprintf(slot, sizeof slot, "%s.supports", name_of(kernel));
+    CORE_TRY(layer_enter(&c, kernel->backend->layers, kernel->backend->type,
+                         slot, LAYER_NEVER));
+    status = kernel->real.supports(&own, args, nargs);
+    if (layer_validates(c.layers)) {
+        again = kernel->real.supports(&own, args, nargs);
+        if (again != status)
+            layer_breach(&c, "answers %s and then %s to the same question",
+                         core_status_name(status), core_status_name(again));
+    }
+    return layer_leave(&c, status, "%u arguments", nargs);
+}
+
+static core_status prepare(core_call *call, const core_value *args,
+                           uint32_t nargs, const core_value *results,
+                           uint32_t nresults, void **out_plan)
+{
+    layer_kernel *kernel = call->user;
+    layer_plan *plan = core__alloc_zero(sizeof *plan);
+    core_status status;
+    layer_device *device;
+    layer_call c;
+    char slot[96];
+    words kept;
+
+    *out_plan = NULL;
+    if (!plan)
+        return core__error_memory(sizeof *plan);
+    snprintf(slot, sizeof slot, "%s.prepare", name_of(kernel));
+    status = layer_enter(&c, kernel->backend->layers, kernel->backend->type,
+                         slot, LAYER_PREPARE);
+    if (status == CORE_OK) {
+        call->plan = NULL;
+        kept = words_take(kernel, call, &device);
+        run_begin(call);
+        status = kernel->real.prepare(call, args, nargs, results, nresults,
+                                      &plan->plan);
+        run_end();
+        plan->kernel = kernel;
+        status =
+            layer_leave(&c, status, "%p -> plan %p", call->device, plan->plan);
+        words_give(call, kept);
+    }
+    if (status == CORE_OK)
+        *out_plan = plan;
+    else
+        core__free(plan);
+    return status;
+}
+
+static void plan_destroy(void *word)
+{
+    layer_plan *plan = word;
+    layer_call c;
+    char slot[96];
+
+    if (!plan)
+        return;
+    snprintf(slot, sizeof slot, "%s.plan_destroy", name_of(plan->kernel));
+    layer_enter(&c, plan->kernel->backend->layers, plan->kernel->backend->type,
+                slot, LAYER_NEVER);
+    if (plan->kernel->real.plan_destroy)
+        plan->kernel->real.plan_destroy(plan->plan);
+    layer_leave_void(&c, "plan %p", plan->plan);
+    core__free(plan);
+}
+
+static layer_backend *backend_of(core__layers *layers, core_string type)
+{
+    layer_backend *backend = layers->backends;
+
+    while (backend && (strlen(backend->type) != type.size ||
+                       memcmp(backend->type, type.data, type.size) != 0))
+        backend = backend->next;
+    return backend;
+}
+
+core_status core__layers_kernel(core__layers *layers, core_string device_type,
+                                const core_kernel *kernel,
+                                const core_kernel **out_kernel)
+{
+    layer_backend *backend = backend_of(layers, device_type);
+    layer_kernel *made;
+    size_t size = kernel->struct_size;
+    char *name;
+
+    *out_kernel = kernel;
+    if (!backend || size < offsetof(core_kernel, supports) || !kernel->launch)
+        return CORE_OK; /* refused by who registers it */
+    made = core__alloc_zero(sizeof *made + kernel->name.size + 1);
+    if (!made)
+        return core__error_memory(sizeof *made);
+    name = (char *)(made + 1);
+    made->backend = backend;
+    memcpy(&made->real, kernel, size < sizeof *kernel ? size : sizeof *kernel);
+    made->real.struct_size = sizeof made->real;
+    memcpy(name, kernel->name.data, kernel->name.size);
+    made->real.name.data = name;
+    made->wrapped = made->real;
+    made->wrapped.user = made;
+    made->wrapped.launch = launch;
+    if (made->real.supports)
+        made->wrapped.supports = supports;
+    if (made->real.prepare) {
+        made->wrapped.prepare = prepare;
+        made->wrapped.plan_destroy = plan_destroy;
+    }
+    made->next = layers->kernels;
+    layers->kernels = made;
+    *out_kernel = &made->wrapped;
+    return CORE_OK;
+}
+
+/* ------------------------------------------------------------- functions -- */
+
+static core_status function(core_call *call, const core_value *args,
+                            uint32_t nargs, core_value *results,
+                            uint32_t nresults)
+{
+    layer_function *f = call->user;
+    core_call own; /* the given one is everybody's */
+    core_status status;
+    layer_call c;
+
+    CORE_TRY(layer_enter(&c, f->layers, "", f->name, LAYER_FUNCTION));
+    if (layer_validates(f->layers)) {
+        for (uint32_t i = 0; i < nresults; i++)
+            if (results[i].tag != CORE_VALUE_NONE)
+                layer_breach(&c, "libcore: result %u is not NONE before", i);
+        check_values(&c, NULL, args, nargs);
+    }
+    memcpy(&own, call, CORE__FUNCTION_CALL_SIZE);
+    own.user = f->user;
+    run_begin(&own);
+    status = f->function(&own, args, nargs, results, nresults);
+    run_end();
+    if (layer_validates(f->layers))
+        for (uint32_t i = 0; i < nresults; i++) {
+            if (status != CORE_OK && results[i].tag != CORE_VALUE_NONE) {
+                layer_breach(&c, "fails and leaves result %u", i);
+                results[i] = (core_value){0};
+            } else if (results[i].tag == CORE_VALUE_VIEW ||
+                       results[i].tag > CORE_VALUE_VALUE_LIST ||
+                       (results[i].tag == CORE_VALUE_TENSOR &&
+                        !results[i].u.tensor)) {
+                layer_breach(
+                    &c, "leaves result %u with the tag %u%s", i, results[i].tag,
+                    results[i].tag == CORE_VALUE_TENSOR ? ", NULL" : "");
+                results[i] = (core_value){0};
+            }
+        }
+    if (c.broken)
+        for (uint32_t i = 0; i < nresults; i++)
+            core_value_release(&results[i]);
+    return layer_leave(&c, status, "%u arguments, %u results", nargs, nresults);
+}
+
+core_status core__layers_function(core__layers *layers, core_string name,
+                                  core_function *given, void **user)
+{
+    layer_function *made;
+
+    if (!*given)
+        return CORE_OK;
+    made = core__alloc_zero(sizeof *made);
+    if (!made)
+        return core__error_memory(sizeof *made);
+    made->layers = layers;
+    made->function = *given;
+    made->user = *user;
+    snprintf(made->name, sizeof made->name, "%.*s",
+             (int)(name.size < 90 ? name.size : 90), name.data);
+    made->next = layers->functions;
+    layers->functions = made;
+    *given = function;
+    *user = made;
+    return CORE_OK;
+}

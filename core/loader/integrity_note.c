@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Sealing a file: a copy of it with its seal takes its place at once, so that
+ * nobody ever opens half of it, and a process that has the old one mapped
+ * keeps that. */
+
+#define _GNU_SOURCE
+
+#include "base/memory.h"
+#include "loader/loader.h"
+#include "loader/plugin_note.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { CHUNK = 64 << 10 };
+
+static core_status failed(const char *what)
+{
+    return core__error(CORE_ERROR_IO, "cannot be sealed: %s: %s", what,
+                       strerror(errno));
+}
+
+static core_status write_whole(int file, const void *bytes, size_t size,
+                               uint64_t at)
+{
+    size_t done = 0;
+
+    while (done < size) {
+        ssize_t put = pwrite(file, (const char *)bytes + done, size - done,
+                             (off_t)(at + done));
+
+        if (put < 0 && errno == EINTR)
+            continue;
+        if (put <= 0)
+            return failed("its copy cannot be written");
+        done += (size_t)put;
+    }
+    return CORE_OK;
+}
+
+static core_status copy(const core__image *image, int file)
+{
+    char *buffer = core__alloc(CHUNK);
+    core_status status = CORE_OK;
+
+    if (!buffer)
+        return core__error_memory(CHUNK);
+    for (uint64_t at = 0; status == CORE_OK && at < image->size; at += CHUNK) {
+        uint64_t size = image->size - at < CHUNK ? image->size - at : CHUNK;
+
+        status = image->read(image, at, buffer, size)
+                     ? write_whole(file, buffer, size, at)
+                     : core__error(CORE_ERROR_IO, "cannot be read to its end");
+    }
+    core__free(buffer);
+    return status;
+}
+
+/* The same owner where that may be given, and the same mode. */
+static core_status finish(int file, const struct stat *before)
+{
+    struct stat now;
+
+    if (fstat(file, &now) != 0)
+        return failed("its copy");
+    if ((now.st_uid != before->st_uid || now.st_gid != before->st_gid) &&
+        fchown(file, before->st_uid, before->st_gid) != 0 && errno != EPERM)
+        return failed("its owner");
+    if (fchmod(file, before->st_mode & 07777) != 0)
+        return failed("its mode");
+    if (fsync(file) != 0)
+        return failed("its copy cannot be written");
+    return CORE_OK;
+}
+
+static core_status replace(const core__image *image, const char *path,
+                           const core__seal *seal,
+                           const core_plugin_seal *content)
+{
+    core_status status;
+    struct stat before;
+    char *name = NULL;
+    int file = -1;
+
+    if (fstat(image->file, &before) != 0)
+        return failed("its state");
+    if (asprintf(&name, "%s.XXXXXX", path) < 0) {
+        name = NULL;
+        return core__error_memory(strlen(path));
+    }
+    file = mkostemp(name, O_CLOEXEC);
+    if (file < 0) {
+        status = failed("no file can be made beside it");
+        goto done;
+    }
+    status = copy(image, file);
+    if (status == CORE_OK)
+        status = write_whole(file, content, sizeof *content, seal->at);
+    if (status == CORE_OK)
+        status = finish(file, &before);
+    if (status == CORE_OK && rename(name, path) != 0)
+        status = failed("its copy cannot take its place");
+    if (status != CORE_OK)
+        unlink(name);
+done:
+    if (file >= 0)
+        close(file);
+    free(name);
+    return status;
+}
+
+static core_status seal_image(const core__image *image, const char *path)
+{
+    core_plugin_seal content;
+    core_plugin_note note;
+    core__seal seal;
+
+    CORE_TRY(core__note_read_sealed(image, &note, &seal));
+    CORE_TRY(core__segments_check(image));
+    CORE_TRY(core__symbols_check(image));
+    if (seal.at == 0)
+        return core__error(CORE_ERROR_UNSUPPORTED,
+                           "has no room for a seal in its note: it was built "
+                           "with headers of libcore that knew of none");
+    CORE_TRY(core__seal_compute(image, &seal, &content));
+    if (memcmp(&content, &seal.content, sizeof content) == 0)
+        return CORE_OK;
+    return replace(image, path, &seal, &content);
+}
+
+core_status core_plugin_seal_file(const char *path)
+{
+    char *real = NULL;
+    core_status status;
+    core__image image;
+    int file = -1;
+
+    CORE__NOT_NULL(path);
+    /* What a link leads to is sealed, and the link stays one. */
+    real = realpath(path, NULL);
+    if (real)
+        file = open(real, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (file < 0) {
+        status =
+            core__error(CORE_ERROR_IO, "cannot be opened: %s", strerror(errno));
+        goto done;
+    }
+    status = core__image_file(file, &image);
+    if (status == CORE_OK)
+        status = seal_image(&image, real);
+done:
+    if (file >= 0)
+        close(file);
+    free(real);
+    if (status != CORE_OK)
+        core__error_prefix("plugin %s", path);
+    return status;
+}

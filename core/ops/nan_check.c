@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+#include "ops/nan_check.h"
+
+#include "base/thread.h"
+#include "base/keys.h"
+#include "tensor/dtype.h"
+
+#include <libcore/ops.h>
+
+static core_status look(core_tensor *tensor, bool *out_has)
+{
+    core_tensor *which = NULL, *any = NULL;
+    core_scalar answer = {0};
+    core_status status = core_isnan(tensor, &which);
+
+    if (status == CORE_OK)
+        status = core_any(which, &any);
+    if (status == CORE_OK)
+        status = core_item(any, &answer);
+    *out_has = status == CORE_OK && answer.u.i;
+    core__tensor_release(any);
+    core__tensor_release(which);
+    return status;
+}
+
+core_status core__tensor_has_nan(core_tensor *tensor, bool *out_has)
+{
+    core__thread *self = core__thread_self();
+    uint64_t excluded = self->excluded;
+    bool no_grad = self->no_grad;
+    core_status status;
+
+    *out_has = false;
+    if (!core__dtype_is_floating(tensor->dtype) || tensor->numel == 0 ||
+        core__tensor_is_meta(tensor))
+        return CORE_OK;
+    self->no_grad = true;
+    self->excluded |=
+        CORE__KEY_AUTOGRAD | CORE__KEY_AUTOCAST | CORE__KEY_PROFILER;
+    status = look(tensor, out_has);
+    self->no_grad = no_grad;
+    self->excluded = excluded;
+    return status;
+}

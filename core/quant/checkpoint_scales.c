@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+#include "quant/checkpoint_scales.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "quant/quantizer.h"
+
+#include <sched.h>
+#include <string.h>
+
+enum { HOOK = 3 };
+
+struct core__quantized {
+    core_quantizer *quantizer; /* held */
+    float scale;
+    core__quantizer_late late; /* held */
+};
+
+/* What is done under it is short. */
+static void list_lock(core__quantized_list *list)
+{
+    while (atomic_exchange_explicit(&list->lock, 1, memory_order_acquire))
+        sched_yield();
+}
+
+static void list_unlock(core__quantized_list *list)
+{
+    atomic_store_explicit(&list->lock, 0, memory_order_release);
+}
+
+void core__quantized_clear(core__quantized_list *list)
+{
+    for (size_t i = 0; i < list->count; i++) {
+        core__quantizer_late_drop(&list->calls[i].late);
+        core_quantizer_release(list->calls[i].quantizer);
+    }
+    core__free(list->calls);
+    list->calls = NULL;
+    list->count = list->room = 0;
+}
+
+void core__quantized_begin(core__quantized_run *run, core__quantized_list *list,
+                           bool second)
+{
+    core__thread *self = core__thread_self();
+
+    *run = (core__quantized_run){
+        .outer = self->hooks[HOOK], .list = list, .second = second};
+    self->hooks[HOOK] = run;
+}
+
+void core__quantized_end(core__quantized_run *run)
+{
+    core__thread_self()->hooks[HOOK] = run->outer;
+    core__free(run->made);
+}
+
+core__quantized_run *core__quantized_now(const core__thread *self)
+{
+    return self->hooks[HOOK];
+}
+
+core__quantized_run *core__quantized_set(core__thread *self,
+                                         core__quantized_run *run)
+{
+    core__quantized_run *before = self->hooks[HOOK];
+
+    self->hooks[HOOK] = run;
+    return before;
+}
+
+static core_status grow(core__quantized_list *list)
+{
+    size_t room = list->room ? 2 * list->room : 8;
+    core__quantized *calls = core__alloc_zero(room * sizeof *calls);
+
+    if (!calls)
+        return core__error_memory(room * sizeof *calls);
+    if (list->count)
+        memcpy(calls, list->calls, list->count * sizeof *calls);
+    core__free(list->calls);
+    list->calls = calls;
+    list->room = room;
+    return CORE_OK;
+}
+
+static core_status note(core__quantized_list *list, core_quantizer *quantizer)
+{
+    core_status status = CORE_OK;
+
+    list_lock(list);
+    if (list->count == list->room)
+        status = grow(list);
+    if (status == CORE_OK)
+        list->calls[list->count++] = (core__quantized){
+            core_quantizer_retain(quantizer), quantizer->state.scale,
+            core__quantizer_late_hold(&quantizer->late)};
+    list_unlock(list);
+    return status;
+}
+
+/* The quantizer's next call; NULL: there are no more.  Several threads quantize
+ * in any order, but not with one quantizer. */
+static const core__quantized *next_of(core__quantized_run *run,
+                                      const core_quantizer *quantizer)
+{
+    const core__quantized *calls = run->list->calls;
+    size_t count = run->list->count;
+
+    for (size_t i = run->at; i < count; i++) {
+        if (run->made[i] || calls[i].quantizer != quantizer)
+            continue;
+        run->made[i] = true;
+        while (run->at < count && run->made[run->at])
+            run->at++;
+        return &calls[i];
+    }
+    return NULL;
+}
+
+/* As the first run had it. */
+static core_status take(core__quantized_run *run, core_quantizer *quantizer)
+{
+    size_t size = run->list->count + 1;
+    const core__quantized *call = NULL;
+
+    list_lock(run->list);
+    if (!run->made)
+        run->made = core__alloc_zero(size);
+    if (run->made)
+        call = next_of(run, quantizer);
+    list_unlock(run->list);
+    if (!run->made)
+        return core__error_memory(size);
+    if (!call)
+        return core__error(CORE_ERROR_AUTOGRAD,
+                           "core_checkpoint: the function quantizes otherwise "
+                           "than when it ran first; it must do the same each "
+                           "time");
+    quantizer->state.scale = call->scale;
+    core__quantizer_late_drop(&quantizer->late);
+    quantizer->late = core__quantizer_late_hold(&call->late);
+    return CORE_OK;
+}
+
+core_status core__quantized_call(core_quantizer *quantizer,
+                                 core__quantizer_mark *mark, bool *out_second)
+{
+    core__quantized_run *inner = core__thread_self()->hooks[HOOK], *run;
+
+    core_status status = CORE_OK;
+
+    *out_second = false;
+    for (run = inner; run && !run->second; run = run->outer)
+        continue;
+    if (run) {
+        core__quantizer_mark_set(quantizer, mark);
+        status = take(run, quantizer);
+        if (status != CORE_OK) {
+            core__quantizer_mark_drop(mark);
+            return status;
+        }
+        *out_second = true;
+    }
+    /* A checkpoint inside of one has a second run of its own. */
+    for (; inner != run && status == CORE_OK; inner = inner->outer)
+        status = note(inner->list, quantizer);
+    if (status != CORE_OK && *out_second) {
+        core__quantizer_undo(quantizer, mark);
+        core__quantizer_mark_drop(mark);
+    }
+    return status;
+}

@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+#include "safetensors/index.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "safetensors/json_reader.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* -------------------------------------------------------------- reading -- */
+
+/* Below the folder: no part of the name is empty, "." or "..". */
+static bool stays_inside(const char *file)
+{
+    for (;;) {
+        size_t part = strcspn(file, "/");
+
+        if (part == 0 || (part == 1 && file[0] == '.') ||
+            (part == 2 && file[0] == '.' && file[1] == '.'))
+            return false;
+        if (!file[part])
+            return true;
+        file += part + 1;
+    }
+}
+
+static core_status read_entry(core__reader *r, core__index *index,
+                              const char *name)
+{
+    core__index_entry *entry;
+
+    CORE_TRY(core__reader_grow((void **)&index->entries, &index->entry_room,
+                               index->entry_count, sizeof *index->entries));
+    entry = &index->entries[index->entry_count];
+    *entry = (core__index_entry){.name = name};
+    CORE_TRY(core__reader_text(r, &entry->file));
+    if (!stays_inside(entry->file))
+        return core__error(CORE_ERROR_CORRUPT,
+                           "%s: tensor \"%.80s\" would be in \"%.80s\", which "
+                           "is not in the index's folder",
+                           r->path, name, entry->file);
+    index->entry_count++;
+    return CORE_OK;
+}
+
+/* Texts are kept, whatever else there is is not. */
+static core_status read_datum(core__reader *r, core__index *index,
+                              const char *name)
+{
+    core_named_text *text;
+
+    core__reader_space(r);
+    if (r->next == r->end || *r->next != '"')
+        return core__reader_skip(r);
+    CORE_TRY(core__reader_grow((void **)&index->texts, &index->text_room,
+                               index->text_count, sizeof *index->texts));
+    text = &index->texts[index->text_count];
+    text->name = name;
+    CORE_TRY(core__reader_text(r, &text->text));
+    index->text_count++;
+    return CORE_OK;
+}
+
+typedef core_status (*read_member)(core__reader *r, core__index *index,
+                                   const char *name);
+
+static core_status read_object(core__reader *r, core__index *index,
+                               read_member member)
+{
+    const char *name;
+
+    if (!core__reader_take(r, '{'))
+        return core__reader_fail(r, "an object is wanted");
+    if (core__reader_take(r, '}'))
+        return CORE_OK;
+    do {
+        CORE_TRY(core__reader_text(r, &name));
+        if (!core__reader_take(r, ':'))
+            return core__reader_fail(r, "a colon is wanted");
+        CORE_TRY(member(r, index, name));
+    } while (core__reader_take(r, ','));
+    if (!core__reader_take(r, '}'))
+        return core__reader_fail(r, "an object does not end");
+    return CORE_OK;
+}
+
+static core_status read_top(core__reader *r, core__index *index,
+                            const char *name)
+{
+    if (strcmp(name, "metadata") == 0) {
+        if (index->texts)
+            return core__reader_fail(r, "a second metadata");
+        return read_object(r, index, read_datum);
+    }
+    if (strcmp(name, "weight_map") == 0) {
+        if (index->entries)
+            return core__reader_fail(r, "a second weight_map");
+        return read_object(r, index, read_entry);
+    }
+    return core__reader_skip(r);
+}
+
+/* ------------------------------------------------------------- checking -- */
+
+static int by_name(const void *a, const void *b)
+{
+    const core__index_entry *x = a, *y = b;
+
+    return strcmp(x->name, y->name);
+}
+
+static int text_by_name(const void *a, const void *b)
+{
+    const core_named_text *x = a, *y = b;
+
+    return strcmp(x->name, y->name);
+}
+
+static int by_text(const void *a, const void *b)
+{
+    const char *const *x = a, *const *y = b;
+
+    return strcmp(*x, *y);
+}
+
+static core_status check_names(core__index *index, const char *path)
+{
+    qsort(index->entries, index->entry_count, sizeof *index->entries, by_name);
+    for (size_t i = 1; i < index->entry_count; i++)
+        if (strcmp(index->entries[i - 1].name, index->entries[i].name) == 0)
+            return core__error(CORE_ERROR_CORRUPT,
+                               "%s: two tensors are named \"%.80s\"", path,
+                               index->entries[i].name);
+    if (index->text_count)
+        qsort(index->texts, index->text_count, sizeof *index->texts,
+              text_by_name);
+    for (size_t i = 1; i < index->text_count; i++)
+        if (strcmp(index->texts[i - 1].name, index->texts[i].name) == 0)
+            return core__error(CORE_ERROR_CORRUPT,
+                               "%s: two texts are named \"%.80s\"", path,
+                               index->texts[i].name);
+    return CORE_OK;
+}
+
+static core_status number_files(core__index *index)
+{
+    size_t count = index->entry_count;
+
+    index->files = core__alloc(count * sizeof *index->files);
+    if (!index->files)
+        return core__error_memory(count * sizeof *index->files);
+    for (size_t i = 0; i < count; i++)
+        index->files[i] = index->entries[i].file;
+    qsort(index->files, count, sizeof *index->files, by_text);
+    for (size_t i = 0; i < count; i++)
+        if (!i ||
+            strcmp(index->files[index->file_count - 1], index->files[i]) != 0)
+            index->files[index->file_count++] = index->files[i];
+    for (size_t i = 0; i < count; i++) {
+        const char **found =
+            bsearch(&index->entries[i].file, index->files, index->file_count,
+                    sizeof *index->files, by_text);
+
+        index->entries[i].shard = (size_t)(found - index->files);
+    }
+    return CORE_OK;
+}
+
+core_status core__index_parse(core__index *index, const char *path,
+                              const char *json, size_t size)
+{
+    core__reader r = {.path = path,
+                      .kind = "an index of shards",
+                      .place = "",
+                      .begin = json,
+                      .next = json,
+                      .end = json + size};
+
+    memset(index, 0, sizeof *index);
+    index->strings = core__alloc(size + 1);
+    if (!index->strings)
+        return core__error_memory(size + 1);
+    r.string = index->strings;
+    CORE_TRY(read_object(&r, index, read_top));
+    core__reader_space(&r);
+    if (r.next != r.end)
+        return core__reader_fail(&r, "something follows the last }");
+    if (!index->entry_count)
+        return core__error(CORE_ERROR_CORRUPT,
+                           "%s: not an index of shards: it has no weight_map, "
+                           "or an empty one",
+                           path);
+    CORE_TRY(check_names(index, path));
+    return number_files(index);
+}
+
+void core__index_free(core__index *index)
+{
+    core__free(index->entries);
+    core__free(index->files);
+    core__free(index->texts);
+    core__free(index->strings);
+    memset(index, 0, sizeof *index);
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* safetensors.h: what an open file is: one part, or the shards of an index. */
+
+#ifndef CORE_IO_SAFETENSORS_H
+#define CORE_IO_SAFETENSORS_H
+
+#include "safetensors/header.h"
+#include "safetensors/index.h"
+#include "io/mapping.h"
+
+typedef struct core__safetensors_part {
+    core__header header;
+    char *path;
+    core__mapping *mapping;
+    const uint8_t *data; /* behind the header */
+} core__safetensors_part;
+
+typedef struct core__safetensors_entry {
+    const core__header_tensor *tensor;
+    const core__safetensors_part *part;
+} core__safetensors_entry;
+
+struct core_safetensors {
+    char *path;
+    bool mapped; /* for tensors that are its memory */
+    core_device *host;
+    core__index index; /* empty if this is one file */
+    core__safetensors_part *parts;
+    size_t part_count;
+    core__safetensors_entry *entries; /* sorted by name */
+    const core__safetensors_entry **by_place;
+    size_t count;
+    const core_named_text *texts; /* the only part's, or the index's */
+    size_t text_count;
+};
+
+static inline const uint8_t *core__safetensors_data(
+    const core__safetensors_entry *entry)
+{
+    return entry->part->data + entry->tensor->begin;
+}
+
+#endif

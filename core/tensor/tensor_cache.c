@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Kept tensors, when they go. */
+
+#include "tensor/tensor_cache.h"
+
+#include "base/memory.h"
+
+void core__kept_collect(core__thread *thread, core_tensor **list)
+{
+    for (size_t i = 0; i < CORE__SMALL_CLASSES; i++)
+        while (thread->whole[i].head) {
+            core_tensor *tensor = thread->whole[i].head;
+            uint32_t slot = core__keys_slot(tensor->storage->device->keys);
+
+            thread->whole[i].head = tensor->base;
+            core__thread_more32(&thread->whole[i].count, -1);
+            core__thread_more(&thread->storages[slot], -1);
+            tensor->base = *list;
+            *list = tensor;
+        }
+    thread->whole_limit = 0;
+}
+
+void core__kept_drop(core_tensor *list)
+{
+    while (list) {
+        core_tensor *next = list->base;
+        core_storage *storage = list->storage;
+
+        storage->device->memory.free(storage->device->impl, storage->memory,
+                                     storage->capacity);
+        core__free(storage);
+        core__free(list);
+        list = next;
+    }
+}

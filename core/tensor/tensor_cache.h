@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* tensor_cache.h: small tensors that were given up with their storage and memory, kept
+ * whole by the thread.
+ *
+ * The results of small calls are made and dropped over and over in few sizes.
+ * Taking one that lies ready costs a list's head and what the new tensor is
+ * to look like; storage, device and block are already in place.  Only for the
+ * device whose small blocks the thread keeps (memory/memory.c): kept tensors go
+ * when those go. */
+
+#ifndef CORE_TENSOR_KEPT_H
+#define CORE_TENSOR_KEPT_H
+
+#include "base/thread.h"
+#include "device/device.h"
+#include "tensor/dtype.h"
+#include "tensor/tensor.h"
+
+#include <string.h>
+
+enum {
+    CORE__WHOLE_UNIT = 64,
+    CORE__WHOLE_MOST = 64, /* of one class */
+    CORE__WHOLE_MOST_BYTES = CORE__SMALL_CLASSES * CORE__WHOLE_UNIT
+};
+
+static inline core__whole *core__whole_of(core__thread *self, uint64_t cls)
+{
+    core__whole *list = &self->whole[cls];
+
+    __asm__("" : "+r"(list)); /* computed once, not for each field */
+    return list;
+}
+
+/* Where a storage of so many bytes is kept; 0: nowhere. */
+static inline uint32_t core__kept_class(uint64_t capacity)
+{
+    uint64_t cls = capacity / CORE__WHOLE_UNIT;
+
+    return cls < CORE__SMALL_CLASSES && capacity % CORE__WHOLE_UNIT == 0
+               ? (uint32_t)cls
+               : 0;
+}
+
+/* A tensor with a storage of this many bytes, both with one reference; what
+ * lies in the tensor otherwise is of the old one, but for autograd, which is
+ * NULL, and sizes.  NULL: there is none. */
+static inline core_tensor *core__kept_take(core__thread *self,
+                                           const core_device *device,
+                                           uint64_t bytes)
+{
+    uint64_t cls = (bytes + CORE__WHOLE_UNIT - 1) / CORE__WHOLE_UNIT;
+    core_tensor *tensor;
+    core__whole *list;
+
+    if (core__unlikely(device != self->blocks_of || cls >= CORE__SMALL_CLASSES))
+        return NULL;
+    list = core__whole_of(self, cls);
+    tensor = list->head;
+    if (core__unlikely(!tensor))
+        return NULL;
+    list->head = tensor->base; /* the link */
+    core__thread_more32(&list->count, -1);
+    atomic_store_explicit(&tensor->references, 1, memory_order_relaxed);
+    tensor->storage->size = bytes;
+    return tensor;
+}
+
+/* A kept one as a new one: row-major, its ndim, dtype, sizes, strides and numel
+ * still to be set. */
+static inline void core__kept_renew(const core__thread *self,
+                                    core_tensor *tensor,
+                                    const core_device *device)
+{
+    tensor->flags = CORE__TENSOR_CONTIGUOUS | CORE__TENSOR_DENSE;
+    tensor->keys = device->keys | CORE__KEYS_TENSOR;
+    tensor->offset = 0;
+    tensor->base = NULL;
+    if (core__unlikely(self->inference)) {
+        tensor->flags |= CORE__TENSOR_INFERENCE;
+        tensor->keys = device->keys | CORE__KEY_BACKEND;
+    }
+}
+
+/* What core__kept_like reads of a tensor: held in registers, where the compiler
+ * cannot know that a new tensor is another one. */
+typedef struct core__like {
+    core_device *device;
+    const int64_t *sizes; /* and strides behind them */
+    int64_t numel;
+    uint32_t ndim;
+    uint16_t kind;
+} core__like;
+
+static inline core__like core__like_of(const core_tensor *tensor)
+{
+    return (core__like){tensor->device, tensor->sizes, tensor->numel,
+                        tensor->ndim, tensor->kind};
+}
+
+/* core__tensor_new_like out of a kept one, or NULL; item: bytes of an element. */
+static inline __attribute__((always_inline)) core_tensor *core__kept_like(
+    core__thread *self, core__like like, uint64_t item)
+{
+    core_tensor *tensor = NULL;
+
+    if (core__likely(like.ndim <= CORE__TENSOR_INLINE_NDIM))
+        tensor =
+            core__kept_take(self, like.device, (uint64_t)like.numel * item);
+    if (core__unlikely(!tensor))
+        return NULL;
+    core__kept_renew(self, tensor, like.device);
+    tensor->kind = like.kind;
+    tensor->strides = tensor->inline_dims + like.ndim;
+    tensor->numel = like.numel;
+    /* The first two without asking: most tensors are as small. */
+    memcpy(tensor->inline_dims, like.sizes, 2 * sizeof *like.sizes);
+    for (uint32_t i = 1; core__unlikely(i < like.ndim); i++)
+        memcpy(&tensor->inline_dims[2 * i], &like.sizes[2 * i],
+               2 * sizeof *like.sizes);
+    return tensor;
+}
+
+/* A small row-major tensor out of a kept one, or NULL.  dtype is one of this
+ * release; sizes may be anything: what is negative or would overflow is beyond
+ * what is kept. */
+static inline core_tensor *core__kept_new(core__thread *self,
+                                          const core_device *device,
+                                          core_dtype dtype, uint64_t ndim,
+                                          const int64_t *sizes)
+{
+    int64_t numel = 1, stride = 1;
+    core_tensor *tensor;
+
+    if (core__unlikely(ndim > CORE__TENSOR_INLINE_NDIM))
+        return NULL;
+    for (uint32_t i = 0; i < ndim; i++) {
+        if (core__unlikely((uint64_t)sizes[i] > CORE__WHOLE_MOST_BYTES))
+            return NULL;
+        numel *= sizes[i];
+    }
+    tensor = core__kept_take(self, device,
+                             (uint64_t)numel * core__dtype_size(dtype));
+    if (core__unlikely(!tensor))
+        return NULL;
+    core__kept_renew(self, tensor, device);
+    tensor->ndim = (uint8_t)ndim;
+    tensor->dtype = (uint8_t)dtype;
+    tensor->strides = tensor->inline_dims + ndim;
+    tensor->numel = numel;
+    for (uint64_t i = ndim; i-- > 0;) {
+        int64_t size = sizes[i];
+
+        tensor->inline_dims[i] = size;
+        tensor->inline_dims[ndim + i] = stride;
+        stride *= size > 1 ? size : 1;
+    }
+    return tensor;
+}
+
+/* Of a tensor that nobody has any more; false if it is to be taken apart.  It
+ * lies there without a reference, so that a program which releases it once more
+ * does not put it into the list a second time. */
+static inline bool core__kept_keep(core__thread *self, core_tensor *tensor)
+{
+    core_storage *storage = tensor->storage;
+    core__whole *list;
+
+    if (((uintptr_t)tensor->autograd | (uintptr_t)tensor->base) != 0 ||
+        !storage || !storage->whole || storage->device != self->blocks_of ||
+        tensor->ndim > CORE__TENSOR_INLINE_NDIM ||
+        atomic_load_explicit(&storage->references, memory_order_acquire) != 1)
+        return false;
+    list = core__whole_of(self, storage->whole);
+    if (list->count >= self->whole_limit)
+        return false;
+    atomic_store_explicit(&storage->version, 0, memory_order_relaxed);
+    atomic_store_explicit(&tensor->references, 0, memory_order_relaxed);
+    tensor->base = list->head;
+    list->head = tensor;
+    core__thread_more32(&list->count, 1);
+    return true;
+}
+
+/* Puts all of a thread's before the list, linked through base. */
+void core__kept_collect(core__thread *thread, core_tensor **list);
+/* Takes a list of them apart: calls the plugin. */
+void core__kept_drop(core_tensor *list);
+
+#endif

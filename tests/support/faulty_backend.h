@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* faulty_backend.h: a backend that does wrong where a test wants it, and the layers
+ * around it. */
+
+#ifndef TESTS_UNIT_LIAR_H
+#define TESTS_UNIT_LIAR_H
+
+#include "loader.h"
+
+#include "dispatch/dispatch.h"
+#include "interpose/interposers.h"
+#include "loader/loader.h"
+
+#include <libcore/device.h>
+
+#include <fenv.h>
+
+/* --------------------------------------------- a backend that can do wrong -- */
+
+static struct {
+    core_status status; /* of the next calls */
+    bool silent, rounds, twice, odd;
+    int frees, copies, launches, destroys;
+    void (*act)(void); /* what it does besides */
+    void (*end)(void *);
+    void *context;
+} lie;
+
+static char block[4096] __attribute__((aligned(64)));
+static char stream_object, event_object;
+
+static core_status answer(void)
+{
+    if (lie.rounds)
+        fesetround(FE_UPWARD);
+    if (lie.act)
+        lie.act();
+    if (lie.status != CORE_OK && !lie.silent)
+        return core__error(lie.status, "as the test wants");
+    return lie.status;
+}
+
+static core_status enumerate(void *backend, uint32_t *count, core_string *why)
+{
+    (void)backend;
+    *count = lie.odd ? 0 : 1;
+    *why = (core_string){0};
+    return answer();
+}
+
+static core_status device_open(void *backend, uint32_t index, void **out)
+{
+    (void)index;
+    *out = backend;
+    return answer();
+}
+
+static void device_close(void *backend, void *device)
+{
+    ck_assert_ptr_eq(backend, device);
+}
+
+static core_status properties(void *device, core_device_properties *out)
+{
+    (void)device;
+    out->flags = CORE_DEVICE_FLAT;
+    out->base_alignment = lie.odd ? 48 : 64;
+    out->granularity = 1;
+    return CORE_OK;
+}
+
+static core_status alloc(void *device, uint64_t size, core_memory *out)
+{
+    static int turn;
+
+    (void)device;
+    (void)size;
+    *out = (core_memory){block + (lie.twice ? 0 : 1024 * (turn++ % 4)), 0};
+    if (lie.odd)
+        out->offset = 4;
+    return answer();
+}
+
+static void release(void *device, core_memory memory, uint64_t size)
+{
+    (void)device;
+    (void)memory;
+    (void)size;
+    lie.frees++;
+}
+
+static core_status from_host(void *device, void *stream, core_memory to,
+                             const void *from, uint64_t size)
+{
+    (void)device;
+    (void)stream;
+    (void)to;
+    (void)from;
+    (void)size;
+    lie.copies++;
+    return answer();
+}
+
+static core_status to_host(void *device, void *stream, void *to,
+                           core_memory from, uint64_t size)
+{
+    (void)device;
+    (void)stream;
+    (void)to;
+    (void)from;
+    (void)size;
+    lie.copies++;
+    return answer();
+}
+
+static core_status copy(void *device, void *stream, core_memory to,
+                        core_memory from, uint64_t size)
+{
+    (void)device;
+    (void)stream;
+    (void)to;
+    (void)from;
+    (void)size;
+    lie.copies++;
+    return answer();
+}
+
+static core_status create_stream(void *device, uint32_t flags, void **out)
+{
+    (void)device;
+    (void)flags;
+    *out = lie.odd ? NULL : &stream_object;
+    return answer();
+}
+
+static core_status create_event(void *device, uint32_t flags, void **out)
+{
+    (void)device;
+    (void)flags;
+    *out = &event_object;
+    return answer();
+}
+
+static void destroy(void *device, void *object)
+{
+    (void)device;
+    (void)object;
+    lie.destroys++;
+}
+
+static core_status of_one(void *device, void *object)
+{
+    (void)device;
+    (void)object;
+    return answer();
+}
+
+static core_status of_two(void *device, void *object, void *other)
+{
+    (void)device;
+    (void)object;
+    (void)other;
+    return answer();
+}
+
+static core_status enqueue(void *device, void *stream,
+                           void (*function)(void *context), void *context,
+                           void (*drop)(void *context))
+{
+    (void)device;
+    (void)stream;
+    (void)drop;
+    lie.end = function;
+    lie.context = context;
+    return answer();
+}
+
+static const core_host_callback_interface callbacks = {sizeof callbacks, 0,
+                                                       enqueue};
+
+static core_status capture_end(void *device, void *stream, void **out)
+{
+    (void)device;
+    (void)stream;
+    *out = block;
+    return answer();
+}
+
+static const core_graph_capture_interface captures = {
+    sizeof captures, 0, of_one, capture_end, of_two, destroy};
+
+static const void *get_interface(void *backend, core_string name,
+                                 uint32_t version)
+{
+    (void)backend;
+    (void)version;
+    if (name.size == 18 && memcmp(name.data, "core.host_callback", 18) == 0)
+        return &callbacks;
+    if (name.size == 18 && memcmp(name.data, "core.graph_capture", 18) == 0)
+        return &captures;
+    return name.size == 7 ? block : NULL; /* "private" */
+}
+
+static const core_memory_table memory = {.struct_size = sizeof memory,
+                                         .alloc = alloc,
+                                         .free = release,
+                                         .copy_from_host = from_host,
+                                         .copy_to_host = to_host,
+                                         .copy = copy};
+static const core_stream_table streams = {
+    sizeof streams, 0, create_stream, destroy, of_one, of_one, of_two};
+static const core_event_table events = {
+    sizeof events, 0, create_event, destroy, of_two, of_one, of_one};
+static core_backend backend = {.struct_size = sizeof backend,
+                               .device_type = {"liar", 4},
+                               .user = &backend,
+                               .enumerate = enumerate,
+                               .device_open = device_open,
+                               .device_close = device_close,
+                               .device_properties = properties,
+                               .get_interface = get_interface,
+                               .memory = &memory,
+                               .streams = &streams,
+                               .events = &events};
+
+/* ---------------------------------------------------------------- around it -- */
+
+static core__layers *layers;
+static const core_backend *wrapped;
+static core_host host;
+static void *device, *stream;
+static char lines[64][512];
+static int nlines;
+
+static void sink(void *context, uint32_t level, const char *component,
+                 const char *text)
+{
+    (void)context;
+    (void)level;
+    if (nlines < 64)
+        snprintf(lines[nlines++], sizeof *lines, "%s: %s", component, text);
+}
+
+static void begin(const char *which, const char *faults)
+{
+    core_string reason;
+    uint32_t count;
+
+    memset(&lie, 0, sizeof lie);
+    core_log_set_sink(sink, NULL, CORE_LOG_WARNING);
+    ck_assert_int_eq(core_setting_set("LIBCORE_LAYERS", which), CORE_OK);
+    ck_assert_int_eq(core_setting_set("LIBCORE_FAULT", faults), CORE_OK);
+    ck_assert_int_eq(core__layers_begin("liar", &layers), CORE_OK);
+    core__host_fill(&host, CORE_ABI_MINOR);
+    core__layers_host(layers, &host);
+    ck_assert_int_eq(core__layers_backend(layers, &backend, &wrapped), CORE_OK);
+    ck_assert_int_eq(wrapped->enumerate(wrapped->user, &count, &reason),
+                     CORE_OK);
+    ck_assert_int_eq(wrapped->device_open(wrapped->user, 0, &device), CORE_OK);
+    ck_assert_int_eq(wrapped->streams->create(device, 0, &stream), CORE_OK);
+    nlines = 0;
+}
+
+static void validate(void)
+{
+    begin("validate", NULL);
+}
+
+static void end(void)
+{
+    core__layers_end(layers);
+    core_log_set_sink(NULL, NULL, CORE_LOG_ERROR);
+}
+
+/* So many breaches so far, and the newest says this. */
+static void told(uint64_t count, const char *says)
+{
+    const char *breach;
+
+    ck_assert_uint_eq(core__layers_breaches(layers, &breach), count);
+    ck_assert_int_ge(nlines, 1);
+    assert_contains(lines[nlines - 1], says);
+    assert_contains(breach, "liar: ");
+}
+
+#endif

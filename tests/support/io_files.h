@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* io_files.h: a folder for the files of a test, and files of any content in it. */
+
+#ifndef TESTS_UNIT_IO_H
+#define TESTS_UNIT_IO_H
+
+#include "temporary_files.h"
+
+#include <libcore/device.h>
+
+#include <dirent.h>
+#include <stdint.h>
+#include <string.h>
+
+static temporary_path folder;
+static char file_path[PATH_MAX + 32];
+static core_device *cpu;
+
+static inline void set_up(void)
+{
+    temporary_folder(folder, "libcore-test");
+    snprintf(file_path, sizeof file_path, "%s/file.safetensors", folder);
+    ck_assert_msg(core_device_find("cpu", &cpu) == CORE_OK, "%s",
+                  core_error_message());
+}
+
+static inline void tear_down(void)
+{
+    temporary_remove(folder);
+}
+
+static inline int files_in_folder(void)
+{
+    DIR *list = opendir(folder);
+    int count = 0;
+
+    ck_assert_ptr_nonnull(list);
+    while (readdir(list))
+        count++;
+    closedir(list);
+    return count - 2;
+}
+
+static inline void write_bytes(const void *data, size_t size)
+{
+    FILE *file = fopen(file_path, "wb");
+
+    ck_assert_ptr_nonnull(file);
+    ck_assert_uint_eq(fwrite(data, 1, size, file), size);
+    fclose(file);
+}
+
+static inline size_t read_bytes(void *data, size_t room)
+{
+    FILE *file = fopen(file_path, "rb");
+    size_t size;
+
+    ck_assert_ptr_nonnull(file);
+    size = fread(data, 1, room, file);
+    fclose(file);
+    return size;
+}
+
+/* A file of this header and so many bytes of data, 0, 1, 2, ... */
+static inline size_t write_file(const char *json, size_t data_size)
+{
+    uint64_t length = strlen(json);
+    size_t size = 8 + (size_t)length + data_size;
+    uint8_t *bytes = calloc(1, size + 1);
+
+    memcpy(bytes, &length, 8);
+    memcpy(bytes + 8, json, (size_t)length);
+    for (size_t i = 0; i < data_size; i++)
+        bytes[8 + length + i] = (uint8_t)i;
+    write_bytes(bytes, size);
+    free(bytes);
+    return size;
+}
+
+/* The same under another name in the folder. */
+static inline size_t write_named(const char *name, const char *json,
+                                 size_t data_size)
+{
+    char kept[sizeof file_path];
+    size_t size;
+
+    memcpy(kept, file_path, sizeof kept);
+    snprintf(file_path, sizeof file_path, "%s/%s", folder, name);
+    size = write_file(json, data_size);
+    memcpy(file_path, kept, sizeof kept);
+    return size;
+}
+
+/* A program: a suite of one case, each test with a folder. */
+static inline int run_files(const char *name, const TTest *const *tests,
+                            size_t count)
+{
+    Suite *suite = suite_create(name);
+    TCase *tcase = tcase_create(name);
+    SRunner *runner;
+    int failed;
+
+    tcase_add_checked_fixture(tcase, set_up, tear_down);
+    for (size_t i = 0; i < count; i++)
+        tcase_add_test(tcase, tests[i]);
+    suite_add_tcase(suite, tcase);
+    runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+#endif

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* SEMANTICS: anomaly mode names the node that produced NaN and where in the
+ * forward it was made. */
+
+#include "support/autograd.h"
+
+static void setup(void)
+{
+    ck_assert(!core_anomaly_mode_set(true));
+}
+
+static void teardown(void)
+{
+    core_anomaly_mode_set(false);
+    core_anomaly_place_set(NULL);
+}
+
+/* The gradient of sqrt at 0, times 0, is NaN. */
+static core_tensor *makes_nan(core_tensor *x)
+{
+    core_tensor *y;
+
+    core_anomaly_place_set("layer 1");
+    y = mul(x, x);
+    core_anomaly_place_set("layer 2");
+    y = CALL(sqrt, y);
+    core_anomaly_place_set("layer 3");
+    return sum(mul(y, VECTOR(1, 0)));
+}
+
+START_TEST(anomaly_mode_names_the_node_and_its_place)
+{
+    core_tensor *x = leaf(VECTOR(1, 0)), *y;
+
+    setup();
+    y = makes_nan(x);
+    FAILS(core_backward(&y, 1, NULL, CORE_RETAIN_GRAPH), CORE_ERROR_AUTOGRAD,
+          "sqrt backward", "gradient 0", "NaN", "layer 2");
+    ck_assert_ptr_null(core_tensor_grad(x));
+    teardown();
+    OK(core_backward(&y, 1, NULL, 0)); /* unseen without the mode */
+}
+END_TEST
+
+START_TEST(a_place_that_was_not_noted_is_said_so)
+{
+    core_tensor *x = leaf(VECTOR(1, 0)), *y = makes_nan(x);
+
+    setup();
+    FAILS(core_backward(&y, 1, NULL, 0), CORE_ERROR_AUTOGRAD, "sqrt backward",
+          "not known");
+    teardown();
+}
+END_TEST
+
+START_TEST(without_a_word_of_the_program_its_stack_is_the_place)
+{
+    core_tensor *x = leaf(VECTOR(1, 0)), *y;
+
+    setup();
+    core_anomaly_place_set(NULL);
+    y = sum(mul(CALL(sqrt, mul(x, x)), VECTOR(1, 0)));
+    FAILS(core_backward(&y, 1, NULL, 0), CORE_ERROR_AUTOGRAD, "sqrt backward",
+          "test_autograd_anomaly");
+    teardown();
+}
+END_TEST
+
+START_TEST(errors_of_a_node_tell_its_place_too)
+{
+    core_tensor *x = leaf(VECTOR(2, 1, 2)), *a, *y;
+
+    setup();
+    core_anomaly_place_set("the square");
+    a = mul(x, x);
+    y = sum(mul(a, a));
+    OK(core_add_(a, a, core_int(1)));
+    FAILS(core_backward(&y, 1, NULL, 0), CORE_ERROR_VERSION, "mul.Tensor",
+          "the square");
+    teardown();
+}
+END_TEST
+
+START_TEST(nodes_made_in_a_backward_name_the_one_that_made_them)
+{
+    core_tensor *x = leaf(VECTOR(1, 0)), *y, *first, *second;
+
+    setup();
+    core_anomaly_place_set("forward");
+    y = sum(mul(CALL(pow_scalar, mul(x, x), core_float(.75)), VECTOR(1, 1)));
+    core_anomaly_place_set("first derivative");
+    core_anomaly_mode_set(true);
+    if (core_grad(&y, 1, NULL, &x, 1, CORE_CREATE_GRAPH, &first) == CORE_OK) {
+        keep(first);
+        first = sum(first);
+        ck_assert_int_ne(core_grad(&first, 1, NULL, &x, 1, 0, &second),
+                         CORE_OK);
+        ck_assert_msg(strstr(core_error_message(), "the backward of"), "%s",
+                      core_error_message());
+    } else {
+        ck_assert(strstr(core_error_message(), "forward"));
+    }
+    teardown();
+}
+END_TEST
+
+START_TEST(long_graphs_work_in_anomaly_mode)
+{
+    core_tensor *x = leaf(VECTOR(1, 1)), *y = x;
+
+    setup();
+    core_anomaly_place_set("a chain");
+    for (int i = 0; i < 300; i++)
+        y = mul(y, x);
+    backward(y);
+    HOLDS(core_tensor_grad(x), 1, 301);
+    teardown();
+}
+END_TEST
+
+SUITE("anomaly mode", anomaly_mode_names_the_node_and_its_place,
+      a_place_that_was_not_noted_is_said_so,
+      without_a_word_of_the_program_its_stack_is_the_place,
+      errors_of_a_node_tell_its_place_too,
+      nodes_made_in_a_backward_name_the_one_that_made_them,
+      long_graphs_work_in_anomaly_mode)

@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Backwards over devices in which something fails, or a device is lost, at
+ * every place where it can: the caller hears of it, nothing hangs or leaks, the
+ * thread is as before, and the other device goes on. */
+
+#include "support/devices.h"
+
+#include "base/thread.h"
+
+#include <libcore/memory.h>
+
+#include "../../../plugins/sim/sim_control.h"
+
+enum { N = 64, WALKS = 40 };
+
+static const char *const names[2] = {"sim:0", "sim:1"};
+static const sim_control *control;
+
+static void find_control(void)
+{
+    const void *table;
+
+    OK(core_device_interface(device_of("sim"), "sim.control", 1, &table));
+    OK(core_device_interface(device_of("sim:1"), "sim.control", 1, &table));
+    control = table;
+}
+
+static sim_counters counted(uint32_t index)
+{
+    sim_counters counters = {.struct_size = sizeof counters};
+
+    OK(control->counters(index, &counters));
+    return counters;
+}
+
+/* ------------------------------------------------------------------ walks -- */
+
+static core_tensor *ones_on(const char *name)
+{
+    core_tensor *tensor;
+
+    OK(core_full((int64_t[]){N}, 1, core_float(1), CORE_F64, device_of(name),
+                 &tensor));
+    return keep(tensor);
+}
+
+/* Leaves on both devices; each product on a stream of its own, gradients that
+ * meet, and some that cross over. */
+typedef struct model {
+    core_stream *streams[4];
+    core_stream *before[2];
+    core_tensor *leaves[2];
+    core_tensor *loss;
+} model;
+
+static void build(model *m)
+{
+    core_tensor *parts[4];
+
+    for (int i = 0; i < 2; i++) {
+        m->before[i] = core_stream_retain(current_of(names[i]));
+        m->leaves[i] = leaf(ones_on(names[i]));
+        OK(core_device_synchronize(device_of(names[i])));
+    }
+    for (int i = 0; i < 4; i++) {
+        m->streams[i] = new_stream(names[i % 2]);
+        OK(core_stream_set_current(m->streams[i]));
+        parts[i] = mul(m->leaves[i % 2], m->leaves[i % 2]);
+        if (i >= 2)
+            parts[i] = mul(parts[i], on(parts[i - 1], names[i % 2]));
+        for (int k = 0; k < 2; k++)
+            OK(core_device_synchronize(device_of(names[k])));
+    }
+    m->loss = sum(add(on(parts[2], "cpu"), on(parts[3], "cpu")));
+    for (int i = 0; i < 2; i++) {
+        OK(core_stream_set_current(m->before[i]));
+        OK(core_device_synchronize(device_of(names[i])));
+        OK(core_memory_empty_cache(device_of(names[i])));
+    }
+}
+
+static core_status walk(const model *m)
+{
+    double values[N];
+
+    CORE_TRY(core_backward(&m->loss, 1, NULL, 0));
+    for (int i = 0; i < 2; i++)
+        CORE_TRY(core_tensor_read(core_tensor_grad(m->leaves[i]), values,
+                                  sizeof values));
+    for (int i = 0; i < 2; i++)
+        CORE_TRY(core_device_synchronize(device_of(names[i])));
+    /* of x0 x0 y0 y0 + y1 y1 x1 x1, and so on: all are ones. */
+    for (int i = 0; i < N; i++)
+        ck_assert_double_eq(values[i], values[0]);
+    return CORE_OK;
+}
+
+static void as_before(const model *m)
+{
+    core__thread *self = core__thread_self();
+
+    ck_assert_ptr_null(self->engine);
+    ck_assert_ptr_null(self->executor);
+    ck_assert_ptr_null(self->device);
+    ck_assert_uint_eq(self->level, 0);
+    ck_assert(core_grad_mode());
+    for (int i = 0; i < 2; i++)
+        ck_assert_ptr_eq(current_of(names[i]), m->before[i]);
+}
+
+static void forget(model *m)
+{
+    drop_all();
+    for (int i = 0; i < 4; i++)
+        core_stream_release(m->streams[i]);
+    for (int i = 0; i < 2; i++)
+        core_stream_release(m->before[i]);
+}
+
+/* All that this test made there is gone: who is well has his memory back. */
+static void nothing_is_left(uint32_t index)
+{
+    OK(core_device_synchronize(device_of(names[index])));
+    OK(core_memory_empty_cache(device_of(names[index])));
+    ck_assert_uint_eq(counted(index).blocks, 0);
+    ck_assert_uint_eq(counted(index).bad_frees, 0);
+    /* Those that end may still be on their way, and pinned memory holds a few
+     * until it is wanted again. */
+    for (int i = 0; counted(index).streams > 16 && i < 20000; i++)
+        usleep(1000);
+    ck_assert_uint_le(counted(index).streams, 16);
+    ck_assert_uint_le(counted(index).events, 64); /* the core's stock */
+}
+
+static void walks_well(void)
+{
+    model m;
+
+    build(&m);
+    OK(walk(&m));
+    as_before(&m);
+    forget(&m);
+}
+
+/* ----------------------------------------------------------------- faults -- */
+
+/* Memory that cannot be had is asked for again once what is cached was given
+ * back, and where memory that comes back cannot have an event it is waited
+ * for. */
+static bool mended(uint32_t kind)
+{
+    return kind == SIM_FAULT_ALLOC || kind == SIM_FAULT_EVENT ||
+           kind == SIM_FAULT_RECORD;
+}
+
+/* The nth of a kind of call on one device fails; false if it did not come to
+ * that. */
+static bool fails_at(uint32_t index, uint32_t kind, uint64_t nth)
+{
+    core_device *device = device_of(names[index]);
+    uint64_t faults;
+    core_status status;
+    bool came;
+    model m;
+
+    build(&m);
+    faults = counted(index).faults;
+    OK(control->fault(index, kind, nth));
+    status = walk(&m);
+    came = counted(index).faults > faults;
+    OK(control->fault(index, kind, 0));
+    as_before(&m);
+    if (came && !mended(kind))
+        ck_assert_msg(status != CORE_OK, "fault %u, the %lluth on %s: no error",
+                      kind, (unsigned long long)nth, names[index]);
+    if (status != CORE_OK)
+        ck_assert_str_ne(core_error_message(), "");
+    if (!came)
+        ck_assert_int_eq(status, CORE_OK);
+    /* The other one is well, whatever it was; it may say, once, that it waited
+     * for work that failed. */
+    if (status != CORE_OK)
+        core_device_synchronize(device_of(names[1 - index]));
+    OK(core_device_synchronize(device_of(names[1 - index])));
+    OK(core_device_status(device_of(names[1 - index])));
+    if (core_device_synchronize(device) != CORE_OK)
+        OK(core_device_reset(device));
+    forget(&m);
+    nothing_is_left(0);
+    nothing_is_left(1);
+    return came;
+}
+
+START_TEST(a_fault_at_any_place_is_told_and_leaves_nothing)
+{
+    uint64_t nth = 1;
+
+    if (_i == SIM_FAULT_ALLOC) /* every tensor's memory is the device's own */
+        OK(core_memory_configure(NULL, "caching:false"));
+    find_control();
+    for (int index = 0; index < 2; index++) {
+        for (nth = 1; fails_at((uint32_t)index, (uint32_t)_i, nth);)
+            nth++;
+        ck_assert_uint_gt(nth, 1);
+        walks_well();
+    }
+}
+END_TEST
+
+/* -------------------------------------------------------------- the others -- */
+
+static void *walk_often(void *argument)
+{
+    for (int i = 0; i < WALKS; i++)
+        if (core_backward(argument, 1, NULL, CORE_RETAIN_GRAPH) != CORE_OK)
+            return argument;
+    return NULL;
+}
+
+typedef struct loser {
+    core_tensor *loss;
+    core_status status;
+} loser;
+
+static void *walk_until_lost(void *argument)
+{
+    loser *loser = argument;
+
+    do
+        loser->status = core_backward(&loser->loss, 1, NULL, CORE_RETAIN_GRAPH);
+    while (loser->status == CORE_OK);
+    return NULL;
+}
+
+/* Over a device and the host, so that workers are at it. */
+static core_tensor *through(core_tensor *x, const char *name)
+{
+    core_tensor *y = on(x, name);
+
+    return sum(on(mul(y, y), "cpu"));
+}
+
+START_TEST(a_lost_device_ends_the_walks_that_need_it_and_no_others)
+{
+    core_tensor *a = leaf(VECTOR(2, 1, 2)), *b = leaf(VECTOR(2, 3, 4));
+    core_tensor *well = through(a, "sim:1");
+    loser loser = {.loss = through(b, "sim:0")};
+    pthread_t lost, others[2];
+    void *failed;
+
+    find_control();
+    pthread_create(&lost, NULL, walk_until_lost, &loser);
+    for (int i = 0; i < 2; i++)
+        pthread_create(&others[i], NULL, walk_often, &well);
+    OK(control->lose(0));
+    pthread_join(lost, NULL);
+    ck_assert_int_eq(loser.status, CORE_ERROR_DEVICE_LOST);
+    for (int i = 0; i < 2; i++) {
+        pthread_join(others[i], &failed);
+        ck_assert_ptr_null(failed);
+    }
+    HOLDS(core_tensor_grad(a), 2, 2.0 * 2 * WALKS, 4.0 * 2 * WALKS);
+    OK(core_device_reset(device_of("sim:0")));
+    OK(core_tensor_set_grad(b, NULL));
+    backward(through(b, "sim:0"));
+    HOLDS(core_tensor_grad(b), 2, 6, 8);
+}
+END_TEST
+
+/* A node that waits for the device in which it is lost. */
+static core_status lose_and_wait(void *context)
+{
+    (void)context;
+    OK(control->hold(0));
+    OK(control->lose(0));
+    CORE_TRY(core_device_synchronize(device_of("sim:0")));
+    return CORE_OK;
+}
+
+START_TEST(a_node_that_waits_for_a_lost_device_is_let_go)
+{
+    passing there = {.name = "waiting", .factor = 2, .inside = lose_and_wait};
+    core_tensor *a = leaf(VECTOR(1, 1)), *y;
+
+    find_control();
+    y = sum(on(pass(&there, on(a, "sim:0")), "cpu"));
+    FAILS(core_backward(&y, 1, NULL, 0), CORE_ERROR_DEVICE_LOST, "waiting",
+          "lost");
+    ck_assert_int_eq(there.runs, 1);
+    OK(control->let_go(0));
+    OK(core_device_reset(device_of("sim:0")));
+    walks_well();
+}
+END_TEST
+
+/* An index out of range is met in the middle of a walk, and the walk goes on:
+ * told when somebody waits, and the streams are well. */
+static core_status select_beyond(void *context)
+{
+    const int64_t beyond = 77, one = 1;
+    core_tensor *which = NULL, *result = NULL, *from = context;
+    core_status status;
+
+    status = core_tensor_from_data(&beyond, CORE_I64, &one, 1,
+                                   core_tensor_device(from), &which);
+    if (status == CORE_OK)
+        status = core_index_select(from, 0, which, &result);
+    core_tensor_release(which);
+    core_tensor_release(result);
+    return status;
+}
+
+START_TEST(bad_data_in_a_walk_is_told_to_who_waits)
+{
+    core_tensor *from = ones_on("sim:0"), *a = leaf(VECTOR(1, 1)), *y;
+    passing there = {.name = "beyond",
+                     .factor = 2,
+                     .inside = select_beyond,
+                     .context = from};
+    core_status status;
+
+    find_control();
+    y = sum(on(pass(&there, on(a, "sim:0")), "cpu"));
+    status = core_backward(&y, 1, NULL, CORE_RETAIN_GRAPH);
+    if (status == CORE_OK) /* the copy to the host was the first to wait */
+        status = core_device_synchronize(device_of("sim:0"));
+    ck_assert_int_eq(status, CORE_ERROR_INDEX);
+    ck_assert_ptr_nonnull(strstr(core_error_message(), "index_select"));
+    ck_assert_ptr_nonnull(strstr(core_error_message(), "77"));
+    OK(core_device_synchronize(device_of("sim:0")));
+    OK(core_tensor_set_grad(a, NULL));
+    there.inside = NULL;
+    backward(y);
+    HOLDS(core_tensor_grad(a), 1, 2);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("engine and faults");
+    TCase *tcase = tcase_create("faults");
+    SRunner *runner;
+    int failed;
+
+    setenv("LIBCORE_SIM_CHECK", "1", 0);
+    tcase_add_checked_fixture(tcase, NULL, drop_all);
+    for (int kind = SIM_FAULT_ALLOC; kind <= SIM_FAULT_WAIT; kind++)
+        if (kind != SIM_FAULT_STREAM)
+            tcase_add_loop_test(tcase,
+                                a_fault_at_any_place_is_told_and_leaves_nothing,
+                                kind, kind + 1);
+    tcase_add_test(tcase,
+                   a_lost_device_ends_the_walks_that_need_it_and_no_others);
+    tcase_add_test(tcase, a_node_that_waits_for_a_lost_device_is_let_go);
+    tcase_add_test(tcase, bad_data_in_a_walk_is_told_to_who_waits);
+    suite_add_tcase(suite, tcase);
+    runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

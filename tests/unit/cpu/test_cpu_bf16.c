@@ -1,0 +1,457 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Products of bf16 matrices: by instructions for them where the machine has
+ * some (bf16.h), and through f32. */
+
+#include "support/cpu_view.h"
+
+#include <float.h>
+#include <stdbool.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* The machine's best, and what serves where it is turned off. */
+static const char *const isas[] = {NULL, "avx512", "baseline"};
+enum { ISAS = 3 };
+
+/* Ways in which a matrix may lie in memory. */
+enum { ROWS, COLUMNS, GAPS, NEITHER, LAYOUTS };
+
+static double value_of(uint16_t half)
+{
+    uint32_t bits = (uint32_t)half << 16;
+    float x;
+
+    memcpy(&x, &bits, 4);
+    return (double)x;
+}
+
+static uint16_t half_of(double value)
+{
+    float x = (float)value;
+    uint32_t bits;
+
+    memcpy(&bits, &x, 4);
+    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+static double get(const tensor *t, int64_t i)
+{
+    return value_of(((uint16_t *)t->data)[tensor_offset(t, i)]);
+}
+
+static void set(tensor *t, int64_t i, double value)
+{
+    ((uint16_t *)t->data)[tensor_offset(t, i)] = half_of(value);
+}
+
+/* Numbers around 0 of several magnitudes. */
+static tensor *fill(tensor *t, uint32_t seed)
+{
+    for (int64_t i = 0; i < t->view.numel; i++) {
+        seed = seed * 1664525 + 1013904223;
+        set(t, i, ldexp((int32_t)seed, -31 - (int)(seed >> 8 & 3)));
+    }
+    return t;
+}
+
+static tensor *matrix(int layout, int64_t m, int64_t n, uint32_t seed)
+{
+    const int64_t sizes[] = {m, n};
+    const int64_t strides[LAYOUTS][2] = {
+        {n, 1}, {1, m}, {n + 3, 1}, {2 * n + 1, 2}};
+
+    tensor *t = tensor_strided(CORE_BF16, 2, sizes, strides[layout]);
+    int64_t last = (m - 1) * strides[layout][0] + (n - 1) * strides[layout][1];
+
+    for (int64_t i = 0; m > 0 && n > 0 && i <= last + 3; i++)
+        ((uint16_t *)t->data)[i] = 0x7fc0; /* between elements: NaN */
+    return fill(t, seed);
+}
+
+/* Whether c is beta s + alpha a b but for the roundings of k sums in f32, of
+ * the factors, and the one of the result. */
+static void check_element(double c, double product, double magnitude,
+                          double added, int64_t k)
+{
+    double want = product + added;
+    double sums =
+        (double)(k + 4) * (double)FLT_EPSILON * (magnitude + fabs(added));
+    double last = fabs(want) / 256 + 0x1p-134;
+
+    ck_assert_msg(fabs(c - want) <= sums + last, "%a, want %a (k %ld)", c, want,
+                  (long)k);
+}
+
+static void check(const tensor *a, const tensor *b, const tensor *s,
+                  double beta, double alpha, const tensor *c, int64_t m,
+                  int64_t n, int64_t k, int64_t batch)
+{
+    for (int64_t at = 0; at < batch * m * n; at++) {
+        int64_t one = at / (m * n), i = at / n % m, j = at % n;
+        double sum = 0, magnitude = 0;
+
+        for (int64_t p = 0; p < k; p++) {
+            double x = get(a, (one * m + i) * k + p);
+            double y = get(b, (one * k + p) * n + j);
+
+            sum += alpha * x * y;
+            magnitude += fabs(alpha * x * y);
+        }
+        check_element(get(c, at), sum, magnitude, s ? beta * get(s, j) : 0, k);
+    }
+}
+
+static void product(int la, int lb, int lc, int64_t m, int64_t n, int64_t k)
+{
+    tensor *a = matrix(la, m, k, 1), *b = matrix(lb, k, n, 2);
+    tensor *c = matrix(lc, m, n, 3), *s = fill(tensor_new(CORE_BF16, 1, &n), 4);
+    test_call mm = {"mm", {value_view(a), value_view(b)}, 2, {c}, 1};
+    test_call addmm = {"addmm",
+                       {value_view(s), value_view(a), value_view(b),
+                        value_float(-3), value_float(0.7)},
+                       5,
+                       {c},
+                       1};
+
+    ck_assert_int_eq(run_call(&mm), CORE_OK);
+    check(a, b, NULL, 0, 1, c, m, n, k, 1);
+    ck_assert_int_eq(run_call(&addmm), CORE_OK);
+    check(a, b, s, -3, (double)0.7f, c, m, n, k, 1);
+    tensor_free(a);
+    tensor_free(b);
+    tensor_free(c);
+    tensor_free(s);
+}
+
+START_TEST(products_of_any_layout_are_near_those_of_real_numbers)
+{
+    static const int64_t shapes[][3] = {
+        {2, 2, 1030}, {17, 33, 65}, {14, 32, 32}, {15, 16, 31},
+        {29, 17, 50}, {300, 3, 20}, {3, 300, 20}, {43, 70, 1},
+        {1, 90, 50},  {90, 1, 50},  {13, 47, 33}, {40, 31, 1},
+    };
+
+    ck_assert_int_eq(cpu_open(isas[_i]), CORE_OK);
+    for (int la = 0; la < LAYOUTS; la++)
+        for (int lb = 0; lb < LAYOUTS; lb++)
+            for (int lc = 0; lc < LAYOUTS; lc++)
+                for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++)
+                    product(la, lb, lc, shapes[s][0], shapes[s][1],
+                            shapes[s][2]);
+    cpu_close();
+}
+END_TEST
+
+START_TEST(long_sums_in_several_blocks_are_near)
+{
+    ck_assert_int_eq(cpu_open(isas[_i]), CORE_OK);
+    product(ROWS, COLUMNS, ROWS, 130, 150, 2051);
+    product(COLUMNS, ROWS, COLUMNS, 119, 33, 1025);
+    cpu_close();
+}
+END_TEST
+
+/* Memory that lies otherwise, and threads, leave all bits as they are. */
+START_TEST(bits_depend_neither_on_threads_nor_on_layout)
+{
+    enum { M = 230, N = 170, K = 1100 };
+    tensor *s = fill(tensor_new(CORE_BF16, 1, (const int64_t[]){N}), 4);
+    uint16_t *first = calloc(M * N, 2);
+
+    ck_assert_int_eq(cpu_open(NULL), CORE_OK);
+    for (int run = 0; run < 10; run++) {
+        tensor *a = matrix(run % LAYOUTS, M, K, 1);
+        tensor *b = matrix(run / 2 % LAYOUTS, K, N, 2);
+        tensor *c = matrix(ROWS, M, N, 3);
+        test_call call = {"addmm",
+                          {value_view(s), value_view(a), value_view(b),
+                           value_float(1), value_float(1)},
+                          5,
+                          {c},
+                          1};
+
+        cpu_threads((uint32_t)(run % 5 + 1));
+        ck_assert_int_eq(run_call(&call), CORE_OK);
+        if (run == 0)
+            memcpy(first, c->data, M * N * 2);
+        ck_assert(memcmp(first, c->data, M * N * 2) == 0);
+        tensor_free(a);
+        tensor_free(b);
+        tensor_free(c);
+    }
+    tensor_free(s);
+    free(first);
+    cpu_close();
+}
+END_TEST
+
+START_TEST(batches_and_repeated_ones_are_multiplied_one_by_one)
+{
+    enum { B = 5, M = 33, N = 35, K = 21 };
+    const int64_t once[] = {0, K, 1}, turned[] = {K * N, 1, K};
+    tensor *a = fill(tensor_strided(CORE_BF16, SIZES(B, M, K), NULL), 1);
+    tensor *r = fill(tensor_strided(CORE_BF16, SIZES(B, M, K), once), 2);
+    tensor *b = fill(tensor_strided(CORE_BF16, SIZES(B, K, N), turned), 3);
+    tensor *c = tensor_strided(CORE_BF16, SIZES(B, M, N), NULL);
+    tensor *s = fill(tensor_strided(CORE_BF16, SIZES(1, 1, N), NULL), 4);
+    test_call bmm = {"bmm", {value_view(a), value_view(b)}, 2, {c}, 1};
+    test_call repeated = {"baddbmm",
+                          {value_view(s), value_view(r), value_view(b),
+                           value_float(2), value_float(1)},
+                          5,
+                          {c},
+                          1};
+
+    ck_assert_int_eq(cpu_open(isas[_i]), CORE_OK);
+    ck_assert_int_eq(run_call(&bmm), CORE_OK);
+    check(a, b, NULL, 0, 1, c, M, N, K, B);
+    ck_assert_int_eq(run_call(&repeated), CORE_OK);
+    check(r, b, s, 2, 1, c, M, N, K, B);
+    tensor_free(a);
+    tensor_free(r);
+    tensor_free(b);
+    tensor_free(c);
+    tensor_free(s);
+    cpu_close();
+}
+END_TEST
+
+/* Each packed in its turn, or all of them first where threads are many. */
+START_TEST(bits_of_many_small_ones_do_not_depend_on_when_they_are_packed)
+{
+    enum { B = 40, M = 100, N = 64, K = 33 };
+    const int64_t turned[] = {K * N, 1, K};
+    tensor *a = fill(tensor_strided(CORE_BF16, SIZES(B, M, K), NULL), 1);
+    tensor *b = fill(tensor_strided(CORE_BF16, SIZES(B, K, N), turned), 3);
+    uint16_t *first = calloc(B * M * N, 2);
+
+    ck_assert_int_eq(cpu_open(NULL), CORE_OK);
+    for (uint32_t threads = 1; threads <= 16; threads += 5) {
+        tensor *c = tensor_strided(CORE_BF16, SIZES(B, M, N), NULL);
+        test_call bmm = {"bmm", {value_view(a), value_view(b)}, 2, {c}, 1};
+
+        cpu_threads(threads);
+        ck_assert_int_eq(run_call(&bmm), CORE_OK);
+        if (threads == 1) {
+            check(a, b, NULL, 0, 1, c, M, N, K, B);
+            memcpy(first, c->data, B * M * N * 2);
+        }
+        ck_assert(memcmp(first, c->data, B * M * N * 2) == 0);
+        tensor_free(c);
+    }
+    tensor_free(a);
+    tensor_free(b);
+    free(first);
+    cpu_close();
+}
+END_TEST
+
+START_TEST(infinite_and_no_numbers_go_where_they_belong)
+{
+    enum { M = 30, N = 50, K = 41 };
+    tensor *a = matrix(ROWS, M, K, 1), *b = matrix(ROWS, K, N, 2);
+    tensor *c = matrix(ROWS, M, N, 3);
+    test_call call = {"mm", {value_view(a), value_view(b)}, 2, {c}, 1};
+
+    ck_assert_int_eq(cpu_open(isas[_i]), CORE_OK);
+    ((uint16_t *)a->data)[3 * K + K - 1] = 0x7fc0; /* NaN */
+    ((uint16_t *)a->data)[7 * K + 4] = 0xff80;     /* -infinity */
+    ((uint16_t *)a->data)[9 * K] = 0x7f7f;         /* the largest */
+    set(b, 0, 8);
+    set(b, 4 * N + 5, 0);
+    ck_assert_int_eq(run_call(&call), CORE_OK);
+    for (int i = 0; i < M; i++)
+        for (int j = 0; j < N; j++) {
+            double x = get(c, i * N + j), y = get(b, 4 * N + j);
+
+            if (i == 3 || (i == 7 && y == 0))
+                ck_assert(isnan(x));
+            else if (i == 7)
+                ck_assert(isinf(x) && (x < 0) == (y > 0));
+            else
+                ck_assert(i == 9 && j == 0 ? x == INFINITY : isfinite(x));
+        }
+    tensor_free(a);
+    tensor_free(b);
+    tensor_free(c);
+    cpu_close();
+}
+END_TEST
+
+/* What padding multiplies must not leak: 0 times infinity is no number. */
+START_TEST(what_is_beyond_an_edge_is_not_read)
+{
+    enum { M = 15, N = 33, K = 33 };
+    tensor *a = matrix(GAPS, M, K, 1), *b = matrix(GAPS, K, N, 2);
+    tensor *c = matrix(GAPS, M, N, 3);
+    test_call call = {"mm", {value_view(a), value_view(b)}, 2, {c}, 1};
+
+    ck_assert_int_eq(cpu_open(isas[_i]), CORE_OK);
+    for (int i = 0; i < M; i++)
+        for (int gap = 0; gap < 3; gap++) {
+            ((uint16_t *)a->data)[i * (K + 3) + K + gap] = 0x7f80;
+            ((uint16_t *)c->data)[i * (N + 3) + N + gap] = 0x1234;
+        }
+    for (int i = 0; i < K; i++)
+        for (int gap = 0; gap < 3; gap++)
+            ((uint16_t *)b->data)[i * (N + 3) + N + gap] = 0x7fc0;
+    ck_assert_int_eq(run_call(&call), CORE_OK);
+    check(a, b, NULL, 0, 1, c, M, N, K, 1);
+    for (int i = 0; i + 1 < M; i++)
+        for (int gap = 0; gap < 3; gap++)
+            ck_assert_uint_eq(((uint16_t *)c->data)[i * (N + 3) + N + gap],
+                              0x1234);
+    tensor_free(a);
+    tensor_free(b);
+    tensor_free(c);
+    cpu_close();
+}
+END_TEST
+
+enum { ROOM = 1 << 16 };
+
+/* Moves the content to where the next byte cannot be read. */
+static void *to_the_edge(tensor *t, size_t size)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), room = ROOM;
+    char *pages = mmap(NULL, room + page, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    ck_assert(pages != MAP_FAILED);
+    ck_assert_int_eq(mprotect(pages + room, page, PROT_NONE), 0);
+    memcpy(pages + room - size, t->data, size);
+    t->view.memory.handle = pages + room - size;
+    return pages;
+}
+
+START_TEST(memory_behind_an_operand_is_not_touched)
+{
+    enum { M = 45, N = 71, K = 37 };
+
+    ck_assert_int_eq(cpu_open(isas[_i]), CORE_OK);
+    for (int layout = ROWS; layout <= COLUMNS; layout++) {
+        tensor *a = matrix(layout, M, K, 1), *b = matrix(layout, K, N, 2);
+        tensor *c = matrix(layout, M, N, 3);
+        test_call call = {"mm", {value_view(a), value_view(b)}, 2, {c}, 1};
+        void *pages[] = {to_the_edge(a, M * K * 2), to_the_edge(b, K * N * 2),
+                         to_the_edge(c, M * N * 2)};
+
+        ck_assert_int_eq(run_call(&call), CORE_OK);
+        memcpy(c->data, c->view.memory.handle, M * N * 2);
+        check(a, b, NULL, 0, 1, c, M, N, K, 1);
+        for (int i = 0; i < 3; i++)
+            munmap(pages[i], ROOM + (size_t)sysconf(_SC_PAGESIZE));
+        tensor_free(a);
+        tensor_free(b);
+        tensor_free(c);
+    }
+    cpu_close();
+}
+END_TEST
+
+START_TEST(products_of_and_over_nothing)
+{
+    static const int64_t shapes[][3] = {
+        {0, 40, 40}, {40, 0, 40}, {40, 40, 0}, {0, 0, 0}};
+
+    ck_assert_int_eq(cpu_open(isas[_i]), CORE_OK);
+    for (int s = 0; s < 4; s++)
+        product(ROWS, ROWS, ROWS, shapes[s][0], shapes[s][1], shapes[s][2]);
+    cpu_close();
+}
+END_TEST
+
+/* alpha and beta; self in the result's place, as addmm_ has it. */
+START_TEST(self_may_be_the_result)
+{
+    enum { M = 37, N = 41, K = 30 };
+    tensor *a = matrix(ROWS, M, K, 1), *b = matrix(COLUMNS, K, N, 2);
+    tensor *c = matrix(ROWS, M, N, 3), *before = matrix(ROWS, M, N, 3);
+    test_call call = {"addmm",
+                      {value_view(c), value_view(a), value_view(b),
+                       value_float(0.5), value_float(2)},
+                      5,
+                      {c},
+                      1};
+
+    ck_assert_int_eq(cpu_open(isas[_i]), CORE_OK);
+    ck_assert_int_eq(run_call(&call), CORE_OK);
+    for (int i = 0; i < M; i++)
+        for (int j = 0; j < N; j++) {
+            double sum = 0, magnitude = 0;
+
+            for (int p = 0; p < K; p++) {
+                double term = 2 * get(a, i * K + p) * get(b, p * N + j);
+
+                sum += term;
+                magnitude += fabs(term);
+            }
+            check_element(get(c, i * N + j), sum, magnitude,
+                          0.5 * get(before, i * N + j), K);
+        }
+    tensor_free(a);
+    tensor_free(b);
+    tensor_free(c);
+    tensor_free(before);
+    cpu_close();
+}
+END_TEST
+
+/* The instructions take subnormal numbers for 0, conversion to f32 does not:
+ * so it shows which of the two was used. */
+START_TEST(the_setting_turns_the_instructions_off)
+{
+    enum { M = 16, N = 32, K = 64 };
+    tensor *a = matrix(ROWS, M, K, 1), *b = matrix(ROWS, K, N, 2);
+    tensor *c = matrix(ROWS, M, N, 3);
+    test_call call = {"mm", {value_view(a), value_view(b)}, 2, {c}, 1};
+    core_device_information information = {.struct_size = sizeof information};
+    bool instructions = false;
+    void *device;
+
+    for (int i = 0; i < M * K; i++)
+        ((uint16_t *)a->data)[i] = i % K == 0; /* the least above 0 */
+    for (int i = 0; i < K * N; i++)
+        set(b, i, 0x1p20);
+    ck_assert_int_eq(cpu_open(isas[_i]), CORE_OK);
+    ck_assert_int_eq(cpu_backend->device_open(NULL, 0, &device), CORE_OK);
+    ck_assert_int_eq(cpu_backend->device_information(device, &information),
+                     CORE_OK);
+    instructions = strstr(information.features.data, "isa=avx512_bf16") != NULL;
+    ck_assert(!instructions || isas[_i] == NULL);
+    ck_assert_int_eq(run_call(&call), CORE_OK);
+    ck_assert(get(c, 0) == (instructions ? 0 : 0x1p-113));
+    cpu_close();
+    tensor_free(a);
+    tensor_free(b);
+    tensor_free(c);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("bf16 products");
+    TCase *tests = tcase_create("bf16");
+
+    tcase_set_timeout(tests, 120);
+    tcase_add_loop_test(
+        tests, products_of_any_layout_are_near_those_of_real_numbers, 0, ISAS);
+    tcase_add_loop_test(tests, long_sums_in_several_blocks_are_near, 0, ISAS);
+    tcase_add_test(tests, bits_depend_neither_on_threads_nor_on_layout);
+    tcase_add_loop_test(
+        tests, batches_and_repeated_ones_are_multiplied_one_by_one, 0, ISAS);
+    tcase_add_test(
+        tests, bits_of_many_small_ones_do_not_depend_on_when_they_are_packed);
+    tcase_add_loop_test(tests, infinite_and_no_numbers_go_where_they_belong, 0,
+                        ISAS);
+    tcase_add_loop_test(tests, what_is_beyond_an_edge_is_not_read, 0, ISAS);
+    tcase_add_loop_test(tests, memory_behind_an_operand_is_not_touched, 0,
+                        ISAS);
+    tcase_add_loop_test(tests, products_of_and_over_nothing, 0, ISAS);
+    tcase_add_loop_test(tests, self_may_be_the_result, 0, ISAS);
+    tcase_add_loop_test(tests, the_setting_turns_the_instructions_off, 0, ISAS);
+    suite_add_tcase(suite, tests);
+    return run_suite(suite);
+}

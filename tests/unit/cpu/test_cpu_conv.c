@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Convolutions of f32, in any layout: what f64 gives of the same numbers, but
+ * for rounding.  All are large enough for the ways that large ones take. */
+
+#include "support/cpu_view.h"
+
+#include <float.h>
+#include <stdbool.h>
+
+enum { ISAS = 3, LAYOUTS = 3 };
+
+typedef struct convolution {
+    uint32_t ndim; /* of positions: 1 to 3 */
+    int64_t images, channels, filters, groups, in[3], kernel[3];
+    int64_t stride[3], padding[3], dilation[3];
+    bool transposed, bias;
+} convolution;
+
+static const convolution cases[] = {
+    /* Padding on both sides, kernels of two sizes; ends of lines and columns. */
+    {2, 3, 5, 40, 1, {17, 14}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 0, 1},
+    {2, 2, 16, 33, 1, {15, 29}, {3, 2}, {2, 1}, {0, 2}, {1, 2}, 0, 0},
+    {2, 2, 64, 64, 1, {13, 27}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 0, 1},
+    {2, 9, 1, 32, 1, {28, 28}, {5, 5}, {1, 1}, {2, 2}, {1, 1}, 0, 1},
+    {2, 2, 20, 50, 1, {24, 30}, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 0, 1},
+    {2, 2, 24, 48, 3, {23, 16}, {2, 3}, {1, 2}, {1, 0}, {1, 1}, 0, 1},
+    {2, 2, 24, 28, 1, {18, 19}, {3, 3}, {2, 2}, {1, 1}, {1, 1}, 1, 1},
+    {2, 2, 30, 26, 2, {19, 22}, {2, 2}, {1, 1}, {0, 1}, {2, 1}, 1, 0},
+    /* Rows of several tiles; padding as wide as it may be, and wider than it
+     * is for the gradient of the input. */
+    {2, 1, 48, 16, 1, {150, 41}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 0, 1},
+    {2, 2, 16, 16, 1, {20, 21}, {3, 3}, {1, 1}, {2, 2}, {1, 1}, 0, 1},
+    {2, 2, 16, 16, 1, {20, 21}, {3, 3}, {1, 1}, {4, 3}, {1, 1}, 0, 1},
+    {2, 2, 16, 16, 1, {1, 40}, {3, 3}, {1, 1}, {1, 9}, {1, 4}, 0, 1},
+    {2, 40, 16, 32, 1, {3, 2}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 0, 1},
+    {1, 4, 24, 40, 1, {90}, {7}, {1}, {3}, {1}, 0, 1},
+    {1, 3, 24, 40, 1, {91}, {4}, {3}, {2}, {2}, 0, 1},
+    {3,
+     2,
+     8,
+     20,
+     1,
+     {6, 9, 10},
+     {3, 2, 3},
+     {1, 1, 1},
+     {1, 0, 1},
+     {1, 1, 1},
+     0,
+     1},
+    {3,
+     2,
+     8,
+     24,
+     2,
+     {9, 8, 12},
+     {3, 3, 1},
+     {2, 1, 1},
+     {1, 2, 0},
+     {1, 2, 1},
+     0,
+     0},
+};
+enum { CASES = sizeof cases / sizeof cases[0] };
+
+/* 0: row-major; 1: channels last; 2: turned round, with gaps. */
+static tensor *laid_out(uint32_t ndim, const int64_t *sizes, int layout)
+{
+    int64_t strides[TENSOR_NDIM], step = 1;
+    tensor *t;
+
+    if (layout == 0)
+        return tensor_new(CORE_F32, ndim, sizes);
+    if (layout == 1) {
+        strides[1] = 1;
+        step = sizes[1];
+        for (uint32_t d = ndim; d-- > 2; step *= sizes[d])
+            strides[d] = step;
+        strides[0] = step;
+        return tensor_strided(CORE_F32, ndim, sizes, strides);
+    }
+    t = tensor_new(CORE_F32, ndim, sizes);
+    {
+        tensor *turned = tensor_turned(t);
+
+        tensor_free(t);
+        return turned;
+    }
+}
+
+/* The same numbers in f64 and in f32. */
+typedef struct pair {
+    tensor *wide, *single;
+} pair;
+
+static pair pair_new(uint32_t ndim, const int64_t *sizes, int layout,
+                     uint32_t seed)
+{
+    pair p = {tensor_new(CORE_F64, ndim, sizes), laid_out(ndim, sizes, layout)};
+
+    for (int64_t i = 0; i < p.wide->view.numel; i++) {
+        float x = random_float(&seed) / 4; /* below 1/4 */
+
+        tensor_set(p.wide, i, (double)x);
+        tensor_set(p.single, i, (double)x);
+    }
+    return p;
+}
+
+static void check(const pair *p, const char *what, int64_t sums)
+{
+    double bound = (double)FLT_EPSILON * (double)(sums + 4);
+
+    for (int64_t i = 0; i < p->wide->view.numel; i++) {
+        double got = tensor_get(p->single, i), want = tensor_get(p->wide, i);
+
+        ck_assert_msg(fabs(got - want) <= bound, "%s, %ld: %g, want %g", what,
+                      (long)i, got, want);
+    }
+}
+
+static int64_t out_size(const convolution *c, uint32_t d)
+{
+    int64_t reach = c->dilation[d] * (c->kernel[d] - 1);
+
+    if (c->transposed)
+        return (c->in[d] - 1) * c->stride[d] - 2 * c->padding[d] + reach + 1;
+    return (c->in[d] + 2 * c->padding[d] - reach - 1) / c->stride[d] + 1;
+}
+
+typedef struct operands {
+    pair x, w, b, y, gy, gx, gw, gb;
+} operands;
+
+static void operands_new(const convolution *c, int layout, operands *o)
+{
+    int64_t x[5] = {c->images, c->channels}, y[5] = {c->images, c->filters};
+    int64_t w[5] = {c->transposed ? c->channels : c->filters,
+                    (c->transposed ? c->filters : c->channels) / c->groups};
+    uint32_t ndim = c->ndim + 2;
+
+    for (uint32_t d = 0; d < c->ndim; d++) {
+        x[d + 2] = c->in[d];
+        y[d + 2] = out_size(c, d);
+        w[d + 2] = c->kernel[d];
+    }
+    o->x = pair_new(ndim, x, layout, 1);
+    o->w = pair_new(ndim, w, layout, 2);
+    o->b = pair_new(1, &c->filters, 0, 3);
+    o->y = pair_new(ndim, y, layout, 4);
+    o->gy = pair_new(ndim, y, layout, 5);
+    o->gx = pair_new(ndim, x, layout, 6);
+    o->gw = pair_new(ndim, w, layout, 7);
+    o->gb = pair_new(1, &c->filters, 0, 8);
+}
+
+static void operands_free(operands *o)
+{
+    pair *all = &o->x;
+
+    for (int i = 0; i < 8; i++) {
+        tensor_free(all[i].wide);
+        tensor_free(all[i].single);
+    }
+}
+
+static void run(const convolution *c, operands *o, bool wide)
+{
+    static const int64_t none[] = {0, 0, 0};
+#define OF(p) (wide ? o->p.wide : o->p.single)
+#define GEOMETRY                                                     \
+    value_ints(c->ndim, c->stride), value_ints(c->ndim, c->padding), \
+        value_ints(c->ndim, c->dilation), value_bool(c->transposed), \
+        value_ints(c->ndim, none), value_int(c->groups)
+    test_call forward = {"convolution",
+                         {value_view(OF(x)), value_view(OF(w)),
+                          value_view(c->bias ? OF(b) : NULL), GEOMETRY},
+                         9,
+                         {OF(y)},
+                         1};
+    test_call backward = {"convolution_backward",
+                          {value_view(OF(gy)), value_view(OF(x)),
+                           value_view(OF(w)), value_ints(1, none), GEOMETRY,
+                           value_mask()},
+                          11,
+                          {OF(gx), OF(gw), OF(gb)},
+                          3};
+
+    ck_assert_int_eq(run_call(&forward), CORE_OK);
+    ck_assert_int_eq(run_call(&backward), CORE_OK);
+}
+
+/* LIBCORE_TEST_SLOW: every third case. */
+static int step(void)
+{
+    const char *text = getenv("LIBCORE_TEST_SLOW");
+
+    return text != NULL && *text != 0 ? 3 : 1;
+}
+
+START_TEST(convolutions_are_near_those_in_f64)
+{
+    for (int i = 0; i < CASES; i += step())
+        for (int layout = 0; layout < LAYOUTS; layout++) {
+            const convolution *c = &cases[i];
+            int64_t taps = 1, positions = c->images;
+            operands o;
+
+            ck_assert_int_eq(cpu_open(cpu_isas[_i]), CORE_OK);
+            operands_new(c, layout, &o);
+            for (uint32_t d = 0; d < c->ndim; d++) {
+                taps *= c->kernel[d];
+                positions *= out_size(c, d);
+            }
+            run(c, &o, false);
+            run(c, &o, true);
+            check(&o.y, "result", c->channels * taps);
+            check(&o.gx, "gradient of the input", c->filters * taps);
+            check(&o.gw, "gradient of the weight", positions);
+            check(&o.gb, "gradient of the bias", positions);
+            operands_free(&o);
+            cpu_close();
+        }
+}
+END_TEST
+
+static uint64_t bits_of(uint64_t hash, const tensor *t)
+{
+    for (int64_t i = 0; i < t->view.numel; i++) {
+        uint32_t bits;
+
+        memcpy(&bits, (float *)t->data + tensor_offset(t, i), 4);
+        hash = (hash ^ bits) * 1099511628211u;
+    }
+    return hash;
+}
+
+START_TEST(bits_do_not_depend_on_the_number_of_threads)
+{
+    uint64_t first = 0;
+
+    ck_assert_int_eq(cpu_open(NULL), CORE_OK);
+    for (uint32_t threads = 1; threads <= 5; threads += 2) {
+        uint64_t hash = 14695981039346656037u;
+
+        cpu_threads(threads);
+        for (int i = 0; i < CASES; i += step()) {
+            operands o;
+
+            operands_new(&cases[i], i % LAYOUTS, &o);
+            run(&cases[i], &o, false);
+            hash = bits_of(hash, o.y.single);
+            hash = bits_of(hash, o.gx.single);
+            hash = bits_of(hash, o.gw.single);
+            hash = bits_of(hash, o.gb.single);
+            operands_free(&o);
+        }
+        if (threads == 1)
+            first = hash;
+        ck_assert(hash == first);
+    }
+    cpu_close();
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("cpu convolutions");
+    TCase *tests = tcase_create("convolutions");
+
+    tcase_set_timeout(tests, 120);
+    tcase_add_loop_test(tests, convolutions_are_near_those_in_f64, 0, ISAS);
+    tcase_add_test(tests, bits_do_not_depend_on_the_number_of_threads);
+    suite_add_tcase(suite, tests);
+    return run_suite(suite);
+}

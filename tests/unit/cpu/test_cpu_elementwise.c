@@ -1,0 +1,472 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+#include "support/cpu.h"
+
+enum { N = 1000 };
+
+static void add(test_loop *t)
+{
+    core_value args[3] = {{0}, {0}, value_int(1)};
+
+    ck_assert_int_eq(cpu_launch("add.Tensor", &t->loop, args, 3), CORE_OK);
+}
+
+START_TEST(add_of_dense_operands_adds)
+{
+    float a[N], b[N], c[N];
+    uint32_t state = 1;
+    int wrong = 0;
+    test_loop t;
+
+    ck_assert_int_eq(cpu_open(cpu_isas[_i]), CORE_OK);
+    for (int k = 0; k < N; k++) {
+        a[k] = random_float(&state);
+        b[k] = random_float(&state);
+    }
+    for (int64_t n = 1; n <= N; n = n * 2 + 1) {
+        loop_dense(&t, 1, n);
+        loop_dense_operand(&t, c, CORE_F32);
+        loop_dense_operand(&t, a, CORE_F32);
+        loop_dense_operand(&t, b, CORE_F32);
+        memset(c, 0, sizeof(c));
+        add(&t);
+        for (int k = 0; k < N; k++)
+            wrong += c[k] != (k < n ? a[k] + b[k] : 0);
+        ck_assert_int_eq(wrong, 0);
+    }
+    cpu_close();
+}
+END_TEST
+
+START_TEST(add_takes_an_alpha)
+{
+    float a = 3, b = 5, c = 0;
+    core_value args[3] = {{0}, {0}, value_float(-2)};
+    test_loop t;
+
+    ck_assert_int_eq(cpu_open(NULL), CORE_OK);
+    loop_dense(&t, 1, 1);
+    loop_dense_operand(&t, &c, CORE_F32);
+    loop_dense_operand(&t, &a, CORE_F32);
+    loop_dense_operand(&t, &b, CORE_F32);
+    ck_assert_int_eq(cpu_launch("add.Tensor", &t.loop, args, 3), CORE_OK);
+    ck_assert(c == -7);
+    cpu_close();
+}
+END_TEST
+
+START_TEST(an_immediate_is_an_operand)
+{
+    float a[N], c[N], five = 5;
+    test_loop t;
+
+    ck_assert_int_eq(cpu_open(cpu_isas[_i]), CORE_OK);
+    for (int k = 0; k < N; k++)
+        a[k] = (float)k;
+    for (int64_t n = 1; n <= N; n += N - 1) {
+        loop_dense(&t, 1, n);
+        loop_dense_operand(&t, c, CORE_F32);
+        loop_dense_operand(&t, a, CORE_F32);
+        loop_immediate(&t, &five, CORE_F32);
+        add(&t);
+        for (int k = 0; k < n; k++)
+            ck_assert(c[k] == (float)k + 5);
+    }
+    cpu_close();
+}
+END_TEST
+
+/* Sizes around those of blocks and short rows; every operand in another
+ * order of dimensions, or broadcast. */
+START_TEST(strided_and_broadcast_operands_are_read_where_they_lie)
+{
+    static const int64_t shapes[][3] = {{1, 1, 1},   {3, 5, 7},   {70, 3, 2},
+                                        {2, 600, 3}, {513, 9, 1}, {70, 3, 40}};
+    uint32_t state = 2;
+
+    ck_assert_int_eq(cpu_open(cpu_isas[_i]), CORE_OK);
+    for (size_t s = 0; s < sizeof(shapes) / sizeof(shapes[0]); s++) {
+        const int64_t *n = shapes[s];
+        int64_t total = n[0] * n[1] * n[2];
+        float *a = malloc((size_t)total * 4), *b = malloc((size_t)n[1] * 4);
+        float *c = calloc((size_t)total, 8);
+        int64_t transposed[3] = {4 * n[1] * n[2], 4 * n[2], 4};
+        int64_t row[3] = {0, 4, 0};
+        int64_t gaps[3] = {8, 8 * n[0], 8 * n[0] * n[1]};
+        int wrong = 0;
+        test_loop t;
+
+        for (int64_t k = 0; k < total; k++)
+            a[k] = random_float(&state);
+        for (int64_t k = 0; k < n[1]; k++)
+            b[k] = random_float(&state);
+        loop_begin(&t, 1, 3, n);
+        loop_operand(&t, c, CORE_F32, gaps);
+        loop_operand(&t, a, CORE_F32, transposed);
+        loop_operand(&t, b, CORE_F32, row);
+        add(&t);
+        for (int64_t z = 0; z < n[2]; z++)
+            for (int64_t y = 0; y < n[1]; y++)
+                for (int64_t x = 0; x < n[0]; x++) {
+                    int64_t at = 2 * (x + n[0] * (y + n[1] * z));
+
+                    wrong += c[at] != a[(x * n[1] + y) * n[2] + z] + b[y];
+                    wrong += c[at + 1] != 0;
+                }
+        ck_assert_int_eq(wrong, 0);
+        free(a);
+        free(b);
+        free(c);
+    }
+    cpu_close();
+}
+END_TEST
+
+START_TEST(an_output_may_be_its_input)
+{
+    float a[N];
+    int64_t sizes[2] = {10, N / 10}, strides[2] = {4 * (N / 10), 4};
+    test_loop t;
+
+    ck_assert_int_eq(cpu_open(cpu_isas[_i]), CORE_OK);
+    for (int k = 0; k < N; k++)
+        a[k] = (float)k;
+    loop_begin(&t, 1, 2, sizes);
+    loop_operand(&t, a, CORE_F32, strides);
+    loop_operand(&t, a, CORE_F32, strides);
+    loop_operand(&t, a, CORE_F32, strides);
+    add(&t);
+    for (int k = 0; k < N; k++)
+        ck_assert(a[k] == 2 * (float)k);
+    cpu_close();
+}
+END_TEST
+
+/* Large outputs are written past the caches where that is possible. */
+START_TEST(large_outputs_have_every_element)
+{
+    enum { LARGE = (8 << 20) + 37 };
+    float *a = aligned_alloc(64, sizeof(float) * (LARGE + 27));
+    float *b = aligned_alloc(64, sizeof(float) * (LARGE + 27));
+    test_loop t;
+
+    ck_assert(a != NULL && b != NULL);
+    ck_assert_int_eq(cpu_open(cpu_isas[_i]), CORE_OK);
+    for (int first = 0; first < 2; first++) { /* 1: not as vectors lie */
+        float *to = b + first;
+
+        for (int k = 0; k < LARGE + 27; k++) {
+            a[k] = (float)(k % 1000);
+            b[k] = -1;
+        }
+        for (int copy = 0; copy < 2; copy++) {
+            loop_dense(&t, 1, LARGE);
+            loop_dense_operand(&t, to, CORE_F32);
+            loop_dense_operand(&t, a, CORE_F32);
+            if (!copy)
+                loop_dense_operand(&t, a, CORE_F32);
+            ck_assert_int_eq(
+                cpu_launch(copy ? "copy_" : "add.Tensor", &t.loop, NULL, 0),
+                CORE_OK);
+            for (int k = 0; k < LARGE; k++)
+                if (to[k] != (float)((2 - copy) * (k % 1000)))
+                    ck_abort_msg("element %d is %g", k, (double)to[k]);
+            ck_assert(to[LARGE] == -1);
+        }
+        /* In place. */
+        loop_dense(&t, 1, LARGE);
+        loop_dense_operand(&t, to, CORE_F32);
+        loop_dense_operand(&t, to, CORE_F32);
+        loop_dense_operand(&t, a, CORE_F32);
+        ck_assert_int_eq(cpu_launch("mul.Tensor", &t.loop, NULL, 0), CORE_OK);
+        for (int k = 0; k < LARGE; k++)
+            if (to[k] != (float)(k % 1000) * (float)(k % 1000))
+                ck_abort_msg("element %d is %g", k, (double)to[k]);
+    }
+    cpu_close();
+    free(a);
+    free(b);
+}
+END_TEST
+
+/* What an element becomes depends neither on its place nor on its
+ * neighbours. */
+START_TEST(an_element_has_the_same_bits_at_any_place)
+{
+    static const char *const names[] = {
+        "exp", "log", "tanh", "erf", "gelu", "sigmoid", "sin", "log1p", "silu"};
+    float in[301], dense[301], lone, apart[602];
+    core_value args[2] = {{0}, value_string("none")};
+    uint32_t state = 3;
+
+    ck_assert_int_eq(cpu_open(cpu_isas[_i]), CORE_OK);
+    for (int k = 0; k < 301; k++)
+        in[k] = 8 * random_float(&state);
+    for (size_t f = 0; f < sizeof(names) / sizeof(names[0]); f++) {
+        int64_t two = 8, one = 4, n = 301;
+        test_loop t;
+
+        loop_dense(&t, 1, 301);
+        loop_dense_operand(&t, dense, CORE_F32);
+        loop_dense_operand(&t, in, CORE_F32);
+        ck_assert_int_eq(cpu_launch(names[f], &t.loop, args, 2), CORE_OK);
+        loop_begin(&t, 1, 1, &n);
+        loop_operand(&t, apart, CORE_F32, &two);
+        loop_operand(&t, in, CORE_F32, &one);
+        ck_assert_int_eq(cpu_launch(names[f], &t.loop, args, 2), CORE_OK);
+        for (int k = 0; k < 301; k++) {
+            loop_dense(&t, 1, 1);
+            loop_dense_operand(&t, &lone, CORE_F32);
+            loop_dense_operand(&t, &in[k], CORE_F32);
+            ck_assert_int_eq(cpu_launch(names[f], &t.loop, args, 2), CORE_OK);
+            ck_assert(memcmp(&lone, &dense[k], 4) == 0 ||
+                      (isnan(lone) && isnan(dense[k])));
+            ck_assert(memcmp(&lone, &apart[2 * k], 4) == 0 || isnan(lone));
+        }
+    }
+    cpu_close();
+}
+END_TEST
+
+START_TEST(many_threads_give_the_bits_of_one)
+{
+    enum { MANY = 300000 };
+    float *in = malloc(MANY * 4), *one = malloc(MANY * 4);
+    float *four = malloc(MANY * 4);
+    uint32_t state = 4;
+    test_loop t;
+
+    ck_assert_int_eq(cpu_open(NULL), CORE_OK);
+    for (int k = 0; k < MANY; k++)
+        in[k] = 5 * random_float(&state);
+    for (uint32_t threads = 1; threads <= 4; threads += 3) {
+        cpu_threads(threads);
+        loop_dense(&t, 1, MANY);
+        loop_dense_operand(&t, threads == 1 ? one : four, CORE_F32);
+        loop_dense_operand(&t, in, CORE_F32);
+        ck_assert_int_eq(cpu_launch("exp", &t.loop, NULL, 0), CORE_OK);
+    }
+    ck_assert(memcmp(one, four, MANY * 4) == 0);
+    cpu_close();
+    free(in);
+    free(one);
+    free(four);
+}
+END_TEST
+
+START_TEST(integers_divided_by_zero_are_an_error)
+{
+    int32_t a[3] = {7, INT32_MIN, 5}, b[3] = {2, -1, 0}, c[3];
+    core_value args[3] = {{0}, {0}, value_string("floor")};
+    test_loop t;
+
+    ck_assert_int_eq(cpu_open(NULL), CORE_OK);
+    loop_dense(&t, 1, 3);
+    loop_dense_operand(&t, c, CORE_I32);
+    loop_dense_operand(&t, a, CORE_I32);
+    loop_dense_operand(&t, b, CORE_I32);
+    ck_assert_int_eq(cpu_launch("div.Tensor_mode", &t.loop, args, 3),
+                     CORE_ERROR_INVALID_ARGUMENT);
+    ck_assert_ptr_nonnull(strstr(cpu_message, "zero"));
+    ck_assert_int_eq(c[0], 3);
+    ck_assert_int_eq(c[1], INT32_MIN);
+    cpu_close();
+}
+END_TEST
+
+START_TEST(a_rounding_mode_that_nobody_knows_is_an_error)
+{
+    float a = 7, b = 2, c;
+    core_value args[3] = {{0}, {0}, value_string("up")};
+    test_loop t;
+
+    ck_assert_int_eq(cpu_open(NULL), CORE_OK);
+    loop_dense(&t, 1, 1);
+    loop_dense_operand(&t, &c, CORE_F32);
+    loop_dense_operand(&t, &a, CORE_F32);
+    loop_dense_operand(&t, &b, CORE_F32);
+    ck_assert_int_eq(cpu_launch("div.Tensor_mode", &t.loop, args, 3),
+                     CORE_ERROR_UNSUPPORTED);
+    cpu_close();
+}
+END_TEST
+
+START_TEST(extremes_pass_nan_on)
+{
+    float a[4] = {1, NAN, 2, NAN}, b[4] = {2, 1, NAN, NAN}, c[4];
+    test_loop t;
+
+    ck_assert_int_eq(cpu_open(cpu_isas[_i]), CORE_OK);
+    loop_dense(&t, 1, 4);
+    loop_dense_operand(&t, c, CORE_F32);
+    loop_dense_operand(&t, a, CORE_F32);
+    loop_dense_operand(&t, b, CORE_F32);
+    ck_assert_int_eq(cpu_launch("maximum", &t.loop, NULL, 0), CORE_OK);
+    ck_assert(c[0] == 2 && isnan(c[1]) && isnan(c[2]) && isnan(c[3]));
+    ck_assert_int_eq(cpu_launch("fmax", &t.loop, NULL, 0), CORE_OK);
+    ck_assert(c[0] == 2 && c[1] == 1 && c[2] == 2 && isnan(c[3]));
+    cpu_close();
+}
+END_TEST
+
+/* 1 + 2^-11 lies halfway between two halves: it goes to the even one. */
+START_TEST(halves_are_computed_in_f32_and_rounded_to_even)
+{
+    uint16_t one[40], tiny[40], sum[40];
+    test_loop t;
+
+    ck_assert_int_eq(cpu_open(cpu_isas[_i]), CORE_OK);
+    for (int k = 0; k < 40; k++) {
+        one[k] = (uint16_t)(0x3c00 + k % 2);
+        tiny[k] = 0x1000;
+    }
+    loop_dense(&t, 1, 37);
+    loop_dense_operand(&t, sum, CORE_F16);
+    loop_dense_operand(&t, one, CORE_F16);
+    loop_dense_operand(&t, tiny, CORE_F16);
+    add(&t);
+    for (int k = 0; k < 37; k++)
+        ck_assert_uint_eq(sum[k], k % 2 ? 0x3c02 : 0x3c00);
+    cpu_close();
+}
+END_TEST
+
+static float wide(uint16_t half)
+{
+    uint32_t bits = (uint32_t)half << 16;
+    float x;
+
+    memcpy(&x, &bits, 4);
+    return x;
+}
+
+/* The nearest of the two neighbours, the even one in the middle. */
+static uint16_t narrow(float x)
+{
+    uint32_t bits, rest;
+    uint16_t below;
+
+    memcpy(&bits, &x, 4);
+    below = (uint16_t)(bits >> 16);
+    rest = bits & 0xffff;
+    if (x != x)
+        return below | 0x40;
+    return (uint16_t)(below + (rest > 0x8000 || (rest == 0x8000 && below % 2)));
+}
+
+/* With rows of its own, dense ones and others; every sixteenth bit pattern. */
+START_TEST(sums_and_products_of_bf16_are_rounded_once)
+{
+    enum { COUNT = 4099 };
+    static uint16_t a[2 * COUNT], b[COUNT], c[COUNT];
+    const int64_t n = COUNT, two = 2, four = 4;
+    core_value args[3] = {{0}, {0}, {0}};
+
+    ck_assert_int_eq(cpu_open(cpu_isas[_i]), CORE_OK);
+    for (int k = 0; k < 2 * COUNT; k++)
+        a[k] = (uint16_t)(k * 16 + k % 7);
+    for (int way = 0; way < 8; way++) {
+        int alpha = way % 4 == 2 ? 3 : 1, every = way < 4 ? 1 : 2;
+        test_loop t;
+
+        for (int k = 0; k < COUNT; k++)
+            b[k] = (uint16_t)(a[k] + k * 31);
+        loop_begin(&t, 1, 1, &n);
+        /* 3: into what is added */
+        loop_operand(&t, way % 4 == 3 ? b : c, CORE_BF16, &two);
+        loop_operand(&t, a, CORE_BF16, every == 1 ? &two : &four);
+        loop_operand(&t, b, CORE_BF16, &two);
+        args[2] = value_int(alpha);
+        ck_assert_int_eq(cpu_launch(way % 4 == 1 ? "mul.Tensor" : "add.Tensor",
+                                    &t.loop, args, way % 4 == 1 ? 2 : 3),
+                         CORE_OK);
+        for (int k = 0; k < COUNT; k++) {
+            float x = wide(a[k * every]);
+            float y = wide((uint16_t)(a[k] + k * 31));
+            uint16_t have = way % 4 == 3 ? b[k] : c[k];
+            uint16_t want = narrow(way % 4 == 1 ? x * y : x + (float)alpha * y);
+
+            if (wide(want) != wide(want))
+                ck_assert(wide(have) != wide(have));
+            else /* 3 y is exact in f32 */
+                ck_assert_msg(have == want, "%d: %x of %x and %x, not %x", way,
+                              have, a[k * every], b[k], want);
+        }
+    }
+    cpu_close();
+}
+END_TEST
+
+/* The code of the next number upwards; infinity is the last. */
+static uint16_t next_up(uint16_t code, uint16_t infinity)
+{
+    if (code == infinity)
+        return code;
+    if (code == 0x8000)
+        return 1;
+    return (uint16_t)(code & 0x8000 ? code - 1 : code + 1);
+}
+
+/* Every number of the dtype, up and down. */
+START_TEST(halves_step_to_their_own_neighbours)
+{
+    static uint16_t a[65536], next[65536];
+    const core_dtype dtypes[] = {CORE_F16, CORE_BF16};
+    uint32_t n = 0;
+    test_loop t;
+
+    for (int d = 0; d < 2; d++)
+        for (int down = 0; down < 2; down++) {
+            uint16_t infinity = d ? 0x7f80 : 0x7c00;
+            uint16_t end = (uint16_t)(infinity | down << 15);
+
+            n = 0;
+            for (uint32_t code = 0; code < 65536; code++)
+                if ((code & 0x7fff) <= infinity)
+                    a[n++] = (uint16_t)code;
+            ck_assert_int_eq(cpu_open(cpu_isas[_i]), CORE_OK);
+            loop_dense(&t, 1, n);
+            loop_dense_operand(&t, next, dtypes[d]);
+            loop_dense_operand(&t, a, dtypes[d]);
+            loop_immediate(&t, &end, dtypes[d]);
+            ck_assert_int_eq(cpu_launch("nextafter", &t.loop, NULL, 0),
+                             CORE_OK);
+            for (uint32_t k = 0; k < n; k++) {
+                uint16_t want = next_up(a[k], infinity);
+
+                if (down)
+                    want = next_up(a[k] ^ 0x8000, infinity) ^ 0x8000;
+                ck_assert_msg(next[k] == want, "%s: %#x to %#x, not %#x",
+                              d ? "bf16" : "f16", a[k], next[k], want);
+            }
+            cpu_close();
+        }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("cpu element-wise");
+    TCase *tests = tcase_create("element-wise");
+
+    tcase_add_loop_test(tests, add_of_dense_operands_adds, 0, 3);
+    tcase_add_test(tests, add_takes_an_alpha);
+    tcase_add_loop_test(tests, an_immediate_is_an_operand, 0, 3);
+    tcase_add_loop_test(
+        tests, strided_and_broadcast_operands_are_read_where_they_lie, 0, 3);
+    tcase_add_loop_test(tests, an_output_may_be_its_input, 0, 3);
+    tcase_add_loop_test(tests, an_element_has_the_same_bits_at_any_place, 0, 3);
+    tcase_add_loop_test(tests, large_outputs_have_every_element, 0, 3);
+    tcase_add_test(tests, many_threads_give_the_bits_of_one);
+    tcase_add_test(tests, integers_divided_by_zero_are_an_error);
+    tcase_add_test(tests, a_rounding_mode_that_nobody_knows_is_an_error);
+    tcase_add_loop_test(tests, extremes_pass_nan_on, 0, 3);
+    tcase_add_loop_test(tests, halves_are_computed_in_f32_and_rounded_to_even,
+                        0, 3);
+    tcase_add_loop_test(tests, sums_and_products_of_bf16_are_rounded_once, 0,
+                        3);
+    tcase_add_loop_test(tests, halves_step_to_their_own_neighbours, 0, 3);
+    suite_add_tcase(suite, tests);
+    return run_suite(suite);
+}

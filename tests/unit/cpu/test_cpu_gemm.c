@@ -1,0 +1,403 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Products of f32 by the backend's own kernels (gemm.h), for each instruction
+ * set that this machine has, against sums in f64. */
+
+#include <check.h>
+#include <float.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gemm/gemm.h"
+#include "isa.h"
+#include "runtime/scratch.h"
+
+/* Whether there is memory for scratch, and how often there was none. */
+static bool no_memory;
+static int refused;
+
+void *__real_aligned_alloc(size_t alignment, size_t size);
+void *__wrap_aligned_alloc(size_t alignment, size_t size);
+
+void *__wrap_aligned_alloc(size_t alignment, size_t size)
+{
+    if (!no_memory)
+        return __real_aligned_alloc(alignment, size);
+    refused++;
+    return NULL;
+}
+
+static const int isas[] = {CPU_ISA_AVX2, CPU_ISA_AVX512};
+
+static bool machine_has(int isa)
+{
+#if defined(__x86_64__)
+    return isa == CPU_ISA_AVX2
+               ? __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")
+               : __builtin_cpu_supports("avx512f") &&
+                     __builtin_cpu_supports("avx512bw") &&
+                     __builtin_cpu_supports("avx512dq") &&
+                     __builtin_cpu_supports("avx512vl");
+#else
+    (void)isa;
+    return false;
+#endif
+}
+
+/* A matrix with gaps after its lines; what is no element is NaN. */
+typedef struct matrix {
+    float *data;
+    int64_t rows, columns, row, column, size;
+} matrix;
+
+static matrix matrix_new(int64_t rows, int64_t columns, bool turned,
+                         int64_t gap, uint32_t seed)
+{
+    matrix x = {.rows = rows, .columns = columns};
+
+    x.row = turned ? 1 : columns + gap;
+    x.column = turned ? rows + gap : 1;
+    x.size = turned ? columns * x.column : rows * x.row;
+    x.data = malloc((size_t)x.size * sizeof *x.data);
+    ck_assert_ptr_nonnull(x.data);
+    for (int64_t i = 0; i < x.size; i++)
+        x.data[i] = nanf("");
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < columns; j++) {
+            seed = seed * 1664525 + 1013904223;
+            x.data[i * x.row + j * x.column] =
+                ldexpf((float)(int32_t)seed, -31 - (int)(seed >> 8 & 3));
+        }
+    return x;
+}
+
+static float *at(const matrix *x, int64_t i, int64_t j)
+{
+    return &x->data[i * x->row + j * x->column];
+}
+
+static gemm_problem problem_of(const matrix *a, const matrix *b,
+                               const matrix *c, float alpha, float beta)
+{
+    return (gemm_problem){.m = c->rows,
+                          .n = c->columns,
+                          .k = a->columns,
+                          .a = a->data,
+                          .row_a = a->row,
+                          .step_a = a->column,
+                          .b = b->data,
+                          .step_b = b->row,
+                          .column_b = b->column,
+                          .c = c->data,
+                          .distance = c->row,
+                          .alpha = alpha,
+                          .beta = beta};
+}
+
+static void check_element(const matrix *a, const matrix *b, int64_t i,
+                          int64_t j, double alpha, double added, float got)
+{
+    double sum = 0, size = 0;
+
+    for (int64_t p = 0; p < a->columns; p++) {
+        double x = (double)*at(a, i, p) * (double)*at(b, p, j);
+
+        sum += alpha * x;
+        size += fabs(alpha * x);
+    }
+    sum += added;
+    ck_assert_msg(fabs((double)got - sum) <= (double)(a->columns + 4) / 2 *
+                                                 (double)FLT_EPSILON *
+                                                 (size + fabs(added)),
+                  "%ld, %ld: %a, want %a", (long)i, (long)j, (double)got, sum);
+}
+
+static void check_product(int64_t m, int64_t n, int64_t k, bool ta, bool tb,
+                          int64_t gap, float alpha, float beta)
+{
+    matrix a = matrix_new(m, k, ta, gap, 1), b = matrix_new(k, n, tb, gap, 2);
+    matrix c = matrix_new(m, n, false, gap, 3);
+    matrix before = matrix_new(m, n, false, gap, 3);
+    gemm_problem p = problem_of(&a, &b, &c, alpha, beta);
+
+    for (int64_t i = 0; beta == 0 && i < m; i++)
+        for (int64_t j = 0; j < n; j++)
+            *at(&c, i, j) = nanf(""); /* not read */
+    ck_assert(cpu_gemm_multiply(&p));
+    for (int64_t i = 0; i < m; i += i + 13 < m ? 13 : 1)
+        for (int64_t j = 0; j < n; j += j + 40 < n ? 7 : 1)
+            check_element(&a, &b, i, j, (double)alpha,
+                          (double)beta * (double)*at(&before, i, j),
+                          *at(&c, i, j));
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = n; j < c.row; j++)
+            ck_assert_msg(isnan(*at(&c, i, j)), "written beyond row %ld",
+                          (long)i);
+    free(a.data);
+    free(b.data);
+    free(c.data);
+    free(before.data);
+}
+
+/* Sizes around those of kernels and blocks; lines that crowd each other out of
+ * the cache are those of 1024 elements, with and without a gap. */
+static const int64_t sizes[][3] = {
+    {1, 1, 1},     {12, 32, 7},    {13, 33, 9},    {25, 15, 384},
+    {37, 70, 385}, {24, 600, 40},  {40, 16, 1024}, {40, 1030, 20},
+    {64, 48, 800}, {1024, 40, 30}, {50, 1024, 33}, {26, 513, 770},
+};
+
+START_TEST(products_in_every_layout)
+{
+    bool any = false;
+
+    for (size_t isa = 0; isa < 2; isa++) {
+        if (!machine_has(isas[isa]))
+            continue;
+        cpu_isa = isas[isa];
+        any = true;
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+            for (int how = 0; how < 8; how++)
+                check_product(sizes[i][0], sizes[i][1], sizes[i][2], how & 1,
+                              how & 2, how & 4 ? 3 : 0, how == 5 ? 0.5f : 1,
+                              how == 3   ? -2
+                              : how == 6 ? 1
+                                         : 0);
+    }
+    if (!any)
+        printf("skipped: this machine has neither AVX2 nor AVX-512\n");
+}
+END_TEST
+
+START_TEST(parts_of_a_product_have_its_bits)
+{
+    for (size_t isa = 0; isa < 2; isa++)
+        for (int how = 0; how < 4; how++) {
+            int64_t m = 61, n = 150, k = 500;
+            matrix a = matrix_new(m, k, how & 1, 0, 1);
+            matrix b = matrix_new(k, n, how & 2, 0, 2);
+            matrix c = matrix_new(m, n, false, 0, 3);
+            matrix d = matrix_new(m, n, false, 0, 4);
+            gemm_problem p = problem_of(&a, &b, &c, 1, 0);
+
+            if (machine_has(isas[isa])) {
+                cpu_isa = isas[isa];
+                ck_assert(cpu_gemm_multiply(&p));
+                for (int64_t i = 0; i < m; i += 20)
+                    for (int64_t j = 0; j < n; j += 47) {
+                        gemm_problem part = problem_of(&a, &b, &d, 1, 0);
+
+                        part.m = m - i < 20 ? m - i : 20;
+                        part.n = n - j < 47 ? n - j : 47;
+                        part.a = at(&a, i, 0);
+                        part.b = at(&b, 0, j);
+                        part.c = at(&d, i, j);
+                        ck_assert(cpu_gemm_multiply(&part));
+                    }
+                ck_assert_int_eq(
+                    memcmp(c.data, d.data, (size_t)c.size * sizeof(float)), 0);
+            }
+            free(a.data);
+            free(b.data);
+            free(c.data);
+            free(d.data);
+        }
+}
+END_TEST
+
+/* Sizes that are packed, in either operand or both, and read where they lie. */
+START_TEST(products_need_no_memory)
+{
+    for (size_t isa = 0; isa < 2; isa++)
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+            for (int how = 0; how < 4; how++) {
+                int64_t m = sizes[i][0], n = sizes[i][1], k = sizes[i][2];
+                matrix a = matrix_new(m, k, how & 1, 0, 1);
+                matrix b = matrix_new(k, n, how & 2, 0, 2);
+                matrix c = matrix_new(m, n, false, 0, 3);
+                matrix d = matrix_new(m, n, false, 0, 3);
+                gemm_problem with = problem_of(&a, &b, &c, 0.75f, -2);
+                gemm_problem without = problem_of(&a, &b, &d, 0.75f, -2);
+
+                if (machine_has(isas[isa])) {
+                    cpu_isa = isas[isa];
+                    ck_assert(cpu_gemm_multiply(&with));
+                    cpu_scratch_shutdown();
+                    no_memory = true;
+                    refused = 0;
+                    ck_assert(cpu_gemm_multiply(&without));
+                    no_memory = false;
+                    ck_assert(refused > 0 || !(how & 2) || k == 1);
+                    ck_assert_mem_eq(c.data, d.data,
+                                     (size_t)c.size * sizeof(float));
+                }
+                free(a.data);
+                free(b.data);
+                free(c.data);
+                free(d.data);
+            }
+}
+END_TEST
+
+START_TEST(infinities_stay_in_their_row_and_column)
+{
+    for (size_t isa = 0; isa < 2; isa++)
+        for (int tb = 0; tb < 2; tb++) {
+            matrix a = matrix_new(30, 40, false, 0, 1);
+            matrix b = matrix_new(40, 37, tb, 0, 2);
+            matrix c = matrix_new(30, 37, false, 0, 3);
+            gemm_problem p = problem_of(&a, &b, &c, 1, 0);
+
+            *at(&a, 29, 39) = INFINITY;
+            *at(&b, 3, 36) = INFINITY;
+            if (machine_has(isas[isa])) {
+                cpu_isa = isas[isa];
+                ck_assert(cpu_gemm_multiply(&p));
+                for (int64_t i = 0; i < 30; i++)
+                    for (int64_t j = 0; j < 37; j++)
+                        ck_assert_int_eq(!isfinite(*at(&c, i, j)),
+                                         i == 29 || j == 36);
+            }
+            free(a.data);
+            free(b.data);
+            free(c.data);
+        }
+}
+END_TEST
+
+START_TEST(others_are_told_no)
+{
+    float x[64] = {0}, c[64] = {1};
+    gemm_problem p = {.m = 4,
+                      .n = 4,
+                      .k = 4,
+                      .a = x,
+                      .row_a = 8,
+                      .step_a = 2,
+                      .b = x,
+                      .step_b = 4,
+                      .column_b = 1,
+                      .c = c,
+                      .distance = 4,
+                      .alpha = 1};
+
+    cpu_isa = CPU_ISA_AVX2;
+    ck_assert(!cpu_gemm_multiply(&p)); /* A is dense in neither direction */
+    p.step_a = 1;
+    p.alpha = 0;
+    ck_assert(!cpu_gemm_multiply(&p));
+    p.alpha = 1;
+    cpu_isa = CPU_ISA_BASELINE;
+    ck_assert(!cpu_gemm_multiply(&p));
+    ck_assert(!cpu_gemm_wanted(1024, 1024, 1024));
+    ck_assert_float_eq(c[0], 1);
+}
+END_TEST
+
+/* ---------------------------------------------------------------- scratch -- */
+
+START_TEST(scratch_is_used_again)
+{
+    char *a = cpu_scratch_take(100000), *b, *c;
+
+    ck_assert_ptr_nonnull(a);
+    ck_assert_uint_eq((uintptr_t)a % 64, 0);
+    memset(a, 1, 100000);
+    cpu_scratch_give(a);
+    b = cpu_scratch_take(70000); /* of the same class */
+    ck_assert_ptr_eq(b, a);
+    c = cpu_scratch_take(100000);
+    ck_assert_ptr_ne(c, b);
+    cpu_scratch_give(b);
+    cpu_scratch_give(c);
+    cpu_scratch_give(NULL);
+    c = cpu_scratch_take(INT64_C(40) << 20); /* more than is kept */
+    ck_assert_ptr_nonnull(c);
+    c[(INT64_C(40) << 20) - 1] = 1;
+    cpu_scratch_give(c);
+    ck_assert_ptr_null(cpu_scratch_take(-1));
+    ck_assert_ptr_null(cpu_scratch_take(INT64_MAX));
+    cpu_scratch_shutdown();
+}
+END_TEST
+
+/* Gives back more blocks than there are slots, and more than is kept. */
+START_TEST(too_much_scratch_is_freed)
+{
+    void *blocks[12];
+
+    for (int i = 0; i < 12; i++)
+        ck_assert_ptr_nonnull(blocks[i] = cpu_scratch_take(4 << 20));
+    for (int i = 0; i < 12; i++)
+        cpu_scratch_give(blocks[i]);
+    cpu_scratch_shutdown();
+    for (int i = 0; i < 12; i++)
+        ck_assert_ptr_nonnull(blocks[i] = cpu_scratch_take(1));
+    for (int i = 0; i < 12; i++)
+        cpu_scratch_give(blocks[i]);
+    cpu_scratch_shutdown();
+}
+END_TEST
+
+static void *take_and_give(void *unused)
+{
+    for (int i = 0; i < 2000; i++) {
+        int64_t bytes = 60000 << (i % 3);
+        char *mine = cpu_scratch_take(bytes);
+
+        if (!mine)
+            return unused;
+        memset(mine, i & 0x7f, 64);
+        mine[bytes - 1] = (char)(i & 0x7f);
+        for (int j = 0; j < 64; j++)
+            if (mine[j] != (char)(i & 0x7f))
+                return unused;
+        cpu_scratch_give(mine);
+    }
+    return NULL;
+}
+
+START_TEST(threads_never_share_scratch)
+{
+    pthread_t threads[4];
+    void *failed;
+
+    for (int i = 0; i < 4; i++)
+        ck_assert_int_eq(
+            pthread_create(&threads[i], NULL, take_and_give, &threads), 0);
+    for (int i = 0; i < 4; i++) {
+        pthread_join(threads[i], &failed);
+        ck_assert_ptr_null(failed);
+    }
+    cpu_scratch_shutdown();
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("cpu_gemm");
+    TCase *products = tcase_create("products");
+    TCase *scratch = tcase_create("scratch");
+    SRunner *runner = srunner_create(suite);
+    int failed;
+
+    tcase_set_timeout(products, 120);
+    tcase_add_test(products, products_in_every_layout);
+    tcase_add_test(products, parts_of_a_product_have_its_bits);
+    tcase_add_test(products, products_need_no_memory);
+    tcase_add_test(products, infinities_stay_in_their_row_and_column);
+    tcase_add_test(products, others_are_told_no);
+    suite_add_tcase(suite, products);
+    tcase_add_test(scratch, scratch_is_used_again);
+    tcase_add_test(scratch, too_much_scratch_is_freed);
+    tcase_add_test(scratch, threads_never_share_scratch);
+    suite_add_tcase(suite, scratch);
+    srunner_run_all(runner, CK_ENV);
+    failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}

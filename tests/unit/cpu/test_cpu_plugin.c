@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+#include "support/cpu.h"
+
+#include <malloc.h>
+
+START_TEST(an_offer_of_another_major_is_refused_with_a_reason)
+{
+    core_plugin_offer offer = {
+        sizeof(offer), CORE_ABI_MAJOR + 1, 0, 9, {"test", 4}};
+    core_plugin_answer answer = {.struct_size = sizeof(answer)};
+
+    ck_assert_int_eq(core_plugin_entry(&offer, &answer),
+                     CORE_ERROR_INCOMPATIBLE);
+    ck_assert_uint_gt(answer.refusal.size, 0);
+}
+END_TEST
+
+START_TEST(a_newer_host_gets_the_plugins_minor)
+{
+    core_plugin_offer offer = {
+        sizeof(offer), CORE_ABI_MAJOR, 0, CORE_ABI_MINOR + 5, {"test", 4}};
+    core_plugin_answer answer = {.struct_size = sizeof(answer)};
+
+    ck_assert_int_eq(core_plugin_entry(&offer, &answer), CORE_OK);
+    ck_assert_uint_eq(answer.abi_minor, CORE_ABI_MINOR);
+}
+END_TEST
+
+START_TEST(the_backend_has_one_synchronous_device)
+{
+    core_device_properties properties = {.struct_size = sizeof(properties)};
+    core_device_information information = {.struct_size = sizeof(information)};
+    core_string reason;
+    uint32_t count;
+    void *device;
+
+    ck_assert_int_eq(cpu_open("baseline"), CORE_OK);
+    ck_assert_ptr_null(cpu_backend->streams);
+    ck_assert_int_eq(cpu_backend->enumerate(NULL, &count, &reason), CORE_OK);
+    ck_assert_uint_eq(count, 1);
+    ck_assert_int_eq(cpu_backend->device_open(NULL, 1, &device),
+                     CORE_ERROR_NOT_FOUND);
+    ck_assert_int_eq(cpu_backend->device_open(NULL, 0, &device), CORE_OK);
+    ck_assert_int_eq(cpu_backend->device_properties(device, &properties),
+                     CORE_OK);
+    ck_assert(properties.flags & CORE_DEVICE_HOST_ACCESS);
+    ck_assert_int_eq(cpu_backend->device_information(device, &information),
+                     CORE_OK);
+    ck_assert_uint_gt(information.name.size, 0);
+    ck_assert_ptr_nonnull(strstr(information.features.data, "isa=baseline"));
+    cpu_close();
+}
+END_TEST
+
+START_TEST(memory_is_aligned_and_copied_and_filled)
+{
+    const core_memory_table *table;
+    core_memory memory, other;
+    unsigned char bytes[100], pattern[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+    uint64_t word;
+
+    ck_assert_int_eq(cpu_open(NULL), CORE_OK);
+    table = cpu_backend->memory;
+    ck_assert_int_eq(table->alloc(NULL, 100, &memory), CORE_OK);
+    ck_assert_uint_eq((uintptr_t)memory.handle % 64, 0);
+    ck_assert_int_eq(table->alloc(NULL, 3 << 20, &other), CORE_OK);
+    ck_assert_uint_eq((uintptr_t)other.handle % 64, 0);
+    memcpy(&word, pattern, 8);
+    ck_assert_int_eq(table->fill(NULL, NULL, memory, 100, word, 4), CORE_OK);
+    ck_assert_int_eq(table->copy(NULL, NULL, other, memory, 100), CORE_OK);
+    ck_assert_int_eq(table->copy_to_host(NULL, NULL, bytes, other, 100),
+                     CORE_OK);
+    for (int k = 0; k < 100; k++)
+        ck_assert_uint_eq(bytes[k], pattern[k % 4]);
+    ck_assert_int_eq(table->fill(NULL, NULL, memory, 100, word, 3),
+                     CORE_ERROR_INVALID_ARGUMENT);
+    table->free(NULL, memory, 100);
+    table->free(NULL, other, 3 << 20);
+    cpu_close();
+}
+END_TEST
+
+START_TEST(more_memory_than_there_is_is_an_error)
+{
+    core_memory memory;
+
+    ck_assert_int_eq(cpu_open(NULL), CORE_OK);
+    ck_assert_int_eq(
+        cpu_backend->memory->alloc(NULL, UINT64_C(1) << 62, &memory),
+        CORE_ERROR_OUT_OF_MEMORY);
+    ck_assert_int_eq(cpu_backend->memory->alloc(NULL, UINT64_MAX, &memory),
+                     CORE_ERROR_OUT_OF_MEMORY);
+    ck_assert_ptr_null(memory.handle);
+    cpu_close();
+}
+END_TEST
+
+START_TEST(settings_that_say_nothing_are_errors)
+{
+    ck_assert_int_eq(cpu_open("sse9"), CORE_ERROR_INVALID_ARGUMENT);
+    ck_assert_ptr_nonnull(strstr(cpu_message, "avx512"));
+    cpu_threads_setting = "many";
+    ck_assert_int_eq(cpu_open(NULL), CORE_ERROR_INVALID_ARGUMENT);
+    cpu_threads_setting = "0";
+    ck_assert_int_eq(cpu_open(NULL), CORE_ERROR_INVALID_ARGUMENT);
+    cpu_threads_setting = "3";
+    ck_assert_int_eq(cpu_open(NULL), CORE_OK);
+    cpu_close();
+}
+END_TEST
+
+/* A host undoes what was registered; stop is for what began. */
+START_TEST(an_init_that_fails_half_way_leaves_nothing)
+{
+    enum { TIMES = 3, KEPT = 4096 /* by the C library */ };
+    size_t before = 0, after = 0;
+    uint32_t registrations;
+
+    ck_assert_int_eq(cpu_open(NULL), CORE_OK);
+    registrations = UINT32_MAX - cpu_refused_after;
+    ck_assert_uint_gt(registrations, 1);
+    cpu_close();
+    for (uint32_t n = 0; n < registrations; n++) {
+        for (int k = 0; k < TIMES; k++) {
+            before = mallinfo2().uordblks;
+            cpu_refused_after = n;
+            ck_assert_int_eq(cpu_open(NULL), CORE_ERROR_OUT_OF_MEMORY);
+            free(cpu_all_kernels);
+            cpu_all_kernels = NULL;
+            cpu_kernel_count = 0;
+            after = mallinfo2().uordblks;
+        }
+        ck_assert_msg(after < before + KEPT,
+                      "%zu bytes are left after %u registrations",
+                      after - before, n);
+    }
+}
+END_TEST
+
+START_TEST(every_kernel_has_a_name_and_a_function)
+{
+    ck_assert_int_eq(cpu_open(NULL), CORE_OK);
+    ck_assert_uint_gt(cpu_kernel_count, 500);
+    for (uint32_t k = 0; k < cpu_kernel_count; k++) {
+        ck_assert_uint_gt(cpu_all_kernels[k].name.size, 0);
+        ck_assert_ptr_nonnull(cpu_all_kernels[k].launch);
+    }
+    cpu_close();
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("cpu plugin");
+    TCase *tests = tcase_create("plugin");
+
+    tcase_add_test(tests, an_offer_of_another_major_is_refused_with_a_reason);
+    tcase_add_test(tests, a_newer_host_gets_the_plugins_minor);
+    tcase_add_test(tests, the_backend_has_one_synchronous_device);
+    tcase_add_test(tests, memory_is_aligned_and_copied_and_filled);
+    tcase_add_test(tests, more_memory_than_there_is_is_an_error);
+    tcase_add_test(tests, settings_that_say_nothing_are_errors);
+    tcase_add_test(tests, an_init_that_fails_half_way_leaves_nothing);
+    tcase_add_test(tests, every_kernel_has_a_name_and_a_function);
+    suite_add_tcase(suite, tests);
+    return run_suite(suite);
+}

@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+#include "support/cpu.h"
+
+/* Reduces a dense block of n[0] (innermost) x n[1] x n[2] elements along the
+ * dimensions of a mask into dense outputs. */
+static core_status reduce(const char *name, const int64_t *n, uint32_t mask,
+                          void *in, core_dtype dtype, void *out,
+                          core_dtype out_dtype, void *second,
+                          const core_value *args, uint32_t nargs)
+{
+    int64_t bytes = core_sdk_itemsize(dtype), out_strides[3], index[3];
+    int64_t in_strides[3] = {bytes, bytes * n[0], bytes * n[0] * n[1]};
+    int64_t step = 1;
+    test_loop t;
+
+    for (int d = 0; d < 3; d++) {
+        int kept = !(mask >> d & 1);
+
+        out_strides[d] = kept ? step * core_sdk_itemsize(out_dtype) : 0;
+        index[d] = kept ? step * 8 : 0;
+        step *= kept ? n[d] : 1;
+    }
+    loop_begin(&t, second != NULL ? 2 : 1, 3, n);
+    t.loop.reduced = mask;
+    loop_operand(&t, out, out_dtype, out_strides);
+    if (second != NULL)
+        loop_operand(&t, second, CORE_I64, index);
+    loop_operand(&t, in, dtype, in_strides);
+    return cpu_launch(name, &t.loop, args, nargs);
+}
+
+static const int64_t shapes[][3] = {
+    {1, 1, 1},   {7, 3, 2},      {40, 30, 20},   {3, 1000, 5},  {1000, 1, 7},
+    {600, 2, 2}, {200000, 1, 1}, {1, 300000, 1}, {5, 70000, 2}, {530, 300, 1}};
+enum { SHAPES = sizeof(shapes) / sizeof(shapes[0]) };
+
+/* Where the output of element (x, y, z) is. */
+static int64_t place(const int64_t *n, uint32_t mask, const int64_t *at)
+{
+    int64_t index = 0, step = 1;
+
+    for (int d = 0; d < 3; d++)
+        if (!(mask >> d & 1)) {
+            index += at[d] * step;
+            step *= n[d];
+        }
+    return index;
+}
+
+START_TEST(sums_along_any_dimensions_are_accurate)
+{
+    uint32_t state = 6;
+
+    ck_assert_int_eq(cpu_open(cpu_isas[_i]), CORE_OK);
+    for (int s = 0; s < SHAPES; s++) {
+        const int64_t *n = shapes[s];
+        int64_t total = n[0] * n[1] * n[2];
+        float *in = malloc((size_t)total * 4);
+        float *out = malloc((size_t)total * 4);
+        double *want = malloc((size_t)total * 8);
+        double *size = malloc((size_t)total * 8);
+
+        for (int64_t k = 0; k < total; k++)
+            in[k] = random_float(&state) + 0.1f;
+        for (uint32_t mask = 0; mask < 8; mask++) {
+            int64_t at[3];
+
+            memset(want, 0, (size_t)total * 8);
+            memset(size, 0, (size_t)total * 8);
+            for (int64_t k = 0; k < total; k++) {
+                int64_t p;
+
+                at[0] = k % n[0];
+                at[1] = k / n[0] % n[1];
+                at[2] = k / n[0] / n[1];
+                p = place(n, mask, at);
+                want[p] += (double)in[k];
+                size[p] += fabs((double)in[k]);
+            }
+            ck_assert_int_eq(reduce("sum.dim_IntList", n, mask, in, CORE_F32,
+                                    out, CORE_F32, NULL, NULL, 0),
+                             CORE_OK);
+            at[0] = n[0] - 1;
+            at[1] = n[1] - 1;
+            at[2] = n[2] - 1;
+            for (int64_t p = 0; p <= place(n, mask, at); p++)
+                if (!(fabs((double)out[p] - want[p]) <=
+                      6e-8 * fabs(want[p]) + 2e-7 * size[p]))
+                    ck_abort_msg("shape %d, dimensions %u: %.9g, not %.9g", s,
+                                 mask, (double)out[p], want[p]);
+        }
+        free(in);
+        free(out);
+        free(want);
+        free(size);
+    }
+    cpu_close();
+}
+END_TEST
+
+START_TEST(many_threads_reduce_to_the_bits_of_one)
+{
+    static const char *const names[] = {"sum.dim_IntList", "var.correction",
+                                        "logsumexp", "prod.dim_int"};
+    uint32_t state = 7;
+
+    ck_assert_int_eq(cpu_open(NULL), CORE_OK);
+    for (int s = 2; s < SHAPES; s++)
+        for (int f = 0; f < 4; f++)
+            for (uint32_t mask = 1; mask < 8; mask++) {
+                const int64_t *n = shapes[s];
+                size_t total = (size_t)(n[0] * n[1] * n[2]);
+                float *in = malloc(total * 4);
+                float *one = calloc(total, 4), *four = calloc(total, 4);
+
+                for (size_t k = 0; k < total; k++)
+                    in[k] = random_float(&state);
+                cpu_threads(1);
+                ck_assert_int_eq(reduce(names[f], n, mask, in, CORE_F32, one,
+                                        CORE_F32, NULL, NULL, 0),
+                                 CORE_OK);
+                cpu_threads(4);
+                ck_assert_int_eq(reduce(names[f], n, mask, in, CORE_F32, four,
+                                        CORE_F32, NULL, NULL, 0),
+                                 CORE_OK);
+                ck_assert(memcmp(one, four, total * 4) == 0);
+                free(in);
+                free(one);
+                free(four);
+            }
+    cpu_close();
+}
+END_TEST
+
+START_TEST(the_first_of_equal_extremes_is_told)
+{
+    static const int64_t n[3] = {1000, 1, 1};
+    float in[1000], value;
+    int64_t index;
+
+    ck_assert_int_eq(cpu_open(cpu_isas[_i]), CORE_OK);
+    for (int k = 0; k < 1000; k++)
+        in[k] = (float)(k % 10);
+    ck_assert_int_eq(reduce("max.dim", n, 1, in, CORE_F32, &value, CORE_F32,
+                            &index, NULL, 0),
+                     CORE_OK);
+    ck_assert(value == 9);
+    ck_assert_int_eq(index, 9);
+    in[700] = NAN;
+    in[900] = NAN;
+    ck_assert_int_eq(reduce("max.dim", n, 1, in, CORE_F32, &value, CORE_F32,
+                            &index, NULL, 0),
+                     CORE_OK);
+    ck_assert(isnan(value));
+    ck_assert_int_eq(index, 700);
+    ck_assert_int_eq(
+        reduce("argmin", n, 1, in, CORE_F32, &index, CORE_I64, NULL, NULL, 0),
+        CORE_OK);
+    ck_assert_int_eq(index, 700);
+    cpu_close();
+}
+END_TEST
+
+START_TEST(an_index_counts_the_innermost_dimension_fastest)
+{
+    static const int64_t n[3] = {4, 5, 6};
+    int32_t in[120] = {0};
+    int64_t index, columns[4];
+
+    ck_assert_int_eq(cpu_open(cpu_isas[_i]), CORE_OK);
+    in[2 + 4 * (3 + 5 * 4)] = 1;
+    ck_assert_int_eq(
+        reduce("argmax", n, 7, in, CORE_I32, &index, CORE_I64, NULL, NULL, 0),
+        CORE_OK);
+    ck_assert_int_eq(index, 2 + 4 * (3 + 5 * 4));
+    ck_assert_int_eq(
+        reduce("argmax", n, 6, in, CORE_I32, columns, CORE_I64, NULL, NULL, 0),
+        CORE_OK);
+    ck_assert(columns[0] == 0 && columns[2] == 3 + 5 * 4);
+    cpu_close();
+}
+END_TEST
+
+START_TEST(variance_far_from_zero_does_not_cancel)
+{
+    enum { MANY = 100000 };
+    static const int64_t rows[3] = {MANY, 1, 1}, columns[3] = {2, MANY / 2, 1};
+    double *in = malloc(MANY * 8), out[2];
+
+    ck_assert_int_eq(cpu_open(cpu_isas[_i]), CORE_OK);
+    for (int k = 0; k < MANY; k++)
+        in[k] = 1e9 + k % 2;
+    ck_assert_int_eq(reduce("var.correction", rows, 1, in, CORE_F64, out,
+                            CORE_F64, NULL, NULL, 0),
+                     CORE_OK);
+    ck_assert_double_eq_tol(out[0], 0.25 * MANY / (MANY - 1.0), 1e-12);
+    ck_assert_int_eq(reduce("var.correction", columns, 2, in, CORE_F64, out,
+                            CORE_F64, NULL, NULL, 0),
+                     CORE_OK);
+    ck_assert(out[0] == 0 && out[1] == 0);
+    free(in);
+    cpu_close();
+}
+END_TEST
+
+START_TEST(a_reduction_of_nothing_is_the_identity)
+{
+    static const int64_t n[3] = {0, 3, 1};
+    static const struct {
+        const char *name;
+        float want;
+    } cases[] = {{"sum.dim_IntList", 0},   {"prod.dim_int", 1},
+                 {"mean.dim", NAN},        {"linalg_vector_norm", 0},
+                 {"logsumexp", -INFINITY}, {"var.correction", NAN}};
+    float in[1], out[3];
+
+    ck_assert_int_eq(cpu_open(NULL), CORE_OK);
+    for (int k = 0; k < 6; k++) {
+        ck_assert_int_eq(reduce(cases[k].name, n, 1, in, CORE_F32, out,
+                                CORE_F32, NULL, NULL, 0),
+                         CORE_OK);
+        for (int j = 0; j < 3; j++)
+            ck_assert_msg(out[j] == cases[k].want ||
+                              (isnan(out[j]) && isnan(cases[k].want)),
+                          "%s of nothing is %g", cases[k].name, (double)out[j]);
+    }
+    cpu_close();
+}
+END_TEST
+
+START_TEST(sums_of_integers_do_not_leave_integers)
+{
+    static const int64_t n[3] = {300, 1, 1};
+    int8_t in[300];
+    int64_t sum;
+
+    ck_assert_int_eq(cpu_open(cpu_isas[_i]), CORE_OK);
+    memset(in, 127, sizeof(in));
+    ck_assert_int_eq(reduce("sum.dim_IntList", n, 1, in, CORE_I8, &sum,
+                            CORE_I64, NULL, NULL, 0),
+                     CORE_OK);
+    ck_assert_int_eq(sum, 300 * 127);
+    cpu_close();
+}
+END_TEST
+
+START_TEST(infinities_do_not_spoil_sums_and_logsumexp)
+{
+    static const int64_t n[3] = {100, 1, 1};
+    float in[100], out;
+
+    ck_assert_int_eq(cpu_open(cpu_isas[_i]), CORE_OK);
+    for (int k = 0; k < 100; k++)
+        in[k] = 1000;
+    ck_assert_int_eq(
+        reduce("logsumexp", n, 1, in, CORE_F32, &out, CORE_F32, NULL, NULL, 0),
+        CORE_OK);
+    ck_assert_float_eq_tol(out, 1004.60517f, 1e-3f);
+    in[50] = INFINITY;
+    ck_assert_int_eq(
+        reduce("logsumexp", n, 1, in, CORE_F32, &out, CORE_F32, NULL, NULL, 0),
+        CORE_OK);
+    ck_assert(out == INFINITY);
+    ck_assert_int_eq(reduce("sum.dim_IntList", n, 1, in, CORE_F32, &out,
+                            CORE_F32, NULL, NULL, 0),
+                     CORE_OK);
+    ck_assert(out == INFINITY);
+    for (int k = 0; k < 100; k++)
+        in[k] = -INFINITY;
+    ck_assert_int_eq(
+        reduce("logsumexp", n, 1, in, CORE_F32, &out, CORE_F32, NULL, NULL, 0),
+        CORE_OK);
+    ck_assert(out == -INFINITY);
+    cpu_close();
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("cpu reduce");
+    TCase *tests = tcase_create("reduce");
+
+    tcase_set_timeout(tests, 120);
+    tcase_add_loop_test(tests, sums_along_any_dimensions_are_accurate, 0, 3);
+    tcase_add_test(tests, many_threads_reduce_to_the_bits_of_one);
+    tcase_add_loop_test(tests, the_first_of_equal_extremes_is_told, 0, 3);
+    tcase_add_loop_test(tests, an_index_counts_the_innermost_dimension_fastest,
+                        0, 3);
+    tcase_add_loop_test(tests, variance_far_from_zero_does_not_cancel, 0, 3);
+    tcase_add_test(tests, a_reduction_of_nothing_is_the_identity);
+    tcase_add_loop_test(tests, sums_of_integers_do_not_leave_integers, 0, 3);
+    tcase_add_loop_test(tests, infinities_do_not_spoil_sums_and_logsumexp, 0,
+                        3);
+    suite_add_tcase(suite, tests);
+    return run_suite(suite);
+}

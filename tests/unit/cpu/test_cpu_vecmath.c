@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Elementary functions of f32 against libm's of f64, on every 9973rd float. */
+
+#include "support/cpu.h"
+
+enum { N = 8192, STEP = 9973 };
+
+static double sigmoid(double x)
+{
+    return 1 / (1 + exp(-x));
+}
+
+static const struct {
+    const char *name;
+    double (*exact)(double);
+    double limit; /* units in the last place */
+} functions[] = {
+    {"exp", exp, 1},     {"exp2", exp2, 1},         {"expm1", expm1, 1.5},
+    {"log", log, 1},     {"log2", log2, 2.5},       {"log10", log10, 2},
+    {"log1p", log1p, 1}, {"sinh", sinh, 2},         {"cosh", cosh, 1.5},
+    {"tanh", tanh, 1.5}, {"sigmoid", sigmoid, 2.5}, {"erf", erf, 1.5},
+    {"erfc", erfc, 2},   {"sin", sin, 1},           {"cos", cos, 1},
+    {"tan", tan, 1},     {"sqrt", sqrt, 0.5},       {"floor", floor, 0},
+    {"ceil", ceil, 0},   {"trunc", trunc, 0},       {"round", rint, 0},
+};
+
+enum { FUNCTIONS = sizeof(functions) / sizeof(functions[0]) };
+
+/* Distance of got from want, in units of the last place of want. */
+static double distance(float got, double want)
+{
+    int exponent;
+
+    if (isnan(want) || isnan(got))
+        return isnan(want) && isnan(got) ? 0 : INFINITY;
+    /* What rounds to infinity may be it. */
+    if (isinf(got) || isinf((float)want))
+        return fabs(want) >= 0x1.ffffffp127 && !signbit(got) == !signbit(want)
+                   ? 0
+                   : INFINITY;
+    frexp(want, &exponent);
+    if (exponent < -125)
+        exponent = -125;
+    return fabs((double)got - want) / ldexp(1, exponent - 24);
+}
+
+static void check_function(int f, const float *in, const float *out)
+{
+    for (int k = 0; k < N; k++) {
+        double want = functions[f].exact((double)in[k]);
+
+        if (!(distance(out[k], want) <= functions[f].limit + 1e-6))
+            ck_abort_msg("%s(%a) is %a, not %a", functions[f].name,
+                         (double)in[k], (double)out[k], want);
+    }
+}
+
+START_TEST(functions_are_as_accurate_as_stated)
+{
+    static float in[N], out[N];
+    uint64_t bits = 0;
+
+    ck_assert_int_eq(cpu_open(cpu_isas[_i]), CORE_OK);
+    while (bits < UINT64_C(1) << 32) {
+        for (int k = 0; k < N; k++, bits += STEP) {
+            uint32_t low = (uint32_t)bits;
+
+            memcpy(&in[k], &low, 4);
+        }
+        for (int f = 0; f < FUNCTIONS; f++) {
+            test_loop t;
+
+            loop_dense(&t, 1, N);
+            loop_dense_operand(&t, out, CORE_F32);
+            loop_dense_operand(&t, in, CORE_F32);
+            ck_assert_int_eq(cpu_launch(functions[f].name, &t.loop, NULL, 0),
+                             CORE_OK);
+            check_function(f, in, out);
+        }
+    }
+    cpu_close();
+}
+END_TEST
+
+/* x Φ(x): near the result where it is not small, and never far from it. */
+START_TEST(gelu_is_as_accurate_as_stated)
+{
+    static float in[N], out[N];
+    core_value args[2] = {{0}, value_string("none")};
+    test_loop t;
+
+    ck_assert_int_eq(cpu_open(cpu_isas[_i]), CORE_OK);
+    for (int begin = -N; begin < 63 * N; begin += N) {
+        for (int k = 0; k < N; k++)
+            in[k] = (float)(begin + k) * (16.0f / (64 * N)) - 8;
+        loop_dense(&t, 1, N);
+        loop_dense_operand(&t, out, CORE_F32);
+        loop_dense_operand(&t, in, CORE_F32);
+        ck_assert_int_eq(cpu_launch("gelu", &t.loop, args, 2), CORE_OK);
+        for (int k = 0; k < N; k++) {
+            double x = (double)in[k], want = x * 0.5 * erfc(-x / sqrt(2));
+
+            if (in[k] < -1 ? !(fabs((double)out[k] - want) <= 5e-8)
+                           : !(distance(out[k], want) <= 3))
+                ck_abort_msg("gelu(%a) is %a, not %a", x, (double)out[k], want);
+        }
+    }
+    cpu_close();
+}
+END_TEST
+
+START_TEST(special_values_come_out_as_in_c)
+{
+    static const float special[] = {
+        0.0f,  -0.0f,  INFINITY, -INFINITY, NAN,      -NAN,  1.0f,
+        -1.0f, 1e-45f, -1e-45f,  88.8f,     -103.99f, 3e38f, -3e38f};
+    enum { SPECIAL = sizeof(special) / sizeof(special[0]) };
+
+    ck_assert_int_eq(cpu_open(cpu_isas[_i]), CORE_OK);
+    for (int f = 0; f < FUNCTIONS; f++)
+        for (int k = 0; k < SPECIAL; k++) {
+            float x = special[k], y;
+            float want = (float)functions[f].exact((double)x);
+            test_loop t;
+
+            loop_dense(&t, 1, 1);
+            loop_dense_operand(&t, &y, CORE_F32);
+            loop_dense_operand(&t, &x, CORE_F32);
+            ck_assert_int_eq(cpu_launch(functions[f].name, &t.loop, NULL, 0),
+                             CORE_OK);
+            if (isnan(want))
+                ck_assert(isnan(y));
+            else if (!(y == want || distance(y, (double)want) <= 2.5) ||
+                     !signbit(y) != !signbit(want))
+                ck_abort_msg("%s(%a) is %a, not %a", functions[f].name,
+                             (double)x, (double)y, (double)want);
+        }
+    cpu_close();
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("cpu vecmath");
+    TCase *tests = tcase_create("vecmath");
+
+    tcase_set_timeout(tests, 300);
+    tcase_add_loop_test(tests, functions_are_as_accurate_as_stated, 0, 3);
+    tcase_add_loop_test(tests, gelu_is_as_accurate_as_stated, 0, 3);
+    tcase_add_loop_test(tests, special_values_come_out_as_in_c, 0, 3);
+    suite_add_tcase(suite, tests);
+    return run_suite(suite);
+}

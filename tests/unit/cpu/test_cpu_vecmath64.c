@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Elementary functions of f64 against libm's of long double. */
+
+#include "support/cpu.h"
+
+enum { N = 4096, ROUNDS = 48 };
+
+static long double sigmoid(long double x)
+{
+    return 1 / (1 + expl(-x));
+}
+
+static long double gelu(long double x)
+{
+    return 0.5L * x * (1 + erfl(x * 0.70710678118654752440L));
+}
+
+static const struct {
+    const char *name;
+    long double (*exact)(long double);
+    double low, high; /* where most of the numbers are drawn from */
+    double limit;     /* units in the last place */
+} functions[] = {
+    {"exp", expl, -746, 710, 1},      {"expm1", expm1l, -40, 710, 2},
+    {"log", logl, 0, 4, 1},           {"tanh", tanhl, -20, 20, 3},
+    {"sigmoid", sigmoid, -45, 45, 3}, {"erf", erfl, -6.5, 6.5, 1.5},
+    {"gelu", gelu, 0, 9, 3},
+};
+
+enum { FUNCTIONS = sizeof(functions) / sizeof(functions[0]) };
+
+/* Distance of got from want, in units of the last place of want. */
+static double distance(double got, long double want)
+{
+    int exponent;
+
+    if (isnan(want) || isnan(got))
+        return isnan(want) && isnan(got) ? 0 : INFINITY;
+    if (isinf(got) || isinf((double)want))
+        return got == (double)want ? 0 : INFINITY;
+    frexpl(want, &exponent);
+    if (exponent < -1021)
+        exponent = -1021;
+    return (double)(fabsl((long double)got - want) / ldexpl(1, exponent - 53));
+}
+
+static uint64_t state = 1;
+
+static double draw(double low, double high)
+{
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return low + (high - low) * (double)(state >> 11) * 0x1p-53;
+}
+
+static void compute(const char *name, double *out, double *in, int64_t n)
+{
+    core_value none = {CORE_VALUE_STRING, 4, {.string = "none"}};
+    core_value args[2] = {{0}, none};
+    test_loop t;
+
+    loop_dense(&t, 1, n);
+    loop_dense_operand(&t, out, CORE_F64);
+    loop_dense_operand(&t, in, CORE_F64);
+    ck_assert_int_eq(cpu_launch(name, &t.loop, args, 2), CORE_OK);
+}
+
+static void check(int f, int64_t n, const double *in, const double *out,
+                  double limit)
+{
+    for (int64_t k = 0; k < n; k++) {
+        long double want = functions[f].exact((long double)in[k]);
+
+        if (!(distance(out[k], want) <= limit))
+            ck_abort_msg("%s(%a) is %a, not %La: %g", functions[f].name, in[k],
+                         out[k], want, distance(out[k], want));
+    }
+}
+
+START_TEST(functions_are_as_accurate_as_stated)
+{
+    static double in[N], out[N];
+
+    ck_assert_int_eq(cpu_open(cpu_isas[_i]), CORE_OK);
+    for (int f = 0; f < FUNCTIONS; f++)
+        for (int round = 0; round < ROUNDS; round++) {
+            for (int k = 0; k < N; k++) {
+                double sign = functions[f].low < 0 && k & 4 ? -1 : 1;
+
+                /* Every fourth is of any size between 2^-60 and 2^4. */
+                in[k] = k & 3 ? draw(functions[f].low, functions[f].high)
+                              : ldexp(sign * draw(1, 2), (int)draw(-60, 4));
+            }
+            compute(functions[f].name, out, in, N);
+            check(f, N, in, out, functions[f].limit);
+        }
+    cpu_close();
+}
+END_TEST
+
+START_TEST(special_values_come_out_as_in_c)
+{
+    static const double special[] = {
+        0.0,       -0.0,       INFINITY, -INFINITY, NAN,      1.0,     -1.0,
+        0x1p-1074, -0x1p-1074, 1e-310,   0x1p-1022, 709.7827, 709.79,  -708.4,
+        -745.1,    -745.2,     1e300,    -1e300,    0x1p-30,  -0x1p-30};
+    enum { SPECIAL = sizeof(special) / sizeof(special[0]) };
+    double in[SPECIAL], out[SPECIAL];
+
+    ck_assert_int_eq(cpu_open(cpu_isas[_i]), CORE_OK);
+    for (int f = 0; f < FUNCTIONS; f++) {
+        if (strcmp(functions[f].name, "gelu") == 0)
+            continue; /* x Φ(x) is NaN at -infinity, too */
+        memcpy(in, special, sizeof(in));
+        compute(functions[f].name, out, in, SPECIAL);
+        check(f, SPECIAL, in, out, functions[f].limit);
+        for (int k = 0; k < SPECIAL; k++)
+            if (!isnan(out[k]))
+                ck_assert_int_eq(
+                    !signbit(out[k]),
+                    !signbit((double)functions[f].exact((long double)in[k])));
+    }
+    cpu_close();
+}
+END_TEST
+
+/* An element's bits do not depend on its place in a vector. */
+START_TEST(a_lone_element_gives_the_bits_of_one_among_many)
+{
+    static double in[N], out[N];
+
+    ck_assert_int_eq(cpu_open(cpu_isas[_i]), CORE_OK);
+    for (int f = 0; f < FUNCTIONS; f++) {
+        for (int k = 0; k < N; k++)
+            in[k] = draw(functions[f].low, functions[f].high);
+        compute(functions[f].name, out, in, N);
+        for (int k = 0; k < N; k += 37) {
+            double lone;
+
+            compute(functions[f].name, &lone, &in[k], 1);
+            ck_assert_mem_eq(&lone, &out[k], sizeof(lone));
+        }
+    }
+    cpu_close();
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("cpu vecmath64");
+    TCase *tests = tcase_create("vecmath64");
+
+    tcase_set_timeout(tests, 300);
+    tcase_add_loop_test(tests, functions_are_as_accurate_as_stated, 0, 3);
+    tcase_add_loop_test(tests, special_values_come_out_as_in_c, 0, 3);
+    tcase_add_loop_test(tests, a_lone_element_gives_the_bits_of_one_among_many,
+                        0, 3);
+    suite_add_tcase(suite, tests);
+    return run_suite(suite);
+}

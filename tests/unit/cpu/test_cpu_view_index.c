@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+#include "support/cpu_view.h"
+
+static const char *const by_dimension[] = {"index_select", "gather"};
+
+START_TEST(an_index_out_of_range_is_an_error_that_says_which)
+{
+    tensor *x = F32(5, 4), *y = F32(3, 4), *at;
+    int64_t sizes[2] = {3, 4};
+    test_call call = {
+        by_dimension[_i], {value_view(x), value_int(0)}, 4, {y}, 1};
+
+    ck_assert_int_eq(cpu_open(NULL), CORE_OK);
+    at = tensor_new(CORE_I64, _i == 0 ? 1 : 2, sizes);
+    call.args[2] = value_view(at);
+    ck_assert_int_eq(run_call(&call), CORE_OK);
+    tensor_set(at, 2, 5);
+    ck_assert_int_eq(run_call(&call), CORE_ERROR_INDEX);
+    cpu_message[0] = '\0';
+    tensor_set(at, 2, -1);
+    ck_assert_int_eq(run_call(&call), CORE_ERROR_INDEX);
+    ck_assert_ptr_nonnull(strstr(cpu_message, "-1"));
+    ck_assert_ptr_nonnull(strstr(cpu_message, "size 5"));
+    ck_assert_ptr_nonnull(strstr(cpu_message, "dimension 0"));
+    tensor_free(x);
+    tensor_free(y);
+    tensor_free(at);
+    cpu_close();
+}
+END_TEST
+
+START_TEST(a_negative_index_counts_from_the_end_in_index)
+{
+    tensor *x = tensor_random(F32(5, 4), 1), *y = F32(2, 4), *at = I64(2);
+    const core_view *list[] = {&at->view};
+    core_value indices = {
+        .tag = CORE_VALUE_VIEW_LIST, .count = 1, .u.views = list};
+    test_call call = {"index.Tensor", {value_view(x), indices}, 2, {y}, 1};
+
+    ck_assert_int_eq(cpu_open(NULL), CORE_OK);
+    tensor_set(at, 0, -1);
+    tensor_set(at, 1, -5);
+    ck_assert_int_eq(run_call(&call), CORE_OK);
+    for (int k = 0; k < 4; k++) {
+        ck_assert(tensor_get(y, k) == tensor_get(x, 16 + k));
+        ck_assert(tensor_get(y, 4 + k) == tensor_get(x, k));
+    }
+    tensor_set(at, 0, -6);
+    ck_assert_int_eq(run_call(&call), CORE_ERROR_INDEX);
+    tensor_free(x);
+    tensor_free(y);
+    tensor_free(at);
+    cpu_close();
+}
+END_TEST
+
+/* The result of a call with 1 … 4 threads. */
+static void same_for_any_threads(const test_call *call)
+{
+    tensor *y = call->results[0];
+    size_t size = (size_t)y->view.numel * sizeof(float);
+    void *first = malloc(size);
+
+    for (uint32_t threads = 1; threads <= 4; threads++) {
+        cpu_threads(threads);
+        ck_assert_int_eq(run_call(call), CORE_OK);
+        if (threads == 1)
+            memcpy(first, y->data, size);
+        ck_assert_msg(memcmp(first, y->data, size) == 0, "%s with %u threads",
+                      call->name, threads);
+    }
+    free(first);
+}
+
+START_TEST(repeated_indices_add_up_the_same_for_any_threads)
+{
+    tensor *x = tensor_random(F32(50, 700), 1), *y = F32(50, 700);
+    tensor *source = tensor_random(F32(400, 700), 2);
+    tensor *rows = tensor_below(I64(400), 50, 3);
+    tensor *all = tensor_below(I64(400, 700), 50, 4);
+    const core_view *list[] = {&rows->view};
+    core_value indices = {
+        .tag = CORE_VALUE_VIEW_LIST, .count = 1, .u.views = list};
+    test_call calls[] = {
+        {"index_add",
+         {value_view(x), value_int(0), value_view(rows), value_view(source),
+          value_float(0.5)},
+         5,
+         {y},
+         1},
+        {"index_copy",
+         {value_view(x), value_int(0), value_view(rows), value_view(source)},
+         4,
+         {y},
+         1},
+        {"scatter_add",
+         {value_view(x), value_int(0), value_view(all), value_view(source)},
+         4,
+         {y},
+         1},
+        {"scatter.src",
+         {value_view(x), value_int(0), value_view(all), value_view(source)},
+         4,
+         {y},
+         1},
+        {"index_put",
+         {value_view(x), indices, value_view(source), value_bool(1)},
+         4,
+         {y},
+         1},
+        {"index_put",
+         {value_view(x), indices, value_view(source), value_bool(0)},
+         4,
+         {y},
+         1},
+        {"embedding_dense_backward",
+         {value_view(source), value_view(rows), value_int(50), value_int(-1),
+          value_bool(1)},
+         5,
+         {y},
+         1},
+    };
+
+    ck_assert_int_eq(cpu_open(NULL), CORE_OK);
+    for (size_t k = 0; k < sizeof(calls) / sizeof(calls[0]); k++)
+        same_for_any_threads(&calls[k]);
+    tensor_free(x);
+    tensor_free(y);
+    tensor_free(source);
+    tensor_free(rows);
+    tensor_free(all);
+    cpu_close();
+}
+END_TEST
+
+START_TEST(of_repeated_indices_the_last_is_kept)
+{
+    tensor *x = F32(3), *y = F32(3), *at = I64(4), *source = F32(4);
+    test_call call = {
+        "scatter.src",
+        {value_view(x), value_int(0), value_view(at), value_view(source)},
+        4,
+        {y},
+        1};
+
+    ck_assert_int_eq(cpu_open(NULL), CORE_OK);
+    for (int k = 0; k < 4; k++) {
+        tensor_set(at, k, k % 2);
+        tensor_set(source, k, 10 + k);
+    }
+    ck_assert_int_eq(run_call(&call), CORE_OK);
+    ck_assert(tensor_get(y, 0) == 12);
+    ck_assert(tensor_get(y, 1) == 13);
+    ck_assert(tensor_get(y, 2) == 0);
+    tensor_free(x);
+    tensor_free(y);
+    tensor_free(at);
+    tensor_free(source);
+    cpu_close();
+}
+END_TEST
+
+START_TEST(sorting_is_stable_and_puts_nan_last)
+{
+    static const double in[] = {2, NAN, 1, 2, -INFINITY, 1, NAN};
+    static const int64_t up[] = {4, 2, 5, 0, 3, 1, 6};
+    static const int64_t down[] = {1, 6, 0, 3, 2, 5, 4};
+    tensor *x = F32(7), *y = F32(7), *at = I64(7);
+
+    ck_assert_int_eq(cpu_open(NULL), CORE_OK);
+    for (int k = 0; k < 7; k++)
+        tensor_set(x, k, in[k]);
+    for (int descending = 0; descending < 2; descending++) {
+        test_call call = {"sort.stable",
+                          {value_view(x), value_bool(1), value_int(0),
+                           value_bool(descending)},
+                          4,
+                          {y, at},
+                          2};
+
+        ck_assert_int_eq(run_call(&call), CORE_OK);
+        ck_assert(memcmp(at->data, descending ? down : up, sizeof(up)) == 0);
+    }
+    tensor_free(x);
+    tensor_free(y);
+    tensor_free(at);
+    cpu_close();
+}
+END_TEST
+
+START_TEST(long_lines_are_sorted)
+{
+    enum { N = 1000 };
+    tensor *x = tensor_below(I64(3, N), 300, 5), *y = I64(3, N);
+    tensor *at = I64(3, N);
+    test_call call = {
+        "sort.stable",
+        {value_view(x), value_bool(1), value_int(1), value_bool(0)},
+        4,
+        {y, at},
+        2};
+
+    ck_assert_int_eq(cpu_open(NULL), CORE_OK);
+    ck_assert_int_eq(run_call(&call), CORE_OK);
+    for (int line = 0; line < 3; line++)
+        for (int k = 1; k < N; k++) {
+            double a = tensor_get(y, line * N + k - 1);
+            double b = tensor_get(y, line * N + k);
+            double at_a = tensor_get(at, line * N + k - 1);
+            double at_b = tensor_get(at, line * N + k);
+
+            ck_assert(a < b || (a == b && at_a < at_b));
+            ck_assert(b == tensor_get(x, line * N + (int)at_b));
+        }
+    tensor_free(x);
+    tensor_free(y);
+    tensor_free(at);
+    cpu_close();
+}
+END_TEST
+
+/* Every kind of kernel gives the same for operands that lie otherwise. */
+START_TEST(strides_do_not_change_results)
+{
+    tensor *x = tensor_random(F32(4, 5, 6), 1), *y = F32(4, 5, 6);
+    tensor *at = tensor_below(I64(4, 5, 6), 4, 2);
+    tensor *turned = tensor_turned(x), *out = tensor_turned(y);
+    const struct {
+        const char *name;
+        core_value args[3];
+    } cases[] = {
+        {"_softmax", {value_int(1), value_bool(0)}},
+        {"_log_softmax", {value_int(2), value_bool(0)}},
+        {"cumsum", {value_int(0)}},
+        {"flip", {INTS(0, 2)}},
+        {"roll", {INTS(2, -1), INTS(0, 1)}},
+        {"roll", {INTS(7), value_ints(0, NULL)}},
+        {"tril", {value_int(-1)}},
+        {"triu", {value_int(1)}},
+        {"gather", {value_int(0), value_view(at), value_bool(0)}},
+    };
+
+    ck_assert_int_eq(cpu_open(NULL), CORE_OK);
+    for (size_t k = 0; k < sizeof(cases) / sizeof(cases[0]); k++) {
+        test_call dense = {cases[k].name,
+                           {value_view(x), cases[k].args[0], cases[k].args[1],
+                            cases[k].args[2]},
+                           4,
+                           {y},
+                           1};
+        test_call strided = dense;
+
+        strided.args[0] = value_view(turned);
+        strided.results[0] = out;
+        ck_assert_int_eq(run_call(&dense), CORE_OK);
+        ck_assert_int_eq(run_call(&strided), CORE_OK);
+        for (int64_t i = 0; i < y->view.numel; i++)
+            ck_assert_msg(tensor_get(y, i) == tensor_get(out, i), "%s at %ld",
+                          cases[k].name, (long)i);
+    }
+    tensor_free(x);
+    tensor_free(y);
+    tensor_free(at);
+    tensor_free(turned);
+    tensor_free(out);
+    cpu_close();
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("index and order");
+    TCase *tests = tcase_create("index");
+
+    tcase_add_loop_test(
+        tests, an_index_out_of_range_is_an_error_that_says_which, 0, 2);
+    tcase_add_test(tests, a_negative_index_counts_from_the_end_in_index);
+    tcase_add_test(tests, repeated_indices_add_up_the_same_for_any_threads);
+    tcase_add_test(tests, of_repeated_indices_the_last_is_kept);
+    tcase_add_test(tests, sorting_is_stable_and_puts_nan_last);
+    tcase_add_test(tests, long_lines_are_sorted);
+    tcase_add_test(tests, strides_do_not_change_results);
+    suite_add_tcase(suite, tests);
+    return run_suite(suite);
+}

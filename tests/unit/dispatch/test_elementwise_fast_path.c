@@ -1,0 +1,369 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* The fast path of element-wise calls: what it keeps from call to call is good
+ * for the next one, or is not used.  On a backend of this test's own, in host
+ * memory and without streams. */
+
+#include "support/autograd.h"
+
+#include "dispatch/registry.h"
+
+#include <libcore/dispatch.h>
+
+static core_registry registry;
+static core_device *device;
+static const core_kernel *served; /* by whom, last */
+static core_tensor *inner[2];     /* what a kernel adds while it runs */
+
+static core_status enumerate(void *backend, uint32_t *out_count,
+                             core_string *out_reason)
+{
+    (void)backend;
+    *out_count = 1;
+    *out_reason = (core_string){"", 0};
+    return CORE_OK;
+}
+
+static core_status device_open(void *backend, uint32_t index, void **out_device)
+{
+    (void)index;
+    *out_device = backend;
+    return CORE_OK;
+}
+
+static void device_close(void *backend, void *closing)
+{
+    (void)backend;
+    (void)closing;
+}
+
+static core_status properties(void *opened, core_device_properties *out)
+{
+    (void)opened;
+    out->flags = CORE_DEVICE_FLAT | CORE_DEVICE_HAS_F64;
+    out->base_alignment = 64;
+    out->granularity = 64;
+    return CORE_OK;
+}
+
+static float *address(core_memory memory)
+{
+    return (float *)(void *)((char *)memory.handle + memory.offset);
+}
+
+static core_status alloc(void *opened, uint64_t size, core_memory *out_memory)
+{
+    (void)opened;
+    *out_memory = (core_memory){aligned_alloc(64, (size + 63) / 64 * 64), 0};
+    return out_memory->handle ? CORE_OK : CORE_ERROR_OUT_OF_MEMORY;
+}
+
+static void release(void *opened, core_memory memory, uint64_t size)
+{
+    (void)opened;
+    (void)size;
+    free(memory.handle);
+}
+
+static core_status from_host(void *opened, void *stream, core_memory to,
+                             const void *from, uint64_t size)
+{
+    (void)opened;
+    (void)stream;
+    memcpy(address(to), from, size);
+    return CORE_OK;
+}
+
+static core_status to_host(void *opened, void *stream, void *to,
+                           core_memory from, uint64_t size)
+{
+    (void)opened;
+    (void)stream;
+    memcpy(to, address(from), size);
+    return CORE_OK;
+}
+
+static core_status copy(void *opened, void *stream, core_memory to,
+                        core_memory from, uint64_t size)
+{
+    (void)opened;
+    (void)stream;
+    memmove(address(to), address(from), size);
+    return CORE_OK;
+}
+
+static const core_memory_table memory = {
+    .struct_size = sizeof memory,
+    .alloc = alloc,
+    .free = release,
+    .copy_from_host = from_host,
+    .copy_to_host = to_host,
+    .copy = copy,
+};
+
+static core_backend backend = {
+    .struct_size = sizeof backend,
+    .device_type = {"plain", 5},
+    .user = &backend,
+    .enumerate = enumerate,
+    .device_open = device_open,
+    .device_close = device_close,
+    .device_properties = properties,
+    .memory = &memory,
+};
+
+/* out = a + b, f32; adds the inner ones first. */
+static core_status launch(core_call *call, const core_value *args,
+                          uint32_t nargs, core_value *results,
+                          uint32_t nresults)
+{
+    const core_loop *loop = call->loop;
+    core_tensor *target = inner[0];
+
+    (void)args;
+    (void)nargs;
+    (void)results;
+    (void)nresults;
+    inner[0] = NULL;
+    if (target)
+        OK(core_add_(target, inner[1], core_int(1)));
+    for (int64_t i = 0; i < loop->numel; i++)
+        address(loop->operands[0].memory)[i] =
+            address(loop->operands[1].memory)[i] +
+            address(loop->operands[2].memory)[i];
+    served = call->user;
+    return CORE_OK;
+}
+
+static core_kernel kernels[2] = {
+    {.struct_size = sizeof *kernels,
+     .name = {"add.Tensor", 10},
+     .signature = {1u << CORE_F32, 1u << CORE_F32, 1u << CORE_F32},
+     .launch = launch,
+     .user = &kernels[0]},
+    {.struct_size = sizeof *kernels,
+     .name = {"add.Tensor", 10},
+     .signature = {1u << CORE_F32, 1u << CORE_F32, 1u << CORE_F32},
+     .launch = launch,
+     .user = &kernels[1]},
+};
+
+static void register_kernel(uint32_t index)
+{
+    const core_kernel *list[] = {&kernels[index]};
+
+    OK(core__registry_add_kernels(&registry, backend.device_type, list, 1));
+}
+
+static void begin(void)
+{
+    OK(core__registry_add_backend(&registry, &backend));
+    register_kernel(0);
+    OK(core_device_find("plain", &device));
+}
+
+static void end(void)
+{
+    drop_all();
+    core__registry_undo(&registry);
+}
+
+static core_tensor *there(int64_t n, float first)
+{
+    float data[4] = {first, first + 1, first + 2, first + 3};
+    core_tensor *tensor;
+
+    OK(core_tensor_from_data(data, CORE_F32, &n, 1, device, &tensor));
+    return keep(tensor);
+}
+
+static void is(core_tensor *tensor, const float *values)
+{
+    float have[4];
+    size_t size = (size_t)core_tensor_numel(tensor) * sizeof *have;
+
+    OK(core_tensor_read(tensor, have, size));
+    ck_assert_mem_eq(have, values, size);
+}
+
+#define IS(tensor, ...) is(tensor, (const float[]){__VA_ARGS__})
+
+START_TEST(a_newer_kernel_serves_the_next_call)
+{
+    core_tensor *a = there(2, 1), *b = there(2, 10);
+
+    for (int i = 0; i < 3; i++)
+        OK(core_add_(a, b, core_int(1)));
+    ck_assert_ptr_eq(served, &kernels[0]);
+    register_kernel(1);
+    OK(core_add_(a, b, core_int(1)));
+    ck_assert_ptr_eq(served, &kernels[1]);
+    add(a, b);
+    ck_assert_ptr_eq(served, &kernels[1]);
+    IS(a, 41, 46);
+}
+END_TEST
+
+START_TEST(a_kernel_may_call_its_own_operator)
+{
+    core_tensor *a = there(2, 1), *b = there(2, 10);
+
+    for (int i = 0; i < 3; i++)
+        OK(core_add_(a, b, core_int(1)));
+    inner[0] = there(4, 0);
+    inner[1] = there(4, 100);
+    a = there(2, 1);
+    {
+        core_tensor *within = inner[0];
+
+        OK(core_add_(a, b, core_int(1)));
+        IS(within, 100, 102, 104, 106);
+    }
+    IS(a, 11, 13);
+    OK(core_add_(a, b, core_int(1)));
+    IS(a, 21, 24);
+}
+END_TEST
+
+START_TEST(operands_of_another_dtype_or_size_are_not_taken_for_the_last_ones)
+{
+    core_tensor *x = VECTOR(3, 1, 2, 3), *y = VECTOR(3, 10, 20, 30);
+    core_tensor *narrow = typed(CORE_F32, 1, (int64_t[]){2}, (double[]){1, 2});
+    core_tensor *integers =
+        typed(CORE_I64, 1, (int64_t[]){2}, (double[]){1, 2});
+
+    for (int i = 0; i < 3; i++)
+        HOLDS(add(x, y), 3, 11, 22, 33);
+    HOLDS(add(narrow, narrow), 2, 2, 4);
+    HOLDS(add(integers, integers), 2, 2, 4);
+    HOLDS(add(x, y), 3, 11, 22, 33);
+    HOLDS(add(CALL(slice, x, 0, (int64_t[]){1}, NULL, 1), VECTOR(2, 1, 1)), 2,
+          3, 4);
+}
+END_TEST
+
+START_TEST(a_given_result_has_a_version_more_each_time)
+{
+    core_tensor *a = VECTOR(2, 1, 2), *out = VECTOR(2, 0, 0);
+    uint32_t version = core_tensor_version(out);
+
+    for (uint32_t i = 1; i < 4; i++) {
+        OK(core_add_out(a, a, core_int(1), out));
+        ck_assert_uint_eq(core_tensor_version(out), version + i);
+    }
+    for (uint32_t i = 4; i < 7; i++) {
+        OK(core_mul_(out, a));
+        ck_assert_uint_eq(core_tensor_version(out), version + i);
+    }
+    HOLDS(out, 2, 2, 32);
+}
+END_TEST
+
+START_TEST(a_given_result_of_inference_mode_is_refused_each_time)
+{
+    core_tensor *a = VECTOR(2, 1, 2), *out;
+    uint64_t before = core_inference_begin();
+
+    out = VECTOR(2, 5, 5);
+    for (int i = 0; i < 3; i++)
+        OK(core_add_out(a, a, core_int(1), out));
+    core_inference_end(before);
+    for (int i = 0; i < 3; i++)
+        OK(core_add_out(a, a, core_int(1), VECTOR(2, 0, 0)));
+    FAILS(core_add_out(a, a, core_int(2), out), CORE_ERROR_AUTOGRAD, "add.out",
+          "inference mode");
+    FAILS(core_add_(out, a, core_int(2)), CORE_ERROR_AUTOGRAD, "add_",
+          "inference mode");
+    HOLDS(out, 2, 2, 4);
+}
+END_TEST
+
+START_TEST(a_result_that_overlaps_an_operand_is_refused_each_time)
+{
+    core_tensor *all = VECTOR(3, 1, 2, 3);
+    core_tensor *low = CALL(slice, all, 0, NULL, (int64_t[]){2}, 1);
+    core_tensor *high = CALL(slice, all, 0, (int64_t[]){1}, NULL, 1);
+    core_tensor *b = VECTOR(2, 1, 1);
+
+    for (int i = 0; i < 3; i++)
+        OK(core_add_out(b, b, core_int(1), VECTOR(2, 0, 0)));
+    ck_assert_int_ne(core_add_out(low, b, core_int(1), high), CORE_OK);
+    ck_assert_int_ne(core_add_(high, low, core_int(1)), CORE_OK);
+    HOLDS(all, 3, 1, 2, 3);
+}
+END_TEST
+
+/* The first call of an operator goes the long way, later ones the short. */
+START_TEST(every_recorded_call_is_recorded_alike)
+{
+    core_tensor *x = leaf(VECTOR(2, 2, 3)), *y = leaf(VECTOR(2, 5, 7));
+    core_tensor *plain = VECTOR(2, 1, 1);
+
+    for (int i = 0; i < 3; i++) {
+        core_tensor *product = mul(x, y), *sums = add(product, plain);
+        core_tensor *z = mul(sums, CALL(exp, plain));
+
+        drop(product); /* its node lives on */
+        drop(sums);
+        OK(core_tensor_set_grad(x, NULL));
+        OK(core_tensor_set_grad(y, NULL));
+        backward(sum(z));
+        HOLDS(core_tensor_grad(x), 2, 5 * 2.718281828, 7 * 2.718281828);
+        HOLDS(core_tensor_grad(y), 2, 2 * 2.718281828, 3 * 2.718281828);
+        /* mul saved tensors and cannot run again; add needs nothing */
+        ck_assert_int_eq(core_backward((core_tensor *[]){sum(z)}, 1, NULL, 0),
+                         CORE_ERROR_AUTOGRAD);
+    }
+}
+END_TEST
+
+START_TEST(what_one_of_several_results_goes_through_comes_back_to_it)
+{
+    core_tensor *x = leaf(MATRIX(2, 2, 1, 2, 3, 4)), **rows;
+    size_t count;
+
+    for (int i = 0; i < 3; i++) {
+        OK(core_unbind(x, 0, &rows, &count));
+        ck_assert_uint_eq(count, 2);
+        OK(core_tensor_set_grad(x, NULL));
+        backward(sum(mul(rows[1], VECTOR(2, 10, 100))));
+        HOLDS(core_tensor_grad(x), 4, 0, 0, 10, 100);
+        core_tensors_release(rows, count);
+    }
+}
+END_TEST
+
+int main(void)
+{
+    const TTest *const mine[] = {
+        a_newer_kernel_serves_the_next_call,
+        a_kernel_may_call_its_own_operator,
+    };
+    const TTest *const tests[] = {
+        operands_of_another_dtype_or_size_are_not_taken_for_the_last_ones,
+        a_given_result_has_a_version_more_each_time,
+        a_given_result_of_inference_mode_is_refused_each_time,
+        a_result_that_overlaps_an_operand_is_refused_each_time,
+        every_recorded_call_is_recorded_alike,
+        what_one_of_several_results_goes_through_comes_back_to_it,
+    };
+    Suite *suite = suite_create("quick");
+    TCase *own = tcase_create("backend"), *rest = tcase_create("cpu");
+    SRunner *runner;
+    int failed;
+
+    tcase_add_checked_fixture(own, begin, end);
+    tcase_add_checked_fixture(rest, NULL, drop_all);
+    for (size_t i = 0; i < sizeof mine / sizeof *mine; i++)
+        tcase_add_test(own, mine[i]);
+    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
+        tcase_add_test(rest, tests[i]);
+    suite_add_tcase(suite, own);
+    suite_add_tcase(suite, rest);
+    runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Kernels that refuse a call (ABI.md 10): who is asked next. */
+
+#include "support/autograd.h"
+#include "support/loader.h"
+
+#include <libcore/device.h>
+
+#include <pthread.h>
+
+static void setup(void)
+{
+    const char *build = getenv("LIBCORE_BUILD");
+    path_text path;
+
+    folder_make();
+    snprintf(path, sizeof path, "%s/.libs", build ? build : ".");
+    core_setting_set("LIBCORE_PLUGIN_PATH", path); /* cpu */
+    OK(core_plugin_load(fixture("picky"), NULL));
+}
+
+static void teardown(void)
+{
+    drop_all();
+    folder_remove();
+}
+
+static core_tensor *ones(uint32_t ndim, int64_t size)
+{
+    static const float values[64] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
+                                     1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+    core_tensor *tensor;
+    core_device *device;
+
+    OK(core_device_find("picky", &device));
+    OK(core_tensor_from_data(values, CORE_F32, (int64_t[]){size, size, size},
+                             ndim, device, &tensor));
+    return keep(tensor);
+}
+
+static float first_of(core_tensor *tensor)
+{
+    float got[64];
+
+    OK(core_tensor_read(tensor, got,
+                        (size_t)core_tensor_numel(tensor) * sizeof *got));
+    return got[0];
+}
+
+START_TEST(the_newest_that_takes_the_call_serves_it)
+{
+    ck_assert_float_eq(first_of(CALL(mm, ones(2, 2), ones(2, 2))), 2);
+    ck_assert_float_eq(first_of(CALL(mm, ones(2, 3), ones(2, 3))), 1);
+}
+END_TEST
+
+static void *serve(void *out)
+{
+    *(float *)out = first_of(CALL(mm, ones(2, 2), ones(2, 2)));
+    return NULL;
+}
+
+START_TEST(kernels_are_told_to_be_deterministic)
+{
+    float got = 0;
+    pthread_t thread;
+
+    OK(core_setting_set("LIBCORE_DETERMINISTIC", "1"));
+    ck_assert_float_eq(first_of(CALL(mm, ones(2, 2), ones(2, 2))), 12);
+    ck_assert_int_eq(pthread_create(&thread, NULL, serve, &got), 0);
+    ck_assert_int_eq(pthread_join(thread, NULL), 0);
+    ck_assert_float_eq(got, 12);
+    OK(core_setting_set("LIBCORE_DETERMINISTIC", "0"));
+    ck_assert_float_eq(first_of(CALL(mm, ones(2, 2), ones(2, 2))), 2);
+}
+END_TEST
+
+START_TEST(kernels_are_told_that_they_may_round)
+{
+    float got = 0;
+    pthread_t thread;
+
+    OK(core_setting_set("LIBCORE_ALLOW_TF32", "1"));
+    ck_assert_float_eq(first_of(CALL(mm, ones(2, 2), ones(2, 2))), 102);
+    OK(core_setting_set("LIBCORE_DETERMINISTIC", "1"));
+    ck_assert_int_eq(pthread_create(&thread, NULL, serve, &got), 0);
+    ck_assert_int_eq(pthread_join(thread, NULL), 0);
+    ck_assert_float_eq(got, 112);
+    OK(core_setting_set("LIBCORE_ALLOW_TF32", "0"));
+    ck_assert_float_eq(first_of(CALL(mm, ones(2, 2), ones(2, 2))), 12);
+    OK(core_setting_set("LIBCORE_DETERMINISTIC", "0"));
+    ck_assert_float_eq(first_of(CALL(mm, ones(2, 2), ones(2, 2))), 2);
+}
+END_TEST
+
+START_TEST(the_environment_lets_them_round_too)
+{
+    setenv("LIBCORE_ALLOW_TF32", "1", 1);
+    ck_assert_float_eq(first_of(CALL(mm, ones(2, 2), ones(2, 2))), 102);
+}
+END_TEST
+
+START_TEST(the_environment_asks_for_it_too)
+{
+    setenv("LIBCORE_DETERMINISTIC", "yes", 1);
+    ck_assert_float_eq(first_of(CALL(mm, ones(2, 2), ones(2, 2))), 12);
+}
+END_TEST
+
+START_TEST(a_wrong_setting_is_told_before_the_first_device)
+{
+    static const char *const names[] = {
+        "LIBCORE_DETERMINISTIC", "LIBCORE_TRACE_DISPATCH", "LIBCORE_PLAN_CACHE",
+        "LIBCORE_ALLOW_TF32"};
+    core_device *device;
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (i == (size_t)_i)
+            setenv(names[i], "maybe", 1);
+    FAILS(core_device_find("cpu", &device), CORE_ERROR_INVALID_ARGUMENT,
+          names[_i], "maybe");
+    ck_assert_ptr_null(device);
+}
+END_TEST
+
+START_TEST(where_none_takes_it_the_fallback_may)
+{
+    core_tensor *out;
+
+    FAILS(core_cumsum(ones(1, 3), 0, CORE_DTYPE_NONE, &out),
+          CORE_ERROR_NO_KERNEL, "cumsum", "picky");
+    core_setting_set("LIBCORE_FALLBACK", "count");
+    ck_assert_float_eq(first_of(CALL(cumsum, ones(1, 3), 0, CORE_DTYPE_NONE)),
+                       1);
+}
+END_TEST
+
+START_TEST(loops_are_asked_with_the_loop)
+{
+    core_tensor *out;
+
+    ck_assert_float_eq(first_of(CALL(exp, ones(1, 3))), 7);
+    FAILS(core_exp(ones(1, 5), &out), CORE_ERROR_NO_KERNEL, "exp");
+    core_setting_set("LIBCORE_FALLBACK", "count");
+    ck_assert_float_eq_tol(first_of(CALL(exp, ones(1, 5))), 2.7182817f, 1e-5f);
+    FAILS(core_amax(ones(1, 5), (int64_t[]){0}, 1, false, &out),
+          CORE_ERROR_UNSUPPORTED, "no other may");
+}
+END_TEST
+
+START_TEST(no_fallback_means_none)
+{
+    core_tensor *out;
+
+    core_setting_set("LIBCORE_FALLBACK", "count");
+    FAILS(core_bmm(ones(3, 2), ones(3, 2), &out), CORE_ERROR_UNSUPPORTED,
+          "not on a Sunday");
+    ck_assert_ptr_null(out);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("dispatch/supports");
+    TCase *tests = tcase_create("supports");
+
+    tcase_add_checked_fixture(tests, setup, teardown);
+    tcase_add_test(tests, the_newest_that_takes_the_call_serves_it);
+    tcase_add_test(tests, where_none_takes_it_the_fallback_may);
+    tcase_add_test(tests, loops_are_asked_with_the_loop);
+    tcase_add_test(tests, no_fallback_means_none);
+    tcase_add_test(tests, kernels_are_told_to_be_deterministic);
+    tcase_add_test(tests, kernels_are_told_that_they_may_round);
+    tcase_add_test(tests, the_environment_lets_them_round_too);
+    tcase_add_test(tests, the_environment_asks_for_it_too);
+    tcase_add_loop_test(tests, a_wrong_setting_is_told_before_the_first_device,
+                        0, 4);
+    suite_add_tcase(suite, tests);
+    return run(suite);
+}

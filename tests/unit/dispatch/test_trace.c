@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* What LIBCORE_TRACE_DISPATCH=1 makes a program print. */
+
+#include "support/autograd.h"
+
+#include <libcore/settings.h>
+
+static char lines[8192];
+
+static void collect(void *context, uint32_t level, const char *component,
+                    const char *text)
+{
+    (void)context;
+    (void)level;
+    if (strcmp(component, "dispatch") != 0)
+        return;
+    ck_assert_uint_lt(strlen(lines) + strlen(text) + 2, sizeof lines);
+    strcat(strcat(lines, text), "\n");
+}
+
+static void traced(void)
+{
+    setenv("LIBCORE_TRACE_DISPATCH", "1", 1);
+    core_log_set_sink(collect, NULL, CORE_LOG_INFO);
+}
+
+static void stop(void)
+{
+    drop_all();
+    core_log_set_sink(NULL, NULL, CORE_LOG_INFO);
+}
+
+static void printed(const char *expected)
+{
+    ck_assert_str_eq(lines, expected);
+    lines[0] = '\0';
+}
+
+START_TEST(a_call_without_autograd_has_its_backend)
+{
+    core_tensor *x = keep(VECTOR(2, 1, 2));
+
+    lines[0] = '\0';
+    mul(x, x); /* the operator's first call */
+    printed("mul.Tensor: cpu\n");
+    mul(x, x);
+    printed("mul.Tensor: cpu\n");
+}
+END_TEST
+
+START_TEST(a_call_with_autograd_has_each_step)
+{
+    core_tensor *x = leaf(VECTOR(2, 1, 2)), *y;
+
+    lines[0] = '\0';
+    y = mul(x, x);
+    printed("mul.Tensor: autograd -> cpu\n");
+    OK(core_add_(y, y, core_int(1)));
+    printed("add_.Tensor: autograd -> inplace-or-view -> cpu\n");
+    sum(y);
+    printed("sum: autograd -> cpu\n");
+}
+END_TEST
+
+START_TEST(what_a_call_calls_follows_it)
+{
+    core_tensor *x = leaf(VECTOR(2, 1, 2));
+
+    lines[0] = '\0';
+    CALL(reshape, x, (int64_t[]){1, 2}, 2);
+    printed("reshape: autograd\n"
+            "view: autograd -> inplace-or-view -> cpu\n");
+}
+END_TEST
+
+/* Also where it is that operator's first call. */
+START_TEST(what_a_kernel_calls_is_printed_once)
+{
+    const int64_t size = 2;
+    core_tensor *x;
+
+    lines[0] = '\0';
+    OK(core_ones(&size, 1, CORE_F32, NULL, &x));
+    core_tensor_release(x);
+    printed("ones: cpu\n"
+            "fill_.Scalar: cpu\n");
+}
+END_TEST
+
+START_TEST(a_call_that_fails_on_the_way_is_printed_too)
+{
+    core_tensor *x = leaf(VECTOR(2, 1, 2));
+
+    lines[0] = '\0';
+    FAILS(core_add_(x, x, core_int(1)), CORE_ERROR_AUTOGRAD, "leaf");
+    printed("add_.Tensor: autograd\n");
+}
+END_TEST
+
+START_TEST(without_the_setting_nothing_is_printed)
+{
+    core_tensor *x = leaf(VECTOR(2, 1, 2));
+
+    mul(x, x);
+    printed("");
+}
+END_TEST
+
+/* Threads look at it without asking: it is read once. */
+START_TEST(after_the_first_call_it_is_refused_with_the_reason)
+{
+    core_tensor *x;
+
+    OK(core_setting_set("LIBCORE_TRACE_DISPATCH", "1"));
+    OK(core_setting_set("LIBCORE_TRACE_DISPATCH", "0"));
+    x = keep(VECTOR(2, 1, 2));
+    FAILS(core_setting_set("LIBCORE_TRACE_DISPATCH", "1"),
+          CORE_ERROR_UNSUPPORTED, "LIBCORE_TRACE_DISPATCH", "first call");
+    mul(x, x);
+    printed("");
+    OK(core_setting_set("LIBCORE_TRACE_DISPATCH", "no"));
+    OK(core_setting_set("LIBCORE_TRACE_DISPATCH", NULL));
+}
+END_TEST
+
+START_TEST(after_the_first_call_it_is_not_taken_back)
+{
+    core_tensor *x = keep(VECTOR(2, 1, 2));
+
+    mul(x, x);
+    FAILS(core_setting_set("LIBCORE_TRACE_DISPATCH", "0"),
+          CORE_ERROR_UNSUPPORTED, "first call");
+    OK(core_setting_set("LIBCORE_TRACE_DISPATCH", "yes"));
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("trace");
+    TCase *on = tcase_create("on"), *off = tcase_create("off");
+    SRunner *runner;
+    int failed;
+
+    tcase_add_checked_fixture(on, traced, stop);
+    tcase_add_test(on, a_call_without_autograd_has_its_backend);
+    tcase_add_test(on, a_call_with_autograd_has_each_step);
+    tcase_add_test(on, what_a_call_calls_follows_it);
+    tcase_add_test(on, what_a_kernel_calls_is_printed_once);
+    tcase_add_test(on, a_call_that_fails_on_the_way_is_printed_too);
+    tcase_add_test(on, after_the_first_call_it_is_not_taken_back);
+    tcase_add_test(off, after_the_first_call_it_is_refused_with_the_reason);
+    tcase_add_checked_fixture(off, NULL, stop);
+    tcase_add_test(off, without_the_setting_nothing_is_printed);
+    suite_add_tcase(suite, on);
+    suite_add_tcase(suite, off);
+    runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

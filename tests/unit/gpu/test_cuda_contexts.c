@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Whose context backends/cuda/lt.c makes current, of a device that is reset
+ * while others multiply eight bits.  The driver is these few functions. */
+
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#if __has_include(<cublasLt.h>)
+
+#include "../../../backends/cuda/lt.c"
+
+cuda_api cuda;
+
+static _Thread_local CUcontext newest;
+static _Thread_local int pushes, depth;
+
+static CUresult push(CUcontext handle)
+{
+    newest = handle;
+    pushes++;
+    depth++;
+    return CUDA_SUCCESS;
+}
+
+static CUresult pop(CUcontext *handle)
+{
+    *handle = newest;
+    depth--;
+    return CUDA_SUCCESS;
+}
+
+/* No device that the library would be looked for. */
+static CUresult attribute(int *value, CUdevice_attribute which, CUdevice device)
+{
+    (void)device;
+    *value = which == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR ? 8 : 0;
+    return CUDA_SUCCESS;
+}
+
+static int devices[2], handles[3];
+#define HANDLE(i) ((CUcontext)(void *)&handles[i])
+
+static void open_them(void)
+{
+    cuda.CtxPushCurrent = push;
+    cuda.CtxPopCurrent = pop;
+    cuda.DeviceGetAttribute = attribute;
+    for (int i = 0; i < 2; i++)
+        cuda_lt_open(&devices[i], i, HANDLE(i));
+}
+
+static void close_them(void)
+{
+    for (int i = 0; i < 2; i++)
+        cuda_lt_close(&devices[i]);
+}
+
+/* How many are made current when the device is asked, and multiplies. */
+static int asked(void *device)
+{
+    gpu_scaled g = {0};
+    int before = pushes;
+
+    ck_assert_int_eq(cuda_lt_ask(device, &g), GPU_ABSENT);
+    if (device != NULL)
+        ck_assert_int_eq(cuda_lt_multiply(device, NULL, &g), GPU_ABSENT);
+    ck_assert_int_eq(depth, 0);
+    return pushes - before;
+}
+
+START_TEST(a_device_that_is_reset_is_not_made_current)
+{
+    open_them();
+    ck_assert_int_eq(asked(&devices[1]), 2);
+    ck_assert_ptr_eq(newest, HANDLE(1));
+    cuda_lt_renew(&devices[1], NULL);
+    ck_assert_int_eq(asked(&devices[1]), 0);
+    ck_assert_int_eq(asked(&devices[0]), 2);
+    ck_assert_int_eq(asked(NULL), 1); /* of every device there is but one */
+    ck_assert_ptr_eq(newest, HANDLE(0));
+    cuda_lt_renew(&devices[1], HANDLE(2));
+    ck_assert_int_eq(asked(&devices[1]), 2);
+    ck_assert_ptr_eq(newest, HANDLE(2));
+    close_them();
+}
+END_TEST
+
+static void *ask_often(void *word)
+{
+    (void)word;
+    for (int i = 0; i < 2000; i++) {
+        asked(&devices[0]);
+        if (pushes != 0)
+            ck_assert(newest == HANDLE(0) || newest == HANDLE(2));
+    }
+    return NULL;
+}
+
+/* For ThreadSanitizer. */
+START_TEST(it_may_be_reset_while_others_ask)
+{
+    pthread_t thread;
+
+    open_them();
+    ck_assert_int_eq(pthread_create(&thread, NULL, ask_often, NULL), 0);
+    for (int i = 0; i < 2000; i++) {
+        cuda_lt_renew(&devices[0], NULL);
+        cuda_lt_renew(&devices[0], HANDLE(i % 2 * 2));
+    }
+    pthread_join(thread, NULL);
+    close_them();
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("cuda contexts");
+    TCase *tests = tcase_create("contexts");
+    SRunner *runner = srunner_create(suite);
+    int failed;
+
+    tcase_add_test(tests, a_device_that_is_reset_is_not_made_current);
+    tcase_add_test(tests, it_may_be_reset_while_others_ask);
+    suite_add_tcase(suite, tests);
+    srunner_run_all(runner, CK_ENV);
+    failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+#else
+
+int main(void)
+{
+    printf("1..0 # SKIP no headers of cuBLAS are found\n");
+    return 0;
+}
+
+#endif

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* What is said of a GPU's node of memory, of folders such as Linux has. */
+
+#include "support/temporary_files.h"
+
+#include <sys/stat.h>
+
+#include <gpu/host/host.h>
+
+static temporary_path folder;
+
+/* What the folder of the device at this address says. */
+static void says(const char *address, const char *text)
+{
+    char path[PATH_MAX + 64];
+    FILE *file;
+
+    snprintf(path, sizeof path, "%s/%s", folder, address);
+    mkdir(path, 0700);
+    snprintf(path, sizeof path, "%s/%s/numa_node", folder, address);
+    file = fopen(path, "w");
+    ck_assert_ptr_nonnull(file);
+    fputs(text, file);
+    fclose(file);
+}
+
+static void setup(void)
+{
+    temporary_folder(folder, "gpu-numa");
+    says("0000:3b:00.0", "1\n");
+    says("0000:af:00.1", "0\n");
+    says("0000:01:00.0", "-1\n");
+    says("0000:02:00.0", "");
+    says("0000:03:00.0", "no number\n");
+}
+
+static void teardown(void)
+{
+    temporary_remove(folder);
+}
+
+START_TEST(the_node_is_what_linux_says)
+{
+    ck_assert_uint_eq(gpu_numa_node(folder, "pci-0000:3b:00.0"), 1);
+    /* CUDA's address has no function, HIP's has large letters. */
+    ck_assert_uint_eq(gpu_numa_node(folder, "pci-0000:3b:00"), 1);
+    ck_assert_uint_eq(gpu_numa_node(folder, "pci-0000:AF:00.1"), 0);
+}
+END_TEST
+
+START_TEST(what_is_not_known_is_no_node)
+{
+    static const char *const unknown[] = {
+        "pci-0000:01:00.0", /* Linux says -1: no node */
+        "pci-0000:02:00.0",
+        "pci-0000:03:00.0",
+        "pci-0000:04:00.0",
+        "pci-",
+        "",
+        "gpuemu-0",
+        "pci-../0000:3b:00.0"};
+
+    for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++)
+        ck_assert_msg(gpu_numa_node(folder, unknown[i]) == UINT32_MAX, "%s",
+                      unknown[i]);
+    ck_assert_uint_eq(gpu_numa_node("/nowhere", "pci-0000:3b:00.0"),
+                      UINT32_MAX);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("gpu, nodes of memory");
+    TCase *tests = tcase_create("numa");
+    SRunner *runner;
+    int failed;
+
+    tcase_add_unchecked_fixture(tests, setup, teardown);
+    tcase_add_test(tests, the_node_is_what_linux_says);
+    tcase_add_test(tests, what_is_not_known_is_no_node);
+    suite_add_tcase(suite, tests);
+    runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

@@ -1,0 +1,375 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* The fused Linear: what is wrong is told, and leaves quantizers, workspace
+ * and gradients as they were. */
+
+#include "support/linear.h"
+
+#include "base/memory.h"
+#include "quant/quantizer.h"
+
+/* How often what could have to be undone was kept. */
+static int marks;
+
+void __real_core__quantizer_mark_set(const core_quantizer *quantizer,
+                                     core__quantizer_mark *mark);
+void __wrap_core__quantizer_mark_set(const core_quantizer *quantizer,
+                                     core__quantizer_mark *mark);
+
+void __wrap_core__quantizer_mark_set(const core_quantizer *quantizer,
+                                     core__quantizer_mark *mark)
+{
+    marks++;
+    __real_core__quantizer_mark_set(quantizer, mark);
+}
+
+static void refused(core_status code, const char *text)
+{
+    core_tensor *y = (core_tensor *)(void *)&args;
+
+    FAILS(core_linear_apply(&args, &y), code, text);
+    ck_assert_ptr_null(y);
+    tensors(CORE_F32);
+}
+
+START_TEST(wrong_arguments_are_told)
+{
+    args.weight = b;
+    refused(CORE_ERROR_SHAPE, "weight must be [out, in]");
+    args.input = b;
+    refused(CORE_ERROR_SHAPE, "4 features and the weight is for 32");
+    args.bias = x;
+    refused(CORE_ERROR_SHAPE, "bias must be [out]");
+    args.weight = wave(CORE_BF16, 2, (int64_t[]){OUT, IN}, 1);
+    refused(CORE_ERROR_DTYPE, "weight must be of the input's dtype");
+    args.input = wave(CORE_I64, 2, (int64_t[]){2, IN}, 1);
+    refused(CORE_ERROR_DTYPE, "input must be floating; it is i64");
+    args.input = wave(CORE_F32, 0, NULL, 1);
+    refused(CORE_ERROR_SHAPE, "input must be [..., in]");
+    args.weight =
+        CALL(to_copy, w, CORE_DTYPE_NONE, device_of("sim"), false, -1);
+    refused(CORE_ERROR_DEVICE, "weight is on \"sim\" and the input on \"cpu\"");
+    args.bias = CALL(to_copy, b, CORE_DTYPE_NONE, device_of("sim"), false, -1);
+    refused(CORE_ERROR_DEVICE, "bias is on \"sim\"");
+    args.main_grad =
+        CALL(zeros, (int64_t[]){OUT, IN}, 2, CORE_F32, device_of("sim"));
+    refused(CORE_ERROR_DEVICE, "main_grad is on \"sim\"");
+    args.main_grad = wave(CORE_F32, 2, (int64_t[]){IN, OUT}, 1);
+    refused(CORE_ERROR_SHAPE, "main_grad must be as large");
+    args.main_grad = wave(CORE_I64, 2, (int64_t[]){OUT, IN}, 1);
+    refused(CORE_ERROR_DTYPE, "main_grad must be floating");
+    args.main_grad = wave(CORE_F8E5M2, 2, (int64_t[]){OUT, IN}, 1);
+    refused(CORE_ERROR_DTYPE, "of 16 bits at least");
+    args.main_grad = w;
+    refused(CORE_ERROR_INVALID_ARGUMENT, "require no grad");
+    args.flags = CORE_LINEAR_ACCUMULATE;
+    refused(CORE_ERROR_INVALID_ARGUMENT, "without main_grad");
+    args.flags = 64;
+    refused(CORE_ERROR_INVALID_ARGUMENT, "0x40");
+    args.activation = 3;
+    refused(CORE_ERROR_INVALID_ARGUMENT, "activation 3");
+    args.microbatch = CORE_LINEAR_FIRST_MICROBATCH;
+    refused(CORE_ERROR_INVALID_ARGUMENT, "want a workspace");
+    quantized(CORE_SCALING_CURRENT);
+    args.input_quantizer = NULL;
+    refused(CORE_ERROR_INVALID_ARGUMENT, "both or neither");
+    args.struct_size = 8;
+    refused(CORE_ERROR_INVALID_ARGUMENT, "struct_size is 8");
+    args.input = NULL;
+    refused(CORE_ERROR_INVALID_ARGUMENT, "linear: the argument input is NULL");
+    args.weight = NULL;
+    refused(CORE_ERROR_INVALID_ARGUMENT, "linear: the argument weight is NULL");
+    x = args.input = leaf(wave(CORE_F32, 2, (int64_t[]){2, 24}, 1));
+    args.weight = leaf(wave(CORE_F32, 2, (int64_t[]){OUT, 24}, 1));
+    quantized(CORE_SCALING_BLOCK);
+    refused(CORE_ERROR_SHAPE, "32");
+}
+END_TEST
+
+START_TEST(a_gradient_that_is_no_number_is_told_and_leaves_the_state)
+{
+    core_tensor *y, *bad;
+    core_quantizer_state state = {.struct_size = sizeof state};
+
+    quantized(CORE_SCALING_DELAYED);
+    y = apply();
+    bad = CALL(full_like, y, core_float(NAN), CORE_DTYPE_NONE, NULL, -1);
+    FAILS(core_backward(&y, 1, &bad, 0), CORE_ERROR_INVALID_ARGUMENT, "linear",
+          "no number");
+    OK(core_quantizer_get_state(quantizers[2], &state));
+    ck_assert_uint_eq(state.calls, 0);
+    ck_assert_float_eq(state.scale, 1);
+    ck_assert_ptr_null(core_tensor_grad(w));
+}
+END_TEST
+
+static void same_state(int quantizer, const core_quantizer_state *want,
+                       const float *history)
+{
+    core_quantizer_state have = {.struct_size = sizeof have};
+
+    OK(core_quantizer_get_state(quantizers[quantizer], &have));
+    ck_assert_mem_eq(&have, want, sizeof have);
+    ck_assert_mem_eq(core_quantizer_history(quantizers[quantizer]), history,
+                     4 * sizeof *history);
+}
+
+static core_quantizer_state state_of(int quantizer, float *history)
+{
+    core_quantizer_state state = {.struct_size = sizeof state};
+
+    OK(core_quantizer_get_state(quantizers[quantizer], &state));
+    memcpy(history, core_quantizer_history(quantizers[quantizer]),
+           4 * sizeof *history);
+    return state;
+}
+
+/* Of the two quantizers the input's goes first. */
+START_TEST(a_forward_that_fails_half_way_leaves_quantizers_and_workspace)
+{
+    core_tensor *bad, *good = w, *first, *y = NULL;
+    core_linear_workspace *workspace;
+    core_quantizer_state states[2];
+    float histories[2][4];
+
+    OK(core_linear_workspace_create(&workspace));
+    quantized(CORE_SCALING_DELAYED);
+    bad = CALL(full_like, w, core_float(INFINITY), CORE_DTYPE_NONE, NULL, -1);
+    args.workspace = workspace;
+    args.microbatch = CORE_LINEAR_FIRST_MICROBATCH;
+    for (int calls = 0; calls < 6; calls++) {
+        first = apply();
+        for (int i = 0; i < 2; i++)
+            states[i] = state_of(i, histories[i]);
+        args.weight = bad;
+        FAILS(core_linear_apply(&args, &y), CORE_ERROR_INVALID_ARGUMENT,
+              "infinite");
+        ck_assert_ptr_null(y);
+        for (int i = 0; i < 2; i++)
+            same_state(i, &states[i], histories[i]);
+        args.weight = good;
+    }
+    args.microbatch = CORE_LINEAR_LATER_MICROBATCH;
+    near(apply(), first, 0);
+    core_linear_workspace_release(workspace);
+}
+END_TEST
+
+/* One quantizer for both is called twice. */
+START_TEST(without_memory_it_fails_and_leaves_the_quantizers)
+{
+    core_status status = CORE_ERROR_OUT_OF_MEMORY;
+    core_linear_backward_args back;
+    core_linear_made made;
+    core_quantizer_state states[3];
+    float histories[3][4];
+    core_tensor *y, *grads[3];
+    int failed[2] = {0, 0};
+
+    quantized(CORE_SCALING_DELAYED);
+    args.weight_quantizer = quantizers[0];
+    for (int i = 0; i < 5; i++) {
+        back = kept(true, true, true);
+        back.grad_output = wave(CORE_F32, 3, (int64_t[]){2, 3, OUT}, 1 + i);
+        OK(core_linear_backward(&back, &grads[0], &grads[1], &grads[2]));
+        keep(grads[0]), keep(grads[1]), keep(grads[2]);
+        if (i < 4)
+            core_linear_backward_release(&back);
+    }
+    states[0] = state_of(0, histories[0]);
+    states[2] = state_of(2, histories[2]);
+    for (int64_t n = 0; status != CORE_OK; n++) {
+        core__alloc_fault_set(n, false);
+        status = core_linear_forward(&args, &y, &made);
+        core__alloc_fault_set(-1, false);
+        failed[0] += status != CORE_OK;
+        if (status != CORE_OK)
+            same_state(0, &states[0], histories[0]);
+    }
+    core_tensor_release(y);
+    core_linear_made_release(&made);
+    ck_assert_uint_eq(calls(0), states[0].calls + 2);
+    status = CORE_ERROR_OUT_OF_MEMORY;
+    for (int64_t n = 0; status != CORE_OK; n++) {
+        core__alloc_fault_set(n, false);
+        status = core_linear_backward(&back, &grads[0], &grads[1], &grads[2]);
+        core__alloc_fault_set(-1, false);
+        failed[1] += status != CORE_OK;
+        if (status != CORE_OK)
+            same_state(2, &states[2], histories[2]);
+    }
+    keep(grads[0]), keep(grads[1]), keep(grads[2]);
+    ck_assert_uint_eq(calls(2), states[2].calls + 1);
+    ck_assert_int_gt(failed[0], 5);
+    ck_assert_int_gt(failed[1], 5);
+    core_linear_backward_release(&back);
+}
+END_TEST
+
+/* The forward may go well, and what it made not be recorded. */
+START_TEST(what_cannot_be_recorded_leaves_quantizers_and_workspace)
+{
+    core_status status = CORE_ERROR_OUT_OF_MEMORY;
+    core_tensor *y, *want, *old = w;
+    core_linear_workspace *workspace;
+    core_quantizer_state states[2];
+    float histories[2][4];
+    int failed = 0;
+
+    OK(core_linear_workspace_create(&workspace));
+    quantized(CORE_SCALING_DELAYED);
+    args.workspace = workspace;
+    args.microbatch = CORE_LINEAR_FIRST_MICROBATCH;
+    for (int i = 0; i < 5; i++) /* all of the history */
+        apply();
+    for (int i = 0; i < 2; i++)
+        states[i] = state_of(i, histories[i]);
+    args.microbatch = CORE_LINEAR_LATER_MICROBATCH;
+    want = apply();
+    OK(core_quantizer_set_state(quantizers[0], &states[0], histories[0]));
+    w = leaf(CALL(mul_scalar, CALL(detach, w), core_float(3)));
+    for (int64_t n = 0; status != CORE_OK; n++) {
+        args.weight = w;
+        args.microbatch = CORE_LINEAR_FIRST_MICROBATCH;
+        core__alloc_fault_set(n, false);
+        status = core_linear_apply(&args, &y);
+        core__alloc_fault_set(-1, false);
+        if (status == CORE_OK)
+            break;
+        failed++;
+        ck_assert_ptr_null(y);
+        for (int i = 0; i < 2; i++)
+            same_state(i, &states[i], histories[i]);
+        args.weight = old; /* which the workspace still has */
+        args.microbatch = CORE_LINEAR_LATER_MICROBATCH;
+        near(apply(), want, 0);
+        OK(core_quantizer_set_state(quantizers[0], &states[0], histories[0]));
+    }
+    keep(y);
+    ck_assert_int_gt(failed, 5);
+    ck_assert_uint_eq(calls(1), states[1].calls + 1);
+    core_linear_workspace_release(workspace);
+}
+END_TEST
+
+/* The state of each quantizer, with what the device knows of it, is kept once
+ * for what is computed and recorded. */
+START_TEST(a_call_keeps_the_state_of_a_quantizer_once)
+{
+    core_linear_made made;
+    core_tensor *y;
+
+    quantized(CORE_SCALING_DELAYED);
+    y = apply();
+    ck_assert(core_tensor_requires_grad(y));
+    ck_assert_int_eq(marks, 2);
+    OK(core_linear_forward(&args, &y, &made));
+    keep(y);
+    core_linear_made_release(&made);
+    ck_assert_int_eq(marks, 4);
+    y = apply();
+    ck_assert_int_eq(marks, 6);
+    backward(loss(y));
+    ck_assert_int_eq(marks, 7);
+}
+END_TEST
+
+/* 448 is the largest number, and at first the scale is 1. */
+START_TEST(what_is_too_large_for_eight_bits_saturates_and_is_counted)
+{
+    core_quantizer_state state = {.struct_size = sizeof state};
+    core_tensor *y;
+    double values[ROWS * OUT];
+
+    quantized(CORE_SCALING_DELAYED);
+    args.bias = NULL;
+    args.input =
+        CALL(full_like, x, core_float(1e30), CORE_DTYPE_NONE, NULL, -1);
+    args.weight = CALL(ones_like, w, CORE_DTYPE_NONE, NULL, -1);
+    y = apply();
+    read_all(y, values);
+    ck_assert_double_eq(values[0], 448.0 * IN);
+    OK(core_quantizer_get_state(quantizers[0], &state));
+    ck_assert_uint_eq(state.saturated, 1);
+    read_all(apply(), values); /* the scale has learnt */
+    ck_assert(fabs(values[0] / (1e30 * IN) - 1) < 1e-6);
+}
+END_TEST
+
+START_TEST(blocks_of_the_gradient_are_asked_for_before_anything_is_done)
+{
+    core_quantizer_options options = {.struct_size = sizeof options,
+                                      .scaling = CORE_SCALING_BLOCK,
+                                      .dtype = CORE_F8E5M2};
+    core_tensor *y = NULL;
+
+    quantized(CORE_SCALING_BLOCK);
+    core_quantizer_release(quantizers[2]);
+    OK(core_quantizer_create(&options, &quantizers[2]));
+    args.grad_quantizer = quantizers[2];
+    FAILS(core_linear_apply(&args, &y), CORE_ERROR_SHAPE, "32", "there are 4");
+    ck_assert_ptr_null(y);
+    ck_assert_uint_eq(calls(0), 0);
+    args.weight = w = leaf(wave(CORE_F32, 2, (int64_t[]){32, IN / 8}, 1));
+    args.input = x = leaf(wave(CORE_F32, 2, (int64_t[]){ROWS, IN / 8}, 1));
+    args.bias = NULL;
+    FAILS(core_linear_apply(&args, &y), CORE_ERROR_SHAPE, "32", "it is 4");
+    ck_assert_uint_eq(calls(0), 0);
+}
+END_TEST
+
+START_TEST(backward_without_what_it_needs_is_told)
+{
+    core_linear_backward_args k = kept(true, true, false);
+    core_tensor *grads[3];
+
+    k.grad_output = wave(CORE_F32, 3, (int64_t[]){2, 3, OUT}, 1);
+    OK(core_linear_backward(&k, &grads[0], &grads[1], &grads[2]));
+    ck_assert_ptr_null(grads[2]);
+    keep(grads[0]), keep(grads[1]);
+    k.grad_output = wave(CORE_F32, 0, NULL, 1);
+    FAILS(core_linear_backward(&k, &grads[0], &grads[1], &grads[2]),
+          CORE_ERROR_SHAPE, "[..., out]");
+    k.grad_output = NULL;
+    FAILS(core_linear_backward(&k, &grads[0], &grads[1], &grads[2]),
+          CORE_ERROR_INVALID_ARGUMENT, "grad_output is NULL");
+    k.grad_output = wave(CORE_F32, 3, (int64_t[]){2, 3, OUT}, 1);
+    core_tensor_release(k.weight);
+    k.weight = NULL;
+    FAILS(core_linear_backward(&k, &grads[0], &grads[1], &grads[2]),
+          CORE_ERROR_AUTOGRAD, "not saved");
+    ck_assert_ptr_null(grads[0]);
+    core_linear_backward_release(&k);
+}
+END_TEST
+
+int main(void)
+{
+    const TTest *tests[] = {
+        wrong_arguments_are_told,
+        a_gradient_that_is_no_number_is_told_and_leaves_the_state,
+        a_forward_that_fails_half_way_leaves_quantizers_and_workspace,
+        without_memory_it_fails_and_leaves_the_quantizers,
+        what_cannot_be_recorded_leaves_quantizers_and_workspace,
+        a_call_keeps_the_state_of_a_quantizer_once,
+        what_is_too_large_for_eight_bits_saturates_and_is_counted,
+        blocks_of_the_gradient_are_asked_for_before_anything_is_done,
+        backward_without_what_it_needs_is_told,
+    };
+    Suite *suite = suite_create("fused linear: errors");
+    TCase *tcase = tcase_create("linear_errors");
+    SRunner *runner;
+    int failed;
+
+    tcase_add_checked_fixture(tcase, setup, teardown);
+    tcase_set_timeout(tcase, 60);
+    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
+        tcase_add_test(tcase, tests[i]);
+    suite_add_tcase(suite, tcase);
+    runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

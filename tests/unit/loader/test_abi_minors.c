@@ -1,0 +1,559 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Old plugins on a new core, new ones on an old core, and one of the future:
+ * ABI.md 4, 5 and 8.  The plugins are those of tests/abi; its old_host is the
+ * other side of the same rules. */
+
+#include "support/autograd.h"
+#include "support/loader.h"
+
+#include "loader/plugin_note.h"
+
+#include <libcore/device.h>
+#include <libcore/dispatch.h>
+
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+static const char *abi_plugin(const char *name)
+{
+    static path_text text;
+    const char *build = getenv("LIBCORE_BUILD");
+
+    snprintf(text, sizeof text, "%s/tests/abi/.libs/core_%s.so",
+             build ? build : ".", name);
+    ck_assert_msg(access(text, R_OK) == 0, "%s was not built", text);
+    return text;
+}
+
+static void setup(void)
+{
+    const char *build = getenv("LIBCORE_BUILD");
+    path_text path;
+
+    folder_make();
+    snprintf(path, sizeof path, "%s/.libs", build ? build : ".");
+    core_setting_set("LIBCORE_PLUGIN_PATH", path); /* cpu */
+}
+
+static void teardown(void)
+{
+    drop_all();
+    folder_remove();
+}
+
+/* Loads it; the minor that was negotiated. */
+static uint32_t load(const char *name)
+{
+    core_plugin_information p = {.struct_size = sizeof p};
+    core_plugin *plugin;
+
+    OK(core_plugin_load(abi_plugin(name), &plugin));
+    OK(core_plugin_describe(plugin, &p));
+    return p.abi_minor;
+}
+
+static core_tensor *on(const char *type, const float *values)
+{
+    core_device *device;
+    core_tensor *tensor;
+
+    OK(core_device_find(type, &device));
+    OK(core_tensor_from_data(values, CORE_F32, (int64_t[]){4}, 1, device,
+                             &tensor));
+    return keep(tensor);
+}
+
+static void reads(core_tensor *tensor, const float *values)
+{
+    float got[4];
+
+    OK(core_tensor_read(tensor, got, sizeof got));
+    for (int i = 0; i < 4; i++)
+        ck_assert_float_eq(got[i], values[i]);
+}
+
+/* Kernels, an operator of the plugin's own, and errors of both. */
+static void computes(const char *type, const char *operator_name)
+{
+    core_tensor *a = on(type, (float[]){1, -2, 3, -4});
+    core_value argument = {CORE_VALUE_TENSOR, 0, {.tensor = a}};
+    core_value result = {0};
+    core_operator *op;
+    core_tensor *out;
+
+    reads(CALL(neg, a), (float[]){-1, 2, -3, 4});
+    reads(CALL(mul, a, a), (float[]){1, 4, 9, 16});
+    OK(core_op_find(operator_name, &op));
+    OK(core_op_call(op, &argument, 1, &result, 1));
+    reads(keep(result.u.tensor), (float[]){1, 4, 9, 16});
+    FAILS(core_exp(a, &out), CORE_ERROR_NO_KERNEL, "exp", type);
+    ck_assert_ptr_null(out);
+}
+
+/* What the plugin was told: two numbers. */
+static void told(const char *name, long long first, long long second)
+{
+    const char *text = getenv(name);
+    long long a = -1, b = -1;
+
+    ck_assert_msg(text != NULL, "%s was not told", name);
+    ck_assert_int_eq(sscanf(text, "%lld %lld", &a, &b), 2);
+    ck_assert_int_eq(a, first);
+    ck_assert_int_eq(b, second);
+}
+
+enum {
+    HOST_SIZE_0_1 = 8 + 8 * 20,
+    HOST_SIZE_0_2 = 8 + 8 * 28,
+    HOST_SIZE_0_3 = 8 + 8 * 29,
+    HOST_SIZE_0_4 = 8 + 8 * 31,
+    PROPERTIES_SIZE_0_1 = 56
+};
+
+START_TEST(a_plugin_of_0_1_runs_in_this_core)
+{
+    ck_assert_uint_eq(load("abi_0_1"), 1);
+    computes("abione", "abi_0_1::squared");
+    told("ABI_HOST", 1, HOST_SIZE_0_1);
+    told("ABI_PROPERTIES", PROPERTIES_SIZE_0_1, PROPERTIES_SIZE_0_1);
+    /* Interfaces came with 0.2. */
+    ck_assert_ptr_null(getenv("ABI_INTERFACES"));
+}
+END_TEST
+
+START_TEST(a_plugin_of_0_2_has_the_features_of_0_2)
+{
+    core_tensor *a;
+
+    ck_assert_uint_eq(load("abi_0_2"), 2);
+    computes("abitwo", "abi_0_2::squared");
+    told("ABI_HOST", 2, HOST_SIZE_0_2);
+    told("ABI_PROPERTIES", sizeof(core_device_properties),
+         sizeof(core_device_properties));
+    ck_assert_ptr_nonnull(getenv("ABI_INTERFACES"));
+    a = on("abitwo", (float[]){1, -2, 3, -4});
+    reads(CALL(abs, a), (float[]){1, 2, 3, 4});
+    reads(CALL(abs, a), (float[]){1, 2, 3, 4});
+    told("ABI_PLANS", 1, 0);
+}
+END_TEST
+
+START_TEST(a_plugin_of_0_2_runs_in_a_core_of_0_1)
+{
+    core_tensor *a, *out;
+
+    core__abi_minor_offered = 1;
+    ck_assert_uint_eq(load("abi_0_2"), 1);
+    computes("abitwo", "abi_0_2::squared");
+    told("ABI_HOST", 1, HOST_SIZE_0_1);
+    ck_assert_ptr_null(getenv("ABI_INTERFACES"));
+    /* It keeps its kernels with plans to itself. */
+    a = on("abitwo", (float[]){1, -2, 3, -4});
+    FAILS(core_abs(a, &out), CORE_ERROR_NO_KERNEL, "abs");
+    ck_assert_ptr_null(getenv("ABI_PLANS"));
+}
+END_TEST
+
+/* The folder is another one for each plugin, the user's alone, and in the one
+ * that LIBCORE_CACHE names. */
+static void has_a_folder(const char *parent)
+{
+    const char *path = getenv("ABI_CACHE");
+    path_text want;
+    struct stat status;
+
+    snprintf(want, sizeof want, "%s/abi_0_3", parent);
+    ck_assert_ptr_nonnull(path);
+    ck_assert_str_eq(path, want);
+    ck_assert_int_eq(stat(path, &status), 0);
+    ck_assert(S_ISDIR(status.st_mode));
+    ck_assert_uint_eq(status.st_mode & 0777, 0700);
+}
+
+START_TEST(a_plugin_of_0_3_has_the_features_of_0_3)
+{
+    core_numerics numerics = {.struct_size = sizeof numerics};
+    core_measurement one = {.struct_size = sizeof one};
+    core_device *device;
+    double ulp;
+
+    OK(core_setting_set("LIBCORE_CACHE", inside("kept/here")));
+    ck_assert_uint_eq(load("abi_0_3"), 3);
+    computes("abithree", "abi_0_3::squared");
+    told("ABI_HOST", 3, HOST_SIZE_0_3);
+    has_a_folder(inside("kept/here"));
+    OK(core_device_find("abithree", &device));
+    OK(core_device_get_numerics(device, &numerics));
+    told("ABI_NUMERICS", sizeof numerics, sizeof numerics);
+    ck_assert_uint_eq(numerics.product_bits, 11);
+    OK(core_device_function_ulp(device, "exp", CORE_F32, &ulp));
+    ck_assert_double_eq(ulp, 12);
+    OK(core_device_function_ulp(device, "exp", CORE_F64, &ulp));
+    ck_assert_double_eq(ulp, 8);
+    OK(core_device_measure(device, 1, &one));
+    ck_assert_int_eq(strncmp(one.key.data, "power", one.key.size), 0);
+    ck_assert_double_eq(one.value, 250);
+    FAILS(core_device_measure(device, 2, &one), CORE_ERROR_NOT_FOUND,
+          "measures 2 things");
+}
+END_TEST
+
+START_TEST(a_plugin_of_0_3_runs_in_a_core_of_0_2)
+{
+    core_numerics numerics = {.struct_size = sizeof numerics};
+    core_device *device;
+    double ulp;
+
+    core__abi_minor_offered = 2;
+    ck_assert_uint_eq(load("abi_0_3"), 2);
+    computes("abithree", "abi_0_3::squared");
+    told("ABI_HOST", 2, HOST_SIZE_0_2);
+    ck_assert_ptr_null(getenv("ABI_CACHE"));
+    /* What it declares is not asked for: all is as with a plugin that
+     * declares nothing. */
+    OK(core_device_find("abithree", &device));
+    OK(core_device_get_numerics(device, &numerics));
+    ck_assert_uint_eq(numerics.product_bits, 0);
+    OK(core_device_function_ulp(device, "exp", CORE_F32, &ulp));
+    ck_assert_double_eq(ulp, 4);
+    ck_assert_ptr_null(getenv("ABI_NUMERICS"));
+}
+END_TEST
+
+START_TEST(a_plugin_of_0_4_has_the_features_of_0_4)
+{
+    ck_assert_uint_eq(load("abi_0_4"), 4);
+    computes("abifour", "abi_0_4::squared");
+    told("ABI_HOST", 4, HOST_SIZE_0_4);
+    /* Its device is synchronous: nothing is to be waited for. */
+    told("ABI_RECORDED", CORE_OK, 0);
+}
+END_TEST
+
+START_TEST(a_plugin_of_0_4_runs_in_a_core_of_0_3)
+{
+    core__abi_minor_offered = 3;
+    ck_assert_uint_eq(load("abi_0_4"), 3);
+    computes("abifour", "abi_0_4::squared");
+    told("ABI_HOST", 3, HOST_SIZE_0_3);
+    ck_assert_ptr_null(getenv("ABI_RECORDED"));
+}
+END_TEST
+
+/* What it would have convolutions in, and how often it was asked. */
+static uint32_t prefers(const char *type, const char *asked)
+{
+    core_device *device;
+    const char *text;
+    uint32_t format;
+
+    OK(core_device_find(type, &device));
+    OK(core_device_preferred_format(device, "convolution", CORE_F32, 4,
+                                    &format));
+    text = getenv("ABI_LAYOUT");
+    ck_assert_str_eq(text ? text : "", asked);
+    return format;
+}
+
+static uint32_t memory_kinds(const char *type)
+{
+    core_device *device;
+    uint32_t kinds;
+
+    OK(core_device_find(type, &device));
+    OK(core_device_memory_kinds(device, &kinds));
+    return kinds;
+}
+
+START_TEST(a_plugin_of_0_5_has_the_features_of_0_5)
+{
+    ck_assert_uint_eq(load("abi_0_5"), 5);
+    computes("abifive", "abi_0_5::squared");
+    told("ABI_HOST", 5, sizeof(core_host));
+    ck_assert_uint_eq(prefers("abifive", "1 0"), CORE_FORMAT_CHANNELS_LAST);
+    /* It is asked once. */
+    ck_assert_uint_eq(prefers("abifive", "1 0"), CORE_FORMAT_CHANNELS_LAST);
+    ck_assert_uint_eq(memory_kinds("abifive"), CORE_MEMORY_UNIFIED);
+}
+END_TEST
+
+START_TEST(a_plugin_of_0_5_runs_in_a_core_of_0_4)
+{
+    core__abi_minor_offered = 4;
+    ck_assert_uint_eq(load("abi_0_5"), 4);
+    computes("abifive", "abi_0_5::squared");
+    told("ABI_HOST", 4, HOST_SIZE_0_4);
+    ck_assert_uint_eq(prefers("abifive", ""), CORE_FORMAT_CONTIGUOUS);
+    ck_assert_uint_eq(memory_kinds("abifive"), CORE_MEMORY_DEVICE);
+}
+END_TEST
+
+/* What a kernel of the plugin was given last, and that one was called. */
+static void saw_bytes(void)
+{
+    const char *text = getenv("ABI_DTYPE");
+
+    ck_assert_msg(text && strtol(text, NULL, 10) == CORE_U8,
+                  "the plugin saw dtype %s", text ? text : "of nothing");
+    unsetenv("ABI_DTYPE");
+}
+
+/* Dtypes that are newer than a plugin do not reach its kernels, whatever they
+ * say that they take; what is read of them is memory. */
+static void never_sees_float8(const char *type, bool old)
+{
+    const int64_t four = 4;
+    const uint8_t codes[4] = {1, 2, 3, 4};
+    core_tensor *floats, *tensor;
+    core_device *device;
+    uint8_t got[4];
+
+    OK(core_device_find(type, &device));
+    floats = CALL(zeros, &four, 1, CORE_F32, device);
+    told("ABI_DTYPE", CORE_F32, 4);
+    OK(core_fill_(floats, core_float(0)));
+    OK(core_tensor_from_data(codes, CORE_F8E4M3, &four, 1, device, &tensor));
+    keep(tensor);
+    unsetenv("ABI_DTYPE");
+    /* Its bytes are those of u8, which every plugin knows. */
+    OK(core_fill_(tensor,
+                  core_float(0))); /* its kernel knows no other number */
+    saw_bytes();
+    OK(core_tensor_read(tensor, got, sizeof got));
+    ck_assert_mem_eq(got, ((uint8_t[4]){0}), 4);
+    OK(core_zero_(tensor));
+    if (old) /* others name all bits, and know what they are */
+        saw_bytes();
+}
+
+START_TEST(old_plugins_never_see_newer_dtypes)
+{
+    ck_assert_uint_eq(load("abi_0_1"), 1);
+    ck_assert_uint_eq(load("abi_0_2"), 2);
+    ck_assert_uint_eq(load("abi_0_3"), 3);
+    ck_assert_uint_eq(load("abi_0_4"), 4);
+    ck_assert_uint_eq(load("abi_0_5"), 5);
+    never_sees_float8("abione", true);
+    never_sees_float8("abitwo", true);
+    never_sees_float8("abithree", false);
+    never_sees_float8("abifour", false);
+    never_sees_float8("abifive", false);
+}
+END_TEST
+
+START_TEST(all_minors_run_side_by_side)
+{
+    ck_assert_uint_eq(load("abi_0_1"), 1);
+    ck_assert_uint_eq(load("abi_0_2"), 2);
+    ck_assert_uint_eq(load("abi_0_3"), 3);
+    ck_assert_uint_eq(load("abi_0_4"), 4);
+    ck_assert_uint_eq(load("abi_0_5"), 5);
+    computes("abione", "abi_0_1::squared");
+    computes("abitwo", "abi_0_2::squared");
+    computes("abithree", "abi_0_3::squared");
+    computes("abifour", "abi_0_4::squared");
+    computes("abifive", "abi_0_5::squared");
+}
+END_TEST
+
+START_TEST(the_shipped_plugins_run_in_a_core_of_0_1)
+{
+    core_tensor *a, *b;
+
+    core__abi_minor_offered = 1;
+    a = on("cpu", (float[]){1, -2, 3, -4});
+    reads(CALL(neg, a), (float[]){-1, 2, -3, 4});
+    b = on("sim", (float[]){1, -2, 3, -4});
+    reads(CALL(mul, b, b), (float[]){1, 4, 9, 16});
+}
+END_TEST
+
+/* ---------------------------------------------------------------- forks -- */
+
+static int lost_in_child(core_tensor *tensor)
+{
+    core_device *device = core_tensor_device(tensor);
+    core_tensor *out = NULL;
+    float got[4];
+
+    if (core_neg(tensor, &out) != CORE_ERROR_DEVICE_LOST || out)
+        return 1;
+    if (core_tensor_read(tensor, got, sizeof got) != CORE_ERROR_DEVICE_LOST)
+        return 2;
+    if (core_mul_(tensor, tensor) != CORE_ERROR_DEVICE_LOST)
+        return 3;
+    if (core_device_synchronize(device) != CORE_ERROR_DEVICE_LOST ||
+        !strstr(core_error_message(), "forked child"))
+        return 4;
+    core_tensor_release(tensor);
+    return 0;
+}
+
+static int works_in_child(core_tensor *tensor)
+{
+    core_tensor *out = NULL;
+    float got[4];
+
+    if (core_neg(tensor, &out) != CORE_OK)
+        return 11;
+    if (core_tensor_read(out, got, sizeof got) != CORE_OK || got[1] != 2)
+        return 12;
+    core_tensor_release(out);
+    core_tensor_release(tensor);
+    return 0;
+}
+
+START_TEST(a_forked_child_has_the_devices_that_are_fork_safe)
+{
+    const float values[4] = {1, -2, 3, -4};
+    core_tensor *other, *safe, *host;
+    int status;
+    pid_t child;
+
+    load("abi_0_2");
+    load("abi_0_3");
+    other = on("abitwo", values);
+    safe = on("abithree", values);
+    host = on("cpu", values);
+    child = fork();
+    if (child == 0) {
+        int wrong = lost_in_child(other);
+
+        wrong = wrong ? wrong : works_in_child(safe);
+        wrong = wrong ? wrong : works_in_child(host);
+        _exit(wrong ? wrong : getenv("ABI_FORKED") ? 0 : 20);
+    }
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert(WIFEXITED(status));
+    ck_assert_int_eq(WEXITSTATUS(status), 0);
+    ck_assert_ptr_null(getenv("ABI_FORKED"));
+    reads(CALL(neg, other), (float[]){-1, 2, -3, 4});
+}
+END_TEST
+
+/* --------------------------------------------------------------- future -- */
+
+START_TEST(a_plugin_of_the_future_runs_with_what_is_known)
+{
+    core_tensor *a, *out;
+
+    ck_assert_uint_eq(load("future"), CORE_ABI_MINOR);
+    a = on("future", (float[]){1, -2, 3, -4});
+    reads(CALL(neg, a), (float[]){-1, 2, -3, 4});
+    FAILS(core_exp(a, &out), CORE_ERROR_NO_KERNEL, "exp");
+}
+END_TEST
+
+/* What nobody negotiated is refused, by name, and leaves nothing behind. */
+static void refuses(const char *uses, const char *says)
+{
+    core_plugin *plugin;
+    core_device *device;
+
+    setenv("LIBCORE_FUTURE_PLUGIN", uses, 1);
+    FAILS(core_plugin_load(abi_plugin("future"), &plugin),
+          CORE_ERROR_UNSUPPORTED, says);
+    ck_assert_ptr_null(plugin);
+    ck_assert_int_ne(core_device_find("future", &device), CORE_OK);
+}
+
+START_TEST(unknown_flags_of_an_answer_are_unsupported)
+{
+    refuses("answer flag", "flags 0x10000");
+}
+END_TEST
+
+START_TEST(unknown_flags_of_a_backend_are_unsupported)
+{
+    refuses("backend flag", "flags 0x100000");
+}
+END_TEST
+
+START_TEST(unknown_demands_are_unsupported)
+{
+    refuses("demand", "\"exp\" has the demands 0x100001");
+}
+END_TEST
+
+/* Demands that came with 0.3, in a plugin of 0.2 and in one of 0.4 that agreed
+ * on 0.2: nobody would meet them. */
+START_TEST(demands_of_a_later_minor_are_unsupported)
+{
+    static const char *const demands[] = {"0x4", "0x8", "0x500"};
+    const char *name = _i < 3 ? "abi_0_2" : "abi_0_4";
+
+    core__abi_minor_offered = 2;
+    setenv("ABI_DEMANDS", demands[_i % 3], 1);
+    FAILS(core_plugin_load(abi_plugin(name), NULL), CORE_ERROR_UNSUPPORTED,
+          "demands", "0.2", "abs");
+}
+END_TEST
+
+START_TEST(unknown_keys_are_unsupported)
+{
+    refuses("key", "no key 77");
+}
+END_TEST
+
+START_TEST(unknown_properties_are_no_promise)
+{
+    core_device_properties p = {.struct_size = sizeof p};
+    core_device *device;
+
+    setenv("LIBCORE_FUTURE_PLUGIN", "property", 1);
+    load("future");
+    OK(core_device_find("future", &device));
+    OK(core_device_get_properties(device, &p));
+    ck_assert_uint_eq(p.struct_size, sizeof p);
+    reads(CALL(neg, on("future", (float[]){1, -2, 3, -4})),
+          (float[]){-1, 2, -3, 4});
+}
+END_TEST
+
+START_TEST(an_unknown_status_is_an_error)
+{
+    core_device *device;
+    core_tensor *tensor;
+
+    setenv("LIBCORE_FUTURE_PLUGIN", "status", 1);
+    load("future");
+    OK(core_device_find("future", &device));
+    ck_assert_int_ne(core_tensor_from_data((float[]){1}, CORE_F32,
+                                           (int64_t[]){1}, 1, device, &tensor),
+                     CORE_OK);
+    ck_assert_ptr_null(tensor);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("abi/minors");
+    TCase *tests = tcase_create("minors");
+
+    tcase_add_checked_fixture(tests, setup, teardown);
+    tcase_add_test(tests, a_plugin_of_0_1_runs_in_this_core);
+    tcase_add_test(tests, a_plugin_of_0_2_has_the_features_of_0_2);
+    tcase_add_test(tests, a_plugin_of_0_2_runs_in_a_core_of_0_1);
+    tcase_add_test(tests, a_plugin_of_0_3_has_the_features_of_0_3);
+    tcase_add_test(tests, a_plugin_of_0_3_runs_in_a_core_of_0_2);
+    tcase_add_test(tests, a_plugin_of_0_4_has_the_features_of_0_4);
+    tcase_add_test(tests, a_plugin_of_0_4_runs_in_a_core_of_0_3);
+    tcase_add_test(tests, a_plugin_of_0_5_has_the_features_of_0_5);
+    tcase_add_test(tests, a_plugin_of_0_5_runs_in_a_core_of_0_4);
+    tcase_add_test(tests, old_plugins_never_see_newer_dtypes);
+    tcase_add_test(tests, all_minors_run_side_by_side);
+    tcase_add_test(tests, a_forked_child_has_the_devices_that_are_fork_safe);
+    tcase_add_test(tests, the_shipped_plugins_run_in_a_core_of_0_1);
+    tcase_add_test(tests, a_plugin_of_the_future_runs_with_what_is_known);
+    tcase_add_test(tests, unknown_flags_of_an_answer_are_unsupported);
+    tcase_add_test(tests, unknown_flags_of_a_backend_are_unsupported);
+    tcase_add_test(tests, unknown_demands_are_unsupported);
+    tcase_add_loop_test(tests, demands_of_a_later_minor_are_unsupported, 0, 6);
+    tcase_add_test(tests, unknown_keys_are_unsupported);
+    tcase_add_test(tests, unknown_properties_are_no_promise);
+    tcase_add_test(tests, an_unknown_status_is_an_error);
+    suite_add_tcase(suite, tests);
+    return run(suite);
+}

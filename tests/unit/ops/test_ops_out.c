@@ -1,0 +1,526 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Every operator that writes into given tensors gives there what its
+ * functional form gives: into an empty tensor, into one with steps between its
+ * elements, into one that fits whose name nobody asks back; and refuses one of
+ * other sizes. */
+
+#include "support/ops_samples.h"
+
+#include "dispatch/operator.h"
+#include "dispatch/structured.h"
+
+#include <libcore/device.h>
+#include <libcore/random.h>
+
+enum { OPERATORS = 2048, RESULTS = 4 };
+
+static bool reached[OPERATORS];
+
+/* ---------------------------------------------------------------- calls -- */
+
+static const core_operator *out_form(const core_operator *op)
+{
+    for (uint32_t i = 0; i < core__operator_count; i++) {
+        const core_operator *form = &core__operators[i];
+
+        if (form->variant == CORE__VARIANT_OUT && form->data->base == op->id)
+            return form;
+    }
+    return NULL;
+}
+
+/* A tensor with room between its elements. */
+static core_tensor *stepped(core_tensor *like)
+{
+    int64_t sizes[CORE_MAX_NDIM];
+    uint32_t ndim = core_tensor_ndim(like);
+    core_tensor *x;
+
+    memcpy(sizes, core_tensor_sizes(like), ndim * sizeof *sizes);
+    sizes[ndim] = 2;
+    x = CALL(zeros, sizes, ndim + 1, core_tensor_dtype(like),
+             core_tensor_device(like));
+    return CALL(select, x, -1, 1);
+}
+
+static core_tensor *target(core_tensor *like, int way)
+{
+    const int64_t nothing = 0, other[2] = {7, 11};
+
+    if (way == 1)
+        return stepped(like);
+    if (way == 3)
+        return CALL(zeros, core_tensor_sizes(like), core_tensor_ndim(like),
+                    core_tensor_dtype(like), core_tensor_device(like));
+    return CALL(zeros, way == 0 ? &nothing : other, way == 0 ? 1 : 2,
+                core_tensor_dtype(like), core_tensor_device(like));
+}
+
+static void same(core_tensor *want, core_tensor *got, const sample *s)
+{
+    size_t bytes = (size_t)core_tensor_numel(want) *
+                   core_dtype_size(core_tensor_dtype(want));
+    char *a = malloc(bytes + 1), *b = malloc(bytes + 1);
+
+    ck_assert_msg(core_tensor_ndim(want) == core_tensor_ndim(got) &&
+                      core_tensor_dtype(want) == core_tensor_dtype(got) &&
+                      core_tensor_numel(want) == core_tensor_numel(got),
+                  "%s(%s): the result given as out has other sizes", s->op,
+                  s->words);
+    OK(core_tensor_read(want, a, bytes));
+    OK(core_tensor_read(got, b, bytes));
+    ck_assert_msg(strstr(s->op, "empty") || memcmp(a, b, bytes) == 0,
+                  "%s(%s): other values", s->op, s->words);
+    free(a);
+    free(b);
+}
+
+/* ------------------------------------------------------------------ runs -- */
+
+static core_tensor *positive(core_tensor *x)
+{
+    core_tensor *y = CALL(matmul, x, CALL(transpose, x, -2, -1));
+    int64_t n = core_tensor_sizes(x)[core_tensor_ndim(x) - 1];
+
+    return CALL(add, y, CALL(eye, n, CORE_F64, NULL), core_int(1));
+}
+
+/* Without what a new tensor is to be like, where one is given: dtype, layout,
+ * device and pin_memory. */
+static void take_arguments(const arguments *a, const core_operator *form,
+                           core_value *args)
+{
+    uint32_t options = form->data->dtype;
+
+    if (form->nargs == a->op->nargs + a->op->nresults) {
+        memcpy(args, a->values, a->count * sizeof *args);
+        return;
+    }
+    ck_assert_uint_eq(form->nargs, a->op->nargs + 1 - 4);
+    for (uint32_t i = 0; i < a->count; i++)
+        if (i < options || i >= options + 4)
+            args[i < options ? i : i - 4] = a->values[i];
+}
+
+/* What the first given result is called. */
+static const char *as_what(const core_operator *form)
+{
+    static char text[64];
+
+    snprintf(text, sizeof text, "given as %s is",
+             core__argument_name(form, form->nargs - form->nresults));
+    return text;
+}
+
+static void run_way(const sample *s, arguments *a, const core_operator *form,
+                    const core_value *want, int way)
+{
+    uint32_t nresults = a->op->nresults;
+    core_value args[ARGUMENTS + RESULTS] = {0};
+    core_value *outs = args + form->nargs - nresults;
+    core_value got[RESULTS] = {0};
+    core_status status;
+
+    take_arguments(a, form, args);
+    for (uint32_t i = 0; i < nresults; i++)
+        outs[i] = core_pack_tensor(target(want[i].u.tensor, way));
+    core_seed(7);
+    status = core_op_call((core_operator *)(uintptr_t)form, args, form->nargs,
+                          way == 3 ? NULL : got, way == 3 ? 0 : RESULTS);
+    for (uint32_t i = 0; i < nresults; i++) {
+        if (way == 2) {
+            ck_assert_uint_eq(got[i].tag, CORE_VALUE_NONE);
+            continue;
+        }
+        ck_assert_msg(status == CORE_OK, "%s(%s): %s", s->op, s->words,
+                      core_error_message());
+        if (way != 3)
+            ck_assert_ptr_eq(got[i].u.tensor, outs[i].u.tensor);
+        same(want[i].u.tensor, outs[i].u.tensor, s);
+        core_value_release(&got[i]);
+    }
+    if (way == 2)
+        ck_assert_msg(status == CORE_ERROR_SHAPE &&
+                          strstr(core_error_message(), as_what(form)),
+                      "%s(%s): %d \"%s\"", s->op, s->words, status,
+                      status ? core_error_message() : "");
+}
+
+static void run_refused(const sample *s, arguments *a,
+                        const core_operator *form, const core_value *want);
+
+static void run_sample(const sample *s)
+{
+    check c = {s->op, s->words, s->low, s->high, 0};
+    core_value want[RESULTS] = {0};
+    const core_operator *form;
+    char words[256];
+    arguments a;
+
+    state = 12345;
+    snprintf(words, sizeof words, "%s", s->words);
+    parse(&a, &c, words);
+    form = out_form(a.op);
+    if (!form)
+        return;
+    for (uint32_t i = 0; i < a.count; i++)
+        if (a.positive >> i & 1)
+            a.values[i].u.tensor = positive(a.values[i].u.tensor);
+    core_seed(7);
+    if (core_op_call(a.op, a.values, a.count, want, RESULTS) != CORE_OK)
+        ck_abort_msg("%s(%s): %s", s->op, s->words, core_error_message());
+    for (uint32_t i = 0; i < a.op->nresults; i++)
+        if (want[i].tag != CORE_VALUE_TENSOR)
+            goto done; /* not asked for */
+    reached[form->id] = true;
+    for (int way = 0; way < 4; way++)
+        run_way(s, &a, form, want, way);
+    run_refused(s, &a, form, want);
+done:
+    for (int i = 0; i < RESULTS; i++)
+        core_value_release(&want[i]);
+}
+
+/* ------------------------------------------------------ refused memory -- */
+
+/* A tensor on the elements of `base` from `from` on. */
+static core_tensor *window(core_tensor *base, core_tensor *like, int64_t from)
+{
+    int64_t numel = core_tensor_numel(like);
+
+    return CALL(view_sizes, CALL(narrow, base, 0, from, numel),
+                core_tensor_sizes(like), core_tensor_ndim(like));
+}
+
+static void refused(const sample *s, const core_operator *form,
+                    core_value *args, uint32_t result, core_tensor *memory,
+                    const char *why)
+{
+    uint32_t at = form->nargs - form->nresults + result;
+    size_t bytes = (size_t)core_tensor_numel(memory) *
+                   core_dtype_size(core_tensor_dtype(memory));
+    char *before = malloc(bytes + 1), *after = malloc(bytes + 1);
+    core_value got[RESULTS] = {0};
+    char name[48];
+    core_status status;
+
+    OK(core_tensor_read(memory, before, bytes));
+    status = core_op_call((core_operator *)(uintptr_t)form, args, form->nargs,
+                          got, RESULTS);
+    OK(core_tensor_read(memory, after, bytes));
+    snprintf(name, sizeof name, "argument %s", core__argument_name(form, at));
+    ck_assert_msg(status != CORE_OK && strstr(core_error_message(), why) &&
+                      strstr(core_error_message(), name) &&
+                      strstr(core_error_message(), core__operator_name(form)),
+                  "%s(%s), %s: %d \"%s\"", s->op, s->words, name, status,
+                  status ? core_error_message() : "");
+    ck_assert_msg(memcmp(before, after, bytes) == 0, "%s(%s): %s was written",
+                  s->op, s->words, name);
+    for (int i = 0; i < RESULTS; i++)
+        ck_assert_uint_eq(got[i].tag, CORE_VALUE_NONE);
+    free(before);
+    free(after);
+}
+
+/* All elements at one place; another result's memory. */
+static void run_doubled(const sample *s, const core_operator *form,
+                        const core_value *want, core_value *args,
+                        core_value *outs)
+{
+    for (uint32_t i = 0; i < form->nresults; i++) {
+        core_tensor *like = want[i].u.tensor, *one;
+        core_value kept = outs[i];
+
+        if (core_tensor_numel(like) > 1) {
+            one = CALL(zeros, NULL, 0, core_tensor_dtype(like),
+                       core_tensor_device(like));
+            outs[i].u.tensor = CALL(expand, one, core_tensor_sizes(like),
+                                    core_tensor_ndim(like), false);
+            refused(s, form, args, i, one, "lie at one place");
+        }
+        for (uint32_t k = 0; k < i; k++)
+            if (core_tensor_dtype(like) ==
+                    core_tensor_dtype(want[k].u.tensor) &&
+                core_tensor_numel(like) > 0 &&
+                core_tensor_numel(like) ==
+                    core_tensor_numel(want[k].u.tensor)) {
+                outs[i].u.tensor =
+                    window(CALL(flatten, outs[k].u.tensor, 0, -1), like, 0);
+                refused(s, form, args, k, outs[k].u.tensor, "shares memory");
+            }
+        outs[i] = kept;
+    }
+}
+
+/* Half of an operand's memory; an empty tensor in front of it. */
+static void run_shared(const sample *s, const core_operator *form,
+                       const core_value *want, core_value *args,
+                       core_value *outs, core_tensor **operand)
+{
+    core_tensor *given = *operand;
+    int64_t size = core_tensor_numel(given);
+
+    for (uint32_t i = 0; i < form->nresults; i++) {
+        core_tensor *like = want[i].u.tensor, *base;
+        core_value kept = outs[i];
+        int64_t room = size + core_tensor_numel(like);
+
+        if (core_tensor_dtype(like) != core_tensor_dtype(given) || size == 0 ||
+            core_tensor_numel(like) == 0 || room == 2)
+            continue;
+        base = CALL(zeros, &room, 1, core_tensor_dtype(given),
+                    core_tensor_device(given));
+        *operand = window(base, given, 0);
+        OK(core_copy_(*operand, given, false));
+        outs[i].u.tensor = window(base, like, size - 1);
+        refused(s, form, args, i, base, "shares memory");
+        outs[i].u.tensor = CALL(narrow, base, 0, 0, 0);
+        refused(s, form, args, i, base, "shares memory");
+        *operand = given;
+        outs[i] = kept;
+    }
+}
+
+/* Nothing that writes into given tensors is recorded. */
+static void run_recorded(const sample *s, const core_operator *form,
+                         core_value *args)
+{
+    core_value got[RESULTS] = {0};
+
+    for (uint32_t at = 0; at < form->nargs; at++) {
+        core_tensor *given = args[at].u.tensor;
+        core_status status;
+
+        if (args[at].tag != CORE_VALUE_TENSOR ||
+            !core_dtype_is_floating(core_tensor_dtype(given)))
+            continue;
+        args[at].u.tensor = leaf(CALL(clone, given, -1));
+        core_grad_mode_set(true);
+        status = core_op_call((core_operator *)(uintptr_t)form, args,
+                              form->nargs, got, RESULTS);
+        core_grad_mode_set(false);
+        args[at].u.tensor = given;
+        ck_assert_msg(
+            status == CORE_ERROR_AUTOGRAD &&
+                strstr(core_error_message(), " requires grad, and") &&
+                strstr(core_error_message(), core__operator_name(form)),
+            "%s(%s), %s: %d \"%s\"", s->op, s->words,
+            core__argument_name(form, at), status,
+            status ? core_error_message() : "");
+        ck_assert_uint_eq(got[0].tag, CORE_VALUE_NONE);
+    }
+}
+
+static void run_refused(const sample *s, arguments *a,
+                        const core_operator *form, const core_value *want)
+{
+    core_value args[ARGUMENTS + RESULTS] = {0};
+    core_value *outs = args + form->nargs - form->nresults;
+
+    take_arguments(a, form, args);
+    for (uint32_t i = 0; i < form->nresults; i++)
+        outs[i] =
+            core_pack_tensor(CALL(zeros, core_tensor_sizes(want[i].u.tensor),
+                                  core_tensor_ndim(want[i].u.tensor),
+                                  core_tensor_dtype(want[i].u.tensor),
+                                  core_tensor_device(want[i].u.tensor)));
+    run_recorded(s, form, args);
+    run_doubled(s, form, want, args, outs);
+    for (core_value *arg = args; arg < outs; arg++) {
+        if (arg->tag == CORE_VALUE_TENSOR)
+            run_shared(s, form, want, args, outs, &arg->u.tensor);
+        if (arg->tag == CORE_VALUE_TENSOR_LIST && arg->count > 0 &&
+            arg->u.tensors[0])
+            run_shared(s, form, want, args, outs,
+                       (core_tensor **)(uintptr_t)arg->u.tensors);
+    }
+}
+
+/* ----------------------------------------------------------------- cases -- */
+
+static void run(const sample *samples, size_t count)
+{
+    bool before = core_grad_mode_set(false);
+
+    for (size_t i = 0; i < count; i++)
+        if (!(samples[i].flags & NEVER)) {
+            run_sample(&samples[i]);
+            drop_all();
+        }
+    core_grad_mode_set(before);
+}
+
+#define RUN(samples) run(samples, sizeof samples / sizeof *(samples))
+
+/* What has no gradient has no call among those. */
+static const sample others[] = {
+    {"floor_divide", "p:3 p:1", .5, 2, 0, 0},
+    {"eq.Tensor", "p:3 p:3", 0, 1, 0, 0},
+    {"nextafter", "p:3 p:3", -1, 1, 0, 0},
+    {"heaviside", "p:3 p:3", -1, 1, 0, 0},
+    {"gcd", "x:4/3 x:4/2", 0, 1, 0, 0},
+    {"lcm", "x:4/3 x:4/2", 0, 1, 0, 0},
+    {"bitwise_and.Tensor", "x:4/3 x:4/2", 0, 1, 0, 0},
+    {"bitwise_or.Tensor", "x:4/3 x:4/2", 0, 1, 0, 0},
+    {"bitwise_xor.Tensor", "x:4/3 x:4/2", 0, 1, 0, 0},
+    {"bitwise_left_shift.Tensor", "x:4/3 x:4/2", 0, 1, 0, 0},
+    {"bitwise_right_shift.Tensor", "x:4/3 x:4/2", 0, 1, 0, 0},
+    {"logical_and", "x:4/3 x:4/2", 0, 1, 0, 0},
+    {"logical_or", "x:4/3 x:4/2", 0, 1, 0, 0},
+    {"logical_xor", "x:4/3 x:4/2", 0, 1, 0, 0},
+    {"ne.Tensor", "x:4/3 x:4/2", 0, 1, 0, 0},
+    {"lt.Tensor", "x:4/3 x:4/2", 0, 1, 0, 0},
+    {"le.Tensor", "x:4/3 x:4/2", 0, 1, 0, 0},
+    {"gt.Tensor", "x:4/3 x:4/2", 0, 1, 0, 0},
+    {"ge.Tensor", "x:4/3 x:4/2", 0, 1, 0, 0},
+    {"isin.Tensor_Tensor", "x:4/3 x:4/2", 0, 1, 0, 0},
+    {"bitwise_and.Scalar", "x:4/3 i:2", 0, 1, 0, 0},
+    {"bitwise_or.Scalar", "x:4/3 i:2", 0, 1, 0, 0},
+    {"bitwise_xor.Scalar", "x:4/3 i:2", 0, 1, 0, 0},
+    {"bitwise_left_shift.Tensor_Scalar", "x:4/3 i:2", 0, 1, 0, 0},
+    {"bitwise_right_shift.Tensor_Scalar", "x:4/3 i:2", 0, 1, 0, 0},
+    {"eq.Scalar", "x:4/3 i:2", 0, 1, 0, 0},
+    {"ne.Scalar", "x:4/3 i:2", 0, 1, 0, 0},
+    {"lt.Scalar", "x:4/3 i:2", 0, 1, 0, 0},
+    {"le.Scalar", "x:4/3 i:2", 0, 1, 0, 0},
+    {"gt.Scalar", "x:4/3 i:2", 0, 1, 0, 0},
+    {"ge.Scalar", "x:4/3 i:2", 0, 1, 0, 0},
+    {"isinf", "p:4", -1, 1, 0, 0},
+    {"isposinf", "p:4", -1, 1, 0, 0},
+    {"isneginf", "p:4", -1, 1, 0, 0},
+    {"signbit", "p:4", -1, 1, 0, 0},
+    {"special_airy_ai", "p:4", -1, 1, 0, 0},
+    {"special_chebyshev_polynomial_t", "p:3 x:3/3", -1, 1, 0, 0},
+    {"special_chebyshev_polynomial_u", "p:3 x:3/3", -1, 1, 0, 0},
+    {"special_chebyshev_polynomial_v", "p:3 x:3/3", -1, 1, 0, 0},
+    {"special_chebyshev_polynomial_w", "p:3 x:3/3", -1, 1, 0, 0},
+    {"special_shifted_chebyshev_polynomial_t", "p:3 x:3/3", -1, 1, 0, 0},
+    {"special_shifted_chebyshev_polynomial_u", "p:3 x:3/3", -1, 1, 0, 0},
+    {"special_shifted_chebyshev_polynomial_v", "p:3 x:3/3", -1, 1, 0, 0},
+    {"special_shifted_chebyshev_polynomial_w", "p:3 x:3/3", -1, 1, 0, 0},
+    {"special_hermite_polynomial_h", "p:3 x:3/3", -1, 1, 0, 0},
+    {"special_hermite_polynomial_he", "p:3 x:3/3", -1, 1, 0, 0},
+    {"special_laguerre_polynomial_l", "p:3 x:3/3", -1, 1, 0, 0},
+    {"special_legendre_polynomial_p", "p:3 x:3/3", -1, 1, 0, 0},
+    {"any.dim", "m:3,4 i:1 b:0", 0, 1, 0, 0},
+    {"bucketize.Tensor", "p:3 u:4", 0, 1, 0, 0},
+    {"linalg_ldl_solve", "p:2,2 y:2 p:2,1", .5, 2, 0, 0},
+    {"logical_not", "p:3", 0, 1, 0, 0},
+    {"bitwise_not", "x:4/3", 0, 1, 0, 0},
+    {"isnan", "p:4", 0, 1, 0, 0},
+    {"argmax", "p:3,4 i:1 b:0", -1, 1, 0, 0},
+    {"argmin", "p:3,4 n b:0", -1, 1, 0, 0},
+    {"any", "m:3,4", 0, 1, 0, 0},
+    {"all", "m:3,4", 0, 1, 0, 0},
+    {"all.dim", "m:3,4 i:0 b:1", 0, 1, 0, 0},
+    {"count_nonzero", "x:3,4/2 n", 0, 1, 0, 0},
+    {"count_nonzero.dim_IntList", "x:3,4/2 l:1", 0, 1, 0, 0},
+    {"bernoulli", "p:5", 0, 1, 0, 0},
+    {"multinomial", "p:2,4 i:3 b:0", .1, 1, 0, 0},
+    {"repeat_interleave.Tensor", "x:3/3", 0, 1, 0, 0},
+    {"nonzero", "x:3,4/2", 0, 1, 0, 0},
+    {"searchsorted.Tensor", "u:4 p:3", 0, 1, 0, 0},
+    {"histc", "p:9 i:4 i:0 i:1", 0, 1, 0, 0},
+    {"histogram.bin_ct", "p:9 i:4", 0, 1, 0, 0},
+    {"histogram.bins_tensor", "p:9 u:3", 0, 1, 0, 0},
+    {"bincount", "x:9/4", 0, 1, 0, 0},
+    {"_unique2", "x:9/4 b:1 b:1 b:1", 0, 1, 0, 0},
+    {"unique_consecutive", "x:9/4 b:1 b:1", 0, 1, 0, 0},
+    {"frexp.Tensor", "p:5", -1, 1, 0, 0},
+    {"geqrf", "p:3,2", -1, 1, 0, 0},
+    {"linalg_ldl_factor_ex", "h:3,3", -1, 1, 0, 0},
+    {"empty", "l:2,3", 0, 1, 0, 0},
+    {"empty_strided", "l:2,3 l:1,2", 0, 1, 0, 0},
+    {"full", "l:2,3 f:1.5", 0, 1, 0, 0},
+    {"zeros", "l:2,3", 0, 1, 0, 0},
+    {"ones", "l:2,3", 0, 1, 0, 0},
+    {"scalar_tensor", "f:1.5", 0, 1, 0, 0},
+    {"arange", "i:5", 0, 1, 0, 0},
+    {"arange.start_step", "f:1 f:4 f:.5", 0, 1, 0, 0},
+    {"linspace", "f:1 f:4 i:5", 0, 1, 0, 0},
+    {"logspace", "f:1 f:4 i:5 f:2", 0, 1, 0, 0},
+    {"eye", "i:3", 0, 1, 0, 0},
+    {"eye.m", "i:3 i:4", 0, 1, 0, 0},
+    {"tril_indices", "i:3 i:4 i:0", 0, 1, 0, 0},
+    {"triu_indices", "i:3 i:4 i:1", 0, 1, 0, 0},
+    {"rand", "l:2,3", 0, 1, 0, 0},
+    {"randn", "l:2,3", 0, 1, 0, 0},
+    {"randint", "i:9 l:2,3", 0, 1, 0, 0},
+    {"randint.low", "i:3 i:9 l:2,3", 0, 1, 0, 0},
+    {"randperm", "i:7", 0, 1, 0, 0},
+    {"empty_like", "p:2,3", 0, 1, 0, 0},
+    {"zeros_like", "p:2,3", 0, 1, 0, 0},
+    {"ones_like", "p:2,3", 0, 1, 0, 0},
+    {"rand_like", "p:2,3", 0, 1, 0, 0},
+    {"randn_like", "p:2,3", 0, 1, 0, 0},
+    {"full_like", "p:2,3 f:1.5", 0, 1, 0, 0},
+    {"randint_like", "p:2,3 i:9", 0, 1, 0, 0},
+    {"new_empty", "p:2 l:2,3", 0, 1, 0, 0},
+    {"new_zeros", "p:2 l:2,3", 0, 1, 0, 0},
+    {"new_ones", "p:2 l:2,3", 0, 1, 0, 0},
+    {"new_full", "p:2 l:2,3 f:1.5", 0, 1, 0, 0},
+    {"new_empty_strided", "p:2 l:2,3 l:1,2", 0, 1, 0, 0},
+    {"bernoulli.p", "p:5 f:.4", 0, 1, 0, 0},
+    {"grid_sampler_2d_backward",
+     "p:1,2,2,2 p:1,2,3,3 p:1,2,2,2 i:0 i:0 b:0 k:1,1", -1, 1, 0, 0},
+    {"clone", "p:5 n", 0, 1, 0, 0},
+    {"max", "p:5", 0, 1, 0, 0},
+    {"min", "p:5", 0, 1, 0, 0},
+};
+
+START_TEST(results_are_written_where_they_are_wanted)
+{
+    RUN(samples_of_one);
+    RUN(samples_of_several);
+    RUN(samples_special);
+    RUN(samples_reduced);
+    RUN(samples_shaped);
+    RUN(samples_indexed);
+    RUN(samples_matrix);
+    RUN(samples_layered);
+    RUN(others);
+    for (uint32_t i = 0; i < core__operator_count; i++) {
+        const core_operator *op = &core__operators[i];
+
+        ck_assert_msg(op->variant != CORE__VARIANT_OUT || reached[i],
+                      "no call reaches %s", core__operator_name(op));
+    }
+}
+END_TEST
+
+/* New tensors are like the one that is given, not like those of the call
+ * without one. */
+START_TEST(what_is_given_says_dtype_and_device)
+{
+    core_tensor *counts =
+        typed(CORE_I32, 1, (int64_t[]){3}, (double[]){7, 7, 7});
+    core_tensor *x = leaf(VECTOR(3, 1, 2, 3)), *meta;
+    core_device *device;
+
+    OK(core_arange_start_step_out(core_int(2), core_float(5), core_int(1),
+                                  counts));
+    HOLDS(counts, 3, 2, 3, 4);
+    OK(core_ones_out((int64_t[]){3}, 1, counts));
+    HOLDS(counts, 3, 1, 1, 1);
+    OK(core_to_copy_out(CALL(detach, x), false, -1, counts));
+    HOLDS(counts, 3, 1, 2, 3);
+    OK(core_randint_out(1, (int64_t[]){3}, 1, NULL, counts));
+    HOLDS(counts, 3, 0, 0, 0);
+    FAILS(core_rand_out((int64_t[]){3}, 1, NULL, counts), CORE_ERROR_NO_KERNEL,
+          "rand", "i32");
+    FAILS(core_zeros_out((int64_t[]){2}, 1, counts), CORE_ERROR_SHAPE,
+          "zeros.out", "as out");
+    FAILS(core_zeros_like_out(x, -1, counts), CORE_ERROR_AUTOGRAD,
+          "zeros_like.out");
+    OK(core_device_find("meta", &device));
+    meta = CALL(empty, (int64_t[]){0}, 1, CORE_F16, device, -1);
+    OK(core_eye_out(4, meta));
+    ck_assert_int_eq(core_tensor_numel(meta), 16);
+    ck_assert_int_eq(core_tensor_dtype(meta), CORE_F16);
+}
+END_TEST
+
+SUITE("ops out", results_are_written_where_they_are_wanted,
+      what_is_given_says_dtype_and_device)

@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Nothing is saved that no gradient needs: for every row that the generator
+ * made of a formula there is a call whose gradient changes with the data that
+ * the row keeps.  Hooks on saved tensors hand other data to the formula; where
+ * that makes no difference in any sample, sizes or strides were enough, and
+ * the formula is to say so (self.sizes, self.layout). */
+
+#include "support/ops_samples.h"
+
+#include "autograd/graph/gradient.h"
+#include "dispatch/operator.h"
+
+#include <libcore/random.h>
+#include <libcore/saved.h>
+
+#include <math.h>
+
+enum { OPERATORS = 2048, ROWS = 16, PACKED = 64, GRADIENTS = 16 };
+
+static uint8_t kept[OPERATORS][ROWS], used[OPERATORS][ROWS];
+
+/* ---------------------------------------------------------------- hooks -- */
+
+enum { TURNED, ZEROS, ONES, NANS, WAYS };
+
+static uintptr_t packed;  /* of the call, so far */
+static uintptr_t changed; /* which of them backward sees changed, from 1 */
+static int way;
+static int64_t elements[PACKED];
+static core_tensor *held[PACKED];
+
+static core_status pack(void *context, core_tensor *tensor, void **out_handle)
+{
+    (void)context;
+    ck_assert_uint_lt(packed, PACKED);
+    elements[packed] = core_tensor_numel(tensor);
+    held[packed] = core_tensor_retain(tensor);
+    *out_handle = (void *)++packed;
+    return CORE_OK;
+}
+
+/* Other numbers in the same layout. */
+static core_status disturb(core_tensor *tensor, core_tensor **out)
+{
+    core_dtype dtype = core_tensor_dtype(tensor);
+    core_tensor *x = NULL;
+
+    if (way == ZEROS)
+        return core_zeros_like(tensor, CORE_DTYPE_NONE, NULL, -1, out);
+    if (way == NANS && dtype != CORE_BOOL && dtype != CORE_I64)
+        return core_full_like(tensor, core_float(NAN), CORE_DTYPE_NONE, NULL,
+                              -1, out);
+    if (way == ONES)
+        return core_ones_like(tensor, CORE_DTYPE_NONE, NULL, -1, out);
+    if (dtype == CORE_BOOL)
+        return core_logical_not(tensor, out);
+    CORE_TRY(core_rsub_scalar(
+        tensor, dtype == CORE_F64 ? core_float(-.77) : core_int(1), core_int(1),
+        &x));
+    *out = x;
+    return CORE_OK;
+}
+
+static core_status unpack(void *context, void *handle, core_tensor **out_tensor)
+{
+    uintptr_t which = (uintptr_t)handle;
+
+    (void)context;
+    if (which == changed)
+        return disturb(held[which - 1], out_tensor);
+    *out_tensor = core_tensor_retain(held[which - 1]);
+    return CORE_OK;
+}
+
+static const core_saved_hooks_info hooks = {
+    .struct_size = sizeof hooks, .pack = pack, .unpack = unpack};
+
+/* ----------------------------------------------------------- gradients -- */
+
+typedef struct outcome {
+    core_status status;
+    core_tensor *gradients[TENSORS];
+} outcome;
+
+typedef struct graph {
+    arguments a;
+    core_value results[4];
+    core_tensor *outputs[GRADIENTS], *grads[GRADIENTS];
+    size_t noutputs;
+} graph;
+
+static void collect(graph *g, core_tensor *tensor)
+{
+    core_tensor *grad;
+    int64_t numel = core_tensor_numel(tensor);
+    double values[512];
+
+    if (!core_tensor_requires_grad(tensor))
+        return;
+    ck_assert_uint_lt(g->noutputs, GRADIENTS);
+    ck_assert_int_le(numel, 512);
+    for (int64_t i = 0; i < numel; i++)
+        values[i] = uniform(.5, 1.5);
+    grad = typed(core_tensor_dtype(tensor), 1, &numel, values);
+    g->grads[g->noutputs] = CALL(reshape, grad, core_tensor_sizes(tensor),
+                                 core_tensor_ndim(tensor));
+    g->outputs[g->noutputs++] = tensor;
+}
+
+static outcome differentiate(graph *g, uint32_t flags)
+{
+    outcome o = {CORE_OK, {NULL}};
+
+    o.status =
+        core_grad(g->outputs, g->noutputs, g->grads, g->a.leaves, g->a.nleaves,
+                  CORE_ALLOW_UNUSED | CORE_RETAIN_GRAPH | flags, o.gradients);
+    return o;
+}
+
+static bool same_bits(core_tensor *a, core_tensor *b)
+{
+    double left[512], right[512];
+    size_t bytes;
+
+    if (!a || !b)
+        return a == b;
+    bytes = (size_t)core_tensor_numel(a) * sizeof *left;
+    ck_assert_uint_le(bytes, sizeof left);
+    OK(core_tensor_read(a, left, bytes));
+    OK(core_tensor_read(b, right, bytes));
+    return memcmp(left, right, bytes) == 0;
+}
+
+static bool same(const outcome *a, const outcome *b)
+{
+    for (size_t i = 0; i < TENSORS; i++)
+        if (!same_bits(a->gradients[i], b->gradients[i]))
+            return false;
+    return a->status == b->status;
+}
+
+static void release(outcome *o)
+{
+    for (size_t i = 0; i < TENSORS; i++)
+        core_tensor_release(o->gradients[i]);
+}
+
+/* -------------------------------------------------------------- samples -- */
+
+/* Tensors that a row packs, in the order in which rows do. */
+static uint32_t tensors_of(const core_value *value)
+{
+    uint32_t count = 0;
+
+    if (value->tag != CORE_VALUE_TENSOR_LIST)
+        return value->tag == CORE_VALUE_TENSOR && value->u.tensor;
+    for (uint32_t i = 0; i < value->count; i++)
+        count += value->u.tensors[i] != NULL;
+    return count;
+}
+
+/* The row of each packed tensor. */
+static void attribute(const graph *g, uint32_t *rows)
+{
+    const core__gradient *gradient = g->a.op->data->gradient;
+    uint32_t wanted = 0, count = 0;
+
+    for (uint32_t i = 0; i < gradient->ngradients; i++) {
+        const core_value *arg = &g->a.values[gradient->arguments[i]];
+
+        if (arg->tag == CORE_VALUE_TENSOR)
+            wanted |= (uint32_t)core_tensor_requires_grad(arg->u.tensor) << i;
+        for (uint32_t j = 0;
+             arg->tag == CORE_VALUE_TENSOR_LIST && j < arg->count; j++)
+            if (arg->u.tensors[j] &&
+                core_tensor_requires_grad(arg->u.tensors[j]))
+                wanted |= 1u << i;
+    }
+    for (uint32_t row = 0; row < gradient->nsaved; row++) {
+        const core__saving *saving = &gradient->saved[row];
+        const core_value *value = saving->kind == CORE__SAVE_RESULT
+                                      ? &g->results[saving->position]
+                                      : &g->a.values[saving->position];
+        bool tensor = saving->kind == CORE__SAVE_RESULT ||
+                      saving->kind == CORE__SAVE_ARGUMENT;
+        uint32_t n =
+            tensor && saving->needed_by & wanted ? tensors_of(value) : 0;
+
+        ck_assert_uint_le(count + n, packed);
+        while (n--)
+            rows[count++] = row;
+    }
+    ck_assert_msg(count == packed, "%s packs %zu tensors, not %u",
+                  core_op_name(g->a.op), (size_t)packed, count);
+}
+
+/* flags: some formulas go another way where the graph is recorded. */
+static void disturb_each(graph *g, uint32_t flags)
+{
+    const uint32_t id = g->a.op->id;
+    uint32_t rows[PACKED];
+    outcome plain;
+
+    attribute(g, rows);
+    changed = 0;
+    plain = differentiate(g, flags);
+    for (changed = 1; changed <= packed && plain.status == CORE_OK; changed++) {
+        uint32_t row = rows[changed - 1];
+
+        kept[id][row] |= elements[changed - 1] > 0;
+        for (way = 0; way < WAYS && !used[id][row]; way++) {
+            outcome other = differentiate(g, flags);
+
+            used[id][row] |= !same(&plain, &other);
+            release(&other);
+        }
+    }
+    release(&plain);
+}
+
+static core_tensor *positive(core_tensor *x)
+{
+    return add(CALL(matmul, x, CALL(transpose, x, -2, -1)),
+               CALL(eye, core_tensor_size(x, -1), CORE_F64, NULL));
+}
+
+static void record(graph *g)
+{
+    core_value *values = g->a.values;
+
+    for (uint32_t i = 0; i < g->a.count; i++)
+        if (g->a.positive >> i & 1)
+            values[i].u.tensor = positive(values[i].u.tensor);
+    if (g->a.op->variant == CORE__VARIANT_INPLACE)
+        values[0].u.tensor =
+            CALL(clone, values[0].u.tensor, CORE_FORMAT_PRESERVE);
+    packed = changed = 0;
+    core_seed(7);
+    OK(core_saved_hooks_push(&hooks));
+    OK(core_op_call(g->a.op, values, g->a.count, g->results, 4));
+    OK(core_saved_hooks_pop());
+    for (int i = 0; i < 4; i++) {
+        const core_value *r = &g->results[i];
+
+        if (r->tag == CORE_VALUE_TENSOR)
+            collect(g, r->u.tensor);
+        for (uint32_t j = 0; r->tag == CORE_VALUE_TENSOR_LIST && j < r->count;
+             j++)
+            collect(g, r->u.tensors[j]);
+    }
+}
+
+static void run(const sample *samples, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        const sample *s = &samples[i];
+        check c = {s->op, s->words, s->low, s->high, 0};
+        graph g = {.noutputs = 0};
+        char text[512];
+
+        state = 12345;
+        snprintf(text, sizeof text, "%s", s->words);
+        parse(&g.a, &c, text);
+        if (g.a.op->data->gradient) {
+            ck_assert_uint_lt(g.a.op->id, OPERATORS);
+            record(&g);
+            disturb_each(&g, 0);
+            disturb_each(&g, CORE_CREATE_GRAPH);
+        }
+        for (int r = 0; r < 4; r++)
+            core_value_release(&g.results[r]);
+        while (packed)
+            core_tensor_release(held[--packed]);
+        drop_all();
+    }
+}
+
+/* Calls that need a row which no other sample does. */
+static const sample samples_of_rows[] = {
+    {"pow.Scalar", "f:0 t:5", .5, 2, 0, 0},
+    {"native_batch_norm_backward",
+     "t:3,2,2 p:3,2,2 t:2 p:2 p:2 n n b:0 f:.001 k:1,1,1", .5, 1, 0, 0},
+};
+
+#define RUN(samples) run(samples, sizeof samples / sizeof *samples)
+
+START_TEST(every_saved_tensor_is_one_that_a_gradient_reads)
+{
+    static char unread[4000], unseen[4000];
+    size_t rows = 0;
+
+    RUN(samples_of_one);
+    RUN(samples_of_several);
+    RUN(samples_special);
+    RUN(samples_reduced);
+    RUN(samples_shaped);
+    RUN(samples_indexed);
+    RUN(samples_matrix);
+    RUN(samples_layered);
+    RUN(samples_of_rows);
+    for (uint32_t i = 0; i < core__operator_count; i++) {
+        const core__operator_data *data = core__operators[i].data;
+
+        if (!data || !data->gradient || data->base != i)
+            continue;
+        for (uint32_t row = 0; row < data->gradient->nsaved; row++) {
+            const core__saving *saving = &data->gradient->saved[row];
+            char *list = kept[i][row] ? unread : unseen;
+
+            if (saving->kind != CORE__SAVE_ARGUMENT &&
+                saving->kind != CORE__SAVE_RESULT)
+                continue;
+            rows++;
+            if (!used[i][row])
+                snprintf(list + strlen(list), 4000 - strlen(list), " %s(%s %u)",
+                         data->name,
+                         saving->kind == CORE__SAVE_RESULT ? "result"
+                                                           : "argument",
+                         saving->position);
+        }
+    }
+    ck_assert_uint_gt(rows, 300);
+    ck_assert_msg(!unread[0] && !unseen[0],
+                  "saved, and no gradient depends on it:%s; saved in no "
+                  "sample:%s",
+                  unread, unseen);
+}
+END_TEST
+
+SUITE("ops saved", every_saved_tensor_is_one_that_a_gradient_reads)

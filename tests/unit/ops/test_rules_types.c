@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Rules of types and layout, those that are nowhere else:
+ *
+ * promotion, in place, out=
+ *     test_structured.c: category_comes_first_then_dimensions,
+ *     numbers_rank_below_tensors, out_resizes_only_an_empty_tensor,
+ *     in_place_keeps_dtype_and_refuses_a_higher_category
+ * devices
+ *     test_structured.c: devices_that_differ_are_an_error_with_both;
+ *     test_autograd_graph.c: a_0_dim_tensor_of_the_host_goes_with_a_devices
+ * layout
+ *     test_layout.c: results_follow_the_order_of_strides */
+
+#include "support/autograd.h"
+
+static core_tensor *of(core_dtype dtype, int64_t n, double value)
+{
+    double values[4096];
+
+    for (int64_t i = 0; i < n; i++)
+        values[i] = value;
+    return typed(dtype, 1, &n, values);
+}
+
+START_TEST(true_division_of_integers_gives_the_default_float)
+{
+    core_tensor *x = CALL(div, of(CORE_I64, 2, 7), of(CORE_I32, 2, 2));
+
+    ck_assert_uint_eq(core_tensor_dtype(x), CORE_F32);
+    HOLDS(x, 2, 3.5, 3.5);
+}
+END_TEST
+
+START_TEST(sums_of_integers_are_i64)
+{
+    core_tensor *x = sum(of(CORE_U8, 4, 255));
+
+    ck_assert_uint_eq(core_tensor_dtype(x), CORE_I64);
+    HOLDS(x, 1, 1020);
+    ck_assert_uint_eq(core_tensor_dtype(sum(of(CORE_BOOL, 2, 1))), CORE_I64);
+}
+END_TEST
+
+/* In bf16 a sum of ones would stop at 256, in f16 at 2048. */
+START_TEST(sums_of_half_precision_accumulate_in_f32)
+{
+    HOLDS(sum(of(CORE_BF16, 4096, 1)), 1, 4096);
+    HOLDS(sum(of(CORE_F16, 4096, 1)), 1, 4096);
+    ck_assert_uint_eq(core_tensor_dtype(sum(of(CORE_BF16, 2, 1))), CORE_BF16);
+}
+END_TEST
+
+START_TEST(nan_propagates_through_min_and_max)
+{
+    double nan = strtod("nan", NULL), got;
+    core_tensor *x = VECTOR(3, 1, nan, 2), *y = VECTOR(3, 5, 5, nan);
+
+    OK(core_tensor_read(CALL(max, x), &got, sizeof got));
+    ck_assert(got != got);
+    OK(core_tensor_read(CALL(min, x), &got, sizeof got));
+    ck_assert(got != got);
+    OK(core_tensor_read(CALL(select, CALL(minimum, x, y), 0, 1), &got,
+                        sizeof got));
+    ck_assert(got != got);
+    OK(core_tensor_read(CALL(select, CALL(maximum, x, y), 0, 2), &got,
+                        sizeof got));
+    ck_assert(got != got);
+    HOLDS(CALL(select, CALL(maximum, x, y), 0, 0), 1, 5);
+}
+END_TEST
+
+static core_tensor *zeros4(int64_t n, int64_t c, int64_t h, int64_t w)
+{
+    core_tensor *x;
+
+    OK(core_zeros((int64_t[]){n, c, h, w}, 4, CORE_F32, NULL, &x));
+    return keep(x);
+}
+
+static core_tensor *channels_last(core_tensor *x)
+{
+    return CALL(contiguous, x, CORE_FORMAT_CHANNELS_LAST);
+}
+
+START_TEST(where_layouts_differ_the_first_one_counts)
+{
+    core_tensor *rows = zeros4(2, 3, 4, 5), *last = channels_last(rows);
+
+    ck_assert(
+        core_tensor_is_contiguous(add(last, rows), CORE_FORMAT_CHANNELS_LAST));
+    ck_assert(
+        core_tensor_is_contiguous(add(rows, last), CORE_FORMAT_CONTIGUOUS));
+}
+END_TEST
+
+START_TEST(channels_last_propagates_through_convolution_pooling_and_norm)
+{
+    const int64_t one[] = {1, 1}, none[] = {0, 0}, two[] = {2, 2};
+    core_tensor *x = channels_last(zeros4(2, 3, 4, 4)), *y, *mean, *deviation;
+
+    y = CALL(conv2d, x, zeros4(6, 3, 1, 1), NULL, one, 2, none, 2, one, 2, 1);
+    ck_assert(core_tensor_is_contiguous(y, CORE_FORMAT_CHANNELS_LAST));
+    y = CALL(max_pool2d, x, two, 2, two, 2, none, 2, one, 2, false);
+    ck_assert(core_tensor_is_contiguous(y, CORE_FORMAT_CHANNELS_LAST));
+    OK(core_native_batch_norm(x, NULL, NULL, NULL, NULL, true, 0.1, 1e-5, &y,
+                              &mean, &deviation));
+    keep(mean);
+    keep(deviation);
+    ck_assert(core_tensor_is_contiguous(keep(y), CORE_FORMAT_CHANNELS_LAST));
+}
+END_TEST
+
+/* ------------------------------------------------------------ what refuses -- */
+
+START_TEST(division_of_integers_by_zero_names_operator_and_argument)
+{
+    core_tensor *x = of(CORE_I64, 2, 7), *zero = of(CORE_I64, 2, 0), *out;
+
+    FAILS(core_remainder(x, zero, &out), CORE_ERROR_INVALID_ARGUMENT,
+          "remainder.Tensor", "divided by zero", "argument 2");
+    FAILS(core_floor_divide(x, zero, &out), CORE_ERROR_INVALID_ARGUMENT,
+          "floor_divide", "divided by zero", "argument 2");
+    ck_assert_ptr_null(out);
+}
+END_TEST
+
+START_TEST(what_has_no_meaning_on_a_dtype_names_operator_and_dtype)
+{
+    core_tensor *b = of(CORE_BOOL, 2, 1), *out;
+    core_tensor *m = CALL(view_sizes, b, (int64_t[]){1, 2}, 2);
+
+    FAILS(core_clamp_tensor(b, b, b, &out), CORE_ERROR_NO_KERNEL,
+          "clamp.Tensor", "bool");
+    FAILS(core_mm(m, CALL(transpose, m, 0, 1), &out), CORE_ERROR_NO_KERNEL,
+          "mm", "bool");
+    FAILS(core_cumsum_(b, 0, CORE_DTYPE_NONE), CORE_ERROR_DTYPE, "cumsum_",
+          "i64", "bool");
+    FAILS(core_cumprod_(b, 0, CORE_DTYPE_NONE), CORE_ERROR_DTYPE, "cumprod_",
+          "i64", "bool");
+    FAILS(core_softmax(of(CORE_I64, 2, 1), 0, CORE_DTYPE_NONE, &out),
+          CORE_ERROR_DTYPE, "_softmax", "floating", "i64");
+}
+END_TEST
+
+/* 0.1 is not a number of bf16 nor of f16; the nearest one is on the bound. */
+START_TEST(bounds_are_numbers_of_the_elements_dtype)
+{
+    const core_dtype halves[] = {CORE_BF16, CORE_F16};
+
+    for (size_t i = 0; i < 2; i++) {
+        core_tensor *x = of(halves[i], 2, 0.1), *one = of(halves[i], 2, 1);
+
+        HOLDS(CALL(hardshrink_backward, one, x, core_float(0.1)), 2, 0, 0);
+        HOLDS(CALL(softshrink_backward, one, x, core_float(0.1)), 2, 0, 0);
+        HOLDS(CALL(hardshrink, x, core_float(0.1)), 2, 0, 0);
+        HOLDS(CALL(softshrink, x, core_float(0.1)), 2, 0, 0);
+    }
+}
+END_TEST
+
+SUITE("rules of types", true_division_of_integers_gives_the_default_float,
+      sums_of_integers_are_i64, sums_of_half_precision_accumulate_in_f32,
+      nan_propagates_through_min_and_max,
+      where_layouts_differ_the_first_one_counts,
+      channels_last_propagates_through_convolution_pooling_and_norm,
+      division_of_integers_by_zero_names_operator_and_argument,
+      what_has_no_meaning_on_a_dtype_names_operator_and_dtype,
+      bounds_are_numbers_of_the_elements_dtype)

@@ -1,0 +1,426 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Steps of many parameters in one call, on the CPU: to the bit what operators
+ * make of them, which every other element of a wider tensor goes through. */
+
+#define SUITE_SECONDS 120
+
+#include "support/autograd.h"
+
+#include <libcore/device.h>
+#include <libcore/optim.h>
+#include <libcore/profiler.h>
+
+#include <math.h>
+
+static const int64_t sizes[] = {1,   15,  16,   17,    63,  64, 65,
+                                255, 256, 4097, 40001, 100, 0};
+enum { COUNT = sizeof sizes / sizeof *sizes, STEPS = 3, VARIANTS = 8 };
+
+static const core_dtype dtypes[] = {CORE_F32, CORE_F64};
+static const char *const instruction_sets[] = {"baseline", "avx2", "avx512",
+                                               ""};
+
+/* Zeros of both signs, tiny and large ones among them. */
+static double number(int64_t k, size_t seed)
+{
+    static const double odd[] = {0, -0.0, 1e-41, -3e-39, 1e30, -7e18};
+    uint64_t bits = ((uint64_t)k * 2654435761u + seed * 40503u) % 1000003;
+
+    if (bits % 29 == 0)
+        return odd[bits / 29 % 6];
+    return (double)bits / 500001 - 1;
+}
+
+/* As a dense tensor, or as every other element of a wider one. */
+static core_tensor *numbers(core_dtype dtype, int64_t n, size_t seed,
+                            bool apart)
+{
+    int64_t step = apart ? 2 : 1, room = n * step;
+    double *values = malloc((size_t)(room + 1) * sizeof *values);
+    core_tensor *tensor;
+
+    ck_assert_ptr_nonnull(values);
+    for (int64_t k = 0; k < room; k++)
+        values[k] = number(k / step, seed);
+    tensor = typed(dtype, 1, &room, values);
+    free(values);
+    return apart ? CALL(as_strided, tensor, &n, 1, &step, 1, NULL) : tensor;
+}
+
+static core_optimizer *make(core_tensor *const *tensors, size_t count,
+                            int variant)
+{
+    static const core_sgd_options sgd[] = {
+        {sizeof *sgd, 0, .1, 0, 0, 0},      {sizeof *sgd, 0, .1, 0, 0, .03},
+        {sizeof *sgd, 0, .1, .9, .25, .01}, {sizeof *sgd, 1, .1, .9, 0, .01},
+        {sizeof *sgd, 1, .1, .5, 0, 0},
+    };
+    static const core_adam_options adam[] = {
+        {sizeof *adam, 0, .01, .9, .999, 1e-8, 0},
+        {sizeof *adam, 0, .01, .9, .99, 1e-3, .1},
+        {sizeof *adam, 1, .01, .9, .999, 1e-8, .1},
+    };
+    core_optimizer *optimizer;
+
+    if (variant < 5)
+        OK(core_sgd_create(tensors, count, &sgd[variant], &optimizer));
+    else
+        OK(core_adam_create(tensors, count, &adam[variant - 5], &optimizer));
+    return optimizer;
+}
+
+static void *bits_of(core_tensor *tensor, size_t *out_bytes)
+{
+    core_tensor *dense = CALL(contiguous, tensor, 0);
+    size_t bytes = (size_t)core_tensor_numel(tensor) *
+                   core_dtype_size(core_tensor_dtype(tensor));
+    void *bits = malloc(bytes + 1);
+
+    ck_assert_ptr_nonnull(bits);
+    OK(core_tensor_read(dense, bits, bytes));
+    *out_bytes = bytes;
+    return bits;
+}
+
+static void same(core_tensor *a, core_tensor *b, int variant, const char *what)
+{
+    size_t bytes[2];
+    void *bits[2] = {bits_of(a, &bytes[0]), bits_of(b, &bytes[1])};
+
+    ck_assert_uint_eq(bytes[0], bytes[1]);
+    ck_assert_msg(memcmp(bits[0], bits[1], bytes[0]) == 0,
+                  "variant %d, %lld elements of %s: %s has other bits", variant,
+                  (long long)core_tensor_numel(a),
+                  core_dtype_name(core_tensor_dtype(a)), what);
+    free(bits[0]);
+    free(bits[1]);
+}
+
+static void same_after(core_optimizer *const *optimizers, size_t count,
+                       int variant)
+{
+    for (size_t i = 0; i < count; i++) {
+        same(core_optimizer_parameter(optimizers[0], i),
+             core_optimizer_parameter(optimizers[1], i), variant, "parameter");
+        ck_assert_uint_eq(core_optimizer_steps(optimizers[0], i),
+                          core_optimizer_steps(optimizers[1], i));
+        for (size_t k = 0; core_optimizer_state_name(optimizers[0], k); k++)
+            if (core_optimizer_state(optimizers[0], i, k))
+                same(core_optimizer_state(optimizers[0], i, k),
+                     core_optimizer_state(optimizers[1], i, k), variant,
+                     core_optimizer_state_name(optimizers[0], k));
+    }
+}
+
+static void run(int variant, core_dtype dtype)
+{
+    core_tensor *parameters[2][COUNT];
+    core_optimizer *optimizers[2];
+
+    for (int d = 0; d < 2; d++) {
+        for (size_t i = 0; i < COUNT; i++)
+            parameters[d][i] = leaf(numbers(dtype, sizes[i], i, d));
+        optimizers[d] = make(parameters[d], COUNT, variant);
+    }
+    for (size_t step = 0; step < STEPS; step++)
+        for (int d = 0; d < 2; d++) {
+            for (size_t i = 0; i < COUNT; i++)
+                OK(core_tensor_set_grad(
+                    parameters[d][i],
+                    (i + step) % 5 == 4
+                        ? NULL
+                        : numbers(dtype, sizes[i], 50 * step + i, d)));
+            OK(core_optimizer_step(optimizers[d]));
+        }
+    same_after(optimizers, COUNT, variant);
+    for (int d = 0; d < 2; d++)
+        core_optimizer_release(optimizers[d]);
+    drop_all();
+}
+
+/* A process has one instruction set, and Check a process for each test. */
+START_TEST(bits_are_those_of_operators)
+{
+    setenv("LIBCORE_CPU_ISA", instruction_sets[_i], 1);
+    for (uint32_t threads = 1; threads <= 3; threads++) {
+        OK(core_threads_set(threads));
+        for (int variant = 0; variant < VARIANTS; variant++)
+            for (size_t t = 0; t < sizeof dtypes / sizeof *dtypes; t++)
+                run(variant, dtypes[t]);
+    }
+}
+END_TEST
+
+/* The decay comes before the gradient is read. */
+START_TEST(a_gradient_in_the_parameters_memory_is_read_in_turn)
+{
+    for (int variant = 0; variant < VARIANTS; variant++) {
+        core_tensor *parameters[2];
+        core_optimizer *optimizers[2];
+
+        for (int d = 0; d < 2; d++) {
+            core_tensor *x = numbers(CORE_F32, 100, 3, d);
+
+            parameters[d] = leaf(x);
+            OK(core_tensor_set_grad(x, CALL(detach, x)));
+            optimizers[d] = make(&parameters[d], 1, variant);
+            OK(core_optimizer_step(optimizers[d]));
+        }
+        same_after(optimizers, 1, variant);
+        for (int d = 0; d < 2; d++)
+            core_optimizer_release(optimizers[d]);
+        drop_all();
+    }
+}
+END_TEST
+
+/* Parts of one tensor, the second of which lies in the first and the third. */
+START_TEST(parameters_that_share_memory_step_one_after_the_other)
+{
+    enum { N = 30000 };
+    const int64_t n = 3 * N, size = 2 * N, one = 1;
+
+    OK(core_threads_set(3));
+    for (int variant = 0; variant < VARIANTS; variant++) {
+        core_tensor *parameters[2][2], *whole[2];
+        core_optimizer *optimizers[3];
+
+        for (int d = 0; d < 2; d++) {
+            whole[d] = numbers(CORE_F32, n, 1, false);
+            for (int i = 0; i < 2; i++) {
+                const int64_t offset = i * N;
+
+                parameters[d][i] = leaf(
+                    CALL(as_strided, whole[d], &size, 1, &one, 1, &offset));
+                OK(core_tensor_set_grad(
+                    parameters[d][i],
+                    numbers(CORE_F32, size, 7 + (size_t)i, false)));
+            }
+        }
+        optimizers[0] = make(parameters[0], 2, variant);
+        optimizers[1] = make(&parameters[1][0], 1, variant);
+        optimizers[2] = make(&parameters[1][1], 1, variant);
+        for (int i = 0; i < 3; i++)
+            OK(core_optimizer_step(optimizers[i]));
+        same(whole[0], whole[1], variant, "what they share");
+        for (int i = 0; i < 3; i++)
+            core_optimizer_release(optimizers[i]);
+        drop_all();
+    }
+}
+END_TEST
+
+/* Whether parameters were stepped in one call. */
+static bool together(core_optimizer *optimizer)
+{
+    core_profile_row row = {.struct_size = sizeof row};
+    core_profiler *profiler;
+    bool found = false;
+    size_t count;
+
+    OK(core_profiler_start(NULL, &profiler));
+    OK(core_optimizer_step(optimizer));
+    OK(core_profiler_stop(profiler));
+    OK(core_profiler_count_rows(profiler, &count));
+    for (size_t i = 0; i < count; i++) {
+        OK(core_profiler_get_row(profiler, CORE_PROFILE_BY_NAME, i, &row));
+        found |= strcmp(row.name, "_fused_sgd_step") == 0;
+    }
+    core_profiler_release(profiler);
+    return found;
+}
+
+/* Not a view of it: the very tensor is the momentum of both, or the gradient of
+ * the first is the second, which its own step writes. */
+START_TEST(a_tensor_of_two_parameters_is_written_in_turn)
+{
+    core_tensor *parameters[2], *shared = numbers(CORE_F32, 100, 1, false);
+    core_optimizer *optimizer;
+
+    for (size_t i = 0; i < 2; i++) {
+        parameters[i] = leaf(numbers(CORE_F32, 100, 2 + i, false));
+        OK(core_tensor_set_grad(parameters[i],
+                                numbers(CORE_F32, 100, 7 + i, false)));
+    }
+    optimizer = make(parameters, 2, 2);
+    ck_assert(together(optimizer));
+    for (size_t i = 0; i < 2; i++)
+        OK(core_optimizer_set_state(optimizer, i, 1, &shared, 1));
+    ck_assert(!together(optimizer));
+    core_optimizer_release(optimizer);
+    optimizer = make(parameters, 2, 1);
+    ck_assert(together(optimizer));
+    OK(core_tensor_set_grad(parameters[0], parameters[1]));
+    ck_assert(!together(optimizer));
+    OK(core_tensor_set_grad(parameters[0], NULL));
+    core_optimizer_release(optimizer);
+}
+END_TEST
+
+/* Two tensors that know nothing of each other, on memory of the test's. */
+START_TEST(memory_from_outside_is_written_in_turn)
+{
+    static float room[150];
+
+    for (int64_t apart = 50; apart <= 100; apart += 50) {
+        const int64_t size = 50;
+        core_tensor *parameters[2];
+        core_optimizer *optimizer;
+
+        for (int64_t i = 0; i < 2; i++) {
+            OK(core_tensor_from_memory(room + i * (apart - 50), CORE_F32, &size,
+                                       1, NULL, NULL, &parameters[i]));
+            leaf(keep(parameters[i]));
+            OK(core_tensor_set_grad(parameters[i],
+                                    numbers(CORE_F32, 50, 7, false)));
+        }
+        optimizer = make(parameters, 2, 2);
+        ck_assert_int_eq(together(optimizer), apart == 100);
+        core_optimizer_release(optimizer);
+    }
+}
+END_TEST
+
+START_TEST(what_changes_has_another_version)
+{
+    core_tensor *x = leaf(numbers(CORE_F32, 20, 1, false));
+    core_tensor *idle = leaf(numbers(CORE_F32, 20, 1, false));
+    core_tensor *both[2] = {x, idle};
+    core_optimizer *optimizer = make(both, 2, 2);
+    uint64_t before = core_tensor_version(x);
+
+    OK(core_tensor_set_grad(x, numbers(CORE_F32, 20, 2, false)));
+    OK(core_optimizer_step(optimizer));
+    ck_assert_uint_gt(core_tensor_version(x), before);
+    ck_assert_uint_eq(core_tensor_version(idle), 0);
+    core_optimizer_release(optimizer);
+}
+END_TEST
+
+/* Where a step is one operator, one call saves launches, and nothing where
+ * there are none. */
+START_TEST(one_operator_for_each_parameter_needs_no_pass_without_streams)
+{
+    for (int variant = 0; variant < 2; variant++)
+        for (int d = 0; d < 2; d++) {
+            core_device *device;
+            core_tensor *parameters[2];
+            core_optimizer *optimizer;
+
+            OK(core_device_find(d ? "sim:0" : "cpu", &device));
+            for (size_t i = 0; i < 2; i++) {
+                parameters[i] =
+                    leaf(CALL(to_copy, numbers(CORE_F32, 100, i, false),
+                              CORE_DTYPE_NONE, device, false, -1));
+                OK(core_tensor_set_grad(
+                    parameters[i],
+                    CALL(to_copy, numbers(CORE_F32, 100, 7 + i, false),
+                         CORE_DTYPE_NONE, device, false, -1)));
+            }
+            optimizer = make(parameters, 2, variant);
+            ck_assert_int_eq(together(optimizer), d == 1 || variant == 1);
+            for (size_t i = 0; i < 2; i++)
+                ck_assert_uint_eq(core_optimizer_steps(optimizer, i), 1);
+            core_optimizer_release(optimizer);
+        }
+}
+END_TEST
+
+/* Without momentum and decay, which no optimizer asks of the CPU. */
+START_TEST(plain_steps_have_the_bits_of_a_sum)
+{
+    for (size_t t = 0; t < sizeof dtypes / sizeof *dtypes; t++)
+        for (size_t i = 0; i < COUNT; i++) {
+            core_tensor *x = numbers(dtypes[t], sizes[i], i, false);
+            core_tensor *y = numbers(dtypes[t], sizes[i], i, false);
+            core_tensor *g = numbers(dtypes[t], sizes[i], 50 + i, false);
+
+            OK(core_fused_sgd_step(&x, 1, &g, 1, NULL, 0, .1, 0, 0, 0, false,
+                                   false, NULL, NULL));
+            OK(core_add_(y, g, core_float(-.1)));
+            same(x, y, 0, "sum");
+            drop_all();
+        }
+}
+END_TEST
+
+static void read_all(core_tensor *tensor, float *out, size_t n)
+{
+    OK(core_tensor_read(tensor, out, n * sizeof *out));
+}
+
+START_TEST(scaled_gradients_and_infinities)
+{
+    enum { N = 300 };
+    core_tensor *x = numbers(CORE_F32, N, 1, false);
+    core_tensor *g = numbers(CORE_F32, N, 2, false);
+    core_tensor *m = numbers(CORE_F32, N, 3, false);
+    core_tensor *v = numbers(CORE_F32, N, 4, false);
+    core_tensor *two = typed(CORE_F32, 0, NULL, (double[]){2});
+    core_tensor *none = typed(CORE_F32, 0, NULL, (double[]){0});
+    float before[N], slope[N], after[N];
+
+    read_all(x, before, N);
+    read_all(g, slope, N);
+    OK(core_fused_sgd_step(&x, 1, &g, 1, NULL, 0, .5, 0, 0, 0, false, false,
+                           two, none));
+    read_all(x, after, N);
+    for (int k = 0; k < N; k++)
+        ck_assert_float_le(fabsf(after[k] - (before[k] - .5f * (slope[k] / 2))),
+                           1e-44f);
+    OK(core_fused_sgd_step(&x, 1, &g, 1, NULL, 0, .5, 0, 0, 0, false, false,
+                           NULL, two));
+    OK(core_fused_adam_step(&x, 1, &g, 1, &m, 1, &v, 1, 1, .5, .9, .99, 1e-8, 0,
+                            false, NULL, two));
+    read_all(x, before, N);
+    ck_assert_mem_eq(before, after, sizeof after);
+    read_all(g, before, N);
+    ck_assert_mem_eq(before, slope, sizeof slope);
+}
+END_TEST
+
+START_TEST(lists_may_be_empty_and_so_may_their_tensors)
+{
+    core_tensor *x = numbers(CORE_F64, 0, 1, false);
+    core_tensor *y[2] = {x, x};
+
+    OK(core_fused_sgd_step(y, 2, y, 2, NULL, 0, .5, 0, 0, 0, false, false, NULL,
+                           NULL));
+    OK(core_fused_adam_step(&x, 1, &x, 1, &x, 1, &x, 1, 1, .5, .9, .99, 1e-8, 0,
+                            false, NULL, NULL));
+}
+END_TEST
+
+int main(void)
+{
+    const TTest *const tests[] = {
+        a_gradient_in_the_parameters_memory_is_read_in_turn,
+        parameters_that_share_memory_step_one_after_the_other,
+        a_tensor_of_two_parameters_is_written_in_turn,
+        memory_from_outside_is_written_in_turn,
+        what_changes_has_another_version,
+        one_operator_for_each_parameter_needs_no_pass_without_streams,
+        plain_steps_have_the_bits_of_a_sum,
+        scaled_gradients_and_infinities,
+        lists_may_be_empty_and_so_may_their_tensors,
+    };
+    Suite *suite = suite_create("optim, cpu");
+    TCase *all = tcase_create("optim, cpu");
+    SRunner *runner;
+    int failed;
+
+    tcase_add_checked_fixture(all, NULL, drop_all);
+    tcase_set_timeout(all, SUITE_SECONDS);
+    tcase_add_loop_test(all, bits_are_those_of_operators, 0,
+                        sizeof instruction_sets / sizeof *instruction_sets);
+    for (size_t k = 0; k < sizeof tests / sizeof *tests; k++)
+        tcase_add_test(all, tests[k]);
+    suite_add_tcase(suite, all);
+    runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Ranges that lie deep, that nobody ends, or whose names are no text; and a
+ * session that its `ready` stops. */
+
+#include "support/profiler.h"
+
+#include "base/text.h"
+#include "profiler/profile.h"
+
+enum { MANY = 200000, CASE_SECONDS = 20 };
+
+/* What takes a step for each range around each event does not come to an end
+ * here before the time is up. */
+START_TEST(reports_are_quick_where_ranges_never_end)
+{
+    core_tensor *x = VECTOR(2, 3, 4);
+    core_profile_row row;
+    char *text;
+
+    start();
+    for (int i = 0; i < MANY; i++)
+        core_range_begin("never ended");
+    for (int i = 0; i < MANY; i++)
+        drop(CALL(neg, x));
+    stop();
+    row = row_of(CORE_PROFILE_OPERATOR, "neg");
+    ck_assert_uint_eq(row.calls, MANY);
+    ck_assert_uint_eq(row.cpu_total, row.cpu_self);
+    row = row_of(CORE_PROFILE_RANGE, "never ended");
+    ck_assert_uint_eq(row.calls, MANY);
+    OK(core_profiler_table(profiler, CORE_PROFILE_BY_SELF, 0, &text));
+    core_text_free(text);
+    OK(core_profiler_save_html(profiler, "profiler-nesting.html"));
+    text = content("profiler-nesting.html");
+    /* "step" is outside of all. */
+    ck_assert_ptr_nonnull(strstr(text, "\"deeper\": 399751,"));
+    free(text);
+}
+END_TEST
+
+START_TEST(many_names_have_a_row_each)
+{
+    core_profile_row row = {.struct_size = sizeof row};
+    char name[32];
+    size_t count;
+
+    start();
+    for (int turn = 0; turn < 2; turn++)
+        for (int i = 0; i < MANY; i++) {
+            snprintf(name, sizeof name, "range %d", i);
+            core_range_end(core_range_begin(name));
+        }
+    stop();
+    OK(core_profiler_count_rows(profiler, &count));
+    ck_assert_uint_eq(count, MANY + 1);
+    for (size_t i = 0; i < count; i++) {
+        OK(core_profiler_get_row(profiler, CORE_PROFILE_BY_CALLS, i, &row));
+        ck_assert_uint_eq(row.calls, i < MANY ? 2 : 1);
+    }
+}
+END_TEST
+
+START_TEST(times_of_kernels_go_to_all_ranges_around_them)
+{
+    core_tensor *x = on(VECTOR(2, 3, 4), "sim:0");
+    core_profile_row outer, inner, kernel;
+
+    start();
+    for (int i = 0; i < MANY; i++)
+        core_range_begin("outer");
+    for (int i = 0; i < 2; i++) {
+        core_range range = core_range_begin("inner");
+
+        drop(CALL(neg, x));
+        core_range_end(range);
+    }
+    drop(CALL(exp, x));
+    stop();
+    outer = row_of(CORE_PROFILE_RANGE, "outer");
+    inner = row_of(CORE_PROFILE_RANGE, "inner");
+    kernel = row_of(CORE_PROFILE_OPERATOR, "neg");
+    ck_assert_uint_eq(kernel.calls, 2);
+    ck_assert_uint_eq(kernel.kernels, 2);
+    ck_assert_uint_eq(inner.device_total, kernel.device_total);
+    ck_assert_uint_eq(inner.device_self, 0);
+    kernel = row_of(CORE_PROFILE_OPERATOR, "exp");
+    ck_assert_uint_eq(kernel.kernels, 1);
+    ck_assert_uint_gt(kernel.device_total, 0);
+    ck_assert_uint_eq(outer.device_total,
+                      inner.device_total + kernel.device_total);
+}
+END_TEST
+
+/* a has b, which has a, and then there is another b. */
+START_TEST(what_calls_itself_through_others_counts_once)
+{
+    core_range ranges[4];
+    core_profile_row a, b, step;
+
+    start();
+    for (int i = 0; i < 3; i++)
+        ranges[i] = core_range_begin(i == 1 ? "b" : "a");
+    for (int i = 3; i-- > 0;)
+        core_range_end(ranges[i]);
+    ranges[3] = core_range_begin("b");
+    core_range_end(ranges[3]);
+    stop();
+    a = row_of(CORE_PROFILE_RANGE, "a");
+    b = row_of(CORE_PROFILE_RANGE, "b");
+    step = row_of(CORE_PROFILE_RANGE, "step");
+    ck_assert_uint_eq(a.calls, 2);
+    ck_assert_uint_eq(b.calls, 2);
+    ck_assert_uint_eq(step.calls, 1);
+    ck_assert_uint_ge(a.cpu_total, a.cpu_self);
+    /* Each moment is somebody's own, once; the second b is in no a. */
+    ck_assert_uint_eq(step.cpu_total, step.cpu_self + a.cpu_self + b.cpu_self);
+    ck_assert_uint_le(a.cpu_total, step.cpu_total);
+    ck_assert_uint_ge(a.cpu_total + b.cpu_total, a.cpu_self + b.cpu_self);
+}
+END_TEST
+
+START_TEST(a_range_that_has_ended_ends_no_other)
+{
+    core_range outer, inner, next;
+
+    start();
+    outer = core_range_begin("outer");
+    inner = core_range_begin("inner");
+    core_range_end(outer); /* and so does what is inside */
+    next = core_range_begin("next");
+    core_range_end(inner);
+    core_range_end(outer);
+    drop(VECTOR(1, 2));
+    drop(CALL(neg, VECTOR(1, 2)));
+    core_range_end(next);
+    stop();
+    ck_assert_uint_ge(row_of(CORE_PROFILE_RANGE, "next").cpu_total,
+                      row_of(CORE_PROFILE_OPERATOR, "neg").cpu_total);
+    ck_assert_uint_lt(row_of(CORE_PROFILE_RANGE, "next").cpu_self,
+                      row_of(CORE_PROFILE_RANGE, "next").cpu_total);
+}
+END_TEST
+
+/* ---------------------------------------------------------------- names -- */
+
+static bool is_text(const char *text)
+{
+    size_t left = strlen(text), length;
+
+    for (; left > 0; text += length, left -= length)
+        if ((length = core__utf8_sequence(text, left)) == 0)
+            return false;
+    return true;
+}
+
+START_TEST(names_that_are_no_text_are_text_in_reports)
+{
+    static const char *const names[] = {"cut \xc3",       "\xff\xfe; odd",
+                                        "lone \xa9 half", "\xed\xa0\x80",
+                                        "good \u00e9",    "deleted\x7f"};
+    char *text;
+
+    start();
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        core_range_end(core_range_begin(names[i]));
+    stop();
+    OK(core_profiler_table(profiler, CORE_PROFILE_BY_SELF, 0, &text));
+    ck_assert(is_text(text));
+    ck_assert_ptr_nonnull(strstr(text, "cut ? (range)"));
+    ck_assert_ptr_nonnull(strstr(text, "??; odd (range)"));
+    ck_assert_ptr_nonnull(strstr(text, "lone ? half (range)"));
+    ck_assert_ptr_nonnull(strstr(text, "??? (range)"));
+    ck_assert_ptr_nonnull(strstr(text, "good \u00e9 (range)"));
+    core_text_free(text);
+    OK(core_profiler_save_stacks(profiler, "profiler-nesting.txt"));
+    text = content("profiler-nesting.txt");
+    ck_assert(is_text(text));
+    ck_assert_ptr_nonnull(strstr(text, ";step;cut ? "));
+    ck_assert_ptr_nonnull(strstr(text, ";step;??, odd "));
+    ck_assert_ptr_nonnull(strstr(text, ";step;good \u00e9 "));
+    ck_assert_ptr_nonnull(strstr(text, ";step;deleted? "));
+    free(text);
+}
+END_TEST
+
+START_TEST(names_are_cut_between_characters)
+{
+    char out[8];
+
+    ck_assert_uint_eq(core__profile_plain(out, 7, "abcdef\u00e9"), 6);
+    ck_assert_str_eq(out, "abcdef");
+    ck_assert_uint_eq(core__profile_plain(out, 7, "abcde\u00e9"), 7);
+    ck_assert_str_eq(out, "abcde\u00e9");
+    ck_assert_uint_eq(core__profile_plain(out, 0, "a"), 0);
+    ck_assert_str_eq(out, "");
+}
+END_TEST
+
+/* ---------------------------------------------------------------- ready -- */
+
+static unsigned readies;
+
+static core_status stop_it(core_profiler *session, void *user)
+{
+    (void)user;
+    readies++;
+    return core_profiler_stop(session);
+}
+
+static core_status stop_it_and_fail(core_profiler *session, void *user)
+{
+    (void)user;
+    readies++;
+    OK(core_profiler_stop(session));
+    return core_profiler_stop(NULL);
+}
+
+START_TEST(a_session_that_stops_may_be_stopped_in_ready)
+{
+    core_profiler_options options = {.struct_size = sizeof options,
+                                     .ready = stop_it};
+
+    OK(core_profiler_start(&options, &profiler));
+    drop(CALL(neg, VECTOR(1, 2)));
+    OK(core_profiler_stop(profiler));
+    ck_assert_uint_eq(readies, 1);
+    ck_assert_uint_eq(calls_of("neg"), 1);
+    FAILS(core_profiler_stop(profiler), CORE_ERROR_INVALID_ARGUMENT,
+          "has been stopped");
+    ck_assert_uint_eq(readies, 1);
+    core_profiler_release(profiler);
+    options.ready = stop_it_and_fail; /* its own error is the call's */
+    OK(core_profiler_start(&options, &profiler));
+    FAILS(core_profiler_stop(profiler), CORE_ERROR_INVALID_ARGUMENT,
+          "profiler is NULL");
+    ck_assert_uint_eq(readies, 2);
+}
+END_TEST
+
+int main(void)
+{
+    const TTest *const tests[] = {
+        reports_are_quick_where_ranges_never_end,
+        many_names_have_a_row_each,
+        times_of_kernels_go_to_all_ranges_around_them,
+        what_calls_itself_through_others_counts_once,
+        a_range_that_has_ended_ends_no_other,
+        names_that_are_no_text_are_text_in_reports,
+        names_are_cut_between_characters,
+        a_session_that_stops_may_be_stopped_in_ready,
+    };
+    Suite *suite = suite_create("profiler nesting");
+    TCase *tcase = tcase_create("profiler nesting");
+    SRunner *runner;
+    int failed;
+
+    tcase_add_checked_fixture(tcase, setup, teardown);
+    tcase_set_timeout(tcase, CASE_SECONDS);
+    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
+        tcase_add_test(tcase, tests[i]);
+    suite_add_tcase(suite, tcase);
+    runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* What a session writes: traces, stacks, pages. */
+
+#include "support/profiler.h"
+
+#include "base/memory.h"
+#include "profiler/profile.h"
+
+#include <pthread.h>
+
+static bool has(const char *text, const char *part)
+{
+    return strstr(text, part) != NULL;
+}
+
+/* A forward and backward on sim within a range. */
+static void record_something(void)
+{
+    core_tensor *a = leaf(on(VECTOR(2, 3, 4), "sim:0"));
+    core_range range;
+
+    start();
+    range = core_range_begin("a; \"name\" </script>");
+    backward(sum(mul(a, a)));
+    core_range_end(range);
+    stop();
+}
+
+START_TEST(a_trace_has_threads_streams_memory_and_arrows)
+{
+    char *text;
+
+    record_something();
+    OK(core_profiler_save_trace(profiler, "profiler-test.json"));
+    text = content("profiler-test.json");
+    ck_assert(has(text, "\"name\": \"mul.Tensor\""));
+    ck_assert(has(text, "\"shapes\": \"f64[2] f64[2]\""));
+    ck_assert(has(text, "a; \\\"name\\\" </script>"));
+    ck_assert(has(text, "\"cat\": \"kernel\""));
+    ck_assert(has(text, "\"name\": \"sim\""));
+    ck_assert(has(text, "\"name\": \"memory sim\""));
+    ck_assert(has(text, "\"ph\": \"s\", \"name\": \"launch\""));
+    ck_assert(has(text, "\"ph\": \"f\", \"name\": \"backward\""));
+    free(text);
+}
+END_TEST
+
+static core_tensor *sines, *exponentials;
+
+static void *forward(void *of_sines)
+{
+    if (of_sines)
+        OK(core_sin(sines, &sines));
+    else
+        OK(core_exp(exponentials, &exponentials));
+    return NULL;
+}
+
+/* Threads number their nodes alike; these are run by a third. */
+START_TEST(arrows_begin_in_the_thread_that_made_the_node)
+{
+    core_tensor *a = leaf(on(VECTOR(2, 3, 4), "sim:0"));
+    core_tensor *b = leaf(on(VECTOR(2, 3, 4), "sim:0"));
+    core__profile_link *links;
+    pthread_t thread;
+    size_t count;
+
+    sines = a;
+    exponentials = b;
+    start();
+    for (int i = 0; i < 2; i++) {
+        ck_assert_int_eq(
+            pthread_create(&thread, NULL, forward, i ? NULL : &sines), 0);
+        pthread_join(thread, NULL);
+    }
+    OK(core_backward((core_tensor *[]){keep(sines), keep(exponentials)}, 2,
+                     (core_tensor *[]){a, b}, 0));
+    stop();
+    OK(core__profile_links(profiler, &links, &count));
+    ck_assert_uint_eq(count, 2);
+    for (size_t i = 0; i < count; i++) {
+        const char *from =
+            profiler->parts[links[i].from_part].events[links[i].from].name;
+        const char *to =
+            profiler->parts[links[i].to_part].events[links[i].to].name;
+
+        ck_assert_int_eq(strncmp(from, to, 3), 0);
+    }
+    core__free(links);
+}
+END_TEST
+
+START_TEST(stacks_go_from_the_outermost_to_the_innermost)
+{
+    char *text;
+
+    record_something();
+    OK(core_profiler_save_stacks(profiler, "profiler-test.txt"));
+    text = content("profiler-test.txt");
+    ck_assert(has(text, ";a, \"name\" </script>;sum.dim_IntList") ||
+              has(text, ";a, \"name\" </script>;sum"));
+    ck_assert(has(text, ";mul.Tensor backward;mul.Tensor "));
+    free(text);
+}
+END_TEST
+
+START_TEST(a_page_is_one_file_whose_data_ends_where_it_should)
+{
+    char *text, *at;
+    int scripts = 0;
+
+    record_something();
+    OK(core_profiler_save_html(profiler, "profiler-test.html"));
+    text = content("profiler-test.html");
+    for (at = text; (at = strstr(at, "</script>")); at++)
+        scripts++;
+    ck_assert_int_eq(scripts, 2); /* none of them in the data */
+    ck_assert(has(text, "\\u003c/script>"));
+    ck_assert(has(text, "sim stream 0"));
+    ck_assert(has(text, "\"remarks\": "));
+    ck_assert(has(text, "sim: device times are "));
+    ck_assert(!has(text, "http"));
+    free(text);
+}
+END_TEST
+
+/* Blocks and boxes without number are drawn as a browser can bear. */
+START_TEST(a_page_does_not_grow_with_what_was_allocated)
+{
+    core_profiler_options options = {.struct_size = sizeof options,
+                                     .flags = CORE_PROFILE_MEMORY,
+                                     .limit = 200000};
+    const int64_t small = 1000, large = 1000000;
+    core_tensor *block;
+    char *text, *memory;
+    double most = 0;
+
+    OK(core_profiler_start(&options, &profiler));
+    for (int i = 0; i < 60000; i++) {
+        OK(core_empty(i == 30000 ? &large : &small, 1, CORE_F32, NULL, -1,
+                      &block));
+        core_tensor_release(block);
+    }
+    stop();
+    OK(core_profiler_save_html(profiler, "profiler-test.html"));
+    text = content("profiler-test.html");
+    memory = strstr(text, "\"memory\": [");
+    ck_assert_ptr_nonnull(memory);
+    *strstr(memory, "\"rows\": [") = '\0';
+    ck_assert_uint_lt(strlen(memory), 1500000); /* all would be 4 MB */
+    for (const char *at = memory; (at = strstr(at, ", ")); at++) {
+        char *end;
+        double bytes = strtod(at + 2, &end);
+
+        if (*end == ']' && bytes > most)
+            most = bytes;
+    }
+    ck_assert_double_ge(most, 4e6);
+    free(text);
+}
+END_TEST
+
+START_TEST(a_name_is_a_line_of_the_table)
+{
+    char *text;
+
+    start();
+    core_range_end(core_range_begin("two\nlines\tof\x1b"));
+    core_range_end(
+        core_range_begin("a name of thirty-three characters\u00e9\u00e9"));
+    stop();
+    OK(core_profiler_table(profiler, CORE_PROFILE_BY_SELF, 0, &text));
+    ck_assert(has(text, "two?lines?of? (range) "));
+    ck_assert(has(text, "a name of thirty-three characters\u00e9 ("));
+    core_text_free(text);
+}
+END_TEST
+
+/* As where another thread begins one between a session's last look at the
+ * clock and its end. */
+START_TEST(what_begins_as_a_session_ends_has_no_length)
+{
+    const core__profile_rule rule = {0, 100};
+    uint32_t round = UINT32_MAX - 1; /* no session's */
+    core__profile_part *parts;
+    uint64_t before;
+    size_t count;
+
+    core__profile_open(round, &rule);
+    before = core__profile_now();
+    ck_assert_uint_ne(core__profile_begin(CORE_PROFILE_RANGE, "late", true), 0);
+    core__profile_open(0, NULL);
+    OK(core__profile_take(round, before - 1, &parts, &count));
+    ck_assert_uint_eq(count, 1);
+    ck_assert_uint_eq(parts[0].nevents, 1);
+    ck_assert_uint_ge(parts[0].events[0].begin, before);
+    ck_assert_uint_eq(parts[0].events[0].end, parts[0].events[0].begin);
+    core__profile_drop(parts, count);
+}
+END_TEST
+
+int main(void)
+{
+    const TTest *const tests[] = {
+        a_trace_has_threads_streams_memory_and_arrows,
+        arrows_begin_in_the_thread_that_made_the_node,
+        stacks_go_from_the_outermost_to_the_innermost,
+        a_page_is_one_file_whose_data_ends_where_it_should,
+        a_page_does_not_grow_with_what_was_allocated,
+        a_name_is_a_line_of_the_table,
+        what_begins_as_a_session_ends_has_no_length,
+    };
+    Suite *suite = suite_create("profiler reports");
+    TCase *tcase = tcase_create("profiler reports");
+    SRunner *runner;
+    int failed;
+
+    tcase_add_checked_fixture(tcase, setup, teardown);
+    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
+        tcase_add_test(tcase, tests[i]);
+    suite_add_tcase(suite, tcase);
+    runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

@@ -1,0 +1,461 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* What fails on the simulated accelerator when it is asked to: calls, work,
+ * devices; what its streams say then; graphs and plans. */
+
+#include "support/sim.h"
+
+#include <unistd.h>
+
+enum { N = 256 };
+
+static core_memory a, b;
+static void *first, *second;
+
+static void setup(void)
+{
+    sim_open();
+    a = new_block(device, N);
+    b = new_block(device, N);
+    first = new_stream(device);
+    second = new_stream(device);
+}
+
+static void teardown(void)
+{
+    sim_close();
+}
+
+START_TEST(the_nth_call_fails_and_no_other)
+{
+    core_memory memory;
+    void *event, *stream;
+
+    OK(control->fault(0, SIM_FAULT_ALLOC, 2));
+    new_block(device, N);
+    new_block(device1, N);
+    FAILS(sim.memory->alloc(device, N, &memory), CORE_ERROR_OUT_OF_MEMORY,
+          "that was to fail");
+    new_block(device, N);
+    OK(control->fault(0, SIM_FAULT_LAUNCH, 1));
+    FAILS(launch_named("increment", device, first, a, 1, b, 1, N),
+          CORE_ERROR_INTERNAL, "launch");
+    increment_bytes(device, first, a, b, N);
+    OK(control->fault(0, SIM_FAULT_COPY, 1));
+    FAILS(sim.memory->fill(device, first, a, N, 0, 1), CORE_ERROR_INTERNAL,
+          "copy");
+    OK(control->fault(0, SIM_FAULT_STREAM, 1));
+    FAILS(sim.streams->create(device, 0, &stream), CORE_ERROR_INTERNAL,
+          "stream");
+    OK(control->fault(0, SIM_FAULT_EVENT, 1));
+    FAILS(sim.events->create(device, 0, &event), CORE_ERROR_INTERNAL, "event");
+    event = new_event(device, 0);
+    OK(control->fault(0, SIM_FAULT_RECORD, 1));
+    FAILS(sim.events->record(device, event, first), CORE_ERROR_INTERNAL,
+          "record");
+    OK(sim.events->record(device, event, first));
+    OK(control->fault(0, SIM_FAULT_WAIT, 1));
+    FAILS(sim.streams->wait_event(device, second, event), CORE_ERROR_INTERNAL,
+          "wait");
+    OK(sim.streams->wait_event(device, second, event));
+    OK(sim.streams->synchronize(device, second));
+    sim.events->destroy(device, event);
+    ck_assert_uint_eq(counted(0).faults, 7);
+}
+END_TEST
+
+START_TEST(the_environment_asks_for_faults_too)
+{
+    core_memory memory;
+
+    sim_close();
+    setenv("LIBCORE_SIM_FAULT", "alloc:2@1,copy:1", 1);
+    sim_open();
+    new_block(device, N);
+    new_block(device, N);
+    new_block(device1, N);
+    FAILS(sim.memory->alloc(device1, N, &memory), CORE_ERROR_OUT_OF_MEMORY,
+          "sim:1");
+    first = new_stream(device);
+    FAILS(sim.memory->fill(device, first, new_block(device, N), N, 0, 1),
+          CORE_ERROR_INTERNAL, "copy");
+    unsetenv("LIBCORE_SIM_FAULT");
+}
+END_TEST
+
+START_TEST(work_that_fails_poisons_its_stream_and_later_events_alone)
+{
+    void *before = new_event(device, 0), *after = new_event(device, 0);
+
+    fill(device, first, a, N, 1);
+    OK(sim.events->record(device, before, first));
+    OK(launch_named("breaks", device, first, a, 1, a, 1, N));
+    OK(sim.events->record(device, after, first));
+    fill(device, first, a, N, 2); /* dropped */
+    FAILS(sim.streams->synchronize(device, first), CORE_ERROR_STREAM,
+          "breaks: it broke");
+    ck_assert_uint_eq(error_now.severity, CORE_SEVERITY_STREAM_POISONED);
+    FAILS(sim.streams->query(device, first), CORE_ERROR_STREAM, "it broke");
+    OK(sim.events->query(device, before));
+    FAILS(sim.events->query(device, after), CORE_ERROR_STREAM, "it broke");
+    FAILS(sim.events->synchronize(device, after), CORE_ERROR_STREAM,
+          "it broke");
+    ck_assert_uint_eq(byte_of(device, second, a), 1);
+    sim.events->destroy(device, before);
+    sim.events->destroy(device, after);
+}
+END_TEST
+
+START_TEST(who_waits_for_work_that_failed_hears_of_it_and_goes_on)
+{
+    const core_stream_error_interface *words = interface("core.stream_error");
+    core_stream_error word = {.struct_size = sizeof word};
+
+    OK(launch_named("breaks", device, first, a, 1, a, 1, N));
+    order(device, first, device, second);
+    fill(device, second, b, N, 3);
+    ck_assert_uint_eq(byte_of(device, second, b), 3);
+    OK(words->take(device, second, &word));
+    ck_assert_int_eq(word.code, CORE_ERROR_STREAM);
+    ck_assert_ptr_nonnull(strstr(word.text.data, "it broke"));
+}
+END_TEST
+
+/* A stream that failed drops its wait, and who waits for it comes after both
+ * all the same: the one not waited for may be at work still. */
+START_TEST(what_was_before_a_dropped_wait_is_waited_for)
+{
+    void *other = new_stream(device1);
+    core_memory c = new_block(device1, N);
+
+    OK(launch_named("breaks", device, first, a, 1, a, 1, N));
+    FAILS(sim.streams->synchronize(device, first), CORE_ERROR_STREAM,
+          "it broke");
+    OK(control->hold(1));
+    fill(device1, other, c, N, 1);
+    order(device1, other, device, first);
+    order(device, first, device, second);
+    for (int i = 0; i < 100; i++) {
+        ck_assert_int_eq(sim.streams->query(device, second), CORE_ERROR_BUSY);
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+    }
+    OK(control->let_go(1));
+    OK(sim.streams->synchronize(device1, other));
+    sim.streams->synchronize(device, second);
+    OK(sim.streams->query(device, second));
+}
+END_TEST
+
+START_TEST(bad_data_sets_the_word_once_and_the_stream_goes_on)
+{
+    const core_stream_error_interface *words = interface("core.stream_error");
+    core_stream_error word = {.struct_size = sizeof word};
+    uint64_t id;
+
+    increment_bytes(device, first, a, a, N);
+    OK(launch_named("bad_index", device, first, a, 1, a, 1, N));
+    OK(launch_named("bad_index", device, first, a, 1, a, 1, N));
+    fill(device, first, a, N, 2);
+    ck_assert_uint_eq(byte_of(device, first, a), 2);
+    OK(words->take(device, first, &word));
+    ck_assert_int_eq(word.code, CORE_ERROR_INDEX);
+    ck_assert_str_eq(word.text.data, "index 7 of 3");
+    ck_assert_int_eq(word.index, INT64_MIN); /* sim knows the text alone */
+    id = word.call_id;
+    OK(words->take(device, first, &word));
+    ck_assert_int_eq(word.code, CORE_OK);
+    OK(launch_named("bad_index", device, first, a, 1, a, 1, N));
+    OK(sim.streams->synchronize(device, first));
+    OK(words->take(device, first, &word));
+    ck_assert_uint_eq(word.call_id, id + 2); /* the first of the two before */
+}
+END_TEST
+
+START_TEST(without_a_core_that_takes_words_waiting_tells)
+{
+    sim_close();
+    OK(sim_load());
+    OK(sim.device_open(sim.user, 0, &device));
+    OK(sim.device_open(sim.user, 1, &device1));
+    a = new_block(device, N);
+    first = new_stream(device);
+    OK(launch_named("bad_index", device, first, a, 1, a, 1, N));
+    FAILS(sim.streams->synchronize(device, first), CORE_ERROR_INDEX,
+          "index 7 of 3");
+    ck_assert_uint_eq(error_now.severity, CORE_SEVERITY_RECOVERABLE);
+    OK(sim.streams->synchronize(device, first));
+}
+END_TEST
+
+START_TEST(a_lost_device_says_so_until_it_is_reset)
+{
+    const core_device_reset_interface *again = interface("core.device_reset");
+    void *event = new_event(device, 0);
+    core_memory memory;
+
+    OK(sim.device_status(device));
+    fill(device, first, a, N, 1);
+    OK(sim.streams->synchronize(device, first));
+    OK(control->fault(0, SIM_FAULT_LOST, 2));
+    fill(device, first, a, N, 1);
+    fill(device, second, a, N, 1);
+    /* found by waiting, whichever stream it is */
+    while (sim.device_status(device) == CORE_OK)
+        sim.streams->query(device, second);
+    FAILS(sim.streams->synchronize(device, first), CORE_ERROR_DEVICE_LOST,
+          "lost");
+    ck_assert_uint_eq(error_now.severity, CORE_SEVERITY_DEVICE_LOST);
+    ck_assert_int_eq(sim.memory->alloc(device, N, &memory),
+                     CORE_ERROR_DEVICE_LOST);
+    ck_assert_int_eq(sim.events->record(device, event, first),
+                     CORE_ERROR_DEVICE_LOST);
+    ck_assert_int_eq(launch_named("increment", device, second, a, 1, a, 1, N),
+                     CORE_ERROR_DEVICE_LOST);
+    sim.memory->free(device, a, N);
+    sim.streams->destroy(device, second);
+    sim.events->destroy(device, event);
+    new_block(device1, N); /* the other works */
+    OK(again->reset(device));
+    OK(sim.device_status(device));
+    ck_assert_uint_eq(counted(0).blocks, 0);
+    ck_assert_uint_eq(counted(0).streams, 0);
+    ck_assert_uint_eq(counted(0).events, 0);
+    a = new_block(device, N);
+    first = new_stream(device);
+    fill(device, first, a, N, 6);
+    ck_assert_uint_eq(byte_of(device, first, a), 6);
+}
+END_TEST
+
+START_TEST(who_waits_for_a_lost_device_is_let_go)
+{
+    void *there = new_stream(device1);
+
+    OK(control->hold(1));
+    fill(device1, there, new_block(device1, N), N, 1);
+    order(device1, there, device, first);
+    fill(device, first, a, N, 4);
+    OK(control->lose(1));
+    ck_assert_uint_eq(byte_of(device, first, a), 4);
+}
+END_TEST
+
+/* Work that takes a while is at `memory` when the device is lost. */
+static void lose_while_it_fills(core_memory memory, uint64_t size)
+{
+    OK(sim.memory->fill(device, first, memory, size, 1, 8));
+    usleep(1000); /* or the work is dropped, and there is nothing to see */
+    OK(control->lose(0));
+}
+
+START_TEST(memory_that_a_lost_device_is_still_at_may_be_freed)
+{
+    enum { LARGE = 32 << 20 };
+    const core_virtual_memory_interface *mapped =
+        interface("core.virtual_memory");
+    const core_device_reset_interface *again = interface("core.device_reset");
+    core_memory memory = new_block(device, LARGE);
+
+    lose_while_it_fills(memory, LARGE);
+    sim.memory->free(device, memory, LARGE);
+    sim.memory->free(device, memory, LARGE); /* counted, and nothing else */
+    OK(again->reset(device));
+    first = new_stream(device);
+    OK(mapped->reserve(device, LARGE, &memory));
+    OK(mapped->map(device, memory, 0, LARGE));
+    lose_while_it_fills(memory, LARGE);
+    mapped->unmap(device, memory, 0, LARGE);
+    mapped->release(device, memory, LARGE);
+    OK(again->reset(device));
+    ck_assert_uint_eq(counted(0).blocks, 0);
+    ck_assert_uint_eq(counted(0).bad_frees, 1);
+}
+END_TEST
+
+/* What waits for a stream of a lost device is told when the stream's work has
+ * left the host's memory; that of pinned memory may come before. */
+START_TEST(host_memory_that_a_lost_device_is_still_at_may_be_freed)
+{
+    enum { LARGE = 32 << 20 };
+    const core_host_memory_interface *host = interface("core.host_memory");
+    const core_device_reset_interface *again = interface("core.device_reset");
+    core_memory memory = new_block(device, LARGE);
+    void *pinned, *mine = malloc(LARGE);
+
+    OK(sim.memory->copy_to_host(device, first, mine, memory, LARGE));
+    usleep(1000);
+    OK(control->lose(0));
+    FAILS(sim.streams->synchronize(device, first), CORE_ERROR_DEVICE_LOST,
+          "lost");
+    free(mine);
+    OK(again->reset(device));
+    first = new_stream(device);
+    memory = new_block(device, LARGE);
+    OK(host->alloc(device, LARGE, &pinned));
+    OK(sim.memory->copy_to_host(device, first, pinned, memory, LARGE));
+    usleep(1000);
+    OK(control->lose(0));
+    host->free(device, pinned, LARGE);
+    OK(again->reset(device));
+    ck_assert_uint_eq(counted(0).blocks, 0);
+}
+END_TEST
+
+/* ---------------------------------------------------------------- graphs -- */
+
+START_TEST(captured_work_runs_at_every_launch_and_not_before)
+{
+    const core_graph_capture_interface *capture =
+        interface("core.graph_capture");
+    void *graph;
+
+    fill(device, first, a, N, 0);
+    OK(capture->begin(device, first));
+    increment_bytes(device, first, a, a, N);
+    increment_bytes(device, first, b, a, N);
+    OK(capture->end(device, first, &graph));
+    ck_assert_uint_eq(byte_of(device, first, a), 0);
+    for (int i = 0; i < 3; i++)
+        OK(capture->launch(device, graph, first));
+    ck_assert_uint_eq(byte_of(device, first, a), 3);
+    ck_assert_uint_eq(byte_of(device, first, b), 4);
+    OK(capture->launch(device, graph, second));
+    capture->destroy(device, graph); /* while it is under way */
+    ck_assert_uint_eq(byte_of(device, second, b), 5);
+    ck_assert_uint_eq(counted(0).graphs, 0);
+    ck_assert_uint_eq(counted(0).graph_launches, 4);
+}
+END_TEST
+
+START_TEST(a_capture_can_be_thrown_away)
+{
+    const core_graph_capture_interface *capture =
+        interface("core.graph_capture");
+
+    fill(device, first, a, N, 0);
+    OK(capture->begin(device, first));
+    FAILS(capture->begin(device, first), CORE_ERROR_BUSY, "already");
+    increment_bytes(device, first, a, a, N);
+    OK(capture->end(device, first, NULL));
+    ck_assert_uint_eq(byte_of(device, first, a), 0);
+    FAILS(capture->end(device, first, NULL), CORE_ERROR_INTERNAL,
+          "did not begin");
+}
+END_TEST
+
+START_TEST(what_cannot_be_captured_is_told)
+{
+    const core_graph_capture_interface *capture =
+        interface("core.graph_capture");
+    const core_host_callback_interface *callbacks =
+        interface("core.host_callback");
+    void *event = new_event(device, 0);
+
+    OK(sim.events->record(device, event, second));
+    OK(capture->begin(device, first));
+    FAILS(sim.events->record(device, event, first), CORE_ERROR_UNSUPPORTED,
+          "record");
+    FAILS(sim.streams->wait_event(device, first, event), CORE_ERROR_UNSUPPORTED,
+          "wait");
+    FAILS(callbacks->enqueue(device, first, free, NULL, NULL),
+          CORE_ERROR_UNSUPPORTED, "callback");
+    OK(capture->end(device, first, NULL));
+    sim.events->destroy(device, event);
+}
+END_TEST
+
+START_TEST(replays_are_watched_for_races)
+{
+    const core_graph_capture_interface *capture;
+    void *graph;
+
+    sim_close();
+    setenv("LIBCORE_SIM_CHECK", "1", 1);
+    setup();
+    capture = interface("core.graph_capture");
+    OK(capture->begin(device, first));
+    increment_bytes(device, first, a, b, N);
+    OK(capture->end(device, first, &graph));
+    OK(capture->launch(device, graph, first));
+    order(device, first, device, second);
+    OK(capture->launch(device, graph, second));
+    OK(sim.streams->synchronize(device, second));
+    ck_assert_uint_eq(counted(0).conflicts, 0);
+    OK(capture->launch(device, graph, first));
+    OK(capture->launch(device, graph, second));
+    ck_assert_uint_eq(counted(0).conflicts, 1);
+    capture->destroy(device, graph);
+    sim.streams->synchronize(device, first);
+    sim.streams->synchronize(device, second);
+    unsetenv("LIBCORE_SIM_CHECK");
+}
+END_TEST
+
+/* ----------------------------------------------------------------- plans -- */
+
+START_TEST(a_launch_wants_the_plan_of_its_structure)
+{
+    void *of_n, *of_less;
+
+    sim_close();
+    setenv("LIBCORE_SIM_COMPILE", "1", 1);
+    setup();
+    ck_assert_ptr_nonnull(sim_kernels[0]->prepare);
+    FAILS(launch_named("increment", device, first, a, 1, b, 1, N),
+          CORE_ERROR_INTERNAL, "without a plan");
+    OK(prepare_named("increment", device, first, a, 1, b, 1, N, &of_n));
+    OK(prepare_named("increment", device, first, a, 1, b, 1, N / 2, &of_less));
+    ck_assert_uint_eq(counted(0).compiles, 2);
+    plan_now = of_less;
+    FAILS(launch_named("increment", device, first, a, 1, b, 1, N),
+          CORE_ERROR_INTERNAL, "another structure");
+    plan_now = of_n;
+    fill(device, first, b, N, 0);
+    OK(control->hold(0));
+    increment_bytes(device, first, a, b, N);
+    increment_bytes(device, first, b, a, N); /* other memory, same plan */
+    sim_kernels[0]->plan_destroy(of_n);      /* work keeps it */
+    ck_assert_uint_eq(counted(0).plans, 2);
+    OK(control->let_go(0));
+    ck_assert_uint_eq(byte_of(device, first, b), 2);
+    ck_assert_uint_eq(counted(0).plans, 1);
+    sim_kernels[0]->plan_destroy(of_less);
+    ck_assert_uint_eq(counted(0).plans, 0);
+    plan_now = NULL;
+    OK(control->fault(0, SIM_FAULT_PLAN, 1));
+    FAILS(prepare_named("increment", device, first, a, 1, b, 1, N, &of_n),
+          CORE_ERROR_INTERNAL, "plan");
+    ck_assert_ptr_null(of_n);
+    unsetenv("LIBCORE_SIM_COMPILE");
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("sim: faults");
+    TCase *tcase = tcase_create("faults");
+
+    tcase_add_checked_fixture(tcase, setup, teardown);
+    tcase_add_test(tcase, the_nth_call_fails_and_no_other);
+    tcase_add_test(tcase, the_environment_asks_for_faults_too);
+    tcase_add_test(tcase,
+                   work_that_fails_poisons_its_stream_and_later_events_alone);
+    tcase_add_test(tcase,
+                   who_waits_for_work_that_failed_hears_of_it_and_goes_on);
+    tcase_add_test(tcase, what_was_before_a_dropped_wait_is_waited_for);
+    tcase_add_test(tcase, bad_data_sets_the_word_once_and_the_stream_goes_on);
+    tcase_add_test(tcase, without_a_core_that_takes_words_waiting_tells);
+    tcase_add_test(tcase, a_lost_device_says_so_until_it_is_reset);
+    tcase_add_test(tcase, who_waits_for_a_lost_device_is_let_go);
+    tcase_add_test(tcase, memory_that_a_lost_device_is_still_at_may_be_freed);
+    tcase_add_test(tcase,
+                   host_memory_that_a_lost_device_is_still_at_may_be_freed);
+    tcase_add_test(tcase, captured_work_runs_at_every_launch_and_not_before);
+    tcase_add_test(tcase, a_capture_can_be_thrown_away);
+    tcase_add_test(tcase, what_cannot_be_captured_is_told);
+    tcase_add_test(tcase, replays_are_watched_for_races);
+    tcase_add_test(tcase, a_launch_wants_the_plan_of_its_structure);
+    suite_add_tcase(suite, tcase);
+    return run_suite(suite);
+}

@@ -1,0 +1,488 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+#include "plugin_tables.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static _Thread_local raw_error last;
+static raw *opening; /* whose init runs */
+
+raw_error *raw_last_error(void)
+{
+    return &last;
+}
+
+/* ------------------------------------------------------ the host table -- */
+
+static core_status host_error(const core_error_info *info)
+{
+    size_t size = info->text.size < sizeof last.text ? info->text.size
+                                                     : sizeof last.text - 1;
+
+    last.count++;
+    last.code = info->code;
+    last.severity = info->severity;
+    if (size)
+        memcpy(last.text, info->text.data, size);
+    last.text[size] = 0;
+    return info->code;
+}
+
+static void host_error_last(core_error_info *out)
+{
+    if (out->struct_size < sizeof *out)
+        return;
+    *out = (core_error_info){.struct_size = out->struct_size,
+                             .code = last.code,
+                             .severity = last.severity,
+                             .text = {last.text, strlen(last.text)}};
+}
+
+static void host_log(uint32_t severity, core_string component, core_string text)
+{
+    (void)severity;
+    (void)component;
+    (void)text;
+}
+
+core_string raw_setting(core_string name)
+{
+    char copy[128];
+    const char *value = NULL;
+
+    if (name.size < sizeof copy) {
+        memcpy(copy, name.data, name.size);
+        copy[name.size] = 0;
+        if (core_setting_get(copy, &value) != CORE_OK)
+            value = NULL;
+    }
+    return (core_string){value, value ? strlen(value) : 0};
+}
+
+static core_status say(core_status code, const char *text)
+{
+    core_error_info info = {
+        .struct_size = sizeof info, .code = code, .text = {text, strlen(text)}};
+
+    return host_error(&info);
+}
+
+/* A table of which only the first `size` bytes are known, in full. */
+static void copy_table(void *to, size_t room, const void *from)
+{
+    uint32_t size;
+
+    memset(to, 0, room);
+    if (!from)
+        return;
+    memcpy(&size, from, sizeof size);
+    memcpy(to, from, size < room ? size : room);
+}
+
+static core_status host_backend(core_registry *registry,
+                                const core_backend *backend)
+{
+    raw *self = opening;
+
+    if (!self || registry != (core_registry *)(void *)self)
+        return say(CORE_ERROR_INVALID_ARGUMENT, "not while init runs");
+    if (self->backends++ > 0)
+        return CORE_OK; /* the first is the one that is tested */
+    copy_table(&self->backend, sizeof self->backend, backend);
+    copy_table(&self->memory, sizeof self->memory, self->backend.memory);
+    copy_table(&self->streams, sizeof self->streams, self->backend.streams);
+    copy_table(&self->events, sizeof self->events, self->backend.events);
+    self->synchronous = !self->backend.streams;
+    return CORE_OK;
+}
+
+static core_status host_kernels(core_registry *registry, core_string backend,
+                                const core_kernel *const *kernels,
+                                uint32_t count)
+{
+    (void)registry;
+    (void)backend;
+    (void)kernels;
+    if (opening)
+        opening->kernels += count;
+    return CORE_OK;
+}
+
+static core_status host_fallback(core_registry *registry, core_string backend,
+                                 core_function kernel, void *user)
+{
+    (void)registry;
+    (void)backend;
+    (void)kernel;
+    (void)user;
+    return CORE_OK;
+}
+
+static core_status host_operator(core_registry *registry, core_string schema)
+{
+    raw_operators *own = opening ? &opening->operators : NULL;
+    const char *end =
+        schema.data ? memchr(schema.data, '(', schema.size) : NULL;
+    size_t size = end ? (size_t)(end - schema.data) : 0;
+
+    (void)registry;
+    if (!own || own->count == RAW_OPERATORS || size >= sizeof own->name[0])
+        return CORE_OK;
+    if (size)
+        memcpy(own->name[own->count++], schema.data, size);
+    return CORE_OK;
+}
+
+static core_status host_gradient(core_registry *registry, core_string name,
+                                 const core_operator_gradient *gradient)
+{
+    raw_operators *own = opening ? &opening->operators : NULL;
+
+    (void)registry;
+    (void)gradient;
+    for (uint32_t i = 0; own && i < own->count; i++)
+        if (strlen(own->name[i]) == name.size &&
+            memcmp(own->name[i], name.data, name.size) == 0)
+            own->gradient[i] = true;
+    return CORE_OK;
+}
+
+static core_status host_function(core_registry *registry, core_string name,
+                                 uint32_t key, core_string backend,
+                                 core_function function, void *user)
+{
+    (void)registry;
+    (void)name;
+    (void)key;
+    (void)backend;
+    (void)function;
+    (void)user;
+    return CORE_OK;
+}
+
+static core_status host_borrowed(core_string backend, uint32_t index,
+                                 const core_kernel **out_kernel)
+{
+    static core_device *opened;
+    char type[64];
+
+    *out_kernel = NULL;
+    if (backend.size >= sizeof type)
+        return say(CORE_ERROR_NOT_FOUND, "no such backend");
+    memcpy(type, backend.data, backend.size);
+    type[backend.size] = 0;
+    if (!opened && core_device_find(type, &opened) != CORE_OK)
+        return say(CORE_ERROR_NOT_FOUND, core_error_message());
+    return core_kernel_at(type, index, out_kernel);
+}
+
+static core_status host_find(core_string name, core_operator **out)
+{
+    char text[128];
+
+    *out = NULL;
+    if (name.size >= sizeof text || !name.data)
+        return say(CORE_ERROR_NOT_FOUND, "no such operator");
+    memcpy(text, name.data, name.size);
+    text[name.size] = 0;
+    if (core_op_find(text, out) != CORE_OK)
+        return say(CORE_ERROR_NOT_FOUND, core_error_message());
+    return CORE_OK;
+}
+
+static core_string host_name(const core_operator *op)
+{
+    const char *name = core_op_name(op);
+
+    return (core_string){name, strlen(name)};
+}
+
+static core_status host_cache(core_string name, core_string *out_path)
+{
+    (void)name;
+    *out_path = (core_string){0};
+    return say(CORE_ERROR_UNSUPPORTED, "the suite's host keeps nothing");
+}
+
+static void fill_host(core_host *host)
+{
+    *host = (core_host){.struct_size = sizeof *host,
+                        .abi_minor = CORE_ABI_MINOR,
+                        .error = host_error,
+                        .log = host_log,
+                        .setting = raw_setting,
+                        .register_backend = host_backend,
+                        .register_kernels = host_kernels,
+                        .register_fallback = host_fallback,
+                        .register_operator = host_operator,
+                        .register_function = host_function,
+                        .operator_find = host_find,
+                        .operator_name = host_name,
+                        .backend_kernel = host_borrowed,
+                        .error_last = host_error_last,
+                        .register_gradient = host_gradient,
+                        .cache_directory = host_cache};
+}
+
+/* --------------------------------------------------------------- open -- */
+
+core_plugin_entry_function raw_entry(suite *self, outcome *out)
+{
+    static void *library;
+    core_plugin_entry_function entry;
+
+    if (!library)
+        library = dlopen(self->plugin, RTLD_NOW | RTLD_LOCAL);
+    if (!expect(out, library != NULL, "the file cannot be opened: %s",
+                library ? "" : dlerror()))
+        return NULL;
+    entry = (core_plugin_entry_function)(uintptr_t)dlsym(library,
+                                                         CORE_PLUGIN_ENTRY);
+    expect(out, entry != NULL, "it exports no " CORE_PLUGIN_ENTRY);
+    return entry;
+}
+
+/* Slots that no device is without: what every test calls. */
+static bool has_what_is_called(const raw *plugin, outcome *out)
+{
+    const core_backend *b = &plugin->backend;
+    const core_memory_table *m = &plugin->memory;
+    const core_stream_table *s = &plugin->streams;
+    const core_event_table *e = &plugin->events;
+
+    return expect(out,
+                  b->enumerate && b->device_open && b->device_close &&
+                      b->device_properties,
+                  "the backend lacks a function among enumerate, device_open, "
+                  "device_close and device_properties") &&
+           expect(out, b->memory != NULL, "there is no memory table") &&
+           expect(out,
+                  m->alloc && m->free && m->copy_from_host && m->copy_to_host &&
+                      m->copy,
+                  "the memory table lacks a function among alloc, free, "
+                  "copy_from_host, copy_to_host and copy") &&
+           expect(out, plugin->answer.shutdown != NULL,
+                  "the entry answers no shutdown") &&
+           expect(out, plugin->synchronous || b->events != NULL,
+                  "it has streams, but no events") &&
+           expect(out,
+                  plugin->synchronous || (s->create && s->destroy && s->query &&
+                                          s->synchronize && s->wait_event),
+                  "the stream table lacks a function") &&
+           expect(out,
+                  plugin->synchronous ||
+                      (e->create && e->destroy && e->record && e->query &&
+                       e->synchronize),
+                  "the event table lacks a function");
+}
+
+static bool start(raw *plugin, core_plugin_entry_function entry, outcome *out)
+{
+    core_plugin_offer offer = {sizeof offer,
+                               CORE_ABI_MAJOR,
+                               1,
+                               CORE_ABI_MINOR,
+                               {core_version(), strlen(core_version())}};
+    core_status status;
+
+    plugin->answer.struct_size = sizeof plugin->answer;
+    if (!expect(out, entry(&offer, &plugin->answer) == CORE_OK,
+                "the entry refuses: %.*s", (int)plugin->answer.refusal.size,
+                plugin->answer.refusal.data ? plugin->answer.refusal.data : ""))
+        return false;
+    plugin->host.abi_minor = plugin->answer.abi_minor;
+    opening = plugin;
+    status = plugin->answer.init(&plugin->host, (core_registry *)(void *)plugin,
+                                 &plugin->plugin);
+    opening = NULL;
+    return raw_ok(out, status, "init") &&
+           expect(out, plugin->backends > 0, "init registered no backend") &&
+           has_what_is_called(plugin, out);
+}
+
+static bool open_device(raw *plugin, outcome *out)
+{
+    uint32_t count = 0;
+    core_string reason = {"", 0};
+    void *user = plugin->backend.user;
+
+    if (!raw_ok(out, plugin->backend.enumerate(user, &count, &reason),
+                "enumerate"))
+        return false;
+    if (count == 0) {
+        not_supported(out, "there is no device: %.*s", (int)reason.size,
+                      reason.data ? reason.data : "");
+        return false;
+    }
+    plugin->properties.struct_size = sizeof plugin->properties;
+    plugin->information.struct_size = sizeof plugin->information;
+    plugin->properties.granularity = 1;
+    if (!raw_ok(out, plugin->backend.device_open(user, 0, &plugin->device),
+                "device_open") ||
+        !raw_ok(out,
+                plugin->backend.device_properties(plugin->device,
+                                                  &plugin->properties),
+                "device_properties"))
+        return false;
+    if (plugin->synchronous)
+        return true;
+    return raw_ok(out,
+                  plugin->streams.create(plugin->device, 0, &plugin->stream),
+                  "creating a stream");
+}
+
+raw *raw_open(suite *self, outcome *out)
+{
+    core_plugin_entry_function entry;
+    raw *plugin;
+
+    if (self->raw)
+        return self->raw;
+    entry = raw_entry(self, out);
+    if (!entry)
+        return NULL;
+    plugin = calloc(1, sizeof *plugin);
+    if (!plugin) {
+        harness_error(out, "no memory");
+        return NULL;
+    }
+    fill_host(&plugin->host);
+    if (!start(plugin, entry, out) || !open_device(plugin, out))
+        return NULL; /* what was opened so far stays: the process ends soon */
+    self->raw = plugin;
+    return plugin;
+}
+
+const void *raw_interface(const raw *plugin, const char *name)
+{
+    core_string text = {name, strlen(name)};
+
+    if (!plugin->backend.get_interface)
+        return NULL;
+    return plugin->backend.get_interface(plugin->backend.user, text, 1);
+}
+
+/* -------------------------------------------------------------- errors -- */
+
+bool raw_ok(outcome *out, core_status status, const char *what)
+{
+    if (status == CORE_OK)
+        return true;
+    expect(out, false, "%s: %s: %s", what, core_status_name(status),
+           last.text[0] ? last.text : "it does not say why");
+    if (status == CORE_ERROR_DEVICE_LOST && out->verdict == VERDICT_FAIL)
+        out->verdict = VERDICT_DEVICE_LOST;
+    return false;
+}
+
+bool raw_fails(outcome *out, core_status status, core_status wanted,
+               const char *what)
+{
+    return expect(out, status == wanted, "%s: got %s, want %s", what,
+                  status == CORE_OK ? "success" : core_status_name(status),
+                  core_status_name(wanted)) &&
+           expect(out, last.count > 0 && last.code == status && last.text[0],
+                  "%s: answers %s, and says nothing of it to the host", what,
+                  core_status_name(status));
+}
+
+/* -------------------------------------------------------------- memory -- */
+
+bool raw_alloc(raw *plugin, outcome *out, uint64_t size, raw_block *block)
+{
+    uint64_t step = plugin->properties.granularity;
+
+    step = step ? step : 1;
+    memset(block, 0, sizeof *block);
+    size = (size + step - 1) / step * step;
+    if (!raw_ok(out, plugin->memory.alloc(plugin->device, size, &block->memory),
+                "alloc"))
+        return false;
+    block->size = size;
+    return true;
+}
+
+void raw_free(raw *plugin, raw_block *block)
+{
+    if (block->size)
+        plugin->memory.free(plugin->device, block->memory, block->size);
+    block->size = 0;
+}
+
+core_memory raw_at(const raw_block *block, uint64_t offset)
+{
+    return (core_memory){block->memory.handle, block->memory.offset + offset};
+}
+
+bool raw_streams(raw *plugin, uint32_t more, outcome *out)
+{
+    uint32_t most = plugin->properties.max_streams;
+
+    if (plugin->synchronous)
+        not_supported(out, "the device is synchronous");
+    else if (most > 0 && most < more + 1)
+        not_supported(out, "the device has %u streams at most", most);
+    else
+        return true;
+    return false;
+}
+
+bool raw_make_room(raw *plugin, uint32_t streams, outcome *out)
+{
+    if (plugin->synchronous || plugin->properties.max_streams != streams)
+        return raw_streams(plugin, streams, out);
+    plugin->streams.synchronize(plugin->device, plugin->stream);
+    plugin->streams.destroy(plugin->device, plugin->stream);
+    plugin->stream = NULL;
+    return true;
+}
+
+bool raw_take_back(raw *plugin, outcome *out)
+{
+    core_status status = CORE_OK;
+
+    if (plugin->synchronous || plugin->stream)
+        return true;
+    /* What was destroyed may need a moment to be gone. */
+    for (int i = 0; i < 5000; i++) {
+        status = plugin->streams.create(plugin->device, 0, &plugin->stream);
+        if (status == CORE_OK)
+            break;
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+    }
+    return raw_ok(out, status, "creating a stream");
+}
+
+bool raw_wait(raw *plugin, outcome *out)
+{
+    if (plugin->synchronous)
+        return true;
+    return raw_ok(out,
+                  plugin->streams.synchronize(plugin->device, plugin->stream),
+                  "synchronizing the stream");
+}
+
+bool raw_write(raw *plugin, outcome *out, core_memory to, const void *from,
+               uint64_t size)
+{
+    return raw_ok(out,
+                  plugin->memory.copy_from_host(plugin->device, plugin->stream,
+                                                to, from, size),
+                  "copy_from_host") &&
+           raw_wait(plugin, out);
+}
+
+bool raw_read(raw *plugin, outcome *out, void *to, core_memory from,
+              uint64_t size)
+{
+    return raw_ok(out,
+                  plugin->memory.copy_to_host(plugin->device, plugin->stream,
+                                              to, from, size),
+                  "copy_to_host") &&
+           raw_wait(plugin, out);
+}
