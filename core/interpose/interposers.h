@@ -43,4 +43,8 @@ core_status core__layers_function(core__layers *layers, core_string name,
  * is none. */
 uint64_t core__layers_breaches(core__layers *layers, const char **out_first);
 
+/* Checks the texts of LIBCORE_LAYERS and LIBCORE_FAULT. */
+core_status core__layers_check(const char *text);
+core_status core__faults_check(const char *text);
+
 #endif

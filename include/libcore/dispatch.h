@@ -31,19 +31,19 @@ core_operator *core_op_at(uint32_t index);
 
 /* What was done to operands or results because no kernel takes them as they
  * are: slow, and right.  A call counts once for each tensor it happened to. */
-typedef enum core_detour {
-    CORE_DETOUR_CAST = 0,       /* an operand was converted to another dtype */
-    CORE_DETOUR_CONTIGUOUS = 1, /* an operand was made row-major */
-    CORE_DETOUR_RESULT = 2,     /* computed elsewhere and copied into a given
+typedef enum core_conversion {
+    CORE_CONVERSION_CAST = 0, /* an operand was converted to another dtype */
+    CORE_CONVERSION_CONTIGUOUS = 1, /* an operand was made row-major */
+    CORE_CONVERSION_RESULT = 2, /* computed elsewhere and copied into a given
                                    result: out of another dtype, say */
-    CORE_DETOUR_HOST = 3,       /* the CPU computed for another device, which
+    CORE_CONVERSION_HOST = 3,   /* the CPU computed for another device, which
                                    LIBCORE_FALLBACK allows; once for a call */
-    CORE_DETOURS = 4
-} core_detour;
+    CORE_CONVERSIONS = 4
+} core_conversion;
 /* Since the program began, in all threads.  Variants (in place, out) count for
  * themselves; operators of one's own have none.  0 for a NULL op or an unknown
  * detour.  Any thread. */
-uint64_t core_op_detours(const core_operator *op, core_detour detour);
+uint64_t core_op_conversions(const core_operator *op, core_conversion detour);
 
 /* A checked call: args in the schema's order, trailing arguments that have
  * defaults may be missing, NONE asks for a default where there is one.  INT is

@@ -152,30 +152,40 @@ CORE_STATIC_ASSERT(sizeof(core_call) == 96, "core_call");
 enum {
     /* Operands and results are contiguous (row-major); a loop has
      * CORE_LOOP_CONTIGUOUS, but a reduction's has its dimensions. */
-    CORE_DEMAND_CONTIGUOUS = 1u << 0,
+    CORE_REQUIRE_CONTIGUOUS = 1u << 0,
     /* A refusal by `supports` is an error, never another backend's turn. */
-    CORE_DEMAND_NO_FALLBACK = 1u << 1,
+    CORE_REQUIRE_NO_FALLBACK = 1u << 1,
     /* since 0.3; a host of before refuses them */
     /* All floating operands and results have the dtype that they promote to;
      * the signature is compared with that.  Integers and bools stay. */
-    CORE_DEMAND_EQUAL_DTYPES = 1u << 2,
+    CORE_REQUIRE_EQUAL_DTYPES = 1u << 2,
     /* Every element lies less than 2^31 bytes behind the first of its operand,
      * and there are fewer than 2^31: bytes and indices fit 32 bits.  The core
      * splits loops (a reduction where it does not reduce); what it cannot split
      * passes the kernel over. */
-    CORE_DEMAND_INDEX32 = 1u << 3,
+    CORE_REQUIRE_INDEX32 = 1u << 3,
     /* Four bits, n: memory begins at a multiple of 2^n bytes (handle + offset
      * where the device is FLAT, else offset); 0 is as the elements lie.  Beyond
      * the device's base_alignment it passes the kernel over. */
-    CORE_DEMAND_ALIGNMENT = 15u << 8,
-    CORE_DEMAND_ALIGNMENT_SHIFT = 8
+    CORE_REQUIRE_ALIGNMENT = 15u << 8,
+    CORE_REQUIRE_ALIGNMENT_SHIFT = 8
+};
+
+/* The same under their names before 0.6. */
+enum {
+    CORE_DEMAND_CONTIGUOUS = CORE_REQUIRE_CONTIGUOUS,
+    CORE_DEMAND_NO_FALLBACK = CORE_REQUIRE_NO_FALLBACK,
+    CORE_DEMAND_EQUAL_DTYPES = CORE_REQUIRE_EQUAL_DTYPES,
+    CORE_DEMAND_INDEX32 = CORE_REQUIRE_INDEX32,
+    CORE_DEMAND_ALIGNMENT = CORE_REQUIRE_ALIGNMENT,
+    CORE_DEMAND_ALIGNMENT_SHIFT = CORE_REQUIRE_ALIGNMENT_SHIFT
 };
 
 enum { CORE_SIGNATURE_MAX = 8 };
 
 struct core_kernel {
     uint32_t struct_size;
-    uint32_t demands; /* CORE_DEMAND_… */
+    uint32_t demands; /* CORE_REQUIRE_… */
     /* The functional operator, "add.Tensor".  Its in-place and out variants
      * use the same kernel. */
     core_string name;

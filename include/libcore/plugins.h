@@ -112,7 +112,7 @@ core_status core_plugin_describe(core_plugin *plugin,
 /* Breaches of the ABI's contract that the layer `validate` has seen
  * (LIBCORE_LAYERS), on either side, and the first of them in words; 0 and ""
  * where there was none, or nobody looked.  out_first may be NULL. */
-uint64_t core_plugin_breaches(core_plugin *plugin, const char **out_first);
+uint64_t core_plugin_violations(core_plugin *plugin, const char **out_first);
 
 void core_plugin_retain(core_plugin *plugin);
 void core_plugin_release(core_plugin *plugin);
@@ -153,7 +153,7 @@ typedef struct core_backend_information {
     /* Kernels that no call finds, as libcore asks for none of their names
      * (misspelt, of a later libcore, or an in-place variant's): the names,
      * separated by ", ", or "". */
-    const char *unasked_kernels;
+    const char *unmatched_kernels;
 } core_backend_information;
 CORE_STATIC_ASSERT(sizeof(core_backend_information) == 56,
                    "core_backend_information");

@@ -247,7 +247,7 @@ static inline uint32_t core_sdk_aligned(uint32_t bytes)
 
     while (n < 15 && bytes >> n > 1)
         n++;
-    return n << CORE_DEMAND_ALIGNMENT_SHIFT;
+    return n << CORE_REQUIRE_ALIGNMENT_SHIFT;
 }
 
 /* ------------------------------------------------------------ families -- */

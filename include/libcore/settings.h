@@ -37,16 +37,16 @@ enum {
 
 /* Texts live as long as the process. */
 typedef struct core_setting_information {
-    uint32_t struct_size;  /* in: the caller's; out: what was filled */
-    uint32_t type;         /* CORE_SETTING_… */
-    uint32_t from;         /* CORE_SETTING_FROM_… */
-    core_status status;    /* CORE_OK, or why the value is not accepted */
-    const char *name;      /* "LIBCORE_DEVICE" */
-    const char *value;     /* as it was given; NULL when it is not set */
-    const char *otherwise; /* what holds when it is not set, in words */
-    const char *allowed;   /* what a value may be, in words */
-    const char *help;      /* one sentence */
-    const char *used_by;   /* the part of libcore that reads it */
+    uint32_t struct_size;     /* in: the caller's; out: what was filled */
+    uint32_t type;            /* CORE_SETTING_… */
+    uint32_t from;            /* CORE_SETTING_FROM_… */
+    core_status status;       /* CORE_OK, or why the value is not accepted */
+    const char *name;         /* "LIBCORE_DEVICE" */
+    const char *value;        /* as it was given; NULL when it is not set */
+    const char *default_text; /* what holds when it is not set, in words */
+    const char *allowed;      /* what a value may be, in words */
+    const char *help;         /* one sentence */
+    const char *used_by;      /* the part of libcore that reads it */
 } core_setting_information;
 CORE_STATIC_ASSERT(sizeof(core_setting_information) == 64,
                    "core_setting_information");
