@@ -41,6 +41,7 @@
 extern "C" {
 #endif
 
+/* Flags of core_autocast_begin. */
 enum {
     /* Cast nothing on this device type, whatever the outer region does. */
     CORE_AUTOCAST_OFF = 1u << 0,

@@ -87,6 +87,7 @@ uint32_t core_tensor_output_number(const core_tensor *tensor);
 
 /* -------------------------------------------------------------- walking -- */
 
+/* Flags of core_backward and core_grad. */
 enum {
     /* Keep the saved values of nodes, so that the graph can be walked again. */
     CORE_RETAIN_GRAPH = 1u << 0,
@@ -152,7 +153,7 @@ bool core_anomaly_mode_set(bool enabled);
 /* Returns the calling thread's anomaly mode. */
 bool core_anomaly_mode(void);
 
-/* Sets the calling thread's place for anomaly mode, "decoder, layer 3", and
+/* Sets the calling thread's place for anomaly mode, "decoder, block 3", and
  * returns the previous one.  The text is borrowed until the next call; each
  * recorded operator copies it.  NULL: no place. */
 const char *core_anomaly_place_set(const char *place);

@@ -28,6 +28,7 @@ extern "C" {
 
 /* ------------------------------------------------------------- devices -- */
 
+/* Flags of a device (core_device_properties.flags). */
 enum {
     CORE_DEVICE_FLAT = 1u << 0,        /* handle + offset is an address */
     CORE_DEVICE_HOST_ACCESS = 1u << 1, /* FLAT, and the host can access it */
@@ -157,6 +158,7 @@ typedef struct core_stream_table {
 } core_stream_table;
 CORE_STATIC_ASSERT(sizeof(core_stream_table) == 48, "core_stream_table");
 
+/* Flags of an event. */
 enum {
     CORE_EVENT_TIMING = 1u << 0 /* core.timing will be called for the event */
 };

@@ -17,6 +17,7 @@
 extern "C" {
 #endif
 
+/* Flags of a destination. */
 enum {
     /* Add the gradient to the content of the buffer instead of replacing it. */
     CORE_DESTINATION_ACCUMULATE = 1u << 0

@@ -107,6 +107,7 @@ typedef struct core_dlpack_tensor {
 } core_dlpack_tensor;
 CORE_STATIC_ASSERT(sizeof(core_dlpack_tensor) == 48, "DLTensor");
 
+/* Flags of an exported tensor. */
 enum {
     CORE_DLPACK_READ_ONLY = 1u << 0, /* the memory must not be written */
     CORE_DLPACK_COPIED = 1u << 1     /* the memory is a copy */
@@ -117,8 +118,9 @@ typedef struct core_dlpack_managed {
     uint32_t major; /* if it differs: use only major, minor and deleter */
     uint32_t minor;
     void *manager_ctx;
-    void (*deleter)(struct core_dlpack_managed *self); /* may be NULL */
-    uint64_t flags;                                    /* CORE_DLPACK_… */
+    /* Ends the consumer's use of the tensor.  May be NULL. */
+    void (*deleter)(struct core_dlpack_managed *self);
+    uint64_t flags; /* CORE_DLPACK_… */
     core_dlpack_tensor tensor;
 } core_dlpack_managed;
 CORE_STATIC_ASSERT(sizeof(core_dlpack_managed) == 80,
@@ -128,7 +130,8 @@ CORE_STATIC_ASSERT(sizeof(core_dlpack_managed) == 80,
 typedef struct core_dlpack_unversioned {
     core_dlpack_tensor tensor;
     void *manager_ctx;
-    void (*deleter)(struct core_dlpack_unversioned *self); /* may be NULL */
+    /* Ends the consumer's use of the tensor.  May be NULL. */
+    void (*deleter)(struct core_dlpack_unversioned *self);
 } core_dlpack_unversioned;
 CORE_STATIC_ASSERT(sizeof(core_dlpack_unversioned) == 64, "DLManagedTensor");
 

@@ -30,6 +30,7 @@
 extern "C" {
 #endif
 
+/* Flags of core_float8_cast. */
 enum {
     /* Clamp values above the maximum, including infinity, to the largest number
      * of their sign.  NaN stays NaN. */

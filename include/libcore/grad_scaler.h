@@ -34,6 +34,7 @@ extern "C" {
 /* A scaler for one or more optimizers. */
 typedef struct core_grad_scaler core_grad_scaler;
 
+/* Flags of a scaler. */
 enum {
     /* Do not scale losses, and do not check gradients. */
     CORE_GRAD_SCALER_OFF = 1u << 0

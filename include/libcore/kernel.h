@@ -42,6 +42,7 @@ extern "C" {
 
 /* --------------------------------------------------------------- views -- */
 
+/* Flags of a view. */
 enum {
     CORE_VIEW_CONTIGUOUS = 1u << 0 /* row-major, without gaps */
 };
@@ -64,6 +65,7 @@ CORE_STATIC_ASSERT(sizeof(core_view) == 64, "core_view");
 
 /* --------------------------------------------------------------- loops -- */
 
+/* Flags of an operand. */
 enum {
     CORE_OPERAND_OUTPUT = 1u << 0,
     /* The operand is one number, stored in the first bytes of `immediate` as an
@@ -83,6 +85,7 @@ typedef struct core_operand {
 } core_operand;
 CORE_STATIC_ASSERT(sizeof(core_operand) == 48, "core_operand is frozen");
 
+/* Flags of a loop. */
 enum {
     /* ndim <= 1, and the stride of every operand that is not an immediate is
      * its item size (or there is at most one element). */
@@ -116,6 +119,7 @@ CORE_STATIC_ASSERT(sizeof(core_loop) == 48, "core_loop");
 
 /* --------------------------------------------------------------- calls -- */
 
+/* Flags of a call. */
 enum {
     CORE_CALL_DETERMINISTIC = 1u << 0, /* compute the same bits every time */
     CORE_CALL_ALLOW_TF32 = 1u << 1,    /* f32 products may use TF32 */
@@ -233,6 +237,7 @@ CORE_STATIC_ASSERT(sizeof(core_kernel) == 104, "core_kernel");
 
 /* ------------------------------------------------------------ gradients -- */
 
+/* Flags of a gradient. */
 enum {
     /* backward does not compute by recorded operators.  It runs with grad mode
      * off, and differentiating its gradients is an error. */

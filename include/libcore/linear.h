@@ -57,6 +57,7 @@ typedef enum core_linear_microbatch {
     CORE_LINEAR_LATER_MICROBATCH = 2
 } core_linear_microbatch;
 
+/* Flags of core_linear_forward_args. */
 enum {
     /* Add the weight's gradient to main_grad instead of replacing its
      * content. */

@@ -28,6 +28,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* CORE_STATIC_ASSERT checks a condition when it is compiled, in C11 and C++. */
 #ifdef __cplusplus
 extern "C" {
 #define CORE_STATIC_ASSERT(condition, text) static_assert(condition, text)
@@ -50,7 +51,7 @@ enum {
     CORE_ERROR_DTYPE = 6,             /* dtypes do not match */
     CORE_ERROR_DEVICE = 7,            /* devices do not match */
     CORE_ERROR_INDEX = 8,             /* an index or dimension out of range */
-    CORE_ERROR_NO_KERNEL = 9,         /* the device has no such kernel */
+    CORE_ERROR_NO_KERNEL = 9,         /* the device has no kernel for it */
     CORE_ERROR_DATA_DEPENDENT = 10,   /* shape depends on data (meta device) */
     CORE_ERROR_AUTOGRAD = 11,         /* not allowed by the autograd graph */
     CORE_ERROR_VERSION = 12,          /* a saved tensor was changed in place */
@@ -118,6 +119,9 @@ enum { CORE_MAX_NDIM = 32 };
 
 /* ------------------------------------------------------- tagged values -- */
 
+/* Opaque objects of the core (core_tensor to core_operator; core_registry, the
+ * transaction of init; core_node, of the autograd graph; core_function_context,
+ * which a gradient's setup fills), and structs of kernel.h and backend.h. */
 typedef struct core_tensor core_tensor;
 typedef struct core_device core_device;
 typedef struct core_generator core_generator;
@@ -209,6 +213,8 @@ CORE_STATIC_ASSERT(sizeof(core_memory) == 16, "core_memory is frozen");
 
 /* ----------------------------------------------------------- ELF note -- */
 
+/* The version of the ABI that this header declares, and constants of the
+ * note. */
 enum {
     CORE_ABI_MAJOR = 0,
     CORE_ABI_MINOR = 5,
@@ -239,7 +245,7 @@ typedef struct core_plugin_note {
 } core_plugin_note;
 CORE_STATIC_ASSERT(sizeof(core_plugin_note) == 320, "core_plugin_note");
 
-/* A checksum of the file, stored behind the note in the content of the same
+/* A checksum of the file, stored after the note in the content of the same
  * ELF note.  `core-info --seal` and core_plugin_seal_file write it; the loader
  * verifies it before any code of the plugin runs.  The seal is optional: a note
  * of 320 bytes has none, and a loader that does not know seals reads only
@@ -496,7 +502,7 @@ CORE_STATIC_ASSERT(sizeof(core_host) == 8 + 8 * 31, "core_host");
 
 /* -------------------------------------------------------- negotiation -- */
 
-/* What the host offers: one ABI major and a range of minors. */
+/* The host's offer: one ABI major and a range of minors. */
 typedef struct core_plugin_offer {
     uint32_t struct_size;
     uint32_t abi_major;
@@ -506,12 +512,13 @@ typedef struct core_plugin_offer {
 } core_plugin_offer;
 CORE_STATIC_ASSERT(sizeof(core_plugin_offer) == 32, "core_plugin_offer");
 
+/* Flags of a plugin. */
 enum {
     CORE_PLUGIN_UNLOAD_SAFE = 1u << 0 /* dlclose leaves nothing behind: no
                                          thread, handler or callback */
 };
 
-/* What the plugin answers to an offer. */
+/* The plugin's reply to an offer. */
 typedef struct core_plugin_answer {
     uint32_t struct_size;    /* in: the size that the host knows; out: filled */
     uint32_t abi_minor;      /* the plugin's choice within the offer */
@@ -539,6 +546,8 @@ CORE_STATIC_ASSERT(sizeof(core_plugin_answer) == 48, "core_plugin_answer");
  * sets answer->refusal. */
 typedef core_status (*core_plugin_entry_function)(
     const core_plugin_offer *offer, core_plugin_answer *answer);
+
+/* The name of the exported symbol. */
 #define CORE_PLUGIN_ENTRY "core_plugin_entry"
 
 #ifdef __cplusplus

@@ -51,6 +51,7 @@ extern "C" {
 /* A profiling session and what it recorded. */
 typedef struct core_profiler core_profiler;
 
+/* Flags of a session: what it records besides operators. */
 enum {
     CORE_PROFILE_SHAPES = 1u << 0, /* sizes and dtypes of tensors, in traces */
     /* Allocations of the devices' allocators.  On a synchronous device, blocks

@@ -43,6 +43,7 @@ typedef enum core_scaling {
     CORE_SCALING_BLOCK = 3
 } core_scaling;
 
+/* Flags of a quantizer. */
 enum {
     /* Round stochastically (CORE_FLOAT8_STOCHASTIC), with the default
      * generator. */

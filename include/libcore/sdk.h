@@ -29,6 +29,7 @@
 #include "kernel.h"
 #include "plugin.h"
 
+/* CORE_SDK_EXPORT marks the definition of core_plugin_entry. */
 #ifdef __cplusplus
 extern "C" {
 #define CORE_SDK_EXPORT extern "C" __attribute__((visibility("default")))

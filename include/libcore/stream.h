@@ -216,6 +216,7 @@ core_status core_event_elapsed(core_event *start, core_event *end,
 
 /* --------------------------------------------------------------- copies -- */
 
+/* Flags of core_tensor_copy. */
 enum {
     /* The call may return before the copy is complete; the caller leaves the
      * host memory unchanged until then.  Only copies from and to memory of
