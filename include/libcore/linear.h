@@ -186,6 +186,7 @@ core_status core_linear_backward(const core_linear_backward_args *args,
                                  core_tensor **out_grad_input,
                                  core_tensor **out_grad_weight,
                                  core_tensor **out_grad_bias);
+
 /* Releases the tensors of a core_linear_made.  Accepts NULL. */
 void core_linear_made_release(core_linear_made *made);
 

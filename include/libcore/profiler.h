@@ -168,6 +168,7 @@ core_status core_profiler_get_row(core_profiler *profiler,
 core_status core_profiler_table(core_profiler *profiler,
                                 core_profile_order order, size_t rows,
                                 char **out_text);
+
 /* Writes a trace to a file as JSON in the Trace Event format, for
  * chrome://tracing and ui.perfetto.dev.  It contains threads, streams and
  * memory, with arrows from each launch to its kernel and from the forward to
