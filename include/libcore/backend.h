@@ -32,8 +32,8 @@ extern "C" {
 enum {
     CORE_DEVICE_FLAT = 1u << 0,        /* handle + offset is an address */
     CORE_DEVICE_HOST_ACCESS = 1u << 1, /* FLAT, and the host can access it */
-    CORE_DEVICE_HOST_STABLE = 1u << 2, /* asynchronous copies access host memory
-                                          until they complete */
+    CORE_DEVICE_HOST_STABLE = 1u << 2, /* copy_from_host has read the host
+                                          memory when it returns */
     CORE_DEVICE_HAS_F64 = 1u << 3,     /* there are f64 kernels */
     /* Since ABI 0.5. */
     CORE_DEVICE_UNIFIED = 1u << 4 /* device memory is the host's memory */
@@ -76,9 +76,11 @@ CORE_STATIC_ASSERT(sizeof(core_device_information) == 104, "information");
 /* The memory of a device.  Sizes and offsets are in bytes.
  *
  * The copies and the fill are ordered on `stream`, which is NULL on a
- * synchronous device.  The host memory of an asynchronous copy stays valid
- * until the copy completes only if the device has CORE_DEVICE_HOST_STABLE;
- * otherwise the core waits for the copy. */
+ * synchronous device.  A copy may access its host memory until it completes:
+ * the core keeps pinned memory (core.host_memory) valid until then, and waits
+ * for copies of other memory.  With CORE_DEVICE_HOST_STABLE, copy_from_host
+ * must not access the host memory after it has returned, and the core does not
+ * wait for it. */
 typedef struct core_memory_table {
     uint32_t struct_size;
     uint32_t reserved;

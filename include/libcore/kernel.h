@@ -160,7 +160,8 @@ enum {
     /* Operands and results are contiguous (row-major).  A loop has
      * CORE_LOOP_CONTIGUOUS; that of a reduction keeps its dimensions. */
     CORE_DEMAND_CONTIGUOUS = 1u << 0,
-    /* UNSUPPORTED from `supports` fails the call; no other backend is tried. */
+    /* UNSUPPORTED from `supports` is the error of the call; no other kernel is
+     * tried. */
     CORE_DEMAND_NO_FALLBACK = 1u << 1,
     /* Since ABI 0.3; an older host refuses the kernel. */
     /* All floating operands and results have the dtype that they promote to,
@@ -211,7 +212,7 @@ struct core_kernel {
      * call->loop, others views in args.  call->device is the device (NULL from
      * a host before ABI 0.5); call->stream is NULL.  CORE_ERROR_UNSUPPORTED:
      * the core tries the next kernel that matches, then the composites and
-     * fallbacks of the operator. */
+     * fallbacks of the operator.  Another error is that of the call. */
     core_status (*supports)(const core_call *call, const core_value *args,
                             uint32_t nargs);
 

@@ -332,7 +332,8 @@ typedef struct core_host {
                                     uint32_t count);
 
     /* Registers one kernel that serves every operator for which the backend
-     * has no other.  user: passed as call->user. */
+     * has no other kernel and which is not a composite.  user: passed as
+     * call->user. */
     core_status (*register_fallback)(core_registry *registry,
                                      core_string backend, core_function kernel,
                                      void *user);
