@@ -2,8 +2,9 @@
  * Copyright The libcore authors */
 
 /* The dispatch layer above autograd, so that casts are recorded
- * (docs/architecture.md, Decisions 5).  Its key is in a thread's set only inside
- * regions, and operators without a rule lack it: other calls pay nothing. */
+ * (docs/architecture.md, Decisions 5).  Its key is in a thread's set only
+ * inside regions, and operators without a rule lack it: other calls pay nothing.
+ */
 
 #include "autocast/autocast.h"
 
