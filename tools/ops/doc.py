@@ -32,7 +32,7 @@ REASONS = (
     (r"histogram.*|bincount", "counts are discrete"),
     (r"_unique2|unique_consecutive", "equality of values is discrete"),
     (r"linalg_ldl.*|_linalg_ldl.*|geqrf",
-     "factors in LAPACK's packed form; use linalg_solve or linalg_qr"),
+     "factors in LAPACK's packed form; use linalg_lu_solve or linalg_qr"),
 )
 
 ONE = """
