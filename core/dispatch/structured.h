@@ -2,7 +2,8 @@
  * Copyright The libcore authors */
 
 /* structured.h: what the core does once for every backend's kernel: infer,
- * promote, broadcast, check overlap, allocate, build the loop (DESIGN.md 3). */
+ * promote, broadcast, check overlap, allocate, build the loop
+ * (docs/architecture.md, Decisions 3). */
 
 #ifndef CORE_DISPATCH_STRUCTURED_H
 #define CORE_DISPATCH_STRUCTURED_H

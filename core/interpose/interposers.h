@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* interposers.h: what may stand between the core and a plugin (ABI.md 22).
+/* interposers.h: what may stand between the core and a plugin (docs/abi.md 22).
  *
  * LIBCORE_LAYERS=validate,trace,fault puts all three or some around every
  * plugin that is opened from then on:

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* generator.h: the state behind random operators (DESIGN.md 11). */
+/* generator.h: the state behind random operators (docs/architecture.md,
+ * Decisions 11). */
 
 #ifndef CORE_RANDOM_GENERATOR_H
 #define CORE_RANDOM_GENERATOR_H
