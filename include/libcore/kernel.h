@@ -181,7 +181,7 @@ enum {
     CORE_REQUIRE_ALIGNMENT_SHIFT = 8
 };
 
-/* The same flags under their names before ABI 0.6. */
+/* The same flags under their first names, for older sources. */
 enum {
     CORE_DEMAND_CONTIGUOUS = CORE_REQUIRE_CONTIGUOUS,
     CORE_DEMAND_NO_FALLBACK = CORE_REQUIRE_NO_FALLBACK,
