@@ -7,6 +7,7 @@
 #ifndef TESTS_UNIT_LOADER_H
 #define TESTS_UNIT_LOADER_H
 
+#include "suite.h"
 #include "temporary_files.h"
 
 #include <libcore/plugins.h>
@@ -128,16 +129,5 @@ static inline core_plugin_information entry_of(const char *end)
         ck_assert_int_eq(p_.status, wanted_status);            \
         assert_contains(p_.reason, part);                      \
     } while (0)
-
-static inline int run(Suite *suite)
-{
-    SRunner *runner = srunner_create(suite);
-    int failed;
-
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
-}
 
 #endif

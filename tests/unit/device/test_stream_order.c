@@ -489,8 +489,10 @@ int main(void)
         where_no_queue_is_well_the_next_to_be_destroyed_is_waited_for,
         a_failed_queue_is_not_given_out_again,
     };
+    const test_suite suites[] = {
+        {"stream_order", start, drop_all, 0, SUITE_TESTS(plain)},
+        {"stream_queues", NULL, drop_all, 0, SUITE_TESTS(few)},
+    };
 
-    return run_suites(
-        suite_with("stream_order", start, plain, sizeof plain / sizeof *plain),
-        suite_with("stream_queues", NULL, few, sizeof few / sizeof *few));
+    return suite_run(suites, sizeof suites / sizeof *suites);
 }

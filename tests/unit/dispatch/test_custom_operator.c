@@ -629,18 +629,12 @@ int main(void)
         a_setup_that_fails_fails_the_call_and_releases_its_state,
         wrong_registrations_are_refused,
     };
-    Suite *suite = suite_create("custom operators");
-    TCase *tcase = tcase_create("custom operators");
-    SRunner *runner;
-    int failed;
+    const test_suite suite = {
+        .name = "custom operators",
+        .setup = open_cpu,
+        .teardown = undo_all,
+        SUITE_TESTS(tests),
+    };
 
-    tcase_add_checked_fixture(tcase, open_cpu, undo_all);
-    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
-        tcase_add_test(tcase, tests[i]);
-    suite_add_tcase(suite, tcase);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(&suite, 1);
 }

@@ -348,22 +348,19 @@ int main(void)
         every_recorded_call_is_recorded_alike,
         what_one_of_several_results_goes_through_comes_back_to_it,
     };
-    Suite *suite = suite_create("quick");
-    TCase *own = tcase_create("backend"), *rest = tcase_create("cpu");
-    SRunner *runner;
-    int failed;
+    const test_suite suites[] = {
+        {
+            .name = "backend",
+            .setup = begin,
+            .teardown = end,
+            SUITE_TESTS(mine),
+        },
+        {
+            .name = "cpu",
+            .teardown = drop_all,
+            SUITE_TESTS(tests),
+        },
+    };
 
-    tcase_add_checked_fixture(own, begin, end);
-    tcase_add_checked_fixture(rest, NULL, drop_all);
-    for (size_t i = 0; i < sizeof mine / sizeof *mine; i++)
-        tcase_add_test(own, mine[i]);
-    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
-        tcase_add_test(rest, tests[i]);
-    suite_add_tcase(suite, own);
-    suite_add_tcase(suite, rest);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return suite_run(suites, sizeof suites / sizeof *suites);
 }

@@ -404,23 +404,21 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("plans");
-    TCase *tcase = tcase_create("plans");
-    SRunner *runner;
-    int failed;
+    const TTest *const tests[] = {
+        equal_structures_share_a_plan,
+        a_number_is_no_part_of_the_structure,
+        the_cache_is_bounded_and_the_oldest_goes,
+        a_plan_that_cannot_be_made_is_the_calls_error,
+        a_launch_that_fails_leaves_its_plan,
+        plans_in_use_outlive_their_eviction,
+        an_evicted_plan_goes_after_its_last_call,
+    };
+    const test_suite suite = {
+        .name = "plans",
+        .setup = begin,
+        .teardown = end,
+        SUITE_TESTS(tests),
+    };
 
-    tcase_add_checked_fixture(tcase, begin, end);
-    tcase_add_test(tcase, equal_structures_share_a_plan);
-    tcase_add_test(tcase, a_number_is_no_part_of_the_structure);
-    tcase_add_test(tcase, the_cache_is_bounded_and_the_oldest_goes);
-    tcase_add_test(tcase, a_plan_that_cannot_be_made_is_the_calls_error);
-    tcase_add_test(tcase, a_launch_that_fails_leaves_its_plan);
-    tcase_add_test(tcase, plans_in_use_outlive_their_eviction);
-    tcase_add_test(tcase, an_evicted_plan_goes_after_its_last_call);
-    suite_add_tcase(suite, tcase);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(&suite, 1);
 }

@@ -677,18 +677,12 @@ int main(void)
         explicit_composites_in_a_circle_are_an_error,
         a_decomposition_is_differentiated_through_what_it_calls,
     };
-    Suite *suite = suite_create("rules of the dispatcher");
-    TCase *tcase = tcase_create("rules of the dispatcher");
-    SRunner *runner;
-    int failed;
+    const test_suite suite = {
+        .name = "rules of the dispatcher",
+        .setup = open_cpu,
+        .teardown = undo_all,
+        SUITE_TESTS(tests),
+    };
 
-    tcase_add_checked_fixture(tcase, open_cpu, undo_all);
-    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
-        tcase_add_test(tcase, tests[i]);
-    suite_add_tcase(suite, tcase);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(&suite, 1);
 }
