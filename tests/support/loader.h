@@ -43,6 +43,19 @@ static inline void folder_make(void)
     core_setting_set("LIBCORE_PLUGIN_PATH", folder);
 }
 
+/* The same, but with the plugins of the build, and with a fixture loaded. */
+static inline void folder_make_with(const char *fixture_name)
+{
+    const char *build = getenv("LIBCORE_BUILD");
+    path_text path;
+
+    folder_make();
+    snprintf(path, sizeof path, "%s/.libs", build ? build : ".");
+    core_setting_set("LIBCORE_PLUGIN_PATH", path);
+    ck_assert_msg(core_plugin_load(fixture(fixture_name), NULL) == CORE_OK,
+                  "%s", core_error_message());
+}
+
 static inline void folder_remove(void)
 {
     temporary_remove(folder);

@@ -460,19 +460,6 @@ START_TEST(a_child_forked_in_the_middle_gets_an_error)
 }
 END_TEST
 
-/* The plugin is loaded in each test's process, with these settings. */
-static void one_queue(void)
-{
-    setenv("LIBCORE_SIM_QUEUES", "1", 1);
-}
-
-static void every_other_mode(void)
-{
-    setenv("LIBCORE_SIM_MEMORY", "flat", 1);
-    setenv("LIBCORE_SIM_COMPILE", "1", 1);
-    setenv("LIBCORE_SIM_DELAY_US", "20", 1);
-}
-
 int main(void)
 {
     const TTest *const tests[] = {

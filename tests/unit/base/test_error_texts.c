@@ -131,24 +131,12 @@ static const struct row {
      {"adaptive_max_pool2d_backward: ", "have 4"}},
 };
 
-static core_status call_words(const char *op, const char *words,
-                              core_value *results)
-{
-    check c = {op, words, 0, 1, 0};
-    char copy[256];
-    arguments a;
-
-    snprintf(copy, sizeof copy, "%s", words);
-    parse(&a, &c, copy);
-    return core_op_call(a.op, a.values, a.count, results, 4);
-}
-
 START_TEST(errors_say_what_is_wrong)
 {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const struct row *row = &rows[i];
         core_value results[4] = {0};
-        core_status status = call_words(row->op, row->words, results);
+        core_status status = call_op_words(row->op, row->words, results);
         const char *said = status ? core_error_message() : "no error";
 
         ck_assert_msg(status == row->status, "%s(%s): %s, \"%s\"", row->op,

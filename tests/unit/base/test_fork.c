@@ -448,17 +448,9 @@ START_TEST(a_child_works_whatever_the_other_threads_were_at)
 }
 END_TEST
 
-/* The plugin is loaded in each test's process, with these settings. */
-static void one_queue(void)
+static void every_other_mode_validated(void)
 {
-    setenv("LIBCORE_SIM_QUEUES", "1", 1);
-}
-
-static void every_other_mode(void)
-{
-    setenv("LIBCORE_SIM_MEMORY", "flat", 1);
-    setenv("LIBCORE_SIM_COMPILE", "1", 1);
-    setenv("LIBCORE_SIM_DELAY_US", "20", 1);
+    every_other_mode();
     setenv("LIBCORE_LAYERS", "validate", 1);
 }
 
@@ -473,7 +465,8 @@ int main(void)
     const test_suite suites[] = {
         {"plain", NULL, drop_all, 0, SUITE_TESTS(tests)},
         {"one queue", one_queue, drop_all, 0, SUITE_TESTS(tests)},
-        {"other modes", every_other_mode, drop_all, 0, SUITE_TESTS(tests)},
+        {"other modes", every_other_mode_validated, drop_all, 0,
+         SUITE_TESTS(tests)},
     };
 
     setenv("LIBCORE_SIM_CHECK", "1", 0); /* races are errors too */

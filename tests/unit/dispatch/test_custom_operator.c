@@ -4,30 +4,13 @@
 /* Operators of a program's own: schema, kernel, shape, gradient, autocast,
  * arguments that are changed.  They behave as built-in ones do. */
 
-#include "support/autograd.h"
+#include "support/registrations.h"
 
 #include "base/memory.h"
 #include "base/thread.h"
 #include "base/keys.h"
 
 #include <libcore/function.h>
-
-enum { HANDLES = 16 };
-static core_registration *handles[HANDLES];
-static size_t nhandles;
-static core_device *cpu;
-
-static void open_cpu(void)
-{
-    OK(core_device_find("cpu", &cpu));
-}
-
-static void undo_all(void)
-{
-    while (nhandles)
-        core_registration_release(handles[--nhandles]);
-    drop_all();
-}
 
 static void put(const char *name, uint32_t key, const char *device,
                 core_function function)
@@ -40,11 +23,6 @@ static void gradient_with(const char *name,
                           const core_operator_gradient *gradient)
 {
     OK(core_gradient_register(name, gradient, &handles[nhandles++]));
-}
-
-static core_value value_of(core_tensor *tensor)
-{
-    return (core_value){CORE_VALUE_TENSOR, 0, {.tensor = tensor}};
 }
 
 static core_status call(const char *name, core_value *args, uint32_t nargs,

@@ -13,13 +13,7 @@ static core_device *device;
 
 static void setup(void)
 {
-    const char *build = getenv("LIBCORE_BUILD");
-    path_text path;
-
-    folder_make();
-    snprintf(path, sizeof path, "%s/.libs", build ? build : ".");
-    core_setting_set("LIBCORE_PLUGIN_PATH", path); /* cpu */
-    OK(core_plugin_load(fixture("demanding"), NULL));
+    folder_make_with("demanding");
     OK(core_device_find("demanding", &device));
 }
 

@@ -12,13 +12,7 @@
 
 static void setup(void)
 {
-    const char *build = getenv("LIBCORE_BUILD");
-    path_text path;
-
-    folder_make();
-    snprintf(path, sizeof path, "%s/.libs", build ? build : ".");
-    core_setting_set("LIBCORE_PLUGIN_PATH", path); /* cpu */
-    OK(core_plugin_load(fixture("picky"), NULL));
+    folder_make_with("picky");
 }
 
 static void teardown(void)

@@ -41,7 +41,7 @@ static const slip devices[] = {
     {"devices", "4000000000 devices; more than 4096"},
     {"device_open", "device_open failed and did not say why"},
     {"device_properties", "device_properties failed and did not say why"},
-    {"granularity", "cannot be: an alignment of 16, a granularity of 1844"},
+    {"granularity", "cannot be: an alignment of 64, a granularity of 1844"},
     {"alignment", "cannot be: an alignment of 48"},
     {"padding", "padding of 1844"},
 };
