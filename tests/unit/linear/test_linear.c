@@ -474,7 +474,7 @@ END_TEST
 
 int main(void)
 {
-    const TTest *tests[] = {
+    const TTest *const tests[] = {
         it_is_the_operators_it_stands_for,
         derivatives_of_both_orders_are_right,
         eight_bits_compute_with_what_was_quantized,
@@ -491,19 +491,13 @@ int main(void)
         it_is_computed_when_it_is_asked_for,
         with_such_quantizers_the_host_waits_for_nothing,
     };
-    Suite *suite = suite_create("fused linear");
-    TCase *tcase = tcase_create("linear");
-    SRunner *runner;
-    int failed;
+    const test_suite suite = {
+        .name = "fused linear",
+        .setup = setup,
+        .teardown = teardown,
+        .seconds = 60,
+        SUITE_TESTS(tests),
+    };
 
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_set_timeout(tcase, 60);
-    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
-        tcase_add_test(tcase, tests[i]);
-    suite_add_tcase(suite, tcase);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(&suite, 1);
 }

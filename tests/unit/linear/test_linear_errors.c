@@ -346,7 +346,7 @@ END_TEST
 
 int main(void)
 {
-    const TTest *tests[] = {
+    const TTest *const tests[] = {
         wrong_arguments_are_told,
         a_gradient_that_is_no_number_is_told_and_leaves_the_state,
         a_forward_that_fails_half_way_leaves_quantizers_and_workspace,
@@ -357,19 +357,13 @@ int main(void)
         blocks_of_the_gradient_are_asked_for_before_anything_is_done,
         backward_without_what_it_needs_is_told,
     };
-    Suite *suite = suite_create("fused linear: errors");
-    TCase *tcase = tcase_create("linear_errors");
-    SRunner *runner;
-    int failed;
+    const test_suite suite = {
+        .name = "fused linear: errors",
+        .setup = setup,
+        .teardown = teardown,
+        .seconds = 60,
+        SUITE_TESTS(tests),
+    };
 
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_set_timeout(tcase, 60);
-    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
-        tcase_add_test(tcase, tests[i]);
-    suite_add_tcase(suite, tcase);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(&suite, 1);
 }

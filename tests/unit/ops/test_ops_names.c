@@ -5,6 +5,8 @@
  * elsewhere: no rule says how, so that they stand here, with the names of the
  * arguments that they write. */
 
+#include "support/suite.h"
+
 #include "dispatch/dispatch.h"
 #include "dispatch/operator.h"
 
@@ -195,16 +197,14 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("ops/names");
-    TCase *tests = tcase_create("names");
-    SRunner *runner = srunner_create(suite);
-    int failed;
+    const TTest *const tests[] = {
+        operators_that_write_have_their_names,
+        a_former_name_finds_its_operator,
+    };
+    const test_suite suite = {
+        .name = "ops/names",
+        SUITE_TESTS(tests),
+    };
 
-    tcase_add_test(tests, operators_that_write_have_their_names);
-    tcase_add_test(tests, a_former_name_finds_its_operator);
-    suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(&suite, 1);
 }

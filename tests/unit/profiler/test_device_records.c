@@ -425,29 +425,30 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("profiler/records");
-    TCase *tests = tcase_create("records");
-    SRunner *runner;
-    int failed;
+    const TTest *const tests[] = {
+        kernels_and_copies_are_as_the_plugin_says,
+        times_are_those_of_the_host,
+        each_thread_has_what_it_gave,
+        kernels_of_a_graph_belong_to_its_launch,
+        records_beyond_the_limit_are_counted,
+        every_round_begins_and_ends_the_records,
+        records_of_a_device_that_was_reset_are_lost,
+        without_records_there_are_events,
+        a_plugin_that_records_nothing_says_why,
+        a_plugin_of_0_4_is_not_asked_for_records,
+        what_records_do_passes_validation,
+        a_profiler_that_fails_fails_nothing_else,
+    };
+    const suite_loop loops[] = {
+        {errors_of_the_device_stay_to_be_told, 0, 2},
+    };
+    const test_suite suite = {
+        .name = "profiler/records",
+        .setup = setup,
+        .teardown = teardown,
+        SUITE_TESTS(tests),
+        SUITE_LOOPS(loops),
+    };
 
-    tcase_add_checked_fixture(tests, setup, teardown);
-    tcase_add_test(tests, kernels_and_copies_are_as_the_plugin_says);
-    tcase_add_test(tests, times_are_those_of_the_host);
-    tcase_add_test(tests, each_thread_has_what_it_gave);
-    tcase_add_test(tests, kernels_of_a_graph_belong_to_its_launch);
-    tcase_add_test(tests, records_beyond_the_limit_are_counted);
-    tcase_add_test(tests, every_round_begins_and_ends_the_records);
-    tcase_add_test(tests, records_of_a_device_that_was_reset_are_lost);
-    tcase_add_test(tests, without_records_there_are_events);
-    tcase_add_test(tests, a_plugin_that_records_nothing_says_why);
-    tcase_add_test(tests, a_plugin_of_0_4_is_not_asked_for_records);
-    tcase_add_loop_test(tests, errors_of_the_device_stay_to_be_told, 0, 2);
-    tcase_add_test(tests, what_records_do_passes_validation);
-    tcase_add_test(tests, a_profiler_that_fails_fails_nothing_else);
-    suite_add_tcase(suite, tests);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(&suite, 1);
 }

@@ -159,23 +159,22 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("nan check");
-    TCase *tcase = tcase_create("nan check");
-    SRunner *runner = srunner_create(suite);
-    int failed;
+    const TTest *const tests[] = {
+        who_makes_a_nan_is_told,
+        who_passes_one_on_is_not,
+        what_was_never_computed_is_not_looked_at,
+        an_operator_of_a_program_is_looked_at,
+        a_given_result_may_have_held_one,
+        a_backward_tells_it_too,
+        a_profile_does_not_end_it,
+        only_a_switch_is_accepted,
+    };
+    const test_suite suite = {
+        .name = "nan check",
+        .setup = begin,
+        .teardown = end,
+        SUITE_TESTS(tests),
+    };
 
-    suite_add_tcase(suite, tcase);
-    tcase_add_checked_fixture(tcase, begin, end);
-    tcase_add_test(tcase, who_makes_a_nan_is_told);
-    tcase_add_test(tcase, who_passes_one_on_is_not);
-    tcase_add_test(tcase, what_was_never_computed_is_not_looked_at);
-    tcase_add_test(tcase, an_operator_of_a_program_is_looked_at);
-    tcase_add_test(tcase, a_given_result_may_have_held_one);
-    tcase_add_test(tcase, a_backward_tells_it_too);
-    tcase_add_test(tcase, a_profile_does_not_end_it);
-    tcase_add_test(tcase, only_a_switch_is_accepted);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(&suite, 1);
 }

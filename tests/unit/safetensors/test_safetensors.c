@@ -582,35 +582,35 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("safetensors");
-    TCase *tests = tcase_create("files");
-    SRunner *runner = srunner_create(suite);
-    int failed;
+    const TTest *const tests[] = {
+        what_is_saved_is_loaded_bit_for_bit_in_every_dtype,
+        scalars_empty_tensors_and_views_are_saved_in_row_major_order,
+        texts_come_back_whatever_is_in_them,
+        the_file_is_what_the_format_says_byte_for_byte,
+        a_header_of_another_writer_is_read,
+        a_file_cut_anywhere_is_corrupt,
+        a_file_with_any_byte_changed_is_read_or_refused,
+        a_header_length_beyond_the_file_is_corrupt,
+        a_missing_file_is_not_found_and_a_folder_no_file,
+        what_cannot_be_loaded_says_why,
+        a_failed_save_leaves_the_old_file_and_no_other,
+        a_place_that_cannot_be_written_is_told_beforehand,
+        a_link_is_followed_and_the_mode_stays,
+        a_link_to_nothing_is_written_through,
+        links_that_lead_nowhere_are_refused,
+        names_that_a_file_cannot_have_are_refused,
+        without_memory_at_any_point_nothing_is_left,
+    };
+    const suite_loop loops[] = {
+        {a_malformed_file_is_corrupt_and_named, 0, MALFORMED},
+    };
+    const test_suite suite = {
+        .name = "safetensors",
+        .setup = set_up,
+        .teardown = tear_down,
+        SUITE_TESTS(tests),
+        SUITE_LOOPS(loops),
+    };
 
-    tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_add_test(tests, what_is_saved_is_loaded_bit_for_bit_in_every_dtype);
-    tcase_add_test(
-        tests, scalars_empty_tensors_and_views_are_saved_in_row_major_order);
-    tcase_add_test(tests, texts_come_back_whatever_is_in_them);
-    tcase_add_test(tests, the_file_is_what_the_format_says_byte_for_byte);
-    tcase_add_test(tests, a_header_of_another_writer_is_read);
-    tcase_add_loop_test(tests, a_malformed_file_is_corrupt_and_named, 0,
-                        MALFORMED);
-    tcase_add_test(tests, a_file_cut_anywhere_is_corrupt);
-    tcase_add_test(tests, a_file_with_any_byte_changed_is_read_or_refused);
-    tcase_add_test(tests, a_header_length_beyond_the_file_is_corrupt);
-    tcase_add_test(tests, a_missing_file_is_not_found_and_a_folder_no_file);
-    tcase_add_test(tests, what_cannot_be_loaded_says_why);
-    tcase_add_test(tests, a_failed_save_leaves_the_old_file_and_no_other);
-    tcase_add_test(tests, a_place_that_cannot_be_written_is_told_beforehand);
-    tcase_add_test(tests, a_link_is_followed_and_the_mode_stays);
-    tcase_add_test(tests, a_link_to_nothing_is_written_through);
-    tcase_add_test(tests, links_that_lead_nowhere_are_refused);
-    tcase_add_test(tests, names_that_a_file_cannot_have_are_refused);
-    tcase_add_test(tests, without_memory_at_any_point_nothing_is_left);
-    suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(&suite, 1);
 }
