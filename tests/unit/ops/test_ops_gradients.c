@@ -59,7 +59,7 @@ static void run(const check *checks, size_t count)
 
 #define RUN(checks) run(checks, sizeof checks / sizeof *checks)
 
-/* ------------------------------------------------------------------ cases -- */
+/* ----------------------------------------------------------------- cases -- */
 
 START_TEST(unary_functions_pass_gradcheck)
 {

@@ -9,7 +9,7 @@
  *     in_place_keeps_dtype_and_refuses_a_higher_category
  * devices
  *     test_structured.c: devices_that_differ_are_an_error_with_both;
- *     test_autograd_graph.c: a_0_dim_tensor_of_the_host_goes_with_a_devices
+ *     test_autograd_graph.c: host_scalar_combines_with_device_tensor
  * layout
  *     test_layout.c: results_follow_the_order_of_strides */
 
@@ -44,7 +44,7 @@ START_TEST(sum_of_integers_returns_i64)
 }
 END_TEST
 
-/* In bf16 a sum filled ones would stop at 256, in f16 at 2048. */
+/* In bf16 a sum of ones would stop at 256, in f16 at 2048. */
 START_TEST(sum_of_half_precision_accumulates_in_f32)
 {
     HOLDS(sum(filled(CORE_BF16, 4096, 1)), 1, 4096);
@@ -165,7 +165,7 @@ START_TEST(shrink_bounds_are_rounded_to_the_operand_dtype)
 }
 END_TEST
 
-SUITE("rules filled types", true_division_of_integers_returns_the_default_float,
+SUITE("rules of types", true_division_of_integers_returns_the_default_float,
       sum_of_integers_returns_i64, sum_of_half_precision_accumulates_in_f32,
       min_and_max_propagate_nan, result_takes_layout_of_first_operand,
       convolution_pooling_and_norm_propagate_channels_last,
