@@ -284,7 +284,7 @@ START_TEST(weight_is_cast_once_in_autocast_region)
 }
 END_TEST
 
-/* -------------------------------------------------------- main gradients --- */
+/* ------------------------------------------------------ main gradients -- */
 
 /* The factors overflow f16, the gradient does not. */
 START_TEST(f16_main_grad_receives_gradient_computed_in_f32)
@@ -314,7 +314,7 @@ START_TEST(f16_main_grad_receives_gradient_computed_in_f32)
 }
 END_TEST
 
-/* ----------------------------------------------------------- no features --- */
+/* --------------------------------------------------------- no features -- */
 
 static void check_sizes(int64_t in, int64_t out, bool fused)
 {
