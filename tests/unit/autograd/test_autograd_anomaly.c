@@ -55,7 +55,7 @@ START_TEST(unrecorded_place_is_reported_as_unknown)
 }
 END_TEST
 
-START_TEST(stack_trace_is_the_place_if_none_was_set)
+START_TEST(unset_place_defaults_to_the_stack_trace)
 {
     core_tensor *x = leaf(VECTOR(1, 0)), *y;
 
@@ -122,6 +122,6 @@ END_TEST
 
 SUITE("anomaly mode", anomaly_mode_names_node_and_its_place,
       unrecorded_place_is_reported_as_unknown,
-      stack_trace_is_the_place_if_none_was_set, node_error_reports_its_place,
+      unset_place_defaults_to_the_stack_trace, node_error_reports_its_place,
       node_created_in_backward_names_the_original_node,
       anomaly_mode_works_with_long_graphs)

@@ -250,7 +250,7 @@ START_TEST(invalid_derivative_calls_are_refused)
 }
 END_TEST
 
-/* Produces two outputs, whatever *noutputs allows. */
+/* Produces two outputs even if *noutputs is smaller. */
 static core_status loud(void *context, core_tensor *const *given,
                         size_t ninputs, core_tensor **outputs, size_t *noutputs)
 {

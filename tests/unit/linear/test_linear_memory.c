@@ -13,7 +13,7 @@ typedef struct config {
     uint32_t activation;
     uint32_t scaling; /* 0: not quantized */
     bool half;        /* bf16 instead of f32 */
-    unsigned wants;   /* gradients to compute: INPUT | WEIGHT | BIAS */
+    unsigned needs;   /* gradients to compute: INPUT | WEIGHT | BIAS */
     uint32_t microbatch;
     bool main_grad;
     bool delayed; /* whether the weight gradient is delayed */
@@ -49,9 +49,9 @@ static void prepare(const config *config)
 
     teardown();
     tensors(dtype);
-    x = args.input = there(x, config->wants & INPUT);
-    w = args.weight = there(w, config->wants & WEIGHT);
-    b = there(b, config->wants & BIAS);
+    x = args.input = there(x, config->needs & INPUT);
+    w = args.weight = there(w, config->needs & WEIGHT);
+    b = there(b, config->needs & BIAS);
     args.bias = config->bias ? b : NULL;
     args.activation = config->activation;
     if (config->scaling)
@@ -86,9 +86,9 @@ static uint64_t codes(const config *config, uint64_t numel)
     return numel + (config->scaling == CORE_SCALING_BLOCK ? numel / 32 : 4);
 }
 
-static bool wants(const config *config, unsigned which)
+static bool needs(const config *config, unsigned which)
 {
-    return config->wants & which && (which != BIAS || config->bias);
+    return config->needs & which && (which != BIAS || config->bias);
 }
 
 /* Bytes that forward keeps besides the result. */
@@ -96,15 +96,15 @@ static uint64_t saved(const config *config)
 {
     uint64_t size = config->half ? 2 : 4, sum = 0;
     bool any =
-        wants(config, INPUT) || wants(config, WEIGHT) || wants(config, BIAS);
+        needs(config, INPUT) || needs(config, WEIGHT) || needs(config, BIAS);
 
     if (config->activation == CORE_LINEAR_GELU && any)
         sum += ROWS * OUT * size; /* the argument of the activation */
-    if (config->scaling && wants(config, WEIGHT))
+    if (config->scaling && needs(config, WEIGHT))
         sum += codes(config, ROWS * IN);
     if (config->scaling &&
         (config->microbatch ? config->microbatch == CORE_LINEAR_FIRST_MICROBATCH
-                            : wants(config, INPUT)))
+                            : needs(config, INPUT)))
         sum += codes(config, OUT * IN); /* shared by workspace and backward */
     return sum;
 }
@@ -122,9 +122,9 @@ static uint64_t gradients(const config *config)
     uint64_t size = config->half ? 2 : 4;
     bool elsewhere = config->main_grad || config->delayed;
 
-    return (wants(config, INPUT) ? ROWS * IN * size : 0) +
-           (wants(config, WEIGHT) && !elsewhere ? OUT * IN * size : 0) +
-           (wants(config, BIAS) ? OUT * size : 0);
+    return (needs(config, INPUT) ? ROWS * IN * size : 0) +
+           (needs(config, WEIGHT) && !elsewhere ? OUT * IN * size : 0) +
+           (needs(config, BIAS) ? OUT * size : 0);
 }
 
 /* Bytes held by a store: the gradient to be multiplied and the codes of the
@@ -133,7 +133,7 @@ static uint64_t waiting(const config *config)
 {
     uint64_t size = config->scaling ? 4 : config->half ? 2 : 4;
 
-    if (!config->delayed || !wants(config, WEIGHT))
+    if (!config->delayed || !needs(config, WEIGHT))
         return 0;
     return (config->activation || config->scaling ? ROWS * OUT * size : 0) +
            (config->scaling ? codes(config, ROWS * IN) : 0);
@@ -144,11 +144,11 @@ static void check_bytes(const config *config, const char *when, uint64_t have,
 {
     ck_assert_msg(have == want,
                   "%s: %llu bytes, not %llu (bias %d activation %u scaling %u "
-                  "bf16 %d wants %u microbatch %u main_grad %d delayed %d "
+                  "bf16 %d needs %u microbatch %u main_grad %d delayed %d "
                   "retain %d)",
                   when, (unsigned long long)have, (unsigned long long)want,
                   config->bias, config->activation, config->scaling,
-                  config->half, config->wants, config->microbatch,
+                  config->half, config->needs, config->microbatch,
                   config->main_grad, config->delayed, config->retain);
 }
 
@@ -170,7 +170,7 @@ static void walk(const config *config)
         check_bytes(config, "after a backward that retains the graph", held(),
                     before + output + saved(config));
     }
-    if (wants(config, INPUT) || wants(config, WEIGHT) || wants(config, BIAS))
+    if (needs(config, INPUT) || needs(config, WEIGHT) || needs(config, BIAS))
         OK(core_backward(&y, 1, &ones, 0));
     check_bytes(config, "after backward", held(),
                 before + output + gradients(config) + waiting(config) +
@@ -196,7 +196,7 @@ START_TEST(bytes_match_design_for_each_activation_and_scaling)
                        .activation = i / 2 % 3,
                        .scaling = (uint32_t)(i / 6 % 4),
                        .half = i / 24,
-                       .wants = INPUT | WEIGHT | BIAS});
+                       .needs = INPUT | WEIGHT | BIAS});
 }
 END_TEST
 
@@ -204,7 +204,7 @@ START_TEST(bytes_match_design_for_each_set_of_gradients)
 {
     for (int i = 0; i < 8 * 3 * 4; i++)
         walk(&(config){.bias = true,
-                       .wants = (unsigned)(i % 8),
+                       .needs = (unsigned)(i % 8),
                        .activation = i / 8 % 3,
                        .scaling = (uint32_t)(i / 24)});
 }
@@ -216,7 +216,7 @@ START_TEST(bytes_match_design_with_weight_kept_in_workspace)
         walk(&(config){.bias = true,
                        .microbatch = 1 + (uint32_t)(i % 2),
                        .scaling = 1 + (uint32_t)(i / 2 % 3),
-                       .wants = i / 6 == 0   ? WEIGHT
+                       .needs = i / 6 == 0   ? WEIGHT
                                 : i / 6 == 1 ? INPUT
                                 : i / 6 == 2 ? BIAS
                                              : INPUT | WEIGHT | BIAS});
@@ -231,7 +231,7 @@ START_TEST(bytes_match_design_with_main_grad_and_delayed_gradient)
                        .delayed = i / 2 % 2,
                        .activation = i / 4 % 3,
                        .scaling = (uint32_t)(i / 12),
-                       .wants = INPUT | WEIGHT | BIAS});
+                       .needs = INPUT | WEIGHT | BIAS});
 }
 END_TEST
 
@@ -245,7 +245,7 @@ START_TEST(bytes_match_design_with_retained_graph)
                        .activation = i / 4 % 3,
                        .scaling = (uint32_t)(i / 12),
                        .microbatch = i / 12 ? CORE_LINEAR_FIRST_MICROBATCH : 0,
-                       .wants = INPUT | WEIGHT | BIAS});
+                       .needs = INPUT | WEIGHT | BIAS});
 }
 END_TEST
 

@@ -9,7 +9,7 @@
  * Each call has a number and depends only on the seed and that number.
  * HOSTILE_SEED, HOSTILE_CALLS (calls per operator), HOSTILE_OP (one operator)
  * and HOSTILE_CALL (one call) select others; a crash prints which call it was.
- * HOSTILE_APART runs each operator in a process of its own, so that a crash
+ * HOSTILE_APART runs each operator in a separate process, so that a crash
  * does not stop the rest.  Allocations have exactly the requested size, so that
  * an address sanitizer sees the first byte beyond them. */
 

@@ -148,7 +148,7 @@ START_TEST(unsupported_dtype_error_names_operator_and_dtype)
 END_TEST
 
 /* bf16 and f16 cannot represent 0.1: the bound is rounded to the dtype, so the
- * nearest number lies exactly on it. */
+ * nearest number is exactly on it. */
 START_TEST(shrink_bounds_are_rounded_to_the_operand_dtype)
 {
     const core_dtype halves[] = {CORE_BF16, CORE_F16};

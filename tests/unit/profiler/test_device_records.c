@@ -75,7 +75,7 @@ static const char *launcher(const core__profile_slice *slice)
 {
     const core__profile_work *work = core__profile_slice_work(profiler, slice);
 
-    return !work ? "nobody"
+    return !work ? "none"
            : work->parent == CORE__PROFILE_NONE
                ? "no operator"
                : profiler->parts[slice->part].events[work->parent].name;
