@@ -27,6 +27,7 @@
 #include "base/thread.h"
 #include "device/device.h"
 #include "dispatch/dispatch.h"
+#include "autograd/graph/operator_gradient.h"
 #include "dispatch/registry.h"
 #include "dispatch/table.h"
 
