@@ -112,7 +112,7 @@ static of_stream *made(of_device *d, const char **out_lacks)
 {
     int may = may_try(d);
     of_stream *s = NULL;
-    CUstreamCaptureMode mode;
+    gpu_api_capture_mode mode;
     dnn_status status;
 
     *out_lacks = may ? "no memory for a handle" : broken;
@@ -120,9 +120,9 @@ static of_stream *made(of_device *d, const char **out_lacks)
         s = calloc(1, sizeof *s);
     if (s == NULL)
         return NULL;
-    mode = cuda_relax();
+    mode = gpu_captures_relax();
     status = dnn.create(&s->handle);
-    (void)cuda_relaxed(mode, 0);
+    gpu_captures_restore(mode);
     if (status == DNN_SUCCESS) {
         gpu_handles_add(&streams, &s->shared, d->context);
         *out_lacks = NULL;

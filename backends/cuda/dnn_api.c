@@ -4,6 +4,7 @@
 #include "dnn_api.h"
 
 #include <gpu/host/host.h>
+#include <gpu/host/library.h>
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -106,7 +107,13 @@ static int read_setting(void)
 /* Whether the library is one that can be used; else dnn.text says why not. */
 static int usable(void *library, const char *file)
 {
+    static const gpu_symbol symbols[] = {
+#define ROW(name, symbol, arguments) {#symbol, offsetof(dnn_api, name)},
+        DNN_FUNCTIONS(ROW)
+#undef ROW
+    };
     size_t (*get_version)(void) = NULL, version;
+    const char *missing;
 
     *(void **)(void *)&get_version = dlsym(library, "cudnnGetVersion");
     if (get_version == NULL) {
@@ -114,15 +121,13 @@ static int usable(void *library, const char *file)
                  "no cuDNN: %s lacks cudnnGetVersion", file);
         return 0;
     }
-#define FIND(name, symbol, arguments)                                      \
-    *(void **)(void *)&dnn.name = dlsym(library, #symbol);                 \
-    if (dnn.name == NULL) {                                                \
-        snprintf(dnn.text, sizeof dnn.text, "no cuDNN: %s lacks %s", file, \
-                 #symbol);                                                 \
-        return 0;                                                          \
+    missing = gpu_library_resolve(library, symbols,
+                                  sizeof symbols / sizeof *symbols, &dnn);
+    if (missing != NULL) {
+        snprintf(dnn.text, sizeof dnn.text, "no cuDNN: %s lacks %s", file,
+                 missing);
+        return 0;
     }
-    DNN_FUNCTIONS(FIND)
-#undef FIND
     version = get_version();
     if (version < 90000) /* 8907 is 8.9.7 */
         version = version / 1000 * 10000 + version % 1000;

@@ -7,12 +7,14 @@
 
 #include "lt.h"
 
+#include <gpu/host/library.h>
+
 #include <libcore/plugin.h>
 
 #include <cublasLt.h>
 
-#include <dlfcn.h>
 #include <pthread.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -96,35 +98,39 @@ static int state; /* 0: not looked for; 1: found; -1: not here */
 static char missing[128];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* As blas.c finds its own; under the lock. */
+static const gpu_symbol symbols[] = {
+#define ROW(name, symbol, arguments) {#symbol, offsetof(__typeof__(lt), name)},
+    FUNCTIONS(ROW)
+#undef ROW
+};
+
+/* Opens the library like blas.c; under the lock. */
 static int found(void)
 {
-    void *library = NULL;
+    char name[GPU_LIBRARY_NAME], error[GPU_LIBRARY_WHY];
+    const char *symbol;
+    void *library;
     int version = 0;
-    char file[32];
 
     if (state != 0)
         return state > 0;
     state = -1;
     cuda.DriverGetVersion(&version);
-    snprintf(missing, sizeof missing,
-             "libcublasLt.so of CUDA %d or newer, up to the driver's %d, is "
-             "not here",
-             OLDEST, version / 1000);
-    for (int major = version / 1000; major >= OLDEST && !library; major--) {
-        snprintf(file, sizeof file, "libcublasLt.so.%d", major);
-        library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
-    }
-    if (library == NULL)
+    library = gpu_library_open_newest("libcublasLt", version / 1000, OLDEST,
+                                      name, error);
+    if (library == NULL) {
+        snprintf(missing, sizeof missing,
+                 "libcublasLt.so of CUDA %d or newer, up to the driver's %d, "
+                 "was not found",
+                 OLDEST, version / 1000);
         return 0;
-#define FIND(name, symbol, arguments)                                    \
-    *(void **)(void *)&lt.name = dlsym(library, #symbol);                \
-    if (lt.name == NULL) {                                               \
-        snprintf(missing, sizeof missing, "%s lacks %s", file, #symbol); \
-        return 0;                                                        \
     }
-    FUNCTIONS(FIND)
-#undef FIND
+    symbol = gpu_library_resolve(library, symbols,
+                                 sizeof symbols / sizeof *symbols, &lt);
+    if (symbol != NULL) {
+        snprintf(missing, sizeof missing, "%s lacks %s", name, symbol);
+        return 0;
+    }
     state = 1;
     return 1;
 }
@@ -217,11 +223,11 @@ static int has_handle(of_device *d, const char **out_lacks)
     if (!found())
         return 0;
     if (d->handle == NULL) {
-        CUstreamCaptureMode mode = cuda_relax();
+        gpu_api_capture_mode mode = gpu_captures_relax();
 
         if (lt.create(&d->handle) != CUBLAS_STATUS_SUCCESS)
             d->handle = NULL;
-        (void)cuda_relaxed(mode, 0);
+        gpu_captures_restore(mode);
     }
     *out_lacks = d->handle != NULL ? NULL : "cublasLtCreate fails";
     return d->handle != NULL;

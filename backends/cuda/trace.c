@@ -11,10 +11,13 @@
 #include <cuda.h>
 
 #if __has_include(<cupti.h>) && CUDA_VERSION >= 13000
+#include <gpu/host/library.h>
+
 #include <cupti.h>
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -221,6 +224,11 @@ static void tell_all(void)
 /* The one of the CUDA whose records the header describes; under the lock. */
 static int found(void)
 {
+    static const gpu_symbol symbols[] = {
+#define ROW(name, symbol) {#symbol, offsetof(__typeof__(cupti), name)},
+        FUNCTIONS(ROW)
+#undef ROW
+    };
     void *library;
     char name[32];
 
@@ -231,12 +239,9 @@ static int found(void)
     library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     if (library == NULL)
         return 0;
-#define FIND(field, symbol)                                   \
-    *(void **)(void *)&cupti.field = dlsym(library, #symbol); \
-    if (cupti.field == NULL)                                  \
+    if (gpu_library_resolve(library, symbols, sizeof symbols / sizeof *symbols,
+                            &cupti) != NULL)
         return 0;
-    FUNCTIONS(FIND)
-#undef FIND
     if (cupti.callbacks(room_wanted, room_filled) != CUPTI_SUCCESS)
         return 0;
     state = 1;

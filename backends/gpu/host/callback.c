@@ -12,6 +12,7 @@
  * What a callback frees goes later (deferred_free.c). */
 
 #include <gpu/host/interfaces.h>
+#include <gpu/host/thread.h>
 
 #include <stdlib.h>
 #include <time.h>

@@ -183,10 +183,10 @@ static bool describe(const gpu_conv *c, uint32_t what, gpu_convolution *g)
 
 static void tell(const char *lacks)
 {
-    static atomic_flag told = ATOMIC_FLAG_INIT;
+    static atomic_flag warned = ATOMIC_FLAG_INIT;
 
     if (lacks != NULL)
-        gpu_tell_once(&told,
+        gpu_warn_once(&warned,
                       "convolutions are computed by the plugin's own kernels: "
                       "%s",
                       lacks);

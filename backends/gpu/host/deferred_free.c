@@ -7,8 +7,8 @@
  * it. */
 
 #include <gpu/host/host.h>
+#include <gpu/host/thread.h>
 
-#include <signal.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 
@@ -21,23 +21,6 @@ struct gpu_freed {
     void *data;
     uint64_t size;
 };
-
-int gpu_thread_start(void *(*function)(void *), void *argument)
-{
-    pthread_attr_t detached;
-    sigset_t all, before;
-    pthread_t thread;
-    int failed;
-
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, &before);
-    pthread_attr_init(&detached);
-    pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
-    failed = pthread_create(&thread, &detached, function, argument);
-    pthread_attr_destroy(&detached);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return failed;
-}
 
 static void free_now(gpu_device *device, int kind, void *data, uint64_t size)
 {

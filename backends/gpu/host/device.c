@@ -4,12 +4,39 @@
 /* device.c: devices, and what the driver's answers mean. */
 
 #include <gpu/host/host.h>
+#include <gpu/host/thread.h>
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
 #define calls (gpu_vendor_here.driver)
+
+/* Threads that a vendor's library starts receive no signals. */
+static const char *find_devices(uint32_t *out_count)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    sigset_t before;
+    const char *why;
+
+    pthread_mutex_lock(&lock);
+    gpu_signals_block(&before);
+    why = calls->find(out_count);
+    gpu_signals_restore(&before);
+    pthread_mutex_unlock(&lock);
+    return why;
+}
+
+static int open_context(gpu_device *device)
+{
+    sigset_t before;
+    int code;
+
+    gpu_signals_block(&before);
+    code = calls->device_open(device->index, &device->facts, &device->context);
+    gpu_signals_restore(&before);
+    return code;
+}
 
 core_status gpu_enumerate(void *backend, uint32_t *out_count,
                           core_string *out_reason)
@@ -18,7 +45,7 @@ core_status gpu_enumerate(void *backend, uint32_t *out_count,
 
     (void)backend;
     *out_count = 0;
-    why = calls->find(out_count);
+    why = find_devices(out_count);
     if (why != NULL)
         *out_count = 0;
     *out_reason = core_sdk_string(why != NULL ? why : "");
@@ -38,7 +65,7 @@ core_status gpu_device_open(void *backend, uint32_t index, void **out_device)
 {
     gpu_device *device = NULL;
     uint32_t count = 0;
-    const char *why = calls->find(&count);
+    const char *why = find_devices(&count);
     core_status status = CORE_OK;
 
     (void)backend;
@@ -59,9 +86,7 @@ core_status gpu_device_open(void *backend, uint32_t index, void **out_device)
         goto done;
     }
     device->index = index;
-    status = gpu_answer(
-        NULL, calls->device_open(index, &device->facts, &device->context),
-        "opening the device");
+    status = gpu_answer(NULL, open_context(device), "opening the device");
     if (status != CORE_OK)
         goto done;
     if (device->facts.numa_node == UINT32_MAX)

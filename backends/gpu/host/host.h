@@ -119,8 +119,6 @@ void gpu_callbacks_forget(gpu_device *device);
 
 /* This thread runs one. */
 bool gpu_in_callback(void);
-/* A detached thread that takes no signals; 0: it runs. */
-int gpu_thread_start(void *(*function)(void *), void *argument);
 
 /* Memory goes now or, where the caller may not wait, later. */
 enum { GPU_FREE_DEVICE, GPU_FREE_HOST, GPU_FREE_MAPPING, GPU_FREE_RANGE };

@@ -90,11 +90,11 @@ static bool describe(const core_value *args, product *p)
 
 static void tell(const char *lacks)
 {
-    static atomic_flag told = ATOMIC_FLAG_INIT;
+    static atomic_flag warned = ATOMIC_FLAG_INIT;
 
     if (lacks != NULL)
-        gpu_tell_once(&told, "products of eight bits are multiplied as f32: %s",
-                      lacks);
+        gpu_warn_once(
+            &warned, "products of eight bits are multiplied as f32: %s", lacks);
 }
 
 static core_status supports(const core_call *call, const core_value *args,

@@ -10,12 +10,12 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-void gpu_tell_once(atomic_flag *told, const char *format, ...)
+void gpu_warn_once(atomic_flag *warned, const char *format, ...)
 {
     char text[384];
     va_list list;
 
-    if (atomic_flag_test_and_set(told))
+    if (atomic_flag_test_and_set(warned))
         return;
     va_start(list, format);
     vsnprintf(text, sizeof text, format, list);

@@ -12,7 +12,7 @@
 
 #include "support/gpu_products.h"
 
-#include <cuda/images.h>
+#include <cuda/architectures.h>
 
 #include <sys/wait.h>
 

@@ -10,7 +10,7 @@
 #include "support/linear.h"
 #include "support/temporary_files.h"
 
-#include <cuda/images.h>
+#include <cuda/architectures.h>
 
 #include <libcore/capture.h>
 #include <libcore/settings.h>

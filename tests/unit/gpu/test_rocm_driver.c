@@ -13,7 +13,7 @@
 
 #include "support/gpu_products.h"
 
-#include <rocm/images.h>
+#include <rocm/architectures.h>
 
 /* ----------------------------------------------------------- no devices -- */
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* images.h: for which GPUs there are kernels. */
+/* architectures.h: which GPUs the kernels run on. */
 
-#ifndef CUDA_IMAGES_H
-#define CUDA_IMAGES_H
+#ifndef CUDA_ARCHITECTURES_H
+#define CUDA_ARCHITECTURES_H
 
 #include <stdbool.h>
 #include <stdlib.h>

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* images.h: for which GPUs there are kernels. */
+/* architectures.h: which GPUs the kernels run on. */
 
-#ifndef ROCM_IMAGES_H
-#define ROCM_IMAGES_H
+#ifndef ROCM_ARCHITECTURES_H
+#define ROCM_ARCHITECTURES_H
 
 #include <stdbool.h>
 #include <string.h>
