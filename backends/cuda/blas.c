@@ -148,7 +148,7 @@ static int blas_multiply(void *handle, const gpu_gemm *g)
     float alpha = (float)g->alpha, beta = (float)g->beta;
     bool wide = g->dtype == CORE_F64;
     cublasComputeType_t compute = wide ? CUBLAS_COMPUTE_64F
-                                  : g->dtype == CORE_F32 && g->may_round
+                                  : g->dtype == CORE_F32 && g->allow_tf32
                                       ? CUBLAS_COMPUTE_32F_FAST_TF32
                                       : CUBLAS_COMPUTE_32F;
     cudaDataType type = CUDA_R_32F;
@@ -157,8 +157,8 @@ static int blas_multiply(void *handle, const gpu_gemm *g)
     if (!type_of(g->dtype, &type))
         return GPU_ABSENT;
     status = blas.gemm(
-        handle, g->a_turned ? CUBLAS_OP_T : CUBLAS_OP_N,
-        g->b_turned ? CUBLAS_OP_T : CUBLAS_OP_N, (int)g->m, (int)g->n,
+        handle, g->a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N,
+        g->b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N, (int)g->m, (int)g->n,
         (int)g->k, wide ? (const void *)&g->alpha : &alpha, g->a, type,
         (int)g->a_step, g->a_batch, g->b, type, (int)g->b_step, g->b_batch,
         wide ? (const void *)&g->beta : &beta, g->c, type, (int)g->c_step,

@@ -108,14 +108,14 @@ static int may_try(of_device *d)
 }
 
 /* NULL, and *out_lacks. */
-static of_stream *made(of_device *d, const char **out_lacks)
+static of_stream *made(of_device *d, const char **out_reason)
 {
     int may = may_try(d);
     of_stream *s = NULL;
     gpu_api_capture_mode mode;
     dnn_status status;
 
-    *out_lacks = may ? "no memory for a handle" : broken;
+    *out_reason = may ? "no memory for a handle" : broken;
     if (may)
         s = calloc(1, sizeof *s);
     if (s == NULL)
@@ -125,7 +125,7 @@ static of_stream *made(of_device *d, const char **out_lacks)
     gpu_captures_restore(mode);
     if (status == DNN_SUCCESS) {
         gpu_handles_add(&streams, &s->shared, d->context);
-        *out_lacks = NULL;
+        *out_reason = NULL;
         d->pause = 0;
         return s;
     }
@@ -136,54 +136,54 @@ static of_stream *made(of_device *d, const char **out_lacks)
     if (broken[0] == 0)
         snprintf(broken, sizeof broken, "cudnnCreate fails (status %u)",
                  status);
-    *out_lacks = broken;
+    *out_reason = broken;
     return NULL;
 }
 
 /* NULL, and *out_lacks: there is none, and a capture makes none. */
 static of_stream *stream_of(of_device *d, void *stream, int captured,
-                            const char **out_lacks)
+                            const char **out_reason)
 {
     void *context = d->context;
     of_stream *s =
-        (of_stream *)(void *)gpu_handles_of(streams, context, stream);
+        (of_stream *)(void *)gpu_handles_find(streams, context, stream);
 
-    *out_lacks = NULL;
+    *out_reason = NULL;
     if (s == NULL && captured)
-        *out_lacks = "a capture does not start cuDNN: what is captured has to "
-                     "run once before";
+        *out_reason = "a capture does not start cuDNN: what is captured has to "
+                      "run once before";
     if (s != NULL || captured)
         return s;
-    s = (of_stream *)(void *)gpu_handles_left(streams, context, stream);
+    s = (of_stream *)(void *)gpu_handles_reuse(streams, context, stream);
     if (s == NULL)
-        s = made(d, out_lacks);
+        s = made(d, out_reason);
     if (s == NULL)
         return NULL;
     if (dnn.set_stream(s->handle, stream) != DNN_SUCCESS) {
-        *out_lacks = "cudnnSetStream fails";
+        *out_reason = "cudnnSetStream fails";
         return NULL;
     }
-    gpu_handles_give(&s->shared, stream);
+    gpu_handles_assign(&s->shared, stream);
     return s;
 }
 
 void cuda_dnn_prepare(void *context, void *stream)
 {
     of_device *d = NULL;
-    const char *lacks; /* told when a convolution is wanted */
+    const char *reason; /* told when a convolution is wanted */
 
     pthread_mutex_lock(&lock);
     if (dnn_api_open())
-        d = dnn.wanted ? device_made(context) : device_of(context);
+        d = dnn.required ? device_made(context) : device_of(context);
     if (d != NULL)
-        stream_of(d, stream, 0, &lacks);
+        stream_of(d, stream, 0, &reason);
     pthread_mutex_unlock(&lock);
 }
 
-void cuda_dnn_leave(void *context, void *stream)
+void cuda_dnn_release(void *context, void *stream)
 {
     pthread_mutex_lock(&lock);
-    gpu_handles_leave(streams, context, stream);
+    gpu_handles_release(streams, context, stream);
     pthread_mutex_unlock(&lock);
 }
 
@@ -278,13 +278,13 @@ static int describe_convolution(dnn_convolution *out, const gpu_convolution *g,
 static unsigned math_of(const gpu_convolution *g)
 {
     if (g->dtype == CORE_F32)
-        return g->may_round ? DNN_MATH_DEFAULT : DNN_MATH_FMA;
+        return g->allow_tf32 ? DNN_MATH_DEFAULT : DNN_MATH_FMA;
     return g->dtype == CORE_F64 ? DNN_MATH_DEFAULT : DNN_MATH_TENSOR;
 }
 
 static int may_compute(const gpu_convolution *g, unsigned math)
 {
-    return g->dtype == CORE_F32 && !g->may_round
+    return g->dtype == CORE_F32 && !g->allow_tf32
                ? math == DNN_MATH_FMA
                : math != DNN_MATH_TENSOR_NARROW;
 }
@@ -356,7 +356,7 @@ static void choose(plan *p, dnn_handle handle)
             dnn.convolution_math(p->convolution, r->math) == DNN_SUCCESS &&
             ask_workspace(p, handle, r->algorithm, &p->workspace) ==
                 DNN_SUCCESS &&
-            p->workspace <= p->of.workspace_most;
+            p->workspace <= p->of.workspace_max;
         p->algorithm = r->algorithm;
     }
 }
@@ -425,7 +425,7 @@ void cuda_dnn_forget(void *context, int lost)
     gpu_handle *h;
 
     pthread_mutex_lock(&lock);
-    while ((h = gpu_handles_take(&streams, context, lost)) != NULL) {
+    while ((h = gpu_handles_remove(&streams, context, lost)) != NULL) {
         dnn.destroy(((of_stream *)(void *)h)->handle);
         free(h);
     }
@@ -451,27 +451,27 @@ static plan *look(void *context, void *stream, gpu_convolution *g,
     of_device *d;
 
     if (!dnn_api_open()) {
-        g->lacks = dnn.unwanted ? NULL : dnn.text;
+        g->reason = dnn.disabled ? NULL : dnn.text;
         return NULL;
     }
     d = device_made(context);
     if (d == NULL)
         return NULL;
-    *out_stream = stream_of(d, stream, g->captured != 0, &g->lacks);
+    *out_stream = stream_of(d, stream, g->captured != 0, &g->reason);
     return *out_stream != NULL ? plan_of(d, (*out_stream)->handle, g) : NULL;
 }
 
-int cuda_dnn_ask(void *context, void *stream, gpu_convolution *g)
+int cuda_dnn_query(void *context, void *stream, gpu_convolution *g)
 {
     of_stream *s = NULL;
     const plan *p;
     int code = GPU_ABSENT;
 
-    g->lacks = NULL;
+    g->reason = NULL;
     g->workspace_size = 0;
     pthread_mutex_lock(&lock);
     p = look(context, stream, g, &s);
-    g->wanted = (uint32_t)dnn.wanted;
+    g->required = (uint32_t)dnn.required;
     if (p != NULL && p->able) {
         g->workspace_size = p->workspace;
         code = 0;

@@ -18,14 +18,14 @@
 const char *cuda_dnn_text(void);
 
 /* The slots of driver.h. */
-int cuda_dnn_ask(void *context, void *stream, gpu_convolution *g);
+int cuda_dnn_query(void *context, void *stream, gpu_convolution *g);
 int cuda_dnn_convolve(void *context, void *stream, const gpu_convolution *g);
 
 /* A capture begins: makes what convolutions on the stream want, where there
  * were some on the device before. */
 void cuda_dnn_prepare(void *context, void *stream);
 /* The stream ends; waits for nothing. */
-void cuda_dnn_leave(void *context, void *stream);
+void cuda_dnn_release(void *context, void *stream);
 /* Gives back what it has of the context.  lost: the device's memory is gone
  * already. */
 void cuda_dnn_forget(void *context, int lost);

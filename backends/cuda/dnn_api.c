@@ -90,9 +90,9 @@ static int read_setting(void)
 
     if (set.data == NULL || set.size == 0)
         return 1;
-    dnn.unwanted = core_sdk_string_equal(set, "0");
-    dnn.wanted = !dnn.unwanted;
-    if (dnn.unwanted)
+    dnn.disabled = core_sdk_string_equal(set, "0");
+    dnn.required = !dnn.disabled;
+    if (dnn.disabled)
         snprintf(dnn.text, sizeof dnn.text,
                  "cuDNN is not used: LIBCORE_CUDA_CUDNN is 0");
     else if (!core_sdk_string_equal(set, "1"))

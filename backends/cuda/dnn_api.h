@@ -134,8 +134,8 @@ typedef struct dnn_api {
 #define DNN_FIELD(name, symbol, arguments) dnn_status(*name) arguments;
     DNN_FUNCTIONS(DNN_FIELD)
 #undef DNN_FIELD
-    int wanted, unwanted; /* by LIBCORE_CUDA_CUDNN */
-    char text[256];       /* which cuDNN it is, or why there is none */
+    int required, disabled; /* by LIBCORE_CUDA_CUDNN */
+    char text[256];         /* which cuDNN it is, or why there is none */
 } dnn_api;
 extern dnn_api dnn;
 

@@ -170,9 +170,9 @@ static int forget_libraries(context *c, int lost)
     return 0;
 }
 
-static void device_close(void *word)
+static void device_close(void *opaque)
 {
-    context *c = word;
+    context *c = opaque;
     int before, code = enter(c, &before);
 
     (void)RELAXED(forget_libraries(c, code != 0));
@@ -182,9 +182,9 @@ static void device_close(void *word)
     free(c);
 }
 
-static int device_reset(void *word)
+static int device_reset(void *opaque)
 {
-    context *c = word;
+    context *c = opaque;
     int before, code;
 
     /* Libraries destroy their handles in the context that these belong to. */
@@ -310,29 +310,29 @@ static int virtual_unmap(void *c, void *data, uint64_t size)
 
 /* ------------------------------------------------------------- streams -- */
 
-static int stream_range(void *c, int32_t *out_least, int32_t *out_greatest)
+static int priority_range(void *c, int32_t *out_least, int32_t *out_greatest)
 {
     return ON_DEVICE(c,
                      cuda.CtxGetStreamPriorityRange(out_least, out_greatest));
 }
 
 /* The libraries' handles of the stream are kept for the next one. */
-static int leave_libraries(void *c, void *stream)
+static int release_handles(void *c, void *stream)
 {
-    gpu_blas_leave(c, stream);
-    cuda_dnn_leave(c, stream);
+    gpu_blas_release(c, stream);
+    cuda_dnn_release(c, stream);
     return 0;
 }
 
 static int stream_destroy(void *c, void *stream)
 {
     return RELAXED_ON_DEVICE(
-        c, (leave_libraries(c, stream), cuda.StreamDestroy(stream)));
+        c, (release_handles(c, stream), cuda.StreamDestroy(stream)));
 }
 
-static int stream_leave(void *c, void *stream)
+static int stream_forget(void *c, void *stream)
 {
-    return ON_DEVICE(c, leave_libraries(c, stream));
+    return ON_DEVICE(c, release_handles(c, stream));
 }
 
 static int stream_call(void *c, void *stream, void (*function)(void *),
@@ -408,9 +408,9 @@ static int multiply(void *c, void *stream, const gpu_gemm *g)
     return ON_DEVICE(c, gpu_blas_multiply(&cuda_blas, c, stream, g));
 }
 
-static int convolve_ask(void *c, void *stream, gpu_convolution *g)
+static int convolve_query(void *c, void *stream, gpu_convolution *g)
 {
-    return ON_DEVICE(c, cuda_dnn_ask(c, stream, g));
+    return ON_DEVICE(c, cuda_dnn_query(c, stream, g));
 }
 
 static int convolve(void *c, void *stream, const gpu_convolution *g)
@@ -420,7 +420,7 @@ static int convolve(void *c, void *stream, const gpu_convolution *g)
 
 /* ------------------------------------------------------------- records -- */
 
-static int trace_start(void *c, gpu_tell tell, void *told)
+static int trace_start(void *c, gpu_activity_callback tell, void *told)
 {
     return ON_DEVICE(c, cuda_trace_start(device_of(c), tell, told));
 }
@@ -448,12 +448,12 @@ const gpu_driver cuda_driver = {
     .host_unpin = host_unpin,
     .copy = copy,
     .fill = fill,
-    .stream_range = stream_range,
+    .priority_range = priority_range,
     .stream_create = stream_create,
     .stream_destroy = stream_destroy,
-    .stream_leave = stream_leave,
+    .stream_forget = stream_forget,
     .stream_query = stream_query,
-    .stream_captures = stream_captures,
+    .stream_is_capturing = stream_is_capturing,
     .stream_synchronize = stream_synchronize,
     .stream_wait = stream_wait,
     .stream_call = stream_call,
@@ -470,7 +470,7 @@ const gpu_driver cuda_driver = {
     .capture_end = capture_end,
     .graph_launch = graph_launch,
     .graph_destroy = graph_destroy,
-    .peer_can = peer_can,
+    .peer_accessible = peer_accessible,
     .peer_copy = peer_copy,
     .virtual_granularity = virtual_granularity,
     .virtual_reserve = virtual_reserve,
@@ -483,15 +483,15 @@ const gpu_driver cuda_driver = {
     .launch = launch,
     .multiply = multiply,
     .multiply_workspace = GPU_BLAS_WORKSPACE,
-    .scaled_ask = cuda_lt_ask,
+    .scaled_query = cuda_lt_query,
     .scaled = cuda_lt_multiply,
-    .convolve_ask = convolve_ask,
+    .convolve_query = convolve_query,
     .convolve = convolve,
     .trace_start = trace_start,
     .trace_stop = trace_stop,
     .trace_correlate = cuda_trace_correlate,
     .trace_clock = cuda_trace_clock,
-    .range_shown = cuda_range_shown,
+    .ranges_enabled = cuda_ranges_enabled,
     .range_begin = cuda_range_begin,
     .range_end = cuda_range_end,
 };

@@ -214,12 +214,12 @@ void cuda_lt_close(void *context)
 }
 
 /* The context is current.  *out_lacks: what an able device has not. */
-static int has_handle(of_device *d, const char **out_lacks)
+static int has_handle(of_device *d, const char **out_reason)
 {
-    *out_lacks = NULL;
+    *out_reason = NULL;
     if (d->arch < LEAST_ARCH)
         return 0;
-    *out_lacks = missing;
+    *out_reason = missing;
     if (!found())
         return 0;
     if (d->handle == NULL) {
@@ -229,20 +229,20 @@ static int has_handle(of_device *d, const char **out_lacks)
             d->handle = NULL;
         gpu_captures_restore(mode);
     }
-    *out_lacks = d->handle != NULL ? NULL : "cublasLtCreate fails";
+    *out_reason = d->handle != NULL ? NULL : "cublasLtCreate fails";
     return d->handle != NULL;
 }
 
 /* Only for devices that may have some use of it. */
 void cuda_lt_prepare(void *context)
 {
-    const char *lacks; /* told when a product is wanted */
+    const char *reason; /* told when a product is wanted */
     of_device *d;
 
     pthread_mutex_lock(&lock);
     d = device_of(context);
     if (d != NULL)
-        has_handle(d, &lacks);
+        has_handle(d, &reason);
     pthread_mutex_unlock(&lock);
 }
 
@@ -417,7 +417,7 @@ static int able(of_device *d, gpu_scaled *g)
     description x;
     const answer *a;
 
-    if (!has_handle(d, &g->lacks) || !describe(g, &x))
+    if (!has_handle(d, &g->reason) || !describe(g, &x))
         return 0;
     a = answer_of(d, g, &x);
     drop(&x);
@@ -425,12 +425,12 @@ static int able(of_device *d, gpu_scaled *g)
     return a->able;
 }
 
-int cuda_lt_ask(void *context, gpu_scaled *g)
+int cuda_lt_query(void *context, gpu_scaled *g)
 {
     int some = 0, every = 1;
     CUcontext popped;
 
-    g->lacks = NULL;
+    g->reason = NULL;
     pthread_mutex_lock(&lock);
     for (of_device *d = all; d != NULL && every; d = d->next) {
         if ((context != NULL && d->context != context) || d->current == NULL)

@@ -23,7 +23,7 @@ void cuda_lt_forget(void *context);
 void cuda_lt_prepare(void *context);
 
 /* The slots of driver.h. */
-int cuda_lt_ask(void *context, gpu_scaled *g);
+int cuda_lt_query(void *context, gpu_scaled *g);
 int cuda_lt_multiply(void *context, void *stream, const gpu_scaled *g);
 
 #endif

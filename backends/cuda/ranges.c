@@ -23,7 +23,7 @@ static void find(void)
         domain = nvtxDomainCreateA("libcore");
 }
 
-bool cuda_range_shown(void)
+bool cuda_ranges_enabled(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -48,7 +48,7 @@ void cuda_range_end(void)
 
 #else /* a CUDA before 10 */
 
-bool cuda_range_shown(void)
+bool cuda_ranges_enabled(void)
 {
     return false;
 }

@@ -8,7 +8,7 @@
 
 #include <stdbool.h>
 
-bool cuda_range_shown(void);
+bool cuda_ranges_enabled(void);
 void cuda_range_begin(const char *name);
 void cuda_range_end(void);
 

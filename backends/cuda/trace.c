@@ -55,7 +55,7 @@ typedef struct link {
 /* An array that grows; what does not fit is lost, as CUPTI's own records are. */
 typedef struct list {
     void *items;
-    size_t count, room;
+    size_t count, capacity;
 } list;
 
 static const CUpti_ActivityKind kinds[] = {
@@ -70,8 +70,8 @@ enum { KINDS = sizeof kinds / sizeof *kinds };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
-    gpu_tell tell;
-    void *word;
+    gpu_activity_callback tell;
+    void *user;
 } listeners[DEVICES];
 static int listening;
 static list all, links;
@@ -80,15 +80,15 @@ static _Thread_local int pushed;
 
 static void *added(list *l, size_t size)
 {
-    size_t room = l->room > 0 ? l->room * 2 : 1024;
+    size_t capacity = l->capacity > 0 ? l->capacity * 2 : 1024;
     void *grown;
 
-    if (l->count == l->room) {
-        grown = realloc(l->items, room * size);
+    if (l->count == l->capacity) {
+        grown = realloc(l->items, capacity * size);
         if (grown == NULL)
             return NULL;
         l->items = grown;
-        l->room = room;
+        l->capacity = capacity;
     }
     return (char *)l->items + l->count++ * size;
 }
@@ -128,7 +128,7 @@ static void read_record(const CUpti_Activity *record)
     const CUpti_ActivityMemcpy6 *copy = (const void *)record;
     const CUpti_ActivityMemset4 *fill = (const void *)record;
     const CUpti_ActivityExternalCorrelation *external = (const void *)record;
-    gpu_activity a = {.kind = GPU_DID_KERNEL};
+    gpu_activity a = {.kind = GPU_ACTIVITY_KERNEL};
     link *l;
 
     switch (record->kind) {
@@ -140,7 +140,7 @@ static void read_record(const CUpti_Activity *record)
         add(&a, kernel->name, kernel->correlationId, kernel->deviceId);
         break;
     case CUPTI_ACTIVITY_KIND_MEMCPY:
-        a.kind = GPU_DID_COPY;
+        a.kind = GPU_ACTIVITY_COPY;
         a.stream = copy->streamId;
         a.begin = (int64_t)copy->start;
         a.end = (int64_t)copy->end;
@@ -148,7 +148,7 @@ static void read_record(const CUpti_Activity *record)
         add(&a, copy_name(copy->copyKind), copy->correlationId, copy->deviceId);
         break;
     case CUPTI_ACTIVITY_KIND_MEMSET:
-        a.kind = GPU_DID_FILL;
+        a.kind = GPU_ACTIVITY_FILL;
         a.stream = fill->streamId;
         a.begin = (int64_t)fill->start;
         a.end = (int64_t)fill->end;
@@ -165,16 +165,17 @@ static void read_record(const CUpti_Activity *record)
     }
 }
 
-static void CUPTIAPI room_wanted(uint8_t **buffer, size_t *size,
-                                 size_t *max_records)
+static void CUPTIAPI buffer_requested(uint8_t **buffer, size_t *size,
+                                      size_t *max_records)
 {
     *buffer = aligned_alloc(8, BUFFER);
     *size = *buffer != NULL ? BUFFER : 0;
     *max_records = 0;
 }
 
-static void CUPTIAPI room_filled(CUcontext context, uint32_t stream,
-                                 uint8_t *buffer, size_t size, size_t valid)
+static void CUPTIAPI buffer_completed(CUcontext context, uint32_t stream,
+                                      uint8_t *buffer, size_t size,
+                                      size_t valid)
 {
     CUpti_Activity *record = NULL;
 
@@ -213,7 +214,7 @@ static void tell_all(void)
         d->activity.correlation = found != NULL ? found->correlation : 0;
         d->activity.name = d->name;
         if (d->device < DEVICES && listeners[d->device].tell != NULL)
-            listeners[d->device].tell(listeners[d->device].word, &d->activity);
+            listeners[d->device].tell(listeners[d->device].user, &d->activity);
     }
     forget(&all);
     forget(&links);
@@ -242,7 +243,7 @@ static int found(void)
     if (gpu_library_resolve(library, symbols, sizeof symbols / sizeof *symbols,
                             &cupti) != NULL)
         return 0;
-    if (cupti.callbacks(room_wanted, room_filled) != CUPTI_SUCCESS)
+    if (cupti.callbacks(buffer_requested, buffer_completed) != CUPTI_SUCCESS)
         return 0;
     state = 1;
     return 1;
@@ -265,7 +266,7 @@ static int begin_all(void)
     return 0;
 }
 
-int cuda_trace_start(int device, gpu_tell tell, void *word)
+int cuda_trace_start(int device, gpu_activity_callback tell, void *user)
 {
     int code = GPU_ABSENT;
 
@@ -276,14 +277,14 @@ int cuda_trace_start(int device, gpu_tell tell, void *word)
         code = listening > 0 ? 0 : begin_all();
     if (code == 0) {
         listeners[device].tell = tell;
-        listeners[device].word = word;
+        listeners[device].user = user;
         listening++;
     }
     pthread_mutex_unlock(&lock);
     return code;
 }
 
-/* CUPTI calls room_filled from flush: without the lock. */
+/* CUPTI calls buffer_completed from flush: without the lock. */
 int cuda_trace_stop(int device)
 {
     cupti.flush(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
@@ -324,11 +325,11 @@ int cuda_trace_clock(void *context, int64_t *out_nanoseconds)
 
 #else /* records of other CUPTIs lie otherwise */
 
-int cuda_trace_start(int device, gpu_tell tell, void *word)
+int cuda_trace_start(int device, gpu_activity_callback tell, void *user)
 {
     (void)device;
     (void)tell;
-    (void)word;
+    (void)user;
     return GPU_ABSENT;
 }
 

@@ -10,7 +10,7 @@
 #include <gpu/driver.h>
 
 /* device: CUDA's number.  As the slots of driver.h have it. */
-int cuda_trace_start(int device, gpu_tell tell, void *word);
+int cuda_trace_start(int device, gpu_activity_callback tell, void *opaque);
 int cuda_trace_stop(int device);
 /* The slots themselves. */
 void cuda_trace_correlate(void *context, uint64_t correlation);

@@ -25,8 +25,8 @@ enum { GPU_BUSY = -1, GPU_ABSENT = -2, GPU_UNKNOWN = -3 };
  * sizes and steps are below 2^31. */
 typedef struct gpu_gemm {
     uint32_t dtype;
-    uint32_t a_turned, b_turned;
-    uint32_t may_round; /* f32 may be multiplied with fewer bits */
+    uint32_t a_transposed, b_transposed;
+    uint32_t allow_tf32; /* f32 may be multiplied with fewer bits */
     int64_t m, n, k, batch;
     const void *a, *b;
     void *c;
@@ -54,7 +54,7 @@ typedef struct gpu_scaled {
     int64_t a_step, b_step, d_step;
     void *workspace;
     uint64_t workspace_size;
-    const char *lacks; /* why the library is not used; NULL: no matter */
+    const char *reason; /* why the library is not used; NULL: no matter */
 } gpu_scaled;
 
 /* A convolution of images x channels x in with outputs x channels / groups x
@@ -65,17 +65,17 @@ typedef struct gpu_scaled {
 enum { GPU_CONVOLVE, GPU_INPUT_GRADIENT, GPU_WEIGHT_GRADIENT };
 typedef struct gpu_convolution {
     uint32_t what, dtype, dims, channels_last;
-    uint32_t may_round; /* f32 may be multiplied with fewer bits */
-    uint32_t captured;  /* by the stream, now */
+    uint32_t allow_tf32; /* f32 may be multiplied with fewer bits */
+    uint32_t captured;   /* by the stream, now */
     int64_t images, channels, outputs, groups;
     int64_t in[3], out[3], kernel[3], stride[3], pad[3], dilation[3];
-    uint64_t workspace_most;
+    uint64_t workspace_max;
     void *input, *weight, *output;
-    /* What convolve_ask answers, from here on. */
+    /* What convolve_query answers, from here on. */
     uint64_t workspace_size;
-    void *workspace;   /* so many bytes: the caller's, for convolve */
-    const char *lacks; /* why the library is not used; NULL: no matter */
-    uint32_t wanted;   /* the user wants the library and nothing else */
+    void *workspace;    /* so many bytes: the caller's, for convolve */
+    const char *reason; /* why the library is not used; NULL: no matter */
+    uint32_t required;  /* the user wants the library and nothing else */
     uint32_t reserved;
 } gpu_convolution;
 
@@ -96,7 +96,7 @@ typedef struct gpu_facts {
 
 enum { GPU_TO_DEVICE, GPU_TO_HOST, GPU_WITHIN };
 
-enum { GPU_DID_KERNEL, GPU_DID_COPY, GPU_DID_FILL };
+enum { GPU_ACTIVITY_KERNEL, GPU_ACTIVITY_COPY, GPU_ACTIVITY_FILL };
 
 /* A piece of work that a device did. */
 typedef struct gpu_activity {
@@ -107,7 +107,8 @@ typedef struct gpu_activity {
     uint64_t bytes;
     const char *name; /* while it is told */
 } gpu_activity;
-typedef void (*gpu_tell)(void *word, const gpu_activity *activity);
+typedef void (*gpu_activity_callback)(void *opaque,
+                                      const gpu_activity *activity);
 
 /* GPU_EVENT_SLEEPING: a thread that waits for it takes no processor. */
 typedef enum gpu_event_kind {
@@ -145,17 +146,17 @@ typedef struct gpu_driver {
     int (*fill)(void *context, void *stream, void *to, uint32_t pattern,
                 uint32_t bytes, uint64_t count);
 
-    int (*stream_range)(void *context, int32_t *out_least,
-                        int32_t *out_greatest);
+    int (*priority_range)(void *context, int32_t *out_least,
+                          int32_t *out_greatest);
     int (*stream_create)(void *context, int32_t priority, void **out_stream);
     int (*stream_destroy)(void *context, void *stream);
     /* What the driver keeps for a stream goes, as when it is destroyed; but the
      * stream is another library's, and stays. */
-    int (*stream_leave)(void *context, void *stream);
+    int (*stream_forget)(void *context, void *stream);
     int (*stream_query)(void *context, void *stream);
     int (*stream_synchronize)(void *context, void *stream);
     /* By whomever: another library captures on streams of its own. */
-    int (*stream_captures)(void *context, void *stream, uint32_t *out_yes);
+    int (*stream_is_capturing)(void *context, void *stream, uint32_t *out_yes);
     int (*stream_wait)(void *context, void *stream, void *event);
     /* function waits, and calls nothing of the vendor's. */
     int (*stream_call)(void *context, void *stream, void (*function)(void *),
@@ -182,7 +183,7 @@ typedef struct gpu_driver {
     int (*graph_launch)(void *context, void *graph, void *stream);
     int (*graph_destroy)(void *context, void *graph);
 
-    int (*peer_can)(void *context, void *other, uint32_t *out_yes);
+    int (*peer_accessible)(void *context, void *other, uint32_t *out_yes);
     int (*peer_copy)(void *context, void *stream, void *to, void *from_context,
                      const void *from, uint64_t size);
 
@@ -199,7 +200,7 @@ typedef struct gpu_driver {
                          void **out_function);
     /* Blocks of so many threads that a launch has in its first dimension, at
      * most; NULL: 2^31 - 1. */
-    uint32_t (*most_blocks)(uint32_t threads);
+    uint32_t (*max_blocks)(uint32_t threads);
     int (*launch)(void *context, void *stream, void *function,
                   const uint32_t grid[3], const uint32_t block[3],
                   uint32_t shared_bytes, const void *parameters, size_t size);
@@ -214,19 +215,19 @@ typedef struct gpu_driver {
     /* Whether the device multiplies eight bits so, and with how much workspace;
      * context NULL: whether every device that is open does.  GPU_ABSENT: no;
      * g->lacks says why where that is for want of the library. */
-    int (*scaled_ask)(void *context, gpu_scaled *g);
+    int (*scaled_query)(void *context, gpu_scaled *g);
     int (*scaled)(void *context, void *stream, const gpu_scaled *g);
 
-    /* Whether the vendor's library does this one, with workspace_most bytes of
+    /* Whether the vendor's library does this one, with workspace_max bytes of
      * workspace at most, and the same bits each time.  GPU_ABSENT: no; g->lacks
      * says why where that is for want of the library. */
-    int (*convolve_ask)(void *context, void *stream, gpu_convolution *g);
+    int (*convolve_query)(void *context, void *stream, gpu_convolution *g);
     /* GPU_ABSENT: it does not after all, and nothing was written. */
     int (*convolve)(void *context, void *stream, const gpu_convolution *g);
 
     /* Work that is given from now on is told, in any thread; when trace_stop
      * returns all is.  GPU_ABSENT: nobody records; GPU_BUSY: another tool. */
-    int (*trace_start)(void *context, gpu_tell tell, void *word);
+    int (*trace_start)(void *context, gpu_activity_callback tell, void *opaque);
     int (*trace_stop)(void *context);
     /* Of what this thread gives; 0: none. */
     void (*trace_correlate)(void *context, uint64_t correlation);
@@ -234,7 +235,7 @@ typedef struct gpu_driver {
 
     /* Ranges of the calling thread, for a tool of the vendor's that shows them.
      * False: there is none, and the others are not called. */
-    bool (*range_shown)(void);
+    bool (*ranges_enabled)(void);
     void (*range_begin)(const char *name);
     void (*range_end)(void);
 } gpu_driver;

@@ -13,8 +13,8 @@
  *
  * A kernel has one parameter, `p`, a struct that its host side shares (see
  * shared.h); it is found in its image by its plain name.  One whose threads
- * meet (gpu_barrier, gpu_shuffle_…) is a GPU_KERNEL_MEETING, and there every
- * thread of the block comes to every meeting: no early return.  One that is
+ * meet (gpu_barrier, gpu_shuffle_…) is a GPU_KERNEL_COOPERATIVE, and there every
+ * thread of the block comes to every cooperative: no early return.  One that is
  * GPU_KERNEL_RESIDENT meets, too, with registers so few that a multiprocessor
  * has that many blocks at a time. */
 
@@ -43,7 +43,7 @@
 #define GPU_CONSTANT static __device__ const
 #define GPU_KERNEL(name, parameters) \
     extern "C" __global__ void __launch_bounds__(256) name(const parameters p)
-#define GPU_KERNEL_MEETING(name, parameters) GPU_KERNEL(name, parameters)
+#define GPU_KERNEL_COOPERATIVE(name, parameters) GPU_KERNEL(name, parameters)
 #define GPU_KERNEL_RESIDENT(name, parameters, blocks)         \
     extern "C" __global__ void __launch_bounds__(256, blocks) \
         name(const parameters p)
@@ -64,8 +64,8 @@
 #define gpu_fence_system() __threadfence_system()
 /* A number, behind a pointer to what is volatile, that several threads may read
  * and write at a time. */
-#define gpu_peek(at) (*(at))
-#define gpu_poke(at, x) (*(at) = (x))
+#define gpu_volatile_load(at) (*(at))
+#define gpu_volatile_store(at, x) (*(at) = (x))
 
 #if defined(__HIP_PLATFORM_AMD__) || defined(__HIP_PLATFORM_HCC__)
 
@@ -120,14 +120,14 @@ GPU_DEVICE uint64_t gpu_step(void)
 GPU_DEVICE void gpu_fail(gpu_error *error, int32_t code, int64_t call,
                          int64_t index)
 {
-    volatile gpu_error *word = error;
+    volatile gpu_error *to = error;
 
-    if (word == 0 || gpu_peek(&word->code) != 0)
+    if (to == 0 || gpu_volatile_load(&to->code) != 0)
         return;
-    gpu_poke(&word->call, call);
-    gpu_poke(&word->index, index);
+    gpu_volatile_store(&to->call, call);
+    gpu_volatile_store(&to->index, index);
     gpu_fence_system(); /* the code says that the rest is there */
-    gpu_poke(&word->code, code);
+    gpu_volatile_store(&to->code, code);
 }
 
 #endif

@@ -160,7 +160,7 @@ typedef struct gpu_product {
 /* ---------------------------------------------------------------- rows -- */
 
 /* At most so many elements of a row are held by one thread (kernels/held.h). */
-enum { GPU_HELD = 32 };
+enum { GPU_ROW_REGISTERS = 32 };
 
 /* Softmax and its like along the middle of outer x size x inner, dense. */
 typedef struct gpu_rows {

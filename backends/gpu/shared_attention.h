@@ -15,12 +15,12 @@ typedef struct gpu_heads {
 } gpu_heads;
 
 /* softmax(scale query keyᵀ + bias) value, and its gradients.  What is one
- * number for a query (sum, slope) is of the type computed with. */
+ * number for a query (sum, delta) is of the type computed with. */
 typedef struct gpu_attention {
     gpu_heads query, key, value, output, bias;
     gpu_heads grad, to_query, to_key, to_value, to_bias;
     gpu_heads sum; /* logarithm of what softmax divides by; item: 0 */
-    void *slope;   /* sum of gradient times output; dense */
+    void *delta;   /* sum of gradient times output; dense */
     int64_t batch, heads, rows, columns; /* queries, keys */
     int64_t inner, outer;                /* elements of a query, of a value */
     int64_t row_tiles, column_tiles;

@@ -13,7 +13,7 @@ typedef struct gpu_factor {
     void *to, *to_q;
     const void *from;
     void *info; /* i64 or i32: the order of a minor that is not positive */
-    double *room;
+    double *scratch;
     int64_t batch, rows, columns;
     int64_t q_columns, r_rows; /* of QR's results; 0: nobody wants Q */
     uint32_t dtype, info_dtype;

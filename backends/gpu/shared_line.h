@@ -27,7 +27,7 @@ typedef struct gpu_sort {
     void *to;
     int64_t *where; /* NULL: nobody wants places */
     const void *from;
-    void *keys, *room; /* pairs of key and place, line by line */
+    void *keys, *scratch; /* pairs of key and place, line by line */
     int64_t outer, size, inner;
     int64_t run;  /* merge: how long the sorted runs are */
     int64_t keep; /* of each line; GPU_KTH: the rank */

@@ -3,16 +3,16 @@
 
 /* shared_masked.h: what kernels that a mask guides are handed. */
 
-#ifndef GPU_SHARED_CHOSEN_H
-#define GPU_SHARED_CHOSEN_H
+#ifndef GPU_SHARED_MASKED_H
+#define GPU_SHARED_MASKED_H
 
 #include <gpu/shared.h>
 
 /* What a block goes through at a time. */
-enum { GPU_CHOSEN_EACH = 8, GPU_CHOSEN_CHUNK = 256 * GPU_CHOSEN_EACH };
+enum { GPU_MASKED_EACH = 8, GPU_MASKED_CHUNK = 256 * GPU_MASKED_EACH };
 
 /* Innermost first; strides in elements. */
-typedef struct gpu_chosen {
+typedef struct gpu_masked {
     void *to;
     const void *from, *mask;
     int64_t *sums; /* of each chunk, then of those before it; last: of all */
@@ -24,6 +24,6 @@ typedef struct gpu_chosen {
     uint32_t repeats, reserved;
     gpu_error *error;
     int64_t call;
-} gpu_chosen;
+} gpu_masked;
 
 #endif

@@ -25,7 +25,7 @@ typedef struct gpu_draw {
 typedef struct gpu_choice {
     int64_t *to;
     const void *from;
-    double *room; /* rows x n: running sums, or clocks */
+    double *scratch; /* rows x n: running sums, or clocks */
     const uint64_t *counter;
     int64_t rows, n, samples;
     uint64_t seed, offset;

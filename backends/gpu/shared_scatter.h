@@ -7,21 +7,21 @@
  * `to`, and what goes there.  Entries are sorted by place, those of one place in
  * their order; then a thread goes through all that fall on an element. */
 
-#ifndef GPU_SHARED_PLACE_H
-#define GPU_SHARED_PLACE_H
+#ifndef GPU_SHARED_SCATTER_H
+#define GPU_SHARED_SCATTER_H
 
 #include <gpu/shared.h>
 
 enum {
-    GPU_PLACE_PUT, /* the last one stays */
-    GPU_PLACE_ADD,
-    GPU_PLACE_MULTIPLY,
-    GPU_PLACE_AVERAGE,
-    GPU_PLACE_LARGEST,
-    GPU_PLACE_SMALLEST
+    GPU_SCATTER_PUT, /* the last one stays */
+    GPU_SCATTER_ADD,
+    GPU_SCATTER_MULTIPLY,
+    GPU_SCATTER_AVERAGE,
+    GPU_SCATTER_LARGEST,
+    GPU_SCATTER_SMALLEST
 };
 
-typedef struct gpu_place {
+typedef struct gpu_scatter {
     void *to;
     const void *from;  /* NULL: the number */
     int64_t *keys;     /* of each entry: its place; -1: passed over */
@@ -50,6 +50,6 @@ typedef struct gpu_place {
     uint32_t reserved;
     gpu_error *error;
     int64_t call;
-} gpu_place;
+} gpu_scatter;
 
 #endif

@@ -10,7 +10,7 @@
 #include <gpu/shared.h>
 
 /* Planes of in[0] x in[1] x in[2], and what windows make of them. */
-typedef struct gpu_pool {
+typedef struct gpu_pooling {
     void *to;
     int64_t *where;
     const void *from; /* backward: the gradient */
@@ -23,7 +23,7 @@ typedef struct gpu_pool {
     uint32_t dtype, reserved;
     gpu_error *error;
     int64_t call;
-} gpu_pool;
+} gpu_pooling;
 
 /* Columns: (image, channel, kernel's place) x (place of the output). */
 typedef struct gpu_columns {

@@ -175,14 +175,14 @@ static int blas_multiply(void *h, const gpu_gemm *g)
     float alpha = (float)g->alpha, beta = (float)g->beta;
     int type = type_of(g->dtype), wide = type == TYPE_F64;
     int status = blas.gemm(
-        h, g->a_turned ? TRANSPOSE : NO_TRANSPOSE,
-        g->b_turned ? TRANSPOSE : NO_TRANSPOSE, (int32_t)g->m, (int32_t)g->n,
-        (int32_t)g->k, wide ? (const void *)&g->alpha : &alpha, g->a, type,
-        (int32_t)g->a_step, g->a_batch, g->b, type, (int32_t)g->b_step,
-        g->b_batch, wide ? (const void *)&g->beta : &beta, g->c, type,
-        (int32_t)g->c_step, g->c_batch, g->c, type, (int32_t)g->c_step,
-        g->c_batch, (int32_t)g->batch, wide ? TYPE_F64 : TYPE_F32, STANDARD, 0,
-        0);
+        h, g->a_transposed ? TRANSPOSE : NO_TRANSPOSE,
+        g->b_transposed ? TRANSPOSE : NO_TRANSPOSE, (int32_t)g->m,
+        (int32_t)g->n, (int32_t)g->k, wide ? (const void *)&g->alpha : &alpha,
+        g->a, type, (int32_t)g->a_step, g->a_batch, g->b, type,
+        (int32_t)g->b_step, g->b_batch, wide ? (const void *)&g->beta : &beta,
+        g->c, type, (int32_t)g->c_step, g->c_batch, g->c, type,
+        (int32_t)g->c_step, g->c_batch, (int32_t)g->batch,
+        wide ? TYPE_F64 : TYPE_F32, STANDARD, 0, 0);
 
     if (status == SUCCESS)
         return 0;

@@ -255,27 +255,27 @@ static int fill(void *c, void *stream, void *to, uint32_t pattern,
 
 /* ------------------------------------------------------------- streams -- */
 
-static int stream_range(void *c, int32_t *out_least, int32_t *out_greatest)
+static int priority_range(void *c, int32_t *out_least, int32_t *out_greatest)
 {
     return ON_DEVICE(c,
                      hip.DeviceGetStreamPriorityRange(out_least, out_greatest));
 }
 
-static int leave_libraries(void *c, void *stream)
+static int release_handles(void *c, void *stream)
 {
-    gpu_blas_leave(c, stream);
+    gpu_blas_release(c, stream);
     return 0;
 }
 
 static int stream_destroy(void *c, void *stream)
 {
     return RELAXED_ON_DEVICE(
-        c, (leave_libraries(c, stream), hip.StreamDestroy(stream)));
+        c, (release_handles(c, stream), hip.StreamDestroy(stream)));
 }
 
-static int stream_leave(void *c, void *stream)
+static int stream_forget(void *c, void *stream)
 {
-    return ON_DEVICE(c, leave_libraries(c, stream));
+    return ON_DEVICE(c, release_handles(c, stream));
 }
 
 typedef struct callback {
@@ -379,7 +379,7 @@ static int peer_copy(void *c, void *stream, void *to, void *from_context,
 /* ------------------------------------------------------------- kernels -- */
 
 /* HIP limits the threads of a launch in each dimension to fewer than 2^32. */
-static uint32_t most_blocks(uint32_t threads)
+static uint32_t max_blocks(uint32_t threads)
 {
     return UINT32_MAX / threads;
 }
@@ -411,12 +411,12 @@ const gpu_driver rocm_driver = {
     .host_unpin = host_unpin,
     .copy = copy,
     .fill = fill,
-    .stream_range = stream_range,
+    .priority_range = priority_range,
     .stream_create = stream_create,
     .stream_destroy = stream_destroy,
-    .stream_leave = stream_leave,
+    .stream_forget = stream_forget,
     .stream_query = stream_query,
-    .stream_captures = stream_captures,
+    .stream_is_capturing = stream_is_capturing,
     .stream_synchronize = stream_synchronize,
     .stream_wait = stream_wait,
     .stream_call = stream_call,
@@ -435,12 +435,12 @@ const gpu_driver rocm_driver = {
     .capture_end = capture_end,
     .graph_launch = graph_launch,
     .graph_destroy = graph_destroy,
-    .peer_can = peer_can,
+    .peer_accessible = peer_accessible,
     .peer_copy = peer_copy,
     .module_load = module_load,
     .module_unload = module_unload,
     .function_find = function_find,
-    .most_blocks = most_blocks,
+    .max_blocks = max_blocks,
     .launch = launch,
     .multiply = multiply,
     .multiply_workspace = GPU_BLAS_WORKSPACE,

@@ -18,7 +18,7 @@ CORE_SDK_NOTE("rocm", "The libcore authors", "0.1.0", "Apache-2.0", "rocm",
 extern const gpu_driver rocm_driver;
 extern const gpu_image rocm_images[];
 
-const gpu_vendor gpu_vendor_here = {NAME, &rocm_driver, rocm_images};
+const gpu_vendor gpu_this_vendor = {NAME, &rocm_driver, rocm_images};
 
 CORE_SDK_EXPORT core_status core_plugin_entry(const core_plugin_offer *offer,
                                               core_plugin_answer *answer);

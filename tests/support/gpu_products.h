@@ -271,7 +271,7 @@ static inline void a_reset_destroys_handles_there(const char *library)
     ck_assert_float_eq(first_of(CALL(mm, x, x)), 1);
     ck_assert_uint_eq(fake_count("fake_handles"), 1);
     OK(core_device_reset(second));
-    ck_assert_uint_eq(fake_count("fake_strays"), 0);
+    ck_assert_uint_eq(fake_count("fake_misplaced"), 0);
     x = identity(second);
     ck_assert_float_eq(first_of(CALL(mm, x, x)), 1);
     ck_assert_uint_eq(fake_count("fake_handles"), 2);

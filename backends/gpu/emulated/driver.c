@@ -91,7 +91,7 @@ static int device_open(uint32_t index, gpu_facts *out, void **out_context)
     return 0;
 }
 
-void gpu_emulated_hold(held **list, held *one)
+void gpu_emulated_list_add(held **list, held *one)
 {
     one->next = *list;
     one->link = list;
@@ -100,7 +100,7 @@ void gpu_emulated_hold(held **list, held *one)
     *list = one;
 }
 
-void gpu_emulated_unhold(held *one)
+void gpu_emulated_list_remove(held *one)
 {
     *one->link = one->next;
     if (one->next != NULL)
@@ -112,7 +112,7 @@ static void free_held(held **list)
     while (*list != NULL) {
         held *one = *list;
 
-        gpu_emulated_unhold(one);
+        gpu_emulated_list_remove(one);
         free(one);
     }
 }
@@ -180,7 +180,7 @@ static int device_alloc(void *device, uint64_t size, void **out)
     int code = 0;
 
     *out = NULL;
-    if (gpu_emulated_refuses())
+    if (gpu_emulated_in_host_function())
         return EMULATED_REFUSED;
     pthread_mutex_lock(&gpu_emulated_lock);
     if (c->lost)
@@ -192,7 +192,7 @@ static int device_alloc(void *device, uint64_t size, void **out)
     if (code == 0 && made == NULL)
         code = EMULATED_OUT_OF_MEMORY;
     if (code == 0) {
-        gpu_emulated_hold(&c->memory, &made->held);
+        gpu_emulated_list_add(&c->memory, &made->held);
         made->size = size;
         *out = (char *)made + HEAD;
         memset(*out, 0xab, size);
@@ -210,7 +210,7 @@ static allocation *taken(context *c, const void *data)
     while (one != NULL && (char *)one + HEAD != (const char *)data)
         one = one->next;
     if (one != NULL)
-        gpu_emulated_unhold(one);
+        gpu_emulated_list_remove(one);
     return (allocation *)(void *)one;
 }
 
@@ -221,7 +221,7 @@ static int device_free(void *device, void *data)
 
     if (data == NULL)
         return 0;
-    if (gpu_emulated_refuses())
+    if (gpu_emulated_in_host_function())
         return EMULATED_REFUSED;
     gpu_emulated_wait_idle(c);
     pthread_mutex_lock(&gpu_emulated_lock);
@@ -254,14 +254,14 @@ static int host_alloc(void *device, uint64_t size, void **out)
     char *memory;
 
     *out = NULL;
-    if (gpu_emulated_refuses())
+    if (gpu_emulated_in_host_function())
         return EMULATED_REFUSED;
     may_wait(c);
     memory = aligned_alloc(256, PINNED_HEAD + (size + 255) / 256 * 256);
     if (memory == NULL)
         return EMULATED_OUT_OF_MEMORY;
     pthread_mutex_lock(&gpu_emulated_lock);
-    gpu_emulated_hold(&c->pinned, (held *)(void *)memory);
+    gpu_emulated_list_add(&c->pinned, (held *)(void *)memory);
     pthread_mutex_unlock(&gpu_emulated_lock);
     *out = memory + PINNED_HEAD;
     return 0;
@@ -269,13 +269,13 @@ static int host_alloc(void *device, uint64_t size, void **out)
 
 static int host_free(void *device, void *data)
 {
-    if (gpu_emulated_refuses())
+    if (gpu_emulated_in_host_function())
         return EMULATED_REFUSED;
     if (data == NULL)
         return 0;
     gpu_emulated_wait_idle(device);
     pthread_mutex_lock(&gpu_emulated_lock);
-    gpu_emulated_unhold((held *)(void *)((char *)data - PINNED_HEAD));
+    gpu_emulated_list_remove((held *)(void *)((char *)data - PINNED_HEAD));
     pthread_mutex_unlock(&gpu_emulated_lock);
     free((char *)data - PINNED_HEAD);
     return 0;
@@ -308,7 +308,7 @@ static int host_pin(void *device, void *data, uint64_t size)
     int code = 0;
     pin *p;
 
-    if (gpu_emulated_refuses())
+    if (gpu_emulated_in_host_function())
         return EMULATED_REFUSED;
     may_wait(c);
     p = calloc(1, sizeof *p);
@@ -322,7 +322,7 @@ static int host_pin(void *device, void *data, uint64_t size)
     else if ((uintptr_t)data % 4096 != 0 || pin_of(c, data, size) != NULL)
         code = EMULATED_INVALID;
     else
-        gpu_emulated_hold(&c->pins, &p->held);
+        gpu_emulated_list_add(&c->pins, &p->held);
     pthread_mutex_unlock(&gpu_emulated_lock);
     if (code != 0)
         free(p);
@@ -334,7 +334,7 @@ static int host_unpin(void *device, void *data)
     context *c = device;
     pin *p;
 
-    if (gpu_emulated_refuses())
+    if (gpu_emulated_in_host_function())
         return EMULATED_REFUSED;
     gpu_emulated_wait_idle(c);
     pthread_mutex_lock(&gpu_emulated_lock);
@@ -342,7 +342,7 @@ static int host_unpin(void *device, void *data)
     if (p != NULL && p->data != (const char *)data)
         p = NULL;
     if (p != NULL)
-        gpu_emulated_unhold(&p->held);
+        gpu_emulated_list_remove(&p->held);
     pthread_mutex_unlock(&gpu_emulated_lock);
     if (p == NULL)
         return EMULATED_INVALID;
@@ -416,7 +416,7 @@ static int virtual_unmap(void *device, void *data, uint64_t size)
     context *c = device;
     void *again;
 
-    if (gpu_emulated_refuses())
+    if (gpu_emulated_in_host_function())
         return EMULATED_REFUSED;
     gpu_emulated_wait_idle(c);
     /* The pages go, the addresses stay taken. */
@@ -430,7 +430,8 @@ static int virtual_unmap(void *device, void *data, uint64_t size)
 
 /* ----------------------------------------------------------- priorities -- */
 
-static int stream_range(void *device, int32_t *out_least, int32_t *out_greatest)
+static int priority_range(void *device, int32_t *out_least,
+                          int32_t *out_greatest)
 {
     (void)device;
     *out_least = 0;
@@ -440,7 +441,7 @@ static int stream_range(void *device, int32_t *out_least, int32_t *out_greatest)
 
 /* --------------------------------------------------------------- peers -- */
 
-static int peer_can(void *device, void *other, uint32_t *out_yes)
+static int peer_accessible(void *device, void *other, uint32_t *out_yes)
 {
     *out_yes = device != other;
     return 0;
@@ -510,7 +511,7 @@ static int run_launch(work *w, context *device)
     return EMULATED_DIVERGED;
 }
 
-static uint32_t most_blocks(uint32_t threads)
+static uint32_t max_blocks(uint32_t threads)
 {
     uint64_t most = setting("GPUEMU_BLOCKS", INT32_MAX);
 
@@ -525,7 +526,7 @@ static int launch(void *device, void *on, void *function,
     work *w = gpu_emulated_work(run_launch, size);
 
     if (w != NULL) {
-        w->kind = GPU_DID_KERNEL;
+        w->kind = GPU_ACTIVITY_KERNEL;
         w->name = ((gpu_emulated_kernel *)function)->name;
         w->u.launch.kernel = function;
         memcpy(w->u.launch.grid, grid, sizeof w->u.launch.grid);
@@ -550,8 +551,8 @@ static double sum_of(const gpu_gemm *g, int64_t z, int64_t i, int64_t j)
     double sum = 0;
 
     for (int64_t k = 0; k < g->k; k++) {
-        int64_t a = g->a_turned ? i * g->a_step + k : k * g->a_step + i;
-        int64_t b = g->b_turned ? k * g->b_step + j : j * g->b_step + k;
+        int64_t a = g->a_transposed ? i * g->a_step + k : k * g->a_step + i;
+        int64_t b = g->b_transposed ? k * g->b_step + j : j * g->b_step + k;
 
         sum += number_at(g->a, g->dtype, z * g->a_batch + a) *
                number_at(g->b, g->dtype, z * g->b_batch + b);
@@ -613,11 +614,11 @@ const gpu_driver gpu_emulated_driver = {
     .host_unpin = host_unpin,
     .copy = gpu_emulated_copy,
     .fill = gpu_emulated_fill,
-    .stream_range = stream_range,
+    .priority_range = priority_range,
     .stream_create = gpu_emulated_stream_create,
     .stream_destroy = gpu_emulated_stream_destroy,
     .stream_query = gpu_emulated_stream_query,
-    .stream_captures = gpu_emulated_stream_captures,
+    .stream_is_capturing = gpu_emulated_stream_is_capturing,
     .stream_synchronize = gpu_emulated_stream_synchronize,
     .stream_wait = gpu_emulated_stream_wait,
     .stream_call = gpu_emulated_stream_call,
@@ -634,7 +635,7 @@ const gpu_driver gpu_emulated_driver = {
     .capture_end = gpu_emulated_capture_end,
     .graph_launch = gpu_emulated_graph_launch,
     .graph_destroy = gpu_emulated_graph_destroy,
-    .peer_can = peer_can,
+    .peer_accessible = peer_accessible,
     .peer_copy = peer_copy,
     .virtual_granularity = virtual_granularity,
     .virtual_reserve = virtual_reserve,
@@ -644,14 +645,14 @@ const gpu_driver gpu_emulated_driver = {
     .module_load = module_load,
     .module_unload = module_unload,
     .function_find = function_find,
-    .most_blocks = most_blocks,
+    .max_blocks = max_blocks,
     .launch = launch,
     .multiply = multiply,
     .trace_start = gpu_emulated_trace_start,
     .trace_stop = gpu_emulated_trace_stop,
     .trace_correlate = gpu_emulated_trace_correlate,
     .trace_clock = gpu_emulated_trace_clock,
-    .range_shown = gpu_emulated_range_shown,
+    .ranges_enabled = gpu_emulated_ranges_enabled,
     .range_begin = gpu_emulated_range_begin,
     .range_end = gpu_emulated_range_end,
 };

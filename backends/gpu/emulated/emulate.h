@@ -22,7 +22,7 @@ typedef struct gpu_index {
 typedef struct gpu_emulated_kernel {
     const char *name;
     void (*run)(const void *parameters);
-    int64_t meeting;
+    int64_t cooperative;
     uint64_t size; /* of the parameters */
 } gpu_emulated_kernel;
 
@@ -63,9 +63,9 @@ uint32_t gpu_emulated_lane(void);
         #name, name##_run, meets, sizeof(parameters)};                      \
     static void name##_body(const parameters &p)
 #define GPU_KERNEL(name, parameters) GPU_ENTRY(name, parameters, 0)
-#define GPU_KERNEL_MEETING(name, parameters) GPU_ENTRY(name, parameters, 1)
+#define GPU_KERNEL_COOPERATIVE(name, parameters) GPU_ENTRY(name, parameters, 1)
 #define GPU_KERNEL_RESIDENT(name, parameters, blocks) \
-    GPU_KERNEL_MEETING(name, parameters)
+    GPU_KERNEL_COOPERATIVE(name, parameters)
 
 #define GPU_SHARED static
 #define GPU_DYNAMIC(type, name) type *name = (type *)gpu_emulated.dynamic
@@ -76,19 +76,19 @@ uint32_t gpu_emulated_lane(void);
 #define gpu_grid gpu_emulated.grid
 #define gpu_barrier() gpu_emulated_barrier()
 #define gpu_fence_system() ((void)0) /* its memory is the host's */
-#define gpu_peek(at) __atomic_load_n(at, __ATOMIC_RELAXED)
-#define gpu_poke(at, x) __atomic_store_n(at, x, __ATOMIC_RELAXED)
+#define gpu_volatile_load(at) __atomic_load_n(at, __ATOMIC_RELAXED)
+#define gpu_volatile_store(at, x) __atomic_store_n(at, x, __ATOMIC_RELAXED)
 
 #define GPU_WARP gpu_emulated.warp
 
 template <class T> static inline T gpu_exchange(T x, uint32_t from)
 {
-    uint64_t word = 0;
+    uint64_t bits = 0;
 
-    static_assert(sizeof(T) <= sizeof word, "a lane's value is a word");
-    __builtin_memcpy(&word, &x, sizeof x);
-    word = gpu_emulated_exchange(word, from);
-    __builtin_memcpy(&x, &word, sizeof x);
+    static_assert(sizeof(T) <= sizeof bits, "a lane exchanges at most 64 bits");
+    __builtin_memcpy(&bits, &x, sizeof x);
+    bits = gpu_emulated_exchange(bits, from);
+    __builtin_memcpy(&x, &bits, sizeof x);
     return x;
 }
 

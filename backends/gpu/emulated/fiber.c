@@ -388,7 +388,7 @@ UNSEEN const char *gpu_emulated_launch(const gpu_emulated_kernel *kernel,
                                        uint32_t shared_bytes,
                                        const void *parameters)
 {
-    int fibers = kernel->meeting != 0 || WATCHED;
+    int fibers = kernel->cooperative != 0 || WATCHED;
     const char *why = prepare(size, shared_bytes, fibers);
     order blocks = order_of((uint64_t)grid[0] * grid[1] * grid[2]);
 
@@ -411,7 +411,7 @@ UNSEEN const char *gpu_emulated_launch(const gpu_emulated_kernel *kernel,
         else
             run_alone();
         /* The next block has the same shared memory. */
-        if (kernel->meeting)
+        if (kernel->cooperative)
             after(&ended);
     }
     after(&ended);

@@ -2,7 +2,7 @@
  * Copyright The libcore authors */
 
 /* order.h: in which order the blocks of a launch run, and a block's threads from
- * one meeting to the next.  A device promises none: what depends on it shows
+ * one cooperative to the next.  A device promises none: what depends on it shows
  * where the order changes. */
 
 #ifndef GPU_EMULATED_ORDER_H

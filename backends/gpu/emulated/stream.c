@@ -29,9 +29,9 @@ typedef struct stream {
 pthread_mutex_t gpu_emulated_lock = PTHREAD_MUTEX_INITIALIZER;
 pthread_cond_t gpu_emulated_changed = PTHREAD_COND_INITIALIZER;
 
-context *gpu_emulated_device_of(const void *word)
+context *gpu_emulated_device_of(const void *opaque)
 {
-    const stream *s = word;
+    const stream *s = opaque;
 
     return s->device;
 }
@@ -57,7 +57,7 @@ static void wait_for_change(void)
 static _Thread_local int in_host_function
     __attribute__((tls_model("initial-exec")));
 
-int gpu_emulated_refuses(void)
+int gpu_emulated_in_host_function(void)
 {
     if (in_host_function)
         fprintf(stderr, "gpuemu: a host function calls the driver\n");
@@ -99,9 +99,9 @@ static void perform(context *device, work *w)
         w->end(w, device);
 }
 
-static void *serve(void *word)
+static void *serve(void *opaque)
 {
-    stream *s = word;
+    stream *s = opaque;
 
     lock();
     for (;;) {
@@ -128,10 +128,10 @@ static void *serve(void *word)
     return NULL;
 }
 
-int gpu_emulated_submit(void *device, void *word, work *w)
+int gpu_emulated_submit(void *device, void *opaque, work *w)
 {
     context *c = device;
-    stream *s = word;
+    stream *s = opaque;
     int code;
 
     if (w == NULL)
@@ -139,7 +139,7 @@ int gpu_emulated_submit(void *device, void *word, work *w)
     w->correlation = gpu_emulated_correlation();
     w->stream = (uint64_t)(uintptr_t)s;
     lock();
-    code = gpu_emulated_refuses() ? EMULATED_REFUSED : c->lost;
+    code = gpu_emulated_in_host_function() ? EMULATED_REFUSED : c->lost;
     if (code != 0) {
         if (w->end != NULL)
             w->end(w, c);
@@ -169,7 +169,7 @@ int gpu_emulated_stream_create(void *device, int32_t priority,
 
     (void)priority;
     *out_stream = NULL;
-    if (gpu_emulated_refuses()) {
+    if (gpu_emulated_in_host_function()) {
         free(s);
         return EMULATED_REFUSED;
     }
@@ -194,12 +194,12 @@ int gpu_emulated_stream_create(void *device, int32_t priority,
     return 0;
 }
 
-int gpu_emulated_stream_destroy(void *device, void *word)
+int gpu_emulated_stream_destroy(void *device, void *opaque)
 {
-    stream *s = word;
+    stream *s = opaque;
 
     (void)device;
-    if (gpu_emulated_refuses())
+    if (gpu_emulated_in_host_function())
         return EMULATED_REFUSED;
     lock();
     s->closed = 1;
@@ -208,12 +208,13 @@ int gpu_emulated_stream_destroy(void *device, void *word)
     return 0;
 }
 
-int gpu_emulated_stream_captures(void *device, void *word, uint32_t *out_yes)
+int gpu_emulated_stream_is_capturing(void *device, void *opaque,
+                                     uint32_t *out_yes)
 {
-    stream *s = word;
+    stream *s = opaque;
 
     (void)device;
-    if (gpu_emulated_refuses())
+    if (gpu_emulated_in_host_function())
         return EMULATED_REFUSED;
     lock();
     *out_yes = s->capture != NULL;
@@ -221,9 +222,9 @@ int gpu_emulated_stream_captures(void *device, void *word, uint32_t *out_yes)
     return 0;
 }
 
-unsigned gpu_emulated_captured(void *word)
+unsigned gpu_emulated_captured_count(void *opaque)
 {
-    stream *s = word;
+    stream *s = opaque;
     unsigned count = 0;
 
     lock();
@@ -240,16 +241,16 @@ static int spoils(stream *s)
     if (s->capture == NULL)
         return 0;
     s->capture->spoilt = 1;
-    return EMULATED_CAPTURES;
+    return EMULATED_CAPTURING;
 }
 
-int gpu_emulated_stream_query(void *device, void *word)
+int gpu_emulated_stream_query(void *device, void *opaque)
 {
     context *c = device;
-    stream *s = word;
+    stream *s = opaque;
     int code;
 
-    if (gpu_emulated_refuses())
+    if (gpu_emulated_in_host_function())
         return EMULATED_REFUSED;
     lock();
     code = c->lost ? c->lost : spoils(s);
@@ -259,13 +260,13 @@ int gpu_emulated_stream_query(void *device, void *word)
     return code;
 }
 
-int gpu_emulated_stream_synchronize(void *device, void *word)
+int gpu_emulated_stream_synchronize(void *device, void *opaque)
 {
     context *c = device;
-    stream *s = word;
+    stream *s = opaque;
     int code;
 
-    if (gpu_emulated_refuses())
+    if (gpu_emulated_in_host_function())
         return EMULATED_REFUSED;
     lock();
     code = spoils(s);
@@ -292,7 +293,7 @@ int gpu_emulated_copy(void *device, void *on, void *to, const void *from,
     work *w = gpu_emulated_work(run_copy, 0);
 
     if (w != NULL) {
-        w->kind = GPU_DID_COPY;
+        w->kind = GPU_ACTIVITY_COPY;
         w->name = direction == GPU_TO_DEVICE ? "copy from the host"
                   : direction == GPU_TO_HOST ? "copy to the host"
                                              : "copy";
@@ -323,7 +324,7 @@ int gpu_emulated_fill(void *device, void *on, void *to, uint32_t pattern,
         return EMULATED_INVALID;
     w = gpu_emulated_work(run_fill, 0);
     if (w != NULL) {
-        w->kind = GPU_DID_FILL;
+        w->kind = GPU_ACTIVITY_FILL;
         w->name = "fill";
         w->bytes = bytes * count;
         w->u.fill.to = to;
@@ -400,13 +401,13 @@ static void let_go(graph *g)
     free(g);
 }
 
-int gpu_emulated_graph_destroy(void *device, void *word)
+int gpu_emulated_graph_destroy(void *device, void *opaque)
 {
     (void)device;
-    if (gpu_emulated_refuses())
+    if (gpu_emulated_in_host_function())
         return EMULATED_REFUSED;
     lock();
-    let_go(word);
+    let_go(opaque);
     unlock();
     return 0;
 }
@@ -437,7 +438,7 @@ int gpu_emulated_capture_end(void *device, void *on, void **out_graph)
     lock();
     g = s->capture;
     s->capture = NULL;
-    code = g != NULL && g->spoilt ? EMULATED_SPOILT : 0;
+    code = g != NULL && g->spoilt ? EMULATED_INVALIDATED : 0;
     if (g != NULL && (out_graph == NULL || code != 0)) {
         let_go(g);
         g = NULL;
@@ -464,10 +465,10 @@ static void end_graph(work *w, context *device)
     let_go(w->u.object);
 }
 
-int gpu_emulated_graph_launch(void *device, void *word, void *on)
+int gpu_emulated_graph_launch(void *device, void *opaque, void *on)
 {
     work *w = gpu_emulated_work(run_graph, 0);
-    graph *g = word;
+    graph *g = opaque;
 
     if (w == NULL)
         return EMULATED_OUT_OF_MEMORY;

@@ -46,13 +46,14 @@ int gpu_emulated_run(work *w, context *device, uint64_t correlation,
     return code;
 }
 
-int gpu_emulated_trace_start(void *device, gpu_tell tell, void *word)
+int gpu_emulated_trace_start(void *device, gpu_activity_callback tell,
+                             void *opaque)
 {
     context *c = device;
 
     pthread_mutex_lock(&gpu_emulated_lock);
     c->tell = tell;
-    c->told = word;
+    c->told = opaque;
     pthread_mutex_unlock(&gpu_emulated_lock);
     return 0;
 }
@@ -77,7 +78,7 @@ int gpu_emulated_trace_clock(void *device, int64_t *out_nanoseconds)
 
 /* -------------------------------------------------------------- ranges -- */
 
-bool gpu_emulated_range_shown(void)
+bool gpu_emulated_ranges_enabled(void)
 {
     return getenv("GPUEMU_RANGES") != NULL;
 }

@@ -20,9 +20,9 @@ enum {
     EMULATED_ABSENT = 500,
     EMULATED_LOST = 700,
     EMULATED_DIVERGED = 701,
-    EMULATED_REFUSED = 800,  /* a host function called the driver */
-    EMULATED_CAPTURES = 900, /* the stream, which was waited for */
-    EMULATED_SPOILT = 901    /* such a capture ends */
+    EMULATED_REFUSED = 800,    /* a host function called the driver */
+    EMULATED_CAPTURING = 900,  /* the stream, which was waited for */
+    EMULATED_INVALIDATED = 901 /* such a capture ends */
 };
 
 /* In front of what goes with its context, where nobody frees it before. */
@@ -36,8 +36,8 @@ typedef struct context {
     held *pins; /* what the host's memory is noted in */
     int lost;   /* the code that lost it */
     uint64_t used;
-    uint64_t pending; /* work that is not done, of all streams */
-    gpu_tell tell;    /* NULL: nobody records */
+    uint64_t pending;           /* work that is not done, of all streams */
+    gpu_activity_callback tell; /* NULL: nobody records */
     void *told;
 } context;
 
@@ -96,24 +96,25 @@ int gpu_emulated_submit(void *device, void *stream, work *w);
 
 context *gpu_emulated_device_of(const void *stream);
 /* How much was given to it since its capture began. */
-unsigned gpu_emulated_captured(void *stream);
+unsigned gpu_emulated_captured_count(void *stream);
 /* What every call asks first: a host function may call nothing of the
  * driver. */
-int gpu_emulated_refuses(void);
+int gpu_emulated_in_host_function(void);
 /* What frees memory waits for all that the device has to do. */
 void gpu_emulated_wait_idle(context *device);
 /* With the lock. */
-void gpu_emulated_hold(held **list, held *one);
-void gpu_emulated_unhold(held *one);
+void gpu_emulated_list_add(held **list, held *one);
+void gpu_emulated_list_remove(held *one);
 /* Frees the events that a context still has; with the lock. */
 void gpu_emulated_events_forget(context *device);
 
 /* The slots of records (trace.c). */
-int gpu_emulated_trace_start(void *device, gpu_tell tell, void *word);
+int gpu_emulated_trace_start(void *device, gpu_activity_callback tell,
+                             void *opaque);
 int gpu_emulated_trace_stop(void *device);
 void gpu_emulated_trace_correlate(void *device, uint64_t correlation);
 int gpu_emulated_trace_clock(void *device, int64_t *out_nanoseconds);
-bool gpu_emulated_range_shown(void);
+bool gpu_emulated_ranges_enabled(void);
 void gpu_emulated_range_begin(const char *name);
 void gpu_emulated_range_end(void);
 uint64_t gpu_emulated_correlation(void);
@@ -127,7 +128,8 @@ int gpu_emulated_stream_create(void *device, int32_t priority,
                                void **out_stream);
 int gpu_emulated_stream_destroy(void *device, void *stream);
 int gpu_emulated_stream_query(void *device, void *stream);
-int gpu_emulated_stream_captures(void *device, void *stream, uint32_t *out_yes);
+int gpu_emulated_stream_is_capturing(void *device, void *stream,
+                                     uint32_t *out_yes);
 int gpu_emulated_stream_synchronize(void *device, void *stream);
 int gpu_emulated_stream_wait(void *device, void *stream, void *event);
 int gpu_emulated_stream_call(void *device, void *stream,

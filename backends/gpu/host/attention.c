@@ -128,7 +128,7 @@ static core_status backward(core_call *call, const core_value *args,
     core_dtype dtype = args[1].u.view->dtype;
     gpu_device *device = gpu_stream_of(call)->device;
     uint64_t queries = (uint64_t)(p.batch * p.heads * p.rows);
-    core_memory slope;
+    core_memory delta;
     core_status status;
     char name[GPU_NAME];
 
@@ -145,12 +145,12 @@ static core_status backward(core_call *call, const core_value *args,
     p.to_bias = heads_of(&results[3]);
     status = gpu_host->call_scratch(
         call, queries * (dtype == CORE_F64 ? sizeof(double) : sizeof(float)),
-        &slope);
+        &delta);
     if (status != CORE_OK)
         return status;
-    p.slope = gpu_address(slope);
+    p.delta = gpu_address(delta);
     status =
-        gpu_launch(call, "attention", gpu_name(name, "attention_slopes", dtype),
+        gpu_launch(call, "attention", gpu_name(name, "attention_delta", dtype),
                    gpu_spread(device, queries * 16, 1), &p, sizeof p);
     if (status == CORE_OK && (p.to_query.data || p.to_bias.data))
         status = start(call, "attention_rows", dtype, p.row_tiles, &p);

@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define calls (gpu_vendor_here.driver)
+#define calls (gpu_this_vendor.driver)
 
 typedef struct blas_stream {
     gpu_handle shared; /* first */
@@ -73,11 +73,11 @@ static blas_stream *find(const gpu_blas *blas, void *context, void *stream,
                          int captured)
 {
     blas_stream *s =
-        (blas_stream *)(void *)gpu_handles_of(all, context, stream);
+        (blas_stream *)(void *)gpu_handles_find(all, context, stream);
 
     if (s != NULL || captured)
         return s;
-    s = (blas_stream *)(void *)gpu_handles_left(all, context, stream);
+    s = (blas_stream *)(void *)gpu_handles_reuse(all, context, stream);
     if (s == NULL)
         s = create(blas, context);
     if (s == NULL)
@@ -86,7 +86,7 @@ static blas_stream *find(const gpu_blas *blas, void *context, void *stream,
     if (!blas->set_stream(s->handle, stream) ||
         !blas->set_workspace(s->handle, s->workspace))
         return NULL;
-    gpu_handles_give(&s->shared, stream);
+    gpu_handles_assign(&s->shared, stream);
     return s;
 }
 
@@ -97,10 +97,10 @@ void gpu_blas_prepare(const gpu_blas *blas, void *context, void *stream)
     pthread_mutex_unlock(&lock);
 }
 
-void gpu_blas_leave(void *context, void *stream)
+void gpu_blas_release(void *context, void *stream)
 {
     pthread_mutex_lock(&lock);
-    gpu_handles_leave(all, context, stream);
+    gpu_handles_release(all, context, stream);
     pthread_mutex_unlock(&lock);
 }
 
@@ -109,7 +109,7 @@ void gpu_blas_forget(const gpu_blas *blas, void *context, int lost)
     gpu_handle *h;
 
     pthread_mutex_lock(&lock);
-    while ((h = gpu_handles_take(&all, context, lost)) != NULL)
+    while ((h = gpu_handles_remove(&all, context, lost)) != NULL)
         drop(blas, (blas_stream *)(void *)h, lost);
     pthread_mutex_unlock(&lock);
 }
@@ -123,7 +123,7 @@ static int capture(const gpu_blas *blas, blas_stream *s, const gpu_gemm *g)
     if (blas->set_workspace(s->handle, g->workspace))
         code = blas->multiply(s->handle, g);
     if (!blas->set_workspace(s->handle, s->workspace))
-        gpu_handles_bar(&s->shared);
+        gpu_handles_retire(&s->shared);
     return code;
 }
 

@@ -39,7 +39,7 @@ int gpu_blas_multiply(const gpu_blas *blas, void *context, void *stream,
 /* Creates the stream's handle before a capture, which can create none. */
 void gpu_blas_prepare(const gpu_blas *blas, void *context, void *stream);
 /* Releases the stream's handle when the stream ends; does not wait. */
-void gpu_blas_leave(void *context, void *stream);
+void gpu_blas_release(void *context, void *stream);
 /* Destroys the handles of the context.  lost: the device's memory is already
  * gone. */
 void gpu_blas_forget(const gpu_blas *blas, void *context, int lost);

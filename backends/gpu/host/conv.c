@@ -2,7 +2,7 @@
  * Copyright The libcore authors */
 
 /* conv.c: convolution, by the vendor's library (conv_library.c) or as products of
- * matrices: an image's patches are its columns (conv.cu), so many images at a
+ * matrices: an image's unfold_patches are its columns (conv.cu), so many images at a
  * time as scratch memory takes.  A transposed convolution is the gradient of
  * another by its input. */
 
@@ -107,7 +107,7 @@ static core_status unfold(const gpu_conv *c, const char *input, int64_t first,
 {
     char name[GPU_NAME] = "conv_unfold_";
 
-    strcat(name, gpu_word_name(core_sdk_itemsize(c->dtype)));
+    strcat(name, gpu_width_name(core_sdk_itemsize(c->dtype)));
     return run(c, name, c->columns,
                at(c, input, first * c->channels * c->plane),
                images * c->groups * c->taps * c->places);
@@ -167,7 +167,7 @@ static matrix transposed(matrix m)
 }
 
 /* Over images instead of beside them. */
-static matrix summed(matrix m)
+static matrix over_images(matrix m)
 {
     m.strides.sum = m.strides.batch;
     m.strides.batch = 0;
@@ -186,7 +186,7 @@ static core_status multiply(gpu_conv *c, gpu_product *p, matrix a, matrix b,
     p->alpha = p->beta = 1;
     p->alpha_whole = p->beta_whole = 1;
     return c->sums != NULL ? gpu_multiply_wide(c->call, c->dtype, p)
-                           : gpu_multiply(c->call, c->dtype, p, &c->room);
+                           : gpu_multiply(c->call, c->dtype, p, &c->workspace);
 }
 
 static core_status multiply_images(gpu_conv *c, const char *input,
@@ -255,8 +255,8 @@ static core_status weight_gradient(gpu_conv *c, const char *grad,
             p.c = to.data;
             p.c_strides = to.strides;
         }
-        status = multiply(c, &p, summed(output_of(c, grad, k, first)),
-                          summed(transposed(columns_of(c, k))), to);
+        status = multiply(c, &p, over_images(output_of(c, grad, k, first)),
+                          over_images(transposed(columns_of(c, k))), to);
     }
     return status;
 }
@@ -265,8 +265,8 @@ static core_status weight_gradient(gpu_conv *c, const char *grad,
 typedef core_status (*step)(gpu_conv *c, const char *a, const char *b, char *to,
                             int64_t first, int64_t images);
 
-static core_status each_lot(gpu_conv *c, step what, const char *a,
-                            const char *b, char *to)
+static core_status for_each_chunk(gpu_conv *c, step what, const char *a,
+                                  const char *b, char *to)
 {
     core_status status = CORE_OK;
 
@@ -290,13 +290,13 @@ static core_status weight_gradients(gpu_conv *c, const char *grad,
 
     if (c->chunk >= c->images ||
         (c->dtype != CORE_F16 && c->dtype != CORE_BF16))
-        return each_lot(c, weight_gradient, grad, input, to->data);
+        return for_each_chunk(c, weight_gradient, grad, input, to->data);
     status = gpu_host->call_scratch(
         c->call, (uint64_t)to->view->numel * sizeof(float), &sums);
     if (status != CORE_OK)
         return status;
     c->sums = gpu_address(sums);
-    status = each_lot(c, weight_gradient, grad, input, to->data);
+    status = for_each_chunk(c, weight_gradient, grad, input, to->data);
     memset(&p, 0, sizeof p);
     p.count = (uint64_t)to->view->numel;
     p.to = to->data;
@@ -332,7 +332,7 @@ static core_status by_columns(gpu_conv *c, const gpu_conv_product *p)
     if (p->what == GPU_WEIGHT_GRADIENT)
         status = weight_gradients(c, a.data, b.data, &written);
     else
-        status = each_lot(
+        status = for_each_chunk(
             c, p->what == GPU_CONVOLVE ? multiply_images : input_gradient,
             a.data, b.data, written.data);
     if (status == CORE_OK && p->what == GPU_INPUT_GRADIENT)
@@ -384,7 +384,7 @@ static core_status bias_gradient(gpu_conv *c, const core_view *grad,
     gpu_channels p = {.images = grad->sizes[0], .channels = result->numel};
     gpu_compact from, to;
     core_status status =
-        gpu_compact_read(c, grad, gpu_compact_lies(grad, true), false, &from);
+        gpu_compact_read(c, grad, gpu_compact_fits(grad, true), false, &from);
     char name[GPU_NAME];
 
     if (status == CORE_OK)
@@ -440,7 +440,7 @@ static core_status backward(core_call *call, const core_value *args,
     if (grad->numel == 0)
         return zeros(call, results, 3);
     describe(&c, call, x, weight, y, &args[4]);
-    /* Padded to what has elements: the bias's are summed all the same. */
+    /* Padded to what has elements: the bias's are over_images all the same. */
     if (input->numel == 0) {
         status = zeros(call, results, 2);
         of[0] = of[1] = NULL;
@@ -460,8 +460,8 @@ static core_status backward(core_call *call, const core_value *args,
 }
 
 /* One to three dimensions. */
-static core_status refused(const core_call *call, const core_value *args,
-                           uint32_t nargs, uint32_t input)
+static core_status check_dims(const core_call *call, const core_value *args,
+                              uint32_t nargs, uint32_t input)
 {
     const core_view *view = args[input].u.view;
 
@@ -478,13 +478,13 @@ static core_status refused(const core_call *call, const core_value *args,
 static core_status forward_supports(const core_call *call,
                                     const core_value *args, uint32_t nargs)
 {
-    return refused(call, args, nargs, 0);
+    return check_dims(call, args, nargs, 0);
 }
 
 static core_status backward_supports(const core_call *call,
                                      const core_value *args, uint32_t nargs)
 {
-    return refused(call, args, nargs, 1);
+    return check_dims(call, args, nargs, 1);
 }
 
 /* sizes: kernel_size, dilation, padding, stride; places: of the output */
@@ -516,9 +516,9 @@ static void describe_patches(gpu_conv *c, core_call *call,
 }
 
 /* im2col(self, kernel_size, dilation, padding, stride) */
-static core_status patches(core_call *call, const core_value *args,
-                           uint32_t nargs, core_value *results,
-                           uint32_t nresults)
+static core_status unfold_patches(core_call *call, const core_value *args,
+                                  uint32_t nargs, core_value *results,
+                                  uint32_t nresults)
 {
     gpu_conv c = {0};
     char name[GPU_NAME] = "conv_unfold_";
@@ -529,15 +529,15 @@ static core_status patches(core_call *call, const core_value *args,
         return CORE_OK;
     describe_patches(&c, call, args[0].u.view, &args[1]);
     c.columns = gpu_data(&results[0]);
-    strcat(name, gpu_word_name(core_sdk_itemsize(c.dtype)));
+    strcat(name, gpu_width_name(core_sdk_itemsize(c.dtype)));
     return run(&c, name, c.columns, gpu_data(&args[0]),
                results[0].u.view->numel);
 }
 
 /* col2im(self, output_size, kernel_size, dilation, padding, stride) */
-static core_status unpatched(core_call *call, const core_value *args,
-                             uint32_t nargs, core_value *results,
-                             uint32_t nresults)
+static core_status fold_patches(core_call *call, const core_value *args,
+                                uint32_t nargs, core_value *results,
+                                uint32_t nresults)
 {
     gpu_conv c = {0};
     char name[GPU_NAME];
@@ -559,7 +559,7 @@ core_status gpu_register_conv(core_registry *registry)
     for (core_dtype d = CORE_F64; d <= CORE_BOOL && status == CORE_OK; d++) {
         uint32_t m = CORE_DTYPE_MASK(d);
         const gpu_row rows[] = {
-            {"im2col", patches, NULL, {m, m}, DENSE, NULL},
+            {"im2col", unfold_patches, NULL, {m, m}, DENSE, NULL},
             {"convolution", forward, NULL, {m, m, m, m}, 0, forward_supports},
             {"convolution_backward",
              backward,
@@ -567,7 +567,7 @@ core_status gpu_register_conv(core_registry *registry)
              {m, m, m, m, m, m},
              0,
              backward_supports},
-            {"col2im", unpatched, NULL, {m, m}, DENSE, NULL},
+            {"col2im", fold_patches, NULL, {m, m}, DENSE, NULL},
         };
 
         /* Integers have no gradients, bools no products. */

@@ -32,10 +32,10 @@ typedef struct gpu_conv {
     int64_t plane;                         /* elements of an input channel */
     int64_t chunk;                         /* images at a time; 0: not opened */
     char *columns;
-    char *sums; /* of the weight's gradient, in f32; NULL: where it goes */
-    char *bias; /* of each channel of the result; NULL: none */
-    void *room; /* what its products work in (matmul.h) */
-    gpu_compact known[8]; /* operands that are read */
+    char *sums;      /* of the weight's gradient, in f32; NULL: where it goes */
+    char *bias;      /* of each channel of the result; NULL: none */
+    void *workspace; /* what its products work in (matmul.h) */
+    gpu_compact operands[8]; /* operands that are read */
 } gpu_conv;
 
 /* One of a convolution's products: `what` (GPU_CONVOLVE, …) says which of the
@@ -57,7 +57,7 @@ core_status gpu_compact_write(gpu_conv *c, const core_view *view, bool last,
                               bool aligned, gpu_compact *out);
 core_status gpu_compact_close(gpu_conv *c, const gpu_compact *d);
 /* Whether it lies so as it is. */
-bool gpu_compact_lies(const core_view *view, bool last);
+bool gpu_compact_fits(const core_view *view, bool last);
 
 /* By the vendor's library, the bias too.  *out_done false: there is none, or it
  * does not know this one, and nothing was written. */

@@ -22,18 +22,18 @@ static int enter(const context *c, int *out_before);
 static void leave(int before);
 
 /* The code of a call on the device of a context. */
-#define ON_DEVICE(word, call)                         \
-    __extension__({                                   \
-        int before_, code_ = enter((word), &before_); \
-                                                      \
-        if (code_ == 0)                               \
-            code_ = (int)(call);                      \
-        leave(before_);                               \
-        code_;                                        \
+#define ON_DEVICE(context_, call)                         \
+    __extension__({                                       \
+        int before_, code_ = enter((context_), &before_); \
+                                                          \
+        if (code_ == 0)                                   \
+            code_ = (int)(call);                          \
+        leave(before_);                                   \
+        code_;                                            \
     })
 
 /* The same for a call that may wait, allocate or load (capture_mode.h). */
-#define RELAXED_ON_DEVICE(word, call) ON_DEVICE(word, RELAXED(call))
+#define RELAXED_ON_DEVICE(context_, call) ON_DEVICE(context_, RELAXED(call))
 #define RELAXED(call)                                      \
     __extension__({                                        \
         gpu_api_capture_mode mode_ = gpu_captures_relax(); \
@@ -82,7 +82,7 @@ static int stream_query(void *c, void *stream)
     return busy(RELAXED_ON_DEVICE(c, GPU_API.StreamQuery(stream)));
 }
 
-static int stream_captures(void *c, void *stream, uint32_t *out_yes)
+static int stream_is_capturing(void *c, void *stream, uint32_t *out_yes)
 {
     gpu_api_capture_status status = GPU_API_NOT_CAPTURING;
     int code = ON_DEVICE(c, GPU_API.StreamIsCapturing(stream, &status));
@@ -178,7 +178,7 @@ static int graph_destroy(void *c, void *graph)
 
 /* --------------------------------------------------------------- peers -- */
 
-static int peer_can(void *c, void *other, uint32_t *out_yes)
+static int peer_accessible(void *c, void *other, uint32_t *out_yes)
 {
     int device = ((const context *)c)->device;
     int from = ((const context *)other)->device;

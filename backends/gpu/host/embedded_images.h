@@ -4,8 +4,8 @@
 /* embedded_images.h: the images of kernels as data of the plugin.  GPU_IMAGES is their
  * folder, GPU_SUFFIX what their names end with. */
 
-#ifndef GPU_EMBED_H
-#define GPU_EMBED_H
+#ifndef GPU_EMBEDDED_IMAGES_H
+#define GPU_EMBEDDED_IMAGES_H
 
 #include <gpu/driver.h>
 #include <gpu/host/families.h>

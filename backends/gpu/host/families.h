@@ -21,15 +21,15 @@
     X(index)             \
     X(random)            \
     X(norm)              \
-    X(pool)              \
+    X(pooling)           \
     X(conv)              \
     X(scan)              \
     X(sort)              \
-    X(frame)             \
-    X(chosen)            \
-    X(place)             \
+    X(pad)               \
+    X(masked)            \
+    X(scatter)           \
     X(resample)          \
-    X(gridsample)        \
+    X(grid_sample)       \
     X(attention)         \
     X(optim)             \
     X(linalg)
@@ -40,18 +40,18 @@
     X(move)               \
     X(reduce)             \
     X(matmul)             \
-    X(scaled)             \
+    X(scaled_mm)          \
     X(softmax)            \
     X(index)              \
     X(random)             \
     X(norm)               \
-    X(pool)               \
+    X(pooling)            \
     X(conv)               \
     X(scan)               \
     X(sort)               \
-    X(frame)              \
-    X(chosen)             \
-    X(place)              \
+    X(pad)                \
+    X(masked)             \
+    X(scatter)            \
     X(resample)           \
     X(attention)          \
     X(optim)              \

@@ -21,7 +21,7 @@
 #include <gpu/host/families.h>
 #include <gpu/shared.h>
 
-extern const gpu_vendor gpu_vendor_here; /* plugin.c of each vendor */
+extern const gpu_vendor gpu_this_vendor; /* plugin.c of each vendor */
 extern const core_host *gpu_host;
 
 /* ------------------------------------------------------------- plugin -- */
@@ -45,11 +45,11 @@ typedef struct gpu_function {
     void *function;
 } gpu_function;
 
-typedef struct gpu_word gpu_word;
-typedef struct gpu_word_page gpu_word_page;
-typedef struct gpu_word_left gpu_word_left;
+typedef struct gpu_error_slot gpu_error_slot;
+typedef struct gpu_error_page gpu_error_page;
+typedef struct gpu_retired_error gpu_retired_error;
 typedef struct gpu_callbacks gpu_callbacks;
-typedef struct gpu_freed gpu_freed;
+typedef struct gpu_deferred_free gpu_deferred_free;
 typedef struct gpu_profile gpu_profile;
 
 typedef struct gpu_device {
@@ -60,19 +60,20 @@ typedef struct gpu_device {
     /* Kernels that were launched, by name: read without a lock, added under
      * `loading`. */
     gpu_function *functions;
-    void **modules; /* by place in gpu_vendor_here.images */
+    void **modules; /* by place in gpu_this_vendor.images */
     /* Error words of streams: free ones, those that ended streams may still
      * set, and the pinned pages they lie in. */
-    gpu_word *words;
-    gpu_word_left *left;
-    gpu_word_page *pages;
-    uint32_t generation;            /* counts resets */
-    struct gpu_stream *streams;     /* that were not destroyed */
-    gpu_callbacks *callbacks;       /* of streams that were given any */
-    gpu_freed *freed, **freed_last; /* what a thread frees, in this order */
-    bool freeing;                   /* it runs */
-    gpu_profile *profile;           /* NULL: nobody asked for it */
-    atomic_uint holders;            /* its owner, and threads of its own */
+    gpu_error_slot *free_errors;
+    gpu_retired_error *retired_errors;
+    gpu_error_page *error_pages;
+    uint32_t generation;        /* counts resets */
+    struct gpu_stream *streams; /* that were not destroyed */
+    gpu_callbacks *callbacks;   /* of streams that were given any */
+    gpu_deferred_free *deferred,
+        **deferred_last;    /* what a thread frees, in this order */
+    bool freeing_thread;    /* it runs */
+    gpu_profile *profile;   /* NULL: nobody asked for it */
+    atomic_uint references; /* its owner, and threads of its own */
     /* Nobody who holds `lock` asks the driver for memory, or to load: that may
      * wait for streams, and they for host callbacks, which take it.  Kernels are
      * loaded under a lock of their own, which comes first. */
@@ -87,7 +88,7 @@ core_status gpu_device_information(void *device, core_device_information *out);
 core_status gpu_device_properties(void *device, core_device_properties *out);
 core_status gpu_device_status(void *device);
 core_status gpu_device_reset(void *device);
-void gpu_device_let_go(gpu_device *device);
+void gpu_device_release(gpu_device *device);
 /* The node that `folder`, where Linux has PCI devices, says of "pci-ADDRESS";
  * UINT32_MAX: none is known. */
 uint32_t gpu_numa_node(const char *folder, const char *stable_id);
@@ -103,19 +104,19 @@ typedef struct gpu_stream {
 } gpu_stream;
 
 /* Whoever captures on it, or that cannot be told. */
-bool gpu_native_captures(void *context, void *native);
+bool gpu_native_is_capturing(void *context, void *native);
 /* Frees what the device has of streams: after a loss or a reset nobody destroys
  * them. */
 void gpu_streams_forget(gpu_device *device);
 /* Forgets error words; frees them where their device is well. */
-void gpu_words_forget(gpu_device *device, bool well);
+void gpu_errors_forget(gpu_device *device, bool well);
 
 /* The stream ends: its callbacks do when the last one is over.  NULL: none. */
 void gpu_callbacks_close(gpu_callbacks *callbacks);
 /* The device's lock is held, and all that the driver has of it goes. */
-void gpu_callbacks_bury(gpu_device *device);
+void gpu_callbacks_abandon(gpu_device *device);
 /* Nobody waits any more. */
-void gpu_callbacks_forget(gpu_device *device);
+void gpu_callbacks_destroy(gpu_device *device);
 
 /* This thread runs one. */
 bool gpu_in_callback(void);
@@ -124,17 +125,17 @@ bool gpu_in_callback(void);
 enum { GPU_FREE_DEVICE, GPU_FREE_HOST, GPU_FREE_MAPPING, GPU_FREE_RANGE };
 void gpu_free(gpu_device *device, int kind, void *data, uint64_t size);
 /* Nobody else knows the device any more. */
-void gpu_freed_forget(gpu_device *device);
+void gpu_deferred_free_all(gpu_device *device);
 void gpu_profile_close(gpu_profile *profile);
 
 /* ------------------------------------------------------------- errors -- */
 
 #define gpu_refuse(code, ...)                                         \
-    core_sdk_error(gpu_host, code, gpu_vendor_here.driver->component, \
+    core_sdk_error(gpu_host, code, gpu_this_vendor.driver->component, \
                    __VA_ARGS__)
 
 /* What the driver answered to `what`, as the core's code; 0 is CORE_OK. */
-core_status gpu_answer(gpu_device *device, int code, const char *what);
+core_status gpu_report(gpu_device *device, int code, const char *what);
 /* Waits for a stream's work, or for what was before an event.  A driver's code, or
  * GPU_UNKNOWN: the device is lost, since nobody knows what it does.  Whichever it
  * is, the host's memory is written no more. */
@@ -169,7 +170,7 @@ enum { GPU_NAME = 96 };
 const char *gpu_name(char buffer[GPU_NAME], const char *stem, core_dtype dtype);
 /* "f32"; "w32" stands for whatever has 4 bytes. */
 const char *gpu_dtype_name(core_dtype dtype);
-const char *gpu_word_name(uint32_t bytes);
+const char *gpu_width_name(uint32_t bytes);
 
 static inline gpu_stream *gpu_stream_of(const core_call *call)
 {
@@ -221,8 +222,8 @@ typedef struct gpu_row {
 core_status gpu_register(core_registry *registry, const gpu_row *rows,
                          uint32_t count);
 /* `supports` of kernels whose tensors have GPU_DIMS dimensions at most. */
-core_status gpu_few_dims(const core_call *call, const core_value *args,
-                         uint32_t nargs);
+core_status gpu_supports_dims(const core_call *call, const core_value *args,
+                              uint32_t nargs);
 
 enum {
     GPU_M_F64 = CORE_DTYPE_MASK(CORE_F64),

@@ -39,7 +39,7 @@ static core_status finish(core_call *call, const char *stem, const char *type,
 
 static const char *word_of(const core_view *view)
 {
-    return gpu_word_name(core_sdk_itemsize(view->dtype));
+    return gpu_width_name(core_sdk_itemsize(view->dtype));
 }
 
 /* ---------------------------------------------------------------- lines -- */
@@ -272,7 +272,7 @@ core_status gpu_register_index(core_registry *registry)
     static const gpu_row rows[] = {
         {"index_select", select_lines, NULL, {0, INDEX, 0}, DENSE, NULL},
         {"embedding", select_lines, (void *)1, {0, INDEX, 0}, DENSE, NULL},
-        {"gather", gather, NULL, {0, INDEX, 0}, DENSE, gpu_few_dims},
+        {"gather", gather, NULL, {0, INDEX, 0}, DENSE, gpu_supports_dims},
         {"arange", arange, (void *)1, {NUMBERS}, DENSE, NULL},
         {"arange.start", arange, (void *)2, {NUMBERS}, DENSE, NULL},
         {"arange.start_step", arange, (void *)3, {NUMBERS}, DENSE, NULL},

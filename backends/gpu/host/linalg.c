@@ -27,13 +27,13 @@ static gpu_factor begin(core_call *call, const core_view *self)
 static core_status run(core_call *call, const char *name, gpu_factor *p,
                        int64_t numbers, gpu_shape shape)
 {
-    core_memory room;
-    core_status status =
-        gpu_host->call_scratch(call, (uint64_t)numbers * sizeof(double), &room);
+    core_memory scratch;
+    core_status status = gpu_host->call_scratch(
+        call, (uint64_t)numbers * sizeof(double), &scratch);
 
     if (status != CORE_OK)
         return status;
-    p->room = gpu_address(room);
+    p->scratch = gpu_address(scratch);
     return gpu_launch(call, "linalg", name, shape, p, sizeof *p);
 }
 

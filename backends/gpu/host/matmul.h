@@ -11,7 +11,7 @@
 /* p: all but d's result is read; strides in elements of dtype.  room: NULL at
  * first, and the same for all products of one call. */
 core_status gpu_multiply(core_call *call, core_dtype dtype,
-                         const gpu_product *p, void **room);
+                         const gpu_product *p, void **shared);
 /* The same of halves, where c and d are f32. */
 core_status gpu_multiply_wide(core_call *call, core_dtype dtype,
                               const gpu_product *p);

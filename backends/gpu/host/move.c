@@ -71,7 +71,7 @@ static core_status copy_piece(const core_loop *loop, void *context)
     core_call *call = context;
     gpu_device *device = gpu_stream_of(call)->device;
     uint32_t bytes = core_sdk_itemsize(loop->operands[0].dtype);
-    const char *word = gpu_word_name(bytes);
+    const char *width = gpu_width_name(bytes);
     char name[GPU_NAME] = "copy_s_";
     gpu_shape shape;
     gpu_convert p;
@@ -85,7 +85,7 @@ static core_status copy_piece(const core_loop *loop, void *context)
         name[5] = 't';
     else
         shape = gpu_spread(device, p.count, 4);
-    memcpy(name + 7, word, strlen(word) + 1);
+    memcpy(name + 7, width, strlen(width) + 1);
     return gpu_launch(call, "move", name, shape, &p, sizeof p);
 }
 

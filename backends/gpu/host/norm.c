@@ -46,10 +46,11 @@ static core_status launch_rows(core_call *call, const char *stem,
     char name[GPU_NAME] = "";
 
     strcat(name, stem);
-    if (layer && p->channels <= GPU_BLOCK / 8 * GPU_HELD) {
+    if (layer && p->channels <= GPU_BLOCK / 8 * GPU_ROW_REGISTERS) {
         shape = gpu_blocks(((uint64_t)p->rows + 7) / 8, GPU_BLOCK);
         strcat(name, vectors ? "_team" : "_single");
-    } else if (layer && vectors && p->channels <= GPU_BLOCK * GPU_HELD) {
+    } else if (layer && vectors &&
+               p->channels <= GPU_BLOCK * GPU_ROW_REGISTERS) {
         strcat(name, "_wide");
     }
     return launch(call, name, dtype, weights, shape, p);
@@ -177,7 +178,7 @@ static core_status backward(core_call *call, gpu_norm *p,
     p->to_weight = gpu_data(&results[1]);
     p->to_bias = gpu_data(&results[2]);
     if (p->to != NULL && ins[1]->u.view->numel > 0)
-        status = launch_rows(call, "norm_slope", dtype, weights, p);
+        status = launch_rows(call, "norm_grad", dtype, weights, p);
     if (status != CORE_OK || (p->to_weight == NULL && p->to_bias == NULL) ||
         p->channels == 0)
         return status;
@@ -307,7 +308,7 @@ static core_status batch_backward(core_call *call, const core_value *args,
         return gpu_refuse(CORE_ERROR_INVALID_ARGUMENT,
                           "native_batch_norm_backward: the saved statistics "
                           "are missing");
-    return batch_launch(call, "norm_batch_slope", dtype, weights, &p);
+    return batch_launch(call, "norm_batch_grad", dtype, weights, &p);
 }
 
 /* -------------------------------------------------------- registration -- */

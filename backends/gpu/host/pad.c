@@ -8,7 +8,7 @@
 #include <gpu/shared_pad.h>
 
 static core_status run(core_call *call, const char *name, const core_value *to,
-                       const core_value *from, gpu_frame *p)
+                       const core_value *from, gpu_pad *p)
 {
     p->to = gpu_data(to);
     p->from = gpu_data(from);
@@ -16,17 +16,17 @@ static core_status run(core_call *call, const char *name, const core_value *to,
     if (p->count == 0)
         return CORE_OK;
     return gpu_launch(
-        call, "frame", name,
+        call, "pad", name,
         gpu_spread(gpu_stream_of(call)->device, (uint64_t)p->count, 1), p,
         sizeof *p);
 }
 
 static core_status move(core_call *call, const core_value *to,
-                        const core_value *from, gpu_frame *p)
+                        const core_value *from, gpu_pad *p)
 {
-    char name[GPU_NAME] = "frame_";
+    char name[GPU_NAME] = "pad_";
 
-    strcat(name, gpu_word_name(core_sdk_itemsize(to->u.view->dtype)));
+    strcat(name, gpu_width_name(core_sdk_itemsize(to->u.view->dtype)));
     return run(call, name, to, from, p);
 }
 
@@ -40,7 +40,7 @@ static core_status roll(core_call *call, const core_value *args, uint32_t nargs,
                         core_value *results, uint32_t nresults)
 {
     const core_view *to = results[0].u.view;
-    gpu_frame f = {.ndim = to->ndim, .kind = GPU_ROLL};
+    gpu_pad f = {.ndim = to->ndim, .kind = GPU_ROLL};
 
     (void)nresults;
     if (to->ndim > GPU_DIMS)
@@ -66,11 +66,11 @@ static core_status roll(core_call *call, const core_value *args, uint32_t nargs,
 }
 
 /* The user word: kind * 4 + padded dimensions.  All others are planes. */
-static gpu_frame frame_of(const core_call *call, const core_view *in,
-                          const core_view *out, const core_value *pads)
+static gpu_pad pad_of(const core_call *call, const core_view *in,
+                      const core_view *out, const core_value *pads)
 {
     uint32_t ndim = (uint32_t)(uintptr_t)call->user % 4;
-    gpu_frame f = {.ndim = 4, .kind = (uint32_t)(uintptr_t)call->user / 4};
+    gpu_pad f = {.ndim = 4, .kind = (uint32_t)(uintptr_t)call->user / 4};
     int64_t planes = 1;
 
     for (uint32_t d = 0; d < 3; d++) {
@@ -89,7 +89,7 @@ static core_status pad(core_call *call, const core_value *args, uint32_t nargs,
                        core_value *results, uint32_t nresults)
 {
     const core_view *to = results[0].u.view;
-    gpu_frame f = frame_of(call, args[0].u.view, to, &args[1]);
+    gpu_pad f = pad_of(call, args[0].u.view, to, &args[1]);
 
     (void)nargs;
     (void)nresults;
@@ -102,12 +102,12 @@ static core_status pad_backward(core_call *call, const core_value *args,
                                 uint32_t nresults)
 {
     const core_view *to = results[0].u.view;
-    gpu_frame f = frame_of(call, to, args[0].u.view, &args[2]);
+    gpu_pad f = pad_of(call, to, args[0].u.view, &args[2]);
     char name[GPU_NAME];
 
     (void)nargs;
     (void)nresults;
-    return run(call, gpu_name(name, "frame_slope", to->dtype), &results[0],
+    return run(call, gpu_name(name, "pad_grad", to->dtype), &results[0],
                &args[0], &f);
 }
 
@@ -139,7 +139,7 @@ static core_status linspace(core_call *call, const core_value *args,
         p.width = (p.end - p.start) / (double)(p.count - 1);
     p.run = 32 / core_sdk_itemsize(to->dtype);
     return gpu_launch(
-        call, "frame", "frame_linspace",
+        call, "pad", "pad_linspace",
         gpu_spread(gpu_stream_of(call)->device, (uint64_t)p.count, 1), &p,
         sizeof p);
 }
@@ -168,12 +168,12 @@ static core_status triangle_indices(core_call *call, const core_value *args,
     p.offset = offset;
     p.begin = !p.upper && offset < 0 ? -offset : 0;
     p.stop = p.upper && columns - offset < rows ? columns - offset : rows;
-    return gpu_launch(call, "frame", "frame_triangle",
+    return gpu_launch(call, "pad", "pad_triangle",
                       gpu_blocks((uint64_t)(p.stop - p.begin), GPU_BLOCK), &p,
                       sizeof p);
 }
 
-core_status gpu_register_frame(core_registry *registry)
+core_status gpu_register_pad(core_registry *registry)
 {
     enum { DENSE = CORE_DEMAND_CONTIGUOUS, NUMBERS = GPU_M_ALL & ~GPU_M_BOOL };
     static const gpu_row rules[] = {
@@ -200,7 +200,7 @@ core_status gpu_register_frame(core_registry *registry)
     for (core_dtype d = CORE_F64; d <= CORE_BOOL && status == CORE_OK; d++) {
         uint32_t m = CORE_DTYPE_MASK(d);
         const gpu_row rows[] = {
-            {"roll", roll, NULL, {m, m}, DENSE, gpu_few_dims},
+            {"roll", roll, NULL, {m, m}, DENSE, gpu_supports_dims},
             PADS(PAD),
             PADS(PAD_BACKWARD),
         };

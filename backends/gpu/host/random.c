@@ -161,7 +161,7 @@ static core_status multinomial(core_call *call, const core_value *args,
     const core_view *self = args[0].u.view;
     gpu_draw d = begin(call, args, nargs, &results[0]);
     gpu_device *device = gpu_stream_of(call)->device;
-    core_memory room;
+    core_memory scratch;
     core_status status;
     gpu_choice p = {.to = d.to,
                     .from = gpu_data(&args[0]),
@@ -180,10 +180,10 @@ static core_status multinomial(core_call *call, const core_value *args,
         return CORE_OK;
     p.rows = self->numel / p.n;
     status = gpu_host->call_scratch(
-        call, (uint64_t)self->numel * sizeof *p.room, &room);
+        call, (uint64_t)self->numel * sizeof *p.scratch, &scratch);
     if (status != CORE_OK)
         return status;
-    p.room = gpu_address(room);
+    p.scratch = gpu_address(scratch);
     status = gpu_launch(call, "random", "random_choice_sums",
                         gpu_spread(device, (uint64_t)p.rows, 1), &p, sizeof p);
     if (status == CORE_OK && p.replacement)
@@ -195,7 +195,8 @@ static core_status multinomial(core_call *call, const core_value *args,
                             gpu_spread(device, (uint64_t)self->numel, 1), &p,
                             sizeof p);
     if (status == CORE_OK)
-        status = gpu_sort_least(call, p.room, p.rows, p.n, p.samples, p.to);
+        status =
+            gpu_sort_smallest(call, p.scratch, p.rows, p.n, p.samples, p.to);
     return status;
 }
 

@@ -89,7 +89,7 @@ static core_status move(core_call *call, const core_value *args, uint32_t nargs,
     char name[GPU_NAME] = "resample_move_";
 
     (void)nresults;
-    strcat(name, gpu_word_name(core_sdk_itemsize(args[0].u.view->dtype)));
+    strcat(name, gpu_width_name(core_sdk_itemsize(args[0].u.view->dtype)));
     return launch(call, name, &results[0], &args[0], &r);
 }
 
@@ -115,7 +115,7 @@ static core_status upsample_backward(core_call *call, const core_value *args,
                                    &args[3], nargs > 3 ? nargs - 3 : 0);
 
     (void)nresults;
-    return run(call, "resample_slope", &results[0], &args[0], &r);
+    return run(call, "resample_grad", &results[0], &args[0], &r);
 }
 
 /* ---------------------------------------------------------------- grids -- */
@@ -150,7 +150,7 @@ static core_status grid_run(core_call *call, const char *stem, core_dtype dtype,
     if (items == 0)
         return CORE_OK;
     return gpu_launch(
-        call, "gridsample",
+        call, "grid_sample",
         gpu_name(name, stem, dtype == CORE_F64 ? CORE_F64 : CORE_F32),
         gpu_spread(gpu_stream_of(call)->device, (uint64_t)items, 1), p,
         sizeof *p);
@@ -198,7 +198,7 @@ static core_status register_upsampling(core_registry *registry)
 {
     static const struct {
         const char *name, *backward;
-        intptr_t word;
+        intptr_t user;
     } known[] = {
 #define UPSAMPLING(NAME, KIND, N) \
     {"upsample_" NAME, "upsample_" NAME "_backward", KIND * 4 + N}
@@ -213,7 +213,7 @@ static core_status register_upsampling(core_registry *registry)
     core_status status = CORE_OK;
 
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
-        void *word = (void *)known[i].word;
+        void *user = (void *)known[i].user;
 
         for (core_dtype d = CORE_F64; d <= CORE_BF16 && status == CORE_OK;
              d++) {
@@ -221,13 +221,13 @@ static core_status register_upsampling(core_registry *registry)
             const gpu_row rows[] = {
                 {known[i].name,
                  upsample,
-                 word,
+                 user,
                  {m, m},
                  CORE_DEMAND_CONTIGUOUS,
                  NULL},
                 {known[i].backward,
                  upsample_backward,
-                 word,
+                 user,
                  {m, m},
                  CORE_DEMAND_CONTIGUOUS,
                  NULL},
@@ -236,11 +236,11 @@ static core_status register_upsampling(core_registry *registry)
             status = gpu_register(registry, rows, 2);
         }
         for (core_dtype d = CORE_I64;
-             d <= CORE_BOOL && known[i].word / 4 == GPU_NEAREST &&
+             d <= CORE_BOOL && known[i].user / 4 == GPU_NEAREST &&
              status == CORE_OK;
              d++) {
             uint32_t m = CORE_DTYPE_MASK(d);
-            const gpu_row row = {known[i].name,          move, word, {m, m},
+            const gpu_row row = {known[i].name,          move, user, {m, m},
                                  CORE_DEMAND_CONTIGUOUS, NULL};
 
             status = gpu_register(registry, &row, 1);

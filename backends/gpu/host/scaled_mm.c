@@ -88,13 +88,14 @@ static bool describe(const core_value *args, product *p)
            !(g->a_dtype == CORE_F8E5M2 && g->b_dtype == CORE_F8E5M2);
 }
 
-static void tell(const char *lacks)
+static void tell(const char *reason)
 {
     static atomic_flag warned = ATOMIC_FLAG_INIT;
 
-    if (lacks != NULL)
-        gpu_warn_once(
-            &warned, "products of eight bits are multiplied as f32: %s", lacks);
+    if (reason != NULL)
+        gpu_warn_once(&warned,
+                      "products of eight bits are multiplied as f32: %s",
+                      reason);
 }
 
 static core_status supports(const core_call *call, const core_value *args,
@@ -117,10 +118,10 @@ static core_status supports(const core_call *call, const core_value *args,
             "_scaled_mm: columns that %d does not divide, or both "
             "factors f8e5m2",
             ALIGNED);
-    if (gpu_vendor_here.driver->scaled_ask(
+    if (gpu_this_vendor.driver->scaled_query(
             device != NULL ? device->context : NULL, &p.g) == 0)
         return CORE_OK;
-    tell(p.g.lacks);
+    tell(p.g.reason);
     return gpu_refuse(CORE_ERROR_UNSUPPORTED,
                       "_scaled_mm: the vendor's library does not multiply "
                       "these on this device, or is not here");
@@ -194,9 +195,9 @@ static core_status launch(core_call *call, const core_value *args,
                           uint32_t nargs, core_value *results,
                           uint32_t nresults)
 {
-    const gpu_driver *calls = gpu_vendor_here.driver;
+    const gpu_driver *calls = gpu_this_vendor.driver;
     gpu_stream *stream = gpu_stream_of(call);
-    core_memory room = {NULL, 0};
+    core_memory scratch = {NULL, 0};
     core_status status;
     product p;
     int code;
@@ -205,7 +206,7 @@ static core_status launch(core_call *call, const core_value *args,
     (void)nresults;
     describe(args, &p);
     p.g.d = gpu_data(&results[0]);
-    code = calls->scaled_ask(stream->device->context, &p.g);
+    code = calls->scaled_query(stream->device->context, &p.g);
     if (code != 0)
         return gpu_refuse(CORE_ERROR_UNSUPPORTED,
                           "_scaled_mm: the vendor's library, which had taken "
@@ -216,10 +217,10 @@ static core_status launch(core_call *call, const core_value *args,
     if (status == CORE_OK)
         status = arrange_bias(call, &p, results[0].u.view);
     if (status == CORE_OK && p.g.workspace_size > 0)
-        status = gpu_host->call_scratch(call, p.g.workspace_size, &room);
+        status = gpu_host->call_scratch(call, p.g.workspace_size, &scratch);
     if (status != CORE_OK)
         return status;
-    p.g.workspace = p.g.workspace_size > 0 ? gpu_address(room) : NULL;
+    p.g.workspace = p.g.workspace_size > 0 ? gpu_address(scratch) : NULL;
     code = calls->scaled(stream->device->context, stream->native, &p.g);
     if (code == GPU_ABSENT)
         return gpu_refuse(CORE_ERROR_INTERNAL,
@@ -227,17 +228,17 @@ static core_status launch(core_call *call, const core_value *args,
                           "and then refused it");
     return code == 0
                ? CORE_OK
-               : gpu_answer(stream->device, code, "a product of eight bits");
+               : gpu_report(stream->device, code, "a product of eight bits");
 }
 
 /* Where the vendor has no such library the core multiplies as f32. */
-core_status gpu_register_scaled(core_registry *registry)
+core_status gpu_register_scaled_mm(core_registry *registry)
 {
     enum { M = CORE_DTYPE_MASK(CORE_F8E4M3) | CORE_DTYPE_MASK(CORE_F8E5M2) };
     static const gpu_row row = {
         "_scaled_mm", launch, NULL, {M, M, GPU_M_F32, GPU_M_F32}, 0, supports};
 
-    if (gpu_vendor_here.driver->scaled == NULL)
+    if (gpu_this_vendor.driver->scaled == NULL)
         return CORE_OK;
     return gpu_register(registry, &row, 1);
 }

@@ -9,9 +9,9 @@
 #include <gpu/host/sort.h>
 #include <gpu/shared_scatter.h>
 
-static gpu_place begin(core_call *call, const core_value *to)
+static gpu_scatter begin(core_call *call, const core_value *to)
 {
-    gpu_place p;
+    gpu_scatter p;
 
     memset(&p, 0, sizeof p);
     p.to = gpu_data(to);
@@ -26,20 +26,20 @@ static gpu_place begin(core_call *call, const core_value *to)
     return p;
 }
 
-static core_status launch(core_call *call, const char *name, const gpu_place *p,
-                          int64_t items)
+static core_status launch(core_call *call, const char *name,
+                          const gpu_scatter *p, int64_t items)
 {
     return gpu_launch(
-        call, "place", name,
+        call, "scatter", name,
         gpu_spread(gpu_stream_of(call)->device, (uint64_t)items, 1), p,
         sizeof *p);
 }
 
 /* to holds a copy of self, or what else it begins with. */
-static core_status run(core_call *call, gpu_place *p)
+static core_status run(core_call *call, gpu_scatter *p)
 {
     int64_t items = p->outer * p->entries * p->rest;
-    char name[GPU_NAME] = "place_put_";
+    char name[GPU_NAME] = "scatter_put_";
     core_memory keys;
     core_status status;
 
@@ -50,17 +50,17 @@ static core_status run(core_call *call, gpu_place *p)
     if (status != CORE_OK)
         return status;
     p->keys = gpu_address(keys);
-    status = launch(call, "place_keys", p, p->entries);
+    status = launch(call, "scatter_keys", p, p->entries);
     if (status == CORE_OK)
-        status = gpu_sort_places(call, p->keys, p->entries, &p->pairs);
+        status = gpu_sort_positions(call, p->keys, p->entries, &p->pairs);
     if (status != CORE_OK)
         return status;
-    if (p->mode == GPU_PLACE_PUT)
-        strcat(name, gpu_word_name(core_sdk_itemsize(p->dtype)));
+    if (p->mode == GPU_SCATTER_PUT)
+        strcat(name, gpu_width_name(core_sdk_itemsize(p->dtype)));
     else if (p->dtype <= CORE_BF16)
-        gpu_name(name, "place_reduce", p->dtype);
+        gpu_name(name, "scatter_reduce", p->dtype);
     else
-        strcpy(name, "place_reduce_whole");
+        strcpy(name, "scatter_reduce_whole");
     return launch(call, name, p, items);
 }
 
@@ -74,7 +74,7 @@ static core_status copy_of(core_call *call, const core_view *from,
 }
 
 /* What is written: a tensor, or a number. */
-static void set_source(gpu_place *p, const core_value *value)
+static void set_source(gpu_scatter *p, const core_value *value)
 {
     p->from = gpu_data(value);
     if (p->from != NULL)
@@ -92,10 +92,10 @@ static core_status reduction_of(const core_value *name, uint32_t *out)
         const char *name;
         uint32_t mode;
     } known[] = {
-        {"sum", GPU_PLACE_ADD},       {"add", GPU_PLACE_ADD},
-        {"prod", GPU_PLACE_MULTIPLY}, {"multiply", GPU_PLACE_MULTIPLY},
-        {"mean", GPU_PLACE_AVERAGE},  {"amax", GPU_PLACE_LARGEST},
-        {"amin", GPU_PLACE_SMALLEST},
+        {"sum", GPU_SCATTER_ADD},       {"add", GPU_SCATTER_ADD},
+        {"prod", GPU_SCATTER_MULTIPLY}, {"multiply", GPU_SCATTER_MULTIPLY},
+        {"mean", GPU_SCATTER_AVERAGE},  {"amax", GPU_SCATTER_LARGEST},
+        {"amin", GPU_SCATTER_SMALLEST},
     };
 
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
@@ -110,7 +110,7 @@ static core_status reduction_of(const core_value *name, uint32_t *out)
 }
 
 /* args: self, dim, index, source or number */
-static core_status set_window(gpu_place *p, const core_value *args,
+static core_status set_window(gpu_scatter *p, const core_value *args,
                               const core_view *to)
 {
     const core_view *index = args[2].u.view, *from = NULL;
@@ -152,7 +152,7 @@ static core_status scatter(core_call *call, const core_value *args,
                            uint32_t nresults)
 {
     const core_view *to = results[0].u.view;
-    gpu_place p = begin(call, &results[0]);
+    gpu_scatter p = begin(call, &results[0]);
     core_status status = CORE_OK;
 
     (void)nresults;
@@ -170,7 +170,7 @@ static core_status scatter(core_call *call, const core_value *args,
 
 /* --------------------------------------------------------------- lines -- */
 
-static void set_lines(gpu_place *p, gpu_line line, const core_view *index)
+static void set_lines(gpu_scatter *p, gpu_line line, const core_view *index)
 {
     p->index[0] = gpu_address(index->memory);
     p->index_dtype = index->dtype;
@@ -191,14 +191,14 @@ static core_status lines(core_call *call, const core_value *args,
                          uint32_t nargs, core_value *results, uint32_t nresults)
 {
     const core_view *to = results[0].u.view;
-    gpu_place p = begin(call, &results[0]);
+    gpu_scatter p = begin(call, &results[0]);
     core_status status = copy_of(call, args[0].u.view, to);
 
     (void)nresults;
     p.mode = (uint32_t)(uintptr_t)call->user;
     set_lines(&p, gpu_line_of(to, args[1].u.i), args[2].u.view);
     set_source(&p, &args[3]);
-    if (p.mode == GPU_PLACE_ADD && nargs > 4) {
+    if (p.mode == GPU_SCATTER_ADD && nargs > 4) {
         p.alpha = core_sdk_double(&args[4], 1);
         p.alpha_whole = core_sdk_int(&args[4], 1);
     }
@@ -212,12 +212,12 @@ static core_status embedding_backward(core_call *call, const core_value *args,
                                       uint32_t nresults)
 {
     const core_view *to = results[0].u.view;
-    gpu_place p = begin(call, &results[0]);
+    gpu_scatter p = begin(call, &results[0]);
     core_status status = gpu_fill_view(call, to, 0);
 
     (void)nargs;
     (void)nresults;
-    p.mode = args[4].u.i != 0 ? GPU_PLACE_AVERAGE : GPU_PLACE_ADD;
+    p.mode = args[4].u.i != 0 ? GPU_SCATTER_AVERAGE : GPU_SCATTER_ADD;
     p.with_self = 0;
     set_lines(&p, gpu_line_of(to, 0), args[1].u.view);
     p.from = gpu_data(&args[0]);
@@ -230,7 +230,7 @@ static core_status embedding_backward(core_call *call, const core_value *args,
 
 /* Where the indexed dimensions follow one another, what lies before them is
  * `outer`; else the indices come first, and all the others are `rest`. */
-static void set_tensors(gpu_place *p, const core_view *self,
+static void set_tensors(gpu_scatter *p, const core_view *self,
                         const core_value *list)
 {
     uint32_t first = self->ndim, last = 0;
@@ -264,7 +264,7 @@ static void set_tensors(gpu_place *p, const core_view *self,
 
 /* The sizes of what an indexing results in; answers how many. */
 static uint32_t result_sizes(const core_view *self, const core_value *list,
-                             const gpu_place *p, int64_t *sizes)
+                             const gpu_scatter *p, int64_t *sizes)
 {
     const core_view *index = NULL;
     uint32_t ndim = 0, d = 0, first = 0, last = 0;
@@ -289,7 +289,7 @@ static uint32_t result_sizes(const core_view *self, const core_value *list,
 /* Values of index_put may be broadcast: they are spread out in scratch. */
 static core_status spread_values(core_call *call, const core_view *self,
                                  const core_value *list,
-                                 const core_view *values, gpu_place *p)
+                                 const core_view *values, gpu_scatter *p)
 {
     int64_t sizes[2 * CORE_MAX_NDIM], to[2 * CORE_MAX_NDIM];
     int64_t from[2 * CORE_MAX_NDIM], numel = 1;
@@ -331,14 +331,14 @@ static core_status index_tensor(core_call *call, const core_value *args,
                                 uint32_t nargs, core_value *results,
                                 uint32_t nresults)
 {
-    gpu_place p = begin(call, &results[0]);
-    char name[GPU_NAME] = "place_read_";
+    gpu_scatter p = begin(call, &results[0]);
+    char name[GPU_NAME] = "scatter_read_";
 
     (void)nargs;
     (void)nresults;
     set_tensors(&p, args[0].u.view, &args[1]);
     p.from = gpu_data(&args[0]);
-    strcat(name, gpu_word_name(core_sdk_itemsize(p.dtype)));
+    strcat(name, gpu_width_name(core_sdk_itemsize(p.dtype)));
     if (p.outer * p.entries * p.rest == 0)
         return CORE_OK;
     return launch(call, name, &p, p.outer * p.entries * p.rest);
@@ -353,14 +353,14 @@ static core_status take(core_call *call, const core_value *args, uint32_t nargs,
     const core_view line = {
         .numel = numel, .ndim = 1, .sizes = &numel, .strides = &next};
     const core_value list = {CORE_VALUE_VIEW_LIST, 1, {.views = &index}};
-    gpu_place p = begin(call, &results[0]);
-    char name[GPU_NAME] = "place_read_";
+    gpu_scatter p = begin(call, &results[0]);
+    char name[GPU_NAME] = "scatter_read_";
 
     (void)nargs;
     (void)nresults;
     set_tensors(&p, &line, &list);
     p.from = gpu_data(&args[0]);
-    strcat(name, gpu_word_name(core_sdk_itemsize(p.dtype)));
+    strcat(name, gpu_width_name(core_sdk_itemsize(p.dtype)));
     return p.entries == 0 ? CORE_OK : launch(call, name, &p, p.entries);
 }
 
@@ -370,11 +370,11 @@ static core_status index_put(core_call *call, const core_value *args,
                              uint32_t nresults)
 {
     const core_view *to = results[0].u.view;
-    gpu_place p = begin(call, &results[0]);
+    gpu_scatter p = begin(call, &results[0]);
     core_status status = copy_of(call, args[0].u.view, to);
 
     (void)nresults;
-    p.mode = nargs > 3 && args[3].u.i != 0 ? GPU_PLACE_ADD : GPU_PLACE_PUT;
+    p.mode = nargs > 3 && args[3].u.i != 0 ? GPU_SCATTER_ADD : GPU_SCATTER_PUT;
     set_tensors(&p, to, &args[1]);
     if (status == CORE_OK)
         status = spread_values(call, to, &args[1], args[2].u.view, &p);
@@ -409,31 +409,51 @@ static core_status tensors_supports(const core_call *call,
     return CORE_OK;
 }
 
-core_status gpu_register_place(core_registry *registry)
+core_status gpu_register_scatter(core_registry *registry)
 {
     enum { DENSE = CORE_DEMAND_CONTIGUOUS, I = GPU_M_I64 | GPU_M_I32 };
     core_status status = CORE_OK;
-    void *put = (void *)GPU_PLACE_PUT, *add = (void *)GPU_PLACE_ADD;
+    void *put = (void *)GPU_SCATTER_PUT, *add = (void *)GPU_SCATTER_ADD;
 
     for (core_dtype d = CORE_F64; d <= CORE_BOOL && status == CORE_OK; d++) {
         uint32_t m = CORE_DTYPE_MASK(d);
         const gpu_row rows[] = {
-            {"scatter.src", scatter, put, {m, I, m, m}, DENSE, gpu_few_dims},
-            {"scatter.value", scatter, put, {m, I, m}, DENSE, gpu_few_dims},
-            {"scatter_add", scatter, add, {m, I, m, m}, DENSE, gpu_few_dims},
-            {"scatter.reduce", scatter, add, {m, I, m, m}, DENSE, gpu_few_dims},
+            {"scatter.src",
+             scatter,
+             put,
+             {m, I, m, m},
+             DENSE,
+             gpu_supports_dims},
+            {"scatter.value",
+             scatter,
+             put,
+             {m, I, m},
+             DENSE,
+             gpu_supports_dims},
+            {"scatter_add",
+             scatter,
+             add,
+             {m, I, m, m},
+             DENSE,
+             gpu_supports_dims},
+            {"scatter.reduce",
+             scatter,
+             add,
+             {m, I, m, m},
+             DENSE,
+             gpu_supports_dims},
             {"scatter.value_reduce",
              scatter,
              add,
              {m, I, m},
              DENSE,
-             gpu_few_dims},
+             gpu_supports_dims},
             {"scatter_reduce.two",
              scatter,
              add,
              {m, I, m, m},
              DENSE,
-             gpu_few_dims},
+             gpu_supports_dims},
             {"index_copy", lines, put, {m, I, m, m}, DENSE, NULL},
             {"index_fill.int_Scalar", lines, put, {m, I, m}, DENSE, NULL},
             {"index_add", lines, add, {m, I, m, m}, DENSE, NULL},

@@ -34,14 +34,14 @@ static core_status order(core_call *call, bool wide, gpu_sort *p)
                        gpu_spread(gpu_stream_of(call)->device,
                                   lines * (uint64_t)p->size, 1),
                        p);
-        p->keys = p->room;
-        p->room = swap;
+        p->keys = p->scratch;
+        p->scratch = swap;
     }
     return status;
 }
 
-core_status gpu_sort_places(core_call *call, const int64_t *places,
-                            int64_t count, const void **out_pairs)
+core_status gpu_sort_positions(core_call *call, const int64_t *places,
+                               int64_t count, const void **out_pairs)
 {
     enum { PAIR = 16 };
     gpu_sort p = {.from = places,
@@ -49,21 +49,22 @@ core_status gpu_sort_places(core_call *call, const int64_t *places,
                   .size = count,
                   .inner = 1,
                   .dtype = CORE_I64};
-    core_memory room;
+    core_memory scratch;
     core_status status =
-        gpu_host->call_scratch(call, (uint64_t)count * 2 * PAIR, &room);
+        gpu_host->call_scratch(call, (uint64_t)count * 2 * PAIR, &scratch);
 
     if (status != CORE_OK)
         return status;
-    p.keys = gpu_address(room);
-    p.room = (char *)p.keys + count * PAIR;
+    p.keys = gpu_address(scratch);
+    p.scratch = (char *)p.keys + count * PAIR;
     status = order(call, true, &p);
     *out_pairs = p.keys;
     return status;
 }
 
-core_status gpu_sort_least(core_call *call, const double *from, int64_t lines,
-                           int64_t size, int64_t keep, int64_t *where)
+core_status gpu_sort_smallest(core_call *call, const double *from,
+                              int64_t lines, int64_t size, int64_t keep,
+                              int64_t *where)
 {
     enum { PAIR = 16 };
     gpu_sort p = {.where = where,
@@ -75,15 +76,15 @@ core_status gpu_sort_least(core_call *call, const double *from, int64_t lines,
                   .dtype = CORE_F64,
                   .what = GPU_SORTED};
     int64_t bytes = lines * size * PAIR;
-    core_memory room;
+    core_memory scratch;
     core_status status = gpu_host->call_scratch(
-        call, (uint64_t)(2 * bytes + lines * keep * 8), &room);
+        call, (uint64_t)(2 * bytes + lines * keep * 8), &scratch);
 
     if (status != CORE_OK)
         return status;
-    p.keys = gpu_address(room);
-    p.room = (char *)p.keys + bytes;
-    p.to = (char *)p.room + bytes; /* the numbers, that nobody wants */
+    p.keys = gpu_address(scratch);
+    p.scratch = (char *)p.keys + bytes;
+    p.to = (char *)p.scratch + bytes; /* the numbers, that nobody wants */
     status = order(call, true, &p);
     if (status != CORE_OK)
         return status;
@@ -104,21 +105,22 @@ static core_status run(core_call *call, const core_value *self, gpu_line line,
     uint64_t lines = (uint64_t)(line.outer * line.inner);
     uint64_t tiles = (uint64_t)((line.size - 1) / GPU_SORT_TILE + 1);
     uint64_t bytes = (uint64_t)from->numel * (wide ? 16 : 8);
-    core_memory room;
+    core_memory scratch;
     core_status status;
     gpu_sort p;
 
     if (lines == 0 || line.size == 0 || keep == 0)
         return CORE_OK;
-    status = gpu_host->call_scratch(call, tiles > 1 ? 2 * bytes : bytes, &room);
+    status =
+        gpu_host->call_scratch(call, tiles > 1 ? 2 * bytes : bytes, &scratch);
     if (status != CORE_OK)
         return status;
     memset(&p, 0, sizeof p);
     p.to = gpu_data(&results[0]);
     p.where = nresults > 1 ? gpu_data(&results[1]) : NULL;
     p.from = gpu_data(self);
-    p.keys = gpu_address(room);
-    p.room = (char *)p.keys + bytes;
+    p.keys = gpu_address(scratch);
+    p.scratch = (char *)p.keys + bytes;
     p.outer = line.outer;
     p.size = line.size;
     p.inner = line.inner;

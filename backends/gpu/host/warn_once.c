@@ -21,6 +21,6 @@ void gpu_warn_once(atomic_flag *warned, const char *format, ...)
     vsnprintf(text, sizeof text, format, list);
     va_end(list);
     gpu_host->log(CORE_LOG_WARNING,
-                  core_sdk_string(gpu_vendor_here.driver->component),
+                  core_sdk_string(gpu_this_vendor.driver->component),
                   core_sdk_string(text));
 }

@@ -89,8 +89,8 @@ template <class M> struct tile {
             T x = 0;
 
             if (line + l < from.count && item + k < from.width)
-                x = gpu_load(from.data[(line + l) * from.row +
-                                       (item + k) * from.item]);
+                x = gpu_load(
+                    from.data[(line + l) * from.row + (item + k) * from.item]);
             at(to, ALONG ? l : k, ALONG ? k : l) = x;
         }
     }
@@ -146,8 +146,7 @@ template <class M> struct tile {
     }
 
     static GPU_DEVICE_MEMBER void write(const lines<M> &to, int64_t line,
-                                        int64_t item, T (*from)[R],
-                                        T scale)
+                                        int64_t item, T (*from)[R], T scale)
     {
         uint32_t y = gpu_thread.x / 16 * R, x = gpu_thread.x % 16 * R;
 
@@ -244,7 +243,7 @@ GPU_DEVICE bool kept(const gpu_attention &p, const place<M> &at, drawing *d,
 }
 
 /* No block has this number. */
-GPU_DEVICE drawing nothing_drawn(void)
+GPU_DEVICE drawing no_drawing(void)
 {
     return {~UINT64_C(0), 0, 0, 0, 0};
 }
@@ -259,15 +258,16 @@ template <class M, int PARTS> struct attend {
 
     /* Scores become their exponentials; what was summed so far is brought to
      * the new maximum. */
-    static GPU_DEVICE_MEMBER void soften(const gpu_attention &p,
-                                         const place<M> &at, T (*x)[R],
-                                         T (*sum)[R][R], T *most, T *total,
-                                         int64_t row, int64_t column)
+    static GPU_DEVICE_MEMBER void update_softmax(const gpu_attention &p,
+                                                 const place<M> &at, T (*x)[R],
+                                                 T (*sum)[R][R], T *most,
+                                                 T *total, int64_t row,
+                                                 int64_t column)
     {
 #pragma unroll
         for (int i = 0; i < R; i++) {
             T largest = most[i], share = 0, factor;
-            drawing d = nothing_drawn();
+            drawing d = no_drawing();
 
 #pragma unroll
             for (int j = 0; j < R; j++) {
@@ -335,8 +335,7 @@ template <class M, int PARTS> struct attend {
         if (p.sum.data != 0 && gpu_thread.x % 16 == 0)
             for (int i = 0; i < R; i++)
                 if (row + i < p.rows)
-                    *sum_of<M>(p, at, row + i) =
-                        most[i] + logarithm(total[i]);
+                    *sum_of<M>(p, at, row + i) = most[i] + logarithm(total[i]);
     }
 
     static GPU_DEVICE_MEMBER void rows(const gpu_attention &p, place<M> &at,
@@ -355,8 +354,8 @@ template <class M, int PARTS> struct attend {
             T x[R][R];
 
             t::scores(x, left, right, at.query, first, at.key, c);
-            soften(p, at, x, sum, most, total, row,
-                   c + gpu_thread.x % 16 * R);
+            update_softmax(p, at, x, sum, most, total, row,
+                           c + gpu_thread.x % 16 * R);
             gpu_barrier();
             t::keep(left, x);
 #pragma unroll
@@ -397,7 +396,7 @@ template <class M, int PARTS> struct attend {
 /* ------------------------------------------------------------- backward -- */
 
 /* The sum of gradient times output of every query: 16 threads have one. */
-template <class M> GPU_DEVICE void slopes(const gpu_attention &p)
+template <class M> GPU_DEVICE void deltas(const gpu_attention &p)
 {
     typedef typename gpu_type<M>::compute T;
     int64_t count = p.batch * p.heads * p.rows;
@@ -420,7 +419,7 @@ template <class M> GPU_DEVICE void slopes(const gpu_attention &p)
         for (int by = 8; by > 0; by /= 2)
             sum += gpu_shuffle_xor(sum, by);
         if (i < count && gpu_thread.x % 16 == 0)
-            ((T *)p.slope)[i] = sum;
+            ((T *)p.delta)[i] = sum;
     }
 }
 
@@ -452,8 +451,8 @@ template <class M, int PARTS> struct retreat {
         *x = stays ? weight * scale : (T)0;
         *g = stays ? *g * scale : (T)0;
         *g = hidden ? (T)0
-                    : weight * (*g - ((const T *)
-                                          p.slope)[at.which * p.rows + row]);
+                    : weight *
+                          (*g - ((const T *)p.delta)[at.which * p.rows + row]);
     }
 
     /* dQ = scale dS K, for a tile of queries. */
@@ -475,7 +474,7 @@ template <class M, int PARTS> struct retreat {
             t::scores(g, left, right, grad, first, at.value, c);
 #pragma unroll
             for (int i = 0; i < R; i++) {
-                drawing d = nothing_drawn();
+                drawing d = no_drawing();
 
 #pragma unroll
                 for (int j = 0; j < R; j++)
@@ -501,15 +500,15 @@ template <class M, int PARTS> struct retreat {
             return;
 #pragma unroll
         for (int part = 0; part < PARTS; part++)
-            t::write(lines_of<M>(p.to_query, at.batch, at.head, p.rows,
-                                 p.inner),
-                     first, part * SIDE, sum[part], (T)p.scale);
+            t::write(
+                lines_of<M>(p.to_query, at.batch, at.head, p.rows, p.inner),
+                first, part * SIDE, sum[part], (T)p.scale);
     }
 
     /* sum += aᵀ from, where the threads have a with its lines along x. */
-    static GPU_DEVICE_MEMBER void gather(T (*sum)[R][R], T (*a)[R],
-                                         G *left, G *right,
-                                         const lines<M> &from, int64_t line)
+    static GPU_DEVICE_MEMBER void gather(T (*sum)[R][R], T (*a)[R], G *left,
+                                         G *right, const lines<M> &from,
+                                         int64_t line)
     {
         gpu_barrier();
         t::keep(left, a);
@@ -541,7 +540,7 @@ template <class M, int PARTS> struct retreat {
             t::scores(g, left, right, at.value, first, grad, c);
 #pragma unroll
             for (int j = 0; j < R; j++) {
-                drawing d = nothing_drawn();
+                drawing d = no_drawing();
 
 #pragma unroll
                 for (int i = 0; i < R; i++)
@@ -587,25 +586,25 @@ template <class M, int PARTS> struct retreat {
 
 /* attention_ELEMENTS_TYPE: for queries and values of at most so many; f64 has
  * two sizes. */
-#define SIZE(size, suffix, M)                                           \
-    GPU_KERNEL_MEETING(attention_##size##_##suffix, gpu_attention)      \
-    {                                                                   \
-        attend<M, (size) / tile<M>::SIDE>::all(p);                      \
-    }                                                                   \
-    GPU_KERNEL_MEETING(attention_rows_##size##_##suffix, gpu_attention) \
-    {                                                                   \
-        retreat<M, (size) / tile<M>::SIDE>::all(p, true);               \
-    }                                                                   \
-    GPU_KERNEL_MEETING(attention_keys_##size##_##suffix, gpu_attention) \
-    {                                                                   \
-        retreat<M, (size) / tile<M>::SIDE>::all(p, false);              \
+#define SIZE(size, suffix, M)                                               \
+    GPU_KERNEL_COOPERATIVE(attention_##size##_##suffix, gpu_attention)      \
+    {                                                                       \
+        attend<M, (size) / tile<M>::SIDE>::all(p);                          \
+    }                                                                       \
+    GPU_KERNEL_COOPERATIVE(attention_rows_##size##_##suffix, gpu_attention) \
+    {                                                                       \
+        retreat<M, (size) / tile<M>::SIDE>::all(p, true);                   \
+    }                                                                       \
+    GPU_KERNEL_COOPERATIVE(attention_keys_##size##_##suffix, gpu_attention) \
+    {                                                                       \
+        retreat<M, (size) / tile<M>::SIDE>::all(p, false);                  \
     }
-#define ATTENTION(suffix, M)                                         \
-    SIZE(64, suffix, M)                                              \
-    SIZE(256, suffix, M)                                             \
-    GPU_KERNEL_MEETING(attention_slopes_##suffix, gpu_attention)     \
-    {                                                                \
-        slopes<M>(p);                                                \
+#define ATTENTION(suffix, M)                                        \
+    SIZE(64, suffix, M)                                             \
+    SIZE(256, suffix, M)                                            \
+    GPU_KERNEL_COOPERATIVE(attention_delta_##suffix, gpu_attention) \
+    {                                                               \
+        deltas<M>(p);                                               \
     }
 ATTENTION(f32, float)
 ATTENTION(f64, double)

@@ -20,7 +20,7 @@ template <class T> struct gpu_add {
     }
 };
 /* NaN where one of them is. */
-template <class T> struct gpu_greater {
+template <class T> struct gpu_maximum {
     static GPU_DEVICE_MEMBER T of(T a, T b)
     {
         return b > a || b != b ? b : a;
@@ -28,7 +28,7 @@ template <class T> struct gpu_greater {
 };
 
 /* SIDE: GPU_TEAM or GPU_ALL.  Each has the same answer. */
-template <int SIDE, class F, class T> GPU_DEVICE T gpu_together(T *shared, T x)
+template <int SIDE, class F, class T> GPU_DEVICE T gpu_combine(T *shared, T x)
 {
     T all;
 
@@ -48,17 +48,17 @@ template <int SIDE, class F, class T> GPU_DEVICE T gpu_together(T *shared, T x)
 
 template <class T> GPU_DEVICE T gpu_block_sum(T *shared, T x)
 {
-    return gpu_together<GPU_ALL, gpu_add<T>>(shared, x);
+    return gpu_combine<GPU_ALL, gpu_add<T>>(shared, x);
 }
 
 /* NaN where one of them is. */
 template <class T> GPU_DEVICE T gpu_block_max(T *shared, T x)
 {
-    return gpu_together<GPU_ALL, gpu_greater<T>>(shared, x);
+    return gpu_combine<GPU_ALL, gpu_maximum<T>>(shared, x);
 }
 
 /* The sum of those before this thread; *out_total: of all. */
-template <class T> GPU_DEVICE T gpu_block_before(T *shared, T x, T *out_total)
+template <class T> GPU_DEVICE T gpu_block_prefix(T *shared, T x, T *out_total)
 {
     uint32_t t = gpu_thread.x;
     T mine;

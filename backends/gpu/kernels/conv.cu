@@ -71,11 +71,11 @@ template <class M> GPU_DEVICE void fold(const gpu_columns &p)
                         kx;
 
                     if (x >= 0)
-                        sum += gpu_load((
-                            (const M *)
-                                p.from)[((row * p.out[0] + z) * p.out[1] + y) *
-                                            p.out[2] +
-                                        x]);
+                        sum += gpu_load(
+                            ((const M *)
+                                 p.from)[((row * p.out[0] + z) * p.out[1] + y) *
+                                             p.out[2] +
+                                         x]);
                 }
             }
         }
@@ -93,9 +93,8 @@ template <class M> GPU_DEVICE void add_bias(const gpu_channels &p)
         int64_t place, channel;
 
         gpu_split(gpu_split(i, p.places, &place), p.channels, &channel);
-        gpu_store(((M *)p.to)[i],
-                  (T)(gpu_load(((const M *)p.to)[i]) +
-                      gpu_load(((const M *)p.from)[channel])));
+        gpu_store(((M *)p.to)[i], (T)(gpu_load(((const M *)p.to)[i]) +
+                                      gpu_load(((const M *)p.from)[channel])));
     }
 }
 
@@ -111,9 +110,9 @@ template <class M> GPU_DEVICE void sum_channels(const gpu_channels &p)
         for (int64_t i = gpu_thread.x; i < p.images * p.places; i += 256) {
             int64_t place, image = gpu_split(i, p.places, &place);
 
-            sum += gpu_load((
-                (const M *)p.from)[(image * p.channels + c) * p.places +
-                                   place]);
+            sum += gpu_load(
+                ((const M *)
+                     p.from)[(image * p.channels + c) * p.places + place]);
         }
         sum = gpu_block_sum(shared, sum);
         if (gpu_thread.x == 0)
@@ -121,29 +120,29 @@ template <class M> GPU_DEVICE void sum_channels(const gpu_channels &p)
     }
 }
 
-#define UNFOLD(name, W)                               \
-    GPU_KERNEL(conv_unfold_##name, gpu_columns)       \
-    {                                                 \
-        unfold<W>(p);                                 \
+#define UNFOLD(name, W)                         \
+    GPU_KERNEL(conv_unfold_##name, gpu_columns) \
+    {                                           \
+        unfold<W>(p);                           \
     }
 UNFOLD(w8, uint8_t)
 UNFOLD(w16, uint16_t)
 UNFOLD(w32, uint32_t)
 UNFOLD(w64, uint64_t)
 
-#define CONV(name, M)                                      \
-    GPU_KERNEL(conv_fold_##name, gpu_columns)              \
-    {                                                      \
-        fold<M>(p);                                        \
-    }                                                      \
-    GPU_KERNEL(conv_bias_##name, gpu_channels)             \
-    {                                                      \
-        add_bias<M>(p);                                    \
+#define CONV(name, M)                          \
+    GPU_KERNEL(conv_fold_##name, gpu_columns)  \
+    {                                          \
+        fold<M>(p);                            \
+    }                                          \
+    GPU_KERNEL(conv_bias_##name, gpu_channels) \
+    {                                          \
+        add_bias<M>(p);                        \
     }
-#define CONV_SUM(name, M)                                  \
-    GPU_KERNEL_MEETING(conv_sum_##name, gpu_channels)      \
-    {                                                      \
-        sum_channels<M>(p);                                \
+#define CONV_SUM(name, M)                                 \
+    GPU_KERNEL_COOPERATIVE(conv_sum_##name, gpu_channels) \
+    {                                                     \
+        sum_channels<M>(p);                               \
     }
 CONV(f32, float)
 CONV(f64, double)

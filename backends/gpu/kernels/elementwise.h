@@ -111,8 +111,8 @@ GPU_DEVICE typename gpu_type<M>::compute gpu_strided_at(const gpu_strided &p,
 
 /* Where element i of each operand is; answers its place in dimension 0. */
 template <class F>
-GPU_DEVICE uint32_t gpu_strided_place(const gpu_strided &p, uint32_t i,
-                                      int64_t offset[4])
+GPU_DEVICE uint32_t gpu_strided_offsets(const gpu_strided &p, uint32_t i,
+                                        int64_t offset[4])
 {
     uint32_t rest = i, first = 0;
 
@@ -143,7 +143,7 @@ GPU_DEVICE void gpu_strided_one(const gpu_strided &p, uint32_t i, int *bad)
     typename gpu_type<M2>::compute b = {};
     typename gpu_type<M3>::compute c = {};
 
-    gpu_strided_place<F>(p, i, offset);
+    gpu_strided_offsets<F>(p, i, offset);
     if (F::INPUTS > 1)
         b = gpu_strided_at<M2>(p, 2, offset[2]);
     if (F::INPUTS > 2)
@@ -273,9 +273,10 @@ template <class F> GPU_DEVICE void gpu_rows_run(const gpu_strided &p)
         gpu_group g;
 
         g.first = i * N;
-        g.left = p.sizes[0].value - gpu_strided_place<F>(p, g.first, g.offset);
+        g.left =
+            p.sizes[0].value - gpu_strided_offsets<F>(p, g.first, g.offset);
         if (g.left < N)
-            gpu_strided_place<F>(p, g.first + g.left, g.next);
+            gpu_strided_offsets<F>(p, g.first + g.left, g.next);
         gpu_group_run<F, N>(p, g, &bad);
     }
     for (uint32_t i = groups * N + (uint32_t)gpu_first(); i < p.count;

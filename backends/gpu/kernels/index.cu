@@ -39,8 +39,8 @@ template <class W> GPU_DEVICE void select_lines(const gpu_indexing &p)
 
         if (!is_good)
             i = 0;
-        ((W *)p.to)[at] = element_at<W>(
-            p, (outer * p.limit + i) * p.inner + k, is_good);
+        ((W *)p.to)[at] =
+            element_at<W>(p, (outer * p.limit + i) * p.inner + k, is_good);
     }
 }
 
@@ -68,14 +68,14 @@ template <class W> GPU_DEVICE void gather(const gpu_indexing &p)
     }
 }
 
-#define MOVES(name, W)                                 \
-    GPU_KERNEL(index_select_##name, gpu_indexing)      \
-    {                                                  \
-        select_lines<W>(p);                            \
-    }                                                  \
-    GPU_KERNEL(index_gather_##name, gpu_indexing)      \
-    {                                                  \
-        gather<W>(p);                                  \
+#define MOVES(name, W)                            \
+    GPU_KERNEL(index_select_##name, gpu_indexing) \
+    {                                             \
+        select_lines<W>(p);                       \
+    }                                             \
+    GPU_KERNEL(index_gather_##name, gpu_indexing) \
+    {                                             \
+        gather<W>(p);                             \
     }
 MOVES(w8, uint8_t)
 MOVES(w16, uint16_t)
@@ -115,17 +115,17 @@ template <class W> GPU_DEVICE void triangle(const gpu_rule &p)
         bool keep;
 
         gpu_split(rows, p.rows, &row);
-        keep = p.upper ? column - row >= p.diagonal
-                       : column - row <= p.diagonal;
+        keep =
+            p.upper ? column - row >= p.diagonal : column - row <= p.diagonal;
 
         ((W *)p.to)[i] = keep ? ((const W *)p.from)[i] : (W)0;
     }
 }
 
-#define TRIANGLE(name, W)                       \
-    GPU_KERNEL(rule_triangle_##name, gpu_rule)  \
-    {                                           \
-        triangle<W>(p);                         \
+#define TRIANGLE(name, W)                      \
+    GPU_KERNEL(rule_triangle_##name, gpu_rule) \
+    {                                          \
+        triangle<W>(p);                        \
     }
 TRIANGLE(w8, uint8_t)
 TRIANGLE(w16, uint16_t)
@@ -206,8 +206,7 @@ template <class M> GPU_DEVICE void loss_backward(const gpu_loss &p)
 
         if (t >= 0) {
             g = -weight_of<M>(p, t) *
-                (double)gpu_load(
-                    ((const M *)p.from)[p.reduction == 0 ? i : 0]);
+                (double)gpu_load(((const M *)p.from)[p.reduction == 0 ? i : 0]);
             if (p.reduction == 1)
                 g /= (double)gpu_load(*(const M *)p.total);
         }
@@ -216,14 +215,14 @@ template <class M> GPU_DEVICE void loss_backward(const gpu_loss &p)
     }
 }
 
-#define LOSS(name, M)                                      \
-    GPU_KERNEL_MEETING(nll_forward_##name, gpu_loss)       \
-    {                                                      \
-        loss_forward<M>(p);                                \
-    }                                                      \
-    GPU_KERNEL(nll_backward_##name, gpu_loss)              \
-    {                                                      \
-        loss_backward<M>(p);                               \
+#define LOSS(name, M)                                    \
+    GPU_KERNEL_COOPERATIVE(nll_forward_##name, gpu_loss) \
+    {                                                    \
+        loss_forward<M>(p);                              \
+    }                                                    \
+    GPU_KERNEL(nll_backward_##name, gpu_loss)            \
+    {                                                    \
+        loss_backward<M>(p);                             \
     }
 LOSS(f32, float)
 LOSS(f64, double)

@@ -83,7 +83,7 @@ GPU_DEVICE place place_of(uint32_t i, uint32_t j, float)
 {
     uint32_t wave = gpu_thread.x / 64, lane = gpu_thread.x % 64;
 
-    if (!GPU_UNITS)
+    if (!GPU_MATRIX_UNITS)
         return place_of<float>(i, j, 0);
     return {wave / 2 * 32 + i / 2 * 16 + lane / 16 * 4 + j,
             wave % 2 * 32 + i % 2 * 16 + lane % 16};
@@ -108,10 +108,11 @@ GPU_DEVICE void add_tiles(float (*left)[SIDE + 4], float (*right)[SIDE + 4],
                           float (*sum)[EACH])
 {
     uint32_t wave = gpu_thread.x / 64, lane = gpu_thread.x % 64;
-    uint32_t row = wave / 2 * 32 + lane % 16, column = wave % 2 * 32 + lane % 16;
+    uint32_t row = wave / 2 * 32 + lane % 16,
+             column = wave % 2 * 32 + lane % 16;
     gpu_sums sums[4];
 
-    if (!GPU_UNITS) {
+    if (!GPU_MATRIX_UNITS) {
         add_tiles<float>(left, right, sum);
         return;
     }
@@ -140,10 +141,10 @@ GPU_DEVICE void multiply_tile(const gpu_product &p, int64_t z, int64_t row,
     T sum[EACH][EACH] = {};
 
     for (int64_t s = 0; s < p.sums; s++) {
-        const M *a = (const M *)p.a + z * p.a_strides.batch +
-                     s * p.a_strides.sum;
-        const M *b = (const M *)p.b + z * p.b_strides.batch +
-                     s * p.b_strides.sum;
+        const M *a =
+            (const M *)p.a + z * p.a_strides.batch + s * p.a_strides.sum;
+        const M *b =
+            (const M *)p.b + z * p.b_strides.batch + s * p.b_strides.sum;
 
         for (int64_t k = 0; k < p.inner; k += DEPTH) {
             load<M, T>(left, a, p.a_strides.row, p.a_strides.column, row,
@@ -164,9 +165,10 @@ GPU_DEVICE void multiply_tile(const gpu_product &p, int64_t z, int64_t row,
             if (r >= p.rows || c >= p.columns)
                 continue;
             if (p.c != 0)
-                added = gpu_load(((const D *)p.c)[z * p.c_strides.batch +
-                                                  r * p.c_strides.row +
-                                                  c * p.c_strides.column]);
+                added = gpu_load(
+                    ((const D *)
+                         p.c)[z * p.c_strides.batch + r * p.c_strides.row +
+                              c * p.c_strides.column]);
             gpu_store(((D *)p.d)[z * p.d_strides.batch + r * p.d_strides.row +
                                  c * p.d_strides.column],
                       scaled(p, sum[i][j], p.c != 0 ? &added : (T *)0));
@@ -187,10 +189,10 @@ template <class M, class D> GPU_DEVICE void multiply(const gpu_product &p)
 }
 
 #define COMMA ,
-#define MATMUL_TO(suffix, M, D)                        \
-    GPU_KERNEL_MEETING(matmul_##suffix, gpu_product)   \
-    {                                                  \
-        multiply<M COMMA D>(p);                        \
+#define MATMUL_TO(suffix, M, D)                          \
+    GPU_KERNEL_COOPERATIVE(matmul_##suffix, gpu_product) \
+    {                                                    \
+        multiply<M COMMA D>(p);                          \
     }
 #define MATMUL(suffix, M) MATMUL_TO(suffix, M, M)
 MATMUL(f32, float)

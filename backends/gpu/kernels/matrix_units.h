@@ -6,15 +6,15 @@
  * left[l % 16][l / 16] and right[l / 16][l % 16], and has the four sums
  * [l / 16 * 4 + i][l % 16]. */
 
-#ifndef GPU_UNITS_H
-#define GPU_UNITS_H
+#ifndef GPU_MATRIX_UNITS_H
+#define GPU_MATRIX_UNITS_H
 
 #include <gpu/gpu.h>
 
 #if defined(GPU_EMULATED)
 
 /* A device of wavefronts of 64 has them. */
-#define GPU_UNITS (GPU_WARP == 64)
+#define GPU_MATRIX_UNITS (GPU_WARP == 64)
 typedef float gpu_sums __attribute__((vector_size(16)));
 
 /* All threads of a block come to it. */
@@ -37,7 +37,7 @@ GPU_DEVICE gpu_sums gpu_add_product(float left, float right, gpu_sums sums)
 #elif defined(__gfx908__) || defined(__gfx90a__) || defined(__gfx940__) || \
     defined(__gfx941__) || defined(__gfx942__) || defined(__gfx950__)
 
-#define GPU_UNITS 1
+#define GPU_MATRIX_UNITS 1
 typedef float gpu_sums __attribute__((ext_vector_type(4)));
 
 GPU_DEVICE gpu_sums gpu_add_product(float left, float right, gpu_sums sums)
@@ -47,7 +47,7 @@ GPU_DEVICE gpu_sums gpu_add_product(float left, float right, gpu_sums sums)
 
 #else
 
-#define GPU_UNITS 0
+#define GPU_MATRIX_UNITS 0
 struct gpu_sums {
     float at[4];
     GPU_DEVICE_MEMBER float &operator[](uint32_t i)

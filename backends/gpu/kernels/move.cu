@@ -94,14 +94,14 @@ template <class W> GPU_DEVICE void copy_transposed(const gpu_convert &p)
     }
 }
 
-#define COPIES(name, W)                               \
-    GPU_KERNEL(copy_s_##name, gpu_convert)            \
-    {                                                 \
-        copy_strided<W>(p);                           \
-    }                                                 \
-    GPU_KERNEL_MEETING(copy_t_##name, gpu_convert)    \
-    {                                                 \
-        copy_transposed<W>(p);                        \
+#define COPIES(name, W)                                \
+    GPU_KERNEL(copy_s_##name, gpu_convert)             \
+    {                                                  \
+        copy_strided<W>(p);                            \
+    }                                                  \
+    GPU_KERNEL_COOPERATIVE(copy_t_##name, gpu_convert) \
+    {                                                  \
+        copy_transposed<W>(p);                         \
     }
 COPIES(w8, uint8_t)
 COPIES(w16, uint16_t)
@@ -149,18 +149,18 @@ template <class TO, class FROM> struct cast {
     typedef FROM M1;
     typedef uint8_t M2, M3;
     enum { INPUTS = 1 };
-    static GPU_DEVICE_MEMBER typename gpu_type<TO>::compute
-    run(typename gpu_type<FROM>::compute a, uint8_t, uint8_t,
+    static GPU_DEVICE_MEMBER typename gpu_type<TO>::compute run(
+        typename gpu_type<FROM>::compute a, uint8_t, uint8_t,
         const gpu_parameters *, int *)
     {
         return (typename gpu_type<TO>::compute)a;
     }
 };
 
-#define CAST(from, FROM, to, TO)                \
-    GPU_KERNEL(cast_##from##_##to, gpu_dense)   \
-    {                                           \
-        gpu_dense_run<cast<TO, FROM>>(p);       \
+#define CAST(from, FROM, to, TO)              \
+    GPU_KERNEL(cast_##from##_##to, gpu_dense) \
+    {                                         \
+        gpu_dense_run<cast<TO, FROM>>(p);     \
     }
 CAST(f32, float, f16, gpu_f16)
 CAST(f32, float, bf16, gpu_bf16)

@@ -107,77 +107,71 @@ template <class M, class P> struct normed {
     {
         GPU_SHARED T shared[256];
 
-        gpu_held_rows<SIDE>(p.rows, p.channels, [&](int64_t row, int32_t size) {
-            gpu_held<T, SIDE, N> h;
-            T count = (T)p.channels, sum = 0, mean, spread;
+        gpu_for_each_row<SIDE>(
+            p.rows, p.channels, [&](int64_t row, int32_t size) {
+                gpu_row_registers<T, SIDE, N> h;
+                T count = (T)p.channels, sum = 0, mean, spread;
 
-            h.load((const M *)p.from + row * p.channels, size);
-            h.each(size, [&](int k, int32_t) {
-                sum += h.x[k];
+                h.load((const M *)p.from + row * p.channels, size);
+                h.each(size, [&](int k, int32_t) { sum += h.x[k]; });
+                mean = gpu_combine<SIDE, gpu_add<T>>(shared, sum) / count;
+                sum = 0;
+                h.each(size, [&](int k, int32_t) {
+                    h.x[k] -= mean;
+                    sum += h.x[k] * h.x[k];
+                });
+                sum = gpu_combine<SIDE, gpu_add<T>>(shared, sum) / count;
+                spread = spread_of(sum, p.eps);
+                h.each(size, [&](int k, int32_t) { h.x[k] *= spread; });
+                h.store((M *)p.to + row * p.channels, size, [&](int v) {
+                    if (p.weight != 0)
+                        h.with((const P *)p.weight, v,
+                               [](T &x, T y) { x *= y; });
+                    if (p.bias != 0)
+                        h.with((const P *)p.bias, v, [](T &x, T y) { x += y; });
+                });
+                if (gpu_thread.x % SIDE == 0 && size > 0) {
+                    keep(p.mean, p.statistics, row, mean);
+                    keep(p.spread, p.statistics, row, spread);
+                }
             });
-            mean = gpu_together<SIDE, gpu_add<T>>(shared, sum) / count;
-            sum = 0;
-            h.each(size, [&](int k, int32_t) {
-                h.x[k] -= mean;
-                sum += h.x[k] * h.x[k];
-            });
-            sum = gpu_together<SIDE, gpu_add<T>>(shared, sum) / count;
-            spread = spread_of(sum, p.eps);
-            h.each(size, [&](int k, int32_t) {
-                h.x[k] *= spread;
-            });
-            h.store((M *)p.to + row * p.channels, size, [&](int v) {
-                if (p.weight != 0)
-                    h.with((const P *)p.weight, v, [](T &x, T y) {
-                        x *= y;
-                    });
-                if (p.bias != 0)
-                    h.with((const P *)p.bias, v, [](T &x, T y) {
-                        x += y;
-                    });
-            });
-            if (gpu_thread.x % SIDE == 0 && size > 0) {
-                keep(p.mean, p.statistics, row, mean);
-                keep(p.spread, p.statistics, row, spread);
-            }
-        });
     }
 
     template <int SIDE, int N>
-    static GPU_DEVICE_MEMBER void held_slope(const gpu_norm &p)
+    static GPU_DEVICE_MEMBER void held_grad(const gpu_norm &p)
     {
         GPU_SHARED T shared[256];
 
-        gpu_held_rows<SIDE>(p.rows, p.channels, [&](int64_t row, int32_t size) {
-            gpu_held<T, SIDE, N> g, h;
-            T count = (T)p.channels, sum = 0, moment = 0;
-            T mean = statistic(p.mean, p.statistics, row);
-            T spread = statistic(p.spread, p.statistics, row);
+        gpu_for_each_row<SIDE>(
+            p.rows, p.channels, [&](int64_t row, int32_t size) {
+                gpu_row_registers<T, SIDE, N> g, h;
+                T count = (T)p.channels, sum = 0, moment = 0;
+                T mean = statistic(p.mean, p.statistics, row);
+                T spread = statistic(p.spread, p.statistics, row);
 
-            g.load((const M *)p.grad + row * p.channels, size);
-            h.load((const M *)p.from + row * p.channels, size);
-            if (p.weight != 0)
+                g.load((const M *)p.grad + row * p.channels, size);
+                h.load((const M *)p.from + row * p.channels, size);
+                if (p.weight != 0)
 #pragma unroll
-                for (int v = 0; v < g.GROUPS; v++)
-                    if (g.place(v) < size)
-                        g.with((const P *)p.weight, v, [](T &x, T y) {
-                            x *= y;
-                        });
-            g.each(size, [&](int k, int32_t) {
-                h.x[k] = (h.x[k] - mean) * spread;
-                sum += g.x[k];
-                moment += g.x[k] * h.x[k];
+                    for (int v = 0; v < g.GROUPS; v++)
+                        if (g.place(v) < size)
+                            g.with((const P *)p.weight, v,
+                                   [](T &x, T y) { x *= y; });
+                g.each(size, [&](int k, int32_t) {
+                    h.x[k] = (h.x[k] - mean) * spread;
+                    sum += g.x[k];
+                    moment += g.x[k] * h.x[k];
+                });
+                sum = gpu_combine<SIDE, gpu_add<T>>(shared, sum) / count;
+                moment = gpu_combine<SIDE, gpu_add<T>>(shared, moment) / count;
+                g.each(size, [&](int k, int32_t) {
+                    g.x[k] = (g.x[k] - sum - h.x[k] * moment) * spread;
+                });
+                g.store((M *)p.to + row * p.channels, size);
             });
-            sum = gpu_together<SIDE, gpu_add<T>>(shared, sum) / count;
-            moment = gpu_together<SIDE, gpu_add<T>>(shared, moment) / count;
-            g.each(size, [&](int k, int32_t) {
-                g.x[k] = (g.x[k] - sum - h.x[k] * moment) * spread;
-            });
-            g.store((M *)p.to + row * p.channels, size);
-        });
     }
 
-    static GPU_DEVICE_MEMBER void slope(const gpu_norm &p)
+    static GPU_DEVICE_MEMBER void gradient(const gpu_norm &p)
     {
         GPU_SHARED T shared[256];
         int64_t size = p.channels * p.inner;
@@ -207,8 +201,8 @@ template <class M, class P> struct normed {
         }
     }
 
-    static GPU_DEVICE_MEMBER void weights_put(const gpu_norm &p, int64_t c,
-                                              T w, T b)
+    static GPU_DEVICE_MEMBER void weights_put(const gpu_norm &p, int64_t c, T w,
+                                              T b)
     {
         if (p.to_weight != 0)
             gpu_store(((P *)p.to_weight)[c], (W)w);
@@ -234,9 +228,9 @@ template <class M, class P> struct normed {
                 T g = at(p.grad, place);
 
                 b += g;
-                w += g * ((at(p.from, place) -
-                           number(p.mean, p.statistics, row)) *
-                          number(p.spread, p.statistics, row));
+                w += g *
+                     ((at(p.from, place) - number(p.mean, p.statistics, row)) *
+                      number(p.spread, p.statistics, row));
             }
             w = gpu_block_sum(shared, w);
             b = gpu_block_sum(shared, b);
@@ -333,8 +327,7 @@ template <class M, class P> struct normed {
 
         if (p.running_mean != 0)
             keep(p.running_mean, p.running, c,
-                 (1 - mix) * number(p.running_mean, p.running, c) +
-                     mix * mean);
+                 (1 - mix) * number(p.running_mean, p.running, c) + mix * mean);
         if (p.running_var != 0)
             keep(p.running_var, p.running, c,
                  (1 - mix) * number(p.running_var, p.running, c) +
@@ -342,8 +335,8 @@ template <class M, class P> struct normed {
     }
     static GPU_DEVICE_MEMBER T batch_spread(const gpu_norm &p, int64_t c)
     {
-        return (T)(1 / sqrt((double)number(p.running_var, p.running, c) +
-                            p.eps));
+        return (T)(1 /
+                   sqrt((double)number(p.running_var, p.running, c) + p.eps));
     }
 
     static GPU_DEVICE_MEMBER void batch(const gpu_norm &p)
@@ -385,7 +378,7 @@ template <class M, class P> struct normed {
         }
     }
 
-    static GPU_DEVICE_MEMBER void batch_slope(const gpu_norm &p)
+    static GPU_DEVICE_MEMBER void batch_grad(const gpu_norm &p)
     {
         GPU_SHARED T shared[256];
         int64_t count = p.rows * p.inner;
@@ -421,33 +414,33 @@ template <class M, class P> struct normed {
 };
 
 #define COMMA ,
-#define MEETING(stem, name, M, P, function)           \
-    GPU_KERNEL_MEETING(stem##_##name, gpu_norm)       \
-    {                                                 \
-        normed<M COMMA P>::function(p);               \
+#define COOPERATIVE(stem, name, M, P, function)     \
+    GPU_KERNEL_COOPERATIVE(stem##_##name, gpu_norm) \
+    {                                               \
+        normed<M COMMA P>::function(p);             \
     }
-#define HELD(stem, name, M, P, function, SIDE, N, ROWS)      \
-    GPU_KERNEL_RESIDENT(stem##_##name, gpu_norm, ROWS(M))    \
-    {                                                        \
-        normed<M COMMA P>::template function<SIDE, N>(p);    \
+#define ROW_KERNEL(stem, name, M, P, function, SIDE, N, ROWS) \
+    GPU_KERNEL_RESIDENT(stem##_##name, gpu_norm, ROWS(M))     \
+    {                                                         \
+        normed<M COMMA P>::template function<SIDE, N>(p);     \
     }
-/* _team: layers of up to 32 GPU_HELD elements, a vector at a time; _single: those
- * that do not lie so; _wide: layers of up to 256 GPU_HELD. */
-#define LAYER(stem, name, M, P, function, N, ROWS)                   \
-    HELD(stem##_team, name, M, P, function, GPU_TEAM, N, ROWS)       \
-    HELD(stem##_single, name, M, P, function, GPU_TEAM, 1, GPU_TWO_ROWS)     \
-    HELD(stem##_wide, name, M, P, function, GPU_ALL, N, ROWS)
+/* _team: layers of up to 32 GPU_ROW_REGISTERS elements, a vector at a time; _single: those
+ * that do not lie so; _wide: layers of up to 256 GPU_ROW_REGISTERS. */
+#define LAYER(stem, name, M, P, function, N, ROWS)                             \
+    ROW_KERNEL(stem##_team, name, M, P, function, GPU_TEAM, N, ROWS)           \
+    ROW_KERNEL(stem##_single, name, M, P, function, GPU_TEAM, 1, GPU_TWO_ROWS) \
+    ROW_KERNEL(stem##_wide, name, M, P, function, GPU_ALL, N, ROWS)
 /* N: elements of 16 bytes, of the wider. */
-#define NORM(name, M, P, N)                                          \
-    LAYER(norm_forward, name, M, P, held, N, GPU_ONE_ROW)            \
-    LAYER(norm_slope, name, M, P, held_slope, N, GPU_TWO_ROWS)       \
-    MEETING(norm_forward, name, M, P, forward)           \
-    MEETING(norm_slope, name, M, P, slope)               \
-    MEETING(norm_weights, name, M, P, weights)           \
-    MEETING(norm_batch, name, M, P, batch)               \
-    MEETING(norm_batch_slope, name, M, P, batch_slope)   \
-    MEETING(norm_columns, name, M, P, columns)           \
-    MEETING(norm_together, name, M, P, together)
+#define NORM(name, M, P, N)                                  \
+    LAYER(norm_forward, name, M, P, held, N, GPU_ONE_ROW)    \
+    LAYER(norm_grad, name, M, P, held_grad, N, GPU_TWO_ROWS) \
+    COOPERATIVE(norm_forward, name, M, P, forward)           \
+    COOPERATIVE(norm_grad, name, M, P, gradient)             \
+    COOPERATIVE(norm_weights, name, M, P, weights)           \
+    COOPERATIVE(norm_batch, name, M, P, batch)               \
+    COOPERATIVE(norm_batch_grad, name, M, P, batch_grad)     \
+    COOPERATIVE(norm_columns, name, M, P, columns)           \
+    COOPERATIVE(norm_together, name, M, P, together)
 NORM(f32_f32, float, float, 4)
 NORM(f64_f64, double, double, 2)
 NORM(f16_f16, gpu_f16, gpu_f16, 8)

@@ -9,7 +9,7 @@
 
 #include <gpu/shared_pad.h>
 
-GPU_DEVICE int64_t comes_from(const gpu_frame &p, uint32_t d, int64_t o)
+GPU_DEVICE int64_t comes_from(const gpu_pad &p, uint32_t d, int64_t o)
 {
     int64_t n = p.in[d], i = o - p.before[d];
 
@@ -20,7 +20,7 @@ GPU_DEVICE int64_t comes_from(const gpu_frame &p, uint32_t d, int64_t o)
     return i < 0 ? -i : i >= n ? 2 * (n - 1) - i : i;
 }
 
-template <class W> GPU_DEVICE void frame(const gpu_frame &p)
+template <class W> GPU_DEVICE void frame(const gpu_pad &p)
 {
     int64_t step = (int64_t)gpu_step();
 
@@ -39,8 +39,8 @@ template <class W> GPU_DEVICE void frame(const gpu_frame &p)
 }
 
 /* The places of the output that may come from i: three ranges at most. */
-GPU_DEVICE int ranges(const gpu_frame &p, uint32_t d, int64_t i,
-                      int64_t first[3], int64_t last[3])
+GPU_DEVICE int ranges(const gpu_pad &p, uint32_t d, int64_t i, int64_t first[3],
+                      int64_t last[3])
 {
     int64_t n = p.in[d], o = i + p.before[d];
 
@@ -56,17 +56,16 @@ GPU_DEVICE int ranges(const gpu_frame &p, uint32_t d, int64_t i,
 }
 
 /* Each place o of the output along d that comes from i, once. */
-#define EACH_FROM(d, i, o)                                             \
-    int64_t first##d[3], last##d[3];                                   \
-    int n##d = ranges(p, d, i, first##d, last##d);                     \
-    for (int r##d = 0; r##d < n##d; r##d++)                            \
-        for (int64_t o = first##d[r##d] > 0 ? first##d[r##d] : 0;      \
-             o <= last##d[r##d] && o < p.out[d]; o++)                  \
-            if (comes_from(p, d, o) == i &&                            \
-                (r##d == 0 || o != first##d[0]) &&                     \
+#define EACH_FROM(d, i, o)                                                     \
+    int64_t first##d[3], last##d[3];                                           \
+    int n##d = ranges(p, d, i, first##d, last##d);                             \
+    for (int r##d = 0; r##d < n##d; r##d++)                                    \
+        for (int64_t o = first##d[r##d] > 0 ? first##d[r##d] : 0;              \
+             o <= last##d[r##d] && o < p.out[d]; o++)                          \
+            if (comes_from(p, d, o) == i && (r##d == 0 || o != first##d[0]) && \
                 (r##d < 2 || o != first##d[1]))
 
-template <class M> GPU_DEVICE void frame_slope(const gpu_frame &p)
+template <class M> GPU_DEVICE void pad_grad(const gpu_pad &p)
 {
     int64_t step = (int64_t)gpu_step();
 
@@ -80,9 +79,9 @@ template <class M> GPU_DEVICE void frame_slope(const gpu_frame &p)
         {
             EACH_FROM(1, y, oy)
             {
-                const M *from = (const M *)p.from +
-                                ((plane * p.out[2] + oz) * p.out[1] + oy) *
-                                    p.out[0];
+                const M *from =
+                    (const M *)p.from +
+                    ((plane * p.out[2] + oz) * p.out[1] + oy) * p.out[0];
 
                 EACH_FROM(0, x, ox)
                 {
@@ -94,19 +93,19 @@ template <class M> GPU_DEVICE void frame_slope(const gpu_frame &p)
     }
 }
 
-#define FRAME(name, W)                      \
-    GPU_KERNEL(frame_##name, gpu_frame)     \
-    {                                       \
-        frame<W>(p);                        \
+#define FRAME(name, W)              \
+    GPU_KERNEL(pad_##name, gpu_pad) \
+    {                               \
+        frame<W>(p);                \
     }
 FRAME(w8, uint8_t)
 FRAME(w16, uint16_t)
 FRAME(w32, uint32_t)
 FRAME(w64, uint64_t)
-#define FRAME_SLOPE(name, M)                        \
-    GPU_KERNEL(frame_slope_##name, gpu_frame)       \
-    {                                               \
-        frame_slope<M>(p);                          \
+#define FRAME_SLOPE(name, M)             \
+    GPU_KERNEL(pad_grad_##name, gpu_pad) \
+    {                                    \
+        pad_grad<M>(p);                  \
     }
 FRAME_SLOPE(f32, float)
 FRAME_SLOPE(f64, double)
@@ -125,7 +124,7 @@ GPU_DEVICE double line_at(const gpu_range &p, int64_t i)
 
 /* Integers are made in runs, two at a time: the first of a run is truncated,
  * and the others count from it, as the CPU does. */
-GPU_KERNEL(frame_linspace, gpu_range)
+GPU_KERNEL(pad_linspace, gpu_range)
 {
     uint32_t bytes = gpu_bytes(p.dtype);
     int64_t step = (int64_t)gpu_step();
@@ -171,7 +170,7 @@ GPU_DEVICE int64_t before_row(const gpu_range &p, int64_t row)
 }
 
 /* A block has a row; two rows of the result: rows and columns. */
-GPU_KERNEL(frame_triangle, gpu_range)
+GPU_KERNEL(pad_triangle, gpu_range)
 {
     uint32_t bytes = gpu_bytes(p.dtype);
 

@@ -13,7 +13,7 @@ struct window {
     int64_t begin, end, step; /* end: after the last; may lie outside */
 };
 
-GPU_DEVICE window window_of(const gpu_pool &p, int d, int64_t o)
+GPU_DEVICE window window_of(const gpu_pooling &p, int d, int64_t o)
 {
     window w;
 
@@ -29,7 +29,7 @@ GPU_DEVICE window window_of(const gpu_pool &p, int d, int64_t o)
 }
 
 /* The first window that a place can lie in. */
-GPU_DEVICE int64_t first_window(const gpu_pool &p, int d, int64_t at)
+GPU_DEVICE int64_t first_window(const gpu_pooling &p, int d, int64_t at)
 {
     int64_t from;
 
@@ -64,7 +64,7 @@ GPU_DEVICE int64_t size_of(const int64_t *sizes)
 }
 
 /* What a window's sum is divided by. */
-GPU_DEVICE int64_t extent(const gpu_pool &p, const window *w)
+GPU_DEVICE int64_t extent(const gpu_pooling &p, const window *w)
 {
     int64_t n = 1;
 
@@ -103,39 +103,39 @@ template <class T> GPU_DEVICE T mean_of(T sum, int64_t n)
 }
 
 /* Each place of a window that lies inside: i is its number in the plane. */
-#define EACH_INSIDE(w)                                                       \
-    for (int64_t z = w[0].begin; z < w[0].end; z += w[0].step)               \
-        if (z >= 0 && z < p.in[0])                                           \
-            for (int64_t y = w[1].begin; y < w[1].end; y += w[1].step)       \
-                if (y >= 0 && y < p.in[1])                                   \
-                    for (int64_t x = w[2].begin,                             \
-                                 i = (z * p.in[1] + y) * p.in[2] + x;        \
-                         x < w[2].end; x += w[2].step, i += w[2].step)       \
+#define EACH_INSIDE(w)                                                 \
+    for (int64_t z = w[0].begin; z < w[0].end; z += w[0].step)         \
+        if (z >= 0 && z < p.in[0])                                     \
+            for (int64_t y = w[1].begin; y < w[1].end; y += w[1].step) \
+                if (y >= 0 && y < p.in[1])                             \
+                    for (int64_t x = w[2].begin,                       \
+                                 i = (z * p.in[1] + y) * p.in[2] + x;  \
+                         x < w[2].end; x += w[2].step, i += w[2].step) \
                         if (x >= 0 && x < p.in[2])
 
 /* Each window w that has a place a of the input; o is its number in the
  * plane. */
-#define EACH_WINDOW(a, w)                                                     \
-    for (int64_t z = first_window(p, 0, a.at[0]); z < p.out[0]; z++)          \
-        if (!((w[0] = window_of(p, 0, z)).begin <= a.at[0]))                  \
-            break;                                                            \
-        else if (has(w[0], a.at[0]))                                          \
-            for (int64_t y = first_window(p, 1, a.at[1]); y < p.out[1]; y++)  \
-                if (!((w[1] = window_of(p, 1, y)).begin <= a.at[1]))          \
-                    break;                                                    \
-                else if (has(w[1], a.at[1]))                                  \
-                    for (int64_t x = first_window(p, 2, a.at[2]),             \
-                                 o = (z * p.out[1] + y) * p.out[2] + x;       \
-                         x < p.out[2]; x++, o++)                              \
-                        if (!((w[2] = window_of(p, 2, x)).begin <= a.at[2]))  \
-                            break;                                            \
+#define EACH_WINDOW(a, w)                                                    \
+    for (int64_t z = first_window(p, 0, a.at[0]); z < p.out[0]; z++)         \
+        if (!((w[0] = window_of(p, 0, z)).begin <= a.at[0]))                 \
+            break;                                                           \
+        else if (has(w[0], a.at[0]))                                         \
+            for (int64_t y = first_window(p, 1, a.at[1]); y < p.out[1]; y++) \
+                if (!((w[1] = window_of(p, 1, y)).begin <= a.at[1]))         \
+                    break;                                                   \
+                else if (has(w[1], a.at[1]))                                 \
+                    for (int64_t x = first_window(p, 2, a.at[2]),            \
+                                 o = (z * p.out[1] + y) * p.out[2] + x;      \
+                         x < p.out[2]; x++, o++)                             \
+                        if (!((w[2] = window_of(p, 2, x)).begin <= a.at[2])) \
+                            break;                                           \
                         else if (has(w[2], a.at[2]))
 
 template <class M> struct pool {
     typedef typename gpu_type<M>::compute T;
     typedef gpu_element<M> element;
 
-    static GPU_DEVICE_MEMBER void most(const gpu_pool &p)
+    static GPU_DEVICE_MEMBER void most(const gpu_pooling &p)
     {
         int64_t size = size_of(p.in), step = (int64_t)gpu_step();
 
@@ -161,7 +161,7 @@ template <class M> struct pool {
         }
     }
 
-    static GPU_DEVICE_MEMBER void mean(const gpu_pool &p)
+    static GPU_DEVICE_MEMBER void mean(const gpu_pooling &p)
     {
         int64_t size = size_of(p.in), step = (int64_t)gpu_step();
 
@@ -182,7 +182,7 @@ template <class M> struct pool {
 
     /* An index that its window does not have is told: no thread would add
      * it. */
-    static GPU_DEVICE_MEMBER void most_slope(const gpu_pool &p)
+    static GPU_DEVICE_MEMBER void most_grad(const gpu_pooling &p)
     {
         int64_t size = size_of(p.out), step = (int64_t)gpu_step();
 
@@ -208,7 +208,7 @@ template <class M> struct pool {
         }
     }
 
-    static GPU_DEVICE_MEMBER void mean_slope(const gpu_pool &p)
+    static GPU_DEVICE_MEMBER void mean_grad(const gpu_pooling &p)
     {
         int64_t size = size_of(p.out), step = (int64_t)gpu_step();
 
@@ -219,33 +219,33 @@ template <class M> struct pool {
 
             EACH_WINDOW(a, w)
             {
-                sum += mean_of(
-                    element::get(p.from, a.plane * size + o, p.dtype),
-                    extent(p, w));
+                sum +=
+                    mean_of(element::get(p.from, a.plane * size + o, p.dtype),
+                            extent(p, w));
             }
             element::put(p.to, k, p.dtype, sum);
         }
     }
 };
 
-#define POOL_FORWARD(name, M)                  \
-    GPU_KERNEL(pool_most_##name, gpu_pool)     \
-    {                                          \
-        pool<M>::most(p);                      \
-    }                                          \
-    GPU_KERNEL(pool_mean_##name, gpu_pool)     \
-    {                                          \
-        pool<M>::mean(p);                      \
+#define POOL_FORWARD(name, M)                 \
+    GPU_KERNEL(pool_max_##name, gpu_pooling)  \
+    {                                         \
+        pool<M>::most(p);                     \
+    }                                         \
+    GPU_KERNEL(pool_mean_##name, gpu_pooling) \
+    {                                         \
+        pool<M>::mean(p);                     \
     }
 #define POOL(name, M)                              \
     POOL_FORWARD(name, M)                          \
-    GPU_KERNEL(pool_most_slope_##name, gpu_pool)   \
+    GPU_KERNEL(pool_max_grad_##name, gpu_pooling)  \
     {                                              \
-        pool<M>::most_slope(p);                    \
+        pool<M>::most_grad(p);                     \
     }                                              \
-    GPU_KERNEL(pool_mean_slope_##name, gpu_pool)   \
+    GPU_KERNEL(pool_mean_grad_##name, gpu_pooling) \
     {                                              \
-        pool<M>::mean_slope(p);                    \
+        pool<M>::mean_grad(p);                     \
     }
 POOL(f32, float)
 POOL(f64, double)

@@ -117,14 +117,14 @@ template <> struct draw<double> {
     }
 };
 
-#define DRAWS(name, M)                            \
-    GPU_KERNEL(random_uniform_##name, gpu_draw)   \
-    {                                             \
-        draw<M>::uniform(p);                      \
-    }                                             \
-    GPU_KERNEL(random_normal_##name, gpu_draw)    \
-    {                                             \
-        draw<M>::normal(p);                       \
+#define DRAWS(name, M)                          \
+    GPU_KERNEL(random_uniform_##name, gpu_draw) \
+    {                                           \
+        draw<M>::uniform(p);                    \
+    }                                           \
+    GPU_KERNEL(random_normal_##name, gpu_draw)  \
+    {                                           \
+        draw<M>::normal(p);                     \
     }
 DRAWS(f32, float)
 DRAWS(f64, double)
@@ -175,8 +175,8 @@ GPU_KERNEL(random_bernoulli, gpu_draw)
             double chance = p.a;
 
             if (p.from != 0)
-                chance = gpu_read_f64((const char *)p.from + i * wide,
-                                      p.from_dtype);
+                chance =
+                    gpu_read_f64((const char *)p.from + i * wide, p.from_dtype);
             if (!(chance >= 0 && chance <= 1))
                 gpu_fail(p.error, GPU_BAD_PROBABILITY, p.call, (int64_t)i);
             gpu_write_i64((char *)p.to + i * bytes, p.to_dtype,
@@ -200,8 +200,7 @@ GPU_DEVICE double draw_at(const gpu_choice &p, uint64_t element)
 
 GPU_DEVICE double weight_at(const gpu_choice &p, int64_t i)
 {
-    return gpu_read_f64((const char *)p.from + i * gpu_bytes(p.dtype),
-                        p.dtype);
+    return gpu_read_f64((const char *)p.from + i * gpu_bytes(p.dtype), p.dtype);
 }
 
 /* A thread has a row: its weights are looked at, and added up in the one order
@@ -221,7 +220,7 @@ GPU_KERNEL(random_choice_sums, gpu_choice)
             possible += weight > 0;
             sum += weight;
             if (p.replacement)
-                p.room[i] = sum;
+                p.scratch[i] = sum;
         }
         if (!good || !(sum > 0) || (!p.replacement && p.samples > possible))
             gpu_fail(p.error, GPU_BAD_WEIGHTS, p.call, row);
@@ -235,7 +234,7 @@ GPU_KERNEL(random_choice_repeated, gpu_choice)
 
     for (int64_t k = (int64_t)gpu_first(); k < p.rows * p.samples; k += step) {
         int64_t first = k / p.samples * p.n, low = 0, high = p.n - 1;
-        const double *sums = p.room + first;
+        const double *sums = p.scratch + first;
         double at = draw_at(p, (uint64_t)k) * sums[p.n - 1];
 
         while (low < high) {
@@ -260,8 +259,7 @@ GPU_KERNEL(random_choice_clocks, gpu_choice)
     for (int64_t i = (int64_t)gpu_first(); i < p.rows * p.n; i += step) {
         double weight = weight_at(p, i);
 
-        p.room[i] = weight > 0
-                        ? -log1p(-draw_at(p, (uint64_t)i)) / weight
-                        : INFINITE_f64;
+        p.scratch[i] = weight > 0 ? -log1p(-draw_at(p, (uint64_t)i)) / weight
+                                  : INFINITE_f64;
     }
 }

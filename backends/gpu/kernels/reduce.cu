@@ -108,8 +108,7 @@ template <class T> struct prod {
 };
 
 /* x before y: NaN before all. */
-template <class T>
-GPU_DEVICE bool before(T x, T y, uint32_t mode)
+template <class T> GPU_DEVICE bool before(T x, T y, uint32_t mode)
 {
     if (x != x)
         return y == y;
@@ -149,7 +148,7 @@ template <class T> struct most {
     };
     static GPU_DEVICE_MEMBER state first(const gpu_reduction &p)
     {
-        return {p.mode & MOST_LEAST ? highest<T>()
+        return {p.mode & MOST_LEAST      ? highest<T>()
                 : p.mode & MOST_ABSOLUTE ? (T)0
                                          : lowest<T>()};
     }
@@ -395,8 +394,7 @@ template <class T> struct moments {
                                          const int64_t *to)
     {
         double n = (double)p.count - p.argument;
-        double variance =
-            p.count > 0 ? s.squares / (n > 0 ? n : 0) : NOT_f64;
+        double variance = p.count > 0 ? s.squares / (n > 0 ? n : 0) : NOT_f64;
 
         put(p, 0, to[0], p.mode == MOMENTS_STD ? sqrt(variance) : variance);
         if (p.noutputs > 1)
@@ -611,32 +609,32 @@ template <class R> GPU_DEVICE void together(const gpu_reduction &p)
     }
 }
 
-#define REDUCE(name, R, suffix, M, T)                              \
-    GPU_KERNEL_MEETING(red_rows_##name##_##suffix, gpu_reduction)  \
-    {                                                              \
-        rows<R<T>, M, T>(p);                                       \
-    }                                                              \
-    GPU_KERNEL_MEETING(red_columns_##name##_##suffix, gpu_reduction) \
-    {                                                              \
-        columns<R<T>, M, T>(p);                                    \
+#define REDUCE(name, R, suffix, M, T)                                    \
+    GPU_KERNEL_COOPERATIVE(red_rows_##name##_##suffix, gpu_reduction)    \
+    {                                                                    \
+        rows<R<T>, M, T>(p);                                             \
+    }                                                                    \
+    GPU_KERNEL_COOPERATIVE(red_columns_##name##_##suffix, gpu_reduction) \
+    {                                                                    \
+        columns<R<T>, M, T>(p);                                          \
     }
-#define MERGE(name, R, suffix, T)                           \
-    GPU_KERNEL_MEETING(red_merge_##name##_##suffix, gpu_reduction)  \
-    {                                                       \
-        together<R<T>>(p);                                  \
+#define MERGE(name, R, suffix, T)                                      \
+    GPU_KERNEL_COOPERATIVE(red_merge_##name##_##suffix, gpu_reduction) \
+    {                                                                  \
+        together<R<T>>(p);                                             \
     }
-#define FLOATS(name, R)                       \
-    REDUCE(name, R, f32, float, float)        \
-    REDUCE(name, R, f64, double, double)      \
-    REDUCE(name, R, f16, gpu_f16, float)      \
-    REDUCE(name, R, bf16, gpu_bf16, float)    \
-    REDUCE(name, R, any_f32, void, float)     \
-    REDUCE(name, R, any_f64, void, double)    \
-    MERGE(name, R, f32, float)                \
+#define FLOATS(name, R)                    \
+    REDUCE(name, R, f32, float, float)     \
+    REDUCE(name, R, f64, double, double)   \
+    REDUCE(name, R, f16, gpu_f16, float)   \
+    REDUCE(name, R, bf16, gpu_bf16, float) \
+    REDUCE(name, R, any_f32, void, float)  \
+    REDUCE(name, R, any_f64, void, double) \
+    MERGE(name, R, f32, float)             \
     MERGE(name, R, f64, double)
-#define ALL(name, R)                          \
-    FLOATS(name, R)                           \
-    REDUCE(name, R, any_i64, void, int64_t)   \
+#define ALL(name, R)                        \
+    FLOATS(name, R)                         \
+    REDUCE(name, R, any_i64, void, int64_t) \
     MERGE(name, R, i64, int64_t)
 ALL(sum, sum)
 ALL(prod, prod)

@@ -38,8 +38,8 @@ GPU_DEVICE int64_t tap(const gpu_resample &p, int d, int64_t o, uint32_t k,
             return o / 2;
         return clamped((int64_t)floorf((float)o * (float)p.ratio[d]), in);
     }
-    at = p.align ? (double)o * p.ratio[d]
-                 : ((double)o + 0.5) * p.ratio[d] - 0.5;
+    at =
+        p.align ? (double)o * p.ratio[d] : ((double)o + 0.5) * p.ratio[d] - 0.5;
     if (p.taps[d] == GPU_LINEAR) {
         at = at < 0 ? 0 : at;
         i = clamped((int64_t)at, in);
@@ -105,9 +105,9 @@ template <class W> GPU_DEVICE void resample_move(const gpu_resample &p)
 GPU_DEVICE void reach(const gpu_resample &p, int d, int64_t i, int64_t *first,
                       int64_t *last)
 {
-    double centre = p.align ? (double)i / p.ratio[d]
-                            : ((double)i + 0.5) / p.ratio[d] - 0.5;
-    double room = 3 / p.ratio[d] + 2;
+    double centre =
+        p.align ? (double)i / p.ratio[d] : ((double)i + 0.5) / p.ratio[d] - 0.5;
+    double radius = 3 / p.ratio[d] + 2;
     int64_t times = p.out[d] / p.in[d];
 
     *first = 0;
@@ -121,10 +121,10 @@ GPU_DEVICE void reach(const gpu_resample &p, int d, int64_t i, int64_t *first,
     }
     if (i == 0 || i == p.in[d] - 1 || !(p.ratio[d] > 0))
         return;
-    if (centre - room > 0)
-        *first = (int64_t)(centre - room);
-    if (centre + room < (double)*last)
-        *last = (int64_t)(centre + room);
+    if (centre - radius > 0)
+        *first = (int64_t)(centre - radius);
+    if (centre + radius < (double)*last)
+        *last = (int64_t)(centre + radius);
 }
 
 /* How much of an input coordinate an output coordinate took; false: it did not
@@ -144,7 +144,7 @@ GPU_DEVICE bool took(const gpu_resample &p, int d, int64_t o, int64_t i,
     return any;
 }
 
-template <class M> GPU_DEVICE void resample_slope(const gpu_resample &p)
+template <class M> GPU_DEVICE void resample_grad(const gpu_resample &p)
 {
     int64_t step = (int64_t)gpu_step();
 
@@ -179,19 +179,19 @@ template <class M> GPU_DEVICE void resample_slope(const gpu_resample &p)
     }
 }
 
-#define RESAMPLE(name, M)                             \
-    GPU_KERNEL(resample_##name, gpu_resample)         \
-    {                                                 \
-        resample<M>(p);                               \
-    }                                                 \
-    GPU_KERNEL(resample_slope_##name, gpu_resample)   \
-    {                                                 \
-        resample_slope<M>(p);                         \
+#define RESAMPLE(name, M)                          \
+    GPU_KERNEL(resample_##name, gpu_resample)      \
+    {                                              \
+        resample<M>(p);                            \
+    }                                              \
+    GPU_KERNEL(resample_grad_##name, gpu_resample) \
+    {                                              \
+        resample_grad<M>(p);                       \
     }
-#define RESAMPLE_MOVE(name, W)                       \
-    GPU_KERNEL(resample_move_##name, gpu_resample)   \
-    {                                                \
-        resample_move<W>(p);                         \
+#define RESAMPLE_MOVE(name, W)                     \
+    GPU_KERNEL(resample_move_##name, gpu_resample) \
+    {                                              \
+        resample_move<W>(p);                       \
     }
 RESAMPLE_MOVE(w8, uint8_t)
 RESAMPLE_MOVE(w16, uint16_t)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* row_registers.h: a row that SIDE threads hold in registers, GPU_HELD elements each, so
+/* row_registers.h: a row that SIDE threads hold in registers, GPU_ROW_REGISTERS elements each, so
  * that memory is read once.  N neighbouring elements are one load: where N is
  * not 1, it divides the row's size, and rows begin at multiples of 16 bytes. */
 
-#ifndef GPU_HELD_H
-#define GPU_HELD_H
+#ifndef GPU_ROW_REGISTERS_H
+#define GPU_ROW_REGISTERS_H
 
 #include "block.h"
 
@@ -17,9 +17,9 @@
 #define GPU_ONE_ROW(T) (sizeof(T) == 8 ? 1 : 3)
 #define GPU_TWO_ROWS(T) (sizeof(T) == 8 ? 1 : 2)
 
-template <class T, int SIDE, int N> struct gpu_held {
-    enum { GROUPS = GPU_HELD / N };
-    T x[GPU_HELD];
+template <class T, int SIDE, int N> struct gpu_row_registers {
+    enum { GROUPS = GPU_ROW_REGISTERS / N };
+    T x[GPU_ROW_REGISTERS];
 
     /* Where the thread's group v begins in the row. */
     static GPU_DEVICE_MEMBER int32_t place(int v)
@@ -96,7 +96,7 @@ template <class T, int SIDE, int N> struct gpu_held {
 /* The rows of a launch, one for each SIDE threads: f(row, size), where size is 0
  * behind the last, so that all threads of a block come to its meetings. */
 template <int SIDE, class F>
-GPU_DEVICE void gpu_held_rows(int64_t rows, int64_t size, F f)
+GPU_DEVICE void gpu_for_each_row(int64_t rows, int64_t size, F f)
 {
     enum { ROWS = GPU_ALL / SIDE };
 

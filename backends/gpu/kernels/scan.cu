@@ -187,14 +187,14 @@ template <class T, class way> GPU_DEVICE void scan_block(const gpu_scan &p)
     }
 }
 
-#define SCAN(name, T, way)                            \
-    GPU_KERNEL(scan_##name##_alone, gpu_scan)         \
-    {                                                 \
-        scan_alone<T, way<T>>(p);                     \
-    }                                                 \
-    GPU_KERNEL_MEETING(scan_##name##_block, gpu_scan) \
-    {                                                 \
-        scan_block<T, way<T>>(p);                     \
+#define SCAN(name, T, way)                                \
+    GPU_KERNEL(scan_##name##_alone, gpu_scan)             \
+    {                                                     \
+        scan_alone<T, way<T>>(p);                         \
+    }                                                     \
+    GPU_KERNEL_COOPERATIVE(scan_##name##_block, gpu_scan) \
+    {                                                     \
+        scan_block<T, way<T>>(p);                         \
     }
 SCAN(sum_float, double, sums)
 SCAN(sum_whole, int64_t, sums)

@@ -9,14 +9,14 @@
 
 #include <gpu/shared_scatter.h>
 
-GPU_DEVICE int64_t index_at(const gpu_place &p, uint32_t tensor, int64_t i)
+GPU_DEVICE int64_t index_at(const gpu_scatter &p, uint32_t tensor, int64_t i)
 {
     return p.index_dtype == GPU_I64 ? ((const int64_t *)p.index[tensor])[i]
                                     : ((const int32_t *)p.index[tensor])[i];
 }
 
 /* The index, counted from the beginning; -1: bad, and told. */
-GPU_DEVICE int64_t checked(const gpu_place &p, uint32_t k, int64_t index)
+GPU_DEVICE int64_t checked(const gpu_scatter &p, uint32_t k, int64_t index)
 {
     int64_t limit = p.limits[k];
 
@@ -28,7 +28,7 @@ GPU_DEVICE int64_t checked(const gpu_place &p, uint32_t k, int64_t index)
 }
 
 /* The place of entry e by tensors. */
-GPU_DEVICE int64_t place_of(const gpu_place &p, int64_t e)
+GPU_DEVICE int64_t place_of(const gpu_scatter &p, int64_t e)
 {
     int64_t place = 0;
 
@@ -43,7 +43,7 @@ GPU_DEVICE int64_t place_of(const gpu_place &p, int64_t e)
     return place;
 }
 
-GPU_KERNEL(place_keys, gpu_place)
+GPU_KERNEL(scatter_keys, gpu_scatter)
 {
     int64_t step = (int64_t)gpu_step();
 
@@ -81,7 +81,7 @@ struct entry {
     }
 };
 
-GPU_DEVICE int64_t beside(const gpu_place &p, int64_t outer, int64_t rest)
+GPU_DEVICE int64_t beside(const gpu_scatter &p, int64_t outer, int64_t rest)
 {
     int64_t at = outer * p.outer_step;
 
@@ -95,7 +95,7 @@ GPU_DEVICE int64_t beside(const gpu_place &p, int64_t outer, int64_t rest)
 }
 
 /* Where an entry's element of `from` lies. */
-GPU_DEVICE int64_t source_of(const gpu_place &p, int64_t e, int64_t o,
+GPU_DEVICE int64_t source_of(const gpu_scatter &p, int64_t e, int64_t o,
                              int64_t r)
 {
     int64_t at = 0;
@@ -113,7 +113,7 @@ GPU_DEVICE int64_t source_of(const gpu_place &p, int64_t e, int64_t o,
 
 /* Of thread item i: the sorted entry s, where it is the first of its place;
  * and the element of `to`.  Else -1. */
-GPU_DEVICE int64_t element_of(const gpu_place &p, int64_t i, int64_t *s,
+GPU_DEVICE int64_t element_of(const gpu_scatter &p, int64_t i, int64_t *s,
                               int64_t *o, int64_t *r)
 {
     const entry *entries = (const entry *)p.pairs;
@@ -126,7 +126,7 @@ GPU_DEVICE int64_t element_of(const gpu_place &p, int64_t i, int64_t *s,
     return place + beside(p, *o, *r);
 }
 
-template <class W> GPU_DEVICE void place_put(const gpu_place &p)
+template <class W> GPU_DEVICE void scatter_put(const gpu_scatter &p)
 {
     const entry *entries = (const entry *)p.pairs;
     int64_t all = p.outer * p.entries * p.rest, step = (int64_t)gpu_step();
@@ -139,9 +139,9 @@ template <class W> GPU_DEVICE void place_put(const gpu_place &p)
         while (s + 1 < p.entries &&
                entries[s + 1].place() == entries[s].place())
             s++;
-        ((W *)p.to)[at] = p.from != 0 ? ((const W *)p.from)[source_of(
-                                            p, entries[s].at, o, r)]
-                                      : (W)p.bits;
+        ((W *)p.to)[at] =
+            p.from != 0 ? ((const W *)p.from)[source_of(p, entries[s].at, o, r)]
+                        : (W)p.bits;
     }
 }
 
@@ -153,15 +153,14 @@ template <> struct sums<float> {
     typedef double type;
 };
 
-template <class T>
-GPU_DEVICE T combine(const gpu_place &p, T a, T b, T alpha)
+template <class T> GPU_DEVICE T combine(const gpu_scatter &p, T a, T b, T alpha)
 {
     switch (p.mode) {
-    case GPU_PLACE_MULTIPLY:
+    case GPU_SCATTER_MULTIPLY:
         return a * b;
-    case GPU_PLACE_LARGEST:
+    case GPU_SCATTER_LARGEST:
         return a != a ? a : b > a || b != b ? b : a;
-    case GPU_PLACE_SMALLEST:
+    case GPU_SCATTER_SMALLEST:
         return a != a ? a : b < a || b != b ? b : a;
     default:
         return a + alpha * b;
@@ -176,24 +175,24 @@ GPU_DEVICE int64_t average(int64_t sum, int64_t count)
 {
     return sum / count - (sum % count < 0);
 }
-GPU_DEVICE double number_of(const gpu_place &p, double)
+GPU_DEVICE double number_of(const gpu_scatter &p, double)
 {
     return p.number;
 }
-GPU_DEVICE int64_t number_of(const gpu_place &p, int64_t)
+GPU_DEVICE int64_t number_of(const gpu_scatter &p, int64_t)
 {
     return p.number_whole;
 }
-GPU_DEVICE double alpha_of(const gpu_place &p, double)
+GPU_DEVICE double alpha_of(const gpu_scatter &p, double)
 {
     return p.alpha;
 }
-GPU_DEVICE int64_t alpha_of(const gpu_place &p, int64_t)
+GPU_DEVICE int64_t alpha_of(const gpu_scatter &p, int64_t)
 {
     return p.alpha_whole;
 }
 
-template <class M> GPU_DEVICE void place_reduce(const gpu_place &p)
+template <class M> GPU_DEVICE void scatter_reduce(const gpu_scatter &p)
 {
     typedef typename gpu_type<M>::compute C;
     typedef typename sums<C>::type T;
@@ -219,14 +218,14 @@ template <class M> GPU_DEVICE void place_reduce(const gpu_place &p)
                       ? x
                       : combine<T>(p, sum, x, alpha_of(p, (T)0));
         }
-        if (p.mode == GPU_PLACE_AVERAGE)
+        if (p.mode == GPU_SCATTER_AVERAGE)
             sum = average(sum, n + (p.with_self != 0));
         element::put(p.to, at, p.dtype, (C)sum);
     }
 }
 
 /* to = from where the tensors say. */
-template <class W> GPU_DEVICE void place_read(const gpu_place &p)
+template <class W> GPU_DEVICE void scatter_read(const gpu_scatter &p)
 {
     int64_t all = p.outer * p.entries * p.rest, step = (int64_t)gpu_step();
 
@@ -234,29 +233,29 @@ template <class W> GPU_DEVICE void place_read(const gpu_place &p)
         int64_t r, e, o = gpu_split(gpu_split(i, p.rest, &r), p.entries, &e);
         int64_t place = place_of(p, e);
 
-        ((W *)p.to)[i] = ((const W *)p.from)[beside(p, o, r) +
-                                             (place < 0 ? 0 : place)];
+        ((W *)p.to)[i] =
+            ((const W *)p.from)[beside(p, o, r) + (place < 0 ? 0 : place)];
     }
 }
 
 #define PLACE(name, W)                           \
-    GPU_KERNEL(place_put_##name, gpu_place)      \
+    GPU_KERNEL(scatter_put_##name, gpu_scatter)  \
     {                                            \
-        place_put<W>(p);                         \
+        scatter_put<W>(p);                       \
     }                                            \
-    GPU_KERNEL(place_read_##name, gpu_place)     \
+    GPU_KERNEL(scatter_read_##name, gpu_scatter) \
     {                                            \
-        place_read<W>(p);                        \
+        scatter_read<W>(p);                      \
     }
 PLACE(w8, uint8_t)
 PLACE(w16, uint16_t)
 PLACE(w32, uint32_t)
 PLACE(w64, uint64_t)
 
-#define REDUCE(name, M)                             \
-    GPU_KERNEL(place_reduce_##name, gpu_place)      \
-    {                                               \
-        place_reduce<M>(p);                         \
+#define REDUCE(name, M)                            \
+    GPU_KERNEL(scatter_reduce_##name, gpu_scatter) \
+    {                                              \
+        scatter_reduce<M>(p);                      \
     }
 REDUCE(f32, float)
 REDUCE(f64, double)

@@ -89,7 +89,7 @@ struct keyed {
     int64_t at;
 
     static GPU_DEVICE_MEMBER keyed of(const gpu_sort &p, int64_t i,
-                                     int64_t place)
+                                      int64_t place)
     {
         uint64_t key = wide_key(p, i);
         keyed x = {p.descending ? ~key : key, place};
@@ -195,13 +195,12 @@ template <class P> GPU_DEVICE void sort_merge(const gpu_sort &p)
 
         if (n > 0)
             to += rank_in(from + other, n < p.run ? n : p.run, from[i]);
-        ((P *)p.room)[line * p.size + to] = from[i];
+        ((P *)p.scratch)[line * p.size + to] = from[i];
     }
 }
 
 /* Which of an ascending line is asked for. */
-template <class P>
-GPU_DEVICE int64_t choose(const gpu_sort &p, const P *line)
+template <class P> GPU_DEVICE int64_t choose(const gpu_sort &p, const P *line)
 {
     int64_t n = p.size, numbers = n, low = 0, most = 0, run = 0, found = 0;
 
@@ -237,7 +236,7 @@ GPU_DEVICE int64_t choose(const gpu_sort &p, const P *line)
 }
 
 GPU_DEVICE void move_one(void *to, int64_t i, const void *from, int64_t j,
-                     uint32_t bytes)
+                         uint32_t bytes)
 {
     if (bytes == 8)
         ((uint64_t *)to)[i] = ((const uint64_t *)from)[j];
@@ -256,31 +255,31 @@ template <class P> GPU_DEVICE void sort_take(const gpu_sort &p)
     uint32_t bytes = gpu_bytes(p.dtype);
 
     for (int64_t k = (int64_t)gpu_first(); k < lines * each; k += step) {
-        int64_t inner, i, outer = gpu_split(gpu_split(k, p.inner, &inner), each,
-                                            &i);
+        int64_t inner, i,
+            outer = gpu_split(gpu_split(k, p.inner, &inner), each, &i);
         const P *line = (const P *)p.keys + (outer * p.inner + inner) * p.size;
         int64_t which = p.what == GPU_SORTED ? i : choose(p, line);
         int64_t place = line[which].place();
 
         move_one(p.to, k, p.from, (outer * p.size + place) * p.inner + inner,
-             bytes);
+                 bytes);
         if (p.where != 0)
             p.where[k] = place;
     }
 }
 
-#define SORT(name, P)                            \
-    GPU_KERNEL_MEETING(sort_tiles_##name, gpu_sort)   \
-    {                                            \
-        sort_tiles<P>(p);                        \
-    }                                            \
-    GPU_KERNEL(sort_merge_##name, gpu_sort)      \
-    {                                            \
-        sort_merge<P>(p);                        \
-    }                                            \
-    GPU_KERNEL(sort_take_##name, gpu_sort)       \
-    {                                            \
-        sort_take<P>(p);                         \
+#define SORT(name, P)                                   \
+    GPU_KERNEL_COOPERATIVE(sort_tiles_##name, gpu_sort) \
+    {                                                   \
+        sort_tiles<P>(p);                               \
+    }                                                   \
+    GPU_KERNEL(sort_merge_##name, gpu_sort)             \
+    {                                                   \
+        sort_merge<P>(p);                               \
+    }                                                   \
+    GPU_KERNEL(sort_take_##name, gpu_sort)              \
+    {                                                   \
+        sort_take<P>(p);                                \
     }
 SORT(short, packed)
 SORT(wide, keyed)

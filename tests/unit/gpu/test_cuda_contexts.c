@@ -64,7 +64,7 @@ static int asked(void *device)
     gpu_scaled g = {0};
     int before = pushes;
 
-    ck_assert_int_eq(cuda_lt_ask(device, &g), GPU_ABSENT);
+    ck_assert_int_eq(cuda_lt_query(device, &g), GPU_ABSENT);
     if (device != NULL)
         ck_assert_int_eq(cuda_lt_multiply(device, NULL, &g), GPU_ABSENT);
     ck_assert_int_eq(depth, 0);

@@ -112,9 +112,9 @@ static void write_one_place(const void *parameters)
 }
 
 /* How a process ends that launches it. */
-static int status_of(void (*run)(const void *), int meeting, int barrier)
+static int status_of(void (*run)(const void *), int cooperative, int barrier)
 {
-    const gpu_emulated_kernel kernel = {"kernel", run, meeting,
+    const gpu_emulated_kernel kernel = {"kernel", run, cooperative,
                                         sizeof(neighbours)};
     uint32_t to[64];
     neighbours p = {to, barrier};
