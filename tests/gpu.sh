@@ -161,7 +161,7 @@ if [ -f "$LIBCORE_BUILD/backends/cuda/.libs/core_cuda.so" ]; then
     mkdir "$work/broken"
     seq 1000 >"$work/broken/libcuda.so.1"
     ok 'a driver that is no library is told from one that is not there' \
-        says 'cuda .*no NVIDIA driver here: .*libcuda.so.1: .*ELF header' \
+        says 'cuda .*no NVIDIA driver was found: .*libcuda.so.1: .*ELF header' \
         env LD_LIBRARY_PATH="$work/broken" "$LIBCORE_BUILD/core-info"
 else
     skip 'a driver that is no library' 'core_cuda.so is not built'

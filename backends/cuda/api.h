@@ -114,7 +114,7 @@ extern cuda_api cuda;
 /* Returns NULL, or why there is no usable driver; the text stays valid. */
 const char *cuda_api_open(void);
 
-/* What backends/gpu/host uses of it. */
+/* The names that backends/gpu/host uses. */
 #define GPU_API cuda
 #define GPU_API_CAPTURE_RELAXED CU_STREAM_CAPTURE_MODE_RELAXED
 #define GPU_API_NOT_CAPTURING CU_STREAM_CAPTURE_STATUS_NONE

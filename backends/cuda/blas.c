@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* blas.c: cuBLAS, found at run time, behind gpu_blas. */
+/* blas.c: the gpu_blas of cuBLAS, found at run time. */
 
 #include "blas.h"
 

@@ -9,14 +9,15 @@
 #include <dlfcn.h>
 #include <stdio.h>
 
-/* Where cuDNN's own header is it has to say what dnn_api.h says. */
+/* If cuDNN's own header is found, dnn_api.h is checked against it. */
 #ifdef __has_include
 #if __has_include(<cudnn.h>)
 #include <cudnn.h>
 #endif
 #endif
 
-/* bf16 is there since 8.1; versions count as 10000 major + 100 minor + patch. */
+/* 8.1 is the first version with bf16; a version is 10000 major + 100 minor +
+ * patch. */
 enum { OLDEST = 80100 };
 
 dnn_api dnn;
@@ -81,9 +82,9 @@ EQUAL(DNN_9_EXECUTION_FAILED, CUDNN_STATUS_EXECUTION_FAILED);
 #endif
 #endif
 
-static int state; /* 0: not looked for; 1: found; -1: not used */
+static int state; /* 0: not searched; 1: found; -1: not used */
 
-/* False: it may not be used, and dnn.text says why. */
+/* Returns 0 if cuDNN must not be used; then dnn.text says why. */
 static int read_setting(void)
 {
     core_string set = gpu_host->setting(core_sdk_string("LIBCORE_CUDA_CUDNN"));
@@ -96,15 +97,16 @@ static int read_setting(void)
         snprintf(dnn.text, sizeof dnn.text,
                  "cuDNN is not used: LIBCORE_CUDA_CUDNN is 0");
     else if (!core_sdk_string_equal(set, "1"))
-        snprintf(dnn.text, sizeof dnn.text,
-                 "no cuDNN: LIBCORE_CUDA_CUDNN is \"%.*s\"; it may be 0 or 1",
-                 (int)(set.size < 64 ? set.size : 64), set.data);
+        snprintf(
+            dnn.text, sizeof dnn.text,
+            "no cuDNN: LIBCORE_CUDA_CUDNN is \"%.*s\"; 0 and 1 are accepted",
+            (int)(set.size < 64 ? set.size : 64), set.data);
     else
         return 1;
     return 0;
 }
 
-/* Whether the library is one that can be used; else dnn.text says why not. */
+/* Whether the library can be used; if not, dnn.text says why. */
 static int usable(void *library, const char *file)
 {
     static const gpu_symbol symbols[] = {
@@ -134,7 +136,7 @@ static int usable(void *library, const char *file)
     if (version < OLDEST) {
         snprintf(dnn.text, sizeof dnn.text,
                  "no cuDNN: %s is version %zu.%zu.%zu; %d.%d or newer is "
-                 "wanted",
+                 "required",
                  file, version / 10000, version / 100 % 100, version % 100,
                  OLDEST / 10000, OLDEST / 100 % 100);
         return 0;

@@ -30,7 +30,7 @@ typedef struct context {
 
 #include <gpu/host/driver_slots.h>
 
-/* *out_pushed is 1 if the thread had another context. */
+/* Sets *out_pushed to 1 if the thread had another context. */
 static int enter(const context *c, int *out_pushed)
 {
     CUcontext now = NULL;
@@ -86,7 +86,7 @@ static const char *find(uint32_t *out_count)
     if (code != 0) {
         cuda.GetErrorName((CUresult)code, &name);
         snprintf(text, sizeof text, "CUDA does not start: %s (error %d)",
-                 name != NULL ? name : "an error without a name", code);
+                 name != NULL ? name : "unnamed error", code);
         return text;
     }
     *out_count = (uint32_t)count;
@@ -161,7 +161,7 @@ static int device_open(uint32_t index, gpu_facts *out, void **out_context)
     return 0;
 }
 
-/* lost: the memory of the device is already gone. */
+/* lost: the device's memory is already gone. */
 static int forget_libraries(context *c, int lost)
 {
     gpu_blas_forget(&cuda_blas, c, lost);
@@ -187,13 +187,14 @@ static int device_reset(void *opaque)
     context *c = opaque;
     int before, code;
 
-    /* Libraries destroy their handles in the context that these belong to. */
+    /* Libraries destroy handles in the context in which these were created. */
     (void)enter(c, &before);
     cuda_lt_renew(c, NULL);
     (void)RELAXED(forget_libraries(c, 1));
     leave(before);
     code = cuda.DevicePrimaryCtxReset(c->device);
-    /* The reset dropped every reference to the context; this takes a new one. */
+    /* The reset dropped all references to the context; this one is taken
+     * again. */
     cuda.DevicePrimaryCtxRelease(c->device);
     if (code == 0)
         code = cuda.DevicePrimaryCtxRetain(&c->handle, c->device);
@@ -316,7 +317,7 @@ static int priority_range(void *c, int32_t *out_least, int32_t *out_greatest)
                      cuda.CtxGetStreamPriorityRange(out_least, out_greatest));
 }
 
-/* The libraries' handles of the stream are kept for the next one. */
+/* The stream's handles are kept for the next stream. */
 static int release_handles(void *c, void *stream)
 {
     gpu_blas_release(c, stream);
@@ -420,9 +421,9 @@ static int convolve(void *c, void *stream, const gpu_convolution *g)
 
 /* ------------------------------------------------------------- records -- */
 
-static int trace_start(void *c, gpu_activity_callback tell, void *told)
+static int trace_start(void *c, gpu_activity_callback callback, void *user)
 {
-    return ON_DEVICE(c, cuda_trace_start(device_of(c), tell, told));
+    return ON_DEVICE(c, cuda_trace_start(device_of(c), callback, user));
 }
 
 static int trace_stop(void *c)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* ranges.c: NVTX, in a domain of libcore's.  Its headers open the library that
- * a tool names (NVTX_INJECTION64_PATH), and nothing where there is no tool. */
+/* ranges.c: NVTX ranges, in libcore's own domain.  NVTX's headers open the
+ * library that a tool names in NVTX_INJECTION64_PATH; without a tool they do
+ * nothing. */
 
 #include "ranges.h"
 
@@ -15,8 +16,7 @@
 
 static nvtxDomainHandle_t domain;
 
-/* The tool is named by the environment, which a privileged process does not
- * heed. */
+/* The environment names the tool; a privileged process ignores it. */
 static void find(void)
 {
     if (getauxval(AT_SECURE) == 0)
@@ -46,7 +46,7 @@ void cuda_range_end(void)
     nvtxDomainRangePop(domain);
 }
 
-#else /* a CUDA before 10 */
+#else /* CUDA before version 10 */
 
 bool cuda_ranges_enabled(void)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* ranges.h: the slots of ranges of driver.h. */
+/* ranges.h: gpu_driver.ranges_enabled, range_begin and range_end. */
 
 #ifndef CUDA_RANGES_H
 #define CUDA_RANGES_H

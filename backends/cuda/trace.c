@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* trace.c: CUPTI's activity records.  They are the process's: those of each
- * device go to whoever asked for it.  A record has a number of CUPTI's, and
- * another record says which correlation of ours belongs to that; they come in
- * any order, so all are kept, and told when the recording stops. */
+/* trace.c: CUPTI's activity records.  They are those of the whole process; the
+ * records of a device go to its listener.  CUPTI numbers its records, and other
+ * records map these numbers to the correlations of gpu_driver.  They arrive in
+ * any order; so all are kept, and reported when tracing stops. */
 
 #include "trace.h"
 
@@ -40,19 +40,19 @@ static struct {
 #undef FIELD
 } cupti;
 
-typedef struct done {
+typedef struct record {
     gpu_activity activity;
     char name[NAME];
     uint32_t number; /* CUPTI's */
     uint32_t device;
-} done;
+} record;
 
 typedef struct link {
     uint32_t number;
     uint64_t correlation;
 } link;
 
-/* An array that grows; what does not fit is lost, as CUPTI's own records are. */
+/* A growing array; records that do not fit are lost, like CUPTI's own. */
 typedef struct list {
     void *items;
     size_t count, capacity;
@@ -70,15 +70,15 @@ enum { KINDS = sizeof kinds / sizeof *kinds };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
-    gpu_activity_callback tell;
+    gpu_activity_callback callback;
     void *user;
 } listeners[DEVICES];
 static int listening;
 static list all, links;
-static _Atomic int state; /* 0: not looked for; 1: found; -1: not here */
+static _Atomic int state; /* 0: not searched; 1: found; -1: not found */
 static _Thread_local int pushed;
 
-static void *added(list *l, size_t size)
+static void *append(list *l, size_t size)
 {
     size_t capacity = l->capacity > 0 ? l->capacity * 2 : 1024;
     void *grown;
@@ -104,7 +104,7 @@ static void forget(list *l)
 static void add(const gpu_activity *activity, const char *name, uint32_t number,
                 uint32_t device)
 {
-    done *d = added(&all, sizeof *d);
+    record *d = append(&all, sizeof *d);
 
     if (d == NULL)
         return;
@@ -121,7 +121,7 @@ static const char *copy_name(uint8_t kind)
                                                      : "copy";
 }
 
-/* With the lock. */
+/* Called under the lock. */
 static void read_record(const CUpti_Activity *record)
 {
     const CUpti_ActivityKernel10 *kernel = (const void *)record;
@@ -156,7 +156,7 @@ static void read_record(const CUpti_Activity *record)
         add(&a, "fill", fill->correlationId, fill->deviceId);
         break;
     case CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION:
-        l = added(&links, sizeof *l);
+        l = append(&links, sizeof *l);
         if (l != NULL)
             *l = (link){external->correlationId, external->externalId};
         break;
@@ -190,7 +190,7 @@ static void CUPTIAPI buffer_completed(CUcontext context, uint32_t stream,
     free(buffer);
 }
 
-/* ------------------------------------------------------------- telling -- */
+/* ------------------------------------------------------------- reports -- */
 
 static int by_number(const void *a, const void *b)
 {
@@ -199,13 +199,13 @@ static int by_number(const void *a, const void *b)
     return (x->number > y->number) - (x->number < y->number);
 }
 
-/* With the lock. */
-static void tell_all(void)
+/* Called under the lock. */
+static void report_all(void)
 {
     if (links.count > 0)
         qsort(links.items, links.count, sizeof(link), by_number);
     for (size_t i = 0; i < all.count; i++) {
-        done *d = (done *)all.items + i;
+        record *d = (record *)all.items + i;
         link wanted = {d->number, 0}, *found = NULL;
 
         if (links.count > 0)
@@ -213,8 +213,9 @@ static void tell_all(void)
                             by_number);
         d->activity.correlation = found != NULL ? found->correlation : 0;
         d->activity.name = d->name;
-        if (d->device < DEVICES && listeners[d->device].tell != NULL)
-            listeners[d->device].tell(listeners[d->device].user, &d->activity);
+        if (d->device < DEVICES && listeners[d->device].callback != NULL)
+            listeners[d->device].callback(listeners[d->device].user,
+                                          &d->activity);
     }
     forget(&all);
     forget(&links);
@@ -222,8 +223,9 @@ static void tell_all(void)
 
 /* ----------------------------------------------------------- interface -- */
 
-/* The one of the CUDA whose records the header describes; under the lock. */
-static int found(void)
+/* Opens the version of CUPTI whose records the header describes; under the
+ * lock. */
+static int open_library(void)
 {
     static const gpu_symbol symbols[] = {
 #define ROW(name, symbol) {#symbol, offsetof(__typeof__(cupti), name)},
@@ -249,7 +251,7 @@ static int found(void)
     return 1;
 }
 
-static int begin_all(void)
+static int enable_all(void)
 {
     for (int i = 0; i < KINDS; i++) {
         CUptiResult code = cupti.enable(kinds[i]);
@@ -266,17 +268,17 @@ static int begin_all(void)
     return 0;
 }
 
-int cuda_trace_start(int device, gpu_activity_callback tell, void *user)
+int cuda_trace_start(int device, gpu_activity_callback callback, void *user)
 {
     int code = GPU_ABSENT;
 
     if (device < 0 || device >= DEVICES)
         return GPU_ABSENT;
     pthread_mutex_lock(&lock);
-    if (found())
-        code = listening > 0 ? 0 : begin_all();
+    if (open_library())
+        code = listening > 0 ? 0 : enable_all();
     if (code == 0) {
-        listeners[device].tell = tell;
+        listeners[device].callback = callback;
         listeners[device].user = user;
         listening++;
     }
@@ -284,13 +286,13 @@ int cuda_trace_start(int device, gpu_activity_callback tell, void *user)
     return code;
 }
 
-/* CUPTI calls buffer_completed from flush: without the lock. */
+/* CUPTI calls buffer_completed during the flush, so the lock is not held. */
 int cuda_trace_stop(int device)
 {
     cupti.flush(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
     pthread_mutex_lock(&lock);
-    tell_all();
-    listeners[device].tell = NULL;
+    report_all();
+    listeners[device].callback = NULL;
     if (--listening == 0)
         for (int i = 0; i < KINDS; i++)
             cupti.disable(kinds[i]);
@@ -323,12 +325,12 @@ int cuda_trace_clock(void *context, int64_t *out_nanoseconds)
     return 0;
 }
 
-#else /* records of other CUPTIs lie otherwise */
+#else /* the records of other versions of CUPTI have other layouts */
 
-int cuda_trace_start(int device, gpu_activity_callback tell, void *user)
+int cuda_trace_start(int device, gpu_activity_callback callback, void *user)
 {
     (void)device;
-    (void)tell;
+    (void)callback;
     (void)user;
     return GPU_ABSENT;
 }

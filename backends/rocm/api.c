@@ -33,7 +33,7 @@ const char *rocm_api_open(void)
     snprintf(name, sizeof name, "libamdhip64.so.%d", HIP_VERSION_MAJOR);
     if (library == NULL) /* the one that the program has loaded */
         library = dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
-    /* Loading the library takes long; without the device file it is useless. */
+    /* Loading the library takes long, and is useless without this file. */
     if (library == NULL && access("/dev/kfd", F_OK) != 0)
         return "no AMD GPU driver was found: there is no /dev/kfd";
     if (library == NULL)

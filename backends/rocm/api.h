@@ -8,8 +8,8 @@
 
 #include <hip/hip_runtime_api.h>
 
-/* X(field, symbol): the functions of both platforms.  Fields that
- * backends/gpu/host uses have its names. */
+/* X(field, symbol): the functions that both platforms have.  backends/gpu/host
+ * determines the names of the fields that it uses. */
 #define ROCM_FUNCTIONS(X)                                                  \
     X(Init, hipInit)                                                       \
     X(DriverGetVersion, hipDriverGetVersion)                               \
@@ -62,10 +62,10 @@
     X(ModuleGetFunction, hipModuleGetFunction)                             \
     X(LaunchKernel, hipModuleLaunchKernel)
 
-/* The functions of the AMD platform alone. */
+/* The functions that only the AMD platform has. */
 #ifdef __HIP_PLATFORM_AMD__
-/* HIP 6 has a new hipDeviceProp_t; the library's unsuffixed function still fills
- * the old one. */
+/* HIP 6 has a new hipDeviceProp_t; the function without a suffix fills the old
+ * one. */
 #if HIP_VERSION_MAJOR >= 6
 #define ROCM_PROPERTIES(X) X(GetDeviceProperties, hipGetDevicePropertiesR0600)
 #else
@@ -90,7 +90,7 @@ extern rocm_api hip;
 /* Returns NULL, or why there is no usable HIP; the text stays valid. */
 const char *rocm_api_open(void);
 
-/* What backends/gpu/host uses of it. */
+/* The names that backends/gpu/host uses. */
 #define GPU_API hip
 #define GPU_API_CAPTURE_RELAXED hipStreamCaptureModeRelaxed
 #define GPU_API_NOT_CAPTURING hipStreamCaptureStatusNone

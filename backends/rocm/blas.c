@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* blas.c: rocBLAS, found at run time, behind gpu_blas.
+/* blas.c: the gpu_blas of rocBLAS, found at run time.
  *
- * Its header is not needed: the part of its interface that is declared here is
- * the same from rocBLAS 2.42 to 5.  If the header is found, the two are
- * compared. */
+ * Its header is not required: the functions declared here are the same from
+ * rocBLAS 2.42 to 5.  If the header is found, the constants are checked against
+ * it. */
 
 #include "blas.h"
 
@@ -76,7 +76,8 @@ static const gpu_symbol symbols[] = {
 #undef ROW
 };
 
-/* Returns the rocBLAS built for this HIP, or NULL if that is not known. */
+/* Returns the name of the rocBLAS built for this HIP, or NULL if it is not
+ * known. */
 static const char *library_name(void)
 {
 #ifdef __HIP_PLATFORM_AMD__
@@ -148,7 +149,7 @@ static bool blas_set_workspace(void *h, void *workspace)
     return blas.set_workspace(h, workspace, GPU_BLAS_WORKSPACE) == SUCCESS;
 }
 
-/* Returns 0 if the library has no such products. */
+/* Returns 0 if the library does not support the dtype. */
 static int type_of(uint32_t dtype)
 {
     switch (dtype) {

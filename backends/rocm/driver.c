@@ -23,8 +23,8 @@ typedef struct context {
 
 #include <gpu/host/driver_slots.h>
 
-/* On HIP's NVIDIA platform CUDA's driver makes some of the calls.  It needs a
- * context, which the runtime creates for a thread only when that sets a
+/* On HIP's NVIDIA platform some calls are CUDA's driver's, which needs a
+ * context; the runtime creates one for a thread only when the thread sets a
  * device. */
 static int use_current(int device)
 {
@@ -40,7 +40,7 @@ static int use_current(int device)
     return 0;
 }
 
-/* *out_before is the device to restore, or -1. */
+/* Sets *out_before to the device to restore, or -1. */
 static int enter(const context *c, int *out_before)
 {
     int now = 0, code = hip.GetDevice(&now);
@@ -83,7 +83,7 @@ static const char *find(uint32_t *out_count)
     if (code != 0) {
         name = hip.GetErrorName((hipError_t)code);
         snprintf(text, sizeof text, "HIP does not start: %s (error %d)",
-                 name != NULL ? name : "an error without a name", code);
+                 name != NULL ? name : "unnamed error", code);
         return text;
     }
     *out_count = (uint32_t)count;
@@ -98,8 +98,8 @@ static int attribute(int device, hipDeviceAttribute_t what)
     return value;
 }
 
-/* "gfx90a:sramecc+:xnack-, wavefront 64": the name of the instruction set, and
- * the width that it does not tell. */
+/* "gfx90a:sramecc+:xnack-, wavefront 64": the instruction set, and the width,
+ * which its name does not tell. */
 static void name_architecture(int device, gpu_facts *out)
 {
 #ifdef __HIP_PLATFORM_AMD__
@@ -310,7 +310,7 @@ static int stream_call(void *c, void *stream, void (*function)(void *),
 }
 
 #ifdef __HIP_PLATFORM_AMD__
-/* Signal memory: a stream can wait at it and the host can write it. */
+/* The host can write signal memory, and streams can wait for it. */
 static int gate_create(void *c, uint32_t **out_gate)
 {
     void *signal = NULL;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* plugin.c: GPUs through HIP, as a plugin: AMD's, or as `hipnv` NVIDIA's. */
+/* plugin.c: the plugin for GPUs through HIP: AMD's, and as `hipnv` NVIDIA's. */
 
 #include <gpu/host/host.h>
 
@@ -25,6 +25,6 @@ CORE_SDK_EXPORT core_status core_plugin_entry(const core_plugin_offer *offer,
 core_status core_plugin_entry(const core_plugin_offer *offer,
                               core_plugin_answer *answer)
 {
-    /* Vendors' libraries leave threads behind: never unloaded. */
+    /* Vendors' libraries leave threads behind: the plugin is never unloaded. */
     return core_sdk_negotiate(offer, answer, 1, 0, gpu_init, gpu_stop);
 }

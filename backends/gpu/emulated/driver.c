@@ -1,24 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* driver.c: a device that is none.  Memory is the host's, a stream is
- * a thread (stream.c), and kernels run as emulate.h says.  For tests, of the kernels
- * and of the host side alike; GPUEMU_… settings choose what it pretends:
+/* driver.c: the emulated device.  Its memory is the host's, a stream is a
+ * thread (stream.c), and kernels run as described in emulate.h.  For tests of
+ * the kernels and of the host side.  Settings choose its properties (defaults
+ * in parentheses):
  *
  *     GPUEMU_WARP=64        lanes of a warp (32)
  *     GPUEMU_DEVICES=2      devices (1)
  *     GPUEMU_MEMORY=N       bytes of memory (1 GiB)
  *     GPUEMU_LOSE_AFTER=N   the launch after N others loses the device
- *     GPUEMU_GATES=0        streams wait by host functions, not at gates
- *     GPUEMU_LOADS=1        loading, and taking the host's memory, wait for all
- *                           work of the device, as a driver may
- *     GPUEMU_SPIN=1         who waits for an event keeps a processor busy, but for
- *                           those whose threads are to sleep
- *     GPUEMU_ORDER=N        blocks and threads run in an order that changes
- *                           from launch to launch; 0: as they are counted (0)
- *     GPUEMU_BLOCKS=N       blocks that a launch takes in its first dimension
+ *     GPUEMU_GATES=0        gates are not supported: streams wait in host functions
+ *     GPUEMU_LOADS=1        loading, and allocating host memory, wait for all work
+ *                           of the device, as a driver may
+ *     GPUEMU_SPIN=1         waiting for an event spins, except for events created
+ *                           with GPU_EVENT_SLEEPING
+ *     GPUEMU_ORDER=N        blocks and threads run in an order that changes from
+ *                           launch to launch; 0: in index order (0)
+ *     GPUEMU_BLOCKS=N       the most blocks of a launch in its first dimension
  *                           (2^31 - 1)
- *     GPUEMU_RANGES=FILE    where ranges leave a line as they begin and end */
+ *     GPUEMU_RANGES=FILE    ranges write a line to FILE when they begin and
+ * end */
 
 #include "order.h"
 #include "work.h"
@@ -61,7 +63,7 @@ static gpu_failure failure(int code)
         return (gpu_failure){CORE_ERROR_DEVICE_LOST, 1, "illegal address"};
     case EMULATED_DIVERGED:
         return (gpu_failure){CORE_ERROR_DEVICE_LOST, 1,
-                             "a block's threads wait in different places"};
+                             "a block's threads wait at different places"};
     default:
         return (gpu_failure){CORE_ERROR_INTERNAL, 0, "invalid"};
     }
@@ -117,7 +119,7 @@ static void free_held(held **list)
     }
 }
 
-/* What goes with a context; with the lock. */
+/* Frees what belongs to a context; under the lock. */
 static void forget(context *c)
 {
     free_held(&c->pinned);
@@ -144,7 +146,7 @@ static int device_reset(void *device)
     context *c = device;
 
     pthread_mutex_lock(&gpu_emulated_lock);
-    /* All that it was given is passed over. */
+    /* Pending work is skipped. */
     if (c->lost == 0)
         c->lost = EMULATED_LOST;
     while (c->pending > 0)
@@ -165,7 +167,7 @@ static void may_wait(context *c)
 
 /* -------------------------------------------------------------- memory -- */
 
-/* In front of every allocation. */
+/* The header of every allocation. */
 enum { HEAD = 512 };
 typedef struct allocation {
     held held; /* first */
@@ -202,7 +204,8 @@ static int device_alloc(void *device, uint64_t size, void **out)
     return code;
 }
 
-/* Out of the list, with the lock.  NULL: it is none, or is no more. */
+/* Removes an allocation from the list, under the lock.  Returns NULL if it is
+ * not allocated. */
 static allocation *taken(context *c, const void *data)
 {
     held *one = c->memory;
@@ -246,7 +249,7 @@ static int memory(void *device, uint64_t *out_free, uint64_t *out_total)
     return code;
 }
 
-enum { PINNED_HEAD = 256 }; /* a `held`, and what aligns */
+enum { PINNED_HEAD = 256 }; /* a `held`, and padding for alignment */
 
 static int host_alloc(void *device, uint64_t size, void **out)
 {
@@ -287,7 +290,7 @@ typedef struct pin {
     uint64_t size;
 } pin;
 
-/* The one that has a byte of the range, with the lock. */
+/* Returns the pin that overlaps the range, under the lock. */
 static pin *pin_of(const context *c, const char *data, uint64_t size)
 {
     held *one = c->pins;
@@ -350,7 +353,7 @@ static int host_unpin(void *device, void *data)
     return 0;
 }
 
-/* GPUEMU_GATES=0: streams wait for no number. */
+/* GPUEMU_GATES=0: not supported. */
 static int gate_create(void *device, uint32_t **out_gate)
 {
     void *memory;
@@ -419,7 +422,7 @@ static int virtual_unmap(void *device, void *data, uint64_t size)
     if (gpu_emulated_in_host_function())
         return EMULATED_REFUSED;
     gpu_emulated_wait_idle(c);
-    /* The pages go, the addresses stay taken. */
+    /* Drops the pages and keeps the addresses reserved. */
     again = mmap(data, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
                  -1, 0);
     pthread_mutex_lock(&gpu_emulated_lock);
@@ -488,7 +491,7 @@ static int function_find(void *device, void *module, const char *name,
     return EMULATED_ABSENT;
 }
 
-/* One at a time: what a block shares is the process's. */
+/* One launch at a time: shared memory is static. */
 static pthread_mutex_t running = PTHREAD_MUTEX_INITIALIZER;
 
 static int run_launch(work *w, context *device)
@@ -581,7 +584,7 @@ static int run_gemm(work *w, context *device)
     return 0;
 }
 
-/* GPUEMU_BLAS: there is a library, that knows f32 and f64. */
+/* GPUEMU_BLAS: a BLAS library for f32 and f64. */
 static int multiply(void *device, void *stream, const gpu_gemm *g)
 {
     work *w;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* event.c: an event holds the mark of its newest record; who waits holds the
- * mark that there was then. */
+/* event.c: an event refers to the mark of its latest record; a waiter keeps a
+ * reference to the mark that was current when it started to wait. */
 
 #include "work.h"
 
@@ -20,7 +20,7 @@ typedef struct event {
     mark *newest;
 } event;
 
-/* These with the lock. */
+/* These are called under the lock. */
 static void release(mark *m)
 {
     if (m != NULL && --m->references == 0)
@@ -119,7 +119,7 @@ int gpu_emulated_event_record(void *device, void *opaque, void *on)
         free(w);
         return EMULATED_OUT_OF_MEMORY;
     }
-    m->references = 2; /* the event's, the work's */
+    m->references = 2; /* the event's and the work's */
     w->u.object = m;
     w->end = end_mark;
     pthread_mutex_lock(&gpu_emulated_lock);

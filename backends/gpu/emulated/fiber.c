@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* fiber.c: runs a launch.  Threads that meet are fibers: each runs until it
- * waits or ends; when none can go on, a warp or the block whose threads all
- * wait in the same way is let go.  If there is none, threads wait in different
- * places, which on a device would hang or be undefined: that is an error.
- * Whoever launches holds a lock (driver.c).
+/* fiber.c: runs a launch.  The threads of a cooperative kernel are fibers: each
+ * runs until it waits or ends.  When none can continue, a warp or block whose
+ * threads all wait for the same thing is released.  If there is none, threads
+ * wait at different places, which would hang or be undefined on a device; that
+ * is an error.  The caller of a launch holds a lock (driver.c).
  *
- * ThreadSanitizer is told that each is a thread of its own, which barriers alone
- * order, and no exchange: so it finds where one is missing.  Kernels whose
- * threads do not meet are fibers then, too, that nothing orders, of all
- * blocks. */
+ * To ThreadSanitizer each fiber is a thread; only barriers order them,
+ * exchanges do not, so that it finds missing barriers.  Independent threads are
+ * then fibers, too, which nothing orders, across all blocks. */
 
 #include "emulate.h"
 #include "order.h"
@@ -22,7 +21,7 @@
 #if defined(__SANITIZE_THREAD__)
 #include <sanitizer/tsan_interface.h>
 #define WATCHED 1
-/* What is done here is no work of the device's. */
+/* Hides the emulator's own accesses from ThreadSanitizer. */
 #define UNSEEN __attribute__((no_sanitize("thread")))
 #else
 #define WATCHED 0
@@ -37,7 +36,7 @@ typedef struct fiber {
     void *stack_pointer;
     char *stack;
     gpu_index thread;
-    uint64_t left; /* for the exchange */
+    uint64_t left; /* the value provided for an exchange */
     int state;
     uint32_t barriers;
     void *watched; /* ThreadSanitizer's */
@@ -59,7 +58,7 @@ static unsigned char *dynamic;
 
 /* --------------------------------------------------------------- order -- */
 
-/* All numbers below count, each once: the k-th is k * step + first. */
+/* A permutation of the numbers below count: the k-th is k * step + first. */
 typedef struct order {
     uint64_t count, step, first;
 } order;
@@ -111,8 +110,9 @@ static uint64_t in_order(const order *o, uint64_t k)
 
 #if WATCHED
 
-/* What orders: the start of a block's threads, their ends, and barriers, by
- * turns, as one thread may be at the next while others leave the last. */
+/* What orders threads: the start of a block, its end, and barriers; two objects
+ * that alternate, since one thread may reach the next barrier before others
+ * leave the last. */
 static char begun, ended, met[2];
 
 UNSEEN static int watch(fiber *f)
@@ -169,7 +169,8 @@ static void after(char *what)
 
 #if defined(__x86_64__)
 
-/* Saves what a call preserves, and goes on with the other stack. */
+/* Saves the registers that a call preserves, and continues on the other
+ * stack. */
 void gpu_emulated_switch(void **from, void *to);
 __asm__(".text\n"
         ".hidden gpu_emulated_switch\n"
@@ -187,7 +188,7 @@ UNSEEN static void start_fiber(fiber *f, void (*function)(void))
 {
     void **top = (void **)(void *)(f->stack + STACK) - 2;
 
-    /* The return address, on a stack as a call leaves it; six registers. */
+    /* The stack as after a call: a return address and six registers. */
     *--top = NULL;
     *--top = (void *)function;
     for (int i = 0; i < 6; i++)
@@ -246,7 +247,7 @@ UNSEEN static void fiber_main(void)
     now.kernel->run(now.parameters);
     before(&ended);
     wait_as(ENDED);
-    abort(); /* nobody enters a fiber that has ended */
+    abort(); /* a fiber that has ended is not resumed */
 }
 
 /* ------------------------------------------------------------ meetings -- */
@@ -274,7 +275,7 @@ UNSEEN uint64_t gpu_emulated_exchange(uint64_t x, uint32_t from)
     wait_as(AT_EXCHANGE);
     if (from < gpu_emulated.warp && first + from < now.count)
         found = now.fibers[first + from].left;
-    /* Nobody leaves the next value before all have read this one. */
+    /* The next value is provided only after all have read this one. */
     wait_as(AT_EXCHANGE);
     return found;
 }
@@ -294,7 +295,7 @@ UNSEEN uint64_t gpu_emulated_ballot(int x)
 
 /* ---------------------------------------------------------------- runs -- */
 
-/* All fibers [first, end) wait in this way: they may go on. */
+/* Releases the fibers [first, end) if all wait in this state. */
 UNSEEN static int release(uint32_t first, uint32_t end, int state)
 {
     for (uint32_t k = first; k < end; k++)
@@ -340,7 +341,7 @@ UNSEEN static const char *run_fibers(void)
             over += f->state == ENDED;
         }
         if (over < now.count && !release_some())
-            return "threads of a block wait in different places";
+            return "threads of a block wait at different places";
     }
     return NULL;
 }
@@ -404,13 +405,13 @@ UNSEEN const char *gpu_emulated_launch(const gpu_emulated_kernel *kernel,
         gpu_emulated.block = (gpu_index){(uint32_t)(b % grid[0]),
                                          (uint32_t)(b / grid[0] % grid[1]),
                                          (uint32_t)(b / grid[0] / grid[1])};
-        /* What no thread has written is noise on a device. */
+        /* Memory that no thread has written is undefined on a device. */
         memset(dynamic, 0xab, shared_bytes);
         if (fibers)
             why = run_fibers();
         else
             run_alone();
-        /* The next block has the same shared memory. */
+        /* The next block reuses the shared memory. */
         if (kernel->cooperative)
             after(&ended);
     }

@@ -13,7 +13,7 @@ CORE_SDK_NOTE("gpuemu", "The libcore authors", "0.1.0", "Apache-2.0", "gpuemu",
 
 extern const gpu_driver gpu_emulated_driver;
 
-/* The kernels lie in the plugin; their images only have to be there. */
+/* The kernels are linked into the plugin; the images are only placeholders. */
 static const unsigned char image[1];
 #define IMAGE(family) {#family, image},
 static const gpu_image images[] = {GPU_FAMILIES(IMAGE){NULL, NULL}};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* stream.c: a stream is a thread that does what it was given, in order; or,
- * while it captures, a list of what it was given. */
+/* stream.c: a stream is a thread that executes work in order or, while it
+ * captures, a list of that work. */
 
 #include "work.h"
 
@@ -14,15 +14,15 @@
 
 typedef struct graph {
     work *first, **last;
-    int references; /* the owner's, and launches that are not done */
-    int spoilt;     /* the host waited for the stream that captures it */
+    int references; /* of the owner, and of pending launches */
+    int spoilt;     /* the host waited for the capturing stream */
 } graph;
 
 typedef struct stream {
     context *device;
     work *first, **last;
-    int busy;   /* its thread is at work */
-    int closed; /* nobody else knows it: its thread frees it */
+    int busy;   /* its thread is executing */
+    int closed; /* destroyed: its thread frees it */
     graph *capture;
 } stream;
 
@@ -51,16 +51,16 @@ static void wait_for_change(void)
     pthread_cond_wait(&gpu_emulated_changed, &gpu_emulated_lock);
 }
 
-/* This thread runs a host function. */
-/* Not allocated for each thread, as that of a library opened later would be:
- * ThreadSanitizer sees no order between a thread's end and the freeing. */
+/* Whether this thread runs a host function. */
+/* Static TLS: ThreadSanitizer does not see that the dynamic TLS of a library
+ * opened later is freed after the thread ends. */
 static _Thread_local int in_host_function
     __attribute__((tls_model("initial-exec")));
 
 int gpu_emulated_in_host_function(void)
 {
     if (in_host_function)
-        fprintf(stderr, "gpuemu: a host function calls the driver\n");
+        fprintf(stderr, "gpuemu: a host function called the driver\n");
     return in_host_function;
 }
 
@@ -84,7 +84,7 @@ work *gpu_emulated_work(int (*run)(work *, context *), size_t extra)
     return w;
 }
 
-/* With the lock; without it while the work runs. */
+/* Called under the lock, which is released while the work runs. */
 static void perform(context *device, work *w)
 {
     int lost = device->lost, code = 0;
@@ -235,7 +235,8 @@ unsigned gpu_emulated_captured_count(void *opaque)
     return count;
 }
 
-/* With the lock; 0, or why the host may not ask for the stream's work. */
+/* Returns 0, or the error of waiting for a stream that captures; under the
+ * lock. */
 static int spoils(stream *s)
 {
     if (s->capture == NULL)
@@ -356,7 +357,7 @@ int gpu_emulated_stream_call(void *device, void *on, void (*function)(void *),
     return gpu_emulated_submit(device, on, w);
 }
 
-/* Nobody tells when the host writes the number. */
+/* Polls, since the host does not signal that it has written the number. */
 static int run_gate(work *w, context *device)
 {
     const struct timespec moment = {0, 20000};
@@ -387,7 +388,7 @@ int gpu_emulated_stream_gate(void *device, void *on, uint32_t *number,
 
 /* -------------------------------------------------------------- graphs -- */
 
-/* With the lock. */
+/* Called under the lock. */
 static void let_go(graph *g)
 {
     if (--g->references > 0)

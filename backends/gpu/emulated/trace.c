@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* trace.c: what streams did, for those who record. */
+/* trace.c: records of what streams did. */
 
 #define _GNU_SOURCE /* gettid */
 #include "work.h"
@@ -40,20 +40,20 @@ int gpu_emulated_run(work *w, context *device, uint64_t correlation,
     code = w->run(w, device);
     a.end = now();
     pthread_mutex_lock(&gpu_emulated_lock);
-    if (device->tell != NULL && w->name != NULL)
-        device->tell(device->told, &a);
+    if (device->trace != NULL && w->name != NULL)
+        device->trace(device->trace_user, &a);
     pthread_mutex_unlock(&gpu_emulated_lock);
     return code;
 }
 
-int gpu_emulated_trace_start(void *device, gpu_activity_callback tell,
+int gpu_emulated_trace_start(void *device, gpu_activity_callback callback,
                              void *opaque)
 {
     context *c = device;
 
     pthread_mutex_lock(&gpu_emulated_lock);
-    c->tell = tell;
-    c->told = opaque;
+    c->trace = callback;
+    c->trace_user = opaque;
     pthread_mutex_unlock(&gpu_emulated_lock);
     return 0;
 }

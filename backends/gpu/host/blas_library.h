@@ -3,7 +3,7 @@
 
 /* blas_library.h: matrix products by a vendor's BLAS library.  The library is
  * looked for at the first product.  Each stream has its own handle (handles.h)
- * and workspace, so that the same product has the same bits every time.
+ * and workspace, so that a product has the same bits every time.
  *
  * The device is the calling thread's current one in every call. */
 
@@ -12,20 +12,22 @@
 
 #include <gpu/driver.h>
 
-/* A handle's workspace: what cuBLAS recommends for sm_90, the most of all. */
+/* The workspace of a handle: what cuBLAS recommends for sm_90, the largest of
+ * all. */
 enum { GPU_BLAS_WORKSPACE = 32 << 20 };
 
-/* What a vendor implements.  Called with a lock, one call at a time. */
+/* What a vendor implements.  Called under a lock. */
 typedef struct gpu_blas {
     const char *name; /* "rocBLAS" */
     /* Opens the library; if it cannot be used, writes why and returns false. */
     bool (*open)(char *why, size_t size);
-    /* Create a handle that is deterministic.  Returns 0 or the library's code. */
+    /* Creates a handle for deterministic products.  Returns 0 or the library's
+     * code. */
     int (*create)(void **out_handle);
     void (*destroy)(void *handle);
     /* May reset the workspace. */
     bool (*set_stream)(void *handle, void *stream);
-    /* Of GPU_BLAS_WORKSPACE bytes. */
+    /* The workspace has GPU_BLAS_WORKSPACE bytes. */
     bool (*set_workspace)(void *handle, void *workspace);
     bool (*supports)(uint32_t dtype);
     /* Returns 0, GPU_ABSENT if the library refuses the product, or the driver's

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* callback.c: functions of the host in a stream.
+/* callback.c: host functions in a stream.
  *
- * A vendor's own host functions may call nothing of its driver, one may keep
- * others from running, and none runs when the device is lost.  So a stream that
- * is given callbacks has a thread for them.  Each is an event in the stream,
- * which the thread waits for, and behind it a gate, where the stream waits for
- * the thread: a number in memory that it watches, or, where the driver has no
- * such thing, a host function that waits and calls nothing.
- * What a callback frees goes later (deferred_free.c). */
+ * A vendor's own host functions must not call its driver, one may keep others
+ * from running, and none runs once the device is lost.  So a stream with
+ * callbacks has a thread for them.  Each callback is an event in the stream,
+ * which the thread waits for, followed by a gate, where the stream waits for
+ * the thread: a number in memory or, if the driver has no such thing, a host
+ * function that only waits.  Memory that a callback frees is freed later
+ * (deferred_free.c). */
 
 #include <gpu/host/interfaces.h>
 #include <gpu/host/thread.h>
@@ -31,16 +31,16 @@ typedef struct callback {
 struct gpu_callbacks {
     gpu_callbacks *next; /* of the device */
     gpu_device *device;
-    pthread_mutex_t enqueueing; /* what comes to the stream in one piece */
+    pthread_mutex_t enqueueing; /* keeps the parts of an enqueue together */
     pthread_mutex_t lock;
     pthread_cond_t changed;
     callback *first, **last;
-    uint32_t *gate;    /* pinned; NULL: host functions */
-    uint32_t enqueued; /* the newest one's number */
-    uint32_t finished; /* the number of the last that was run or dropped */
-    uint32_t waiting;  /* host functions that began to wait */
-    int closed;        /* the stream is no more */
-    int abandoned; /* its device was reset: nothing of the driver's is left */
+    uint32_t *gate;    /* pinned; NULL: host functions are used */
+    uint32_t enqueued; /* the number of the newest callback */
+    uint32_t finished; /* the last one that was run or dropped */
+    uint32_t waiting;  /* host functions that have started to wait */
+    int closed;        /* the stream was destroyed */
+    int abandoned;     /* the device was reset: no driver objects remain */
 };
 
 static _Thread_local bool running;
@@ -52,7 +52,8 @@ bool gpu_in_callback(void)
 
 /* ------------------------------------------------------------ the gate -- */
 
-/* In the vendor's thread, where no gate is: comes in the stream's order. */
+/* The host function that stands for a gate; runs in the vendor's thread, in
+ * stream order. */
 static void wait_for_callback(void *opaque)
 {
     gpu_callbacks *q = opaque;
@@ -138,8 +139,8 @@ static void run_callback(gpu_callbacks *q, callback *c)
     free(c);
 }
 
-/* Its host functions have all come; false: they will not any more.  Nobody
- * tells when the device is lost: looked at now and then. */
+/* Waits until all host functions have started; returns false if the rest never
+ * will.  The loss of a device is not signalled, so it is polled. */
 static int host_functions_ended(gpu_callbacks *q)
 {
     struct timespec until;
@@ -223,7 +224,7 @@ static core_status create(gpu_device *device, gpu_callbacks **out)
                       "no thread for a stream's callbacks");
 }
 
-/* Its thread ends; dead: and asks the driver for nothing more. */
+/* Lets the queue's thread end; if abandoned, without further driver calls. */
 static void close_queue(gpu_callbacks *q, int abandoned)
 {
     pthread_mutex_lock(&q->lock);
@@ -233,8 +234,8 @@ static void close_queue(gpu_callbacks *q, int abandoned)
     pthread_mutex_unlock(&q->lock);
 }
 
-/* Those that were made while nobody held the lock: another thread may have made
- * some for the stream, or reset the device. */
+/* Attaches a queue that was created without the lock: meanwhile another thread
+ * may have attached one to the stream, or reset the device. */
 static core_status attach(gpu_device *device, gpu_stream *stream,
                           gpu_callbacks *q)
 {
@@ -246,9 +247,10 @@ static core_status attach(gpu_device *device, gpu_stream *stream,
         close_queue(q, reset);
     else
         stream->callbacks = q;
-    return reset ? gpu_refuse(CORE_ERROR_DEVICE_LOST,
-                              "the device was reset since the stream was made")
-                 : CORE_OK;
+    return reset
+               ? gpu_refuse(CORE_ERROR_DEVICE_LOST,
+                            "the device was reset since the stream was created")
+               : CORE_OK;
 }
 
 static core_status callbacks_of(gpu_stream *stream, gpu_callbacks **out)
@@ -295,7 +297,7 @@ void gpu_callbacks_destroy(gpu_device *device)
 
 /* ----------------------------------------------------------- interface -- */
 
-/* The driver's code; the thread has c where it is 0. */
+/* Returns the driver's code; if it is 0, the thread owns c. */
 static int enqueue_callback(gpu_callbacks *q, gpu_stream *stream, callback *c)
 {
     void *context = q->device->context;

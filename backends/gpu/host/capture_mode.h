@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* capture_mode.h: calls that are allowed beside stream captures.  A vendor's api.h
- * includes it, after the names it needs:
+/* capture_mode.h: calls that are allowed while streams capture.  A vendor's
+ * api.h includes it after it defines
  *
  *     GPU_API                    the table of the library's functions
  *     gpu_api_capture_mode       the type of capture modes

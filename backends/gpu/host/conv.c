@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* conv.c: convolution, by the vendor's library (conv_library.c) or as products of
- * matrices: an image's unfold_patches are its columns (conv.cu), so many images at a
- * time as scratch memory takes.  A transposed convolution is the gradient of
- * another by its input. */
+/* conv.c: convolution, by the vendor's library (conv_library.c) or as matrix
+ * products: the patches of an image are the columns of a matrix (conv.cu), for
+ * as many images at a time as scratch memory holds.  A transposed convolution
+ * is the gradient of another convolution with respect to its input. */
 
 #include <gpu/host/conv.h>
 #include <gpu/host/matmul.h>
 #include <gpu/host/move.h>
 
-/* Bytes of scratch memory, and which part of a device's memory at most. */
+/* The limit of scratch memory: SCRATCH bytes and 1 / PART of the device's
+ * memory. */
 enum { SCRATCH = 64 << 20, PART = 64 };
 
-/* The list's entry for a dimension of `count`; one number stands for all. */
+/* Returns the list's entry for a dimension; a list of one entry is for all. */
 static int64_t pick(const core_value *list, uint32_t at)
 {
     return list->u.ints[list->count > 1 ? at : 0];
@@ -123,14 +124,14 @@ static core_status fold(const gpu_conv *c, char *output, int64_t first,
                at(c, output, first * size), c->columns, images * size);
 }
 
-/* A matrix of a product: where it begins, and its strides. */
+/* A matrix of a product: its address and strides. */
 typedef struct matrix {
     char *data;
     gpu_matrix strides;
 } matrix;
 
-/* Of a group: the weight (outputs × taps), the columns (taps × places), the
- * output (outputs × places); batch: of an image. */
+/* The matrices of a group: the weight (outputs × taps), the columns (taps ×
+ * positions) and the output (outputs × positions).  The batch is the images. */
 static matrix weight_of(const gpu_conv *c, const char *memory, int64_t group)
 {
     int64_t rows = c->outputs / c->groups;
@@ -166,7 +167,7 @@ static matrix transposed(matrix m)
     return m;
 }
 
-/* Over images instead of beside them. */
+/* Sums over the images instead of a batch of them. */
 static matrix over_images(matrix m)
 {
     m.strides.sum = m.strides.batch;
@@ -261,7 +262,7 @@ static core_status weight_gradient(gpu_conv *c, const char *grad,
     return status;
 }
 
-/* What is done with each lot of images. */
+/* What is done with each chunk of images. */
 typedef core_status (*step)(gpu_conv *c, const char *a, const char *b, char *to,
                             int64_t first, int64_t images);
 
@@ -278,8 +279,8 @@ static core_status for_each_chunk(gpu_conv *c, step what, const char *a,
     return status;
 }
 
-/* Halves that come in several lots are added up in f32: they would be rounded
- * after each. */
+/* f16 and bf16 gradients of several chunks are summed in f32, so that they are
+ * rounded once. */
 static core_status weight_gradients(gpu_conv *c, const char *grad,
                                     const char *input, const gpu_compact *to)
 {
@@ -377,7 +378,8 @@ static core_status forward(core_call *call, const core_value *args,
 
 /* ----------------------------------------------------------- gradients -- */
 
-/* images x channels x places, or images x places x channels: in one order. */
+/* images x channels x positions, or images x positions x channels; both are
+ * summed in the same order. */
 static core_status bias_gradient(gpu_conv *c, const core_view *grad,
                                  const core_view *result)
 {
@@ -404,7 +406,7 @@ static core_status bias_gradient(gpu_conv *c, const core_view *grad,
     return status == CORE_OK ? gpu_compact_close(c, &to) : status;
 }
 
-/* Of the first gradients, `count` of them. */
+/* Zeroes the first `count` gradients. */
 static core_status zeros(core_call *call, const core_value *results, int count)
 {
     core_status status = CORE_OK;
@@ -424,7 +426,7 @@ static core_status backward(core_call *call, const core_value *args,
     const core_view *grad = args[0].u.view, *input = args[1].u.view;
     const core_view *weight = args[2].u.view, *of[3];
     bool other_way = args[7].u.i != 0;
-    /* The same for a transposed one but for who is whose gradient. */
+    /* A transposed convolution swaps the two. */
     const core_view *x = other_way ? grad : input,
                     *y = other_way ? input : grad;
     core_status status = CORE_OK;
@@ -440,7 +442,7 @@ static core_status backward(core_call *call, const core_value *args,
     if (grad->numel == 0)
         return zeros(call, results, 3);
     describe(&c, call, x, weight, y, &args[4]);
-    /* Padded to what has elements: the bias's are over_images all the same. */
+    /* The input is padding only: its bias still has a gradient. */
     if (input->numel == 0) {
         status = zeros(call, results, 2);
         of[0] = of[1] = NULL;
@@ -459,7 +461,7 @@ static core_status backward(core_call *call, const core_value *args,
     return status;
 }
 
-/* One to three dimensions. */
+/* Accepts one to three dimensions. */
 static core_status check_dims(const core_call *call, const core_value *args,
                               uint32_t nargs, uint32_t input)
 {
@@ -487,7 +489,7 @@ static core_status backward_supports(const core_call *call,
     return check_dims(call, args, nargs, 1);
 }
 
-/* sizes: kernel_size, dilation, padding, stride; places: of the output */
+/* sizes: kernel_size, dilation, padding, stride */
 static void describe_patches(gpu_conv *c, core_call *call,
                              const core_view *image, const core_value *sizes)
 {
@@ -570,7 +572,7 @@ core_status gpu_register_conv(core_registry *registry)
             {"col2im", fold_patches, NULL, {m, m}, DENSE, NULL},
         };
 
-        /* Integers have no gradients, bools no products. */
+        /* Integers have no gradients, and bools no products. */
         status = gpu_register(registry, rows,
                               d <= CORE_BF16   ? 4
                               : d != CORE_BOOL ? 2

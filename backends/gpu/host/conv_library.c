@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* conv_library.c: convolutions by the vendor's library, where there is one that knows
- * them, and operands as it takes them. */
+/* conv_library.c: convolutions by the vendor's library, and operands in the
+ * layouts that it takes. */
 
 #include <gpu/host/conv.h>
 #include <gpu/host/move.h>
@@ -46,7 +46,7 @@ bool gpu_compact_fits(const core_view *view, bool last)
     return is_laid_out(view, strides);
 }
 
-/* Where it is, or memory for a copy. */
+/* Sets the address and strides of the elements, or allocates a copy. */
 static core_status locate(core_call *call, const core_view *view, bool last,
                           bool aligned, gpu_compact *out)
 {
@@ -132,7 +132,7 @@ core_status gpu_conv_add_bias(gpu_conv *c, const gpu_compact *result)
 
 /* ---------------------------------------------------------- the library -- */
 
-/* Elements are counted with 31 bits there; 0: it knows none such. */
+/* The library counts elements with 31 bits, and takes no empty operands. */
 static bool fits_31_bits(int64_t a, int64_t b, int64_t c)
 {
     int64_t all;
@@ -141,7 +141,8 @@ static bool fits_31_bits(int64_t a, int64_t b, int64_t c)
            !__builtin_mul_overflow(all, c, &all) && all <= INT32_MAX;
 }
 
-/* The output that the library expects, which transposed ones may miss. */
+/* Whether the output is as large as the library expects, which that of a
+ * transposed convolution may not be. */
 static bool output_fits(const gpu_columns *g)
 {
     for (int d = 0; d < 3; d++) {
@@ -155,7 +156,7 @@ static bool output_fits(const gpu_columns *g)
     return true;
 }
 
-/* false: no library takes it, whatever its version. */
+/* Returns false if no version of the library can compute it. */
 static bool describe(const gpu_conv *c, uint32_t what, gpu_convolution *g)
 {
     memset(g, 0, sizeof *g);
@@ -194,7 +195,8 @@ static void warn(const char *reason)
                       reason);
 }
 
-/* As its operands lie, or in the order of their dimensions. */
+/* Asks for the layout that the operands have, then for the order of their
+ * dimensions. */
 static core_status query(const gpu_conv *c, const gpu_conv_product *p,
                          gpu_convolution *g, bool *out_can)
 {
@@ -223,13 +225,13 @@ static core_status query(const gpu_conv *c, const gpu_conv_product *p,
     if (g->reason != NULL && g->required)
         return gpu_refuse(CORE_ERROR_UNSUPPORTED,
                           "convolution: the vendor's library, which the "
-                          "settings want, is not used: %s",
+                          "settings require, cannot be used: %s",
                           g->reason);
     warn(g->reason);
     return CORE_OK;
 }
 
-/* The operands, in the library's layout; *out_written is one of them. */
+/* Opens the operands in the library's layout; *out_written is one of them. */
 static core_status open_operands(gpu_conv *c, const gpu_conv_product *p,
                                  gpu_convolution *g, gpu_compact *out_written)
 {
@@ -292,7 +294,7 @@ core_status gpu_conv_by_library(gpu_conv *c, const gpu_conv_product *p,
         return status;
     code = calls->convolve(stream->device->context, stream->native, &g);
     if (code == GPU_ABSENT) {
-        warn("the vendor's library took a convolution and then refused it");
+        warn("convolution: the vendor's library accepted it and then failed");
         return CORE_OK;
     }
     status = gpu_report(stream->device, code, "a convolution");

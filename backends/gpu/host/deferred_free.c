@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* deferred_free.c: memory that a callback gives back.  A driver that frees waits for
- * all work of the device, also for the stream that waits for the callback, and
- * for those that wait for the callbacks behind it; so a thread of its own does
- * it. */
+/* deferred_free.c: memory that a callback frees.  A driver that frees memory
+ * waits for all work of the device, and so for the streams that wait for this
+ * callback or a later one.  A thread therefore frees it after the callback. */
 
 #include <gpu/host/host.h>
 #include <gpu/host/thread.h>
@@ -29,7 +28,7 @@ static void free_now(gpu_device *device, int kind, void *data, uint64_t size)
     if (kind == GPU_FREE_DEVICE) {
         calls->free(context, data);
     } else if (kind == GPU_FREE_HOST) {
-        /* Refused where a reset let it go. */
+        /* Fails if a reset has already unpinned it. */
         (void)calls->host_unpin(context, data);
         munmap(data, size);
     } else if (kind == GPU_FREE_MAPPING) {
@@ -39,14 +38,14 @@ static void free_now(gpu_device *device, int kind, void *data, uint64_t size)
     }
 }
 
-/* What the driver has no more: the host has its own. */
+/* After a reset the driver's memory is gone; only the host's is left. */
 static void free_after_reset(const gpu_deferred_free *f)
 {
     if (f->kind == GPU_FREE_HOST)
         munmap(f->data, f->size);
 }
 
-/* NULL, and no thread from then on: there is nothing. */
+/* Returns NULL if there is none; then the thread must end. */
 static gpu_deferred_free *next_request(gpu_device *device)
 {
     gpu_deferred_free *f, *next;
@@ -91,7 +90,8 @@ void gpu_free(gpu_device *device, int kind, void *data, uint64_t size)
     if (!device->freeing_thread) {
         atomic_fetch_add(&device->references, 1);
         device->freeing_thread = gpu_thread_start(free_all, device) == 0;
-        /* Without it the next one tries again; the owner holds it still. */
+        /* On failure the next request tries again; the owner keeps its own
+         * reference. */
         if (!device->freeing_thread)
             atomic_fetch_sub(&device->references, 1);
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* device.c: devices, and what the driver's answers mean. */
+/* device.c: devices, and the errors of their driver. */
 
 #include <gpu/host/host.h>
 #include <gpu/host/thread.h>
@@ -12,7 +12,8 @@
 
 #define calls (gpu_this_vendor.driver)
 
-/* Threads that a vendor's library starts receive no signals. */
+/* Blocks signals, so that threads started by the vendor's library receive
+ * none. */
 static const char *find_devices(uint32_t *out_count)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -72,7 +73,7 @@ core_status gpu_device_open(void *backend, uint32_t index, void **out_device)
     *out_device = NULL;
     if (why != NULL || index >= count)
         return gpu_refuse(CORE_ERROR_NO_DEVICE,
-                          "device %u was asked for, there are %u%s%s", index,
+                          "device %u does not exist, there are %u%s%s", index,
                           why ? 0 : count, why ? ": " : "", why ? why : "");
     device = calloc(1, sizeof *device);
     if (device != NULL) {
@@ -204,13 +205,14 @@ core_status gpu_device_status(void *opaque)
 static gpu_failure failure_of(int code)
 {
     const gpu_failure unknown = {CORE_ERROR_DEVICE_LOST, 1,
-                                 "it cannot be waited for"};
+                                 "its state is unknown"};
 
     return code == GPU_UNKNOWN ? unknown : calls->failure(code);
 }
 
-/* A wait that failed and lost nothing says nothing of the work, which may write to
- * memory that its caller takes back: it is asked for until it is done. */
+/* A wait that fails without losing the device does not say whether the work is
+ * done, and that may still write to memory of the caller.  So this polls until
+ * it is. */
 static int poll_until_done(const gpu_device *device, int code, void *object,
                            int (*query)(void *context, void *object))
 {

@@ -16,12 +16,12 @@
 
 #include <gpu/driver.h>
 
-/* Defined by the vendor: makes the device the thread's current one.  *out_before
- * is what `leave` restores.  Returns 0 or the driver's code. */
+/* Defined by the vendor.  `enter` makes the device the thread's current one;
+ * `leave` restores *out_before.  Returns 0 or the driver's code. */
 static int enter(const context *c, int *out_before);
 static void leave(int before);
 
-/* The code of a call on the device of a context. */
+/* The code of a call made on the device of a context. */
 #define ON_DEVICE(context_, call)                         \
     __extension__({                                       \
         int before_, code_ = enter((context_), &before_); \

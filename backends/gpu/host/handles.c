@@ -56,8 +56,8 @@ void gpu_handles_release(gpu_handle *all, void *context, void *stream)
     if (h == NULL)
         return;
     gpu_handles_retire(h);
-    /* An event of a capture tells nothing of what was given before it, and would
-     * be a part of another library's graph. */
+    /* An event recorded in a capture does not stand for the work before it, and
+     * would become part of another library's graph. */
     if (!gpu_native_is_capturing(context, stream) &&
         calls->event_create(context, GPU_EVENT_PLAIN, &h->last_work) == 0 &&
         calls->event_record(context, h->last_work, stream) == 0)

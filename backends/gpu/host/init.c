@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* init.c: what every vendor's plugin registers. */
+/* init.c: what each vendor's plugin registers. */
 
 #include <gpu/host/host.h>
 
@@ -34,9 +34,10 @@ core_status gpu_supports_dims(const core_call *call, const core_value *args,
     (void)call;
     for (uint32_t i = 0; i < nargs; i++)
         if (args[i].tag == CORE_VALUE_VIEW && args[i].u.view->ndim > GPU_DIMS)
-            return gpu_refuse(CORE_ERROR_UNSUPPORTED,
-                              "a tensor of %u dimensions; at most %d",
-                              args[i].u.view->ndim, GPU_DIMS);
+            return gpu_refuse(
+                CORE_ERROR_UNSUPPORTED,
+                "a tensor of %u dimensions; at most %d are supported",
+                args[i].u.view->ndim, GPU_DIMS);
     return CORE_OK;
 }
 

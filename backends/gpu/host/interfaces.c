@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* interfaces.c: graphs, and which interfaces there are. */
+/* interfaces.c: graphs, and the table of interfaces. */
 
 #include <gpu/host/interfaces.h>
 

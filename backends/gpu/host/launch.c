@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* launch.c: kernels by name.  An image is loaded when the first of its kernels
- * is launched; a kernel is looked for once for each device. */
+/* launch.c: finds and launches kernels by name.  An image is loaded when the
+ * first of its kernels is launched; a kernel is looked up once per device. */
 
 #include <gpu/host/host.h>
 
@@ -19,8 +19,9 @@ static uint32_t hash_of(const char *name)
     return hash;
 }
 
-/* Its slot, and *out_known; else the free one where it belongs, which is
- * another's in a moment where the lock is not held.  NULL: all are taken. */
+/* Returns the slot of the name; *out_known is false if that is free, and
+ * another thread may take it while the lock is not held.  NULL: all are
+ * taken. */
 static gpu_function *slot_of(gpu_device *device, const char *name,
                              bool *out_known)
 {
@@ -49,7 +50,8 @@ static core_status module_of(gpu_device *device, const char *family,
         i++;
     if (images[i].family == NULL)
         return gpu_refuse(CORE_ERROR_INTERNAL,
-                          "this plugin has no image of kernels %s", family);
+                          "%s: the plugin has no image of this kernel family",
+                          family);
     if (device->modules[i] == NULL)
         status = gpu_report(device,
                             calls->module_load(device->context, images[i].data,
@@ -150,7 +152,7 @@ gpu_shape gpu_spread(const gpu_device *device, uint64_t items, uint32_t each)
 {
     uint64_t unit = (uint64_t)GPU_BLOCK * each;
     uint64_t blocks = (items + unit - 1) / unit;
-    /* 2048 threads of a unit, four times over. */
+    /* 2048 threads per multiprocessor, four times. */
     uint64_t most = (uint64_t)device->facts.units * 32;
 
     return gpu_blocks(blocks < most ? blocks : most, GPU_BLOCK);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* linalg.c: Cholesky and QR factors, and triangular systems.  (What else there
- * is in factorisations the CPU has.) */
+/* linalg.c: Cholesky and QR factorisations, and triangular systems.  The CPU
+ * computes all other factorisations. */
 
 #include <gpu/host/move.h>
 #include <gpu/shared_linalg.h>
@@ -84,8 +84,8 @@ static core_status qr(core_call *call, const core_value *args, uint32_t nargs,
                gpu_blocks((uint64_t)p.batch, GPU_BLOCK));
 }
 
-/* linalg_solve_triangular(self, B, upper, left, unitriangular): X with
- * self X = B, or X self = B; batches have been expanded. */
+/* linalg_solve_triangular(self, B, upper, left, unitriangular): solves self X =
+ * B or X self = B.  The batches are already expanded. */
 static core_status solve(core_call *call, const core_value *args,
                          uint32_t nargs, core_value *results, uint32_t nresults)
 {

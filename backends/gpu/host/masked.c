@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* masked.c: nonzero, masked_select, masked_scatter, repeat_interleave.  Where
- * the result's size depends on the data, the host waits for their number. */
+/* masked.c: nonzero, masked_select, masked_scatter, repeat_interleave.  If the
+ * size of the result depends on the data, the host waits for it. */
 
 #include <gpu/host/move.h>
 #include <gpu/shared_masked.h>
 
-/* The shape that a and b broadcast to, with the strides of both; b may be
+/* Sets the shape that a and b broadcast to, and the strides of both; b may be
  * NULL. */
 static core_status shape_of(core_call *call, const core_view *a,
                             const core_view *b, const core_view *mask,
@@ -53,7 +53,7 @@ static core_status launch(core_call *call, const char *name,
                       sizeof *p);
 }
 
-/* out_total NULL: nobody waits. */
+/* If out_total is NULL, this does not wait. */
 static core_status count(core_call *call, gpu_masked *p, int64_t *out_total)
 {
     const gpu_driver *calls = gpu_this_vendor.driver;

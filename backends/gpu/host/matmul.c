@@ -11,8 +11,8 @@ enum { SIDE = 64 };
 
 /* ----------------------------------------------------- vendor's library -- */
 
-/* Rows that lie densely, or columns that do (*out_turned), and how far apart
- * they are.  false: neither. */
+/* Whether the rows, or the columns (*out_turned), are dense, and the distance
+ * between them. */
 static bool dense_of(const gpu_matrix *m, int64_t rows, int64_t columns,
                      uint32_t *out_turned, int64_t *out_step)
 {
@@ -29,7 +29,7 @@ static bool dense_of(const gpu_matrix *m, int64_t rows, int64_t columns,
     return false;
 }
 
-/* By rows d = a b is by columns d^T = b^T a^T. */
+/* Row-major d = a b is column-major d^T = b^T a^T. */
 static bool gemm_of(const core_call *call, core_dtype dtype,
                     const gpu_product *p, gpu_gemm *g)
 {
@@ -39,7 +39,7 @@ static bool gemm_of(const core_call *call, core_dtype dtype,
     if (dtype > CORE_BF16 || p->inner == 0 || p->rows > INT32_MAX ||
         p->columns > INT32_MAX || p->inner > INT32_MAX || p->batch > INT32_MAX)
         return false;
-    /* Halves would be rounded after each part. */
+    /* f16 and bf16 would be rounded after each part. */
     if (p->sums > 1 && dtype > CORE_F32)
         return false;
     if (!dense_of(&p->b_strides, p->inner, p->columns, &g->a_transposed,
@@ -80,8 +80,8 @@ static core_status broadcast_c(core_call *call, core_dtype dtype,
                            from);
 }
 
-/* A graph may be launched on any stream, beside products of the one that it was
- * captured on: what it works in is its own. */
+/* A graph may be launched on any stream, beside products of the stream on which
+ * it was captured; so it has its own workspace. */
 static core_status set_workspace(core_call *call, gpu_gemm *g, void **shared)
 {
     uint64_t size = gpu_this_vendor.driver->multiply_workspace;
@@ -98,7 +98,7 @@ static core_status set_workspace(core_call *call, gpu_gemm *g, void **shared)
     return status;
 }
 
-/* Behind the first of its sums: d holds what these made. */
+/* Leaves the products after the first `sums`, whose results are in d. */
 static void keep_remaining(gpu_product *p, int64_t sums, int64_t item)
 {
     p->a = (const char *)p->a + sums * p->a_strides.sum * item;
@@ -109,8 +109,8 @@ static void keep_remaining(gpu_product *p, int64_t sums, int64_t item)
     p->beta = 1;
 }
 
-/* *out_done false: the library is not here, or does not do this one; left is what
- * it leaves, and d may hold c then. */
+/* *out_done is false if the library is absent or refuses; `left` is then what
+ * remains, and d may hold c. */
 static core_status by_library(core_call *call, core_dtype dtype,
                               const gpu_product *p, void **shared,
                               gpu_product *left, bool *out_done)
@@ -126,7 +126,7 @@ static core_status by_library(core_call *call, core_dtype dtype,
     *left = *p;
     if (calls->multiply == NULL || !gemm_of(call, dtype, p, &g))
         return CORE_OK;
-    /* Asks first: d is written for it. */
+    /* Asks before d is written. */
     g.batch = 0;
     if (calls->multiply(stream->device->context, stream->native, &g) != 0)
         return CORE_OK;
@@ -158,9 +158,11 @@ static core_status by_kernel(core_call *call, const char *name,
     gpu_shape shape;
 
     if (tiles > INT32_MAX)
-        return gpu_refuse(CORE_ERROR_UNSUPPORTED,
-                          "a product of %lld rows and %lld columns",
-                          (long long)p->rows, (long long)p->columns);
+        return gpu_refuse(
+            CORE_ERROR_UNSUPPORTED,
+            "a product of %lld rows and %lld columns; at most 2^31 - 1 "
+            "tiles are supported",
+            (long long)p->rows, (long long)p->columns);
     shape = gpu_blocks(tiles, GPU_BLOCK);
     shape.grid[1] = (uint32_t)(p->batch < 65535 ? p->batch : 65535);
     return gpu_launch(call, "matmul", name, shape, p, sizeof *p);
@@ -196,7 +198,7 @@ core_status gpu_multiply_wide(core_call *call, core_dtype dtype,
 enum { AS_COLUMN, AS_ROW };
 enum { MATRICES, MATRIX_VECTOR, VECTORS, SUMMED, OUTER };
 
-/* The last two dimensions; of a vector, a column or a row. */
+/* The last two dimensions; for a vector, a column or a row. */
 static gpu_matrix matrix_of(const core_view *v, int vector)
 {
     gpu_matrix m = {0, 0, 0, 0};
@@ -214,7 +216,7 @@ static gpu_matrix matrix_of(const core_view *v, int vector)
     return m;
 }
 
-/* self of addmm and its like, broadcast to `to`. */
+/* self of addmm and similar operators, broadcast to `to`. */
 static gpu_matrix broadcast(const core_view *v, const core_view *to)
 {
     gpu_matrix m = {0, 0, 0, 0};
@@ -291,7 +293,7 @@ static core_status add_product(core_call *call, const core_value *args,
     p.alpha = core_sdk_double(alpha, 1);
     p.beta_whole = core_sdk_int(beta, 1);
     p.alpha_whole = core_sdk_int(alpha, 1);
-    /* What is multiplied by 0 is not looked at: it may be NaN. */
+    /* If beta is 0, self is not read: it may contain NaN. */
     if (p.beta != 0) {
         p.c = gpu_address(self->memory);
         p.c_strides = broadcast(self, to);

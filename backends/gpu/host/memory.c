@@ -41,7 +41,7 @@ static core_status info(void *opaque, uint64_t *out_free, uint64_t *out_total)
 
     return gpu_report(device,
                       calls->memory(device->context, out_free, out_total),
-                      "asking for free memory");
+                      "querying free memory");
 }
 
 static core_status move(gpu_device *device, gpu_stream *stream, void *to,
@@ -76,7 +76,7 @@ static core_status copy(void *device, void *stream, core_memory to,
                 GPU_WITHIN);
 }
 
-/* Patterns of 8 bytes, and those that lie unaligned, have a kernel. */
+/* A kernel fills with 8-byte patterns and unaligned memory. */
 static core_status fill(void *opaque, void *on, core_memory to, uint64_t size,
                         uint64_t pattern, uint32_t pattern_size)
 {
@@ -124,8 +124,9 @@ static uint64_t whole_pages(uint64_t size)
     return size <= UINT64_MAX / 2 ? (size + page - 1) / page * page : 0;
 }
 
-/* Not the driver's: what a reset takes from it would be gone under tensors of the
- * CPU.  Shared: a fork takes no page away from under the device. */
+/* Host memory is not allocated by the driver: a reset would free it while
+ * tensors of the CPU use it.  It is mapped shared: after a fork, the device's
+ * pages stay in place. */
 static core_status host_alloc(void *opaque, uint64_t size, void **out_data)
 {
     gpu_device *device = opaque;
@@ -137,7 +138,7 @@ static core_status host_alloc(void *opaque, uint64_t size, void **out_data)
     *out_data = NULL;
     if (data == MAP_FAILED)
         return gpu_refuse(CORE_ERROR_OUT_OF_MEMORY,
-                          "no host memory for %llu bytes that are pinned",
+                          "no host memory for %llu pinned bytes",
                           (unsigned long long)size);
     code = calls->host_pin(device->context, data, whole);
     if (code != 0) {
@@ -170,7 +171,7 @@ static core_status peer_accessible(void *opaque, void *other, uint32_t *out_yes)
                       calls->peer_accessible(device->context,
                                              ((gpu_device *)other)->context,
                                              out_yes),
-                      "asking for peer access");
+                      "querying peer access");
 }
 
 static core_status peer_copy(void *opaque, void *on, core_memory to,
@@ -203,7 +204,7 @@ static core_status granularity(void *opaque, uint64_t *out_bytes)
 
     return gpu_report(device,
                       calls->virtual_granularity(device->context, out_bytes),
-                      "asking for the granularity of address ranges");
+                      "querying the granularity of address ranges");
 }
 
 static core_status reserve(void *opaque, uint64_t size, core_memory *out_memory)

@@ -2,7 +2,7 @@
  * Copyright The libcore authors */
 
 /* pad.c: roll; padding by reflection and replication, and its gradients;
- * linspace, and the places of triangles. */
+ * linspace; indices of triangles. */
 
 #include <gpu/host/host.h>
 #include <gpu/shared_pad.h>
@@ -35,7 +35,7 @@ static int64_t modulo(int64_t a, int64_t n)
     return n > 0 ? (a % n + n) % n : 0;
 }
 
-/* roll(self, shifts, dims); without dims self is one row */
+/* roll(self, shifts, dims); without dims, self is flattened */
 static core_status roll(core_call *call, const core_value *args, uint32_t nargs,
                         core_value *results, uint32_t nresults)
 {
@@ -65,7 +65,8 @@ static core_status roll(core_call *call, const core_value *args, uint32_t nargs,
     return move(call, &results[0], &args[0], &f);
 }
 
-/* The user word: kind * 4 + padded dimensions.  All others are planes. */
+/* The user pointer is kind * 4 + the number of padded dimensions.  All other
+ * dimensions are planes. */
 static gpu_pad pad_of(const core_call *call, const core_view *in,
                       const core_view *out, const core_value *pads)
 {
@@ -84,7 +85,7 @@ static gpu_pad pad_of(const core_call *call, const core_view *in,
     return f;
 }
 
-/* reflection_pad2d(self, padding) and its like */
+/* reflection_pad2d(self, padding) and similar operators */
 static core_status pad(core_call *call, const core_value *args, uint32_t nargs,
                        core_value *results, uint32_t nresults)
 {
@@ -96,7 +97,8 @@ static core_status pad(core_call *call, const core_value *args, uint32_t nargs,
     return move(call, &results[0], &args[0], &f);
 }
 
-/* reflection_pad2d_backward(grad_output, self, padding) and its like */
+/* reflection_pad2d_backward(grad_output, self, padding) and similar
+ * operators */
 static core_status pad_backward(core_call *call, const core_value *args,
                                 uint32_t nargs, core_value *results,
                                 uint32_t nresults)
@@ -144,7 +146,8 @@ static core_status linspace(core_call *call, const core_value *args,
         sizeof p);
 }
 
-/* tril_indices(row, col, offset, …), triu_indices: the user word says upper */
+/* tril_indices(row, col, offset, …), triu_indices; the user pointer is 1 for
+ * the upper triangle */
 static core_status triangle_indices(core_call *call, const core_value *args,
                                     uint32_t nargs, core_value *results,
                                     uint32_t nresults)
@@ -157,7 +160,7 @@ static core_status triangle_indices(core_call *call, const core_value *args,
     (void)nresults;
     if (to->numel == 0)
         return CORE_OK;
-    /* Rows without elements are passed over: there may be very many. */
+    /* Rows without elements are skipped: there may be very many. */
     offset = offset < -rows ? -rows : offset > columns ? columns : offset;
     memset(&p, 0, sizeof p);
     p.to = gpu_data(&results[0]);

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* pooling.c: pools of two and three dimensions.  The user word is how many, and
- * ADAPTIVE where windows adapt to the output. */
+/* pooling.c: pooling in two and three dimensions.  The user pointer is the
+ * number of dimensions, plus ADAPTIVE if windows adapt to the output. */
 
 #include <gpu/host/host.h>
 #include <gpu/shared_window.h>
 
 enum { ADAPTIVE = 16 };
 
-/* The list's entry for dimension k of n; one number stands for all. */
+/* Returns the list's entry for dimension k of n; a list of one entry is for
+ * all. */
 static int64_t pick(const core_value *list, uint32_t k, int64_t otherwise)
 {
     if (list == NULL || list->tag != CORE_VALUE_INT_LIST || list->count == 0)
@@ -17,7 +18,7 @@ static int64_t pick(const core_value *list, uint32_t k, int64_t otherwise)
     return list->u.ints[list->count > 1 ? k : 0];
 }
 
-/* sizes: kernel_size, stride, padding; NULL: windows adapt. */
+/* sizes: kernel_size, stride, padding; NULL: adaptive. */
 static gpu_pooling begin(core_call *call, const core_view *in,
                          const core_view *out, const core_value *sizes,
                          const core_value *dilation)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* profile.c: what the device did, for the core's profiler, and ranges of it.  The driver tells it
- * in any thread, piece by piece; it is kept here until the core takes it. */
+/* profile.c: activity records and ranges for the core's profiler.  The driver
+ * reports records one by one, in any thread; they are kept here until the core
+ * takes them. */
 
 #include <gpu/host/interfaces.h>
 
@@ -20,7 +21,7 @@ struct gpu_profile {
     bool on;
     uint64_t limit, count, capacity, dropped;
     record *records;
-    record *taken; /* what the core looks at */
+    record *taken; /* returned to the core */
 };
 
 static bool grow(gpu_profile *profile)
@@ -98,18 +99,19 @@ static core_status start(void *opaque, uint64_t limit)
     }
     if (profile->on)
         return gpu_refuse(CORE_ERROR_BUSY,
-                          "the device is being recorded already");
+                          "the device is already being traced");
     profile->limit = limit;
     profile->count = profile->dropped = 0;
     if (code == 0)
         code = calls->trace_start(device->context, keep, profile);
     if (code == GPU_ABSENT)
         return gpu_refuse(CORE_ERROR_REFUSED,
-                          "the vendor's library that records is not here");
+                          "the vendor's tracing library was not found");
     if (code == GPU_BUSY)
-        return gpu_refuse(CORE_ERROR_BUSY, "another tool records the device");
+        return gpu_refuse(CORE_ERROR_BUSY,
+                          "another tool is tracing the device");
     profile->on = code == 0;
-    return gpu_report(device, code, "recording what the device does");
+    return gpu_report(device, code, "starting a trace");
 }
 
 static core_status stop(void *opaque)
@@ -118,10 +120,10 @@ static core_status stop(void *opaque)
 
     if (device->profile == NULL || !device->profile->on)
         return gpu_refuse(CORE_ERROR_INVALID_ARGUMENT,
-                          "the device is not being recorded");
+                          "the device is not being traced");
     device->profile->on = false;
     return gpu_report(device, calls->trace_stop(device->context),
-                      "records of what the device did");
+                      "stopping a trace");
 }
 
 static void correlate(void *opaque, uint64_t correlation)
@@ -162,7 +164,7 @@ static core_status read_clock(void *opaque, int64_t *out_nanoseconds)
 
     return gpu_report(device,
                       calls->trace_clock(device->context, out_nanoseconds),
-                      "the clock of records");
+                      "reading the trace clock");
 }
 
 const core_profiler_interface gpu_profiler = {

@@ -47,8 +47,8 @@ static core_status run(core_call *call, const char *stem, const core_value *to,
     return launch(call, gpu_name(name, stem, to->u.view->dtype), to, from, r);
 }
 
-/* rest: align_corners unless nearest, then the scales.  The user word: kind * 4
- * + dimensions. */
+/* rest: align_corners (except for nearest), then the scales.  The user pointer
+ * is kind * 4 + dimensions. */
 static gpu_resample upsampling_of(const core_call *call, const core_view *in,
                                   const core_view *out, const core_value *rest,
                                   uint32_t nrest)
@@ -80,7 +80,7 @@ static gpu_resample upsampling_of(const core_call *call, const core_view *in,
     return r;
 }
 
-/* upsample_nearest2d of what is not computed with. */
+/* upsample_nearest2d of types that are only copied */
 static core_status move(core_call *call, const core_value *args, uint32_t nargs,
                         core_value *results, uint32_t nresults)
 {
@@ -93,7 +93,8 @@ static core_status move(core_call *call, const core_value *args, uint32_t nargs,
     return launch(call, name, &results[0], &args[0], &r);
 }
 
-/* upsample_bilinear2d(self, output_size, align_corners, scales…) and its like */
+/* upsample_bilinear2d(self, output_size, align_corners, scales…) and similar
+ * operators */
 static core_status upsample(core_call *call, const core_value *args,
                             uint32_t nargs, core_value *results,
                             uint32_t nresults)
@@ -106,7 +107,7 @@ static core_status upsample(core_call *call, const core_value *args,
 }
 
 /* upsample_bilinear2d_backward(grad_output, output_size, input_size,
- * align_corners, scales…) and its like */
+ * align_corners, scales…) and similar operators */
 static core_status upsample_backward(core_call *call, const core_value *args,
                                      uint32_t nargs, core_value *results,
                                      uint32_t nresults)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* scatter.c: writing by indices: scatter in all its forms, index_add, index_copy,
+/* scatter.c: writing by indices: all forms of scatter, index_add, index_copy,
  * index_fill, index_put, the gradient of embeddings; and reading by lists of
- * tensors, which is described in the same way. */
+ * index tensors, which are described in the same way. */
 
 #include <gpu/host/move.h>
 #include <gpu/host/sort.h>
@@ -35,7 +35,7 @@ static core_status launch(core_call *call, const char *name,
         sizeof *p);
 }
 
-/* to holds a copy of self, or what else it begins with. */
+/* `to` already holds a copy of self or other initial values. */
 static core_status run(core_call *call, gpu_scatter *p)
 {
     int64_t items = p->outer * p->entries * p->rest;
@@ -73,7 +73,7 @@ static core_status copy_of(core_call *call, const core_view *from,
                            to->strides, from->memory, from->strides);
 }
 
-/* What is written: a tensor, or a number. */
+/* The source: a tensor or a number. */
 static void set_source(gpu_scatter *p, const core_value *value)
 {
     p->from = gpu_data(value);
@@ -105,7 +105,7 @@ static core_status reduction_of(const core_value *name, uint32_t *out)
             return CORE_OK;
         }
     return gpu_refuse(CORE_ERROR_INVALID_ARGUMENT,
-                      "scatter: no reduction is called '%.*s'",
+                      "scatter: reduce is '%.*s', which is not a reduction",
                       (int)name->count, name->u.string);
 }
 
@@ -146,7 +146,8 @@ static core_status set_window(gpu_scatter *p, const core_value *args,
 
 /* scatter.src(self, dim, index, src), scatter.value(…, value); scatter_add,
  * scatter.reduce(…, reduce), scatter.value_reduce(…, reduce),
- * scatter_reduce.two(…, reduce, include_self).  The user word is the mode. */
+ * scatter_reduce.two(…, reduce, include_self).  The user pointer is the
+ * mode. */
 static core_status scatter(core_call *call, const core_value *args,
                            uint32_t nargs, core_value *results,
                            uint32_t nresults)
@@ -186,7 +187,7 @@ static void set_lines(gpu_scatter *p, gpu_line line, const core_view *index)
 }
 
 /* index_copy(self, dim, index, source), index_fill(self, dim, index, value),
- * index_add(self, dim, index, source, alpha); the user word is the mode */
+ * index_add(self, dim, index, source, alpha).  The user pointer is the mode. */
 static core_status lines(core_call *call, const core_value *args,
                          uint32_t nargs, core_value *results, uint32_t nresults)
 {
@@ -228,8 +229,8 @@ static core_status embedding_backward(core_call *call, const core_value *args,
 
 /* ------------------------------------------------- by several at once -- */
 
-/* Where the indexed dimensions follow one another, what lies before them is
- * `outer`; else the indices come first, and all the others are `rest`. */
+/* If the indexed dimensions are adjacent, the dimensions before them are
+ * `outer`; otherwise the indices come first and all others are `rest`. */
 static void set_tensors(gpu_scatter *p, const core_view *self,
                         const core_value *list)
 {
@@ -256,13 +257,13 @@ static void set_tensors(gpu_scatter *p, const core_view *self,
         p->sizes[p->ndim] = self->sizes[d];
         p->strides[p->ndim++] = self->strides[d];
     }
-    /* Contiguous dimensions count as one. */
+    /* Contiguous dimensions are merged. */
     if (p->outer > 1)
         p->outer_step = self->strides[first - 1];
     p->wraps = 1;
 }
 
-/* The sizes of what an indexing results in; answers how many. */
+/* Stores the sizes of the result of indexing; returns how many there are. */
 static uint32_t result_sizes(const core_view *self, const core_value *list,
                              const gpu_scatter *p, int64_t *sizes)
 {
@@ -286,7 +287,7 @@ static uint32_t result_sizes(const core_view *self, const core_value *list,
     return ndim;
 }
 
-/* Values of index_put may be broadcast: they are spread out in scratch. */
+/* Values of index_put that are broadcast are expanded in scratch memory. */
 static core_status spread_values(core_call *call, const core_view *self,
                                  const core_value *list,
                                  const core_view *values, gpu_scatter *p)
@@ -344,7 +345,7 @@ static core_status index_tensor(core_call *call, const core_value *args,
     return launch(call, name, &p, p.outer * p.entries * p.rest);
 }
 
-/* take(self, index): of self as one line */
+/* take(self, index): self is flattened */
 static core_status take(core_call *call, const core_value *args, uint32_t nargs,
                         core_value *results, uint32_t nresults)
 {
@@ -381,7 +382,7 @@ static core_status index_put(core_call *call, const core_value *args,
     return status == CORE_OK ? run(call, &p) : status;
 }
 
-/* Tensors of one dtype and shape. */
+/* The index tensors have the same dtype and shape. */
 static core_status tensors_supports(const core_call *call,
                                     const core_value *args, uint32_t nargs)
 {
@@ -402,10 +403,11 @@ static core_status tensors_supports(const core_call *call,
                               "are not supported");
     }
     if (first == NULL || args[0].u.view->ndim > GPU_DIMS)
-        return gpu_refuse(CORE_ERROR_UNSUPPORTED,
-                          "index: %u dimensions, %s tensor; at most %d, and "
-                          "one tensor are wanted",
-                          args[0].u.view->ndim, first ? "a" : "no", GPU_DIMS);
+        return gpu_refuse(
+            CORE_ERROR_UNSUPPORTED,
+            "index: %u dimensions and %s index tensor; at most %d "
+            "dimensions and one tensor or more are supported",
+            args[0].u.view->ndim, first ? "a" : "no", GPU_DIMS);
     return CORE_OK;
 }
 

@@ -5,7 +5,7 @@
 
 #include <gpu/host/host.h>
 
-/* How a kernel goes through lines whose elements lie side by side. */
+/* How a kernel reads lines whose elements are adjacent. */
 static const char *form(const gpu_rows *p, uint32_t bytes, gpu_shape *out_shape)
 {
     int64_t team = GPU_BLOCK / 8;

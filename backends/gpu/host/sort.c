@@ -18,7 +18,7 @@ static core_status stage(core_call *call, const char *what, bool wide,
     return gpu_launch(call, "sort", name, shape, p, sizeof *p);
 }
 
-/* Tiles, and merges of them; then p->keys has the pairs. */
+/* Sorts tiles, then merges them; p->keys has the sorted pairs. */
 static core_status order(core_call *call, bool wide, gpu_sort *p)
 {
     uint64_t lines = (uint64_t)(p->outer * p->inner);
@@ -84,7 +84,7 @@ core_status gpu_sort_smallest(core_call *call, const double *from,
         return status;
     p.keys = gpu_address(scratch);
     p.scratch = (char *)p.keys + bytes;
-    p.to = (char *)p.scratch + bytes; /* the numbers, that nobody wants */
+    p.to = (char *)p.scratch + bytes; /* the numbers themselves are not used */
     status = order(call, true, &p);
     if (status != CORE_OK)
         return status;
@@ -94,7 +94,7 @@ core_status gpu_sort_smallest(core_call *call, const double *from,
         &p);
 }
 
-/* keep: of each line; for GPU_KTH the rank. */
+/* keep: the elements kept of each line; for GPU_KTH, the rank. */
 static core_status run(core_call *call, const core_value *self, gpu_line line,
                        int64_t keep, bool descending, uint32_t what,
                        core_value *results, uint32_t nresults)
@@ -138,8 +138,8 @@ static core_status run(core_call *call, const core_value *self, gpu_line line,
                  &p);
 }
 
-/* sort.stable(self, stable, dim, descending) -> (values, indices);
- * sort(self, dim, descending); the user word is where dim stands */
+/* sort.stable(self, stable, dim, descending) -> (values, indices); sort(self,
+ * dim, descending).  The user pointer is the index of dim. */
 static core_status sort(core_call *call, const core_value *args, uint32_t nargs,
                         core_value *results, uint32_t nresults)
 {
@@ -157,7 +157,7 @@ static core_status check_rank(const char *name, int64_t least, int64_t k,
     if (k >= least && k <= size)
         return CORE_OK;
     return gpu_refuse(CORE_ERROR_INDEX,
-                      "%s: k is %lld in a dimension of size %lld", name,
+                      "%s: k is %lld, the dimension has size %lld", name,
                       (long long)k, (long long)size);
 }
 
@@ -167,7 +167,7 @@ static core_status top(core_call *call, const core_value *args, uint32_t nargs,
 {
     gpu_line line = gpu_line_of(args[0].u.view, args[2].u.i);
     core_status status = check_rank("topk", 0, args[1].u.i, line.size);
-    /* a number has one result, whatever k */
+    /* A 0-D tensor has one result for every k. */
     int64_t k = args[0].u.view->ndim == 0 ? 1 : args[1].u.i;
 
     (void)nargs;
@@ -200,7 +200,7 @@ static core_status one(core_call *call, const core_value *args, uint32_t nargs,
                false, (uint32_t)(uintptr_t)call->user, results, nresults);
 }
 
-/* median(self), nanmedian(self): of all elements; of none it is NaN. */
+/* median(self), nanmedian(self) of all elements; NaN if there are none. */
 static core_status median_all(core_call *call, const core_value *args,
                               uint32_t nargs, core_value *results,
                               uint32_t nresults)

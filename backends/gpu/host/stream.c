@@ -11,8 +11,8 @@
 
 /* ------------------------------------------------------------- errors -- */
 
-/* Pinned memory comes in pages; a word is a part of one.  What is not a free
- * word's, its stream has. */
+/* A page of pinned memory is divided into slots.  A slot is free, or it is the
+ * error record of a stream. */
 union slot {
     gpu_error error;
     gpu_error_slot *next;
@@ -25,14 +25,14 @@ struct gpu_error_page {
     gpu_error_page *next;
     void *pinned;
 };
-/* One that kernels may still set, whose stream is gone, until its event. */
+/* The record of a stream that ended; kernels may set it until the event. */
 struct gpu_retired_error {
     gpu_retired_error *next;
     gpu_error *error;
     void *event;
 };
 
-/* A page that is nobody's yet. */
+/* Allocates a page that is not in use yet. */
 static core_status new_page(gpu_device *device, gpu_error_page **out_page)
 {
     gpu_error_page *page = calloc(1, sizeof *page);
@@ -44,7 +44,7 @@ static core_status new_page(gpu_device *device, gpu_error_page **out_page)
                           "no host memory for a stream");
     status = gpu_report(device,
                         calls->host_alloc(device->context, PAGE, &page->pinned),
-                        "a stream's error word");
+                        "a stream's error record");
     if (status != CORE_OK) {
         free(page);
         return status;
@@ -53,7 +53,7 @@ static core_status new_page(gpu_device *device, gpu_error_page **out_page)
     return CORE_OK;
 }
 
-/* With the lock, as those up to acquire_error. */
+/* This and the functions up to acquire_error are called under the lock. */
 static void add_page(gpu_device *device, gpu_error_page *page)
 {
     gpu_error_slot *slots = page->pinned;
@@ -92,7 +92,7 @@ static void reclaim_retired(gpu_device *device)
     }
 }
 
-/* false: there is none. */
+/* Returns false if there is none. */
 static bool take_free_slot(gpu_device *device, gpu_error **out_error)
 {
     gpu_error_slot *slot;
@@ -124,7 +124,7 @@ static core_status acquire_error(gpu_device *device, gpu_error **out_error)
             break;
         if (generation == device->generation)
             add_page(device, page);
-        else /* its memory went with the reset */
+        else /* a reset has freed its memory */
             free(page);
     }
     pthread_mutex_unlock(&device->lock);
@@ -138,8 +138,8 @@ static void return_error(gpu_device *device, gpu_error *error)
     pthread_mutex_unlock(&device->lock);
 }
 
-/* When the stream's work is done.  Where no event can be had the word is
- * nobody's until the device is closed. */
+/* Frees the record when the stream's work is done.  If no event can be
+ * recorded, the record is not used again until the device is closed. */
 static void retire_error(gpu_stream *stream)
 {
     gpu_device *device = stream->device;
@@ -276,8 +276,8 @@ bool gpu_native_is_capturing(void *context, void *native)
            (calls->stream_is_capturing(context, native, &yes) != 0 || yes);
 }
 
-/* Another library captures on it.  To ask for its work would spoil the capture,
- * and an event would be a part of it, that nobody may ask for either. */
+/* Whether another library is capturing on the stream.  Querying its work would
+ * invalidate the capture, and an event would become part of it. */
 static bool is_captured_elsewhere(const gpu_stream *stream)
 {
     return stream->adopted &&
@@ -287,11 +287,12 @@ static bool is_captured_elsewhere(const gpu_stream *stream)
 static core_status refuse(const char *what)
 {
     return gpu_refuse(CORE_ERROR_UNSUPPORTED,
-                      "%s: another library captures on this stream", what);
+                      "%s: another library is capturing on this stream", what);
 }
 
-/* Waits for nothing.  What another library captured may set the word whenever it
- * is launched: it is nobody's until the device is closed. */
+/* Does not wait.  A graph that another library captured may set the record
+ * whenever it is launched: so it is not used again until the device is
+ * closed. */
 static void destroy(void *opaque, void *on)
 {
     gpu_device *device = opaque;
@@ -452,7 +453,7 @@ static core_status range(void *opaque, int32_t *out_least,
 
     return gpu_report(
         device, calls->priority_range(device->context, out_least, out_greatest),
-        "asking for priorities");
+        "querying stream priorities");
 }
 
 const core_stream_priority_interface gpu_stream_priority = {
@@ -489,7 +490,7 @@ const core_stream_adopt_interface gpu_stream_adopt = {
     .native = native,
 };
 
-/* Pinned memory: what is read has nothing to wait for. */
+/* The record is in pinned memory: reading it needs no wait. */
 static const char *error_text(int32_t code)
 {
     switch (code) {
@@ -498,9 +499,9 @@ static const char *error_text(int32_t code)
     case GPU_BAD_PROBABILITY:
         return "a probability is not in [0, 1]";
     case GPU_BAD_REPEATS:
-        return "an element is to be repeated a negative number of times";
+        return "a repeat count is negative";
     case GPU_SHORT_SOURCE:
-        return "the source has fewer elements than the mask chooses";
+        return "the source has fewer elements than the mask selects";
     case GPU_BAD_WEIGHTS:
         return "the weights of a row are negative, not finite, or too few";
     case GPU_NOT_POSITIVE:

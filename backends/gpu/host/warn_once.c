@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* warn_once.c: warnings, once each. */
+/* warn_once.c: warnings that are logged once. */
 
 #include <gpu/host/warn_once.h>
 

@@ -6,9 +6,8 @@
 
 #include <stdatomic.h>
 
-/* What a user may want to mend: results are right, and slower than they need
- * be.  A warning of the plugin's, the first time only that this flag comes.
- * From any thread. */
+/* Logs a warning the first time that it is called with this flag: for
+ * conditions that make results slower, not wrong.  Thread-safe. */
 __attribute__((format(printf, 2, 3))) void gpu_warn_once(atomic_flag *warned,
                                                          const char *format,
                                                          ...);

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* attention.cu: softmax(scale Q Kᵀ + bias) V by tiles, and its gradients; what
- * would have queries x keys elements is never in memory (T. Dao and others,
- * "FlashAttention", 2022; the running maximum: M. Milakov and N. Gimelshein,
- * "Online normalizer calculation for softmax", 2018).
+/* attention.cu: softmax(scale Q Kᵀ + bias) V by tiles, and its gradients; no
+ * matrix of queries x keys elements is stored (T.  Dao and others,
+ * "FlashAttention", 2022; for the running maximum: M.  Milakov and N.
+ * Gimelshein, "Online normalizer calculation for softmax", 2018).
  *
- * A block has TILE lines and goes through what they meet, a tile at a time; 256
- * threads, 16 x 16, have R x R of a tile's elements each.  Every product is of
- * two tiles in shared memory that lie depth first, lines second.  A block alone
- * writes what it computes, in an order that the sizes decide. */
+ * A block has TILE lines and processes the lines that they are combined with, a
+ * tile at a time.  Its 256 threads form a grid of 16 x 16; each has R x R
+ * elements of a tile.  Every product is of two tiles in shared memory, stored
+ * with the depth first and the lines second.  Each result is written by one
+ * block, with an order of summation that depends only on the sizes. */
 
 #include "types.h"
 
@@ -46,7 +47,7 @@ template <class T, int R> struct alignas(sizeof(T) * R) group {
     T x[R];
 };
 
-/* Of one batch and head, which lines there are, of how many elements. */
+/* The lines of one batch and head, and the number of their elements. */
 template <class M> struct lines {
     M *data;
     int64_t row, item, count, width;
@@ -66,7 +67,7 @@ template <class M> struct tile {
     typedef typename gpu_type<M>::compute T;
     enum {
         R = sizeof(T) == 8 ? 2 : 4,
-        SIDE = 16 * R, /* lines, and elements of them at a time */
+        SIDE = 16 * R, /* lines, and elements of them, at a time */
         PITCH = SIDE / R + 1
     };
     typedef group<T, R> G;
@@ -77,8 +78,8 @@ template <class M> struct tile {
         return to[depth * PITCH + line / R].x[line % R];
     }
 
-    /* SIDE elements of SIDE lines; 0 where there are none.  ALONG: a line's
-     * elements are the tile's lines, else its depth. */
+    /* Loads SIDE elements of SIDE lines, with 0 for missing ones.  ALONG: the
+     * elements of a line become the tile's lines, otherwise its depth. */
     template <bool ALONG>
     static GPU_DEVICE_MEMBER void load(G *to, const lines<M> &from,
                                        int64_t line, int64_t item)
@@ -112,7 +113,7 @@ template <class M> struct tile {
         }
     }
 
-    /* What the threads have becomes a left operand: its depth is x's. */
+    /* Stores the threads' results as a left operand, whose depth is x's. */
     static GPU_DEVICE_MEMBER void keep(G *to, T (*from)[R])
     {
         uint32_t y = gpu_thread.x / 16, x = gpu_thread.x % 16;
@@ -128,7 +129,7 @@ template <class M> struct tile {
         }
     }
 
-    /* Products of all elements of lines of a with those of b. */
+    /* The products of all elements of lines of a with those of b. */
     static GPU_DEVICE_MEMBER void scores(T (*sum)[R], G *left, G *right,
                                          const lines<M> &a, int64_t first,
                                          const lines<M> &b, int64_t second)
@@ -161,7 +162,7 @@ template <class M> struct tile {
 
 /* --------------------------------------------------------------- places -- */
 
-/* What is the same for all threads of a block. */
+/* What all threads of a block share. */
 template <class M> struct place {
     typedef typename gpu_type<M>::compute T;
     int64_t batch, head, which; /* which: of batches x heads */
@@ -192,8 +193,8 @@ GPU_DEVICE typename gpu_type<M>::compute *sum_of(const gpu_attention &p,
            at.batch * p.sum.batch + at.head * p.sum.head + row * p.sum.row;
 }
 
-/* A score with scale, bias and masks; *out_hidden: a mask has it, and nothing
- * flows back to it. */
+/* A score with scale, bias and masks.  *out_hidden: it is masked, and has no
+ * gradient. */
 template <class M, class T>
 GPU_DEVICE T score_of(const gpu_attention &p, const place<M> &at, T product,
                       int64_t row, int64_t column, bool *out_hidden)
@@ -214,8 +215,8 @@ GPU_DEVICE T score_of(const gpu_attention &p, const place<M> &at, T product,
     return hidden ? -(T)INFINITE_f64 : x;
 }
 
-/* The drawing of dropout's mask, element by element as bernoulli_ has it;
- * neighbours share a block of numbers. */
+/* Draws the mask of dropout, element by element like bernoulli_; adjacent
+ * elements share a block of random numbers. */
 struct drawing {
     uint64_t block;
     uint32_t a, b, c, d;
@@ -242,7 +243,7 @@ GPU_DEVICE bool kept(const gpu_attention &p, const place<M> &at, drawing *d,
     return word < p.kept_below;
 }
 
-/* No block has this number. */
+/* The number of no block. */
 GPU_DEVICE drawing no_drawing(void)
 {
     return {~UINT64_C(0), 0, 0, 0, 0};
@@ -256,8 +257,8 @@ template <class M, int PARTS> struct attend {
     typedef typename t::G G;
     enum { R = t::R, SIDE = t::SIDE };
 
-    /* Scores become their exponentials; what was summed so far is brought to
-     * the new maximum. */
+    /* Replaces scores with their exponentials, and rescales the previous sums
+     * to the new maximum. */
     static GPU_DEVICE_MEMBER void update_softmax(const gpu_attention &p,
                                                  const place<M> &at, T (*x)[R],
                                                  T (*sum)[R][R], T *most,
@@ -287,7 +288,8 @@ template <class M, int PARTS> struct attend {
                 if (other > largest || other != other)
                     largest = other;
             }
-            /* Nothing yet, or all of it hidden: no infinity less infinity. */
+            /* Nothing so far, or everything masked: avoids infinity minus
+             * infinity. */
             factor = largest == -(T)INFINITE_f64
                          ? (T)1
                          : exponential(most[i] - largest);
@@ -395,7 +397,7 @@ template <class M, int PARTS> struct attend {
 
 /* ------------------------------------------------------------- backward -- */
 
-/* The sum of gradient times output of every query: 16 threads have one. */
+/* The sum of gradient times output of every query, by 16 threads each. */
 template <class M> GPU_DEVICE void deltas(const gpu_attention &p)
 {
     typedef typename gpu_type<M>::compute T;
@@ -430,8 +432,8 @@ template <class M, int PARTS> struct retreat {
     enum { R = t::R, SIDE = t::SIDE };
 
     /* One element: x is the product of query and key, g that of gradient and
-     * value.  x becomes the weight of the value, as dropout leaves it, and g
-     * the gradient of the score. */
+     * value.  x becomes the weight of the value after dropout, and g the
+     * gradient of the score. */
     static GPU_DEVICE_MEMBER void element(const gpu_attention &p,
                                           const place<M> &at, T *x, T *g,
                                           drawing *d, int64_t row,
@@ -455,7 +457,7 @@ template <class M, int PARTS> struct retreat {
                           (*g - ((const T *)p.delta)[at.which * p.rows + row]);
     }
 
-    /* dQ = scale dS K, for a tile of queries. */
+    /* dQ = scale dS K for a tile of queries. */
     static GPU_DEVICE_MEMBER void queries(const gpu_attention &p,
                                           const place<M> &at, G *left, G *right,
                                           int64_t first)
@@ -523,7 +525,7 @@ template <class M, int PARTS> struct retreat {
         }
     }
 
-    /* dV = Pᵀ dO and dK = scale dSᵀ Q, for a tile of keys. */
+    /* dV = Pᵀ dO and dK = scale dSᵀ Q for a tile of keys. */
     static GPU_DEVICE_MEMBER void keys(const gpu_attention &p,
                                        const place<M> &at, G *left, G *right,
                                        int64_t first)
@@ -584,8 +586,8 @@ template <class M, int PARTS> struct retreat {
     }
 };
 
-/* attention_ELEMENTS_TYPE: for queries and values of at most so many; f64 has
- * two sizes. */
+/* attention_ELEMENTS_TYPE: for queries and values of at most ELEMENTS elements;
+ * f64 has two sizes. */
 #define SIZE(size, suffix, M)                                               \
     GPU_KERNEL_COOPERATIVE(attention_##size##_##suffix, gpu_attention)      \
     {                                                                       \

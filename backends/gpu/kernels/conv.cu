@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* conv.cu: images as columns for products of matrices, and back. */
+/* conv.cu: images to columns for matrix products, and back. */
 
 #include "block.h"
 
@@ -34,7 +34,7 @@ template <class W> GPU_DEVICE void unfold(const gpu_columns &p)
     }
 }
 
-/* The place of the output that a place of the input went to; -1: none. */
+/* The output position that tap k moves an input position to; -1: none. */
 GPU_DEVICE int64_t went(const gpu_columns &p, int d, int64_t at, int64_t k)
 {
     int64_t x = at + p.pad[d] - k * p.dilation[d], rest;
@@ -45,7 +45,8 @@ GPU_DEVICE int64_t went(const gpu_columns &p, int d, int64_t at, int64_t k)
     return rest != 0 || x >= p.out[d] ? -1 : x;
 }
 
-/* Each element of the image sums up where it went, in a fixed order. */
+/* Each element of the image sums the columns that it went to, in a fixed
+ * order. */
 template <class M> GPU_DEVICE void fold(const gpu_columns &p)
 {
     typedef typename gpu_type<M>::compute T;
@@ -98,7 +99,7 @@ template <class M> GPU_DEVICE void add_bias(const gpu_channels &p)
     }
 }
 
-/* The sum of a channel over images and places. */
+/* The sum of a channel over images and positions. */
 template <class M> GPU_DEVICE void sum_channels(const gpu_channels &p)
 {
     typedef typename gpu_type<M>::compute T;

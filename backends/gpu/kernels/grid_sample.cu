@@ -2,8 +2,9 @@
  * Copyright The libcore authors */
 
 /* grid_sample.cu: grid_sampler_2d and its gradients.  A grid point (x, y) in
- * [-1, 1] names a place in the image; its value is a sum over taps: places with
- * weights, and each weight's derivative by the coordinate. */
+ * [-1, 1] is a position in the image; its value is a sum over taps, which are
+ * elements with weights.  The derivative of each weight by the coordinate gives
+ * the gradient. */
 
 #include "types.h"
 
@@ -36,11 +37,11 @@ GPU_DEVICE double rest_of(double x, double y)
 
 template <class T> struct taps {
     int count;
-    int64_t index[4]; /* -1: outside, counts as 0 */
+    int64_t index[4]; /* -1: outside, contributes 0 */
     T weight[4], derivative[4];
 };
 
-/* Bounces between the borders; *derivative gets the sign. */
+/* Reflects at the borders; the sign of *derivative follows. */
 template <class T> GPU_DEVICE T reflect(T at, T low, T high, T *derivative)
 {
     T span = high - low, rest, flips;
@@ -136,7 +137,7 @@ GPU_NOINLINE taps<T> taps_at(const gpu_grid_sample &p, T grid, int64_t size)
     return t;
 }
 
-/* f16 and bf16 as float. */
+/* f16 and bf16 are read as float. */
 GPU_DEVICE void read_as(const gpu_grid_sample &p, const void *from, int64_t i,
                         float *out)
 {
@@ -228,9 +229,9 @@ template <class T> struct sampler {
         }
     }
 
-    /* A thread has an element of the image, and looks at every point of the
-     * grid for taps there: as many as the image's and the grid's sizes
-     * multiplied, but in one order and without atomic adds. */
+    /* Each thread has an element of the image and searches all grid points for
+     * taps there.  The work is the product of the sizes of image and grid, but
+     * the order is fixed and there are no atomic additions. */
     static GPU_DEVICE_MEMBER void image_grad(const gpu_grid_sample &p)
     {
         int64_t in = p.in[0] * p.in[1], out = p.out[0] * p.out[1];

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* masked.cu: elements that a mask chooses, in their order.  A block counts what
- * a chunk has; one block sums the counts up; then each writes its chunk from
- * where those before it end. */
+/* masked.cu: the elements that a mask selects, in order.  Blocks count the
+ * elements of their chunk; one block computes prefix sums; then each block
+ * writes its chunk at the offset of its prefix. */
 
 #include "block.h"
 
 #include <gpu/shared_masked.h>
 
-/* Where element i lies in both. */
+/* The offsets of element i in both operands. */
 GPU_DEVICE void places(const gpu_masked &p, int64_t i, int64_t *from,
                        int64_t *mask)
 {
@@ -26,7 +26,7 @@ GPU_DEVICE void places(const gpu_masked &p, int64_t i, int64_t *from,
     }
 }
 
-/* How often an element is written. */
+/* How many times an element is written. */
 GPU_DEVICE int64_t times(const gpu_masked &p, int64_t at)
 {
     const char *mask =
@@ -43,7 +43,7 @@ GPU_DEVICE int64_t times(const gpu_masked &p, int64_t at)
     return n < 0 ? 0 : n;
 }
 
-/* Of a thread's elements in a chunk. */
+/* The same for a thread's elements of a chunk. */
 GPU_DEVICE int64_t times_of(const gpu_masked &p, int64_t begin, int64_t end)
 {
     int64_t sum = 0, from, mask;
@@ -102,8 +102,8 @@ GPU_DEVICE void move_one(void *to, int64_t i, const void *from, int64_t j,
         ((uint8_t *)to)[i] = ((const uint8_t *)from)[j];
 }
 
-/* What is done with element i, which lies at `from`, and is the row-th that
- * was chosen. */
+/* Write element i, whose offset is `from` and which is the row-th selected
+ * one. */
 GPU_DEVICE void put_nonzero(const gpu_masked &p, int64_t i, int64_t,
                             int64_t row)
 {

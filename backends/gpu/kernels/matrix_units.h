@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* matrix_units.h: the matrix units of CDNA (MFMA).  The 64 lanes of a wavefront add the
- * product of 16 x 4 and 4 x 16 numbers to 16 x 16 sums of f32: lane l brings
- * left[l % 16][l / 16] and right[l / 16][l % 16], and has the four sums
- * [l / 16 * 4 + i][l % 16]. */
+/* matrix_units.h: the matrix units of CDNA (MFMA).  The 64 lanes of a wavefront
+ * add the product of 16 x 4 and 4 x 16 numbers to 16 x 16 f32 sums: lane l
+ * provides left[l % 16][l / 16] and right[l / 16][l % 16], and has the four
+ * sums [l / 16 * 4 + i][l % 16]. */
 
 #ifndef GPU_MATRIX_UNITS_H
 #define GPU_MATRIX_UNITS_H
@@ -13,11 +13,11 @@
 
 #if defined(GPU_EMULATED)
 
-/* A device of wavefronts of 64 has them. */
+/* The emulated device has them if its warps have 64 lanes. */
 #define GPU_MATRIX_UNITS (GPU_WARP == 64)
 typedef float gpu_sums __attribute__((vector_size(16)));
 
-/* All threads of a block come to it. */
+/* All threads of the block must call this. */
 GPU_DEVICE gpu_sums gpu_add_product(float left, float right, gpu_sums sums)
 {
     GPU_SHARED float lefts[256], rights[256];
@@ -56,7 +56,7 @@ struct gpu_sums {
     }
 };
 
-/* Nobody comes here. */
+/* Never called. */
 GPU_DEVICE gpu_sums gpu_add_product(float, float, gpu_sums sums)
 {
     return sums;

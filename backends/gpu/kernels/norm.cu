@@ -2,7 +2,10 @@
  * Copyright The libcore authors */
 
 /* norm.cu: layer, group and batch normalisation, forward and backward.  A block
- * has a row, or a channel; a team or a block holds a row of a layer (row_registers.h).  With h = (x - mean) spread and g = grad weight,
+ * has a row or a channel; the row of a layer is kept in the registers of a team
+ * or a block (row_registers.h).  With h = (x - mean) spread and g = grad
+ * weight,
+ *
  *     grad_x      = (g - mean(g) - h mean(g h)) spread
  *     grad_weight = sum(grad h),  grad_bias = sum(grad). */
 
@@ -19,7 +22,7 @@ GPU_DEVICE double spread_of(double variance, double eps)
     return 1 / sqrt(variance + eps);
 }
 
-/* M: elements; P: weights and biases. */
+/* M: the type of elements; P: of weights and biases. */
 template <class M, class P> struct normed {
     typedef typename gpu_type<M>::compute T;
     typedef typename gpu_type<P>::compute W;
@@ -46,7 +49,7 @@ template <class M, class P> struct normed {
         return (T)gpu_read_f64((const char *)from + i * gpu_bytes(dtype),
                                dtype);
     }
-    /* The same, where most are of T. */
+    /* The same for statistics, most of which have type T. */
     static GPU_DEVICE_MEMBER T statistic(const void *from, uint32_t dtype,
                                          int64_t i)
     {
@@ -61,7 +64,7 @@ template <class M, class P> struct normed {
             gpu_write_f64((char *)to + i * gpu_bytes(dtype), dtype, x);
     }
 
-    /* Of the element i of a row. */
+    /* The channel of element i of a row. */
     static GPU_DEVICE_MEMBER int64_t channel(const gpu_norm &p, int64_t i)
     {
         int64_t rest;
@@ -210,7 +213,7 @@ template <class M, class P> struct normed {
             gpu_store(((P *)p.to_bias)[c], (W)b);
     }
 
-    /* Over the rows and places that have a channel; a block has one. */
+    /* Sums over the rows and positions of a channel, which one block has. */
     static GPU_DEVICE_MEMBER void weights(const gpu_norm &p)
     {
         GPU_SHARED T shared[256];
@@ -239,11 +242,12 @@ template <class M, class P> struct normed {
         }
     }
 
-    /* The same of layers, whose channels lie side by side: a block has COLUMNS of
-     * them and a part of the rows, or of the parts, which LANES threads share. */
+    /* The same for layers, whose channels are adjacent: a block has COLUMNS of
+     * them and a part of the rows (or of the parts), which LANES threads
+     * share. */
     enum { COLUMNS = 32, LANES = GPU_ALL / COLUMNS };
 
-    /* Threads of the first lane have what all of their column have. */
+    /* The threads of the first lane get the sums of their columns. */
     static GPU_DEVICE_MEMBER void lanes_sum(T (*shared)[2], T &w, T &b)
     {
         uint32_t t = gpu_thread.x;
@@ -424,13 +428,14 @@ template <class M, class P> struct normed {
     {                                                         \
         normed<M COMMA P>::template function<SIDE, N>(p);     \
     }
-/* _team: layers of up to 32 GPU_ROW_REGISTERS elements, a vector at a time; _single: those
- * that do not lie so; _wide: layers of up to 256 GPU_ROW_REGISTERS. */
+/* _team: layers of up to 32 GPU_ROW_REGISTERS elements, a vector at a time;
+ * _single: the same for layers that are not aligned; _wide: layers of up to 256
+ * GPU_ROW_REGISTERS. */
 #define LAYER(stem, name, M, P, function, N, ROWS)                             \
     ROW_KERNEL(stem##_team, name, M, P, function, GPU_TEAM, N, ROWS)           \
     ROW_KERNEL(stem##_single, name, M, P, function, GPU_TEAM, 1, GPU_TWO_ROWS) \
     ROW_KERNEL(stem##_wide, name, M, P, function, GPU_ALL, N, ROWS)
-/* N: elements of 16 bytes, of the wider. */
+/* N: the number of elements in 16 bytes of the wider type. */
 #define NORM(name, M, P, N)                                  \
     LAYER(norm_forward, name, M, P, held, N, GPU_ONE_ROW)    \
     LAYER(norm_grad, name, M, P, held_grad, N, GPU_TWO_ROWS) \

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* pad.cu: results each of whose elements is one of the input's: rolled, or
- * framed by reflection or replication; the gradient of frames; numbers at
- * equal distances, and the places of triangles. */
+/* pad.cu: results whose elements are each an element of the input: roll, and
+ * padding by reflection or replication; the gradient of padding; evenly spaced
+ * numbers, and the indices of triangles. */
 
 #include "types.h"
 
@@ -38,7 +38,7 @@ template <class W> GPU_DEVICE void frame(const gpu_pad &p)
     }
 }
 
-/* The places of the output that may come from i: three ranges at most. */
+/* The output positions that may come from i: at most three ranges. */
 GPU_DEVICE int ranges(const gpu_pad &p, uint32_t d, int64_t i, int64_t first[3],
                       int64_t last[3])
 {
@@ -55,7 +55,7 @@ GPU_DEVICE int ranges(const gpu_pad &p, uint32_t d, int64_t i, int64_t first[3],
     return 3;
 }
 
-/* Each place o of the output along d that comes from i, once. */
+/* Each output position o along d that comes from i, once. */
 #define EACH_FROM(d, i, o)                                                     \
     int64_t first##d[3], last##d[3];                                           \
     int n##d = ranges(p, d, i, first##d, last##d);                             \
@@ -114,7 +114,7 @@ FRAME_SLOPE(bf16, gpu_bf16)
 
 /* --------------------------------------------------------------- rules -- */
 
-/* Both ends are exact: each half counts from its own. */
+/* Both ends are exact: each half counts from its own end. */
 GPU_DEVICE double line_at(const gpu_range &p, int64_t i)
 {
     if (i < p.count / 2 || p.count == 1)
@@ -122,8 +122,8 @@ GPU_DEVICE double line_at(const gpu_range &p, int64_t i)
     return p.end - (double)(p.count - 1 - i) * p.width;
 }
 
-/* Integers are made in runs, two at a time: the first of a run is truncated,
- * and the others count from it, as the CPU does. */
+/* Integers are computed in runs, two at a time: the first of a run is truncated
+ * and the others count from it, as on the CPU. */
 GPU_KERNEL(pad_linspace, gpu_range)
 {
     uint32_t bytes = gpu_bytes(p.dtype);
@@ -154,7 +154,7 @@ GPU_DEVICE int64_t most_of(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* How many elements the rows before `row` have. */
+/* The number of elements in the rows before `row`. */
 GPU_DEVICE int64_t before_row(const gpu_range &p, int64_t row)
 {
     int64_t full;
@@ -169,7 +169,7 @@ GPU_DEVICE int64_t before_row(const gpu_range &p, int64_t row)
            (full - p.begin) * p.offset + (row - full) * p.columns;
 }
 
-/* A block has a row; two rows of the result: rows and columns. */
+/* A block has a row; the result has two rows: row and column indices. */
 GPU_KERNEL(pad_triangle, gpu_range)
 {
     uint32_t bytes = gpu_bytes(p.dtype);

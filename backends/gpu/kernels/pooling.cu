@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* pooling.cu: maxima and averages of windows, which slide or adapt to the output,
- * and their gradients.  A thread writes an element: a gradient is summed by
- * the place that it goes to, in the order of the windows. */
+/* pooling.cu: maxima and averages of windows that slide or adapt to the output,
+ * and their gradients.  A thread writes an element: a gradient is summed by the
+ * thread of the input element, in the order of the windows. */
 
 #include "types.h"
 
 #include <gpu/shared_window.h>
 
 struct window {
-    int64_t begin, end, step; /* end: after the last; may lie outside */
+    int64_t begin, end, step; /* end: exclusive; may be outside */
 };
 
 GPU_DEVICE window window_of(const gpu_pooling &p, int d, int64_t o)
@@ -28,7 +28,7 @@ GPU_DEVICE window window_of(const gpu_pooling &p, int d, int64_t o)
     return w;
 }
 
-/* The first window that a place can lie in. */
+/* The first window that can contain a position. */
 GPU_DEVICE int64_t first_window(const gpu_pooling &p, int d, int64_t at)
 {
     int64_t from;
@@ -63,7 +63,7 @@ GPU_DEVICE int64_t size_of(const int64_t *sizes)
     return sizes[0] * sizes[1] * sizes[2];
 }
 
-/* What a window's sum is divided by. */
+/* The divisor of a window's sum. */
 GPU_DEVICE int64_t extent(const gpu_pooling &p, const window *w)
 {
     int64_t n = 1;
@@ -96,13 +96,13 @@ GPU_DEVICE int64_t nothing(int64_t)
 {
     return INT64_MIN;
 }
-/* Whole means are rounded to 0, as integers are divided. */
+/* Integer means round toward 0, like integer division. */
 template <class T> GPU_DEVICE T mean_of(T sum, int64_t n)
 {
     return sum / (T)n;
 }
 
-/* Each place of a window that lies inside: i is its number in the plane. */
+/* Each position of a window that is inside; i is its index in the plane. */
 #define EACH_INSIDE(w)                                                 \
     for (int64_t z = w[0].begin; z < w[0].end; z += w[0].step)         \
         if (z >= 0 && z < p.in[0])                                     \
@@ -113,7 +113,7 @@ template <class T> GPU_DEVICE T mean_of(T sum, int64_t n)
                          x < w[2].end; x += w[2].step, i += w[2].step) \
                         if (x >= 0 && x < p.in[2])
 
-/* Each window w that has a place a of the input; o is its number in the
+/* Each window w that contains the input position a; o is its index in the
  * plane. */
 #define EACH_WINDOW(a, w)                                                    \
     for (int64_t z = first_window(p, 0, a.at[0]); z < p.out[0]; z++)         \
@@ -180,8 +180,7 @@ template <class M> struct pool {
         }
     }
 
-    /* An index that its window does not have is told: no thread would add
-     * it. */
+    /* An index outside its window is reported: no thread would add it. */
     static GPU_DEVICE_MEMBER void most_grad(const gpu_pooling &p)
     {
         int64_t size = size_of(p.out), step = (int64_t)gpu_step();

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* random.cu: random numbers by element, with the CPU's bits (cpu/philox.h; its
- * random.c says what an element is).  A thread draws a block at a time: four
- * elements of 32 bits, or two of 64. */
+/* random.cu: random numbers by element, with the same bits as on the CPU
+ * (cpu/math/philox.h; cpu/random/random.c defines the draw of an element).  A
+ * thread draws a block at a time: four elements of 32 bits or two of 64. */
 
 #include "types.h"
 
@@ -29,7 +29,7 @@ GPU_DEVICE uint64_t wide_of(const numbers &n, int k)
     return n.word[2 * k] | (uint64_t)n.word[2 * k + 1] << 32;
 }
 
-/* Bits that the type's mantissa holds. */
+/* The bits that the type's mantissa can hold. */
 GPU_DEVICE uint32_t kept(const gpu_f16 *)
 {
     return ~UINT32_C(0) << 21;
@@ -187,7 +187,7 @@ GPU_KERNEL(random_bernoulli, gpu_draw)
 
 /* --------------------------------------------------------- multinomial -- */
 
-/* The draw of an element of 64 bits. */
+/* The draw of a 64-bit element. */
 GPU_DEVICE double draw_at(const gpu_choice &p, uint64_t element)
 {
     uint64_t seed = p.counter != 0 ? p.counter[1] : p.seed;
@@ -203,7 +203,7 @@ GPU_DEVICE double weight_at(const gpu_choice &p, int64_t i)
     return gpu_read_f64((const char *)p.from + i * gpu_bytes(p.dtype), p.dtype);
 }
 
-/* A thread has a row: its weights are looked at, and added up in the one order
+/* A thread has a row: it checks the weights and sums them in the only order
  * that gives the CPU's bits. */
 GPU_KERNEL(random_choice_sums, gpu_choice)
 {
@@ -227,7 +227,7 @@ GPU_KERNEL(random_choice_sums, gpu_choice)
     }
 }
 
-/* Each sample by its own draw, among the running sums. */
+/* Each sample has its own draw, which is looked up in the cumulative sums. */
 GPU_KERNEL(random_choice_repeated, gpu_choice)
 {
     int64_t step = (int64_t)gpu_step();
@@ -246,12 +246,12 @@ GPU_KERNEL(random_choice_repeated, gpu_choice)
                 low = middle + 1;
         }
         while (low > 0 && weight_at(p, first + low) == 0)
-            low--; /* rounding has led beyond the last weight above 0 */
+            low--; /* rounding led past the last positive weight */
         p.to[k] = low;
     }
 }
 
-/* Exponential clocks, one for each weight: the first to fire are sampled. */
+/* Exponential clocks, one per weight: the first to fire are sampled. */
 GPU_KERNEL(random_choice_clocks, gpu_choice)
 {
     int64_t step = (int64_t)gpu_step();

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* reduce.cu: reductions.  A reducer is a state, how it takes an element, how
- * it takes another state that came behind it, and what it writes at the end.
- * Which elements come together in which order is decided by the problem alone:
- * sums are the same for every launch.
+/* reduce.cu: reductions.  A reducer is a state, how it takes an element, how it
+ * merges a state of later elements, and what it writes at the end.  The order
+ * in which elements are combined depends on the problem alone, so sums do not
+ * depend on the launch.
  *
- * red_rows_…: neighbouring threads share an output, or a chunk of its elements.
- * red_columns_…: neighbours have neighbouring outputs; those of a block that are
- * 256 / lanes apart may share them.
- * red_merge_…: where there were chunks, puts them together. */
+ * red_rows_…: adjacent threads share an output, or a chunk of its elements.
+ * red_columns_…: adjacent threads have adjacent outputs; threads of a block
+ * that are 256 / lanes apart may share one. red_merge_…: merges the states of
+ * chunks. */
 
 #include "block.h"
 
-/* gpu_reduction.mode, of each reducer. */
+/* gpu_reduction.mode, for each reducer. */
 enum { SUM_PLAIN, SUM_MEAN, SUM_WITHOUT_NAN };
 enum { MOST_GREATEST, MOST_LEAST, MOST_ABSOLUTE = 2 };
 enum { TRUTH_ANY, TRUTH_ALL, TRUTH_COUNT };
@@ -33,7 +33,7 @@ GPU_DEVICE void put(const gpu_reduction &p, int k, int64_t offset, int64_t x)
     gpu_write_i64((char *)p.to[k] + offset, p.to_dtype[k], x);
 }
 
-/* What sums of T are kept in. */
+/* The type of sums of T. */
 template <class T> struct wide {
     typedef double type;
 };
@@ -107,7 +107,7 @@ template <class T> struct prod {
     }
 };
 
-/* x before y: NaN before all. */
+/* Whether x comes before y; NaN comes first. */
 template <class T> GPU_DEVICE bool before(T x, T y, uint32_t mode)
 {
     if (x != x)
@@ -203,7 +203,7 @@ template <class T> struct both {
     }
 };
 
-/* The greatest, or least, and where it is first. */
+/* The greatest or least element, and its first position. */
 template <class T> struct best {
     struct state {
         T value;
@@ -361,7 +361,8 @@ template <class T> struct logsumexp {
     }
 };
 
-/* Welford's mean and sum of squares; merged as Chan, Golub and LeVeque do. */
+/* Welford's mean and sum of squares, merged by the formula of Chan, Golub and
+ * LeVeque. */
 template <class T> struct moments {
     struct state {
         double count, mean, squares;
@@ -404,7 +405,7 @@ template <class T> struct moments {
 
 /* ------------------------------------------------------------- elements -- */
 
-/* An element that lies as M, and computes as T; M void: by its dtype. */
+/* An element stored as M and computed as T; if M is void, by its dtype. */
 template <class M, class T> struct element {
     static GPU_DEVICE_MEMBER T at(const gpu_reduction &, const char *from)
     {
@@ -431,12 +432,12 @@ template <> struct element<void, int64_t> {
     }
 };
 
-/* Where output `i` and the elements that make it begin. */
+/* The offsets of output `i` and of its first element. */
 struct place {
     int64_t to[2], from;
 };
 
-/* The next index of `rest`, which loses it: by 32 bits, or by 64. */
+/* The next index of `rest`, and removes it; in 32 or 64 bits. */
 GPU_DEVICE int64_t index_of(uint64_t &rest, gpu_divisor narrow, int64_t size,
                             uint32_t wide)
 {
@@ -464,8 +465,8 @@ GPU_DEVICE place place_of(const gpu_reduction &p, uint64_t i)
     return at;
 }
 
-/* What is left is the index of the last dimension, so that one that is reduced
- * alone is never divided. */
+/* The rest is the index of the last dimension, so that a single reduced
+ * dimension needs no division. */
 GPU_DEVICE int64_t along_of(const gpu_reduction &p, uint64_t i)
 {
     int64_t offset = 0;
@@ -476,7 +477,7 @@ GPU_DEVICE int64_t along_of(const gpu_reduction &p, uint64_t i)
     return p.nreduced > 0 ? offset + (int64_t)i * p.along[p.nreduced - 1] : 0;
 }
 
-/* The elements from `first` on, `step` apart, before `stop`. */
+/* Takes the elements from `first` to before `stop`, `step` apart. */
 template <class R, class M, class T>
 GPU_DEVICE void take_some(typename R::state &s, const gpu_reduction &p,
                           int64_t from, uint64_t first, uint64_t stop,
@@ -484,7 +485,7 @@ GPU_DEVICE void take_some(typename R::state &s, const gpu_reduction &p,
 {
     const char *at = (const char *)p.from + from;
 
-    if (p.from != 0 && p.nreduced == 1) { /* several loads on their way */
+    if (p.from != 0 && p.nreduced == 1) { /* keeps several loads in flight */
 #pragma unroll 4
         for (uint64_t i = first; i < stop; i += step)
             R::take(s, element<M, T>::at(p, at + (int64_t)i * p.along[0]), i,
@@ -498,7 +499,7 @@ GPU_DEVICE void take_some(typename R::state &s, const gpu_reduction &p,
                 i, p);
 }
 
-/* Of `lanes` neighbours, the first has what all have. */
+/* Merges the states of `lanes` adjacent threads into the first. */
 template <class R>
 GPU_DEVICE void neighbours(typename R::state *states,
                            const typename R::state &s, uint32_t lanes,
@@ -525,7 +526,7 @@ GPU_DEVICE void end(const typename R::state &s, const gpu_reduction &p,
         R::finish(s, p, to);
 }
 
-/* An item: an output and a chunk. */
+/* An item is an output and a chunk. */
 template <class R, class M, class T>
 GPU_DEVICE void rows(const gpu_reduction &p)
 {

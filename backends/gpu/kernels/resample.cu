@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* resample.cu: nearest, linear and cubic interpolation, separable, and its
- * gradient, which sums up what each element gave. */
+/* resample.cu: nearest, linear and cubic interpolation, separable, and the
+ * gradient, which sums what each element contributed. */
 
 #include "types.h"
 
@@ -23,7 +23,7 @@ GPU_DEVICE int64_t clamped(int64_t i, int64_t size)
     return i < 0 ? 0 : i >= size ? size - 1 : i;
 }
 
-/* Tap k of an output coordinate: which input coordinate, and its weight. */
+/* Tap k of an output coordinate: the input coordinate and its weight. */
 GPU_DEVICE int64_t tap(const gpu_resample &p, int d, int64_t o, uint32_t k,
                        double *weight)
 {
@@ -83,7 +83,7 @@ template <class M> GPU_DEVICE void resample(const gpu_resample &p)
     }
 }
 
-/* By nearest, whatever the elements are. */
+/* Nearest, for elements of any type. */
 template <class W> GPU_DEVICE void resample_move(const gpu_resample &p)
 {
     int64_t step = (int64_t)gpu_step();
@@ -101,7 +101,7 @@ template <class W> GPU_DEVICE void resample_move(const gpu_resample &p)
     }
 }
 
-/* The outputs that may take from an input coordinate. */
+/* The outputs that may use an input coordinate. */
 GPU_DEVICE void reach(const gpu_resample &p, int d, int64_t i, int64_t *first,
                       int64_t *last)
 {
@@ -112,7 +112,7 @@ GPU_DEVICE void reach(const gpu_resample &p, int d, int64_t i, int64_t *first,
 
     *first = 0;
     *last = p.out[d] - 1;
-    /* What tap takes whatever the ratio is. */
+    /* The outputs that use it for every ratio. */
     if (p.taps[d] == GPU_NEAREST && times * p.in[d] == p.out[d] &&
         (times == 1 || times == 2)) {
         *first = i * times;
@@ -127,8 +127,8 @@ GPU_DEVICE void reach(const gpu_resample &p, int d, int64_t i, int64_t *first,
         *last = (int64_t)(centre + radius);
 }
 
-/* How much of an input coordinate an output coordinate took; false: it did not
- * look there, which is not the same as taking 0 of it. */
+/* The weight of an input coordinate in an output coordinate.  Returns false if
+ * it is not used, which differs from a weight of 0. */
 GPU_DEVICE bool took(const gpu_resample &p, int d, int64_t o, int64_t i,
                      double *share)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* scatter.cu: writing by indices (shared_scatter.h): in the order of the indices,
- * whatever the shape of the launch.  A bad index is passed over, and told; when
- * reading, it is 0 instead. */
+/* scatter.cu: writing by indices (shared_scatter.h), in the order of the
+ * indices for every shape of launch.  A bad index is reported and skipped or,
+ * when reading, replaced with 0. */
 
 #include "types.h"
 
@@ -15,7 +15,7 @@ GPU_DEVICE int64_t index_at(const gpu_scatter &p, uint32_t tensor, int64_t i)
                                     : ((const int32_t *)p.index[tensor])[i];
 }
 
-/* The index, counted from the beginning; -1: bad, and told. */
+/* The index, counted from the start; -1: bad, and reported. */
 GPU_DEVICE int64_t checked(const gpu_scatter &p, uint32_t k, int64_t index)
 {
     int64_t limit = p.limits[k];
@@ -27,7 +27,7 @@ GPU_DEVICE int64_t checked(const gpu_scatter &p, uint32_t k, int64_t index)
     return index < 0 ? index + limit : index;
 }
 
-/* The place of entry e by tensors. */
+/* The position of entry e, from the index tensors. */
 GPU_DEVICE int64_t place_of(const gpu_scatter &p, int64_t e)
 {
     int64_t place = 0;
@@ -70,7 +70,7 @@ GPU_KERNEL(scatter_keys, gpu_scatter)
     }
 }
 
-/* kernels/sort.cu has the same. */
+/* The same as in kernels/sort.cu. */
 struct entry {
     uint64_t bits;
     int64_t at;
@@ -94,7 +94,7 @@ GPU_DEVICE int64_t beside(const gpu_scatter &p, int64_t outer, int64_t rest)
     return at;
 }
 
-/* Where an entry's element of `from` lies. */
+/* The offset of an entry's element in `from`. */
 GPU_DEVICE int64_t source_of(const gpu_scatter &p, int64_t e, int64_t o,
                              int64_t r)
 {
@@ -111,8 +111,8 @@ GPU_DEVICE int64_t source_of(const gpu_scatter &p, int64_t e, int64_t o,
     return at;
 }
 
-/* Of thread item i: the sorted entry s, where it is the first of its place;
- * and the element of `to`.  Else -1. */
+/* For item i of a thread: the sorted entry s, if it is the first of its
+ * position, and the element of `to`.  Otherwise -1. */
 GPU_DEVICE int64_t element_of(const gpu_scatter &p, int64_t i, int64_t *s,
                               int64_t *o, int64_t *r)
 {
@@ -145,7 +145,7 @@ template <class W> GPU_DEVICE void scatter_put(const gpu_scatter &p)
     }
 }
 
-/* What sums of T are made in. */
+/* The type of sums of T. */
 template <class T> struct sums {
     typedef T type;
 };
@@ -224,7 +224,7 @@ template <class M> GPU_DEVICE void scatter_reduce(const gpu_scatter &p)
     }
 }
 
-/* to = from where the tensors say. */
+/* to = from at the positions of the index tensors. */
 template <class W> GPU_DEVICE void scatter_read(const gpu_scatter &p)
 {
     int64_t all = p.outer * p.entries * p.rest, step = (int64_t)gpu_step();

@@ -2,18 +2,19 @@
  * Copyright The libcore authors */
 
 /* softmax.cu: softmax and its logarithm, forward and backward, along the middle
- * of outer x size x inner.  Where inner is 1, lines that fit are held by a team
- * or a block (row_registers.h), and a block goes through longer ones; else a thread has
- * one, and neighbours read neighbouring elements. */
+ * dimension of outer x size x inner.  If inner is 1, lines that fit are kept in
+ * the registers of a team or a block (row_registers.h), and a block reads
+ * longer ones; otherwise a thread has a line, and adjacent threads read
+ * adjacent elements. */
 
 #include "row_registers.h"
 
-/* Elements that a thread alone adds up before it adds their sum to the others:
- * a long sum of one after the other loses what is small beside it. */
+/* The number of elements that a thread sums before it adds their sum to the
+ * total: a long sequential sum would lose small addends. */
 enum { PART = 64 };
 
-/* The compiler's own is within two units of the last place, and half as much
- * work as exp_f32, which would be more than what memory takes. */
+/* The compiler's expf is within two units of the last place and takes half the
+ * work of exp_f32, which would take longer than memory does. */
 GPU_DEVICE float exp_of(float x)
 {
     return expf(x);
@@ -54,7 +55,7 @@ template <class M, class O> struct line {
                       (typename gpu_type<O>::compute)(exp_of(shifted) * total));
     }
 
-    /* NaN need not be the greatest: it is in the sum. */
+    /* The maximum may ignore NaN: the sum contains it. */
     template <int SIDE, int N>
     static GPU_DEVICE_MEMBER void held(const gpu_rows &p)
     {
@@ -141,8 +142,8 @@ template <class M, class O> struct line {
     }
 };
 
-/* from: the gradient g; other: the output y.  y (g - sum(g y)), or
- * g - exp(y) sum(g).  M: of both; O: of the result. */
+/* from: the gradient g; other: the output y.  Computes y (g - sum(g y)), or g -
+ * exp(y) sum(g).  M: the type of both; O: of the result. */
 template <class M, class O> struct gradient {
     typedef typename gpu_type<M>::compute T;
 
@@ -233,8 +234,9 @@ template <class M, class O> struct gradient {
     {                                                \
         F<FROM COMMA TO>::template held<SIDE, N>(p); \
     }
-/* _team: lines of up to 32 GPU_ROW_REGISTERS elements, a vector at a time; _single: those
- * that do not lie so; _wide: lines of up to 256 GPU_ROW_REGISTERS. */
+/* _team: lines of up to 32 GPU_ROW_REGISTERS elements, a vector at a time;
+ * _single: the same for lines that are not aligned; _wide: lines of up to 256
+ * GPU_ROW_REGISTERS. */
 #define KERNELS(name, F, FROM, TO, N, ROWS)                           \
     ROW_KERNEL(name##_team, F, FROM, TO, GPU_TEAM, N, ROWS)           \
     ROW_KERNEL(name##_single, F, FROM, TO, GPU_TEAM, 1, GPU_TWO_ROWS) \
@@ -247,8 +249,8 @@ template <class M, class O> struct gradient {
     {                                                                 \
         F<FROM COMMA TO>::alone(p);                                   \
     }
-/* softmax_FROM_TO, softmax_grad_FROM_TO; N: elements of 16 bytes, of the
- * wider. */
+/* softmax_FROM_TO, softmax_grad_FROM_TO; N: the number of elements in 16 bytes
+ * of the wider type. */
 #define SOFTMAX(from, FROM, to, TO, N)                             \
     KERNELS(softmax_##from##_##to, line, FROM, TO, N, GPU_ONE_ROW) \
     KERNELS(softmax_grad_##from##_##to, gradient, FROM, TO, N, GPU_TWO_ROWS)

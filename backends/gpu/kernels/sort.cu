@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* sort.cu: sorting along lines, by pairs of a key and a place that are never
- * equal: so the order is stable, and of any way to sort the same.  A block
+/* sort.cu: sorting along lines, by pairs of a key and an index, which are never
+ * equal: so the order is stable and does not depend on the algorithm.  A block
  * sorts a tile in shared memory; then runs are merged two at a time, where each
- * element finds its place by itself.  NaN is above all numbers. */
+ * element finds its position by itself.  NaN is above all numbers. */
 
 #include "types.h"
 
 #include <gpu/shared_line.h>
 
-/* Unsigned numbers in the order of the elements.  Zeros are equal, and NaN. */
+/* Unsigned keys in the order of the elements.  Both zeros have the same key,
+ * and so have all NaN. */
 GPU_DEVICE uint64_t ordered(double x)
 {
     uint64_t bits = 0;
@@ -47,7 +48,7 @@ GPU_DEVICE uint32_t short_key(const gpu_sort &p, int64_t i)
     return (uint32_t)gpu_read_i64(at, p.dtype) ^ UINT32_C(1) << 31;
 }
 
-/* A key of 32 bits above a place of 32. */
+/* A 32-bit key above a 32-bit index. */
 struct packed {
     uint64_t bits;
 
@@ -120,7 +121,7 @@ struct keyed {
     }
 };
 
-/* A bitonic network for as many as fill a power of two. */
+/* A bitonic network, for the next power of two. */
 template <class P> GPU_DEVICE void sort_shared(P *tile, uint32_t count)
 {
     for (uint32_t size = 2; size <= count; size *= 2)
@@ -166,7 +167,7 @@ template <class P> GPU_DEVICE void sort_tiles(const gpu_sort &p)
     }
 }
 
-/* How many of a sorted run come before x. */
+/* The number of elements of a sorted run that come before x. */
 template <class P> GPU_DEVICE int64_t rank_in(const P *run, int64_t n, P x)
 {
     int64_t low = 0, high = n;
@@ -199,7 +200,7 @@ template <class P> GPU_DEVICE void sort_merge(const gpu_sort &p)
     }
 }
 
-/* Which of an ascending line is asked for. */
+/* The index of the requested element in an ascending line. */
 template <class P> GPU_DEVICE int64_t choose(const gpu_sort &p, const P *line)
 {
     int64_t n = p.size, numbers = n, low = 0, most = 0, run = 0, found = 0;

@@ -65,7 +65,7 @@ START_TEST(a_library_that_is_too_old_is_not_used)
     setenv("FAKE_CUDNN_VERSION", "8005", 1);
     start("", CUDNN);
     runtime_says("; no cuDNN: libcudnn.so.8 is version 8.0.5; 8.1 or newer is "
-                 "wanted");
+                 "required");
     without("is version 8.0.5");
     end();
 }
@@ -129,7 +129,7 @@ START_TEST(what_is_refused_late_is_computed_by_the_plugin_from_then_on)
     start("cudnnConvolutionForward=3000 cudnnConvolutionBackwardData=3000 "
           "cudnnConvolutionBackwardFilter=3000",
           CUDNN);
-    without("took a convolution and then refused it");
+    without("accepted it and then failed");
     setenv("FAKE_GPU_FAIL", "", 1);
     right(&plain, CORE_F32, 0);
     right(&all_kinds[1], CORE_F32, 3);
@@ -287,7 +287,7 @@ START_TEST(another_value_of_the_setting_is_an_error)
     setenv("LIBCORE_CUDA_CUDNN", "yes", 1);
     start("", CUDNN);
     OK(fails(CORE_ERROR_UNSUPPORTED,
-             "LIBCORE_CUDA_CUDNN is \"yes\"; it may be 0 or 1"));
+             "LIBCORE_CUDA_CUDNN is \"yes\"; 0 and 1 are accepted"));
     end();
 }
 END_TEST

@@ -38,7 +38,7 @@ START_TEST(without_a_driver_there_is_no_device)
 
     if (real != NULL) /* a machine with a driver */
         return;
-    there_is_none("no NVIDIA driver here: libcuda.so.1: ");
+    there_is_none("no NVIDIA driver was found: libcuda.so.1: ");
 }
 END_TEST
 
@@ -53,7 +53,7 @@ START_TEST(a_driver_of_an_older_cuda_is_too_old)
 {
     setenv("FAKE_CUDA_VERSION", "11040", 1);
     load_fake("");
-    there_is_none("the driver knows CUDA 11.4");
+    there_is_none("the driver supports CUDA 11.4");
 }
 END_TEST
 
@@ -100,7 +100,7 @@ END_TEST
 START_TEST(an_image_for_other_gpus_is_told)
 {
     image_is_refused("cuModuleLoadData=209",
-                     "CUDA_ERROR_NO_BINARY_FOR_GPU, the kernels here are for");
+                     "CUDA_ERROR_NO_BINARY_FOR_GPU, the kernels were built for");
 }
 END_TEST
 
@@ -114,7 +114,7 @@ static void gpu_is(const char *capability)
         setenv("FAKE_CUDA_ARCH", capability, 1);
         load_fake("");
         FAILS(core_device_find("cuda", &device), CORE_ERROR_UNSUPPORTED,
-              "kernels here are for sm_");
+              "kernels were built for sm_");
         _exit(0);
     }
     ck_assert_int_eq(waitpid(child, &status, 0), child);

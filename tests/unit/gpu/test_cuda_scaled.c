@@ -336,7 +336,7 @@ START_TEST(without_the_library_it_is_multiplied_as_f32)
 {
     start("", false);
     /* A real one, where there is such, does not start. */
-    told_of("products of eight bits are multiplied as f32: ");
+    told_of("8-bit products are multiplied as f32: ");
 }
 END_TEST
 
@@ -418,7 +418,7 @@ static void fails(core_status code, const char *text)
 START_TEST(a_product_that_is_refused_late_is_an_error)
 {
     start("cublasLtMatmul=15", true);
-    fails(CORE_ERROR_INTERNAL, "took this product and then refused it");
+    fails(CORE_ERROR_INTERNAL, "accepted this product and then failed");
 }
 END_TEST
 

@@ -28,7 +28,7 @@ END_TEST
 START_TEST(a_hip_without_some_function_is_too_old)
 {
     load("old/.libs/libamdhip64.so.?");
-    there_is_none("is too old: it has no hip");
+    there_is_none("is too old: it lacks hip");
 }
 END_TEST
 
@@ -76,7 +76,7 @@ END_TEST
 START_TEST(an_image_for_other_gpus_is_told)
 {
     image_is_refused("hipModuleLoadData=209",
-                     "hipErrorNoBinaryForGpu, the kernels here are for gfx");
+                     "hipErrorNoBinaryForGpu, the kernels were built for gfx");
 }
 END_TEST
 
@@ -196,7 +196,7 @@ START_TEST(a_gpu_without_kernels_is_no_device)
     setenv("FAKE_HIP_ARCH", "gfx90:xnack-", 1);
     load_fake("");
     FAILS(core_device_find("rocm", &device), CORE_ERROR_UNSUPPORTED,
-          "kernels here are for gfx");
+          "kernels were built for gfx");
     ck_assert(computes(device_of("cpu")));
 }
 END_TEST
