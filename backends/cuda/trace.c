@@ -40,12 +40,12 @@ static struct {
 #undef FIELD
 } cupti;
 
-typedef struct record {
+typedef struct activity_record {
     gpu_activity activity;
     char name[NAME];
     uint32_t number; /* CUPTI's */
     uint32_t device;
-} record;
+} activity_record;
 
 typedef struct link {
     uint32_t number;
@@ -104,7 +104,7 @@ static void forget(list *l)
 static void add(const gpu_activity *activity, const char *name, uint32_t number,
                 uint32_t device)
 {
-    record *d = append(&all, sizeof *d);
+    activity_record *d = append(&all, sizeof *d);
 
     if (d == NULL)
         return;
@@ -205,7 +205,7 @@ static void report_all(void)
     if (links.count > 0)
         qsort(links.items, links.count, sizeof(link), by_number);
     for (size_t i = 0; i < all.count; i++) {
-        record *d = (record *)all.items + i;
+        activity_record *d = (activity_record *)all.items + i;
         link wanted = {d->number, 0}, *found = NULL;
 
         if (links.count > 0)

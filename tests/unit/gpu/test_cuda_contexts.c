@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Whose context backends/cuda/lt.c makes current, of a device that is reset
- * while others multiply eight bits.  The driver is these few functions. */
+/* The context that backends/cuda/lt.c makes current while a device is reset and
+ * other threads multiply 8-bit floats.  The driver consists of these few
+ * functions. */
 
 #include <check.h>
 #include <stdio.h>
@@ -32,7 +33,7 @@ static CUresult pop(CUcontext *handle)
     return CUDA_SUCCESS;
 }
 
-/* No device that the library would be looked for. */
+/* A capability for which the library is not looked for. */
 static CUresult attribute(int *value, CUdevice_attribute which, CUdevice device)
 {
     (void)device;
@@ -58,7 +59,7 @@ static void close_them(void)
         cuda_lt_close(&devices[i]);
 }
 
-/* How many are made current when the device is asked, and multiplies. */
+/* How many contexts are made current by a query and a product. */
 static int asked(void *device)
 {
     gpu_scaled g = {0};
@@ -71,7 +72,7 @@ static int asked(void *device)
     return pushes - before;
 }
 
-START_TEST(a_device_that_is_reset_is_not_made_current)
+START_TEST(device_in_reset_is_not_made_current)
 {
     open_them();
     ck_assert_int_eq(asked(&devices[1]), 2);
@@ -79,7 +80,7 @@ START_TEST(a_device_that_is_reset_is_not_made_current)
     cuda_lt_renew(&devices[1], NULL);
     ck_assert_int_eq(asked(&devices[1]), 0);
     ck_assert_int_eq(asked(&devices[0]), 2);
-    ck_assert_int_eq(asked(NULL), 1); /* of every device there is but one */
+    ck_assert_int_eq(asked(NULL), 1); /* every device except one */
     ck_assert_ptr_eq(newest, HANDLE(0));
     cuda_lt_renew(&devices[1], HANDLE(2));
     ck_assert_int_eq(asked(&devices[1]), 2);
@@ -100,7 +101,7 @@ static void *ask_often(void *word)
 }
 
 /* For ThreadSanitizer. */
-START_TEST(it_may_be_reset_while_others_ask)
+START_TEST(device_can_be_reset_during_queries)
 {
     pthread_t thread;
 
@@ -122,8 +123,8 @@ int main(void)
     SRunner *runner = srunner_create(suite);
     int failed;
 
-    tcase_add_test(tests, a_device_that_is_reset_is_not_made_current);
-    tcase_add_test(tests, it_may_be_reset_while_others_ask);
+    tcase_add_test(tests, device_in_reset_is_not_made_current);
+    tcase_add_test(tests, device_can_be_reset_during_queries);
     suite_add_tcase(suite, tests);
     srunner_run_all(runner, CK_ENV);
     failed = srunner_ntests_failed(runner);
