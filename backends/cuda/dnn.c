@@ -228,14 +228,14 @@ static int type_of(uint32_t dtype, unsigned *out)
 /* images x channels x positions, dense. */
 static int describe_tensor(dnn_tensor *out, const gpu_convolution *g,
                            unsigned type, int64_t channels,
-                           const int64_t places[3])
+                           const int64_t positions[3])
 {
     int sizes[DIMS] = {(int)g->images, (int)channels}, strides[DIMS];
     int stride = g->channels_last ? (int)channels : 1;
     int dims = (int)g->dims;
 
     for (int d = dims - 1; d >= 0; d--) {
-        sizes[2 + d] = (int)places[3 - dims + d];
+        sizes[2 + d] = (int)positions[3 - dims + d];
         strides[2 + d] = stride;
         stride *= sizes[2 + d];
     }

@@ -40,7 +40,7 @@ typedef struct gpu_columns {
 typedef struct gpu_channels {
     void *to;
     const void *from;
-    int64_t images, channels, places;
+    int64_t images, channels, positions;
 } gpu_channels;
 
 #endif

@@ -354,16 +354,16 @@ END_TEST
 
 static temporary_path calls;
 
-/* Loads a fake BLAS library, whose read_products each log a letter. */
+/* Loads a fake BLAS library, whose products each log a letter. */
 static inline void load_products(const char *library)
 {
-    temporary_file(calls, "gpu-read_products");
+    temporary_file(calls, "gpu-products");
     setenv("FAKE_GPU_PRODUCTS", calls, 1);
     load_fake("");
     load(library);
 }
 
-/* Returns the number of read_products, and their letters. */
+/* Returns the number of products, and their letters. */
 static inline int read_products(char letters[16])
 {
     FILE *file = fopen(calls, "r");

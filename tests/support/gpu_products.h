@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* gpu_products.h: matrix read_products by a vendor's fake library
+/* gpu_products.h: matrix products by a vendor's fake library
  * (tests/fixtures/gpu), inside and outside captures.  Needs the definitions of
  * gpu_fake.h. */
 
@@ -105,7 +105,7 @@ static inline void check_captured_products(const char *library)
     unlink(calls);
 }
 
-/* The library computes the first of three read_products and refuses the others: the
+/* The library computes the first of three products and refuses the others: the
  * plugin's kernel continues from there. */
 static inline void check_abandoned_sum(const char *library,
                                        const char *failures)
@@ -152,7 +152,7 @@ static inline void check_captured_sums(const char *library)
     unlink(calls);
 }
 
-/* By columns and read_products: one per group and chunk of images. */
+/* By columns and products: one per group and chunk of images. */
 static inline void check_captured_convolutions(const char *library)
 {
     const int64_t one[] = {1, 1}, none[] = {0, 0};

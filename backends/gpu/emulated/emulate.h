@@ -27,12 +27,12 @@ typedef struct gpu_emulated_kernel {
 } gpu_emulated_kernel;
 
 /* The position of the running thread. */
-typedef struct gpu_emulated_place {
+typedef struct gpu_emulated_position {
     gpu_index thread, block, block_size, grid;
     uint32_t warp; /* lanes: 32 or 64 */
     unsigned char *dynamic;
-} gpu_emulated_place;
-extern gpu_emulated_place gpu_emulated;
+} gpu_emulated_position;
+extern gpu_emulated_position gpu_emulated;
 
 /* Returns NULL, or why the block could not finish: its threads wait at
  * different places. */

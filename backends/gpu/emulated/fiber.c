@@ -52,7 +52,7 @@ typedef struct block {
     void *watched;
 } block;
 
-gpu_emulated_place gpu_emulated = {.warp = 32};
+gpu_emulated_position gpu_emulated = {.warp = 32};
 static block now;
 static unsigned char *dynamic;
 

@@ -33,7 +33,7 @@ static void describe(gpu_conv *c, core_call *call, const core_view *input,
     c->ndim = input->ndim;
     c->groups = a[5].u.i;
     c->outputs = weight->sizes[0];
-    c->places = c->plane = 1;
+    c->positions = c->plane = 1;
     c->images = input->sizes[0];
     c->channels = input->sizes[1];
     c->taps = c->channels / c->groups;
@@ -47,7 +47,7 @@ static void describe(gpu_conv *c, core_call *call, const core_view *input,
         g->stride[d] = there ? pick(&a[0], k) : 1;
         g->pad[d] = there ? pick(&a[1], k) : 0;
         g->dilation[d] = there ? pick(&a[2], k) : 1;
-        c->places *= g->out[d];
+        c->positions *= g->out[d];
         c->plane *= g->in[d];
         c->taps *= g->kernel[d];
     }
@@ -64,7 +64,7 @@ int64_t gpu_conv_scratch(const gpu_conv *c)
 static core_status open_columns(gpu_conv *c)
 {
     int64_t item = core_sdk_itemsize(c->dtype);
-    int64_t image = c->groups * c->taps * c->places * item;
+    int64_t image = c->groups * c->taps * c->positions * item;
     core_memory columns;
     core_status status;
 
@@ -111,7 +111,7 @@ static core_status unfold(const gpu_conv *c, const char *input, int64_t first,
     strcat(name, gpu_width_name(core_sdk_itemsize(c->dtype)));
     return run(c, name, c->columns,
                at(c, input, first * c->channels * c->plane),
-               images * c->groups * c->taps * c->places);
+               images * c->groups * c->taps * c->positions);
 }
 
 static core_status fold(const gpu_conv *c, char *output, int64_t first,
@@ -142,10 +142,10 @@ static matrix weight_of(const gpu_conv *c, const char *memory, int64_t group)
 
 static matrix columns_of(const gpu_conv *c, int64_t group)
 {
-    return (matrix){at(c, c->columns, group * c->taps * c->places),
-                    {.row = c->places,
+    return (matrix){at(c, c->columns, group * c->taps * c->positions),
+                    {.row = c->positions,
                      .column = 1,
-                     .batch = c->groups * c->taps * c->places}};
+                     .batch = c->groups * c->taps * c->positions}};
 }
 
 static matrix output_of(const gpu_conv *c, const char *memory, int64_t group,
@@ -154,8 +154,8 @@ static matrix output_of(const gpu_conv *c, const char *memory, int64_t group,
     int64_t rows = c->outputs / c->groups;
 
     return (matrix){
-        at(c, memory, (first * c->outputs + group * rows) * c->places),
-        {.row = c->places, .column = 1, .batch = c->outputs * c->places}};
+        at(c, memory, (first * c->outputs + group * rows) * c->positions),
+        {.row = c->positions, .column = 1, .batch = c->outputs * c->positions}};
 }
 
 static matrix transposed(matrix m)
@@ -200,7 +200,7 @@ static core_status multiply_images(gpu_conv *c, const char *input,
         gpu_product p = {.batch = images,
                          .rows = c->outputs / c->groups,
                          .inner = c->taps,
-                         .columns = c->places,
+                         .columns = c->positions,
                          .sums = 1};
 
         if (c->bias != NULL) {
@@ -223,7 +223,7 @@ static core_status input_gradient(gpu_conv *c, const char *grad,
         gpu_product p = {.batch = images,
                          .rows = c->taps,
                          .inner = c->outputs / c->groups,
-                         .columns = c->places,
+                         .columns = c->positions,
                          .sums = 1};
 
         status = multiply(c, &p, transposed(weight_of(c, weight, k)),
@@ -243,7 +243,7 @@ static core_status weight_gradient(gpu_conv *c, const char *grad,
     for (int64_t k = 0; k < c->groups && status == CORE_OK; k++) {
         gpu_product p = {.batch = 1,
                          .rows = c->outputs / c->groups,
-                         .inner = c->places,
+                         .inner = c->positions,
                          .columns = c->taps,
                          .sums = images};
         matrix to = weight_of(c, result, k);
@@ -395,10 +395,10 @@ static core_status bias_gradient(gpu_conv *c, const core_view *grad,
         return status;
     p.from = from.data;
     p.to = to.data;
-    p.places = grad->numel / (p.images * p.channels);
+    p.positions = grad->numel / (p.images * p.channels);
     if (from.last) {
-        p.images *= p.places;
-        p.places = 1;
+        p.images *= p.positions;
+        p.positions = 1;
     }
     status =
         gpu_launch(c->call, "conv", gpu_name(name, "conv_sum", c->dtype),

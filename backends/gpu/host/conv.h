@@ -27,7 +27,7 @@ typedef struct gpu_conv {
     core_dtype dtype;
     uint32_t ndim;
     int64_t images, channels;
-    int64_t groups, outputs, places, taps; /* taps: the rows of a group */
+    int64_t groups, outputs, positions, taps; /* taps: the rows of a group */
     int64_t plane; /* the elements of an input channel */
     int64_t chunk; /* images at a time; 0: not known yet */
     char *columns;

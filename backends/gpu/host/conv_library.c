@@ -119,10 +119,10 @@ core_status gpu_conv_add_bias(gpu_conv *c, const gpu_compact *result)
 
     if (c->bias == NULL)
         return CORE_OK;
-    p.places = view->numel / (p.images * p.channels);
+    p.positions = view->numel / (p.images * p.channels);
     if (result->last) {
-        p.images *= p.places;
-        p.places = 1;
+        p.images *= p.positions;
+        p.positions = 1;
     }
     return gpu_launch(
         c->call, "conv", gpu_name(name, "conv_bias", c->dtype),
@@ -162,7 +162,7 @@ static bool describe(const gpu_conv *c, uint32_t what, gpu_convolution *g)
     memset(g, 0, sizeof *g);
     if (c->dtype > CORE_BF16 ||
         !fits_31_bits(c->images, c->channels, c->plane) ||
-        !fits_31_bits(c->images, c->outputs, c->places) ||
+        !fits_31_bits(c->images, c->outputs, c->positions) ||
         !fits_31_bits(c->outputs, c->taps, 1) || !output_fits(&c->g))
         return false;
     g->what = what;

@@ -40,11 +40,11 @@ static core_status order(core_call *call, bool wide, gpu_sort *p)
     return status;
 }
 
-core_status gpu_sort_positions(core_call *call, const int64_t *places,
+core_status gpu_sort_positions(core_call *call, const int64_t *positions,
                                int64_t count, const void **out_pairs)
 {
     enum { PAIR = 16 };
-    gpu_sort p = {.from = places,
+    gpu_sort p = {.from = positions,
                   .outer = 1,
                   .size = count,
                   .inner = 1,

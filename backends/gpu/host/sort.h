@@ -10,7 +10,7 @@
 
 /* Sorts pairs {uint64_t key; int64_t at} in scratch memory, where the key is
  * positions[at] with its first bit inverted; ascending, equal keys by `at`. */
-core_status gpu_sort_positions(core_call *call, const int64_t *places,
+core_status gpu_sort_positions(core_call *call, const int64_t *positions,
                                int64_t count, const void **out_pairs);
 
 /* Stores the indices of the `keep` smallest numbers of each of `lines` rows of

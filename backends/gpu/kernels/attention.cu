@@ -114,7 +114,7 @@ template <class M> struct tile {
     }
 
     /* Stores the threads' results as a left operand, whose depth is x's. */
-    static GPU_DEVICE_MEMBER void keep(G *to, T (*from)[R])
+    static GPU_DEVICE_MEMBER void store_left(G *to, T (*from)[R])
     {
         uint32_t y = gpu_thread.x / 16, x = gpu_thread.x % 16;
 
@@ -160,23 +160,24 @@ template <class M> struct tile {
     }
 };
 
-/* --------------------------------------------------------------- places -- */
+/* --------------------------------------------------------------- blocks -- */
 
 /* What all threads of a block share. */
-template <class M> struct place {
+template <class M> struct block_position {
     typedef typename gpu_type<M>::compute T;
-    int64_t batch, head, which; /* which: of batches x heads */
+    int64_t batch, head, plane; /* which: of batches x heads */
     lines<M> query, key, value;
     uint64_t seed, offset;
 };
 
 template <class M>
-GPU_DEVICE place<M> place_of(const gpu_attention &p, int64_t which)
+GPU_DEVICE block_position<M> block_position_of(const gpu_attention &p,
+                                               int64_t plane)
 {
-    place<M> at;
+    block_position<M> at;
 
-    at.which = which;
-    at.batch = gpu_split(which, p.heads, &at.head);
+    at.plane = plane;
+    at.batch = gpu_split(plane, p.heads, &at.head);
     at.query = lines_of<M>(p.query, at.batch, at.head, p.rows, p.inner);
     at.key = lines_of<M>(p.key, at.batch, at.head, p.columns, p.inner);
     at.value = lines_of<M>(p.value, at.batch, at.head, p.columns, p.outer);
@@ -186,7 +187,7 @@ GPU_DEVICE place<M> place_of(const gpu_attention &p, int64_t which)
 
 template <class M>
 GPU_DEVICE typename gpu_type<M>::compute *sum_of(const gpu_attention &p,
-                                                 const place<M> &at,
+                                                 const block_position<M> &at,
                                                  int64_t row)
 {
     return (typename gpu_type<M>::compute *)p.sum.data +
@@ -196,8 +197,8 @@ GPU_DEVICE typename gpu_type<M>::compute *sum_of(const gpu_attention &p,
 /* A score with scale, bias and masks.  *out_hidden: it is masked, and has no
  * gradient. */
 template <class M, class T>
-GPU_DEVICE T score_of(const gpu_attention &p, const place<M> &at, T product,
-                      int64_t row, int64_t column, bool *out_hidden)
+GPU_DEVICE T score_of(const gpu_attention &p, const block_position<M> &at,
+                      T product, int64_t row, int64_t column, bool *out_hidden)
 {
     T x = product * (T)p.scale;
     bool hidden = p.causal && column > row;
@@ -231,10 +232,10 @@ GPU_NOINLINE drawing draw(uint64_t seed, uint64_t offset, uint64_t block)
 }
 
 template <class M>
-GPU_DEVICE bool kept(const gpu_attention &p, const place<M> &at, drawing *d,
-                     int64_t row, int64_t column)
+GPU_DEVICE bool kept(const gpu_attention &p, const block_position<M> &at,
+                     drawing *d, int64_t row, int64_t column)
 {
-    uint64_t i = ((uint64_t)at.which * p.rows + row) * p.columns + column;
+    uint64_t i = ((uint64_t)at.plane * p.rows + row) * p.columns + column;
     uint32_t word;
 
     if (d->block != i / 4)
@@ -260,9 +261,9 @@ template <class M, int PARTS> struct attend {
     /* Replaces scores with their exponentials, and rescales the previous sums
      * to the new maximum. */
     static GPU_DEVICE_MEMBER void update_softmax(const gpu_attention &p,
-                                                 const place<M> &at, T (*x)[R],
-                                                 T (*sum)[R][R], T *most,
-                                                 T *total, int64_t row,
+                                                 const block_position<M> &at,
+                                                 T (*x)[R], T (*sum)[R][R],
+                                                 T *most, T *total, int64_t row,
                                                  int64_t column)
     {
 #pragma unroll
@@ -318,9 +319,9 @@ template <class M, int PARTS> struct attend {
     }
 
     static GPU_DEVICE_MEMBER void finish(const gpu_attention &p,
-                                         const place<M> &at, T (*sum)[R][R],
-                                         const T *most, const T *total,
-                                         int64_t first)
+                                         const block_position<M> &at,
+                                         T (*sum)[R][R], const T *most,
+                                         const T *total, int64_t first)
     {
         lines<M> to = lines_of<M>(p.output, at.batch, at.head, p.rows, p.outer);
         int64_t row = first + gpu_thread.x / 16 * R;
@@ -340,8 +341,9 @@ template <class M, int PARTS> struct attend {
                     *sum_of<M>(p, at, row + i) = most[i] + logarithm(total[i]);
     }
 
-    static GPU_DEVICE_MEMBER void rows(const gpu_attention &p, place<M> &at,
-                                       G *left, G *right, int64_t first)
+    static GPU_DEVICE_MEMBER void rows(const gpu_attention &p,
+                                       block_position<M> &at, G *left, G *right,
+                                       int64_t first)
     {
         int64_t row = first + gpu_thread.x / 16 * R, end = p.columns;
         T sum[PARTS][R][R] = {}, most[R], total[R];
@@ -359,7 +361,7 @@ template <class M, int PARTS> struct attend {
             update_softmax(p, at, x, sum, most, total, row,
                            c + gpu_thread.x % 16 * R);
             gpu_barrier();
-            t::keep(left, x);
+            t::store_left(left, x);
 #pragma unroll
             for (int part = 0; part < PARTS; part++) {
                 if (part * SIDE >= p.outer)
@@ -385,8 +387,8 @@ template <class M, int PARTS> struct attend {
             *p.state[1] = offset;
         }
         for (int64_t i = gpu_block.x; i < tiles; i += gpu_grid.x) {
-            int64_t line, which = gpu_split(i, p.row_tiles, &line);
-            place<M> at = place_of<M>(p, which);
+            int64_t line, plane = gpu_split(i, p.row_tiles, &line);
+            block_position<M> at = block_position_of<M>(p, plane);
 
             at.seed = seed;
             at.offset = offset;
@@ -435,8 +437,8 @@ template <class M, int PARTS> struct retreat {
      * value.  x becomes the weight of the value after dropout, and g the
      * gradient of the score. */
     static GPU_DEVICE_MEMBER void element(const gpu_attention &p,
-                                          const place<M> &at, T *x, T *g,
-                                          drawing *d, int64_t row,
+                                          const block_position<M> &at, T *x,
+                                          T *g, drawing *d, int64_t row,
                                           int64_t column)
     {
         bool hidden, drops = p.dropout != 0, stays = true;
@@ -454,13 +456,13 @@ template <class M, int PARTS> struct retreat {
         *g = stays ? *g * scale : (T)0;
         *g = hidden ? (T)0
                     : weight *
-                          (*g - ((const T *)p.delta)[at.which * p.rows + row]);
+                          (*g - ((const T *)p.delta)[at.plane * p.rows + row]);
     }
 
     /* dQ = scale dS K for a tile of queries. */
     static GPU_DEVICE_MEMBER void queries(const gpu_attention &p,
-                                          const place<M> &at, G *left, G *right,
-                                          int64_t first)
+                                          const block_position<M> &at, G *left,
+                                          G *right, int64_t first)
     {
         lines<M> grad = lines_of<M>(p.grad, at.batch, at.head, p.rows, p.outer);
         int64_t row = first + gpu_thread.x / 16 * R, end = p.columns;
@@ -487,7 +489,7 @@ template <class M, int PARTS> struct retreat {
                                      p.columns),
                          first, c, g, (T)1);
             gpu_barrier();
-            t::keep(left, g);
+            t::store_left(left, g);
 #pragma unroll
             for (int part = 0; part < PARTS; part++) {
                 if (part * SIDE >= p.inner)
@@ -513,7 +515,7 @@ template <class M, int PARTS> struct retreat {
                                          int64_t line)
     {
         gpu_barrier();
-        t::keep(left, a);
+        t::store_left(left, a);
 #pragma unroll
         for (int part = 0; part < PARTS; part++) {
             if (part * SIDE >= from.width)
@@ -527,8 +529,8 @@ template <class M, int PARTS> struct retreat {
 
     /* dV = Pᵀ dO and dK = scale dSᵀ Q for a tile of keys. */
     static GPU_DEVICE_MEMBER void keys(const gpu_attention &p,
-                                       const place<M> &at, G *left, G *right,
-                                       int64_t first)
+                                       const block_position<M> &at, G *left,
+                                       G *right, int64_t first)
     {
         lines<M> grad = lines_of<M>(p.grad, at.batch, at.head, p.rows, p.outer);
         int64_t column = first + gpu_thread.x / 16 * R;
@@ -573,8 +575,8 @@ template <class M, int PARTS> struct retreat {
         int64_t count = tiles * p.batch * p.heads;
 
         for (int64_t i = gpu_block.x; i < count; i += gpu_grid.x) {
-            int64_t line, which = gpu_split(i, tiles, &line);
-            place<M> at = place_of<M>(p, which);
+            int64_t line, plane = gpu_split(i, tiles, &line);
+            block_position<M> at = block_position_of<M>(p, plane);
 
             at.seed = *p.state[0];
             at.offset = *p.state[1];

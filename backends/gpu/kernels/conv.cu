@@ -35,7 +35,8 @@ template <class W> GPU_DEVICE void unfold(const gpu_columns &p)
 }
 
 /* The output position that tap k moves an input position to; -1: none. */
-GPU_DEVICE int64_t went(const gpu_columns &p, int d, int64_t at, int64_t k)
+GPU_DEVICE int64_t output_position(const gpu_columns &p, int d, int64_t at,
+                                   int64_t k)
 {
     int64_t x = at + p.pad[d] - k * p.dilation[d], rest;
 
@@ -59,13 +60,13 @@ template <class M> GPU_DEVICE void fold(const gpu_columns &p)
         for (int d = 2; d >= 0; d--)
             plane = gpu_split(plane, p.in[d], &at[d]);
         for (int64_t kz = 0; kz < p.kernel[0]; kz++) {
-            int64_t z = went(p, 0, at[0], kz);
+            int64_t z = output_position(p, 0, at[0], kz);
 
             for (int64_t ky = 0; z >= 0 && ky < p.kernel[1]; ky++) {
-                int64_t y = went(p, 1, at[1], ky);
+                int64_t y = output_position(p, 1, at[1], ky);
 
                 for (int64_t kx = 0; y >= 0 && kx < p.kernel[2]; kx++) {
-                    int64_t x = went(p, 2, at[2], kx);
+                    int64_t x = output_position(p, 2, at[2], kx);
                     int64_t row =
                         ((plane * p.kernel[0] + kz) * p.kernel[1] + ky) *
                             p.kernel[2] +
@@ -87,13 +88,13 @@ template <class M> GPU_DEVICE void fold(const gpu_columns &p)
 template <class M> GPU_DEVICE void add_bias(const gpu_channels &p)
 {
     typedef typename gpu_type<M>::compute T;
-    int64_t count = p.images * p.channels * p.places;
+    int64_t count = p.images * p.channels * p.positions;
     int64_t step = (int64_t)gpu_step();
 
     for (int64_t i = (int64_t)gpu_first(); i < count; i += step) {
-        int64_t place, channel;
+        int64_t position, channel;
 
-        gpu_split(gpu_split(i, p.places, &place), p.channels, &channel);
+        gpu_split(gpu_split(i, p.positions, &position), p.channels, &channel);
         gpu_store(((M *)p.to)[i], (T)(gpu_load(((const M *)p.to)[i]) +
                                       gpu_load(((const M *)p.from)[channel])));
     }
@@ -108,12 +109,12 @@ template <class M> GPU_DEVICE void sum_channels(const gpu_channels &p)
     for (int64_t c = gpu_block.x; c < p.channels; c += gpu_grid.x) {
         T sum = 0;
 
-        for (int64_t i = gpu_thread.x; i < p.images * p.places; i += 256) {
-            int64_t place, image = gpu_split(i, p.places, &place);
+        for (int64_t i = gpu_thread.x; i < p.images * p.positions; i += 256) {
+            int64_t position, image = gpu_split(i, p.positions, &position);
 
-            sum += gpu_load(
-                ((const M *)
-                     p.from)[(image * p.channels + c) * p.places + place]);
+            sum += gpu_load((
+                (const M *)
+                    p.from)[(image * p.channels + c) * p.positions + position]);
         }
         sum = gpu_block_sum(shared, sum);
         if (gpu_thread.x == 0)

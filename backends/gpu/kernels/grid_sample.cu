@@ -190,14 +190,14 @@ template <class T> struct sampler {
 
         for (int64_t at = (int64_t)gpu_first(); at < p.images * out;
              at += step) {
-            int64_t place, image = gpu_split(at, out, &place);
+            int64_t position, image = gpu_split(at, out, &position);
             taps<T> w = taps_at<T>(p, get<T>(p, p.grid, 2 * at), p.in[1]);
             taps<T> h = taps_at<T>(p, get<T>(p, p.grid, 2 * at + 1), p.in[0]);
 
             for (int64_t c = 0; c < p.channels; c++) {
                 int64_t plane = image * p.channels + c;
 
-                put(p, p.to, plane * out + place,
+                put(p, p.to, plane * out + position,
                     tapped<T>(p, plane * in, h, h.weight, w, w.weight));
             }
         }
@@ -210,14 +210,14 @@ template <class T> struct sampler {
 
         for (int64_t at = (int64_t)gpu_first(); at < p.images * out;
              at += step) {
-            int64_t place, image = gpu_split(at, out, &place);
+            int64_t position, image = gpu_split(at, out, &position);
             taps<T> w = taps_at<T>(p, get<T>(p, p.grid, 2 * at), p.in[1]);
             taps<T> h = taps_at<T>(p, get<T>(p, p.grid, 2 * at + 1), p.in[0]);
             T by_x = 0, by_y = 0;
 
             for (int64_t c = 0; c < p.channels; c++) {
                 int64_t plane = image * p.channels + c;
-                T g = get<T>(p, p.grad, plane * out + place);
+                T g = get<T>(p, p.grad, plane * out + position);
 
                 by_x +=
                     g * tapped<T>(p, plane * in, h, h.weight, w, w.derivative);
@@ -244,8 +244,8 @@ template <class T> struct sampler {
             int64_t image = plane / p.channels;
             T sum = 0;
 
-            for (int64_t place = 0; place < out; place++) {
-                int64_t at = 2 * (image * out + place);
+            for (int64_t position = 0; position < out; position++) {
+                int64_t at = 2 * (image * out + position);
                 taps<T> w = taps_at<T>(p, get<T>(p, p.grid, at), p.in[1]);
                 T by_w = 0, by_h = 0;
                 taps<T> h;
@@ -257,7 +257,7 @@ template <class T> struct sampler {
                 h = taps_at<T>(p, get<T>(p, p.grid, at + 1), p.in[0]);
                 for (int i = 0; i < h.count; i++)
                     by_h += h.index[i] == y ? h.weight[i] : 0;
-                sum += get<T>(p, p.grad, plane * out + place) * by_h * by_w;
+                sum += get<T>(p, p.grad, plane * out + position) * by_h * by_w;
             }
             put(p, p.to, k, sum);
         }

@@ -10,8 +10,8 @@
 #include <gpu/shared_masked.h>
 
 /* The offsets of element i in both operands. */
-GPU_DEVICE void places(const gpu_masked &p, int64_t i, int64_t *from,
-                       int64_t *mask)
+GPU_DEVICE void offsets_of(const gpu_masked &p, int64_t i, int64_t *from,
+                           int64_t *mask)
 {
     *from = *mask = i;
     if (p.dense)
@@ -27,7 +27,7 @@ GPU_DEVICE void places(const gpu_masked &p, int64_t i, int64_t *from,
 }
 
 /* How many times an element is written. */
-GPU_DEVICE int64_t times(const gpu_masked &p, int64_t at)
+GPU_DEVICE int64_t repeats(const gpu_masked &p, int64_t at)
 {
     const char *mask =
         (const char *)p.mask + at * (int64_t)gpu_bytes(p.mask_dtype);
@@ -44,13 +44,14 @@ GPU_DEVICE int64_t times(const gpu_masked &p, int64_t at)
 }
 
 /* The same for a thread's elements of a chunk. */
-GPU_DEVICE int64_t times_of(const gpu_masked &p, int64_t begin, int64_t end)
+GPU_DEVICE int64_t repeats_of_thread(const gpu_masked &p, int64_t begin,
+                                     int64_t end)
 {
     int64_t sum = 0, from, mask;
 
     for (int64_t i = begin; i < end; i++) {
-        places(p, i, &from, &mask);
-        sum += times(p, mask);
+        offsets_of(p, i, &from, &mask);
+        sum += repeats(p, mask);
     }
     return sum;
 }
@@ -64,7 +65,7 @@ GPU_KERNEL_COOPERATIVE(masked_count, gpu_masked)
             c * GPU_MASKED_CHUNK + (int64_t)gpu_thread.x * GPU_MASKED_EACH;
         int64_t end = begin + GPU_MASKED_EACH;
         int64_t sum = gpu_block_sum(
-            shared, times_of(p, begin, end < p.count ? end : p.count));
+            shared, repeats_of_thread(p, begin, end < p.count ? end : p.count));
 
         if (gpu_thread.x == 0)
             p.sums[c] = sum;
@@ -144,10 +145,11 @@ GPU_DEVICE void put_repeat(const gpu_masked &p, int64_t i, int64_t, int64_t row)
                                                                              \
             end = end < p.count ? end : p.count;                             \
             row = p.sums[c] +                                                \
-                  gpu_block_prefix(shared, times_of(p, begin, end), &total); \
+                  gpu_block_prefix(shared, repeats_of_thread(p, begin, end), \
+                                   &total);                                  \
             for (int64_t i = begin; i < end; i++) {                          \
-                places(p, i, &from, &mask);                                  \
-                for (int64_t n = times(p, mask); n > 0; n--)                 \
+                offsets_of(p, i, &from, &mask);                              \
+                for (int64_t n = repeats(p, mask); n > 0; n--)               \
                     put_##name(p, i, from, row++);                           \
             }                                                                \
         }                                                                    \

@@ -71,20 +71,21 @@ GPU_DEVICE void load(T (*tile)[SIDE + 4], const M *from, int64_t line_stride,
 }
 
 /* The position in the tile of the thread's sum[i][j]. */
-struct place {
+struct tile_position {
     uint32_t row, column;
 };
-template <class T> GPU_DEVICE place place_of(uint32_t i, uint32_t j, T)
+template <class T>
+GPU_DEVICE tile_position tile_position_of(uint32_t i, uint32_t j, T)
 {
     return {gpu_thread.x / 16 * EACH + i, gpu_thread.x % 16 * EACH + j};
 }
 /* With matrix units: i is one of four squares of 16 x 16. */
-GPU_DEVICE place place_of(uint32_t i, uint32_t j, float)
+GPU_DEVICE tile_position tile_position_of(uint32_t i, uint32_t j, float)
 {
     uint32_t wave = gpu_thread.x / 64, lane = gpu_thread.x % 64;
 
     if (!GPU_MATRIX_UNITS)
-        return place_of<float>(i, j, 0);
+        return tile_position_of<float>(i, j, 0);
     return {wave / 2 * 32 + i / 2 * 16 + lane / 16 * 4 + j,
             wave % 2 * 32 + i % 2 * 16 + lane % 16};
 }
@@ -93,7 +94,7 @@ template <class T>
 GPU_DEVICE void add_tiles(T (*left)[SIDE + 4], T (*right)[SIDE + 4],
                           T (*sum)[EACH])
 {
-    place at = place_of<T>(0, 0, 0);
+    tile_position at = tile_position_of<T>(0, 0, 0);
 
 #pragma unroll
     for (int d = 0; d < DEPTH; d++)
@@ -158,7 +159,7 @@ GPU_DEVICE void multiply_tile(const gpu_product &p, int64_t z, int64_t row,
     }
     for (int i = 0; i < EACH; i++)
         for (int j = 0; j < EACH; j++) {
-            place at = place_of(i, j, (T)0);
+            tile_position at = tile_position_of(i, j, (T)0);
             int64_t r = row + at.row, c = column + at.column;
             T added = 0;
 

@@ -157,7 +157,7 @@ template <class M, class P> struct normed {
                 if (p.weight != 0)
 #pragma unroll
                     for (int v = 0; v < g.GROUPS; v++)
-                        if (g.place(v) < size)
+                        if (g.index_of(v) < size)
                             g.with((const P *)p.weight, v,
                                    [](T &x, T y) { x *= y; });
                 g.each(size, [&](int k, int32_t) {
@@ -227,12 +227,12 @@ template <class M, class P> struct normed {
             for (int64_t i = gpu_thread.x; i < count; i += 256) {
                 int64_t k, image = gpu_split(i, p.inner, &k);
                 int64_t row = group + image * p.groups;
-                int64_t place = (row * p.channels + within) * p.inner + k;
-                T g = at(p.grad, place);
+                int64_t index = (row * p.channels + within) * p.inner + k;
+                T g = at(p.grad, index);
 
                 b += g;
                 w += g *
-                     ((at(p.from, place) - number(p.mean, p.statistics, row)) *
+                     ((at(p.from, index) - number(p.mean, p.statistics, row)) *
                       number(p.spread, p.statistics, row));
             }
             w = gpu_block_sum(shared, w);
@@ -317,8 +317,8 @@ template <class M, class P> struct normed {
 
     /* ----------------------------------------------------------- batches -- */
 
-    static GPU_DEVICE_MEMBER int64_t place(const gpu_norm &p, int64_t c,
-                                           int64_t i)
+    static GPU_DEVICE_MEMBER int64_t index_of(const gpu_norm &p, int64_t c,
+                                              int64_t i)
     {
         int64_t k, image = gpu_split(i, p.inner, &k);
 
@@ -353,11 +353,11 @@ template <class M, class P> struct normed {
 
             if (p.training) {
                 for (int64_t i = gpu_thread.x; i < count; i += 256)
-                    sum += at(p.from, place(p, c, i));
+                    sum += at(p.from, index_of(p, c, i));
                 mean = gpu_block_sum(shared, sum) / (T)count;
                 sum = 0;
                 for (int64_t i = gpu_thread.x; i < count; i += 256) {
-                    T x = at(p.from, place(p, c, i)) - mean;
+                    T x = at(p.from, index_of(p, c, i)) - mean;
 
                     sum += x * x;
                 }
@@ -375,7 +375,7 @@ template <class M, class P> struct normed {
             }
             scale = spread * weight(p, c);
             for (int64_t i = gpu_thread.x; i < count; i += 256) {
-                int64_t k = place(p, c, i);
+                int64_t k = index_of(p, c, i);
 
                 put(p.to, k, (at(p.from, k) - mean) * scale + shift);
             }
@@ -395,10 +395,10 @@ template <class M, class P> struct normed {
             T sum = 0, moment = 0, factor = spread * weight(p, c);
 
             for (int64_t i = gpu_thread.x; i < count; i += 256) {
-                T g = at(p.grad, place(p, c, i));
+                T g = at(p.grad, index_of(p, c, i));
 
                 sum += g;
-                moment += g * (at(p.from, place(p, c, i)) - mean);
+                moment += g * (at(p.from, index_of(p, c, i)) - mean);
             }
             sum = gpu_block_sum(shared, sum);
             moment = gpu_block_sum(shared, moment) * spread;
@@ -407,7 +407,7 @@ template <class M, class P> struct normed {
             sum = p.training ? sum / (T)count : 0;
             moment = p.training ? moment * spread / (T)count : 0;
             for (int64_t i = gpu_thread.x; p.to != 0 && i < count; i += 256) {
-                int64_t k = place(p, c, i);
+                int64_t k = index_of(p, c, i);
 
                 put(p.to, k,
                     factor * (at(p.grad, k) - sum -

@@ -133,14 +133,14 @@ template <class M> struct descent {
     }
 };
 
-#define STEPS(suffix, M)                       \
-    GPU_KERNEL(optim_adam_##suffix, gpu_adam)  \
-    {                                          \
-        each(p.list, adam<M>{p});              \
-    }                                          \
-    GPU_KERNEL(optim_sgd_##suffix, gpu_sgd)    \
-    {                                          \
-        each(p.list, descent<M>{p});           \
+#define STEPS(suffix, M)                      \
+    GPU_KERNEL(optim_adam_##suffix, gpu_adam) \
+    {                                         \
+        each(p.list, adam<M>{p});             \
+    }                                         \
+    GPU_KERNEL(optim_sgd_##suffix, gpu_sgd)   \
+    {                                         \
+        each(p.list, descent<M>{p});          \
     }
 STEPS(f32, float)
 STEPS(f64, double)

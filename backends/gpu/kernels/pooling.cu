@@ -44,13 +44,13 @@ GPU_DEVICE bool has(const window &w, int64_t at)
     return at >= w.begin && at < w.end && (at - w.begin) % w.step == 0;
 }
 
-struct place {
+struct position {
     int64_t at[3], plane;
 };
 
-GPU_DEVICE place place_of(const int64_t *sizes, int64_t i)
+GPU_DEVICE position position_of(const int64_t *sizes, int64_t i)
 {
-    place a;
+    position a;
 
     for (int d = 2; d >= 0; d--)
         i = gpu_split(i, sizes[d], &a.at[d]);
@@ -140,7 +140,7 @@ template <class M> struct pool {
         int64_t size = size_of(p.in), step = (int64_t)gpu_step();
 
         for (int64_t k = (int64_t)gpu_first(); k < p.count; k += step) {
-            place a = place_of(p.out, k);
+            position a = position_of(p.out, k);
             T value = nothing((T)0);
             int64_t best = -1;
             window w[3];
@@ -166,7 +166,7 @@ template <class M> struct pool {
         int64_t size = size_of(p.in), step = (int64_t)gpu_step();
 
         for (int64_t k = (int64_t)gpu_first(); k < p.count; k += step) {
-            place a = place_of(p.out, k);
+            position a = position_of(p.out, k);
             window w[3];
             T sum = 0;
 
@@ -186,7 +186,7 @@ template <class M> struct pool {
         int64_t size = size_of(p.out), step = (int64_t)gpu_step();
 
         for (int64_t k = (int64_t)gpu_first(); k < p.count; k += step) {
-            place a = place_of(p.in, k);
+            position a = position_of(p.in, k);
             int64_t own = (a.at[0] * p.in[1] + a.at[1]) * p.in[2] + a.at[2];
             window w[3];
             T sum = 0;
@@ -194,7 +194,7 @@ template <class M> struct pool {
             EACH_WINDOW(a, w)
             {
                 int64_t at = p.chosen[a.plane * size + o];
-                place b = place_of(p.in, at > 0 ? at : 0);
+                position b = position_of(p.in, at > 0 ? at : 0);
 
                 if (at == own)
                     sum += element::get(p.from, a.plane * size + o, p.dtype);
@@ -212,7 +212,7 @@ template <class M> struct pool {
         int64_t size = size_of(p.out), step = (int64_t)gpu_step();
 
         for (int64_t k = (int64_t)gpu_first(); k < p.count; k += step) {
-            place a = place_of(p.in, k);
+            position a = position_of(p.in, k);
             window w[3];
             T sum = 0;
 

@@ -30,15 +30,15 @@ GPU_DEVICE uint64_t wide_of(const numbers &n, int k)
 }
 
 /* The bits that the type's mantissa can hold. */
-GPU_DEVICE uint32_t kept(const gpu_f16 *)
+GPU_DEVICE uint32_t mantissa_bits(const gpu_f16 *)
 {
     return ~UINT32_C(0) << 21;
 }
-GPU_DEVICE uint32_t kept(const gpu_bf16 *)
+GPU_DEVICE uint32_t mantissa_bits(const gpu_bf16 *)
 {
     return ~UINT32_C(0) << 24;
 }
-GPU_DEVICE uint32_t kept(const float *)
+GPU_DEVICE uint32_t mantissa_bits(const float *)
 {
     return ~UINT32_C(0) << 8;
 }
@@ -62,9 +62,10 @@ template <class M> struct draw {
 #pragma unroll
             for (int k = 0; k < 4; k++)
                 if (b * 4 + k < p.count)
-                    gpu_store(to[b * 4 + k],
-                              from + philox_unit_f32(n.word[k] & kept(to)) *
-                                         width);
+                    gpu_store(
+                        to[b * 4 + k],
+                        from + philox_unit_f32(n.word[k] & mantissa_bits(to)) *
+                                   width);
         }
     }
     static GPU_DEVICE_MEMBER void normal(const gpu_draw &p)

@@ -41,11 +41,11 @@ template <> struct wide<int64_t> {
     typedef int64_t type;
 };
 
-GPU_DEVICE double share(double total, double n)
+GPU_DEVICE double mean_of(double total, double n)
 {
     return total / n;
 }
-GPU_DEVICE int64_t share(int64_t total, int64_t n)
+GPU_DEVICE int64_t mean_of(int64_t total, int64_t n)
 {
     return n != 0 ? total / n : 0;
 }
@@ -75,7 +75,7 @@ template <class T> struct sum {
         W n = (W)p.count;
 
         if (p.mode == SUM_MEAN)
-            put(p, 0, to[0], share(s.total, n));
+            put(p, 0, to[0], mean_of(s.total, n));
         else
             put(p, 0, to[0], s.total);
     }
@@ -144,7 +144,7 @@ template <> GPU_DEVICE_MEMBER int64_t highest<int64_t>(void)
 
 template <class T> struct most {
     struct state {
-        T best;
+        T extreme;
     };
     static GPU_DEVICE_MEMBER state first(const gpu_reduction &p)
     {
@@ -157,19 +157,19 @@ template <class T> struct most {
     {
         if (p.mode & MOST_ABSOLUTE)
             x = x < 0 ? -x : x;
-        if (before(x, s.best, p.mode))
-            s.best = x;
+        if (before(x, s.extreme, p.mode))
+            s.extreme = x;
     }
     static GPU_DEVICE_MEMBER void merge(state &s, const state &t,
                                         const gpu_reduction &p)
     {
-        if (before(t.best, s.best, p.mode))
-            s.best = t.best;
+        if (before(t.extreme, s.extreme, p.mode))
+            s.extreme = t.extreme;
     }
     static GPU_DEVICE_MEMBER void finish(const state &s, const gpu_reduction &p,
                                          const int64_t *to)
     {
-        put(p, 0, to[0], s.best);
+        put(p, 0, to[0], s.extreme);
     }
 };
 
@@ -204,7 +204,7 @@ template <class T> struct both {
 };
 
 /* The greatest or least element, and its first position. */
-template <class T> struct best {
+template <class T> struct extreme {
     struct state {
         T value;
         int64_t at; /* -1: none yet */
@@ -433,7 +433,7 @@ template <> struct element<void, int64_t> {
 };
 
 /* The offsets of output `i` and of its first element. */
-struct place {
+struct offsets {
     int64_t to[2], from;
 };
 
@@ -451,9 +451,9 @@ GPU_DEVICE int64_t index_of(uint64_t &rest, gpu_divisor narrow, int64_t size,
     return (uint32_t)before - (uint32_t)rest * narrow.value;
 }
 
-GPU_DEVICE place place_of(const gpu_reduction &p, uint64_t i)
+GPU_DEVICE offsets offsets_of(const gpu_reduction &p, uint64_t i)
 {
-    place at = {{0, 0}, 0};
+    offsets at = {{0, 0}, 0};
 
     for (uint32_t d = 0; d < p.nkept; d++) {
         int64_t k = index_of(i, p.kept[d], p.kept_sizes[d], p.wide_outputs);
@@ -501,9 +501,9 @@ GPU_DEVICE void take_some(typename R::state &s, const gpu_reduction &p,
 
 /* Merges the states of `lanes` adjacent threads into the first. */
 template <class R>
-GPU_DEVICE void neighbours(typename R::state *states,
-                           const typename R::state &s, uint32_t lanes,
-                           const gpu_reduction &p)
+GPU_DEVICE void merge_lanes(typename R::state *states,
+                            const typename R::state &s, uint32_t lanes,
+                            const gpu_reduction &p)
 {
     uint32_t t = gpu_thread.x;
 
@@ -541,14 +541,14 @@ GPU_DEVICE void rows(const gpu_reduction &p)
         uint64_t output = (there ? item : first) / p.chunks;
         uint64_t chunk = (there ? item : first) % p.chunks;
         uint64_t begin = chunk * p.chunk, stop = begin + p.chunk;
-        place at = place_of(p, output);
+        offsets at = offsets_of(p, output);
         typename R::state s = R::first(p);
 
         if (stop > p.count)
             stop = p.count;
         take_some<R, M, T>(s, p, at.from, begin + lane, there ? stop : 0,
                            p.lanes);
-        neighbours<R>(states, s, p.lanes, p);
+        merge_lanes<R>(states, s, p.lanes, p);
         if (lane == 0 && there)
             end<R>(states[t], p, output, chunk, at.to);
         gpu_barrier();
@@ -570,7 +570,7 @@ GPU_DEVICE void columns(const gpu_reduction &p)
          first += (uint64_t)gpu_grid.x * side) {
         bool there = first + column < p.outputs;
         uint64_t output = there ? first + column : first;
-        place at = place_of(p, output);
+        offsets at = offsets_of(p, output);
         typename R::state s = R::first(p);
 
         take_some<R, M, T>(s, p, at.from, begin + lane, there ? stop : 0,
@@ -603,9 +603,9 @@ template <class R> GPU_DEVICE void together(const gpu_reduction &p)
 
         for (uint32_t k = lane; there && k < p.chunks; k += GPU_TEAM)
             R::merge(all, s[k], p);
-        neighbours<R>(states, all, GPU_TEAM, p);
+        merge_lanes<R>(states, all, GPU_TEAM, p);
         if (lane == 0 && there)
-            R::finish(states[t], p, place_of(p, output).to);
+            R::finish(states[t], p, offsets_of(p, output).to);
         gpu_barrier();
     }
 }
@@ -641,7 +641,7 @@ ALL(sum, sum)
 ALL(prod, prod)
 ALL(most, most)
 ALL(both, both)
-ALL(best, best)
+ALL(extreme, extreme)
 ALL(truth, truth)
 FLOATS(norm, norms)
 FLOATS(logsumexp, logsumexp)

@@ -102,8 +102,8 @@ template <class W> GPU_DEVICE void resample_move(const gpu_resample &p)
 }
 
 /* The outputs that may use an input coordinate. */
-GPU_DEVICE void reach(const gpu_resample &p, int d, int64_t i, int64_t *first,
-                      int64_t *last)
+GPU_DEVICE void outputs_near(const gpu_resample &p, int d, int64_t i,
+                             int64_t *first, int64_t *last)
 {
     double centre =
         p.align ? (double)i / p.ratio[d] : ((double)i + 0.5) / p.ratio[d] - 0.5;
@@ -129,8 +129,8 @@ GPU_DEVICE void reach(const gpu_resample &p, int d, int64_t i, int64_t *first,
 
 /* The weight of an input coordinate in an output coordinate.  Returns false if
  * it is not used, which differs from a weight of 0. */
-GPU_DEVICE bool took(const gpu_resample &p, int d, int64_t o, int64_t i,
-                     double *share)
+GPU_DEVICE bool weight_in(const gpu_resample &p, int d, int64_t o, int64_t i,
+                          double *share)
 {
     double weight;
     bool any = false;
@@ -157,19 +157,19 @@ template <class M> GPU_DEVICE void resample_grad(const gpu_resample &p)
         plane = gpu_split(plane, p.in[1], &y);
         plane = gpu_split(plane, p.in[0], &z);
         from = (const M *)p.from + plane * p.out[0] * p.out[1] * p.out[2];
-        reach(p, 0, z, &z0, &z1);
-        reach(p, 1, y, &y0, &y1);
-        reach(p, 2, x, &x0, &x1);
+        outputs_near(p, 0, z, &z0, &z1);
+        outputs_near(p, 1, y, &y0, &y1);
+        outputs_near(p, 2, x, &x0, &x1);
         for (int64_t oz = z0; oz <= z1; oz++) {
             double wz, wy, wx;
 
-            if (!took(p, 0, oz, z, &wz))
+            if (!weight_in(p, 0, oz, z, &wz))
                 continue;
             for (int64_t oy = y0; oy <= y1; oy++) {
-                if (!took(p, 1, oy, y, &wy))
+                if (!weight_in(p, 1, oy, y, &wy))
                     continue;
                 for (int64_t ox = x0; ox <= x1; ox++)
-                    if (took(p, 2, ox, x, &wx))
+                    if (weight_in(p, 2, ox, x, &wx))
                         sum += wz * wy * wx *
                                (double)gpu_load(
                                    from[(oz * p.out[1] + oy) * p.out[2] + ox]);

@@ -23,7 +23,7 @@ template <class T, int SIDE, int N> struct gpu_row_registers {
     T x[GPU_ROW_REGISTERS];
 
     /* The index in the row of the thread's group v. */
-    static GPU_DEVICE_MEMBER int32_t place(int v)
+    static GPU_DEVICE_MEMBER int32_t index_of(int v)
     {
         return (v * SIDE + (int32_t)(gpu_thread.x % SIDE)) * N;
     }
@@ -34,10 +34,10 @@ template <class T, int SIDE, int N> struct gpu_row_registers {
     {
 #pragma unroll
         for (int v = 0; v < GROUPS; v++)
-            if (place(v) < size) {
+            if (index_of(v) < size) {
 #pragma unroll
                 for (int k = 0; k < N; k++)
-                    f(v * N + k, place(v) + k);
+                    f(v * N + k, index_of(v) + k);
             }
     }
 
@@ -48,11 +48,11 @@ template <class T, int SIDE, int N> struct gpu_row_registers {
 
 #pragma unroll
         for (int v = 0; v < GROUPS; v++)
-            if (place(v) < size)
-                some[v] = *(const gpu_vector<M, N> *)(from + place(v));
+            if (index_of(v) < size)
+                some[v] = *(const gpu_vector<M, N> *)(from + index_of(v));
 #pragma unroll
         for (int v = 0; v < GROUPS; v++)
-            if (place(v) < size) {
+            if (index_of(v) < size) {
 #pragma unroll
                 for (int k = 0; k < N; k++)
                     x[v * N + k] = (T)gpu_load(some[v].at[k]);
@@ -65,7 +65,8 @@ template <class T, int SIDE, int N> struct gpu_row_registers {
     template <class M, class F>
     GPU_DEVICE_MEMBER void with(const M *other, int v, F f)
     {
-        gpu_vector<M, N> some = *(const gpu_vector<M, N> *)(other + place(v));
+        gpu_vector<M, N> some =
+            *(const gpu_vector<M, N> *)(other + index_of(v));
 
 #pragma unroll
         for (int k = 0; k < N; k++)
@@ -80,14 +81,14 @@ template <class T, int SIDE, int N> struct gpu_row_registers {
 
 #pragma unroll
         for (int v = 0; v < GROUPS; v++)
-            if (place(v) < size) {
+            if (index_of(v) < size) {
                 gpu_vector<M, N> some;
 
                 f(v);
 #pragma unroll
                 for (int k = 0; k < N; k++)
                     gpu_store(some.at[k], (C)x[v * N + k]);
-                *(gpu_vector<M, N> *)(to + place(v)) = some;
+                *(gpu_vector<M, N> *)(to + index_of(v)) = some;
             }
     }
     template <class M> GPU_DEVICE_MEMBER void store(M *to, int32_t size) const

@@ -16,7 +16,7 @@ GPU_DEVICE int64_t index_at(const gpu_scatter &p, uint32_t tensor, int64_t i)
 }
 
 /* The index, counted from the start; -1: bad, and reported. */
-GPU_DEVICE int64_t checked(const gpu_scatter &p, uint32_t k, int64_t index)
+GPU_DEVICE int64_t check_index(const gpu_scatter &p, uint32_t k, int64_t index)
 {
     int64_t limit = p.limits[k];
 
@@ -28,19 +28,19 @@ GPU_DEVICE int64_t checked(const gpu_scatter &p, uint32_t k, int64_t index)
 }
 
 /* The position of entry e, from the index tensors. */
-GPU_DEVICE int64_t place_of(const gpu_scatter &p, int64_t e)
+GPU_DEVICE int64_t position_of(const gpu_scatter &p, int64_t e)
 {
-    int64_t place = 0;
+    int64_t position = 0;
 
     for (uint32_t k = 0; k < p.tensors; k++) {
         int64_t index = index_at(p, k, e), i;
 
-        i = index == p.padding ? -1 : checked(p, k, index);
+        i = index == p.padding ? -1 : check_index(p, k, index);
         if (i < 0)
             return -1;
-        place += i * p.steps[k];
+        position += i * p.steps[k];
     }
-    return place;
+    return position;
 }
 
 GPU_KERNEL(scatter_keys, gpu_scatter)
@@ -48,10 +48,10 @@ GPU_KERNEL(scatter_keys, gpu_scatter)
     int64_t step = (int64_t)gpu_step();
 
     for (int64_t e = (int64_t)gpu_first(); e < p.entries; e += step) {
-        int64_t left = e, place = 0;
+        int64_t left = e, position = 0;
 
         if (p.tensors > 0) {
-            p.keys[e] = place_of(p, e);
+            p.keys[e] = position_of(p, e);
             continue;
         }
         for (uint32_t d = 0; d < p.index_ndim; d++) {
@@ -59,14 +59,14 @@ GPU_KERNEL(scatter_keys, gpu_scatter)
 
             left = gpu_split(left, p.index_sizes[d], &k);
             if (d == p.dim)
-                k = checked(p, 0, index_at(p, 0, e));
+                k = check_index(p, 0, index_at(p, 0, e));
             if (k < 0) {
-                place = -1;
+                position = -1;
                 break;
             }
-            place += k * p.index_steps[d];
+            position += k * p.index_steps[d];
         }
-        p.keys[e] = place;
+        p.keys[e] = position;
     }
 }
 
@@ -75,13 +75,13 @@ struct entry {
     uint64_t bits;
     int64_t at;
 
-    GPU_DEVICE_MEMBER int64_t place() const
+    GPU_DEVICE_MEMBER int64_t position() const
     {
         return (int64_t)(bits ^ UINT64_C(1) << 63);
     }
 };
 
-GPU_DEVICE int64_t beside(const gpu_scatter &p, int64_t outer, int64_t rest)
+GPU_DEVICE int64_t neighbour(const gpu_scatter &p, int64_t outer, int64_t rest)
 {
     int64_t at = outer * p.outer_step;
 
@@ -117,13 +117,13 @@ GPU_DEVICE int64_t element_of(const gpu_scatter &p, int64_t i, int64_t *s,
                               int64_t *o, int64_t *r)
 {
     const entry *entries = (const entry *)p.pairs;
-    int64_t place;
+    int64_t position;
 
     *o = gpu_split(gpu_split(i, p.rest, r), p.entries, s);
-    place = entries[*s].place();
-    if (place < 0 || (*s > 0 && entries[*s - 1].place() == place))
+    position = entries[*s].position();
+    if (position < 0 || (*s > 0 && entries[*s - 1].position() == position))
         return -1;
-    return place + beside(p, *o, *r);
+    return position + neighbour(p, *o, *r);
 }
 
 template <class W> GPU_DEVICE void scatter_put(const gpu_scatter &p)
@@ -137,7 +137,7 @@ template <class W> GPU_DEVICE void scatter_put(const gpu_scatter &p)
         if (at < 0)
             continue;
         while (s + 1 < p.entries &&
-               entries[s + 1].place() == entries[s].place())
+               entries[s + 1].position() == entries[s].position())
             s++;
         ((W *)p.to)[at] =
             p.from != 0 ? ((const W *)p.from)[source_of(p, entries[s].at, o, r)]
@@ -201,14 +201,14 @@ template <class M> GPU_DEVICE void scatter_reduce(const gpu_scatter &p)
     int64_t all = p.outer * p.entries * p.rest, step = (int64_t)gpu_step();
 
     for (int64_t i = (int64_t)gpu_first(); i < all; i += step) {
-        int64_t s, o, r, at = element_of(p, i, &s, &o, &r), place, n = 0;
+        int64_t s, o, r, at = element_of(p, i, &s, &o, &r), position, n = 0;
         T sum;
 
         if (at < 0)
             continue;
-        place = entries[s].place();
+        position = entries[s].position();
         sum = element::get(p.to, at, p.dtype);
-        for (; s < p.entries && entries[s].place() == place; s++, n++) {
+        for (; s < p.entries && entries[s].position() == position; s++, n++) {
             T x = number_of(p, (T)0);
 
             if (p.from != 0)
@@ -231,10 +231,11 @@ template <class W> GPU_DEVICE void scatter_read(const gpu_scatter &p)
 
     for (int64_t i = (int64_t)gpu_first(); i < all; i += step) {
         int64_t r, e, o = gpu_split(gpu_split(i, p.rest, &r), p.entries, &e);
-        int64_t place = place_of(p, e);
+        int64_t position = position_of(p, e);
 
         ((W *)p.to)[i] =
-            ((const W *)p.from)[beside(p, o, r) + (place < 0 ? 0 : place)];
+            ((const W *)
+                 p.from)[neighbour(p, o, r) + (position < 0 ? 0 : position)];
     }
 }
 

@@ -12,7 +12,7 @@
 
 /* Unsigned keys in the order of the elements.  Both zeros have the same key,
  * and so have all NaN. */
-GPU_DEVICE uint64_t ordered(double x)
+GPU_DEVICE uint64_t ordered_key(double x)
 {
     uint64_t bits = 0;
 
@@ -22,7 +22,7 @@ GPU_DEVICE uint64_t ordered(double x)
         memcpy(&bits, &x, sizeof bits);
     return bits >> 63 ? ~bits : bits | UINT64_C(1) << 63;
 }
-GPU_DEVICE uint32_t ordered(float x)
+GPU_DEVICE uint32_t ordered_key(float x)
 {
     uint32_t bits = x != 0 ? cpu_bits_of_f32(x) : 0;
 
@@ -36,7 +36,7 @@ GPU_DEVICE uint64_t wide_key(const gpu_sort &p, int64_t i)
     const char *at = (const char *)p.from + i * gpu_bytes(p.dtype);
 
     if (p.dtype <= GPU_BF16)
-        return ordered(gpu_read_f64(at, p.dtype));
+        return ordered_key(gpu_read_f64(at, p.dtype));
     return (uint64_t)gpu_read_i64(at, p.dtype) ^ UINT64_C(1) << 63;
 }
 GPU_DEVICE uint32_t short_key(const gpu_sort &p, int64_t i)
@@ -44,7 +44,7 @@ GPU_DEVICE uint32_t short_key(const gpu_sort &p, int64_t i)
     const char *at = (const char *)p.from + i * gpu_bytes(p.dtype);
 
     if (p.dtype <= GPU_BF16)
-        return ordered((float)gpu_read_f64(at, p.dtype));
+        return ordered_key((float)gpu_read_f64(at, p.dtype));
     return (uint32_t)gpu_read_i64(at, p.dtype) ^ UINT32_C(1) << 31;
 }
 
@@ -53,12 +53,13 @@ struct packed {
     uint64_t bits;
 
     static GPU_DEVICE_MEMBER packed of(const gpu_sort &p, int64_t i,
-                                       int64_t place)
+                                       int64_t position)
     {
         uint32_t key = short_key(p, i);
         packed x;
 
-        x.bits = (uint64_t)(p.descending ? ~key : key) << 32 | (uint32_t)place;
+        x.bits =
+            (uint64_t)(p.descending ? ~key : key) << 32 | (uint32_t)position;
         return x;
     }
     static GPU_DEVICE_MEMBER packed last()
@@ -75,7 +76,7 @@ struct packed {
     {
         return bits >> 32;
     }
-    GPU_DEVICE_MEMBER int64_t place() const
+    GPU_DEVICE_MEMBER int64_t position() const
     {
         return (int64_t)(uint32_t)bits;
     }
@@ -90,10 +91,10 @@ struct keyed {
     int64_t at;
 
     static GPU_DEVICE_MEMBER keyed of(const gpu_sort &p, int64_t i,
-                                      int64_t place)
+                                      int64_t position)
     {
         uint64_t key = wide_key(p, i);
-        keyed x = {p.descending ? ~key : key, place};
+        keyed x = {p.descending ? ~key : key, position};
 
         return x;
     }
@@ -111,7 +112,7 @@ struct keyed {
     {
         return bits;
     }
-    GPU_DEVICE_MEMBER int64_t place() const
+    GPU_DEVICE_MEMBER int64_t position() const
     {
         return at;
     }
@@ -201,7 +202,8 @@ template <class P> GPU_DEVICE void sort_merge(const gpu_sort &p)
 }
 
 /* The index of the requested element in an ascending line. */
-template <class P> GPU_DEVICE int64_t choose(const gpu_sort &p, const P *line)
+template <class P>
+GPU_DEVICE int64_t select_index(const gpu_sort &p, const P *line)
 {
     int64_t n = p.size, numbers = n, low = 0, most = 0, run = 0, found = 0;
 
@@ -259,13 +261,13 @@ template <class P> GPU_DEVICE void sort_take(const gpu_sort &p)
         int64_t inner, i,
             outer = gpu_split(gpu_split(k, p.inner, &inner), each, &i);
         const P *line = (const P *)p.keys + (outer * p.inner + inner) * p.size;
-        int64_t which = p.what == GPU_SORTED ? i : choose(p, line);
-        int64_t place = line[which].place();
+        int64_t which = p.what == GPU_SORTED ? i : select_index(p, line);
+        int64_t position = line[which].position();
 
-        move_one(p.to, k, p.from, (outer * p.size + place) * p.inner + inner,
+        move_one(p.to, k, p.from, (outer * p.size + position) * p.inner + inner,
                  bytes);
         if (p.where != 0)
-            p.where[k] = place;
+            p.where[k] = position;
     }
 }
 

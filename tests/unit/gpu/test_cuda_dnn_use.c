@@ -28,7 +28,7 @@ static void sink(void *context, uint32_t level, const char *component,
 {
     (void)context;
     if (level <= CORE_LOG_WARNING && strcmp(component, "cuda") == 0 &&
-        strncmp(text, "read_products", 8) != 0) {
+        strncmp(text, "products", 8) != 0) {
         ntold++;
         snprintf(told, sizeof told, "%s", text);
     }

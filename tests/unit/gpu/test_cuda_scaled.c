@@ -50,7 +50,7 @@ static void start(const char *failures, bool library)
     cuda = device_of("cuda");
 }
 
-/* The number of lines that read_products have logged since the last call; the last
+/* The number of lines that products have logged since the last call; the last
  * one in `text`. */
 static int read_products(char text[200])
 {
@@ -77,7 +77,7 @@ static void end(void)
     unlink(path);
 }
 
-/* ------------------------------------------------------------ read_products -- */
+/* ------------------------------------------------------------ products -- */
 
 enum { M = 5, K = 32, N = 48 };
 
@@ -313,7 +313,7 @@ static void sink(void *context, uint32_t level, const char *component,
 {
     (void)context;
     if (level <= CORE_LOG_WARNING && strcmp(component, "cuda") == 0 &&
-        strncmp(text, "read_products are", 12) != 0) {
+        strncmp(text, "products are", 12) != 0) {
         ntold++;
         snprintf(told, sizeof told, "%s", text);
     }
@@ -339,7 +339,7 @@ START_TEST(without_the_library_f32_is_used)
 {
     start("", false);
     /* A real library, if there is one, does not start. */
-    check_warning("8-bit read_products are multiplied as f32: ");
+    check_warning("8-bit products are multiplied as f32: ");
 }
 END_TEST
 
@@ -428,7 +428,7 @@ END_TEST
 START_TEST(failed_product_is_a_lost_device)
 {
     start("cublasLtMatmul=13", true);
-    fails(CORE_ERROR_DEVICE_LOST, "a product of eight bits");
+    fails(CORE_ERROR_DEVICE_LOST, "an 8-bit product");
 }
 END_TEST
 
@@ -561,6 +561,6 @@ int main(void)
              build);
     setenv("LIBCORE_PLUGIN_PATH", name, 1);
     unsetenv("LIBCORE_DEVICE");
-    return run_suite("read_products of eight bits by cuBLASLt", tests,
+    return run_suite("products of eight bits by cuBLASLt", tests,
                      sizeof tests / sizeof *tests);
 }

@@ -186,7 +186,7 @@ static void kernel_has(const char *ptx, const instruction *wanted)
     free(code);
 }
 
-/* 16-byte accesses; read_products and sums are rounded separately unless fma is
+/* 16-byte accesses; products and sums are rounded separately unless fma is
  * written; division and square root follow IEEE 754. */
 START_TEST(instructions_are_the_intended_ones)
 {
