@@ -391,6 +391,7 @@ static int multiply(void *c, void *stream, const gpu_gemm *g)
 
 extern const gpu_driver rocm_driver;
 const gpu_driver rocm_driver = {
+    GPU_DRIVER_SLOTS,
 #ifdef __HIP_PLATFORM_NVIDIA__
     .component = "hipnv",
 #else
@@ -400,11 +401,9 @@ const gpu_driver rocm_driver = {
     .failure = rocm_failure,
     .device_open = device_open,
     .device_close = device_close,
-    .device_check = device_check,
     .device_reset = device_reset,
     .alloc = device_alloc,
     .free = device_free,
-    .memory = memory,
     .host_alloc = host_alloc,
     .host_free = host_free,
     .host_pin = host_pin,
@@ -412,36 +411,17 @@ const gpu_driver rocm_driver = {
     .copy = copy,
     .fill = fill,
     .priority_range = priority_range,
-    .stream_create = stream_create,
     .stream_destroy = stream_destroy,
     .stream_forget = stream_forget,
-    .stream_query = stream_query,
-    .stream_is_capturing = stream_is_capturing,
-    .stream_synchronize = stream_synchronize,
-    .stream_wait = stream_wait,
     .stream_call = stream_call,
 #ifdef __HIP_PLATFORM_AMD__
     .gate_create = gate_create,
     .gate_destroy = gate_destroy,
     .stream_gate = stream_gate,
 #endif
-    .event_create = event_create,
-    .event_destroy = event_destroy,
-    .event_record = event_record,
-    .event_query = event_query,
-    .event_synchronize = event_synchronize,
-    .event_elapsed = event_elapsed,
     .capture_begin = capture_begin,
-    .capture_end = capture_end,
-    .graph_launch = graph_launch,
-    .graph_destroy = graph_destroy,
-    .peer_accessible = peer_accessible,
     .peer_copy = peer_copy,
-    .module_load = module_load,
-    .module_unload = module_unload,
-    .function_find = function_find,
     .max_blocks = max_blocks,
-    .launch = launch,
     .multiply = multiply,
     .multiply_workspace = GPU_BLAS_WORKSPACE,
 };

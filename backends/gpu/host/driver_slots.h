@@ -226,4 +226,18 @@ static int launch(void *c, void *stream, void *function, const uint32_t grid[3],
                                              arguments, NULL));
 }
 
+/* The entries of these functions in the vendor's table. */
+#define GPU_DRIVER_SLOTS                                                    \
+    .device_check = device_check, .memory = memory,                         \
+    .stream_create = stream_create, .stream_query = stream_query,           \
+    .stream_is_capturing = stream_is_capturing,                             \
+    .stream_synchronize = stream_synchronize, .stream_wait = stream_wait,   \
+    .event_create = event_create, .event_destroy = event_destroy,           \
+    .event_record = event_record, .event_query = event_query,               \
+    .event_synchronize = event_synchronize, .event_elapsed = event_elapsed, \
+    .capture_end = capture_end, .graph_launch = graph_launch,               \
+    .graph_destroy = graph_destroy, .peer_accessible = peer_accessible,     \
+    .module_load = module_load, .module_unload = module_unload,             \
+    .function_find = function_find, .launch = launch
+
 #endif
