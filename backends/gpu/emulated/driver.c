@@ -109,7 +109,7 @@ void gpu_emulated_list_remove(held *one)
         one->next->link = one->link;
 }
 
-static void free_held(held **list)
+static void free_list(held **list)
 {
     while (*list != NULL) {
         held *one = *list;
@@ -120,17 +120,17 @@ static void free_held(held **list)
 }
 
 /* Frees what belongs to a context; under the lock. */
-static void forget(context *c)
+static void free_owned(context *c)
 {
-    free_held(&c->pinned);
-    free_held(&c->pins);
+    free_list(&c->pinned);
+    free_list(&c->pins);
     gpu_emulated_events_forget(c);
 }
 
 static void device_close(void *device)
 {
     pthread_mutex_lock(&gpu_emulated_lock);
-    forget(device);
+    free_owned(device);
     pthread_mutex_unlock(&gpu_emulated_lock);
 }
 
@@ -153,13 +153,13 @@ static int device_reset(void *device)
         pthread_cond_wait(&gpu_emulated_changed, &gpu_emulated_lock);
     c->lost = 0;
     c->used = 0;
-    free_held(&c->memory);
-    forget(c);
+    free_list(&c->memory);
+    free_owned(c);
     pthread_mutex_unlock(&gpu_emulated_lock);
     return 0;
 }
 
-static void may_wait(context *c)
+static void wait_if_loads_wait(context *c)
 {
     if (setting("GPUEMU_LOADS", 0) != 0)
         gpu_emulated_wait_idle(c);
@@ -206,7 +206,7 @@ static int device_alloc(void *device, uint64_t size, void **out)
 
 /* Removes an allocation from the list, under the lock.  Returns NULL if it is
  * not allocated. */
-static allocation *taken(context *c, const void *data)
+static allocation *take_allocation(context *c, const void *data)
 {
     held *one = c->memory;
 
@@ -228,7 +228,7 @@ static int device_free(void *device, void *data)
         return EMULATED_REFUSED;
     gpu_emulated_wait_idle(c);
     pthread_mutex_lock(&gpu_emulated_lock);
-    gone = taken(c, data);
+    gone = take_allocation(c, data);
     if (gone != NULL)
         c->used -= gone->size < c->used ? gone->size : c->used;
     pthread_mutex_unlock(&gpu_emulated_lock);
@@ -259,7 +259,7 @@ static int host_alloc(void *device, uint64_t size, void **out)
     *out = NULL;
     if (gpu_emulated_in_host_function())
         return EMULATED_REFUSED;
-    may_wait(c);
+    wait_if_loads_wait(c);
     memory = aligned_alloc(256, PINNED_HEAD + (size + 255) / 256 * 256);
     if (memory == NULL)
         return EMULATED_OUT_OF_MEMORY;
@@ -313,7 +313,7 @@ static int host_pin(void *device, void *data, uint64_t size)
 
     if (gpu_emulated_in_host_function())
         return EMULATED_REFUSED;
-    may_wait(c);
+    wait_if_loads_wait(c);
     p = calloc(1, sizeof *p);
     if (p == NULL)
         return EMULATED_OUT_OF_MEMORY;
@@ -465,7 +465,7 @@ static int module_load(void *device, const void *image, void **out_module)
 {
     context *c = device;
 
-    may_wait(c);
+    wait_if_loads_wait(c);
     *out_module = (void *)(uintptr_t)image;
     return c->lost;
 }
@@ -481,7 +481,7 @@ static int function_find(void *device, void *module, const char *name,
                          void **out_function)
 {
     (void)module;
-    may_wait(device);
+    wait_if_loads_wait(device);
     for (gpu_emulated_kernel *k = __start_gpu_kernels; k < __stop_gpu_kernels;
          k++)
         if (strcmp(k->name, name) == 0) {

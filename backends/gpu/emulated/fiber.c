@@ -22,10 +22,10 @@
 #include <sanitizer/tsan_interface.h>
 #define WATCHED 1
 /* Hides the emulator's own accesses from ThreadSanitizer. */
-#define UNSEEN __attribute__((no_sanitize("thread")))
+#define NOT_SANITIZED __attribute__((no_sanitize("thread")))
 #else
 #define WATCHED 0
-#define UNSEEN
+#define NOT_SANITIZED
 #endif
 
 enum { THREADS = 1024, STACK = 64 * 1024, DYNAMIC = 256 * 1024 };
@@ -72,7 +72,7 @@ void gpu_emulated_set_order(uint64_t number)
 }
 
 /* splitmix64, by Vigna. */
-static uint64_t drawn(void)
+static uint64_t next_random(void)
 {
     uint64_t x = order_state += UINT64_C(0x9e3779b97f4a7c15);
 
@@ -92,9 +92,9 @@ static order order_of(uint64_t count)
 
     if (order_number == 0 || count < 2)
         return o;
-    o.first = drawn() % count;
+    o.first = next_random() % count;
     do
-        o.step = drawn() % count;
+        o.step = next_random() % count;
     while (common(o.step, count) != 1);
     return o;
 }
@@ -115,7 +115,7 @@ static uint64_t in_order(const order *o, uint64_t k)
  * leave the last. */
 static char begun, ended, met[2];
 
-UNSEEN static int watch(fiber *f)
+NOT_SANITIZED static int watch(fiber *f)
 {
     if (f->watched == NULL)
         f->watched = __tsan_create_fiber(0);
@@ -123,17 +123,17 @@ UNSEEN static int watch(fiber *f)
     return f->watched != NULL;
 }
 
-UNSEEN static void watch_switch(void *to)
+NOT_SANITIZED static void watch_switch(void *to)
 {
     __tsan_switch_to_fiber(to, __tsan_switch_to_fiber_no_sync);
 }
 
-UNSEEN static void before(char *what)
+NOT_SANITIZED static void before(char *what)
 {
     __tsan_release(what);
 }
 
-UNSEEN static void after(char *what)
+NOT_SANITIZED static void after(char *what)
 {
     __tsan_acquire(what);
 }
@@ -184,7 +184,7 @@ __asm__(".text\n"
         "    pop %rbx\n    pop %rbp\n    ret\n"
         ".size gpu_emulated_switch, .-gpu_emulated_switch\n");
 
-UNSEEN static void start_fiber(fiber *f, void (*function)(void))
+NOT_SANITIZED static void start_fiber(fiber *f, void (*function)(void))
 {
     void **top = (void **)(void *)(f->stack + STACK) - 2;
 
@@ -196,13 +196,13 @@ UNSEEN static void start_fiber(fiber *f, void (*function)(void))
     f->stack_pointer = top;
 }
 
-UNSEEN static void enter_fiber(fiber *f)
+NOT_SANITIZED static void enter_fiber(fiber *f)
 {
     watch_switch(f->watched);
     gpu_emulated_switch(&now.stack_pointer, f->stack_pointer);
 }
 
-UNSEEN static void leave_fiber(fiber *f)
+NOT_SANITIZED static void leave_fiber(fiber *f)
 {
     watch_switch(now.watched);
     gpu_emulated_switch(&f->stack_pointer, now.stack_pointer);
@@ -219,13 +219,13 @@ static void start_fiber(fiber *f, void (*function)(void))
     makecontext(&f->context, function, 0);
 }
 
-UNSEEN static void enter_fiber(fiber *f)
+NOT_SANITIZED static void enter_fiber(fiber *f)
 {
     watch_switch(f->watched);
     swapcontext(&now.context, &f->context);
 }
 
-UNSEEN static void leave_fiber(fiber *f)
+NOT_SANITIZED static void leave_fiber(fiber *f)
 {
     watch_switch(now.watched);
     swapcontext(&f->context, &now.context);
@@ -233,7 +233,7 @@ UNSEEN static void leave_fiber(fiber *f)
 
 #endif
 
-UNSEEN static void wait_as(int state)
+NOT_SANITIZED static void wait_as(int state)
 {
     fiber *f = &now.fibers[now.current];
 
@@ -241,7 +241,7 @@ UNSEEN static void wait_as(int state)
     leave_fiber(f);
 }
 
-UNSEEN static void fiber_main(void)
+NOT_SANITIZED static void fiber_main(void)
 {
     after(&begun);
     now.kernel->run(now.parameters);
@@ -252,7 +252,7 @@ UNSEEN static void fiber_main(void)
 
 /* ------------------------------------------------------------ meetings -- */
 
-UNSEEN void gpu_emulated_barrier(void)
+NOT_SANITIZED void gpu_emulated_barrier(void)
 {
     uint32_t turn = now.fibers[now.current].barriers++ % 2;
 
@@ -261,12 +261,12 @@ UNSEEN void gpu_emulated_barrier(void)
     after(&met[turn]);
 }
 
-UNSEEN uint32_t gpu_emulated_lane(void)
+NOT_SANITIZED uint32_t gpu_emulated_lane(void)
 {
     return now.current % gpu_emulated.warp;
 }
 
-UNSEEN uint64_t gpu_emulated_exchange(uint64_t x, uint32_t from)
+NOT_SANITIZED uint64_t gpu_emulated_exchange(uint64_t x, uint32_t from)
 {
     uint32_t first = now.current / gpu_emulated.warp * gpu_emulated.warp;
     uint64_t found = x;
@@ -280,7 +280,7 @@ UNSEEN uint64_t gpu_emulated_exchange(uint64_t x, uint32_t from)
     return found;
 }
 
-UNSEEN uint64_t gpu_emulated_ballot(int x)
+NOT_SANITIZED uint64_t gpu_emulated_ballot(int x)
 {
     uint32_t first = now.current / gpu_emulated.warp * gpu_emulated.warp;
     uint64_t bits = 0;
@@ -296,7 +296,7 @@ UNSEEN uint64_t gpu_emulated_ballot(int x)
 /* ---------------------------------------------------------------- runs -- */
 
 /* Releases the fibers [first, end) if all wait in this state. */
-UNSEEN static int release(uint32_t first, uint32_t end, int state)
+NOT_SANITIZED static int release(uint32_t first, uint32_t end, int state)
 {
     for (uint32_t k = first; k < end; k++)
         if (now.fibers[k].state != state)
@@ -306,7 +306,7 @@ UNSEEN static int release(uint32_t first, uint32_t end, int state)
     return first < end;
 }
 
-UNSEEN static int release_some(void)
+NOT_SANITIZED static int release_some(void)
 {
     int released = release(0, now.count, AT_BARRIER);
 
@@ -318,7 +318,7 @@ UNSEEN static int release_some(void)
     return released;
 }
 
-UNSEEN static const char *run_fibers(void)
+NOT_SANITIZED static const char *run_fibers(void)
 {
     uint32_t over = 0;
 
@@ -346,7 +346,7 @@ UNSEEN static const char *run_fibers(void)
     return NULL;
 }
 
-UNSEEN static void run_alone(void)
+NOT_SANITIZED static void run_alone(void)
 {
     for (uint32_t i = 0; i < now.count; i++) {
         uint32_t k = (uint32_t)in_order(&threads, i);
@@ -357,8 +357,8 @@ UNSEEN static void run_alone(void)
     }
 }
 
-UNSEEN static const char *prepare(const uint32_t size[3], uint32_t shared_bytes,
-                                  int fibers)
+NOT_SANITIZED static const char *prepare(const uint32_t size[3],
+                                         uint32_t shared_bytes, int fibers)
 {
     if (now.fibers == NULL)
         now.fibers = calloc(THREADS, sizeof *now.fibers);
@@ -383,11 +383,11 @@ UNSEEN static const char *prepare(const uint32_t size[3], uint32_t shared_bytes,
     return NULL;
 }
 
-UNSEEN const char *gpu_emulated_launch(const gpu_emulated_kernel *kernel,
-                                       const uint32_t grid[3],
-                                       const uint32_t size[3],
-                                       uint32_t shared_bytes,
-                                       const void *parameters)
+NOT_SANITIZED const char *gpu_emulated_launch(const gpu_emulated_kernel *kernel,
+                                              const uint32_t grid[3],
+                                              const uint32_t size[3],
+                                              uint32_t shared_bytes,
+                                              const void *parameters)
 {
     int fibers = kernel->cooperative != 0 || WATCHED;
     const char *why = prepare(size, shared_bytes, fibers);

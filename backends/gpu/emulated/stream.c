@@ -14,8 +14,8 @@
 
 typedef struct graph {
     work *first, **last;
-    int references; /* of the owner, and of pending launches */
-    int spoilt;     /* the host waited for the capturing stream */
+    int references;  /* of the owner, and of pending launches */
+    int invalidated; /* the host waited for the capturing stream */
 } graph;
 
 typedef struct stream {
@@ -85,7 +85,7 @@ work *gpu_emulated_work(int (*run)(work *, context *), size_t extra)
 }
 
 /* Called under the lock, which is released while the work runs. */
-static void perform(context *device, work *w)
+static void execute(context *device, work *w)
 {
     int lost = device->lost, code = 0;
 
@@ -99,7 +99,7 @@ static void perform(context *device, work *w)
         w->end(w, device);
 }
 
-static void *serve(void *opaque)
+static void *stream_thread(void *opaque)
 {
     stream *s = opaque;
 
@@ -117,7 +117,7 @@ static void *serve(void *opaque)
         if (s->first == NULL)
             s->last = &s->first;
         s->busy = 1;
-        perform(s->device, w);
+        execute(s->device, w);
         s->busy = 0;
         s->device->pending--;
         free(w);
@@ -183,7 +183,7 @@ int gpu_emulated_stream_create(void *device, int32_t priority,
     pthread_sigmask(SIG_BLOCK, &all, &before);
     pthread_attr_init(&detached);
     pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
-    failed = pthread_create(&thread, &detached, serve, s);
+    failed = pthread_create(&thread, &detached, stream_thread, s);
     pthread_attr_destroy(&detached);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (failed) {
@@ -237,11 +237,11 @@ unsigned gpu_emulated_captured_count(void *opaque)
 
 /* Returns 0, or the error of waiting for a stream that captures; under the
  * lock. */
-static int spoils(stream *s)
+static int capture_error(stream *s)
 {
     if (s->capture == NULL)
         return 0;
-    s->capture->spoilt = 1;
+    s->capture->invalidated = 1;
     return EMULATED_CAPTURING;
 }
 
@@ -254,7 +254,7 @@ int gpu_emulated_stream_query(void *device, void *opaque)
     if (gpu_emulated_in_host_function())
         return EMULATED_REFUSED;
     lock();
-    code = c->lost ? c->lost : spoils(s);
+    code = c->lost ? c->lost : capture_error(s);
     if (code == 0 && (s->first != NULL || s->busy))
         code = GPU_BUSY;
     unlock();
@@ -270,7 +270,7 @@ int gpu_emulated_stream_synchronize(void *device, void *opaque)
     if (gpu_emulated_in_host_function())
         return EMULATED_REFUSED;
     lock();
-    code = spoils(s);
+    code = capture_error(s);
     while (code == 0 && (s->first != NULL || s->busy))
         wait_for_change();
     if (c->lost != 0)
@@ -389,7 +389,7 @@ int gpu_emulated_stream_gate(void *device, void *on, uint32_t *number,
 /* -------------------------------------------------------------- graphs -- */
 
 /* Called under the lock. */
-static void let_go(graph *g)
+static void release_graph(graph *g)
 {
     if (--g->references > 0)
         return;
@@ -408,7 +408,7 @@ int gpu_emulated_graph_destroy(void *device, void *opaque)
     if (gpu_emulated_in_host_function())
         return EMULATED_REFUSED;
     lock();
-    let_go(opaque);
+    release_graph(opaque);
     unlock();
     return 0;
 }
@@ -439,9 +439,9 @@ int gpu_emulated_capture_end(void *device, void *on, void **out_graph)
     lock();
     g = s->capture;
     s->capture = NULL;
-    code = g != NULL && g->spoilt ? EMULATED_INVALIDATED : 0;
+    code = g != NULL && g->invalidated ? EMULATED_INVALIDATED : 0;
     if (g != NULL && (out_graph == NULL || code != 0)) {
-        let_go(g);
+        release_graph(g);
         g = NULL;
     }
     if (out_graph != NULL)
@@ -463,7 +463,7 @@ static int run_graph(work *w, context *device)
 static void end_graph(work *w, context *device)
 {
     (void)device;
-    let_go(w->u.object);
+    release_graph(w->u.object);
 }
 
 int gpu_emulated_graph_launch(void *device, void *opaque, void *on)

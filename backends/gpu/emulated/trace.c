@@ -84,7 +84,7 @@ bool gpu_emulated_ranges_enabled(void)
 }
 
 /* "thread +name" or "thread -". */
-static void leave_line(char sign, const char *name)
+static void write_line(char sign, const char *name)
 {
     FILE *file = fopen(getenv("GPUEMU_RANGES"), "a");
 
@@ -96,10 +96,10 @@ static void leave_line(char sign, const char *name)
 
 void gpu_emulated_range_begin(const char *name)
 {
-    leave_line('+', name);
+    write_line('+', name);
 }
 
 void gpu_emulated_range_end(void)
 {
-    leave_line('-', "");
+    write_line('-', "");
 }

@@ -89,9 +89,9 @@ START_TEST(device_in_reset_is_not_made_current)
 }
 END_TEST
 
-static void *ask_often(void *word)
+static void *ask_often(void *argument)
 {
-    (void)word;
+    (void)argument;
     for (int i = 0; i < 2000; i++) {
         asked(&devices[0]);
         if (pushes != 0)

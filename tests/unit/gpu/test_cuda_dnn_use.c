@@ -460,9 +460,9 @@ END_TEST
 enum { THREADS = 4, ROUNDS = 20 };
 
 /* Each thread has its own stream, and shapes that others use too. */
-static void *convolve_much(void *word)
+static void *convolve_much(void *argument)
 {
-    core_tensor *const *given = word;
+    core_tensor *const *given = argument;
     core_stream *stream;
 
     OK(core_stream_create(cuda, &stream));

@@ -561,6 +561,6 @@ int main(void)
              build);
     setenv("LIBCORE_PLUGIN_PATH", name, 1);
     unsetenv("LIBCORE_DEVICE");
-    return run_suite("products of eight bits by cuBLASLt", tests,
+    return run_suite("8-bit products by cuBLASLt", tests,
                      sizeof tests / sizeof *tests);
 }

@@ -72,7 +72,7 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("gpu, nodes of memory");
+    Suite *suite = suite_create("gpu NUMA nodes");
     TCase *tests = tcase_create("numa");
     SRunner *runner;
     int failed;

@@ -22,10 +22,10 @@
 /* ThreadSanitizer detects unordered threads of a launch; its exit status is
  * then 66. */
 #if defined(__SANITIZE_THREAD__)
-#define UNSEEN __attribute__((no_sanitize("thread")))
+#define NOT_SANITIZED __attribute__((no_sanitize("thread")))
 enum { RACE = 66 };
 #else
-#define UNSEEN
+#define NOT_SANITIZED
 enum { RACE = 0 };
 #endif
 
@@ -40,7 +40,7 @@ typedef struct sums {
     uint64_t count;
 } sums;
 
-UNSEEN static void add_as_they_come(const void *parameters)
+NOT_SANITIZED static void add_as_they_come(const void *parameters)
 {
     const sums *p = parameters;
     uint64_t i = (uint64_t)gpu_emulated.block.x * gpu_emulated.block_size.x +
