@@ -4,7 +4,7 @@
 /* driver.h: the interface between the host side and a vendor's driver.  Each
  * vendor fills one table; the host side is written once, against it.
  *
- * Functions return 0 or the vendor's code, whose meaning `failure` gives.
+ * Functions return 0 or the vendor's code, which `failure` explains.
  * GPU_BUSY means that the work is not done yet.  GPU_UNKNOWN, which no driver
  * returns, stands for a device that cannot be waited for.  `context` is what
  * device_open created.  Any thread may call.  If another library has set the

@@ -105,7 +105,7 @@ typedef struct gpu_stream {
 
 /* True if anyone is capturing on the stream, or if that cannot be found out. */
 bool gpu_native_is_capturing(void *context, void *native);
-/* Frees the device's streams, which nobody destroys after a loss or a reset. */
+/* Frees the device's streams, which are not destroyed after a loss or a reset. */
 void gpu_streams_forget(gpu_device *device);
 /* Forgets all error records; frees them if the device is usable. */
 void gpu_errors_forget(gpu_device *device, bool well);

@@ -356,10 +356,10 @@ static core_status pad(core_call *call, const core_value *args, uint32_t nargs,
     for (uint32_t d = 0; d < to->ndim; d++) {
         uint32_t k = 2 * (to->ndim - 1 - d);
         int64_t before = k < args[1].count ? args[1].u.ints[k] : 0;
-        int64_t behind = k < args[1].count ? args[1].u.ints[k + 1] : 0;
+        int64_t after = k < args[1].count ? args[1].u.ints[k + 1] : 0;
 
         sizes[d] = from->sizes[d] + (before < 0 ? before : 0) +
-                   (behind < 0 ? behind : 0);
+                   (after < 0 ? behind : 0);
         if (sizes[d] <= 0)
             return status;
         if (before > 0)

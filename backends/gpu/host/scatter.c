@@ -308,12 +308,12 @@ static core_status spread_values(core_call *call, const core_view *self,
                           "at most %u",
                           ndim, CORE_MAX_NDIM);
     for (uint32_t d = ndim; d-- > 0;) {
-        uint32_t behind = ndim - d;
-        bool has =
-            behind <= values->ndim && values->sizes[values->ndim - behind] != 1;
+        uint32_t trailing = ndim - d;
+        bool has = trailing <= values->ndim &&
+                   values->sizes[values->ndim - trailing] != 1;
 
         to[d] = numel;
-        from[d] = has ? values->strides[values->ndim - behind] : 0;
+        from[d] = has ? values->strides[values->ndim - trailing] : 0;
         numel *= sizes[d];
     }
     if (numel == 0)

@@ -79,7 +79,7 @@ template <> struct gpu_type<gpu_bool> {
     typedef uint8_t compute;
 };
 
-/* Loads and stores one element, converted as in C, with one exception: */
+/* Load and store one element, converted as in C (but see gpu_whole). */
 template <class M> GPU_DEVICE typename gpu_type<M>::compute gpu_load(const M &x)
 {
     return x;
@@ -114,7 +114,7 @@ GPU_DEVICE void gpu_store(gpu_bool &to, uint8_t x)
     to.bits = x;
 }
 
-/* floats that do not fit an integer give its least value; then integers
+/* A float that does not fit i64 becomes its least value; narrower integers
  * wrap. */
 GPU_DEVICE int64_t gpu_whole(double x)
 {

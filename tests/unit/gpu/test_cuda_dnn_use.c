@@ -20,8 +20,8 @@ const char *__lsan_default_suppressions(void)
 
 /* ---------------------------------------------------------- no library -- */
 
-static char told[512];
-static int ntold;
+static char logged[512];
+static int nlogged;
 
 static void sink(void *context, uint32_t level, const char *component,
                  const char *text)
@@ -29,8 +29,8 @@ static void sink(void *context, uint32_t level, const char *component,
     (void)context;
     if (level <= CORE_LOG_WARNING && strcmp(component, "cuda") == 0 &&
         strncmp(text, "products", 8) != 0) {
-        ntold++;
-        snprintf(told, sizeof told, "%s", text);
+        nlogged++;
+        snprintf(logged, sizeof logged, "%s", text);
     }
 }
 
@@ -40,11 +40,11 @@ static void without(const char *what)
     for (int i = 0; i < 2; i++)
         right(&plain, CORE_F32, 0);
     core_log_set_sink(NULL, NULL, CORE_LOG_ERROR);
-    ck_assert_int_eq(ntold, what != NULL);
+    ck_assert_int_eq(nlogged, what != NULL);
     if (what != NULL) {
-        ck_assert_msg(strstr(told, "the plugin's own kernels: ") != NULL, "%s",
-                      told);
-        ck_assert_msg(strstr(told, what) != NULL, "%s", told);
+        ck_assert_msg(strstr(logged, "the plugin's own kernels: ") != NULL,
+                      "%s", logged);
+        ck_assert_msg(strstr(logged, what) != NULL, "%s", logged);
     }
 }
 
@@ -349,8 +349,8 @@ START_TEST(capture_does_not_start_the_library)
     stream = on_a_stream();
     replay(0);
     core_log_set_sink(NULL, NULL, CORE_LOG_ERROR);
-    ck_assert_int_eq(ntold, 1);
-    ck_assert_msg(strstr(told, "once before") != NULL, "%s", told);
+    ck_assert_int_eq(nlogged, 1);
+    ck_assert_msg(strstr(logged, "once before") != NULL, "%s", logged);
     ck_assert_uint_eq(counted("fake_cudnn_handles"), 0);
     core_stream_release(stream);
     end();

@@ -305,8 +305,8 @@ END_TEST
 
 /* ------------------------------------------------------------- refusals -- */
 
-static char told[512];
-static int ntold;
+static char logged[512];
+static int nlogged;
 
 static void sink(void *context, uint32_t level, const char *component,
                  const char *text)
@@ -314,8 +314,8 @@ static void sink(void *context, uint32_t level, const char *component,
     (void)context;
     if (level <= CORE_LOG_WARNING && strcmp(component, "cuda") == 0 &&
         strncmp(text, "products are", 12) != 0) {
-        ntold++;
-        snprintf(told, sizeof told, "%s", text);
+        nlogged++;
+        snprintf(logged, sizeof logged, "%s", text);
     }
 }
 
@@ -329,9 +329,9 @@ static void check_warning(const char *what)
         same_there(&f, there(f.a), there(f.b), 0);
     }
     core_log_set_sink(NULL, NULL, CORE_LOG_ERROR);
-    ck_assert_int_eq(ntold, what != NULL);
+    ck_assert_int_eq(nlogged, what != NULL);
     if (what != NULL)
-        ck_assert_msg(strstr(told, what) != NULL, "%s", told);
+        ck_assert_msg(strstr(logged, what) != NULL, "%s", logged);
     end();
 }
 

@@ -26,7 +26,7 @@ static void make_file(const char *setting)
 }
 
 /* The events of a thread in the file, such as "+a+b--". */
-static const char *told(int thread)
+static const char *events_of(int thread)
 {
     FILE *file = fopen(path, "r");
     char line[256];
@@ -69,7 +69,7 @@ START_TEST(operators_and_ranges_are_reported_nested)
     OK(core_profiler_stop(profiler));
     x = CALL(exp, x); /* after the session */
     core_profiler_release(profiler);
-    ck_assert_str_eq(told(gettid()), "+step+epoch+exp-+sin---");
+    ck_assert_str_eq(events_of(gettid()), "+step+epoch+exp-+sin---");
 }
 END_TEST
 
@@ -87,8 +87,8 @@ START_TEST(nodes_of_a_backward_are_reported)
     OK(core_backward(&x, 1, NULL, 0));
     OK(core_profiler_stop(profiler));
     core_profiler_release(profiler);
-    ck_assert_msg(strstr(told(gettid()), "+exp backward+mul") != NULL, "%s",
-                  lines);
+    ck_assert_msg(strstr(events_of(gettid()), "+exp backward+mul") != NULL,
+                  "%s", lines);
 }
 END_TEST
 
@@ -113,7 +113,7 @@ START_TEST(each_thread_has_its_own_ranges)
     pthread_join(thread, NULL);
     OK(core_profiler_stop(profiler));
     core_profiler_release(profiler);
-    ck_assert_str_eq(told(number), "+elsewhere-");
+    ck_assert_str_eq(events_of(number), "+elsewhere-");
 }
 END_TEST
 
@@ -131,7 +131,7 @@ START_TEST(ranges_cut_off_by_a_session_are_complete)
     OK(core_profiler_stop(profiler));
     core_range_end(within);
     core_profiler_release(profiler);
-    ck_assert_str_eq(told(gettid()), "+step+within--");
+    ck_assert_str_eq(events_of(gettid()), "+step+within--");
 }
 END_TEST
 
@@ -156,7 +156,7 @@ START_TEST(unended_range_ends_with_its_parent)
     OK(core_profiler_stop(profiler));
     core_profiler_release(profiler);
     strcat(expected, "-");
-    ck_assert_str_eq(told(gettid()), expected);
+    ck_assert_str_eq(events_of(gettid()), expected);
 }
 END_TEST
 
@@ -176,7 +176,8 @@ START_TEST(later_device_reports_from_the_next_session)
     drop(CALL(exp, some()));
     OK(core_profiler_stop(profiler));
     core_profiler_release(profiler);
-    ck_assert_msg(strncmp(told(gettid()), "+step+full", 10) == 0, "%s", lines);
+    ck_assert_msg(strncmp(events_of(gettid()), "+step+full", 10) == 0, "%s",
+                  lines);
 }
 END_TEST
 
@@ -194,7 +195,7 @@ START_TEST(deep_ranges_are_reported_up_to_a_depth)
     core_range_end(core_range_begin("last"));
     OK(core_profiler_stop(profiler));
     core_profiler_release(profiler);
-    told(gettid());
+    events_of(gettid());
     ck_assert_msg(strstr(lines, "r--") != NULL, "%s", lines);
     ck_assert_str_eq(lines + strlen(lines) - 7, "+last--");
     for (const char *at = strchr(lines, '+'); at != NULL;
@@ -214,7 +215,7 @@ START_TEST(ranges_are_not_offered_without_a_tool)
     drop(some());
     OK(core_profiler_stop(profiler));
     core_profiler_release(profiler);
-    ck_assert_str_eq(told(gettid()), "");
+    ck_assert_str_eq(events_of(gettid()), "");
 }
 END_TEST
 
@@ -249,7 +250,8 @@ START_TEST(nvtx_ranges_are_in_a_domain)
     core_range_end(outer);
     OK(core_profiler_stop(profiler));
     core_profiler_release(profiler);
-    ck_assert_str_eq(told(gettid()), "domain libcore+step+epoch+full-+exp---");
+    ck_assert_str_eq(events_of(gettid()),
+                     "domain libcore+step+epoch+full-+exp---");
 }
 END_TEST
 
