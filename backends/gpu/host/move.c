@@ -359,7 +359,7 @@ static core_status pad(core_call *call, const core_value *args, uint32_t nargs,
         int64_t after = k < args[1].count ? args[1].u.ints[k + 1] : 0;
 
         sizes[d] = from->sizes[d] + (before < 0 ? before : 0) +
-                   (after < 0 ? behind : 0);
+                   (after < 0 ? after : 0);
         if (sizes[d] <= 0)
             return status;
         if (before > 0)
