@@ -10,6 +10,7 @@
 #include "base/thread.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/structured.h"
+#include "ops/functions.h"
 #include "tensor/tensor.h"
 
 #include <libcore/device.h>
