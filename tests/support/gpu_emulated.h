@@ -90,10 +90,8 @@ static inline void same(core_tensor *a, core_tensor *b, double tolerance)
 static inline int run_emulated(const char *name, const TTest *const *tests,
                                size_t count)
 {
-    if (!gpu_plugin_found()) {
-        printf("1..0 # SKIP the plugin of %s is not built\n", gpu_name());
-        return 0;
-    }
+    if (!gpu_plugin_found())
+        return suite_skip_all("the plugin of %s is not built", gpu_name());
     return run_suite(name, tests, count);
 }
 

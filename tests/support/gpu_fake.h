@@ -665,10 +665,8 @@ static inline int run_behind_fake(const char *name, const char *plugin,
     build = build != NULL ? build : ".";
     snprintf(path, sizeof path, "%s/backends/" GPU "/.libs/%s", build, plugin);
     if (access(path, R_OK) != 0 ||
-        !find_library(GPU_DRIVER, driver, sizeof driver)) {
-        printf("1..0 # SKIP %s or its fake driver is not built\n", plugin);
-        return 0;
-    }
+        !find_library(GPU_DRIVER, driver, sizeof driver))
+        return suite_skip_all("%s or its fake driver is not built", plugin);
     snprintf(path, sizeof path, "%s/.libs:%s/backends/" GPU "/.libs", build,
              build);
     setenv("LIBCORE_PLUGIN_PATH", path, 1);

@@ -471,18 +471,12 @@ int main(void)
         disabled_scaler_passes_everything_through,
         failed_unscale_changes_no_gradient,
     };
-    Suite *suite = suite_create("gradient scaler");
-    TCase *tcase = tcase_create("scaler");
-    SRunner *runner;
-    int failed;
+    const test_suite suite = {
+        .name = "gradient scaler",
+        .setup = setup,
+        .teardown = teardown,
+        SUITE_TESTS(tests),
+    };
 
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
-        tcase_add_test(tcase, tests[i]);
-    suite_add_tcase(suite, tcase);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(&suite, 1);
 }

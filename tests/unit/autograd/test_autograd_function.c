@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* core_function_apply (forward, setup, backward) and operators with a gradient
- * defined by the program (SEMANTICS: custom operators have a schema, kernels, a
- * shape function, a backward with setup_context, mutates; they then behave as
- * built-in ones). */
+/* Functions in steps, and operators with a gradient of the program's own
+ * (docs/semantics.md, Dispatcher 7). */
 
 #include "support/autograd.h"
 

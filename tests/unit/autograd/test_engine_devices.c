@@ -461,20 +461,7 @@ START_TEST(child_forked_during_backward_gets_an_error)
 }
 END_TEST
 
-/* These settings apply because each test's process loads the plugin itself. */
-static void one_queue(void)
-{
-    setenv("LIBCORE_SIM_QUEUES", "1", 1);
-}
-
-static void every_other_mode(void)
-{
-    setenv("LIBCORE_SIM_MEMORY", "flat", 1);
-    setenv("LIBCORE_SIM_COMPILE", "1", 1);
-    setenv("LIBCORE_SIM_DELAY_US", "20", 1);
-}
-
-static TCase *in_mode(const char *name, void (*mode)(void))
+int main(void)
 {
     const TTest *const tests[] = {
         gradients_across_devices_equal_single_device_gradients,
@@ -494,27 +481,12 @@ static TCase *in_mode(const char *name, void (*mode)(void))
         forked_child_runs_backward_on_the_host,
         child_forked_during_backward_gets_an_error,
     };
-    TCase *tcase = tcase_create(name);
+    const test_suite suites[] = {
+        {"plain", NULL, drop_all, 0, SUITE_TESTS(tests)},
+        {"one queue", one_queue, drop_all, 0, SUITE_TESTS(tests)},
+        {"other modes", every_other_mode, drop_all, 0, SUITE_TESTS(tests)},
+    };
 
-    tcase_add_checked_fixture(tcase, mode, drop_all);
-    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
-        tcase_add_test(tcase, tests[i]);
-    return tcase;
-}
-
-int main(void)
-{
-    Suite *suite = suite_create("engine over devices");
-    SRunner *runner;
-    int failed;
-
-    setenv("LIBCORE_SIM_CHECK", "1", 0); /* makes races errors */
-    suite_add_tcase(suite, in_mode("plain", NULL));
-    suite_add_tcase(suite, in_mode("one queue", one_queue));
-    suite_add_tcase(suite, in_mode("other modes", every_other_mode));
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    setenv("LIBCORE_SIM_CHECK", "1", 0); /* races are errors too */
+    return suite_run(suites, sizeof suites / sizeof *suites);
 }

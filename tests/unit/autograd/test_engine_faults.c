@@ -338,25 +338,24 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("engine and faults");
-    TCase *tcase = tcase_create("faults");
-    SRunner *runner;
-    int failed;
+    const TTest *const tests[] = {
+        a_lost_device_ends_the_walks_that_need_it_and_no_others,
+        a_node_that_waits_for_a_lost_device_is_let_go,
+        bad_data_in_a_walk_is_told_to_who_waits,
+    };
+    const suite_loop loops[] = {
+        {a_fault_at_any_place_is_told_and_leaves_nothing, SIM_FAULT_ALLOC,
+         SIM_FAULT_STREAM},
+        {a_fault_at_any_place_is_told_and_leaves_nothing, SIM_FAULT_STREAM + 1,
+         SIM_FAULT_WAIT + 1},
+    };
+    const test_suite suite = {
+        .name = "engine and faults",
+        .teardown = drop_all,
+        SUITE_TESTS(tests),
+        SUITE_LOOPS(loops),
+    };
 
-    setenv("LIBCORE_SIM_CHECK", "1", 0);
-    tcase_add_checked_fixture(tcase, NULL, drop_all);
-    for (int kind = SIM_FAULT_ALLOC; kind <= SIM_FAULT_WAIT; kind++)
-        if (kind != SIM_FAULT_STREAM)
-            tcase_add_loop_test(tcase,
-                                fault_at_any_call_is_reported_without_leaks,
-                                kind, kind + 1);
-    tcase_add_test(tcase, lost_device_fails_only_backward_that_uses_it);
-    tcase_add_test(tcase, node_waiting_for_lost_device_returns_an_error);
-    tcase_add_test(tcase, index_error_during_backward_is_reported_by_next_wait);
-    suite_add_tcase(suite, tcase);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    setenv("LIBCORE_SIM_CHECK", "1", 0); /* races are errors too */
+    return suite_run(&suite, 1);
 }

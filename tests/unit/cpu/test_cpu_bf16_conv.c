@@ -290,15 +290,20 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("bf16 convolutions");
-    TCase *tests = tcase_create("bf16");
+    const TTest *const tests[] = {
+        bits_do_not_depend_on_the_number_of_threads,
+    };
+    const suite_loop loops[] = {
+        {convolutions_are_near_those_in_f32, 0, ISAS},
+        {maxima_and_their_places_are_those_of_f32, 0, ISAS},
+        {averages_are_those_of_f32_rounded, 0, ISAS},
+    };
+    const test_suite suite = {
+        .name = "bf16 convolutions",
+        .seconds = 120,
+        SUITE_TESTS(tests),
+        SUITE_LOOPS(loops),
+    };
 
-    tcase_set_timeout(tests, 120);
-    tcase_add_loop_test(tests, bf16_convolutions_match_f32, 0, ISAS);
-    tcase_add_test(tests, bf16_convolution_bits_do_not_depend_on_threads);
-    tcase_add_loop_test(tests, max_pooling_values_and_indices_match_f32, 0,
-                        ISAS);
-    tcase_add_loop_test(tests, average_pooling_matches_rounded_f32, 0, ISAS);
-    suite_add_tcase(suite, tests);
-    return run_suite(suite);
+    return suite_run(&suite, 1);
 }

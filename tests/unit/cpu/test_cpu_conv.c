@@ -268,12 +268,18 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("cpu convolutions");
-    TCase *tests = tcase_create("convolutions");
+    const TTest *const tests[] = {
+        bits_do_not_depend_on_the_number_of_threads,
+    };
+    const suite_loop loops[] = {
+        {convolutions_are_near_those_in_f64, 0, ISAS},
+    };
+    const test_suite suite = {
+        .name = "cpu convolutions",
+        .seconds = 120,
+        SUITE_TESTS(tests),
+        SUITE_LOOPS(loops),
+    };
 
-    tcase_set_timeout(tests, 120);
-    tcase_add_loop_test(tests, f32_convolutions_match_f64, 0, ISAS);
-    tcase_add_test(tests, f32_convolution_bits_do_not_depend_on_threads);
-    suite_add_tcase(suite, tests);
-    return run_suite(suite);
+    return suite_run(&suite, 1);
 }

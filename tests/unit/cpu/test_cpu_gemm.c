@@ -4,6 +4,8 @@
 /* f32 products by the backend's own kernels (gemm.h), for each instruction set
  * of this machine, compared with sums in f64. */
 
+#include "support/suite.h"
+
 #include <check.h>
 #include <float.h>
 #include <math.h>
@@ -379,25 +381,27 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("cpu_gemm");
-    TCase *products = tcase_create("products");
-    TCase *scratch = tcase_create("scratch");
-    SRunner *runner = srunner_create(suite);
-    int failed;
+    const TTest *const products_tests[] = {
+        products_in_every_layout, parts_of_a_product_have_its_bits,
+        products_need_no_memory,  infinities_stay_in_their_row_and_column,
+        others_are_told_no,
+    };
+    const TTest *const scratch_tests[] = {
+        scratch_is_used_again,
+        too_much_scratch_is_freed,
+        threads_never_share_scratch,
+    };
+    const test_suite suites[] = {
+        {
+            .name = "products",
+            .seconds = 120,
+            SUITE_TESTS(products_tests),
+        },
+        {
+            .name = "scratch",
+            SUITE_TESTS(scratch_tests),
+        },
+    };
 
-    tcase_set_timeout(products, 120);
-    tcase_add_test(products, gemm_is_accurate_in_every_layout);
-    tcase_add_test(products, parts_of_a_product_equal_the_whole_bit_for_bit);
-    tcase_add_test(products, gemm_without_scratch_memory_gives_the_same_bits);
-    tcase_add_test(products, infinities_affect_only_their_row_and_column);
-    tcase_add_test(products, gemm_declines_unsupported_problems);
-    suite_add_tcase(suite, products);
-    tcase_add_test(scratch, scratch_block_is_reused);
-    tcase_add_test(scratch, excess_scratch_is_freed);
-    tcase_add_test(scratch, threads_never_share_scratch_blocks);
-    suite_add_tcase(suite, scratch);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return suite_run(suites, sizeof suites / sizeof *suites);
 }

@@ -153,17 +153,20 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("cpu plugin");
-    TCase *tests = tcase_create("plugin");
+    const TTest *const tests[] = {
+        an_offer_of_another_major_is_refused_with_a_reason,
+        a_newer_host_gets_the_plugins_minor,
+        the_backend_has_one_synchronous_device,
+        memory_is_aligned_and_copied_and_filled,
+        more_memory_than_there_is_is_an_error,
+        settings_that_say_nothing_are_errors,
+        an_init_that_fails_half_way_leaves_nothing,
+        every_kernel_has_a_name_and_a_function,
+    };
+    const test_suite suite = {
+        .name = "cpu plugin",
+        SUITE_TESTS(tests),
+    };
 
-    tcase_add_test(tests, offer_of_another_abi_major_is_refused_with_reason);
-    tcase_add_test(tests, newer_host_gets_minor_of_the_plugin);
-    tcase_add_test(tests, backend_has_one_synchronous_device);
-    tcase_add_test(tests, memory_table_aligns_copies_and_fills);
-    tcase_add_test(tests, excessive_allocation_is_out_of_memory);
-    tcase_add_test(tests, invalid_settings_are_refused);
-    tcase_add_test(tests, failed_init_leaks_no_memory);
-    tcase_add_test(tests, every_registered_kernel_has_name_and_function);
-    suite_add_tcase(suite, tests);
-    return run_suite(suite);
+    return suite_run(&suite, 1);
 }

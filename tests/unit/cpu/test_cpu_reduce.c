@@ -279,19 +279,24 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("cpu reduce");
-    TCase *tests = tcase_create("reduce");
+    const TTest *const tests[] = {
+        many_threads_reduce_to_the_bits_of_one,
+        a_reduction_of_nothing_is_the_identity,
+    };
+    const suite_loop loops[] = {
+        {sums_along_any_dimensions_are_accurate, 0, 3},
+        {the_first_of_equal_extremes_is_told, 0, 3},
+        {an_index_counts_the_innermost_dimension_fastest, 0, 3},
+        {variance_far_from_zero_does_not_cancel, 0, 3},
+        {sums_of_integers_do_not_leave_integers, 0, 3},
+        {infinities_do_not_spoil_sums_and_logsumexp, 0, 3},
+    };
+    const test_suite suite = {
+        .name = "cpu reduce",
+        .seconds = 120,
+        SUITE_TESTS(tests),
+        SUITE_LOOPS(loops),
+    };
 
-    tcase_set_timeout(tests, 120);
-    tcase_add_loop_test(tests, sums_over_any_dimensions_are_accurate, 0, 3);
-    tcase_add_test(tests, reduction_bits_do_not_depend_on_threads);
-    tcase_add_loop_test(tests, index_of_first_equal_extreme_is_returned, 0, 3);
-    tcase_add_loop_test(
-        tests, argmax_index_varies_fastest_in_innermost_dimension, 0, 3);
-    tcase_add_loop_test(tests, variance_of_large_offset_is_accurate, 0, 3);
-    tcase_add_test(tests, empty_reduction_returns_the_identity);
-    tcase_add_loop_test(tests, sum_of_small_integers_accumulates_in_i64, 0, 3);
-    tcase_add_loop_test(tests, sum_and_logsumexp_handle_infinities, 0, 3);
-    suite_add_tcase(suite, tests);
-    return run_suite(suite);
+    return suite_run(&suite, 1);
 }

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "support/children.h"
+#include "support/suite.h"
 #include "runtime/thread_pool.h"
 
 enum { N = 10007, GRAIN = 16 };
@@ -124,20 +125,15 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("cpu pool");
-    TCase *tests = tcase_create("pool");
-    SRunner *runner = srunner_create(suite);
-    int failed;
+    const TTest *const tests[] = {
+        every_chunk_is_computed_once,           a_task_may_call,
+        several_threads_may_call_at_once,       a_forked_child_computes,
+        a_pool_that_was_shut_down_starts_again, thread_counts_have_limits,
+    };
+    const test_suite suite = {
+        .name = "cpu pool",
+        SUITE_TESTS(tests),
+    };
 
-    tcase_add_test(tests, every_chunk_runs_exactly_once);
-    tcase_add_test(tests, parallel_for_may_be_nested);
-    tcase_add_test(tests, several_threads_may_use_the_pool_concurrently);
-    tcase_add_test(tests, pool_works_in_forked_child);
-    tcase_add_test(tests, pool_restarts_after_shutdown);
-    tcase_add_test(tests, invalid_thread_counts_are_refused);
-    suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return suite_run(&suite, 1);
 }

@@ -148,13 +148,16 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("cpu vecmath64");
-    TCase *tests = tcase_create("vecmath64");
+    const suite_loop loops[] = {
+        {functions_are_as_accurate_as_stated, 0, 3},
+        {special_values_come_out_as_in_c, 0, 3},
+        {a_lone_element_gives_the_bits_of_one_among_many, 0, 3},
+    };
+    const test_suite suite = {
+        .name = "cpu vecmath64",
+        .seconds = 300,
+        SUITE_LOOPS(loops),
+    };
 
-    tcase_set_timeout(tests, 300);
-    tcase_add_loop_test(tests, f64_functions_meet_their_error_bounds, 0, 3);
-    tcase_add_loop_test(tests, f64_special_values_match_libm, 0, 3);
-    tcase_add_loop_test(tests, single_element_has_bits_of_vector_element, 0, 3);
-    suite_add_tcase(suite, tests);
-    return run_suite(suite);
+    return suite_run(&suite, 1);
 }

@@ -571,22 +571,28 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("gradients of view kernels");
-    TCase *tests = tcase_create("gradients");
+    const TTest *const tests[] = {
+        softmax_has_its_gradient_in_any_dimension,
+        nll_loss_has_its_gradient,
+        batch_norm_has_its_gradients,
+        batch_norm_updates_its_running_statistics,
+        pooling_has_its_gradients,
+        padding_has_its_gradients,
+        upsampling_has_its_gradients,
+        grid_sampling_has_its_gradients,
+        embedding_has_its_gradient,
+    };
+    const suite_loop loops[] = {
+        {layer_norm_has_its_gradients, 0, 3},
+        {group_norm_has_its_gradients, 0, 3},
+        {convolution_has_its_gradients, 0,
+         sizeof(convolutions) / sizeof(convolutions[0])},
+    };
+    const test_suite suite = {
+        .name = "gradients of view kernels",
+        SUITE_TESTS(tests),
+        SUITE_LOOPS(loops),
+    };
 
-    tcase_add_test(tests, softmax_gradient_is_correct_in_any_dimension);
-    tcase_add_test(tests, nll_loss_gradient_is_correct);
-    tcase_add_loop_test(tests, layer_norm_gradients_are_correct, 0, 3);
-    tcase_add_loop_test(tests, group_norm_gradients_are_correct, 0, 3);
-    tcase_add_test(tests, batch_norm_gradients_are_correct);
-    tcase_add_test(tests, batch_norm_updates_its_running_statistics);
-    tcase_add_loop_test(tests, convolution_gradients_are_correct, 0,
-                        sizeof(convolutions) / sizeof(convolutions[0]));
-    tcase_add_test(tests, pooling_gradients_are_correct);
-    tcase_add_test(tests, padding_gradients_are_correct);
-    tcase_add_test(tests, upsampling_gradients_are_correct);
-    tcase_add_test(tests, grid_sampling_gradients_are_correct);
-    tcase_add_test(tests, embedding_gradient_is_correct);
-    suite_add_tcase(suite, tests);
-    return run_suite(suite);
+    return suite_run(&suite, 1);
 }

@@ -271,18 +271,22 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("index and order");
-    TCase *tests = tcase_create("index");
+    const TTest *const tests[] = {
+        a_negative_index_counts_from_the_end_in_index,
+        repeated_indices_add_up_the_same_for_any_threads,
+        of_repeated_indices_the_last_is_kept,
+        sorting_is_stable_and_puts_nan_last,
+        long_lines_are_sorted,
+        strides_do_not_change_results,
+    };
+    const suite_loop loops[] = {
+        {an_index_out_of_range_is_an_error_that_says_which, 0, 2},
+    };
+    const test_suite suite = {
+        .name = "index and order",
+        SUITE_TESTS(tests),
+        SUITE_LOOPS(loops),
+    };
 
-    tcase_add_loop_test(
-        tests, index_out_of_range_error_names_index_and_dimension, 0, 2);
-    tcase_add_test(tests, negative_index_counts_from_the_end);
-    tcase_add_test(tests,
-                   repeated_indices_accumulate_the_same_with_any_threads);
-    tcase_add_test(tests, scatter_keeps_the_last_of_repeated_indices);
-    tcase_add_test(tests, sort_is_stable_and_puts_nan_last);
-    tcase_add_test(tests, sort_orders_long_rows_stably);
-    tcase_add_test(tests, strides_do_not_change_results);
-    suite_add_tcase(suite, tests);
-    return run_suite(suite);
+    return suite_run(&suite, 1);
 }

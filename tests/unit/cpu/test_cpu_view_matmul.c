@@ -221,15 +221,21 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("matrix products");
-    TCase *tests = tcase_create("products");
+    const TTest *const tests[] = {
+        bits_do_not_depend_on_the_number_of_threads,
+        batches_are_multiplied_one_by_one_or_added_up,
+        beta_zero_does_not_read_self,
+        a_product_over_nothing_is_beta_self,
+        bf16_is_summed_in_f32_and_rounded_once,
+    };
+    const suite_loop loops[] = {
+        {products_of_any_layout_are_right, 0, 3},
+    };
+    const test_suite suite = {
+        .name = "matrix products",
+        SUITE_TESTS(tests),
+        SUITE_LOOPS(loops),
+    };
 
-    tcase_add_loop_test(tests, products_of_any_layout_are_correct, 0, 3);
-    tcase_add_test(tests, matmul_bits_do_not_depend_on_threads);
-    tcase_add_test(tests, bmm_and_addbmm_multiply_every_batch);
-    tcase_add_test(tests, beta_zero_does_not_read_self);
-    tcase_add_test(tests, addmm_over_empty_dimension_returns_beta_self);
-    tcase_add_test(tests, bf16_product_accumulates_in_f32_and_rounds_once);
-    suite_add_tcase(suite, tests);
-    return run_suite(suite);
+    return suite_run(&suite, 1);
 }

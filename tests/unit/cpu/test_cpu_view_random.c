@@ -175,14 +175,20 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("random kernels");
-    TCase *tests = tcase_create("random");
+    const TTest *const tests[] = {
+        philox_gives_the_published_numbers,
+        integers_reach_both_ends_of_their_range,
+        multinomial_follows_its_weights,
+    };
+    const suite_loop loops[] = {
+        {draws_have_their_mean_and_variance, 0, 4},
+        {an_element_depends_on_seed_and_place_alone, 0, 4},
+    };
+    const test_suite suite = {
+        .name = "random kernels",
+        SUITE_TESTS(tests),
+        SUITE_LOOPS(loops),
+    };
 
-    tcase_add_test(tests, philox_matches_published_vectors);
-    tcase_add_loop_test(tests, draws_have_expected_mean_and_variance, 0, 4);
-    tcase_add_loop_test(tests, element_depends_only_on_seed_and_position, 0, 4);
-    tcase_add_test(tests, random_integers_reach_both_ends_of_their_range);
-    tcase_add_test(tests, multinomial_follows_its_weights);
-    suite_add_tcase(suite, tests);
-    return run_suite(suite);
+    return suite_run(&suite, 1);
 }

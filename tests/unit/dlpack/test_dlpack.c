@@ -8,6 +8,7 @@
 #include "base/memory.h"
 #include "base/thread.h"
 #include "support/dlpack.h"
+#include "support/suite.h"
 
 #include <limits.h>
 #include <pthread.h>
@@ -595,18 +596,11 @@ int main(void)
         round_trips_leak_no_memory,
         device_of_plugin_is_exported_as_extension,
     };
-    Suite *suite = suite_create("dlpack");
-    TCase *cases = tcase_create("all");
-    SRunner *runner;
-    int failures;
+    const test_suite suite = {
+        .name = "dlpack",
+        .setup = set_up,
+        SUITE_TESTS(tests),
+    };
 
-    tcase_add_checked_fixture(cases, set_up, NULL);
-    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
-        tcase_add_test(cases, tests[i]);
-    suite_add_tcase(suite, cases);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(&suite, 1);
 }

@@ -4,6 +4,8 @@
 /* Whose context backends/cuda/lt.c makes current, of a device that is reset
  * while others multiply eight bits.  The driver is these few functions. */
 
+#include "support/suite.h"
+
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -117,26 +119,23 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("cuda contexts");
-    TCase *tests = tcase_create("contexts");
-    SRunner *runner = srunner_create(suite);
-    int failed;
+    const TTest *const tests[] = {
+        a_device_that_is_reset_is_not_made_current,
+        it_may_be_reset_while_others_ask,
+    };
+    const test_suite suite = {
+        .name = "cuda contexts",
+        SUITE_TESTS(tests),
+    };
 
-    tcase_add_test(tests, a_device_that_is_reset_is_not_made_current);
-    tcase_add_test(tests, it_may_be_reset_while_others_ask);
-    suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(&suite, 1);
 }
 
 #else
 
 int main(void)
 {
-    printf("1..0 # SKIP no headers of cuBLAS are found\n");
-    return 0;
+    return suite_skip_all("no headers of cuBLAS are found");
 }
 
 #endif

@@ -36,8 +36,10 @@ START_TEST(without_a_driver_there_is_no_device)
 {
     void *real = dlopen("libcuda.so.1", RTLD_LAZY);
 
-    if (real != NULL) /* a machine with a driver */
+    if (real != NULL) {
+        suite_skip("this machine has a driver");
         return;
+    }
     there_is_none("no NVIDIA driver here: libcuda.so.1: ");
 }
 END_TEST

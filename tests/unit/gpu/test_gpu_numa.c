@@ -3,6 +3,7 @@
 
 /* What is said of a GPU's node of memory, of folders such as Linux has. */
 
+#include "support/suite.h"
 #include "support/temporary_files.h"
 
 #include <sys/stat.h>
@@ -72,18 +73,16 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("gpu, nodes of memory");
-    TCase *tests = tcase_create("numa");
-    SRunner *runner;
-    int failed;
+    const TTest *const tests[] = {
+        the_node_is_what_linux_says,
+        what_is_not_known_is_no_node,
+    };
+    const test_suite suite = {
+        .name = "gpu, nodes of memory",
+        .setup = setup,
+        .teardown = teardown,
+        SUITE_TESTS(tests),
+    };
 
-    tcase_add_unchecked_fixture(tests, setup, teardown);
-    tcase_add_test(tests, the_node_is_what_linux_says);
-    tcase_add_test(tests, what_is_not_known_is_no_node);
-    suite_add_tcase(suite, tests);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(&suite, 1);
 }

@@ -8,7 +8,8 @@
 
 #define _GNU_SOURCE /* strndup */
 
-#include <check.h>
+#include "support/suite.h"
+
 #include <dlfcn.h>
 #include <glob.h>
 #include <stdbool.h>
@@ -206,8 +207,10 @@ START_TEST(instructions_are_those_that_were_meant)
     for (size_t i = 0; i < files.gl_pathc && ptx == NULL; i++)
         if (strstr(files.gl_pathv[i], "/elementwise_f32.cu") != NULL)
             ptx = compiled(files.gl_pathv[i], 80);
-    if (ptx == NULL) /* nothing here compiles kernels: they were not made */
+    if (ptx == NULL) {
+        suite_skip("no kernel sources were generated");
         return;
+    }
     holds_the_rules("elementwise_f32.cu", ptx);
     ck_assert(!has_instruction(ptx, "qrt.rn.f32"));
     ck_assert(has_instruction(ptx, "sqrt.rn.f32"));
@@ -300,31 +303,31 @@ static void find_files(void)
 
 int main(void)
 {
-    Suite *suite = suite_create("gpu/nvrtc");
-    TCase *tests = tcase_create("nvrtc");
-    SRunner *runner = srunner_create(suite);
-    int failed;
+    const TTest *const tests[] = {
+        instructions_are_those_that_were_meant,
+        what_is_no_kernel_is_refused,
+    };
+    suite_loop loops[] = {
+        {a_family_compiles_for_each_architecture, 0, 0},
+    };
+    const test_suite suite = {
+        .name = "gpu/nvrtc",
+        .seconds =
+            getenv("LIBCORE_TEST_LONG") != NULL ? SECONDS_OF_ALL : SECONDS,
+        SUITE_TESTS(tests),
+        SUITE_LOOPS(loops),
+    };
+    int status;
 
     source = getenv("LIBCORE_SOURCE");
     source = source != NULL ? source : ".";
     build = getenv("LIBCORE_BUILD");
     build = build != NULL ? build : ".";
     find_files();
-    if (!opened()) {
-        printf("1..0 # SKIP no libnvrtc is found\n");
-        srunner_free(runner);
-        return 0;
-    }
-    tcase_set_timeout(
-        tests, getenv("LIBCORE_TEST_LONG") != NULL ? SECONDS_OF_ALL : SECONDS);
-    tcase_add_loop_test(tests, a_family_compiles_for_each_architecture, 0,
-                        3 * (int)files.gl_pathc);
-    tcase_add_test(tests, instructions_are_those_that_were_meant);
-    tcase_add_test(tests, what_is_no_kernel_is_refused);
-    suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
+    if (!opened())
+        return suite_skip_all("no libnvrtc is found");
+    loops[0].end = 3 * (int)files.gl_pathc;
+    status = suite_run(&suite, 1);
     globfree(&files);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return status;
 }

@@ -19,8 +19,10 @@
 
 START_TEST(without_a_driver_there_is_no_device)
 {
-    if (access("/dev/kfd", F_OK) == 0) /* a machine with one */
+    if (access("/dev/kfd", F_OK) == 0) {
+        suite_skip("this machine has a driver");
         return;
+    }
     there_is_none("no /dev/kfd");
 }
 END_TEST

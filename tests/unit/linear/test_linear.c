@@ -474,36 +474,30 @@ END_TEST
 
 int main(void)
 {
-    const TTest *tests[] = {
-        fused_linear_equals_separate_operators,
-        first_and_second_derivatives_are_correct,
-        float8_linear_computes_with_quantized_operands,
-        float8_gradients_approximate_f32_on_every_device,
-        autocast_lowers_fused_linear_like_linear,
-        only_tensors_needed_by_gradients_are_saved,
-        retained_graph_gives_the_same_gradient_again,
-        fused_variants_are_differentiable_only_once,
-        backward_refuses_changed_weight,
-        weight_is_quantized_only_in_first_microbatch,
-        ten_thousand_steps_leak_no_memory,
-        main_grad_receives_weight_gradient_instead_of_grad,
-        destination_receives_weight_gradient_in_place,
-        delayed_weight_gradient_is_computed_by_backward_dw,
-        linear_with_no_wait_quantizers_never_synchronizes,
+    const TTest *const tests[] = {
+        it_is_the_operators_it_stands_for,
+        derivatives_of_both_orders_are_right,
+        eight_bits_compute_with_what_was_quantized,
+        eight_bits_learn_what_f32_learns_on_any_device,
+        autocast_lowers_it_as_the_operator,
+        nothing_is_kept_that_no_gradient_needs,
+        a_second_backward_gives_the_same_where_the_graph_is_kept,
+        what_keeps_no_history_can_be_differentiated_once,
+        a_weight_that_was_changed_is_told,
+        the_weight_is_quantized_in_the_first_microbatch,
+        ten_thousand_steps_leave_nothing,
+        a_main_gradient_gets_it_in_place_of_grad,
+        a_destination_of_the_backward_gets_it_at_once,
+        it_is_computed_when_it_is_asked_for,
+        with_such_quantizers_the_host_waits_for_nothing,
     };
-    Suite *suite = suite_create("fused linear");
-    TCase *tcase = tcase_create("linear");
-    SRunner *runner;
-    int failed;
+    const test_suite suite = {
+        .name = "fused linear",
+        .setup = setup,
+        .teardown = teardown,
+        .seconds = 60,
+        SUITE_TESTS(tests),
+    };
 
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_set_timeout(tcase, 60);
-    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
-        tcase_add_test(tcase, tests[i]);
-    suite_add_tcase(suite, tcase);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(&suite, 1);
 }

@@ -346,30 +346,24 @@ END_TEST
 
 int main(void)
 {
-    const TTest *tests[] = {
-        invalid_linear_arguments_are_refused,
-        nan_gradient_is_refused_and_keeps_the_state,
-        failed_forward_restores_quantizers_and_workspace,
-        failed_allocation_restores_the_quantizers,
-        failed_recording_restores_quantizers_and_workspace,
-        call_saves_quantizer_state_only_once,
-        values_beyond_float8_saturate_and_are_counted,
-        gradient_block_size_is_checked_before_quantizing,
-        backward_without_its_tensors_is_refused,
+    const TTest *const tests[] = {
+        wrong_arguments_are_told,
+        a_gradient_that_is_no_number_is_told_and_leaves_the_state,
+        a_forward_that_fails_half_way_leaves_quantizers_and_workspace,
+        without_memory_it_fails_and_leaves_the_quantizers,
+        what_cannot_be_recorded_leaves_quantizers_and_workspace,
+        a_call_keeps_the_state_of_a_quantizer_once,
+        what_is_too_large_for_eight_bits_saturates_and_is_counted,
+        blocks_of_the_gradient_are_asked_for_before_anything_is_done,
+        backward_without_what_it_needs_is_told,
     };
-    Suite *suite = suite_create("fused linear: errors");
-    TCase *tcase = tcase_create("linear_errors");
-    SRunner *runner;
-    int failed;
+    const test_suite suite = {
+        .name = "fused linear: errors",
+        .setup = setup,
+        .teardown = teardown,
+        .seconds = 60,
+        SUITE_TESTS(tests),
+    };
 
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_set_timeout(tcase, 60);
-    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
-        tcase_add_test(tcase, tests[i]);
-    suite_add_tcase(suite, tcase);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(&suite, 1);
 }

@@ -251,26 +251,20 @@ END_TEST
 
 int main(void)
 {
-    const TTest *tests[] = {
-        bytes_match_design_for_each_activation_and_scaling,
-        bytes_match_design_for_each_set_of_gradients,
-        bytes_match_design_with_weight_kept_in_workspace,
-        bytes_match_design_with_main_grad_and_delayed_gradient,
-        bytes_match_design_with_retained_graph,
+    const TTest *const tests[] = {
+        bytes_are_the_sum_for_each_activation_and_scaling,
+        bytes_are_the_sum_whichever_gradients_are_wanted,
+        bytes_are_the_sum_with_a_weight_that_is_kept,
+        bytes_are_the_sum_where_the_weight_s_gradient_goes_elsewhere,
+        bytes_are_the_sum_where_the_graph_is_retained,
     };
-    Suite *suite = suite_create("fused linear: memory");
-    TCase *tcase = tcase_create("linear_memory");
-    SRunner *runner;
-    int failed;
+    const test_suite suite = {
+        .name = "fused linear: memory",
+        .setup = setup,
+        .teardown = teardown,
+        .seconds = 60,
+        SUITE_TESTS(tests),
+    };
 
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_set_timeout(tcase, 60);
-    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
-        tcase_add_test(tcase, tests[i]);
-    suite_add_tcase(suite, tcase);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(&suite, 1);
 }

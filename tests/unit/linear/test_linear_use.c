@@ -537,19 +537,13 @@ int main(void)
         recomputation_uses_the_scales_of_the_first_run,
         nested_backward_quantizes_once_per_worker,
     };
-    Suite *suite = suite_create("fused linear: use");
-    TCase *tcase = tcase_create("linear");
-    SRunner *runner;
-    int failed;
+    const test_suite suite = {
+        .name = "fused linear: use",
+        .setup = setup_use,
+        .teardown = teardown_use,
+        .seconds = 60,
+        SUITE_TESTS(tests),
+    };
 
-    tcase_add_checked_fixture(tcase, setup_use, teardown_use);
-    tcase_set_timeout(tcase, 60);
-    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
-        tcase_add_test(tcase, tests[i]);
-    suite_add_tcase(suite, tcase);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(&suite, 1);
 }

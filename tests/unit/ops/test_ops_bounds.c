@@ -97,24 +97,12 @@ static const struct refusal {
     {"stack", "[ n p:3 ] i:0", "tensor 0 of"},
 };
 
-static core_status call_words(const char *op, const char *words,
-                              core_value *results)
-{
-    check c = {op, words, 0, 1, 0};
-    char copy[256];
-    arguments a;
-
-    snprintf(copy, sizeof copy, "%s", words);
-    parse(&a, &c, copy);
-    return core_op_call(a.op, a.values, a.count, results, 4);
-}
-
-START_TEST(numbers_beyond_any_size_are_refused)
+START_TEST(numbers_beyond_all_sizes_are_refused)
 {
     for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
         const struct refusal *r = &refusals[i];
         core_value results[4] = {0};
-        core_status status = call_words(r->op, r->words, results);
+        core_status status = call_op_words(r->op, r->words, results);
         const char *said = status ? core_error_message() : "";
         char name[64];
 
@@ -166,7 +154,7 @@ START_TEST(int64_limits_have_their_literal_meaning)
     for (size_t i = 0; i < sizeof meanings / sizeof *meanings; i++) {
         const struct meaning *m = &meanings[i];
         core_value results[4] = {0};
-        core_status status = call_words(m->op, m->words, results);
+        core_status status = call_op_words(m->op, m->words, results);
         core_tensor *wide;
         double total;
 

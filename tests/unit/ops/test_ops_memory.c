@@ -117,20 +117,16 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("ops memory");
-    TCase *tests = tcase_create("ops memory");
-    SRunner *runner;
-    int count = 0, failed;
+    suite_loop loops[] = {
+        {no_memory_is_an_error_wherever_it_ends, 0, 0},
+    };
+    const test_suite suite = {
+        .name = "ops memory",
+        .teardown = drop_all,
+        SUITE_LOOPS(loops),
+    };
 
-    while (sample_at(count))
-        count++;
-    tcase_add_checked_fixture(tests, NULL, drop_all);
-    tcase_add_loop_test(tests, failed_allocation_is_out_of_memory_without_leaks,
-                        0, count);
-    suite_add_tcase(suite, tests);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    while (sample_at(loops[0].end))
+        loops[0].end++;
+    return suite_run(&suite, 1);
 }

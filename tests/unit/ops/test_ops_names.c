@@ -5,6 +5,8 @@
  * arguments they write.  The names follow those of other frameworks, not a
  * rule, and are therefore listed here. */
 
+#include "support/suite.h"
+
 #include "dispatch/dispatch.h"
 #include "dispatch/operator.h"
 
@@ -195,16 +197,14 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("ops/names");
-    TCase *tests = tcase_create("names");
-    SRunner *runner = srunner_create(suite);
-    int failed;
+    const TTest *const tests[] = {
+        operators_that_write_have_their_names,
+        a_former_name_finds_its_operator,
+    };
+    const test_suite suite = {
+        .name = "ops/names",
+        SUITE_TESTS(tests),
+    };
 
-    tcase_add_test(tests, out_operators_have_the_listed_names);
-    tcase_add_test(tests, former_name_finds_the_operator);
-    suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(&suite, 1);
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+#include "support/suite.h"
+
 #include <libcore/autograd.h>
 #include <libcore/device.h>
 #include <libcore/ops.h>
@@ -545,32 +547,32 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("optim");
-    TCase *tests = tcase_create("optimizers");
-    SRunner *runner = srunner_create(suite);
-    int failed;
+    const TTest *const tests[] = {
+        adam_steps_as_libtorch_does,
+        adam_with_weight_decay_steps_as_libtorch_does,
+        decoupled_adam_steps_as_libtorch_does,
+        a_step_leaves_gradient_and_modes_alone,
+        a_parameter_without_gradient_is_left_alone,
+        the_learning_rate_can_change_on_the_way,
+        a_gradient_that_backward_made_is_followed,
+        state_is_named_and_checked,
+        state_that_shares_memory_is_refused,
+        options_out_of_range_are_refused,
+        what_is_no_parameter_is_refused,
+        the_optimizer_keeps_its_parameters_alive,
+    };
+    const suite_loop loops[] = {
+        {sgd_steps_as_libtorch_does, 0, sizeof sgd_cases / sizeof *sgd_cases},
+        {a_restored_optimizer_goes_on_bit_for_bit, 0, 2},
+        {without_memory_at_any_point_nothing_leaks, 0, 2},
+    };
+    const test_suite suite = {
+        .name = "optim",
+        .setup = set_up,
+        .teardown = tear_down,
+        SUITE_TESTS(tests),
+        SUITE_LOOPS(loops),
+    };
 
-    tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_add_loop_test(tests, sgd_matches_libtorch, 0,
-                        sizeof sgd_cases / sizeof *sgd_cases);
-    tcase_add_test(tests, adam_matches_libtorch);
-    tcase_add_test(tests, adam_with_weight_decay_matches_libtorch);
-    tcase_add_test(tests, adamw_matches_libtorch);
-    tcase_add_test(tests, step_keeps_gradient_and_modes);
-    tcase_add_test(tests, parameter_without_gradient_is_not_stepped);
-    tcase_add_test(tests, learning_rate_can_change_between_steps);
-    tcase_add_test(tests, step_follows_gradient_of_backward);
-    tcase_add_loop_test(tests, restored_optimizer_continues_bit_for_bit, 0, 2);
-    tcase_add_test(tests, optimizer_state_has_names_and_is_validated);
-    tcase_add_test(tests, state_that_shares_memory_is_refused);
-    tcase_add_test(tests, options_out_of_range_are_refused);
-    tcase_add_test(tests, invalid_parameters_are_refused);
-    tcase_add_test(tests, optimizer_keeps_its_parameters_alive);
-    tcase_add_loop_test(tests, failed_allocation_in_first_step_leaks_nothing, 0,
-                        2);
-    suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(&suite, 1);
 }

@@ -407,21 +407,17 @@ int main(void)
         fused_cpu_step_unscales_gradients_and_skips_on_found_inf,
         fused_step_accepts_empty_tensors,
     };
-    Suite *suite = suite_create("optim, cpu");
-    TCase *all = tcase_create("optim, cpu");
-    SRunner *runner;
-    int failed;
+    const suite_loop loops[] = {
+        {bits_are_those_of_operators, 0,
+         sizeof instruction_sets / sizeof *instruction_sets},
+    };
+    const test_suite suite = {
+        .name = "optim, cpu",
+        .teardown = drop_all,
+        .seconds = SUITE_SECONDS,
+        SUITE_TESTS(tests),
+        SUITE_LOOPS(loops),
+    };
 
-    tcase_add_checked_fixture(all, NULL, drop_all);
-    tcase_set_timeout(all, SUITE_SECONDS);
-    tcase_add_loop_test(all, fused_steps_equal_separate_operators_bit_for_bit,
-                        0, sizeof instruction_sets / sizeof *instruction_sets);
-    for (size_t k = 0; k < sizeof tests / sizeof *tests; k++)
-        tcase_add_test(all, tests[k]);
-    suite_add_tcase(suite, all);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(&suite, 1);
 }

@@ -224,19 +224,16 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("optim many");
-    TCase *tests = tcase_create("optim many");
-    SRunner *runner;
-    int failed;
+    const suite_loop loops[] = {
+        {a_thousand_parameters_step_as_each_alone, 0,
+         sizeof kinds / sizeof *kinds},
+    };
+    const test_suite suite = {
+        .name = "optim many",
+        .teardown = drop_all,
+        .seconds = 60,
+        SUITE_LOOPS(loops),
+    };
 
-    tcase_add_checked_fixture(tests, NULL, drop_all);
-    tcase_set_timeout(tests, 60);
-    tcase_add_loop_test(tests, joint_step_equals_individual_steps, 0,
-                        sizeof kinds / sizeof *kinds);
-    suite_add_tcase(suite, tests);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(&suite, 1);
 }

@@ -160,23 +160,22 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("nan check");
-    TCase *tcase = tcase_create("nan check");
-    SRunner *runner = srunner_create(suite);
-    int failed;
+    const TTest *const tests[] = {
+        who_makes_a_nan_is_told,
+        who_passes_one_on_is_not,
+        what_was_never_computed_is_not_looked_at,
+        an_operator_of_a_program_is_looked_at,
+        a_given_result_may_have_held_one,
+        a_backward_tells_it_too,
+        a_profile_does_not_end_it,
+        only_a_switch_is_accepted,
+    };
+    const test_suite suite = {
+        .name = "nan check",
+        .setup = begin,
+        .teardown = end,
+        SUITE_TESTS(tests),
+    };
 
-    suite_add_tcase(suite, tcase);
-    tcase_add_checked_fixture(tcase, begin, end);
-    tcase_add_test(tcase, operator_that_creates_nan_is_named);
-    tcase_add_test(tcase, operator_that_propagates_nan_is_accepted);
-    tcase_add_test(tcase, uninitialized_and_constant_tensors_are_not_checked);
-    tcase_add_test(tcase, custom_operators_are_checked);
-    tcase_add_test(tcase, out_tensor_may_contain_nan_before_the_call);
-    tcase_add_test(tcase, nan_in_backward_is_reported);
-    tcase_add_test(tcase, profiling_does_not_disable_nan_check);
-    tcase_add_test(tcase, nan_check_accepts_only_boolean_values);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(&suite, 1);
 }

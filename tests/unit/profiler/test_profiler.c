@@ -662,19 +662,13 @@ int main(void)
         forked_child_is_not_profiled,
         child_may_start_session_despite_session_of_other_thread,
     };
-    Suite *suite = suite_create("profiler");
-    TCase *tcase = tcase_create("profiler");
-    SRunner *runner;
-    int failed;
+    const test_suite suite = {
+        .name = "profiler",
+        .setup = setup,
+        .teardown = teardown,
+        .seconds = 60,
+        SUITE_TESTS(tests),
+    };
 
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_set_timeout(tcase, 60);
-    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
-        tcase_add_test(tcase, tests[i]);
-    suite_add_tcase(suite, tcase);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(&suite, 1);
 }

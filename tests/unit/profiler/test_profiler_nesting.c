@@ -251,19 +251,13 @@ int main(void)
         names_are_truncated_between_characters,
         ready_callback_may_stop_a_stopping_session,
     };
-    Suite *suite = suite_create("profiler nesting");
-    TCase *tcase = tcase_create("profiler nesting");
-    SRunner *runner;
-    int failed;
+    const test_suite suite = {
+        .name = "profiler nesting",
+        .setup = setup,
+        .teardown = teardown,
+        .seconds = CASE_SECONDS,
+        SUITE_TESTS(tests),
+    };
 
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_set_timeout(tcase, CASE_SECONDS);
-    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
-        tcase_add_test(tcase, tests[i]);
-    suite_add_tcase(suite, tcase);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(&suite, 1);
 }

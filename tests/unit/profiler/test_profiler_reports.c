@@ -212,18 +212,12 @@ int main(void)
         names_are_truncated_to_one_table_line,
         range_started_at_session_end_has_zero_length,
     };
-    Suite *suite = suite_create("profiler reports");
-    TCase *tcase = tcase_create("profiler reports");
-    SRunner *runner;
-    int failed;
+    const test_suite suite = {
+        .name = "profiler reports",
+        .setup = setup,
+        .teardown = teardown,
+        SUITE_TESTS(tests),
+    };
 
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
-        tcase_add_test(tcase, tests[i]);
-    suite_add_tcase(suite, tcase);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(&suite, 1);
 }

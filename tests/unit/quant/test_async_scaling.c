@@ -310,27 +310,20 @@ END_TEST
 
 int main(void)
 {
-    const TTest *tests[] = {
-        no_wait_quantizer_equals_waiting_quantizer,
-        no_wait_state_moves_between_devices,
-        non_finite_data_passes_through_and_is_forgotten,
-        no_wait_quantizer_is_ordered_across_streams,
-        failed_call_restores_device_state,
-        grad_scaler_backs_off_when_float8_overflows,
+    const TTest *const tests[] = {
+        all_scalings_have_the_numbers_of_those_that_wait,
+        its_state_goes_on_elsewhere,
+        what_is_no_number_goes_through_and_is_forgotten,
+        it_goes_along_with_streams,
+        a_call_that_fails_leaves_what_the_device_has,
+        a_scaler_steps_back_where_eight_bits_overflow,
     };
-    Suite *suite = suite_create("quantizer that waits for nothing");
-    TCase *tcase = tcase_create("quantizer that waits for nothing");
-    SRunner *runner;
-    int failed;
+    const test_suite suite = {
+        .name = "quantizer that waits for nothing",
+        .teardown = teardown,
+        .seconds = 60,
+        SUITE_TESTS(tests),
+    };
 
-    tcase_add_checked_fixture(tcase, NULL, teardown);
-    tcase_set_timeout(tcase, 60);
-    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
-        tcase_add_test(tcase, tests[i]);
-    suite_add_tcase(suite, tcase);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(&suite, 1);
 }

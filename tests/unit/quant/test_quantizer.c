@@ -417,7 +417,7 @@ END_TEST
 
 int main(void)
 {
-    const TTest *tests[] = {
+    const TTest *const tests[] = {
         current_scaling_uses_the_whole_range,
         power_of_two_scale_is_rounded_down,
         zeros_and_tiny_numbers_get_a_finite_scale,
@@ -431,19 +431,12 @@ int main(void)
         no_wait_quantizer_computes_scale_on_device,
         quantizer_on_meta_refuses_data_dependent_calls,
     };
-    Suite *suite = suite_create("quantizer");
-    TCase *tcase = tcase_create("quantizer");
-    SRunner *runner;
-    int failed;
+    const test_suite suite = {
+        .name = "quantizer",
+        .teardown = teardown,
+        .seconds = 60,
+        SUITE_TESTS(tests),
+    };
 
-    tcase_add_checked_fixture(tcase, NULL, teardown);
-    tcase_set_timeout(tcase, 60);
-    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
-        tcase_add_test(tcase, tests[i]);
-    suite_add_tcase(suite, tcase);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(&suite, 1);
 }

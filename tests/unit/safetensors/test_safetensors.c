@@ -582,35 +582,35 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("safetensors");
-    TCase *tests = tcase_create("files");
-    SRunner *runner = srunner_create(suite);
-    int failed;
+    const TTest *const tests[] = {
+        what_is_saved_is_loaded_bit_for_bit_in_every_dtype,
+        scalars_empty_tensors_and_views_are_saved_in_row_major_order,
+        texts_come_back_whatever_is_in_them,
+        the_file_is_what_the_format_says_byte_for_byte,
+        a_header_of_another_writer_is_read,
+        a_file_cut_anywhere_is_corrupt,
+        a_file_with_any_byte_changed_is_read_or_refused,
+        a_header_length_beyond_the_file_is_corrupt,
+        a_missing_file_is_not_found_and_a_folder_no_file,
+        what_cannot_be_loaded_says_why,
+        a_failed_save_leaves_the_old_file_and_no_other,
+        a_place_that_cannot_be_written_is_told_beforehand,
+        a_link_is_followed_and_the_mode_stays,
+        a_link_to_nothing_is_written_through,
+        links_that_lead_nowhere_are_refused,
+        names_that_a_file_cannot_have_are_refused,
+        without_memory_at_any_point_nothing_is_left,
+    };
+    const suite_loop loops[] = {
+        {a_malformed_file_is_corrupt_and_named, 0, MALFORMED},
+    };
+    const test_suite suite = {
+        .name = "safetensors",
+        .setup = set_up,
+        .teardown = tear_down,
+        SUITE_TESTS(tests),
+        SUITE_LOOPS(loops),
+    };
 
-    tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_add_test(tests, every_dtype_is_saved_and_loaded_bit_for_bit);
-    tcase_add_test(tests, scalars_empty_tensors_and_views_are_saved_row_major);
-    tcase_add_test(tests, metadata_texts_survive_a_round_trip);
-    tcase_add_test(tests, saved_file_matches_the_format_byte_for_byte);
-    tcase_add_test(tests, header_of_another_writer_is_read);
-    tcase_add_loop_test(tests,
-                        malformed_file_is_reported_as_corrupt_with_its_path, 0,
-                        MALFORMED);
-    tcase_add_test(tests, truncated_file_is_corrupt);
-    tcase_add_test(tests, changed_byte_is_accepted_or_reported_as_corrupt);
-    tcase_add_test(tests, header_length_beyond_the_file_is_corrupt);
-    tcase_add_test(tests, missing_file_and_folder_are_refused);
-    tcase_add_test(tests, unloadable_tensor_is_reported_with_reason);
-    tcase_add_test(tests, failed_save_keeps_the_old_file_and_creates_no_other);
-    tcase_add_test(tests, check_path_refuses_unwritable_paths);
-    tcase_add_test(tests, save_follows_symlink_and_keeps_mode);
-    tcase_add_test(tests, save_through_dangling_symlinks_creates_the_target);
-    tcase_add_test(tests, invalid_symlinks_are_refused);
-    tcase_add_test(tests, invalid_tensor_names_are_refused);
-    tcase_add_test(tests, failed_allocation_leaves_no_file_and_no_memory);
-    suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(&suite, 1);
 }

@@ -268,28 +268,29 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("safetensors in shards");
-    TCase *tests = tcase_create("shards");
-    SRunner *runner = srunner_create(suite);
-    int failed;
+    const TTest *const tests[] = {
+        shards_are_read_as_one_file,
+        shards_are_mapped_one_by_one,
+        shards_may_lie_in_folders_below,
+        a_missing_shard_is_named,
+        a_tensor_that_is_not_in_its_shard_is_named,
+        a_damaged_shard_is_named,
+        deep_nesting_ends_in_an_error_not_in_the_stack,
+        without_memory_at_any_point_nothing_stays_open,
+    };
+    const suite_loop loops[] = {
+        {names_that_lead_out_of_the_folder_are_refused, 0,
+         sizeof outside / sizeof *outside},
+        {a_malformed_index_is_corrupt_and_named, 0,
+         sizeof malformed / sizeof *malformed},
+    };
+    const test_suite suite = {
+        .name = "safetensors in shards",
+        .setup = set_up,
+        .teardown = tear_down,
+        SUITE_TESTS(tests),
+        SUITE_LOOPS(loops),
+    };
 
-    tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_add_test(tests, shards_are_read_like_one_file);
-    tcase_add_test(tests, shards_are_mapped_and_unmapped_separately);
-    tcase_add_test(tests, shards_may_be_in_subfolders);
-    tcase_add_test(tests, missing_shard_is_named);
-    tcase_add_test(tests, tensor_missing_in_its_shard_is_named);
-    tcase_add_test(tests, damaged_shard_is_named);
-    tcase_add_loop_test(tests, shard_names_outside_the_folder_are_refused, 0,
-                        sizeof outside / sizeof *outside);
-    tcase_add_loop_test(tests,
-                        malformed_index_is_reported_as_corrupt_with_its_path, 0,
-                        sizeof malformed / sizeof *malformed);
-    tcase_add_test(tests, deeply_nested_json_is_refused_without_stack_overflow);
-    tcase_add_test(tests, failed_allocation_leaves_no_shard_open);
-    suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(&suite, 1);
 }
