@@ -339,14 +339,14 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        a_lost_device_ends_the_walks_that_need_it_and_no_others,
-        a_node_that_waits_for_a_lost_device_is_let_go,
-        bad_data_in_a_walk_is_told_to_who_waits,
+        lost_device_fails_only_backward_that_uses_it,
+        node_waiting_for_lost_device_returns_an_error,
+        index_error_during_backward_is_reported_by_next_wait,
     };
     const suite_loop loops[] = {
-        {a_fault_at_any_place_is_told_and_leaves_nothing, SIM_FAULT_ALLOC,
+        {fault_at_any_call_is_reported_without_leaks, SIM_FAULT_ALLOC,
          SIM_FAULT_STREAM},
-        {a_fault_at_any_place_is_told_and_leaves_nothing, SIM_FAULT_STREAM + 1,
+        {fault_at_any_call_is_reported_without_leaks, SIM_FAULT_STREAM + 1,
          SIM_FAULT_WAIT + 1},
     };
     const test_suite suite = {

@@ -433,19 +433,19 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        bits_depend_neither_on_threads_nor_on_layout,
-        bits_of_many_small_ones_do_not_depend_on_when_they_are_packed,
+        bits_do_not_depend_on_threads_or_layout,
+        bits_of_many_small_products_do_not_depend_on_packing,
     };
     const suite_loop loops[] = {
-        {products_of_any_layout_are_near_those_of_real_numbers, 0, ISAS},
-        {long_sums_in_several_blocks_are_near, 0, ISAS},
-        {batches_and_repeated_ones_are_multiplied_one_by_one, 0, ISAS},
-        {infinite_and_no_numbers_go_where_they_belong, 0, ISAS},
-        {what_is_beyond_an_edge_is_not_read, 0, ISAS},
-        {memory_behind_an_operand_is_not_touched, 0, ISAS},
-        {products_of_and_over_nothing, 0, ISAS},
-        {self_may_be_the_result, 0, ISAS},
-        {the_setting_turns_the_instructions_off, 0, ISAS},
+        {bf16_products_of_any_layout_are_accurate, 0, ISAS},
+        {long_sums_over_several_blocks_are_accurate, 0, ISAS},
+        {batched_and_broadcast_products_are_accurate, 0, ISAS},
+        {nan_and_infinity_affect_only_their_row, 0, ISAS},
+        {gaps_between_rows_are_not_used, 0, ISAS},
+        {memory_beyond_an_operand_is_not_accessed, 0, ISAS},
+        {products_with_empty_dimensions_are_correct, 0, ISAS},
+        {addmm_accepts_self_as_result, 0, ISAS},
+        {isa_setting_disables_bf16_instructions, 0, ISAS},
     };
     const test_suite suite = {
         .name = "bf16 products",

@@ -291,12 +291,12 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        bits_do_not_depend_on_the_number_of_threads,
+        bf16_convolution_bits_do_not_depend_on_threads,
     };
     const suite_loop loops[] = {
-        {convolutions_are_near_those_in_f32, 0, ISAS},
-        {maxima_and_their_places_are_those_of_f32, 0, ISAS},
-        {averages_are_those_of_f32_rounded, 0, ISAS},
+        {bf16_convolutions_match_f32, 0, ISAS},
+        {max_pooling_values_and_indices_match_f32, 0, ISAS},
+        {average_pooling_matches_rounded_f32, 0, ISAS},
     };
     const test_suite suite = {
         .name = "bf16 convolutions",

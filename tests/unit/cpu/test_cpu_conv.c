@@ -269,10 +269,10 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        bits_do_not_depend_on_the_number_of_threads,
+        f32_convolution_bits_do_not_depend_on_threads,
     };
     const suite_loop loops[] = {
-        {convolutions_are_near_those_in_f64, 0, ISAS},
+        {f32_convolutions_match_f64, 0, ISAS},
     };
     const test_suite suite = {
         .name = "cpu convolutions",

@@ -236,14 +236,14 @@ END_TEST
 int main(void)
 {
     const suite_loop loops[] = {
-        {copy_converts_between_any_two_dtypes, 0, 3},
-        {floats_that_no_integer_is_become_the_least_one, 0, 3},
-        {what_is_not_zero_is_true, 0, 3},
-        {every_half_survives_the_way_through_f32, 0, 3},
+        {copy_converts_between_any_two_dtypes_exactly, 0, 3},
+        {unrepresentable_floats_convert_to_minimum_integer, 0, 3},
+        {nonzero_converts_to_true, 0, 3},
+        {every_half_round_trips_through_f32, 0, 3},
         {halves_round_to_nearest_even, 0, 3},
-        {a_transposed_copy_puts_every_element_in_its_place, 0, 3},
-        {short_rows_go_to_their_places, 0, 3},
-        {fill_writes_the_value_and_nothing_beside_it, 0, 3},
+        {transposed_copy_moves_every_element, 0, 3},
+        {permuted_copy_of_short_rows_is_correct, 0, 3},
+        {fill_writes_only_strided_elements, 0, 3},
     };
     const test_suite suite = {
         .name = "cpu copy",

@@ -449,22 +449,22 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        add_takes_an_alpha,
-        many_threads_give_the_bits_of_one,
-        integers_divided_by_zero_are_an_error,
-        a_rounding_mode_that_nobody_knows_is_an_error,
+        add_scales_by_alpha,
+        elementwise_bits_do_not_depend_on_threads,
+        integer_division_by_zero_is_an_error,
+        unknown_rounding_mode_is_an_error,
     };
     const suite_loop loops[] = {
-        {add_of_dense_operands_adds, 0, 3},
-        {an_immediate_is_an_operand, 0, 3},
-        {strided_and_broadcast_operands_are_read_where_they_lie, 0, 3},
-        {an_output_may_be_its_input, 0, 3},
-        {an_element_has_the_same_bits_at_any_place, 0, 3},
-        {large_outputs_have_every_element, 0, 3},
-        {extremes_pass_nan_on, 0, 3},
-        {halves_are_computed_in_f32_and_rounded_to_even, 0, 3},
-        {sums_and_products_of_bf16_are_rounded_once, 0, 3},
-        {halves_step_to_their_own_neighbours, 0, 3},
+        {add_of_dense_operands_is_correct, 0, 3},
+        {immediate_operand_is_broadcast, 0, 3},
+        {strided_and_broadcast_operands_are_read_correctly, 0, 3},
+        {output_may_alias_its_inputs, 0, 3},
+        {element_bits_do_not_depend_on_position, 0, 3},
+        {large_outputs_are_written_completely, 0, 3},
+        {maximum_propagates_nan_and_fmax_ignores_it, 0, 3},
+        {half_add_computes_in_f32_and_rounds_to_even, 0, 3},
+        {bf16_sums_and_products_are_rounded_once, 0, 3},
+        {nextafter_of_half_steps_to_adjacent_half, 0, 3},
     };
     const test_suite suite = {
         .name = "cpu element-wise",

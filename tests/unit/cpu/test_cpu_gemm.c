@@ -382,14 +382,16 @@ END_TEST
 int main(void)
 {
     const TTest *const products_tests[] = {
-        products_in_every_layout, parts_of_a_product_have_its_bits,
-        products_need_no_memory,  infinities_stay_in_their_row_and_column,
-        others_are_told_no,
+        gemm_is_accurate_in_every_layout,
+        parts_of_a_product_equal_the_whole_bit_for_bit,
+        gemm_without_scratch_memory_gives_the_same_bits,
+        infinities_affect_only_their_row_and_column,
+        gemm_declines_unsupported_problems,
     };
     const TTest *const scratch_tests[] = {
-        scratch_is_used_again,
-        too_much_scratch_is_freed,
-        threads_never_share_scratch,
+        scratch_block_is_reused,
+        excess_scratch_is_freed,
+        threads_never_share_scratch_blocks,
     };
     const test_suite suites[] = {
         {

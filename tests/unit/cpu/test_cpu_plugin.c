@@ -154,14 +154,14 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        an_offer_of_another_major_is_refused_with_a_reason,
-        a_newer_host_gets_the_plugins_minor,
-        the_backend_has_one_synchronous_device,
-        memory_is_aligned_and_copied_and_filled,
-        more_memory_than_there_is_is_an_error,
-        settings_that_say_nothing_are_errors,
-        an_init_that_fails_half_way_leaves_nothing,
-        every_kernel_has_a_name_and_a_function,
+        offer_of_another_abi_major_is_refused_with_reason,
+        newer_host_gets_minor_of_the_plugin,
+        backend_has_one_synchronous_device,
+        memory_table_aligns_copies_and_fills,
+        excessive_allocation_is_out_of_memory,
+        invalid_settings_are_refused,
+        failed_init_leaks_no_memory,
+        every_registered_kernel_has_name_and_function,
     };
     const test_suite suite = {
         .name = "cpu plugin",

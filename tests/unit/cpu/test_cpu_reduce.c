@@ -280,16 +280,16 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        many_threads_reduce_to_the_bits_of_one,
-        a_reduction_of_nothing_is_the_identity,
+        reduction_bits_do_not_depend_on_threads,
+        empty_reduction_returns_the_identity,
     };
     const suite_loop loops[] = {
-        {sums_along_any_dimensions_are_accurate, 0, 3},
-        {the_first_of_equal_extremes_is_told, 0, 3},
-        {an_index_counts_the_innermost_dimension_fastest, 0, 3},
-        {variance_far_from_zero_does_not_cancel, 0, 3},
-        {sums_of_integers_do_not_leave_integers, 0, 3},
-        {infinities_do_not_spoil_sums_and_logsumexp, 0, 3},
+        {sums_over_any_dimensions_are_accurate, 0, 3},
+        {index_of_first_equal_extreme_is_returned, 0, 3},
+        {argmax_index_varies_fastest_in_innermost_dimension, 0, 3},
+        {variance_of_large_offset_is_accurate, 0, 3},
+        {sum_of_small_integers_accumulates_in_i64, 0, 3},
+        {sum_and_logsumexp_handle_infinities, 0, 3},
     };
     const test_suite suite = {
         .name = "cpu reduce",

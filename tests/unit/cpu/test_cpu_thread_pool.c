@@ -126,9 +126,12 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        every_chunk_is_computed_once,           a_task_may_call,
-        several_threads_may_call_at_once,       a_forked_child_computes,
-        a_pool_that_was_shut_down_starts_again, thread_counts_have_limits,
+        every_chunk_runs_exactly_once,
+        parallel_for_may_be_nested,
+        several_threads_may_use_the_pool_concurrently,
+        pool_works_in_forked_child,
+        pool_restarts_after_shutdown,
+        invalid_thread_counts_are_refused,
     };
     const test_suite suite = {
         .name = "cpu pool",

@@ -144,9 +144,9 @@ END_TEST
 int main(void)
 {
     const suite_loop loops[] = {
-        {functions_are_as_accurate_as_stated, 0, 3},
-        {gelu_is_as_accurate_as_stated, 0, 3},
-        {special_values_come_out_as_in_c, 0, 3},
+        {f32_functions_meet_their_error_bounds, 0, 3},
+        {f32_gelu_meets_its_error_bound, 0, 3},
+        {f32_special_values_match_libm, 0, 3},
     };
     const test_suite suite = {
         .name = "cpu vecmath",

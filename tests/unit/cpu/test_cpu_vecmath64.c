@@ -149,9 +149,9 @@ END_TEST
 int main(void)
 {
     const suite_loop loops[] = {
-        {functions_are_as_accurate_as_stated, 0, 3},
-        {special_values_come_out_as_in_c, 0, 3},
-        {a_lone_element_gives_the_bits_of_one_among_many, 0, 3},
+        {f64_functions_meet_their_error_bounds, 0, 3},
+        {f64_special_values_match_libm, 0, 3},
+        {single_element_has_bits_of_vector_element, 0, 3},
     };
     const test_suite suite = {
         .name = "cpu vecmath64",

@@ -572,20 +572,20 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        softmax_has_its_gradient_in_any_dimension,
-        nll_loss_has_its_gradient,
-        batch_norm_has_its_gradients,
+        softmax_gradient_is_correct_in_any_dimension,
+        nll_loss_gradient_is_correct,
+        batch_norm_gradients_are_correct,
         batch_norm_updates_its_running_statistics,
-        pooling_has_its_gradients,
-        padding_has_its_gradients,
-        upsampling_has_its_gradients,
-        grid_sampling_has_its_gradients,
-        embedding_has_its_gradient,
+        pooling_gradients_are_correct,
+        padding_gradients_are_correct,
+        upsampling_gradients_are_correct,
+        grid_sampling_gradients_are_correct,
+        embedding_gradient_is_correct,
     };
     const suite_loop loops[] = {
-        {layer_norm_has_its_gradients, 0, 3},
-        {group_norm_has_its_gradients, 0, 3},
-        {convolution_has_its_gradients, 0,
+        {layer_norm_gradients_are_correct, 0, 3},
+        {group_norm_gradients_are_correct, 0, 3},
+        {convolution_gradients_are_correct, 0,
          sizeof(convolutions) / sizeof(convolutions[0])},
     };
     const test_suite suite = {

@@ -272,15 +272,15 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        a_negative_index_counts_from_the_end_in_index,
-        repeated_indices_add_up_the_same_for_any_threads,
-        of_repeated_indices_the_last_is_kept,
-        sorting_is_stable_and_puts_nan_last,
-        long_lines_are_sorted,
+        negative_index_counts_from_the_end,
+        repeated_indices_accumulate_the_same_with_any_threads,
+        scatter_keeps_the_last_of_repeated_indices,
+        sort_is_stable_and_puts_nan_last,
+        sort_orders_long_rows_stably,
         strides_do_not_change_results,
     };
     const suite_loop loops[] = {
-        {an_index_out_of_range_is_an_error_that_says_which, 0, 2},
+        {index_out_of_range_error_names_index_and_dimension, 0, 2},
     };
     const test_suite suite = {
         .name = "index and order",

@@ -222,14 +222,14 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        bits_do_not_depend_on_the_number_of_threads,
-        batches_are_multiplied_one_by_one_or_added_up,
+        matmul_bits_do_not_depend_on_threads,
+        bmm_and_addbmm_multiply_every_batch,
         beta_zero_does_not_read_self,
-        a_product_over_nothing_is_beta_self,
-        bf16_is_summed_in_f32_and_rounded_once,
+        addmm_over_empty_dimension_returns_beta_self,
+        bf16_product_accumulates_in_f32_and_rounds_once,
     };
     const suite_loop loops[] = {
-        {products_of_any_layout_are_right, 0, 3},
+        {products_of_any_layout_are_correct, 0, 3},
     };
     const test_suite suite = {
         .name = "matrix products",

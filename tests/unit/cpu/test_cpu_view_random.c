@@ -176,13 +176,13 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        philox_gives_the_published_numbers,
-        integers_reach_both_ends_of_their_range,
+        philox_matches_published_vectors,
+        random_integers_reach_both_ends_of_their_range,
         multinomial_follows_its_weights,
     };
     const suite_loop loops[] = {
-        {draws_have_their_mean_and_variance, 0, 4},
-        {an_element_depends_on_seed_and_place_alone, 0, 4},
+        {draws_have_expected_mean_and_variance, 0, 4},
+        {element_depends_only_on_seed_and_position, 0, 4},
     };
     const test_suite suite = {
         .name = "random kernels",

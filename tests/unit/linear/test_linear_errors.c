@@ -347,15 +347,15 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        wrong_arguments_are_told,
-        a_gradient_that_is_no_number_is_told_and_leaves_the_state,
-        a_forward_that_fails_half_way_leaves_quantizers_and_workspace,
-        without_memory_it_fails_and_leaves_the_quantizers,
-        what_cannot_be_recorded_leaves_quantizers_and_workspace,
-        a_call_keeps_the_state_of_a_quantizer_once,
-        what_is_too_large_for_eight_bits_saturates_and_is_counted,
-        blocks_of_the_gradient_are_asked_for_before_anything_is_done,
-        backward_without_what_it_needs_is_told,
+        invalid_linear_arguments_are_refused,
+        nan_gradient_is_refused_and_keeps_the_state,
+        failed_forward_restores_quantizers_and_workspace,
+        failed_allocation_restores_the_quantizers,
+        failed_recording_restores_quantizers_and_workspace,
+        call_saves_quantizer_state_only_once,
+        values_beyond_float8_saturate_and_are_counted,
+        gradient_block_size_is_checked_before_quantizing,
+        backward_without_its_tensors_is_refused,
     };
     const test_suite suite = {
         .name = "fused linear: errors",

@@ -252,11 +252,11 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        bytes_are_the_sum_for_each_activation_and_scaling,
-        bytes_are_the_sum_whichever_gradients_are_wanted,
-        bytes_are_the_sum_with_a_weight_that_is_kept,
-        bytes_are_the_sum_where_the_weight_s_gradient_goes_elsewhere,
-        bytes_are_the_sum_where_the_graph_is_retained,
+        bytes_match_design_for_each_activation_and_scaling,
+        bytes_match_design_for_each_set_of_gradients,
+        bytes_match_design_with_weight_kept_in_workspace,
+        bytes_match_design_with_main_grad_and_delayed_gradient,
+        bytes_match_design_with_retained_graph,
     };
     const test_suite suite = {
         .name = "fused linear: memory",

@@ -97,7 +97,7 @@ static const struct refusal {
     {"stack", "[ n p:3 ] i:0", "tensor 0 of"},
 };
 
-START_TEST(numbers_beyond_all_sizes_are_refused)
+START_TEST(numbers_beyond_any_size_are_refused)
 {
     for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
         const struct refusal *r = &refusals[i];

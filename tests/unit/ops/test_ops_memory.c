@@ -118,7 +118,7 @@ END_TEST
 int main(void)
 {
     suite_loop loops[] = {
-        {no_memory_is_an_error_wherever_it_ends, 0, 0},
+        {failed_allocation_is_out_of_memory_without_leaks, 0, 0},
     };
     const test_suite suite = {
         .name = "ops memory",

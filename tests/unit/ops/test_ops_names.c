@@ -198,8 +198,8 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        operators_that_write_have_their_names,
-        a_former_name_finds_its_operator,
+        out_operators_have_the_listed_names,
+        former_name_finds_the_operator,
     };
     const test_suite suite = {
         .name = "ops/names",

@@ -548,23 +548,23 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        adam_steps_as_libtorch_does,
-        adam_with_weight_decay_steps_as_libtorch_does,
-        decoupled_adam_steps_as_libtorch_does,
-        a_step_leaves_gradient_and_modes_alone,
-        a_parameter_without_gradient_is_left_alone,
-        the_learning_rate_can_change_on_the_way,
-        a_gradient_that_backward_made_is_followed,
-        state_is_named_and_checked,
+        adam_matches_libtorch,
+        adam_with_weight_decay_matches_libtorch,
+        adamw_matches_libtorch,
+        step_keeps_gradient_and_modes,
+        parameter_without_gradient_is_not_stepped,
+        learning_rate_can_change_between_steps,
+        step_follows_gradient_of_backward,
+        optimizer_state_has_names_and_is_validated,
         state_that_shares_memory_is_refused,
         options_out_of_range_are_refused,
-        what_is_no_parameter_is_refused,
-        the_optimizer_keeps_its_parameters_alive,
+        invalid_parameters_are_refused,
+        optimizer_keeps_its_parameters_alive,
     };
     const suite_loop loops[] = {
-        {sgd_steps_as_libtorch_does, 0, sizeof sgd_cases / sizeof *sgd_cases},
-        {a_restored_optimizer_goes_on_bit_for_bit, 0, 2},
-        {without_memory_at_any_point_nothing_leaks, 0, 2},
+        {sgd_matches_libtorch, 0, sizeof sgd_cases / sizeof *sgd_cases},
+        {restored_optimizer_continues_bit_for_bit, 0, 2},
+        {failed_allocation_in_first_step_leaks_nothing, 0, 2},
     };
     const test_suite suite = {
         .name = "optim",

@@ -408,7 +408,7 @@ int main(void)
         fused_step_accepts_empty_tensors,
     };
     const suite_loop loops[] = {
-        {bits_are_those_of_operators, 0,
+        {fused_steps_equal_separate_operators_bit_for_bit, 0,
          sizeof instruction_sets / sizeof *instruction_sets},
     };
     const test_suite suite = {

@@ -225,8 +225,7 @@ END_TEST
 int main(void)
 {
     const suite_loop loops[] = {
-        {a_thousand_parameters_step_as_each_alone, 0,
-         sizeof kinds / sizeof *kinds},
+        {joint_step_equals_individual_steps, 0, sizeof kinds / sizeof *kinds},
     };
     const test_suite suite = {
         .name = "optim many",

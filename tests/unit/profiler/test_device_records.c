@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* The profiler with a plugin that records what its device does
- * (core.profiler), and without: docs/abi.md 9. */
+/* The profiler on plugins that record what their device does (core.profiler)
+ * and on plugins that do not; docs/abi.md 9. */
 
 #include "support/devices.h"
 
@@ -426,21 +426,21 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        kernels_and_copies_are_as_the_plugin_says,
-        times_are_those_of_the_host,
-        each_thread_has_what_it_gave,
-        kernels_of_a_graph_belong_to_its_launch,
-        records_beyond_the_limit_are_counted,
-        every_round_begins_and_ends_the_records,
-        records_of_a_device_that_was_reset_are_lost,
-        without_records_there_are_events,
-        a_plugin_that_records_nothing_says_why,
-        a_plugin_of_0_4_is_not_asked_for_records,
-        what_records_do_passes_validation,
-        a_profiler_that_fails_fails_nothing_else,
+        kernels_and_copies_come_from_plugin_records,
+        device_times_are_converted_to_host_clock,
+        records_are_attributed_to_the_launching_thread,
+        kernels_of_graph_are_attributed_to_its_launch,
+        device_records_beyond_the_limit_are_counted,
+        each_round_starts_and_stops_recording,
+        device_reset_discards_records,
+        plugin_without_records_is_timed_by_events,
+        plugin_that_cannot_record_is_reported_with_reason,
+        plugin_of_abi_0_4_is_timed_by_events,
+        recording_passes_validation_interposer,
+        failing_profiler_does_not_affect_operators,
     };
     const suite_loop loops[] = {
-        {errors_of_the_device_stay_to_be_told, 0, 2},
+        {profiler_does_not_consume_device_errors, 0, 2},
     };
     const test_suite suite = {
         .name = "profiler/records",

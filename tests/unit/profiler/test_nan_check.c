@@ -161,14 +161,14 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        who_makes_a_nan_is_told,
-        who_passes_one_on_is_not,
-        what_was_never_computed_is_not_looked_at,
-        an_operator_of_a_program_is_looked_at,
-        a_given_result_may_have_held_one,
-        a_backward_tells_it_too,
-        a_profile_does_not_end_it,
-        only_a_switch_is_accepted,
+        operator_that_creates_nan_is_named,
+        operator_that_propagates_nan_is_accepted,
+        uninitialized_and_constant_tensors_are_not_checked,
+        custom_operators_are_checked,
+        out_tensor_may_contain_nan_before_the_call,
+        nan_in_backward_is_reported,
+        profiling_does_not_disable_nan_check,
+        nan_check_accepts_only_boolean_values,
     };
     const test_suite suite = {
         .name = "nan check",

@@ -311,12 +311,12 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        all_scalings_have_the_numbers_of_those_that_wait,
-        its_state_goes_on_elsewhere,
-        what_is_no_number_goes_through_and_is_forgotten,
-        it_goes_along_with_streams,
-        a_call_that_fails_leaves_what_the_device_has,
-        a_scaler_steps_back_where_eight_bits_overflow,
+        no_wait_quantizer_equals_waiting_quantizer,
+        no_wait_state_moves_between_devices,
+        non_finite_data_passes_through_and_is_forgotten,
+        no_wait_quantizer_is_ordered_across_streams,
+        failed_call_restores_device_state,
+        grad_scaler_backs_off_when_float8_overflows,
     };
     const test_suite suite = {
         .name = "quantizer that waits for nothing",

@@ -269,19 +269,19 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        shards_are_read_as_one_file,
-        shards_are_mapped_one_by_one,
-        shards_may_lie_in_folders_below,
-        a_missing_shard_is_named,
-        a_tensor_that_is_not_in_its_shard_is_named,
-        a_damaged_shard_is_named,
-        deep_nesting_ends_in_an_error_not_in_the_stack,
-        without_memory_at_any_point_nothing_stays_open,
+        shards_are_read_like_one_file,
+        shards_are_mapped_and_unmapped_separately,
+        shards_may_be_in_subfolders,
+        missing_shard_is_named,
+        tensor_missing_in_its_shard_is_named,
+        damaged_shard_is_named,
+        deeply_nested_json_is_refused_without_stack_overflow,
+        failed_allocation_leaves_no_shard_open,
     };
     const suite_loop loops[] = {
-        {names_that_lead_out_of_the_folder_are_refused, 0,
+        {shard_names_outside_the_folder_are_refused, 0,
          sizeof outside / sizeof *outside},
-        {a_malformed_index_is_corrupt_and_named, 0,
+        {malformed_index_is_reported_as_corrupt_with_its_path, 0,
          sizeof malformed / sizeof *malformed},
     };
     const test_suite suite = {
