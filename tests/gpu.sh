@@ -36,7 +36,7 @@ replay() { # device, arguments...
 
 recorded() { # setting
     env "$1" "$LIBCORE_BUILD/core-conformance" --golden "$golden" \
-        --device gpuemu --required "$LIBCORE_SOURCE/tests/gpu-operators.txt"
+        --device gpuemu --required "$LIBCORE_SOURCE/tests/golden/public.ops"
 }
 
 in_other_ways() {
@@ -98,7 +98,7 @@ vendor() { # name, folder, pattern of what it must not need, MB at most
         test \$(wc -c <'$file') -le $(($4 * 1048576))"
     if grep -qE "^ *$1 .*streams" "$work/out"; then
         ok "recorded cases pass on $1" replay "$1" \
-            --required "$LIBCORE_SOURCE/tests/gpu-operators.txt"
+            --required "$LIBCORE_SOURCE/tests/golden/public.ops"
     else
         ok "$1 says why it has no device" says "$1.*(no |too old|does not)" \
             "$LIBCORE_BUILD/core-info"
@@ -148,7 +148,7 @@ behind_fakes() { # name, folder, libraries...; with $settings
     ok "recorded cases pass on $vendor behind a driver that is none: $*" \
         env LD_LIBRARY_PATH="$work/$vendor" $settings \
         "$LIBCORE_BUILD/core-conformance" --golden "$golden" \
-        --device "$vendor" --required "$LIBCORE_SOURCE/tests/gpu-operators.txt"
+        --device "$vendor" --required "$LIBCORE_SOURCE/tests/golden/public.ops"
     # shellcheck disable=SC2086 # words are meant
     ok "level core is passed by $vendor behind a driver that is none: $*" \
         says 'level reached: core' env LD_LIBRARY_PATH="$work/$vendor" \
