@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* The layer of the dispatcher: above autograd, so that casts are recorded
- * (DESIGN.md 5).  Its key is in a thread's set only inside of regions, and
- * operators without a rule do not have it: calls outside pay nothing. */
+/* The dispatch layer above autograd, so that casts are recorded
+ * (docs/architecture.md, Decisions 5).  Its key is in a thread's set only
+ * inside regions, and operators without a rule lack it: other calls pay nothing.
+ */
 
 #include "autocast/autocast.h"
 

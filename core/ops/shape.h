@@ -44,23 +44,6 @@ core_status core__sizes_want(const core_operator *op, const char *name,
 core_status core__results_mask(core__inference *infer, const core_value *mask,
                                uint32_t count);
 
-/* INVALID_ARGUMENT for an integer dtype that cannot hold a number that is to
- * be stored in it.  Fractions are cut off, and negative integers wrap in u8
- * down to -255, as -1 is a way to write all bits. */
-core_status core__number_fits(const core_operator *op, const char *name,
-                              const core_scalar *number, core_dtype dtype);
-
-/* INVALID_ARGUMENT for a fraction that integers are to be multiplied by, and
- * for any floating number where the result is bool. */
-core_status core__number_whole(const core_operator *op, const char *name,
-                               const core_scalar *number, core_dtype dtype);
-
-/* What an element-wise operator's line in ops.yaml has checked of its numbers,
- * before anything is changed. */
-core_status core__numbers_check(const core_operator *op, const core_value *args,
-                                uint32_t nargs, core_device *device,
-                                core_dtype result, core_dtype compute);
-
 /* One of CORE_REDUCTION_…, else INVALID_ARGUMENT. */
 core_status core__reduction_check(const core_operator *op, int64_t reduction);
 

@@ -13,7 +13,6 @@
 #include <string.h>
 
 /* Marks a thread that makes events for the profiler itself. */
-enum { HOOK = 2 };
 
 /* Of tokens: the plugin records the work, of which the rest is the number. */
 #define RECORDED ((uintptr_t)1 << 63)
@@ -33,14 +32,14 @@ void core__profile_apart_begin(core__profile_apart *apart)
     apart->had = self->error.code != CORE_OK;
     if (apart->had)
         core__error_keep(&apart->record);
-    self->hooks[HOOK] = self;
+    self->profile_apart = true;
 }
 
 void core__profile_apart_end(const core__profile_apart *apart)
 {
     core__thread *self = core__thread_self();
 
-    self->hooks[HOOK] = NULL;
+    self->profile_apart = false;
     if (apart->had)
         core__error_restore(&apart->record);
     else if (self->error.code != CORE_OK)
@@ -49,7 +48,7 @@ void core__profile_apart_end(const core__profile_apart *apart)
 
 bool core__profile_aside(void)
 {
-    return core__thread_self()->hooks[HOOK] != NULL;
+    return core__thread_self()->profile_apart;
 }
 
 static clock_kind kind_of(const core__profile_clock *clock)

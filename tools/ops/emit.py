@@ -38,7 +38,7 @@ def constants(model):
 
 
 def ids(model, names):
-    lines = [HEAD + "/* ids of operators, fixed for good. */\n",
+    lines = [HEAD + "/* Ids of the built-in operators.  They are frozen. */\n",
              "#ifndef LIBCORE_OPS_IDS_H", "#define LIBCORE_OPS_IDS_H", "",
              "enum {"]
     for operator in model.operators:

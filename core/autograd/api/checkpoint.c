@@ -7,7 +7,7 @@
  * inputs under the outer one's hooks, so that they too are only counted. */
 
 #include "autocast/autocast.h"
-#include "autograd/api/function.h"
+#include "autograd/graph/function.h"
 #include "autograd/graph/saved.h"
 #include "base/memory.h"
 #include "base/thread.h"

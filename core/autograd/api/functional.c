@@ -2,7 +2,7 @@
  * Copyright The libcore authors */
 
 #include "autograd/graph/autograd_ops.h"
-#include "autograd/api/function.h"
+#include "autograd/graph/function.h"
 #include "autograd/graph/record.h"
 #include "base/memory.h"
 #include "base/thread.h"

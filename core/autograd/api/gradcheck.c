@@ -3,7 +3,7 @@
 
 /* Derivatives by the graph against central differences. */
 
-#include "autograd/api/function.h"
+#include "autograd/graph/function.h"
 #include "autograd/graph/record.h"
 #include "base/memory.h"
 #include "base/thread.h"

@@ -17,13 +17,4 @@ core_status core__accumulate_new(core_tensor *leaf, core_node **out_node);
  * if another one is there. */
 void core__accumulate_park(core_node *node);
 
-/* Adds *grad to the leaf's, or takes it over and makes it NULL.  Where the task
- * has a destination for the leaf, there instead; *grad is NULL then if formulas
- * wrote it. */
-core_status core__accumulate_run(core__task *task, core_node *node,
-                                 core_tensor **grad);
-
-/* The leaf's grad is for work of this stream too. */
-core_status core__accumulate_record(core_node *node, core_stream *stream);
-
 #endif

@@ -6,7 +6,6 @@
 #include "autograd/graph/hooks.h"
 #include "base/memory.h"
 #include "base/thread.h"
-#include "ops/nan_check.h"
 
 #include <libcore/autograd.h>
 #include <libcore/tensor.h>
@@ -135,7 +134,7 @@ static size_t print_frames(const core__place *place, bool all, char *text,
     return length;
 }
 
-static const char *print_place(core_node *node, char *text, size_t size)
+const char *core__anomaly_place(core_node *node, char *text, size_t size)
 {
     core__node_hooks *hooks = atomic_load(&node->hooks);
     const core__place *place = hooks ? hooks->place : NULL;
@@ -161,43 +160,3 @@ static const char *print_place(core_node *node, char *text, size_t size)
 }
 
 /* ----------------------------------------------------------------- looking -- */
-
-static core_status look(core_node *node, core_tensor *const *gradients)
-{
-    core_status status = CORE_OK;
-    bool found = false;
-
-    for (uint32_t i = 0; i < node->nedges && status == CORE_OK; i++) {
-        if (gradients[i])
-            status = core__tensor_has_nan(gradients[i], &found);
-        if (found)
-            status =
-                core__error(CORE_ERROR_AUTOGRAD,
-                            "%s: its gradient %u holds NaN", node->name, i);
-    }
-    return status;
-}
-
-core_status core__anomaly_apply(core__task *task, core_node *node,
-                                core_tensor **grads,
-                                const uint8_t *needed_edges,
-                                core_tensor **gradients)
-{
-    core__thread *self = core__thread_self();
-    core_node *before = self->running;
-    bool anomaly = self->anomaly;
-    core_status status;
-    char text[1500];
-
-    self->running = node;
-    self->anomaly = true;
-    status = core__node_compute(task, node, grads, needed_edges, gradients);
-    self->running = before;
-    self->anomaly = anomaly;
-    if (status == CORE_OK)
-        status = look(node, gradients);
-    if (status != CORE_OK)
-        core__error_suffix("; the forward made it at %s",
-                           print_place(node, text, sizeof text));
-    return status;
-}

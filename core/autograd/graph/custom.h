@@ -12,7 +12,7 @@
  * function wants that.  gradients: one per edge, owned by the caller. */
 core_status core__custom_run(core_node *node, core_tensor **grads,
                              core_tensor **gradients);
-/* Zeros for gradients that nobody made (apply.c). */
+/* Fills undefined gradients with zeros. */
 core_status core__fill_undefined(core_node *node, core_tensor **grads);
 /* Lets the context go: the graph is not kept. */
 void core__custom_released(core_node *node);

@@ -115,12 +115,27 @@ static inline void destroy_one(core__thread *self, core_node *node,
 }
 
 /* A node that dies while another one is being freed in this thread is put on
- * that one's list: hooks[0] of the thread points to it. */
+ * that one's list: `destroying` of the thread points to it. */
+core_status core__node_was_released(const core_node *node)
+{
+    return core__error(CORE_ERROR_AUTOGRAD,
+                       "%s was run before, and what it had saved was released "
+                       "then; to walk a graph twice, ask for "
+                       "CORE_RETAIN_GRAPH the first time",
+                       node->name);
+}
+
+void core__node_release_made(core_node *node)
+{
+    if (core__node_drop_made(node))
+        core__node_destroy(node);
+}
+
 void core__node_destroy(core_node *node)
 {
     core__thread *self = core__thread_self();
     core_node *pending = NULL;
-    core_node **outer = self->hooks[0];
+    core_node **outer = self->destroying;
 
     if (node->kind == CORE__NODE_ACCUMULATE) {
         core__accumulate_park(node);
@@ -131,7 +146,7 @@ void core__node_destroy(core_node *node)
         *outer = node;
         return;
     }
-    self->hooks[0] = &pending;
+    self->destroying = &pending;
     for (;;) {
         destroy_one(self, node, &pending);
         node = pending;
@@ -139,7 +154,7 @@ void core__node_destroy(core_node *node)
             break;
         pending = node->dead;
     }
-    self->hooks[0] = NULL;
+    self->destroying = NULL;
 }
 
 /* ---------------------------------------------------------------- cycles -- */

@@ -125,6 +125,9 @@ static inline void core__node_release(core_node *node)
         core__node_destroy(node);
 }
 
+/* core__node_release for a node that is not an accumulation. */
+void core__node_release_made(core_node *node);
+
 /* Drops what was saved, when nobody uses it any more.  From now on the node
  * cannot run; but one of an operator that saved no tensor has nothing to drop
  * and stays as it is. */

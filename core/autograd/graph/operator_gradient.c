@@ -4,8 +4,9 @@
 /* A gradient of the program's own for an operator: a function under the key
  * AUTOGRAD that computes below itself and records. */
 
-#include "autograd/api/function.h"
+#include "autograd/graph/function.h"
 #include "autograd/graph/layer.h"
+#include "autograd/graph/operator_gradient.h"
 #include "autograd/graph/record.h"
 #include "autograd/graph/view.h"
 #include "base/memory.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-#include "autograd/api/function.h"
+#include "autograd/graph/function.h"
 
 #include "autograd/graph/layer.h"
 #include "autograd/graph/record.h"

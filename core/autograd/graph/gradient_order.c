@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-#include "autograd/engine/gradient_order.h"
+#include "autograd/graph/gradient_order.h"
 
 #include "device/stream.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-#include "autograd/engine/validate.h"
+#include "autograd/graph/validate.h"
 
 #include "autograd/graph/autograd_ops.h"
 #include "device/device.h"

@@ -3,7 +3,7 @@
 
 #include "autograd/engine/engine.h"
 
-#include "autograd/graph/accumulate.h"
+#include "autograd/engine/accumulate_grad.h"
 #include "autograd/graph/anomaly.h"
 #include "autograd/graph/autograd_ops.h"
 #include "autograd/graph/custom.h"
@@ -12,37 +12,10 @@
 #include "autograd/graph/saved.h"
 #include "autograd/graph/view.h"
 #include "base/observe.h"
+#include "base/thread.h"
+#include "ops/nan_check.h"
 #include "device/stream.h"
 #include "tensor/dtype.h"
-
-core_status core__node_was_released(const core_node *node)
-{
-    return core__error(CORE_ERROR_AUTOGRAD,
-                       "%s was run before, and what it had saved was released "
-                       "then; to walk a graph twice, ask for "
-                       "CORE_RETAIN_GRAPH the first time",
-                       node->name);
-}
-
-/* Formulas of operators with several results are written for gradients that
- * are all there. */
-core_status core__fill_undefined(core_node *node, core_tensor **grads)
-{
-    for (uint32_t i = 0; i < node->ninputs; i++) {
-        const core__meta *meta = &node->inputs[i];
-
-        if (grads[i] || !core__dtype_is_floating(meta->dtype))
-            continue;
-        CORE_TRY(core__ag_full(meta->device, meta->dtype, meta->ndim,
-                               meta->sizes, 0, &grads[i]));
-        /* The node expects all to be ready on its own stream. */
-        if (node->stream && !meta->device->synchronous &&
-            meta->device != node->stream->device)
-            CORE_TRY(core__stream_order(node->stream,
-                                        core__stream_current(meta->device)));
-    }
-    return CORE_OK;
-}
 
 /* Those that the program packed, without the lock. */
 static core_status unpack_packed(core_node *node, core__backward *context,
@@ -210,6 +183,46 @@ core_status core__node_compute(core__task *task, core_node *node,
     return status;
 }
 
+static core_status look(core_node *node, core_tensor *const *gradients)
+{
+    core_status status = CORE_OK;
+    bool found = false;
+
+    for (uint32_t i = 0; i < node->nedges && status == CORE_OK; i++) {
+        if (gradients[i])
+            status = core__tensor_has_nan(gradients[i], &found);
+        if (found)
+            status =
+                core__error(CORE_ERROR_AUTOGRAD,
+                            "%s: its gradient %u holds NaN", node->name, i);
+    }
+    return status;
+}
+
+static core_status apply_watching_nan(core__task *task, core_node *node,
+                                      core_tensor **grads,
+                                      const uint8_t *needed_edges,
+                                      core_tensor **gradients)
+{
+    core__thread *self = core__thread_self();
+    core_node *before = self->running;
+    bool anomaly = self->anomaly;
+    core_status status;
+    char text[1500];
+
+    self->running = node;
+    self->anomaly = true;
+    status = core__node_compute(task, node, grads, needed_edges, gradients);
+    self->running = before;
+    self->anomaly = anomaly;
+    if (status == CORE_OK)
+        status = look(node, gradients);
+    if (status != CORE_OK)
+        core__error_suffix("; the forward made it at %s",
+                           core__anomaly_place(node, text, sizeof text));
+    return status;
+}
+
 static core_status __attribute__((noinline))
 apply_watched(core__task *task, core_node *node, core_tensor **grads,
               const uint8_t *needed_edges, core_tensor **gradients)
@@ -218,7 +231,7 @@ apply_watched(core__task *task, core_node *node, core_tensor **grads,
                                          node->sequence, NULL);
     core_status status =
         task->anomaly
-            ? core__anomaly_apply(task, node, grads, needed_edges, gradients)
+            ? apply_watching_nan(task, node, grads, needed_edges, gradients)
             : core__node_compute(task, node, grads, needed_edges, gradients);
 
     core__observe_end(token);
