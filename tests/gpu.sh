@@ -36,7 +36,7 @@ replay() { # device, arguments...
 
 recorded() { # setting
     env "$1" "$LIBCORE_BUILD/core-conformance" --golden "$golden" \
-        --device gpuemu --required "$LIBCORE_SOURCE/tests/gpu-operators.txt"
+        --device gpuemu --required "$LIBCORE_SOURCE/tests/golden/public.ops"
 }
 
 in_other_ways() {
@@ -98,7 +98,7 @@ vendor() { # name, folder, pattern of libraries not to link to, MB at most
         test \$(wc -c <'$file') -le $(($4 * 1048576))"
     if grep -qE "^ *$1 .*streams" "$work/out"; then
         ok "recorded_cases_pass_on_$1" replay "$1" \
-            --required "$LIBCORE_SOURCE/tests/gpu-operators.txt"
+            --required "$LIBCORE_SOURCE/tests/golden/public.ops"
     else
         ok "$1_reports_why_there_is_no_device" says "$1.*(no |too old|does not)" \
             "$LIBCORE_BUILD/core-info"
@@ -148,7 +148,7 @@ with_fakes() { # name, folder, libraries...; with $settings
     ok "recorded_cases_pass_on_${vendor}_with_fake $*" \
         env LD_LIBRARY_PATH="$work/$vendor" $settings \
         "$LIBCORE_BUILD/core-conformance" --golden "$golden" \
-        --device "$vendor" --required "$LIBCORE_SOURCE/tests/gpu-operators.txt"
+        --device "$vendor" --required "$LIBCORE_SOURCE/tests/golden/public.ops"
     # shellcheck disable=SC2086 # word splitting is intended
     ok "${vendor}_reaches_level_core_with_fake $*" \
         says 'level reached: core' env LD_LIBRARY_PATH="$work/$vendor" \

@@ -13,12 +13,10 @@ typedef struct row {
 
 static core_status call_words(const row *r, core_value *results)
 {
-    check c = {r->op, r->words, 0, 1, 0};
-    char copy[256];
+    check c = {r->op, r->words, 0, 1};
     arguments a;
 
-    snprintf(copy, sizeof copy, "%s", r->words);
-    parse(&a, &c, copy);
+    parse(&a, &c);
     return core_op_call(a.op, a.values, a.count, results, 4);
 }
 
