@@ -173,12 +173,10 @@ static inline void parse(arguments *a, const check *c)
 static inline core_status call_op_words(const char *op, const char *words,
                                         core_value *results)
 {
-    check c = {op, words, 0, 1, 0};
-    char copy[256];
+    check c = {op, words, 0, 1};
     arguments a;
 
-    snprintf(copy, sizeof copy, "%s", words);
-    parse(&a, &c, copy);
+    parse(&a, &c);
     return core_op_call(a.op, a.values, a.count, results, 4);
 }
 

@@ -131,16 +131,6 @@ static const struct row {
      {"adaptive_max_pool2d_backward: ", "have 4"}},
 };
 
-static core_status call_words(const char *op, const char *words,
-                              core_value *results)
-{
-    check c = {op, words, 0, 1};
-    arguments a;
-
-    parse(&a, &c);
-    return core_op_call(a.op, a.values, a.count, results, 4);
-}
-
 START_TEST(errors_say_what_is_wrong)
 {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

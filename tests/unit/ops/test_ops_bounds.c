@@ -97,16 +97,6 @@ static const struct refusal {
     {"stack", "[ n p:3 ] i:0", "tensor 0 of"},
 };
 
-static core_status call_words(const char *op, const char *words,
-                              core_value *results)
-{
-    check c = {op, words, 0, 1};
-    arguments a;
-
-    parse(&a, &c);
-    return core_op_call(a.op, a.values, a.count, results, 4);
-}
-
 START_TEST(numbers_beyond_any_size_are_refused)
 {
     for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
