@@ -177,10 +177,11 @@ CORE__COMPOSITE(scaled_dot_product_attention)
 
     if (query->ndim < 2 || key->ndim < 2)
         return core__op_shapes(call->op, "query", query, "key", key,
-                               "both need 2 dimensions at least");
+                               "both must have at least 2 dimensions");
     if (mask && causal)
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
-                              "is_causal and attn_mask exclude each other");
+                              "is_causal is true and attn_mask is given; only "
+                              "one of them may be used");
     return core__scope_result(
         scope,
         fused(args, mask, dropout, causal)

@@ -26,11 +26,10 @@ static core_status variant_write(core_operator *op, uint32_t position,
                                  value->ndim, value->sizes));
     else if (core__dtype_category(target->dtype) <
              core__dtype_category(value->dtype))
-        return core__op_error(CORE_ERROR_DTYPE, op,
-                              "the result is %s and cannot be stored in a %s "
-                              "tensor",
-                              core__dtype_name(value->dtype),
-                              core__dtype_name(target->dtype));
+        return core__op_error(
+            CORE_ERROR_DTYPE, op,
+            "the result has dtype %s, which a tensor of dtype %s cannot hold",
+            core__dtype_name(value->dtype), core__dtype_name(target->dtype));
     return core_copy_(target, value, false);
 }
 
@@ -163,10 +162,10 @@ static core_status format_strides(const core_operator *op,
     } else if (format == CORE_FORMAT_CONTIGUOUS) {
         core__layout_contiguous(self->ndim, self->sizes, out_strides);
     } else if (self->ndim != wants) {
-        return core__op_error(CORE_ERROR_SHAPE, op,
-                              "this memory format is for %u dimensions, not "
-                              "%u",
-                              wants, self->ndim);
+        return core__op_error(
+            CORE_ERROR_SHAPE, op,
+            "self has %u dimensions; this memory format needs %u", self->ndim,
+            wants);
     } else {
         core__layout_channels_last(self->ndim, self->sizes, out_strides);
     }
@@ -296,9 +295,10 @@ CORE__OP(item)
     core_tensor *self = args[0].u.tensor;
 
     if (self->numel != 1)
-        return core__op_error(CORE_ERROR_SHAPE, call->op,
-                              "needs one element, there are %lld",
-                              (long long)self->numel);
+        return core__op_error(
+            CORE_ERROR_SHAPE, call->op,
+            "self has %lld elements; it must have exactly one",
+            (long long)self->numel);
     return core__tensor_load(self, &results[0]);
 }
 
@@ -310,8 +310,8 @@ static core_status sizes_error(const core_tensor *to, const core_tensor *from)
 
     return core__error(
         CORE_ERROR_SHAPE,
-        "core_tensor_copy: a tensor of sizes %s cannot be "
-        "copied to one of %s",
+        "core_tensor_copy: the source has sizes %s, which do not broadcast to "
+        "the destination's %s",
         core__sizes_text(from->ndim, from->sizes, has, sizeof has),
         core__sizes_text(to->ndim, to->sizes, wants, sizeof wants));
 }
@@ -322,8 +322,8 @@ core_status core_tensor_copy(core_tensor *to, core_tensor *from, uint32_t flags)
     CORE__NOT_NULL(from);
     if (flags & ~(uint32_t)CORE_COPY_NON_BLOCKING)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "flags of a copy are 0 or CORE_COPY_NON_BLOCKING, "
-                           "not 0x%x",
+                           "core_tensor_copy: flags are 0x%x; they must be 0 "
+                           "or CORE_COPY_NON_BLOCKING",
                            flags);
     if (to->ndim != from->ndim ||
         memcmp(to->sizes, from->sizes, to->ndim * sizeof *to->sizes) != 0)

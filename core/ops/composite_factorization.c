@@ -32,13 +32,14 @@ static core_status want_matrices(const core_operator *op, const char *name,
 
     if (!core__dtype_is_floating(x->dtype))
         return core__op_error(CORE_ERROR_DTYPE, op,
-                              "%s needs a floating dtype, not %s", name,
+                              "%s must have a floating dtype, not %s", name,
                               core__dtype_name(x->dtype));
     if (x->ndim >= 2 &&
         (!square || x->sizes[x->ndim - 1] == x->sizes[x->ndim - 2]))
         return CORE_OK;
     return core__op_error(
-        CORE_ERROR_SHAPE, op, "%s has sizes %s; wanted is a %smatrix", name,
+        CORE_ERROR_SHAPE, op,
+        "%s has sizes %s; it must be a %smatrix or a batch of them", name,
         core__sizes_text(x->ndim, x->sizes, text, sizeof text),
         square ? "square " : "");
 }
@@ -49,8 +50,8 @@ static core_status same_dtype(const core_operator *op, const char *names,
     if (a->dtype == b->dtype)
         return CORE_OK;
     return core__op_error(
-        CORE_ERROR_DTYPE, op, "%s need one dtype, not %s and %s", names,
-        core__dtype_name(a->dtype), core__dtype_name(b->dtype));
+        CORE_ERROR_DTYPE, op, "%s must have the same dtype, not %s and %s",
+        names, core__dtype_name(a->dtype), core__dtype_name(b->dtype));
 }
 
 /* -------------------------------------------------------------- Cholesky -- */
@@ -126,10 +127,10 @@ static core_status check_factors(const core_operator *op, const core_tensor *lu,
     int64_t n;
 
     if (lu->ndim < 2)
-        return core__op_error(CORE_ERROR_SHAPE, op,
-                              "LU must be a matrix, or several, not of %u "
-                              "dimensions",
-                              lu->ndim);
+        return core__op_error(
+            CORE_ERROR_SHAPE, op,
+            "LU has %u dimensions; it must be a matrix or a batch of them",
+            lu->ndim);
     m = lu->sizes[lu->ndim - 2];
     n = lu->sizes[lu->ndim - 1];
     memcpy(wanted, lu->sizes, lu->ndim * sizeof *wanted);
@@ -310,8 +311,11 @@ static core_status check_reflections(const core_operator *op,
         tau->sizes[n - 2] <= input->sizes[n - 2])
         return CORE_OK;
     return core__op_error(CORE_ERROR_SHAPE, op,
-                          "tau must have a number for each reflection, at most "
-                          "as many as the matrix has columns, and rows");
+                          "tau must have one element for each reflection, at "
+                          "most %lld, and the batch dimensions of the matrix",
+                          (long long)(input->sizes[n - 1] < input->sizes[n - 2]
+                                          ? input->sizes[n - 1]
+                                          : input->sizes[n - 2]));
 }
 
 /* linalg_householder_product(input, tau): the first columns of the product */
@@ -325,7 +329,8 @@ CORE__COMPOSITE(linalg_householder_product)
     CORE_TRY(check_reflections(call->op, input, args[1].u.tensor));
     if (input->sizes[n - 1] > input->sizes[n - 2])
         return core__op_error(CORE_ERROR_SHAPE, call->op,
-                              "input has %lld columns, more than its %lld rows",
+                              "input has %lld columns and %lld rows; it must "
+                              "have at least as many rows as columns",
                               (long long)input->sizes[n - 1],
                               (long long)input->sizes[n - 2]);
     x = CORE__DO(scope, core_eye_m, input->sizes[n - 2], input->sizes[n - 1],
@@ -356,10 +361,10 @@ CORE__COMPOSITE(ormqr)
     if (x->ndim != n ||
         memcmp(x->sizes, input->sizes, (n - 2) * sizeof(int64_t)) != 0 ||
         x->sizes[left ? n - 2 : n - 1] != input->sizes[n - 2])
-        return core__op_error(CORE_ERROR_SHAPE, call->op,
-                              "input3 does not fit the %lld rows of self, or "
-                              "its batches",
-                              (long long)input->sizes[n - 2]);
+        return core__op_error(
+            CORE_ERROR_SHAPE, call->op,
+            "input3 must have %lld %s and the batch dimensions of self",
+            (long long)input->sizes[n - 2], left ? "rows" : "columns");
     CORE_TRY(reflect_all(scope, input, args[1].u.tensor, x, left,
                          core__arg_bool(args, 4, false), &made));
     core__result_tensor(&results[0], made);

@@ -28,10 +28,10 @@ CORE__COMPOSITE(linalg_solve_triangular)
     uint32_t ndim;
 
     if (parts[0]->ndim < 2 || parts[1]->ndim < 2)
-        return core__op_error(CORE_ERROR_SHAPE, call->op,
-                              "wants two matrices; there are %u and %u "
-                              "dimensions",
-                              parts[0]->ndim, parts[1]->ndim);
+        return core__op_error(
+            CORE_ERROR_SHAPE, call->op,
+            "the operands have %u and %u dimensions; both must have 2",
+            parts[0]->ndim, parts[1]->ndim);
     CORE_TRY(core__sizes_broadcast(call->op, parts[0]->ndim - 2,
                                    parts[0]->sizes, parts[1]->ndim - 2,
                                    parts[1]->sizes, &ndim, sizes));

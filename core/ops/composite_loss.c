@@ -87,7 +87,7 @@ CORE__COMPOSITE(huber_loss)
 
     if (!(delta > 0))
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
-                              "delta is %g, not above 0", delta);
+                              "delta is %g; it must be above 0", delta);
     outer =
         core__x_times(scope, core__x_plus(scope, size, -0.5 * delta), delta);
     far = CORE__DO(scope, core_gt_scalar, size, core_float(delta));
@@ -160,11 +160,10 @@ static void want_probabilities(core__scope *s, const core_operator *op,
     CORE__RUN(s, core_item(ends[1], &high));
     if (s->status == CORE_OK &&
         !(core__double_of(&low) >= 0 && core__double_of(&high) <= 1))
-        s->status =
-            core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
-                           "all elements of %s must be between 0 and "
-                           "1; they are from %g to %g",
-                           name, core__double_of(&low), core__double_of(&high));
+        s->status = core__op_error(
+            CORE_ERROR_INVALID_ARGUMENT, op,
+            "%s has elements from %g to %g; all must be between 0 and 1", name,
+            core__double_of(&low), core__double_of(&high));
     core__tensor_release(ends[0]);
     core__tensor_release(ends[1]);
 }
@@ -239,7 +238,7 @@ static core_status many_planes(core__scope *scope, const core_operator *op,
 
     if (self->ndim != target->ndim + 1)
         return core__op_error(CORE_ERROR_SHAPE, op,
-                              "target has %u dimensions; wanted are %u",
+                              "target has %u dimensions; it must have %u",
                               target->ndim, self->ndim - 1);
     for (uint32_t i = 2; i < self->ndim; i++)
         inner *= self->sizes[i];
@@ -262,8 +261,9 @@ CORE__COMPOSITE(nll_loss)
 
     CORE_TRY(core__reduction_check(call->op, args[3].u.i));
     if (self->ndim == 0)
-        return core__op_error(CORE_ERROR_SHAPE, call->op,
-                              "self has no dimension of classes");
+        return core__op_error(
+            CORE_ERROR_SHAPE, call->op,
+            "self has no dimensions; it must have a class dimension");
     if (self->ndim > 2 && self->ndim != 4)
         return many_planes(scope, call->op, args, &results[0]);
     return core__scope_result(scope,
@@ -363,9 +363,11 @@ CORE__COMPOSITE(cross_entropy_loss)
     core_tensor *loss;
 
     if (self->ndim == 0 || smooth < 0 || smooth > 1)
-        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
-                              "wants a dimension of classes, and "
-                              "label_smoothing from 0 to 1");
+        return core__op_error(
+            CORE_ERROR_INVALID_ARGUMENT, call->op,
+            "self has %u dimensions and label_smoothing is %g; self must have "
+            "a class dimension and label_smoothing be from 0 to 1",
+            self->ndim, smooth);
     CORE_TRY(core__reduction_check(call->op, args[3].u.i));
     logs = CORE__DO(scope, core_log_softmax, self, dim, CORE_DTYPE_NONE);
     if (core__dtype_is_floating(target->dtype))

@@ -102,8 +102,8 @@ static core_status want_floats(const core_operator *op, const char *name,
     if (core__dtype_is_floating(x->dtype) && x->ndim >= 2)
         return CORE_OK;
     return core__op_error(CORE_ERROR_SHAPE, op,
-                          "%s must be a matrix of a floating dtype, or "
-                          "several, not %s with %u dimensions",
+                          "%s is %s with %u dimensions; it must be a matrix of "
+                          "a floating dtype or a batch of them",
                           name, core__dtype_name(x->dtype), x->ndim);
 }
 
@@ -121,8 +121,10 @@ CORE__COMPOSITE(linalg_pinv)
 
     CORE_TRY(want_floats(call->op, "self", self));
     if (symmetric && self->sizes[n - 1] != self->sizes[n - 2])
-        return core__op_error(CORE_ERROR_SHAPE, call->op,
-                              "a symmetric matrix is square");
+        return core__op_error(
+            CORE_ERROR_SHAPE, call->op,
+            "hermitian is true and self %lld by %lld; it must be square",
+            (long long)self->sizes[n - 2], (long long)self->sizes[n - 1]);
     if (self->numel == 0) {
         memcpy(sizes, self->sizes, n * sizeof *sizes);
         sizes[n - 1] = self->sizes[n - 2];
@@ -163,13 +165,14 @@ static core_status least_read(const core_operator *op, const core_value *args,
     CORE_TRY(want_floats(op, "self", a));
     if (a->dtype != b->dtype)
         return core__op_error(
-            CORE_ERROR_DTYPE, op, "self and b need one dtype, not %s and %s",
+            CORE_ERROR_DTYPE, op,
+            "self and b must have the same dtype, not %s and %s",
             core__dtype_name(a->dtype), core__dtype_name(b->dtype));
     if (strcmp(driver, "gels") != 0 && strcmp(driver, "gelsy") != 0 &&
         strcmp(driver, "gelsd") != 0 && strcmp(driver, "gelss") != 0)
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
-                              "driver is \"gels\", \"gelsy\", \"gelsd\" or "
-                              "\"gelss\", not \"%s\"",
+                              "driver must be \"gels\", \"gelsy\", \"gelsd\" "
+                              "or \"gelss\", not \"%s\"",
                               driver);
     out->a = a;
     out->b = b;
@@ -184,7 +187,7 @@ static core_status least_read(const core_operator *op, const core_value *args,
     if (b->ndim == 0 ||
         b->sizes[b->ndim - (out->vector ? 1 : 2)] != a->sizes[a->ndim - 2])
         return core__op_error(CORE_ERROR_SHAPE, op,
-                              "b must have the %lld rows of self",
+                              "b must have %lld rows, like self",
                               (long long)a->sizes[a->ndim - 2]);
     return CORE_OK;
 }
@@ -249,10 +252,10 @@ static core_status want_full_rank(core__scope *s, const core_operator *op,
         CORE__RUN(s, core_item(ranks, &full));
     if (s->status != CORE_OK || full.u.i != 0)
         return s->status;
-    return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
-                          "self has a matrix without full rank, which driver "
-                          "\"gels\" cannot take: \"gelsy\", \"gelsd\" and "
-                          "\"gelss\" can");
+    return core__op_error(
+        CORE_ERROR_INVALID_ARGUMENT, op,
+        "self contains a matrix without full rank, which driver \"gels\" does "
+        "not support; use \"gelsy\", \"gelsd\" or \"gelss\"");
 }
 
 /* linalg_lstsq(self, b, rcond, *, driver) -> (solution, residuals, rank,

@@ -50,17 +50,17 @@ CORE__COMPOSITE(renorm)
     CORE_TRY(core__dim_wrap(call->op, args[2].u.i, self->ndim, &dim));
     if (self->ndim < 2)
         return core__op_error(CORE_ERROR_SHAPE, call->op,
-                              "self must have 2 dimensions or more, not %u",
+                              "self must have at least 2 dimensions, not %u",
                               self->ndim);
     if (!core__dtype_is_floating(self->dtype))
         return core__op_error(CORE_ERROR_DTYPE, call->op,
-                              "self needs a floating dtype, not %s",
+                              "self must have a floating dtype, not %s",
                               core__dtype_name(self->dtype));
     if (!(p > 0) || !(most >= 0))
-        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
-                              "p must be above 0 and maxnorm at least 0, not "
-                              "%g and %g",
-                              p, most);
+        return core__op_error(
+            CORE_ERROR_INVALID_ARGUMENT, call->op,
+            "p is %g and maxnorm %g; p must be above 0 and maxnorm 0 or more",
+            p, most);
     for (uint32_t i = 0; i < self->ndim; i++)
         if (i != dim)
             others[count++] = i;
@@ -86,12 +86,13 @@ static core_status check_rows(const core_operator *op, const core_tensor *self,
 {
     if (self->ndim > 2 || (self->ndim && self->sizes[self->ndim - 1] == 0))
         return core__op_error(CORE_ERROR_SHAPE, op,
-                              "self must have 2 dimensions at most, and "
-                              "classes");
+                              "self has %u dimensions; it must have at most 2, "
+                              "and at least one class",
+                              self->ndim);
     if (!core__dtype_is_floating(self->dtype) || target->dtype != CORE_I64)
         return core__op_error(CORE_ERROR_DTYPE, op,
-                              "self needs a floating dtype and target i64, "
-                              "not %s and %s",
+                              "self is %s and target %s; self must have a "
+                              "floating dtype and target i64",
                               core__dtype_name(self->dtype),
                               core__dtype_name(target->dtype));
     return CORE_OK;
@@ -131,7 +132,7 @@ CORE__COMPOSITE(multi_margin_loss)
                               (long long)rows, (long long)target->numel);
     if (p != 1 && p != 2)
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
-                              "p is 1 or 2, not %g", p);
+                              "p must be 1 or 2, not %g", p);
     CORE_TRY(core__sizes_want(call->op, "weight", weight, 1, &classes));
     x = core__x_reshape(scope, self, (const int64_t[]){rows, classes}, 2);
     target = core__x_reshape(scope, target, (const int64_t[]){rows, 1}, 2);

@@ -122,7 +122,7 @@ CORE__OP(group_norm)
 
     if (input->ndim < 2)
         return core__op_error(CORE_ERROR_SHAPE, call->op,
-                              "wants 2 dimensions at least, not %u",
+                              "input must have at least 2 dimensions, not %u",
                               input->ndim);
     for (uint32_t i = 2; i < input->ndim; i++)
         inner *= input->sizes[i];
@@ -164,10 +164,10 @@ CORE__COMPOSITE(conv)
     core_tensor *out;
 
     if (weight->ndim != spatial + 2 || (!batched && input->ndim != spatial + 1))
-        return core__op_shapes(call->op, "input", input, "weight", weight,
-                               "wanted are %u dimensions (without batch: %u) "
-                               "and %u",
-                               spatial + 2, spatial + 1, spatial + 2);
+        return core__op_shapes(
+            call->op, "input", input, "weight", weight,
+            "input must have %u dimensions (%u without a batch) and weight %u",
+            spatial + 2, spatial + 1, spatial + 2);
     CORE_TRY(core__ints_fill(call->op, "stride", &args[3], spatial, 1, stride));
     CORE_TRY(
         core__ints_fill(call->op, "padding", &args[4], spatial, 0, padding));
@@ -223,7 +223,7 @@ static core_status probability(const core_operator *op, double p)
     if (p >= 0 && p <= 1)
         return CORE_OK;
     return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
-                          "p is %g, no probability", p);
+                          "p is %g; a probability must be from 0 to 1", p);
 }
 
 /* native_dropout(input, p, train) -> (result, mask) */
@@ -285,10 +285,11 @@ static core_status scaled(const core_operator *op, int64_t size,
     double product = factor ? floor((double)size * *factor) : 0;
 
     if (factor && !(*factor > 0 && product < 0x1p62))
-        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
-                              "a scale factor is %g: wanted is a number above "
-                              "0 that makes a size of %lld",
-                              *factor, (long long)size);
+        return core__op_error(
+            CORE_ERROR_INVALID_ARGUMENT, op,
+            "a scale factor is %g for a dimension of size %lld; it must be "
+            "above 0 and the scaled size less than 2^62",
+            *factor, (long long)size);
     *out = factor ? (int64_t)product : *wanted;
     return CORE_OK;
 }
@@ -312,17 +313,19 @@ CORE__OP(upsample_vec)
     if (spatial == 0 || spatial > 3 || (wanted && count != spatial) ||
         (scales->tag == CORE_VALUE_FLOAT_LIST && scales->count != spatial) ||
         !wanted == (scales->tag == CORE_VALUE_NONE))
-        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
-                              "wants either an output size or scale factors, "
-                              "one for each dimension after the second");
+        return core__op_error(
+            CORE_ERROR_INVALID_ARGUMENT, call->op,
+            "either output_size or scale_factors must be given, with one entry "
+            "for each dimension after the second");
     for (uint32_t i = 0; i < spatial; i++)
         CORE_TRY(scaled(call->op, input->sizes[i + 2],
                         wanted ? NULL : &scales->u.floats[i],
                         wanted ? &wanted[i] : &sizes[i], &sizes[i]));
     op = core__operator_builtin(name, strcspn(name, "."));
     if (!op)
-        return core__op_error(CORE_ERROR_INTERNAL, call->op,
-                              "has no operator that it stands for");
+        return core__op_error(
+            CORE_ERROR_INTERNAL, call->op,
+            "the operator of the same name without \".vec\" is missing");
     inner[0] = args[0];
     inner[1] = (core_value){CORE_VALUE_INT_LIST, spatial, {.ints = sizes}};
     if (aligned)

@@ -28,13 +28,14 @@ CORE__COMPOSITE(rot90)
         memcpy(plane, dims, sizeof plane);
     else if (dims)
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
-                              "dims are the 2 of a plane, not %zu", count);
+                              "dims has %zu entries; it must have 2", count);
     CORE_TRY(core__dim_wrap(call->op, plane[0], x->ndim, &a));
     CORE_TRY(core__dim_wrap(call->op, plane[1], x->ndim, &b));
     if (a == b)
-        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
-                              "dims are %lld and %lld, one dimension",
-                              (long long)plane[0], (long long)plane[1]);
+        return core__op_error(
+            CORE_ERROR_INVALID_ARGUMENT, call->op,
+            "dims are %lld and %lld, which are the same dimension",
+            (long long)plane[0], (long long)plane[1]);
     if (turns == 0)
         x = CORE__DO(scope, core_clone, x, CORE_FORMAT_CONTIGUOUS);
     else if (turns == 2)
@@ -56,9 +57,9 @@ static core_status block_row(const core_operator *op, core_tensor *block,
     int64_t pad[2];
 
     if (block->ndim > 2)
-        return core__op_error(CORE_ERROR_SHAPE, op,
-                              "a block has %u dimensions, more than 2",
-                              block->ndim);
+        return core__op_error(
+            CORE_ERROR_SHAPE, op,
+            "a block has %u dimensions; it may have at most 2", block->ndim);
     core__scope_begin(&s);
     x = core__x_cast(&s, block, dtype);
     for (uint32_t i = block->ndim; i < 2; i++)
@@ -166,11 +167,13 @@ CORE__COMPOSITE(put)
                               core__dtype_name(index->dtype));
     if (self->dtype != source->dtype)
         return core__op_error(
-            CORE_ERROR_DTYPE, call->op, "self is %s, source is %s",
+            CORE_ERROR_DTYPE, call->op,
+            "self is %s and source %s; they must have the same dtype",
             core__dtype_name(self->dtype), core__dtype_name(source->dtype));
     if (index->numel != source->numel)
         return core__op_error(CORE_ERROR_SHAPE, call->op,
-                              "index has %lld elements, source has %lld",
+                              "index has %lld elements and source %lld; both "
+                              "must have the same number",
                               (long long)index->numel,
                               (long long)source->numel);
     x = core__x_reshape(scope, self, (const int64_t[]){self->numel}, 1);
@@ -205,9 +208,10 @@ static core_status check_index(const core_operator *op, const core_tensor *self,
                               "index must be i64 or i32, not %s",
                               core__dtype_name(index->dtype));
     if (self->dtype != source->dtype)
-        return core__op_error(CORE_ERROR_DTYPE, op, "self is %s, source is %s",
-                              core__dtype_name(self->dtype),
-                              core__dtype_name(source->dtype));
+        return core__op_error(
+            CORE_ERROR_DTYPE, op,
+            "self is %s and source %s; they must have the same dtype",
+            core__dtype_name(self->dtype), core__dtype_name(source->dtype));
     if (index->ndim > 1)
         return core__op_error(CORE_ERROR_SHAPE, op,
                               "index must have at most 1 dimension, not %u",
@@ -234,7 +238,7 @@ CORE__COMPOSITE(index_reduce)
     if (strcmp(reduce, "prod") != 0 && strcmp(reduce, "mean") != 0 &&
         strcmp(reduce, "amax") != 0 && strcmp(reduce, "amin") != 0)
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
-                              "reduce is \"prod\", \"mean\", \"amax\" or "
+                              "reduce must be \"prod\", \"mean\", \"amax\" or "
                               "\"amin\", not \"%s\"",
                               reduce);
     index = core__x_cast(scope, index, CORE_I64);
@@ -355,10 +359,10 @@ static core_status check_offsets(const core_operator *op, core_tensor *offsets,
     CORE_TRY(core__scope_end(&s));
     if (good.u.i != 0)
         return CORE_OK;
-    return core__op_error(CORE_ERROR_INDEX, op,
-                          "offsets must be from 0 to %lld, the size of data "
-                          "along axis",
-                          (long long)n);
+    return core__op_error(
+        CORE_ERROR_INDEX, op,
+        "offsets has an element outside 0 to %lld, the size of data along axis",
+        (long long)n);
 }
 
 /* Lengths, given as such or by the places between which segments lie. */
@@ -401,19 +405,19 @@ static core_status check_segments(const core_operator *op,
             *out = &reductions[i];
     if (!*out)
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
-                              "reduce is \"sum\", \"mean\", \"prod\", \"max\" "
-                              "or \"min\", not \"%s\"",
+                              "reduce must be \"sum\", \"mean\", \"prod\", "
+                              "\"max\" or \"min\", not \"%s\"",
                               args[1].u.string);
     if (args[3].tag != CORE_VALUE_NONE || !given)
         return core__op_error(CORE_ERROR_UNSUPPORTED, op,
                               "segments are given by lengths or by offsets");
     if (!core__dtype_is_floating(data->dtype) ||
         !core__dtype_is_integer(given->dtype))
-        return core__op_error(CORE_ERROR_DTYPE, op,
-                              "data needs a floating dtype, lengths or "
-                              "offsets an integer one, not %s and %s",
-                              core__dtype_name(data->dtype),
-                              core__dtype_name(given->dtype));
+        return core__op_error(
+            CORE_ERROR_DTYPE, op,
+            "data is %s and its lengths or offsets %s; data must have a "
+            "floating dtype and they an integer one",
+            core__dtype_name(data->dtype), core__dtype_name(given->dtype));
     if (data->ndim == 0 || given->ndim != axis + 1 ||
         (!lengths && given->sizes[axis] == 0) ||
         memcmp(given->sizes, data->sizes, axis * sizeof *given->sizes) != 0)

@@ -20,9 +20,10 @@ core_tensor *core__scope_take(core__scope *scope, core_status status)
         return NULL;
     if (scope->count == CORE__SCOPE_TENSORS) {
         core__tensor_release(tensor);
-        scope->status = core__error(CORE_ERROR_INTERNAL,
-                                    "more than %d intermediate tensors",
-                                    CORE__SCOPE_TENSORS);
+        scope->status =
+            core__error(CORE_ERROR_INTERNAL,
+                        "an expression needs more than %d intermediate tensors",
+                        CORE__SCOPE_TENSORS);
         return NULL;
     }
     scope->tensors[scope->count++] = tensor;

@@ -58,10 +58,10 @@ core_status core__ints_fill(const core_operator *op, const char *name,
     const int64_t *values = core__ints_of(value, &given);
 
     if (value->tag != CORE_VALUE_NONE && given != 1 && given != count)
-        return core__op_error(CORE_ERROR_SHAPE, op,
-                              "%s must have %zu numbers, or one for all; it "
-                              "has %zu",
-                              name, count, given);
+        return core__op_error(
+            CORE_ERROR_SHAPE, op,
+            "%s has %zu entries; it must have %zu, or one for all", name, given,
+            count);
     for (size_t i = 0; i < given; i++)
         CORE_TRY(core__step_check(op, name, values[i]));
     for (size_t i = 0; i < count; i++)
@@ -75,7 +75,7 @@ core_status core__step_check(const core_operator *op, const char *name,
     if (value > -CORE__STEP_MOST && value < CORE__STEP_MOST)
         return CORE_OK;
     return core__op_error(CORE_ERROR_SHAPE, op,
-                          "%s is %lld, which no size could take", name,
+                          "%s is %lld, which is too large for a size", name,
                           (long long)value);
 }
 
@@ -123,10 +123,11 @@ core_status core__sizes_numel(uint32_t ndim, const int64_t *sizes,
     *out_numel = 0;
     for (uint32_t i = 0; i < ndim; i++)
         if (sizes[i] < 0 || __builtin_mul_overflow(numel, sizes[i], &numel))
-            return core__error(CORE_ERROR_SHAPE, "sizes %s: %s",
-                               core__sizes_text(ndim, sizes, text, sizeof text),
-                               sizes[i] < 0 ? "one is negative"
-                                            : "too many elements");
+            return core__error(
+                CORE_ERROR_SHAPE, "sizes %s %s",
+                core__sizes_text(ndim, sizes, text, sizeof text),
+                sizes[i] < 0 ? "contain a negative number"
+                             : "have more elements than can be addressed");
     *out_numel = numel;
     return CORE_OK;
 }
@@ -140,10 +141,10 @@ core_status core__sizes_check(const core_operator *op, size_t ndim,
     CORE_TRY(core__ndim_check(op, ndim));
     for (size_t i = 0; i < ndim; i++) {
         if (sizes[i] < 0)
-            return core__op_error(CORE_ERROR_SHAPE, op,
-                                  "the size of dimension %zu is %lld; sizes "
-                                  "are not negative",
-                                  i, (long long)sizes[i]);
+            return core__op_error(
+                CORE_ERROR_SHAPE, op,
+                "the size of dimension %zu is %lld; it must be 0 or more", i,
+                (long long)sizes[i]);
         if (__builtin_mul_overflow(numel, sizes[i] > 1 ? sizes[i] : 1,
                                    &numel) ||
             numel >= CORE__NUMEL_MOST)
@@ -167,7 +168,7 @@ core_status core__sizes_want(const core_operator *op, const char *name,
                      memcmp(tensor->sizes, sizes, ndim * sizeof *sizes) == 0)))
         return CORE_OK;
     return core__op_error(
-        CORE_ERROR_SHAPE, op, "%s has sizes %s; wanted are %s", name,
+        CORE_ERROR_SHAPE, op, "%s has sizes %s; it must have %s", name,
         core__sizes_text(tensor->ndim, tensor->sizes, have, sizeof have),
         core__sizes_text(ndim, sizes, want, sizeof want));
 }
@@ -179,8 +180,8 @@ core_status core__results_mask(core__inference *infer, const core_value *mask,
         return CORE_OK;
     if (mask->count != count)
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
-                              "output_mask must have %u elements, not %u",
-                              count, mask->count);
+                              "output_mask must have %u entries, not %u", count,
+                              mask->count);
     for (uint32_t i = 0; i < count; i++)
         if (!mask->u.bools[i])
             infer->results[i].dtype = CORE_DTYPE_NONE;
@@ -193,8 +194,8 @@ core_status core__reduction_check(const core_operator *op, int64_t reduction)
         reduction == CORE_REDUCTION_SUM)
         return CORE_OK;
     return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
-                          "reduction is CORE_REDUCTION_NONE (0), _MEAN (1) or "
-                          "_SUM (2), not %lld",
+                          "reduction must be CORE_REDUCTION_NONE (0), _MEAN "
+                          "(1) or _SUM (2), not %lld",
                           (long long)reduction);
 }
 

@@ -20,11 +20,10 @@ static core_status four(const core__inference *infer, uint32_t position)
 
     if (tensor->ndim == 4)
         return CORE_OK;
-    return core__op_error(CORE_ERROR_SHAPE, infer->op,
-                          "%s must have 4 dimensions (batch, head, place, "
-                          "element), not %u",
-                          core__argument_name(infer->op, position),
-                          tensor->ndim);
+    return core__op_error(
+        CORE_ERROR_SHAPE, infer->op,
+        "%s must have 4 dimensions (batch, head, position, feature), not %u",
+        core__argument_name(infer->op, position), tensor->ndim);
 }
 
 static core_status same_dtypes(const core__inference *infer, const shape *s,
@@ -42,7 +41,7 @@ static core_status same_dtypes(const core__inference *infer, const shape *s,
         if (tensor && tensor->dtype != dtype &&
             !(tensor == s->bias && tensor->dtype == CORE_BOOL))
             return core__op_error(CORE_ERROR_DTYPE, infer->op,
-                                  "%s is %s; it must be %s, as query is%s",
+                                  "%s is %s; it must be %s like query%s",
                                   core__argument_name(infer->op, i),
                                   core__dtype_name(tensor->dtype),
                                   core__dtype_name(dtype),
@@ -88,7 +87,8 @@ static core_status probability(const core__inference *infer, uint32_t position)
     if (p >= 0 && p <= 1)
         return CORE_OK;
     return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
-                          "dropout_p is %g, no probability", p);
+                          "dropout_p is %g; a probability must be from 0 to 1",
+                          p);
 }
 
 /* Where `like` has the heads of a place side by side, the result has as well:
@@ -145,7 +145,7 @@ static core_status check_saved(const core__inference *infer, const shape *s)
                                   tensor, 4, output));
         if (tensor->dtype != s->query->dtype)
             return core__op_error(CORE_ERROR_DTYPE, infer->op,
-                                  "%s is %s; it must be %s, as query is",
+                                  "%s is %s; it must be %s like query",
                                   i == 0 ? "grad_out_" : "out",
                                   core__dtype_name(tensor->dtype),
                                   core__dtype_name(s->query->dtype));

@@ -66,10 +66,9 @@ static core_status read_geometry(const core_operator *op,
             g->output_padding[i] < 0)
             return core__op_error(
                 CORE_ERROR_INVALID_ARGUMENT, op,
-                "in spatial dimension %u stride is %lld, "
-                "dilation %lld, padding %lld, output_padding "
-                "%lld: the first two must be positive, the "
-                "others not negative",
+                "in spatial dimension %u stride is %lld, dilation %lld, "
+                "padding %lld and output_padding %lld; the first two must be "
+                "above 0, the others 0 or more",
                 i, (long long)g->stride[i], (long long)g->dilation[i],
                 (long long)g->padding[i], (long long)g->output_padding[i]);
     for (uint32_t i = 0; i < g->spatial && g->transposed; i++)
@@ -77,12 +76,13 @@ static core_status read_geometry(const core_operator *op,
             g->output_padding[i] >= g->dilation[i])
             return core__op_error(
                 CORE_ERROR_INVALID_ARGUMENT, op,
-                "output_padding must be less than stride or dilation, not "
-                "%lld with %lld and %lld",
+                "output_padding is %lld, stride %lld and dilation %lld; "
+                "output_padding must be less than one of the others",
                 (long long)g->output_padding[i], (long long)g->stride[i],
                 (long long)g->dilation[i]);
     if (g->groups <= 0)
-        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op, "groups is %lld",
+        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
+                              "groups is %lld; it must be above 0",
                               (long long)g->groups);
     return core__step_check(op, "groups", g->groups);
 }
@@ -98,8 +98,8 @@ static core_status check_channels(const core_operator *op,
 
     if (__builtin_mul_overflow(weight->sizes[1], g->groups, &all))
         return core__op_shapes(op, "input", input, "weight", weight,
-                               "groups is %lld, and weight has %lld channels "
-                               "in each",
+                               "groups is %lld and weight has %lld channels in "
+                               "each, which is too many",
                                (long long)g->groups,
                                (long long)weight->sizes[1]);
     in = g->transposed ? weight->sizes[0] : all;
@@ -107,18 +107,18 @@ static core_status check_channels(const core_operator *op,
 
     if (input->dtype != weight->dtype || (bias && bias->dtype != input->dtype))
         return core__op_error(
-            CORE_ERROR_DTYPE, op, "input is %s, weight %s, bias %s",
+            CORE_ERROR_DTYPE, op,
+            "input is %s, weight %s and bias %s; they must have the same dtype",
             core__dtype_name(input->dtype), core__dtype_name(weight->dtype),
             bias ? core__dtype_name(bias->dtype) : "absent");
     if (input->sizes[1] != in || weight->sizes[0] % g->groups != 0)
-        return core__op_shapes(op, "input", input, "weight", weight,
-                               "input has %lld channels, and weight in %lld "
-                               "groups wants %lld",
-                               (long long)input->sizes[1], (long long)g->groups,
-                               (long long)in);
+        return core__op_shapes(
+            op, "input", input, "weight", weight,
+            "input has %lld channels; weight in %lld groups needs %lld",
+            (long long)input->sizes[1], (long long)g->groups, (long long)in);
     if (bias && (bias->ndim != 1 || bias->sizes[0] != out))
         return core__op_shapes(op, "weight", weight, "bias", bias,
-                               "bias wants the sizes [%lld]", (long long)out);
+                               "bias must have sizes [%lld]", (long long)out);
     return CORE_OK;
 }
 
@@ -165,9 +165,9 @@ static core_status convolved(const core_operator *op, const core_tensor *input,
     geometry g;
 
     if (input->ndim < 3 || input->ndim > 5 || weight->ndim != input->ndim)
-        return core__op_shapes(op, "input", input, "weight", weight,
-                               "both have the same number of dimensions, 3, 4 "
-                               "or 5");
+        return core__op_shapes(
+            op, "input", input, "weight", weight,
+            "both must have the same number of dimensions, 3, 4 or 5");
     g.spatial = input->ndim - 2;
     CORE_TRY(read_geometry(op, args, &g));
     CORE_TRY(check_channels(op, input, weight, bias, &g));
@@ -207,15 +207,15 @@ CORE__INFER(convolution_backward)
     char want[256];
 
     if (grad->ndim != input->ndim || grad->ndim < 3)
-        return core__op_shapes(infer->op, "grad_output", grad, "input", input,
-                               "both have the same number of dimensions, 3, 4 "
-                               "or 5");
+        return core__op_shapes(
+            infer->op, "grad_output", grad, "input", input,
+            "both must have the same number of dimensions, 3, 4 or 5");
     CORE_TRY(
         convolved(infer->op, input, weight, NULL, &infer->args[4], &forward));
     if (memcmp(forward.sizes, grad->sizes, grad->ndim * sizeof(int64_t)) != 0)
         return core__op_error(
             CORE_ERROR_SHAPE, infer->op,
-            "grad_output has sizes %s; the convolution's result has %s",
+            "grad_output has sizes %s; it must have those of the result, %s",
             core__sizes_text(grad->ndim, grad->sizes, have, sizeof have),
             core__sizes_text(grad->ndim, forward.sizes, want, sizeof want));
     core__result_like(&infer->results[0], input);
@@ -232,14 +232,16 @@ static core_status check_planes(const core_operator *op,
                                 const core_tensor *self, uint32_t spatial)
 {
     if (self->ndim != spatial + 1 && self->ndim != spatial + 2)
-        return core__op_error(CORE_ERROR_SHAPE, op,
-                              "wants %u dimensions, or %u with a batch; there "
-                              "are %u",
-                              spatial + 1, spatial + 2, self->ndim);
+        return core__op_error(
+            CORE_ERROR_SHAPE, op,
+            "self must have %u dimensions, or %u with a batch, not %u",
+            spatial + 1, spatial + 2, self->ndim);
     for (uint32_t i = self->ndim - spatial; i < self->ndim; i++)
         if (self->sizes[i] == 0)
-            return core__op_error(CORE_ERROR_SHAPE, op, "dimension %u is empty",
-                                  i);
+            return core__op_error(
+                CORE_ERROR_SHAPE, op,
+                "dimension %u of self has size 0; only the batch may be empty",
+                i);
     return CORE_OK;
 }
 
@@ -308,20 +310,20 @@ static core_status pooled(core__inference *infer, bool dilated)
 
         if (kernel[i] <= 0 || stride[i] <= 0 || dilation[i] <= 0 ||
             padding[i] < 0 || 2 * padding[i] > kernel[i])
-            return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
-                                  "kernel %lld, stride %lld, padding %lld, "
-                                  "dilation %lld: padding is at most half the "
-                                  "kernel, the others are positive",
-                                  (long long)kernel[i], (long long)stride[i],
-                                  (long long)padding[i],
-                                  (long long)dilation[i]);
+            return core__op_error(
+                CORE_ERROR_INVALID_ARGUMENT, infer->op,
+                "kernel_size is %lld, stride %lld, padding %lld and dilation "
+                "%lld; padding must be from 0 to half the kernel size, the "
+                "others above 0",
+                (long long)kernel[i], (long long)stride[i],
+                (long long)padding[i], (long long)dilation[i]);
         *size = windows(*size, kernel[i], stride[i], padding[i], dilation[i],
                         ceil_mode);
         if (*size <= 0)
-            return core__op_error(CORE_ERROR_SHAPE, infer->op,
-                                  "a window of %lld does not fit sizes padded "
-                                  "by %lld",
-                                  (long long)kernel[i], (long long)padding[i]);
+            return core__op_error(
+                CORE_ERROR_SHAPE, infer->op,
+                "a window of %lld does not fit self padded by %lld",
+                (long long)kernel[i], (long long)padding[i]);
     }
     CORE_TRY(core__sizes_check(infer->op, result->ndim, result->sizes));
     follow(result, self, NULL);
@@ -348,9 +350,9 @@ CORE__INFER(avg_pool)
     const core_value *divisor = &infer->args[6];
 
     if (infer->nargs > 6 && divisor->tag == CORE_VALUE_INT && divisor->u.i == 0)
-        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
-                              "divisor_override is 0; wanted is another number "
-                              "or none");
+        return core__op_error(
+            CORE_ERROR_INVALID_ARGUMENT, infer->op,
+            "divisor_override is 0; it must be another number or none");
     return pooled(infer, false);
 }
 
@@ -368,7 +370,8 @@ CORE__INFER(adaptive_pool)
     for (uint32_t i = 0; i < n; i++) {
         if (sizes[i] < 0)
             return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
-                                  "output_size %lld", (long long)sizes[i]);
+                                  "output_size is %lld; it must be 0 or more",
+                                  (long long)sizes[i]);
         result->sizes[self->ndim - n + i] = sizes[i];
     }
     CORE_TRY(core__sizes_check(infer->op, result->ndim, result->sizes));
@@ -460,9 +463,10 @@ static core_status check_scales(const core__inference *infer, uint32_t first)
 
         if (value->tag == CORE_VALUE_FLOAT &&
             !(value->u.f >= 1 / SCALE_MOST && value->u.f <= SCALE_MOST))
-            return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
-                                  "a scale factor is %g, not from %g to %g",
-                                  value->u.f, 1 / SCALE_MOST, SCALE_MOST);
+            return core__op_error(
+                CORE_ERROR_INVALID_ARGUMENT, infer->op,
+                "a scale factor is %g; it must be from %g to %g", value->u.f,
+                1 / SCALE_MOST, SCALE_MOST);
     }
     return CORE_OK;
 }
@@ -477,7 +481,8 @@ CORE__INFER(upsample)
 
     if (self->ndim != n + 2)
         return core__op_error(CORE_ERROR_SHAPE, infer->op,
-                              "wants %u dimensions, not %u", n + 2, self->ndim);
+                              "self must have %u dimensions, not %u", n + 2,
+                              self->ndim);
     CORE_TRY(check_planes(infer->op, self, n));
     CORE_TRY(core__ints_fill(infer->op, "output_size", &infer->args[1], n, 1,
                              sizes));
@@ -485,7 +490,8 @@ CORE__INFER(upsample)
     for (uint32_t i = 0; i < n; i++) {
         if (sizes[i] <= 0)
             return core__op_error(CORE_ERROR_SHAPE, infer->op,
-                                  "output size %lld", (long long)sizes[i]);
+                                  "output_size is %lld; it must be above 0",
+                                  (long long)sizes[i]);
         result->sizes[2 + i] = sizes[i];
     }
     CORE_TRY(check_scales(infer, 2));
@@ -506,16 +512,17 @@ CORE__INFER(upsample_backward)
 
     if (count != n + 2)
         return core__op_error(CORE_ERROR_SHAPE, infer->op,
-                              "input_size has %zu numbers, not %u", count,
-                              n + 2);
+                              "input_size has %zu entries; it must have %u",
+                              count, n + 2);
     memcpy(enlarged, sizes, 2 * sizeof *sizes);
     CORE_TRY(core__ints_fill(infer->op, "output_size", &infer->args[1], n, 1,
                              enlarged + 2));
     CORE_TRY(core__sizes_check(infer->op, count, sizes));
     for (uint32_t i = 2; i < n + 2; i++)
         if (sizes[i] == 0)
-            return core__op_error(CORE_ERROR_SHAPE, infer->op,
-                                  "dimension %u of input_size is empty", i);
+            return core__op_error(
+                CORE_ERROR_SHAPE, infer->op,
+                "dimension %u of input_size is 0; it must be above 0", i);
     CORE_TRY(core__sizes_want(infer->op, "grad_output", grad, n + 2, enlarged));
     CORE_TRY(check_scales(infer, 3));
     core__result_set(result, grad->dtype, grad->ndim, sizes);
@@ -534,19 +541,22 @@ CORE__INFER(grid_sampler)
     if (input->ndim != 4 || grid->ndim != 4 ||
         input->sizes[0] != grid->sizes[0] || grid->sizes[3] != 2)
         return core__op_shapes(infer->op, "input", input, "grid", grid,
-                               "wanted are [N, C, H, W] and [N, h, w, 2]");
+                               "they must be [N, C, H, W] and [N, h, w, 2]");
     if (input->dtype != grid->dtype)
         return core__op_error(
-            CORE_ERROR_DTYPE, infer->op, "input is %s, grid %s",
+            CORE_ERROR_DTYPE, infer->op,
+            "input is %s and grid %s; they must have the same floating dtype",
             core__dtype_name(input->dtype), core__dtype_name(grid->dtype));
     if (mode < 0 || mode > 2 || padding < 0 || padding > 2)
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
-                              "interpolation_mode %lld, padding_mode %lld: "
-                              "both are 0, 1 or 2",
+                              "interpolation_mode is %lld and padding_mode "
+                              "%lld; both must be 0, 1 or 2",
                               (long long)mode, (long long)padding);
     if (input->sizes[2] == 0 || input->sizes[3] == 0)
-        return core__op_error(CORE_ERROR_SHAPE, infer->op,
-                              "input's images are empty");
+        return core__op_error(
+            CORE_ERROR_SHAPE, infer->op,
+            "input has images of %lld by %lld; they must not be empty",
+            (long long)input->sizes[2], (long long)input->sizes[3]);
     core__result_set(&infer->results[0], input->dtype, 4,
                      (const int64_t[]){input->sizes[0], input->sizes[1],
                                        grid->sizes[1], grid->sizes[2]});

@@ -24,8 +24,9 @@ static core_status same_dtype(const core_operator *op, const char *name,
 {
     if (tensor->dtype == self->dtype)
         return CORE_OK;
-    return core__op_error(CORE_ERROR_DTYPE, op, "%s is %s, self is %s", name,
-                          core__dtype_name(tensor->dtype),
+    return core__op_error(CORE_ERROR_DTYPE, op,
+                          "%s is %s and self %s; they must have the same dtype",
+                          name, core__dtype_name(tensor->dtype),
                           core__dtype_name(self->dtype));
 }
 
@@ -54,7 +55,8 @@ static core_status within(const core_operator *op, const core_tensor *index,
     if (fits)
         return CORE_OK;
     return core__op_error(
-        CORE_ERROR_SHAPE, op, "index of sizes %s does not fit %s of sizes %s%s",
+        CORE_ERROR_SHAPE, op,
+        "index has sizes %s, which do not fit into %s of sizes %s%s",
         core__sizes_text(index->ndim, index->sizes, text, sizeof text), name,
         core__sizes_text(other->ndim, other->sizes, text_other,
                          sizeof text_other),
@@ -69,9 +71,10 @@ static core_status something_there(const core_operator *op,
 {
     if (index->numel == 0 || size_of(self, dim) > 0)
         return CORE_OK;
-    return core__op_error(CORE_ERROR_INDEX, op,
-                          "index has %lld elements, dimension %u of self none",
-                          (long long)index->numel, dim);
+    return core__op_error(
+        CORE_ERROR_INDEX, op,
+        "index has %lld elements, but dimension %u of self has size 0",
+        (long long)index->numel, dim);
 }
 
 /* gather(self, dim, index) */
@@ -104,11 +107,11 @@ static core_status reduce_known(const core__inference *infer)
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(reduce->u.string, names[i]) == 0)
             return CORE_OK;
-    return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
-                          "reduce is \"sum\" or \"add\", \"prod\" or "
-                          "\"multiply\", \"mean\", \"amax\" or \"amin\", "
-                          "not \"%.32s\"",
-                          reduce->u.string);
+    return core__op_error(
+        CORE_ERROR_INVALID_ARGUMENT, infer->op,
+        "reduce must be \"sum\" or \"add\", \"prod\" or \"multiply\", "
+        "\"mean\", \"amax\" or \"amin\", not \"%.32s\"",
+        reduce->u.string);
 }
 
 CORE__INFER(scatter)
@@ -157,8 +160,8 @@ CORE__INFER(index_select)
         infer->results[0].sizes[dim] = index->numel;
     else if (index->numel != 1)
         return core__op_error(CORE_ERROR_SHAPE, infer->op,
-                              "index has %lld elements; self, which has no "
-                              "dimensions, wants one",
+                              "index has %lld elements; it must have one, as "
+                              "self has no dimensions",
                               (long long)index->numel);
     return CORE_OK;
 }
@@ -184,8 +187,8 @@ CORE__INFER(index_write)
     if (!fits)
         return core__op_error(
             CORE_ERROR_SHAPE, infer->op,
-            "source has sizes %s; %lld indices into dimension %u of %s want "
-            "others",
+            "source has sizes %s, which do not fit %lld indices into dimension "
+            "%u of self's %s",
             core__sizes_text(source->ndim, source->sizes, have, sizeof have),
             (long long)index->numel, dim,
             core__sizes_text(self->ndim, self->sizes, want, sizeof want));
@@ -233,9 +236,10 @@ static core_status indexed(core__inference *infer, uint32_t *out_ndim,
     uint32_t place;
 
     if (list->count > self->ndim)
-        return core__op_error(CORE_ERROR_INDEX, infer->op,
-                              "%u indices for %u dimensions", list->count,
-                              self->ndim);
+        return core__op_error(
+            CORE_ERROR_INDEX, infer->op,
+            "%u indices are given for a self with %u dimensions", list->count,
+            self->ndim);
     for (uint32_t i = 0; i < list->count; i++) {
         if (!list->u.tensors[i])
             continue;
@@ -354,7 +358,7 @@ CORE__INFER(take)
     CORE_TRY(index_dtype(infer->op, "index", index));
     if (index->numel > 0 && self->numel == 0)
         return core__op_error(CORE_ERROR_INDEX, infer->op,
-                              "index has %lld elements, self none",
+                              "index has %lld elements, but self has none",
                               (long long)index->numel);
     core__result_set(&infer->results[0], self->dtype, index->ndim,
                      index->sizes);
@@ -388,8 +392,9 @@ CORE__INFER(embedding_backward)
     int64_t forward[CORE_MAX_NDIM];
 
     if (grad->ndim == 0)
-        return core__op_error(CORE_ERROR_SHAPE, infer->op,
-                              "grad_output has no dimension");
+        return core__op_error(
+            CORE_ERROR_SHAPE, infer->op,
+            "grad_output has no dimensions; it must have at least 1");
     CORE_TRY(index_dtype(infer->op, "indices", indices));
     CORE_TRY(core__ndim_check(infer->op, indices->ndim + 1));
     memcpy(forward, indices->sizes, indices->ndim * sizeof *forward);
@@ -411,13 +416,15 @@ CORE__INFER(multinomial)
 
     if (self->ndim == 0 || self->ndim > 2)
         return core__op_error(CORE_ERROR_SHAPE, infer->op,
-                              "wants 1 or 2 dimensions, not %u", self->ndim);
+                              "self must have 1 or 2 dimensions, not %u",
+                              self->ndim);
     if (samples <= 0 || (!core__arg_bool(infer->args, 2, false) &&
                          samples > self->sizes[self->ndim - 1]))
-        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
-                              "%lld samples of %lld categories",
-                              (long long)samples,
-                              (long long)self->sizes[self->ndim - 1]);
+        return core__op_error(
+            CORE_ERROR_INVALID_ARGUMENT, infer->op,
+            "num_samples is %lld and self has %lld categories; num_samples "
+            "must be above 0 and, without replacement, not exceed them",
+            (long long)samples, (long long)self->sizes[self->ndim - 1]);
     core__result_set(result, CORE_I64, self->ndim, self->sizes);
     result->sizes[self->ndim - 1] = samples;
     return core__sizes_check(infer->op, result->ndim, result->sizes);

@@ -41,7 +41,7 @@ static core_status rank_error(const pair *p, uint32_t ndim_a, uint32_t ndim_b)
 static core_status dtype_error(const pair *p)
 {
     return core__op_error(CORE_ERROR_DTYPE, p->op,
-                          "%s and %s must have one dtype; they are %s and %s",
+                          "%s and %s must have the same dtype, not %s and %s",
                           p->name_a, p->name_b, core__dtype_name(p->a->dtype),
                           core__dtype_name(p->b->dtype));
 }
@@ -56,12 +56,12 @@ static core_status inner(core__inference *infer, uint32_t first)
     if (p.a->sizes[last] == p.b->sizes[at])
         return CORE_OK;
     named(&p, infer, first);
-    return core__op_shapes(
-        p.op, p.name_a, p.a, p.name_b, p.b,
-        "dimension %u of %s must be as large as dimension %u of %s: %lld is "
-        "not %lld",
-        last, p.name_a, at, p.name_b, (long long)p.a->sizes[last],
-        (long long)p.b->sizes[at]);
+    return core__op_shapes(p.op, p.name_a, p.a, p.name_b, p.b,
+                           "dimension %u of %s must have the size of dimension "
+                           "%u of %s: %lld is not %lld",
+                           last, p.name_a, at, p.name_b,
+                           (long long)p.a->sizes[last],
+                           (long long)p.b->sizes[at]);
 }
 
 /* Ranks, one dtype, and what is summed over. */
@@ -88,7 +88,8 @@ static core_status matrices(core__inference *infer, uint32_t first,
     if (ndim == 3 && p.a->sizes[0] != p.b->sizes[0]) {
         named(&p, infer, first);
         return core__op_shapes(
-            p.op, p.name_a, p.a, p.name_b, p.b, "%lld matrices times %lld",
+            p.op, p.name_a, p.a, p.name_b, p.b,
+            "the batches have %lld and %lld matrices; they must be equal",
             (long long)p.a->sizes[0], (long long)p.b->sizes[0]);
     }
     sizes[0] = p.a->sizes[0];
@@ -139,15 +140,16 @@ static core_status scaled_factor(core__inference *infer, uint32_t at)
 
     if (!core__dtype_is_storage((core_dtype)factor->dtype))
         return core__op_error(CORE_ERROR_DTYPE, infer->op,
-                              "%s must be f8e4m3 or f8e5m2; it is %s",
+                              "%s must be f8e4m3 or f8e5m2, not %s",
                               core__argument_name(infer->op, at),
                               core__dtype_name(factor->dtype));
     if (scale->dtype == CORE_F32 && scale->ndim == 0)
         return CORE_OK;
-    return core__op_error(CORE_ERROR_DTYPE, infer->op,
-                          "%s must be one f32 of 0 dimensions; it is %s of %u",
-                          core__argument_name(infer->op, at + 2),
-                          core__dtype_name(scale->dtype), scale->ndim);
+    return core__op_error(
+        CORE_ERROR_DTYPE, infer->op,
+        "%s is %s with %u dimensions; it must be f32 with 0 dimensions",
+        core__argument_name(infer->op, at + 2), core__dtype_name(scale->dtype),
+        scale->ndim);
 }
 
 static core_status scaled_bias(core__inference *infer)
@@ -158,10 +160,10 @@ static core_status scaled_bias(core__inference *infer)
     if (!bias)
         return CORE_OK;
     if (bias->dtype != result->dtype)
-        return core__op_error(
-            CORE_ERROR_DTYPE, infer->op,
-            "bias must be of the result's dtype, which is %s; it is %s",
-            core__dtype_name(result->dtype), core__dtype_name(bias->dtype));
+        return core__op_error(CORE_ERROR_DTYPE, infer->op,
+                              "bias is %s; it must be %s like the result",
+                              core__dtype_name(bias->dtype),
+                              core__dtype_name(result->dtype));
     if (bias->ndim == 1 && bias->sizes[0] == result->sizes[1])
         return CORE_OK;
     return core__op_error(CORE_ERROR_SHAPE, infer->op,
@@ -180,12 +182,12 @@ CORE__INFER(scaled_mm)
     CORE_TRY(scaled_factor(infer, 1));
     if (core__arg_tensor(infer->args, 5))
         return core__op_error(CORE_ERROR_UNSUPPORTED, infer->op,
-                              "scale_result is for results of eight bits, "
-                              "which are not computed");
+                              "scale_result is given; results of 8 bits, which "
+                              "it is for, are not supported");
     if (dtype != CORE_F32 && dtype != CORE_BF16 && dtype != CORE_F16)
         return core__op_error(CORE_ERROR_DTYPE, infer->op,
-                              "out_dtype must be f32, bf16 or f16; it is %s",
-                              dtype ? core__dtype_name(dtype) : "not given");
+                              "out_dtype must be f32, bf16 or f16, not %s",
+                              dtype ? core__dtype_name(dtype) : "none");
     if (p.a->ndim != 2 || p.b->ndim != 2)
         return rank_error(named(&p, infer, 0), 2, 2);
     CORE_TRY(inner(infer, 0));

@@ -20,7 +20,7 @@ static core_status fill(const core_operator *op, const char *name,
         CORE_TRY(core__step_check(op, name, out[i]));
         if (out[i] < least)
             return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
-                                  "%s is %lld, less than %lld", name,
+                                  "%s is %lld; it must be at least %lld", name,
                                   (long long)out[i], (long long)least);
     }
     return CORE_OK;
@@ -45,12 +45,14 @@ static core_status windows_of(const core_operator *op, const core_value *args,
                (room < INT64_MAX / 2 ? room : INT64_MAX / 2) - 1;
         if (room < 0)
             return core__op_error(CORE_ERROR_SHAPE, op,
-                                  "the window does not fit dimension %d of "
-                                  "size %lld with its padding",
+                                  "the window does not fit spatial dimension "
+                                  "%d of size %lld with its padding",
                                   i, (long long)sizes[i]);
         if (__builtin_mul_overflow(out->places, room / out->stride[i] + 1,
                                    &out->places))
-            return core__op_error(CORE_ERROR_SHAPE, op, "too many windows");
+            return core__op_error(
+                CORE_ERROR_SHAPE, op,
+                "the window has more positions than can be addressed");
     }
     return CORE_OK;
 }
@@ -61,8 +63,8 @@ static core_status ranks(const core_operator *op, const core_tensor *self,
     if (self->ndim == least || self->ndim == least + 1)
         return CORE_OK;
     return core__op_error(CORE_ERROR_SHAPE, op,
-                          "self must be %s, with or without a batch: %u or %u "
-                          "dimensions, not %u",
+                          "self must be %s, with or without a batch, with %u "
+                          "or %u dimensions, not %u",
                           what, least, least + 1, self->ndim);
 }
 
@@ -75,7 +77,9 @@ static core_status spread(const core_operator *op, const windows *w,
     if (!__builtin_mul_overflow(w->kernel[0], w->kernel[1], &window) &&
         !__builtin_mul_overflow(window, planes, out_rows))
         return CORE_OK;
-    return core__op_error(CORE_ERROR_SHAPE, op, "the window is too large");
+    return core__op_error(
+        CORE_ERROR_SHAPE, op,
+        "kernel_size has more elements than can be addressed");
 }
 
 /* im2col(self, kernel_size, dilation, padding, stride) */
@@ -112,8 +116,8 @@ CORE__INFER(col2im)
     CORE_TRY(spread(infer->op, &w, 1, &rows));
     if (self->sizes[n - 2] % rows != 0 || self->sizes[n - 1] != w.places)
         return core__op_error(CORE_ERROR_SHAPE, infer->op,
-                              "self is %lld by %lld; wanted are a multiple of "
-                              "%lld rows, and %lld columns",
+                              "self is %lld by %lld; its rows must be a "
+                              "multiple of %lld, its columns %lld",
                               (long long)self->sizes[n - 2],
                               (long long)self->sizes[n - 1], (long long)rows,
                               (long long)w.places);
@@ -138,8 +142,8 @@ CORE__INFER(fractional_pool)
     CORE_TRY(ranks(infer->op, self, n + 1, "an image"));
     if (!core__dtype_is_floating(self->dtype) || samples->dtype != self->dtype)
         return core__op_error(CORE_ERROR_DTYPE, infer->op,
-                              "self and random_samples need one floating "
-                              "dtype, not %s and %s",
+                              "self and random_samples must have the same "
+                              "floating dtype, not %s and %s",
                               core__dtype_name(self->dtype),
                               core__dtype_name(samples->dtype));
     CORE_TRY(core__ints_fill(infer->op, "kernel_size", &infer->args[1], n, 1,
@@ -152,11 +156,10 @@ CORE__INFER(fractional_pool)
 
         if (kernel[i] < 1 || out[i] < 1 || kernel[i] > size || out[i] > size ||
             out[i] + kernel[i] - 1 > size)
-            return core__op_error(CORE_ERROR_SHAPE, infer->op,
-                                  "%lld windows of %lld do not fit a size of "
-                                  "%lld",
-                                  (long long)out[i], (long long)kernel[i],
-                                  (long long)size);
+            return core__op_error(
+                CORE_ERROR_SHAPE, infer->op,
+                "%lld windows of %lld do not fit into a dimension of size %lld",
+                (long long)out[i], (long long)kernel[i], (long long)size);
         result->sizes[self->ndim - n + i] = out[i];
     }
     wanted[0] = self->ndim == n + 2 ? self->sizes[0] : 1;
@@ -176,7 +179,7 @@ CORE__INFER(frexp)
 
     if (!core__dtype_is_floating(self->dtype))
         return core__op_error(CORE_ERROR_DTYPE, infer->op,
-                              "self needs a floating dtype, not %s",
+                              "self must have a floating dtype, not %s",
                               core__dtype_name(self->dtype));
     core__result_like(&infer->results[0], self);
     infer->results[1] = infer->results[0];

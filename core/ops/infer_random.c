@@ -24,8 +24,8 @@ CORE__INFER(uniform)
     if (isfinite(from) && isfinite(to) && from <= to)
         return fills(infer);
     return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
-                          "from is %g, to is %g; wanted are finite numbers, "
-                          "and from not above to",
+                          "from is %g and to %g; both must be finite, and from "
+                          "must not be above to",
                           from, to);
 }
 
@@ -48,7 +48,7 @@ CORE__INFER(chance)
     if (p >= 0 && p <= 1)
         return fills(infer);
     return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
-                          "p is %g; a probability is from 0 to 1", p);
+                          "p is %g; a probability must be from 0 to 1", p);
 }
 
 /* The integers that a dtype has; a floating one is as far as it reaches. */
@@ -76,16 +76,17 @@ CORE__INFER(integers)
     reach(self->dtype, &least, &most);
     last = core__arg_int(infer->args, 2, most);
     if (infer->args[2].tag != CORE_VALUE_NONE && from >= last)
-        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
-                              "no integer lies from %lld up to %lld",
-                              (long long)from, (long long)last);
+        return core__op_error(
+            CORE_ERROR_INVALID_ARGUMENT, infer->op,
+            "from is %lld and to %lld; from must be less than to",
+            (long long)from, (long long)last);
     if (infer->args[2].tag != CORE_VALUE_NONE)
         last--;
     if (from >= least && last <= most && from <= last)
         return fills(infer);
     return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
-                          "integers from %lld to %lld, of which %s has those "
-                          "from %lld to %lld",
+                          "integers from %lld to %lld do not fit self, which "
+                          "is %s and holds %lld to %lld",
                           (long long)from, (long long)last,
                           core__dtype_name(self->dtype), (long long)least,
                           (long long)most);

@@ -27,19 +27,19 @@ core_status core__number_fits(const core_operator *op, const char *name,
         if (value >= (double)least &&
             value < ldexp(1, (int)bits - (is_signed ? 1 : 0)))
             return CORE_OK;
-        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
-                              "%s is %.17g, which %s cannot hold: it goes from "
-                              "%lld to %lld",
-                              name, number->u.f, core__dtype_name(dtype),
-                              (long long)least, (long long)most);
+        return core__op_error(
+            CORE_ERROR_INVALID_ARGUMENT, op,
+            "%s is %.17g, which %s cannot hold; its range is %lld to %lld",
+            name, number->u.f, core__dtype_name(dtype), (long long)least,
+            (long long)most);
     }
     if (number->u.i <= most && number->u.i >= (is_signed ? least : -most))
         return CORE_OK;
-    return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
-                          "%s is %lld, which %s cannot hold: it goes from %lld "
-                          "to %lld",
-                          name, (long long)number->u.i, core__dtype_name(dtype),
-                          (long long)least, (long long)most);
+    return core__op_error(
+        CORE_ERROR_INVALID_ARGUMENT, op,
+        "%s is %lld, which %s cannot hold; its range is %lld to %lld", name,
+        (long long)number->u.i, core__dtype_name(dtype), (long long)least,
+        (long long)most);
 }
 
 core_status core__number_whole(const core_operator *op, const char *name,
@@ -51,7 +51,7 @@ core_status core__number_whole(const core_operator *op, const char *name,
         return core__number_fits(op, name, number, dtype);
     return core__op_error(
         CORE_ERROR_INVALID_ARGUMENT, op,
-        "%s is %g, but the result is %s: a whole number is wanted", name,
+        "%s is %g; it must be a whole number, as the result is %s", name,
         number->u.f, core__dtype_name(dtype));
 }
 
@@ -151,11 +151,10 @@ CORE__INFER(pow_number)
     if (exponent->tag != CORE_VALUE_INT || exponent->u.i >= 0 ||
         core__dtype_is_floating(infer->results[0].dtype))
         return CORE_OK;
-    return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
-                          "exponent is %lld, and a power of %s numbers wants "
-                          "one of 0 or more; a floating tensor, or %lld.0, "
-                          "gives fractions",
-                          (long long)exponent->u.i,
-                          core__dtype_name(infer->results[0].dtype),
-                          (long long)exponent->u.i);
+    return core__op_error(
+        CORE_ERROR_INVALID_ARGUMENT, infer->op,
+        "exponent is %lld; it must be 0 or more for %s tensors (the exponent "
+        "%lld.0 makes the result floating)",
+        (long long)exponent->u.i, core__dtype_name(infer->results[0].dtype),
+        (long long)exponent->u.i);
 }

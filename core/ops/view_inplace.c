@@ -36,8 +36,8 @@ CORE__OP(detach_)
 
     if (self->base)
         return core__op_error(CORE_ERROR_AUTOGRAD, call->op,
-                              "a view cannot leave the graph without its "
-                              "base; use detach, which gives a new tensor");
+                              "self is a view, which cannot be detached in "
+                              "place; use detach, which returns a new tensor");
     core__tensor_detach(self);
     answer_self(self, results, nresults);
     return CORE_OK;
