@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Gradients from node to node. */
+/* Delivers gradients from node to node. */
 
 #include "autograd/engine/engine.h"
 
@@ -9,8 +9,8 @@
 #include "autograd/engine/worker.h"
 #include "base/memory.h"
 
-/* A gradient that came while another thread was adding one to the same slot:
- * that thread adds it next, so that nobody waits. */
+/* A gradient that arrived while another thread was adding one to the same slot.
+ * That thread adds it next, so that no thread waits. */
 struct core__pending {
     core__pending *next;
     core_tensor *grad;     /* owned */
@@ -32,7 +32,7 @@ static core_status add(const core__task *task, core_node *consumer,
 
 /* -------------------------------------------------------- several threads -- */
 
-/* Of the gradient that is to be added; its stream is referenced. */
+/* The gradient as a pending entry, with a reference to its stream. */
 static core__pending pending_of(const core__edge *edge, core_tensor *grad,
                                 core_stream *producer)
 {
@@ -43,7 +43,7 @@ static core__pending pending_of(const core__edge *edge, core_tensor *grad,
     return (core__pending){NULL, grad, producer, edge->input};
 }
 
-/* Under the task's lock. */
+/* With the task locked. */
 static core_status postpone(core__slot *slot, const core__pending *now)
 {
     core__pending *pending = core__alloc(sizeof *pending);
@@ -59,8 +59,9 @@ static core_status postpone(core__slot *slot, const core__pending *now)
     return CORE_OK;
 }
 
-/* Adds it, and what comes meanwhile: but for the last, they are counted.  Under
- * the task's lock, which is let go of while adding. */
+/* Adds a gradient and those that arrive meanwhile; all but the last are counted
+ * as delivered here.  With the task locked; the lock is released while
+ * adding. */
 static core_status add_all(core__task *task, core_node *consumer,
                            core__slot *slot, core__pending now)
 {
@@ -95,8 +96,8 @@ static core_status deliver_shared(core__task *task, const core__edge *edge,
     if (core__unlikely(task->owner->forks != core__executor_forks())) {
         core__tensor_release(grad);
         return core__error(CORE_ERROR_AUTOGRAD,
-                           "the process was forked in the middle of a "
-                           "backward, whose other threads are not here");
+                           "the process was forked during a backward, whose "
+                           "worker threads do not exist in the child process");
     }
     pthread_mutex_lock(&task->lock);
     if (grad) {

@@ -40,7 +40,7 @@ core_status core__input_buffer_sum(core_tensor **buffer, core_tensor *grad,
 
 /* --------------------------------------------------------------- streams -- */
 
-/* A new event for what the stream has been given. */
+/* Records a new event on the stream. */
 static core_status event_on(core_stream *stream, core_event **out_event)
 {
     core_event *event;
@@ -57,7 +57,7 @@ static core_status event_on(core_stream *stream, core_event **out_event)
     return CORE_OK;
 }
 
-/* Memory is told of streams of its own device. */
+/* Only streams of the tensor's device are recorded for its memory. */
 static core_status record(core_tensor *tensor, core_stream *stream)
 {
     if (stream->device != tensor->device)
@@ -131,8 +131,8 @@ static core_status first(core__arrival *arrival, core_tensor *grad,
     return CORE_OK;
 }
 
-/* What is in the buffer and what has come are ready on the stream of the sum,
- * and their memory is not given anew before it is through with them. */
+/* Makes the buffer and the new gradient ready on the sum's stream, and keeps
+ * their memory from being reused before that stream is done with them. */
 static core_status gather(core__arrival *arrival, core_tensor *buffer,
                           core_tensor *grad, core_stream *producer)
 {
@@ -147,7 +147,7 @@ static core_status gather(core__arrival *arrival, core_tensor *buffer,
     return CORE_OK;
 }
 
-/* Takes over grad. */
+/* Takes ownership of grad. */
 static core_status sum_on(core_stream *stream, core_tensor **buffer,
                           core_tensor *grad, bool recording)
 {
@@ -164,7 +164,7 @@ static core_status sum_on(core_stream *stream, core_tensor **buffer,
     return status;
 }
 
-/* Takes over grad. */
+/* Takes ownership of grad. */
 static core_status further(core__arrival *arrival, core_tensor **buffer,
                            core_tensor *grad, core_stream *consumer,
                            core_stream *producer, bool recording)
@@ -200,7 +200,7 @@ core_status core__input_buffer_deliver(core_node *consumer, core__slot *slot,
         producer = core__stream_current(grad->device);
     if (!to)
         to = core__stream_current(grad->device);
-    /* All of one stream. */
+    /* All on one stream. */
     if (core__likely(to == producer && to->device == grad->device &&
                      (!slot->arrivals || !slot->arrivals[input].sum))) {
         if (!*buffer) {
@@ -221,7 +221,7 @@ core_status core__input_buffer_deliver(core_node *consumer, core__slot *slot,
         *buffer = grad;
         return CORE_OK;
     }
-    if (!arrival->sum) { /* those before were all of the consumer's stream */
+    if (!arrival->sum) { /* all earlier ones were on the consumer's stream */
         set_stream(&arrival->sum, to);
         set_stream(&arrival->ready, to);
     }

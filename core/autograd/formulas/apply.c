@@ -18,14 +18,14 @@
 core_status core__node_was_released(const core_node *node)
 {
     return core__error(CORE_ERROR_AUTOGRAD,
-                       "%s was run before, and what it had saved was released "
-                       "then; to walk a graph twice, ask for "
-                       "CORE_RETAIN_GRAPH the first time",
+                       "%s already ran in an earlier backward, which released "
+                       "its saved tensors; pass CORE_RETAIN_GRAPH to that "
+                       "backward to run the graph again",
                        node->name);
 }
 
-/* Formulas of operators with several results are written for gradients that
- * are all there. */
+/* Formulas of operators with several results expect that all gradients are
+ * defined. */
 core_status core__fill_undefined(core_node *node, core_tensor **grads)
 {
     for (uint32_t i = 0; i < node->ninputs; i++) {
@@ -35,7 +35,7 @@ core_status core__fill_undefined(core_node *node, core_tensor **grads)
             continue;
         CORE_TRY(core__ag_full(meta->device, meta->dtype, meta->ndim,
                                meta->sizes, 0, &grads[i]));
-        /* The node expects all to be ready on its own stream. */
+        /* The node expects everything to be ready on its own stream. */
         if (node->stream && !meta->device->synchronous &&
             meta->device != node->stream->device)
             CORE_TRY(core__stream_order(node->stream,
@@ -44,7 +44,7 @@ core_status core__fill_undefined(core_node *node, core_tensor **grads)
     return CORE_OK;
 }
 
-/* Those that the program packed, without the lock. */
+/* Unpacks the slots that the program packed, without the lock. */
 static core_status unpack_packed(core_node *node, core__backward *context,
                                  bool history, core_value *values)
 {
@@ -186,7 +186,7 @@ core_status core__node_compute(core__task *task, core_node *node,
         core__node_end_use(node);
         break;
     case CORE__NODE_CUSTOM:
-        /* The program's code sees the thread as the caller left it. */
+        /* Program code runs with the caller's thread state. */
         self = core__thread_self();
         self->excluded = task->caller.excluded | CORE__KEY_AUTOCAST;
         offered = self->offered;
@@ -197,12 +197,11 @@ core_status core__node_compute(core__task *task, core_node *node,
         break;
     case CORE__NODE_ONCE:
         return core__error(CORE_ERROR_AUTOGRAD,
-                           "%s can be differentiated once only: its backward "
-                           "is not recorded",
+                           "%s can be differentiated only once, as its "
+                           "backward is not recorded",
                            node->name);
     default:
-        return core__error(CORE_ERROR_UNSUPPORTED,
-                           "%s: the operator has no gradient formula",
+        return core__error(CORE_ERROR_UNSUPPORTED, "%s has no gradient formula",
                            node->name);
     }
     if (status != CORE_OK)

@@ -3,11 +3,12 @@
 
 /* Gradients of determinants.
  *
- * A determinant is a polynomial: all its derivatives exist at singular matrices
- * too, where det(A) A⁻' and its derivatives are 0 times infinity, and are mostly
- * rounding nearby.  The first comes from the factors of LU, the second from
- * singular values, both without dividing by what may be 0; the third from the
- * inverse, where that is accurate, and is refused elsewhere. */
+ * A determinant is a polynomial, so all its derivatives exist at singular
+ * matrices too, where det(A) A⁻' and its derivatives are 0 times infinity, and
+ * near which they are mostly rounding error.  The first derivative is computed
+ * from the LU factors and the second from singular values, both without
+ * dividing by values that may be 0; the third is computed from the inverse
+ * where that is accurate, and refused elsewhere. */
 
 #include "autograd/formulas/formulas.h"
 
@@ -41,7 +42,7 @@ static core_tensor *embedded(core__scope *s, core_tensor *x)
     return CORE__DO(s, core_diag_embed, x, 0, -2, -1);
 }
 
-/* One number for each matrix, as a matrix of one. */
+/* One number per matrix, as a 1 x 1 matrix. */
 static core_tensor *numbers(core__scope *s, core_tensor *x)
 {
     return core__x_unsqueeze(s, core__x_unsqueeze(s, x, -1), -1);
@@ -53,7 +54,7 @@ static core_tensor *trace(core__scope *s, core_tensor *x)
         s, core__x_sum_dim(s, diagonal(s, x), (int64_t[]){-1}, 1, false));
 }
 
-/* What is 0 becomes 1. */
+/* Replaces 0 with 1. */
 static core_tensor *or_one(core__scope *s, core_tensor *x)
 {
     return CORE__DO(s, core_masked_fill, x, core__x_equals(s, x, 0),
@@ -62,7 +63,7 @@ static core_tensor *or_one(core__scope *s, core_tensor *x)
 
 /* -------------------------------------------------------------- cofactors -- */
 
-/* 1, or -1 for an odd number of rows exchanged */
+/* 1, or -1 for an odd number of row exchanges */
 static core_tensor *parity(core__scope *s, core_tensor *pivots,
                            core_dtype dtype)
 {
@@ -73,8 +74,9 @@ static core_tensor *parity(core__scope *s, core_tensor *pivots,
     return CORE__DO(s, core_prod_dim, x, -1, false, CORE_DTYPE_NONE);
 }
 
-/* det(A) A⁻', from factors of which no pivot is 0: one that is becomes a very
- * small one next to the others, by which the product is divided again. */
+/* det(A) A⁻', from factors whose pivots are not 0: a pivot of 0 is replaced by
+ * one that is tiny compared to the others, by which the product is divided
+ * again. */
 static core_tensor *cofactors(core__scope *s, core_tensor *lu,
                               core_tensor *pivots)
 {
@@ -115,11 +117,11 @@ static core_tensor *cofactors_of(core__scope *s, core_tensor *A)
     return x;
 }
 
-/* ------------------------------------------------------ their derivative -- */
+/* ------------------------------------------- derivative of the cofactors -- */
 
-/* For values S on the diagonal of a matrix: the products of all of them but two,
- * by which two, and 0 where these are the same.  Values that are 0 but for
- * rounding take part as very small ones. */
+/* For values S on the diagonal: the products of all of them but two, indexed by
+ * those two, and 0 on the diagonal.  Values that are 0 up to rounding are
+ * replaced by tiny ones. */
 static core_tensor *products_but_two(core__scope *s, core_tensor *S)
 {
     double least = S && S->dtype == CORE_F64 ? 0x1p-60 : 0x1p-30;
@@ -136,7 +138,7 @@ static core_tensor *products_but_two(core__scope *s, core_tensor *S)
     return core__x_sub(s, x, embedded(s, diagonal(s, x)));
 }
 
-/* 1 or -1: the determinant of a rotation. */
+/* 1 or -1: the determinant of an orthogonal matrix. */
 static core_tensor *sign_of(core__scope *s, core_tensor *Q)
 {
     core_tensor *LU = NULL, *pivots = NULL, *x = NULL;
@@ -149,8 +151,8 @@ static core_tensor *sign_of(core__scope *s, core_tensor *Q)
     return numbers(s, core__x_sign(s, x));
 }
 
-/* With A = U S V', P the products but two and X = U' g V: det(U) det(V) U
- * (diag(P diag(X)) - P X') V', P X' by element. */
+/* With A = U S V', P the products of all but two and X = U' g V: det(U) det(V)
+ * U (diag(P diag(X)) - P X') V', where P X' is element-wise. */
 static core_tensor *second(core__scope *s, core_tensor *g, core_tensor *A)
 {
     core_tensor *U = NULL, *S = NULL, *Vh = NULL, *P, *x, *y;
@@ -202,8 +204,8 @@ static core_tensor *second_by_inverse(core__scope *s, core_tensor *g,
     return core__x_mul(s, numbers(s, det), adjoint(s, x));
 }
 
-/* x over the largest of each row, then of each column: how the rows and columns
- * of a matrix are scaled has nothing to do with its being singular. */
+/* x divided by the largest magnitude in each row, then in each column: the
+ * scaling of rows and columns does not affect whether a matrix is singular. */
 static core_tensor *balanced(core__scope *s, core_tensor *x)
 {
     for (int64_t dim = -1; dim >= -2; dim--) {
@@ -215,7 +217,8 @@ static core_tensor *balanced(core__scope *s, core_tensor *x)
     return x;
 }
 
-/* Whether the inverse of A, and products of a few, have most of their digits. */
+/* Whether the inverse of A, and products of a few inverses, are accurate in
+ * most of their digits. */
 static bool is_regular(core__scope *s, core_tensor *A)
 {
     double least = A->dtype == CORE_F64 ? 0x1p-13 : 0x1p-6;
@@ -244,7 +247,7 @@ static bool is_regular(core__scope *s, core_tensor *A)
 
 /* --------------------------------------------------------------- recording -- */
 
-/* x is a function of the inputs, computed with grad mode off. */
+/* Records x as a function of the inputs, computed with grad mode off. */
 static void recorded(core__scope *s, core_tensor *x, core_tensor *const *inputs,
                      size_t ninputs,
                      core_status (*backward)(core_node *, void *,
@@ -266,7 +269,7 @@ static core_tensor *saved_of(core__scope *s, core_node *node, size_t index)
 
 static core_tensor *derivative(core__scope *s, core_tensor *g, core_tensor *A);
 
-/* It is linear in g, and its own transpose. */
+/* The map is linear in g and its own transpose. */
 static core_status derivative_backward(core_node *node, void *context,
                                        core_tensor *const *grads, size_t ngrads,
                                        core_tensor **gradients,
@@ -278,9 +281,10 @@ static core_status derivative_backward(core_node *node, void *context,
     (void)ngrads;
     (void)ngradients;
     if (core_node_needs_gradient(node, 1))
-        return core__error(CORE_ERROR_UNSUPPORTED,
-                           "the determinant of a matrix that is singular, or "
-                           "nearly so, has no third derivative here");
+        return core__error(
+            CORE_ERROR_UNSUPPORTED,
+            "the third derivative of a determinant is not supported for "
+            "singular or nearly singular matrices");
     core__scope_begin(&s);
     return core__scope_finish(
         &s, derivative(&s, grads[0], saved_of(&s, node, 1)), &gradients[0]);
@@ -333,7 +337,7 @@ core_status core__formula_det_grad(core_tensor *grad, core_tensor *A,
     return core__scope_finish(&s, core__x_mul(&s, numbers(&s, grad), x), out);
 }
 
-/* grad is the logarithm's; the sign is the same all around. */
+/* grad is the logarithm's; the sign is locally constant. */
 core_status core__formula_slogdet_grad(core_tensor *grad, core_tensor *A,
                                        core_tensor **out)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Gradients of factors and spectra, and of what pools and spreads by index.
- *  aᵀ is a', as in A' for the transpose of A. */
+/* Gradients of LU factors, spectra, and of pooling and unpooling by index.  In
+ * the formulas A' is the transpose of A. */
 
 #include "autograd/formulas/formulas.h"
 
@@ -29,7 +29,7 @@ static core_tensor *embedded(core__scope *s, core_tensor *x)
     return CORE__DO(s, core_diag_embed, x, 0, -2, -1);
 }
 
-/* x's sum with y, either of which may be absent */
+/* x + y, either of which may be absent */
 static core_tensor *plus(core__scope *s, core_tensor *x, core_tensor *y)
 {
     if (!x || !y)
@@ -45,8 +45,8 @@ static core_tensor *part(core__scope *s, core_tensor *x, int64_t dim,
     return core__x_slice(s, x, dim, begin, end);
 }
 
-/* With A = P L U, for square matrices: L⁻' (tril(L' gL, -1) + triu(gU U'))
- * U⁻', rows then permuted by P.  What is given last is taken from the
+/* With A = P L U, for square matrices: L⁻' (tril(L' gL, -1) + triu(gU U')) U⁻',
+ * with rows then permuted by P.  The last argument is taken from the
  * triangles. */
 static core_tensor *lu_square(core__scope *s, core_tensor *gl, core_tensor *gu,
                               core_tensor *l, core_tensor *u,
@@ -66,8 +66,8 @@ static core_tensor *lu_square(core__scope *s, core_tensor *gl, core_tensor *gu,
 }
 
 /* A wide matrix is [A1 A2] = P L [U1 U2], a tall one [A1; A2] = P [L1; L2] U:
- * the second part is a product with an inverse, whose gradient goes to the
- * first. */
+ * the second part is a product with an inverse, whose gradient contributes to
+ * the first. */
 static core_tensor *lu_parts(core__scope *s, core_tensor *gl, core_tensor *gu,
                              core_tensor *l, core_tensor *u)
 {
@@ -121,7 +121,7 @@ core_status core__formula_lu_factor_grad(core_tensor *grad, core_tensor *LU,
 
 /* ---------------------------------------------------------------- spectra -- */
 
-/* x[j] - x[i] of each pair, 1 on the diagonal */
+/* x[j] - x[i] for each pair, 1 on the diagonal */
 static core_tensor *gaps(core__scope *s, core_tensor *x)
 {
     core_tensor *d = core__x_sub(s, core__x_unsqueeze(s, x, -2),
@@ -138,8 +138,8 @@ static core_tensor *skew(core__scope *s, core_tensor *x)
     return core__x_sub(s, x, adjoint(s, x));
 }
 
-/* V (diag(gL) + skew(V' gV) / 2 (L[j] - L[i])) V', which is symmetric.  (Giles 2008, "An extended
- * collection of matrix derivative results") */
+/* V (diag(gL) + skew(V' gV) / 2 (L[j] - L[i])) V', which is symmetric (Giles
+ * 2008, "An extended collection of matrix derivative results"). */
 core_status core__formula_eigh_grad(core_tensor *gL, core_tensor *gV,
                                     core_tensor *L, core_tensor *V,
                                     bool compute_v, core_tensor **out)
@@ -150,7 +150,7 @@ core_status core__formula_eigh_grad(core_tensor *gL, core_tensor *gV,
     *out = NULL;
     if (!compute_v)
         return core__error(CORE_ERROR_UNSUPPORTED,
-                           "the gradient of _linalg_eigh needs eigenvectors: "
+                           "the gradient of _linalg_eigh needs eigenvectors; "
                            "compute_v must be true");
     core__scope_begin(&s);
     if (gV) {
@@ -166,8 +166,8 @@ core_status core__formula_eigh_grad(core_tensor *gL, core_tensor *gV,
     return core__scope_finish(&s, x, out);
 }
 
-/* The part that changes U within its own span, and V within its own: diag(gS)
- * + skew(U' gU) / E S + S skew(V' gV) / E, E[i, j] = S[j]² - S[i]². */
+/* The part that changes U within its own span and V within its own: diag(gS) +
+ * skew(U' gU) / E S + S skew(V' gV) / E, E[i, j] = S[j]² - S[i]². */
 static core_tensor *svd_inner(core__scope *s, core_tensor *gU, core_tensor *gS,
                               core_tensor *gV, core_tensor *U, core_tensor *S,
                               core_tensor *V)
@@ -187,7 +187,7 @@ static core_tensor *svd_inner(core__scope *s, core_tensor *gU, core_tensor *gS,
     return x;
 }
 
-/* What of g / S lies outside the span of U's columns. */
+/* The part of g / S outside the span of U's columns. */
 static core_tensor *outside(core__scope *s, core_tensor *g, core_tensor *U,
                             core_tensor *S)
 {
@@ -196,9 +196,9 @@ static core_tensor *outside(core__scope *s, core_tensor *g, core_tensor *U,
     return core__x_sub(s, x, times(s, U, times(s, adjoint(s, U), x)));
 }
 
-/* (Townsend 2016, "Differentiating the singular value decomposition").  The
- * columns that only full matrices have are not determined by A: nothing comes
- * from their gradients. */
+/* (Townsend 2016, "Differentiating the singular value decomposition".) The
+ * extra columns of full matrices are not determined by A, so their gradients do
+ * not contribute. */
 core_status core__formula_svd_grad(core_tensor *gU, core_tensor *gS,
                                    core_tensor *gVh, core_tensor *U,
                                    core_tensor *S, core_tensor *Vh,
@@ -217,7 +217,7 @@ core_status core__formula_svd_grad(core_tensor *gU, core_tensor *gS,
     if (!compute_uv)
         return core__error(CORE_ERROR_UNSUPPORTED,
                            "the gradient of _linalg_svd needs singular "
-                           "vectors: compute_uv must be true");
+                           "vectors; compute_uv must be true");
     core__scope_begin(&s);
     U = part(&s, U, -1, 0, k);
     V = adjoint(&s, part(&s, Vh, -2, 0, k));
@@ -235,8 +235,8 @@ core_status core__formula_svd_grad(core_tensor *gU, core_tensor *gS,
     return core__scope_finish(&s, x, out);
 }
 
-/* With P the pseudo-inverse: -P' g P' + (1 - A P) g' P P' + P' P g' (1 - P A).
- * (Golub, Pereyra 1973) */
+/* With P the pseudo-inverse: -P' g P' + (1 - A P) g' P P' + P' P g' (1 - P A)
+ * (Golub, Pereyra 1973). */
 core_status core__formula_pinv_grad(core_tensor *grad, core_tensor *self,
                                     core_tensor *result, core_tensor **out)
 {
@@ -259,8 +259,8 @@ core_status core__formula_pinv_grad(core_tensor *grad, core_tensor *self,
     return core__scope_finish(&s, core__x_add(&s, x, y), out);
 }
 
-/* exp of [[A', g], [0, A']] has the gradient at its upper right.  (Mathias
- * 1996, "A chain rule for matrix functions") */
+/* The upper right block of exp([[A', g], [0, A']]) is the gradient (Mathias
+ * 1996, "A chain rule for matrix functions"). */
 core_status core__formula_matrix_exp_grad(core_tensor *grad, core_tensor *self,
                                           core_tensor **out)
 {
@@ -286,8 +286,8 @@ core_status core__formula_matrix_exp_grad(core_tensor *grad, core_tensor *self,
 
 /* ---------------------------------------------------------------- pooling -- */
 
-/* Back to where the maxima of windows, which may overlap, were; indices count
- * in the last `spatial` dimensions. */
+/* Adds gradients at the positions of the windows' maxima, which may coincide;
+ * indices count in the last `spatial` dimensions. */
 core_status core__formula_spread(core_tensor *grad, core_tensor *indices,
                                  const int64_t *sizes, size_t sizes_count,
                                  int64_t spatial, core_tensor **out)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Gradients of factorisations and triangular systems. */
+/* Gradients of factorizations and triangular solves. */
 
 #include "autograd/formulas/formulas.h"
 
@@ -25,9 +25,9 @@ static core_tensor *solved(core__scope *s, core_tensor *a, core_tensor *b,
     return CORE__DO(s, core_linalg_solve_triangular, a, b, upper, left, false);
 }
 
-/* With A = L Lᵀ: L⁻ᵀ S L⁻¹, where S is half of tril(Lᵀ gL) and its mirror
- * image, the diagonal counted once.  (Murray 2016, "Differentiation of the
- * Cholesky decomposition") */
+/* With A = L Lᵀ: L⁻ᵀ S L⁻¹, where S is half of tril(Lᵀ gL) plus its mirror
+ * image, with the diagonal counted once (Murray 2016, "Differentiation of the
+ * Cholesky decomposition"). */
 core_status core__formula_cholesky_grad(core_tensor *grad, core_tensor *L,
                                         bool upper, core_tensor **out)
 {
@@ -46,8 +46,8 @@ core_status core__formula_cholesky_grad(core_tensor *grad, core_tensor *L,
     return core__scope_finish(&s, solved(&s, L, x, false, false), out);
 }
 
-/* For R of full rank, square: (gQ + Q sym(triu(gR Rᵀ - Qᵀ gQ))) R⁻ᵀ, where sym
- * mirrors the upper triangle into the lower one.  (Walter, Lehmann 2018) */
+/* For R square and of full rank: (gQ + Q sym(triu(gR Rᵀ - Qᵀ gQ))) R⁻ᵀ, where
+ * sym mirrors the upper triangle into the lower one (Walter, Lehmann 2018). */
 static core_tensor *qr_square(core__scope *s, core_tensor *gq, core_tensor *gr,
                               core_tensor *q, core_tensor *r)
 {
@@ -72,9 +72,9 @@ core_status core__formula_qr_grad(core_tensor *grad_Q, core_tensor *grad_R,
     *out = NULL;
     if (strcmp(mode, "r") == 0 || k > n)
         return core__error(CORE_ERROR_UNSUPPORTED,
-                           "linalg_qr has a gradient in mode \"reduced\", and "
-                           "in mode \"complete\" for at most as many rows as "
-                           "columns");
+                           "the gradient of linalg_qr is supported in mode "
+                           "\"reduced\", and in mode \"complete\" for matrices "
+                           "with at most as many rows as columns");
     core__scope_begin(&s);
     if (k == n)
         return core__scope_finish(&s, qr_square(&s, grad_Q, grad_R, Q, R), out);
@@ -89,7 +89,7 @@ core_status core__formula_qr_grad(core_tensor *grad_Q, core_tensor *grad_R,
     return core__scope_finish(&s, CORE__DO(&s, core_cat, parts, 2, -1), out);
 }
 
-/* -gB Xᵀ, or -Xᵀ gB from the right; only of the triangle that is read. */
+/* -gB Xᵀ, or -Xᵀ gB from the right; only the triangle that is read. */
 core_status core__formula_triangular_grad(core_tensor *grad_B,
                                           core_tensor *result, bool upper,
                                           bool left, bool unitriangular,

@@ -28,13 +28,14 @@ core_status core__accumulate_new(core_tensor *leaf, core_node **out_node)
     node->sequence = CORE__SEQUENCE_ACCUMULATE;
     core__tensor_retain(leaf);
     node->u.leaf = leaf;
-    /* The leaf outlives the node, and says when its sizes change. */
+    /* The leaf outlives the node and updates this when its sizes change. */
     core__meta_fill(node->inputs, leaf, leaf->sizes);
     core__node_place(node);
     return CORE_OK;
 }
 
-/* Nobody has the node, and nobody can have it before it is parked. */
+/* For a node with no references left, which cannot get one before it is
+ * parked. */
 static void __attribute__((noinline)) park_stripped(core_node *node)
 {
     if (node->hooks)
@@ -44,7 +45,7 @@ static void __attribute__((noinline)) park_stripped(core_node *node)
     core__accumulate_park(node);
 }
 
-/* Another one is in its place. */
+/* For a node that is not parked because the leaf has another one. */
 static void __attribute__((noinline)) discard(core_node *node)
 {
     core_tensor *leaf = node->u.leaf;
@@ -53,7 +54,7 @@ static void __attribute__((noinline)) discard(core_node *node)
     core__tensor_release(leaf);
 }
 
-/* Under the record's lock, which it lets go. */
+/* Called with the record's lock held; releases it. */
 static inline void park(core_node *node, core_tensor *leaf,
                         core__autograd *record)
 {
@@ -77,7 +78,7 @@ park_after(core_node *node, uint8_t before)
     park(node, leaf, record);
 }
 
-/* No call on the way of most of them, whose leaf lives on. */
+/* The common case, in which the leaf lives on, calls no other function. */
 void core__accumulate_park(core_node *node)
 {
     core_tensor *leaf = node->u.leaf;
@@ -97,8 +98,9 @@ void core__accumulate_park(core_node *node)
         park(node, leaf, record);
 }
 
-/* The layout contract: a gradient has its tensor's strides where that is dense
- * and without overlap (sizes of 1 do not matter), else it is row-major. */
+/* The layout contract: a gradient has its tensor's strides if those are dense
+ * and non-overlapping (dimensions of size 1 do not matter), else it is
+ * row-major. */
 static bool obeys_contract(const core_tensor *grad, const core_tensor *leaf)
 {
     if (grad->flags & leaf->flags & CORE__TENSOR_CONTIGUOUS)
@@ -111,8 +113,9 @@ static bool obeys_contract(const core_tensor *grad, const core_tensor *leaf)
     return true;
 }
 
-/* Nothing else lies in its memory: no other gradient, nor what the caller gave.
- * Formulas answer with views of one gradient, which two leaves would share. */
+/* Whether no other tensor uses the gradient's memory: no other gradient, and
+ * nothing that the caller passed.  Formulas may return several views of one
+ * gradient, which two leaves would then share. */
 static bool has_own_memory(const core_tensor *grad)
 {
     uint32_t tensors;
@@ -126,13 +129,13 @@ static bool has_own_memory(const core_tensor *grad)
                                                  memory_order_acquire) == 1);
 }
 
-/* out_old: what was there before, for the caller to drop. */
+/* out_old: the previous gradient, for the caller to release. */
 static core_status first(core_tensor *leaf, core_tensor **grad, bool recording,
                          core_tensor **out_old)
 {
     core_tensor *copy;
 
-    /* Nobody but the engine holds it: taken as it is. */
+    /* Only the engine holds it: it is taken without a copy. */
     if (!recording &&
         atomic_load_explicit(&(*grad)->references, memory_order_acquire) == 1 &&
         (*grad)->flags & CORE__TENSOR_DENSE && obeys_contract(*grad, leaf) &&
@@ -144,7 +147,7 @@ static core_status first(core_tensor *leaf, core_tensor **grad, bool recording,
     }
     CORE_TRY(core__ag_copy_as(
         *grad, leaf->flags & CORE__TENSOR_DENSE ? leaf->strides : NULL, &copy));
-    *out_old = leaf->autograd->grad; /* by a call from inside: NULL else */
+    *out_old = leaf->autograd->grad; /* set by a nested call; otherwise NULL */
     leaf->autograd->grad = copy;
     return CORE_OK;
 }
@@ -156,22 +159,22 @@ static core_status add(core__autograd *record, core_tensor *grad,
 
     core__tensor_retain(old);
     *out_old = old;
-    /* It may have come from another stream, and may be dropped while this one
-     * still adds to it. */
+    /* It may belong to another stream, and may be released while this one is
+     * still adding to it. */
     if (core__unlikely(!old->device->synchronous))
         CORE_TRY(
             core_tensor_record_stream(old, core__stream_current(old->device)));
     if (!recording)
         return core__ag_add_to(old, grad);
     CORE_TRY(core__ag_add(old, grad, &sum));
-    /* The leaf's own reference, if nothing inside has changed it since. */
+    /* The leaf's own reference, unless a nested call changed it. */
     old = record->grad;
     record->grad = sum;
     core__tensor_release(old);
     return CORE_OK;
 }
 
-/* Takes *grad over if it can. */
+/* Takes ownership of *grad if it can. */
 static core_status put_in_place(core_tensor *leaf, core_tensor **grad)
 {
     bool recording = !core__thread_self()->no_grad;
@@ -200,24 +203,24 @@ static core_status put(core_tensor *leaf, core_tensor **grad)
     return status;
 }
 
-/* ---------------------------------------------------------- one at a time -- */
+/* --------------------------------------------------------- serialization -- */
 
-/* Two backwards may meet at one leaf.  Adding calls operators, which may be the
- * program's code, so no lock is held meanwhile: the leaf is marked busy, and
- * who comes then waits.  But a thread that is itself inside of an accumulation,
- * this one or that of another leaf, never waits: it leaves its gradient to the
- * one that is busy.  Who is waited for thus waits for nobody. */
+/* Two backwards may meet at one leaf.  Adding calls operators, which may run
+ * program code, so no lock is held meanwhile: the leaf is marked busy, and
+ * other threads wait.  But a thread that is itself inside an accumulation, into
+ * this leaf or another, never waits: it leaves its gradient to the busy thread.
+ * So a busy thread never waits for another one. */
 typedef struct core__late {
     struct core__late *next;
     core_tensor *grad;   /* owned */
-    core_stream *stream; /* that it was made on; referenced, or NULL */
+    core_stream *stream; /* the stream that made it; referenced, or NULL */
     uint64_t excluded;
     bool no_grad;
 } core__late;
 
 typedef enum claim {
     CLAIMED,
-    LEFT, /* to the thread that is busy */
+    LEFT, /* left to the busy thread */
     TAKEN
 } claim;
 
@@ -232,7 +235,7 @@ void core__accumulate_forked(void)
     atomic_store(&waiting, 0);
 }
 
-/* late: to be queued if the leaf is busy, or NULL. */
+/* late: queued if the leaf is busy; may be NULL. */
 static claim try_claim(core__autograd *record, core__late *late)
 {
     claim claim = TAKEN;
@@ -240,7 +243,7 @@ static claim try_claim(core__autograd *record, core__late *late)
     core__spin_lock(&record->lock);
     if (record->busy != core__fork_mark) {
         if (record->busy)
-            record->late = NULL; /* of the process before the fork */
+            record->late = NULL; /* left by the parent process before a fork */
         record->busy = core__fork_mark;
         claim = CLAIMED;
     } else if (late) {
@@ -265,7 +268,8 @@ static void wait_and_claim(core__autograd *record)
     pthread_mutex_unlock(&wait_lock);
 }
 
-/* The next gradient that was left here; NULL: none, and busy no more. */
+/* Takes the next gradient that was left here; if there is none, clears busy and
+ * returns NULL. */
 static core__late *finish(core__autograd *record)
 {
     core__late *late;
@@ -285,7 +289,7 @@ static core__late *finish(core__autograd *record)
     return late;
 }
 
-/* Made on another thread's stream. */
+/* Orders this thread's stream after the one that made the gradient. */
 static core_status take_late(core__late *late)
 {
     if (!late->stream)
@@ -317,7 +321,7 @@ static core_status put_late(core_tensor *leaf, core__late *late,
     return status;
 }
 
-/* From inside of another accumulation. */
+/* For a thread inside another accumulation. */
 static core_status leave_or_claim(core_tensor *leaf, core_tensor **grad,
                                   claim *out_claim)
 {
@@ -376,7 +380,7 @@ core_status core__accumulate_run(core__task *task, core_node *node,
     uint32_t times = 1;
     core_status status;
 
-    /* Turned off since the forward. */
+    /* requires_grad was turned off since the forward. */
     if (core__unlikely(!core__tensor_requires_grad(leaf)))
         return CORE_OK;
     if (core__unlikely(task->destinations != NULL))
@@ -385,7 +389,7 @@ core_status core__accumulate_run(core__task *task, core_node *node,
         status = put_in_turn(leaf, grad, &times);
     else
         status = *grad ? core__destination_put(destination, *grad) : CORE_OK;
-    /* For each gradient that was added, nothing being held any more. */
+    /* Once per gradient that was added, with nothing locked. */
     while (status == CORE_OK && times-- > 0 &&
            core__unlikely(leaf->autograd->hooks != NULL))
         status = core__hooks_run_accumulate(leaf);
@@ -400,7 +404,7 @@ core_status core__accumulate_record(core_node *node, core_stream *stream)
 
     if (try_claim(leaf->autograd, NULL) != CLAIMED) {
         if (core__thread_self()->accumulating)
-            return CORE_OK; /* whoever is busy makes it anew */
+            return CORE_OK; /* the busy thread replaces the gradient anyway */
         wait_and_claim(leaf->autograd);
     }
     if (leaf->autograd->grad && leaf->autograd->grad->device == stream->device)

@@ -1,29 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* accumulate.h: the end of the graph at a leaf. */
+/* accumulate.h: AccumulateGrad, the graph's end at a leaf. */
 
 #ifndef CORE_AUTOGRAD_ACCUMULATE_H
 #define CORE_AUTOGRAD_ACCUMULATE_H
 
 #include "autograd/graph/node.h"
 
-/* Runs before all other ready nodes, so that gradients are let go early. */
+/* Accumulations run before all other ready nodes, so that gradients are
+ * released early. */
 #define CORE__SEQUENCE_ACCUMULATE UINT64_MAX
 
 core_status core__accumulate_new(core_tensor *leaf, core_node **out_node);
 
-/* The last reference is gone: parks the node in the leaf's record, or frees it
- * if another one is there. */
+/* Called when the last reference is gone: parks the node in the leaf's record,
+ * or frees it if another one is there. */
 void core__accumulate_park(core_node *node);
 
-/* Adds *grad to the leaf's, or takes it over and makes it NULL.  Where the task
- * has a destination for the leaf, there instead; *grad is NULL then if formulas
- * wrote it. */
+/* Adds *grad to the leaf's gradient, or takes it over and sets it to NULL.  If
+ * the task has a destination for the leaf, adds to that instead; *grad is NULL
+ * then if a formula wrote it there. */
 core_status core__accumulate_run(core__task *task, core_node *node,
                                  core_tensor **grad);
 
-/* The leaf's grad is for work of this stream too. */
+/* Records the stream for the leaf's gradient. */
 core_status core__accumulate_record(core_node *node, core_stream *stream);
 
 #endif

@@ -22,8 +22,9 @@
 enum { FRAMES = 48, SHOWN = 12 };
 
 struct core__place {
-    char *label;  /* what the program said; NULL: nothing */
-    char *within; /* the node that was running, in a backward; or NULL */
+    char *label;  /* the program's label, or NULL */
+    char *within; /* the node that was running if a backward recorded this one;
+                   * or NULL */
     int nframes;
     void *frames[];
 };
@@ -51,7 +52,7 @@ const char *core_anomaly_place_set(const char *place)
     return before;
 }
 
-/* ----------------------------------------------------------------- places -- */
+/* ---------------------------------------------------------------- places -- */
 
 static char *copy(const char *text)
 {
@@ -96,11 +97,11 @@ void core__anomaly_note(core_node *node)
         if (!hooks->place)
             hooks->place = place_new(core__thread_self());
     } else if (core__thread_self()->error.sequence != errors) {
-        core_error_clear(); /* the call that records goes on without */
+        core_error_clear(); /* recording continues without a place */
     }
 }
 
-/* Are this library and the program linked into one file? */
+/* Whether this library and the program are linked into one file. */
 static bool is_program(const Dl_info *own)
 {
     Dl_info program = {0};
@@ -109,8 +110,8 @@ static bool is_program(const Dl_info *own)
            program.dli_fbase == own->dli_fbase;
 }
 
-/* Frames of the program: those of this library say nothing, unless the two are
- * linked into one file. */
+/* Prints the program's frames; those of this library are of no interest, unless
+ * the two are linked into one file. */
 static size_t print_frames(const core__place *place, bool all, char *text,
                            size_t size)
 {
@@ -160,7 +161,7 @@ static const char *print_place(core_node *node, char *text, size_t size)
     return text;
 }
 
-/* ----------------------------------------------------------------- looking -- */
+/* ---------------------------------------------------------------- checks -- */
 
 static core_status look(core_node *node, core_tensor *const *gradients)
 {
@@ -171,9 +172,8 @@ static core_status look(core_node *node, core_tensor *const *gradients)
         if (gradients[i])
             status = core__tensor_has_nan(gradients[i], &found);
         if (found)
-            status =
-                core__error(CORE_ERROR_AUTOGRAD,
-                            "%s: its gradient %u holds NaN", node->name, i);
+            status = core__error(CORE_ERROR_AUTOGRAD,
+                                 "%s: gradient %u contains NaN", node->name, i);
     }
     return status;
 }
@@ -197,7 +197,7 @@ core_status core__anomaly_apply(core__task *task, core_node *node,
     if (status == CORE_OK)
         status = look(node, gradients);
     if (status != CORE_OK)
-        core__error_suffix("; the forward made it at %s",
+        core__error_suffix("; the node was recorded at %s",
                            print_place(node, text, sizeof text));
     return status;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* anomaly.h: nodes that know where the forward made them, and are looked at
- * for NaN when they have run. */
+/* anomaly.h: anomaly mode, in which nodes know where the forward recorded them
+ * and their gradients are checked for NaN. */
 
 #ifndef CORE_AUTOGRAD_ANOMALY_H
 #define CORE_AUTOGRAD_ANOMALY_H
@@ -11,8 +11,8 @@
 
 typedef struct core__place core__place;
 
-/* Notes where the program is now.  Best effort: without memory there is no
- * place. */
+/* Notes the program's current place.  Best effort: without memory no place is
+ * kept. */
 void core__anomaly_note(core_node *node) __attribute__((cold));
 void core__place_destroy(core__place *place);
 

@@ -15,7 +15,7 @@
 
 #include <libcore/tensor.h>
 
-/* The arguments that a call changes, by position. */
+/* The arguments that a call changes, as a mask of positions. */
 static inline uint32_t changed_by(const core_operator *op, uint32_t nargs)
 {
     if (core__likely(op->variant == CORE__VARIANT_INPLACE &&
@@ -26,8 +26,8 @@ static inline uint32_t changed_by(const core_operator *op, uint32_t nargs)
                : core__operator_changes(op, nargs);
 }
 
-/* Below autograd, and so that operators called from below (an explicit
- * composite's, say) do not come back to it. */
+/* Calls the operator below autograd, with autograd excluded, so that operators
+ * called from below (by an explicit composite, for example) skip the layer. */
 static core_status compute(core_call *call, core__thread *self,
                            const core_value *args, uint32_t nargs,
                            core_value *results, uint32_t nresults)
@@ -43,7 +43,7 @@ static core_status compute(core_call *call, core__thread *self,
     return status;
 }
 
-/* Which gradients are wanted, and how many edges there are in all. */
+/* Finds which gradients are needed, and the number of edges. */
 static void collect_wanted(core__recording *recording)
 {
     const core__gradient *gradient = recording->gradient;
@@ -136,7 +136,7 @@ static core_status record_functional(core_call *call, core__thread *self,
         return status;
     if (core__unlikely(!any_floating(results, nresults)))
         return CORE_OK;
-    /* A view operator may answer with its argument: nothing happened. */
+    /* A view operator may return its argument, which records nothing. */
     if (core__unlikely(call->op->flags & CORE__OP_IDENTITY_VIEW) &&
         results[0].tag == CORE_VALUE_TENSOR &&
         args[0].tag == CORE_VALUE_TENSOR &&
@@ -161,45 +161,46 @@ core_status core__check_in_place(const char *name, const core_tensor *self)
 
     if (core__tensor_requires_grad(self) && core__is_leaf(self))
         return core__error(CORE_ERROR_AUTOGRAD,
-                           "%s: a leaf that requires grad cannot be changed "
-                           "in place while operators are recorded",
+                           "%s: the tensor is a leaf that requires grad, which "
+                           "cannot be changed in place in grad mode",
                            name);
     if (!base)
         return CORE_OK;
     if (self->flags & CORE__TENSOR_VIEW_INFERENCE)
-        return core__error(CORE_ERROR_AUTOGRAD,
-                           "%s: this view was made in inference mode, so "
-                           "autograd does not know how it belongs to its "
-                           "base, and cannot record a change of it in place",
-                           name);
+        return core__error(
+            CORE_ERROR_AUTOGRAD,
+            "%s: the view was created in inference mode, so its relation to "
+            "its base is unknown and a change in place cannot be recorded",
+            name);
     if (self->flags & CORE__TENSOR_VIEW_NO_GRAD)
-        return core__error(CORE_ERROR_AUTOGRAD,
-                           "%s: this view was made while grad mode was off, "
-                           "so a change of it in place cannot be recorded "
-                           "now: make the view with grad mode on, or change "
-                           "it with grad mode off",
-                           name);
+        return core__error(
+            CORE_ERROR_AUTOGRAD,
+            "%s: the view was created with grad mode off, so a change in place "
+            "cannot be recorded; create the view with grad mode on, or change "
+            "it with grad mode off",
+            name);
     if (self->flags & CORE__TENSOR_VIEW_MULTIPLE)
-        return core__error(CORE_ERROR_AUTOGRAD,
-                           "%s: this view is one of several that one operator "
-                           "returned; their changes in place cannot be "
-                           "recorded: take views one by one instead",
-                           name);
+        return core__error(
+            CORE_ERROR_AUTOGRAD,
+            "%s: the view is one of several that one operator returned, whose "
+            "changes in place cannot be recorded; create the views one by one",
+            name);
     if (self->flags & CORE__TENSOR_VIEW_FUNCTION)
-        return core__error(CORE_ERROR_AUTOGRAD,
-                           "%s: this view was returned by a function with a "
-                           "gradient of its own, which a recorded change in "
-                           "place would pass by: clone it first",
-                           name);
+        return core__error(
+            CORE_ERROR_AUTOGRAD,
+            "%s: the view was returned by a custom function, whose backward a "
+            "change in place would bypass; clone the view first",
+            name);
     if (core__tensor_requires_grad(base) && core__is_leaf(base))
-        return core__error(CORE_ERROR_AUTOGRAD,
-                           "%s: a view of a leaf that requires grad cannot be "
-                           "changed in place while operators are recorded",
-                           name);
+        return core__error(
+            CORE_ERROR_AUTOGRAD,
+            "%s: the tensor is a view of a leaf that requires grad, which "
+            "cannot be changed in place in grad mode",
+            name);
     return CORE_OK;
 }
 
-/* What the formula needs and the change will overwrite is copied first. */
+/* Copies what the formula needs and the change will overwrite. */
 static core_status copy_before(const core__recording *recording,
                                const core_tensor *self, core_tensor **before)
 {
@@ -223,7 +224,7 @@ static uint32_t edge_of_self(const core__gradient *gradient)
 {
     for (uint32_t i = 0; gradient && i < gradient->ngradients; i++)
         if (gradient->arguments[i] == 0)
-            return i; /* lists come after self */
+            return i; /* lists follow self */
     return UINT32_MAX;
 }
 
@@ -267,9 +268,9 @@ static core_status record_in_place(core_call *call, core__thread *self,
     return status;
 }
 
-/* A view operator in place: the tensor is what its view would be, and its base,
- * if it has one, does not change.  The node is made first, since the formula is
- * of the layout before. */
+/* A view operator in place: the tensor becomes its own view, and its base, if
+ * any, does not change.  The node is created first, since the formula needs the
+ * old layout. */
 static core_status record_relayout(core_call *call, core__thread *self,
                                    core__recording *recording,
                                    const core_value *args, uint32_t nargs,
@@ -300,8 +301,8 @@ static core_status record_relayout(core_call *call, core__thread *self,
 
 /* ------------------------------------------------------------------ layers -- */
 
-/* The first argument that requires grad; nargs: none does.  None may have the
- * bit, and still be a view whose base has got a history. */
+/* The position of the first argument that requires grad; nargs: none.  Even if
+ * no argument has the bit, one may be a view whose base has a history now. */
 static uint32_t first_wanting(const core_value *args, uint32_t nargs)
 {
     for (uint32_t i = 0; i < nargs; i++) {
@@ -321,13 +322,13 @@ static uint32_t first_wanting(const core_value *args, uint32_t nargs)
 static core_status refuse_out(const core_operator *op, const core_value *args,
                               uint32_t nargs)
 {
-    return core__error(CORE_ERROR_AUTOGRAD,
-                       "%s: the argument %s requires grad, and a call that "
-                       "writes into given tensors cannot be recorded: call "
-                       "%s, or turn grad mode off",
-                       core__operator_name(op),
-                       core__argument_name(op, first_wanting(args, nargs)),
-                       core__operator_name(core__operator_base(op)));
+    return core__error(
+        CORE_ERROR_AUTOGRAD,
+        "%s: the argument %s requires grad, but a call that writes into given "
+        "tensors cannot be recorded; call %s, or turn grad mode off",
+        core__operator_name(op),
+        core__argument_name(op, first_wanting(args, nargs)),
+        core__operator_name(core__operator_base(op)));
 }
 
 static core_status pass(core_call *call, core__thread *self,
@@ -380,8 +381,8 @@ static core_status record(core_call *call, core__thread *self,
                              nresults);
 }
 
-/* Views that cannot follow their base: a change in place of one would be
- * missing from the base's history, whatever the operand. */
+/* Views that cannot follow their base: the base's history would miss a change
+ * of one in place, whatever the operand is. */
 static core_status check_unknown_views(const core_operator *op,
                                        const core_value *args, uint32_t nargs)
 {
@@ -417,17 +418,18 @@ core_status core__autograd_layer(core_call *call, const core_value *args,
 
 static core_status refuse_inference(const core_operator *op)
 {
-    return core__error(CORE_ERROR_AUTOGRAD,
-                       "%s: a tensor made in inference mode cannot be changed "
-                       "outside of it; clone it in normal mode first",
-                       core__operator_name(op));
+    return core__error(
+        CORE_ERROR_AUTOGRAD,
+        "%s: the tensor was created in inference mode and cannot be changed "
+        "outside of it; clone it in normal mode first",
+        core__operator_name(op));
 }
 
 static core_status refuse_read_only(const core_operator *op)
 {
     return core__error(CORE_ERROR_REFUSED,
-                       "%s: the tensor's memory came in from outside as "
-                       "read-only and cannot be changed; clone it first",
+                       "%s: the tensor's memory was imported as read-only and "
+                       "cannot be changed; clone the tensor first",
                        core__operator_name(op));
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* A gradient of the program's own for an operator: a function under the key
- * AUTOGRAD that computes below itself and records. */
+/* Gradients that programs register for operators: a function under the autograd
+ * key that computes below itself and records a custom node. */
 
 #include "autograd/api/function.h"
 #include "autograd/graph/layer.h"
@@ -21,13 +21,14 @@
 typedef struct registered {
     core__retired retired; /* first: the registration's payload */
     core_operator_gradient gradient;
-    /* Counts recorded calls, which need the plugin's code; NULL: a program's. */
+    /* Counts recorded calls, which need the plugin's code; NULL: registered by
+     * the program. */
     _Atomic uint64_t *recorded;
 } registered;
 
 /* ------------------------------------------------------------- collecting -- */
 
-/* Every tensor argument in order, absent ones as NULL. */
+/* Every tensor argument in order, with NULL for absent ones. */
 static core_status collect_inputs(const core_operator *op,
                                   const core_value *args, uint32_t nargs,
                                   core__tensor_list *inputs)
@@ -68,7 +69,7 @@ static bool is_among(const core__tensor_list *list, const core_tensor *tensor)
     return false;
 }
 
-/* Arguments that the schema says are changed. */
+/* Arguments that are changed according to the schema. */
 static core_status collect_changed(core_operator *op, const core_value *args,
                                    core__tensor_list *changed)
 {
@@ -198,17 +199,16 @@ core_status core__gradient_add(core_registry *registry,
 
     if (gradient->struct_size < sizeof *gradient || gradient->flags & ~known ||
         !gradient->backward)
-        return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "the gradient of %.*s: struct_size %u, flags 0x%x "
-                           "and %s; expected %zu, at most 0x%x and a function "
-                           "backward",
-                           (int)operator_name.size, operator_name.data,
-                           gradient->struct_size, gradient->flags,
-                           gradient->struct_size >= sizeof *gradient &&
-                                   gradient->backward
-                               ? "a function backward"
-                               : "no function backward",
-                           sizeof *gradient, known);
+        return core__error(
+            CORE_ERROR_INVALID_ARGUMENT,
+            "the gradient of %.*s has struct_size %u, flags 0x%x and %s; it "
+            "must have %zu, at most 0x%x and a backward function",
+            (int)operator_name.size, operator_name.data, gradient->struct_size,
+            gradient->flags,
+            gradient->struct_size >= sizeof *gradient && gradient->backward
+                ? "a backward function"
+                : "no backward function",
+            sizeof *gradient, known);
     made = core__alloc_zero(sizeof *made);
     if (!made)
         return core__error_memory(sizeof *made);

@@ -15,18 +15,18 @@
 
 #include <string.h>
 
-/* Behind the header: sizes and strides of the view and of the base. */
+/* Followed in memory by sizes and strides of the view and the base. */
 struct core__slices {
-    core_node *inner;   /* what was recorded on the view; owned */
-    uint32_t self_edge; /* of inner; UINT32_MAX: none */
+    core_node *inner;   /* the node recorded on the view; owned */
+    uint32_t self_edge; /* in inner; UINT32_MAX: none */
     uint32_t ndim;      /* of the view */
-    int64_t offset;     /* of the view, from the base's first element or, with
-                           an extent, from the first of the two */
+    int64_t offset;     /* of the view, relative to the base's first element or,
+                         * with an extent, to the first element of both */
     int64_t *sizes;
     int64_t *strides;
     int64_t *base_strides; /* NULL: row-major */
-    /* Of a base with gaps, or a view that reaches out of it: how many elements
-     * of the storage the two lie in; 0 else. */
+    /* For a base with gaps, or a view that reaches outside of it: the number of
+     * storage elements that span both; otherwise 0. */
     int64_t extent;
     int64_t base_offset; /* from the first of these */
     int64_t *base_sizes;
@@ -40,7 +40,7 @@ static size_t slices_size(const core_tensor *view)
            2 * ((size_t)view->ndim + view->base->ndim) * sizeof(int64_t);
 }
 
-/* One more than the last element. */
+/* One past the last element. */
 static int64_t end_of(const core_tensor *tensor)
 {
     int64_t last = tensor->offset;
@@ -96,8 +96,8 @@ static core__slices *slices_new(const core_tensor *view, core_node *inner,
     return slices;
 }
 
-/* The base's node: edge 0 to its history so far, then inner's edges, but for
- * the view's own. */
+/* The base's new node: edge 0 leads to its previous history, followed by
+ * inner's edges except for the view's own. */
 static core_status slices_node(core_tensor *view, core_node *inner,
                                uint32_t self_edge, core_node **out_node)
 {
@@ -150,16 +150,16 @@ core_status core__view_check(const char *name, const core_tensor *view)
         return CORE_OK;
     if (core__layout_overlaps_itself(base))
         return core__error(CORE_ERROR_UNSUPPORTED,
-                           "%s: a change in place of a view whose base has "
-                           "elements that share memory cannot be recorded",
+                           "%s: the base of the view has elements that share "
+                           "memory, so a change in place cannot be recorded",
                            name);
     if (view->autograd && view->autograd->grad_fn &&
         !core__tensor_requires_grad(base))
-        return core__error(CORE_ERROR_AUTOGRAD,
-                           "%s: this view has a history, and its base was "
-                           "detached since; a change in place would lose the "
-                           "gradient: clone the view first",
-                           name);
+        return core__error(
+            CORE_ERROR_AUTOGRAD,
+            "%s: the view has a history, but its base was detached since, so a "
+            "change in place would lose the gradient; clone the view first",
+            name);
     return CORE_OK;
 }
 
@@ -175,25 +175,24 @@ core_status core__view_rebase(core_tensor *view, core_node *node,
     core__node_release(node);
     if (status != CORE_OK)
         return status;
-    view->keys |= CORE__KEYS_REQUIRES_GRAD; /* stale; made when used */
-    /* A retained grad is of the view as it is now. */
+    view->keys |= CORE__KEYS_REQUIRES_GRAD; /* stale; regenerated when used */
+    /* A retained gradient belongs to the view as it is now. */
     if (view->autograd && view->autograd->retains_grad)
         return core__view_regenerate(view);
     return CORE_OK;
 }
 
-/* The history of what a function returned is not the base's.  A base that only
- * became a leaf has not changed. */
+/* The history of a custom function's result is not derived from the base.  A
+ * base that only became a leaf has not changed. */
 static core_status keep_function(core_tensor *view)
 {
     const core__autograd *base = view->base->autograd;
 
     if (base->grad_fn)
         return core__error(CORE_ERROR_AUTOGRAD,
-                           "a view that a function with a gradient of its own "
-                           "returned cannot be used after its base, or another "
-                           "view of that, was changed in place: clone what the "
-                           "function returns");
+                           "a view that a custom function returned cannot be "
+                           "used after its base or another view of it was "
+                           "changed in place; clone the function's result");
     if (view->autograd)
         view->autograd->generation = base->generation;
     return CORE_OK;
@@ -239,8 +238,8 @@ core_status core__view_regenerate(core_tensor *view)
 
 /* ---------------------------------------------------------------- running -- */
 
-/* The gradient of the base, with zeros all around, as a row of the elements
- * that base and view lie in. */
+/* The gradient of the base, padded with zeros to the span of base and view, as
+ * one dimension. */
 static core_status in_extent(const core__slices *slices, core_tensor *grad,
                              core_tensor **out_grad)
 {
@@ -257,8 +256,8 @@ static core_status in_extent(const core__slices *slices, core_tensor *grad,
     return status;
 }
 
-/* The gradient of the base in the base's own layout, so that the view's
- * strides mean the same in it. */
+/* The gradient of the base in the base's own layout, so that the view's strides
+ * apply to it. */
 static core_status in_layout(const core__slices *slices, core_tensor *grad,
                              core_tensor **out_grad)
 {
@@ -302,7 +301,7 @@ static core_status run_inner(core__task *task, const core__slices *slices,
     return status;
 }
 
-/* gradients[0] is the base's; the others are inner's, moved by one. */
+/* gradients[0] is the base's; the others are inner's, shifted by one. */
 static core_status run_in(core__task *task, const core__slices *slices,
                           core_tensor *grad, core_tensor **gradients)
 {

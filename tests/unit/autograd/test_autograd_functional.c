@@ -272,7 +272,7 @@ START_TEST(outputs_have_the_room_that_was_given)
     start();
     d = of(loud, 0);
     FAILS(core_jacobian(&d, out, &count), CORE_ERROR_INVALID_ARGUMENT,
-          "core_jacobian", "2 outputs", "room for 1");
+          "core_jacobian", "2 outputs", "holds 1");
     ck_assert_uint_eq(count, 0);
     /* Not set again: nothing is written where nothing may be. */
     FAILS(core_jacobian(&d, out, &count), CORE_ERROR_INVALID_ARGUMENT,

@@ -101,7 +101,7 @@ static const checker checkers[] = {core_gradcheck, core_gradgradcheck};
 START_TEST(a_check_of_nothing_is_an_error)
 {
     static const char *const texts[] = {"no outputs", "9 outputs",
-                                        "gave no output 0", "did not say why",
+                                        "left output 0 NULL", "did not say why",
                                         "floating"};
     core_tensor *input = leaf(VECTOR(2, 1, 2));
 
@@ -135,7 +135,8 @@ START_TEST(sizes_that_differ_from_call_to_call_are_refused)
     int calls = 0;
 
     FAILS(core_gradcheck(growing, &calls, &input, 1, 1e-6, 1e-6, 1e-6),
-          CORE_ERROR_INVALID_ARGUMENT, "elements at first", "later call");
+          CORE_ERROR_INVALID_ARGUMENT, "elements in its first call",
+          "later one");
     calls = 0; /* its gradients do not fit before that */
     ck_assert_int_ne(
         core_gradgradcheck(growing, &calls, &input, 1, 1e-6, 1e-6, 1e-6),

@@ -82,7 +82,7 @@ START_TEST(saved_tensors_can_be_offloaded)
     ck_assert_int_eq(unpacked, 2);
     ck_assert_int_eq(released, 2);
     ck_assert_int_eq(dropped, 1);
-    FAILS(core_saved_hooks_pop(), CORE_ERROR_AUTOGRAD, "no hooks");
+    FAILS(core_saved_hooks_pop(), CORE_ERROR_AUTOGRAD, "no saved-tensor hooks");
 }
 END_TEST
 
@@ -219,7 +219,7 @@ START_TEST(errors_of_pack_and_unpack_reach_the_caller)
     y = mul(a, a);
     OK(core_saved_hooks_pop());
     FAILS(core_backward(&y, 1, NULL, 0), CORE_ERROR_AUTOGRAD, "mul.Tensor",
-          "no tensor");
+          "returned no tensor");
     /* The thread goes on as before. */
     y = mul(a, a);
     backward(y);
@@ -522,8 +522,8 @@ static core_status careless(void *context, core_tensor *const *inputs,
 
 START_TEST(careless_functions_of_checkpoints_are_refused)
 {
-    static const char *const texts[] = {"no outputs", "5 outputs",
-                                        "gave no output 0", "did not say why"};
+    static const char *const texts[] = {
+        "no outputs", "5 outputs", "left output 0 NULL", "did not say why"};
     int how;
     core_checkpoint_info info = {
         .struct_size = sizeof info, .function = careless, .context = &how};
