@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Casts of weights, kept until the outermost region ends: a weight used ten
- * times is cast once, and its gradient comes back through one cast.
+/* The cast cache: casts of weights are kept until the outermost region ends, so
+ * that a weight used ten times is cast once and its gradient passes through one
+ * cast.
  *
- * A table of the thread, by the weight's address.  It holds a reference, so
- * that the address is not another tensor's meanwhile.  A cast that was not
- * recorded is of no use to a call that records, so the mode is part of what is
- * looked for; so is the weight's version.  And the stream, since nothing orders
- * another one behind the cast, and the capture under way: what that has made is
- * not there before a launch, and what was made before is not made again in
- * one. */
+ * The cache is a per-thread table keyed by the weight's address; an entry holds
+ * a reference, so that the address cannot be reused.  The rest of the key: the
+ * grad mode, since a cast that was not recorded is of no use to a call that
+ * records; the weight's version; the stream, since nothing orders other streams
+ * after the cast; and the capture, since results of a captured cast exist only
+ * after a launch and a launch does not repeat casts made before the capture. */
 
 #include "autocast/autocast.h"
 
@@ -23,7 +23,7 @@
 enum { FIRST = 32, MODE_NO_GRAD = 1, MODE_INFERENCE = 2 };
 
 typedef struct kept {
-    core_tensor *source; /* referenced; NULL: free */
+    core_tensor *source; /* referenced; NULL: the slot is free */
     core_tensor *result; /* referenced */
     uint64_t stream, capture;
     uint32_t version;
@@ -32,12 +32,12 @@ typedef struct kept {
 
 typedef struct core__autocast_casts casts;
 struct core__autocast_casts {
-    size_t size; /* a power of two, never more than half full */
+    size_t size; /* a power of two, at most half full */
     size_t count;
     kept slots[];
 };
 
-/* What a cast of source made now would be kept as; without a result. */
+/* The key under which a cast of source made now is kept, without a result. */
 static kept now(core__thread *self, core_tensor *source)
 {
     const core_stream *stream = core__stream_current_of(self, source->device);
@@ -59,8 +59,7 @@ static bool same(const kept *slot, const kept *like, core_dtype dtype)
            slot->capture == like->capture;
 }
 
-/* The slot that has it, of whatever version, or the free one where it would
- * be. */
+/* The slot with that key, of any version, or the free slot for it. */
 static kept *find(casts *casts, const kept *like, core_dtype dtype)
 {
     size_t at = (uintptr_t)like->source / 64 * 0x9e3779b1u & (casts->size - 1);
@@ -90,7 +89,7 @@ static casts *grown(casts *old)
     return grown;
 }
 
-/* Where there is no memory it is not kept, and that is all. */
+/* If memory is short, the cast is not kept. */
 static void keep(core__thread *self, kept made, core_tensor *result)
 {
     casts *casts = self->autocast_casts;

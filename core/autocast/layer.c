@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* The layer of the dispatcher: above autograd, so that casts are recorded
- * (DESIGN.md 5).  Its key is in a thread's set only inside of regions, and
- * operators without a rule do not have it: calls outside pay nothing. */
+/* The autocast dispatch layer.  It is above autograd, so that casts are
+ * recorded.  Its key is in a thread's set only inside regions, and only
+ * operators with a rule have it, so other calls cost nothing. */
 
 #include "autocast/autocast.h"
 
@@ -14,7 +14,7 @@
 
 #include <string.h>
 
-/* Arguments as the operator gets them. */
+/* The arguments passed on to the operator. */
 typedef struct casting {
     core__thread *self;
     uint64_t slot; /* the bit of the backend that computes */
@@ -24,7 +24,7 @@ typedef struct casting {
     core_tensor **lists[CORE__SCHEMA_ARGUMENTS];
 } casting;
 
-/* Whether regions cast it at all. */
+/* Whether autocast casts the tensor at all. */
 static bool eligible(const casting *c, const core_tensor *tensor)
 {
     return tensor && core__dtype_is_floating((core_dtype)tensor->dtype) &&
@@ -91,7 +91,7 @@ static void give_back(casting *c)
     }
 }
 
-/* f32 if one is, else the low one. */
+/* f32 if any argument is f32, else the region's dtype. */
 static core_dtype widest(const casting *c, core_dtype low)
 {
     for (uint32_t i = 0; i < c->nargs; i++) {
@@ -109,7 +109,8 @@ static core_dtype widest(const casting *c, core_dtype low)
     return low;
 }
 
-/* To f32: by the operator itself, where it has an argument for it. */
+/* Computes in f32: through the operator's dtype argument if it has one, else by
+ * casting. */
 static core_status to_single(casting *c, const core_operator *op)
 {
     uint32_t position = op->data->dtype;

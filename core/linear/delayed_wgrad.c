@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* What outlives a call: the quantized weight between microbatches, and weight
- * gradients that wait. */
+/* What outlives a call: the workspace, which keeps the quantized weight between
+ * microbatches, and the store of delayed weight gradients. */
 
 #include "base/error.h"
 #include "base/memory.h"
@@ -15,8 +15,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-/* What was made on a stream is used on this thread's: behind it, and without its
- * memory being given anew meanwhile. */
+/* Makes tensors of another stream usable on the current one: waits for that
+ * stream, and keeps the allocator from reusing their memory too early. */
 static core_status use_here(core_stream *made_on, core_tensor *const *tensors,
                             size_t count)
 {
@@ -75,13 +75,13 @@ static core_status take_kept(const core_linear_forward_args *args,
 
     if (!workspace->data)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "linear: the workspace is empty; a first microbatch "
-                           "fills it");
+                           "linear: the workspace is empty; a call with "
+                           "CORE_LINEAR_FIRST_MICROBATCH must fill it first");
     if (workspace->weight != args->weight ||
         workspace->version != core_tensor_version(args->weight))
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "linear: the workspace has another weight, or this "
-                           "one was changed since its first microbatch");
+                           "linear: the workspace holds another weight, or the "
+                           "weight was changed since its first microbatch");
     CORE_TRY(use_here(workspace->stream,
                       (core_tensor *[]){workspace->data, workspace->scales},
                       2));
@@ -107,7 +107,7 @@ void core__linear_keep(const core_linear_forward_args *args,
     core_stream *stream;
 
     empty(workspace);
-    /* That of a device whose work was just given to it: it cannot fail. */
+    /* The device was just used, so this cannot fail. */
     if (core_stream_current(core_tensor_device(args->weight), &stream))
         return;
     workspace->stream = core_stream_retain(stream);
@@ -147,14 +147,14 @@ void core__linear_mark_end(const core_linear_forward_args *args,
 
 typedef struct waiting {
     struct waiting *next;
-    core_stream *stream; /* that backward ran on; held */
+    core_stream *stream; /* the stream that backward ran on; owned */
     core__linear_dw dw;
 } waiting;
 
 /* The nodes of one backward run in a thread for each device. */
 struct core_linear_store {
     atomic_uint references;
-    pthread_mutex_t lock; /* of what follows */
+    pthread_mutex_t lock; /* protects what follows */
     waiting *first;
     waiting **end;
     size_t count;
@@ -183,7 +183,7 @@ core_linear_store *core__linear_store_retain(core_linear_store *store)
     return store;
 }
 
-/* The oldest, the caller's now; NULL: there is none. */
+/* Removes the oldest entry, which the caller then owns; NULL: there is none. */
 static waiting *take(core_linear_store *store)
 {
     waiting *first;
@@ -200,7 +200,7 @@ static waiting *take(core_linear_store *store)
     return first;
 }
 
-/* It is the oldest again. */
+/* Makes it the oldest again. */
 static void put_back(core_linear_store *store, waiting *first)
 {
     pthread_mutex_lock(&store->lock);
@@ -288,9 +288,9 @@ static core_status unchanged(const char *name, core_tensor *tensor,
     if (!tensor || core_tensor_version(tensor) == version)
         return CORE_OK;
     return core__error(CORE_ERROR_AUTOGRAD,
-                       "linear: %s of %s and %u dimensions, which a delayed "
-                       "weight gradient needs, was changed in place after the "
-                       "backward: it has version %u, not %u",
+                       "linear: %s (%s, %u dimensions), which a delayed weight "
+                       "gradient needs, was changed in place after the "
+                       "backward: it is at version %u, not %u",
                        name, core_dtype_name(core_tensor_dtype(tensor)),
                        core_tensor_ndim(tensor), core_tensor_version(tensor),
                        version);
@@ -325,8 +325,8 @@ core_status core_linear_backward_dw(core_linear_store *store)
     first = take(store);
     if (!first)
         return core__error(CORE_ERROR_AUTOGRAD,
-                           "linear: no weight gradient waits; a backward comes "
-                           "before each core_linear_backward_dw");
+                           "core_linear_backward_dw: no weight gradient is "
+                           "pending; each call needs a backward before it");
     before = core_grad_mode_set(false);
     status = compute(first, &gradient);
     if (status == CORE_OK && gradient)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Steps of many parameters at once, where their device has a kernel for it.
- * What is done together: parameters of one device and dtype that have made as
- * many steps, dense with all that belongs to them.  What shares memory with
- * something that a step writes has its turn among the others. */
+/* Fused optimizer steps: one operator call updates many parameters on devices
+ * with a kernel for it.  A call takes contiguous parameters of one device and
+ * dtype with the same number of steps.  Parameters that share memory with
+ * something that a step writes are stepped one by one. */
 
 #include "optim/optimizer.h"
 
@@ -27,7 +27,8 @@ static bool dense(const core_tensor *tensor, const core_tensor *parameter)
            core_tensor_is_contiguous(tensor, CORE_FORMAT_CONTIGUOUS);
 }
 
-/* What is refused elsewhere is left to the operators, which say so. */
+/* Tensors that would be refused are left to the operators, which report the
+ * error. */
 static bool eligible(const core__parameter *parameter, const core_tensor *grad)
 {
     const core_tensor *tensor = parameter->tensor;
@@ -49,7 +50,7 @@ static bool alike(const core__parameter *a, const core__parameter *b)
            !a->state[0] == !b->state[0];
 }
 
-/* Whether a kernel takes a step of this parameter. */
+/* Whether a kernel can step this parameter. */
 static bool served(const core_optimizer *optimizer,
                    const core__parameter *parameter)
 {
@@ -58,15 +59,15 @@ static bool served(const core_optimizer *optimizer,
     core_value args[16] = {list, list, list, list};
     core_operator *op = &core__operators[optimizer->table->fused_op];
 
-    /* The lists come first, and numbers do not matter. */
+    /* The lists come first; scalars do not affect the choice. */
     for (uint32_t i = 0; i < 4; i++)
         if (!(op->lists >> i & 1))
             args[i] = (core_value){0};
     return core__kernel_would(op, args, op->nargs, NULL, 0);
 }
 
-/* Elements that are work enough for a pass to pay, and so many that an operator
- * shares them out among threads itself. */
+/* The least number of elements for which an extra pass pays, and the number
+ * from which an operator uses several threads itself. */
 enum { WORK = 4096, MUCH = 65536 };
 
 static bool is_middling(const core_tensor *tensor)
@@ -74,8 +75,8 @@ static bool is_middling(const core_tensor *tensor)
     return tensor->numel >= WORK && tensor->numel < MUCH;
 }
 
-/* Whether there is enough for several threads in parameters that an operator
- * each would leave to one. */
+/* Whether there is enough work for several threads in parameters that single
+ * operators would each leave to one thread. */
 static bool is_for_threads(const core_optimizer *optimizer)
 {
     int64_t elements = 0;
@@ -90,8 +91,8 @@ static bool is_for_threads(const core_optimizer *optimizer)
            threads > 1;
 }
 
-/* Whether a pass over many may be faster than a step of each: it saves
- * operators, or launches, or has work for more threads. */
+/* Whether a fused step may be faster than single steps: it saves operators or
+ * launches, or has work for more threads. */
 static bool gains(const core_optimizer *optimizer,
                   const core__parameter *parameter, bool for_threads)
 {
@@ -100,7 +101,8 @@ static bool gains(const core_optimizer *optimizer,
            (for_threads && is_middling(parameter->tensor));
 }
 
-/* State at the first step: zeros, or what the step fills. */
+/* Creates the state at the first step; the step overwrites the zeros as
+ * needed. */
 static core_status make_state(const core_optimizer *optimizer,
                               core__parameter *parameter)
 {
@@ -119,7 +121,7 @@ static void drop_state(core__parameter *parameter)
     }
 }
 
-/* One call; indices: of the parameters. */
+/* One fused call; indices: of the parameters. */
 static core_status step_together(core_optimizer *optimizer,
                                  core_tensor **tensors, const size_t *indices,
                                  size_t count)
@@ -159,7 +161,8 @@ static core_status step_together(core_optimizer *optimizer,
     return status;
 }
 
-/* Those from i on that go with parameter i, which are then done. */
+/* Collects the parameters from i on that can step together with parameter i and
+ * marks them as done. */
 static size_t gather(const core_optimizer *optimizer, size_t i,
                      bool for_threads, uint8_t *done, size_t *indices)
 {
@@ -187,8 +190,8 @@ static size_t gather(const core_optimizer *optimizer, size_t i,
 enum { TENSORS = 2 + CORE__OPTIMIZER_SLOTS }; /* of a parameter */
 
 typedef struct place {
-    const void *space; /* addresses of a device, or a handle of memory */
-    uint64_t from, to; /* bytes in it */
+    const void *space; /* the device (flat addresses) or the memory handle */
+    uint64_t from, to; /* byte range within it */
     size_t owner;      /* the parameter's index */
     bool written;
 } place;
@@ -202,9 +205,9 @@ static int in_order(const void *left, const void *right)
     return a->from < b->from ? -1 : a->from > b->from;
 }
 
-/* Whether something else may have a part of it: another tensor of the storage,
- * or, of gradients and state, whoever has the tensor itself, or another storage
- * on memory from outside. */
+/* Whether the tensor's memory may be shared: with another tensor of its
+ * storage, with other holders of the same gradient or state tensor, or with
+ * another storage on imported memory. */
 static bool may_be_shared(const core_tensor *tensor, bool parameter)
 {
     return tensor->storage->capacity == 0 ||
@@ -227,7 +230,7 @@ static void set_place(place *at, const core_tensor *tensor)
     }
 }
 
-/* Where all lies that steps read and write; places NULL: counts. */
+/* Lists the memory that steps read and write; with places NULL, only counts. */
 static size_t list_places(const core_optimizer *optimizer, place *places,
                           bool *out_shared)
 {
@@ -259,8 +262,8 @@ static size_t list_places(const core_optimizer *optimizer, place *places,
     return count;
 }
 
-/* Those that lie in one another, directly or through a third, are alone if one
- * of them is written. */
+/* Marks parameters whose memory overlaps, directly or through a third, to be
+ * stepped alone if any of it is written. */
 static core_status find_shared(const core_optimizer *optimizer, uint8_t *done)
 {
     bool shared;
@@ -322,8 +325,8 @@ core_status core__optimizer_fused(core_optimizer *optimizer, uint8_t *done)
         count = gather(optimizer, i, for_threads, done, indices);
         status = step_together(optimizer, tensors, indices, count);
         if (status != CORE_OK)
-            core__error_prefix("optimizer, %zu parameters from %zu on", count,
-                               i);
+            core__error_prefix("optimizer, %zu parameters from number %zu",
+                               count, i);
     }
     core__free(tensors);
     return status;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Quantizers that wait for nothing: the device finds amaxes and scales, and
- * keeps the history, until the host asks for the state. */
+/* Quantization that does not wait for the device (CORE_QUANTIZER_NO_WAIT):
+ * amax, scale and history are computed and kept on the device until the host
+ * asks for the state. */
 
 #include "base/error.h"
 #include "quant/quantizer.h"
@@ -64,7 +65,7 @@ core_status core__quantizer_here(core_quantizer *quantizer, core_device *device)
     return CORE_OK;
 }
 
-/* Rounded down: without the mantissa. */
+/* Rounds a scale down to a power of two by clearing its mantissa. */
 static core_status power_of_two(core_tensor *scale, core_tensor **out_scale)
 {
     core_tensor *bits = NULL, *exponents = NULL;
@@ -158,20 +159,20 @@ static core_status current(core_quantizer *quantizer, core_tensor *tensor,
 
 /* --------------------------------------------------------------- delayed -- */
 
-/* What calls on "meta" left is of no use elsewhere. */
+/* State that calls on "meta" left cannot be used on another device. */
 static core_status check_known(const core_tensor *of, const core_device *wanted)
 {
     if (!core__tensor_is_meta(of) || core_tensor_device(of) == wanted)
         return CORE_OK;
     return core__error(
         CORE_ERROR_DATA_DEPENDENT,
-        "quantizer: its last call was on \"%s\", where there are "
-        "no numbers: its state is known again when "
-        "core_quantizer_set_state has given it one",
+        "quantizer: its last call was on \"%s\", which has no values, so its "
+        "state is unknown; set one with core_quantizer_set_state",
         core_device_name(core_tensor_device(of)));
 }
 
-/* Scale and history where the tensor is: the device's, or what the host has. */
+/* Copies scale and history to the tensor's device, from the device state or, if
+ * there is none, from the host's. */
 static core_status bring(core_quantizer *quantizer, core_device *device,
                          core__quantizer_late *out)
 {
@@ -196,7 +197,8 @@ static core_status bring(core_quantizer *quantizer, core_device *device,
                                  device, &out->kept);
 }
 
-/* One that is not finite is remembered as 0: it says nothing of the next. */
+/* Prepends an amax to the history.  One that is not finite is stored as 0,
+ * since it says nothing about the next tensor. */
 static core_status remember(const core_quantizer *quantizer, core_tensor *amax,
                             const core__quantizer_late *was,
                             core__quantizer_late *now)
@@ -241,7 +243,8 @@ static core_status delayed(core_quantizer *quantizer, core_tensor *tensor,
     core_tensor *told = NULL, *scale = NULL;
     core_status status = bring(quantizer, core_tensor_device(tensor), &was);
 
-    /* The scale, but NaN where the amax is not finite: 0 times it is. */
+    /* 0 * amax is NaN where the amax is not finite, so the scale becomes NaN
+     * too. */
     if (status == CORE_OK)
         status = core_mul_scalar(amax, core_float(0), &told);
     if (status == CORE_OK)
@@ -310,7 +313,7 @@ core_status core__quantizer_settle(core_quantizer *quantizer)
         state->scale = core__quantizer_scale_for(quantizer, (float)amax, 1);
     }
     state->amax = (float)amax;
-    /* Scale and history stay there, for the next call. */
+    /* Scale and history stay on the device for the next call. */
     core_tensor_release(late->amax);
     late->amax = NULL;
     return CORE_OK;

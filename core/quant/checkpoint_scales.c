@@ -13,12 +13,12 @@
 enum { HOOK = 3 };
 
 struct core__quantized {
-    core_quantizer *quantizer; /* held */
+    core_quantizer *quantizer; /* owned */
     float scale;
-    core__quantizer_late late; /* held */
+    core__quantizer_late late; /* owned */
 };
 
-/* What is done under it is short. */
+/* A spinlock; its critical sections are short. */
 static void list_lock(core__quantized_list *list)
 {
     while (atomic_exchange_explicit(&list->lock, 1, memory_order_acquire))
@@ -101,8 +101,8 @@ static core_status note(core__quantized_list *list, core_quantizer *quantizer)
     return status;
 }
 
-/* The quantizer's next call; NULL: there are no more.  Several threads quantize
- * in any order, but not with one quantizer. */
+/* The quantizer's next recorded call, or NULL.  Several threads may quantize at
+ * once, but each quantizer is used by one at a time. */
 static const core__quantized *next_of(core__quantized_run *run,
                                       const core_quantizer *quantizer)
 {
@@ -120,7 +120,7 @@ static const core__quantized *next_of(core__quantized_run *run,
     return NULL;
 }
 
-/* As the first run had it. */
+/* Sets the quantizer's scale to the one recorded in the first run. */
 static core_status take(core__quantized_run *run, core_quantizer *quantizer)
 {
     size_t size = run->list->count + 1;
@@ -135,10 +135,10 @@ static core_status take(core__quantized_run *run, core_quantizer *quantizer)
     if (!run->made)
         return core__error_memory(size);
     if (!call)
-        return core__error(CORE_ERROR_AUTOGRAD,
-                           "core_checkpoint: the function quantizes otherwise "
-                           "than when it ran first; it must do the same each "
-                           "time");
+        return core__error(
+            CORE_ERROR_AUTOGRAD,
+            "core_checkpoint: the function quantizes differently in its "
+            "recomputation; it must do the same each time");
     quantizer->state.scale = call->scale;
     core__quantizer_late_drop(&quantizer->late);
     quantizer->late = core__quantizer_late_hold(&call->late);
@@ -164,7 +164,8 @@ core_status core__quantized_call(core_quantizer *quantizer,
         }
         *out_second = true;
     }
-    /* A checkpoint inside of one has a second run of its own. */
+    /* Outer runs that record need the call as well: a checkpoint inside another
+     * one is recomputed on its own. */
     for (; inner != run && status == CORE_OK; inner = inner->outer)
         status = note(inner->list, quantizer);
     if (status != CORE_OK && *out_second) {

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Conversions to and from eight bits where a device has no kernel for them: by
- * operators on integers that any device has, and by the same bits.  Nothing
- * here waits or is uploaded, so that it can be captured. */
+/* Conversions to and from float8 for devices without a kernel for them,
+ * composed of integer operators that every device has; the results are
+ * bit-identical to the kernels'. Nothing here waits or uploads data, so it can
+ * be captured. */
 
 #include "base/error.h"
 #include "quant/quantizer.h"
@@ -13,8 +14,8 @@
 
 #include <math.h>
 
-/* Of the dtype: bits of the mantissa, bias of the exponent, and the code of
- * what is too large. */
+/* A float8 layout: mantissa bits, exponent bias, and the code for values beyond
+ * the largest number. */
 typedef struct layout {
     int bits;
     int bias;
@@ -26,7 +27,8 @@ static layout layout_of(core_dtype dtype)
     return dtype == CORE_F8E4M3 ? (layout){3, 7, 0x7f} : (layout){2, 15, 0x7c};
 }
 
-/* Tensors on the way, and the first error; after it nothing is done. */
+/* Intermediate tensors and the first error; after an error nothing is
+ * computed. */
 typedef struct scope {
     core_status status;
     size_t count;
@@ -42,7 +44,7 @@ static core_tensor *keep(scope *s, core_status status,
     return *result;
 }
 
-/* An operator of x and what follows. */
+/* Calls an operator on x and further arguments. */
 #define STEP(s, out, op, x, ...)                             \
     do {                                                     \
         core_tensor *made_ = NULL;                           \
@@ -57,7 +59,7 @@ static void end(scope *s)
         core_tensor_release(s->kept[--s->count]);
 }
 
-/* The same memory read as another dtype of the same size. */
+/* The same memory viewed as another dtype of the same size. */
 static core_tensor *relabel(scope *s, core_tensor *x, core_dtype dtype)
 {
     core_tensor *y = NULL;
@@ -138,10 +140,11 @@ static core_tensor *sum(scope *s, core_tensor *x, core_tensor *other)
     return y;
 }
 
-/* ------------------------------------------------------------- to eight -- */
+/* ------------------------------------------------------------- to float8 -- */
 
-/* Numbers as large as the dtype's least normal one: the mantissa is cut where
- * the sum of half a unit, less one unless the last bit is odd, has carried. */
+/* Rounds values in the dtype's normal range to the nearest even: adds half a
+ * unit in the last place less one (plus one if the last bit is odd) and cuts
+ * the mantissa. */
 static core_tensor *of_normals(scope *s, core_tensor *magnitude, layout l)
 {
     const int cut = 23 - l.bits;
@@ -154,7 +157,7 @@ static core_tensor *of_normals(scope *s, core_tensor *magnitude, layout l)
     return plus(s, code, -((127 - l.bias) << l.bits));
 }
 
-/* At most so many. */
+/* Clamps from above. */
 static core_tensor *at_most(scope *s, core_tensor *x, int64_t number)
 {
     const core_scalar most = core_int(number);
@@ -165,7 +168,7 @@ static core_tensor *at_most(scope *s, core_tensor *x, int64_t number)
     return keep(s, core_clamp(x, NULL, &most, &y), &y);
 }
 
-/* In units of the dtype's least number, but no more than the normal ones. */
+/* Scales to units of the dtype's least number, clamped to the normal range. */
 static core_tensor *units(scope *s, core_tensor *x, layout l)
 {
     double scale = (double)(1 << (l.bias - 1)) * (1 << l.bits);
@@ -175,7 +178,8 @@ static core_tensor *units(scope *s, core_tensor *x, layout l)
     return at_most(s, y, 1 << l.bits);
 }
 
-/* Below: so many of its least numbers, to the nearest even. */
+/* Rounds values in the subnormal range to a multiple of the dtype's least
+ * number, ties to even. */
 static core_tensor *of_others(scope *s, core_tensor *x, layout l)
 {
     return to(s, unary(s, core_round, units(s, x, l)), CORE_I32);
@@ -186,7 +190,7 @@ static core_tensor *magnitude_of(scope *s, core_tensor *bits)
     return with(s, core_bitwise_and_scalar, bits, 0x7fffffff);
 }
 
-/* No number is beyond infinity; and the sign. */
+/* Replaces codes of NaN and adds the sign. */
 static core_tensor *finish(scope *s, core_tensor *code, core_tensor *bits)
 {
     core_tensor *large, *sign, *y;
@@ -207,8 +211,8 @@ static core_tensor *codes_of(scope *s, core_tensor *x, layout l)
     return finish(s, at_most(s, code, l.beyond), bits);
 }
 
-/* f64 as f32 to odd: what is between two numbers becomes the one whose last bit
- * is 1, so that rounding it once more is as rounding once. */
+/* Rounds f64 to f32 "to odd": an inexact result gets the last bit 1, so that a
+ * second rounding gives the same result as rounding once. */
 static core_tensor *to_odd(scope *s, core_tensor *x)
 {
     core_tensor *y = to(s, x, CORE_F32), *back = to(s, y, CORE_F64);
@@ -221,10 +225,10 @@ static core_tensor *to_odd(scope *s, core_tensor *x)
     return relabel(s, where(s, inexact, less, bits), CORE_F32);
 }
 
-/* Whatever converts to f32 without loss, or as far as eight bits see. */
+/* Converts to f32 exactly, or as precisely as float8 can distinguish. */
 static core_tensor *single(scope *s, core_tensor *x)
 {
-    /* Beyond all that eight bits have, and exact. */
+    /* Beyond the range of float8, and exact in f32. */
     const core_scalar least = core_int(-(1 << 20)), most = core_int(1 << 20);
     core_tensor *y = NULL;
 
@@ -258,10 +262,10 @@ core_status core__float8_emulate_narrow(core_tensor *tensor, core_dtype dtype,
     return give(&s, relabel(&s, to(&s, y, CORE_U8), dtype), out_tensor);
 }
 
-/* ------------------------------------------------------------- by chance -- */
+/* --------------------------------------------------- stochastic rounding -- */
 
-/* What is cut off, as a share of 2^32, and the code without it: of normal
- * numbers, and of the others. */
+/* The truncated code and the truncated part as a fraction of 2^32: for normal
+ * numbers, and for the others. */
 static core_tensor *cut_normals(scope *s, core_tensor *magnitude, layout l,
                                 core_tensor **out_share)
 {
@@ -304,7 +308,7 @@ core_status core__float8_emulate_chance(core_tensor *tensor, core_dtype dtype,
     code = where(&s, large, code, cut_others(&s, x, l, &shares[1]));
     STEP(&s, drawn, core_empty_like, shares[0], CORE_I64, NULL,
          CORE_FORMAT_CONTIGUOUS);
-    /* The numbers that a kernel draws: one of 32 bits for each element. */
+    /* One 32-bit number per element, as the kernels draw them. */
     if (s.status == CORE_OK)
         s.status = core_random_from_(drawn, 0, &range, generator);
     STEP(&s, up, core_lt, drawn, where(&s, large, shares[0], shares[1]));
@@ -313,7 +317,7 @@ core_status core__float8_emulate_chance(core_tensor *tensor, core_dtype dtype,
     return give(&s, relabel(&s, to(&s, code, CORE_U8), dtype), out_tensor);
 }
 
-/* ----------------------------------------------------------- from eight -- */
+/* ----------------------------------------------------------- from float8 -- */
 
 core_status core__float8_emulate_widen(core_tensor *data,
                                        core_tensor **out_tensor)
@@ -327,7 +331,7 @@ core_status core__float8_emulate_widen(core_tensor *data,
     size = with(&s, core_bitwise_and_scalar, code, 0x7f);
     y = with(&s, core_mul_scalar, size, 1 << (23 - l.bits));
     y = relabel(&s, plus(&s, y, (int64_t)(127 - l.bias) << 23), CORE_F32);
-    /* Those whose exponent is 0 are so many of the least number. */
+    /* An exponent of 0 means a multiple of the dtype's least number. */
     z = number(&s, core_mul_scalar, to(&s, size, CORE_F32),
                1 / ((double)(1 << (l.bias - 1)) * (1 << l.bits)));
     y = where(&s, with(&s, core_lt_scalar, size, 1 << l.bits), z, y);
