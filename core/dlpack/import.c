@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-/* What came in, and how it is given back. */
+/* An imported DLPack tensor and how to return it. */
 typedef struct imported {
     void *managed;
     bool versioned;
@@ -30,8 +30,9 @@ static void give_back(void *managed, bool versioned)
         older->deleter(older);
 }
 
-/* When the last tensor on it is gone.  The deleter knows nothing of libcore's
- * streams: the device must have done its work. */
+/* Called when the last tensor that uses the memory is released.  The deleter
+ * knows nothing about libcore's streams, so the device must have finished its
+ * work. */
 static void release(void *context, void *data)
 {
     imported *self = context;
@@ -49,36 +50,38 @@ typedef struct layout {
     core_dtype dtype;
     uint32_t ndim;
     int64_t numel;
-    uint64_t bytes; /* from the first element's to behind the last one's */
+    uint64_t bytes; /* from the first element to the end of the last */
     int64_t sizes[CORE_MAX_NDIM];
     int64_t strides[CORE_MAX_NDIM];
 } layout;
 
 static core_status too_large(void)
 {
-    return core__error(CORE_ERROR_SHAPE,
-                       "DLPack: a tensor of these sizes and strides has more "
-                       "bytes than can be addressed");
+    return core__error(
+        CORE_ERROR_SHAPE,
+        "DLPack: the sizes and strides need more bytes than can be addressed");
 }
 
 static core_status take_sizes(const core_dlpack_tensor *from, layout *to)
 {
     if (from->ndim < 0 || from->ndim > CORE_MAX_NDIM)
-        return core__error(CORE_ERROR_SHAPE,
-                           "DLPack: %d dimensions; a tensor has 0 to %d",
-                           from->ndim, CORE_MAX_NDIM);
+        return core__error(
+            CORE_ERROR_SHAPE,
+            "DLPack: the tensor has %d dimensions; it must have 0 to %d",
+            from->ndim, CORE_MAX_NDIM);
     if (from->ndim > 0 && !from->shape)
-        return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "DLPack: a tensor of %d dimensions has no shape",
-                           from->ndim);
+        return core__error(
+            CORE_ERROR_INVALID_ARGUMENT,
+            "DLPack: shape is NULL, but the tensor has %d dimensions",
+            from->ndim);
     to->ndim = (uint32_t)from->ndim;
     to->numel = 1;
     for (uint32_t i = 0; i < to->ndim; i++) {
         to->sizes[i] = from->shape[i];
         if (to->sizes[i] < 0)
             return core__error(CORE_ERROR_SHAPE,
-                               "DLPack: the size of dimension %u is %lld; "
-                               "sizes are not negative",
+                               "DLPack: the size of dimension %u is %lld; it "
+                               "must be 0 or more",
                                i, (long long)to->sizes[i]);
         if (to->sizes[i] == 0)
             to->numel = 0;
@@ -89,7 +92,7 @@ static core_status take_sizes(const core_dlpack_tensor *from, layout *to)
     return CORE_OK;
 }
 
-/* Row-major strides, where there are none and where they do not count. */
+/* Row-major strides where none are given, and in dimensions of size 1. */
 static core_status take_strides(const core_dlpack_tensor *from, layout *to)
 {
     int64_t stride = 1;
@@ -101,7 +104,7 @@ static core_status take_strides(const core_dlpack_tensor *from, layout *to)
         if (to->strides[i] < 0)
             return core__error(CORE_ERROR_UNSUPPORTED,
                                "DLPack: the stride of dimension %u is %lld; "
-                               "libcore has no negative ones",
+                               "negative strides are not supported",
                                i, (long long)to->strides[i]);
         if (__builtin_mul_overflow(stride, to->sizes[i] > 1 ? to->sizes[i] : 1,
                                    &stride))
@@ -135,9 +138,10 @@ static core_status check_memory(const core_dlpack_tensor *from,
     if (to->numel == 0)
         return CORE_OK;
     if (!from->data)
-        return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "DLPack: a tensor of %lld elements has no data",
-                           (long long)to->numel);
+        return core__error(
+            CORE_ERROR_INVALID_ARGUMENT,
+            "DLPack: data is NULL, but the tensor has %lld elements",
+            (long long)to->numel);
     if ((device->flags & (CORE_DEVICE_FLAT | CORE_DEVICE_HOST_ACCESS)) &&
         __builtin_add_overflow(place, (uint64_t)(uintptr_t)from->data, &place))
         return too_large();
@@ -146,7 +150,7 @@ static core_status check_memory(const core_dlpack_tensor *from,
     if (place % size != 0)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "DLPack: the data of a tensor of %s is at 0x%llx, "
-                           "which is no multiple of %llu",
+                           "which is not a multiple of %llu",
                            core__dtype_name(to->dtype),
                            (unsigned long long)place, (unsigned long long)size);
     return CORE_OK;
@@ -171,7 +175,8 @@ static core_status make_tensor(const core_dlpack_tensor *from,
         status =
             core__tensor_alias(flat, shape->dtype, shape->ndim, shape->sizes,
                                shape->strides, 0, out_tensor);
-    /* Only now: what fails before gives back what came in by itself. */
+    /* Only now, since on earlier failures the caller still owns the DLPack
+     * tensor. */
     if (status == CORE_OK)
         storage->release = release;
     core__tensor_release(flat);
@@ -209,7 +214,8 @@ static core_status import(const core_dlpack_tensor *from, void *managed,
         status = make_tensor(from, &shape, self, out_tensor);
     }
     if (status == CORE_OK) {
-        /* An ordinary tensor, in inference mode too: its memory is older. */
+        /* An ordinary tensor even in inference mode, as its memory existed
+         * before. */
         (*out_tensor)->keys |= CORE__KEYS_TENSOR;
         (*out_tensor)->flags &= (uint16_t)~CORE__TENSOR_INFERENCE;
         if (flags & CORE_DLPACK_READ_ONLY)
@@ -232,10 +238,10 @@ core_status core_dlpack_import(core_dlpack_managed *managed,
         uint32_t major = managed->major, minor = managed->minor;
 
         give_back(managed, true);
-        return core__error(CORE_ERROR_INCOMPATIBLE,
-                           "DLPack: a tensor of version %u.%u; libcore reads "
-                           "%u.x",
-                           major, minor, CORE_DLPACK_MAJOR);
+        return core__error(
+            CORE_ERROR_INCOMPATIBLE,
+            "DLPack: the tensor has version %u.%u; libcore supports %u.x",
+            major, minor, CORE_DLPACK_MAJOR);
     }
     return import(&managed->tensor, managed, true, managed->flags, device,
                   stream, out_tensor);

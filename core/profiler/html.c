@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* The report as one page: what was recorded as JSON, and page.h's script, which
- * draws it. */
+/* The HTML report: one page with the recorded data as JSON and the script of
+ * page.c, which draws it. */
 
 #include "profiler/page.h"
 
@@ -15,17 +15,16 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A browser is still quick with so many boxes, and draws so many rows of them;
- * and memory has a high point and a last one for each of so many stretches of
- * time. */
+/* Limits that keep a browser responsive: events drawn, rows of nested events,
+ * and intervals in the memory curve (each has its peak and its last value). */
 enum { DRAWN = 200000, DEEPEST = 250, STRETCHES = 10000 };
 
 typedef struct writer {
     core__json json;
     core__file file;
     core_profiler *profiler;
-    uint64_t shortest; /* events below are left out */
-    uint64_t deeper;   /* that were left out for their depth */
+    uint64_t shortest; /* shorter events are left out */
+    uint64_t deeper;   /* events left out because they are nested too deeply */
     core_status status;
     char buffer[1 << 16];
     size_t used;
@@ -54,8 +53,8 @@ static void add(writer *writer, const char *text, size_t size)
     }
 }
 
-/* In JSON this character is only inside of texts, where it may be escaped; a
- * page would take it for the end of the data. */
+/* Escapes '<', which in JSON only occurs inside strings; a page could take it
+ * for the end of the script. */
 static bool put(void *context, const char *text, size_t size)
 {
     writer *writer = context;
@@ -111,7 +110,7 @@ static void write_lane(writer *writer, const char *name)
     core__json_array(&writer->json, "boxes");
 }
 
-/* How many events each is inside of: their parents come before them. */
+/* The nesting depth of each event; parents come before their children. */
 static core_status find_depths(const core__profile_part *part,
                                uint32_t **out_depths)
 {
@@ -156,7 +155,7 @@ static core_status write_threads(writer *writer)
     return CORE_OK;
 }
 
-/* A lane for each stream, as its work turns up. */
+/* Writes one lane per stream, in the order of first use. */
 static void write_streams(writer *writer)
 {
     enum { KERNEL = 4, SEEN = 64 };
@@ -203,8 +202,8 @@ static void write_point(writer *writer, const core__profile_point *point)
     core__json_end(json);
 }
 
-/* One device's points, in the order of time: of each stretch the highest, and
- * the last one. */
+/* Writes the points of one device in time order: the peak and the last value of
+ * each interval. */
 static void write_crests(writer *writer, const core__profile_curve *curve,
                          const core_device *device)
 {
@@ -320,7 +319,7 @@ static core_status write_data(writer *writer)
     core__json_end(json);
     if (!core__json_finish(json) && writer->status == CORE_OK)
         return core__error(CORE_ERROR_INTERNAL,
-                           "the page's data is no whole JSON");
+                           "the JSON data of the page is incomplete");
     flush(writer);
     return writer->status;
 }

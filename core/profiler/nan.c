@@ -43,8 +43,8 @@ static bool leaves_unwritten(const core_operator *op)
     return false;
 }
 
-/* Of what is not computed nothing can be said: memory that nobody has written,
- * and views.  A capture cannot be waited for. */
+/* Views, memory that nobody has written yet, and calls during a capture, which
+ * must not wait, cannot be checked. */
 static bool is_looked_at(const core_operator *op, core_device *device)
 {
     return op->family != CORE__FAMILY_VIEW && !leaves_unwritten(op) && device &&
@@ -78,7 +78,7 @@ static core_status one_has(const core_value *value, core_tensor **out_which)
             *out_which = tensors[i];
     }
     if (status != CORE_OK)
-        core__error_prefix("LIBCORE_NAN_CHECK, which is set, looks for NaN");
+        core__error_prefix("checking for NaN (LIBCORE_NAN_CHECK is set)");
     return status;
 }
 
@@ -93,7 +93,7 @@ static bool number_is_nan(const core_value *value)
     return false;
 }
 
-/* `changed`: arguments that are no operands any more. */
+/* `changed`: bits of the arguments that are no longer operands. */
 static core_status came_with(const core_value *args, uint32_t nargs,
                              uint32_t changed, bool *out_came)
 {
@@ -109,7 +109,7 @@ static core_status came_with(const core_value *args, uint32_t nargs,
     return CORE_OK;
 }
 
-/* ---------------------------------------------------------------- telling -- */
+/* ------------------------------------------------------------- reporting -- */
 
 static core_status tell(const core_operator *op, const core_tensor *tensor)
 {
@@ -120,8 +120,8 @@ static core_status tell(const core_operator *op, const core_tensor *tensor)
         used += (size_t)snprintf(shape + used, sizeof shape - used, "%s%lld",
                                  i ? ", " : "", (long long)tensor->sizes[i]);
     return core__error(CORE_ERROR_REFUSED,
-                       "%s: the result, %s [%s] on %s, has NaN, and no operand "
-                       "has one (LIBCORE_NAN_CHECK is set)",
+                       "%s: the result, %s [%s] on \"%s\", contains NaN, but "
+                       "no operand does (LIBCORE_NAN_CHECK is set)",
                        core__operator_name(op), core_dtype_name(tensor->dtype),
                        shape, tensor->device->name);
 }
@@ -141,7 +141,7 @@ core_status core__nan_before(const core_operator *op, const core_value *args,
     return CORE_OK;
 }
 
-/* What the call gave, or changed. */
+/* Checks what the call returned or changed. */
 static core_status look_at(const core_operator *op, const core_value *given,
                            const core_value *args, uint32_t nargs,
                            uint32_t changed)

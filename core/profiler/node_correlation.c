@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Which operator made the node that a backward ran: by the node's number,
- * which threads count for themselves. */
+/* Correlates a node that backward ran with the operator that recorded it, by
+ * the node's sequence number.  Each thread has its own sequence. */
 
 #include "base/error.h"
 #include "base/memory.h"
@@ -25,13 +25,14 @@ static int by_first(const void *left, const void *right)
         return a->part < b->part ? -1 : 1;
     if (a->first != b->first)
         return a->first < b->first ? -1 : 1;
-    /* The innermost of those that begin together comes last. */
+    /* Of operators that start with the same number, the innermost comes
+     * last. */
     return a->count > b->count ? -1 : a->count < b->count;
 }
 
-/* The innermost maker of a number in one thread: those that hold it lie inside
- * of each other, so that it is the last that begins at or before it and still
- * holds it. */
+/* The innermost operator of one thread that recorded a sequence number.
+ * Operators that contain the number are nested, so it is the last one that
+ * starts at or before the number and contains it. */
 static const maker *find(const maker *makers, size_t count, uint32_t part,
                          uint64_t sequence)
 {
@@ -50,7 +51,7 @@ static const maker *find(const maker *makers, size_t count, uint32_t part,
         if (sequence < makers[low].first + makers[low].count)
             return &makers[low];
         else if (makers[low].first + 4096 < sequence)
-            return NULL; /* no operator makes so many */
+            return NULL; /* no operator records so many nodes */
     return NULL;
 }
 
@@ -87,7 +88,7 @@ static void take_makers(const core_profiler *profiler, maker *out)
     }
 }
 
-/* A node is called "mul.Tensor backward", unless a program has named it. */
+/* A node is named "mul.Tensor backward" unless a program named it. */
 static bool is_named_for(const char *node, const char *operator)
 {
     size_t size = strlen(operator);
@@ -96,7 +97,7 @@ static bool is_named_for(const char *node, const char *operator)
            strcmp(node + size, " backward") == 0;
 }
 
-/* What is found in one thread. */
+/* The operator in one thread that recorded the node. */
 static const maker *maker_in(const core_profiler *profiler, const maker *makers,
                              size_t count, uint32_t part,
                              const core__profile_event *node, bool *out_named)
@@ -109,18 +110,20 @@ static const maker *maker_in(const core_profiler *profiler, const maker *makers,
         return NULL;
     event = &profiler->parts[part].events[found->event];
     *out_named = is_named_for(node->name, event->name);
-    /* A number of a thread that is not the forward's could come later. */
+    /* The number may belong to a later operator if the thread is not the one of
+     * the forward. */
     return event->end <= node->begin ? found : NULL;
 }
 
-/* Threads count for themselves, so that several may have made a node of this
- * number: that whose operator the node is named for, or else that which ran the
- * backward.  Of others that are alike there is no telling. */
+/* Sequence numbers are per thread, so operators of several threads may match:
+ * prefers the operator that the node is named for, then the thread that ran the
+ * backward.  If it is still ambiguous, returns NULL. */
 static const maker *maker_of(const core_profiler *profiler, const maker *makers,
                              size_t count, uint32_t part,
                              const core__profile_event *node)
 {
-    const maker *found[2] = {NULL, NULL}; /* by whether it is named for it */
+    const maker *found[2] = {NULL, NULL}; /* indexed by whether the node is
+                                           * named for it */
     uint32_t number[2] = {0, 0};
     bool named;
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* What a session sees: operators, through their layer; and what observe.h
- * tells. */
+/* The sources of a session's events: operators through the profiler's dispatch
+ * layer, everything else through the observer (observe.h). */
 
 #include "profiler/profiler_hooks.h"
 
@@ -140,7 +140,7 @@ core_status core__profiler_layer(core_call *call, const core_value *args,
     return status;
 }
 
-/* ------------------------------------------------------- what is no operator */
+/* ---------------------------------------------------------- other events -- */
 
 static uint64_t begin(core__observed what, const char *name, uint64_t sequence,
                       core_device *device)
@@ -176,7 +176,7 @@ static void changed(core_device *device, int64_t bytes)
     if (!(core__profile_flags() & CORE_PROFILE_MEMORY))
         return;
     event = core__profile_hold_open(&part);
-    if (!event) /* outside of everything: a release, say */
+    if (!event) /* outside of all events, for example a release */
         core__profile_hold_log(&part);
     if (!part)
         return;

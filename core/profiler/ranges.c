@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* core.ranges: what a session sees is told to plugins whose vendor has a tool
- * that shows it.  One device of each backend is told, since threads and not
- * devices have ranges; it is kept for good, as some thread may be inside of
- * what it was told of. */
+/* core.ranges: passes the session's events on as ranges to plugins whose vendor
+ * has a tool that shows them.  Ranges belong to threads, not devices, so one
+ * device per backend is used; it is retained forever, since some thread may
+ * still be inside a range. */
 
 #include "device/device.h"
 #include "base/keys.h"
@@ -12,17 +12,18 @@
 
 #include <string.h>
 
-/* Deeper stretches are not told. */
+/* Deeper ranges are not passed on. */
 enum { DEPTH = 64 };
 
 static core_device *_Atomic told[CORE__SLOTS];
-static _Atomic uint32_t listeners; /* bits of `told` */
+static _Atomic uint32_t listeners; /* bits: slots of `told` */
 
-/* What this thread is in and backends were told of, each by its token: what
- * began before a plugin listened does not end for it. */
+/* The open ranges of this thread with their tokens, and the backends each was
+ * passed to: a range that began before a plugin listened is not ended for
+ * it. */
 static _Thread_local struct {
     uint32_t depth;
-    uint32_t backends[DEPTH]; /* bits of `told` */
+    uint32_t backends[DEPTH]; /* bits: slots of `told` */
     uint64_t tokens[DEPTH];
 } stack;
 
@@ -32,7 +33,7 @@ static void listen(uint32_t slot, core_device *device)
     atomic_fetch_or(&listeners, 1u << slot);
 }
 
-/* A device that is opened later is found by the next round. */
+/* A device opened later is found when the next round starts. */
 void core__profile_ranges_find(void)
 {
     core__device_lock();
@@ -86,7 +87,7 @@ void core__profile_ranges_end(uint64_t token)
     while (level > 0 && stack.tokens[level - 1] != token)
         level--;
     if (level == 0)
-        return; /* nobody was told, or another thread began it */
+        return; /* not passed on, or begun by another thread */
     while (stack.depth >= level)
         leave_innermost();
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* The Trace Event format (Chromium's "Trace Event Format" document): complete
- * events "X", arrows "s" and "f", counters "C", names "M"; times in
- * microseconds from the round's beginning. */
+/* The trace in Trace Event format (Chromium's "Trace Event Format" document):
+ * complete events "X", flow events "s" and "f", counters "C", metadata "M";
+ * times in microseconds since the round began. */
 
 #include "profiler/profile.h"
 
@@ -16,7 +16,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Process numbers of the trace: the program's threads, then devices. */
+/* Process ids in the trace: the program, then one per device. */
 enum { HOST = 1, DEVICE = 100 };
 
 typedef struct writer {
@@ -160,7 +160,7 @@ static void write_arrow(writer *writer, uint64_t number, const char *name,
     core__json_end(json);
 }
 
-/* One number per device of all parts: where it is named first. */
+/* The index of a device across all parts: its first position. */
 static int64_t device_number(const writer *writer, const core_device *device)
 {
     int64_t number = DEVICE;
@@ -234,7 +234,7 @@ static void write_slices(writer *writer, uint64_t *arrows)
     }
 }
 
-/* Where the times of each device are from. */
+/* Labels each device with the source of its times. */
 static void write_labels(writer *writer)
 {
     for (size_t i = 0; i < writer->profiler->nclocks; i++) {
@@ -321,7 +321,8 @@ static core_status write_all(writer *writer)
     core__json_end(json);
     core__json_end(json);
     if (!core__json_finish(json) && writer->status == CORE_OK)
-        return core__error(CORE_ERROR_INTERNAL, "the trace is no whole JSON");
+        return core__error(CORE_ERROR_INTERNAL,
+                           "the JSON of the trace is incomplete");
     flush(writer);
     return writer->status;
 }

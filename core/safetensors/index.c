@@ -12,7 +12,8 @@
 
 /* -------------------------------------------------------------- reading -- */
 
-/* Below the folder: no part of the name is empty, "." or "..". */
+/* Whether the file is in the index's directory or below it: no component of the
+ * path may be empty, "." or "..". */
 static bool stays_inside(const char *file)
 {
     for (;;) {
@@ -39,14 +40,14 @@ static core_status read_entry(core__reader *r, core__index *index,
     CORE_TRY(core__reader_text(r, &entry->file));
     if (!stays_inside(entry->file))
         return core__error(CORE_ERROR_CORRUPT,
-                           "%s: tensor \"%.80s\" would be in \"%.80s\", which "
-                           "is not in the index's folder",
+                           "%s: tensor \"%.80s\" is in the shard \"%.80s\", "
+                           "which must be in the index's directory",
                            r->path, name, entry->file);
     index->entry_count++;
     return CORE_OK;
 }
 
-/* Texts are kept, whatever else there is is not. */
+/* String values are kept, all others skipped. */
 static core_status read_datum(core__reader *r, core__index *index,
                               const char *name)
 {
@@ -73,17 +74,17 @@ static core_status read_object(core__reader *r, core__index *index,
     const char *name;
 
     if (!core__reader_take(r, '{'))
-        return core__reader_fail(r, "an object is wanted");
+        return core__reader_fail(r, "expected an object");
     if (core__reader_take(r, '}'))
         return CORE_OK;
     do {
         CORE_TRY(core__reader_text(r, &name));
         if (!core__reader_take(r, ':'))
-            return core__reader_fail(r, "a colon is wanted");
+            return core__reader_fail(r, "expected a colon");
         CORE_TRY(member(r, index, name));
     } while (core__reader_take(r, ','));
     if (!core__reader_take(r, '}'))
-        return core__reader_fail(r, "an object does not end");
+        return core__reader_fail(r, "expected } after the last member");
     return CORE_OK;
 }
 
@@ -92,12 +93,12 @@ static core_status read_top(core__reader *r, core__index *index,
 {
     if (strcmp(name, "metadata") == 0) {
         if (index->texts)
-            return core__reader_fail(r, "a second metadata");
+            return core__reader_fail(r, "duplicate metadata");
         return read_object(r, index, read_datum);
     }
     if (strcmp(name, "weight_map") == 0) {
         if (index->entries)
-            return core__reader_fail(r, "a second weight_map");
+            return core__reader_fail(r, "duplicate weight_map");
         return read_object(r, index, read_entry);
     }
     return core__reader_skip(r);
@@ -140,8 +141,8 @@ static core_status check_names(core__index *index, const char *path)
     for (size_t i = 1; i < index->text_count; i++)
         if (strcmp(index->texts[i - 1].name, index->texts[i].name) == 0)
             return core__error(CORE_ERROR_CORRUPT,
-                               "%s: two texts are named \"%.80s\"", path,
-                               index->texts[i].name);
+                               "%s: two metadata entries are named \"%.80s\"",
+                               path, index->texts[i].name);
     return CORE_OK;
 }
 
@@ -173,7 +174,7 @@ core_status core__index_parse(core__index *index, const char *path,
                               const char *json, size_t size)
 {
     core__reader r = {.path = path,
-                      .kind = "an index of shards",
+                      .kind = "a shard index",
                       .place = "",
                       .begin = json,
                       .next = json,
@@ -187,12 +188,11 @@ core_status core__index_parse(core__index *index, const char *path,
     CORE_TRY(read_object(&r, index, read_top));
     core__reader_space(&r);
     if (r.next != r.end)
-        return core__reader_fail(&r, "something follows the last }");
+        return core__reader_fail(&r, "expected nothing after the last }");
     if (!index->entry_count)
-        return core__error(CORE_ERROR_CORRUPT,
-                           "%s: not an index of shards: it has no weight_map, "
-                           "or an empty one",
-                           path);
+        return core__error(
+            CORE_ERROR_CORRUPT,
+            "%s: not a shard index: its weight_map is missing or empty", path);
     CORE_TRY(check_names(index, path));
     return number_files(index);
 }

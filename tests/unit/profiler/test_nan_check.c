@@ -124,7 +124,7 @@ START_TEST(a_backward_tells_it_too)
 
     /* The slope of the root at 0 is infinite, and 0 of it no number. */
     y = sum(mul(CALL(sqrt, x), VECTOR(2, 0, 1)));
-    FAILS(core_backward(&y, 1, NULL, 0), CORE_ERROR_REFUSED, "no operand has");
+    FAILS(core_backward(&y, 1, NULL, 0), CORE_ERROR_REFUSED, "no operand does");
     check(false);
     y = sum(mul(CALL(sqrt, x), VECTOR(2, 0, 1)));
     OK(core_backward(&y, 1, NULL, 0));

@@ -458,7 +458,7 @@ START_TEST(there_is_no_report_while_it_records)
           "stop");
     stop();
     FAILS(core_profiler_table(profiler, (core_profile_order)9, 0, &text),
-          CORE_ERROR_INVALID_ARGUMENT, "order 9");
+          CORE_ERROR_INVALID_ARGUMENT, "order is 9");
 }
 END_TEST
 
