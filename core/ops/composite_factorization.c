@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Systems and factors, made of factorisations and triangular systems. */
+/* Linear systems and matrix factors, composed of factorizations and triangular
+ * solves. */
 
 #include "ops/expression.h"
 #include "ops/shape.h"
@@ -56,8 +57,8 @@ static core_status same_dtype(const core_operator *op, const char *names,
 
 /* -------------------------------------------------------------- Cholesky -- */
 
-/* cholesky_solve(self, input2, upper): X with A X = self, input2 the factor of
- * A */
+/* cholesky_solve(self, input2, upper): X with A X = self, where input2 is the
+ * factor of A */
 CORE__COMPOSITE(cholesky_solve)
 {
     core_tensor *x = args[0].u.tensor;
@@ -94,7 +95,7 @@ typedef struct factors {
     core_tensor *p, *l, *u;
 } factors;
 
-/* L and U of what a factorisation packed into one matrix. */
+/* Extracts L and U from the packed matrix of a factorization. */
 static void unpack(core__scope *s, core_tensor *lu, factors *out)
 {
     int64_t m = lu->sizes[lu->ndim - 2];
@@ -216,7 +217,7 @@ CORE__COMPOSITE(linalg_lu_solve)
 }
 
 /* linalg_ldl_solve(LD, pivots, B, *, hermitian): batches broadcast; the kernel
- * gets them expanded. */
+ * receives them expanded. */
 CORE__COMPOSITE(linalg_ldl_solve)
 {
     core_tensor *ld = args[0].u.tensor;
@@ -245,8 +246,8 @@ CORE__COMPOSITE(linalg_ldl_solve)
 
 /* ------------------------------------------------------------ reflections -- */
 
-/* What is left of x, or its rows, after reflection k: x - tau v (vᵀ x), or
- * x - tau (x v) vᵀ.  Gives up its reference to x. */
+/* Applies reflection k to x or its rows: x - tau v (vᵀ x), or x - tau (x v) vᵀ.
+ * Releases its reference to x. */
 static core_status reflect(core_tensor *v, core_tensor *tau, int64_t k,
                            bool left, core_tensor **x)
 {
@@ -266,7 +267,7 @@ static core_status reflect(core_tensor *v, core_tensor *tau, int64_t k,
     return CORE_OK;
 }
 
-/* H(0) H(1) … times x, or x times that; backwards: the other way around. */
+/* H(0) H(1) … times x, or x times the product; backwards: in reverse order. */
 static core_status reflect_all(core__scope *scope, core_tensor *input,
                                core_tensor *tau, core_tensor *x, bool left,
                                bool backwards, core_tensor **out)
@@ -346,7 +347,7 @@ CORE__COMPOSITE(linalg_householder_product)
 }
 
 /* ormqr(self, input2, input3, left, transpose): the product of the reflections
- * in self, input2, times input3, or input3 times it */
+ * in self and input2, times input3, or input3 times it */
 CORE__COMPOSITE(ormqr)
 {
     core_tensor *input = args[0].u.tensor;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* New tensors: empty, filled, random, alone or like another. */
+/* Factories: empty, filled and random tensors, also like another tensor. */
 
 #include "device/device.h"
 #include "dispatch/dispatch.h"
@@ -11,8 +11,8 @@
 
 #include <string.h>
 
-/* What the trailing arguments `dtype, layout, device, pin_memory`, from
- * `first` on, ask for. */
+/* The trailing arguments `dtype, layout, device, pin_memory`, from `first`
+ * on. */
 typedef struct options {
     core_dtype dtype;
     core_device *device;
@@ -72,8 +72,8 @@ static core_status empty_like(const core_operator *op, core_tensor *self,
                                                self->sizes, strides, out));
 }
 
-/* A tensor that nobody else knows yet: filled below every layer.  Takes over
- * the reference. */
+/* Fills a new tensor, to which there is no other reference, below all layers.
+ * Takes over the reference. */
 static core_status filled(const core_operator *op, core_status status,
                           core_tensor *const *made, const core_scalar *value,
                           core_value *result)
@@ -244,7 +244,7 @@ CORE__COMPOSITE(logspace)
                               &results[0]);
 }
 
-/* ---------------------------------------------------------- like another -- */
+/* --------------------------------------------------- like another tensor -- */
 
 static core_status like(core_call *call, const core_value *args, uint32_t first,
                         const core_scalar *value, bool fill, core_value *result)
@@ -452,8 +452,7 @@ CORE__OP(randint_like)
                  results[0].u.tensor, &results[0]);
 }
 
-/* The order in which random numbers would be sorted: equal ones are too rare
- * in f64 to matter. */
+/* The order that sorts random keys: ties are too rare in f64 to matter. */
 CORE__COMPOSITE(randperm)
 {
     int64_t n = args[0].u.i;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Indexing with lists of tensors: masks become indices, indices are brought to
- * one shape, before the kernel (_index, _index_put) sees them. */
+/* Indexing with lists of tensors: masks are converted to indices and the
+ * indices broadcast to one shape before they are passed to the kernel (_index,
+ * _index_put). */
 
 #include "ops/expression.h"
 #include "ops/shape.h"
@@ -11,9 +12,9 @@
 #include <string.h>
 
 typedef struct indices {
-    uint32_t count; /* up to the dimensions of what is indexed */
+    uint32_t count; /* up to the number of dimensions of self */
     core_tensor *tensors[CORE_MAX_NDIM]; /* NULL: the whole dimension */
-    uint32_t ndim;                       /* common shape */
+    uint32_t ndim;                       /* of the common shape */
     int64_t sizes[CORE_MAX_NDIM];
 } indices;
 
@@ -24,7 +25,7 @@ static core_status too_many(const core_operator *op, const core_tensor *self)
         "the indices select more dimensions than the %u of self", self->ndim);
 }
 
-/* A mask stands for as many dimensions as it has. */
+/* A mask counts for as many dimensions as it has. */
 static core_status add_mask(core__scope *scope, const core_operator *op,
                             const core_tensor *self, core_tensor *mask,
                             indices *out)
@@ -115,7 +116,7 @@ CORE__COMPOSITE(index_put)
                               &results[0]);
 }
 
-/* The kernel wants self and mask of one shape. */
+/* The kernel needs self and mask in one shape. */
 CORE__COMPOSITE(masked_scatter)
 {
     core_tensor *self = args[0].u.tensor;
@@ -133,7 +134,8 @@ CORE__COMPOSITE(masked_scatter)
         &results[0]);
 }
 
-/* num_classes -1: one more than the largest, which the host must wait for. */
+/* num_classes -1: one more than the largest element, for which the host
+ * waits. */
 CORE__COMPOSITE(one_hot)
 {
     core_tensor *self = args[0].u.tensor;

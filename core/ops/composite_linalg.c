@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Factorisations and systems, as their users call them. */
+/* Public linear algebra operators, composed of factorizations and solves. */
 
 #include "ops/expression.h"
 #include "ops/shape.h"
@@ -20,7 +20,7 @@ CORE__OP(cholesky)
     return CORE_OK;
 }
 
-/* Batches broadcast; the kernel gets them expanded. */
+/* Batches broadcast; the kernel receives them expanded. */
 CORE__COMPOSITE(linalg_solve_triangular)
 {
     core_tensor *parts[2] = {args[0].u.tensor, args[1].u.tensor};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Losses: an expression for each element, then a mean, a sum, or neither. */
+/* Losses: an expression per element, followed by mean, sum or no reduction. */
 
 #include "device/device.h"
 #include "ops/expression.h"
@@ -51,8 +51,9 @@ CORE__COMPOSITE(l1_loss)
                    &results[0]);
 }
 
-/* In the next two d is 0 where it is not squared: an infinite one has no part in
- * the gradient.  NaN is squared, since the slope of |d| would be 0 there. */
+/* In the next two, d is set to 0 where the linear branch applies, so that an
+ * infinite one does not affect the gradient.  NaN takes the quadratic branch,
+ * since the slope of |d| would be 0 there. */
 
 /* |d| - 0.5 beta where |d| >= beta, else 0.5 d² / beta */
 CORE__COMPOSITE(smooth_l1_loss)
@@ -122,9 +123,9 @@ CORE__COMPOSITE(kl_div)
     return reduced(scope, call->op, x, &args[2], &results[0]);
 }
 
-/* -(t log x + (1 - t) log(1 - x)) of each element, logarithms bounded below by
- * -100: below autograd, for the slope of the bounded is as large as f32 bears,
- * and no product of 0 and infinity */
+/* -(t log x + (1 - t) log(1 - x)) per element, with logarithms clamped to -100.
+ * Computed below autograd, as the slope of a clamped logarithm can be as large
+ * as f32 allows, and to avoid products of 0 and infinity. */
 CORE__COMPOSITE(binary_cross_entropy_each)
 {
     core_tensor *self = args[0].u.tensor;
@@ -143,8 +144,8 @@ CORE__COMPOSITE(binary_cross_entropy_each)
     return core__scope_result(scope, x, &results[0]);
 }
 
-/* Of self, where looking is free of waiting; elsewhere a logarithm of what is
- * outside is NaN, and so is the loss.  A target may be any number. */
+/* Checks self where that needs no wait; on other devices the logarithm of a
+ * value outside is NaN, and so is the loss.  The target may be any number. */
 static void want_probabilities(core__scope *s, const core_operator *op,
                                const char *name, core_tensor *x)
 {
@@ -227,7 +228,8 @@ static core_tensor *likelihood(core__scope *scope, core_tensor *self,
     return core__scope_take(scope, status);
 }
 
-/* [N, C, d1, …] as [N, C, 1, d1 …]: what the two-dimensional kernel takes. */
+/* Reshapes [N, C, d1, …] to [N, C, 1, d1 …], which the two-dimensional kernel
+ * accepts. */
 static core_status many_planes(core__scope *scope, const core_operator *op,
                                const core_value *args, core_value *result)
 {
@@ -273,7 +275,7 @@ CORE__COMPOSITE(nll_loss)
                               &results[0]);
 }
 
-/* Targets are probabilities of the classes. */
+/* The target contains class probabilities. */
 static core_status soft_targets(core__scope *scope, const core_operator *op,
                                 const core_value *args, core_tensor *logs,
                                 int64_t dim, core_value *result)
@@ -308,7 +310,8 @@ static core_status soft_targets(core__scope *scope, const core_operator *op,
     return reduced(scope, op, x, &args[3], result);
 }
 
-/* Mean of the losses of all classes, as the smoothed part of the target. */
+/* The mean of the losses of all classes, for the smoothed part of the
+ * target. */
 static core_tensor *smoothed(core__scope *scope, const core_value *args,
                              core_tensor *logs, core_tensor *hard, int64_t dim)
 {

@@ -20,8 +20,7 @@ static core_tensor *times(core__scope *s, core_tensor *a, core_tensor *b)
     return CORE__DO(s, core_matmul, a, b);
 }
 
-/* What singular values are compared with, relative to the largest, where
- * nobody says. */
+/* The default tolerance for singular values, relative to the largest. */
 static double default_rtol(const core_tensor *self)
 {
     int64_t m = self->sizes[self->ndim - 2];
@@ -31,7 +30,7 @@ static double default_rtol(const core_tensor *self)
     return epsilon * (double)(m > n ? m : n);
 }
 
-/* rtol, or the default; the default is not for an atol above 0. */
+/* rtol, or the default; the default is 0 if atol is above 0. */
 static core_tensor *relative(core__scope *s, core_tensor *self,
                              core_tensor *atol, core_tensor *rtol)
 {
@@ -45,7 +44,7 @@ static core_tensor *relative(core__scope *s, core_tensor *self,
                          default_rtol(self));
 }
 
-/* The least of the values (none negative) that count, for each matrix. */
+/* The threshold, per matrix, from which a singular value counts. */
 static core_tensor *bound(core__scope *s, core_tensor *self,
                           core_tensor *values, core_tensor *atol,
                           core_tensor *rtol)
@@ -64,7 +63,7 @@ static core_tensor *bound(core__scope *s, core_tensor *self,
     return CORE__DO(s, core_maximum, x, core__x_cast(s, atol, self->dtype));
 }
 
-/* self = U diag(S) Vh, with S >= 0; a symmetric matrix by its eigenvalues,
+/* self = U diag(S) Vh with S >= 0; for a symmetric matrix from its eigenvalues,
  * whose signs go to U. */
 static void decompose(core__scope *s, core_tensor *self, bool symmetric,
                       core_tensor **u, core_tensor **values, core_tensor **vh)
@@ -149,7 +148,7 @@ typedef struct least {
     core_tensor *a, *b; /* b as columns */
     double rcond;
     bool vector; /* b was given as vectors */
-    bool ranks;  /* the driver tells ranks */
+    bool ranks;  /* the driver returns ranks */
     bool values; /* and singular values */
     bool want_residuals;
 } least;
@@ -198,7 +197,7 @@ static core_tensor *nothing(core__scope *s, core_tensor *like, core_dtype dtype)
                     NULL);
 }
 
-/* How many singular values count, for each matrix; and the values. */
+/* The number of singular values that count, per matrix; and the values. */
 static core_tensor *rank(core__scope *s, const least *l, core_tensor **values)
 {
     core_tensor *a = core__x_detach(s, l->a);
@@ -215,8 +214,8 @@ static core_tensor *rank(core__scope *s, const least *l, core_tensor **values)
     return core__x_sum_dim(s, x, (const int64_t[]){-1}, 1, false);
 }
 
-/* Squares of what is left, where all matrices have full rank and more rows
- * than columns; else nothing.  Looks at the ranks. */
+/* Squared residuals if all matrices have full rank and more rows than columns;
+ * otherwise empty.  Reads the ranks on the host. */
 static core_tensor *residuals(core__scope *s, const least *l, core_tensor *x,
                               core_tensor *ranks)
 {
@@ -236,7 +235,7 @@ static core_tensor *residuals(core__scope *s, const least *l, core_tensor *x,
     return core__x_sum_dim(s, x, (const int64_t[]){-2}, 1, false);
 }
 
-/* "gels" is for matrices of full rank alone.  Looks at the ranks. */
+/* "gels" requires matrices of full rank.  Reads the ranks on the host. */
 static core_status want_full_rank(core__scope *s, const core_operator *op,
                                   const least *l, core_tensor *ranks)
 {
@@ -259,9 +258,8 @@ static core_status want_full_rank(core__scope *s, const core_operator *op,
 }
 
 /* linalg_lstsq(self, b, rcond, *, driver) -> (solution, residuals, rank,
- * singular_values): of all solutions the one of least norm, for every driver,
- * by singular values; they differ in what they tell, and gels in what it
- * takes. */
+ * singular_values): for every driver the solution of least norm, by singular
+ * values; drivers differ in what they return, and gels in what it accepts. */
 CORE__COMPOSITE(linalg_lstsq)
 {
     core_tensor *given[4];

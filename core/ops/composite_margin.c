@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Losses with margins, distances, and norms that are bounded. */
+/* Margin losses, distances, and bounded norms. */
 
 #include "ops/expression.h"
 #include "ops/shape.h"
@@ -21,7 +21,7 @@ CORE__COMPOSITE(dist)
     return core__scope_result(scope, x, &results[0]);
 }
 
-/* What a slice whose norm is above the bound is multiplied by; 1 for others. */
+/* The factor for a slice whose norm exceeds the bound; 1 for the others. */
 static core_tensor *shrinking(core__scope *scope, core_tensor *norm,
                               double most)
 {
@@ -35,7 +35,7 @@ static core_tensor *shrinking(core__scope *scope, core_tensor *norm,
                     core__x_logical_not(scope, above), core_int(1));
 }
 
-/* renorm(self, p, dim, maxnorm): each slice along dim has a norm of its own */
+/* renorm(self, p, dim, maxnorm): each slice along dim has its own norm */
 CORE__COMPOSITE(renorm)
 {
     core_tensor *self = args[0].u.tensor;
@@ -80,7 +80,7 @@ static core_status reduced(core__scope *scope, core_tensor *loss,
     return core__scope_result(scope, loss, result);
 }
 
-/* A row for each element of a batch; one number is a row of one class. */
+/* One row per element of a batch; a 0-dim tensor is a row with one class. */
 static core_status check_rows(const core_operator *op, const core_tensor *self,
                               const core_tensor *target)
 {
@@ -98,7 +98,7 @@ static core_status check_rows(const core_operator *op, const core_tensor *self,
     return CORE_OK;
 }
 
-/* The true class's place in a row gets 0. */
+/* Sets the true class's position in each row to 0. */
 static core_tensor *without(core__scope *scope, core_tensor *x,
                             core_tensor *target)
 {
@@ -107,7 +107,7 @@ static core_tensor *without(core__scope *scope, core_tensor *x,
     return core__x_zero_where(scope, x, core__x_eq(scope, mask, target));
 }
 
-/* multi_margin_loss(self, target, p, margin, weight, reduction): of each row
+/* multi_margin_loss(self, target, p, margin, weight, reduction): for each row
  * the mean of max(0, margin - x[target] + x[i])^p over the other classes */
 CORE__COMPOSITE(multi_margin_loss)
 {
@@ -151,8 +151,8 @@ CORE__COMPOSITE(multi_margin_loss)
     return reduced(scope, x, reduction, &results[0]);
 }
 
-/* Of each pair of a true class j and a class i that is none: max(0,
- * 1 - x[j] + x[i]). */
+/* For each pair of a true class j and another class i: max(0, 1 - x[j] +
+ * x[i]). */
 static core_tensor *pairs(core__scope *scope, core_tensor *x,
                           core_tensor *targets, core_tensor *there,
                           core_tensor *is_target)
@@ -170,7 +170,7 @@ static core_tensor *pairs(core__scope *scope, core_tensor *x,
 }
 
 /* multilabel_margin_loss_forward(self, target, reduction) -> (output,
- * is_target): a row's true classes end with the first -1 */
+ * is_target): the first -1 ends a row's list of true classes */
 CORE__COMPOSITE(multilabel_margin_loss_forward)
 {
     core_tensor *self = args[0].u.tensor;

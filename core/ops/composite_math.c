@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Decompositions of element-wise and reducing operators. */
+/* Decompositions of element-wise operators and reductions. */
 
 #include "ops/expression.h"
 #include "tensor/dtype.h"
@@ -56,8 +56,8 @@ CORE__COMPOSITE(masked_fill_tensor)
         &results[0]);
 }
 
-/* The tensor comes first, unlike in polygamma: no generated variant.  The
- * formula reads what is overwritten, so it gets a copy. */
+/* The tensor is the first argument, unlike in polygamma, so the variant is not
+ * generated.  The formula reads what is overwritten, so it gets a copy. */
 CORE__OP(polygamma_)
 {
     core_tensor *self = args[0].u.tensor;
@@ -188,7 +188,7 @@ CORE__COMPOSITE(relu6)
 }
 
 /* min(x, 0) - log1p(exp(-|x|)), exact at both ends; the second result is that
- * exponential, for whoever computes the gradient by hand. */
+ * exponential, for computing the gradient by hand. */
 CORE__COMPOSITE(log_sigmoid_forward)
 {
     core_tensor *self = args[0].u.tensor;
@@ -236,7 +236,7 @@ CORE__COMPOSITE(prelu)
             sizes[i] = i == 1 ? weight->numel : 1;
         weight = core__x_reshape(scope, weight, sizes, self->ndim);
     }
-    /* What is positive, infinity too, is nothing to the weight's gradient. */
+    /* Positive elements, even infinity, do not affect the weight's gradient. */
     positive = CORE__DO(scope, core_gt_scalar, self, core_int(0));
     negative = core__x_zero_where(scope, self, positive);
     negative = core__x_mul(scope, negative, weight);
@@ -307,7 +307,7 @@ CORE__COMPOSITE(std_mean)
     return core__scope_result(scope, mean, &results[1]);
 }
 
-/* The dimension that one number has for `dim` is kept as any other: [1]. */
+/* A 0-dim tensor's result keeps the dimension like any other: [1]. */
 CORE__COMPOSITE(aminmax)
 {
     core_tensor *self = args[0].u.tensor;
@@ -329,7 +329,7 @@ CORE__COMPOSITE(aminmax)
     return core__scope_result(scope, high, &results[1]);
 }
 
-/* Integers and bool are taken as floats. */
+/* Integers and bool are converted to floats. */
 CORE__COMPOSITE(logsumexp)
 {
     core_tensor *self = args[0].u.tensor;
@@ -370,8 +370,8 @@ CORE__OP(argsort)
     return CORE_OK;
 }
 
-/* mvlgamma(self, p): sum of lgamma(self - i / 2) for i below p, and
- * p (p - 1) / 4 log pi. */
+/* mvlgamma(self, p): the sum of lgamma(self - i / 2) for i below p, plus p (p -
+ * 1) / 4 log pi. */
 CORE__COMPOSITE(mvlgamma)
 {
     int64_t p = args[1].u.i, last = -1;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Products of matrices of any rank, distances. */
+/* Matrix products of any rank, and distances. */
 
 #include "ops/expression.h"
 #include "ops/shape.h"
@@ -11,7 +11,7 @@
 
 /* -------------------------------------------------------------- matmul -- */
 
-/* [..., n] or [..., m, n] as one matrix [rows, n]. */
+/* [..., n] or [..., m, n] reshaped to one matrix [rows, n]. */
 static core_tensor *folded(core__scope *scope, core_tensor *x)
 {
     int64_t n = x->sizes[x->ndim - 1];
@@ -40,7 +40,8 @@ static core_tensor *times_matrix(core__scope *scope, core_tensor *a,
     return core__x_reshape(scope, x, sizes, ndim);
 }
 
-/* x broadcast to `batch` and its own last two dimensions, as [n, r, c]. */
+/* x broadcast to `batch` and its own last two dimensions, reshaped to [n, r,
+ * c]. */
 static core_tensor *batched(core__scope *scope, core_tensor *x,
                             uint32_t batch_ndim, const int64_t *batch,
                             int64_t n)
@@ -222,7 +223,7 @@ CORE__COMPOSITE(cdist_forward)
     return core__scope_result(scope, d, &results[0]);
 }
 
-/* Distances of row i and row j, for all i < j. */
+/* The distances of rows i and j, for all i < j. */
 CORE__COMPOSITE(pdist_forward)
 {
     core_tensor *self = args[0].u.tensor;

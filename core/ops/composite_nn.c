@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Layers of networks, as their users call them. */
+/* Public neural network operators, composed of others. */
 
 #include "dispatch/structured.h"
 #include "ops/expression.h"
@@ -37,8 +37,8 @@ CORE__COMPOSITE(log_softmax)
         &results[0]);
 }
 
-/* Whether the tensor that is given could be what the kernel returns, so that
- * it may write there; otherwise its result is copied. */
+/* Whether the given tensor could be the kernel's result, so that the kernel can
+ * write into it; otherwise the result is copied. */
 static bool takes_rows(const core_value *args)
 {
     const core_tensor *self = args[0].u.tensor, *out = args[3].u.tensor;
@@ -81,7 +81,7 @@ CORE__OP(log_softmax_out)
                      core_log_softmax_forward_out);
 }
 
-/* ------------------------------------------------------- normalisation -- */
+/* --------------------------------------------------------- normalization -- */
 
 /* Keeps the first of several results. */
 static core_status first_of(core_status status, core_tensor *first,
@@ -150,7 +150,7 @@ CORE__OP(batch_norm)
 /* -------------------------------------------------------- convolutions -- */
 
 /* conv1d, conv2d, conv3d(input, weight, bias, stride, padding, dilation,
- * groups); the weight's rank says which. */
+ * groups): the weight's rank decides. */
 CORE__COMPOSITE(conv)
 {
     core_tensor *input = args[0].u.tensor;
@@ -248,7 +248,7 @@ CORE__COMPOSITE(native_dropout)
     return core__scope_result(scope, mask, &results[1]);
 }
 
-/* grad where the mask is set, times scale: also the forward */
+/* grad where the mask is set, times scale; also used by the forward */
 CORE__COMPOSITE(native_dropout_backward)
 {
     core_tensor *x = core__x_mul(scope, args[0].u.tensor, args[1].u.tensor);
@@ -277,7 +277,7 @@ CORE__OP(dropout)
 
 /* ---------------------------------------------------------- resampling -- */
 
-/* A size from one and a factor; none: what is wanted. */
+/* The scaled size, or the given one if there is no factor. */
 static core_status scaled(const core_operator *op, int64_t size,
                           const double *factor, const int64_t *wanted,
                           int64_t *out)
@@ -294,15 +294,16 @@ static core_status scaled(const core_operator *op, int64_t size,
     return CORE_OK;
 }
 
-/* upsample_….vec(input, output_size?, [align_corners,] scale_factors?): sizes
- * from the factors, for the operator of the same name without .vec. */
+/* upsample_….vec(input, output_size?, [align_corners,] scale_factors?): calls
+ * the operator of the same name without .vec with sizes computed from the
+ * factors. */
 CORE__OP(upsample_vec)
 {
     core_tensor *input = args[0].u.tensor;
     const char *name = call->op->data->name;
     bool aligned = nargs == 4;
     const core_value *scales = &args[nargs - 1];
-    core_value inner[6]; /* input, size, alignment, a scale each */
+    core_value inner[6]; /* input, size, alignment, one scale per dimension */
     int64_t sizes[3];
     size_t count;
     const int64_t *wanted = core__ints_of(&args[1], &count);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* What searches, places and arranges, made of indexing and of sums by index. */
+/* Searching, placing and segment operators, composed of indexing and indexed
+ * sums. */
 
 #include "base/memory.h"
 #include "ops/expression.h"
@@ -47,7 +48,7 @@ CORE__COMPOSITE(rot90)
     return core__scope_result(scope, x, &results[0]);
 }
 
-/* One block, with zeros on its left and right: a vector is a row. */
+/* One block with zeros to its left and right; a vector is a row. */
 static core_status block_row(const core_operator *op, core_tensor *block,
                              core_dtype dtype, int64_t before, int64_t width,
                              core_tensor **out)
@@ -124,8 +125,8 @@ static core_tensor *sorted_values(core__scope *scope, core_tensor *x)
     return x;
 }
 
-/* isin(elements, test_elements, *, assume_unique, invert): equal to what is
- * found where it ought to be among the sorted ones */
+/* isin(elements, test_elements, *, assume_unique, invert): searches each
+ * element among the sorted test elements */
 CORE__COMPOSITE(isin)
 {
     core_tensor *x = args[0].u.tensor;
@@ -152,7 +153,7 @@ CORE__COMPOSITE(isin)
 
 /* -------------------------------------------------------------- placing -- */
 
-/* put(self, index, source, accumulate): self as one row */
+/* put(self, index, source, accumulate): on self as one row */
 CORE__COMPOSITE(put)
 {
     core_tensor *self = args[0].u.tensor;
@@ -185,7 +186,7 @@ CORE__COMPOSITE(put)
     return core__scope_result(scope, x, &results[0]);
 }
 
-/* index, of one dimension, along `dim` of a tensor of these sizes */
+/* Expands a one-dimensional index along `dim` of a tensor of these sizes. */
 static core_tensor *along(core__scope *scope, core_tensor *index, uint32_t dim,
                           uint32_t ndim, const int64_t *sizes)
 {
@@ -309,8 +310,8 @@ CORE__COMPOSITE(max_unpool3d)
 
 /* ------------------------------------------------------------- segments -- */
 
-/* Every length is at least 0, and they add up to n, if that is not negative.
- * Reads data, as the check asks for. */
+/* Checks that every length is 0 or more and, if n is not negative, that they
+ * add up to n.  Reads the data on the host. */
 static core_status check_lengths(const core_operator *op, core_tensor *lengths,
                                  int64_t n)
 {
@@ -341,7 +342,7 @@ static core_status check_lengths(const core_operator *op, core_tensor *lengths,
                           (long long)n);
 }
 
-/* Offsets, which do not decrease, begin and end within data. */
+/* Checks that offsets, which do not decrease, are from 0 to n. */
 static core_status check_offsets(const core_operator *op, core_tensor *offsets,
                                  int64_t n)
 {
@@ -365,7 +366,7 @@ static core_status check_offsets(const core_operator *op, core_tensor *offsets,
         (long long)n);
 }
 
-/* Lengths, given as such or by the places between which segments lie. */
+/* The lengths, as given or computed from offsets. */
 static core_tensor *lengths_of(core__scope *scope, const core_value *args)
 {
     core_tensor *x = core__tensor_of(&args[2]);
@@ -428,8 +429,8 @@ static core_status check_segments(const core_operator *op,
     return CORE_OK;
 }
 
-/* How many of the edges lie at or before each element along axis.  Edges are
- * the ends of segments, by lengths, or all their bounds, by offsets. */
+/* For each element along axis, the number of edges at or before it.  Edges are
+ * the ends of segments (lengths) or all their bounds (offsets). */
 static core_tensor *segment_of(core__scope *scope, core_tensor *data,
                                core_tensor *edges, uint32_t axis)
 {
@@ -442,7 +443,7 @@ static core_tensor *segment_of(core__scope *scope, core_tensor *data,
     return CORE__DO(scope, core_expand, x, data->sizes, data->ndim, false);
 }
 
-/* Sums divided by lengths; what is empty is `initial`, or no number. */
+/* Sums divided by lengths; empty segments get `initial` or NaN. */
 static core_tensor *segment_mean(core__scope *scope, core_tensor *x,
                                  core_tensor *lengths,
                                  const core_value *initial)
@@ -488,7 +489,8 @@ CORE__COMPOSITE(segment_reduce)
     edges = offsets
                 ? args[4].u.tensor
                 : CORE__DO(scope, core_cumsum, lengths, axis, CORE_DTYPE_NONE);
-    /* What no segment has goes to one more at the end, or at both. */
+    /* Elements outside all segments go to an extra segment at the end, or one
+     * at each end. */
     memcpy(sizes, data->sizes, data->ndim * sizeof *sizes);
     sizes[axis] = lengths->sizes[axis] + (offsets ? 2 : 1);
     x = CORE__DO(scope, core_new_full, data, sizes, data->ndim,

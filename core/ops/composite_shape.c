@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Operators that arrange elements: stack, repeat, pixel_shuffle, and those
- * that write a view into a copy. */
+/* Operators that arrange elements: stack, repeat, pixel_shuffle, and those that
+ * write a view into a copy. */
 
 #include "base/memory.h"
 #include "ops/expression.h"
@@ -11,8 +11,8 @@
 
 #include <string.h>
 
-/* A kernel's call holds so many tensors; longer lists are joined in groups,
- * and the groups again. */
+/* The number of tensors that fit a kernel's call; longer lists are concatenated
+ * in groups, recursively. */
 enum { CAT_MOST = 24 };
 
 static core_status cat_many(core_tensor *const *tensors, size_t count,
@@ -163,7 +163,7 @@ static core_status shuffle_check(const core_operator *op,
     return CORE_OK;
 }
 
-/* Sizes, permutation and final sizes around the last three dimensions. */
+/* Reshapes, permutes and reshapes again around the last three dimensions. */
 static core_status rearranged(core__scope *scope, core_tensor *self,
                               const int64_t *inner, size_t inner_count,
                               const int64_t *order, const int64_t *last,
@@ -305,8 +305,9 @@ CORE__COMPOSITE(narrow_copy)
 
 /* ------------------------------------------------ a view of a new tensor -- */
 
-/* Copies element by element where places of the view lie on each other, so
- * that the last one in row-major order stays; what does not, at once. */
+/* Copies element by element in dimensions where elements of the view share
+ * positions, so that the last one in row-major order stays; all other
+ * dimensions at once. */
 static core_status copy_in_order(core_tensor *view, core_tensor *source)
 {
     core_status status = CORE_OK;
@@ -328,7 +329,8 @@ static core_status copy_in_order(core_tensor *view, core_tensor *source)
     return status;
 }
 
-/* Copies source into the view (the scope's) of target; target results. */
+/* Copies source into the view (owned by the scope) of target; the result is
+ * target. */
 static core_status written(core__scope *scope, const core_operator *op,
                            core_tensor *target, core_tensor *view,
                            core_tensor *source, core_value *result)
@@ -421,7 +423,7 @@ CORE__COMPOSITE(diagonal_scatter)
     return written(scope, call->op, out, view, args[1].u.tensor, &results[0]);
 }
 
-/* A row-major copy: strides and offset count in it. */
+/* Works on a row-major copy, to which strides and offset apply. */
 CORE__COMPOSITE(as_strided_scatter)
 {
     core_tensor *self = args[0].u.tensor;

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* Helpers that inference functions share: arguments, sizes, broadcasting, and
+ * error messages. */
+
 #include "ops/infer.h"
 
 #include "base/text.h"

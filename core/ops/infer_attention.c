@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Results of fused attention, forward and backward. */
+/* Inference for fused attention, forward and backward. */
 
 #include "dispatch/structured.h"
 #include "ops/functions.h"
 #include "ops/shape.h"
 
-/* [batch, heads, queries], of which each has `inner` elements; [batch, heads,
- * keys], of whose values each has `outer`. */
+/* [batch, heads, queries] with `inner` elements per query; [batch, heads, keys]
+ * with `outer` elements per value. */
 typedef struct shape {
     const core_tensor *query, *key, *value, *bias;
     int64_t batch, heads, queries, keys, inner, outer;
@@ -91,8 +91,9 @@ static core_status probability(const core__inference *infer, uint32_t position)
                           p);
 }
 
-/* Where `like` has the heads of a place side by side, the result has as well:
- * it then becomes [batch, place, heads x elements] without a copy. */
+/* If the heads of a position are adjacent in `like`, they are in the result
+ * too, so that it can be viewed as [batch, position, heads x elements] without
+ * a copy. */
 static void lay_out(core__result_spec *result, const core_tensor *like,
                     core_dtype dtype, const int64_t *sizes)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Results of convolution, pooling and resampling. */
+/* Inference for convolution, pooling and resampling. */
 
 #include "device/layout.h"
 #include "ops/functions.h"
@@ -11,7 +11,7 @@
 #include <math.h>
 #include <string.h>
 
-/* A result follows a channels-last input. */
+/* Makes the result channels-last if the input is. */
 static void follow(core__result_spec *result, const core_tensor *input,
                    const core_tensor *other)
 {
@@ -24,7 +24,7 @@ static void follow(core__result_spec *result, const core_tensor *input,
     core__layout_channels_last(result->ndim, result->sizes, result->strides);
 }
 
-/* ... or is as the device prefers, where the program leaves that to it. */
+/* Uses the device's preferred layout if the program's inputs do not decide. */
 static void follow_device(core__result_spec *result, const core_operator *op,
                           const core_tensor *input)
 {
@@ -245,7 +245,7 @@ static core_status check_planes(const core_operator *op,
     return CORE_OK;
 }
 
-/* The digit of "…pool2d…" */
+/* The number of spatial dimensions: the digit in "…pool2d…". */
 static uint32_t spatial_of(const core_operator *op)
 {
     const char *digit = strpbrk(op->data->name, "123");
@@ -253,8 +253,9 @@ static uint32_t spatial_of(const core_operator *op)
     return digit ? (uint32_t)(*digit - '0') : 2;
 }
 
-/* All numbers are below CORE__STEP_MOST, and the size CORE__NUMEL_MOST; but
- * for the product of dilation and kernel, which is cut: no size is as wide. */
+/* All numbers are below CORE__STEP_MOST and the size below CORE__NUMEL_MOST;
+ * only the product of dilation and kernel may be larger and is clamped, since
+ * no size is as large. */
 static int64_t windows(int64_t size, int64_t kernel, int64_t stride,
                        int64_t padding, int64_t dilation, bool ceil_mode)
 {
@@ -388,7 +389,7 @@ CORE__INFER(adaptive_max_pool)
 
 /* ---------------------------------------------------- pooling backward -- */
 
-/* (grad_output, self, …): the arguments from self on are the forward's. */
+/* (grad_output, self, …): the forward's arguments begin at self. */
 static core_status pooled_backward(core__inference *infer,
                                    core_status (*forward)(core__inference *),
                                    const core_tensor *indices)
@@ -426,7 +427,8 @@ CORE__INFER(avg_pool_backward)
     return pooled_backward(infer, core__infer_avg_pool, NULL);
 }
 
-/* An adaptive forward could have given any sizes in the spatial dimensions. */
+/* The result of an adaptive forward may have any sizes in the spatial
+ * dimensions. */
 static core_status adapted(core__inference *infer)
 {
     const core_tensor *self = core__arg_tensor(infer->args, 0);
@@ -452,10 +454,11 @@ CORE__INFER(adaptive_max_pool_backward)
 
 /* ---------------------------------------------------------- resampling -- */
 
-/* What places are multiplied by stays an index: sizes are below 2^40 too. */
+/* Bounds scaled positions to valid index values: sizes are below 2^40 as
+ * well. */
 #define SCALE_MOST 0x1p20
 
-/* Scale factors, from position `first` on, where there are any. */
+/* Checks the scale factors, if any, from position `first` on. */
 static core_status check_scales(const core__inference *infer, uint32_t first)
 {
     for (uint32_t i = first; i < infer->nargs; i++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Results of factorisations by elimination, spectra, and what follows. */
+/* Inference for LU, LDL, determinants, spectra and related operators. */
 
 #include "ops/functions.h"
 #include "ops/shape.h"
@@ -27,20 +27,20 @@ static core_status want_matrix(const core_operator *op, const core_tensor *self,
         square ? "square " : "");
 }
 
-/* The matrix itself, row by row. */
+/* A result of the matrix's sizes, row-major. */
 static void whole(core__result_spec *result, const core_tensor *self)
 {
     core__result_set(result, self->dtype, self->ndim, self->sizes);
 }
 
-/* One number for each matrix. */
+/* One number per matrix. */
 static void one_each(core__result_spec *result, core_dtype dtype,
                      const core_tensor *self)
 {
     core__result_set(result, dtype, self->ndim - 2, self->sizes);
 }
 
-/* `count` numbers for each matrix. */
+/* `count` numbers per matrix. */
 static void some_each(core__result_spec *result, core_dtype dtype,
                       const core_tensor *self, int64_t count)
 {
@@ -68,7 +68,7 @@ CORE__INFER(lu_factor)
     return CORE_OK;
 }
 
-/* linalg_ldl_factor_ex(self, *, hermitian, check_errors), the same of square
+/* linalg_ldl_factor_ex(self, *, hermitian, check_errors), for square
  * matrices */
 CORE__INFER(ldl_factor)
 {
@@ -127,7 +127,7 @@ CORE__INFER(lu_permutation)
     return core__sizes_check(infer->op, result->ndim, result->sizes);
 }
 
-/* _linalg_ldl_solve(LD, pivots, B, *, hermitian): batches are the same */
+/* _linalg_ldl_solve(LD, pivots, B, *, hermitian): batches must be equal */
 CORE__INFER(ldl_solve)
 {
     const core_tensor *ld = core__arg_tensor(infer->args, 0);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Results of operators that take indices. */
+/* Inference for operators that take indices. */
 
 #include "ops/functions.h"
 #include "ops/shape.h"
@@ -13,7 +13,7 @@ static core_status index_dtype(const core_operator *op, const char *name,
 {
     if (index->dtype == CORE_I64 || index->dtype == CORE_I32 ||
         index->numel == 0)
-        return CORE_OK; /* an empty list has no dtype to speak of */
+        return CORE_OK; /* the dtype of an empty list does not matter */
     return core__op_error(CORE_ERROR_DTYPE, op, "%s must be i64 or i32, not %s",
                           name, core__dtype_name(index->dtype));
 }
@@ -30,7 +30,7 @@ static core_status same_dtype(const core_operator *op, const char *name,
                           core__dtype_name(self->dtype));
 }
 
-/* A 0-dim tensor counts as one element here. */
+/* Here a 0-dim tensor counts as one element. */
 static uint32_t rank_of(const core_tensor *tensor)
 {
     return tensor->ndim == 0 ? 1 : tensor->ndim;
@@ -41,7 +41,7 @@ static int64_t size_of(const core_tensor *tensor, uint32_t dim)
     return tensor->ndim == 0 ? 1 : tensor->sizes[dim];
 }
 
-/* index, at each dimension but dim, within the other tensor. */
+/* Checks that index is within the other tensor in each dimension except dim. */
 static core_status within(const core_operator *op, const core_tensor *index,
                           const char *name, const core_tensor *other,
                           uint32_t dim, bool skip_dim)
@@ -63,8 +63,8 @@ static core_status within(const core_operator *op, const core_tensor *index,
         skip_dim ? " apart from the dimension that is indexed" : "");
 }
 
-/* Where a dimension has no elements every index is out of range, and where the
- * result has none either no kernel would tell. */
+/* Every index is out of range if the dimension is empty.  Checked here, since a
+ * kernel with an empty result would not report it. */
 static core_status something_there(const core_operator *op,
                                    const core_tensor *index,
                                    const core_tensor *self, uint32_t dim)
@@ -94,8 +94,8 @@ CORE__INFER(gather)
 }
 
 /* scatter…(self, dim, index, src or value, …) */
-/* scatter.reduce, scatter.value_reduce and scatter_reduce name what they do
- * with the numbers; the kernels know it by both operators' names. */
+/* scatter.reduce, scatter.value_reduce and scatter_reduce take the reduction's
+ * name; kernels know the names of both operators. */
 static core_status reduce_known(const core__inference *infer)
 {
     static const char *const names[] = {"sum",  "prod", "mean",    "amax",
@@ -222,8 +222,8 @@ CORE__INFER(index_fill)
     return CORE_OK;
 }
 
-/* Sizes of self[indices].  The indices have one shape; it takes the place of
- * the indexed dimensions if they follow one another, else comes first. */
+/* The sizes of self[indices].  The indices have one shape, which replaces the
+ * indexed dimensions if these are adjacent, and otherwise comes first. */
 static core_status indexed(core__inference *infer, uint32_t *out_ndim,
                            int64_t *out_sizes)
 {
@@ -333,7 +333,7 @@ CORE__INFER(masked_scatter)
     return CORE_OK;
 }
 
-/* masked_select(self, mask): how many are chosen depends on data. */
+/* masked_select(self, mask): the number of results depends on data. */
 CORE__INFER(masked_select)
 {
     const core_tensor *self = core__arg_tensor(infer->args, 0);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Results of factorisations and of triangular systems. */
+/* Inference for Cholesky and QR factorizations and triangular solves. */
 
 #include "ops/functions.h"
 #include "ops/shape.h"
@@ -71,7 +71,7 @@ CORE__INFER(qr)
     return CORE_OK;
 }
 
-/* _solve_triangular(self, B, *, upper, left, unitriangular): same batches */
+/* _solve_triangular(self, B, *, upper, left, unitriangular): equal batches */
 CORE__INFER(solve_triangular)
 {
     const core_tensor *self = core__arg_tensor(infer->args, 0);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Results of products of matrices and vectors. */
+/* Inference for products of matrices and vectors. */
 
 #include "dispatch/structured.h"
 #include "ops/functions.h"
 
-/* Two arguments whose names an error says. */
+/* Two arguments and their names for error messages. */
 typedef struct pair {
     const core_operator *op;
     const core_tensor *a, *b;
@@ -19,7 +19,7 @@ static pair pair_at(const core__inference *infer, uint32_t first)
                   core__arg_tensor(infer->args, first + 1), "?", "?"};
 }
 
-/* Before an error. */
+/* Looks up the names before an error is reported. */
 static const pair *named(pair *p, const core__inference *infer, uint32_t first)
 {
     p->name_a = core__argument_name(infer->op, first);
@@ -46,8 +46,8 @@ static core_status dtype_error(const pair *p)
                           core__dtype_name(p->b->dtype));
 }
 
-/* The dimension over which is summed: the last of a, the last but one of b if
- * that is a matrix. */
+/* Checks the summed dimension: the last of a, and the last but one of b if that
+ * is a matrix. */
 static core_status inner(core__inference *infer, uint32_t first)
 {
     pair p = pair_at(infer, first);
@@ -64,7 +64,7 @@ static core_status inner(core__inference *infer, uint32_t first)
                            (long long)p.b->sizes[at]);
 }
 
-/* Ranks, one dtype, and what is summed over. */
+/* Checks ranks, the common dtype, and the summed dimension. */
 static core_status product(core__inference *infer, uint32_t first,
                            uint32_t ndim_a, uint32_t ndim_b)
 {
@@ -77,7 +77,7 @@ static core_status product(core__inference *infer, uint32_t first,
     return inner(infer, first);
 }
 
-/* [b,] m, k times [b,] k, n; ranks 2, or 3. */
+/* [b,] m, k times [b,] k, n; the ranks are 2 or 3. */
 static core_status matrices(core__inference *infer, uint32_t first,
                             uint32_t ndim)
 {
@@ -99,7 +99,7 @@ static core_status matrices(core__inference *infer, uint32_t first,
     return CORE_OK;
 }
 
-/* What is added must broadcast to the product. */
+/* The added tensor must broadcast to the product. */
 static core_status added(core__inference *infer)
 {
     const core_tensor *self = core__arg_tensor(infer->args, 0);
@@ -132,7 +132,7 @@ CORE__INFER(mm)
     return matrices(infer, 0, 2);
 }
 
-/* A factor of eight bits, and its scale. */
+/* Checks a float8 factor and its scale. */
 static core_status scaled_factor(core__inference *infer, uint32_t at)
 {
     const core_tensor *factor = core__arg_tensor(infer->args, at);
@@ -172,7 +172,7 @@ static core_status scaled_bias(core__inference *infer)
 }
 
 /* _scaled_mm(self, mat2, scale_a, scale_b, bias, scale_result, out_dtype,
- * use_fast_accum): the factors' dtypes may differ. */
+ * use_fast_accum): the factors may have different dtypes. */
 CORE__INFER(scaled_mm)
 {
     pair p = pair_at(infer, 0);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Results of operators that place, order or accumulate along dimensions, and
- * of factories. */
+/* Inference for operators that place, order or accumulate along dimensions, and
+ * for factories. */
 
 #include "ops/functions.h"
 #include "ops/shape.h"
@@ -44,7 +44,7 @@ CORE__INFER(stochastic_round)
 
 /* ------------------------------------------------------ along dimensions -- */
 
-/* cumsum(self, dim, *, dtype): integers and bool add up as i64. */
+/* cumsum(self, dim, *, dtype): integers and bool accumulate as i64. */
 CORE__INFER(cumulative)
 {
     const core_tensor *self = core__arg_tensor(infer->args, 0);
@@ -118,7 +118,7 @@ CORE__INFER(sort_stable)
     return sorted(infer, 2);
 }
 
-/* Values and indices with dim reduced. */
+/* Values and indices, with dim reduced. */
 static core_status picked(core__inference *infer, uint32_t position)
 {
     const core_tensor *self = core__arg_tensor(infer->args, 0);
@@ -178,7 +178,7 @@ CORE__INFER(cumulative_extremum)
     return sorted(infer, 1);
 }
 
-/* A floating tensor, and a dimension of it. */
+/* Checks for a floating tensor and a valid dimension. */
 CORE__INFER(softmax_like)
 {
     const core_tensor *self = core__arg_tensor(infer->args, 0);
@@ -272,7 +272,7 @@ CORE__INFER(triangle)
 
 /* ----------------------------------------------------------------- cat -- */
 
-/* Tensors of sizes [0] are passed over, whatever the others' rank. */
+/* Tensors of sizes [0] are ignored, whatever the rank of the others. */
 static bool passed_over(const core_tensor *tensor)
 {
     return tensor->ndim == 1 && tensor->sizes[0] == 0;
@@ -348,7 +348,7 @@ CORE__INFER(cat)
 
 /* ------------------------------------------------------------- padding -- */
 
-/* pad: pairs before and after, from the last dimension on. */
+/* pad: pairs (before, after), beginning with the last dimension. */
 static core_status padded(core__inference *infer, const int64_t *pad,
                           size_t count)
 {
@@ -387,7 +387,7 @@ CORE__INFER(constant_pad)
     return padded(infer, pad, count);
 }
 
-/* How many dimensions the name speaks of: "…_pad2d". */
+/* The number of spatial dimensions is in the name: "…_pad2d". */
 static core_status border(core__inference *infer, bool reflection)
 {
     const core_tensor *self = core__arg_tensor(infer->args, 0);
@@ -431,7 +431,8 @@ static core_dtype factory_dtype(const core__inference *infer, core_dtype other)
     return core__arg_dtype(infer->args, infer->nargs - 4, other);
 }
 
-/* Whole numbers from start to below end; false: there is no such list. */
+/* Counts whole numbers from start to below end; returns false if step does not
+ * lead there. */
 static bool whole_steps(int64_t start, int64_t end, int64_t step,
                         int64_t *out_count)
 {
@@ -444,8 +445,8 @@ static bool whole_steps(int64_t start, int64_t end, int64_t step,
     return true;
 }
 
-/* arange([start,] end, [step,] dtype, layout, device, pin_memory).  Into i64
- * the numbers are cut to integers first. */
+/* arange([start,] end, [step,] dtype, layout, device, pin_memory).  For i64 the
+ * numbers are first truncated to integers. */
 CORE__INFER(arange)
 {
     static const core_value zero = {CORE_VALUE_INT, 0, {0}};
@@ -466,7 +467,8 @@ CORE__INFER(arange)
     bool cut = whole || dtype == CORE_I64;
     int64_t size = good ? (int64_t)count : 0;
 
-    /* A part of a step back is none, yet not in the steps' direction. */
+    /* A fraction of a step in the wrong direction gives no elements, but is
+     * still an error. */
     if (good && !cut)
         good = (core__double_of(end) - core__double_of(start)) / by >= 0;
     if (good && cut)
@@ -519,8 +521,9 @@ CORE__INFER(eye)
     return core__op_dtype_check(infer->op, infer->results[0].dtype);
 }
 
-/* Elements of rows x columns on and below the diagonal `offset`, which lies
- * between -rows - 1 and columns: rows of 1, 2, … elements, then full ones. */
+/* The number of elements of a rows x columns matrix on and below the diagonal
+ * `offset`, which is between -rows - 1 and columns: rows of 1, 2, … elements,
+ * then full ones. */
 static int64_t triangle_count(int64_t rows, int64_t columns, int64_t offset)
 {
     int64_t first = offset < 0 ? -offset : 0;
@@ -551,7 +554,7 @@ CORE__INFER(triangle_indices)
             "the sizes are %lld by %lld; both must be 0 or more",
             (long long)rows, (long long)columns);
     CORE_TRY(core__sizes_check(infer->op, 2, sizes));
-    /* Beyond the corners nothing changes. */
+    /* Offsets beyond the corners make no difference. */
     offset = offset < -rows ? -rows : offset > columns ? columns : offset;
     sizes[0] = 2;
     sizes[1] = triangle_count(rows, columns, upper ? offset - 1 : offset);

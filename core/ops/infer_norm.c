@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Results of normalisations and of losses over classes. */
+/* Inference for normalization and for losses over classes. */
 
 #include "ops/functions.h"
 #include "ops/shape.h"
@@ -19,7 +19,7 @@ static void keep_layout(core__result_spec *result, const core_tensor *input)
     core__layout_channels_last(result->ndim, result->sizes, result->strides);
 }
 
-/* Statistics are in the weight's dtype where that is wider than the input's. */
+/* Statistics have the weight's dtype if it is wider than the input's. */
 static core_dtype statistics_dtype(const core_tensor *input,
                                    const core_tensor *weight)
 {
@@ -178,7 +178,7 @@ CORE__INFER(group_norm_backward)
 /* ----------------------------------------------------------- batch norm -- */
 
 /* native_batch_norm(input, weight, bias, running_mean, running_var, training,
- * momentum, eps): statistics are saved in training only. */
+ * momentum, eps): statistics are saved only in training. */
 CORE__INFER(batch_norm)
 {
     static const char *const names[] = {"weight", "bias", "running_mean",
@@ -232,7 +232,8 @@ CORE__INFER(batch_norm_backward)
                               input->sizes));
     CORE_TRY(
         core__sizes_want(infer->op, "weight", weight, 1, &input->sizes[1]));
-    /* The forward's that normalised: those of the batch, or the running. */
+    /* The statistics that the forward normalized with: those of the batch, or
+     * the running ones. */
     for (uint32_t i = statistics; i < statistics + 2; i++) {
         const core_tensor *tensor = core__arg_tensor(infer->args, i);
 
@@ -322,8 +323,8 @@ CORE__INFER(nll_loss2d)
     return likelihood(infer, 1);
 }
 
-/* nll_loss_backward(grad_output, self, target, weight, reduction,
- * ignore_index, total_weight): the forward's arguments after the first. */
+/* nll_loss_backward(grad_output, self, target, weight, reduction, ignore_index,
+ * total_weight): the forward's arguments follow the first. */
 static core_status likelihood_backward(
     core__inference *infer, core_status (*forward)(core__inference *))
 {

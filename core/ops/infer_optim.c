@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Steps of optimizers over many tensors: no results, but what must fit. */
+/* Checks for fused optimizer steps, which have no results. */
 
 #include "dispatch/structured.h"
 #include "ops/functions.h"
@@ -46,8 +46,8 @@ static core_status check_number(const core__inference *infer, uint32_t position)
                           core__argument_name(infer->op, position));
 }
 
-/* Lists first, as long as self; of no momentum there may be no buffers.  The
- * last two arguments: grad_scale, found_inf. */
+/* Lists of the length of self come first; without momentum the list of buffers
+ * may be empty.  The last two arguments are grad_scale and found_inf. */
 CORE__INFER(fused_step)
 {
     uint32_t count = infer->args[0].count;

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Results of what takes images apart and puts them together, of fractional
- * pooling, and of frexp. */
+/* Inference for im2col and col2im, fractional pooling, and frexp. */
 
 #include "ops/functions.h"
 #include "ops/shape.h"
 
-/* The numbers that describe windows, and at how many places they fit. */
+/* The parameters of windows, and the number of positions where they fit. */
 typedef struct windows {
     int64_t kernel[2], dilation[2], padding[2], stride[2], places;
 } windows;
@@ -26,7 +25,7 @@ static core_status fill(const core_operator *op, const char *name,
     return CORE_OK;
 }
 
-/* args: kernel_size, dilation, padding, stride, of an image of these sizes */
+/* args: kernel_size, dilation, padding, stride, for an image of these sizes */
 static core_status windows_of(const core_operator *op, const core_value *args,
                               const int64_t *sizes, windows *out)
 {
@@ -68,7 +67,7 @@ static core_status ranks(const core_operator *op, const core_tensor *self,
                           what, least, least + 1, self->ndim);
 }
 
-/* Rows of columns for each plane. */
+/* The number of rows: one per plane and window element. */
 static core_status spread(const core_operator *op, const windows *w,
                           int64_t planes, int64_t *out_rows)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Random operators that fill a tensor: their numbers are looked at here, for
- * every device, and not when a stream comes to the kernel. */
+/* Checks of random operators that fill a tensor: their parameters are checked
+ * here for every device, not when the kernel runs on a stream. */
 
 #include "ops/functions.h"
 #include "tensor/dtype.h"
@@ -51,7 +51,8 @@ CORE__INFER(chance)
                           "p is %g; a probability must be from 0 to 1", p);
 }
 
-/* The integers that a dtype has; a floating one is as far as it reaches. */
+/* The range of integers that a dtype represents; for a floating dtype, its
+ * exact range. */
 static void reach(core_dtype dtype, int64_t *least, int64_t *most)
 {
     uint32_t bits = core__dtype_size(dtype) * 8;
@@ -66,8 +67,8 @@ static void reach(core_dtype dtype, int64_t *least, int64_t *most)
                                                     : -*most - 1;
 }
 
-/* random_.from(self, from, to?, generator): from … to - 1, or as far as the
- * dtype goes */
+/* random_.from(self, from, to?, generator): from … to - 1, or up to the dtype's
+ * largest integer */
 CORE__INFER(integers)
 {
     const core_tensor *self = core__arg_tensor(infer->args, 0);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Numbers among the arguments that suit an operator, or do not. */
+/* Checks of number arguments. */
 
 #include "ops/functions.h"
 #include "ops/shape.h"
@@ -23,7 +23,7 @@ core_status core__number_fits(const core_operator *op, const char *name,
     if (number->tag == CORE_VALUE_FLOAT) {
         double value = trunc(number->u.f);
 
-        /* Powers of two are doubles, and the most i64 is none. */
+        /* Powers of two are exact in f64; the largest i64 is not. */
         if (value >= (double)least &&
             value < ldexp(1, (int)bits - (is_signed ? 1 : 0)))
             return CORE_OK;
@@ -142,8 +142,8 @@ CORE__INFER(gelu_backward_name)
     return gelu_known(infer, 2);
 }
 
-/* pow(self, exponent): integers have no integer powers below 0, but for those
- * of 1 and -1. */
+/* pow(self, exponent): integers have no integer powers below 0, except for 1
+ * and -1. */
 CORE__INFER(pow_number)
 {
     const core_value *exponent = &infer->args[1];

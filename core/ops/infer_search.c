@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Results of searches in sorted rows, histograms, and of what looks for equal
- * elements. */
+/* Inference for searches in sorted rows, histograms, and operators that find
+ * equal elements. */
 
 #include "ops/functions.h"
 #include "ops/shape.h"
@@ -44,7 +44,7 @@ CORE__INFER(bucketize)
     return CORE_OK;
 }
 
-/* "left" and "right" say the same as the argument right does. */
+/* side "right" means the same as the argument right. */
 static core_status check_side(core__inference *infer)
 {
     const char *side;
@@ -177,8 +177,8 @@ CORE__INFER(histogram_bins)
     return CORE_OK;
 }
 
-/* bincount(self, weights, minlength): checks alone, the result depends on what
- * self holds */
+/* bincount(self, weights, minlength): only checks, as the result depends on the
+ * content of self */
 CORE__INFER(bincount)
 {
     const core_tensor *self = core__arg_tensor(infer->args, 0);
@@ -201,7 +201,7 @@ CORE__INFER(bincount)
 
 /* ------------------------------------------------------- equal elements -- */
 
-/* unique_consecutive(self, return_inverse, return_counts, dim): checks alone */
+/* unique_consecutive(self, return_inverse, return_counts, dim): only checks */
 CORE__INFER(unique_consecutive)
 {
     const core_tensor *self = core__arg_tensor(infer->args, 0);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Views that rename, reorder or regroup dimensions. */
+/* Views that relabel, reorder or regroup dimensions. */
 
 #include "ops/functions.h"
 #include "ops/shape.h"
@@ -73,7 +73,7 @@ CORE__OP(view)
                    &results[0]);
 }
 
-/* A view where it can be, else of a row-major copy. */
+/* A view if possible, otherwise a view of a row-major copy. */
 CORE__OP(reshape)
 {
     core_tensor *self = args[0].u.tensor;
@@ -258,7 +258,7 @@ CORE__OP(movedim)
 
 /* -------------------------------------------------- sizes 1, broadcast -- */
 
-/* Leaves out the dimensions of the mask that have size 1. */
+/* Removes the dimensions of the mask that have size 1. */
 static core_status squeezed(core_tensor *self, uint32_t mask,
                             core_value *result)
 {
@@ -362,7 +362,7 @@ CORE__OP(expand_as)
     return CORE_OK;
 }
 
-/* ----------------------------------------------------------- identical -- */
+/* -------------------------------------------------------------- identity -- */
 
 CORE__OP(alias)
 {

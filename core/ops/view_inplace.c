@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* View operators in place: the tensor itself gets the layout of its view, and
- * stays on its memory.  What is a view of it keeps the layout it has. */
+/* View operators in place: the tensor itself gets the layout of its view, on
+ * the same memory.  Views of it keep their layout. */
 
 #include "ops/functions.h"
 #include "tensor/tensor.h"
@@ -16,7 +16,8 @@ static void answer_self(core_tensor *self, core_value *results,
     core__result_tensor(&results[0], self);
 }
 
-/* The functional operator's function makes the view, in this one's name. */
+/* The functional operator's function creates the view, under this operator's
+ * name. */
 CORE__OP(view_variant)
 {
     const core_operator *base = core__operator_base(call->op);

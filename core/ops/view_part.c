@@ -2,7 +2,7 @@
  * Copyright The libcore authors */
 
 /* Views of parts of a tensor: slices, diagonals, windows, arbitrary strides;
- * and the operators that give several of them. */
+ * and operators that return several of them. */
 
 #include "base/memory.h"
 #include "dispatch/dispatch.h"
@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-/* A copy of self's layout, to be changed. */
+/* A modifiable copy of self's layout. */
 typedef struct window {
     uint32_t ndim;
     int64_t offset;
@@ -48,8 +48,8 @@ static core_status window_view(core_tensor *self, const window *w,
     return CORE_OK;
 }
 
-/* A step over count elements; one that nothing is reached with, and that
- * would not fit, is left out. */
+/* Multiplies a stride by step; a step that reaches no element, and might
+ * overflow, is ignored. */
 static void window_step(window *w, uint32_t dim, int64_t step)
 {
     int64_t stride;
@@ -101,7 +101,7 @@ core_status core__index_wrap(const core_operator *op, int64_t index,
 
 /* -------------------------------------------------------------- slices -- */
 
-/* core__dim_wrap, called for what is not counted from the front alone. */
+/* core__dim_wrap, called only for dimensions not counted from the front. */
 static inline core_status dim_of(const core_operator *op,
                                  const core_value *value,
                                  const core_tensor *self, uint32_t *out_dim)
@@ -192,7 +192,7 @@ CORE__OP(diagonal)
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
                               "dim1 and dim2 are both %u", a);
     window_of(self, &w);
-    /* Beyond the corners all diagonals are empty. */
+    /* Diagonals beyond the corners are empty. */
     if (offset < -self->sizes[a])
         offset = -self->sizes[a];
     if (offset > self->sizes[b])
@@ -239,7 +239,7 @@ CORE__OP(unfold)
     return window_view(self, &w, &results[0]);
 }
 
-/* The view must lie within the storage. */
+/* The view must be within the storage. */
 CORE__OP(as_strided)
 {
     core_tensor *self = args[0].u.tensor;
@@ -266,7 +266,7 @@ CORE__OP(as_strided)
                               "storage_offset %lld is negative or too large",
                               (long long)offset);
     for (size_t i = 0; i < count; i++) {
-        int64_t reach; /* what is empty is taken for one element */
+        int64_t reach; /* empty dimensions count as one element */
 
         if (strides[i] < 0 ||
             __builtin_mul_overflow(sizes[i] > 1 ? sizes[i] - 1 : 0, strides[i],
@@ -293,8 +293,8 @@ CORE__OP(as_strided)
 
 /* ------------------------------------------------------- several views -- */
 
-/* So many views of one tensor, and no more: nothing, or one element that is
- * expanded, can be cut into more parts than memory holds. */
+/* The limit on views of one tensor: an empty or expanded tensor could be split
+ * into more parts than fit into memory. */
 enum { PARTS_MOST = 1 << 20 };
 
 static core_status count_check(const core_operator *op, int64_t count)
@@ -307,7 +307,7 @@ static core_status count_check(const core_operator *op, int64_t count)
         (long long)count, PARTS_MOST);
 }
 
-/* Narrows of self along dim; each is one of several views. */
+/* Narrows self along dim; each result is one of several views. */
 static core_status parts_of(core_tensor *self, uint32_t dim, size_t count,
                             const int64_t *lengths, core_value *result)
 {
