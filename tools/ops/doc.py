@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright The libcore authors
-"""docs/operators.md: what users ask of the operators as a whole."""
+"""docs/operators.md: limits of the operators, for users."""
 
 import re
 
 HEAD = """\
-# What operators do not do
+# Limits of the operators
 
-Made from core/ops/ops.yaml by `tools/gen_ops.py --doc`; a test sees that it is
-true. core/ops/README.md says how an operator is described.
+Generated from core/ops/ops.yaml by `tools/gen_ops.py --doc`; a test checks
+that it is current. core/ops/README.md describes the format of ops.yaml.
 
-## Derivatives that are refused
+## Operators without derivatives
 
-An operator without a formula is recorded like any other, and raises when a
-gradient is to go through it: nothing is silently zero. What is not in these
-lists has derivatives, of any order by the same formulas, or is constant almost
-everywhere or of integers, and then its results require no gradient.
+An operator without a gradient formula is recorded like any other, and returns
+an error when a gradient reaches it: no gradient is silently zero. All other
+operators have derivatives of any order, or results that do not require grad
+because they are piecewise constant or integers.
 
 No gradient at all:
 
@@ -23,42 +23,43 @@ No gradient at all:
 
 REASONS = (
     (r"floor_divide|heaviside",
-     "jumps; the slope between the jumps would pass for one"),
-    (r"nextafter", "a step of the dtype, not a function of numbers"),
+     "piecewise constant; a gradient of 0 would be misleading"),
+    (r"nextafter", "depends on the dtype's spacing of numbers"),
     (r"special_airy_ai|.*_polynomial_.*",
-     "no formula yet; differentiate its definition"),
+     "no formula yet"),
     (r"grid_sampler_2d_backward",
      "the second derivative of grid_sampler_2d"),
-    (r"histogram.*|bincount", "counts jump"),
-    (r"_unique2|unique_consecutive", "which values are equal jumps"),
+    (r"histogram.*|bincount", "counts are piecewise constant"),
+    (r"_unique2|unique_consecutive", "equality is not differentiable"),
     (r"linalg_ldl.*|_linalg_ldl.*|geqrf",
-     "factors in LAPACK's own packing; solve, or use linalg_qr"),
+     "factors packed as by LAPACK; use a solve or linalg_qr"),
 )
 
 ONE = """
-No gradient of one argument, the others have theirs:
+No gradient for these arguments; the others have one:
 
 """
 
 SOME = """
-Not for all arguments:
+Not in all cases:
 
-- `_linalg_det`: no third derivative where the matrix is singular, or nearly so
-- `_linalg_eigh`, `_linalg_svd`: none without the vectors (`compute_v`,
+- `_linalg_det`: no third derivative for singular or nearly singular
+  matrices
+- `_linalg_eigh`, `_linalg_svd`: none without vectors (`compute_v`,
   `compute_uv`)
-- `embedding`: no second one with `scale_grad_by_freq`
-- `linalg_qr`: none in mode "r", nor in mode "complete" where there are more rows
-  than columns
-- `scatter_reduce`, `index_reduce` with "prod": no second one where several
-  sources of one element are 0
+- `embedding`: no second derivative with `scale_grad_by_freq`
+- `linalg_qr`: none in mode "r", nor in mode "complete" for matrices with more
+  rows than columns
+- `scatter_reduce`, `index_reduce` with "prod": no second derivative where
+  several sources of an element are 0
 """
 
 OUT = """
 ## Operators without an out variant
 
-Views and what may answer with a view write nothing; of a composite its last
-step can write into a tensor that is given. Names that begin with `_` are parts
-of other operators.
+Views, and operators that may return a view, write nothing; for a composite use
+the out variant of its last step. Names that begin with `_` are parts of other
+operators.
 
 """
 
@@ -71,7 +72,7 @@ def reason(name):
 
 
 def refused(operator):
-    """Arguments whose formula only says that there is none."""
+    """Arguments whose formula is only an error."""
     backward = operator.entry.get("backward") or {}
     return [key for key, text in backward.items()
             if str(text).startswith("refused(")]
