@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* Tables of DLPack dtypes and devices. */
+
 #include "dlpack/dlpack.h"
 
 #include "base/error.h"

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* Export of tensors to DLPack. */
+
 #include "base/error.h"
 #include "base/memory.h"
 #include "device/device.h"

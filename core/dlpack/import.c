@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* Import of tensors from DLPack. */
+
 #include "base/error.h"
 #include "base/memory.h"
 #include "device/device.h"

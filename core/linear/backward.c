@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* The backward of the fused Linear: gradients of input, weight and bias, also
+ * quantized or into a main gradient. */
+
 #include "autograd/engine/engine.h"
 #include "base/error.h"
 #include "linear/linear.h"

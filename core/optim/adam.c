@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* Adam and AdamW. */
+
 #include "optim/optimizer.h"
 
 #include "base/error.h"

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* What all optimizers share: parameters, steps, gradients, and state. */
+
 #include "optim/optimizer.h"
 
 #include "base/error.h"

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* Stochastic gradient descent with momentum. */
+
 #include "optim/optimizer.h"
 
 #include "base/error.h"

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* LIBCORE_NAN_CHECK: checks the operands and results of operator calls for
+ * NaN. */
+
 #include "profiler/nan.h"
 
 #include "base/error.h"

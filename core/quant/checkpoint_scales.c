@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* Records and replays quantizer scales for checkpoints. */
+
 #include "quant/checkpoint_scales.h"
 
 #include "base/error.h"

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* core_float8_cast: conversion to float8 with optional saturation and
+ * stochastic rounding. */
+
 #include "base/error.h"
 #include "quant/quantizer.h"
 

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* The public quantizer: options, state, current and delayed scaling, and
+ * dequantization. */
+
 #include "base/error.h"
 #include "base/memory.h"
 #include "quant/quantizer.h"

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* Parses and checks the header of a safetensors file. */
+
 #include "safetensors/header.h"
 
 #include "base/error.h"

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* Parses and checks the index of a sharded set of files. */
+
 #include "safetensors/index.h"
 
 #include "base/error.h"

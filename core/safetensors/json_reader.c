@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* The JSON reader for headers and indexes. */
+
 #include "safetensors/json_reader.h"
 
 #include "base/error.h"

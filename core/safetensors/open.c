@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* Opens single and sharded safetensors files and maps them into memory. */
+
 #include "base/error.h"
 #include "base/memory.h"
 #include "safetensors/safetensors.h"

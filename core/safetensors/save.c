@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* Writes safetensors files. */
+
 #include <libcore/safetensors.h>
 
 #include "base/error.h"

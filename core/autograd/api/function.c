@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* core_function_apply: custom functions with setup, forward and backward steps,
+ * and their context. */
+
 #include "autograd/api/function.h"
 
 #include "autograd/graph/layer.h"

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* core_vjp, core_jvp, core_jacobian, core_hessian and core_hvp. */
+
 #include "autograd/graph/autograd_ops.h"
 #include "autograd/api/function.h"
 #include "autograd/graph/record.h"

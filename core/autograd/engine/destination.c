@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* Gradient destinations: checks of the program's buffers, and formulas that
+ * write into them in place. */
+
 #include "autograd/engine/destination.h"
 
 #include "autograd/graph/autograd_ops.h"

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* Sums the gradients of a node's inputs, on the streams of cases A, B and C. */
+
 #include "autograd/engine/input_buffer.h"
 
 #include "autograd/graph/autograd_ops.h"

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* Makes a gradient match its tensor, or reports why it cannot. */
+
 #include "autograd/engine/validate.h"
 
 #include "autograd/graph/autograd_ops.h"

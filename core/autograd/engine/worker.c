@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* Executors: the worker thread of each device, their queues, and their end. */
+
 #include "autograd/engine/worker.h"
 
 #include "base/fork.h"

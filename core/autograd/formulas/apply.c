@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* Runs a node's formula: unpacks its saved values, calls the function of its
+ * kind, and releases what it saved. */
+
 #include "autograd/engine/engine.h"
 
 #include "autograd/graph/accumulate.h"

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* AccumulateGrad: adds gradients into leaves, one thread at a time, and parks
+ * the node between graphs. */
+
 #include "autograd/graph/accumulate.h"
 
 #include "autograd/graph/autograd_ops.h"

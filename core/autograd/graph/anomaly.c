@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* Anomaly mode: records where nodes were made, and checks their gradients for
+ * NaN. */
+
 #include "autograd/graph/anomaly.h"
 
 #include "autograd/graph/hooks.h"

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* Calls of the operators that autograd itself needs. */
+
 #include "autograd/graph/autograd_ops.h"
 
 #include "dispatch/dispatch.h"

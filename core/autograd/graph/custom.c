@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* Custom nodes: recording of a program's function, its backward, and its saved
+ * tensors. */
+
 #include "autograd/graph/custom.h"
 
 #include "autograd/graph/anomaly.h"

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* Registers, walks and removes hooks of tensors and nodes. */
+
 #include "autograd/graph/hooks.h"
 
 #include "autograd/graph/anomaly.h"

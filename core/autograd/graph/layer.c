@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* The autograd layer and the in-place-or-view layer: what is recorded, and
+ * which changes in place are refused. */
+
 #include "autograd/graph/layer.h"
 
 #include "autograd/graph/autograd_ops.h"

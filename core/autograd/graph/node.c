@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* Nodes: allocation, release of saved values, and destruction without
+ * recursion. */
+
 #include "autograd/graph/node.h"
 
 #include "autograd/graph/accumulate.h"

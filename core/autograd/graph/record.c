@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* Autograd records of tensors: history, accumulators, and gradient edges. */
+
 #include "autograd/graph/record.h"
 
 #include "autograd/graph/accumulate.h"

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* core_tensor_retain_grad: gradients of results that are kept in the tensor. */
+
 #include "autograd/graph/retain_grad.h"
 
 #include "autograd/graph/autograd_ops.h"

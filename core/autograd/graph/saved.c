@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* Saves tensors for formulas, and unpacks them with version checks and
+ * history. */
+
 #include "autograd/graph/saved.h"
 
 #include "base/memory.h"

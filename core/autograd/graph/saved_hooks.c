@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* Saved-tensor hooks: the stack of hooks, and packing and unpacking through
+ * them. */
+
 #include "autograd/graph/saved_hooks.h"
 
 #include "autograd/graph/saved.h"

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* Slices nodes: the gradient of a base whose view was changed in place. */
+
 #include "autograd/graph/view.h"
 
 #include "autograd/graph/anomaly.h"
