@@ -304,10 +304,10 @@ static void print_devices(void)
             print_device(&backend, k);
         printf("  %-12s %u kernels for %u operators\n", "",
                backend.kernel_count, backend.operator_count);
-        if (*backend.unasked_kernels)
+        if (*backend.unmatched_kernels)
             printf("  %-12s never called, as no operator asks for kernels of "
                    "these names: %s\n",
-                   "", clean_text(backend.unasked_kernels));
+                   "", clean_text(backend.unmatched_kernels));
     }
     print_default();
 }
@@ -349,7 +349,7 @@ static void print_settings(void)
                    s.from == CORE_SETTING_FROM_PROGRAM ? "program"
                                                        : "environment");
         else
-            printf("  %s is not set: %s\n", s.name, s.otherwise);
+            printf("  %s is not set: %s\n", s.name, s.default_text);
         printf("      %s\n      May be: %s.\n      Type: %s; used by: %s.\n",
                s.help, s.allowed, setting_type(s.type), s.used_by);
         if (s.status != CORE_OK)
@@ -532,7 +532,7 @@ static void write_backends(core__json *json, const options *wanted)
         core__json_text(json, "reason", backend.reason);
         core__json_unsigned(json, "kernels", backend.kernel_count);
         core__json_unsigned(json, "operators", backend.operator_count);
-        core__json_text(json, "unasked_kernels", backend.unasked_kernels);
+        core__json_text(json, "unmatched_kernels", backend.unmatched_kernels);
         if (wanted->devices) {
             core__json_array(json, "devices");
             for (uint32_t k = 0; k < backend.device_count; k++)
@@ -556,7 +556,7 @@ static void write_settings(core__json *json)
         core__json_text(json, "name", s.name);
         core__json_text(json, "type", setting_type(s.type));
         core__json_text(json, "value", s.value);
-        core__json_text(json, "otherwise", s.otherwise);
+        core__json_text(json, "default", s.default_text);
         core__json_text(json, "allowed", s.allowed);
         core__json_text(json, "help", s.help);
         core__json_text(json, "used_by", s.used_by);

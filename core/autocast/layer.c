@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* The autocast dispatch layer.  It is above autograd, so that casts are
- * recorded.  Its key is in a thread's set only inside regions, and only
- * operators with a rule have it, so other calls cost nothing. */
+/* The dispatch layer above autograd, so that casts are recorded
+ * (docs/architecture.md, Decisions 5).  Its key is in a thread's set only
+ * inside regions, and operators without a rule lack it: other calls pay nothing.
+ */
 
 #include "autocast/autocast.h"
 

@@ -3,28 +3,18 @@
 
 #include "base/fork.h"
 
+#include "base/upcalls.h"
+
 #include <stddef.h>
 
 uint8_t core__fork_mark = 1;
 
 static pthread_mutex_t renewing = PTHREAD_MUTEX_INITIALIZER;
 
-static void renewing_fork(core__fork at)
+void core__fork_renewing(core__fork at)
 {
     core__fork_mutex(at, &renewing);
 }
-
-/* One that may be taken while another is held comes after that one. */
-static void (*const owned[])(core__fork at) = {
-    core__workers_fork,         core__plans_fork,
-    core__reclaim_fork,         core__generators_fork,
-    core__settings_fork,        core__alloc_options_fork,
-    core__threads_fork,         core__captures_fork,
-    core__profile_fork,         core__profile_clocks_fork,
-    core__profile_session_fork, renewing_fork,
-};
-
-enum { OWNED = sizeof owned / sizeof *owned };
 
 void core__fork_mutex(core__fork at, pthread_mutex_t *lock)
 {
@@ -47,28 +37,33 @@ void core__fork_renew(pthread_mutex_t *lock, _Atomic uint8_t *mark)
 
 static void prepare(void)
 {
-    for (size_t i = 0; i < OWNED; i++)
-        owned[i](CORE__FORK_PREPARE);
+    for (size_t i = 0; core__base_upcalls.fork_locks[i]; i++)
+        core__base_upcalls.fork_locks[i](CORE__FORK_PREPARE);
+}
+
+/* Releases the locks in reverse order. */
+static void release(core__fork at)
+{
+    size_t count = 0;
+
+    while (core__base_upcalls.fork_locks[count])
+        count++;
+    while (count-- > 0)
+        core__base_upcalls.fork_locks[count](at);
 }
 
 static void parent(void)
 {
-    for (size_t i = OWNED; i-- > 0;)
-        owned[i](CORE__FORK_PARENT);
+    release(CORE__FORK_PARENT);
 }
 
 static void child(void)
 {
     core__fork_mark =
         core__fork_mark == UINT8_MAX ? 1 : (uint8_t)(core__fork_mark + 1);
-    for (size_t i = OWNED; i-- > 0;)
-        owned[i](CORE__FORK_CHILD);
-    core__log_forked();
-    core__registry_forked();
-    core__devices_forked();
-    core__state_forked();
-    core__cache_forked();
-    core__accumulate_forked();
+    release(CORE__FORK_CHILD);
+    for (size_t i = 0; core__base_upcalls.fork_child[i]; i++)
+        core__base_upcalls.fork_child[i]();
 }
 
 /* Before any plugin's and, mostly, the program's: what they take before a fork

@@ -7,8 +7,8 @@
  * held for good.  There are three kinds of locks:
  *
  * - Of the core alone: while it is held no plugin, no function of the program
- *   and nothing that waits is called.  fork.c takes it before the fork and lets
- *   it go on both sides, so that what it guards is whole in the child.
+ *   and nothing that waits is called.  fork.c takes it before the fork and releases
+ *   it on both sides, so that what it guards is whole in the child.
  * - Plugins or the program are called while it is held.  They may have locks of
  *   their own that they take before a fork, so it is not taken then: in the
  *   child it begins anew where somebody had it, and what it guards is either
@@ -43,36 +43,16 @@ static inline void core__fork_lock(pthread_mutex_t *lock, _Atomic uint8_t *mark)
     pthread_mutex_lock(lock);
 }
 
-/* ------------------------------------------------- told by fork.c at a fork */
-
 typedef enum core__fork {
     CORE__FORK_PREPARE,
     CORE__FORK_PARENT,
     CORE__FORK_CHILD
 } core__fork;
 
-/* A lock of the first kind. */
+/* For a fork handler: takes the lock, or releases it on both sides. */
 void core__fork_mutex(core__fork at, pthread_mutex_t *lock);
 
-/* Of the first kind, each beside its lock. */
-void core__workers_fork(core__fork at);
-void core__plans_fork(core__fork at);
-void core__reclaim_fork(core__fork at);
-void core__generators_fork(core__fork at);
-void core__alloc_options_fork(core__fork at);
-void core__settings_fork(core__fork at);
-void core__threads_fork(core__fork at);
-void core__captures_fork(core__fork at);
-void core__profile_fork(core__fork at);
-void core__profile_clocks_fork(core__fork at);
-void core__profile_session_fork(core__fork at);
-
-/* Of the second, in the child alone. */
-void core__registry_forked(void);
-void core__devices_forked(void);
-void core__state_forked(void);
-void core__cache_forked(void);
-void core__log_forked(void);
-void core__accumulate_forked(void);
+/* The lock of core__fork_renew; last of all. */
+void core__fork_renewing(core__fork at);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* keys.h: dispatch keys, one 64-bit set (DESIGN.md 4).
+/* keys.h: dispatch keys, one 64-bit set (docs/architecture.md, Decisions 4).
  *
  *   bits  0–15  backends, by the slot taken when they load.  Slot 0 is "no
  *               backend": what a call without tensors and device has.

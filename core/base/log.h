@@ -22,4 +22,7 @@ void core__log(uint32_t level, const char *component, const char *format, ...)
 void core__log_asked(const char *component, const char *format, ...)
     __attribute__((format(printf, 2, 3), cold));
 
+/* In the child of a fork. */
+void core__log_forked(void);
+
 #endif

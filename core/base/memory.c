@@ -3,7 +3,7 @@
 
 #include "base/memory.h"
 
-#include "memory/memory.h"
+#include "base/upcalls.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -144,7 +144,7 @@ void core__alloc_fault_set(int64_t allowed, bool sticky)
 
     atomic_store(&fault_armed, false);
     core__thread_self();
-    core__memory_forget(NULL);
+    core__base_upcalls.free_cached_blocks();
     core__thread_each(set_room, &kept);
     atomic_store(&fault_allowed, allowed);
     atomic_store(&fault_sticky, sticky);

@@ -9,6 +9,7 @@
 #include "base/fork.h"
 #include "base/memory.h"
 #include "base/thread.h"
+#include "base/upcalls.h"
 
 #include <libcore/kernel.h>
 
@@ -26,11 +27,10 @@ typedef struct setting_row {
     const char *choices; /* CHOICE: words with commas between them */
     int64_t least, most; /* INTEGER */
     int64_t number;      /* the default: integer, boolean, or choice */
-    const char *otherwise;
+    const char *default_text;
     const char *allowed;
     const char *help;
     const char *used_by;
-    core_status (*check)(const char *text); /* or NULL; without the lock */
 } setting_row;
 
 #define SWITCH "0 or 1 (also off, on, no, yes, false, true)"
@@ -40,13 +40,12 @@ static const setting_row rows[CORE__SETTINGS] = {
                               0, "what the program prefers, else cpu",
                               "a device, such as cpu or cuda:1",
                               "The device of programs that name none.",
-                              "device", core__device_name_check},
+                              "device"},
     [CORE__SETTING_PLUGIN_PATH] =
         {"LIBCORE_PLUGIN_PATH", CORE_SETTING_PATHS, NULL, 0, 0, 0,
          "nothing besides the installed plugins",
          "absolute paths of plugins or their folders, colons between them",
-         "Where plugins are looked for first.", "loader",
-         core__plugin_path_check},
+         "Where plugins are looked for first.", "loader"},
     [CORE__SETTING_PLUGIN_ALLOW] = {"LIBCORE_PLUGIN_ALLOW", CORE_SETTING_LIST,
                                     NULL, 0, 0, 0, "all plugins",
                                     "names of plugins, commas between them",
@@ -62,21 +61,21 @@ static const setting_row rows[CORE__SETTINGS] = {
          "What stands between libcore and plugins that are opened from then "
          "on: validate checks every call, trace writes a line for it, fault "
          "fails those of LIBCORE_FAULT.",
-         "layers", core__layers_check},
+         "layers"},
     [CORE__SETTING_FAULT] =
         {"LIBCORE_FAULT", CORE_SETTING_LIST, NULL, 0, 0, 0, "none",
          "KIND:N, or KIND:N+ for all from the Nth on, commas between them; "
          "kinds are open, alloc, copy, fill, stream, event, synchronize, "
          "prepare, launch, function, interface and host",
          "Which calls of a plugin the layer fault fails, counted by kind.",
-         "layers", core__faults_check},
+         "layers"},
     [CORE__SETTING_QUARANTINE] =
         {"LIBCORE_QUARANTINE", CORE_SETTING_TEXT, NULL, 0, 0, 0, "0",
          "0, 1, unsealed, or the absolute path of the helper program",
          "A plugin is opened in a process of its own first: one that crashes "
          "or hangs there is refused.  unsealed: only those whose file has no "
          "seal.",
-         "loader", core__quarantine_check},
+         "loader"},
     [CORE__SETTING_THREADS] = {"LIBCORE_THREADS", CORE_SETTING_INTEGER, NULL, 1,
                                1024, 0, "as many as the process has processors",
                                "1 to 1024",
@@ -98,7 +97,7 @@ static const setting_row rows[CORE__SETTINGS] = {
          "error, count, or names of operators with commas between them",
          "Operators that the cpu may compute for a device without a kernel: "
          "none, all (counted), or those listed.",
-         "dispatch", core__fallback_check},
+         "dispatch"},
     [CORE__SETTING_DETERMINISTIC] =
         {"LIBCORE_DETERMINISTIC", CORE_SETTING_BOOLEAN, NULL, 0, 1, 0, "0",
          SWITCH,
@@ -128,8 +127,7 @@ static const setting_row rows[CORE__SETTINGS] = {
          "name:value with commas between them: max_split_size_mb, "
          "roundup_power2_divisions, garbage_collection_threshold, "
          "expandable_segments, fraction, caching",
-         "How the memory of devices with streams is cached.", "memory",
-         core__alloc_check},
+         "How the memory of devices with streams is cached.", "memory"},
     [CORE__SETTING_LOG] =
         {"LIBCORE_LOG", CORE_SETTING_CHOICE, "error,warning,info,debug", 0, 3,
          0, "nothing is printed", "error, warning, info or debug",
@@ -143,7 +141,7 @@ static const setting_row rows[CORE__SETTINGS] = {
          "libcore in XDG_CACHE_HOME, else in ~/.cache",
          "an absolute path, or 0 for nowhere",
          "Where plugins keep compiled programs and the like between processes.",
-         "loader", core__cache_check},
+         "loader"},
     [CORE__SETTING_LAYOUT] =
         {"LIBCORE_LAYOUT", CORE_SETTING_CHOICE, "contiguous,device", 0, 1, 0,
          "contiguous", "contiguous or device",
@@ -344,7 +342,10 @@ static core_status look(core__setting_id setting, setting_value *out)
 /* The lock is not held: who knows the words may have locks of its own. */
 static core_status check_words(core__setting_id setting, const char *text)
 {
-    return text && rows[setting].check ? rows[setting].check(text) : CORE_OK;
+    core_status (*check)(const char *text) =
+        core__base_upcalls.setting_checks[setting];
+
+    return text && check ? check(text) : CORE_OK;
 }
 
 static core_status get(core__setting_id setting, setting_value *out)
@@ -504,7 +505,7 @@ core_status core_setting_describe(uint32_t index,
     filled.status = value.status;
     filled.name = rows[index].name;
     filled.value = value.text;
-    filled.otherwise = rows[index].otherwise;
+    filled.default_text = rows[index].default_text;
     filled.allowed = rows[index].allowed;
     filled.help = rows[index].help;
     filled.used_by = rows[index].used_by;
@@ -612,7 +613,7 @@ static core_status take_nan_check(void)
     bool on;
 
     CORE_TRY(core__setting_boolean(CORE__SETTING_NAN_CHECK, &on));
-    core__nan_check_set(on);
+    core__base_upcalls.nan_check_set(on);
     return CORE_OK;
 }
 

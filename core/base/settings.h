@@ -7,6 +7,7 @@
 #ifndef CORE_BASE_SETTINGS_H
 #define CORE_BASE_SETTINGS_H
 
+#include "base/fork.h"
 #include <libcore/settings.h>
 
 #include <stdatomic.h>
@@ -73,19 +74,6 @@ void core__settings_check_environment(void);
  * listed among the plugins. */
 core_status core__settings_check(void);
 
-/* Texts whose words only their readers know; those define these functions. */
-core_status core__fallback_check(const char *text);
-core_status core__alloc_check(const char *text);
-core_status core__faults_check(const char *text);
-core_status core__layers_check(const char *text);
-core_status core__quarantine_check(const char *text);
-core_status core__cache_check(const char *text);
-core_status core__plugin_path_check(const char *text);
-core_status core__device_name_check(const char *text);
-
-/* Told before the first device, and whenever it is set. */
-void core__nan_check_set(bool on);
-
 /* Increases with every core_setting_set: readers that cache a value compare
  * it. */
 extern _Atomic uint32_t core__settings_changes;
@@ -93,5 +81,8 @@ static inline uint32_t core__settings_generation(void)
 {
     return atomic_load_explicit(&core__settings_changes, memory_order_acquire);
 }
+
+/* Fork handler. */
+void core__settings_fork(core__fork at);
 
 #endif

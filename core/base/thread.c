@@ -3,13 +3,9 @@
 
 #include "base/thread.h"
 
-#include "autocast/thread_end.h"
 #include "base/fork.h"
 #include "base/memory.h"
-#include "device/device.h"
-#include "device/stream.h"
-#include "memory/memory.h"
-#include "profiler/profiler_hooks.h"
+#include "base/upcalls.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -45,10 +41,10 @@ static void free_list(core__free_block *block)
  * made: they are taken off here.  The thread may be computing. */
 static int64_t storages_of(const core__thread *thread, uint32_t slot)
 {
-    core_device *device = __atomic_load_n(&thread->blocks_of, __ATOMIC_ACQUIRE);
+    bool cached = __atomic_load_n(&thread->blocks_of, __ATOMIC_ACQUIRE);
     int64_t sum = __atomic_load_n(&thread->storages[slot], __ATOMIC_RELAXED);
 
-    if (!device || core__keys_slot(device->keys) != slot)
+    if (!cached || thread->blocks_slot != slot)
         return sum;
     for (size_t i = 0; i < CORE__SMALL_CLASSES; i++)
         sum -= __atomic_load_n(&thread->whole[i].count, __ATOMIC_RELAXED);
@@ -64,11 +60,17 @@ static void keep_counts(const core__thread *thread)
         ended_launches[i] += thread->launches[i];
 }
 
+static void call(const core__thread_end *ends, core__thread *self)
+{
+    for (; *ends; ends++)
+        (*ends)(self);
+}
+
 static void thread_end(void *argument)
 {
     core__thread *self = argument;
 
-    core__autocast_thread_end(self); /* which releases tensors */
+    call(core__base_upcalls.thread_finish, self);
     pthread_mutex_lock(&lock);
     if (self->previous)
         self->previous->next = self->next;
@@ -78,10 +80,7 @@ static void thread_end(void *argument)
         self->next->previous = self->previous;
     keep_counts(self);
     pthread_mutex_unlock(&lock);
-    core__memory_pools_end(self);
-    core__memory_thread_end(self);
-    core__stream_thread_end(self);
-    core__profiler_thread_end(self); /* which sees what the others release */
+    call(core__base_upcalls.thread_release, self);
     for (size_t i = 0; i < CORE__SMALL_CLASSES; i++)
         free_list(self->small[i].head);
     core__self_pointer = NULL;

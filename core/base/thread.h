@@ -8,13 +8,19 @@
 #ifndef CORE_BASE_THREAD_H
 #define CORE_BASE_THREAD_H
 
+#include "base/fork.h"
+
 #include <libcore/status.h>
 
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { CORE__SMALL_CLASSES = 17, CORE__ERROR_TEXT = 2048 };
+enum {
+    CORE__SMALL_CLASSES = 17,
+    CORE__WHOLE_MOST = 64, /* cached tensors of one size class */
+    CORE__ERROR_TEXT = 2048
+};
 
 /* What `included` is in a thread to begin with: the key in-place-or-view
  * (dispatch/keys.h), so that a change of an inference tensor, which does not
@@ -81,11 +87,14 @@ struct core__thread {
      * one.  The array itself is NULL until one is set (device/stream.c). */
     struct core_stream **streams;
     uint32_t nstreams;
-    void *pools;    /* memory pools in use here, innermost first (memory/) */
+    void *pools; /* memory pools in use here, innermost first (memory/) */
+    struct core_node **destroying; /* list of nodes that are being freed */
+    void *profile_log;             /* of the profiler's session */
+    bool profile_apart; /* its work is not recorded (profiler/clock.c) */
+    struct core__quantized_run *quantized_run; /* quant/checkpoint_scales.h */
     void *engine;   /* autograd's state of a backward in this thread */
     void *executor; /* where it takes nodes from (autograd/engine/worker.h) */
     uint32_t level; /* backwards on this stack, inside each other */
-    void *hooks[4]; /* for later layers */
     /* Autograd's, see autograd/graph/saved_hooks.h and anomaly.h. */
     struct core__saved_hooks *saved_hooks;   /* in force, innermost first */
     struct core__destinations *destinations; /* of the backward that begins */
@@ -111,6 +120,7 @@ struct core__thread {
      * this thread freed to (memory/memory.c).  Others read blocks_of, the
      * counts below it and storages: they are changed by what is below. */
     core_device *blocks_of;
+    uint32_t blocks_slot; /* its backend's slot */
     struct {
         core__free_block *head;
         uint32_t room;
@@ -209,6 +219,9 @@ void core__thread_call_flag_set(uint32_t flag, bool on);
 /* Storages alive on a backend, all threads together. */
 int64_t core__thread_storages(uint32_t slot);
 uint64_t core__thread_launches(uint32_t slot);
+
+/* Fork handler of the list of threads. */
+void core__threads_fork(core__fork at);
 
 /* Calls visit for every thread's record, with the list locked. */
 void core__thread_each(void (*visit)(core__thread *, void *), void *context);

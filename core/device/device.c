@@ -5,16 +5,12 @@
 
 #include "device/device.h"
 #include "device/stream.h"
+#include "device/upcalls.h"
 
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/settings.h"
 #include "base/thread.h"
-#include "loader/loader.h"
-#include "memory/allocator.h"
-#include "memory/cache.h"
-#include "memory/host_memory.h"
-#include "memory/memory.h"
 
 #include <libcore/device.h>
 
@@ -91,7 +87,7 @@ static core_status find(const char *name, size_t size, core_device **out_device)
     backend = core__backend_by_type(name, type);
     if (!backend) {
         CORE_TRY(core__settings_check());
-        CORE_TRY(core__loader_load_for(name, type));
+        CORE_TRY(core__device_upcalls.load_type(name, type));
         backend = core__backend_by_type(name, type);
     }
     if (!backend)
@@ -238,12 +234,12 @@ void core__device_forget(core_device *device)
     expected = device;
     atomic_compare_exchange_strong(&host_device, &expected, NULL);
     core__thread_each(forget, device);
-    core__memory_forget(device);
+    core__device_upcalls.memory_forget(device);
     core__stream_forget(device);
-    core__host_memory_end(device);
-    core__allocator_destroy(device);
+    core__device_upcalls.host_memory_end(device);
+    core__device_upcalls.allocator_destroy(device);
     core__stream_default_drop(device);
-    core__cache_empty(device);
+    core__device_upcalls.cache_empty(device);
 }
 
 core_status core_device_count(const char *type, uint32_t *out_count,
@@ -258,7 +254,7 @@ core_status core_device_count(const char *type, uint32_t *out_count,
     CORE__NOT_NULL(type);
     backend = core__backend_by_type(type, strlen(type));
     if (!backend) {
-        CORE_TRY(core__loader_load_for(type, strlen(type)));
+        CORE_TRY(core__device_upcalls.load_type(type, strlen(type)));
         backend = core__backend_by_type(type, strlen(type));
         if (!backend)
             return core__error(CORE_ERROR_NOT_FOUND,

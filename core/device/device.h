@@ -184,4 +184,12 @@ core_status core__host_wait(core_device *device, const char *reason);
  * struct_size. */
 void core__device_give(void *out, const void *from, size_t size);
 
+/* In the child of a fork: the devices, and what is known of their state. */
+void core__devices_forked(void);
+void core__state_forked(void);
+
+/* Checks the text of LIBCORE_DEVICE; whether there is such a device is found
+ * out when it is used. */
+core_status core__device_name_check(const char *text);
+
 #endif

@@ -7,8 +7,7 @@
 #include "base/memory.h"
 #include "base/thread.h"
 #include "device/stream.h"
-#include "memory/allocator.h"
-#include "memory/host_memory.h"
+#include "device/upcalls.h"
 
 #include <string.h>
 
@@ -118,7 +117,7 @@ static core_status begin_anew(core_device *device)
     core_status status = device->interfaces.device_reset.reset(device->impl);
 
     if (status == CORE_OK)
-        core__host_memory_reset(device);
+        core__device_upcalls.host_memory_reset(device);
     if (status == CORE_OK)
         status = core__stream_default_renew(device);
     if (status == CORE_OK)
@@ -144,7 +143,7 @@ core_status core_device_reset(core_device *device)
         atomic_fetch_add(&device->generation, 1);
     atomic_store(&device->lost, false);
     pthread_mutex_unlock(&lock);
-    core__allocator_reset(device);
+    core__device_upcalls.allocator_reset(device);
     core__event_stock_empty(device);
     return begin_anew(device);
 }

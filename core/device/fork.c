@@ -4,9 +4,7 @@
 /* What becomes of a device in a child of fork. */
 
 #include "device/device.h"
-#include "memory/allocator.h"
-#include "memory/host_memory.h"
-#include "memory/memory.h"
+#include "device/upcalls.h"
 
 /* Instead of the plugin's: its threads are not here, and what they had locked
  * is in whatever state. */
@@ -95,7 +93,7 @@ static const core_memory_table refusing = {
 void core__device_forked(core_device *device)
 {
     if (device->synchronous && device->interfaces.fork_safe.struct_size) {
-        core__host_memory_forked(device);
+        core__device_upcalls.host_memory_forked(device);
         if (device->interfaces.fork_safe.child)
             device->interfaces.fork_safe.child(device->impl);
         return;
@@ -106,10 +104,10 @@ void core__device_forked(core_device *device)
         device->small_blocks = false;
         device->memory = refusing;
         /* What was kept of it would be given out as if there were memory. */
-        core__memory_forget(device);
+        core__device_upcalls.memory_forget(device);
     }
     device->forked = true;
     atomic_store(&device->lost, true);
     atomic_fetch_add(&device->generation, 2);
-    core__allocator_forked(device);
+    core__device_upcalls.allocator_forked(device);
 }

@@ -10,10 +10,8 @@
 #include "base/memory.h"
 #include "base/observe.h"
 #include "base/settings.h"
-#include "graph/capture.h"
 #include "device/stream.h"
-#include "dispatch/dispatch.h"
-#include "dispatch/operator.h"
+#include "device/upcalls.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -84,7 +82,7 @@ core_status core__stream_launched(core_stream *stream, core_operator *op,
 
 static const char *name_of(core_operator *op)
 {
-    return op ? core__operator_name(op) : "a kernel";
+    return op ? core__device_upcalls.operator_name(op) : "a kernel";
 }
 
 /* The call of that number; NULL if the ring has lost it. */
@@ -306,7 +304,7 @@ core_status core__queue_wait(core__queue *queue, const char *reason)
 
 core_status core__capture_refuses(core_stream *stream, const char *what)
 {
-    core__capture_spoil(stream, what);
+    core__device_upcalls.capture_spoil(stream, what);
     return core__error(CORE_ERROR_UNSUPPORTED,
                        "%s: %s cannot be inside a capture: nothing of it has "
                        "run yet",

@@ -8,9 +8,7 @@
 #include "base/memory.h"
 #include "device/device.h"
 #include "device/stream.h"
-#include "loader/loader.h"
-#include "memory/allocator.h"
-#include "memory/host_memory.h"
+#include "device/upcalls.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -356,7 +354,7 @@ static void fetch_interfaces(const core__backend *backend,
     };
     /* By the minor that the plugin and the core agreed on. */
     static const size_t known[] = {0, 0, 10, 13, 14};
-    uint32_t minor = core__plugin_minor(backend->plugin);
+    uint32_t minor = core__device_upcalls.plugin_minor(backend->plugin);
     size_t count = minor < sizeof known / sizeof *known
                        ? known[minor]
                        : sizeof rows / sizeof *rows;
@@ -378,9 +376,10 @@ static core_status ask_properties(core_device *device)
     core_device_properties *p = &device->properties;
     core_status status;
 
-    p->struct_size = core__plugin_minor(device->backend->plugin) < 2
-                         ? offsetof(core_device_properties, max_streams)
-                         : sizeof *p;
+    p->struct_size =
+        core__device_upcalls.plugin_minor(device->backend->plugin) < 2
+            ? offsetof(core_device_properties, max_streams)
+            : sizeof *p;
     core_error_clear();
     status = said(device->backend,
                   device->backend->table.device_properties(device->impl, p),
@@ -447,14 +446,14 @@ static core_status device_open(core__backend *backend, uint32_t index,
         status = backend->table.device_information(device->impl,
                                                    &device->information);
     device->flags = device->properties.flags;
-    if (core__plugin_minor(backend->plugin) < 5)
+    if (core__device_upcalls.plugin_minor(backend->plugin) < 5)
         device->flags &= ~(uint32_t)CORE_DEVICE_UNIFIED;
     device->small_blocks =
         device->synchronous && device->flags & CORE_DEVICE_HOST_ACCESS;
     if (status == CORE_OK)
         status = core__stream_default_make(device);
     if (status == CORE_OK && !device->synchronous)
-        status = core__allocator_create(device);
+        status = core__device_upcalls.allocator_create(device);
     if (status != CORE_OK) {
         device_destroy(device);
         return status;

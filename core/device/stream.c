@@ -4,9 +4,9 @@
 /* Streams: how they are made and end, and what can be asked of one. */
 
 #include "device/stream.h"
+#include "device/upcalls.h"
 
 #include "base/memory.h"
-#include "memory/allocator.h"
 
 static _Atomic uint64_t newest_id;
 
@@ -240,7 +240,7 @@ void core_stream_release(core_stream *stream)
         core_device_release(stream->device);
     else if (atomic_fetch_sub_explicit(&stream->references, 1,
                                        memory_order_acq_rel) == 1)
-        core__allocator_stream_end(stream);
+        core__device_upcalls.allocator_stream_end(stream);
 }
 
 core_device *core_stream_device(const core_stream *stream)

@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/structured.h"
-#include "ops/infer.h"
+#include "dispatch/inference.h"
 
 #include <libcore/tensor.h>
 

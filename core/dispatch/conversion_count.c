@@ -11,18 +11,19 @@
 #include <libcore/dispatch.h>
 
 /* By id; operators of programs and plugins have no kernels. */
-static _Atomic uint32_t counted[CORE_OP_COUNT][CORE_DETOURS];
+static _Atomic uint32_t counted[CORE_OP_COUNT][CORE_CONVERSIONS];
 
-void core__detour(const core_operator *op, core_detour detour)
+void core__conversion_count(const core_operator *op, core_conversion detour)
 {
     if (!(op->flags & CORE__OP_CUSTOM))
         atomic_fetch_add_explicit(&counted[op->id][detour], 1,
                                   memory_order_relaxed);
 }
 
-uint64_t core_op_detours(const core_operator *op, core_detour detour)
+uint64_t core_op_conversions(const core_operator *op, core_conversion detour)
 {
-    if (!op || (uint32_t)detour >= CORE_DETOURS || op->flags & CORE__OP_CUSTOM)
+    if (!op || (uint32_t)detour >= CORE_CONVERSIONS ||
+        op->flags & CORE__OP_CUSTOM)
         return 0;
     return atomic_load_explicit(&counted[op->id][detour], memory_order_relaxed);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* The hot path: key set, shortcut, one indirect call (DESIGN.md, "The way a call
- * goes").  No lock, no allocation.
+/* The hot path: key set, shortcut, one indirect call (docs/architecture.md,
+ * "The way a call goes").  No lock, no allocation.
  *
  * What a call costs at least: a jump by where the operator has its tensors, the
  * thread's pointer, one load per tensor, the depth that tells epoch_reclaim.c what

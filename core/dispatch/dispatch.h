@@ -71,4 +71,7 @@ static inline void core__keys_restore(core__keys_guard guard)
     self->excluded = guard.excluded;
 }
 
+/* Checks the text of LIBCORE_FALLBACK. */
+core_status core__fallback_check(const char *text);
+
 #endif

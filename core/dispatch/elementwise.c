@@ -6,12 +6,11 @@
  * here. */
 
 #include "base/thread.h"
-#include "transfer/transfer.h"
 #include "dispatch/kernel_constraints.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/loop.h"
-#include "ops/infer.h"
-#include "ops/shape.h"
+#include "dispatch/inference.h"
+#include "dispatch/upcalls.h"
 #include "ops_ids.h"
 #include "tensor/dtype.h"
 #include "tensor/layout.h"
@@ -219,7 +218,7 @@ static core_status convert(elementwise *e, uint32_t k)
     }
     if (!wanted || tensor->dtype == wanted)
         return CORE_OK;
-    core__detour(e->call->op, CORE_DETOUR_CAST);
+    core__conversion_count(e->call->op, CORE_CONVERSION_CAST);
     CORE_TRY(core__tensor_cast(tensor, wanted, &cast));
     e->inputs[k] = cast;
     e->owned[k] = true;
@@ -333,8 +332,8 @@ static bool suits(const core_tensor *tensor, const core_kernel *kernel,
                   core_dtype common)
 {
     return tensor->flags & CORE__TENSOR_CONTIGUOUS &&
-           core__demand_dtype(tensor->dtype, common) == tensor->dtype &&
-           (!kernel || core__demand_aligned_tensor(kernel, tensor));
+           core__constraint_dtype(tensor->dtype, common) == tensor->dtype &&
+           (!kernel || core__constraint_aligned_tensor(kernel, tensor));
 }
 
 static core_dtype number_dtype(const elementwise *e, uint32_t k,
@@ -360,15 +359,15 @@ static core_status compute_contiguous(elementwise *e, core_tensor *output,
 
         if (!input) {
             e->number_dtypes[k] =
-                core__demand_dtype(number_dtype(e, k, output), common);
+                core__constraint_dtype(number_dtype(e, k, output), common);
             continue;
         }
         if (input->numel == output->numel && suits(input, kernel, common))
             continue;
         CORE_TRY(core__tensor_new(e->device,
-                                  core__demand_dtype(input->dtype, common),
+                                  core__constraint_dtype(input->dtype, common),
                                   e->ndim, e->sizes, NULL, &copy));
-        core__detour(e->call->op, CORE_DETOUR_CONTIGUOUS);
+        core__conversion_count(e->call->op, CORE_CONVERSION_CONTIGUOUS);
         status = core__tensor_copy_broadcast(e->op, copy, input);
         if (e->owned[k])
             core__tensor_release(input);
@@ -377,13 +376,13 @@ static core_status compute_contiguous(elementwise *e, core_tensor *output,
     }
     if (status == CORE_OK && !suits(output, kernel, common))
         status = core__tensor_new(e->device,
-                                  core__demand_dtype(output->dtype, common),
+                                  core__constraint_dtype(output->dtype, common),
                                   e->ndim, e->sizes, NULL, &result);
     if (status == CORE_OK)
         status = compute(e, result);
     if (status == CORE_OK && result != output) {
-        core__detour(e->call->op, CORE_DETOUR_RESULT);
-        status = core__tensor_copy(output, result);
+        core__conversion_count(e->call->op, CORE_CONVERSION_RESULT);
+        status = core__dispatch_copy(output, result);
     }
     if (result != output)
         core__tensor_release(result);
@@ -394,13 +393,13 @@ static core_status compute_contiguous(elementwise *e, core_tensor *output,
 static bool loop_suits(const core_kernel *kernel, const core_device *device,
                        const core_loop *loop, core_dtype common)
 {
-    if ((common && kernel->demands & CORE_DEMAND_EQUAL_DTYPES) ||
-        (kernel->demands & CORE_DEMAND_CONTIGUOUS &&
+    if ((common && kernel->demands & CORE_REQUIRE_EQUAL_DTYPES) ||
+        (kernel->demands & CORE_REQUIRE_CONTIGUOUS &&
          !(loop->flags & CORE_LOOP_CONTIGUOUS)))
         return false;
     for (uint32_t k = 0; k < loop->noperands; k++)
         if (!(loop->operands[k].flags & CORE_OPERAND_IMMEDIATE) &&
-            !core__demand_aligned(kernel, device, loop->operands[k].memory))
+            !core__constraint_aligned(kernel, device, loop->operands[k].memory))
             return false;
     return true;
 }
@@ -417,7 +416,7 @@ static __attribute__((noinline)) core_status compute_demanding(
     const core_kernel *kernel;
     core_dtype common;
 
-    kernel = core__demand_equal(e->set, dtypes, count, loop->ndim, &common);
+    kernel = core__constraint_equal(e->set, dtypes, count, loop->ndim, &common);
     if (common && copies)
         return compute_contiguous(e, output, kernel, common);
     if (common)
@@ -432,11 +431,11 @@ static __attribute__((noinline)) core_status compute_demanding(
         if (!loop_suits(kernel, e->device, loop, common)) {
             if (copies)
                 return compute_contiguous(e, output, kernel, CORE_DTYPE_NONE);
-        } else if (!(kernel->demands & CORE_DEMAND_INDEX32)) {
+        } else if (!(kernel->demands & CORE_REQUIRE_INDEX32)) {
             return core__kernel_launch(run, kernel, loop, e->args, e->nargs,
                                        NULL, 0);
-        } else if (core__demand_splits(loop)) {
-            return core__demand_split(run, kernel, loop, e->args, e->nargs);
+        } else if (core__constraint_splits(loop)) {
+            return core__constraint_split(run, kernel, loop, e->args, e->nargs);
         }
     }
     /* A kernel may want few dimensions. */
@@ -533,7 +532,7 @@ static core_status copy_across(core_call *call, const core_value *args,
     if (non_blocking && target->ndim == source->ndim &&
         memcmp(target->sizes, source->sizes,
                target->ndim * sizeof *target->sizes) == 0)
-        CORE_TRY(core__tensor_copy_flags(target, source, true));
+        CORE_TRY(core__dispatch_upcalls.tensor_copy(target, source, true));
     else
         CORE_TRY(core__tensor_copy_broadcast(call->op, target, source));
     if (nresults > 0) {
@@ -582,8 +581,8 @@ core_status core__elementwise_general(core_call *call, const core_value *args,
     }
     status = compute(&e, output);
     if (status == CORE_OK && target && target != output) {
-        core__detour(call->op, CORE_DETOUR_RESULT);
-        status = core__tensor_copy(target, output);
+        core__conversion_count(call->op, CORE_CONVERSION_RESULT);
+        status = core__dispatch_copy(target, output);
     }
     if (status != CORE_OK || (target && nresults == 0))
         goto done;

@@ -18,12 +18,12 @@
 #pragma GCC optimize("no-tree-slp-vectorize")
 #endif
 
-#include "autograd/graph/layer.h"
 #include "base/thread.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/launch.h"
 #include "dispatch/loop.h"
-#include "ops/infer.h"
+#include "dispatch/inference.h"
+#include "dispatch/upcalls.h"
 #include "tensor/dtype.h"
 #include "tensor/tensor_cache.h"
 
@@ -369,9 +369,11 @@ static core_status in_general(core_call *call, const core_value *args,
                               uint32_t nargs, core_value *results,
                               uint32_t nresults, const form form)
 {
-    return (form.written ? core__inplace_or_view_layer
-                         : core__elementwise_general)(call, args, nargs,
-                                                      results, nresults);
+    return (form.written
+                ? core__dispatch_layers[CORE__FUNCTIONALITY_INPLACE_OR_VIEW]
+                      .function
+                : core__elementwise_general)(call, args, nargs, results,
+                                             nresults);
 }
 
 /* Without a row for it or a kept tensor for its result: a first call, one of a

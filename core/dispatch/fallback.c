@@ -13,13 +13,12 @@
 #include "base/thread.h"
 #include "graph/capture.h"
 #include "device/stream.h"
-#include "transfer/transfer.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/schema.h"
 #include "dispatch/structured.h"
 #include "dispatch/table.h"
-#include "ops/infer.h"
-#include "quant/float8_fallback.h"
+#include "dispatch/inference.h"
+#include "dispatch/upcalls.h"
 
 #include <libcore/tensor.h>
 
@@ -100,7 +99,7 @@ static core_status bring(fallback *f, core_tensor *tensor,
     f->originals[f->ncopies] = tensor;
     f->copies[f->ncopies++] = copy;
     *out_copy = copy;
-    return core__tensor_copy(copy, tensor);
+    return core__dispatch_copy(copy, tensor);
 }
 
 static core_status bring_all(fallback *f, const core_value *args,
@@ -150,7 +149,7 @@ static core_status send_result(fallback *f, core_value *result)
                          result->u.tensor->ndim, result->u.tensor->sizes, NULL,
                          &tensor)));
     {
-        core_status status = core__tensor_copy(tensor, result->u.tensor);
+        core_status status = core__dispatch_copy(tensor, result->u.tensor);
 
         core__tensor_release(result->u.tensor);
         result->u.tensor = tensor;
@@ -179,7 +178,8 @@ static core_status send_changed(fallback *f, uint32_t nargs)
         if (changed >> i & 1)
             for (uint32_t c = 0; c < f->ncopies; c++)
                 if (holds(&f->args[i], f->copies[c]))
-                    CORE_TRY(core__tensor_copy(f->originals[c], f->copies[c]));
+                    CORE_TRY(
+                        core__dispatch_copy(f->originals[c], f->copies[c]));
     return CORE_OK;
 }
 
@@ -218,7 +218,7 @@ static core_status compute(core_operator *op, const core_value *args,
         core_value_release(&results[i]);
     if (status == CORE_OK) {
         atomic_fetch_add(&counted, 1);
-        core__detour(op, CORE_DETOUR_HOST);
+        core__conversion_count(op, CORE_CONVERSION_HOST);
         if (f.home)
             atomic_fetch_add(&f.home->fallbacks, 1);
         core__observe_fallback(f.home ? f.home : f.host);
@@ -289,8 +289,8 @@ core_status core__fallback(core_call *call, const core_value *args,
                            uint32_t nargs, core_value *results,
                            uint32_t nresults)
 {
-    core_status status =
-        core__float8_missing(call, args, nargs, results, nresults);
+    core_status status = core__dispatch_upcalls.float8_fallback(
+        call, args, nargs, results, nresults);
 
     if (status != CORE_ERROR_NO_KERNEL)
         return status;

@@ -5,12 +5,12 @@
 
 #include "base/memory.h"
 #include "graph/capture.h"
-#include "transfer/transfer.h"
 #include "dispatch/kernel_constraints.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/schema.h"
 #include "dispatch/structured.h"
-#include "ops/infer.h"
+#include "dispatch/inference.h"
+#include "dispatch/upcalls.h"
 #include "random/generator.h"
 #include "tensor/dtype.h"
 #include "tensor/layout.h"
@@ -252,7 +252,7 @@ static core_status use_here(kernel_run *k, core_tensor *tensor, core_view *view)
         CORE_TRY(core__tensor_new(k->inference.device, tensor->dtype,
                                   tensor->ndim, tensor->sizes, NULL, &here));
         k->copies[k->ncopies++] = here;
-        CORE_TRY(core__tensor_copy(here, tensor));
+        CORE_TRY(core__dispatch_copy(here, tensor));
         tensor = here;
     }
     use(k, tensor, view);
@@ -363,10 +363,10 @@ static core_status add_random(kernel_run *k, const core_kernel *kernel)
 static bool view_suits(const kernel_run *k, const core_kernel *kernel,
                        core_dtype common, const core_view *view)
 {
-    return !(kernel->demands & CORE_DEMAND_CONTIGUOUS &&
+    return !(kernel->demands & CORE_REQUIRE_CONTIGUOUS &&
              !(view->flags & CORE_VIEW_CONTIGUOUS)) &&
-           core__demand_dtype(view->dtype, common) == view->dtype &&
-           core__demand_aligned(kernel, k->inference.device, view->memory);
+           core__constraint_dtype(view->dtype, common) == view->dtype &&
+           core__constraint_aligned(kernel, k->inference.device, view->memory);
 }
 
 /* A copy of the tensor in a place of k->tensors, as it is demanded. */
@@ -375,8 +375,9 @@ static core_status replace(kernel_run *k, core_tensor **at, core_dtype common,
 {
     core_tensor *copy;
 
-    CORE_TRY(core__demand_copy(
-        k->op, *at, core__demand_dtype((*at)->dtype, common), filled, &copy));
+    CORE_TRY(core__constraint_copy(k->op, *at,
+                                   core__constraint_dtype((*at)->dtype, common),
+                                   filled, &copy));
     k->copies[k->ncopies++] = copy;
     core__tensor_fill_view(copy, view);
     *at = copy;
@@ -431,8 +432,8 @@ static core_status make_suitable(kernel_run *k, const core_kernel *kernel,
         for (uint32_t c = 0; c < made && !copied; c++)
             copied = k->copies[c] == k->tensors[i];
         /* What is new lies no better if it is copied again. */
-        if (!copied ||
-            core__demand_dtype(k->views[i].dtype, common) != k->views[i].dtype)
+        if (!copied || core__constraint_dtype(k->views[i].dtype, common) !=
+                           k->views[i].dtype)
             CORE_TRY(replace(k, &k->tensors[i], common, true, &k->views[i]));
     }
     return CORE_OK;
@@ -440,16 +441,16 @@ static core_status make_suitable(kernel_run *k, const core_kernel *kernel,
 
 static bool all_suit(const kernel_run *k, const core_kernel *kernel)
 {
-    bool narrow = kernel->demands & CORE_DEMAND_INDEX32;
+    bool narrow = kernel->demands & CORE_REQUIRE_INDEX32;
 
     for (uint32_t i = 0; i < k->nviews; i++)
         if (!view_suits(k, kernel, CORE_DTYPE_NONE, &k->views[i]) ||
-            (narrow && !core__demand_view_fits(&k->views[i])))
+            (narrow && !core__constraint_view_fits(&k->views[i])))
             return false;
     for (uint32_t i = 0; i < k->nresults; i++)
         if (k->outputs[i] &&
             (!view_suits(k, kernel, CORE_DTYPE_NONE, &k->result_views[i]) ||
-             (narrow && !core__demand_view_fits(&k->result_views[i]))))
+             (narrow && !core__constraint_view_fits(&k->result_views[i]))))
             return false;
     return true;
 }
@@ -463,11 +464,11 @@ static __attribute__((noinline)) core_status find_demanding(
     core_dtype common;
 
     kernel =
-        core__demand_equal(k->set, k->dtypes, k->ndtypes, largest, &common);
+        core__constraint_equal(k->set, k->dtypes, k->ndtypes, largest, &common);
     if (common)
         CORE_TRY(make_suitable(k, kernel, common));
     for (uint32_t i = 0; i < k->ndtypes; i++)
-        k->dtypes[i] = core__demand_dtype(k->dtypes[i], common);
+        k->dtypes[i] = core__constraint_dtype(k->dtypes[i], common);
     for (; kernel;
          kernel = core__kernel_next(kernel, k->dtypes, k->ndtypes, largest)) {
         const core_kernel *first = kernel;
@@ -501,8 +502,8 @@ static core_status take_written(kernel_run *k)
         if (!(written >> i & 1) || value->tag != CORE_VALUE_VIEW ||
             k->tensors[at] == k->args[i].u.tensor)
             continue;
-        core__detour(k->op, CORE_DETOUR_RESULT);
-        CORE_TRY(core__tensor_copy(k->args[i].u.tensor, k->tensors[at]));
+        core__conversion_count(k->op, CORE_CONVERSION_RESULT);
+        CORE_TRY(core__dispatch_copy(k->args[i].u.tensor, k->tensors[at]));
     }
     return CORE_OK;
 }
@@ -515,8 +516,8 @@ static core_status take_substitutes(kernel_run *k)
     for (uint32_t i = 0; i < k->nresults; i++) {
         if (!k->substitutes[i])
             continue;
-        core__detour(k->op, CORE_DETOUR_RESULT);
-        CORE_TRY(core__tensor_copy(k->outputs[i], k->substitutes[i]));
+        core__conversion_count(k->op, CORE_CONVERSION_RESULT);
+        CORE_TRY(core__dispatch_copy(k->outputs[i], k->substitutes[i]));
     }
     return CORE_OK;
 }
@@ -592,8 +593,8 @@ static core_status finish(kernel_run *k, core_value *results, uint32_t nresults)
             CORE_TRY(core__out_check(k->op, target_at(k, i), target,
                                      k->outputs[i]->dtype, k->outputs[i]->ndim,
                                      k->outputs[i]->sizes));
-        core__detour(k->op, CORE_DETOUR_RESULT);
-        CORE_TRY(core__tensor_copy(target, k->outputs[i]));
+        core__conversion_count(k->op, CORE_CONVERSION_RESULT);
+        CORE_TRY(core__dispatch_copy(target, k->outputs[i]));
     }
     for (uint32_t i = 0; i < k->nresults && i < nresults; i++) {
         core_tensor *result = k->targets[i] ? k->targets[i] : k->outputs[i];

@@ -7,15 +7,16 @@
 #include "base/observe.h"
 #include "graph/capture.h"
 #include "device/stream.h"
-#include "transfer/transfer.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/launch.h"
 #include "dispatch/plan.h"
 #include "dispatch/structured.h"
 #include "dispatch/table.h"
 #include "memory/memory.h"
-#include "ops/infer.h"
+#include "dispatch/inference.h"
+#include "dispatch/upcalls.h"
 #include "tensor/dtype.h"
+#include "tensor/storage_check.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -69,7 +70,7 @@ core_status core__kernel_ask(const core_operator *op, core__kernel_set *set,
             *inout_kernel = kernel;
             return status;
         }
-        if (kernel->demands & CORE_DEMAND_NO_FALLBACK)
+        if (kernel->demands & CORE_REQUIRE_NO_FALLBACK)
             return core_error_code() == status
                        ? status
                        : core__op_error(status, op,

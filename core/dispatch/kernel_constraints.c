@@ -2,8 +2,8 @@
  * Copyright The libcore authors */
 
 #include "dispatch/kernel_constraints.h"
+#include "dispatch/upcalls.h"
 
-#include "transfer/transfer.h"
 #include "tensor/dtype.h"
 
 #include <string.h>
@@ -21,9 +21,10 @@ const core_kernel *core__kernel_next(const core_kernel *kernel,
     return at ? &at->kernel : NULL;
 }
 
-const core_kernel *core__demand_equal(core__kernel_set *set,
-                                      const core_dtype *dtypes, uint32_t count,
-                                      uint32_t ndim, core_dtype *out_common)
+const core_kernel *core__constraint_equal(core__kernel_set *set,
+                                          const core_dtype *dtypes,
+                                          uint32_t count, uint32_t ndim,
+                                          core_dtype *out_common)
 {
     const core__kernel *at = set ? atomic_load(&set->first) : NULL;
     core_dtype equal[CORE_SIGNATURE_MAX];
@@ -42,7 +43,7 @@ const core_kernel *core__demand_equal(core__kernel_set *set,
     for (uint32_t i = 0; i < count; i++)
         equal[i] = core__dtype_is_floating(dtypes[i]) ? common : dtypes[i];
     for (; at; at = at->next) {
-        bool casts = differ && at->kernel.demands & CORE_DEMAND_EQUAL_DTYPES;
+        bool casts = differ && at->kernel.demands & CORE_REQUIRE_EQUAL_DTYPES;
 
         if (!core__kernel_takes(&at->kernel, casts ? equal : dtypes, count,
                                 ndim))
@@ -54,12 +55,12 @@ const core_kernel *core__demand_equal(core__kernel_set *set,
     return NULL;
 }
 
-bool core__demand_aligned(const core_kernel *kernel, const core_device *device,
-                          core_memory memory)
+bool core__constraint_aligned(const core_kernel *kernel,
+                              const core_device *device, core_memory memory)
 {
     uint64_t bytes = UINT64_C(1)
-                     << ((kernel->demands & CORE_DEMAND_ALIGNMENT) >>
-                         CORE_DEMAND_ALIGNMENT_SHIFT);
+                     << ((kernel->demands & CORE_REQUIRE_ALIGNMENT) >>
+                         CORE_REQUIRE_ALIGNMENT_SHIFT);
     uint64_t place = memory.offset;
 
     if (device->flags & CORE_DEVICE_FLAT)
@@ -68,14 +69,14 @@ bool core__demand_aligned(const core_kernel *kernel, const core_device *device,
            (bytes == 1 || bytes <= device->properties.base_alignment);
 }
 
-bool core__demand_aligned_tensor(const core_kernel *kernel,
-                                 const core_tensor *tensor)
+bool core__constraint_aligned_tensor(const core_kernel *kernel,
+                                     const core_tensor *tensor)
 {
-    return core__demand_aligned(kernel, tensor->device,
-                                core__tensor_memory(tensor));
+    return core__constraint_aligned(kernel, tensor->device,
+                                    core__tensor_memory(tensor));
 }
 
-bool core__demand_view_fits(const core_view *view)
+bool core__constraint_view_fits(const core_view *view)
 {
     uint64_t last = 0;
 
@@ -115,7 +116,7 @@ static uint32_t cut_of(const core_loop *loop)
     return loop->ndim;
 }
 
-bool core__demand_splits(const core_loop *loop)
+bool core__constraint_splits(const core_loop *loop)
 {
     int64_t sizes[CORE_MAX_NDIM];
     core_loop least = *loop;
@@ -132,9 +133,10 @@ bool core__demand_splits(const core_loop *loop)
     return loop_fits(&least);
 }
 
-core_status core__demand_split(core__kernel_call *run,
-                               const core_kernel *kernel, const core_loop *loop,
-                               const core_value *args, uint32_t nargs)
+core_status core__constraint_split(core__kernel_call *run,
+                                   const core_kernel *kernel,
+                                   const core_loop *loop,
+                                   const core_value *args, uint32_t nargs)
 {
     core_operand operands[CORE__OPERANDS_MAX + 2];
     int64_t sizes[CORE_MAX_NDIM];
@@ -151,28 +153,29 @@ core_status core__demand_split(core__kernel_call *run,
     part.operands = operands;
     sizes[cut] = half;
     part.numel = loop->numel / loop->sizes[cut] * half;
-    CORE_TRY(core__demand_split(run, kernel, &part, args, nargs));
+    CORE_TRY(core__constraint_split(run, kernel, &part, args, nargs));
     sizes[cut] = loop->sizes[cut] - half;
     part.numel = loop->numel - part.numel;
     for (uint32_t k = 0; k < loop->noperands; k++)
         if (!(operands[k].flags & CORE_OPERAND_IMMEDIATE))
             operands[k].memory.offset +=
                 (uint64_t)(half * operands[k].strides[cut]);
-    return core__demand_split(run, kernel, &part, args, nargs);
+    return core__constraint_split(run, kernel, &part, args, nargs);
 }
 
-core_status core__demand_copy(const core_operator *op, core_tensor *tensor,
-                              core_dtype dtype, bool filled,
-                              core_tensor **out_copy)
+core_status core__constraint_copy(const core_operator *op, core_tensor *tensor,
+                                  core_dtype dtype, bool filled,
+                                  core_tensor **out_copy)
 {
     core_status status;
 
     if (filled)
-        core__detour(op, tensor->dtype == dtype ? CORE_DETOUR_CONTIGUOUS
-                                                : CORE_DETOUR_CAST);
+        core__conversion_count(op, tensor->dtype == dtype
+                                       ? CORE_CONVERSION_CONTIGUOUS
+                                       : CORE_CONVERSION_CAST);
     CORE_TRY(core__tensor_new(tensor->device, dtype, tensor->ndim,
                               tensor->sizes, NULL, out_copy));
-    status = filled ? core__tensor_copy(*out_copy, tensor) : CORE_OK;
+    status = filled ? core__dispatch_copy(*out_copy, tensor) : CORE_OK;
     if (status != CORE_OK) {
         core__tensor_release(*out_copy);
         *out_copy = NULL;

@@ -8,7 +8,7 @@
 #include "dispatch/dispatch.h"
 #include "dispatch/schema.h"
 #include "dispatch/structured.h"
-#include "ops/infer.h"
+#include "dispatch/inference.h"
 #include "tensor/layout.h"
 
 const char *core__argument_name(const core_operator *op, uint32_t position)

@@ -18,7 +18,7 @@
 #include "device/stream.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/schema.h"
-#include "ops/infer.h"
+#include "dispatch/inference.h"
 
 #include <libcore/dispatch.h>
 

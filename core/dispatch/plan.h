@@ -6,6 +6,7 @@
 #ifndef CORE_DISPATCH_PLAN_H
 #define CORE_DISPATCH_PLAN_H
 
+#include "base/fork.h"
 #include "dispatch/structured.h"
 
 typedef struct core__plan core__plan;
@@ -21,5 +22,8 @@ void core__plan_done(core__plan *plan);
 
 /* Before a kernel or a device goes away.  NULL: any. */
 void core__plans_drop(const core_kernel *kernel, const core_device *device);
+
+/* Fork handler of the plans' cache. */
+void core__plans_fork(core__fork at);
 
 #endif

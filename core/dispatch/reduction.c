@@ -4,11 +4,11 @@
 /* Reductions, for every backend: which dimensions go, the results, and a loop
  * in which they have stride 0 where they are reduced. */
 
-#include "transfer/transfer.h"
 #include "dispatch/kernel_constraints.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/loop.h"
-#include "ops/infer.h"
+#include "dispatch/inference.h"
+#include "dispatch/upcalls.h"
 #include "tensor/dtype.h"
 #include "tensor/layout.h"
 
@@ -84,7 +84,7 @@ static core_status find_dtypes(reduction *r)
         asked = CORE_DTYPE_NONE;
     if (asked && asked != input) {
         CORE_TRY(core__op_dtype_check(r->op, asked));
-        core__detour(r->call->op, CORE_DETOUR_CAST);
+        core__conversion_count(r->call->op, CORE_CONVERSION_CAST);
         CORE_TRY(core__tensor_cast(r->input, asked, &cast));
         core__tensor_release(r->input);
         r->input = cast;
@@ -192,10 +192,10 @@ static core_status compute(reduction *r);
 static bool suits(const core_tensor *tensor, const core_kernel *kernel,
                   core_dtype common)
 {
-    return !(kernel->demands & CORE_DEMAND_CONTIGUOUS &&
+    return !(kernel->demands & CORE_REQUIRE_CONTIGUOUS &&
              !(tensor->flags & CORE__TENSOR_CONTIGUOUS)) &&
-           core__demand_dtype(tensor->dtype, common) == tensor->dtype &&
-           core__demand_aligned_tensor(kernel, tensor);
+           core__constraint_dtype(tensor->dtype, common) == tensor->dtype &&
+           core__constraint_aligned_tensor(kernel, tensor);
 }
 
 static bool all_suit(const reduction *r, const core_kernel *kernel,
@@ -219,26 +219,26 @@ static core_status compute_copies(reduction *r, const core_kernel *kernel,
     r->copied = true;
     memcpy(given, r->outputs, sizeof given);
     if (!suits(r->input, kernel, common)) {
-        CORE_TRY(core__demand_copy(r->call->op, r->input,
-                                   core__demand_dtype(r->input->dtype, common),
-                                   true, &copy));
+        CORE_TRY(core__constraint_copy(
+            r->call->op, r->input,
+            core__constraint_dtype(r->input->dtype, common), true, &copy));
         core__tensor_release(r->input);
         r->input = copy;
     }
     for (uint32_t k = 0; k < r->nresults && status == CORE_OK; k++)
         if (!suits(given[k], kernel, common))
-            status =
-                core__demand_copy(r->call->op, given[k],
-                                  core__demand_dtype(given[k]->dtype, common),
-                                  false, &r->outputs[k]);
+            status = core__constraint_copy(
+                r->call->op, given[k],
+                core__constraint_dtype(given[k]->dtype, common), false,
+                &r->outputs[k]);
     if (status == CORE_OK)
         status = compute(r);
     for (uint32_t k = 0; k < r->nresults; k++) {
         if (r->outputs[k] == given[k])
             continue;
         if (status == CORE_OK) {
-            core__detour(r->call->op, CORE_DETOUR_RESULT);
-            status = core__tensor_copy(given[k], r->outputs[k]);
+            core__conversion_count(r->call->op, CORE_CONVERSION_RESULT);
+            status = core__dispatch_copy(given[k], r->outputs[k]);
         }
         core__tensor_release(r->outputs[k]);
         r->outputs[k] = given[k];
@@ -255,7 +255,7 @@ static __attribute__((noinline)) core_status compute_demanding(
     const core_kernel *kernel;
     core_dtype common;
 
-    kernel = core__demand_equal(r->set, dtypes, count, loop->ndim, &common);
+    kernel = core__constraint_equal(r->set, dtypes, count, loop->ndim, &common);
     if (common && !r->copied)
         return compute_copies(r, kernel, common);
     for (; kernel;
@@ -268,11 +268,11 @@ static __attribute__((noinline)) core_status compute_demanding(
         if (!all_suit(r, kernel, CORE_DTYPE_NONE)) {
             if (!r->copied)
                 return compute_copies(r, kernel, CORE_DTYPE_NONE);
-        } else if (!(kernel->demands & CORE_DEMAND_INDEX32)) {
+        } else if (!(kernel->demands & CORE_REQUIRE_INDEX32)) {
             return core__kernel_launch(run, kernel, loop, r->args, r->nargs,
                                        NULL, 0);
-        } else if (core__demand_splits(loop)) {
-            return core__demand_split(run, kernel, loop, r->args, r->nargs);
+        } else if (core__constraint_splits(loop)) {
+            return core__constraint_split(run, kernel, loop, r->args, r->nargs);
         }
     }
     return core__kernel_refused(r->call->op, r->set, dtypes, count);
@@ -326,8 +326,8 @@ static core_status finish(reduction *r, core_value *results, uint32_t nresults)
 {
     for (uint32_t k = 0; k < r->nresults; k++) {
         if (r->targets[k] && r->targets[k] != r->outputs[k]) {
-            core__detour(r->call->op, CORE_DETOUR_RESULT);
-            CORE_TRY(core__tensor_copy(r->targets[k], r->outputs[k]));
+            core__conversion_count(r->call->op, CORE_CONVERSION_RESULT);
+            CORE_TRY(core__dispatch_copy(r->targets[k], r->outputs[k]));
         }
     }
     for (uint32_t k = 0; k < r->nresults && k < nresults; k++) {

@@ -14,7 +14,8 @@
 #include "dispatch/dispatch.h"
 #include "dispatch/schema.h"
 #include "dispatch/table.h"
-#include "loader/loader.h"
+#include "device/upcalls.h"
+#include "dispatch/upcalls.h"
 
 #include <libcore/dispatch.h>
 
@@ -226,7 +227,7 @@ static core_status slot_of(core_string backend, uint32_t *out_slot)
     found = core__backend_by_type(backend.data, backend.size);
     if (!found) {
         /* The order in which plugins are opened must not matter. */
-        CORE_TRY(core__loader_load_for(backend.data, backend.size));
+        CORE_TRY(core__device_upcalls.load_type(backend.data, backend.size));
         found = core__backend_by_type(backend.data, backend.size);
     }
     if (!found)
@@ -340,6 +341,13 @@ static core_status check_kernel(const core_kernel *kernel)
     return CORE_OK;
 }
 
+static const core_host *host_of(const core_registry *registry)
+{
+    return registry->plugin
+               ? core__dispatch_upcalls.plugin_host(registry->plugin)
+               : &core__host;
+}
+
 /* A kernel that names no dtypes takes those that were there when ABI 0.1 was:
  * what came later is for those who name it, and were built with a minor that
  * says what it is. */
@@ -421,7 +429,7 @@ core_status core__registry_place(core__kernel_slab *slab, uint32_t index,
     kernel->kernel.struct_size = sizeof *from;
     /* the operator's own name has a lifetime that suits */
     kernel->kernel.name.data = core__operator_name(op);
-    kernel->host = registry->plugin ? &registry->plugin->host : &core__host;
+    kernel->host = host_of(registry);
     limit_signature(&kernel->kernel, kernel->host->abi_minor);
     set_masks(kernel);
     kernel->set = set;
@@ -523,7 +531,7 @@ core_status core__registry_add_fallback(core_registry *registry,
         kernel->kernel.struct_size = sizeof kernel->kernel;
         kernel->kernel.launch = function;
         kernel->kernel.user = user;
-        kernel->host = registry->plugin ? &registry->plugin->host : &core__host;
+        kernel->host = host_of(registry);
         limit_signature(&kernel->kernel, 0);
         set_masks(kernel);
         kernel->set = set;

@@ -6,6 +6,7 @@
 #ifndef CORE_DISPATCH_REGISTRY_H
 #define CORE_DISPATCH_REGISTRY_H
 
+#include "base/fork.h"
 #include "device/device.h"
 #include "dispatch/operator.h"
 
@@ -132,12 +133,6 @@ core_status core__registry_add_function(core_registry *registry,
                                         core_string operator_name, uint32_t key,
                                         core_string backend,
                                         core_function function, void *user);
-/* autograd/operator_gradient.c.  recorded, unless NULL, counts the calls in
- * graphs that need the gradient's functions. */
-core_status core__gradient_add(core_registry *registry,
-                               core_string operator_name,
-                               const core_operator_gradient *gradient,
-                               _Atomic uint64_t *recorded);
 /* The newest registration's user word lies in memory that goes with it. */
 void core__registry_set_payload(core_registry *registry,
                                 core__retired *payload);
@@ -198,5 +193,10 @@ extern const core__entry *_Atomic core__table_unresolved[CORE__TABLE_SIZE];
 /* An entry or a kernel that calls may still be using is freed later.  The link
  * is a member of it, so that there is nothing to allocate. */
 void core__reclaim(core__retired *link, void *memory);
+
+/* In the child of a fork. */
+void core__registry_forked(void);
+/* Fork handler of the memory that is to be reclaimed. */
+void core__reclaim_fork(core__fork at);
 
 #endif

@@ -5,9 +5,9 @@
 
 #include "dispatch/structured.h"
 
-#include "transfer/transfer.h"
 #include "dispatch/dispatch.h"
-#include "ops/infer.h"
+#include "dispatch/inference.h"
+#include "dispatch/upcalls.h"
 #include "tensor/dtype.h"
 #include "tensor/layout.h"
 
@@ -100,7 +100,7 @@ core_status core__tensor_cast(core_tensor *tensor, core_dtype dtype,
     core__layout_like(tensor, strides);
     CORE_TRY(core__tensor_new(tensor->device, dtype, tensor->ndim,
                               tensor->sizes, strides, out_tensor));
-    status = core__tensor_copy(*out_tensor, tensor);
+    status = core__dispatch_copy(*out_tensor, tensor);
     if (status != CORE_OK) {
         core__tensor_release(*out_tensor);
         *out_tensor = NULL;
@@ -121,7 +121,7 @@ core_status core__tensor_contiguous(core_tensor *tensor,
     }
     CORE_TRY(core__tensor_new(tensor->device, tensor->dtype, tensor->ndim,
                               tensor->sizes, NULL, out_tensor));
-    status = core__tensor_copy(*out_tensor, tensor);
+    status = core__dispatch_copy(*out_tensor, tensor);
     if (status != CORE_OK) {
         core__tensor_release(*out_tensor);
         *out_tensor = NULL;
@@ -201,7 +201,7 @@ core_status core__tensor_copy_broadcast(const core_operator *op,
             strides[ndim - from->ndim + i] = from->strides[i];
     CORE_TRY(core__tensor_alias(from, from->dtype, ndim, sizes, strides,
                                 from->offset, &wide));
-    status = core__tensor_copy(to, wide);
+    status = core__dispatch_copy(to, wide);
     core__tensor_release(wide);
     return status;
 }

@@ -2,7 +2,8 @@
  * Copyright The libcore authors */
 
 /* structured.h: what the core does once for every backend's kernel: infer,
- * promote, broadcast, check overlap, allocate, build the loop (DESIGN.md 3). */
+ * promote, broadcast, check overlap, allocate, build the loop
+ * (docs/architecture.md, Decisions 3). */
 
 #ifndef CORE_DISPATCH_STRUCTURED_H
 #define CORE_DISPATCH_STRUCTURED_H
@@ -40,9 +41,6 @@ core_status core__kernel_run(core_call *call, const core_value *args,
 core_status core__function_run(core_call *call, const core_value *args,
                                uint32_t nargs, core_value *results,
                                uint32_t nresults);
-/* ops/quick.c: what serves an operator that has one: a fast path before
- * core__function_run, or that. */
-core_function core__function_quick(const core_operator *op);
 
 /* Slots without anybody: says who has the operator, or computes on the CPU
  * where LIBCORE_FALLBACK allows it. */
@@ -137,8 +135,8 @@ static inline core_status core__storage_refused(const core_operator *op,
 
 uint64_t core__fallback_count(void);
 
-/* Counts one for core_op_detours. */
-void core__detour(const core_operator *op, core_detour detour)
+/* Counts one for core_op_conversions. */
+void core__conversion_count(const core_operator *op, core_conversion detour)
     __attribute__((cold));
 
 /* What core_host offers to a kernel: see plugin.h. */

@@ -14,15 +14,12 @@
 
 #include "dispatch/table.h"
 
-#include "autocast/autocast.h"
-#include "autograd/graph/layer.h"
-#include "autograd/graph/record_fast_path.h"
 #include "base/memory.h"
 #include "base/settings.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/structured.h"
+#include "dispatch/upcalls.h"
 #include "ops_ids.h"
-#include "profiler/profiler_hooks.h"
 
 #include <pthread.h>
 
@@ -47,11 +44,9 @@ static core_status resolve(core_call *call, const core_value *args,
 
 static const core__entry unresolved = {resolve, NULL};
 static const core__entry missing = {core__missing_kernel, NULL};
-static const core__entry autograd = {core__autograd_layer, NULL};
-static const core__entry inplace_or_view = {core__inplace_or_view_layer, NULL};
-static const core__entry trace = {core__trace_layer, NULL};
-static const core__entry autocast = {core__autocast_layer, NULL};
-static const core__entry profiler = {core__profiler_layer, NULL};
+
+/* The layer of a functionality, in capitals. */
+#define layer(name) (&core__dispatch_layers[CORE__FUNCTIONALITY_##name])
 
 #define EIGHT(x) x, x, x, x, x, x, x, x
 const core__entry *_Atomic core__table_unresolved[CORE__TABLE_SIZE] = {
@@ -219,10 +214,11 @@ static void learn_below(core__shortcut *made)
         op->mask;
     const core__entry *below;
 
-    if (made->function != core__autograd_layer || !structured(op) ||
+    if (made->function != layer(AUTOGRAD)->function || !structured(op) ||
         !passing(op) || op->nresults != 1 ||
         op->variant != CORE__VARIANT_FUNCTIONAL ||
-        !core__plain_gradient(op->data->gradient, &made->saved_for) ||
+        !core__dispatch_upcalls.gradient_is_plain(op->data->gradient,
+                                                  &made->saved_for) ||
         keys < CORE__KEY_BACKEND)
         return;
     below = entry_at(op, keys);
@@ -231,7 +227,7 @@ static void learn_below(core__shortcut *made)
     made->below = *below;
     made->below_call = call_of(op, keys, made->below.user);
     made->gradient = op->data->gradient;
-    made->function = core__autograd_plain;
+    made->function = core__dispatch_upcalls.record_plain;
     made->call.user = made;
 }
 
@@ -278,7 +274,7 @@ static const core__entry *writing(const core_operator *op,
         op->family == CORE__FAMILY_ELEMENTWISE)
         function = core__elementwise_write(op);
     if (!function)
-        return &inplace_or_view;
+        return layer(INPLACE_OR_VIEW);
     if (table->written[slot].user != below->user)
         table->written[slot] = (core__entry){function, below->user};
     return &table->written[slot];
@@ -292,7 +288,7 @@ static void fill(core_operator *op, operator_table *table)
         const core__entry *below = backend_entry(op, table, slot, &implicit);
         core__registration *r = newest(op, CORE_KEY_AUTOGRAD, slot);
         const core__entry *above =
-            implicit && !never_recorded(op) ? below : &autograd;
+            implicit && !never_recorded(op) ? below : layer(AUTOGRAD);
 
         if (!r)
             r = newest(op, CORE_KEY_AUTOGRAD, CORE__SLOT_NONE);
@@ -306,11 +302,11 @@ static void fill(core_operator *op, operator_table *table)
                             : writing(op, table, slot, below));
         r = newest(op, CORE_KEY_AUTOCAST, CORE__SLOT_NONE);
         set_slot(table, CORE__FUNCTIONALITY_AUTOCAST, slot,
-                 r ? &r->entry : &autocast);
+                 r ? &r->entry : layer(AUTOCAST));
         r = newest(op, CORE_KEY_PROFILER, CORE__SLOT_NONE);
         set_slot(table, CORE__FUNCTIONALITY_PROFILER, slot,
-                 r ? &r->entry : &profiler);
-        set_slot(table, CORE__FUNCTIONALITY_TRACE, slot, &trace);
+                 r ? &r->entry : layer(PROFILER));
+        set_slot(table, CORE__FUNCTIONALITY_TRACE, slot, layer(TRACE));
     }
     if (op->shortcut)
         check_shortcuts(op);
@@ -385,7 +381,8 @@ static core_status resolve(core_call *call, const core_value *args,
             core__registry_unlock();
             return core__error_memory(sizeof *table);
         }
-        table->function = (core__entry){core__function_quick(op), NULL};
+        table->function =
+            (core__entry){core__dispatch_upcalls.function_of(op), NULL};
         table->meta = (core__entry){core__structured_run(op, NULL), NULL};
         op->quick = core__elementwise_quick(op);
         op->kernel_op = core__operator_kernel(op);
@@ -427,7 +424,8 @@ const char *core__table_describe(core_operator *op, uint32_t slot)
     if (!table)
         return "unknown";
     core__registry_lock();
-    table->function = (core__entry){core__function_quick(op), NULL};
+    table->function =
+        (core__entry){core__dispatch_upcalls.function_of(op), NULL};
     entry = backend_entry(op, table, slot, &implicit);
     if (entry == &missing)
         answer = "missing";

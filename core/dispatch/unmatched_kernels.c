@@ -11,7 +11,7 @@
 #include "dispatch/dispatch.h"
 #include "dispatch/registry.h"
 #include "dispatch/table.h"
-#include "loader/loader.h"
+#include "dispatch/upcalls.h"
 
 #include <string.h>
 
@@ -54,7 +54,8 @@ bool core__registry_unasked(core_registry *registry, core__backend *backend,
                             const core_kernel *kernel, core_operator *op)
 {
     const char *plugin =
-        registry->plugin ? registry->plugin->information.name : "the program";
+        registry->plugin ? core__dispatch_upcalls.plugin_name(registry->plugin)
+                         : "the program";
 
     /* One of another functional operator, as sum.dim_IntList, which calls use
      * by the name of sum, does no harm: it says that the kernel can do it.

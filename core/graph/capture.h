@@ -6,6 +6,7 @@
 #ifndef CORE_DEVICE_CAPTURE_H
 #define CORE_DEVICE_CAPTURE_H
 
+#include "base/fork.h"
 #include "device/stream.h"
 
 #include <libcore/capture.h>
@@ -23,5 +24,8 @@ core_status core__capture_random(core_stream *stream, core_generator *generator,
                                  uint64_t numel, uint64_t *out_seed,
                                  uint64_t *out_offset,
                                  core_tensor **out_counter);
+
+/* Fork handler of captures. */
+void core__captures_fork(core__fork at);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* interposers.h: what may stand between the core and a plugin (ABI.md 22).
+/* interposers.h: what may stand between the core and a plugin (docs/abi.md 22).
  *
  * LIBCORE_LAYERS=validate,trace,fault puts all three or some around every
  * plugin that is opened from then on:
@@ -42,5 +42,9 @@ core_status core__layers_function(core__layers *layers, core_string name,
 /* Breaches that validate has seen, and the first of them in words: "" if there
  * is none. */
 uint64_t core__layers_breaches(core__layers *layers, const char **out_first);
+
+/* Checks the texts of LIBCORE_LAYERS and LIBCORE_FAULT. */
+core_status core__layers_check(const char *text);
+core_status core__faults_check(const char *text);
 
 #endif

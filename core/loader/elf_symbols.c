@@ -2,7 +2,7 @@
  * Copyright The libcore authors */
 
 /* A plugin's dynamic symbols: it defines the entry, a function of its own, and
- * imports nothing of libcore (ABI.md 1), which would tie it to one release.
+ * imports nothing of libcore (docs/abi.md 1): that would tie it to one release.
  *
  * They are found as the dynamic linker finds them, by the dynamic section: what
  * the section table says binds nobody.  The linker believes what leads it from

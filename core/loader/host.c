@@ -3,10 +3,12 @@
 
 /* The host table: libcore as a plugin sees it. */
 
+#include "autograd/graph/operator_gradient.h"
 #include "base/log.h"
 #include "base/settings.h"
 #include "base/thread.h"
 #include "dispatch/dispatch.h"
+#include "dispatch/structured.h"
 #include "loader/loader.h"
 #include "tensor/tensor.h"
 
@@ -14,22 +16,6 @@
 #include <libcore/function.h>
 
 #include <string.h>
-
-/* dispatch/kernel_call.c */
-core_status core__call_scratch(core_call *call, uint64_t size,
-                               core_memory *out_memory);
-core_status core__call_record_stream(core_call *call, void *stream);
-core_status core__host_record_stream(core_tensor *tensor, void *stream);
-core_status core__call_allocate_result(core_call *call, uint32_t index,
-                                       core_dtype dtype, uint32_t ndim,
-                                       const int64_t *sizes,
-                                       const core_view **out_view);
-core_status core__call_copy(const core_call *call, const core_value *args,
-                            uint32_t nargs, const core_value *results,
-                            uint32_t nresults, core_call **out_call,
-                            const core_value **out_args,
-                            core_value **out_results);
-void core__call_drop(core_call *call);
 
 /* A text that is none would be read all the same. */
 static core_status check_text(core_string text, const char *what)
@@ -152,12 +138,12 @@ static core_status register_backend(core_registry *registry,
 static core_status check_kernel(const core_plugin *plugin,
                                 const core_kernel *kernel)
 {
-    uint32_t known = CORE_DEMAND_CONTIGUOUS | CORE_DEMAND_NO_FALLBACK;
+    uint32_t known = CORE_REQUIRE_CONTIGUOUS | CORE_REQUIRE_NO_FALLBACK;
     bool plans;
 
     if (core__plugin_minor(plugin) >= 3)
-        known |= CORE_DEMAND_EQUAL_DTYPES | CORE_DEMAND_INDEX32 |
-                 CORE_DEMAND_ALIGNMENT;
+        known |= CORE_REQUIRE_EQUAL_DTYPES | CORE_REQUIRE_INDEX32 |
+                 CORE_REQUIRE_ALIGNMENT;
 
     CORE_TRY(check_pointer(kernel, "a kernel"));
     CORE_TRY(check_text(kernel->name, "a kernel's name"));

@@ -65,7 +65,7 @@ static void describe(core__backend *backend,
     information->plugin = backend->plugin;
     information->synchronous = backend->synchronous;
     core__unasked_names(backend, unasked, sizeof unasked);
-    information->unasked_kernels = core__loader_keep(unasked);
+    information->unmatched_kernels = core__loader_keep(unasked);
     core__error_restore(&earlier);
 }
 

@@ -86,4 +86,10 @@ core_status core__plugin_check_hash(const core_plugin *plugin, int file);
 /* For core_host.cache_directory: cache_folder.c. */
 core_status core__cache_folder(core_string name, core_string *out_path);
 
+/* Checks the texts of LIBCORE_PLUGIN_PATH, LIBCORE_QUARANTINE and
+ * LIBCORE_CACHE. */
+core_status core__plugin_path_check(const char *text);
+core_status core__quarantine_check(const char *text);
+core_status core__cache_check(const char *text);
+
 #endif

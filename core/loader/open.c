@@ -32,8 +32,8 @@ core_plugin *core__loader_opening;
 
 /* --------------------------------------------------------- environment -- */
 
-/* What a plugin's constructors and init could change behind the program's
- * back (ABI.md 16): a library built with -Ofast sets the processor to flush
+/* State of the process that a plugin's constructors and init could change
+ * (docs/abi.md 16): a library built with -Ofast makes the processor flush
  * denormals merely by being loaded. */
 typedef struct surroundings {
     fenv_t floating_point;

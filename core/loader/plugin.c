@@ -496,7 +496,7 @@ core_status core_plugin_describe(core_plugin *plugin,
     return CORE_OK;
 }
 
-uint64_t core_plugin_breaches(core_plugin *plugin, const char **out_first)
+uint64_t core_plugin_violations(core_plugin *plugin, const char **out_first)
 {
     const char *first;
     uint64_t count;

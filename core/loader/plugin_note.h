@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* plugin_note.h: what can be known of a plugin from its file, before any of its code
- * runs (ABI.md 1 and 2).  Pure functions over the bytes of a file: nothing in
- * it is trusted, every offset is checked against its end. */
+/* plugin_note.h: what a plugin's file says about it, before any of its code runs
+ * (docs/abi.md 1 and 2).  Pure functions over the bytes of a file: nothing
+ * in it is trusted, every offset is checked against its end. */
 
 #ifndef CORE_LOADER_NOTE_H
 #define CORE_LOADER_NOTE_H

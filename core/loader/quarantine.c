@@ -9,6 +9,7 @@
 
 #include "base/memory.h"
 #include "base/settings.h"
+#include "loader/loader.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -7,6 +7,7 @@
 
 #include "base/memory.h"
 #include "base/settings.h"
+#include "loader/loader.h"
 
 #include <libcore/plugins.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* search.h: where plugins are looked for (ABI.md 23), and which files are
+/* search.h: where plugins are looked for (docs/abi.md 23), and which files are
  * trusted. */
 
 #ifndef CORE_LOADER_SEARCH_H

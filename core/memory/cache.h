@@ -26,4 +26,7 @@ bool core__cache_keep(core_device *device, core_memory memory,
 /* Frees all that is kept: when memory is short, and before a device closes. */
 void core__cache_empty(core_device *device);
 
+/* In the child of a fork. */
+void core__cache_forked(void);
+
 #endif

@@ -15,7 +15,6 @@
 
 #include "base/memory.h"
 #include "memory/heap.h"
-#include "tensor/tensor.h"
 
 #include <libcore/tensor.h>
 
@@ -435,8 +434,8 @@ static core_status alloc(host_pool *pool, uint64_t size, bool tensor,
     return status;
 }
 
-static core_status take(core_device *device, size_t size, bool tensor,
-                        void **out_data)
+core_status core__host_memory_take(core_device *device, size_t size,
+                                   bool tensor, void **out_data)
 {
     host_pool *pool;
 
@@ -455,7 +454,7 @@ core_status core_host_memory_alloc(core_device *device, size_t size,
     CORE__NOT_NULL(out_data);
     *out_data = NULL;
     CORE__NOT_NULL(device);
-    return take(device, size, false, out_data);
+    return core__host_memory_take(device, size, false, out_data);
 }
 
 /* Why this memory cannot be given back so; NULL: it can. */
@@ -468,7 +467,7 @@ static const char *wrong(const host_block *block, const void *data, bool tensor)
                : "is the caller's: it is a tensor's, which frees it";
 }
 
-static core_status give(core_device *device, void *data, bool tensor)
+core_status core__host_memory_give(core_device *device, void *data, bool tensor)
 {
     core__use *done = NULL;
     host_block **link;
@@ -511,50 +510,5 @@ static core_status give(core_device *device, void *data, bool tensor)
 core_status core_host_memory_free(core_device *device, void *data)
 {
     CORE__NOT_NULL(device);
-    return data ? give(device, data, false) : CORE_OK;
-}
-
-/* Fails in a forked child alone: the memory is the parent's. */
-static void free_pinned(void *context, void *data)
-{
-    core_device *device = context;
-
-    (void)give(device, data, true);
-    core_device_release(device);
-}
-
-core_status core_tensor_pinned(core_device *device, core_dtype dtype,
-                               const int64_t *sizes, size_t ndim,
-                               core_tensor **out_tensor)
-{
-    core_storage *storage = NULL;
-    core_tensor *shape;
-    core_device *host;
-    core_status status;
-    void *data = NULL;
-    uint64_t bytes;
-
-    CORE__NOT_NULL(out_tensor);
-    *out_tensor = NULL;
-    CORE__NOT_NULL(device);
-    if (ndim)
-        CORE__NOT_NULL(sizes);
-    CORE_TRY(core__device_host(&host));
-    /* Sizes are checked, and elements counted. */
-    if (ndim > CORE_MAX_NDIM)
-        ndim = CORE_MAX_NDIM + 1;
-    CORE_TRY(core__tensor_new(&core__meta_device, dtype, (uint32_t)ndim, sizes,
-                              NULL, &shape));
-    bytes = (uint64_t)shape->numel * core_dtype_size(dtype);
-    core__tensor_release(shape);
-    CORE_TRY(take(device, bytes ? bytes : 1, true, &data));
-    status = core__storage_adopt(host, data, bytes, free_pinned,
-                                 core_device_retain(device), &storage);
-    if (status != CORE_OK) {
-        free_pinned(device, data);
-        return status;
-    }
-    status = core__tensor_on(storage, dtype, (uint32_t)ndim, sizes, out_tensor);
-    core__storage_release(storage);
-    return status;
+    return data ? core__host_memory_give(device, data, false) : CORE_OK;
 }

@@ -27,4 +27,11 @@ void core__host_memory_reset(core_device *device);
 /* The device closes. */
 void core__host_memory_end(core_device *device);
 
+/* Takes size bytes of pinned memory, and gives them back.  tensor: for a
+ * tensor, which alone may free it. */
+core_status core__host_memory_take(core_device *device, size_t size,
+                                   bool tensor, void **out_data);
+core_status core__host_memory_give(core_device *device, void *data,
+                                   bool tensor);
+
 #endif

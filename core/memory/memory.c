@@ -14,7 +14,7 @@
 #include "memory/allocator.h"
 #include "memory/cache.h"
 #include "memory/heap.h"
-#include "tensor/tensor_cache.h"
+#include "memory/upcalls.h"
 
 enum { UNIT = 64 };
 
@@ -138,6 +138,7 @@ void core__memory_free(core_device *device, core_memory memory,
     if (device->small_blocks && cls < CORE__SMALL_CLASSES &&
         capacity % UNIT == 0 && !self->shared) {
         if (!self->blocks_of) {
+            self->blocks_slot = core__keys_slot(device->keys);
             __atomic_store_n(&self->blocks_of, device, __ATOMIC_RELEASE);
             self->whole_limit = core__small_kept() ? CORE__WHOLE_MOST : 0;
             for (size_t i = 0; i < CORE__SMALL_CLASSES; i++)
@@ -175,7 +176,7 @@ static void collect(core__thread *thread, void *context)
         (kept->wanted && thread->blocks_of != kept->wanted))
         return;
     kept->device = thread->blocks_of;
-    core__kept_collect(thread, &kept->whole);
+    core__memory_upcalls.tensor_cache_collect(thread, &kept->whole);
     for (size_t i = 0; i < CORE__SMALL_CLASSES; i++) {
         kept->blocks[i] = thread->blocks[i].head;
         thread->blocks[i].head = NULL;
@@ -187,7 +188,7 @@ static void give_back(const kept_memory *kept)
 {
     const core_device *device = kept->device;
 
-    core__kept_drop(kept->whole);
+    core__memory_upcalls.tensor_cache_drop(kept->whole);
     for (size_t i = 0; i < CORE__SMALL_CLASSES; i++)
         for (core__free_block *b = kept->blocks[i], *next; b; b = next) {
             next = b->next;

@@ -7,6 +7,7 @@
 #ifndef CORE_MEMORY_MEMORY_H
 #define CORE_MEMORY_MEMORY_H
 
+#include "base/fork.h"
 #include "base/thread.h"
 #include "device/device.h"
 
@@ -26,7 +27,6 @@ void core__memory_free(core_device *device, core_memory memory,
  * to do) or a tensor's memory.  UNSUPPORTED while the device captures. */
 core_status core__memory_record_word(core_device *device,
                                      struct core__block *block, void *word);
-core_status core__tensor_record_word(core_tensor *tensor, void *word);
 /* Gives the blocks that an ending thread kept back to their device. */
 void core__memory_thread_end(core__thread *thread);
 /* The same of all threads, for a device that ends, or NULL: all.  They must not
@@ -34,5 +34,10 @@ void core__memory_thread_end(core__thread *thread);
 void core__memory_forget(const core_device *device);
 /* Ends the pools that it had begun. */
 void core__memory_pools_end(core__thread *thread);
+
+/* Fork handler of the allocator's settings. */
+void core__alloc_options_fork(core__fork at);
+/* Checks the text of LIBCORE_ALLOC. */
+core_status core__alloc_check(const char *text);
 
 #endif

@@ -10,6 +10,7 @@
 #include "base/settings.h"
 #include "base/text.h"
 #include "memory/heap.h"
+#include "memory/memory.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -18,7 +18,6 @@
 #include "memory/heap.h"
 #include "memory/host_memory.h"
 #include "memory/memory.h"
-#include "tensor/tensor.h"
 
 /* ------------------------------------------------------------------ uses -- */
 
@@ -363,38 +362,4 @@ core__use *core__heaps_settle(core__allocator *allocator, bool wait,
     for (core__heap *heap = allocator->heaps; heap; heap = heap->next)
         done = core__heap_settle(heap, wait, done);
     return done;
-}
-
-/* ---------------------------------------------------------------- public -- */
-
-core_status core_tensor_record_stream(core_tensor *tensor, core_stream *stream)
-{
-    core_storage *storage;
-    core_device *device;
-
-    CORE__NOT_NULL(tensor);
-    CORE__NOT_NULL(stream);
-    storage = tensor->storage;
-    device = tensor->device;
-    if (device != stream->device) {
-        if (storage && core__host_memory_is_pinned(stream->device,
-                                                   storage->memory.handle, 1))
-            return core__host_memory_record(stream->device,
-                                            storage->memory.handle, stream);
-        return core__error(CORE_ERROR_DEVICE,
-                           "core_tensor_record_stream: the tensor is on "
-                           "\"%s\", the stream is one of \"%s\"",
-                           device->name, stream->device->name);
-    }
-    if (!storage || !storage->block)
-        return CORE_OK;
-    return core__allocator_record(device, storage->block, stream);
-}
-
-core_status core__tensor_record_word(core_tensor *tensor, void *word)
-{
-    core_storage *storage = tensor->storage;
-
-    return core__memory_record_word(tensor->device,
-                                    storage ? storage->block : NULL, word);
 }

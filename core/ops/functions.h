@@ -43,27 +43,6 @@ static inline void core__result_tensor(core_value *result, core_tensor *tensor)
 
 /* ----------------------------------------------------------- arguments -- */
 
-static inline core_tensor *core__tensor_of(const core_value *value)
-{
-    return value->tag == CORE_VALUE_TENSOR ? value->u.tensor : NULL;
-}
-
-static inline double core__double_of(const core_value *value)
-{
-    return value->tag == CORE_VALUE_FLOAT ? value->u.f : (double)value->u.i;
-}
-
-static inline int64_t core__int_of(const core_value *value)
-{
-    return value->tag == CORE_VALUE_FLOAT ? (int64_t)value->u.f : value->u.i;
-}
-
-static inline core_dtype core__dtype_of(const core_value *value)
-{
-    return value->tag == CORE_VALUE_DTYPE ? (core_dtype)value->u.i
-                                          : CORE_DTYPE_NONE;
-}
-
 /* A list of integers; a single number counts as a list of one.  For NONE,
  * *out_count is 0 and the result NULL. */
 static inline const int64_t *core__ints_of(const core_value *value,
@@ -88,5 +67,9 @@ static inline const int64_t *core__ints_of(const core_value *value,
 core_status core__ints_fill(const core_operator *op, const char *name,
                             const core_value *value, size_t count,
                             int64_t absent, int64_t *out_values);
+
+/* view_fast_path.c: a fast path before core__function_run for an operator that
+ * has one, or that. */
+core_function core__function_quick(const core_operator *op);
 
 #endif

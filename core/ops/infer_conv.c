@@ -3,7 +3,7 @@
 
 /* Inference for convolution, pooling and resampling. */
 
-#include "device/layout.h"
+#include "dispatch/preferred_layout.h"
 #include "ops/functions.h"
 #include "ops/shape.h"
 #include "tensor/layout.h"

@@ -44,23 +44,6 @@ core_status core__sizes_want(const core_operator *op, const char *name,
 core_status core__results_mask(core__inference *infer, const core_value *mask,
                                uint32_t count);
 
-/* Returns INVALID_ARGUMENT if an integer dtype cannot hold a number.  Fractions
- * are truncated, and negative integers wrap in u8 down to -255, since -1 is a
- * way to write all bits. */
-core_status core__number_fits(const core_operator *op, const char *name,
-                              const core_scalar *number, core_dtype dtype);
-
-/* Returns INVALID_ARGUMENT for a fraction by which integers are multiplied, and
- * for any floating number if the result is bool. */
-core_status core__number_whole(const core_operator *op, const char *name,
-                               const core_scalar *number, core_dtype dtype);
-
-/* The checks that an element-wise operator's entry in ops.yaml requests for its
- * numbers, before anything is changed. */
-core_status core__numbers_check(const core_operator *op, const core_value *args,
-                                uint32_t nargs, core_device *device,
-                                core_dtype result, core_dtype compute);
-
 /* Returns INVALID_ARGUMENT unless it is one of CORE_REDUCTION_…. */
 core_status core__reduction_check(const core_operator *op, int64_t reduction);
 

@@ -15,7 +15,6 @@
 
 /* The thread hook that marks a thread creating events for the profiler
  * itself. */
-enum { HOOK = 2 };
 
 /* A flag in work tokens: the plugin records the work; the other bits are its
  * number. */
@@ -39,14 +38,14 @@ void core__profile_apart_begin(core__profile_apart *apart)
     apart->had = self->error.code != CORE_OK;
     if (apart->had)
         core__error_keep(&apart->record);
-    self->hooks[HOOK] = self;
+    self->profile_apart = true;
 }
 
 void core__profile_apart_end(const core__profile_apart *apart)
 {
     core__thread *self = core__thread_self();
 
-    self->hooks[HOOK] = NULL;
+    self->profile_apart = false;
     if (apart->had)
         core__error_restore(&apart->record);
     else if (self->error.code != CORE_OK)
@@ -55,7 +54,7 @@ void core__profile_apart_end(const core__profile_apart *apart)
 
 bool core__profile_aside(void)
 {
-    return core__thread_self()->hooks[HOOK] != NULL;
+    return core__thread_self()->profile_apart;
 }
 
 static clock_kind kind_of(const core__profile_clock *clock)

@@ -26,7 +26,6 @@ typedef struct core__profile_log {
 } core__profile_log;
 
 /* The index of the thread hook that holds the log. */
-enum { HOOK = 1 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static core__profile_log *logs; /* protected by the lock */
@@ -87,7 +86,7 @@ static core__profile_log *log_new(core__thread *self)
     log->next = logs;
     logs = log;
     pthread_mutex_unlock(&lock);
-    self->hooks[HOOK] = log;
+    self->profile_log = log;
     return log;
 }
 
@@ -96,7 +95,7 @@ static core__profile_log *log_enter(void)
 {
     uint32_t round = atomic_load_explicit(&current, memory_order_acquire);
     core__thread *self = core__thread_self();
-    core__profile_log *log = self->hooks[HOOK];
+    core__profile_log *log = self->profile_log;
 
     if (round == 0 || self->shared)
         return NULL;
@@ -119,7 +118,7 @@ static core__profile_log *log_enter(void)
 
 void core__profile_let_go(void)
 {
-    log_unlock(core__thread_self()->hooks[HOOK]);
+    log_unlock(core__thread_self()->profile_log);
 }
 
 /* Makes space for one more item; on failure the existing ones stay. */
@@ -237,7 +236,7 @@ uint64_t core__profile_begin(core_profile_kind kind, const char *name,
  * NULL. */
 static core__profile_log *log_of(uint64_t token)
 {
-    core__profile_log *log = core__thread_self()->hooks[HOOK];
+    core__profile_log *log = core__thread_self()->profile_log;
 
     if (!log || token == 0)
         return NULL;
@@ -488,11 +487,11 @@ void core__profile_drop(core__profile_part *parts, size_t count)
 
 void core__profiler_thread_end(core__thread *thread)
 {
-    core__profile_log *log = thread->hooks[HOOK], *orphans = NULL;
+    core__profile_log *log = thread->profile_log, *orphans = NULL;
 
     if (!log)
         return;
-    thread->hooks[HOOK] = NULL;
+    thread->profile_log = NULL;
     pthread_mutex_lock(&lock);
     log->orphan = true;
     if (atomic_load(&current) == 0)
@@ -513,7 +512,7 @@ void core__profile_fork(core__fork at)
     atomic_store(&current, 0);
     for (core__profile_log *log = logs; log; log = log->next) {
         atomic_store(&log->lock, 0);
-        if (self && log == self->hooks[HOOK])
+        if (self && log == self->profile_log)
             continue;
         log->part = (core__profile_part){0};
         log->round = log->stamp = 0;

@@ -26,4 +26,8 @@ core_status core__nan_after(const core_operator *op, const core_value *args,
                             uint32_t nargs, core_value *results,
                             uint32_t nresults);
 
+/* LIBCORE_NAN_CHECK: called before the first device, and whenever it is
+ * set. */
+void core__nan_check_set(bool on);
+
 #endif

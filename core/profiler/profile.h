@@ -11,6 +11,7 @@
 #ifndef CORE_PROFILER_PROFILE_H
 #define CORE_PROFILER_PROFILE_H
 
+#include "base/fork.h"
 #include "base/observe.h"
 #include "base/thread.h"
 #include "device/stream.h"
@@ -325,5 +326,10 @@ typedef struct core__profile_link {
 core_status core__profile_links(const core_profiler *profiler,
                                 core__profile_link **out_links,
                                 size_t *out_count);
+
+/* Fork handlers of the logs, the clocks and the session. */
+void core__profile_fork(core__fork at);
+void core__profile_clocks_fork(core__fork at);
+void core__profile_session_fork(core__fork at);
 
 #endif

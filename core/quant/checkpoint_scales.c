@@ -12,8 +12,6 @@
 #include <sched.h>
 #include <string.h>
 
-enum { HOOK = 3 };
-
 struct core__quantized {
     core_quantizer *quantizer; /* owned */
     float scale;
@@ -49,27 +47,27 @@ void core__quantized_begin(core__quantized_run *run, core__quantized_list *list,
     core__thread *self = core__thread_self();
 
     *run = (core__quantized_run){
-        .outer = self->hooks[HOOK], .list = list, .second = second};
-    self->hooks[HOOK] = run;
+        .outer = self->quantized_run, .list = list, .second = second};
+    self->quantized_run = run;
 }
 
 void core__quantized_end(core__quantized_run *run)
 {
-    core__thread_self()->hooks[HOOK] = run->outer;
+    core__thread_self()->quantized_run = run->outer;
     core__free(run->made);
 }
 
 core__quantized_run *core__quantized_now(const core__thread *self)
 {
-    return self->hooks[HOOK];
+    return self->quantized_run;
 }
 
 core__quantized_run *core__quantized_set(core__thread *self,
                                          core__quantized_run *run)
 {
-    core__quantized_run *before = self->hooks[HOOK];
+    core__quantized_run *before = self->quantized_run;
 
-    self->hooks[HOOK] = run;
+    self->quantized_run = run;
     return before;
 }
 
@@ -150,7 +148,7 @@ static core_status take(core__quantized_run *run, core_quantizer *quantizer)
 core_status core__quantized_call(core_quantizer *quantizer,
                                  core__quantizer_mark *mark, bool *out_second)
 {
-    core__quantized_run *inner = core__thread_self()->hooks[HOOK], *run;
+    core__quantized_run *inner = core__thread_self()->quantized_run, *run;
 
     core_status status = CORE_OK;
 

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* generator.h: the state behind random operators (DESIGN.md 11). */
+/* generator.h: the state behind random operators (docs/architecture.md,
+ * Decisions 11). */
 
 #ifndef CORE_RANDOM_GENERATOR_H
 #define CORE_RANDOM_GENERATOR_H
 
+#include "base/fork.h"
 #include "base/error.h"
 
 #include <stdbool.h>
@@ -43,5 +45,8 @@ typedef struct core__generators {
 
 void core__generators_save(core__generators *state);
 void core__generators_restore(const core__generators *state, bool past);
+
+/* Fork handler of the default generators. */
+void core__generators_fork(core__fork at);
 
 #endif

@@ -51,8 +51,8 @@ static inline bool core__dtype_is_integer(core_dtype dtype)
 {
     return dtype >= CORE_I64 && dtype <= CORE_U8;
 }
-/* The smallest dtype that both go to (SEMANTICS.md, "Types and layout"); NONE
- * where one of them is for storage and the other is not that. */
+/* The smallest dtype that both promote to (docs/semantics.md, Types and layout
+ * 1); NONE if one is a storage dtype and the other is a different one. */
 core_dtype core__dtype_promote(core_dtype a, core_dtype b);
 /* f32 until it is set otherwise. */
 core_dtype core__dtype_default(void);

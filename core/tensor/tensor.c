@@ -6,7 +6,6 @@
 
 #include "tensor/tensor.h"
 
-#include "autograd/graph/node.h"
 #include "base/memory.h"
 #include "base/thread.h"
 #include "device/device.h"
@@ -14,6 +13,7 @@
 #include "tensor/dtype.h"
 #include "tensor/tensor_cache.h"
 #include "tensor/layout.h"
+#include "tensor/upcalls.h"
 
 #include <string.h>
 
@@ -146,12 +146,12 @@ take_apart(core_tensor *tensor, core__thread *self)
 static void __attribute__((noinline))
 destroy_recorded(core_tensor *tensor, core__thread *self)
 {
-    core_node *node = core__autograd_take(self, tensor);
+    core_node *node = core__tensor_upcalls.autograd_take(self, tensor);
 
     if (core__unlikely(!core__kept_keep(self, tensor)))
         take_apart(tensor, self);
-    if (node && core__node_drop_made(node))
-        core__node_destroy(node);
+    if (node)
+        core__tensor_upcalls.node_drop(node);
 }
 
 static void __attribute__((noinline))
@@ -635,7 +635,7 @@ static void move_dims(core_tensor *tensor, core_tensor *from)
     tensor->strides = tensor->sizes + tensor->ndim;
     core__tensor_refresh(tensor);
     if (tensor->autograd)
-        core__autograd_relayout(tensor);
+        core__tensor_upcalls.autograd_relayout(tensor);
 }
 
 void core__tensor_relayout(core_tensor *tensor, core_tensor *view)
@@ -646,7 +646,7 @@ void core__tensor_relayout(core_tensor *tensor, core_tensor *view)
 
 void core__tensor_detach(core_tensor *tensor)
 {
-    core__history_drop(tensor);
+    core__tensor_upcalls.history_drop(tensor);
 }
 
 core_status core__tensor_resize(core_tensor *tensor, uint32_t ndim,

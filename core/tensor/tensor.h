@@ -219,4 +219,7 @@ core_memory core__tensor_memory(const core_tensor *tensor);
 /* Valid while the tensor lives and keeps its layout. */
 void core__tensor_fill_view(const core_tensor *tensor, core_view *out_view);
 
+/* core__memory_record_word for the tensor's memory. */
+core_status core__tensor_record_word(core_tensor *tensor, void *word);
+
 #endif

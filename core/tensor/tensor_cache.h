@@ -22,7 +22,6 @@
 
 enum {
     CORE__WHOLE_UNIT = 64,
-    CORE__WHOLE_MOST = 64, /* of one class */
     CORE__WHOLE_MOST_BYTES = CORE__SMALL_CLASSES * CORE__WHOLE_UNIT
 };
 

@@ -15,6 +15,7 @@
 #include "ops_ids.h"
 #include "tensor/dtype.h"
 #include "tensor/layout.h"
+#include "tensor/storage_check.h"
 
 #include <libcore/tensor.h>
 

@@ -17,16 +17,6 @@ core_status core__tensor_copy(core_tensor *to, core_tensor *from);
 core_status core__tensor_copy_flags(core_tensor *to, core_tensor *from,
                                     bool non_blocking);
 
-/* DEVICE_LOST for memory of before a loss or reset. */
-static inline core_status core__storage_check(const core_storage *storage)
-{
-    if (core__likely(storage->generation ==
-                     atomic_load_explicit(&storage->device->generation,
-                                          memory_order_relaxed)))
-        return CORE_OK;
-    return core__device_stale(storage->device);
-}
-
 /* One element to the host: waits, and counts it. */
 core_status core__tensor_load(core_tensor *tensor, core_scalar *out_value);
 

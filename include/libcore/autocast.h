@@ -1,36 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* autocast.h: mixed precision, chosen by operator.
+/* autocast.h: mixed precision, by operator.
  *
  *     uint64_t region;
  *
  *     core_autocast_begin(device, CORE_BF16, 0, &region);
- *     ... forward: products compute in bf16, losses and sums in f32 ...
+ *     ... forward: products in bf16, losses and sums in f32 ...
  *     core_autocast_end(region);
  *     core_backward(&loss, 1, NULL, 0);
  *
- * In a region, an operator with a rule gets its floating tensors cast before
- * it runs; others see what they are given.  Rules (operators.json has each
- * operator's under "autocast"):
+ * In a region, the floating tensors of an operator that has a rule are cast
+ * before it runs.  Other operators are not affected.  Rules (operators.json
+ * lists that of each operator under "autocast"):
  *
- *     lower     matrix products, convolutions: to the region's dtype
- *     fp32      exp, pow, norms, losses: f16 and bf16 to f32; where the
- *               operator has a dtype argument (sum, softmax), that becomes f32
- *               if it was not given
- *     promote   cat, addcmul: to f32 if one of the tensors is, else to the
- *               region's dtype
+ *     lower     matrix products, convolutions: cast to the region's dtype
+ *     fp32      exp, pow, norms, losses: cast f16 and bf16 to f32; if the
+ *               operator has a dtype argument (sum, softmax) that was not
+ *               passed, set it to f32
+ *     promote   cat, addcmul: cast to f32 if one of the tensors is f32, else to
+ *               the region's dtype
  *
- * f64 is never cast, nor are tensors of other devices, and forms in place and
- * with out= compute as they are called.  Casts are recorded: a gradient comes
- * back in the parameter's own dtype, and what is saved for backward is the low
- * one.  The backward itself casts nothing: each node computes in the dtypes
- * that its forward had, wherever core_backward is called.
+ * f64 is never cast, and neither are tensors of other devices or the arguments
+ * of in-place and out variants.  Casts are recorded: the gradient of a
+ * parameter has the parameter's dtype, and tensors saved for backward have the
+ * lower precision.  The backward casts nothing: each node computes in the
+ * dtypes of its forward, wherever core_backward is called.  Operators that an
+ * operator with a rule calls are not cast again.
  *
- * Inside an operator that has a rule nothing more is cast: what a composite
- * calls computes in the dtypes it got.
- *
- * Threads: regions belong to the thread that began them. */
+ * Threads.  Regions and the cache of casts belong to the calling thread.  Every
+ * function here is thread-safe. */
 
 #ifndef LIBCORE_AUTOCAST_H
 #define LIBCORE_AUTOCAST_H
@@ -42,34 +41,38 @@
 extern "C" {
 #endif
 
+/* Flags of core_autocast_begin. */
 enum {
-    /* Nothing is cast on this kind of device, whatever is outside. */
+    /* Cast nothing on this device type, whatever the outer region does. */
     CORE_AUTOCAST_OFF = 1u << 0,
-    /* Weights are cast anew at each use. */
+    /* Cast weights at each use instead of caching the cast. */
     CORE_AUTOCAST_NO_CACHE = 1u << 1
 };
 
-/* Begins a region for all devices of device's kind ("cpu", "cuda"); regions
- * nest, and the inner one holds.  dtype: CORE_BF16 or CORE_F16; NONE is bf16.
- * With CORE_AUTOCAST_OFF it is not looked at.
+/* Begins a region for all devices of the type of `device`.  Regions nest; the
+ * innermost one applies.  dtype: CORE_BF16, CORE_F16, or CORE_DTYPE_NONE for
+ * bf16; ignored with CORE_AUTOCAST_OFF.  flags: CORE_AUTOCAST_….  *out_region
+ * is for core_autocast_end.
  *
- * The cast of a leaf that requires grad (a weight) is kept and used again, on the
- * stream that made it, until the outermost region of the thread ends, unless the
- * weight is changed.  A capture makes and keeps its own. */
+ * The cast of a leaf that requires grad (a weight) is cached and reused on the
+ * stream that computed it, until the thread's outermost region ends or the
+ * weight changes.  A capture has its own cached casts. */
 core_status core_autocast_begin(core_device *device, core_dtype dtype,
                                 uint32_t flags, uint64_t *out_region);
-/* Ends that region and those begun in it that were left, on an error's way
- * out say.  INVALID_ARGUMENT, and nothing changes, if it is no open region of
- * this thread. */
+
+/* Ends a region, and the regions nested in it that are still open, for example
+ * after an error.  INVALID_ARGUMENT, without effect, if it is not an open
+ * region of the calling thread. */
 core_status core_autocast_end(uint64_t region);
 
-/* The dtype that a region casts to here; CORE_DTYPE_NONE: there is no region,
- * or it is off.  NULL device: NONE. */
+/* Returns the dtype to which the current region casts on a device, or
+ * CORE_DTYPE_NONE if there is no region, it is off, or device is NULL. */
 core_dtype core_autocast_dtype(const core_device *device);
-/* Forgets the casts of weights that are kept. */
+
+/* Clears the calling thread's cache of casts. */
 void core_autocast_clear_cache(void);
 
-/* What regions do with an operator's tensors. */
+/* How regions cast the tensors of an operator; see above. */
 typedef enum core_autocast_rule {
     CORE_AUTOCAST_NONE = 0,
     CORE_AUTOCAST_LOWER = 1,
@@ -77,9 +80,10 @@ typedef enum core_autocast_rule {
     CORE_AUTOCAST_PROMOTE = 3
 } core_autocast_rule;
 
-/* The rule of an operator, a program's or plugin's own for one; the newest
- * holds until its handle is released.  Not for operators that change an
- * argument: what a cast of it takes would be lost. */
+/* Registers the rule of an operator, such as a custom one.  The caller owns
+ * *out_registration; until it is released, the newest rule applies.
+ * INVALID_ARGUMENT for an operator that changes an argument in place, because
+ * the change would apply to the cast only. */
 core_status core_autocast_register(const char *operator_name,
                                    core_autocast_rule rule,
                                    core_registration **out_registration);

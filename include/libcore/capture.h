@@ -1,21 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* capture.h: a sequence of calls, recorded once and launched often.
+/* capture.h: a sequence of calls, captured once and launched repeatedly.
  *
- * Between begin and end, what the thread gives to the stream does not run but
- * becomes a graph; launching the graph does what the calls would have done, on
- * the same memory: tensors made during the capture hold the results of the
- * latest launch and live in a private pool.  Inputs are changed by copying into
- * the tensors that were used.  Random operators draw fresh numbers at every
- * launch, the same ones that eager calls would have drawn.
+ * Between begin and end, work that the thread enqueues on the stream does not
+ * run; it becomes a graph.  A launch of the graph does what the calls would
+ * have done, on the same memory.  Tensors created during the capture are in a
+ * private pool, and contain the results of the latest launch.  To change the
+ * inputs, copy into the tensors that were used.  Random operators draw new
+ * numbers at every launch, the same as eager calls would.
  *
- * Whatever needs the host to wait (item, a copy to the host, an operator whose
- * shape depends on data), a fallback to another device, a host callback, the
- * launch of another graph, or a plan that was not made before (run the calls
- * once first) is CORE_ERROR_UNSUPPORTED inside a capture, and says which; the
- * capture is then spoilt, and end says so.
- */
+ * The following calls return CORE_ERROR_UNSUPPORTED during a capture, with a
+ * message that names them: calls that make the host wait (item, a copy to the
+ * host, an operator whose shape depends on data), a fallback to another device,
+ * a host callback, the launch of another graph, and a call that needs a plan
+ * which is not cached (run the calls once before).  The capture then fails at
+ * its end.
+ *
+ * core_capture_begin, core_capture_end and the captured calls belong to one
+ * thread.  The other functions are thread-safe. */
 
 #ifndef LIBCORE_CAPTURE_H
 #define LIBCORE_CAPTURE_H
@@ -27,31 +30,45 @@
 extern "C" {
 #endif
 
+/* Captured work.  Reference-counted. */
 typedef struct core_graph core_graph;
 
-/* The stream becomes current for the thread (not a default stream); no other
- * thread may use it meanwhile.  pool NULL: a new one, the graph's own; the pool
- * of another graph shares memory with it: then the two are launched in the
- * order of their captures.  BUSY if the stream is capturing.  UNSUPPORTED where
- * the device has so few streams that this one is others' too. */
+/* Begins a capture and makes the stream current for the calling thread.  No
+ * other thread may use the stream until core_capture_end.  pool: where tensors
+ * are allocated; NULL: a new pool for this graph.  A graph may share the pool
+ * of another one if the two are always launched in the order of their captures.
+ * INVALID_ARGUMENT for a default stream; BUSY if the stream is being captured;
+ * UNSUPPORTED if the device cannot capture, or has so few streams that this one
+ * shares a queue with others. */
 core_status core_capture_begin(core_stream *stream, core_memory_pool *pool);
-/* Ends it in any case and restores the current stream.  *out_graph is NULL on
- * failure; out_graph NULL throws the work away. */
+
+/* Ends a capture, even if it fails, and restores the current stream.  The
+ * caller owns *out_graph, which is NULL on failure.  out_graph NULL: the
+ * captured work is discarded.  UNSUPPORTED if a call during the capture was;
+ * the message names it. */
 core_status core_capture_end(core_stream *stream, core_graph **out_graph);
+
+/* Returns whether a stream is being captured.  false for NULL. */
 bool core_stream_capturing(const core_stream *stream);
 
-/* Any stream of the same device.  One launch after the other: a graph is not
- * launched on a second stream before the first is past it (the caller orders
- * them).  Bad data that its kernels meet is told by the waits for that stream, as
- * of operators; where that cannot be noted for want of memory, and under
- * LIBCORE_BLOCKING, by this call, which has launched it then. */
+/* Enqueues the captured work on any stream of the same device.  Launches of one
+ * graph must not overlap: before a launch on a second stream, the caller makes
+ * that stream wait for the first.  Bad data that a kernel finds is reported by
+ * later waits for the stream, as for operators; under LIBCORE_BLOCKING, or if
+ * there is no memory to note the launch, this call waits and reports it. */
 core_status core_graph_launch(core_graph *graph, core_stream *stream);
-/* Kernels, copies and fills in it. */
+
+/* Returns the number of kernels, copies and fills in a graph.  0 for NULL. */
 uint64_t core_graph_size(const core_graph *graph);
-/* Borrowed. */
+
+/* Returns the memory pool of a graph, borrowed.  NULL for NULL. */
 core_memory_pool *core_graph_pool(const core_graph *graph);
+
+/* Adds a reference and returns graph.  Accepts NULL. */
 core_graph *core_graph_retain(core_graph *graph);
-/* Launches of it may be under way: its memory waits for them. */
+
+/* Drops a reference.  Accepts NULL.  Launches that were enqueued run to
+ * completion; the memory is reused after them. */
 void core_graph_release(core_graph *graph);
 
 #ifdef __cplusplus

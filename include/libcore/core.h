@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* core.h: everything that a program needs. */
+/* core.h: includes every header for programs.  Plugins include sdk.h
+ * instead. */
 
 #ifndef LIBCORE_CORE_H
 #define LIBCORE_CORE_H

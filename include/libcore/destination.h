@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* destination.h: gradients written where the program wants them.
+/* destination.h: gradients written to buffers of the program.
  *
- * Uses: views of one bucket that is sent over a network as a whole; main
- * gradients in f32 of parameters in bf16; sums over micro-batches, to which the
- * backward of linear adds the weight's gradient without a tensor in between. */
+ * A buffer can be a view of a bucket that is sent over a network as a whole; a
+ * main gradient in f32 of a parameter in bf16; or a sum over micro-batches, to
+ * which the backward of linear adds the weight's gradient without a temporary
+ * tensor.  Every function here is thread-safe. */
 
 #ifndef LIBCORE_DESTINATION_H
 #define LIBCORE_DESTINATION_H
@@ -16,43 +17,50 @@
 extern "C" {
 #endif
 
+/* Flags of a destination. */
 enum {
-    /* The gradient is added to what buffer holds; else it replaces that. */
+    /* Add the gradient to the content of the buffer instead of replacing it. */
     CORE_DESTINATION_ACCUMULATE = 1u << 0
 };
 
+/* How a gradient reached its buffer. */
 typedef enum core_destination_answer {
-    CORE_DESTINATION_UNUSED,  /* no gradient arrived; buffer is as it was */
-    CORE_DESTINATION_COPIED,  /* a gradient was made, then copied or added */
-    CORE_DESTINATION_IN_PLACE /* at least part of it was computed into the
-                                 buffer, or was the buffer already */
+    CORE_DESTINATION_UNUSED,  /* no gradient; the buffer is unchanged */
+    CORE_DESTINATION_COPIED,  /* a temporary gradient was copied or added */
+    CORE_DESTINATION_IN_PLACE /* the gradient, or part of it, was computed in
+                                 the buffer */
 } core_destination_answer;
 
+/* A tensor and the buffer for its gradient.  Both are borrowed for the call. */
 typedef struct core_gradient_destination {
     uint32_t struct_size;
     uint32_t flags;     /* CORE_DESTINATION_… */
-    core_tensor *input; /* whose gradient */
-    /* Of its sizes and device, of any floating dtype and layout, requiring no
-     * grad, not read-only; it shares memory with no other destination, nor
-     * within itself (expanded).  Held during the call only. */
+    core_tensor *input; /* the tensor whose gradient is written */
+    /* Has the sizes and the device of input, and any floating dtype and layout.
+     * It must not require grad, be read-only, share memory with another
+     * destination, or overlap itself (expanded). */
     core_tensor *buffer;
-    core_destination_answer answer; /* out */
+    core_destination_answer answer; /* set by the call */
     uint32_t reserved;
 } core_gradient_destination;
 
-/* core_backward, but the gradients of these leaves go to their buffers and not
- * to their grads.  Hooks run as ever; those on the leaf's gradient prevent that
- * it is computed straight into the buffer.  CORE_CREATE_GRAPH is refused: what
- * is in a buffer has no history.  After an error buffers may hold part of a
+/* Does the same as core_backward, but writes the gradients of the given leaves
+ * to their buffers instead of their grads.  Hooks run as usual; a hook on a
+ * leaf's gradient prevents that it is computed directly in the buffer.  flags:
+ * CORE_RETAIN_GRAPH; CORE_CREATE_GRAPH is an error, because the content of a
+ * buffer has no history.  After an error, buffers may contain part of a
  * gradient. */
 core_status core_backward_into(core_tensor *const *tensors, size_t count,
                                core_tensor *const *grads, uint32_t flags,
                                core_gradient_destination *destinations,
                                size_t ndestinations);
 
-/* core_grad with respect to the destinations' inputs, which may be results of
- * operators: runs only the nodes that lie between.  An input that the outputs
- * do not depend on is an error unless CORE_ALLOW_UNUSED. */
+/* Does the same as core_grad with respect to the inputs of the destinations,
+ * which may be results of operators, but writes the gradients to the buffers.
+ * Runs only the nodes between outputs and inputs.  flags: CORE_RETAIN_GRAPH,
+ * CORE_ALLOW_UNUSED.  AUTOGRAD if the outputs do not depend on an input, unless
+ * CORE_ALLOW_UNUSED.  After an error, buffers may contain part of a
+ * gradient. */
 core_status core_grad_into(core_tensor *const *outputs, size_t noutputs,
                            core_tensor *const *grad_outputs, uint32_t flags,
                            core_gradient_destination *destinations,

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* device.h: devices by name.
+/* device.h: devices by name, their properties, and the default device.
  *
- * A device's name is its type and, for all but the first, its index: "cpu",
- * "cuda", "cuda:1".  "meta" is always there: its tensors have shape and dtype
- * and no memory.  Asking for a device loads the plugin that has its type.
+ * The name of a device is its type and, unless the index is 0, its index:
+ * "cpu", "cuda", "cuda:1".  "meta" always exists: its tensors have a shape and
+ * a dtype but no memory.  Finding a device loads the plugin that provides its
+ * type.
  *
- * Any thread may call everything here. */
+ * Functions return devices borrowed: the caller need not release them, and they
+ * are valid until their plugin is unloaded.  Every function here is
+ * thread-safe. */
 
 #ifndef LIBCORE_DEVICE_H
 #define LIBCORE_DEVICE_H
@@ -22,114 +25,146 @@
 extern "C" {
 #endif
 
-/* Finds, and opens if need be, a device.  It is borrowed, as every device that
- * a call gives: there is nothing to release, and it is valid until its plugin
- * is unloaded.  NOT_FOUND: no plugin has that type (the message lists those
- * there are, and why others were refused); NO_DEVICE: its plugin found no
- * hardware, the message says why; and whatever code the plugin could not be
- * loaded or begin its work with. */
+/* Finds a device by name and opens it if necessary.  NOT_FOUND: no plugin
+ * provides the type; the message lists the available types and why other
+ * plugins were refused.  NO_DEVICE: the plugin found no hardware; the message
+ * says why.  An error of loading the plugin or of opening the device is
+ * returned unchanged. */
 core_status core_device_find(const char *name, core_device **out_device);
 
-/* The device of calls that name none, borrowed: what core_device_set_current
- * set in this thread, else the value of LIBCORE_DEVICE, else the first device that there
- * is of the program's order of preference, else "cpu". */
+/* Gets the device of calls that name none.  It is the device that
+ * core_device_set_current set in this thread; otherwise that of the setting
+ * LIBCORE_DEVICE; otherwise the first available one of
+ * core_device_set_preference; otherwise "cpu". */
 core_status core_device_default(core_device **out_device);
 
-/* A program's own order, for core_device_default: device names or types,
- * comma-separated, "cuda,rocm,cpu".  NULL forgets it.  LIBCORE_DEVICE wins. */
+/* Sets the program's order of preference for core_device_default.  names:
+ * device names or types, comma-separated, "cuda,rocm,cpu".  NULL removes it.
+ * The setting LIBCORE_DEVICE has precedence.  INVALID_ARGUMENT for a malformed
+ * name. */
 core_status core_device_set_preference(const char *names);
 
-/* This thread's device; NULL returns to the default. */
+/* Sets the calling thread's current device.  NULL returns to the default. */
 core_status core_device_set_current(core_device *device);
 
-/* How many devices of a type there are now; with 0, *out_reason (may be NULL)
- * says why, valid until the thread's next failing call. */
+/* Counts the devices of a type, and loads the plugin if necessary.  Once a type
+ * has devices, its count does not change.  If there are none, *out_reason says
+ * why; otherwise it is "".  out_reason may be NULL; the text is valid until the
+ * devices of the type are counted again.  NOT_FOUND if no plugin provides the
+ * type. */
 core_status core_device_count(const char *type, uint32_t *out_count,
                               const char **out_reason);
 
-/* Borrowed, valid while the device is.  Of NULL: "" and 0. */
+/* Returns the name of a device, "cuda:1".  The text lives as long as the
+ * device.  "" for NULL. */
 const char *core_device_name(const core_device *device);
+
+/* Returns the type of a device, "cuda".  The text lives as long as the device.
+ * "" for NULL. */
 const char *core_device_type(const core_device *device);
+
+/* Returns the index of a device among those of its type.  0 for NULL. */
 uint32_t core_device_index(const core_device *device);
 
-/* Devices live as long as their plugin is loaded, and a reference of one's own
- * keeps it so: core_plugin_unload answers BUSY.  Only what was retained is
- * released; one release too many changes nothing and is logged as an error.
- * Both do nothing with NULL. */
+/* Adds a reference and returns device.  A device lives as long as its plugin is
+ * loaded; a reference keeps the plugin loaded: core_plugin_unload then returns
+ * BUSY.  Accepts NULL. */
 core_device *core_device_retain(core_device *device);
+
+/* Drops a reference that core_device_retain added.  Accepts NULL.  Releasing
+ * more often than retaining has no effect, and logs an error. */
 void core_device_release(core_device *device);
 
-/* As much as out->struct_size says there is room for; INVALID_ARGUMENT where
- * that is nothing.  Strings in *out live as long as the device. */
+/* Fills in the properties of a device, up to out->struct_size, which the caller
+ * sets, and sets that to the number of bytes filled.  INVALID_ARGUMENT if
+ * out->struct_size is too small for any field. */
 core_status core_device_get_properties(core_device *device,
                                        core_device_properties *out);
+
+/* Fills in human-readable information about a device.  out->struct_size works
+ * as for core_device_get_properties.  Strings live as long as the device. */
 core_status core_device_get_information(core_device *device,
                                         core_device_information *out);
-/* Bytes. */
+
+/* Gets the free and the total memory of a device in bytes, as the device
+ * reports it; memory that libcore has cached is not free.  UNSUPPORTED if the
+ * device does not report it. */
 core_status core_device_memory(core_device *device, uint64_t *out_free,
                                uint64_t *out_total);
 
-/* Waits until all work given to the device is done; an error of that work is
- * this call's. */
+/* Waits until all work on all streams of a device is complete.  Returns the
+ * error of that work, if any.  UNSUPPORTED while this thread's current stream
+ * of the device is being captured. */
 core_status core_device_synchronize(core_device *device);
 
-/* What was done on a device since it was opened, by all threads: the proof that
- * it was the device that computed.  A kernel counts when its plugin's function
- * succeeded; of a captured graph's kernels, once when they were captured. */
+/* What all threads did on a device since it was opened.  Shows whether the
+ * device itself computed.  A kernel is counted when its function has succeeded;
+ * a kernel of a captured graph is counted once, when it is captured. */
 typedef struct core_device_counts {
-    uint32_t struct_size; /* in: the caller's; out: what was filled */
+    uint32_t struct_size; /* in: sizeof of the caller's; out: filled */
     uint32_t reserved;
     uint64_t launches;  /* kernels */
-    uint64_t fallbacks; /* calls that the CPU computed instead of it */
+    uint64_t fallbacks; /* calls that the CPU computed instead */
     uint64_t graphs;    /* launches of captured graphs */
 } core_device_counts;
 CORE_STATIC_ASSERT(sizeof(core_device_counts) == 32, "core_device_counts");
 
+/* Fills in the counts of a device.  out->struct_size works as for
+ * core_device_get_properties. */
 core_status core_device_get_counts(core_device *device,
                                    core_device_counts *out);
 
-/* How the device counts (backend.h); of a device that says nothing, all is 0,
- * which means as IEEE 754 does. */
+/* Fills in the numerical behaviour of a device (backend.h).  All fields are 0,
+ * which means IEEE 754 behaviour, if the plugin does not provide core.numerics.
+ * out->struct_size works as for core_device_get_properties. */
 core_status core_device_get_numerics(core_device *device, core_numerics *out);
-/* Largest error of a function ("exp") in a dtype, in units in the last place.
- * *out is 4 where the device says nothing. */
+
+/* Gets the largest error of a function ("exp") in a dtype, in units in the last
+ * place.  *out is 4 if the plugin does not specify it. */
 core_status core_device_function_ulp(core_device *device,
                                      const char *operator_name,
                                      core_dtype dtype, double *out);
-/* What the device measures of itself: index from 0 while CORE_OK; NOT_FOUND
- * behind the last.  Texts live as long as the device. */
+
+/* Reads a sensor of a device.  index counts from 0.  Strings live as long as
+ * the device.  out->struct_size works as for core_device_get_properties.
+ * NOT_FOUND after the last sensor. */
 core_status core_device_measure(core_device *device, uint32_t index,
                                 core_measurement *out);
 
-/* Which kinds of memory there are with the device, by what its plugin provides:
- * one of the first two, and any of the others.  "meta" has none. */
+/* The kinds of memory of a device, derived from what its plugin provides.  A
+ * device has one of the first two and any of the others; "meta" has none. */
 enum {
-    CORE_MEMORY_DEVICE = 1u << 0,       /* its own, apart from the host's */
-    CORE_MEMORY_UNIFIED = 1u << 1,      /* the host's own */
-    CORE_MEMORY_HOST_VISIBLE = 1u << 2, /* the host may use a tensor's memory:
+    CORE_MEMORY_DEVICE = 1u << 0,       /* separate from host memory */
+    CORE_MEMORY_UNIFIED = 1u << 1,      /* the host's memory */
+    CORE_MEMORY_HOST_VISIBLE = 1u << 2, /* the host can access tensors:
                                            core_tensor_data */
-    CORE_MEMORY_PINNED = 1u << 3,       /* host memory for copies that nobody
-                                           waits for */
+    CORE_MEMORY_PINNED = 1u << 3,       /* host memory for asynchronous
+                                           copies */
     CORE_MEMORY_VIRTUAL = 1u << 4,      /* ranges that grow in place */
     CORE_MEMORY_PEER = 1u << 5          /* copies between devices of this type
                                            without the host */
 };
+
+/* Gets the kinds of memory of a device, a mask of CORE_MEMORY_…. */
 core_status core_device_memory_kinds(core_device *device, uint32_t *out_kinds);
 
-/* The memory format (CORE_FORMAT_…) in which the device computes an operator
- * best, by the name that kernels have ("convolution"; not "conv2d", which calls
- * it), for operands of so many dimensions.  CORE_FORMAT_CONTIGUOUS where it
- * says nothing.  A program may bring its parameters and input into that format
- * once; with LIBCORE_LAYOUT=device results of convolution come in it where
- * their operands have none of their own. */
+/* Gets the memory format (CORE_FORMAT_…) in which a device computes an operator
+ * fastest, for operands with ndim dimensions.  operator_name: the name that
+ * kernels have ("convolution", not "conv2d", which calls it).
+ * CORE_FORMAT_CONTIGUOUS if the plugin does not provide core.layout.  A program
+ * can convert its parameters and inputs to that format once.  Under
+ * LIBCORE_LAYOUT=device, results of convolution have it unless the operands are
+ * already in another format than contiguous. */
 core_status core_device_preferred_format(core_device *device,
                                          const char *operator_name,
                                          core_dtype dtype, uint32_t ndim,
                                          uint32_t *out_format);
 
-/* Threads that the CPU backend computes with, the caller included; results do
- * not depend on it.  INVALID_ARGUMENT below 1. */
+/* Sets the number of threads that the CPU backend computes with, including the
+ * caller.  Results do not depend on it.  INVALID_ARGUMENT below 1. */
 core_status core_threads_set(uint32_t threads);
+
+/* Gets the number of threads that the CPU backend computes with. */
 core_status core_threads_get(uint32_t *out_threads);
 
 #ifdef __cplusplus

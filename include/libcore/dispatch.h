@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* dispatch.h: operators by name, boxed calls, and operators of one's own.
+/* dispatch.h: operators by name, boxed calls, and custom operators.
  *
- * The typed calls of ops.h are thin inline wrappers of core_op_invoke; a
+ * The typed calls of ops.h are thin inline wrappers of core_op_invoke.  A
  * foreign-function interface uses core_op_find and core_op_call, with the
- * schemas of the installed operators.json. */
+ * schemas in the installed operators.json.
+ *
+ * Every function here is thread-safe. */
 
 #ifndef LIBCORE_DISPATCH_H
 #define LIBCORE_DISPATCH_H
@@ -20,92 +22,119 @@
 extern "C" {
 #endif
 
-/* "add.Tensor", "sum" (no overload), "vendor::name.overload".  Operators live
- * as long as they are registered; built-in ones always. */
+/* Finds an operator by name: "add.Tensor", "sum" (no overload),
+ * "vendor::name.overload".  *out_op is borrowed and valid while the operator is
+ * registered; built-in operators always are.  NOT_FOUND if there is none; the
+ * message lists other overloads. */
 core_status core_op_find(const char *name, core_operator **out_op);
+
+/* Returns the name of an operator, which must not be NULL.  The text lives as
+ * long as the operator. */
 const char *core_op_name(const core_operator *op);
-/* "add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor" */
+
+/* Returns the schema of an operator, which must not be NULL: "add.Tensor(Tensor
+ * self, Tensor other, *, Scalar alpha=1) -> Tensor".  The text lives as long as
+ * the operator. */
 const char *core_op_schema(const core_operator *op);
-/* Built-in operators: index from 0, NULL ends. */
+
+/* Returns a built-in operator, borrowed.  index counts from 0.  NULL after the
+ * last one. */
 core_operator *core_op_at(uint32_t index);
 
-/* What was done to operands or results because no kernel takes them as they
- * are: slow, and right.  A call counts once for each tensor it happened to. */
-typedef enum core_detour {
-    CORE_DETOUR_CAST = 0,       /* an operand was converted to another dtype */
-    CORE_DETOUR_CONTIGUOUS = 1, /* an operand was made row-major */
-    CORE_DETOUR_RESULT = 2,     /* computed elsewhere and copied into a given
-                                   result: out of another dtype, say */
-    CORE_DETOUR_HOST = 3,       /* the CPU computed for another device, which
-                                   LIBCORE_FALLBACK allows; once for a call */
-    CORE_DETOURS = 4
-} core_detour;
-/* Since the program began, in all threads.  Variants (in place, out) count for
- * themselves; operators of one's own have none.  0 for a NULL op or an unknown
- * detour.  Any thread. */
-uint64_t core_op_detours(const core_operator *op, core_detour detour);
+/* A conversion of operands or results that the core made because no kernel
+ * accepts them as they are.  The result is correct, but the call is slower.  A
+ * call counts once for each tensor converted. */
+typedef enum core_conversion {
+    CORE_CONVERSION_CAST = 0,       /* an operand was converted to another dtype */
+    CORE_CONVERSION_CONTIGUOUS = 1, /* an operand was made row-major */
+    CORE_CONVERSION_RESULT = 2,     /* a result was computed in a temporary and
+                                   copied to its destination, such as an out
+                                   tensor of another dtype */
+    CORE_CONVERSION_HOST = 3,       /* the CPU computed for another device, as
+                                   LIBCORE_FALLBACK allows; once per call */
+    CORE_CONVERSIONS = 4
+} core_conversion;
 
-/* A checked call: args in the schema's order, trailing arguments that have
- * defaults may be missing, NONE asks for a default where there is one.  INT is
- * taken for float, INT, FLOAT and BOOL for Scalar.  results: capacity
- * nresults, at least as many as the schema returns (0 is fine when all results
- * are arguments changed in place); written, owned by the caller
- * (core_value_release), all NONE on failure. */
+/* Returns how often a conversion was made for an operator, in all threads since
+ * the process started.  In-place and out variants have their own counts.  0 for
+ * custom operators, a NULL op or an unknown conversion. */
+uint64_t core_op_conversions(const core_operator *op, core_conversion conversion);
+
+/* Calls an operator and checks the arguments.  args: in the schema's order,
+ * borrowed.  Trailing arguments with a default may be omitted, and NONE selects
+ * the default if there is one.  A float argument accepts INT; a Scalar argument
+ * accepts INT, FLOAT and BOOL.  results: nresults entries, at least as many as
+ * the schema returns, or none if all results are arguments changed in place.
+ * The caller owns them (core_value_release).  All are NONE on failure. */
 core_status core_op_call(core_operator *op, const core_value *args,
                          uint32_t nargs, core_value *results,
                          uint32_t nresults);
 
-/* What the typed wrappers call: id from ops.h, complete arguments.  Results are
- * NONE before the call, here and in the next one, and still are if it
- * fails. */
+/* Calls an operator for the typed calls of ops.h, without checking the
+ * arguments.  id: from ops_ids.h.  args: complete.  results: NONE before the
+ * call, and still NONE if it fails; owned by the caller.  UNSUPPORTED for an id
+ * of a later libcore. */
 core_status core_op_invoke(uint32_t id, const core_value *args, uint32_t nargs,
                            core_value *results, uint32_t nresults);
-/* The same with the operator in hand: complete, trusted arguments. */
+
+/* Does the same as core_op_invoke for an operator from core_op_find. */
 core_status core_op_invoke_on(core_operator *op, const core_value *args,
                               uint32_t nargs, core_value *results,
                               uint32_t nresults);
 
 /* ---------------------------------------------------------------- plans -- */
 
-/* Of devices that compile per shape, since the process began. */
+/* Counts of the plan cache, for devices that compile per shape (kernel.h),
+ * since the process started. */
 typedef struct core_plan_counts {
-    uint64_t hits;
-    uint64_t prepared;
-    uint64_t evicted; /* to stay within LIBCORE_PLAN_CACHE */
-    uint64_t kept;    /* now */
+    uint64_t hits;     /* launches with a cached plan */
+    uint64_t prepared; /* plans made */
+    uint64_t evicted;  /* plans dropped because of LIBCORE_PLAN_CACHE */
+    uint64_t kept;     /* plans in the cache now */
 } core_plan_counts;
+
+/* Fills in the counts of the plan cache. */
 void core_plan_get_counts(core_plan_counts *out_counts);
 
 /* ------------------------------------------------- extending operators -- */
 
-/* Undoes one registration when released; newest wins, and the older one comes
- * back.  A handle may outlive what it registered with. */
+/* A registration, in force until it is released.  The newest registration is
+ * used; after its release the previous one is used again.  A registration may
+ * outlive the operator or plugin that it refers to. */
 typedef struct core_registration core_registration;
+
+/* Undoes a registration.  Accepts NULL.  Running calls finish with the
+ * registrations that they started with. */
 void core_registration_release(core_registration *registration);
 
-/* A new operator from its schema, "mine::name.overload(Tensor self, int n=1)
- * -> Tensor".  It exists until the handle is released.  The schema comes before
- * everything else about the operator: core_function_register and
- * core_gradient_register answer NOT_FOUND for a name that is not there yet.
- * Between those the order is free; of two for one key the newest wins. */
+/* Registers a new operator by its schema, "mine::name.overload(Tensor self, int
+ * n=1) -> Tensor".  It exists until *out_registration, which the caller owns,
+ * is released.  The schema must be registered before the functions and
+ * gradients of the operator, for which core_function_register and
+ * core_gradient_register otherwise return NOT_FOUND; those can be registered in
+ * any order. */
 core_status core_op_register(const char *schema,
                              core_registration **out_registration);
 
-/* A function for an operator.  key: CORE_KEY_… (plugin.h); device_type: which
- * backend for CORE_KEY_BACKEND ("cpu", "meta"), which or NULL for all with
- * CORE_KEY_AUTOGRAD; otherwise NULL.  Calls that run keep what they started
- * with. */
+/* Registers a function (kernel.h) for an operator under a dispatch key.  key:
+ * CORE_KEY_… (plugin.h).  device_type: a device type ("cpu", "meta") for
+ * CORE_KEY_BACKEND; a device type, or NULL for all, for CORE_KEY_AUTOGRAD; NULL
+ * for other keys.  user: passed as call->user.  The caller owns
+ * *out_registration.  Running calls are not affected. */
 core_status core_function_register(const char *operator_name, uint32_t key,
                                    const char *device_type,
                                    core_function function, void *user,
                                    core_registration **out_registration);
 
-/* From inside a function: the same operator below the function's own key. */
+/* Calls the operator of `call` again, below the key of the function that
+ * received it.  For functions.  args and results: as in core_op_invoke. */
 core_status core_redispatch_below(core_call *call, const core_value *args,
                                   uint32_t nargs, core_value *results,
                                   uint32_t nresults);
 
-/* Kernels that a device type has, by name; index from 0 while CORE_OK. */
+/* Gets a registered kernel of a device type.  index counts from 0.  The kernel
+ * is borrowed and valid while its plugin is loaded.  NOT_FOUND after the last
+ * kernel, or if no loaded plugin provides the type. */
 core_status core_kernel_at(const char *device_type, uint32_t index,
                            const core_kernel **out_kernel);
 

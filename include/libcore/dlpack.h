@@ -1,36 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* dlpack.h: tensors to and from other libraries, without a copy.
+/* dlpack.h: exchange of tensors with other libraries, without a copy.
  *
  * DLPack (https://dmlc.github.io/dlpack) is a struct in memory that describes a
- * tensor, with a function that ends its use.  The structs here have the layout
- * of those in its header, under names of our own, so that a program may include
- * both; it casts the pointer between them:
+ * tensor, with a function (the deleter) that the consumer calls when it no
+ * longer uses the tensor.  The structs here have the layout of those in
+ * DLPack's header but other names, so that a program can include both headers
+ * and cast pointers between the types:
  *
  *     core_dlpack_managed       DLManagedTensorVersioned, version 1.x
  *     core_dlpack_unversioned   DLManagedTensor, before 1.0
  *
- * Types.  f64 f32 f16 bf16, i64 i32 i16 i8, u8 and bool (one byte), one lane.
- * Everything else is UNSUPPORTED.
+ * Dtypes.  f64, f32, f16, bf16, f8e4m3, f8e5m2, i64, i32, i16, i8, u8 and bool
+ * (one byte), with one lane.  All others are UNSUPPORTED.
  *
- * Devices.  DLPack has a number for each kind; libcore's type names go with
- * them so:
+ * Devices.  DLPack numbers the device types.  The numbers of libcore's types:
  *
  *     cpu 1       cuda 2      opencl 4    vulkan 7    metal 8     vpi 9
  *     rocm 10     oneapi 14   webgpu 15   hexagon 16  maia 17     trn 18
  *
- * and every other type is 12, the "extension device".  On import, host memory
- * that CUDA (3) or ROCm (11) has pinned is cpu, and CUDA's managed memory (13)
- * is cuda.  Where a device is not flat (backend.h), `data` is the plugin's
- * handle and byte_offset the place in it.
+ * Every other type is 12, the "extension device".  On import, host memory
+ * pinned by CUDA (3) or ROCm (11) is cpu, and CUDA's managed memory (13) is
+ * cuda.  If a device is not flat (backend.h), `data` is the plugin's handle and
+ * byte_offset the offset in it.
  *
- * Streams.  Who exports makes the data ready for the stream that the other side
- * names; who imports names the stream to the exporter beforehand
- * (core_dlpack_stream) and then works on it.
+ * Streams.  The exporter makes the data ready for the stream that the consumer
+ * names.  To import, pass the number from core_dlpack_stream to the exporter,
+ * and then use the tensor on that stream.
  *
- * Any thread may call everything here, and the deleters of what libcore
- * exports. */
+ * Every function here, and the deleter of an exported tensor, is
+ * thread-safe. */
 
 #ifndef LIBCORE_DLPACK_H
 #define LIBCORE_DLPACK_H
@@ -44,8 +44,10 @@ extern "C" {
 
 /* ------------------------------------------------------------- layouts -- */
 
+/* The version of DLPack that libcore exports. */
 enum { CORE_DLPACK_MAJOR = 1, CORE_DLPACK_MINOR = 1 };
 
+/* Device types. */
 enum {
     CORE_DLPACK_CPU = 1,
     CORE_DLPACK_CUDA = 2,
@@ -65,7 +67,7 @@ enum {
     CORE_DLPACK_TRN = 18
 };
 
-/* Kinds of elements. */
+/* Type codes of elements. */
 enum {
     CORE_DLPACK_INT = 0,
     CORE_DLPACK_UINT = 1,
@@ -78,12 +80,14 @@ enum {
     CORE_DLPACK_FLOAT8_E5M2 = 12
 };
 
+/* DLDevice. */
 typedef struct core_dlpack_device {
     int32_t type; /* CORE_DLPACK_CPU, … */
     int32_t index;
 } core_dlpack_device;
 CORE_STATIC_ASSERT(sizeof(core_dlpack_device) == 8, "DLDevice");
 
+/* DLDataType. */
 typedef struct core_dlpack_dtype {
     uint8_t code; /* CORE_DLPACK_INT, … */
     uint8_t bits;
@@ -91,6 +95,7 @@ typedef struct core_dlpack_dtype {
 } core_dlpack_dtype;
 CORE_STATIC_ASSERT(sizeof(core_dlpack_dtype) == 4, "DLDataType");
 
+/* DLTensor. */
 typedef struct core_dlpack_tensor {
     void *data;
     core_dlpack_device device;
@@ -102,93 +107,111 @@ typedef struct core_dlpack_tensor {
 } core_dlpack_tensor;
 CORE_STATIC_ASSERT(sizeof(core_dlpack_tensor) == 48, "DLTensor");
 
+/* Flags of an exported tensor. */
 enum {
-    CORE_DLPACK_READ_ONLY = 1u << 0, /* nobody may write to it */
-    CORE_DLPACK_COPIED = 1u << 1     /* a copy was made for the consumer */
+    CORE_DLPACK_READ_ONLY = 1u << 0, /* the memory must not be written */
+    CORE_DLPACK_COPIED = 1u << 1     /* the memory is a copy */
 };
 
+/* DLManagedTensorVersioned, version 1.x. */
 typedef struct core_dlpack_managed {
-    uint32_t major; /* another one: only these two and deleter are known */
+    uint32_t major; /* if it differs: use only major, minor and deleter */
     uint32_t minor;
     void *manager_ctx;
-    void (*deleter)(struct core_dlpack_managed *self); /* may be NULL */
-    uint64_t flags;                                    /* CORE_DLPACK_… */
+    /* Ends the consumer's use of the tensor.  May be NULL. */
+    void (*deleter)(struct core_dlpack_managed *self);
+    uint64_t flags; /* CORE_DLPACK_… */
     core_dlpack_tensor tensor;
 } core_dlpack_managed;
 CORE_STATIC_ASSERT(sizeof(core_dlpack_managed) == 80,
                    "DLManagedTensorVersioned");
 
+/* DLManagedTensor, before version 1.0. */
 typedef struct core_dlpack_unversioned {
     core_dlpack_tensor tensor;
     void *manager_ctx;
-    void (*deleter)(struct core_dlpack_unversioned *self); /* may be NULL */
+    /* Ends the consumer's use of the tensor.  May be NULL. */
+    void (*deleter)(struct core_dlpack_unversioned *self);
 } core_dlpack_unversioned;
 CORE_STATIC_ASSERT(sizeof(core_dlpack_unversioned) == 64, "DLManagedTensor");
 
 /* -------------------------------------------------------------- export -- */
 
-/* `stream` of the exports: the consumer's, as a number that its vendor gives
- * to it. */
+/* The argument `stream` of the export functions: the consumer's stream, as the
+ * number that DLPack defines for its device:
+ *
+ *     CUDA                 1: the legacy default stream; 2: the default stream
+ *                          of the thread; else a cudaStream_t.  0 is an error,
+ *                          because it is ambiguous.
+ *     ROCm                 0: the default stream; else a hipStream_t above 2.
+ *     other devices        0: the device's default stream; else the native
+ *                          handle (core_stream_native).
+ *     synchronous devices  ignored.
+ *
+ * None in Python's protocol means the default stream. */
 enum {
-    /* The consumer does its own synchronisation: nothing is waited for. */
+    /* The consumer synchronises itself; the export does not. */
     CORE_DLPACK_STREAM_NONE = -1
-    /* CUDA: 1 the legacy default stream, 2 the thread's default one, else a
-     * cudaStream_t; 0 is refused, as it may mean either.  ROCm: 0 the default
-     * stream, else a hipStream_t above 2.  Other devices with streams: 0 the
-     * device's default stream, else the native handle (core_stream_native).
-     * Devices without: not looked at.  What Python's protocol calls None is the
-     * default stream. */
 };
 
-/* Describes tensor for another library; it shares the storage until it calls
- * deleter, once; its work on the memory is done by then, or ordered before
- * later work of the stream that the tensor was made on.  flags: READ_ONLY says
- * so to the consumer; COPIED exports a row-major copy instead.  Work given so
- * far to this thread's current stream of the device comes before later work of
- * the consumer's stream; where the plugin cannot adopt that, this call waits.
+/* Exports a tensor to another library.  The consumer owns *out_managed, which
+ * shares the storage, until it calls the deleter, once.  By then its work on
+ * the memory must be complete, or ordered before later work of the stream on
+ * which the tensor was created.
  *
- * Refused: a tensor that requires grad (AUTOGRAD: detach it), one on meta
- * (UNSUPPORTED). */
+ * flags: CORE_DLPACK_READ_ONLY is passed to the consumer; CORE_DLPACK_COPIED
+ * exports a row-major copy.  The work enqueued so far on the calling thread's
+ * current stream of the device runs before later work of the consumer's stream;
+ * if the plugin cannot adopt that stream, this call waits instead.
+ *
+ * AUTOGRAD for a tensor that requires grad: detach it first.  UNSUPPORTED for a
+ * tensor on "meta". */
 core_status core_dlpack_export(core_tensor *tensor, uint64_t flags,
                                int64_t stream,
                                core_dlpack_managed **out_managed);
-/* The same in the older layout, which cannot say READ_ONLY: refused for a
- * tensor that is. */
+
+/* Does the same as core_dlpack_export with the older layout, which cannot
+ * express CORE_DLPACK_READ_ONLY: REFUSED for that flag, and for a read-only
+ * tensor without CORE_DLPACK_COPIED. */
 core_status core_dlpack_export_unversioned(
     core_tensor *tensor, uint64_t flags, int64_t stream,
     core_dlpack_unversioned **out_managed);
 
 /* -------------------------------------------------------------- import -- */
 
-/* The number to give to an exporter, for a stream of the device; NULL: this
- * thread's current one.  CORE_DLPACK_STREAM_NONE for a synchronous device;
- * UNSUPPORTED where the plugin does not tell its handles: then let the exporter
- * use its default and synchronize. */
+/* Gets the number of a stream to pass to an exporter.  stream NULL: the calling
+ * thread's current stream of the device.  *out_stream is
+ * CORE_DLPACK_STREAM_NONE for a synchronous device.  UNSUPPORTED if the plugin
+ * does not provide native handles; let the exporter use its default stream and
+ * synchronise then. */
 core_status core_dlpack_stream(core_device *device, core_stream *stream,
                                int64_t *out_stream);
 
-/* A tensor on the memory that managed describes.  managed is libcore's from
- * here on: its deleter is called once, when the last tensor on the memory is
- * released, by the thread that does it and after the device has done its work
- * on it; or before this returns, if it fails.
+/* Creates a tensor on the memory that `managed` describes.  The caller owns one
+ * reference.  The call takes ownership of `managed`, even if it fails: the
+ * deleter is called once, by the thread that releases the last tensor on the
+ * memory, after the device has completed its work on it; or before this call
+ * returns, if it fails.
  *
- * device: where the memory is, NULL to find that by DLPack's number; wanted for
- * extension devices (12), of which there may be several.  stream: the one that
- * was named to the exporter, NULL: the current one; the current one waits for
- * it.  Both are ignored by synchronous devices.
+ * device: where the memory is; NULL: the device of DLPack's number.  Required
+ * for extension devices (12), of which there may be several.  stream: the
+ * stream whose number was passed to the exporter; NULL: the current one.  The
+ * current stream waits for it.  Both are ignored by synchronous devices.
  *
- * Bytes of a bool must be 0 or 1: the memory is used as it is.
+ * The bytes of a bool tensor must be 0 or 1; they are not checked.  Read-only
+ * memory makes a read-only tensor: operators that would change it or its views
+ * in place return REFUSED.
  *
- * Read-only memory gives a read-only tensor, as are its views: operators that
- * would change it are refused (REFUSED).
- *
- * Errors: INCOMPATIBLE another major version; UNSUPPORTED types, several lanes,
- * negative strides; SHAPE sizes that are negative, too many or too large;
- * INVALID_ARGUMENT no data, or an address that is no multiple of the element's
- * size; DEVICE, NOT_FOUND, NO_DEVICE. */
+ * INCOMPATIBLE: another major version.  UNSUPPORTED: the dtype, several lanes
+ * or negative strides.  SHAPE: negative, too many or too large sizes.
+ * INVALID_ARGUMENT: no data, or an address that is not a multiple of the
+ * element size.  DEVICE, NOT_FOUND, NO_DEVICE: the device. */
 core_status core_dlpack_import(core_dlpack_managed *managed,
                                core_device *device, core_stream *stream,
                                core_tensor **out_tensor);
+
+/* Does the same as core_dlpack_import for the older layout, whose memory is
+ * never read-only. */
 core_status core_dlpack_import_unversioned(core_dlpack_unversioned *managed,
                                            core_device *device,
                                            core_stream *stream,

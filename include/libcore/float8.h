@@ -1,21 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* float8.h: values of eight bits.
+/* float8.h: the 8-bit floating dtypes.
  *
- * CORE_F8E4M3 has 3 bits of mantissa, goes up to 448 and has no infinity;
- * CORE_F8E5M2 has 2, goes up to 57344 and has one (OCP 8-bit Floating Point
- * Specification 1.0, 2023).  Both are for storage: tensors of them are made,
- * viewed, copied, filled, printed and saved, and converted to and from other
- * dtypes; every operator that computes refuses them (DTYPE), and nothing is
- * promoted to or from them unasked.
+ * CORE_F8E4M3 has 3 bits of mantissa, a maximum of 448 and no infinity.
+ * CORE_F8E5M2 has 2 bits of mantissa, a maximum of 57344 and infinity (OCP
+ * 8-bit Floating Point Specification 1.0, 2023).  Both are storage formats:
+ * tensors of these dtypes can be created, viewed, copied, filled, printed,
+ * saved and converted to and from other dtypes.  Operators that compute return
+ * DTYPE, and no dtype is promoted to or from them implicitly.
  *
- * A conversion (core_to, core_copy_) rounds to the nearest, of two as near the
- * even one, from f64 too at once; what is too large becomes NaN in f8e4m3 and
- * infinity in f8e5m2.  core_float8_cast can do otherwise.
+ * A conversion (core_to, core_copy_) rounds to nearest, ties to even, in one
+ * step even from f64.  A value above the maximum becomes NaN in f8e4m3 and
+ * infinity in f8e5m2.  core_float8_cast has other modes.
  *
- * A device that has no kernels for them fills and copies the bytes, and converts
- * by operators on integers: the same bits, more slowly.  Nothing waits. */
+ * On a device without kernels for them, libcore fills and copies the bytes, and
+ * converts by operators on integers: with the same result, but more slowly, and
+ * without waiting for the device.
+ *
+ * Every function here is thread-safe. */
 
 #ifndef LIBCORE_FLOAT8_H
 #define LIBCORE_FLOAT8_H
@@ -27,22 +30,26 @@
 extern "C" {
 #endif
 
+/* Flags of core_float8_cast. */
 enum {
-    /* What is too large, infinity too, becomes the largest number of its sign.
-     * NaN stays NaN. */
+    /* Clamp values above the maximum, including infinity, to the largest number
+     * of their sign.  NaN stays NaN. */
     CORE_FLOAT8_SATURATE = 1u << 0,
-    /* Up or down with the chance that keeps the mean, by 32 random bits an
-     * element; of f64, what is left of it in f32 is rounded so. */
+    /* Round up or down at random, with the probabilities that preserve the
+     * mean, by 32 random bits per element.  f64 is first rounded to f32. */
     CORE_FLOAT8_STOCHASTIC = 1u << 1
 };
 
-/* The floating tensor as dtype, which is F8E4M3 or F8E5M2; not recorded by
- * autograd.  generator: of the stochastic one; NULL is the default one.
- * DTYPE error for other dtypes. */
+/* Converts a floating tensor to CORE_F8E4M3 or CORE_F8E5M2.  The caller owns
+ * one reference to *out_tensor.  Not recorded by autograd.  flags:
+ * CORE_FLOAT8_….  generator: for CORE_FLOAT8_STOCHASTIC; NULL: the default
+ * generator.  DTYPE for other dtypes. */
 core_status core_float8_cast(core_tensor *tensor, core_dtype dtype,
                              uint32_t flags, core_generator *generator,
                              core_tensor **out_tensor);
-/* 448 or 57344; 0 for another dtype. */
+
+/* Returns the maximum of an 8-bit floating dtype, 448 or 57344, or 0 for
+ * another dtype. */
 double core_float8_max(core_dtype dtype);
 
 #ifdef __cplusplus

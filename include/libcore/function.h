@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* function.h: functions and operators with a gradient of the program's own, in
- * three parts: forward computes, setup says what backward will need, backward
- * gives the gradients.
+/* function.h: custom gradients of functions and operators, in three parts:
+ * forward computes, setup stores what backward will need, and backward computes
+ * the gradients.
  *
- * core_function_apply is for a function that the program calls itself;
- * core_gradient_register gives such a backward to an operator (dispatch.h),
- * which is then differentiated like those that are built in. */
+ * core_function_apply calls a function with such a gradient;
+ * core_gradient_register registers one for an operator (dispatch.h), which is
+ * then differentiated like a built-in operator.
+ *
+ * core_function_apply and the register functions are thread-safe.  A
+ * core_function_context belongs to the thread that runs setup. */
 
 #ifndef LIBCORE_FUNCTION_H
 #define LIBCORE_FUNCTION_H
@@ -19,70 +22,87 @@
 extern "C" {
 #endif
 
-/* What setup fills (core_function_context, plugin.h) is valid while it runs;
- * the gradient of an operator, core_operator_gradient, is in kernel.h. */
+/* setup calls these functions.  Its core_function_context is valid while it
+ * runs. */
 
-/* For core_node_saved in backward, by index; entries may be NULL.  Once. */
+/* Saves tensors for backward, which gets them with core_node_saved by index.
+ * Entries may be NULL.  INVALID_ARGUMENT for a second call. */
 core_status core_context_save(core_function_context *context,
                               core_tensor *const *tensors, size_t count);
-/* An input that forward changed in place; it is an output too. */
+
+/* Marks an input that forward changed in place.  It must also be an output. */
 core_status core_context_mark_dirty(core_function_context *context,
                                     core_tensor *tensor);
-/* An output that has no gradient. */
+
+/* Marks an output that has no gradient. */
 core_status core_context_mark_non_differentiable(core_function_context *context,
                                                  core_tensor *tensor);
-/* backward gets NULL for the gradients of outputs that nothing used, not
- * zeros. */
+
+/* Makes backward receive NULL instead of zeros as the gradient of an output
+ * that nothing used. */
 core_status core_context_no_zeros(core_function_context *context);
-/* Backward's context of this call, in place of the registration's or the
- * function's.  release(state), unless NULL, is called when it is needed no
- * more.  Once. */
+
+/* Sets the context that backward receives for this call, instead of that of the
+ * registration or the function.  release(state), unless NULL, is called once,
+ * when the state is no longer needed.  INVALID_ARGUMENT for a second call. */
 core_status core_context_set_state(core_function_context *context, void *state,
                                    void (*release)(void *state));
 
-/* ---------------------------------------------------------------- functions -- */
+/* ---------------------------------------------------------------- functions
+ * -- */
 
+/* A function with its gradient. */
 typedef struct core_function_steps {
     uint32_t struct_size;
     uint32_t flags;   /* CORE_FUNCTION_… */
     const char *name; /* for messages; copied */
-    /* Writes noutputs owned tensors.  Grad mode is off.  May change inputs in
-     * place and return them (retained), if setup marks them as dirty.  An input
-     * that is returned as it was comes out as a view of it, with the function's
-     * history; it may be returned more than once.  Such outputs, and views of
-     * inputs, refuse to be changed in place, and to be used once their base was,
-     * while operators are recorded. */
+
+    /* Computes noutputs owned tensors, with grad mode off.  It may change
+     * inputs in place and return them (retained), if setup marks them as dirty.
+     * An input that is returned unchanged, once or more, becomes a view with
+     * the function's history.  While operators are recorded, such outputs, and
+     * outputs that are views of inputs, cannot be changed in place, nor used
+     * after their base was. */
     core_status (*forward)(void *context, core_tensor *const *inputs,
                            size_t ninputs, core_tensor **outputs,
                            size_t noutputs);
-    /* Called when the call is recorded; NULL: backward needs nothing. */
+
+    /* Stores what backward will need.  Called after forward, if the call is
+     * recorded.  NULL: backward needs nothing. */
     core_status (*setup)(core_function_context *function, void *context,
                          core_tensor *const *inputs, size_t ninputs,
                          core_tensor *const *outputs, size_t noutputs);
+
+    /* Computes the gradients of the inputs (kernel.h). */
     core_function_backward backward;
-    void *context;
-    /* The context is needed no more.  Once, also on failure.  May be NULL. */
+    void *context; /* passed to the functions here */
+
+    /* Frees the context.  Called once, also on failure.  May be NULL. */
     void (*release)(void *context);
 } core_function_steps;
 
-/* outputs: noutputs entries, owned by the caller afterwards; NULL on
- * failure. */
+/* Calls a function with a custom gradient, and records it if an input requires
+ * grad and grad mode is on.  steps: borrowed.  outputs: noutputs entries, which
+ * the caller owns; all are NULL on failure. */
 core_status core_function_apply(const core_function_steps *steps,
                                 core_tensor *const *inputs, size_t ninputs,
                                 core_tensor **outputs, size_t noutputs);
 
-/* ---------------------------------------------------------------- operators -- */
+/* ---------------------------------------------------------------- operators
+ * -- */
 
-/* Registers under CORE_KEY_AUTOGRAD, for all backends.  Arguments that the
- * schema marks as changed, (a!), are taken as dirty.  The operator comes first:
- * NOT_FOUND if core_op_register was not called for it yet. */
+/* Registers a gradient (kernel.h) for an operator, under CORE_KEY_AUTOGRAD and
+ * for all backends.  The struct is copied.  Arguments that the schema marks as
+ * changed, (a!), are treated as dirty.  The caller owns *out_registration.
+ * NOT_FOUND if the operator is not registered. */
 core_status core_gradient_register(const char *operator_name,
                                    const core_operator_gradient *gradient,
                                    core_registration **out_registration);
 
-/* Sizes and dtypes of an operator's results without data: a function that
- * gives meta tensors for meta arguments.  The same as core_function_register
- * with CORE_KEY_BACKEND and "meta". */
+/* Registers a function that infers the sizes and dtypes of an operator's
+ * results: it returns meta tensors for meta arguments.  Equivalent to
+ * core_function_register with CORE_KEY_BACKEND and "meta".  The caller owns
+ * *out_registration. */
 core_status core_shape_register(const char *operator_name,
                                 core_function function, void *user,
                                 core_registration **out_registration);

@@ -4,19 +4,19 @@
 /* functional.h: derivatives of functions.
  *
  * A function computes tensors from tensors by recorded operators
- * (core_tensor_function; grad mode is on while it runs).  It is called with
- * stand-ins for the inputs, which share their content, so that neither the
- * inputs' grads nor their graphs are touched; with CORE_CREATE_GRAPH the
- * answers are differentiable with respect to the inputs themselves.  Inputs
- * that are not floating are passed on as they are, and have no derivative:
- * their answer is NULL.  An output that does not depend on an input has zeros.
+ * (core_tensor_function), with grad mode on.  It receives stand-ins that share
+ * the content of the inputs, so the grads and the graph of the inputs do not
+ * change.  With CORE_CREATE_GRAPH the results are differentiable with respect
+ * to the inputs themselves.  The derivative with respect to an input that is
+ * not floating, or of an output that is not floating, is NULL.  The derivative
+ * of an output that does not depend on an input is zero.
  *
- * flags: 0 or CORE_CREATE_GRAPH.  out_… arrays are the caller's, and what is
- * written to them is owned by the caller; all NULL on failure.  *noutputs: how
- * much room there is, 1 at least, then how many there are; 0 on failure, so that
- * it is set anew before another try.  Outputs that are not floating have no
- * derivative: NULL.  INVALID_ARGUMENT for a function that says that it gave more
- * than there is room for. */
+ * out_… arrays belong to the caller, who owns the tensors stored in them; all
+ * are NULL on failure.  *noutputs: in: the capacity of the array, at least 1;
+ * out: the number of outputs, 0 on failure (set it again before another call).
+ * INVALID_ARGUMENT if the function reports more outputs than the capacity.
+ *
+ * Every function here is thread-safe. */
 
 #ifndef LIBCORE_FUNCTIONAL_H
 #define LIBCORE_FUNCTIONAL_H
@@ -27,43 +27,51 @@
 extern "C" {
 #endif
 
+/* A function and the inputs at which it is differentiated.  Borrowed. */
 typedef struct core_derivative {
     uint32_t struct_size;
-    uint32_t flags;
+    uint32_t flags; /* 0 or CORE_CREATE_GRAPH */
     core_tensor_function function;
     void *context;
     core_tensor *const *inputs;
     size_t ninputs;
 } core_derivative;
 
-/* The product of vectors with the Jacobian: out_gradients[i] = sum over o of
- * vectors[o] * d output o / d input i.  vectors: by output, of its sizes; NULL,
- * or a NULL entry, is 1 for an output of one element.  out_outputs may be NULL
- * if the outputs are not wanted, which are at most CORE_GRADCHECK_OUTPUTS
- * then; only then may noutputs be NULL. */
+/* Computes the product of vectors with the Jacobian: out_gradients[i] = sum
+ * over o of vectors[o] * d output o / d input i.  vectors: one per output, of
+ * its sizes; NULL, or a NULL entry, means 1 for an output of one element.
+ * out_gradients: one per input.  out_outputs may be NULL; the function may then
+ * have up to CORE_GRADCHECK_OUTPUTS outputs, and noutputs may be NULL. */
 core_status core_vjp(const core_derivative *of, core_tensor *const *vectors,
                      core_tensor **out_outputs, size_t *noutputs,
                      core_tensor **out_gradients);
 
-/* The product of the Jacobian with vectors: out_tangents[o] = sum over i of
- * d output o / d input i * vectors[i].  vectors: by input, of its sizes; NULL
- * entries are zero.  Computed by differentiating core_vjp's answer with respect
- * to its vectors, so that it needs no formulas beyond those of backward. */
+/* Computes the product of the Jacobian with vectors: out_tangents[o] = sum over
+ * i of d output o / d input i * vectors[i].  vectors: one per input, of its
+ * sizes; a NULL entry means zero.  out_tangents: one per output.  The result is
+ * the derivative of core_vjp with respect to its vectors, so only the formulas
+ * of backward are needed. */
 core_status core_jvp(const core_derivative *of, core_tensor *const *vectors,
                      core_tensor **out_tangents, size_t *noutputs);
 
-/* out_jacobians[o * ninputs + i]: d output o / d input i, of the output's sizes
- * followed by the input's.  There is room for *noutputs * ninputs. */
+/* Computes the Jacobian.  out_jacobians[o * ninputs + i] is d output o / d
+ * input i, of the output's sizes followed by the input's.  The array has
+ * *noutputs * ninputs entries. */
 core_status core_jacobian(const core_derivative *of,
                           core_tensor **out_jacobians, size_t *noutputs);
 
-/* Of a function with one output of one element; there is room for
- * CORE_GRADCHECK_OUTPUTS, so that more are told.  out_hessians[i * ninputs + j]:
- * its second derivative by inputs i and j, of sizes of i followed by those of
- * j. */
+/* Computes the Hessian of a function with one output of one element.
+ * out_hessians[i * ninputs + j] is the second derivative with respect to inputs
+ * i and j, of the sizes of i followed by those of j.  The array has ninputs *
+ * ninputs entries.  The function receives space for CORE_GRADCHECK_OUTPUTS
+ * outputs, so that an error can report that it has more than one.  SHAPE if it
+ * has more than one output or element. */
 core_status core_hessian(const core_derivative *of, core_tensor **out_hessians);
 
-/* The product of that with vectors, by input: out_products[i]. */
+/* Computes the product of the Hessian with vectors: out_products[i] = sum over
+ * j of the second derivative with respect to inputs i and j * vectors[j].
+ * vectors: one per input, of its sizes; a NULL entry means zero.  The function
+ * is as for core_hessian. */
 core_status core_hvp(const core_derivative *of, core_tensor *const *vectors,
                      core_tensor **out_products);
 

@@ -1,35 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* linear.h: activation(input * weight^T + bias) as one function, whose
- * backward knows of eight bits, of a main gradient and of delay.
+/* linear.h: activation(input * weight^T + bias) as one function, with optional
+ * 8-bit quantization, a main gradient, and a deferred weight gradient.
  *
  *     core_linear_forward_args args = {.struct_size = sizeof args,
  *                                      .input = x, .weight = w, .bias = b};
  *     core_linear_apply(&args, &y);
  *
- * core_linear_apply records with autograd.  It is made of three steps that
- * know nothing of autograd and may be called alone:
+ * core_linear_apply is recorded by autograd.  It consists of three steps that
+ * do not depend on autograd and can be called separately:
  *
- *     core_linear_forward     computes, and gives what it made on the way
- *     core_linear_setup       says which of that, and of the arguments, the
- *                             backward needs: nothing else is kept
+ *     core_linear_forward     computes the output and the intermediate results
+ *     core_linear_setup       selects what the backward needs of these and of
+ *                             the arguments; nothing else is saved
  *     core_linear_backward    computes the gradients
  *
- * With quantizers the product computes with the numbers that the quantized
- * tensors stand for, in f32: input and weight in the forward, the output's
- * gradient (f8e5m2 is usual) in the backward; the input is kept in eight bits.
- * All of it is operators: any device has it.  Where the device has a kernel for
- * products of eight bits (_scaled_mm), and each factor one scale, all three
- * products are its own, and their sums rounded as it rounds.
+ * With quantizers, the products use the dequantized values in f32: those of
+ * input and weight in the forward, and that of the output's gradient (usually
+ * f8e5m2) in the backward.  The input is saved in 8 bits.  Everything is
+ * computed by operators, on any device.  If the device has a kernel for 8-bit
+ * products (_scaled_mm) and each factor has one scale, that kernel computes all
+ * three products, with its own rounding of sums.
  *
- * In a region of autocast core_linear_apply casts input, weight and bias to the
- * region's dtype, as the operator does; with quantizers input and bias to the
- * weight's, which is quantized as it is.  The other calls cast nothing.
+ * In an autocast region, core_linear_apply casts input, weight and bias to the
+ * region's dtype, as the operator linear does; with quantizers it casts input
+ * and bias to the dtype of the weight, which is quantized as it is.  The other
+ * functions cast nothing.
  *
- * Threads: one at a time per quantizer and workspace.  A backward runs in a
- * thread for each device: Linears on two of them share no quantizer.  Several
- * may fill a store, while one computes what it has. */
+ * Threads.  Only one thread at a time may use a quantizer or a workspace.  A
+ * backward runs in one thread per device, so calls on two devices must not
+ * share a quantizer.  Several threads may add to a store while one calls
+ * core_linear_backward_dw. */
 
 #ifndef LIBCORE_LINEAR_H
 #define LIBCORE_LINEAR_H
@@ -40,83 +42,95 @@
 extern "C" {
 #endif
 
+/* The activation that is applied to the output. */
 typedef enum core_linear_activation {
     CORE_LINEAR_NO_ACTIVATION = 0,
     CORE_LINEAR_RELU = 1,
-    CORE_LINEAR_GELU = 2 /* with erf */
+    CORE_LINEAR_GELU = 2 /* the exact one, with erf */
 } core_linear_activation;
 
-/* A step whose batch comes in parts: the weight is quantized in the first and
- * kept in the workspace for the others. */
+/* Which part of a batch a call computes.  The first microbatch quantizes the
+ * weight and stores it in the workspace; later ones use it. */
 typedef enum core_linear_microbatch {
-    CORE_LINEAR_WHOLE_BATCH = 0, /* quantizes, and keeps nothing */
+    CORE_LINEAR_WHOLE_BATCH = 0, /* quantizes; the workspace is not used */
     CORE_LINEAR_FIRST_MICROBATCH = 1,
     CORE_LINEAR_LATER_MICROBATCH = 2
 } core_linear_microbatch;
 
+/* Flags of core_linear_forward_args. */
 enum {
-    /* The weight's gradient is added to what main_grad holds; else it replaces
-     * that. */
+    /* Add the weight's gradient to main_grad instead of replacing its
+     * content. */
     CORE_LINEAR_ACCUMULATE = 1u << 0
 };
 
+/* The quantized weight between microbatches. */
 typedef struct core_linear_workspace core_linear_workspace;
+
+/* A queue of weight gradients to be computed.  Reference-counted. */
 typedef struct core_linear_store core_linear_store;
 
-/* Everything that forward reads.  Tensors and objects are borrowed. */
+/* The arguments of the forward.  Tensors and objects are borrowed. */
 typedef struct core_linear_forward_args {
     uint32_t struct_size;
-    uint32_t flags;
+    uint32_t flags;      /* 0 or CORE_LINEAR_ACCUMULATE */
     core_tensor *input;  /* [..., in], floating */
     core_tensor *weight; /* [out, in], of input's dtype and device */
-    core_tensor *bias;   /* [out], likewise; or NULL */
+    core_tensor *bias;   /* [out], of input's dtype and device; or NULL */
     uint32_t activation; /* core_linear_activation */
     uint32_t microbatch; /* core_linear_microbatch */
-    /* Whose gradient is wanted, 0 or 1; core_linear_apply asks the tensors. */
+    /* 1 if the gradient is needed, else 0.  core_linear_apply ignores these and
+     * checks the tensors. */
     uint32_t input_requires_grad;
     uint32_t weight_requires_grad;
     uint32_t bias_requires_grad;
     uint32_t reserved;
-    /* Both or none; then grad_quantizer too, or the gradient is not quantized.
-     * Blocks run along the input's features, the gradient's along the output's:
-     * 32 must divide them.  Where a call fails they are as before. */
+    /* Quantizers of input and weight: both or neither.  With both,
+     * grad_quantizer may be set; if it is NULL, the output's gradient is not
+     * quantized.  Blocks of 32 run along the features of the input, and those
+     * of the gradient along the features of the output, which must be multiples
+     * of 32.  If a call fails, the state of the quantizers does not change. */
     core_quantizer *input_quantizer;
     core_quantizer *weight_quantizer;
     core_quantizer *grad_quantizer;
-    core_linear_workspace *workspace; /* wanted by microbatches */
-    /* Where the weight's gradient goes, in place of weight's grad: [out, in],
-     * of any floating dtype but f8, contiguous, on weight's device; NULL:
-     * nowhere.  Who calls the backward finds it there on its current stream, as
-     * gradients are; calls on several streams that share one need an order of
-     * the program's. */
+    core_linear_workspace *workspace; /* required for microbatches */
+    /* The buffer for the weight's gradient, which then does not reach weight's
+     * grad: [out, in], of any floating dtype but f8, contiguous, on weight's
+     * device; or NULL.  Like a grad, it is ready for the current stream of the
+     * caller of backward.  The program must order calls on several streams that
+     * share a buffer. */
     core_tensor *main_grad;
-    /* The weight's gradient is computed when core_linear_backward_dw is called;
-     * NULL: in backward.  Without main_grad the weight is a leaf. */
+    /* Where the weight's gradient is queued until core_linear_backward_dw
+     * computes it; NULL: backward computes it.  Without main_grad the weight
+     * must be a leaf. */
     core_linear_store *store;
 } core_linear_forward_args;
 CORE_STATIC_ASSERT(sizeof(core_linear_forward_args) == 104,
                    "core_linear_forward_args");
 
-/* What forward made besides its result; owned.  NULL: not made. */
+/* The intermediate results of the forward.  Owned by the caller; released by
+ * core_linear_made_release.  NULL: not computed. */
 typedef struct core_linear_made {
     uint32_t struct_size;
     uint32_t reserved;
     core_tensor *input_data; /* quantized */
     core_tensor *input_scales;
-    core_tensor *weight_data; /* shared with the workspace, if that keeps it */
+    core_tensor *weight_data; /* shared with the workspace, if there is one */
     core_tensor *weight_scales;
-    core_tensor *activated; /* what the activation's gradient reads: the output
-                               of relu, the argument of gelu */
+    core_tensor *activated; /* for the activation's gradient: the output of
+                               relu, the argument of gelu */
 } core_linear_made;
 
-/* Everything that backward reads.  Those marked (s) are what is saved between
- * the two; NULL where no gradient needs it. */
+/* The arguments of the backward.  (s) marks tensors that are saved between
+ * forward and backward; they are NULL if no gradient needs them.  Fields are
+ * owned, unless stated otherwise, and released by
+ * core_linear_backward_release. */
 typedef struct core_linear_backward_args {
     uint32_t struct_size;
     uint32_t flags;
-    core_tensor *grad_output;   /* borrowed; for the caller to set */
-    core_tensor *input;         /* (s) the very input, or NULL if quantized */
-    core_tensor *weight;        /* (s) likewise */
+    core_tensor *grad_output;   /* set by the caller; borrowed */
+    core_tensor *input;         /* (s) the input itself; NULL if quantized */
+    core_tensor *weight;        /* (s) the weight itself; NULL if quantized */
     core_tensor *input_data;    /* (s) */
     core_tensor *input_scales;  /* (s) */
     core_tensor *weight_data;   /* (s) */
@@ -128,61 +142,83 @@ typedef struct core_linear_backward_args {
     uint32_t weight_requires_grad;
     uint32_t bias_requires_grad;
     uint32_t reserved;
-    core_quantizer *grad_quantizer; /* held, like the three below */
+    core_quantizer *grad_quantizer;
     core_tensor *main_grad;
     core_linear_store *store;
-    core_tensor *leaf; /* the weight itself, only with a store: whose grad
-                          core_linear_backward_dw is to set */
+    core_tensor *leaf; /* only with a store: the weight, to whose grad
+                          core_linear_backward_dw adds */
 } core_linear_backward_args;
 CORE_STATIC_ASSERT(sizeof(core_linear_backward_args) == 128,
                    "core_linear_backward_args");
 
-/* Of activation(input * weight^T + bias), recorded.  The main gradient or the
- * store gets the weight's gradient, and weight's grad stays as it is; without
- * them a destination of core_backward_into has it computed in place.  What was
- * saved is released with the first backward that does not retain the graph.
- * With quantizers, gelu, main_grad or store it can be differentiated once.
- * Quantizers of delayed scaling count each backward: a second one of a retained
- * graph has the scale that it finds then.  The second run of a checkpoint has
- * those of the first and counts nothing. */
+/* Computes activation(input * weight^T + bias), recorded by autograd.  The
+ * caller owns one reference to *out_output.
+ *
+ * With main_grad or store, backward passes the weight's gradient there, and
+ * weight's grad does not change.  Otherwise, with core_backward_into, it is
+ * computed in its destination.  Saved tensors are released after the first
+ * backward without CORE_RETAIN_GRAPH.  With quantizers, gelu, main_grad or
+ * store the result can be differentiated once only.
+ *
+ * Quantizers with delayed scaling count each backward: a second backward of a
+ * retained graph uses the scale at that time.  The second run of a checkpoint
+ * uses the scales of the first, and is not counted. */
 core_status core_linear_apply(const core_linear_forward_args *args,
                               core_tensor **out_output);
 
-/* The same without autograd. */
+/* Computes the output and the intermediate results, without autograd.  The
+ * caller owns *out_output and the contents of *out_made. */
 core_status core_linear_forward(const core_linear_forward_args *args,
                                 core_tensor **out_output,
                                 core_linear_made *out_made);
-/* Fills args, which hold references of what they have.  Does not compute. */
+
+/* Fills *out_backward with references to what the backward needs.  Computes
+ * nothing.  The caller releases it with core_linear_backward_release. */
 core_status core_linear_setup(const core_linear_forward_args *forward,
                               const core_linear_made *made,
                               core_linear_backward_args *out_backward);
-/* Gradients that are not wanted, or went elsewhere, are NULL.  May be called
- * again.  Grad mode decides whether it is recorded. */
+
+/* Computes the gradients.  The caller sets args->grad_output before, and owns
+ * the gradients.  A gradient that is not needed, or that went to main_grad or
+ * store, is NULL.  May be called again with the same args.  Recorded if grad
+ * mode is on. */
 core_status core_linear_backward(const core_linear_backward_args *args,
                                  core_tensor **out_grad_input,
                                  core_tensor **out_grad_weight,
                                  core_tensor **out_grad_bias);
-/* Drop what these hold; take NULL. */
+
+/* Releases the tensors of a core_linear_made.  Accepts NULL. */
 void core_linear_made_release(core_linear_made *made);
+
+/* Releases the contents of a core_linear_backward_args, except grad_output.
+ * Accepts NULL. */
 void core_linear_backward_release(core_linear_backward_args *args);
 
-/* The quantized weight of a layer between microbatches.  Holds the weight.  A
- * later microbatch may be on another stream: it waits for the first.  It is
- * refused where the weight was changed since; of a weight that was made in
- * inference mode, which has no version, that is not known. */
+/* Creates an empty workspace for the quantized weight of one linear function.
+ * The caller owns it.  It keeps a reference to the weight.  A later microbatch
+ * may run on another stream, which waits for the first.  A later microbatch is
+ * an error if the weight has changed since the first; for a weight created in
+ * inference mode, which has no version, the change is not detected. */
 core_status core_linear_workspace_create(core_linear_workspace **out_workspace);
-/* Takes NULL. */
+
+/* Frees a workspace.  Accepts NULL. */
 void core_linear_workspace_release(core_linear_workspace *workspace);
 
-/* Weight gradients to come, oldest first. */
+/* Creates an empty store.  The caller owns one reference. */
 core_status core_linear_store_create(core_linear_store **out_store);
-/* Takes NULL; what was not computed is dropped. */
+
+/* Drops a reference.  Accepts NULL.  The last reference drops the gradients
+ * that were not computed. */
 void core_linear_store_release(core_linear_store *store);
+
+/* Returns the number of weight gradients in a store.  0 for NULL. */
 size_t core_linear_store_count(const core_linear_store *store);
-/* Computes the oldest: into its main gradient, else added to its weight's
- * grad, which hooks do not see.  AUTOGRAD error if there is none, or if the
- * input was changed in place since the backward.  After an error it is still
- * there. */
+
+/* Computes the oldest weight gradient of a store and removes it.  The gradient
+ * goes to its main_grad, or else is added to the grad of its weight, without
+ * running hooks.  AUTOGRAD if the store is empty, or if the input or the
+ * output's gradient was changed in place since the backward.  After an error
+ * the gradient stays in the store. */
 core_status core_linear_backward_dw(core_linear_store *store);
 
 #ifdef __cplusplus

@@ -3,23 +3,25 @@
 
 /* memory.h: the caching allocator of each device.
  *
- * The core takes large segments from a plugin and cuts blocks out of them.  A
- * freed block stays with the stream that it was allocated on and serves later
- * requests there at once, without waiting for the device, since work on one
- * stream is ordered.  Sizes round up to 512 bytes; requests up to 1 MiB come
- * from segments of 2 MiB, those below 10 MiB from 20 MiB, larger ones from
- * their own, a multiple of 2 MiB.  What the device cannot serve first makes the
- * allocator give cached segments back and try again.
+ * The core allocates large segments from a plugin and splits them into blocks.
+ * A freed block stays with the stream on which it was allocated, and serves
+ * later requests there at once, without waiting for the device, because work on
+ * one stream is ordered.  Sizes are rounded up to 512 bytes.  Requests up to
+ * 1 MiB are served from segments of 2 MiB, requests below 10 MiB from segments
+ * of 20 MiB, and larger ones from a segment each, of a multiple of 2 MiB.  If
+ * the device cannot serve a request, the allocator returns cached segments to
+ * it and tries again.
  *
- * A device that keeps memory itself (core.allocator of backend.h) is asked for
- * each block, and has it back as soon as it is released: nothing is cached, and
- * settings that want it to be are UNSUPPORTED.
+ * A device that caches memory itself (core.allocator in backend.h) serves each
+ * block, and gets it back as soon as it is released: the core caches nothing,
+ * and settings that need the cache are UNSUPPORTED.
  *
- * Devices whose memory is the host's (cpu) keep blocks per thread instead.  Of
- * the statistics they have how many storages there are (allocations, all), and
- * they have no streams, settings, pools or snapshots: UNSUPPORTED.
+ * A device whose memory is the host's (cpu) caches blocks per thread instead.
+ * Its statistics contain only the current number of storages (allocations,
+ * ALL).  It has no settings, pools, snapshots or history: those functions
+ * return UNSUPPORTED.
  *
- * Any thread may call everything here. */
+ * Every function here is thread-safe. */
 
 #ifndef LIBCORE_MEMORY_H
 #define LIBCORE_MEMORY_H
@@ -33,105 +35,149 @@ extern "C" {
 
 /* ----------------------------------------------------------- statistics -- */
 
+/* Index into the arrays of core_memory_stats.  SMALL: blocks in segments of
+ * 2 MiB. */
 enum { CORE_MEMORY_ALL = 0, CORE_MEMORY_SMALL = 1, CORE_MEMORY_LARGE = 2 };
 
+/* One statistic, as a count or in bytes. */
 typedef struct core_memory_stat {
     uint64_t current;
-    uint64_t peak;
-    uint64_t allocated; /* added up since the device was opened */
-    uint64_t freed;
+    uint64_t peak;      /* largest since core_memory_reset_peaks */
+    uint64_t allocated; /* total since the device was opened */
+    uint64_t freed;     /* total since the device was opened */
 } core_memory_stat;
 
-/* Each by CORE_MEMORY_ALL, _SMALL (blocks of the 2 MiB segments), _LARGE.  The
- * first four count, the others are bytes. */
+/* The statistics of a device's allocator.  Index of the arrays:
+ * CORE_MEMORY_….  The first four arrays are counts, the others bytes. */
 typedef struct core_memory_stats {
-    uint32_t struct_size; /* set by the caller to sizeof */
+    uint32_t struct_size; /* in: sizeof of the caller's; out: filled */
     uint32_t reserved;
-    core_memory_stat allocations[3];     /* blocks that tensors hold */
-    core_memory_stat segments[3];        /* taken from the device */
-    core_memory_stat active[3];          /* blocks held, or awaiting an event */
-    core_memory_stat inactive_split[3];  /* free blocks that are part of one */
-    core_memory_stat requested_bytes[3]; /* as asked for */
-    core_memory_stat allocated_bytes[3]; /* as rounded */
+    core_memory_stat allocations[3];     /* blocks in use by tensors */
+    core_memory_stat segments[3];        /* allocated from the device */
+    core_memory_stat active[3];          /* in use, or awaiting an event */
+    core_memory_stat inactive_split[3];  /* free blocks of a split segment */
+    core_memory_stat requested_bytes[3]; /* before rounding */
+    core_memory_stat allocated_bytes[3]; /* after rounding */
     core_memory_stat reserved_bytes[3];  /* of segments */
     core_memory_stat active_bytes[3];
     core_memory_stat inactive_split_bytes[3];
-    uint64_t retries;         /* times that the cache was given back first */
-    uint64_t out_of_memories; /* times that even that did not help */
-    uint64_t events;          /* made for core_tensor_record_stream */
+    uint64_t retries;         /* requests that first had to empty the cache */
+    uint64_t out_of_memories; /* requests that failed even then */
+    uint64_t events;          /* created for core_tensor_record_stream */
 } core_memory_stats;
 
+/* Fills in the statistics of a device, up to out->struct_size, and sets that to
+ * the number of bytes filled.  The caller sets out->struct_size to
+ * sizeof(core_memory_stats) before the call. */
 core_status core_memory_get_stats(core_device *device, core_memory_stats *out);
-/* Peaks become what is current. */
+
+/* Sets every peak to the current value. */
 core_status core_memory_reset_peaks(core_device *device);
-/* A table for people; freed with core_text_free (tensor.h). */
+
+/* Formats the statistics as a human-readable table.  The caller frees it with
+ * core_text_free (tensor.h). */
 core_status core_memory_summary(core_device *device, char **out_text);
-/* JSON: {"device", "settings", "segments": [{"address", "size", "stream",
- * "pool", "expandable", "blocks": [{"offset", "size", "requested", "state":
+
+/* Describes all segments and blocks, and the recorded history, as JSON:
+ * {"device", "settings", "segments": [{"address", "size", "stream", "pool",
+ * "expandable", "blocks": [{"offset", "size", "requested", "state":
  * "active"|"awaiting"|"free"}]}], "history": [{"time_ns", "action":
  * "alloc"|"free_requested"|"free_completed"|"segment_alloc"|"segment_free"|
- * "segment_map"|"segment_unmap"|"oom", "address", "size", "stream"}]}. */
+ * "segment_map"|"segment_unmap"|"oom", "address", "size", "stream"}]}.
+ * The caller frees it with core_text_free (tensor.h). */
 core_status core_memory_snapshot(core_device *device, char **out_json);
-/* Keeps the last `entries` actions in a ring for the snapshot; 0 stops. */
+
+/* Records the last `entries` actions of the allocator in a ring buffer, which
+ * core_memory_snapshot includes.  0 stops recording.  Discards the previous
+ * history.  INVALID_ARGUMENT above 2^32 entries. */
 core_status core_memory_record_history(core_device *device, uint64_t entries);
 
 /* ------------------------------------------------------------- settings -- */
 
-/* "name:value" pairs, comma-separated, as in LIBCORE_ALLOC:
+/* Changes the settings of a device's allocator; device NULL: the settings of
+ * devices that are opened later.  settings: "name:value" pairs,
+ * comma-separated, as in LIBCORE_ALLOC:
  *
- *   max_split_size_mb:N                blocks above are never split
- *   roundup_power2_divisions:N         sizes round up to 1/N of a power of two
+ *   max_split_size_mb:N                larger blocks are never split
+ *   roundup_power2_divisions:N         sizes are rounded up to 1/N of a power
+ *                                      of two
  *   garbage_collection_threshold:F     share of the limit (0 to 1) above which
- *                                      old cached segments are given back
- *   expandable_segments:true|false     grow one range (needs virtual memory)
- *   fraction:F                         at most this share of the device
- *   caching:true|false                 false: every block from the device,
- *                                      which has it back when its work is done
+ *                                      old cached segments are returned to the
+ *                                      device
+ *   expandable_segments:true|false     segments grow in place (requires virtual
+ *                                      memory)
+ *   fraction:F                         largest share of the device's memory
+ *   caching:true|false                 false: every block is allocated from the
+ *                                      device, and returned to it when the work
+ *                                      that uses it is done
  *
- * device NULL: of devices opened later.  INVALID_ARGUMENT names what is wrong,
- * and then nothing changed. */
+ * INVALID_ARGUMENT for an unknown name or value; nothing changes then. */
 core_status core_memory_configure(core_device *device, const char *settings);
-/* At most this share, 0 < fraction <= 1, of the device's memory. */
+
+/* Limits the memory that the allocator takes from a device to a share of the
+ * device's memory.  INVALID_ARGUMENT unless 0 < fraction <= 1. */
 core_status core_memory_set_fraction(core_device *device, double fraction);
-/* Gives all cached segments back to the device; waits for the work that still
- * uses them.  (Releasing waits for nothing: what is not cached goes back when
- * somebody looks again and the work is done.) */
+
+/* Returns all cached segments to the device, including pinned host memory.
+ * Waits for the work that still uses them.  (Releasing a tensor never waits:
+ * memory that is not cached is returned at a later call of the allocator, when
+ * the work is done.) */
 core_status core_memory_empty_cache(core_device *device);
 
 /* -------------------------------------------------------------- streams -- */
 
-/* The tensor's memory is used by work of this stream too: once released it is
- * not given anew before that work is done.  Nothing where it is the very
- * stream that the memory belongs to. */
+/* Declares that work of a stream uses the memory of a tensor.  After the tensor
+ * is released, the memory is not reused before the work enqueued on that stream
+ * until then is done.  Has no effect for the stream to which the memory
+ * belongs.  DEVICE if the stream belongs to another device, unless the tensor
+ * is in host memory that is pinned for that device. */
 core_status core_tensor_record_stream(core_tensor *tensor, core_stream *stream);
 
 /* ---------------------------------------------------------------- pools -- */
 
+/* A private set of segments, for captures, whose launches need the same
+ * addresses.  The segments are returned when the last reference to the pool is
+ * released, the last tensor in it is gone, and the work that used it is
+ * done. */
 typedef struct core_memory_pool core_memory_pool;
 
-/* A pool has segments of its own, given back when the last reference and the
- * last tensor in it are gone, and the work that used them is done: for
- * captures, whose replays need the addresses. */
+/* Creates a pool.  The caller owns one reference. */
 core_status core_memory_pool_create(core_device *device,
                                     core_memory_pool **out_pool);
+
+/* Adds a reference and returns pool.  Accepts NULL. */
 core_memory_pool *core_memory_pool_retain(core_memory_pool *pool);
+
+/* Drops a reference.  Accepts NULL. */
 void core_memory_pool_release(core_memory_pool *pool);
-/* Between the two, this thread's allocations on that device are the pool's.
- * They nest. */
+
+/* Makes the calling thread allocate from a pool on the pool's device, until
+ * core_memory_pool_end.  Calls nest.  The thread keeps a reference. */
 core_status core_memory_pool_begin(core_memory_pool *pool);
+
+/* Ends the innermost core_memory_pool_begin of the calling thread.
+ * INVALID_ARGUMENT if that was for another pool, or there was none. */
 core_status core_memory_pool_end(core_memory_pool *pool);
 
 /* ---------------------------------------------------------- host memory -- */
 
-/* Host memory that the device copies from and to without the host waiting,
- * cached like the device's own.  Plain memory for a synchronous device;
- * UNSUPPORTED where the plugin has none.  Freed memory is given anew only when
- * the copies that used it are done. */
+/* Allocates host memory that the device copies from and to asynchronously
+ * ("pinned" memory), aligned to at least 64 bytes.  size: in bytes.  It is
+ * cached like device memory, and plain memory on a synchronous device.  The
+ * caller frees it with core_host_memory_free.  UNSUPPORTED if the plugin does
+ * not provide core.host_memory. */
 core_status core_host_memory_alloc(core_device *device, size_t size,
                                    void **out_data);
+
+/* Frees memory from core_host_memory_alloc of the same device.  Accepts NULL.
+ * The memory is not reused before the copies that use it are done.
+ * INVALID_ARGUMENT for other memory, and for that of core_tensor_pinned. */
 core_status core_host_memory_free(core_device *device, void *data);
-/* A row-major tensor on "cpu" in such memory, not initialised.  The memory goes
- * with it: core_host_memory_free refuses it. */
+
+/* Creates an uninitialised, row-major tensor on "cpu" in pinned memory of a
+ * device.  The caller owns one reference; the memory is freed with the last
+ * tensor that uses it.  UNSUPPORTED if the plugin does not provide
+ * core.host_memory. */
 core_status core_tensor_pinned(core_device *device, core_dtype dtype,
                                const int64_t *sizes, size_t ndim,
                                core_tensor **out_tensor);

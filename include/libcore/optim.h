@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* optim.h: optimizers, which change parameters along their gradients.
+/* optim.h: optimizers, gradient clipping and learning-rate schedules.
  *
  *     core_optimizer_zero_grad(optimizer);
  *     ... forward ...
  *     core_backward(&loss, 1, NULL, 0);
  *     core_optimizer_step(optimizer);
  *
- * A step changes the parameters in place by operators, records nothing, and
- * runs on whatever device each parameter is on.  Parameters without grad are
- * left alone.
+ * A step changes the parameters in place, on the device of each parameter, and
+ * records nothing.  Parameters without a grad do not change.
  *
- * Threads: one at a time per optimizer, as for the parameters. */
+ * Threads.  Only one thread at a time may use an optimizer and its
+ * parameters. */
 
 #ifndef LIBCORE_OPTIM_H
 #define LIBCORE_OPTIM_H
@@ -23,22 +23,24 @@
 extern "C" {
 #endif
 
+/* An optimizer with its parameters and their state. */
 typedef struct core_optimizer core_optimizer;
 
 /* ----------------------------------------------------------------- SGD -- */
 
-/* All zero but struct_size and learning_rate is plain gradient descent.
+/* The options of stochastic gradient descent.  With all fields 0 except
+ * struct_size and learning_rate, it is plain gradient descent.
  *
  *     g = grad + weight_decay * p
  *     b = g                                      at the first step, then
- *     b = momentum * b + (1 - dampening) * g     (no b if momentum is 0)
+ *     b = momentum * b + (1 - dampening) * g     (b = g if momentum is 0)
  *     p = p - learning_rate * (nesterov ? g + momentum * b : b)
  *
- * as in torch.optim.SGD (Sutskever et al. 2013, with the learning rate outside
- * the velocity). */
+ * Source: Sutskever et al. 2013, with the learning rate outside the velocity,
+ * as in torch.optim.SGD. */
 typedef struct core_sgd_options {
     uint32_t struct_size;
-    uint32_t nesterov; /* 0 or 1; wants momentum > 0 and dampening 0 */
+    uint32_t nesterov; /* 0 or 1; requires momentum > 0, dampening 0 */
     double learning_rate;
     double momentum;
     double dampening;
@@ -46,123 +48,158 @@ typedef struct core_sgd_options {
 } core_sgd_options;
 CORE_STATIC_ASSERT(sizeof(core_sgd_options) == 40, "core_sgd_options");
 
-/* parameters: leaves that require grad; the optimizer takes a reference of
- * each.  INVALID_ARGUMENT: an option out of range; AUTOGRAD: not such a leaf,
- * or the same one twice. */
+/* Creates an SGD optimizer.  The caller owns it.  parameters: leaves that
+ * require grad; the optimizer keeps a reference to each.  options: copied.
+ * INVALID_ARGUMENT: an option out of range.  AUTOGRAD: a parameter is not such
+ * a leaf, or occurs twice. */
 core_status core_sgd_create(core_tensor *const *parameters, size_t count,
                             const core_sgd_options *options,
                             core_optimizer **out_optimizer);
 
 /* ---------------------------------------------------------------- Adam -- */
 
-/* Kingma and Ba 2015, as torch.optim.Adam computes it; k counts from 1:
+/* The options of Adam and AdamW.  k counts the steps from 1.
  *
- *     g = grad + weight_decay * p                 (decoupled: g = grad and
+ *     g = grad + weight_decay * p                 (decoupled: g = grad, and
  *                        first p = p * (1 - learning_rate * weight_decay))
  *     m = beta1 * m + (1 - beta1) * g
  *     v = beta2 * v + (1 - beta2) * g * g
  *     p = p - learning_rate / (1 - beta1^k)
  *             * m / (sqrt(v) / sqrt(1 - beta2^k) + epsilon)
  *
- * decoupled is AdamW (Loshchilov and Hutter 2019). */
+ * Sources: Adam, Kingma and Ba 2015, as in torch.optim.Adam; AdamW (decoupled),
+ * Loshchilov and Hutter 2019. */
 typedef struct core_adam_options {
     uint32_t struct_size;
-    uint32_t decoupled; /* 0 or 1 */
+    uint32_t decoupled; /* 0: Adam; 1: AdamW */
     double learning_rate;
-    double beta1;   /* 0.9 is usual; in [0, 1) */
-    double beta2;   /* 0.999 */
-    double epsilon; /* 1e-8; more for f16 parameters, in which that is 0 */
+    double beta1;   /* in [0, 1); usually 0.9 */
+    double beta2;   /* in [0, 1); usually 0.999 */
+    double epsilon; /* usually 1e-8; larger for f16, in which 1e-8 is 0 */
     double weight_decay;
 } core_adam_options;
 CORE_STATIC_ASSERT(sizeof(core_adam_options) == 48, "core_adam_options");
 
+/* Creates an Adam or AdamW optimizer.  Parameters, ownership and errors are as
+ * for core_sgd_create. */
 core_status core_adam_create(core_tensor *const *parameters, size_t count,
                              const core_adam_options *options,
                              core_optimizer **out_optimizer);
 
 /* ----------------------------------------------------------------- use -- */
 
-/* Takes NULL. */
+/* Frees an optimizer and releases its parameters and their state.  Accepts
+ * NULL. */
 void core_optimizer_release(core_optimizer *optimizer);
 
-/* On failure every parameter, with its state, is either as it was or fully
- * stepped if the failure was in getting memory for state or temporaries, which
- * come before any change; a failure of a kernel may leave the parameter that
- * it met half stepped.  core_optimizer_steps tells which were stepped. */
+/* Updates every parameter that has a grad, in place, and increments its step
+ * count.  Records nothing.  Enqueues the work on each device's current stream
+ * without waiting.  If there is no memory for state or temporaries, each
+ * parameter with its state is either unchanged or fully updated.  If a kernel
+ * fails, the parameter that it was updating may be updated in part; the message
+ * names it.  core_optimizer_steps returns which parameters were updated. */
 core_status core_optimizer_step(core_optimizer *optimizer);
-/* Drops the grads of the parameters. */
+
+/* Removes the grads of the parameters: core_tensor_grad is then NULL.  Accepts
+ * NULL. */
 void core_optimizer_zero_grad(core_optimizer *optimizer);
 
+/* Returns the learning rate. */
 double core_optimizer_learning_rate(const core_optimizer *optimizer);
-/* From the next step on; for schedules. */
+
+/* Sets the learning rate of the following steps.  INVALID_ARGUMENT if it is
+ * negative or not finite. */
 core_status core_optimizer_set_learning_rate(core_optimizer *optimizer,
                                              double learning_rate);
 
+/* Returns the number of parameters. */
 size_t core_optimizer_parameter_count(const core_optimizer *optimizer);
-/* Borrowed; NULL behind the last. */
+
+/* Returns a parameter, borrowed.  parameter: an index from 0.  NULL after the
+ * last one. */
 core_tensor *core_optimizer_parameter(const core_optimizer *optimizer,
                                       size_t parameter);
 
-/* ----------------------------------------------------- gradients' size -- */
+/* ----------------------------------------------------------- clipping -- */
 
-/* Multiplies the grads of the parameters, those that have one, by
- * min(1, max_norm / (norm + 1e-6)) in place; norm is that of all grads as one
- * vector, of order norm_type (2 is usual, infinity the largest magnitude), as
- * torch.nn.utils.clip_grad_norm_ does.  Grads may be on several devices.  The
- * norm before clipping is *out_norm (may be NULL): 0-dim, f32 or f64, on the
- * device of the first grad; nothing waits for it.  A norm that is not finite
- * makes grads so, unless error_if_nonfinite: then that is INVALID_ARGUMENT,
- * told before any grad changes (this waits for the device). */
+/* Multiplies the grads of the parameters in place by min(1, max_norm / (norm +
+ * 1e-6)), where norm is the norm of all grads as one vector, as
+ * torch.nn.utils.clip_grad_norm_ does.  norm_type: its order, above 0; usually
+ * 2; infinity: the largest magnitude.  Parameters without a grad are skipped.
+ * The grads may be on several devices.
+ *
+ * *out_norm is the norm before clipping: 0-dim, f32 or f64, on the device of
+ * the first grad; the caller owns one reference.  out_norm may be NULL.  Does
+ * not wait.  A norm that is not finite makes the grads non-finite, unless
+ * error_if_nonfinite is true: the call then waits for the device and returns
+ * INVALID_ARGUMENT before any grad changes.  INVALID_ARGUMENT also for a
+ * negative max_norm. */
 core_status core_clip_grad_norm(core_tensor *const *parameters, size_t count,
                                 double max_norm, double norm_type,
                                 bool error_if_nonfinite,
                                 core_tensor **out_norm);
-/* Clamps every element of the grads to [-max_value, max_value], in place. */
+
+/* Clamps every element of the grads of the parameters to [-max_value,
+ * max_value], in place.  Parameters without a grad are skipped.
+ * INVALID_ARGUMENT if max_value is negative. */
 core_status core_clip_grad_value(core_tensor *const *parameters, size_t count,
                                  double max_value);
 
 /* ----------------------------------------------------- learning rates -- */
 
-/* The learning rate of a step, counted from 0; for
- * core_optimizer_set_learning_rate.  They depend on their arguments alone, so a
- * resumed run has the same. */
+/* Schedules compute the learning rate of a step, for
+ * core_optimizer_set_learning_rate.  Steps count from 0.  The result depends on
+ * the arguments only, so a resumed run gets the same rates.  Thread-safe. */
 
-/* Rises linearly over the first `warmup` steps: rate * (step + 1) /
- * (warmup + 1); rate behind them. */
+/* Returns a rate that rises linearly over the first `warmup` steps: rate *
+ * (step + 1) / (warmup + 1); then rate. */
 double core_schedule_warmup(double rate, uint64_t warmup, uint64_t step);
-/* The same, then half a cosine from rate at step warmup to least at step total
- * (Loshchilov and Hutter 2017); least from there on. */
+
+/* Returns the rate of core_schedule_warmup for the first `warmup` steps, then
+ * half a cosine from rate at step `warmup` to least at step `total`, then
+ * least.  Source: Loshchilov and Hutter 2017. */
 double core_schedule_cosine(double rate, double least, uint64_t warmup,
                             uint64_t total, uint64_t step);
-/* Likewise, along a line. */
+
+/* Returns the rate of core_schedule_warmup for the first `warmup` steps, then a
+ * line from rate at step `warmup` to least at step `total`, then least. */
 double core_schedule_linear(double rate, double least, uint64_t warmup,
                             uint64_t total, uint64_t step);
-/* rate * factor ^ floor(step / every); every 0: rate. */
+
+/* Returns rate * factor ^ floor(step / every), or rate if every is 0. */
 double core_schedule_decay(double rate, double factor, uint64_t every,
                            uint64_t step);
 
 /* --------------------------------------------------------- checkpoints -- */
 
-/* The state of an optimizer is, per parameter, a number of steps and some
- * tensors of the parameter's sizes, dtype and device.  What these are depends
- * on the optimizer: "momentum_buffer" for SGD with momentum; "exp_avg" and
- * "exp_avg_sq" for Adam. */
+/* The state of an optimizer is a step count and a number of tensors per
+ * parameter, of the parameter's sizes, dtype and device: "momentum_buffer" for
+ * SGD with momentum; "exp_avg" and "exp_avg_sq" for Adam. */
 
-/* Names of the tensors by slot from 0; NULL behind the last. */
+/* Returns the name of a state tensor.  slot: an index from 0.  The text is
+ * static.  NULL after the last slot. */
 const char *core_optimizer_state_name(const core_optimizer *optimizer,
                                       size_t slot);
-/* Borrowed; NULL before the parameter's first step. */
+
+/* Returns a state tensor of a parameter, borrowed.  NULL before the parameter's
+ * first step, and for an index out of range. */
 core_tensor *core_optimizer_state(const core_optimizer *optimizer,
                                   size_t parameter, size_t slot);
-/* Gives the parameter this state: tensors holds one per slot, taken by
- * reference and from then on changed in place.  steps 0 with tensors NULL is
- * the beginning; steps 0 with tensors is a first step that starts from these
- * instead of from none.  SHAPE, DTYPE, DEVICE: not the parameter's.
- * INVALID_ARGUMENT: a tensor that shares memory with the parameter, with
- * another of them, or within itself (expanded); steps above 2^53. */
+
+/* Sets the state of a parameter.  tensors: one per slot; the optimizer keeps a
+ * reference to each and changes it in place at the following steps.  steps 0
+ * with tensors NULL resets the state; steps 0 with tensors makes the next step
+ * a first step that starts from these.  SHAPE, DTYPE or DEVICE if they differ
+ * from those of the parameter.  INDEX for a parameter out of range.
+ * INVALID_ARGUMENT if a tensor shares memory with the parameter, another tensor
+ * or itself (expanded), if the number of tensors is wrong, or for steps above
+ * 2^53. */
 core_status core_optimizer_set_state(core_optimizer *optimizer,
                                      size_t parameter, uint64_t steps,
                                      core_tensor *const *tensors, size_t count);
+
+/* Returns how many steps have updated a parameter.  0 for an index out of
+ * range. */
 uint64_t core_optimizer_steps(const core_optimizer *optimizer,
                               size_t parameter);
 

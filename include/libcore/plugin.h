@@ -2,23 +2,25 @@
  * Copyright The libcore authors */
 
 /* plugin.h: how a plugin is found, negotiated and initialised, and the small
- * types that every part of the plugin ABI shares.
+ * types that all parts of the plugin ABI share.
  *
  * A plugin is a shared object that exports exactly one symbol,
- * core_plugin_entry, imports none of libcore's, and carries one ELF note that
- * describes it (core_plugin_note).  The loader reads the note from the file
- * before any of the plugin's code runs, then calls the entry to negotiate a
- * version, then the `init` that the entry answered with.
+ * core_plugin_entry, imports no symbol of libcore, and carries one ELF note
+ * that describes it (core_plugin_note).  The loader reads the note from the
+ * file before any of the plugin's code runs.  It then calls the entry to
+ * negotiate an ABI version, and then the `init` that the entry returned.
  *
- * Rules of every struct here: LP64, little endian, fixed-width fields, no
- * implicit padding, alignment at most 8.  A struct that may grow starts with
- * struct_size: its writer stores the size that it knew, its reader looks at no
- * field beyond that.  Enumerations are uint32_t with constants; a value that
- * the reader does not know is answered with CORE_ERROR_UNSUPPORTED.
+ * Every struct of the ABI is LP64 and little endian, has fixed-width fields and
+ * no implicit padding, and is aligned to at most 8 bytes.  A struct that may
+ * grow starts with struct_size: the writer stores the size that it knows, and
+ * the reader reads no field beyond that size.  Enumerations are uint32_t with
+ * named constants.  A reader that meets an unknown value returns
+ * CORE_ERROR_UNSUPPORTED.  A field, function or constant under "Since ABI 0.N"
+ * exists only where the negotiated minor is N or more.
  *
  * plugin.h, kernel.h and backend.h are the whole ABI.  They include nothing
- * but stdint.h and stddef.h (and plugin.h), compile as C11 and as C++, and can
- * be used without their macros. */
+ * but stdint.h, stddef.h and plugin.h, compile as C11 and as C++, and can be
+ * used without their macros. */
 
 #ifndef LIBCORE_PLUGIN_H
 #define LIBCORE_PLUGIN_H
@@ -26,6 +28,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* CORE_STATIC_ASSERT checks a condition when it is compiled, in C11 and C++. */
 #ifdef __cplusplus
 extern "C" {
 #define CORE_STATIC_ASSERT(condition, text) static_assert(condition, text)
@@ -35,54 +38,55 @@ extern "C" {
 
 /* ------------------------------------------------------------- status -- */
 
-/* Every call that can fail returns one.  The message belongs to the thread:
- * see core_error_message (programs) and core_host.error (plugins). */
+/* The result of every call that can fail.  The error message is stored per
+ * thread: see core_error_message (programs) and core_host.error (plugins). */
 typedef int32_t core_status;
 enum {
     CORE_OK = 0,
-    CORE_ERROR_INVALID_ARGUMENT = 1,  /* a value that no call accepts */
+    CORE_ERROR_INVALID_ARGUMENT = 1,  /* a value that is never accepted */
     CORE_ERROR_OUT_OF_MEMORY = 2,     /* host or device memory */
     CORE_ERROR_UNSUPPORTED = 3,       /* valid, but not provided here */
     CORE_ERROR_NOT_FOUND = 4,         /* no such name, file, device, operator */
-    CORE_ERROR_SHAPE = 5,             /* sizes or strides do not fit */
-    CORE_ERROR_DTYPE = 6,             /* dtypes do not fit */
-    CORE_ERROR_DEVICE = 7,            /* devices do not fit */
+    CORE_ERROR_SHAPE = 5,             /* sizes or strides do not match */
+    CORE_ERROR_DTYPE = 6,             /* dtypes do not match */
+    CORE_ERROR_DEVICE = 7,            /* devices do not match */
     CORE_ERROR_INDEX = 8,             /* an index or dimension out of range */
-    CORE_ERROR_NO_KERNEL = 9,         /* the device lacks the operator */
+    CORE_ERROR_NO_KERNEL = 9,         /* the device has no kernel for it */
     CORE_ERROR_DATA_DEPENDENT = 10,   /* shape depends on data (meta device) */
-    CORE_ERROR_AUTOGRAD = 11,         /* the graph forbids it */
+    CORE_ERROR_AUTOGRAD = 11,         /* not allowed by the autograd graph */
     CORE_ERROR_VERSION = 12,          /* a saved tensor was changed in place */
     CORE_ERROR_IO = 13,               /* a file could not be read or written */
-    CORE_ERROR_CORRUPT = 14,          /* a file's content is malformed */
-    CORE_ERROR_INCOMPATIBLE = 15,     /* ABI or format versions do not meet */
-    CORE_ERROR_NO_DEVICE = 16,        /* a backend without devices here */
-    CORE_ERROR_DEVICE_LOST = 17,      /* the device must be opened again */
-    CORE_ERROR_STREAM = 18,           /* an asynchronous failure on a stream */
-    CORE_ERROR_BUSY = 19,             /* in use, or not finished yet */
+    CORE_ERROR_CORRUPT = 14,          /* the content of a file is malformed */
+    CORE_ERROR_INCOMPATIBLE = 15,     /* no common ABI or format version */
+    CORE_ERROR_NO_DEVICE = 16,        /* the backend has no device here */
+    CORE_ERROR_DEVICE_LOST = 17,      /* the device must be reset */
+    CORE_ERROR_STREAM = 18,           /* asynchronous work on a stream failed */
+    CORE_ERROR_BUSY = 19,             /* in use, or not complete yet */
     CORE_ERROR_CANCELLED = 20,        /* stopped by the caller */
-    CORE_ERROR_REFUSED = 21,          /* policy forbids it */
+    CORE_ERROR_REFUSED = 21,          /* forbidden by policy */
     CORE_ERROR_INTERNAL = 22,         /* a defect in libcore or a plugin */
-    CORE_ERROR_VENDOR_FIRST = 0x10000 /* from here on: a vendor's own */
+    CORE_ERROR_VENDOR_FIRST = 0x10000 /* first code reserved for vendors */
 };
 
-/* How far an error reaches. */
+/* What an error leaves unusable. */
 enum {
-    CORE_SEVERITY_RECOVERABLE = 0,
-    CORE_SEVERITY_STREAM_POISONED = 1,
-    CORE_SEVERITY_DEVICE_LOST = 2
+    CORE_SEVERITY_RECOVERABLE = 0,     /* nothing */
+    CORE_SEVERITY_STREAM_POISONED = 1, /* the stream */
+    CORE_SEVERITY_DEVICE_LOST = 2      /* the device, until it is reset */
 };
 
 /* -------------------------------------------------------------- dtypes -- */
 
-/* Ids are frozen.  Reserved for later: complex, block-quantised.
+/* The type of a tensor's elements.  Ids are frozen.  Complex dtypes are
+ * reserved; block-quantised dtypes will get ids later.
  *
- * F8E4M3 (up to 448, no infinity, NaN 0x7f) and F8E5M2 (up to 57344) are those
- * of the OCP 8-bit Floating Point Specification 1.0.  They are for storage:
- * copy_, fill_ and the like meet them, and only kernels whose signature names
- * them, of plugins of ABI 0.3 or later. */
+ * F8E4M3 (up to 448, no infinity, NaN is 0x7f) and F8E5M2 (up to 57344) are
+ * those of the OCP 8-bit Floating Point Specification 1.0.  They are storage
+ * formats: they reach copy_, fill_ and similar kernels, and otherwise only
+ * kernels whose signature names them, from plugins of ABI 0.3 or later. */
 typedef uint32_t core_dtype;
 enum {
-    CORE_DTYPE_NONE = 0, /* in an argument: the default of that argument */
+    CORE_DTYPE_NONE = 0, /* as an argument: the default of that argument */
     CORE_F64 = 1,
     CORE_F32 = 2,
     CORE_F16 = 3,
@@ -97,11 +101,12 @@ enum {
     CORE_F8E5M2 = 17,
     CORE_COMPLEX64 = 24,
     CORE_COMPLEX128 = 25,
-    CORE_DTYPE_LIMIT = 32 /* every id is below; masks of dtypes are uint32_t */
+    CORE_DTYPE_LIMIT = 32 /* ids are below it; masks of dtypes are uint32_t */
 };
+/* The bit of a dtype in a mask of dtypes. */
 #define CORE_DTYPE_MASK(dtype) (UINT32_C(1) << (dtype))
 
-/* Memory formats, as an argument of operators. */
+/* Memory formats, as operators take them. */
 enum {
     CORE_FORMAT_CONTIGUOUS = 0,
     CORE_FORMAT_PRESERVE = 1,
@@ -109,11 +114,14 @@ enum {
     CORE_FORMAT_CHANNELS_LAST_3D = 3
 };
 
-/* A tensor has at most this many dimensions. */
+/* The maximum number of dimensions of a tensor. */
 enum { CORE_MAX_NDIM = 32 };
 
 /* ------------------------------------------------------- tagged values -- */
 
+/* Opaque objects of the core (core_tensor to core_operator; core_registry, the
+ * transaction of init; core_node, of the autograd graph; core_function_context,
+ * which a gradient's setup fills), and structs of kernel.h and backend.h. */
 typedef struct core_tensor core_tensor;
 typedef struct core_device core_device;
 typedef struct core_generator core_generator;
@@ -128,13 +136,15 @@ typedef struct core_node core_node;
 typedef struct core_function_context core_function_context;
 typedef struct core_operator_gradient core_operator_gradient;
 
-/* UTF-8, not NUL-terminated unless said; lives as long as what it came from. */
+/* A UTF-8 string.  It is not NUL-terminated unless stated, and lives as long
+ * as the object that it was obtained from. */
 typedef struct core_string {
     const char *data;
-    uint64_t size;
+    uint64_t size; /* bytes */
 } core_string;
 
-/* What u holds.  A scalar argument is INT, FLOAT or BOOL. */
+/* The tag of a core_value: which member of u is valid, and what it is.  A
+ * scalar argument is INT, FLOAT or BOOL. */
 enum {
     CORE_VALUE_NONE = 0,
     CORE_VALUE_TENSOR = 1,       /* u.tensor, never NULL */
@@ -142,7 +152,7 @@ enum {
     CORE_VALUE_INT = 3,          /* u.i */
     CORE_VALUE_FLOAT = 4,        /* u.f */
     CORE_VALUE_BOOL = 5,         /* u.i, 0 or 1 */
-    CORE_VALUE_STRING = 6,       /* u.string, count bytes, then a NUL */
+    CORE_VALUE_STRING = 6,       /* u.string, count bytes and a NUL */
     CORE_VALUE_DTYPE = 7,        /* u.i */
     CORE_VALUE_DEVICE = 8,       /* u.device */
     CORE_VALUE_FORMAT = 9,       /* u.i, CORE_FORMAT_… */
@@ -156,11 +166,12 @@ enum {
     CORE_VALUE_VALUE_LIST = 17   /* u.values, count elements */
 };
 
-/* Frozen at 16 bytes.  As an argument it is borrowed, with all it points to;
- * as a result the caller owns it (a tensor: one reference). */
+/* An argument or a result.  Frozen at 16 bytes.  An argument is borrowed, with
+ * everything that it points to.  A result is owned by the caller; a tensor
+ * result is one reference. */
 typedef struct core_value {
-    uint32_t tag;
-    uint32_t count;
+    uint32_t tag;   /* CORE_VALUE_… */
+    uint32_t count; /* of lists and strings; otherwise 0 */
     union {
         int64_t i;
         double f;
@@ -183,17 +194,17 @@ CORE_STATIC_ASSERT(sizeof(core_value) == 16, "core_value is frozen");
 /* A number argument: a value tagged INT, FLOAT or BOOL. */
 typedef core_value core_scalar;
 
-/* The one calling convention: kernels and functions of every layer, built in
- * or in a plugin (kernel.h has core_call and says who receives what). */
+/* The calling convention of all kernels and functions, built in or in a
+ * plugin.  kernel.h documents core_call and what args and results contain. */
 typedef core_status (*core_function)(core_call *call, const core_value *args,
                                      uint32_t nargs, core_value *results,
                                      uint32_t nresults);
 
 /* -------------------------------------------------------------- memory -- */
 
-/* Memory of a device: an opaque word of the device's and a byte offset.  Only
- * offsets are computed with.  On a device with CORE_DEVICE_FLAT the address is
- * the sum of both. */
+/* A place in a device's memory: an opaque handle of the plugin's and an offset
+ * in bytes.  The core does arithmetic on offsets only.  On a device with
+ * CORE_DEVICE_FLAT, handle + offset is an address. */
 typedef struct core_memory {
     void *handle;
     uint64_t offset;
@@ -202,66 +213,72 @@ CORE_STATIC_ASSERT(sizeof(core_memory) == 16, "core_memory is frozen");
 
 /* ----------------------------------------------------------- ELF note -- */
 
+/* The version of the ABI that this header declares, and constants of the
+ * note. */
 enum {
     CORE_ABI_MAJOR = 0,
     CORE_ABI_MINOR = 5,
     CORE_NOTE_TYPE = 0x434f5245, /* n_type of the note; its owner: "libcore" */
     CORE_NOTE_VERSION = 1
 };
-/* The same two for #if. */
+/* The same two numbers as macros, for #if. */
 #define CORE_ABI_MAJOR 0
 #define CORE_ABI_MINOR 5
 
-/* The note's content, read from the file with every bound checked, before any
- * code of the plugin runs.  Strings are UTF-8, NUL-padded, NUL-terminated. */
+/* The content of the note.  The loader reads it from the file, with every
+ * bound checked, before any code of the plugin runs.  Strings are UTF-8,
+ * NUL-terminated and padded with NULs. */
 typedef struct core_plugin_note {
     uint8_t magic[8]; /* "LIBCORE\0" */
     uint32_t note_version;
     uint32_t abi_major;
-    uint32_t abi_minor_min; /* the oldest minor that it can run under */
-    uint32_t abi_minor_max; /* the minor that it was built against */
+    uint32_t abi_minor_min; /* oldest minor that the plugin can run under */
+    uint32_t abi_minor_max; /* minor that the plugin was built against */
     uint32_t flags;         /* 0 */
     uint32_t reserved;      /* 0 */
     char name[32];          /* [a-z0-9_]+, unique in the process */
     char vendor[64];
     char version[32];
     char license[32];        /* SPDX expression */
-    char device_types[64];   /* comma-separated: what init will register */
-    char minimum_driver[64]; /* for people; empty if none */
+    char device_types[64];   /* that init will register, comma-separated */
+    char minimum_driver[64]; /* human-readable; may be empty */
 } core_plugin_note;
 CORE_STATIC_ASSERT(sizeof(core_plugin_note) == 320, "core_plugin_note");
 
-/* Room behind the note, in the content of the same ELF note, where `core-info
- * --seal` and core_plugin_seal_file write what tells damage of the file.  The
- * loader checks the seal before any code of the plugin runs.  Optional: a note
- * of 320 bytes has none, and a loader that knows of none reads those alone.
+/* A checksum of the file, stored after the note in the content of the same
+ * ELF note.  `core-info --seal` and core_plugin_seal_file write it; the loader
+ * verifies it before any code of the plugin runs.  The seal is optional: a note
+ * of 320 bytes has none, and a loader that does not know seals reads only
+ * those 320 bytes.
  *
- * The sum (libcore's core/base/checksum.c) is of what a loader maps and reads:
- * the ELF header but for the section table's place, size and count, the
- * segment table, and the bytes of every PT_LOAD segment behind the ELF header,
- * this seal taken as 0.  It finds damage.  Who wants to forge a file
- * writes another seal: manifests have a SHA-256 against that. */
+ * The checksum (core/base/checksum.c) covers what a loader maps and reads: the
+ * ELF header except the position, size and count of the section table; the
+ * program headers; and the bytes of every PT_LOAD segment after the ELF header.
+ * The seal itself counts as zeros.  It detects accidental damage, not forgery:
+ * a forger can write a matching seal.  The SHA-256 of a manifest protects
+ * against replaced files (plugins.h). */
 typedef struct core_plugin_seal {
-    uint8_t mark[8]; /* "UNSEALED", and the rest is 0; or "SEALED", two NULs */
-    uint8_t size[8]; /* bytes that the sum is of, little-endian */
+    uint8_t mark[8]; /* "UNSEALED", and the rest is 0; or "SEALED\0\0" */
+    uint8_t size[8]; /* number of bytes covered, little-endian */
     uint8_t sum[16];
 } core_plugin_seal;
 CORE_STATIC_ASSERT(sizeof(core_plugin_seal) == 32, "core_plugin_seal");
 
 /* --------------------------------------------------------- host table -- */
 
-/* What a plugin says about an error; text is copied. */
+/* An error, as a plugin reports it.  Strings are copied. */
 typedef struct core_error_info {
     uint32_t struct_size;
     core_status code;
     uint32_t severity;     /* CORE_SEVERITY_… */
     uint32_t retryable;    /* 1: the same call may succeed later */
-    int64_t vendor_code;   /* cudaError_t and the like, or 0 */
+    int64_t vendor_code;   /* a cudaError_t, for example; 0: none */
     core_string component; /* "cublas", "driver", …; may be empty */
     core_string text;
 } core_error_info;
 CORE_STATIC_ASSERT(sizeof(core_error_info) == 56, "core_error_info");
 
+/* Log levels. */
 enum {
     CORE_LOG_ERROR = 0,
     CORE_LOG_WARNING = 1,
@@ -269,162 +286,224 @@ enum {
     CORE_LOG_DEBUG = 3
 };
 
-/* Functionality under which a function is registered (see core_host). */
+/* Dispatch keys under which a function can be registered. */
 enum {
-    CORE_KEY_BACKEND = 0, /* one backend's slot */
+    CORE_KEY_BACKEND = 0, /* one backend */
     CORE_KEY_INPLACE_OR_VIEW = 1,
     CORE_KEY_AUTOGRAD = 2,
     CORE_KEY_AUTOCAST = 3,
     CORE_KEY_PROFILER = 4,
     CORE_KEY_COMPOSITE_EXPLICIT = 5, /* every backend without a kernel */
-    CORE_KEY_COMPOSITE_IMPLICIT = 6  /* a decomposition; autograd runs inside */
+    CORE_KEY_COMPOSITE_IMPLICIT = 6  /* a decomposition; autograd records the
+                                        operators that it calls */
 };
 
-/* Services of libcore.  The table lives as long as the process; any thread may
- * call any of it, except that register_… belong to init.  `registry` is the
- * transaction that init received: if init fails, all of it is undone. */
+/* The services of libcore for plugins.  The table lives as long as the
+ * process.  Every function is thread-safe, except that register_… may be
+ * called only while init runs.  `registry` is the transaction that init
+ * received: if init fails, everything registered with it is undone. */
 typedef struct core_host {
     uint32_t struct_size;
-    uint32_t abi_minor; /* the negotiated one */
+    uint32_t abi_minor; /* negotiated */
 
-    /* Sets the thread's error record and returns info->code. */
+    /* Sets the error record of the calling thread and returns info->code. */
     core_status (*error)(const core_error_info *info);
+
+    /* Writes a message to libcore's log.  level: CORE_LOG_….  The strings are
+     * borrowed for the call. */
     void (*log)(uint32_t level, core_string component, core_string text);
-    /* The value of a LIBCORE_… setting; empty data NULL if not set.  Lives as
-     * long as the process. */
+
+    /* Returns the value of a LIBCORE_… setting; data is NULL if it is not set.
+     * The string lives as long as the process. */
     core_string (*setting)(core_string name);
 
-    /* Registration: structs and strings are copied unless said. */
+    /* Registers a device type with its tables.  The struct, its tables and its
+     * strings are copied.  REFUSED if the plugin's note does not list
+     * backend->device_type. */
     core_status (*register_backend)(core_registry *registry,
                                     const core_backend *backend);
-    /* Kernels of one of this plugin's backends; `backend` is its device type.
-     * Entries are pointers so that core_kernel can grow. */
+
+    /* Registers kernels for one of this plugin's backends.  backend: its device
+     * type.  kernels: an array of pointers, so that core_kernel can grow; the
+     * structs and their strings are copied. */
     core_status (*register_kernels)(core_registry *registry,
                                     core_string backend,
                                     const core_kernel *const *kernels,
                                     uint32_t count);
-    /* A kernel for every operator that has no other on this backend. */
+
+    /* Registers one kernel that serves every operator for which the backend
+     * has no other kernel and which is not a composite.  user: passed as
+     * call->user. */
     core_status (*register_fallback)(core_registry *registry,
                                      core_string backend, core_function kernel,
                                      void *user);
-    /* A new operator: "vendor::name.overload(Tensor self, …) -> Tensor".  Its
-     * schema comes before everything else about it: a function or gradient of
-     * an operator that is not there yet is NOT_FOUND.  Between functions,
-     * kernels and gradients the order is free. */
+
+    /* Registers a new operator by its schema,
+     * "vendor::name.overload(Tensor self, …) -> Tensor".  The schema must be
+     * registered before any function, kernel or gradient of the operator, for
+     * which the others return NOT_FOUND.  Functions, kernels and gradients can
+     * be registered in any order. */
     core_status (*register_operator)(core_registry *registry,
                                      core_string schema);
-    /* A function for an operator (built in or registered) under a key; for
-     * CORE_KEY_BACKEND and CORE_KEY_AUTOGRAD `backend` says which one, and
-     * empty means all (AUTOGRAD only). */
+
+    /* Registers a function for an operator, built in or registered, under a
+     * dispatch key.  key: CORE_KEY_….  backend: a device type for
+     * CORE_KEY_BACKEND; a device type, or empty for all, for
+     * CORE_KEY_AUTOGRAD; empty for other keys.  user: passed as call->user. */
     core_status (*register_function)(core_registry *registry,
                                      core_string operator_name, uint32_t key,
                                      core_string backend,
                                      core_function function, void *user);
 
-    /* Operators and tensors, for functions. */
+    /* Finds an operator by name, "add.Tensor".  *out is valid while the
+     * operator is registered.  NOT_FOUND if there is none. */
     core_status (*operator_find)(core_string name, core_operator **out);
+
+    /* Returns the name of an operator.  The string lives as long as the
+     * operator. */
     core_string (*operator_name)(const core_operator *op);
+
+    /* Calls an operator, like core_op_call (dispatch.h).  For functions, not
+     * for kernels. */
     core_status (*operator_call)(core_operator *op, const core_value *args,
                                  uint32_t nargs, core_value *results,
                                  uint32_t nresults);
-    /* Calls the same operator below the keys of call: what a layer does. */
+
+    /* Calls the operator of `call` again with the given key set; a dispatch
+     * layer passes the part of call->keys below its own key.  INVALID_ARGUMENT
+     * if keys contains no functionality. */
     core_status (*redispatch)(core_call *call, uint64_t keys,
                               const core_value *args, uint32_t nargs,
                               core_value *results, uint32_t nresults);
+
+    /* Adds a reference to a tensor. */
     void (*tensor_retain)(core_tensor *tensor);
+
+    /* Drops a reference to a tensor. */
     void (*tensor_release)(core_tensor *tensor);
-    /* Fills a view of a tensor: valid while the tensor lives. */
+
+    /* Fills *out_view with a view of a tensor.  It is valid while the tensor
+     * lives.  UNSUPPORTED for a tensor on "meta". */
     core_status (*tensor_view)(core_tensor *tensor, core_view *out_view);
 
-    /* Kernels of another backend, to run on memory that both can reach: the
-     * simulated devices borrow the CPU's so.  index counts from 0 while
-     * CORE_OK; NOT_FOUND ends it.  The kernel stays valid while that backend
-     * is loaded, which this plugin then pins. */
+    /* Gets a kernel of another backend, to run it on memory that both backends
+     * can access.  backend: a device type; its plugin is loaded if necessary.
+     * index counts from 0; NOT_FOUND after the last kernel.  The kernel is
+     * borrowed, and the plugin that provides it cannot be unloaded from then
+     * on. */
     core_status (*backend_kernel)(core_string backend, uint32_t index,
                                   const core_kernel **out_kernel);
 
-    /* Services of a kernel's call (kernel.h). */
+    /* Allocates temporary device memory for a kernel call.  size: in bytes.
+     * The core frees the memory when the kernel returns, in the order of the
+     * call's stream, so work that the kernel has enqueued there may use it.
+     * `call` must be the running call, not a copy of it. */
     core_status (*call_scratch)(core_call *call, uint64_t size,
                                 core_memory *out_memory);
+
+    /* Allocates result `index` of a dynamic_output operator (kernel.h).
+     * *out_view is valid until the kernel returns.  INVALID_ARGUMENT for other
+     * operators, for an index out of range, and for the second call with one
+     * index. */
     core_status (*call_allocate_result)(core_call *call, uint32_t index,
                                         core_dtype dtype, uint32_t ndim,
                                         const int64_t *sizes,
                                         const core_view **out_view);
-    /* A copy of a call with everything that its kernel may read (arguments,
-     * views, loop), to run later, once or often, until call_drop.  It holds no
-     * memory: that is ordered by streams (backend.h).  The copy's results are in
-     * out_results[0 … nresults). */
+
+    /* Copies a kernel call with everything that the kernel may read (arguments,
+     * views, the loop), for a device that runs it later, once or repeatedly.
+     * The copy is freed with call_drop.  It does not keep memory alive: streams
+     * order the reuse of memory (backend.h).  *out_results has nresults
+     * entries. */
     core_status (*call_copy)(const core_call *call, const core_value *args,
                              uint32_t nargs, const core_value *results,
                              uint32_t nresults, core_call **out_call,
                              const core_value **out_args,
                              core_value **out_results);
+
+    /* Frees a copy that call_copy made. */
     void (*call_drop)(core_call *call);
 
-    /* since 0.2 */
+    /* Since ABI 0.2. */
 
-    /* The thread's newest error, for a plugin whose own thread runs work that
-     * fails there and is reported elsewhere.  Strings live until the thread's
-     * next error.  code CORE_OK: there was none. */
+    /* Fills *out_info with the latest error of the calling thread, for a
+     * plugin whose own thread runs work that fails there and is reported
+     * elsewhere.  code is CORE_OK if there was none; text contains the
+     * component; retryable is 0.  Strings live until the next error of the
+     * thread. */
     void (*error_last)(core_error_info *out_info);
 
-    /* A gradient for an operator, built in or registered (kernel.h); the
-     * struct is copied.  While a call that it recorded lives in a graph, the
-     * plugin cannot be unloaded. */
+    /* Registers a gradient (kernel.h) for an operator, built in or registered.
+     * The struct is copied.  The plugin cannot be unloaded while a graph
+     * contains a call that this gradient recorded. */
     core_status (*register_gradient)(core_registry *registry,
                                      core_string operator_name,
                                      const core_operator_gradient *gradient);
-    /* For its setup.  Tensors for node_saved in backward, by index; entries
-     * may be NULL.  Once. */
+
+    /* Saves tensors for backward, which gets them with node_saved by index.
+     * Entries may be NULL.  Called in setup, at most once. */
     core_status (*context_save)(core_function_context *context,
                                 core_tensor *const *tensors, uint64_t count);
-    /* A result that has no gradient. */
+
+    /* Marks a result that has no gradient.  Called in setup. */
     core_status (*context_mark_non_differentiable)(
         core_function_context *context, core_tensor *tensor);
-    /* backward gets NULL for the gradients of results that nothing used, not
-     * zeros. */
+
+    /* Makes backward receive NULL instead of zeros as the gradient of a result
+     * that nothing used.  Called in setup. */
     core_status (*context_no_zeros)(core_function_context *context);
-    /* Backward's context of this call, in place of the registration's user
-     * word.  release(state), unless NULL, is called once, when it is needed no
-     * more.  Once. */
+
+    /* Sets the context that backward receives for this call, instead of the
+     * user pointer of the registration.  release(state), unless NULL, is called
+     * once, when the state is no longer needed.  Called in setup, at most
+     * once. */
     core_status (*context_set_state)(core_function_context *context,
                                      void *state, void (*release)(void *state));
-    /* For backward.  A saved tensor gives a reference, which the caller drops;
-     * NULL where none was saved. */
+
+    /* Gets a saved tensor in backward.  *out_tensor is a reference that the
+     * caller releases, or NULL if NULL was saved. */
     core_status (*node_saved)(core_node *node, uint64_t index,
                               core_tensor **out_tensor);
-    /* 1: the gradient of this tensor argument is wanted. */
+
+    /* Returns 1 if backward must compute the gradient of this tensor
+     * argument, else 0. */
     uint32_t (*node_needs_gradient)(const core_node *node, uint64_t input);
 
-    /* since 0.3 */
+    /* Since ABI 0.3. */
 
-    /* A folder of this name ([a-z0-9_]+) for what is worth keeping between
-     * processes, compiled programs say: absolute, made if it was not there,
-     * the user's alone (LIBCORE_CACHE says where).  Whatever lies in it may be
-     * from another version, cut short, or gone at any time.  UNSUPPORTED:
-     * there is none, and the plugin does without.  Ends with a NUL; lives as
-     * long as the process. */
+    /* Returns a directory for data that is worth keeping between processes,
+     * such as compiled programs.  name: [a-z0-9_]+.  The path is absolute,
+     * NUL-terminated, and lives as long as the process.  The directory is
+     * created if necessary, below the one that LIBCORE_CACHE names, and only
+     * the user can write to it.  Files in it may come from another version, be
+     * truncated, or disappear at any time.  UNSUPPORTED if no directory is
+     * available; the plugin then works without a cache. */
     core_status (*cache_directory)(core_string name, core_string *out_path);
 
-    /* since 0.4 */
+    /* Since ABI 0.4. */
 
-    /* For a kernel that gives work to another stream than its call's and does
-     * not make that one wait for it: what was given to `stream` up to now uses
-     * the memory of the call's operands and results, and its scratch so far.
-     * None of it is given anew before that work is done.  stream: a word that
-     * the event table's `record` takes, of a stream of the same device, the
-     * plugin's own ones too; those the plugin uses in no other thread
-     * meanwhile.  To be called again after more work; before the kernel
-     * returns, and not with a copy of the call.  UNSUPPORTED while anything on
-     * the device is being captured: there the call's stream waits instead. */
+    /* Declares that a kernel has enqueued work on a stream other than its
+     * call's, and does not make the call's stream wait for it.  The memory of
+     * the call's operands, its results and its scratch so far is not reused
+     * before the work that `stream` has received until now is done.
+     *
+     * stream: a handle that the event table's `record` accepts, of a stream of
+     * the same device.  It may be a stream that only the plugin knows, if no
+     * other thread uses it during the call.  Call it before the kernel returns,
+     * with the running call and not a copy, and again after more work.
+     * UNSUPPORTED while a capture on the device is active: the kernel must then
+     * make the call's stream wait. */
     core_status (*call_record_stream)(core_call *call, void *stream);
-    /* The same of one tensor's memory, for functions. */
+
+    /* Does the same as call_record_stream for the memory of one tensor.  For
+     * functions. */
     core_status (*tensor_record_stream)(core_tensor *tensor, void *stream);
 } core_host;
 CORE_STATIC_ASSERT(sizeof(core_host) == 8 + 8 * 31, "core_host");
 
 /* -------------------------------------------------------- negotiation -- */
 
+/* The host's offer: one ABI major and a range of minors. */
 typedef struct core_plugin_offer {
     uint32_t struct_size;
     uint32_t abi_major;
@@ -434,32 +513,42 @@ typedef struct core_plugin_offer {
 } core_plugin_offer;
 CORE_STATIC_ASSERT(sizeof(core_plugin_offer) == 32, "core_plugin_offer");
 
+/* Flags of a plugin. */
 enum {
-    CORE_PLUGIN_UNLOAD_SAFE = 1u << 0 /* dlclose leaves nothing behind */
+    CORE_PLUGIN_UNLOAD_SAFE = 1u << 0 /* dlclose leaves nothing behind: no
+                                         thread, handler or callback */
 };
 
+/* The plugin's reply to an offer. */
 typedef struct core_plugin_answer {
-    uint32_t struct_size;    /* in: what the host knows; out: what was filled */
+    uint32_t struct_size;    /* in: the size that the host knows; out: filled */
     uint32_t abi_minor;      /* the plugin's choice within the offer */
-    uint32_t host_minor_min; /* refuse older hosts, with `refusal` saying why */
+    uint32_t host_minor_min; /* oldest host minor that the plugin accepts */
     uint32_t flags;          /* CORE_PLUGIN_… */
-    core_string refusal;     /* static text, if the entry fails */
-    /* Registers everything; touches no hardware.  Runs once. */
+    core_string refusal;     /* the reason if the entry fails; static */
+
+    /* Registers everything that the plugin provides and sets *out_plugin, which
+     * shutdown receives.  It must not touch hardware.  Called once; on failure
+     * all registrations are undone. */
     core_status (*init)(const core_host *host, core_registry *registry,
                         void **out_plugin);
-    /* Frees what init made, when nothing of the plugin's is used any more and
-     * before it is unmapped: of a plugin without CORE_PLUGIN_UNLOAD_SAFE, or at
-     * process exit, it never comes.  deadline_ns: how long it may take.  After
-     * an error the plugin stays mapped, and is failed.  NULL: there is nothing
-     * to free. */
+
+    /* Frees what init created.  Called once, when no object of the plugin is in
+     * use, before the plugin is unmapped.  It is not called at process exit or
+     * for a plugin without CORE_PLUGIN_UNLOAD_SAFE.  deadline_ns: the time that
+     * it may take.  If it fails, the plugin stays mapped, in the state
+     * CORE_PLUGIN_FAILED.  NULL: there is nothing to free. */
     core_status (*shutdown)(void *plugin, uint64_t deadline_ns);
 } core_plugin_answer;
 CORE_STATIC_ASSERT(sizeof(core_plugin_answer) == 48, "core_plugin_answer");
 
-/* The one exported symbol: `core_plugin_entry`.  It compares the offer, fills
- * the answer and does nothing else. */
+/* The type of the exported symbol, core_plugin_entry.  It compares the offer,
+ * fills the answer and does nothing else.  On failure it returns an error and
+ * sets answer->refusal. */
 typedef core_status (*core_plugin_entry_function)(
     const core_plugin_offer *offer, core_plugin_answer *answer);
+
+/* The name of the exported symbol. */
 #define CORE_PLUGIN_ENTRY "core_plugin_entry"
 
 #ifdef __cplusplus

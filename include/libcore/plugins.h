@@ -1,33 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* plugins.h: which plugins there are, what became of each, and what they
- * brought.  A program needs none of this to compute: asking for a device opens
- * the plugin that serves it.
+/* plugins.h: the plugins that were found, their state, and their backends.  A
+ * program does not need this header to compute: finding a device opens the
+ * plugin that provides it.
  *
- * A plugin is found, in this order, by the path that core_plugin_load names;
- * in LIBCORE_PLUGIN_PATH; in the installed folder plugins-<ABI major>; and
- * through manifests, for plugins that vendors install elsewhere: a file
- * NAME.plugin in /usr/share/libcore/plugins.d or /etc/libcore/plugins.d with
- * the lines
+ * libcore searches for plugins, in this order: at the path passed to
+ * core_plugin_load; in the directories of LIBCORE_PLUGIN_PATH; in the installed
+ * directory plugins-<ABI major>; and through manifests, for plugins that
+ * vendors install elsewhere.  A manifest is a file NAME.plugin in
+ * /usr/share/libcore/plugins.d or /etc/libcore/plugins.d with the lines
  *
  *     path = /opt/vendor/lib/core_example.so
  *     sha256 = 64 digits, as sha256sum prints them
  *
- * of which the second may be missing, and comments after #.  With a hash, a file
- * that has another one is refused, whether it was damaged or replaced.  A seal
- * in the file (core_plugin_seal_file) finds damage.  A file in /etc replaces the
- * one of the same name in /usr/share; an empty one hides it.  In folders, files
- * named core_*.so count.
- * The working directory is never looked at.
+ * and comments after #.  The second line is optional; with it, a file that has
+ * another hash is refused, so it detects damaged and replaced files.  (A seal,
+ * core_plugin_seal_file, detects damage only.)  A manifest in /etc overrides
+ * that of the same name in /usr/share; an empty one hides it.  In directories,
+ * plugins are the files named core_*.so.  The working directory is never
+ * searched.
  *
- * Scanning reads a few bytes of each file and runs no code of it.  A file or
- * folder that everybody may write, or that belongs to neither root nor the
- * user, is refused.  Whatever is wrong with a plugin is a recorded reason,
- * never a failed process.
+ * Scanning reads a few bytes of each file and runs none of its code.  A file or
+ * directory that is world-writable, or that belongs to neither root nor the
+ * user, is refused.  A faulty plugin never makes the process fail: libcore
+ * records the reason (core_plugin_describe).
  *
- * Every function may be called by any thread.  Texts live as long as the
- * process unless said. */
+ * Every function here is thread-safe.  Texts live as long as the process,
+ * unless stated otherwise. */
 
 #ifndef LIBCORE_PLUGINS_H
 #define LIBCORE_PLUGINS_H
@@ -43,16 +43,20 @@ extern "C" {
 
 /* ------------------------------------------------------------- plugins -- */
 
+/* A plugin that was found.  It is in the list of plugins for the life of the
+ * process, whatever its state. */
 typedef struct core_plugin core_plugin;
 
+/* The state of a plugin. */
 enum {
-    CORE_PLUGIN_FOUND = 0, /* may be opened, and was not asked for yet */
+    CORE_PLUGIN_FOUND = 0, /* acceptable, not opened yet */
     CORE_PLUGIN_LOADED = 1,
-    CORE_PLUGIN_REFUSED = 2, /* none of its code was run */
-    CORE_PLUGIN_FAILED = 3,  /* it was opened, and undone */
+    CORE_PLUGIN_REFUSED = 2, /* rejected before any of its code ran */
+    CORE_PLUGIN_FAILED = 3,  /* opening or shutting it down failed */
     CORE_PLUGIN_UNLOADED = 4
 };
 
+/* How a plugin was found. */
 enum {
     CORE_PLUGIN_FROM_PROGRAM = 0, /* core_plugin_load */
     CORE_PLUGIN_FROM_ENVIRONMENT = 1,
@@ -60,106 +64,122 @@ enum {
     CORE_PLUGIN_FROM_MANIFEST = 3
 };
 
+/* Whether a plugin's file is sealed. */
 enum {
-    CORE_PLUGIN_WITHOUT_SEAL = 0, /* its note has no room for one */
+    CORE_PLUGIN_WITHOUT_SEAL = 0, /* its note has no space for a seal */
     CORE_PLUGIN_UNSEALED = 1,
-    CORE_PLUGIN_SEALED = 2 /* checked whenever the plugin is opened */
+    CORE_PLUGIN_SEALED = 2 /* verified whenever the plugin is opened */
 };
 
-/* Where the note could not be read, its texts are "" and its numbers 0, and
- * name is taken from the file's. */
+/* A plugin's state and the content of its note.  If the note could not be read,
+ * its texts are "", its numbers 0, and name is taken from the file name. */
 typedef struct core_plugin_information {
-    uint32_t struct_size; /* in: the caller's; out: what was filled */
-    uint32_t state;       /* CORE_PLUGIN_… */
+    uint32_t struct_size; /* in: sizeof of the caller's; out: filled */
+    uint32_t state;       /* CORE_PLUGIN_FOUND, … */
     uint32_t from;        /* CORE_PLUGIN_FROM_… */
-    core_status status;   /* CORE_OK, or the code of reason */
+    core_status status;   /* CORE_OK, or the error that reason describes */
     uint32_t abi_major;
     uint32_t abi_minor_min;
     uint32_t abi_minor_max;
-    uint32_t abi_minor; /* negotiated; 0 until loaded */
+    uint32_t abi_minor; /* negotiated; 0 before the plugin is loaded */
     const char *name;
     const char *path;
     const char *vendor;
     const char *version;
     const char *license;
-    const char *device_types; /* with commas between them */
+    const char *device_types; /* comma-separated */
     const char *minimum_driver;
-    const char *reason; /* "" when there is nothing to explain */
-    uint32_t seal;      /* CORE_PLUGIN_…SEAL… */
+    const char *reason; /* why it was refused or failed; otherwise "" */
+    uint32_t seal;      /* CORE_PLUGIN_SEALED, … */
     uint32_t reserved;
 } core_plugin_information;
 CORE_STATIC_ASSERT(sizeof(core_plugin_information) == 104,
                    "core_plugin_information");
 
-/* Looks at every place again.  Fails only for want of memory. */
+/* Searches for plugins again.  OUT_OF_MEMORY is the only error. */
 core_status core_plugins_scan(void);
-/* Scans, and opens every plugin that was found.  What cannot be opened is not
- * an error of this call: see core_plugin_describe. */
+
+/* Searches for plugins again and opens all of them.  A plugin that cannot be
+ * opened is not an error of this call: see core_plugin_describe. */
 core_status core_plugins_load_all(void);
 
-/* Opens the plugin of this file, which then has precedence over others of its
- * name.  One reference for the caller; out_plugin may be NULL. */
+/* Opens the plugin in a file, which then has precedence over others with its
+ * name.  The caller owns one reference to *out_plugin; out_plugin may be NULL.
+ * Returns the error for which the plugin was refused or failed. */
 core_status core_plugin_load(const char *path, core_plugin **out_plugin);
 
-/* All that were found so far, refused ones included, in the order in which
- * they were.  The list only grows; core_plugin_at borrows, NULL behind the
- * last. */
+/* Returns the number of plugins found so far, including refused ones.  It never
+ * decreases. */
 uint32_t core_plugin_count(void);
+
+/* Returns a plugin, borrowed.  index counts from 0 in the order in which the
+ * plugins were found.  NULL after the last one. */
 core_plugin *core_plugin_at(uint32_t index);
+
+/* Describes a plugin.  The caller sets out_information->struct_size. */
 core_status core_plugin_describe(core_plugin *plugin,
                                  core_plugin_information *out_information);
 
-/* Breaches of the ABI's contract that the layer `validate` has seen
- * (LIBCORE_LAYERS), on either side, and the first of them in words; 0 and ""
- * where there was none, or nobody looked.  out_first may be NULL. */
-uint64_t core_plugin_breaches(core_plugin *plugin, const char **out_first);
+/* Returns how many violations of the ABI's contract, by the plugin or by
+ * libcore, the interposer `validate` has detected (LIBCORE_LAYERS).  *out_first
+ * describes the first one, or is ""; out_first may be NULL.  0 without that
+ * interposer. */
+uint64_t core_plugin_violations(core_plugin *plugin, const char **out_first);
 
+/* Adds a reference to a plugin.  Accepts NULL. */
 void core_plugin_retain(core_plugin *plugin);
+
+/* Drops a reference to a plugin.  Accepts NULL.  It does not unload the
+ * plugin. */
 void core_plugin_release(core_plugin *plugin);
 
-/* Shuts the plugin down and closes it.  UNSUPPORTED if it does not declare
- * that to be safe; BUSY, and nothing has changed, while an object of it lives
- * or another plugin uses its kernels. */
+/* Shuts a plugin down and closes it.  deadline_ns: the time in nanoseconds that
+ * its shutdown may take.  UNSUPPORTED if the plugin does not declare unloading
+ * safe (CORE_PLUGIN_UNLOAD_SAFE).  BUSY, without effect, while an object of the
+ * plugin lives or another plugin uses its kernels.  INVALID_ARGUMENT if it is
+ * not loaded.  If its shutdown fails, the plugin stays mapped, in the state
+ * CORE_PLUGIN_FAILED. */
 core_status core_plugin_unload(core_plugin *plugin, uint64_t deadline_ns);
 
-/* Seals the plugin's file: writes into its note (core_plugin_seal of plugin.h) a
- * sum of all that is loaded of it.  From then on libcore refuses the file if
- * that is damaged, before any of its code runs.  The last step of building a
- * plugin: what changes the file afterwards breaks the seal, but for `strip`
- * where it takes away nothing that is loaded.  Of use against damage alone; a
- * manifest's hash is what tells a file that was replaced.
+/* Seals a plugin's file: writes a checksum of everything in it that is loaded
+ * into its note (core_plugin_seal in plugin.h).  From then on libcore refuses
+ * the file if it is damaged, before any of its code runs.  Sealing is the last
+ * step of building a plugin: changing the file afterwards breaks the seal,
+ * except by a `strip` that removes only what is not loaded.  A seal detects
+ * damage, but not a replaced file; use the hash of a manifest for that.
  *
- * A copy takes the file's place at once, with its mode.  A file that is sealed
- * as it is stays untouched; another seal is written anew, whatever has become
- * of the file since.  No code of the plugin runs.  UNSUPPORTED: built with
- * headers that left no room; IO: its folder cannot be written, or the like; else
- * what the file would be refused for. */
+ * The file is replaced atomically by a copy with its mode.  A file with a valid
+ * seal is not changed; an invalid seal is replaced.  No code of the plugin
+ * runs.  UNSUPPORTED: the plugin was built with headers that left no space for
+ * a seal.  IO: the file cannot be read or its directory cannot be written.
+ * Otherwise the error for which the file would be refused. */
 core_status core_plugin_seal_file(const char *path);
 
 /* ----------------------------------------------------------- inventory -- */
 
-/* A registered backend; device.h has its devices, core_kernel_at
+/* A registered backend.  device.h lists its devices, and core_kernel_at
  * (dispatch.h) its kernels. */
 typedef struct core_backend_information {
-    uint32_t struct_size;
+    uint32_t struct_size; /* in: sizeof of the caller's; out: filled */
     uint32_t device_count;
-    uint32_t kernel_count;   /* registrations */
+    uint32_t kernel_count;   /* registered kernels */
     uint32_t operator_count; /* distinct operators among them */
     const char *device_type; /* valid while the plugin is loaded */
     core_plugin *plugin;     /* borrowed; NULL: built in */
     const char *reason;      /* why there are no devices, or "" */
-    uint32_t synchronous;    /* 1: no streams */
+    uint32_t synchronous;    /* 1: it has no streams */
     uint32_t reserved;
-    /* Kernels that no call finds, as libcore asks for none of their names
-     * (misspelt, of a later libcore, or an in-place variant's): the names,
-     * separated by ", ", or "". */
-    const char *unasked_kernels;
+    /* Names of kernels that no call uses, because this libcore has no such
+     * functional operator (a misspelt name, one of a later libcore, or that of
+     * an in-place variant), separated by ", "; or "". */
+    const char *unmatched_kernels;
 } core_backend_information;
 CORE_STATIC_ASSERT(sizeof(core_backend_information) == 56,
                    "core_backend_information");
 
-/* Backends of the plugins that are loaded; NOT_FOUND behind the last.  Counts
- * devices, but opens none. */
+/* Describes a backend of a loaded plugin.  index counts from 0.  The caller
+ * sets out_information->struct_size.  Counts the devices, but opens none.
+ * NOT_FOUND after the last backend. */
 core_status core_backend_describe(uint32_t index,
                                   core_backend_information *out_information);
 

@@ -1,28 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* quantizer.h: tensors as values of eight bits and the scales they need.
+/* quantizer.h: quantization of tensors to 8-bit floating dtypes with scales.
  *
- *     current   data = x * scale, scale = max / amax of x itself
- *     delayed   the same, with the scale that the amaxes of earlier calls gave:
- *               max / 2^margin / (the largest, or the newest, of the history);
- *               1 before there is any (Micikevicius et al. 2022)
- *     block     32 elements of the last dimension share a power of two, whose
- *               exponent is that of their amax less that of the dtype's largest
- *               number; scales are bytes, the exponent plus 127 (OCP
- *               Microscaling Formats 1.0, 2023: MXFP8)
+ *     current   data = x * scale, where scale = max / amax of x itself
+ *     delayed   data = x * scale, where scale = max / 2^margin / (the largest,
+ *               or the latest, amax of earlier calls); 1 at the first call
+ *               (Micikevicius et al. 2022)
+ *     block     32 elements along the last dimension share a scale, a power of
+ *               two whose exponent is that of their amax minus that of the
+ *               dtype's largest number; scales are stored as bytes, the
+ *               exponent plus 127 (OCP Microscaling Formats 1.0, 2023: MXFP8)
  *
- * amax is the largest magnitude; max is 448 or 57344.  What is still too large
- * saturates.  An amax of 0 leaves the scale as it is; one for which max / amax
- * is more than f32 has gives the largest f32.
+ * amax is the largest magnitude; max is 448 or 57344.  Values that are still
+ * too large saturate.  If amax is 0, the scale does not change.  If max / amax
+ * exceeds f32, the scale is the largest f32.
  *
- * The host waits for the device once a call, to refuse what cannot be quantized.
- * With CORE_QUANTIZER_NO_WAIT nothing is refused, and the device computes scales
- * and keeps the history.  On "meta", where there are no numbers, that is the only
- * way, and afterwards there is no state to tell (DATA_DEPENDENT errors).
- * Nothing here is recorded by autograd.
+ * The host waits for the device once per call, to check for values that cannot
+ * be quantized.  With CORE_QUANTIZER_NO_WAIT nothing is checked, and the device
+ * computes the scales and stores the history.  That flag is required on "meta",
+ * where the state and the history are DATA_DEPENDENT.  Nothing here is recorded
+ * by autograd.
  *
- * Threads: one at a time per quantizer. */
+ * Threads.  Only one thread at a time may use a quantizer. */
 
 #ifndef LIBCORE_QUANTIZER_H
 #define LIBCORE_QUANTIZER_H
@@ -33,87 +33,111 @@
 extern "C" {
 #endif
 
+/* A quantizer with its options and state.  Reference-counted. */
 typedef struct core_quantizer core_quantizer;
 
+/* How scales are chosen; see above. */
 typedef enum core_scaling {
     CORE_SCALING_CURRENT = 1,
     CORE_SCALING_DELAYED = 2,
     CORE_SCALING_BLOCK = 3
 } core_scaling;
 
+/* Flags of a quantizer. */
 enum {
-    /* Rounded by chance, with the default generator's numbers. */
+    /* Round stochastically (CORE_FLOAT8_STOCHASTIC), with the default
+     * generator. */
     CORE_QUANTIZER_STOCHASTIC = 1u << 0,
-    /* Delayed: the newest amax alone counts, not the largest kept. */
+    /* Delayed: use the latest amax of the history, not the largest. */
     CORE_QUANTIZER_MOST_RECENT = 1u << 1,
-    /* Scales are rounded down to powers of two; block scales always are. */
+    /* Round scales down to powers of two.  Block scales always are. */
     CORE_QUANTIZER_POWER_OF_TWO = 1u << 2,
-    /* The host waits for nothing, but where a state was set or the last call was
-     * on another device.  NaN and infinity are not refused.  Current: a NaN makes
-     * all of the tensor NaN, beside an infinity all else becomes 0, an amax of 0
-     * has the scale 1.  Delayed: either makes all of it NaN, and the amax is kept
-     * as 0.  Block: one with either becomes NaN.  So gradients that were scaled
-     * too far reach core_grad_scaler_step, which leaves the step out.
-     * `saturated` stays 0; asking for state or history waits.  What a captured
-     * call adds to the history is not added again by launches. */
+    /* Do not wait for the device, except after core_quantizer_set_state or a
+     * change of the device.  NaN and infinity are not errors:
+     *
+     *     current   NaN makes the whole tensor NaN; beside an infinity all
+     *               other elements become 0; an amax of 0 has the scale 1
+     *     delayed   NaN or infinity makes the whole tensor NaN, and its amax is
+     *               stored as 0
+     *     block     NaN or infinity makes its block NaN
+     *
+     * Gradients that overflowed thus reach core_grad_scaler_step, which skips
+     * the step.  `saturated` stays 0.  Reading the state or the history waits.
+     * Launches of a captured call do not add to the history. */
     CORE_QUANTIZER_NO_WAIT = 1u << 3
 };
 
+/* The size of a block, and the maximum length of a history. */
 enum { CORE_QUANTIZER_BLOCK = 32, CORE_QUANTIZER_HISTORY = 65536 };
 
+/* The options of a quantizer, which do not change. */
 typedef struct core_quantizer_options {
     uint32_t struct_size;
-    uint32_t scaling; /* core_scaling */
-    core_dtype dtype; /* CORE_F8E4M3 or CORE_F8E5M2 */
-    uint32_t flags;
-    uint32_t history_length; /* of delayed: 1 … CORE_QUANTIZER_HISTORY */
-    int32_t margin;          /* of delayed: -64 … 64 */
+    uint32_t scaling;        /* core_scaling */
+    core_dtype dtype;        /* CORE_F8E4M3 or CORE_F8E5M2 */
+    uint32_t flags;          /* CORE_QUANTIZER_… */
+    uint32_t history_length; /* delayed: 1 to CORE_QUANTIZER_HISTORY */
+    int32_t margin;          /* delayed: -64 to 64 */
 } core_quantizer_options;
 CORE_STATIC_ASSERT(sizeof(core_quantizer_options) == 24,
                    "core_quantizer_options");
 
-/* What changes by use. */
+/* The state of a quantizer, as a checkpoint stores it. */
 typedef struct core_quantizer_state {
     uint32_t struct_size;
-    uint32_t history_count; /* amaxes that there are; at most the length */
-    uint64_t calls;         /* that went well */
-    uint64_t saturated;     /* of them, those in which amax was too large */
-    float scale;            /* of the next call where delayed, else the last */
-    float amax;             /* of the last call; with CORE_QUANTIZER_NO_WAIT it
-                               may be infinite or NaN */
+    uint32_t history_count; /* amaxes in the history; at most its length */
+    uint64_t calls;         /* successful calls */
+    uint64_t saturated;     /* successful calls in which values saturated */
+    float scale;            /* delayed: of the next call; else of the last */
+    float amax;             /* of the last call; with CORE_QUANTIZER_NO_WAIT
+                               possibly infinite or NaN */
 } core_quantizer_state;
 CORE_STATIC_ASSERT(sizeof(core_quantizer_state) == 32, "core_quantizer_state");
 
-/* INVALID_ARGUMENT, DTYPE: options that cannot be. */
+/* Creates a quantizer.  The caller owns one reference.  options: copied.
+ * INVALID_ARGUMENT or DTYPE for invalid options. */
 core_status core_quantizer_create(const core_quantizer_options *options,
                                   core_quantizer **out_quantizer);
-/* Returns quantizer. */
+
+/* Adds a reference and returns quantizer.  Accepts NULL. */
 core_quantizer *core_quantizer_retain(core_quantizer *quantizer);
-/* Takes NULL. */
+
+/* Drops a reference.  Accepts NULL. */
 void core_quantizer_release(core_quantizer *quantizer);
 
-/* tensor: f32, bf16 or f16.  *out_data has its sizes; *out_scales is what
- * core_dequantize multiplies with: 0-dim f32, 1 / scale; of block scaling u8,
- * of tensor's sizes but the last, which is a 32th.  INVALID_ARGUMENT for NaN or
- * infinity among the elements, SHAPE where block scaling finds a last dimension
- * that 32 does not divide; the state is then as before. */
+/* Quantizes a tensor of f32, bf16 or f16.  The caller owns both results.
+ * *out_data has the sizes of the tensor.  *out_scales is for core_dequantize:
+ * 0-dim f32, 1 / scale; with block scaling u8, of the tensor's sizes with the
+ * last divided by 32.  DTYPE for other dtypes.  INVALID_ARGUMENT for NaN or
+ * infinity, unless CORE_QUANTIZER_NO_WAIT.  SHAPE if, with block scaling, the
+ * last size is not a multiple of 32.  On failure the state does not change. */
 core_status core_quantizer_quantize(core_quantizer *quantizer,
                                     core_tensor *tensor, core_tensor **out_data,
                                     core_tensor **out_scales);
-/* The numbers that these stand for, rounded to dtype: f32, bf16, f16, f64. */
+
+/* Computes the values of a quantized tensor, rounded to dtype: f64, f32, f16 or
+ * bf16.  data and scales: from core_quantizer_quantize.  The caller owns one
+ * reference to *out_tensor.  DTYPE for other dtypes. */
 core_status core_dequantize(core_tensor *data, core_tensor *scales,
                             core_dtype dtype, core_tensor **out_tensor);
 
+/* Returns the options of a quantizer, borrowed.  NULL for NULL. */
 const core_quantizer_options *core_quantizer_get_options(
     const core_quantizer *quantizer);
-/* struct_size is the caller's. */
+
+/* Fills in the state of a quantizer.  The caller sets out_state->struct_size.
+ * DATA_DEPENDENT after use on "meta". */
 core_status core_quantizer_get_state(const core_quantizer *quantizer,
                                      core_quantizer_state *out_state);
-/* The amaxes that are kept, newest first; borrowed until the next call.  NULL,
- * with an error, where the device cannot tell them. */
+
+/* Returns the history, history_count amaxes, latest first.  Borrowed until the
+ * next call with the quantizer.  NULL, with the error record set, if it cannot
+ * be read from the device. */
 const float *core_quantizer_history(const core_quantizer *quantizer);
-/* history: state->history_count amaxes, newest first.  INVALID_ARGUMENT for
- * what cannot be; nothing changes then. */
+
+/* Sets the state and the history of a quantizer.  history: state->history_count
+ * amaxes, latest first; copied.  INVALID_ARGUMENT, without effect, for an
+ * invalid number. */
 core_status core_quantizer_set_state(core_quantizer *quantizer,
                                      const core_quantizer_state *state,
                                      const float *history);

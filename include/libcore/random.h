@@ -1,16 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* random.h: generators of random numbers (Philox 4x32-10, indexed by element:
- * the same seed gives the same integers, uniforms and masks on every device
- * and with any number of threads).
+/* random.h: random number generators.
  *
- * There is one default generator for the process: what a program draws after
- * core_seed depends on the order of its calls alone, so it has the same bits on
- * any device, and however its work is split among devices.  A device has a
- * default generator of its own once core_generator_default was called for it:
- * what it draws then does not depend on other devices.  Who wants numbers of
- * their own for a thread makes a generator of their own. */
+ * The numbers are those of Philox 4x32-10 (Salmon et al. 2011), indexed by
+ * element: the same seed produces the same integers, uniforms and masks on
+ * every device and with any number of threads.
+ *
+ * The process has one default generator.  The numbers that a program draws
+ * after core_seed depend only on the order of its calls, not on the devices or
+ * on how the work is split among them.  After core_generator_default was called
+ * for a device, that device has its own default generator, whose numbers do not
+ * depend on other devices.  A thread that needs its own sequence creates a
+ * generator.
+ *
+ * Every function here is thread-safe. */
 
 #ifndef LIBCORE_RANDOM_H
 #define LIBCORE_RANDOM_H
@@ -21,31 +25,41 @@
 extern "C" {
 #endif
 
-/* Seeds the default generators, of the process and of devices, which random
- * operators use when they are given none.  Any thread. */
+/* Seeds the default generators of the process and of devices, which random
+ * operators without a generator argument use. */
 void core_seed(uint64_t seed);
 
-/* The default generator of a device, to be released.  From the first call on,
- * random operators on this device that are given none draw from it, as long as
- * the process lives, also after its plugin was unloaded and loaded again.  It begins
- * with the seed of the process's at that time; devices of one seed draw the same
- * numbers.  Its state is saved and restored with the calls below; checkpoints
- * (saved.h) do so by themselves.  UNSUPPORTED for more than 64 devices. */
+/* Gets the default generator of a device; the caller owns one reference.  From
+ * the first call on, random operators on this device without a generator
+ * argument draw from it, until the process ends, even if the plugin is unloaded
+ * and loaded again.  It starts with the current seed of the process's default
+ * generator; devices with the same seed draw the same numbers.  Checkpoints
+ * (saved.h) save and restore its state.  UNSUPPORTED for more than 64
+ * devices. */
 core_status core_generator_default(core_device *device,
                                    core_generator **out_generator);
 
-/* A generator of one's own.  Any thread may draw from it; numbers then go to
- * the threads as they come.  A captured graph keeps those that it drew from. */
+/* Creates a generator.  The caller owns one reference.  If several threads draw
+ * from it at once, the order of their calls decides who gets which numbers.  A
+ * captured graph keeps references to the generators that it draws from. */
 core_status core_generator_create(uint64_t seed,
                                   core_generator **out_generator);
-/* Takes NULL. */
+
+/* Drops a reference.  Accepts NULL. */
 void core_generator_release(core_generator *generator);
-/* In the next three NULL is the default generator of the process. */
+
+/* Sets the seed of a generator and restarts its sequence.  NULL: the default
+ * generator of the process. */
 void core_generator_seed(core_generator *generator, uint64_t seed);
-/* Its whole state: seed, and how many counter blocks were used up.  Either out
- * may be NULL. */
+
+/* Gets the state of a generator: its seed, and the number of counter blocks
+ * that it has used.  Either `out` argument may be NULL.  generator NULL: the
+ * default generator of the process. */
 void core_generator_state(core_generator *generator, uint64_t *out_seed,
                           uint64_t *out_offset);
+
+/* Sets the state of a generator.  NULL: the default generator of the
+ * process. */
 void core_generator_set_state(core_generator *generator, uint64_t seed,
                               uint64_t offset);
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT-0
  * Copyright The libcore authors */
 
-/* sdk.h: conveniences for the author of a plugin.  Header only, C11 and C++;
- * everything here can be written by hand from plugin.h, which is the contract.
+/* sdk.h: helpers for plugin authors.  Header only, C11 and C++.  Nothing here
+ * is part of the contract: plugin.h, backend.h and kernel.h suffice to write a
+ * plugin.  Every function is thread-safe.
  *
- * A plugin's main file says, once:
+ * One source file of a plugin contains:
  *
  *     CORE_SDK_NOTE("example", "A vendor", "1.0", "MIT", "example", "");
  *
@@ -14,7 +15,8 @@
  *         return core_sdk_negotiate(offer, answer, 1, 0, init, shutdown);
  *     }
  *
- * and is linked so that core_plugin_entry is its only exported symbol. */
+ * The plugin is linked so that core_plugin_entry is its only exported
+ * symbol. */
 
 #ifndef LIBCORE_SDK_H
 #define LIBCORE_SDK_H
@@ -27,6 +29,7 @@
 #include "kernel.h"
 #include "plugin.h"
 
+/* CORE_SDK_EXPORT marks the definition of core_plugin_entry. */
 #ifdef __cplusplus
 extern "C" {
 #define CORE_SDK_EXPORT extern "C" __attribute__((visibility("default")))
@@ -36,7 +39,8 @@ extern "C" {
 
 /* ------------------------------------------------------------- strings -- */
 
-/* Of a NUL-terminated text, which must outlive what it is given to. */
+/* Returns a string for a NUL-terminated text, which it borrows.  NULL: an empty
+ * string. */
 static inline core_string core_sdk_string(const char *text)
 {
     core_string string;
@@ -46,7 +50,7 @@ static inline core_string core_sdk_string(const char *text)
     return string;
 }
 
-/* 1 if both hold the same bytes. */
+/* Returns 1 if the string and the NUL-terminated text are equal, else 0. */
 static inline int core_sdk_string_equal(core_string string, const char *text)
 {
     size_t size = strlen(text);
@@ -57,8 +61,8 @@ static inline int core_sdk_string_equal(core_string string, const char *text)
 
 /* -------------------------------------------------------------- errors -- */
 
-/* Reports an error with a formatted message (cut at 511 bytes) and returns
- * its code.  component may be NULL. */
+/* Reports an error with a formatted message and returns its code.  The message
+ * is truncated to 511 bytes.  component: may be NULL. */
 #if defined(__GNUC__)
 __attribute__((format(printf, 7, 0)))
 #endif
@@ -87,7 +91,7 @@ core_sdk_error_va(const core_host *host, core_status code, uint32_t severity,
     return host->error(&info);
 }
 
-/* The common case: recoverable, no vendor code. */
+/* Reports a recoverable error without a vendor code and returns its code. */
 #if defined(__GNUC__)
 __attribute__((format(printf, 4, 5)))
 #endif
@@ -105,8 +109,8 @@ core_sdk_error(const core_host *host, core_status code, const char *component,
     return status;
 }
 
-/* The same where the failure reaches further (CORE_SEVERITY_…): work that
- * failed on a stream, a device that was lost. */
+/* Reports an error with a severity (CORE_SEVERITY_…), such as failed work on a
+ * stream or a lost device, and returns its code. */
 #if defined(__GNUC__)
 __attribute__((format(printf, 5, 6)))
 #endif
@@ -127,29 +131,35 @@ core_sdk_error_severe(const core_host *host, core_status code,
 
 /* -------------------------------------------------------------- values -- */
 
-/* A number as double or int64; another tag reads as `otherwise`. */
-static inline double core_sdk_double(const core_value *value, double otherwise)
+/* Returns a number (INT, FLOAT or BOOL) as double, or default_value if the
+ * value is not a number. */
+static inline double core_sdk_double(const core_value *value,
+                                     double default_value)
 {
     if (value->tag == CORE_VALUE_FLOAT)
         return value->u.f;
     if (value->tag == CORE_VALUE_INT || value->tag == CORE_VALUE_BOOL)
         return (double)value->u.i;
-    return otherwise;
+    return default_value;
 }
 
-static inline int64_t core_sdk_int(const core_value *value, int64_t otherwise)
+/* Returns a number (INT, FLOAT or BOOL) as int64, a FLOAT rounded toward zero,
+ * or default_value if the value is not a number or not in range. */
+static inline int64_t core_sdk_int(const core_value *value,
+                                   int64_t default_value)
 {
     if (value->tag == CORE_VALUE_INT || value->tag == CORE_VALUE_BOOL)
         return value->u.i;
-    /* Out of range, or NaN: no conversion is defined. */
+    /* C does not define the conversion of NaN or a number out of range. */
     if (value->tag == CORE_VALUE_FLOAT &&
         value->u.f >= -9223372036854775808.0 &&
         value->u.f < 9223372036854775808.0)
         return (int64_t)value->u.f;
-    return otherwise;
+    return default_value;
 }
 
-/* Bytes of an element; 0 for a dtype that this version does not know. */
+/* Returns the size of an element in bytes, or 0 for a dtype that these headers
+ * do not know. */
 static inline uint32_t core_sdk_itemsize(core_dtype dtype)
 {
     switch (dtype) {
@@ -176,23 +186,26 @@ static inline uint32_t core_sdk_itemsize(core_dtype dtype)
 
 /* --------------------------------------------------------------- loops -- */
 
-/* For devices whose memory the plugin's own code can address: handle + offset
- * is an address. */
+/* Returns handle + offset as an address, for memory that the plugin's own code
+ * can access. */
 static inline char *core_sdk_address(core_memory memory)
 {
     return (char *)memory.handle + memory.offset;
 }
 
+/* The maximum number of operands that core_sdk_loop_rows supports. */
 enum { CORE_SDK_OPERANDS = 16 };
 
-/* One run along a loop's innermost dimension: data[k] and strides[k] (bytes)
- * of operand k, outputs first; an immediate has stride 0. */
+/* Computes count elements along the innermost dimension of a loop.  data[k] and
+ * strides[k] (in bytes) belong to operand k, outputs first.  An immediate has
+ * stride 0. */
 typedef void (*core_sdk_row)(void *context, char *const *data,
                              const int64_t *strides, int64_t count);
 
-/* Calls row for all of an element-wise or reduction loop, whatever its
- * dimensions.  UNSUPPORTED (and no message) with more operands or dimensions
- * than it has room for. */
+/* Calls row for every row of an element-wise or reduction loop.  The memory of
+ * the operands must be accessible to the plugin's own code.  UNSUPPORTED,
+ * without a message, for more than CORE_SDK_OPERANDS operands or CORE_MAX_NDIM
+ * dimensions. */
 static inline core_status core_sdk_loop_rows(const core_loop *loop,
                                              core_sdk_row row, void *context)
 {
@@ -237,31 +250,33 @@ static inline core_status core_sdk_loop_rows(const core_loop *loop,
     }
 }
 
-/* ------------------------------------------------------------- demands -- */
+/* -------------------------------------------------------- requirements -- */
 
-/* The demand that memory begins at a multiple of so many bytes, a power of two
- * up to 32768. */
+/* Returns the CORE_REQUIRE_… flags for memory that is aligned to `bytes`, a
+ * power of two up to 32768. */
 static inline uint32_t core_sdk_aligned(uint32_t bytes)
 {
     uint32_t n = 0;
 
     while (n < 15 && bytes >> n > 1)
         n++;
-    return n << CORE_DEMAND_ALIGNMENT_SHIFT;
+    return n << CORE_REQUIRE_ALIGNMENT_SHIFT;
 }
 
 /* ------------------------------------------------------------ families -- */
 
-/* An operator of a family: its name, how many tensors it reads, and the word
- * by which the family's one function knows it (call->user). */
+/* An operator of a family of element-wise operators that share one kernel
+ * function. */
 typedef struct core_sdk_member {
     const char *name;
-    uint32_t inputs;
-    intptr_t word;
+    uint32_t inputs; /* number of tensors that it reads */
+    intptr_t user;   /* passed as call->user, to tell the members apart */
 } core_sdk_member;
 
-/* Registers launch for each member and each dtype of the mask, operands all of
- * that dtype: element-wise operators, whose loop has the output first. */
+/* Registers launch as a kernel for each member and each dtype of the mask, with
+ * all operands of that dtype.  backend: a device type of this plugin.
+ * dtypes: a mask (CORE_DTYPE_MASK).  demands: CORE_REQUIRE_….  Call it in init.
+ * Stops at the first error and returns it. */
 static inline core_status core_sdk_register_family(
     const core_host *host, core_registry *registry, core_string backend,
     core_function launch, uint32_t dtypes, uint32_t demands,
@@ -286,7 +301,7 @@ static inline core_status core_sdk_register_family(
                  k++)
                 kernel.signature[k] = CORE_DTYPE_MASK(dtype);
             kernel.launch = launch;
-            kernel.user = (void *)members[i].word;
+            kernel.user = (void *)members[i].user;
             status = host->register_kernels(registry, backend, &one, 1);
             if (status != CORE_OK)
                 break;
@@ -296,9 +311,10 @@ static inline core_status core_sdk_register_family(
 
 /* --------------------------------------------------------- negotiation -- */
 
-/* The whole of core_plugin_entry.  minor_min: the oldest ABI minor that the
- * plugin can run under; the newest is the one of these headers.  The answer is
- * the newest that both know. */
+/* Implements core_plugin_entry: chooses the newest ABI minor that the host and
+ * these headers support, and fills the answer.  minor_min: the oldest minor
+ * that the plugin can run under.  flags: CORE_PLUGIN_….  INCOMPATIBLE, with a
+ * refusal, if there is no common version. */
 static inline core_status core_sdk_negotiate(
     const core_plugin_offer *offer, core_plugin_answer *answer,
     uint32_t minor_min, uint32_t flags,
@@ -340,8 +356,8 @@ static inline core_status core_sdk_negotiate(
 
 /* ------------------------------------------------------------ ELF note -- */
 
-/* The note as it lies in the file: header, owner, content, and the room for a
- * seal, a part of the content. */
+/* The note as it is stored in the file: header, owner, and content, which ends
+ * with space for a seal. */
 typedef struct core_sdk_note {
     uint32_t owner_size;
     uint32_t content_size;
@@ -352,9 +368,10 @@ typedef struct core_sdk_note {
 } core_sdk_note;
 CORE_STATIC_ASSERT(sizeof(core_sdk_note) == 20 + 320 + 32, "core_sdk_note");
 
-/* Texts are literals that fit their fields of core_plugin_note; device_types
- * is a comma-separated list of what init will register; minimum_driver may be
- * "".  Runs under every minor from minor_min on. */
+/* Defines the ELF note of a plugin that runs under ABI minor minor_min or
+ * later.  The strings are literals that fit into the fields of
+ * core_plugin_note.  device_types: the device types that init registers,
+ * comma-separated.  minimum_driver: may be "". */
 #define CORE_SDK_NOTE_SINCE(minor_min, name, vendor, version, license,      \
                             device_types, minimum_driver)                   \
     __attribute__((                                                         \
@@ -379,6 +396,7 @@ CORE_STATIC_ASSERT(sizeof(core_sdk_note) == 20 + 320 + 32, "core_sdk_note");
          minimum_driver},                                                   \
         {{'U', 'N', 'S', 'E', 'A', 'L', 'E', 'D'}, {0}, {0}}}
 
+/* Defines the ELF note of a plugin that runs under ABI minor 1 or later. */
 #define CORE_SDK_NOTE(name, vendor, version, license, device_types,      \
                       minimum_driver)                                    \
     CORE_SDK_NOTE_SINCE(1, name, vendor, version, license, device_types, \

@@ -487,7 +487,7 @@ static core_status unpatched(core_call *call, const core_value *args,
 
 static core_status register_patches(core_registry *registry)
 {
-    enum { DENSE = CORE_DEMAND_CONTIGUOUS };
+    enum { DENSE = CORE_REQUIRE_CONTIGUOUS };
     core_status status = CORE_OK;
 
     for (core_dtype d = CORE_F64; d <= CORE_BF16 && status == CORE_OK; d++) {
@@ -509,7 +509,7 @@ core_status opencl_register_conv(core_registry *registry)
     for (uint32_t i = 0; i < 2 * (CORE_BOOL - CORE_F64) && status == CORE_OK;
          i++) {
         core_kernel kernel = {.struct_size = sizeof kernel,
-                              .demands = CORE_DEMAND_CONTIGUOUS};
+                              .demands = CORE_REQUIRE_CONTIGUOUS};
         bool back = (i & 1) != 0;
 
         if (back && i / 2 + CORE_F64 > CORE_BF16)

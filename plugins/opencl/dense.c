@@ -90,7 +90,7 @@ core_status opencl_register_kernel(core_registry *registry, core_kernel kernel)
     const core_kernel *one = &kernel;
     wrapped *entry;
 
-    if (!(kernel.demands & CORE_DEMAND_CONTIGUOUS))
+    if (!(kernel.demands & CORE_REQUIRE_CONTIGUOUS))
         goto done;
     if (chunks == NULL || chunks->used == CHUNK) {
         chunk *more = calloc(1, sizeof *more);

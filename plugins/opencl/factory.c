@@ -144,7 +144,7 @@ core_status opencl_register_factory(core_registry *registry)
 {
     enum {
         NUMBERS = OPENCL_FLOATS | OPENCL_INTEGERS,
-        DENSE = CORE_DEMAND_CONTIGUOUS
+        DENSE = CORE_REQUIRE_CONTIGUOUS
     };
     static const opencl_row rows[] = {
         {"arange", arange, (void *)1, {NUMBERS}, DENSE},

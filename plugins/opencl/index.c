@@ -172,7 +172,7 @@ static core_status index_add(core_call *call, const core_value *args,
 core_status opencl_register_index(core_registry *registry)
 {
     enum { INDEX = OPENCL_I64 | OPENCL_I32 };
-    enum { DENSE = CORE_DEMAND_CONTIGUOUS };
+    enum { DENSE = CORE_REQUIRE_CONTIGUOUS };
     static const opencl_row rows[] = {
         {"index_select", index_select, NULL, {0, INDEX, 0}, DENSE},
         {"embedding", embedding, NULL, {0, INDEX, 0}, DENSE},

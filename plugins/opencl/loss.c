@@ -73,7 +73,7 @@ static core_status backward(core_call *call, const core_value *args,
 core_status opencl_register_loss(core_registry *registry)
 {
     enum { INDEX = OPENCL_I64 | OPENCL_I32 };
-#define DENSE CORE_DEMAND_CONTIGUOUS
+#define DENSE CORE_REQUIRE_CONTIGUOUS
 #define ROWS(N, F)                                                   \
     {N "_forward", forward, NULL, {F, INDEX, F, F, F}, DENSE},       \
     {                                                                \

@@ -118,7 +118,7 @@ static core_status pad_backward(core_call *call, const core_value *args,
 
 core_status opencl_register_frame(core_registry *registry)
 {
-    enum { DENSE = CORE_DEMAND_CONTIGUOUS };
+    enum { DENSE = CORE_REQUIRE_CONTIGUOUS };
 #define PADS(NAME, KIND, N)                                           \
     {NAME "_pad" #N "d", pad, (void *)(4 * KIND + N), {m, m}, DENSE}, \
         {NAME "_pad" #N "d_backward",                                 \

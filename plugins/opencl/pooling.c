@@ -137,7 +137,7 @@ static core_status mean_backward(core_call *call, const core_value *args,
 
 core_status opencl_register_pool(core_registry *registry)
 {
-#define DENSE CORE_DEMAND_CONTIGUOUS
+#define DENSE CORE_REQUIRE_CONTIGUOUS
 #define I OPENCL_I64
 #define ROWS(F)                                                      \
     {"max_pool2d_with_indices", most, NULL, {F, F, I}, DENSE},       \

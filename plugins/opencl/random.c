@@ -176,7 +176,7 @@ static core_status multinomial(core_call *call, const core_value *args,
 
 core_status opencl_register_random(core_registry *registry)
 {
-    enum { DENSE = CORE_DEMAND_CONTIGUOUS };
+    enum { DENSE = CORE_REQUIRE_CONTIGUOUS };
     static const opencl_row rows[] = {
         {"uniform_", floats, NULL, {OPENCL_FLOATS, OPENCL_FLOATS}, DENSE},
         {"normal_", floats, (void *)1, {OPENCL_FLOATS, OPENCL_FLOATS}, DENSE},

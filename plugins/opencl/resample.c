@@ -221,12 +221,12 @@ static core_status register_upsampling(core_registry *registry)
             uint32_t m = CORE_DTYPE_MASK(d);
             void *word = (void *)known[i].word;
             const opencl_row rows[] = {
-                {known[i].name, upsample, word, {m, m}, CORE_DEMAND_CONTIGUOUS},
+                {known[i].name, upsample, word, {m, m}, CORE_REQUIRE_CONTIGUOUS},
                 {known[i].backward,
                  upsample_backward,
                  word,
                  {m, m},
-                 CORE_DEMAND_CONTIGUOUS},
+                 CORE_REQUIRE_CONTIGUOUS},
             };
 
             status = opencl_register(registry, rows, 2, 0);
@@ -236,7 +236,7 @@ static core_status register_upsampling(core_registry *registry)
 
 core_status opencl_register_resample(core_registry *registry)
 {
-    enum { DENSE = CORE_DEMAND_CONTIGUOUS, I = OPENCL_I64 };
+    enum { DENSE = CORE_REQUIRE_CONTIGUOUS, I = OPENCL_I64 };
     core_status status = register_upsampling(registry);
 
 #define POOLS(N)                                                         \

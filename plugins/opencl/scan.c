@@ -41,7 +41,7 @@ static core_status scan(core_call *call, const core_value *args, uint32_t nargs,
 
 core_status opencl_register_scan(core_registry *registry)
 {
-    enum { DENSE = CORE_DEMAND_CONTIGUOUS, ONCE = 2 };
+    enum { DENSE = CORE_REQUIRE_CONTIGUOUS, ONCE = 2 };
     static const uint32_t any = OPENCL_ALL & ~OPENCL_BOOL;
     const opencl_row sums[] = {
         {"cumsum", scan, (void *)SUM, {OPENCL_ALL, any}, DENSE},

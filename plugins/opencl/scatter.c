@@ -403,13 +403,13 @@ static core_status register_index(core_registry *registry)
         uint32_t mask = CORE_DTYPE_MASK(d);
         core_kernel kernels[2] = {
             {.struct_size = sizeof kernels[0],
-             .demands = CORE_DEMAND_CONTIGUOUS,
+             .demands = CORE_REQUIRE_CONTIGUOUS,
              .name = {"index.Tensor", 12},
              .launch = index_tensor,
              .supports = index_supports,
              .signature = {mask, INDEX, mask}},
             {.struct_size = sizeof kernels[0],
-             .demands = CORE_DEMAND_CONTIGUOUS,
+             .demands = CORE_REQUIRE_CONTIGUOUS,
              .name = {"index_put", 9},
              .launch = index_put,
              .supports = index_supports,
@@ -425,7 +425,7 @@ static core_status register_index(core_registry *registry)
 
 core_status opencl_register_scatter(core_registry *registry)
 {
-    enum { INDEX = OPENCL_I64 | OPENCL_I32, DENSE = CORE_DEMAND_CONTIGUOUS };
+    enum { INDEX = OPENCL_I64 | OPENCL_I32, DENSE = CORE_REQUIRE_CONTIGUOUS };
     core_status status = CORE_OK;
 
     for (core_dtype d = CORE_F64; d <= CORE_BOOL && status == CORE_OK; d++) {

@@ -69,7 +69,7 @@ core_status opencl_register_rows(core_registry *registry)
         {OPENCL_F32, OPENCL_F16}, {OPENCL_F32, OPENCL_BF16},
         {OPENCL_F16, OPENCL_F32}, {OPENCL_BF16, OPENCL_F32},
     };
-    enum { DENSE = CORE_DEMAND_CONTIGUOUS, BACKWARD_ONLY = 6 };
+    enum { DENSE = CORE_REQUIRE_CONTIGUOUS, BACKWARD_ONLY = 6 };
     core_status status = CORE_OK;
 
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {

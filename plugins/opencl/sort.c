@@ -184,7 +184,7 @@ static core_status bucketize(core_call *call, const core_value *args,
 
 core_status opencl_register_sort(core_registry *registry)
 {
-    enum { DENSE = CORE_DEMAND_CONTIGUOUS, I = OPENCL_I64 };
+    enum { DENSE = CORE_REQUIRE_CONTIGUOUS, I = OPENCL_I64 };
     enum { PLACES = OPENCL_I64 | OPENCL_I32 };
     core_status status = CORE_OK;
 

@@ -2,7 +2,7 @@
  * Copyright The libcore authors */
 
 /* Level ops: elements that lie more than 2^31 bytes apart.  A kernel whose
- * offsets are 32 bits says so (CORE_DEMAND_INDEX32), or does not reach them. */
+ * offsets are 32 bits says so (CORE_REQUIRE_INDEX32), or does not reach them. */
 
 #include "suite.h"
 

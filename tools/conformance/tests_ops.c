@@ -362,7 +362,7 @@ bool suite_add_ops(suite *self)
         return false;
     for (uint32_t i = 0; core_backend_describe(i, &about) == CORE_OK; i++)
         if (strcmp(about.device_type, self->type) == 0 &&
-            !add_unasked(self, about.unasked_kernels))
+            !add_unasked(self, about.unmatched_kernels))
             return false;
     for (size_t i = 0; claimed_operator(self, i, name, sizeof name); i++)
         if (!add_operator(self, name))

@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright The libcore authors
-"""docs/operators.md: limits of the operators, for users."""
+"""docs/operators.md: what the operators do not support."""
 
 import re
 
 HEAD = """\
-# Limits of the operators
+# What operators do not support
 
-Generated from core/ops/ops.yaml by `tools/gen_ops.py --doc`; a test checks
-that it is current. core/ops/README.md describes the format of ops.yaml.
+Generated from core/ops/ops.yaml by `tools/gen_ops.py --doc`; a test compares them.
+core/ops/README.md explains how an operator is described.
 
-## Operators without derivatives
+## Refused derivatives
 
-An operator without a gradient formula is recorded like any other, and returns
-an error when a gradient reaches it: no gradient is silently zero. All other
-operators have derivatives of any order, or results that do not require grad
-because they are piecewise constant or integers.
+An operator without a gradient formula is recorded like any other. A backward pass
+that reaches it is an error; it never produces a silent zero. All operators that are
+not listed here have derivatives, of any order by the same formulas, or are constant
+almost everywhere or integer-valued, so that their results do not require grad.
 
 No gradient at all:
 
@@ -23,42 +23,41 @@ No gradient at all:
 
 REASONS = (
     (r"floor_divide|heaviside",
-     "piecewise constant; a gradient of 0 would be misleading"),
-    (r"nextafter", "depends on the dtype's spacing of numbers"),
+     "has jumps; the slope between them would look like its derivative"),
+    (r"nextafter", "a step of the dtype, not a function of real numbers"),
     (r"special_airy_ai|.*_polynomial_.*",
-     "no formula yet"),
+     "no formula yet; differentiate its definition instead"),
     (r"grid_sampler_2d_backward",
-     "the second derivative of grid_sampler_2d"),
-    (r"histogram.*|bincount", "counts are piecewise constant"),
-    (r"_unique2|unique_consecutive", "equality is not differentiable"),
+     "would be the second derivative of grid_sampler_2d"),
+    (r"histogram.*|bincount", "counts are discrete"),
+    (r"_unique2|unique_consecutive", "equality of values is discrete"),
     (r"linalg_ldl.*|_linalg_ldl.*|geqrf",
-     "factors packed as by LAPACK; use a solve or linalg_qr"),
+     "factors in LAPACK's packed form; use linalg_lu_solve or linalg_qr"),
 )
 
 ONE = """
-No gradient for these arguments; the others have one:
+No gradient for some arguments; the others have one:
 
 """
 
 SOME = """
-Not in all cases:
+Only in some cases:
 
-- `_linalg_det`: no third derivative for singular or nearly singular
-  matrices
-- `_linalg_eigh`, `_linalg_svd`: none without vectors (`compute_v`,
+- `_linalg_det`: no third derivative at or near singular matrices
+- `_linalg_eigh`, `_linalg_svd`: no gradient without the vectors (`compute_v`,
   `compute_uv`)
 - `embedding`: no second derivative with `scale_grad_by_freq`
-- `linalg_qr`: none in mode "r", nor in mode "complete" for matrices with more
-  rows than columns
-- `scatter_reduce`, `index_reduce` with "prod": no second derivative where
-  several sources of an element are 0
+- `linalg_qr`: no gradient in mode "r", nor in mode "complete" with more rows than
+  columns
+- `scatter_reduce`, `index_reduce` with "prod": no second derivative where several
+  sources of one element are 0
 """
 
 OUT = """
 ## Operators without an out variant
 
-Views, and operators that may return a view, write nothing; for a composite use
-the out variant of its last step. Names that begin with `_` are parts of other
+Views, and operators that may return a view, cannot write into a given tensor; a
+composite can if its last step can. Names that begin with `_` are parts of other
 operators.
 
 """
@@ -72,7 +71,7 @@ def reason(name):
 
 
 def refused(operator):
-    """Arguments whose formula is only an error."""
+    """Arguments whose formula is only a refusal."""
     backward = operator.entry.get("backward") or {}
     return [key for key, text in backward.items()
             if str(text).startswith("refused(")]

@@ -39,7 +39,7 @@ def constants(model):
 
 
 def ids(model, names):
-    lines = [HEAD + "/* Operator ids, which never change. */\n",
+    lines = [HEAD + "/* Ids of the built-in operators.  They are frozen. */\n",
              "#ifndef LIBCORE_OPS_IDS_H", "#define LIBCORE_OPS_IDS_H", "",
              "enum {"]
     for operator in model.operators:
@@ -217,7 +217,7 @@ def table(model):
               len(model.operators)]
     lines += rows(data_row(o) for o in model.operators)
     lines += ["};", "",
-              "/* State of an operator that was not called yet. */",
+              "/* Of an operator that was not called yet. */",
               "extern const core__entry *_Atomic "
               "core__table_unresolved[CORE__TABLE_SIZE];",
               "#define UNRESOLVED core__table_unresolved", "",

@@ -1,12 +1,22 @@
 /* ops.h: a typed call for every operator.
  *
- * Arguments are borrowed.  A result is a new reference, written to `out…`
- * (NULL on failure; no `out…` may be NULL itself: that is refused); release it
- * with core_tensor_release, a list of them with core_tensors_release.  Calls
- * whose name ends in `_` change their first argument; `…_out` calls write into
- * tensors that are given.  An absent tensor or optional value is NULL, an
- * absent dtype CORE_DTYPE_NONE, an absent memory format -1.  A number argument
- * is core_int(2), core_float(0.5) or core_bool(true). */
+ * The comment above a call is the schema of its operator, in ATen's syntax.  On
+ * a device with streams, a call enqueues its work on the current stream and
+ * returns.
+ *
+ * Arguments are borrowed.  Each result is stored in an `out…` argument, which
+ * must not be NULL (INVALID_ARGUMENT); the result is NULL on failure.  The
+ * caller owns the results, and releases a tensor with core_tensor_release and a
+ * list of tensors with core_tensors_release.  A call whose name ends in `_`
+ * changes its first argument in place; an `…_out` call writes into tensors of
+ * the caller.
+ *
+ * To omit an argument, pass NULL for a tensor or an optional value,
+ * CORE_DTYPE_NONE for a dtype, and -1 for a memory format.  A number argument
+ * is core_int(2), core_float(0.5) or core_bool(true).
+ *
+ * Every call is thread-safe, under the conditions of tensor.h.  Errors are
+ * reported as status.h describes. */
 
 #ifndef LIBCORE_OPS_H
 #define LIBCORE_OPS_H
@@ -24,9 +34,14 @@ extern "C" {
 
 /* ------------------------------------------------------------- packing -- */
 
-/* Elements that a list of a typed call may have. */
+/* The functions core_pack_… and core_unpack_… convert between C arguments and
+ * core_value for the typed calls.  Programs do not need them.  Values that they
+ * return borrow what they point to. */
+
+/* The maximum number of elements of a list argument. */
 #define CORE_PACK_MOST ((size_t)INT32_MAX)
 
+/* Returns NONE. */
 static inline core_value core_pack_none(void)
 {
     core_value value;
@@ -37,6 +52,7 @@ static inline core_value core_pack_none(void)
     return value;
 }
 
+/* Returns an integer with a tag. */
 static inline core_value core_pack_tagged(uint32_t tag, int64_t i)
 {
     core_value value;
@@ -47,6 +63,8 @@ static inline core_value core_pack_tagged(uint32_t tag, int64_t i)
     return value;
 }
 
+/* Returns a pointer with a tag, or NONE if it is NULL.  count: of a list or
+ * string, otherwise 0. */
 static inline core_value core_pack_pointer(uint32_t tag, const void *pointer,
                                            size_t count)
 {
@@ -58,7 +76,7 @@ static inline core_value core_pack_pointer(uint32_t tag, const void *pointer,
     return value;
 }
 
-/* A list that is empty need not have an address. */
+/* Returns a list with a tag.  pointer: may be NULL if the list is empty. */
 static inline core_value core_pack_list(uint32_t tag, const void *pointer,
                                         size_t count)
 {
@@ -68,26 +86,31 @@ static inline core_value core_pack_list(uint32_t tag, const void *pointer,
     return value;
 }
 
+/* Returns a tensor, or NONE for NULL. */
 static inline core_value core_pack_tensor(core_tensor *x)
 {
     return core_pack_pointer(CORE_VALUE_TENSOR, x, 0);
 }
 
+/* Returns a list of tensors. */
 static inline core_value core_pack_tensors(core_tensor *const *x, size_t n)
 {
     return core_pack_list(CORE_VALUE_TENSOR_LIST, x, n);
 }
 
+/* Returns an integer. */
 static inline core_value core_pack_int(int64_t x)
 {
     return core_pack_tagged(CORE_VALUE_INT, x);
 }
 
+/* Returns a boolean. */
 static inline core_value core_pack_bool(bool x)
 {
     return core_pack_tagged(CORE_VALUE_BOOL, x ? 1 : 0);
 }
 
+/* Returns a floating-point number. */
 static inline core_value core_pack_float(double x)
 {
     core_value value = core_pack_tagged(CORE_VALUE_FLOAT, 0);
@@ -96,56 +119,67 @@ static inline core_value core_pack_float(double x)
     return value;
 }
 
+/* Returns a number, or NONE for NULL. */
 static inline core_value core_pack_scalar_optional(const core_scalar *x)
 {
     return x ? *x : core_pack_none();
 }
 
+/* Returns an integer, or NONE for NULL. */
 static inline core_value core_pack_int_optional(const int64_t *x)
 {
     return x ? core_pack_int(*x) : core_pack_none();
 }
 
+/* Returns a boolean, or NONE for NULL. */
 static inline core_value core_pack_bool_optional(const bool *x)
 {
     return x ? core_pack_bool(*x) : core_pack_none();
 }
 
+/* Returns a floating-point number, or NONE for NULL. */
 static inline core_value core_pack_float_optional(const double *x)
 {
     return x ? core_pack_float(*x) : core_pack_none();
 }
 
+/* Returns a list of integers. */
 static inline core_value core_pack_ints(const int64_t *x, size_t n)
 {
     return core_pack_list(CORE_VALUE_INT_LIST, x, n);
 }
 
+/* Returns a list of integers, or NONE for NULL. */
 static inline core_value core_pack_ints_optional(const int64_t *x, size_t n)
 {
     return core_pack_pointer(CORE_VALUE_INT_LIST, x, n);
 }
 
+/* Returns a list of floating-point numbers. */
 static inline core_value core_pack_floats(const double *x, size_t n)
 {
     return core_pack_list(CORE_VALUE_FLOAT_LIST, x, n);
 }
 
+/* Returns a list of floating-point numbers, or NONE for NULL. */
 static inline core_value core_pack_floats_optional(const double *x, size_t n)
 {
     return core_pack_pointer(CORE_VALUE_FLOAT_LIST, x, n);
 }
 
+/* Returns a list of booleans, one byte each. */
 static inline core_value core_pack_bools(const uint8_t *x, size_t n)
 {
     return core_pack_list(CORE_VALUE_BOOL_LIST, x, n);
 }
 
+/* Returns a string, or NONE for NULL. */
 static inline core_value core_pack_string(const char *x)
 {
     return core_pack_pointer(CORE_VALUE_STRING, x, x ? strlen(x) : 0);
 }
 
+/* Returns a dtype, or NONE for CORE_DTYPE_NONE. */
 static inline core_value core_pack_dtype(core_dtype x)
 {
     return x == CORE_DTYPE_NONE
@@ -153,22 +187,25 @@ static inline core_value core_pack_dtype(core_dtype x)
                : core_pack_tagged(CORE_VALUE_DTYPE, (int64_t)x);
 }
 
+/* Returns a device, or NONE for NULL. */
 static inline core_value core_pack_device(core_device *x)
 {
     return core_pack_pointer(CORE_VALUE_DEVICE, x, 0);
 }
 
+/* Returns a generator, or NONE for NULL. */
 static inline core_value core_pack_generator(core_generator *x)
 {
     return core_pack_pointer(CORE_VALUE_GENERATOR, x, 0);
 }
 
+/* Returns a memory format, or NONE for -1. */
 static inline core_value core_pack_format(int32_t x)
 {
     return x == -1 ? core_pack_none() : core_pack_tagged(CORE_VALUE_FORMAT, x);
 }
 
-/* What results are before a call, and stay if it fails. */
+/* Sets results to NONE, as they must be before a call. */
 static inline void core_pack_nothing(core_value *results, uint32_t count)
 {
     uint32_t i;
@@ -180,11 +217,14 @@ static inline void core_pack_nothing(core_value *results, uint32_t count)
     }
 }
 
+/* Returns the tensor of a result, or NULL for another tag. */
 static inline core_tensor *core_unpack_tensor(const core_value *value)
 {
     return value->tag == CORE_VALUE_TENSOR ? value->u.tensor : NULL;
 }
 
+/* Returns the tensors of a list result and sets *out_count, or returns NULL and
+ * sets it to 0 for another tag. */
 static inline core_tensor **core_unpack_tensors(const core_value *value,
                                                 size_t *out_count)
 {

@@ -553,7 +553,7 @@ static core_status unpatched(core_call *call, const core_value *args,
 
 core_status gpu_register_conv(core_registry *registry)
 {
-    enum { DENSE = CORE_DEMAND_CONTIGUOUS };
+    enum { DENSE = CORE_REQUIRE_CONTIGUOUS };
     core_status status = CORE_OK;
 
     for (core_dtype d = CORE_F64; d <= CORE_BOOL && status == CORE_OK; d++) {

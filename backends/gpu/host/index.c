@@ -268,7 +268,7 @@ core_status gpu_register_index(core_registry *registry)
         INDEX = GPU_M_I64 | GPU_M_I32,
         NUMBERS = GPU_M_FLOATS | GPU_M_WHOLE
     };
-    enum { DENSE = CORE_DEMAND_CONTIGUOUS };
+    enum { DENSE = CORE_REQUIRE_CONTIGUOUS };
     static const gpu_row rows[] = {
         {"index_select", select_lines, NULL, {0, INDEX, 0}, DENSE, NULL},
         {"embedding", select_lines, (void *)1, {0, INDEX, 0}, DENSE, NULL},

@@ -116,7 +116,7 @@ static core_status solve(core_call *call, const core_value *args,
 
 core_status gpu_register_linalg(core_registry *registry)
 {
-    enum { DENSE = CORE_DEMAND_CONTIGUOUS, I = GPU_M_I64 | GPU_M_I32 };
+    enum { DENSE = CORE_REQUIRE_CONTIGUOUS, I = GPU_M_I64 | GPU_M_I32 };
     core_status status = CORE_OK;
 
     for (core_dtype d = CORE_F64; d <= CORE_F32 && status == CORE_OK; d++) {

@@ -206,7 +206,7 @@ static core_status repeat(core_call *call, const core_value *args,
 
 core_status gpu_register_chosen(core_registry *registry)
 {
-    enum { DENSE = CORE_DEMAND_CONTIGUOUS, B = GPU_M_BOOL };
+    enum { DENSE = CORE_REQUIRE_CONTIGUOUS, B = GPU_M_BOOL };
     static const gpu_row whole[] = {
         {"repeat_interleave.Tensor",
          repeat,

@@ -316,7 +316,7 @@ static core_status batch_backward(core_call *call, const core_value *args,
 static core_status register_types(core_registry *registry, uint32_t i,
                                   uint32_t p, uint32_t s)
 {
-    enum { DENSE = CORE_DEMAND_CONTIGUOUS };
+    enum { DENSE = CORE_REQUIRE_CONTIGUOUS };
     const gpu_row rows[] = {
         {"native_layer_norm", layer, NULL, {i, p, p, i, s, s}, DENSE, NULL},
         {"native_group_norm", group, NULL, {i, p, p, i, s, s}, DENSE, NULL},

@@ -175,7 +175,7 @@ static core_status triangle_indices(core_call *call, const core_value *args,
 
 core_status gpu_register_frame(core_registry *registry)
 {
-    enum { DENSE = CORE_DEMAND_CONTIGUOUS, NUMBERS = GPU_M_ALL & ~GPU_M_BOOL };
+    enum { DENSE = CORE_REQUIRE_CONTIGUOUS, NUMBERS = GPU_M_ALL & ~GPU_M_BOOL };
     static const gpu_row rules[] = {
         {"linspace", linspace, NULL, {NUMBERS}, DENSE, NULL},
         {"tril_indices", triangle_indices, NULL, {NUMBERS}, DENSE, NULL},

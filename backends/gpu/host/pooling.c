@@ -148,7 +148,7 @@ static core_status mean_backward(core_call *call, const core_value *args,
 core_status gpu_register_pool(core_registry *registry)
 {
     enum {
-        DENSE = CORE_DEMAND_CONTIGUOUS,
+        DENSE = CORE_REQUIRE_CONTIGUOUS,
         N = GPU_M_FLOATS | GPU_M_WHOLE,
         F = GPU_M_FLOATS,
         I = GPU_M_I64

@@ -201,7 +201,7 @@ static core_status multinomial(core_call *call, const core_value *args,
 
 core_status gpu_register_random(core_registry *registry)
 {
-    enum { DENSE = CORE_DEMAND_CONTIGUOUS };
+    enum { DENSE = CORE_REQUIRE_CONTIGUOUS };
     static const gpu_row rows[] = {
         {"uniform_", uniform, NULL, {GPU_M_FLOATS, GPU_M_FLOATS}, DENSE, NULL},
         {"normal_", normal, NULL, {GPU_M_FLOATS, GPU_M_FLOATS}, DENSE, NULL},

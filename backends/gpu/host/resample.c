@@ -223,13 +223,13 @@ static core_status register_upsampling(core_registry *registry)
                  upsample,
                  word,
                  {m, m},
-                 CORE_DEMAND_CONTIGUOUS,
+                 CORE_REQUIRE_CONTIGUOUS,
                  NULL},
                 {known[i].backward,
                  upsample_backward,
                  word,
                  {m, m},
-                 CORE_DEMAND_CONTIGUOUS,
+                 CORE_REQUIRE_CONTIGUOUS,
                  NULL},
             };
 
@@ -241,7 +241,7 @@ static core_status register_upsampling(core_registry *registry)
              d++) {
             uint32_t m = CORE_DTYPE_MASK(d);
             const gpu_row row = {known[i].name,          move, word, {m, m},
-                                 CORE_DEMAND_CONTIGUOUS, NULL};
+                                 CORE_REQUIRE_CONTIGUOUS, NULL};
 
             status = gpu_register(registry, &row, 1);
         }
@@ -251,7 +251,7 @@ static core_status register_upsampling(core_registry *registry)
 
 core_status gpu_register_resample(core_registry *registry)
 {
-    enum { DENSE = CORE_DEMAND_CONTIGUOUS };
+    enum { DENSE = CORE_REQUIRE_CONTIGUOUS };
     core_status status = register_upsampling(registry);
 
     for (core_dtype d = CORE_F64; d <= CORE_BF16 && status == CORE_OK; d++) {

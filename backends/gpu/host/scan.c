@@ -52,7 +52,7 @@ static core_status scan(core_call *call, const core_value *args, uint32_t nargs,
 
 core_status gpu_register_scan(core_registry *registry)
 {
-    enum { DENSE = CORE_DEMAND_CONTIGUOUS, ALL = GPU_M_ALL };
+    enum { DENSE = CORE_REQUIRE_CONTIGUOUS, ALL = GPU_M_ALL };
     enum { NUMBERS = GPU_M_FLOATS | GPU_M_WHOLE, F = GPU_M_FLOATS };
     static const gpu_row rows[] = {
         {"cumsum", scan, (void *)SUM, {ALL, NUMBERS}, DENSE, NULL},

@@ -411,7 +411,7 @@ static core_status tensors_supports(const core_call *call,
 
 core_status gpu_register_place(core_registry *registry)
 {
-    enum { DENSE = CORE_DEMAND_CONTIGUOUS, I = GPU_M_I64 | GPU_M_I32 };
+    enum { DENSE = CORE_REQUIRE_CONTIGUOUS, I = GPU_M_I64 | GPU_M_I32 };
     core_status status = CORE_OK;
     void *put = (void *)GPU_PLACE_PUT, *add = (void *)GPU_PLACE_ADD;
 

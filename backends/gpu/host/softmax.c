@@ -89,7 +89,7 @@ core_status gpu_register_softmax(core_registry *registry)
         "_log_softmax_backward_data", backward, LOG, {FROM, FROM, TO}, DENSE, \
             NULL                                                              \
     }
-    enum { DENSE = CORE_DEMAND_CONTIGUOUS };
+    enum { DENSE = CORE_REQUIRE_CONTIGUOUS };
     static const gpu_row rows[] = {
         PAIR(GPU_M_F32, GPU_M_F32), PAIR(GPU_M_F64, GPU_M_F64),
         PAIR(GPU_M_F16, GPU_M_F16), PAIR(GPU_M_BF16, GPU_M_BF16),

@@ -274,7 +274,7 @@ static core_status bucketize(core_call *call, const core_value *args,
 
 core_status gpu_register_sort(core_registry *registry)
 {
-    enum { DENSE = CORE_DEMAND_CONTIGUOUS, I = GPU_M_I64 };
+    enum { DENSE = CORE_REQUIRE_CONTIGUOUS, I = GPU_M_I64 };
     enum { PLACES = GPU_M_I64 | GPU_M_I32 };
     core_status status = CORE_OK;
 

@@ -4,7 +4,7 @@
 /* core_vjp, core_jvp, core_jacobian, core_hessian and core_hvp. */
 
 #include "autograd/graph/autograd_ops.h"
-#include "autograd/api/function.h"
+#include "autograd/graph/function.h"
 #include "autograd/graph/record.h"
 #include "base/memory.h"
 #include "base/thread.h"

@@ -3,7 +3,7 @@
 
 /* Compares analytic derivatives with central differences. */
 
-#include "autograd/api/function.h"
+#include "autograd/graph/function.h"
 #include "autograd/graph/record.h"
 #include "base/memory.h"
 #include "base/thread.h"

@@ -6,7 +6,7 @@
 
 #include "autograd/engine/engine.h"
 
-#include "autograd/graph/accumulate.h"
+#include "autograd/engine/accumulate_grad.h"
 #include "autograd/engine/worker.h"
 #include "base/memory.h"
 #include "base/observe.h"

@@ -12,7 +12,7 @@
 #include "autograd/engine/input_buffer.h"
 #include "autograd/graph/retain_grad.h"
 #include "autograd/graph/saved.h"
-#include "autograd/engine/validate.h"
+#include "autograd/graph/validate.h"
 #include "base/memory.h"
 
 #include <libcore/memory.h>

@@ -182,6 +182,10 @@ static inline core__slot *core__task_find(const core__task *task,
     return core__task_find_slow(task, node);
 }
 
+/* slices.c: runs the node of a base of which a view was changed in place. */
+core_status core__slices_run(core_node *node, core_tensor *const *grads,
+                             core_tensor **gradients);
+
 /* apply.c: runs one node on its gradients.  needed_edges: by edge.  gradients:
  * nedges entries, NULL at first, owned by the caller afterwards. */
 core_status core__node_compute(core__task *task, core_node *node,

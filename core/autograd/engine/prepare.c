@@ -236,3 +236,11 @@ core_status core__task_start(core__task *task, const core__edge *roots,
     }
     return CORE_OK;
 }
+
+core_status core__capture_missing(const char *name, size_t input)
+{
+    return core__error(CORE_ERROR_AUTOGRAD,
+                       "%s: the outputs do not depend on input %zu; if that is "
+                       "as meant, pass CORE_ALLOW_UNUSED",
+                       name, input);
+}

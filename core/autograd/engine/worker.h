@@ -16,6 +16,7 @@
 #ifndef CORE_AUTOGRAD_WORKER_H
 #define CORE_AUTOGRAD_WORKER_H
 
+#include "base/fork.h"
 #include "autograd/engine/engine.h"
 
 typedef struct core__work {
@@ -56,5 +57,8 @@ void core__executor_finished(core__task *task);
 /* How many times the process was forked (as the child): threads from before do
  * not exist. */
 uint64_t core__executor_forks(void);
+
+/* Fork handler of the workers' list. */
+void core__workers_fork(core__fork at);
 
 #endif

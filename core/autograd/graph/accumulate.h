@@ -18,13 +18,4 @@ core_status core__accumulate_new(core_tensor *leaf, core_node **out_node);
  * or frees it if another one is there. */
 void core__accumulate_park(core_node *node);
 
-/* Adds *grad to the leaf's gradient, or takes it over and sets it to NULL.  If
- * the task has a destination for the leaf, adds to that instead; *grad is NULL
- * then if a formula wrote it there. */
-core_status core__accumulate_run(core__task *task, core_node *node,
-                                 core_tensor **grad);
-
-/* Records the stream for the leaf's gradient. */
-core_status core__accumulate_record(core_node *node, core_stream *stream);
-
 #endif

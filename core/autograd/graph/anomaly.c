@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Anomaly mode: records where nodes were made, and checks their gradients for
- * NaN. */
+/* Anomaly mode: records where in the program nodes were made. */
 
 #include "autograd/graph/anomaly.h"
 
 #include "autograd/graph/hooks.h"
 #include "base/memory.h"
 #include "base/thread.h"
-#include "ops/nan_check.h"
 
 #include <libcore/autograd.h>
 #include <libcore/tensor.h>
@@ -139,7 +137,7 @@ static size_t print_frames(const core__place *place, bool all, char *text,
     return length;
 }
 
-static const char *print_place(core_node *node, char *text, size_t size)
+const char *core__anomaly_place(core_node *node, char *text, size_t size)
 {
     core__node_hooks *hooks = atomic_load(&node->hooks);
     const core__place *place = hooks ? hooks->place : NULL;
@@ -165,42 +163,3 @@ static const char *print_place(core_node *node, char *text, size_t size)
 }
 
 /* ---------------------------------------------------------------- checks -- */
-
-static core_status look(core_node *node, core_tensor *const *gradients)
-{
-    core_status status = CORE_OK;
-    bool found = false;
-
-    for (uint32_t i = 0; i < node->nedges && status == CORE_OK; i++) {
-        if (gradients[i])
-            status = core__tensor_has_nan(gradients[i], &found);
-        if (found)
-            status = core__error(CORE_ERROR_AUTOGRAD,
-                                 "%s: gradient %u contains NaN", node->name, i);
-    }
-    return status;
-}
-
-core_status core__anomaly_apply(core__task *task, core_node *node,
-                                core_tensor **grads,
-                                const uint8_t *needed_edges,
-                                core_tensor **gradients)
-{
-    core__thread *self = core__thread_self();
-    core_node *before = self->running;
-    bool anomaly = self->anomaly;
-    core_status status;
-    char text[1500];
-
-    self->running = node;
-    self->anomaly = true;
-    status = core__node_compute(task, node, grads, needed_edges, gradients);
-    self->running = before;
-    self->anomaly = anomaly;
-    if (status == CORE_OK)
-        status = look(node, gradients);
-    if (status != CORE_OK)
-        core__error_suffix("; the node was recorded at %s",
-                           print_place(node, text, sizeof text));
-    return status;
-}

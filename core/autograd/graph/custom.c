@@ -7,17 +7,39 @@
 #include "autograd/graph/custom.h"
 
 #include "autograd/graph/anomaly.h"
-#include "autograd/api/function.h"
+#include "autograd/graph/function.h"
 #include "autograd/graph/layer.h"
 #include "autograd/graph/saved.h"
 #include "autograd/graph/view.h"
+#include "autograd/graph/autograd_ops.h"
 #include "base/memory.h"
+#include "device/stream.h"
 #include "base/thread.h"
 #include "tensor/dtype.h"
 
 #include <libcore/autograd.h>
 
 #include <string.h>
+
+/* Formulas of operators with several results are written for gradients that
+ * are all there. */
+core_status core__fill_undefined(core_node *node, core_tensor **grads)
+{
+    for (uint32_t i = 0; i < node->ninputs; i++) {
+        const core__meta *meta = &node->inputs[i];
+
+        if (grads[i] || !core__dtype_is_floating(meta->dtype))
+            continue;
+        CORE_TRY(core__ag_full(meta->device, meta->dtype, meta->ndim,
+                               meta->sizes, 0, &grads[i]));
+        /* The node expects all to be ready on its own stream. */
+        if (node->stream && !meta->device->synchronous &&
+            meta->device != node->stream->device)
+            CORE_TRY(core__stream_order(node->stream,
+                                        core__stream_current(meta->device)));
+    }
+    return CORE_OK;
+}
 
 struct core__custom {
     core_status (*backward)(core_node *node, void *context,

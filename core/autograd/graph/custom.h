@@ -13,7 +13,7 @@
  * caller. */
 core_status core__custom_run(core_node *node, core_tensor **grads,
                              core_tensor **gradients);
-/* Fills undefined gradients with zeros (apply.c). */
+/* Fills undefined gradients with zeros. */
 core_status core__fill_undefined(core_node *node, core_tensor **grads);
 /* Releases the function's context when the graph is not retained. */
 void core__custom_released(core_node *node);

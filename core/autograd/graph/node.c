@@ -119,13 +119,28 @@ static inline void destroy_one(core__thread *self, core_node *node,
     core__small_free_of(self, node, node->size);
 }
 
-/* A node that dies while this thread is freeing another one is put on the other
- * one's list, to which hooks[0] of the thread points. */
+/* A node that dies while another one is being freed in this thread is put on
+ * that one's list: `destroying` of the thread points to it. */
+core_status core__node_was_released(const core_node *node)
+{
+    return core__error(CORE_ERROR_AUTOGRAD,
+                       "%s already ran in an earlier backward, which released "
+                       "its saved tensors; pass CORE_RETAIN_GRAPH to that "
+                       "backward to run the graph again",
+                       node->name);
+}
+
+void core__node_release_made(core_node *node)
+{
+    if (core__node_drop_made(node))
+        core__node_destroy(node);
+}
+
 void core__node_destroy(core_node *node)
 {
     core__thread *self = core__thread_self();
     core_node *pending = NULL;
-    core_node **outer = self->hooks[0];
+    core_node **outer = self->destroying;
 
     if (node->kind == CORE__NODE_ACCUMULATE) {
         core__accumulate_park(node);
@@ -136,7 +151,7 @@ void core__node_destroy(core_node *node)
         *outer = node;
         return;
     }
-    self->hooks[0] = &pending;
+    self->destroying = &pending;
     for (;;) {
         destroy_one(self, node, &pending);
         node = pending;
@@ -144,7 +159,7 @@ void core__node_destroy(core_node *node)
             break;
         pending = node->dead;
     }
-    self->hooks[0] = NULL;
+    self->destroying = NULL;
 }
 
 /* ---------------------------------------------------------------- cycles -- */

@@ -4,8 +4,9 @@
 /* Gradients that programs register for operators: a function under the autograd
  * key that computes below itself and records a custom node. */
 
-#include "autograd/api/function.h"
+#include "autograd/graph/function.h"
 #include "autograd/graph/layer.h"
+#include "autograd/graph/operator_gradient.h"
 #include "autograd/graph/record.h"
 #include "autograd/graph/view.h"
 #include "base/memory.h"

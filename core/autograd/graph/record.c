@@ -68,6 +68,22 @@ void core__autograd_strip(core_tensor *tensor)
         core__small_free(record->accumulator, record->accumulator->size);
 }
 
+core_node *core__autograd_take(core__thread *self, core_tensor *tensor)
+{
+    core__autograd *record = tensor->autograd;
+    core_node *node;
+
+    if (core__unlikely(((uintptr_t)record->grad | (uintptr_t)record->written |
+                        (uintptr_t)record->hooks |
+                        (uintptr_t)record->accumulator |
+                        record->retains_grad) != 0))
+        core__autograd_strip(tensor);
+    node = record->grad_fn;
+    tensor->autograd = NULL;
+    core__small_free_of(self, record, sizeof *record);
+    return node;
+}
+
 /* For a tensor that has a record or whose base may have one, or a thread
  * without a small-block cache. */
 static core_status __attribute__((noinline))

@@ -120,22 +120,7 @@ static inline bool core__is_leaf(const core_tensor *tensor)
 
 /* Frees the record of a tensor that is being destroyed.  Returns the node that
  * produced it, or NULL; the caller releases it when the tensor is freed. */
-static inline core_node *core__autograd_take(core__thread *self,
-                                             core_tensor *tensor)
-{
-    core__autograd *record = tensor->autograd;
-    core_node *node;
-
-    if (core__unlikely(((uintptr_t)record->grad | (uintptr_t)record->written |
-                        (uintptr_t)record->hooks |
-                        (uintptr_t)record->accumulator |
-                        record->retains_grad) != 0))
-        core__autograd_strip(tensor);
-    node = record->grad_fn;
-    tensor->autograd = NULL;
-    core__small_free_of(self, record, sizeof *record);
-    return node;
-}
+core_node *core__autograd_take(core__thread *self, core_tensor *tensor);
 
 /* Spinlocks, held for a few instructions (a record) or one formula (a node). */
 void core__spin_wait(_Atomic uint8_t *lock, uint8_t before);

@@ -6,7 +6,7 @@
 #include "autograd/graph/retain_grad.h"
 
 #include "autograd/graph/autograd_ops.h"
-#include "autograd/engine/gradient_order.h"
+#include "autograd/graph/gradient_order.h"
 #include "base/memory.h"
 #include "device/stream.h"
 

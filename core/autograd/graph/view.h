@@ -25,8 +25,26 @@ core_status core__view_rebase(core_tensor *view, core_node *node,
 /* Derives the history of a stale view from that of its base. */
 core_status core__view_regenerate(core_tensor *view);
 
-core_status core__slices_run(core_node *node, core_tensor *const *grads,
-                             core_tensor **gradients);
+/* What the node of a base knows of the view that was changed in place.
+ * Sizes and strides of the view and of the base are stored behind it. */
+struct core__slices {
+    core_node *inner;   /* what was recorded on the view; owned */
+    uint32_t self_edge; /* of inner; UINT32_MAX: none */
+    uint32_t ndim;      /* of the view */
+    int64_t offset;     /* of the view, from the base's first element or, with
+                           an extent, from the first of the two */
+    int64_t *sizes;
+    int64_t *strides;
+    int64_t *base_strides; /* NULL: row-major */
+    /* Of a base with gaps, or a view that reaches out of it: how many elements
+     * of the storage the two lie in; 0 else. */
+    int64_t extent;
+    int64_t base_offset; /* from the first of these */
+    int64_t *base_sizes;
+    uint32_t base_ndim;
+    uint32_t reserved;
+};
+
 void core__slices_release_saved(core_node *node);
 void core__slices_destroy(core_node *node);
 

@@ -131,7 +131,7 @@ core_status product_register(core_registry *registry)
     const core_kernel *const one = &kernel;
 
     kernel.name = core_sdk_string("mm");
-    kernel.demands = CORE_DEMAND_CONTIGUOUS;
+    kernel.demands = CORE_REQUIRE_CONTIGUOUS;
     kernel.signature[0] = kernel.signature[1] = kernel.signature[2] =
         CORE_DTYPE_MASK(CORE_F32);
     kernel.launch = launch_product;

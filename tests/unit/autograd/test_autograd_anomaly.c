@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* SEMANTICS: anomaly mode names the node that produced NaN and where in the
- * forward it was made. */
+/* Anomaly mode names the node that produced a NaN and the place in the forward
+ * that created it (docs/semantics.md, Autograd graph 10). */
 
 #include "support/autograd.h"
 

@@ -2,8 +2,7 @@
  * Copyright The libcore authors */
 
 /* Functions in steps, and operators with a gradient of the program's own
- * (SEMANTICS: custom operators have schema, kernels, shape function, backward
- * with setup_context, mutates; then they behave as built-in ones). */
+ * (docs/semantics.md, Dispatcher 7). */
 
 #include "support/autograd.h"
 

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Saved-tensor hooks and checkpoints (SEMANTICS: saved-tensor hooks allow
- * offloading; activation checkpointing recomputes, with the same random
- * numbers). */
+/* Saved-tensor hooks and checkpoints (docs/semantics.md, Saved values 6). */
 
 #include "support/autograd.h"
 

@@ -14,8 +14,8 @@ static uint64_t detours(const char *name)
     uint64_t all = 0;
 
     OK(core_op_find(name, &op));
-    for (int detour = 0; detour < CORE_DETOURS; detour++)
-        all += core_op_detours(op, (core_detour)detour);
+    for (int detour = 0; detour < CORE_CONVERSIONS; detour++)
+        all += core_op_conversions(op, (core_conversion)detour);
     return all;
 }
 
@@ -167,14 +167,14 @@ START_TEST(operands_of_two_dtypes_are_counted)
 
     OK(core_op_find("add.Tensor", &op));
     OK(core_op_find("add.out", &out));
-    ck_assert_uint_eq(core_op_detours(op, CORE_DETOUR_CAST), 0);
+    ck_assert_uint_eq(core_op_conversions(op, CORE_CONVERSION_CAST), 0);
     CALL(add, x, i, core_int(1));
-    ck_assert_uint_eq(core_op_detours(op, CORE_DETOUR_CAST), 1);
+    ck_assert_uint_eq(core_op_conversions(op, CORE_CONVERSION_CAST), 1);
     OK(core_add_out(x, x, core_int(1), half));
-    ck_assert_uint_eq(core_op_detours(out, CORE_DETOUR_RESULT), 1);
-    ck_assert_uint_eq(core_op_detours(op, CORE_DETOUR_RESULT), 0);
-    ck_assert_uint_eq(core_op_detours(op, CORE_DETOURS), 0);
-    ck_assert_uint_eq(core_op_detours(NULL, CORE_DETOUR_CAST), 0);
+    ck_assert_uint_eq(core_op_conversions(out, CORE_CONVERSION_RESULT), 1);
+    ck_assert_uint_eq(core_op_conversions(op, CORE_CONVERSION_RESULT), 0);
+    ck_assert_uint_eq(core_op_conversions(op, CORE_CONVERSIONS), 0);
+    ck_assert_uint_eq(core_op_conversions(NULL, CORE_CONVERSION_CAST), 0);
 }
 END_TEST
 

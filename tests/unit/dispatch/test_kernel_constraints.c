@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* What kernels demand of their operands (ABI.md 10): the kernels of the fixture
- * fail where a call is not so. */
+/* Requirements of kernels on their operands (docs/abi.md 10): the fixture's
+ * kernels fail when a call does not meet them. */
 
 #include "support/autograd.h"
 #include "support/loader.h"

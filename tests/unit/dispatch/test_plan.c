@@ -201,7 +201,7 @@ static core_status launch(core_call *call, const core_value *args,
 
 static const core_kernel kernel = {
     .struct_size = sizeof kernel,
-    .demands = CORE_DEMAND_CONTIGUOUS,
+    .demands = CORE_REQUIRE_CONTIGUOUS,
     .name = {"add.Tensor", 10},
     .signature = {1u << CORE_F32, 1u << CORE_F32, 1u << CORE_F32},
     .launch = launch,

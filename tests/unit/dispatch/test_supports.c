@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Kernels that refuse a call (ABI.md 10): who is asked next. */
+/* Kernels that refuse a call (docs/abi.md 10): who is asked next. */
 
 #include "support/autograd.h"
 #include "support/loader.h"

@@ -604,7 +604,7 @@ START_TEST(without_layers_the_plugins_own_functions_are_called)
     ck_assert_ptr_null(plugin->layers);
     ck_assert(plugin->host.call_scratch == core__host.call_scratch);
     ck_assert_ptr_eq(plugin->registry.backends[0]->table.user, NULL);
-    ck_assert_uint_eq(core_plugin_breaches(plugin, &breach), 0);
+    ck_assert_uint_eq(core_plugin_violations(plugin, &breach), 0);
     ck_assert_str_eq(breach, "");
 }
 END_TEST
@@ -622,7 +622,7 @@ START_TEST(a_plugin_with_layers_comes_and_goes)
         core_plugin_release(plugin);
         ck_assert_msg(core_plugin_unload(plugin, 1000000000) == CORE_OK, "%s",
                       core_error_message());
-        ck_assert_uint_eq(core_plugin_breaches(plugin, NULL), 0);
+        ck_assert_uint_eq(core_plugin_violations(plugin, NULL), 0);
     }
 }
 END_TEST

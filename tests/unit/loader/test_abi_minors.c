@@ -2,8 +2,8 @@
  * Copyright The libcore authors */
 
 /* Old plugins on a new core, new ones on an old core, and one of the future:
- * ABI.md 4, 5 and 8.  The plugins are those of tests/abi; its old_host is the
- * other side of the same rules. */
+ * docs/abi.md 4, 5 and 8.  The plugins are those of tests/abi; its old_host
+ * tests the other side of the same rules. */
 
 #include "support/autograd.h"
 #include "support/loader.h"

@@ -39,7 +39,7 @@ START_TEST(every_row_of_the_table_is_complete)
     for (uint32_t i = 0; i < count; i++) {
         ck_assert_int_eq(core_setting_describe(i, &s), CORE_OK);
         ck_assert_int_eq(strncmp(s.name, "LIBCORE_", 8), 0);
-        ck_assert_ptr_nonnull(s.otherwise);
+        ck_assert_ptr_nonnull(s.default_text);
         ck_assert_ptr_nonnull(s.allowed);
         ck_assert_ptr_nonnull(s.used_by);
         ck_assert_int_eq(s.help[strlen(s.help) - 1], '.');

@@ -83,7 +83,7 @@ START_TEST(layers_know_that_a_stream_may_be_the_plugins_own)
 
     OK(core_setting_set("LIBCORE_LAYERS", "validate"));
     ck_assert(!serves_again("names-its-own-stream"));
-    ck_assert_msg(core_plugin_breaches(plugin, &breach) == 0, "%s", breach);
+    ck_assert_msg(core_plugin_violations(plugin, &breach) == 0, "%s", breach);
     all_is_back();
 }
 END_TEST

@@ -2,7 +2,7 @@
  * Copyright The libcore authors */
 
 /* The profiler with a plugin that records what its device does
- * (core.profiler), and without: ABI.md 9. */
+ * (core.profiler), and without: docs/abi.md 9. */
 
 #include "support/devices.h"
 

@@ -7,7 +7,7 @@
 #include "autograd/graph/autograd_ops.h"
 #include "autograd/engine/destination.h"
 #include "autograd/engine/engine.h"
-#include "autograd/engine/validate.h"
+#include "autograd/graph/validate.h"
 #include "base/memory.h"
 #include "ops/infer.h"
 #include "tensor/dtype.h"
@@ -208,14 +208,6 @@ static core_status capture_of(core__capture *capture, core_tensor *input,
     capture->node = edge.node;
     capture->input = edge.input;
     return CORE_OK;
-}
-
-core_status core__capture_missing(const char *name, size_t input)
-{
-    return core__error(CORE_ERROR_AUTOGRAD,
-                       "%s: the outputs do not depend on input %zu; pass "
-                       "CORE_ALLOW_UNUSED if that is intended",
-                       name, input);
 }
 
 static core_status check_unused(core_tensor *const *out_grads, size_t count)

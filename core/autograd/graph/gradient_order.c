@@ -3,7 +3,7 @@
 
 /* Orders streams that write the same stored gradient. */
 
-#include "autograd/engine/gradient_order.h"
+#include "autograd/graph/gradient_order.h"
 
 #include "device/stream.h"
 

@@ -2,7 +2,7 @@
  * Copyright The libcore authors */
 
 /* The memory format that a device prefers (core.layout), and LIBCORE_LAYOUT:
- * ABI.md 9. */
+ * docs/abi.md 9. */
 
 #include "support/devices.h"
 

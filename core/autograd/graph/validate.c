@@ -3,7 +3,7 @@
 
 /* Makes a gradient match its tensor, or reports why it cannot. */
 
-#include "autograd/engine/validate.h"
+#include "autograd/graph/validate.h"
 
 #include "autograd/graph/autograd_ops.h"
 #include "device/device.h"

@@ -6,7 +6,7 @@
 
 #include "autograd/engine/engine.h"
 
-#include "autograd/graph/accumulate.h"
+#include "autograd/engine/accumulate_grad.h"
 #include "autograd/graph/anomaly.h"
 #include "autograd/graph/autograd_ops.h"
 #include "autograd/graph/custom.h"
@@ -15,37 +15,10 @@
 #include "autograd/graph/saved.h"
 #include "autograd/graph/view.h"
 #include "base/observe.h"
+#include "base/thread.h"
+#include "ops/nan_check.h"
 #include "device/stream.h"
 #include "tensor/dtype.h"
-
-core_status core__node_was_released(const core_node *node)
-{
-    return core__error(CORE_ERROR_AUTOGRAD,
-                       "%s already ran in an earlier backward, which released "
-                       "its saved tensors; pass CORE_RETAIN_GRAPH to that "
-                       "backward to run the graph again",
-                       node->name);
-}
-
-/* Formulas of operators with several results expect that all gradients are
- * defined. */
-core_status core__fill_undefined(core_node *node, core_tensor **grads)
-{
-    for (uint32_t i = 0; i < node->ninputs; i++) {
-        const core__meta *meta = &node->inputs[i];
-
-        if (grads[i] || !core__dtype_is_floating(meta->dtype))
-            continue;
-        CORE_TRY(core__ag_full(meta->device, meta->dtype, meta->ndim,
-                               meta->sizes, 0, &grads[i]));
-        /* The node expects everything to be ready on its own stream. */
-        if (node->stream && !meta->device->synchronous &&
-            meta->device != node->stream->device)
-            CORE_TRY(core__stream_order(node->stream,
-                                        core__stream_current(meta->device)));
-    }
-    return CORE_OK;
-}
 
 /* Unpacks the slots that the program packed, without the lock. */
 static core_status unpack_packed(core_node *node, core__backward *context,
@@ -212,6 +185,45 @@ core_status core__node_compute(core__task *task, core_node *node,
     return status;
 }
 
+static core_status look(core_node *node, core_tensor *const *gradients)
+{
+    core_status status = CORE_OK;
+    bool found = false;
+
+    for (uint32_t i = 0; i < node->nedges && status == CORE_OK; i++) {
+        if (gradients[i])
+            status = core__tensor_has_nan(gradients[i], &found);
+        if (found)
+            status = core__error(CORE_ERROR_AUTOGRAD,
+                                 "%s: gradient %u contains NaN", node->name, i);
+    }
+    return status;
+}
+
+static core_status apply_watching_nan(core__task *task, core_node *node,
+                                      core_tensor **grads,
+                                      const uint8_t *needed_edges,
+                                      core_tensor **gradients)
+{
+    core__thread *self = core__thread_self();
+    core_node *before = self->running;
+    bool anomaly = self->anomaly;
+    core_status status;
+    char text[1500];
+
+    self->running = node;
+    self->anomaly = true;
+    status = core__node_compute(task, node, grads, needed_edges, gradients);
+    self->running = before;
+    self->anomaly = anomaly;
+    if (status == CORE_OK)
+        status = look(node, gradients);
+    if (status != CORE_OK)
+        core__error_suffix("; the node was recorded at %s",
+                           core__anomaly_place(node, text, sizeof text));
+    return status;
+}
+
 static core_status __attribute__((noinline))
 apply_watched(core__task *task, core_node *node, core_tensor **grads,
               const uint8_t *needed_edges, core_tensor **gradients)
@@ -220,7 +232,7 @@ apply_watched(core__task *task, core_node *node, core_tensor **grads,
                                          node->sequence, NULL);
     core_status status =
         task->anomaly
-            ? core__anomaly_apply(task, node, grads, needed_edges, gradients)
+            ? apply_watching_nan(task, node, grads, needed_edges, gradients)
             : core__node_compute(task, node, grads, needed_edges, gradients);
 
     core__observe_end(token);

@@ -4,7 +4,7 @@
 /* core_function_apply: custom functions with setup, forward and backward steps,
  * and their context. */
 
-#include "autograd/api/function.h"
+#include "autograd/graph/function.h"
 
 #include "autograd/graph/layer.h"
 #include "autograd/graph/record.h"

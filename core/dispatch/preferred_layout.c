@@ -4,7 +4,7 @@
 /* In which memory format a device computes an operator best (core.layout): it
  * is asked once for each operator, dtype and number of dimensions. */
 
-#include "device/layout.h"
+#include "dispatch/preferred_layout.h"
 
 #include "base/log.h"
 #include "base/settings.h"

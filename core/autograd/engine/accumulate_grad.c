@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* AccumulateGrad: adds gradients into leaves, one thread at a time. */
+
+#include "autograd/engine/accumulate_grad.h"
+
+#include "autograd/engine/destination.h"
+#include "autograd/graph/autograd_ops.h"
+#include "autograd/graph/gradient_order.h"
+#include "autograd/graph/hooks.h"
+#include "base/fork.h"
+#include "base/memory.h"
+#include "base/thread.h"
+#include "device/stream.h"
+
+#include <libcore/memory.h>
+
+#include <pthread.h>
+
+/* The layout contract: a gradient has its tensor's strides if those are dense
+ * and non-overlapping (dimensions of size 1 do not matter), else it is
+ * row-major. */
+static bool obeys_contract(const core_tensor *grad, const core_tensor *leaf)
+{
+    if (grad->flags & leaf->flags & CORE__TENSOR_CONTIGUOUS)
+        return true;
+    if (!(leaf->flags & CORE__TENSOR_DENSE))
+        return grad->flags & CORE__TENSOR_CONTIGUOUS;
+    for (uint32_t i = 0; i < leaf->ndim; i++)
+        if (leaf->sizes[i] != 1 && grad->strides[i] != leaf->strides[i])
+            return false;
+    return true;
+}
+
+/* Whether no other tensor uses the gradient's memory: no other gradient, and
+ * nothing that the caller passed.  Formulas may return several views of one
+ * gradient, which two leaves would then share. */
+static bool has_own_memory(const core_tensor *grad)
+{
+    uint32_t tensors;
+
+    if (!grad->storage || grad->flags & CORE__TENSOR_GIVEN)
+        return true;
+    tensors =
+        atomic_load_explicit(&grad->storage->references, memory_order_acquire);
+    return tensors == 1 || (tensors == 2 && grad->base &&
+                            atomic_load_explicit(&grad->base->references,
+                                                 memory_order_acquire) == 1);
+}
+
+/* out_old: the previous gradient, for the caller to release. */
+static core_status first(core_tensor *leaf, core_tensor **grad, bool recording,
+                         core_tensor **out_old)
+{
+    core_tensor *copy;
+
+    /* Only the engine holds it: it is taken without a copy. */
+    if (!recording &&
+        atomic_load_explicit(&(*grad)->references, memory_order_acquire) == 1 &&
+        (*grad)->flags & CORE__TENSOR_DENSE && obeys_contract(*grad, leaf) &&
+        core__likely(has_own_memory(*grad))) {
+        (*grad)->flags &= (uint16_t)~CORE__TENSOR_GIVEN;
+        leaf->autograd->grad = *grad;
+        *grad = NULL;
+        return CORE_OK;
+    }
+    CORE_TRY(core__ag_copy_as(
+        *grad, leaf->flags & CORE__TENSOR_DENSE ? leaf->strides : NULL, &copy));
+    *out_old = leaf->autograd->grad; /* set by a nested call; otherwise NULL */
+    leaf->autograd->grad = copy;
+    return CORE_OK;
+}
+
+static core_status add(core__autograd *record, core_tensor *grad,
+                       bool recording, core_tensor **out_old)
+{
+    core_tensor *old = record->grad, *sum;
+
+    core__tensor_retain(old);
+    *out_old = old;
+    /* It may belong to another stream, and may be released while this one is
+     * still adding to it. */
+    if (core__unlikely(!old->device->synchronous))
+        CORE_TRY(
+            core_tensor_record_stream(old, core__stream_current(old->device)));
+    if (!recording)
+        return core__ag_add_to(old, grad);
+    CORE_TRY(core__ag_add(old, grad, &sum));
+    /* The leaf's own reference, unless a nested call changed it. */
+    old = record->grad;
+    record->grad = sum;
+    core__tensor_release(old);
+    return CORE_OK;
+}
+
+/* Takes ownership of *grad if it can. */
+static core_status put_in_place(core_tensor *leaf, core_tensor **grad)
+{
+    bool recording = !core__thread_self()->no_grad;
+    core_tensor *old = NULL;
+    core_status status;
+
+    if (!leaf->autograd->grad)
+        status = first(leaf, grad, recording, &old);
+    else
+        status = add(leaf->autograd, *grad, recording, &old);
+    core__tensor_release(old);
+    return status;
+}
+
+static core_status put(core_tensor *leaf, core_tensor **grad)
+{
+    core__autograd *record = leaf->autograd;
+    core_status status;
+
+    if (core__likely(leaf->device->synchronous))
+        return put_in_place(leaf, grad);
+    if (record->grad && record->written)
+        CORE_TRY(core__turn_after(record->written));
+    status = put_in_place(leaf, grad);
+    core__turn_taken(&record->written, leaf->device);
+    return status;
+}
+
+/* --------------------------------------------------------- serialization -- */
+
+/* Two backwards may meet at one leaf.  Adding calls operators, which may run
+ * program code, so no lock is held meanwhile: the leaf is marked busy, and
+ * other threads wait.  But a thread that is itself inside an accumulation, into
+ * this leaf or another, never waits: it leaves its gradient to the busy thread.
+ * So a busy thread never waits for another one. */
+typedef struct core__late {
+    struct core__late *next;
+    core_tensor *grad;   /* owned */
+    core_stream *stream; /* the stream that made it; referenced, or NULL */
+    uint64_t excluded;
+    bool no_grad;
+} core__late;
+
+typedef enum claim {
+    CLAIMED,
+    LEFT, /* left to the busy thread */
+    TAKEN
+} claim;
+
+static pthread_mutex_t wait_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t wait_change = PTHREAD_COND_INITIALIZER;
+static _Atomic uint32_t waiting;
+
+void core__accumulate_forked(void)
+{
+    pthread_mutex_init(&wait_lock, NULL);
+    pthread_cond_init(&wait_change, NULL);
+    atomic_store(&waiting, 0);
+}
+
+/* late: queued if the leaf is busy; may be NULL. */
+static claim try_claim(core__autograd *record, core__late *late)
+{
+    claim claim = TAKEN;
+
+    core__spin_lock(&record->lock);
+    if (record->busy != core__fork_mark) {
+        if (record->busy)
+            record->late = NULL; /* left by the parent process before a fork */
+        record->busy = core__fork_mark;
+        claim = CLAIMED;
+    } else if (late) {
+        core__late **end = &record->late;
+
+        while (*end)
+            end = &(*end)->next;
+        *end = late;
+        claim = LEFT;
+    }
+    core__spin_unlock(&record->lock);
+    return claim;
+}
+
+static void wait_and_claim(core__autograd *record)
+{
+    pthread_mutex_lock(&wait_lock);
+    atomic_fetch_add(&waiting, 1);
+    while (try_claim(record, NULL) != CLAIMED)
+        pthread_cond_wait(&wait_change, &wait_lock);
+    atomic_fetch_sub(&waiting, 1);
+    pthread_mutex_unlock(&wait_lock);
+}
+
+/* Takes the next gradient that was left here; if there is none, clears busy and
+ * returns NULL. */
+static core__late *finish(core__autograd *record)
+{
+    core__late *late;
+
+    core__spin_lock(&record->lock);
+    late = record->late;
+    if (late)
+        record->late = late->next;
+    else
+        record->busy = 0;
+    core__spin_unlock(&record->lock);
+    if (core__unlikely(!late && atomic_load(&waiting))) {
+        pthread_mutex_lock(&wait_lock);
+        pthread_cond_broadcast(&wait_change);
+        pthread_mutex_unlock(&wait_lock);
+    }
+    return late;
+}
+
+/* Orders this thread's stream after the one that made the gradient. */
+static core_status take_late(core__late *late)
+{
+    if (!late->stream)
+        return CORE_OK;
+    CORE_TRY(core__turn_after(late->stream));
+    return core_tensor_record_stream(late->grad,
+                                     core__stream_current(late->grad->device));
+}
+
+static core_status put_late(core_tensor *leaf, core__late *late,
+                            core_status before)
+{
+    core__thread *self = core__thread_self();
+    uint64_t excluded = self->excluded;
+    bool no_grad = self->no_grad;
+    core_status status = before;
+
+    self->excluded = late->excluded;
+    self->no_grad = late->no_grad;
+    if (before == CORE_OK)
+        status = take_late(late);
+    if (status == CORE_OK)
+        status = put(leaf, &late->grad);
+    self->excluded = excluded;
+    self->no_grad = no_grad;
+    core__tensor_release(late->grad);
+    core_stream_release(late->stream);
+    core__free(late);
+    return status;
+}
+
+/* For a thread inside another accumulation. */
+static core_status leave_or_claim(core_tensor *leaf, core_tensor **grad,
+                                  claim *out_claim)
+{
+    core__thread *self = core__thread_self();
+    core__late *late = core__alloc(sizeof *late);
+
+    if (!late)
+        return core__error_memory(sizeof *late);
+    *late = (core__late){NULL, *grad, NULL, self->excluded, self->no_grad};
+    if (!leaf->device->synchronous) {
+        late->stream = core__stream_current(leaf->device);
+        core_stream_retain(late->stream);
+    }
+    *out_claim = try_claim(leaf->autograd, late);
+    if (*out_claim == LEFT) {
+        *grad = NULL;
+    } else {
+        core_stream_release(late->stream);
+        core__free(late);
+    }
+    return CORE_OK;
+}
+
+static core_status put_in_turn(core_tensor *leaf, core_tensor **grad,
+                               uint32_t *out_times)
+{
+    core__thread *self = core__thread_self();
+    claim claim = TAKEN;
+    core_status status;
+    core__late *late;
+
+    *out_times = 0;
+    if (core__unlikely(self->accumulating)) {
+        CORE_TRY(leave_or_claim(leaf, grad, &claim));
+        if (claim == LEFT)
+            return CORE_OK;
+    } else if (core__unlikely(try_claim(leaf->autograd, NULL) != CLAIMED)) {
+        wait_and_claim(leaf->autograd);
+    }
+    self->accumulating++;
+    status = put(leaf, grad);
+    *out_times = 1;
+    while (core__unlikely((late = finish(leaf->autograd)) != NULL)) {
+        status = put_late(leaf, late, status);
+        ++*out_times;
+    }
+    self->accumulating--;
+    return status;
+}
+
+core_status core__accumulate_run(core__task *task, core_node *node,
+                                 core_tensor **grad)
+{
+    core__destination *destination = NULL;
+    core_tensor *leaf = node->u.leaf;
+    uint32_t times = 1;
+    core_status status;
+
+    /* requires_grad was turned off since the forward. */
+    if (core__unlikely(!core__tensor_requires_grad(leaf)))
+        return CORE_OK;
+    if (core__unlikely(task->destinations != NULL))
+        destination = core__destination_of(task->destinations, node, 0);
+    if (core__likely(!destination))
+        status = put_in_turn(leaf, grad, &times);
+    else
+        status = *grad ? core__destination_put(destination, *grad) : CORE_OK;
+    /* Once per gradient that was added, with nothing locked. */
+    while (status == CORE_OK && times-- > 0 &&
+           core__unlikely(leaf->autograd->hooks != NULL))
+        status = core__hooks_run_accumulate(leaf);
+    return status;
+}
+
+core_status core__accumulate_record(core_node *node, core_stream *stream)
+{
+    core_tensor *leaf = node->u.leaf;
+    core_status status = CORE_OK;
+    core__late *late;
+
+    if (try_claim(leaf->autograd, NULL) != CLAIMED) {
+        if (core__thread_self()->accumulating)
+            return CORE_OK; /* the busy thread replaces the gradient anyway */
+        wait_and_claim(leaf->autograd);
+    }
+    if (leaf->autograd->grad && leaf->autograd->grad->device == stream->device)
+        status = core_tensor_record_stream(leaf->autograd->grad, stream);
+    while ((late = finish(leaf->autograd)) != NULL)
+        status = put_late(leaf, late, status);
+    return status;
+}

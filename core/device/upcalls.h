@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* upcalls.h: the functions of higher rooms that device calls (base/upcalls.h
+ * says why). */
+
+#ifndef CORE_DEVICE_UPCALLS_H
+#define CORE_DEVICE_UPCALLS_H
+
+#include "device/stream.h"
+
+struct core__device_upcalls {
+    /* Loads the plugin that brings devices of this type. */
+    core_status (*load_type)(const char *type, size_t size);
+    /* The ABI minor that the core and the plugin agreed on. */
+    uint32_t (*plugin_minor)(const core_plugin *plugin);
+    const char *(*operator_name)(const core_operator *op);
+    /* Ends the capture that is in progress on the stream, with an error. */
+    void (*capture_spoil)(core_stream *stream, const char *what);
+    /* The caching allocator and pinned memory of a device. */
+    core_status (*allocator_create)(core_device *device);
+    void (*allocator_destroy)(core_device *device);
+    void (*allocator_reset)(core_device *device);
+    void (*allocator_forked)(core_device *device);
+    void (*allocator_stream_end)(core_stream *stream);
+    void (*host_memory_end)(core_device *device);
+    void (*host_memory_reset)(core_device *device);
+    void (*host_memory_forked)(core_device *device);
+    /* Frees what threads cache of the device's memory. */
+    void (*memory_forget)(const core_device *device);
+    /* Frees what all threads together cache of it. */
+    void (*cache_empty)(core_device *device);
+};
+
+extern const struct core__device_upcalls core__device_upcalls;
+
+#endif

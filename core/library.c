@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* The composition root: what rooms call in rooms above them.
+ *
+ * Each room declares a table of the functions that it needs (base/upcalls.h
+ * says why); this file alone knows all rooms, and fills in the tables. */
+
+#include "autocast/autocast.h"
+#include "autocast/thread_end.h"
+#include "autograd/engine/accumulate_grad.h"
+#include "autograd/engine/worker.h"
+#include "autograd/graph/layer.h"
+#include "autograd/graph/node.h"
+#include "autograd/graph/record_fast_path.h"
+#include "base/log.h"
+#include "base/upcalls.h"
+#include "device/upcalls.h"
+#include "dispatch/dispatch.h"
+#include "dispatch/plan.h"
+#include "dispatch/upcalls.h"
+#include "graph/capture.h"
+#include "interpose/interposers.h"
+#include "loader/loader.h"
+#include "memory/allocator.h"
+#include "memory/cache.h"
+#include "memory/host_memory.h"
+#include "memory/memory.h"
+#include "memory/upcalls.h"
+#include "ops/functions.h"
+#include "profiler/nan.h"
+#include "profiler/profile.h"
+#include "profiler/profiler_hooks.h"
+#include "quant/float8_fallback.h"
+#include "random/generator.h"
+#include "tensor/tensor_cache.h"
+#include "tensor/upcalls.h"
+#include "transfer/transfer.h"
+
+/* ---------------------------------------------------------------- base -- */
+
+static const core__thread_end thread_finish[] = {
+    core__autocast_thread_end, /* releases tensors */
+    NULL,
+};
+
+static const core__thread_end thread_release[] = {
+    core__memory_pools_end,
+    core__memory_thread_end,
+    core__stream_thread_end,
+    core__profiler_thread_end, /* records what the others release */
+    NULL,
+};
+
+/* A lock that may be taken while another one is held comes after that one. */
+static void (*const fork_locks[])(core__fork at) = {
+    core__workers_fork,
+    core__plans_fork,
+    core__reclaim_fork,
+    core__generators_fork,
+    core__settings_fork,
+    core__alloc_options_fork,
+    core__threads_fork,
+    core__captures_fork,
+    core__profile_fork,
+    core__profile_clocks_fork,
+    core__profile_session_fork,
+    core__fork_renewing,
+    NULL,
+};
+
+static void (*const fork_child[])(void) = {
+    core__log_forked,
+    core__registry_forked,
+    core__devices_forked,
+    core__state_forked,
+    core__cache_forked,
+    core__accumulate_forked,
+    NULL,
+};
+
+static core_status (*const setting_checks[CORE__SETTINGS])(const char *text) = {
+    [CORE__SETTING_DEVICE] = core__device_name_check,
+    [CORE__SETTING_PLUGIN_PATH] = core__plugin_path_check,
+    [CORE__SETTING_LAYERS] = core__layers_check,
+    [CORE__SETTING_FAULT] = core__faults_check,
+    [CORE__SETTING_QUARANTINE] = core__quarantine_check,
+    [CORE__SETTING_FALLBACK] = core__fallback_check,
+    [CORE__SETTING_ALLOC] = core__alloc_check,
+    [CORE__SETTING_CACHE] = core__cache_check,
+};
+
+static void free_cached_blocks(void)
+{
+    core__memory_forget(NULL);
+}
+
+const struct core__base_upcalls core__base_upcalls = {
+    .thread_finish = thread_finish,
+    .thread_release = thread_release,
+    .fork_locks = fork_locks,
+    .fork_child = fork_child,
+    .setting_checks = setting_checks,
+    .nan_check_set = core__nan_check_set,
+    .free_cached_blocks = free_cached_blocks,
+};
+
+/* -------------------------------------------------------------- device -- */
+
+static uint32_t plugin_minor(const core_plugin *plugin)
+{
+    return core__plugin_minor(plugin);
+}
+
+const struct core__device_upcalls core__device_upcalls = {
+    .load_type = core__loader_load_for,
+    .plugin_minor = plugin_minor,
+    .operator_name = core__operator_name,
+    .capture_spoil = core__capture_spoil,
+    .allocator_create = core__allocator_create,
+    .allocator_destroy = core__allocator_destroy,
+    .allocator_reset = core__allocator_reset,
+    .allocator_forked = core__allocator_forked,
+    .allocator_stream_end = core__allocator_stream_end,
+    .host_memory_end = core__host_memory_end,
+    .host_memory_reset = core__host_memory_reset,
+    .host_memory_forked = core__host_memory_forked,
+    .memory_forget = core__memory_forget,
+    .cache_empty = core__cache_empty,
+};
+
+/* -------------------------------------------------------------- memory -- */
+
+const struct core__memory_upcalls core__memory_upcalls = {
+    .tensor_cache_collect = core__kept_collect,
+    .tensor_cache_drop = core__kept_drop,
+};
+
+/* -------------------------------------------------------------- tensor -- */
+
+const struct core__tensor_upcalls core__tensor_upcalls = {
+    .autograd_take = core__autograd_take,
+    .node_drop = core__node_release_made,
+    .autograd_relayout = core__autograd_relayout,
+    .history_drop = core__history_drop,
+};
+
+/* ------------------------------------------------------------ dispatch -- */
+
+static const char *plugin_name(const core_plugin *plugin)
+{
+    return plugin->information.name;
+}
+
+static const core_host *plugin_host(const core_plugin *plugin)
+{
+    return &plugin->host;
+}
+
+const struct core__dispatch_upcalls core__dispatch_upcalls = {
+    .function_of = core__function_quick,
+    .tensor_copy = core__tensor_copy_flags,
+    .float8_fallback = core__float8_missing,
+    .gradient_is_plain = core__plain_gradient,
+    .record_plain = core__autograd_plain,
+    .plugin_name = plugin_name,
+    .plugin_host = plugin_host,
+};
+
+const core__entry core__dispatch_layers[CORE__FUNCTIONALITIES] = {
+    [CORE__FUNCTIONALITY_INPLACE_OR_VIEW] = {core__inplace_or_view_layer, NULL},
+    [CORE__FUNCTIONALITY_AUTOGRAD] = {core__autograd_layer, NULL},
+    [CORE__FUNCTIONALITY_AUTOCAST] = {core__autocast_layer, NULL},
+    [CORE__FUNCTIONALITY_PROFILER] = {core__profiler_layer, NULL},
+    [CORE__FUNCTIONALITY_TRACE] = {core__trace_layer, NULL},
+};
