@@ -8,6 +8,7 @@
  * only counted. */
 
 #include "autocast/autocast.h"
+#include "autograd/graph/callback.h"
 #include "autograd/graph/function.h"
 #include "autograd/graph/saved.h"
 #include "base/memory.h"
@@ -155,7 +156,7 @@ static void modes_set(core__thread *self, const modes *modes)
 }
 
 /* The inputs as they were in the first run, with their history. */
-static core_status inputs_again(frame *frame, core_tensor **inputs)
+static core_status restore_inputs(frame *frame, core_tensor **inputs)
 {
     for (size_t i = 0; i < frame->ninputs; i++) {
         core__saved *saved = &frame->inputs[i];
@@ -217,7 +218,8 @@ static core_status call_again(frame *frame, round *round, core_tensor **inputs,
             core_error_clear();
         return CORE_OK;
     }
-    CORE_TRY(core__worded(errors, status, "core_checkpoint, computing again"));
+    CORE_TRY(core__callback_status(errors, status,
+                                   "core_checkpoint, recomputation"));
     return core__error(
         CORE_ERROR_AUTOGRAD,
         "core_checkpoint: the function saved %zu tensors in its first run and "
@@ -237,7 +239,7 @@ static core_status run_again(frame *frame, round *round)
     core__thread *self = core__thread_self();
     core__saved_hooks *before = self->saved_hooks, *hooks = NULL;
     core_status status =
-        inputs ? inputs_again(frame, inputs) : core__error_memory(size);
+        inputs ? restore_inputs(frame, inputs) : core__error_memory(size);
 
     if (status == CORE_OK)
         status = core__saved_hooks_new(&info, &hooks);
@@ -280,7 +282,7 @@ static core_status count_pack(void *context, core_tensor *tensor,
 }
 
 /* Takes tensor `index` if it is available. */
-static core_tensor *take(frame *frame, size_t index)
+static core_tensor *take_caught(frame *frame, size_t index)
 {
     core_tensor *tensor;
 
@@ -319,7 +321,7 @@ static core_status count_unpack(void *context, void *handle,
     core_status status = CORE_OK;
 
     /* Another thread may take it from what this one caught. */
-    while (status == CORE_OK && !(*out_tensor = take(frame, index))) {
+    while (status == CORE_OK && !(*out_tensor = take_caught(frame, index))) {
         size_t size = frame->count * sizeof(core_tensor *);
         round *round;
 
@@ -335,7 +337,7 @@ static core_status count_unpack(void *context, void *handle,
 
 static void count_release(void *context, void *handle)
 {
-    core__tensor_release(take(context, (uintptr_t)handle));
+    core__tensor_release(take_caught(context, (uintptr_t)handle));
 }
 
 /* Saves a twin: a plain tensor may join the graph later, by a change in place,

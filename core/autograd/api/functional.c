@@ -4,6 +4,7 @@
 /* core_vjp, core_jvp, core_jacobian, core_hessian and core_hvp. */
 
 #include "autograd/graph/autograd_ops.h"
+#include "autograd/graph/callback.h"
 #include "autograd/graph/function.h"
 #include "autograd/graph/record.h"
 #include "base/memory.h"
@@ -107,10 +108,9 @@ static core_status evaluate(work *work)
                           &work->noutputs);
     given = work->noutputs;
     if (status != CORE_OK || given > room)
-        work->noutputs =
-            room; /* outputs that a failed call left are released */
+        work->noutputs = room; /* releases what a failed call left there */
     if (status != CORE_OK) {
-        core__worded(errors, status, "the function");
+        core__callback_status(errors, status, "the function");
         core__error_prefix("%s", work->name);
         return status;
     }
@@ -231,8 +231,8 @@ static core_status gradients(work *work, core_tensor *const *vectors,
 }
 
 /* Moves grads, by wanted input, to the caller's array, by input. */
-static core_status answer_by_input(const work *work, core_tensor **grads,
-                                   core_tensor **out)
+static core_status results_by_input(const work *work, core_tensor **grads,
+                                    core_tensor **out)
 {
     for (size_t i = 0; i < work->nwanted; i++) {
         core_tensor **to = &out[work->positions[i]];
@@ -273,7 +273,7 @@ core_status core_vjp(const core_derivative *of, core_tensor *const *vectors,
         status = gradients(&work, vectors, work.create ? CORE_CREATE_GRAPH : 0,
                            work.grads);
     if (status == CORE_OK)
-        status = answer_by_input(&work, work.grads, out_gradients);
+        status = results_by_input(&work, work.grads, out_gradients);
     for (size_t i = 0; status == CORE_OK && out_outputs && i < work.noutputs;
          i++) {
         status = finish(&work, &work.outputs[i]);
@@ -290,7 +290,7 @@ core_status core_vjp(const core_derivative *of, core_tensor *const *vectors,
 }
 
 /* Zeros that require grad, one for each output that has a derivative. */
-static core_status dummies(const work *work, core_tensor **seeds)
+static core_status zero_seeds(const work *work, core_tensor **seeds)
 {
     for (size_t i = 0; i < work->noutputs; i++) {
         if (!core__wants_grad(work->outputs[i]))
@@ -356,7 +356,7 @@ core_status core_jvp(const core_derivative *of, core_tensor *const *vectors,
     status = begin(&work, "core_jvp", of, room);
     if (status == CORE_OK) {
         seeds = core__alloc_zero(room * sizeof *seeds + 1);
-        status = seeds ? dummies(&work, seeds)
+        status = seeds ? zero_seeds(&work, seeds)
                        : core__error_memory(room * sizeof *seeds);
     }
     if (status == CORE_OK)
@@ -581,7 +581,7 @@ core_status core_hvp(const core_derivative *of, core_tensor *const *vectors,
                 CORE_ALLOW_UNUSED | (work.create ? CORE_CREATE_GRAPH : 0),
                 seconds);
         if (status == CORE_OK)
-            status = answer_by_input(&work, seconds, out_products);
+            status = results_by_input(&work, seconds, out_products);
         if (seconds)
             release_all(seconds, work.nwanted);
     }

@@ -383,7 +383,7 @@ static core_status first_derivative(void *context, core_tensor *const *inputs,
 }
 
 /* A gradient of values that are all different and of both signs. */
-static core_status some_grad(const core_tensor *like, core_tensor **out_grad)
+static core_status varied_grad(const core_tensor *like, core_tensor **out_grad)
 {
     double *values = core__alloc(bytes(like) + sizeof(double));
     core_status status;
@@ -423,7 +423,7 @@ static core_status run_second(first *first, core_tensor *const *inputs,
         count = 0;
     for (size_t i = 0; i < count && status == CORE_OK; i++)
         if (core__wants_grad(results[i]))
-            status = some_grad(results[i], &all[total++]);
+            status = varied_grad(results[i], &all[total++]);
     check->inputs = all;
     check->ninputs = total;
     if (status == CORE_OK)

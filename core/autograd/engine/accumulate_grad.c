@@ -50,8 +50,8 @@ static bool has_own_memory(const core_tensor *grad)
 }
 
 /* out_old: the previous gradient, for the caller to release. */
-static core_status first(core_tensor *leaf, core_tensor **grad, bool recording,
-                         core_tensor **out_old)
+static core_status set_first(core_tensor *leaf, core_tensor **grad,
+                             bool recording, core_tensor **out_old)
 {
     core_tensor *copy;
 
@@ -95,30 +95,30 @@ static core_status add(core__autograd *record, core_tensor *grad,
 }
 
 /* Takes ownership of *grad if it can. */
-static core_status put_in_place(core_tensor *leaf, core_tensor **grad)
+static core_status add_in_place(core_tensor *leaf, core_tensor **grad)
 {
     bool recording = !core__thread_self()->no_grad;
     core_tensor *old = NULL;
     core_status status;
 
     if (!leaf->autograd->grad)
-        status = first(leaf, grad, recording, &old);
+        status = set_first(leaf, grad, recording, &old);
     else
         status = add(leaf->autograd, *grad, recording, &old);
     core__tensor_release(old);
     return status;
 }
 
-static core_status put(core_tensor *leaf, core_tensor **grad)
+static core_status accumulate(core_tensor *leaf, core_tensor **grad)
 {
     core__autograd *record = leaf->autograd;
     core_status status;
 
     if (core__likely(leaf->device->synchronous))
-        return put_in_place(leaf, grad);
+        return add_in_place(leaf, grad);
     if (record->grad && record->written)
         CORE_TRY(core__turn_after(record->written));
-    status = put_in_place(leaf, grad);
+    status = add_in_place(leaf, grad);
     core__turn_taken(&record->written, leaf->device);
     return status;
 }
@@ -190,7 +190,7 @@ static void wait_and_claim(core__autograd *record)
 
 /* Takes the next gradient that was left here; if there is none, clears busy and
  * returns NULL. */
-static core__late *finish(core__autograd *record)
+static core__late *next_queued(core__autograd *record)
 {
     core__late *late;
 
@@ -210,7 +210,7 @@ static core__late *finish(core__autograd *record)
 }
 
 /* Orders this thread's stream after the one that made the gradient. */
-static core_status take_late(core__late *late)
+static core_status order_after_producer(core__late *late)
 {
     if (!late->stream)
         return CORE_OK;
@@ -219,8 +219,8 @@ static core_status take_late(core__late *late)
                                      core__stream_current(late->grad->device));
 }
 
-static core_status put_late(core_tensor *leaf, core__late *late,
-                            core_status before)
+static core_status accumulate_queued(core_tensor *leaf, core__late *late,
+                                     core_status before)
 {
     core__thread *self = core__thread_self();
     uint64_t excluded = self->excluded;
@@ -230,9 +230,9 @@ static core_status put_late(core_tensor *leaf, core__late *late,
     self->excluded = late->excluded;
     self->no_grad = late->no_grad;
     if (before == CORE_OK)
-        status = take_late(late);
+        status = order_after_producer(late);
     if (status == CORE_OK)
-        status = put(leaf, &late->grad);
+        status = accumulate(leaf, &late->grad);
     self->excluded = excluded;
     self->no_grad = no_grad;
     core__tensor_release(late->grad);
@@ -242,7 +242,7 @@ static core_status put_late(core_tensor *leaf, core__late *late,
 }
 
 /* For a thread inside another accumulation. */
-static core_status leave_or_claim(core_tensor *leaf, core_tensor **grad,
+static core_status queue_or_claim(core_tensor *leaf, core_tensor **grad,
                                   claim *out_claim)
 {
     core__thread *self = core__thread_self();
@@ -265,8 +265,8 @@ static core_status leave_or_claim(core_tensor *leaf, core_tensor **grad,
     return CORE_OK;
 }
 
-static core_status put_in_turn(core_tensor *leaf, core_tensor **grad,
-                               uint32_t *out_times)
+static core_status accumulate_serialized(core_tensor *leaf, core_tensor **grad,
+                                         uint32_t *out_times)
 {
     core__thread *self = core__thread_self();
     claim claim = TAKEN;
@@ -275,17 +275,17 @@ static core_status put_in_turn(core_tensor *leaf, core_tensor **grad,
 
     *out_times = 0;
     if (core__unlikely(self->accumulating)) {
-        CORE_TRY(leave_or_claim(leaf, grad, &claim));
+        CORE_TRY(queue_or_claim(leaf, grad, &claim));
         if (claim == LEFT)
             return CORE_OK;
     } else if (core__unlikely(try_claim(leaf->autograd, NULL) != CLAIMED)) {
         wait_and_claim(leaf->autograd);
     }
     self->accumulating++;
-    status = put(leaf, grad);
+    status = accumulate(leaf, grad);
     *out_times = 1;
-    while (core__unlikely((late = finish(leaf->autograd)) != NULL)) {
-        status = put_late(leaf, late, status);
+    while (core__unlikely((late = next_queued(leaf->autograd)) != NULL)) {
+        status = accumulate_queued(leaf, late, status);
         ++*out_times;
     }
     self->accumulating--;
@@ -306,7 +306,7 @@ core_status core__accumulate_run(core__task *task, core_node *node,
     if (core__unlikely(task->destinations != NULL))
         destination = core__destination_of(task->destinations, node, 0);
     if (core__likely(!destination))
-        status = put_in_turn(leaf, grad, &times);
+        status = accumulate_serialized(leaf, grad, &times);
     else
         status = *grad ? core__destination_put(destination, *grad) : CORE_OK;
     /* Once per gradient that was added, with nothing locked. */
@@ -329,7 +329,7 @@ core_status core__accumulate_record(core_node *node, core_stream *stream)
     }
     if (leaf->autograd->grad && leaf->autograd->grad->device == stream->device)
         status = core_tensor_record_stream(leaf->autograd->grad, stream);
-    while ((late = finish(leaf->autograd)) != NULL)
-        status = put_late(leaf, late, status);
+    while ((late = next_queued(leaf->autograd)) != NULL)
+        status = accumulate_queued(leaf, late, status);
     return status;
 }

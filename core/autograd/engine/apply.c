@@ -185,7 +185,7 @@ core_status core__node_compute(core__task *task, core_node *node,
     return status;
 }
 
-static core_status look(core_node *node, core_tensor *const *gradients)
+static core_status check_nan(core_node *node, core_tensor *const *gradients)
 {
     core_status status = CORE_OK;
     bool found = false;
@@ -217,7 +217,7 @@ static core_status apply_watching_nan(core__task *task, core_node *node,
     self->running = before;
     self->anomaly = anomaly;
     if (status == CORE_OK)
-        status = look(node, gradients);
+        status = check_nan(node, gradients);
     if (status != CORE_OK)
         core__error_suffix("; the node was recorded at %s",
                            core__anomaly_place(node, text, sizeof text));

@@ -27,7 +27,7 @@ typedef struct first_error {
     core__error_record record;
 } first_error;
 
-static void went(first_error *first, core_status status)
+static void keep_error(first_error *first, core_status status)
 {
     if (status == CORE_OK || first->status != CORE_OK)
         return;
@@ -37,14 +37,14 @@ static void went(first_error *first, core_status status)
 }
 
 /* Records the caller's streams for the gradients that the caller gets. */
-static void hand_over(core__task *task, first_error *first)
+static void record_caller_streams(core__task *task, first_error *first)
 {
     for (size_t i = 0; i < task->ncaptures; i++) {
         core_tensor *grad = *task->captures[i].out;
 
         if (grad && !grad->device->synchronous)
-            went(first, core_tensor_record_stream(
-                            grad, core__stream_current(grad->device)));
+            keep_error(first, core_tensor_record_stream(
+                                  grad, core__stream_current(grad->device)));
     }
     for (size_t i = 0; !task->captures && i < task->nnodes; i++) {
         core_node *node = task->nodes[i];
@@ -54,7 +54,7 @@ static void hand_over(core__task *task, first_error *first)
             continue;
         current = core__stream_current(node->stream->device);
         if (current != node->stream)
-            went(first, core__accumulate_record(node, current));
+            keep_error(first, core__accumulate_record(node, current));
     }
 }
 
@@ -69,9 +69,9 @@ static core_status join_leaves(core__task *task)
         core_stream *leaf = task->leaves[i];
         core_stream *current = core__stream_current(leaf->device);
 
-        went(&first, core__stream_order(current, leaf));
+        keep_error(&first, core__stream_order(current, leaf));
     }
-    hand_over(task, &first);
+    record_caller_streams(task, &first);
     if (first.status != CORE_OK)
         core__error_restore(&first.record);
     return first.status;
@@ -106,7 +106,7 @@ static core_status run_alone(core__task *task, const core__edge *roots,
     return status;
 }
 
-static core_status raise_of(core__task *task)
+static core_status raise_task_error(core__task *task)
 {
     if (task->error)
         return core_error_raise(task->error);
@@ -130,7 +130,7 @@ static core_status run_together(core__task *task, const core__edge *roots,
                            "the process was forked during a backward, whose "
                            "worker threads do not exist in the child process");
     core__thread_self()->sequence = task->sequence;
-    return atomic_load(&task->failed) ? raise_of(task) : CORE_OK;
+    return atomic_load(&task->failed) ? raise_task_error(task) : CORE_OK;
 }
 
 static core_status run_with_workers(core__task *task, const core__edge *roots,
@@ -200,7 +200,7 @@ static core_status run(core__task *task, const core__edge *roots,
 
 /* ------------------------------------------------------------- reentrancy -- */
 
-typedef struct elsewhere {
+typedef struct nested_call {
     core__task *task;
     const core__edge *roots;
     core_tensor *const *grads;
@@ -208,9 +208,9 @@ typedef struct elsewhere {
     core__thread *from; /* it waits, so the new thread serves its queue */
     core_status status;
     core_error *error;
-} elsewhere;
+} nested_call;
 
-static core_status take_streams(const core__thread *from)
+static core_status set_streams(const core__thread *from)
 {
     for (uint32_t i = 0; i < from->nstreams; i++)
         if (from->streams[i])
@@ -218,16 +218,16 @@ static core_status take_streams(const core__thread *from)
     return CORE_OK;
 }
 
-static void *run_elsewhere(void *argument)
+static void *run_in_thread(void *argument)
 {
-    elsewhere *call = argument;
+    nested_call *call = argument;
     core__thread *self = core__thread_self();
     core__thread_state state = core__thread_state_of(call->from);
 
     core__thread_state_set(self, &state);
     core__quantized_set(self, core__quantized_now(call->from));
     self->executor = call->from->executor;
-    call->status = take_streams(call->from);
+    call->status = set_streams(call->from);
     if (call->status == CORE_OK)
         call->status = run(call->task, call->roots, call->grads, call->count);
     if (call->status != CORE_OK)
@@ -241,18 +241,18 @@ static void *run_elsewhere(void *argument)
 static core_status run_on_fresh_stack(core__task *task, const core__edge *roots,
                                       core_tensor *const *grads, size_t count)
 {
-    elsewhere call = {.task = task,
-                      .roots = roots,
-                      .grads = grads,
-                      .count = count,
-                      .from = core__thread_self()};
+    nested_call call = {.task = task,
+                        .roots = roots,
+                        .grads = grads,
+                        .count = count,
+                        .from = core__thread_self()};
     sigset_t all, old;
     pthread_t thread;
     int failed;
 
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
-    failed = pthread_create(&thread, NULL, run_elsewhere, &call);
+    failed = pthread_create(&thread, NULL, run_in_thread, &call);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (failed)
         return core__error(CORE_ERROR_AUTOGRAD,

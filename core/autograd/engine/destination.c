@@ -133,9 +133,9 @@ static core_status linear_weight(core_tensor *buffer, bool accumulate,
 
 /* The destination that a gradient on this edge goes to unchanged; NULL:
  * none. */
-static core__destination *at_end_of(const core__destinations *destinations,
-                                    const core_node *node,
-                                    const core__edge *edge)
+static core__destination *destination_of_edge(
+    const core__destinations *destinations, const core_node *node,
+    const core__edge *edge)
 {
     core__destination *to;
 
@@ -152,9 +152,10 @@ core_tensor *core__destination_offered(const core_node *node, uint32_t input,
                                        bool *out_accumulate)
 {
     const core__destinations *offered = core__thread_self()->offered;
-    core__destination *to = core__unlikely(offered != NULL)
-                                ? at_end_of(offered, node, &node->edges[input])
-                                : NULL;
+    core__destination *to =
+        core__unlikely(offered != NULL)
+            ? destination_of_edge(offered, node, &node->edges[input])
+            : NULL;
 
     *out_accumulate = to && to->accumulate;
     return to ? to->buffer : NULL;
@@ -162,8 +163,8 @@ core_tensor *core__destination_offered(const core_node *node, uint32_t input,
 
 void core__destination_taken(const core_node *node, uint32_t input)
 {
-    core__destination *to =
-        at_end_of(core__thread_self()->offered, node, &node->edges[input]);
+    core__destination *to = destination_of_edge(core__thread_self()->offered,
+                                                node, &node->edges[input]);
 
     to->touched = to->straight = to->accumulate = true;
 }
@@ -179,8 +180,9 @@ core_status core__destination_straight(core__destinations *destinations,
         return CORE_OK;
     input = saved_argument(context, 0);
     grad = context->grads[0];
-    to = at_end_of(destinations, context->node,
-                   &context->node->edges[context->first_edge[WEIGHT]]);
+    to =
+        destination_of_edge(destinations, context->node,
+                            &context->node->edges[context->first_edge[WEIGHT]]);
     if (!to || !input || to->buffer->dtype != grad->dtype ||
         to->buffer->ndim != 2 || input->dtype != grad->dtype ||
         to->buffer->storage == input->storage ||
@@ -196,7 +198,7 @@ core_status core__destination_straight(core__destinations *destinations,
 
 /* Usually all buffers are views of one bucket, so the common cases are decided
  * quickly. */
-static bool shared(const core_tensor *a, const core_tensor *b)
+static bool share_memory(const core_tensor *a, const core_tensor *b)
 {
     if (core__likely(a->storage != b->storage))
         return false;
@@ -250,7 +252,7 @@ static core_status check_buffer(const char *name, size_t index,
                            "%s: several elements of destination %zu share "
                            "memory, as in an expanded tensor",
                            name, index);
-    if (shared(buffer, input))
+    if (share_memory(buffer, input))
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "%s: destination %zu shares memory with its input",
                            name, index);
@@ -265,7 +267,7 @@ static core_status check_pair(const char *name,
         return core__error(
             CORE_ERROR_INVALID_ARGUMENT,
             "%s: destinations %zu and %zu are for the same input", name, a, b);
-    if (shared(given[a].buffer, given[b].buffer))
+    if (share_memory(given[a].buffer, given[b].buffer))
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "%s: destinations %zu and %zu share memory; each "
                            "gradient needs its own",

@@ -18,9 +18,9 @@ struct core__pending {
     uint32_t input;
 };
 
-static core_status add(const core__task *task, core_node *consumer,
-                       core__slot *slot, uint32_t input, core_tensor *grad,
-                       core_stream *producer)
+static core_status add_gradient(const core__task *task, core_node *consumer,
+                                core__slot *slot, uint32_t input,
+                                core_tensor *grad, core_stream *producer)
 {
     core_status status = core__input_buffer_deliver(consumer, slot, input, grad,
                                                     producer, task->create);
@@ -62,8 +62,8 @@ static core_status postpone(core__slot *slot, const core__pending *now)
 /* Adds a gradient and those that arrive meanwhile; all but the last are counted
  * as delivered here.  With the task locked; the lock is released while
  * adding. */
-static core_status add_all(core__task *task, core_node *consumer,
-                           core__slot *slot, core__pending now)
+static core_status add_with_pending(core__task *task, core_node *consumer,
+                                    core__slot *slot, core__pending now)
 {
     core__pending *next;
     core_status status;
@@ -71,7 +71,8 @@ static core_status add_all(core__task *task, core_node *consumer,
     slot->busy = true;
     for (;;) {
         pthread_mutex_unlock(&task->lock);
-        status = add(task, consumer, slot, now.input, now.grad, now.producer);
+        status = add_gradient(task, consumer, slot, now.input, now.grad,
+                              now.producer);
         core_stream_release(now.producer);
         pthread_mutex_lock(&task->lock);
         next = slot->pending;
@@ -108,7 +109,7 @@ static core_status deliver_shared(core__task *task, const core__edge *edge,
             pthread_mutex_unlock(&task->lock);
             return status;
         }
-        status = add_all(task, edge->node, slot, now);
+        status = add_with_pending(task, edge->node, slot, now);
     }
     ready = --slot->dependencies == 0;
     pthread_mutex_unlock(&task->lock);
@@ -127,7 +128,8 @@ core_status core__deliver(core__task *task, const core__edge *edge,
     if (task->several)
         return deliver_shared(task, edge, slot, grad, producer);
     if (grad)
-        CORE_TRY(add(task, edge->node, slot, edge->input, grad, producer));
+        CORE_TRY(
+            add_gradient(task, edge->node, slot, edge->input, grad, producer));
     if (--slot->dependencies == 0)
         return core__task_push(task, edge->node, slot);
     return CORE_OK;

@@ -60,7 +60,7 @@ static core_status event_on(core_stream *stream, core_event **out_event)
 }
 
 /* Only streams of the tensor's device are recorded for its memory. */
-static core_status record(core_tensor *tensor, core_stream *stream)
+static core_status record_stream(core_tensor *tensor, core_stream *stream)
 {
     if (stream->device != tensor->device)
         return CORE_OK;
@@ -117,14 +117,14 @@ static core_stream *sum_stream(const core_tensor *grad, core_stream *consumer,
     return core__stream_current(grad->device);
 }
 
-static core_status first(core__arrival *arrival, core_tensor *grad,
-                         core_stream *consumer, core_stream *producer)
+static core_status add_first(core__arrival *arrival, core_tensor *grad,
+                             core_stream *consumer, core_stream *producer)
 {
     core_stream *sum = sum_stream(grad, consumer, producer);
     core_event *event = NULL;
 
     if (sum == consumer && consumer != producer)
-        CORE_TRY(record(grad, consumer));
+        CORE_TRY(record_stream(grad, consumer));
     if (consumer != producer || sum != producer)
         CORE_TRY(event_on(producer, &event));
     set_event(arrival, event);
@@ -135,16 +135,16 @@ static core_status first(core__arrival *arrival, core_tensor *grad,
 
 /* Makes the buffer and the new gradient ready on the sum's stream, and keeps
  * their memory from being reused before that stream is done with them. */
-static core_status gather(core__arrival *arrival, core_tensor *buffer,
-                          core_tensor *grad, core_stream *producer)
+static core_status make_ready(core__arrival *arrival, core_tensor *buffer,
+                              core_tensor *grad, core_stream *producer)
 {
     if (arrival->sum != producer) {
         CORE_TRY(core__stream_order(arrival->sum, producer));
-        CORE_TRY(record(grad, arrival->sum));
+        CORE_TRY(record_stream(grad, arrival->sum));
     }
     if (arrival->sum != arrival->ready) {
         CORE_TRY(core_stream_wait_event(arrival->sum, arrival->event));
-        CORE_TRY(record(buffer, arrival->sum));
+        CORE_TRY(record_stream(buffer, arrival->sum));
     }
     return CORE_OK;
 }
@@ -167,12 +167,12 @@ static core_status sum_on(core_stream *stream, core_tensor **buffer,
 }
 
 /* Takes ownership of grad. */
-static core_status further(core__arrival *arrival, core_tensor **buffer,
-                           core_tensor *grad, core_stream *consumer,
-                           core_stream *producer, bool recording)
+static core_status add_next(core__arrival *arrival, core_tensor **buffer,
+                            core_tensor *grad, core_stream *consumer,
+                            core_stream *producer, bool recording)
 {
     core_event *event = NULL;
-    core_status status = gather(arrival, *buffer, grad, producer);
+    core_status status = make_ready(arrival, *buffer, grad, producer);
 
     if (status != CORE_OK) {
         core__tensor_release(grad);
@@ -214,7 +214,7 @@ core_status core__input_buffer_deliver(core_node *consumer, core__slot *slot,
     status = arrivals_make(consumer, slot);
     arrival = status == CORE_OK ? &slot->arrivals[input] : NULL;
     if (status == CORE_OK && !*buffer)
-        status = first(arrival, grad, to, producer);
+        status = add_first(arrival, grad, to, producer);
     if (status != CORE_OK) {
         core__tensor_release(grad);
         return status;
@@ -227,7 +227,7 @@ core_status core__input_buffer_deliver(core_node *consumer, core__slot *slot,
         set_stream(&arrival->sum, to);
         set_stream(&arrival->ready, to);
     }
-    return further(arrival, buffer, grad, to, producer, recording);
+    return add_next(arrival, buffer, grad, to, producer, recording);
 }
 
 core_status core__input_buffer_wait(core_node *consumer, core__slot *slot)

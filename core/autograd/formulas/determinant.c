@@ -16,32 +16,6 @@
 
 #include <libcore/autograd.h>
 
-static core_tensor *adjoint(core__scope *s, core_tensor *x)
-{
-    return core__x_transpose(s, x, -2, -1);
-}
-
-static core_tensor *times(core__scope *s, core_tensor *a, core_tensor *b)
-{
-    return CORE__DO(s, core_matmul, a, b);
-}
-
-static core_tensor *solved(core__scope *s, core_tensor *a, core_tensor *b,
-                           bool upper, bool left, bool unit)
-{
-    return CORE__DO(s, core_linalg_solve_triangular, a, b, upper, left, unit);
-}
-
-static core_tensor *diagonal(core__scope *s, core_tensor *x)
-{
-    return CORE__DO(s, core_diagonal, x, 0, -2, -1);
-}
-
-static core_tensor *embedded(core__scope *s, core_tensor *x)
-{
-    return CORE__DO(s, core_diag_embed, x, 0, -2, -1);
-}
-
 /* One number per matrix, as a 1 x 1 matrix. */
 static core_tensor *numbers(core__scope *s, core_tensor *x)
 {
@@ -50,8 +24,8 @@ static core_tensor *numbers(core__scope *s, core_tensor *x)
 
 static core_tensor *trace(core__scope *s, core_tensor *x)
 {
-    return numbers(
-        s, core__x_sum_dim(s, diagonal(s, x), (int64_t[]){-1}, 1, false));
+    return numbers(s, core__x_sum_dim(s, core__x_diagonal(s, x),
+                                      (int64_t[]){-1}, 1, false));
 }
 
 /* Replaces 0 with 1. */
@@ -86,17 +60,21 @@ static core_tensor *cofactors(core__scope *s, core_tensor *lu,
     core_tensor *small = core__x_times(
         s, CORE__DO(s, core_amax, core__x_abs(s, u), last, 2, true), eps);
     core_tensor *unit = CORE__DO(s, core_eye, n, lu->dtype, lu->device);
-    core_tensor *zeros =
-        core__x_cast(s, core__x_equals(s, diagonal(s, lu), 0), lu->dtype);
+    core_tensor *zeros = core__x_cast(
+        s, core__x_equals(s, core__x_diagonal(s, lu), 0), lu->dtype);
     core_tensor *det, *x;
 
-    u = core__x_add(s, u, core__x_mul(s, embedded(s, zeros), or_one(s, small)));
-    x = solved(s, adjoint(s, u), unit, false, true, false);
-    det =
-        CORE__DO(s, core_prod_dim, diagonal(s, u), -1, false, CORE_DTYPE_NONE);
+    u = core__x_add(
+        s, u, core__x_mul(s, core__x_diag_embed(s, zeros), or_one(s, small)));
+    x = core__x_solve_triangular(s, core__x_adjoint(s, u), unit, false, true,
+                                 false);
+    det = CORE__DO(s, core_prod_dim, core__x_diagonal(s, u), -1, false,
+                   CORE_DTYPE_NONE);
     det = core__x_mul(s, det, parity(s, pivots, lu->dtype));
-    x = solved(s, adjoint(s, lu), x, true, true, true);
-    x = times(s, CORE__DO(s, core_lu_permutation, pivots, n, lu->dtype), x);
+    x = core__x_solve_triangular(s, core__x_adjoint(s, lu), x, true, true,
+                                 true);
+    x = core__x_matmul(
+        s, CORE__DO(s, core_lu_permutation, pivots, n, lu->dtype), x);
     return core__x_mul(s, numbers(s, det), x);
 }
 
@@ -135,7 +113,7 @@ static core_tensor *products_but_two(core__scope *s, core_tensor *S)
     r = CORE__DO(s, core_prod_dim, r, -1, true, CORE_DTYPE_NONE);
     r = core__x_mul(s, r, core__x_power(s, most, (double)(n - 2)));
     x = core__x_div(s, core__x_unsqueeze(s, r, -1), x);
-    return core__x_sub(s, x, embedded(s, diagonal(s, x)));
+    return core__x_sub(s, x, core__x_diag_embed(s, core__x_diagonal(s, x)));
 }
 
 /* 1 or -1: the determinant of an orthogonal matrix. */
@@ -163,12 +141,14 @@ static core_tensor *second(core__scope *s, core_tensor *g, core_tensor *A)
         U = core__scope_take(s, core_linalg_svd_parts(A, false, true, NULL,
                                                       &s->pending, &S, &Vh));
     P = products_but_two(s, S);
-    x = times(s, times(s, adjoint(s, U), g), adjoint(s, Vh));
+    x = core__x_matmul(s, core__x_matmul(s, core__x_adjoint(s, U), g),
+                       core__x_adjoint(s, Vh));
     y = core__x_sum_dim(
-        s, core__x_mul(s, P, core__x_unsqueeze(s, diagonal(s, x), -2)),
+        s, core__x_mul(s, P, core__x_unsqueeze(s, core__x_diagonal(s, x), -2)),
         (int64_t[]){-1}, 1, false);
-    x = core__x_sub(s, embedded(s, y), core__x_mul(s, P, adjoint(s, x)));
-    x = times(s, times(s, U, x), Vh);
+    x = core__x_sub(s, core__x_diag_embed(s, y),
+                    core__x_mul(s, P, core__x_adjoint(s, x)));
+    x = core__x_matmul(s, core__x_matmul(s, U, x), Vh);
     x = core__x_mul(s, core__x_mul(s, sign_of(s, U), sign_of(s, Vh)), x);
     core_tensor_release(S);
     core_tensor_release(Vh);
@@ -192,7 +172,7 @@ static core_tensor *inverse_of(core__scope *s, core_tensor *A)
 static core_tensor *second_by_inverse(core__scope *s, core_tensor *g,
                                       core_tensor *A)
 {
-    core_tensor *K = inverse_of(s, A), *X = times(s, K, g);
+    core_tensor *K = inverse_of(s, A), *X = core__x_matmul(s, K, g);
     core_tensor *LU = NULL, *pivots = NULL, *det = NULL, *x;
 
     if (s->status == CORE_OK)
@@ -200,8 +180,8 @@ static core_tensor *second_by_inverse(core__scope *s, core_tensor *g,
             s, core_linalg_det_parts(A, &s->pending, &LU, &pivots));
     core_tensor_release(LU);
     core_tensor_release(pivots);
-    x = core__x_sub(s, core__x_mul(s, trace(s, X), K), times(s, X, K));
-    return core__x_mul(s, numbers(s, det), adjoint(s, x));
+    x = core__x_sub(s, core__x_mul(s, trace(s, X), K), core__x_matmul(s, X, K));
+    return core__x_mul(s, numbers(s, det), core__x_adjoint(s, x));
 }
 
 /* x divided by the largest magnitude in each row, then in each column: the
@@ -234,7 +214,7 @@ static bool is_regular(core__scope *s, core_tensor *A)
                                                          &info));
     core_tensor_release(pivots);
     core_tensor_release(info);
-    x = core__x_abs(s, diagonal(s, x));
+    x = core__x_abs(s, core__x_diagonal(s, x));
     x = core__x_lt(
         s, CORE__DO(s, core_amin, x, (int64_t[]){-1}, 1, false),
         core__x_times(s, CORE__DO(s, core_amax, x, (int64_t[]){-1}, 1, false),
@@ -347,6 +327,6 @@ core_status core__formula_slogdet_grad(core_tensor *grad, core_tensor *A,
     core__scope_begin(&s);
     x = !grad ? core__x_zeros_like(&s, A)
               : core__x_mul(&s, numbers(&s, grad),
-                            adjoint(&s, inverse_of(&s, A)));
+                            core__x_adjoint(&s, inverse_of(&s, A)));
     return core__scope_finish(&s, x, out);
 }

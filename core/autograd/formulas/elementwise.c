@@ -200,7 +200,7 @@ core_status core__formula_pow_of_scalar_grad(core_tensor *grad,
 /* ------------------------------------------------------------ near zeros -- */
 
 /* f16 has neither the range nor the precision for the quotients here. */
-static core_tensor *ranged(core__scope *s, core_tensor *x)
+static core_tensor *widened(core__scope *s, core_tensor *x)
 {
     return x->dtype == CORE_F16 || x->dtype == CORE_BF16
                ? core__x_cast(s, x, CORE_F32)
@@ -215,7 +215,7 @@ core_status core__formula_bce_self(core_tensor *grad, core_tensor *self,
     core__scope s;
 
     core__scope_begin(&s);
-    x = ranged(&s, self);
+    x = widened(&s, self);
     d = core__x_mul(&s, core__x_minus_from(&s, 1, x), x);
     d = CORE__DO(&s, core_clamp_min, d, core_float(1e-12));
     x = core__x_mul(&s, grad, core__x_sub(&s, x, target));
@@ -233,7 +233,7 @@ core_status core__formula_sinc_grad(core_tensor *grad, core_tensor *self,
     core__scope s;
 
     core__scope_begin(&s);
-    x = ranged(&s, self);
+    x = widened(&s, self);
     small = core__x_below(&s, core__x_abs(&s, x), .08);
     y = core__x_times(&s, core__x_mul(&s, x, x), M_PI * M_PI);
     near = core__x_times(&s, y, terms[0]);

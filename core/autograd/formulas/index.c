@@ -183,9 +183,9 @@ static core_tensor *counts(core__scope *s, const scattering *k,
 }
 
 /* grad divided evenly among all values equal to the extremum */
-static core_tensor *shared(core__scope *s, const scattering *k,
-                           core_tensor *grad, core_tensor *self,
-                           core_tensor *result)
+static core_tensor *distribute_evenly(core__scope *s, const scattering *k,
+                                      core_tensor *grad, core_tensor *self,
+                                      core_tensor *result)
 {
     core_tensor *own =
         core__x_cast(s, core__x_eq(s, self, result), grad->dtype);
@@ -226,7 +226,7 @@ core_status core__formula_scatter_reduce_self(
     } else if (strcmp(k.reduce, "mean") == 0) {
         x = core__x_div(&s, grad, counts(&s, &k, grad));
     } else if (strcmp(k.reduce, "sum") != 0) {
-        x = shared(&s, &k, grad, self, result);
+        x = distribute_evenly(&s, &k, grad, self, result);
         x = core__x_mul(&s, x, core__x_eq(&s, self, result));
     }
     if (!include_self)
@@ -294,7 +294,7 @@ core_status core__formula_scatter_reduce_src(
         x = core__x_div(&s, grad, counts(&s, &k, grad));
         x = gathered(&s, &k, x);
     } else {
-        x = gathered(&s, &k, shared(&s, &k, grad, self, result));
+        x = gathered(&s, &k, distribute_evenly(&s, &k, grad, self, result));
         x = core__x_mul(&s, x, core__x_eq(&s, src, gathered(&s, &k, result)));
     }
     return core__scope_finish(&s, x, out);

@@ -56,7 +56,7 @@ static core_tensor *follow(norm *k, core_tensor *saved, core_tensor *computed)
 
 /* The statistics were saved as numbers; for higher derivatives they are
  * recomputed as functions of x. */
-static void normalise(norm *k)
+static void recompute_statistics(norm *k)
 {
     core_tensor *x;
 
@@ -133,8 +133,8 @@ static core_tensor *second_weight(norm *k, core_tensor *projected)
 }
 
 /* In the sizes of `like`; NULL if it is not needed. */
-static core_status give(norm *k, core_tensor *x, const core_tensor *like,
-                        core_tensor **out)
+static core_status add_result(norm *k, core_tensor *x, const core_tensor *like,
+                              core_tensor **out)
 {
     x = core__x_reshape(&k->s, x, like->sizes, like->ndim);
     if (k->s.status == CORE_OK) {
@@ -150,14 +150,14 @@ static core_status second(norm *k, const core_tensor *grad_out,
 {
     core_tensor *projected;
 
-    normalise(k);
+    recompute_statistics(k);
     projected = k->grad_x ? project(k, k->grad_x) : NULL;
     if (mask[0])
-        give(k, second_dy(k, projected), grad_out, &out[0]);
+        add_result(k, second_dy(k, projected), grad_out, &out[0]);
     if (mask[1])
-        give(k, second_x(k, projected), input, &out[1]);
+        add_result(k, second_x(k, projected), input, &out[1]);
     if (mask[2] && weight)
-        give(k, second_weight(k, projected), weight, &out[2]);
+        add_result(k, second_weight(k, projected), weight, &out[2]);
     for (int i = 0; k->s.status != CORE_OK && i < 3; i++) {
         core__tensor_release(out[i]);
         out[i] = NULL;

@@ -240,10 +240,10 @@ core_status core__formula_as_strided_self(
 /* Where several elements of the part share a position, the last one written
  * stays: numbering the elements and writing the numbers the same way finds out
  * which. */
-static core_tensor *that_stay(core__scope *s, core_tensor *self,
-                              core_tensor *part, const int64_t *stride,
-                              size_t stride_count,
-                              const int64_t *storage_offset)
+static core_tensor *written_last(core__scope *s, core_tensor *self,
+                                 core_tensor *part, const int64_t *stride,
+                                 size_t stride_count,
+                                 const int64_t *storage_offset)
 {
     core_tensor *ids = core__x_arange(s, part, part ? part->numel : 0);
     core_tensor *x = CORE__DO(s, core_zeros_like, self, CORE_I64, NULL, -1);
@@ -273,8 +273,9 @@ core_status core__formula_as_strided_src(
     if (s.status == CORE_OK && core__layout_overlaps_itself(x))
         x = core__x_zero_where(
             &s, x,
-            core__x_logical_not(&s, that_stay(&s, self, x, stride, stride_count,
-                                              storage_offset)));
+            core__x_logical_not(&s,
+                                written_last(&s, self, x, stride, stride_count,
+                                             storage_offset)));
     return core__scope_finish(&s, x, out);
 }
 

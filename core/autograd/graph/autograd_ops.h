@@ -4,8 +4,8 @@
 /* autograd_ops.h: the few operators that autograd itself calls, through the
  * dispatcher, so that they are recorded if grad mode is on. */
 
-#ifndef CORE_AUTOGRAD_CALLS_H
-#define CORE_AUTOGRAD_CALLS_H
+#ifndef CORE_AUTOGRAD_AUTOGRAD_OPS_H
+#define CORE_AUTOGRAD_AUTOGRAD_OPS_H
 
 #include "tensor/tensor.h"
 

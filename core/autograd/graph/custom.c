@@ -7,6 +7,7 @@
 #include "autograd/graph/custom.h"
 
 #include "autograd/graph/anomaly.h"
+#include "autograd/graph/callback.h"
 #include "autograd/graph/function.h"
 #include "autograd/graph/layer.h"
 #include "autograd/graph/saved.h"
@@ -73,11 +74,7 @@ static core_status call(core_node *node, core_tensor *const *grads,
     core_status status = custom->backward(
         node, custom->context, grads, node->ninputs, gradients, node->nedges);
 
-    /* It may give a code and leave no message; an older one is not its. */
-    if (status != CORE_OK && (core__thread_self()->error.sequence == errors ||
-                              core_error_code() != status))
-        return core__error(status, "the function failed, and did not say why");
-    return status;
+    return core__callback_status(errors, status, NULL);
 }
 
 /* Gradients of a function that can be differentiated only once get a node that
@@ -126,25 +123,6 @@ static core_status refusing_node(const core_node *of, core_tensor *const *grads,
     return status;
 }
 
-static core_status with_refusal(core_node *node, uint32_t output,
-                                core_tensor **gradient)
-{
-    core_tensor *twin;
-    core_status status;
-
-    CORE_TRY(core__tensor_shallow(*gradient, &twin));
-    twin->keys &= ~CORE__KEYS_REQUIRES_GRAD;
-    core__node_retain(node);
-    status = core__history_set(twin, node, output);
-    if (status != CORE_OK) {
-        core__tensor_release(twin);
-        return status;
-    }
-    core__tensor_release(*gradient);
-    *gradient = twin;
-    return CORE_OK;
-}
-
 static core_status refuse_second(const core_node *of, core_tensor *const *grads,
                                  core_tensor **gradients)
 {
@@ -153,7 +131,7 @@ static core_status refuse_second(const core_node *of, core_tensor *const *grads,
 
     for (uint32_t i = 0; i < of->nedges && status == CORE_OK; i++)
         if (gradients[i] && core__dtype_is_floating(gradients[i]->dtype))
-            status = with_refusal(node, i, &gradients[i]);
+            status = core__history_twin(node, i, &gradients[i]);
     core__node_release(node);
     return status;
 }

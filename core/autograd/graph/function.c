@@ -6,6 +6,7 @@
 
 #include "autograd/graph/function.h"
 
+#include "autograd/graph/callback.h"
 #include "autograd/graph/layer.h"
 #include "autograd/graph/record.h"
 #include "base/memory.h"
@@ -111,17 +112,6 @@ core_status core__context_record(core_function_context *context,
                                  outputs, noutputs, NULL);
 }
 
-core_status core__worded(uint32_t errors, core_status status, const char *what)
-{
-    if (status == CORE_OK)
-        return CORE_OK;
-    if (core__thread_self()->error.sequence == errors ||
-        core_error_code() != status)
-        core__error(status, "it failed, and did not say why");
-    core__error_prefix("%s", what);
-    return status;
-}
-
 static core_status check_outputs(const char *name, core_tensor *const *outputs,
                                  size_t count, size_t room)
 {
@@ -166,7 +156,7 @@ core_status core__function_call(const char *name, core_tensor_function function,
     for (size_t i = 0; i < room; i++)
         outputs[i] = NULL;
     status = function(context, inputs, ninputs, outputs, noutputs);
-    status = core__worded(errors, status, name);
+    status = core__callback_status(errors, status, name);
     if (status == CORE_OK)
         status = check_outputs(name, outputs, *noutputs, room);
     if (status == CORE_OK)
@@ -229,7 +219,7 @@ static core_status forward(const apply *apply)
     status = steps->forward(steps->context, apply->inputs, apply->ninputs,
                             apply->outputs, apply->noutputs);
     self->no_grad = no_grad;
-    CORE_TRY(core__worded(errors, status, steps->name));
+    CORE_TRY(core__callback_status(errors, status, steps->name));
     return check_forward(apply);
 }
 
@@ -315,11 +305,11 @@ static core_status set_up_and_record(const apply *apply, bool *out_taken)
     core_status status = CORE_OK;
 
     if (steps->setup)
-        status = core__worded(errors,
-                              steps->setup(&context, steps->context,
-                                           apply->inputs, apply->ninputs,
-                                           apply->outputs, apply->noutputs),
-                              steps->name);
+        status = core__callback_status(
+            errors,
+            steps->setup(&context, steps->context, apply->inputs,
+                         apply->ninputs, apply->outputs, apply->noutputs),
+            steps->name);
     if (status == CORE_OK)
         status = alias_inputs(apply, &context);
     if (status == CORE_OK) {

@@ -43,9 +43,6 @@ core_status core__function_record(const core_function_info *given,
                                   core_tensor *const *outputs, size_t noutputs,
                                   core_node **out_node);
 
-/* Adds a message to a callback's status if it has none. */
-core_status core__worded(uint32_t errors, core_status status, const char *what);
-
 /* Returns INVALID_ARGUMENT for a capacity of 0: callbacks write their first
  * output without checking it. */
 core_status core__function_room(const char *name, size_t room);

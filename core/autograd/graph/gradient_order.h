@@ -7,8 +7,8 @@
  * on two streams, may add to the same gradient, and no program could order
  * them, so each waits for the stream that wrote last. */
 
-#ifndef CORE_AUTOGRAD_TURNS_H
-#define CORE_AUTOGRAD_TURNS_H
+#ifndef CORE_AUTOGRAD_GRADIENT_ORDER_H
+#define CORE_AUTOGRAD_GRADIENT_ORDER_H
 
 #include <libcore/stream.h>
 

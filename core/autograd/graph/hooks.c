@@ -6,6 +6,7 @@
 #include "autograd/graph/hooks.h"
 
 #include "autograd/graph/anomaly.h"
+#include "autograd/graph/callback.h"
 #include "autograd/graph/retain_grad.h"
 #include "base/memory.h"
 #include "base/thread.h"
@@ -135,7 +136,7 @@ core_status core__hooks_must_require_grad(const core_tensor *tensor,
         what);
 }
 
-static core_status must_be_given(bool given, const char *what)
+static core_status check_given(bool given, const char *what)
 {
     if (given)
         return CORE_OK;
@@ -161,7 +162,7 @@ core_status core_tensor_register_hook(core_tensor *tensor,
         *out_hook = NULL;
     CORE_TRY(
         core__hooks_must_require_grad(tensor, "core_tensor_register_hook"));
-    CORE_TRY(must_be_given(function != NULL, "core_tensor_register_hook"));
+    CORE_TRY(check_given(function != NULL, "core_tensor_register_hook"));
     if (core__is_leaf(tensor)) {
         CORE_TRY(core__autograd_record(tensor, &record));
         return core__hooks_add(core__hooks_of_leaf(record), &hook, out_hook);
@@ -191,8 +192,8 @@ core_status core_tensor_register_accumulate_hook(core_tensor *tensor,
         *out_hook = NULL;
     CORE_TRY(core__hooks_must_require_grad(
         tensor, "core_tensor_register_accumulate_hook"));
-    CORE_TRY(must_be_given(function != NULL,
-                           "core_tensor_register_accumulate_hook"));
+    CORE_TRY(
+        check_given(function != NULL, "core_tensor_register_accumulate_hook"));
     if (!core__is_leaf(tensor))
         return core__error(
             CORE_ERROR_AUTOGRAD,
@@ -224,7 +225,7 @@ core_status core_node_register_pre_hook(core_node *node,
 
     if (out_hook)
         *out_hook = NULL;
-    CORE_TRY(must_be_given(node && function, "core_node_register_pre_hook"));
+    CORE_TRY(check_given(node && function, "core_node_register_pre_hook"));
     return node_hook_add(node, &hook, out_hook);
 }
 
@@ -241,7 +242,7 @@ core_status core_node_register_post_hook(core_node *node,
 
     if (out_hook)
         *out_hook = NULL;
-    CORE_TRY(must_be_given(node && function, "core_node_register_post_hook"));
+    CORE_TRY(check_given(node && function, "core_node_register_post_hook"));
     return node_hook_add(node, &hook, out_hook);
 }
 
@@ -300,16 +301,6 @@ static core_hook *walk_next(walk *walk, core__hook_kind kind)
     return hook;
 }
 
-/* A hook may give a code and leave no message. */
-static core_status worded(const walk *walk, core_status status)
-{
-    if (status != CORE_OK &&
-        (core__thread_self()->error.sequence == walk->errors ||
-         core_error_code() != status))
-        return core__error(status, "the hook failed, and did not say why");
-    return status;
-}
-
 static core_status walk_end(walk *walk, core_status status)
 {
     core_hook *removed = NULL;
@@ -336,8 +327,9 @@ core_status core__hooks_run_tensor(core__hook_list list, uint32_t output,
 
         if (hook->output != output)
             continue;
-        status =
-            worded(&walk, hook->function.tensor(hook->context, *grad, &other));
+        status = core__callback_status(
+            walk.errors, hook->function.tensor(hook->context, *grad, &other),
+            NULL);
         if (status == CORE_OK && other)
             status = replace(grad, other);
         else
@@ -375,8 +367,10 @@ core_status core__hooks_run_pre(core_node *node, core_tensor **grads)
     walk_begin(&walk, core__hooks_of_node(node->hooks));
     while (status == CORE_OK &&
            (hook = walk_next(&walk, CORE__HOOK_NODE_PRE)) != NULL) {
-        status = worded(&walk, hook->function.pre(hook->context, node, grads,
-                                                  node->ninputs));
+        status = core__callback_status(
+            walk.errors,
+            hook->function.pre(hook->context, node, grads, node->ninputs),
+            NULL);
         if (status == CORE_OK)
             status = check_replaced(node, grads);
     }
@@ -393,9 +387,11 @@ core_status core__hooks_run_post(core_node *node, core_tensor *const *grads,
     walk_begin(&walk, core__hooks_of_node(node->hooks));
     while (status == CORE_OK &&
            (hook = walk_next(&walk, CORE__HOOK_NODE_POST)) != NULL)
-        status = worded(&walk, hook->function.post(hook->context, node, grads,
-                                                   node->ninputs, gradients,
-                                                   node->nedges));
+        status = core__callback_status(
+            walk.errors,
+            hook->function.post(hook->context, node, grads, node->ninputs,
+                                gradients, node->nedges),
+            NULL);
     return walk_end(&walk, status);
 }
 
@@ -408,6 +404,7 @@ core_status core__hooks_run_accumulate(core_tensor *leaf)
     walk_begin(&walk, core__hooks_of_leaf(leaf->autograd));
     while (status == CORE_OK &&
            (hook = walk_next(&walk, CORE__HOOK_ACCUMULATE)) != NULL)
-        status = worded(&walk, hook->function.accumulate(hook->context, leaf));
+        status = core__callback_status(
+            walk.errors, hook->function.accumulate(hook->context, leaf), NULL);
     return walk_end(&walk, status);
 }

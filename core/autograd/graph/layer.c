@@ -19,7 +19,8 @@
 #include <libcore/tensor.h>
 
 /* The arguments that a call changes, as a mask of positions. */
-static inline uint32_t changed_by(const core_operator *op, uint32_t nargs)
+static inline uint32_t changed_arguments(const core_operator *op,
+                                         uint32_t nargs)
 {
     if (core__likely(op->variant == CORE__VARIANT_INPLACE &&
                      !(op->flags & CORE__OP_CUSTOM)))
@@ -31,9 +32,9 @@ static inline uint32_t changed_by(const core_operator *op, uint32_t nargs)
 
 /* Calls the operator below autograd, with autograd excluded, so that operators
  * called from below (by an explicit composite, for example) skip the layer. */
-static core_status compute(core_call *call, core__thread *self,
-                           const core_value *args, uint32_t nargs,
-                           core_value *results, uint32_t nresults)
+static core_status call_below(core_call *call, core__thread *self,
+                              const core_value *args, uint32_t nargs,
+                              core_value *results, uint32_t nresults)
 {
     uint64_t excluded = self->excluded;
     core_status status;
@@ -133,7 +134,7 @@ static core_status record_functional(core_call *call, core__thread *self,
                                      core_value *results, uint32_t nresults)
 {
     core_node *node = NULL;
-    core_status status = compute(call, self, args, nargs, results, nresults);
+    core_status status = call_below(call, self, args, nargs, results, nresults);
 
     if (core__unlikely(status != CORE_OK))
         return status;
@@ -249,7 +250,7 @@ static core_status record_in_place(core_call *call, core__thread *self,
         recording->gradient ? copy_before(recording, target, before) : CORE_OK;
     self->excluded = excluded;
     if (status == CORE_OK)
-        status = compute(call, self, args, nargs, results, nresults);
+        status = call_below(call, self, args, nargs, results, nresults);
     recording->before = before;
     if (status == CORE_OK) {
         status = core__record_operator(recording, &args[0], 1, &node);
@@ -291,7 +292,7 @@ static core_status record_relayout(core_call *call, core__thread *self,
     status = core__record_operator(recording, &view, 1, &node);
     core_value_release(&view);
     if (status == CORE_OK)
-        status = compute(call, self, args, nargs, results, nresults);
+        status = call_below(call, self, args, nargs, results, nresults);
     if (status != CORE_OK) {
         core__node_release(node);
         return status;
@@ -306,7 +307,7 @@ static core_status record_relayout(core_call *call, core__thread *self,
 
 /* The position of the first argument that requires grad; nargs: none.  Even if
  * no argument has the bit, one may be a view whose base has a history now. */
-static uint32_t first_wanting(const core_value *args, uint32_t nargs)
+static uint32_t first_requiring_grad(const core_value *args, uint32_t nargs)
 {
     for (uint32_t i = 0; i < nargs; i++) {
         if (args[i].tag == CORE_VALUE_TENSOR) {
@@ -330,15 +331,15 @@ static core_status refuse_out(const core_operator *op, const core_value *args,
         "%s: the argument %s requires grad, but a call that writes into given "
         "tensors cannot be recorded; call %s, or turn grad mode off",
         core__operator_name(op),
-        core__argument_name(op, first_wanting(args, nargs)),
+        core__argument_name(op, first_requiring_grad(args, nargs)),
         core__operator_name(core__operator_base(op)));
 }
 
-static core_status pass(core_call *call, core__thread *self,
-                        const core_value *args, uint32_t nargs,
-                        core_value *results, uint32_t nresults)
+static core_status call_unrecorded(core_call *call, core__thread *self,
+                                   const core_value *args, uint32_t nargs,
+                                   core_value *results, uint32_t nresults)
 {
-    core_status status = compute(call, self, args, nargs, results, nresults);
+    core_status status = call_below(call, self, args, nargs, results, nresults);
 
     if (core__unlikely(call->op->family == CORE__FAMILY_VIEW) &&
         status == CORE_OK && !self->no_grad && nresults > 0 &&
@@ -366,7 +367,7 @@ static core_status record(core_call *call, core__thread *self,
     if (core__likely(recording.gradient != NULL))
         collect_wanted(&recording);
     else if (!base->data->no_gradient && !in_place)
-        return compute(call, self, args, nargs, results, nresults);
+        return call_below(call, self, args, nargs, results, nresults);
     if (core__unlikely(in_place)) {
         core_tensor *target = args[0].u.tensor;
 
@@ -376,10 +377,10 @@ static core_status record(core_call *call, core__thread *self,
             return (op->family == CORE__FAMILY_VIEW ? record_relayout
                                                     : record_in_place)(
                 call, self, &recording, args, nargs, results, nresults);
-        return compute(call, self, args, nargs, results, nresults);
+        return call_below(call, self, args, nargs, results, nresults);
     }
     if (core__unlikely(!recording.wanted && recording.gradient))
-        return compute(call, self, args, nargs, results, nresults);
+        return call_below(call, self, args, nargs, results, nresults);
     return record_functional(call, self, &recording, args, nargs, results,
                              nresults);
 }
@@ -389,7 +390,7 @@ static core_status record(core_call *call, core__thread *self,
 static core_status check_unknown_views(const core_operator *op,
                                        const core_value *args, uint32_t nargs)
 {
-    for (uint32_t left = changed_by(op, nargs); left; left &= left - 1) {
+    for (uint32_t left = changed_arguments(op, nargs); left; left &= left - 1) {
         const core_value *arg = &args[__builtin_ctz(left)];
 
         if (arg->tag == CORE_VALUE_TENSOR &&
@@ -409,13 +410,13 @@ core_status core__autograd_layer(core_call *call, const core_value *args,
 
     if (self->no_grad || core__likely(!(call->keys & (CORE__KEYS_REQUIRES_GRAD |
                                                       CORE__KEYS_VIEW))))
-        return pass(call, self, args, nargs, results, nresults);
+        return call_unrecorded(call, self, args, nargs, results, nresults);
     if (core__unlikely(call->keys & CORE__KEYS_VIEW) &&
         call->op->variant != CORE__VARIANT_FUNCTIONAL)
         CORE_TRY(check_unknown_views(call->op, args, nargs));
     if (!(call->keys & CORE__KEYS_REQUIRES_GRAD) &&
-        first_wanting(args, nargs) == nargs)
-        return pass(call, self, args, nargs, results, nresults);
+        first_requiring_grad(args, nargs) == nargs)
+        return call_unrecorded(call, self, args, nargs, results, nresults);
     return record(call, self, args, nargs, results, nresults);
 }
 
@@ -452,7 +453,7 @@ core_status core__inplace_or_view_layer(core_call *call, const core_value *args,
                                         uint32_t nresults)
 {
     const core_operator *op = call->op;
-    uint32_t changed = changed_by(op, nargs);
+    uint32_t changed = changed_arguments(op, nargs);
 
     for (uint32_t left = changed; left; left &= left - 1) {
         uint32_t i = (uint32_t)__builtin_ctz(left);

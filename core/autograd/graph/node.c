@@ -38,7 +38,7 @@ void core__node_unused(core_node *node)
 
 /* Whether only numbers and sizes are saved, so that there is nothing to
  * release.  Called with the lock held, for a node that is not released. */
-static bool holds_nothing(const core_node *node)
+static bool saved_only_numbers(const core_node *node)
 {
     for (uint32_t i = 0; i < node->nsaved; i++)
         if (node->saved[i].kind > CORE__SAVED_VALUE)
@@ -55,7 +55,7 @@ void core__node_release_saved(core_node *node)
     core__spin_lock(&node->lock);
     /* Once it is released, another thread may be dropping the values that
      * holds_nothing reads. */
-    if (!node->released && !holds_nothing(node)) {
+    if (!node->released && !saved_only_numbers(node)) {
         drop = node->users == 0;
         node->released = true;
     }

@@ -4,6 +4,7 @@
 /* Gradients that programs register for operators: a function under the autograd
  * key that computes below itself and records a custom node. */
 
+#include "autograd/graph/callback.h"
 #include "autograd/graph/function.h"
 #include "autograd/graph/layer.h"
 #include "autograd/graph/operator_gradient.h"
@@ -124,10 +125,11 @@ static core_status record(const registered *registered, core_operator *op,
             CORE_TRY(core__context_add(&work->outputs,
                                        work->context.dirty.tensors[i]));
     if (gradient->setup)
-        CORE_TRY(core__worded(errors,
-                              gradient->setup(&work->context, gradient->user,
-                                              args, nargs, results, nresults),
-                              core__operator_name(op)));
+        CORE_TRY(core__callback_status(
+            errors,
+            gradient->setup(&work->context, gradient->user, args, nargs,
+                            results, nresults),
+            core__operator_name(op)));
     work->context.recorded = registered->recorded;
     return core__context_record(&work->context, &info, work->inputs.tensors,
                                 work->inputs.count, work->outputs.tensors,

@@ -126,6 +126,25 @@ core_status core__history_set(core_tensor *tensor, core_node *node,
     return CORE_OK;
 }
 
+core_status core__history_twin(core_node *node, uint32_t output,
+                               core_tensor **tensor)
+{
+    core_tensor *twin;
+    core_status status;
+
+    CORE_TRY(core__tensor_shallow(*tensor, &twin));
+    twin->keys &= ~CORE__KEYS_REQUIRES_GRAD;
+    core__node_retain(node);
+    status = core__history_set(twin, node, output);
+    if (status != CORE_OK) {
+        core__tensor_release(twin);
+        return status;
+    }
+    core__tensor_release(*tensor);
+    *tensor = twin;
+    return CORE_OK;
+}
+
 core_status core__history_replace(core_tensor *tensor, core_node *node,
                                   uint32_t output)
 {

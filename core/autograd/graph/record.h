@@ -79,6 +79,10 @@ core_status core__history_replace(core_tensor *tensor, core_node *node,
 
 /* The same if only the layout was changed, of a base or of a view. */
 core_status core__history_relayout(core_tensor *tensor, core_node *node);
+/* Replaces *tensor with a twin on the same memory that is result `output` of
+ * node.  The caller's reference to the original is released. */
+core_status core__history_twin(core_node *node, uint32_t output,
+                               core_tensor **tensor);
 /* Makes the tensor a leaf that does not require grad. */
 void core__history_drop(core_tensor *tensor);
 

@@ -4,8 +4,8 @@
 /* record_fast_path.h: the autograd layer for simple calls, called through a
  * shortcut. */
 
-#ifndef CORE_AUTOGRAD_PLAIN_H
-#define CORE_AUTOGRAD_PLAIN_H
+#ifndef CORE_AUTOGRAD_RECORD_FAST_PATH_H
+#define CORE_AUTOGRAD_RECORD_FAST_PATH_H
 
 #include "autograd/graph/gradient.h"
 #include "dispatch/registry.h"

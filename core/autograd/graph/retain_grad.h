@@ -7,8 +7,8 @@
  * the tensor empties when it is destroyed.  So a tensor may leave its node, by
  * detach_, and still receive the gradient that arrives there. */
 
-#ifndef CORE_AUTOGRAD_RETAINED_H
-#define CORE_AUTOGRAD_RETAINED_H
+#ifndef CORE_AUTOGRAD_RETAIN_GRAD_H
+#define CORE_AUTOGRAD_RETAIN_GRAD_H
 
 #include "autograd/graph/hooks.h"
 

@@ -6,6 +6,7 @@
 
 #include "autograd/graph/saved_hooks.h"
 
+#include "autograd/graph/callback.h"
 #include "autograd/graph/saved.h"
 #include "base/memory.h"
 #include "base/thread.h"
@@ -107,12 +108,7 @@ static core_status step_back(core__thread *self, aside was, core_status status,
 {
     self->saved_hooks = was.hooks;
     self->no_grad = was.no_grad;
-    if (status != CORE_OK &&
-        (self->error.sequence == was.errors || core_error_code() != status))
-        core__error(status, "it failed, and did not say why");
-    if (status != CORE_OK)
-        core__error_prefix("%s", what);
-    return status;
+    return core__callback_status(was.errors, status, what);
 }
 
 static core__packed *packed_new(const core_tensor *content, bool result)
@@ -201,27 +197,6 @@ static core_status check(const core__packed *packed, const core_tensor *tensor)
         tensor->device->name);
 }
 
-/* The program may keep the tensor that it returned, so the history goes to a
- * twin. */
-static core_status with_history(core_node *node, uint32_t output,
-                                core_tensor **tensor)
-{
-    core_tensor *twin;
-    core_status status;
-
-    CORE_TRY(core__tensor_shallow(*tensor, &twin));
-    twin->keys &= ~CORE__KEYS_REQUIRES_GRAD;
-    core__node_retain(node);
-    status = core__history_set(twin, node, output);
-    if (status != CORE_OK) {
-        core__tensor_release(twin);
-        return status;
-    }
-    core__tensor_release(*tensor);
-    *tensor = twin;
-    return CORE_OK;
-}
-
 core_status core__packed_unpack(core_node *node, const core__saved *saved,
                                 bool history, core_tensor **out_tensor)
 {
@@ -239,8 +214,9 @@ core_status core__packed_unpack(core_node *node, const core__saved *saved,
     if (status == CORE_OK)
         status = check(packed, tensor);
     if (status == CORE_OK && history && (packed->result || saved->grad_fn))
-        status = with_history(packed->result ? node : saved->grad_fn,
-                              saved->output, &tensor);
+        /* The program may keep the tensor that it returned. */
+        status = core__history_twin(packed->result ? node : saved->grad_fn,
+                                    saved->output, &tensor);
     if (status != CORE_OK) {
         core__tensor_release(tensor);
         return status;

@@ -101,8 +101,8 @@ static const checker checkers[] = {core_gradcheck, core_gradgradcheck};
 START_TEST(a_check_of_nothing_is_an_error)
 {
     static const char *const texts[] = {"no outputs", "9 outputs",
-                                        "left output 0 NULL", "did not say why",
-                                        "floating"};
+                                        "left output 0 NULL",
+                                        "without a message", "floating"};
     core_tensor *input = leaf(VECTOR(2, 1, 2));
 
     for (int c = 0; c < 2; c++)

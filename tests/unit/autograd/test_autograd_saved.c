@@ -205,7 +205,7 @@ START_TEST(errors_of_pack_and_unpack_reach_the_caller)
     y = mul(a, a);
     OK(core_saved_hooks_pop());
     FAILS(core_backward(&y, 1, NULL, 0), CORE_ERROR_REFUSED, "mul.Tensor",
-          "unpacking", "did not say why");
+          "unpacking", "without a message");
     info.unpack = give_other;
     OK(core_saved_hooks_push(&info));
     y = mul(a, a);
@@ -521,7 +521,7 @@ static core_status careless(void *context, core_tensor *const *inputs,
 START_TEST(careless_functions_of_checkpoints_are_refused)
 {
     static const char *const texts[] = {
-        "no outputs", "5 outputs", "left output 0 NULL", "did not say why"};
+        "no outputs", "5 outputs", "left output 0 NULL", "without a message"};
     int how;
     core_checkpoint_info info = {
         .struct_size = sizeof info, .function = careless, .context = &how};
@@ -547,7 +547,7 @@ START_TEST(careless_functions_of_checkpoints_are_refused)
     loss = sum(keep(y));
     how = NO_MESSAGE;
     FAILS(core_backward(&loss, 1, NULL, 0), CORE_ERROR_CANCELLED,
-          "did not say why");
+          "without a message");
 }
 END_TEST
 
