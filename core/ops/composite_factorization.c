@@ -10,22 +10,6 @@
 
 #include <string.h>
 
-static core_tensor *adjoint(core__scope *s, core_tensor *x)
-{
-    return core__x_transpose(s, x, -2, -1);
-}
-
-static core_tensor *times(core__scope *s, core_tensor *a, core_tensor *b)
-{
-    return CORE__DO(s, core_matmul, a, b);
-}
-
-static core_tensor *solved(core__scope *s, core_tensor *a, core_tensor *b,
-                           bool upper, bool unit)
-{
-    return CORE__DO(s, core_linalg_solve_triangular, a, b, upper, true, unit);
-}
-
 static core_status want_matrices(const core_operator *op, const char *name,
                                  const core_tensor *x, bool square)
 {
@@ -69,9 +53,11 @@ CORE__COMPOSITE(cholesky_solve)
     CORE_TRY(want_matrices(call->op, "self", x, false));
     CORE_TRY(want_matrices(call->op, "input2", factor, true));
     CORE_TRY(same_dtype(call->op, "self and input2", x, factor));
-    other = adjoint(scope, factor);
-    x = solved(scope, upper ? other : factor, x, false, false);
-    x = solved(scope, upper ? factor : other, x, true, false);
+    other = core__x_adjoint(scope, factor);
+    x = core__x_solve_triangular(scope, upper ? other : factor, x, false, true,
+                                 false);
+    x = core__x_solve_triangular(scope, upper ? factor : other, x, true, true,
+                                 false);
     return core__scope_result(scope, x, &results[0]);
 }
 
@@ -201,18 +187,20 @@ CORE__COMPOSITE(linalg_lu_solve)
     f.p = CORE__DO(scope, core_lu_permutation, args[1].u.tensor,
                    lu->sizes[lu->ndim - 2], lu->dtype);
     if (!left)
-        x = adjoint(scope, x);
+        x = core__x_adjoint(scope, x);
     if (turned) {
-        x = solved(scope, adjoint(scope, f.u), x, false, false);
-        x = solved(scope, adjoint(scope, f.l), x, true, true);
-        x = times(scope, f.p, x);
+        x = core__x_solve_triangular(scope, core__x_adjoint(scope, f.u), x,
+                                     false, true, false);
+        x = core__x_solve_triangular(scope, core__x_adjoint(scope, f.l), x,
+                                     true, true, true);
+        x = core__x_matmul(scope, f.p, x);
     } else {
-        x = times(scope, adjoint(scope, f.p), x);
-        x = solved(scope, f.l, x, false, true);
-        x = solved(scope, f.u, x, true, false);
+        x = core__x_matmul(scope, core__x_adjoint(scope, f.p), x);
+        x = core__x_solve_triangular(scope, f.l, x, false, true, true);
+        x = core__x_solve_triangular(scope, f.u, x, true, true, false);
     }
     if (!left)
-        x = adjoint(scope, x);
+        x = core__x_adjoint(scope, x);
     return core__scope_result(scope, x, &results[0]);
 }
 
@@ -259,8 +247,10 @@ static core_status reflect(core_tensor *v, core_tensor *tau, int64_t k,
     core__scope_begin(&s);
     v = core__x_slice(&s, v, -1, k, k + 1);
     factor = core__x_unsqueeze(&s, core__x_slice(&s, tau, -1, k, k + 1), -1);
-    product = left ? times(&s, v, times(&s, adjoint(&s, v), to))
-                   : times(&s, times(&s, to, v), adjoint(&s, v));
+    product = left ? core__x_matmul(
+                         &s, v, core__x_matmul(&s, core__x_adjoint(&s, v), to))
+                   : core__x_matmul(&s, core__x_matmul(&s, to, v),
+                                    core__x_adjoint(&s, v));
     product = core__x_sub(&s, to, core__x_mul(&s, factor, product));
     *x = NULL;
     CORE_TRY(core__scope_finish(&s, product, x));

@@ -10,16 +10,6 @@
 
 #include <string.h>
 
-static core_tensor *adjoint(core__scope *s, core_tensor *x)
-{
-    return core__x_transpose(s, x, -2, -1);
-}
-
-static core_tensor *times(core__scope *s, core_tensor *a, core_tensor *b)
-{
-    return CORE__DO(s, core_matmul, a, b);
-}
-
 /* The default tolerance for singular values, relative to the largest. */
 static double default_rtol(const core_tensor *self)
 {
@@ -45,9 +35,9 @@ static core_tensor *relative(core__scope *s, core_tensor *self,
 }
 
 /* The threshold, per matrix, from which a singular value counts. */
-static core_tensor *bound(core__scope *s, core_tensor *self,
-                          core_tensor *values, core_tensor *atol,
-                          core_tensor *rtol)
+static core_tensor *threshold(core__scope *s, core_tensor *self,
+                              core_tensor *values, core_tensor *atol,
+                              core_tensor *rtol)
 {
     core_tensor *x =
         CORE__DO(s, core_amax, values, (const int64_t[]){-1}, 1, true);
@@ -89,7 +79,7 @@ static void decompose(core__scope *s, core_tensor *self, bool symmetric,
     *vh = parts[2];
     if (!symmetric)
         return;
-    *vh = adjoint(s, *u);
+    *vh = core__x_adjoint(s, *u);
     sign = core__x_unsqueeze(s, CORE__DO(s, core_sgn, *values), -2);
     *u = core__x_mul(s, *u, sign);
     *values = core__x_abs(s, *values);
@@ -132,14 +122,15 @@ CORE__COMPOSITE(linalg_pinv)
             scope, core__x_new_zeros(scope, self, sizes, n), &results[0]);
     }
     decompose(scope, self, symmetric, &u, &values, &vh);
-    least = bound(scope, self, values, core__tensor_of(&args[1]),
-                  core__tensor_of(&args[2]));
+    least = threshold(scope, self, values, core__tensor_of(&args[1]),
+                      core__tensor_of(&args[2]));
     values = core__x_zero_where(scope, core__x_reciprocal(scope, values),
                                 core__x_le(scope, values, least));
-    vh = core__x_mul(scope, adjoint(scope, vh),
+    vh = core__x_mul(scope, core__x_adjoint(scope, vh),
                      core__x_unsqueeze(scope, values, -2));
-    return core__scope_result(scope, times(scope, vh, adjoint(scope, u)),
-                              &results[0]);
+    return core__scope_result(
+        scope, core__x_matmul(scope, vh, core__x_adjoint(scope, u)),
+        &results[0]);
 }
 
 /* --------------------------------------------------------- least squares -- */
@@ -230,7 +221,7 @@ static core_tensor *residuals(core__scope *s, const least *l, core_tensor *x,
         CORE__RUN(s, core_item(ranks, &full));
     if (full.u.i == 0)
         return nothing(s, l->a, l->a->dtype);
-    x = core__x_sub(s, times(s, l->a, x), l->b);
+    x = core__x_sub(s, core__x_matmul(s, l->a, x), l->b);
     x = core__x_detach(s, core__x_mul(s, x, x));
     return core__x_sum_dim(s, x, (const int64_t[]){-2}, 1, false);
 }
@@ -274,7 +265,7 @@ CORE__COMPOSITE(linalg_lstsq)
     x = CORE__DO(scope, core_full, NULL, 0, core_float(l.rcond), l.a->dtype,
                  l.a->device);
     x = CORE__DO(scope, core_linalg_pinv, l.a, NULL, x, false);
-    x = times(scope, x, l.b);
+    x = core__x_matmul(scope, x, l.b);
     ranks = rank(scope, &l, &values);
     CORE_TRY(want_full_rank(scope, call->op, &l, ranks));
     given[0] = l.vector ? CORE__DO(scope, core_squeeze_dim, x, -1) : x;

@@ -39,7 +39,7 @@ CORE__COMPOSITE(log_softmax)
 
 /* Whether the given tensor could be the kernel's result, so that the kernel can
  * write into it; otherwise the result is copied. */
-static bool takes_rows(const core_value *args)
+static bool can_write_rows(const core_value *args)
 {
     const core_tensor *self = args[0].u.tensor, *out = args[3].u.tensor;
 
@@ -59,7 +59,7 @@ static core_status rows_into(core_call *call, const core_value *args,
 {
     core_tensor *out = args[3].u.tensor;
 
-    if (!takes_rows(args))
+    if (!can_write_rows(args))
         return core__op_variant(call, args, 4, results, nresults);
     CORE_TRY(core__written_check(call->op, args, 4));
     CORE_TRY(forward(args[0].u.tensor, args[1].u.i, false, out));

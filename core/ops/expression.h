@@ -195,6 +195,37 @@ static inline core_tensor *core__x_transpose(core__scope *s, core_tensor *a,
     return CORE__DO(s, core_transpose, a, dim0, dim1);
 }
 
+/* Matrices, in the last two dimensions. */
+static inline core_tensor *core__x_adjoint(core__scope *s, core_tensor *a)
+{
+    return core__x_transpose(s, a, -2, -1);
+}
+
+static inline core_tensor *core__x_matmul(core__scope *s, core_tensor *a,
+                                          core_tensor *b)
+{
+    return CORE__DO(s, core_matmul, a, b);
+}
+
+/* X with A X = B, or X A = B if not left. */
+static inline core_tensor *core__x_solve_triangular(core__scope *s,
+                                                    core_tensor *a,
+                                                    core_tensor *b, bool upper,
+                                                    bool left, bool unit)
+{
+    return CORE__DO(s, core_linalg_solve_triangular, a, b, upper, left, unit);
+}
+
+static inline core_tensor *core__x_diagonal(core__scope *s, core_tensor *a)
+{
+    return CORE__DO(s, core_diagonal, a, 0, -2, -1);
+}
+
+static inline core_tensor *core__x_diag_embed(core__scope *s, core_tensor *a)
+{
+    return CORE__DO(s, core_diag_embed, a, 0, -2, -1);
+}
+
 static inline core_tensor *core__x_reshape(core__scope *s, core_tensor *a,
                                            const int64_t *sizes, size_t count)
 {

@@ -12,8 +12,9 @@
 #include <string.h>
 
 /* Makes the result channels-last if the input is. */
-static void follow(core__result_spec *result, const core_tensor *input,
-                   const core_tensor *other)
+static void follow_channels_last(core__result_spec *result,
+                                 const core_tensor *input,
+                                 const core_tensor *other)
 {
     if (result->ndim != 4 && result->ndim != 5)
         return;
@@ -25,8 +26,9 @@ static void follow(core__result_spec *result, const core_tensor *input,
 }
 
 /* Uses the device's preferred layout if the program's inputs do not decide. */
-static void follow_device(core__result_spec *result, const core_operator *op,
-                          const core_tensor *input)
+static void follow_device_preference(core__result_spec *result,
+                                     const core_operator *op,
+                                     const core_tensor *input)
 {
     if (result->has_strides || !core__layout_by_device() ||
         core__device_format(input->device, op, input->dtype, input->ndim) ==
@@ -190,8 +192,8 @@ CORE__INFER(convolution)
 
     CORE_TRY(
         convolved(infer->op, input, weight, bias, &infer->args[3], result));
-    follow(result, input, weight);
-    follow_device(result, infer->op, input);
+    follow_channels_last(result, input, weight);
+    follow_device_preference(result, infer->op, input);
     return CORE_OK;
 }
 
@@ -219,9 +221,9 @@ CORE__INFER(convolution_backward)
             core__sizes_text(grad->ndim, grad->sizes, have, sizeof have),
             core__sizes_text(grad->ndim, forward.sizes, want, sizeof want));
     core__result_like(&infer->results[0], input);
-    follow(&infer->results[0], input, weight);
+    follow_channels_last(&infer->results[0], input, weight);
     core__result_like(&infer->results[1], weight);
-    follow(&infer->results[1], weight, NULL);
+    follow_channels_last(&infer->results[1], weight, NULL);
     core__result_set(&infer->results[2], grad->dtype, 1, &grad->sizes[1]);
     return core__results_mask(infer, &infer->args[10], 3);
 }
@@ -327,7 +329,7 @@ static core_status pooled(core__inference *infer, bool dilated)
                 (long long)kernel[i], (long long)padding[i]);
     }
     CORE_TRY(core__sizes_check(infer->op, result->ndim, result->sizes));
-    follow(result, self, NULL);
+    follow_channels_last(result, self, NULL);
     return CORE_OK;
 }
 
@@ -376,7 +378,7 @@ CORE__INFER(adaptive_pool)
         result->sizes[self->ndim - n + i] = sizes[i];
     }
     CORE_TRY(core__sizes_check(infer->op, result->ndim, result->sizes));
-    follow(result, self, NULL);
+    follow_channels_last(result, self, NULL);
     return CORE_OK;
 }
 
@@ -412,7 +414,7 @@ static core_status pooled_backward(core__inference *infer,
                               core__dtype_name(indices->dtype));
     core__result_like(&infer->results[0], self);
     infer->results[0].dtype = grad->dtype;
-    follow(&infer->results[0], self, NULL);
+    follow_channels_last(&infer->results[0], self, NULL);
     return CORE_OK;
 }
 
@@ -499,7 +501,7 @@ CORE__INFER(upsample)
     }
     CORE_TRY(check_scales(infer, 2));
     CORE_TRY(core__sizes_check(infer->op, result->ndim, result->sizes));
-    follow(result, self, NULL);
+    follow_channels_last(result, self, NULL);
     return CORE_OK;
 }
 
@@ -529,7 +531,7 @@ CORE__INFER(upsample_backward)
     CORE_TRY(core__sizes_want(infer->op, "grad_output", grad, n + 2, enlarged));
     CORE_TRY(check_scales(infer, 3));
     core__result_set(result, grad->dtype, grad->ndim, sizes);
-    follow(result, grad, NULL);
+    follow_channels_last(result, grad, NULL);
     return CORE_OK;
 }
 

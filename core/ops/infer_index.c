@@ -42,9 +42,10 @@ static int64_t size_of(const core_tensor *tensor, uint32_t dim)
 }
 
 /* Checks that index is within the other tensor in each dimension except dim. */
-static core_status within(const core_operator *op, const core_tensor *index,
-                          const char *name, const core_tensor *other,
-                          uint32_t dim, bool skip_dim)
+static core_status check_within(const core_operator *op,
+                                const core_tensor *index, const char *name,
+                                const core_tensor *other, uint32_t dim,
+                                bool skip_dim)
 {
     char text[256];
     char text_other[256];
@@ -65,7 +66,7 @@ static core_status within(const core_operator *op, const core_tensor *index,
 
 /* Every index is out of range if the dimension is empty.  Checked here, since a
  * kernel with an empty result would not report it. */
-static core_status something_there(const core_operator *op,
+static core_status check_not_empty(const core_operator *op,
                                    const core_tensor *index,
                                    const core_tensor *self, uint32_t dim)
 {
@@ -87,7 +88,7 @@ CORE__INFER(gather)
     CORE_TRY(core__dim_wrap(infer->op, infer->args[1].u.i, self->ndim, &dim));
     CORE_TRY(index_dtype(infer->op, "index", index));
     if (index->numel > 0)
-        CORE_TRY(within(infer->op, index, "self", self, dim, true));
+        CORE_TRY(check_within(infer->op, index, "self", self, dim, true));
     core__result_set(&infer->results[0], self->dtype, index->ndim,
                      index->sizes);
     return CORE_OK;
@@ -96,7 +97,7 @@ CORE__INFER(gather)
 /* scatter…(self, dim, index, src or value, …) */
 /* scatter.reduce, scatter.value_reduce and scatter_reduce take the reduction's
  * name; kernels know the names of both operators. */
-static core_status reduce_known(const core__inference *infer)
+static core_status check_reduce(const core__inference *infer)
 {
     static const char *const names[] = {"sum",  "prod", "mean",    "amax",
                                         "amin", "add",  "multiply"};
@@ -122,7 +123,7 @@ CORE__INFER(scatter)
     uint32_t dim;
 
     CORE_TRY(core__dim_wrap(infer->op, infer->args[1].u.i, self->ndim, &dim));
-    CORE_TRY(reduce_known(infer));
+    CORE_TRY(check_reduce(infer));
     core__result_like(&infer->results[0], self);
     CORE_TRY(index_dtype(infer->op, "index", index));
     if (src)
@@ -130,9 +131,9 @@ CORE__INFER(scatter)
     if (index->numel == 0)
         return CORE_OK;
     if (src)
-        CORE_TRY(within(infer->op, index, "src", src, dim, false));
-    CORE_TRY(within(infer->op, index, "self", self, dim, true));
-    return something_there(infer->op, index, self, dim);
+        CORE_TRY(check_within(infer->op, index, "src", src, dim, false));
+    CORE_TRY(check_within(infer->op, index, "self", self, dim, true));
+    return check_not_empty(infer->op, index, self, dim);
 }
 
 static core_status vector_of_indices(const core_operator *op,
@@ -154,7 +155,7 @@ CORE__INFER(index_select)
 
     CORE_TRY(core__dim_wrap(infer->op, infer->args[1].u.i, self->ndim, &dim));
     CORE_TRY(vector_of_indices(infer->op, index));
-    CORE_TRY(something_there(infer->op, index, self, dim));
+    CORE_TRY(check_not_empty(infer->op, index, self, dim));
     core__result_like(&infer->results[0], self);
     if (self->ndim > 0)
         infer->results[0].sizes[dim] = index->numel;
@@ -196,7 +197,7 @@ CORE__INFER(index_write)
         CORE_TRY(core__number_whole(infer->op, "alpha", &infer->args[4],
                                     self->dtype));
     core__result_like(&infer->results[0], self);
-    return something_there(infer->op, index, self, dim);
+    return check_not_empty(infer->op, index, self, dim);
 }
 
 CORE__INFER(index_fill)
@@ -208,7 +209,7 @@ CORE__INFER(index_fill)
 
     CORE_TRY(core__dim_wrap(infer->op, infer->args[1].u.i, self->ndim, &dim));
     CORE_TRY(vector_of_indices(infer->op, index));
-    CORE_TRY(something_there(infer->op, index, self, dim));
+    CORE_TRY(check_not_empty(infer->op, index, self, dim));
     if (value && value->ndim > 0)
         return core__op_error(CORE_ERROR_SHAPE, infer->op,
                               "value must have no dimensions, not %u",
@@ -244,7 +245,7 @@ static core_status indexed(core__inference *infer, uint32_t *out_ndim,
         if (!list->u.tensors[i])
             continue;
         CORE_TRY(index_dtype(infer->op, "an index", list->u.tensors[i]));
-        CORE_TRY(something_there(infer->op, list->u.tensors[i], self, i));
+        CORE_TRY(check_not_empty(infer->op, list->u.tensors[i], self, i));
         if (!index)
             first = i;
         else

@@ -273,7 +273,7 @@ CORE__INFER(triangle)
 /* ----------------------------------------------------------------- cat -- */
 
 /* Tensors of sizes [0] are ignored, whatever the rank of the others. */
-static bool passed_over(const core_tensor *tensor)
+static bool is_skipped(const core_tensor *tensor)
 {
     return tensor->ndim == 1 && tensor->sizes[0] == 0;
 }
@@ -322,7 +322,7 @@ CORE__INFER(cat)
                                    "tensor %u has no dimensions", i);
         dtype =
             dtype ? core__dtype_promote(dtype, tensor->dtype) : tensor->dtype;
-        if (passed_over(tensor))
+        if (is_skipped(tensor))
             continue;
         if (!first) {
             first = tensor;
@@ -388,7 +388,7 @@ CORE__INFER(constant_pad)
 }
 
 /* The number of spatial dimensions is in the name: "…_pad2d". */
-static core_status border(core__inference *infer, bool reflection)
+static core_status border_padding(core__inference *infer, bool reflection)
 {
     const core_tensor *self = core__arg_tensor(infer->args, 0);
     const char *digit = strpbrk(infer->op->data->name, "123");
@@ -416,12 +416,12 @@ static core_status border(core__inference *infer, bool reflection)
 
 CORE__INFER(reflection_pad)
 {
-    return border(infer, true);
+    return border_padding(infer, true);
 }
 
 CORE__INFER(replication_pad)
 {
-    return border(infer, false);
+    return border_padding(infer, false);
 }
 
 /* ----------------------------------------------------------- factories -- */
@@ -433,8 +433,8 @@ static core_dtype factory_dtype(const core__inference *infer, core_dtype other)
 
 /* Counts whole numbers from start to below end; returns false if step does not
  * lead there. */
-static bool whole_steps(int64_t start, int64_t end, int64_t step,
-                        int64_t *out_count)
+static bool count_whole_steps(int64_t start, int64_t end, int64_t step,
+                              int64_t *out_count)
 {
     int64_t width;
 
@@ -472,8 +472,8 @@ CORE__INFER(arange)
     if (good && !cut)
         good = (core__double_of(end) - core__double_of(start)) / by >= 0;
     if (good && cut)
-        good = whole_steps(core__int_of(start), core__int_of(end),
-                           core__int_of(step), &size);
+        good = count_whole_steps(core__int_of(start), core__int_of(end),
+                                 core__int_of(step), &size);
     if (many)
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
                               "from %g to %g in steps of %g would be %g "

@@ -56,8 +56,8 @@ static core_status windows_of(const core_operator *op, const core_value *args,
     return CORE_OK;
 }
 
-static core_status ranks(const core_operator *op, const core_tensor *self,
-                         uint32_t least, const char *what)
+static core_status check_rank(const core_operator *op, const core_tensor *self,
+                              uint32_t least, const char *what)
 {
     if (self->ndim == least || self->ndim == least + 1)
         return CORE_OK;
@@ -68,8 +68,8 @@ static core_status ranks(const core_operator *op, const core_tensor *self,
 }
 
 /* The number of rows: one per plane and window element. */
-static core_status spread(const core_operator *op, const windows *w,
-                          int64_t planes, int64_t *out_rows)
+static core_status count_rows(const core_operator *op, const windows *w,
+                              int64_t planes, int64_t *out_rows)
 {
     int64_t window;
 
@@ -89,12 +89,13 @@ CORE__INFER(im2col)
     uint32_t n = self->ndim;
     windows w;
 
-    CORE_TRY(ranks(infer->op, self, 3, "an image"));
+    CORE_TRY(check_rank(infer->op, self, 3, "an image"));
     CORE_TRY(windows_of(infer->op, &infer->args[1], self->sizes + n - 2, &w));
     core__result_like(result, self);
     result->has_strides = false;
     result->ndim = n - 1;
-    CORE_TRY(spread(infer->op, &w, self->sizes[n - 3], &result->sizes[n - 3]));
+    CORE_TRY(
+        count_rows(infer->op, &w, self->sizes[n - 3], &result->sizes[n - 3]));
     result->sizes[n - 2] = w.places;
     return core__sizes_check(infer->op, n - 1, result->sizes);
 }
@@ -109,10 +110,10 @@ CORE__INFER(col2im)
     int64_t rows = 1;
     windows w;
 
-    CORE_TRY(ranks(infer->op, self, 2, "columns"));
+    CORE_TRY(check_rank(infer->op, self, 2, "columns"));
     CORE_TRY(fill(infer->op, "output_size", &infer->args[1], 1, sizes));
     CORE_TRY(windows_of(infer->op, &infer->args[2], sizes, &w));
-    CORE_TRY(spread(infer->op, &w, 1, &rows));
+    CORE_TRY(count_rows(infer->op, &w, 1, &rows));
     if (self->sizes[n - 2] % rows != 0 || self->sizes[n - 1] != w.places)
         return core__op_error(CORE_ERROR_SHAPE, infer->op,
                               "self is %lld by %lld; its rows must be a "
@@ -138,7 +139,7 @@ CORE__INFER(fractional_pool)
     core__result_spec *result = &infer->results[0];
     int64_t kernel[3], out[3], wanted[3];
 
-    CORE_TRY(ranks(infer->op, self, n + 1, "an image"));
+    CORE_TRY(check_rank(infer->op, self, n + 1, "an image"));
     if (!core__dtype_is_floating(self->dtype) || samples->dtype != self->dtype)
         return core__op_error(CORE_ERROR_DTYPE, infer->op,
                               "self and random_samples must have the same "

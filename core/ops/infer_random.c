@@ -53,7 +53,7 @@ CORE__INFER(chance)
 
 /* The range of integers that a dtype represents; for a floating dtype, its
  * exact range. */
-static void reach(core_dtype dtype, int64_t *least, int64_t *most)
+static void integer_range(core_dtype dtype, int64_t *least, int64_t *most)
 {
     uint32_t bits = core__dtype_size(dtype) * 8;
 
@@ -74,7 +74,7 @@ CORE__INFER(integers)
     const core_tensor *self = core__arg_tensor(infer->args, 0);
     int64_t from = infer->args[1].u.i, least, most, last;
 
-    reach(self->dtype, &least, &most);
+    integer_range(self->dtype, &least, &most);
     last = core__arg_int(infer->args, 2, most);
     if (infer->args[2].tag != CORE_VALUE_NONE && from >= last)
         return core__op_error(

@@ -3,8 +3,8 @@
 
 /* nan_check.h: checks a tensor for NaN. */
 
-#ifndef CORE_OPS_NAN_H
-#define CORE_OPS_NAN_H
+#ifndef CORE_OPS_NAN_CHECK_H
+#define CORE_OPS_NAN_CHECK_H
 
 #include "tensor/tensor.h"
 

@@ -171,8 +171,8 @@ static core_status slice(core_call *call, const core_value *args,
 
 /* Whether a call of op in this state would be dispatched directly to this
  * function, with no layer in between. */
-static inline bool leads_to(const core_operator *op, uint64_t state,
-                            core_function function)
+static inline bool dispatches_here(const core_operator *op, uint64_t state,
+                                   core_function function)
 {
     const core__shortcut *shortcut;
 
@@ -192,8 +192,8 @@ static core_status narrow(core_call *call, const core_value *args,
     core_tensor *source = args[0].u.tensor, *view = NULL;
 
     if (core__likely(is_plain(self, source) && args[1].u.i == 0 &&
-                     leads_to(&core__operators[CORE_OP_SLICE_TENSOR],
-                              self->state | source->keys, slice)))
+                     dispatches_here(&core__operators[CORE_OP_SLICE_TENSOR],
+                                     self->state | source->keys, slice)))
         view = rows_of(self, source, args[2].u.i, args[3].u.i);
     return core__likely(view != NULL)
                ? answer(results, view)
@@ -203,7 +203,7 @@ static core_status narrow(core_call *call, const core_value *args,
 /* --------------------------------------------------------------- empty -- */
 
 /* Whether the arguments are only sizes, a dtype and a device. */
-static inline bool asks_little(const core_value *args, core_dtype dtype)
+static inline bool has_default_options(const core_value *args, core_dtype dtype)
 {
     return args[0].tag == CORE_VALUE_INT_LIST &&
            args[2].tag == CORE_VALUE_NONE && args[5].tag == CORE_VALUE_NONE &&
@@ -226,7 +226,7 @@ empty_of_any(core_call *call, const core_value *args, uint32_t nargs,
     core_device *device = place_of(self, &args[3]);
     core_tensor *out = NULL;
 
-    if (core__likely(device && asks_little(args, dtype)))
+    if (core__likely(device && has_default_options(args, dtype)))
         out =
             core__kept_new(self, device, dtype, args[0].count, args[0].u.ints);
     return core__likely(out != NULL)
@@ -243,7 +243,8 @@ static core_status empty(core_call *call, const core_value *args,
     core_tensor *out = NULL;
     core_device *device;
 
-    if (core__likely(self && asks_little(args, dtype) && args[0].count == 1)) {
+    if (core__likely(self && has_default_options(args, dtype) &&
+                     args[0].count == 1)) {
         device = place_of(self, &args[3]);
         if (core__likely(device != NULL))
             out = core__kept_new(self, device, dtype, 1, args[0].u.ints);

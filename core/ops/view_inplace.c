@@ -7,7 +7,7 @@
 #include "ops/functions.h"
 #include "tensor/tensor.h"
 
-static void answer_self(core_tensor *self, core_value *results,
+static void return_self(core_tensor *self, core_value *results,
                         uint32_t nresults)
 {
     if (nresults == 0)
@@ -27,7 +27,7 @@ CORE__OP(view_variant)
     CORE_TRY(base->data->function(call, args, nargs, &view, 1));
     core__tensor_relayout(self, view.u.tensor);
     core_value_release(&view);
-    answer_self(self, results, nresults);
+    return_self(self, results, nresults);
     return CORE_OK;
 }
 
@@ -40,6 +40,6 @@ CORE__OP(detach_)
                               "self is a view, which cannot be detached in "
                               "place; use detach, which returns a new tensor");
     core__tensor_detach(self);
-    answer_self(self, results, nresults);
+    return_self(self, results, nresults);
     return CORE_OK;
 }
