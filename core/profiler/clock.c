@@ -141,8 +141,8 @@ static core_status mark(core_stream *stream, core_event **out_event)
 
 /* Adds work to the log and returns its number, or 0 if there is no memory.
  * Takes *first over and sets it to NULL. */
-static uintptr_t note_work(core_stream *stream, const char *name, uint64_t id,
-                           core__work_kind kind, core_event **first)
+static uintptr_t add_work(core_stream *stream, const char *name, uint64_t id,
+                          core__work_kind kind, core_event **first)
 {
     core__profile_part *part;
     core__profile_event *event = core__profile_hold_open(&part);
@@ -196,9 +196,9 @@ void *core__profile_work_begin(core_stream *stream, const char *name,
     clock = clock_of(stream);
     if (clock == BY_EVENTS && kind != CORE__WORK_COPY &&
         mark(stream, &first) == CORE_OK)
-        token = note_work(stream, name, id, kind, &first);
+        token = add_work(stream, name, id, kind, &first);
     if (clock == BY_RECORDS)
-        token = note_work(stream, name, id, kind, &first);
+        token = add_work(stream, name, id, kind, &first);
     if (clock == BY_RECORDS && token) {
         correlate(stream, id);
         token |= RECORDED;
@@ -210,7 +210,7 @@ void *core__profile_work_begin(core_stream *stream, const char *name,
 
 /* The work of a number; NULL if a new round began since and has no such
  * number. */
-static core__profile_work *held_work(uintptr_t number,
+static core__profile_work *lock_work(uintptr_t number,
                                      core__profile_part **out_part)
 {
     core__profile_hold_log(out_part);
@@ -233,7 +233,7 @@ void core__profile_work_end(void *token, core_stream *stream)
     core__profile_apart_begin(&apart);
     if (!recorded)
         mark(stream, &last);
-    work = held_work(number, &part);
+    work = lock_work(number, &part);
     if (work && recorded && work->id == given)
         outer = work->outer;
     if (work && !recorded && work->first && !work->last) {

@@ -137,7 +137,7 @@ static uint64_t host_time(const core__profile_clock *clock, int64_t there)
     return clock->host + (uint64_t)(int64_t)since;
 }
 
-static const char *keep_text(core_profiler *profiler, core_string text)
+static const char *copy_text(core_profiler *profiler, core_string text)
 {
     char name[256];
     size_t size = (size_t)text.size;
@@ -175,7 +175,7 @@ static bool add_record(core_profiler *profiler, core__profile_clock *clock,
     if (slice->end < slice->begin)
         slice->end = slice->begin;
     slice->lane = lane_of(lanes, work, clock->device, activity->stream);
-    slice->name = keep_text(profiler, activity->name);
+    slice->name = copy_text(profiler, activity->name);
     return true;
 }
 

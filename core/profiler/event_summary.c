@@ -93,8 +93,8 @@ static core_status row_of(table *table, const core__profile_event *event,
 }
 
 /* Leaves events from `at` outwards, up to the parent of the next event. */
-static void leave(table *table, const core__profile_part *part,
-                  const uint32_t *rows, uint32_t at, uint32_t parent)
+static void leave_events(table *table, const core__profile_part *part,
+                         const uint32_t *rows, uint32_t at, uint32_t parent)
 {
     for (; at != parent && at != CORE__PROFILE_NONE;
          at = part->events[at].parent)
@@ -141,12 +141,12 @@ static core_status add_part(table *table, const core__profile_part *part)
         if (status != CORE_OK)
             break;
         /* An outer call of the same row has already counted this time. */
-        leave(table, part, rows, last, event->parent);
+        leave_events(table, part, rows, last, event->parent);
         add(&table->rows[rows[i]], event, inside[i], table->open[rows[i]] > 0);
         table->open[rows[i]]++;
         last = i;
     }
-    leave(table, part, rows, last, CORE__PROFILE_NONE);
+    leave_events(table, part, rows, last, CORE__PROFILE_NONE);
     core__free(inside);
     return status;
 }

@@ -415,7 +415,7 @@ static void close_open(core__profile_log *log, uint64_t now)
 
 /* Removes the logs of ended threads from the list.  The caller frees them
  * without the lock, since that releases devices. */
-static core__profile_log *take_orphans(void)
+static core__profile_log *unlink_orphans(void)
 {
     core__profile_log **at = &logs, *orphans = NULL;
 
@@ -468,7 +468,7 @@ core_status core__profile_take(uint32_t round, uint64_t now,
         }
         log_unlock(log);
     }
-    orphans = take_orphans();
+    orphans = unlink_orphans();
     pthread_mutex_unlock(&lock);
     free_logs(orphans);
     if (!parts)
@@ -495,7 +495,7 @@ void core__profiler_thread_end(core__thread *thread)
     pthread_mutex_lock(&lock);
     log->orphan = true;
     if (atomic_load(&current) == 0)
-        orphans = take_orphans();
+        orphans = unlink_orphans();
     pthread_mutex_unlock(&lock);
     free_logs(orphans);
 }

@@ -3,8 +3,8 @@
 
 /* profiler_hooks.h: the profiler's interface to the rest of the core. */
 
-#ifndef CORE_PROFILER_WATCH_H
-#define CORE_PROFILER_WATCH_H
+#ifndef CORE_PROFILER_PROFILER_HOOKS_H
+#define CORE_PROFILER_PROFILER_HOOKS_H
 
 #include "base/thread.h"
 

@@ -15,21 +15,21 @@
 /* Deeper ranges are not passed on. */
 enum { DEPTH = 64 };
 
-static core_device *_Atomic told[CORE__SLOTS];
-static _Atomic uint32_t listeners; /* bits: slots of `told` */
+static core_device *_Atomic range_devices[CORE__SLOTS];
+static _Atomic uint32_t listeners; /* bits: slots of `range_devices` */
 
 /* The open ranges of this thread with their tokens, and the backends each was
  * passed to: a range that began before a plugin listened is not ended for
  * it. */
 static _Thread_local struct {
     uint32_t depth;
-    uint32_t backends[DEPTH]; /* bits: slots of `told` */
+    uint32_t backends[DEPTH]; /* bits: slots of `range_devices` */
     uint64_t tokens[DEPTH];
 } stack;
 
-static void listen(uint32_t slot, core_device *device)
+static void add_listener(uint32_t slot, core_device *device)
 {
-    atomic_store(&told[slot], core_device_retain(device));
+    atomic_store(&range_devices[slot], core_device_retain(device));
     atomic_fetch_or(&listeners, 1u << slot);
 }
 
@@ -46,8 +46,8 @@ void core__profile_ranges_find(void)
                                  : NULL;
 
         if (first && !first->forked && first->interfaces.ranges.begin &&
-            first->interfaces.ranges.end && !atomic_load(&told[slot]))
-            listen(slot, first);
+            first->interfaces.ranges.end && !atomic_load(&range_devices[slot]))
+            add_listener(slot, first);
     }
     core__device_unlock();
 }
@@ -62,7 +62,7 @@ void core__profile_ranges_begin(uint64_t token, const char *name)
     stack.backends[stack.depth] = bits;
     stack.tokens[stack.depth++] = token;
     for (; bits; bits &= bits - 1) {
-        core_device *device = atomic_load(&told[__builtin_ctz(bits)]);
+        core_device *device = atomic_load(&range_devices[__builtin_ctz(bits)]);
 
         if (!device->forked)
             device->interfaces.ranges.begin(device->impl, text);
@@ -73,7 +73,7 @@ static void leave_innermost(void)
 {
     for (uint32_t bits = stack.backends[--stack.depth]; bits;
          bits &= bits - 1) {
-        core_device *device = atomic_load(&told[__builtin_ctz(bits)]);
+        core_device *device = atomic_load(&range_devices[__builtin_ctz(bits)]);
 
         if (!device->forked)
             device->interfaces.ranges.end(device->impl);

@@ -141,7 +141,7 @@ static bool round_is_over(const core_profiler_options *options, uint64_t step)
            phase_of(options, step) == ACTIVE;
 }
 
-static core_status tell_ready(core_profiler *profiler)
+static core_status call_ready(core_profiler *profiler)
 {
     return profiler->options.ready
                ? profiler->options.ready(profiler, profiler->options.user)
@@ -236,7 +236,7 @@ core_status core_profiler_step(core_profiler *profiler)
                                       profiler->recorded != (next == ACTIVE))))
         status = round_end(profiler);
     if (over && status == CORE_OK)
-        status = tell_ready(profiler);
+        status = call_ready(profiler);
     if (!profiler->running)
         return status; /* it was stopped there */
     if (!profiler->number && (next == WARMUP || next == ACTIVE))
@@ -259,7 +259,7 @@ static core_status stop(core_profiler *profiler)
     pthread_mutex_unlock(&lock);
     if (status == CORE_OK && recorded) {
         profiler->stopping = true;
-        status = tell_ready(profiler);
+        status = call_ready(profiler);
         profiler->stopping = false;
     }
     return status;

@@ -6,11 +6,11 @@
  * times in microseconds since the round began. */
 
 #include "profiler/profile.h"
+#include "profiler/report_file.h"
 
 #include "base/error.h"
 #include "base/json.h"
 #include "base/memory.h"
-#include "io/file.h"
 #include "tensor/dtype.h"
 
 #include <stdio.h>
@@ -21,35 +21,16 @@ enum { HOST = 1, DEVICE = 100 };
 
 typedef struct writer {
     core__json json;
-    core__file file;
+    core__report_file report;
     const core_profiler *profiler;
-    char buffer[1 << 16];
-    size_t used;
-    core_status status;
 } writer;
-
-static void flush(writer *writer)
-{
-    if (writer->used && writer->status == CORE_OK)
-        writer->status =
-            core__file_write(&writer->file, writer->buffer, writer->used);
-    writer->used = 0;
-}
 
 static bool put(void *context, const char *text, size_t size)
 {
     writer *writer = context;
 
-    if (size > sizeof writer->buffer - writer->used)
-        flush(writer);
-    if (size > sizeof writer->buffer) {
-        if (writer->status == CORE_OK)
-            writer->status = core__file_write(&writer->file, text, size);
-    } else {
-        memcpy(writer->buffer + writer->used, text, size);
-        writer->used += size;
-    }
-    return writer->status == CORE_OK;
+    core__report_file_write(&writer->report, text, size);
+    return writer->report.status == CORE_OK;
 }
 
 static void begin(writer *writer, const char *phase, const char *name,
@@ -288,8 +269,9 @@ static core_status write_links(writer *writer, uint64_t *arrows)
     return CORE_OK;
 }
 
-static core_status write_all(writer *writer)
+static core_status write_all(void *context)
 {
+    writer *writer = context;
     const core_profiler *profiler = writer->profiler;
     core__json *json = &writer->json;
     uint64_t arrows = 0;
@@ -320,11 +302,10 @@ static core_status write_all(writer *writer)
     CORE_TRY(write_memory(writer));
     core__json_end(json);
     core__json_end(json);
-    if (!core__json_finish(json) && writer->status == CORE_OK)
+    if (!core__json_finish(json) && writer->report.status == CORE_OK)
         return core__error(CORE_ERROR_INTERNAL,
                            "the JSON of the trace is incomplete");
-    flush(writer);
-    return writer->status;
+    return writer->report.status;
 }
 
 core_status core_profiler_save_trace(core_profiler *profiler, const char *path)
@@ -339,13 +320,7 @@ core_status core_profiler_save_trace(core_profiler *profiler, const char *path)
     if (!writer)
         return core__error_memory(sizeof *writer);
     writer->profiler = profiler;
-    status = core__file_begin(&writer->file, path);
-    if (status == CORE_OK) {
-        status = write_all(writer);
-        if (status == CORE_OK)
-            status = core__file_commit(&writer->file);
-        core__file_end(&writer->file);
-    }
+    status = core__report_file_save(&writer->report, path, write_all, writer);
     core__free(writer);
     return status;
 }
