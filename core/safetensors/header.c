@@ -76,7 +76,7 @@ static core_status read_shape(core__reader *r, core__header *header,
     return CORE_OK;
 }
 
-static core_status read_place(core__reader *r, core__header_tensor *tensor)
+static core_status read_offsets(core__reader *r, core__header_tensor *tensor)
 {
     if (!core__reader_take(r, '['))
         return core__reader_fail(r, "expected an array");
@@ -108,14 +108,15 @@ static core_status read_tensor(core__reader *r, core__header *header,
                 : strcmp(key, "data_offsets") == 0 ? PLACE
                                                    : 0;
         if (!field || (seen & field))
-            return core__reader_fail(r, "unknown field of a tensor");
+            return core__reader_fail(r,
+                                     "unknown or repeated field of a tensor");
         seen |= field;
         if (field == DTYPE)
             CORE_TRY(core__reader_text(r, &tensor->dtype_name));
         else if (field == SHAPE)
             CORE_TRY(read_shape(r, header, tensor));
         else
-            CORE_TRY(read_place(r, tensor));
+            CORE_TRY(read_offsets(r, tensor));
     } while (core__reader_take(r, ','));
     if (!core__reader_take(r, '}'))
         return core__reader_fail(r, "expected } after the last member");
@@ -183,21 +184,7 @@ static core_status read_members(core__reader *r, core__header *header)
 
 /* ------------------------------------------------------------- checking -- */
 
-static int tensor_by_name(const void *a, const void *b)
-{
-    const core__header_tensor *x = a, *y = b;
-
-    return strcmp(x->name, y->name);
-}
-
-static int text_by_name(const void *a, const void *b)
-{
-    const core_named_text *x = a, *y = b;
-
-    return strcmp(x->name, y->name);
-}
-
-static int tensor_by_place(const void *a, const void *b)
+static int tensor_by_offset(const void *a, const void *b)
 {
     const core__header_tensor *const *x = a, *const *y = b;
 
@@ -210,23 +197,10 @@ static int tensor_by_place(const void *a, const void *b)
 
 static core_status check_names(core__header *header, const char *path)
 {
-    if (header->tensor_count)
-        qsort(header->tensors, header->tensor_count, sizeof *header->tensors,
-              tensor_by_name);
-    if (header->text_count)
-        qsort(header->texts, header->text_count, sizeof *header->texts,
-              text_by_name);
-    for (size_t i = 1; i < header->tensor_count; i++)
-        if (strcmp(header->tensors[i - 1].name, header->tensors[i].name) == 0)
-            return core__error(CORE_ERROR_CORRUPT,
-                               "%s: two tensors are named \"%.80s\"", path,
-                               header->tensors[i].name);
-    for (size_t i = 1; i < header->text_count; i++)
-        if (strcmp(header->texts[i - 1].name, header->texts[i].name) == 0)
-            return core__error(CORE_ERROR_CORRUPT,
-                               "%s: two metadata entries are named \"%.80s\"",
-                               path, header->texts[i].name);
-    return CORE_OK;
+    CORE_TRY(core__names_sort(header->tensors, header->tensor_count,
+                              sizeof *header->tensors, path, "tensors"));
+    return core__names_sort(header->texts, header->text_count,
+                            sizeof *header->texts, path, "metadata entries");
 }
 
 static core_status check_size(const core__header_tensor *tensor,
@@ -254,8 +228,8 @@ static core_status check_size(const core__header_tensor *tensor,
 
 /* The data of all tensors must be contiguous, from the first byte to the
  * last. */
-static core_status check_places(core__header *header, const char *path,
-                                uint64_t data_size)
+static core_status check_offsets(core__header *header, const char *path,
+                                 uint64_t data_size)
 {
     size_t count = header->tensor_count;
     uint64_t reached = 0;
@@ -267,7 +241,7 @@ static core_status check_places(core__header *header, const char *path,
         for (size_t i = 0; i < count; i++)
             header->by_place[i] = &header->tensors[i];
         qsort(header->by_place, count, sizeof *header->by_place,
-              tensor_by_place);
+              tensor_by_offset);
     }
     for (size_t i = 0; i < count; i++) {
         const core__header_tensor *tensor = header->by_place[i];
@@ -323,7 +297,7 @@ core_status core__header_parse(core__header *header, const char *path,
             header->tensors[i].sizes =
                 header->sizes + header->tensors[i].first_size;
     CORE_TRY(check_names(header, path));
-    return check_places(header, path, data_size);
+    return check_offsets(header, path, data_size);
 }
 
 void core__header_free(core__header *header)

@@ -6,8 +6,8 @@
  * Only what the format allows is accepted: objects, strings, and arrays of
  * integers that are 0 or more.  Everything else is CORRUPT. */
 
-#ifndef CORE_IO_HEADER_H
-#define CORE_IO_HEADER_H
+#ifndef CORE_SAFETENSORS_HEADER_H
+#define CORE_SAFETENSORS_HEADER_H
 
 #include <libcore/safetensors.h>
 

@@ -16,7 +16,7 @@
 
 /* Whether the file is in the index's directory or below it: no component of the
  * path may be empty, "." or "..". */
-static bool stays_inside(const char *file)
+static bool is_inside(const char *file)
 {
     for (;;) {
         size_t part = strcspn(file, "/");
@@ -40,7 +40,7 @@ static core_status read_entry(core__reader *r, core__index *index,
     entry = &index->entries[index->entry_count];
     *entry = (core__index_entry){.name = name};
     CORE_TRY(core__reader_text(r, &entry->file));
-    if (!stays_inside(entry->file))
+    if (!is_inside(entry->file))
         return core__error(CORE_ERROR_CORRUPT,
                            "%s: tensor \"%.80s\" is in the shard \"%.80s\", "
                            "which must be in the index's directory",
@@ -108,20 +108,6 @@ static core_status read_top(core__reader *r, core__index *index,
 
 /* ------------------------------------------------------------- checking -- */
 
-static int by_name(const void *a, const void *b)
-{
-    const core__index_entry *x = a, *y = b;
-
-    return strcmp(x->name, y->name);
-}
-
-static int text_by_name(const void *a, const void *b)
-{
-    const core_named_text *x = a, *y = b;
-
-    return strcmp(x->name, y->name);
-}
-
 static int by_text(const void *a, const void *b)
 {
     const char *const *x = a, *const *y = b;
@@ -131,21 +117,10 @@ static int by_text(const void *a, const void *b)
 
 static core_status check_names(core__index *index, const char *path)
 {
-    qsort(index->entries, index->entry_count, sizeof *index->entries, by_name);
-    for (size_t i = 1; i < index->entry_count; i++)
-        if (strcmp(index->entries[i - 1].name, index->entries[i].name) == 0)
-            return core__error(CORE_ERROR_CORRUPT,
-                               "%s: two tensors are named \"%.80s\"", path,
-                               index->entries[i].name);
-    if (index->text_count)
-        qsort(index->texts, index->text_count, sizeof *index->texts,
-              text_by_name);
-    for (size_t i = 1; i < index->text_count; i++)
-        if (strcmp(index->texts[i - 1].name, index->texts[i].name) == 0)
-            return core__error(CORE_ERROR_CORRUPT,
-                               "%s: two metadata entries are named \"%.80s\"",
-                               path, index->texts[i].name);
-    return CORE_OK;
+    CORE_TRY(core__names_sort(index->entries, index->entry_count,
+                              sizeof *index->entries, path, "tensors"));
+    return core__names_sort(index->texts, index->text_count,
+                            sizeof *index->texts, path, "metadata entries");
 }
 
 static core_status number_files(core__index *index)

@@ -9,8 +9,8 @@
  * Files are in the index's directory or below it; a name that leads elsewhere
  * is CORRUPT, as is any other violation of the format. */
 
-#ifndef CORE_IO_INDEX_H
-#define CORE_IO_INDEX_H
+#ifndef CORE_SAFETENSORS_INDEX_H
+#define CORE_SAFETENSORS_INDEX_H
 
 #include <libcore/safetensors.h>
 

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 size_t core__reader_character(const char *text, size_t size)
@@ -94,7 +95,7 @@ static char *encode(char *to, uint32_t c)
 }
 
 /* Decodes what follows a backslash. */
-static core_status escape(core__reader *r, char **to)
+static core_status escape_sequence(core__reader *r, char **to)
 {
     static const char from[] = "\"\\/bfnrt";
     static const char into[] = "\"\\/\b\f\n\r\t";
@@ -128,7 +129,7 @@ static core_status escape(core__reader *r, char **to)
 }
 
 /* Copies one unescaped character. */
-static core_status plain(core__reader *r, char **to)
+static core_status plain_character(core__reader *r, char **to)
 {
     size_t size = core__reader_character(r->next, (size_t)(r->end - r->next));
 
@@ -156,9 +157,9 @@ core_status core__reader_text(core__reader *r, const char **out_text)
             break;
         if (*r->next == '\\') {
             r->next++;
-            CORE_TRY(escape(r, &to));
+            CORE_TRY(escape_sequence(r, &to));
         } else {
-            CORE_TRY(plain(r, &to));
+            CORE_TRY(plain_character(r, &to));
         }
     }
     r->next++;
@@ -267,5 +268,33 @@ core_status core__reader_skip(core__reader *r)
         CORE_TRY(skip_begin(r, closing, &depth));
         first = depth > before;
     }
+    return CORE_OK;
+}
+
+/* ---------------------------------------------------------------- names -- */
+
+static const char *name_of(const void *item)
+{
+    return *(const char *const *)item;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(name_of(a), name_of(b));
+}
+
+core_status core__names_sort(void *items, size_t count, size_t size,
+                             const char *path, const char *what)
+{
+    const char *at = items;
+
+    if (count < 2)
+        return CORE_OK;
+    qsort(items, count, size, by_name);
+    for (size_t i = 1; i < count; i++, at += size)
+        if (by_name(at, at + size) == 0)
+            return core__error(CORE_ERROR_CORRUPT,
+                               "%s: two %s are named \"%.80s\"", path, what,
+                               name_of(at));
     return CORE_OK;
 }

@@ -6,8 +6,8 @@
  * The caller asks for the token that must come next; anything else is CORRUPT,
  * and the error has its position. */
 
-#ifndef CORE_IO_READER_H
-#define CORE_IO_READER_H
+#ifndef CORE_SAFETENSORS_JSON_READER_H
+#define CORE_SAFETENSORS_JSON_READER_H
 
 #include <libcore/status.h>
 
@@ -43,6 +43,12 @@ core_status core__reader_skip(core__reader *r);
 /* The number of bytes of the UTF-8 character at text, of which size > 0 bytes
  * may be read; 0: it is invalid. */
 size_t core__reader_character(const char *text, size_t size);
+/* Sorts items of `size` bytes, each of which begins with a pointer to its name,
+ * by name; returns CORRUPT if two have the same.  what: the items, for the
+ * message. */
+core_status core__names_sort(void *items, size_t count, size_t size,
+                             const char *path, const char *what);
+
 /* Makes space in an array for one more element. */
 core_status core__reader_grow(void **array, size_t *room, size_t count,
                               size_t element);

@@ -4,8 +4,8 @@
 /* safetensors.h: the struct of an open file: a single part, or the shards of an
  * index. */
 
-#ifndef CORE_IO_SAFETENSORS_H
-#define CORE_IO_SAFETENSORS_H
+#ifndef CORE_SAFETENSORS_SAFETENSORS_H
+#define CORE_SAFETENSORS_SAFETENSORS_H
 
 #include "safetensors/header.h"
 #include "safetensors/index.h"

@@ -138,7 +138,7 @@ static core_status check_tensors(core_named_tensor *tensors, size_t count)
     return CORE_OK;
 }
 
-static uint64_t bytes(const core_tensor *tensor)
+static uint64_t byte_count(const core_tensor *tensor)
 {
     return (uint64_t)core_tensor_numel(tensor) *
            core_dtype_size(core_tensor_dtype(tensor));
@@ -183,7 +183,7 @@ static void write_tensor(buffer *json, const core_named_tensor *named,
                       (long long)core_tensor_sizes(tensor)[i]);
     append_format(json, "],\"data_offsets\":[%llu,%llu]}",
                   (unsigned long long)begin,
-                  (unsigned long long)(begin + bytes(tensor)));
+                  (unsigned long long)(begin + byte_count(tensor)));
 }
 
 /* Writes the eight length bytes and the JSON, padded to a multiple of 8. */
@@ -201,7 +201,7 @@ static core_status write_header(buffer *json, const core_named_tensor *tensors,
         if (i || text_count)
             append(json, ",", 1);
         write_tensor(json, &tensors[i], begin);
-        begin += bytes(tensors[i].tensor);
+        begin += byte_count(tensors[i].tensor);
     }
     append(json, "}", 1);
     append(json, "        ", (8 - json->size % 8) % 8);
@@ -216,7 +216,7 @@ static core_status write_header(buffer *json, const core_named_tensor *tensors,
 
 static core_status write_data(core__file *file, const core_named_tensor *named)
 {
-    size_t size = (size_t)bytes(named->tensor);
+    size_t size = (size_t)byte_count(named->tensor);
     core_status status;
     void *data;
 
