@@ -38,7 +38,7 @@ struct core__autocast_casts {
 };
 
 /* The key under which a cast of source made now is kept, without a result. */
-static kept now(core__thread *self, core_tensor *source)
+static kept key_of(core__thread *self, core_tensor *source)
 {
     const core_stream *stream = core__stream_current_of(self, source->device);
 
@@ -52,7 +52,7 @@ static kept now(core__thread *self, core_tensor *source)
     };
 }
 
-static bool same(const kept *slot, const kept *like, core_dtype dtype)
+static bool has_key(const kept *slot, const kept *like, core_dtype dtype)
 {
     return slot->source == like->source && slot->result->dtype == dtype &&
            slot->mode == like->mode && slot->stream == like->stream &&
@@ -60,16 +60,16 @@ static bool same(const kept *slot, const kept *like, core_dtype dtype)
 }
 
 /* The slot with that key, of any version, or the free slot for it. */
-static kept *find(casts *casts, const kept *like, core_dtype dtype)
+static kept *find_slot(casts *casts, const kept *like, core_dtype dtype)
 {
     size_t at = (uintptr_t)like->source / 64 * 0x9e3779b1u & (casts->size - 1);
 
-    while (casts->slots[at].source && !same(&casts->slots[at], like, dtype))
+    while (casts->slots[at].source && !has_key(&casts->slots[at], like, dtype))
         at = (at + 1) & (casts->size - 1);
     return &casts->slots[at];
 }
 
-static casts *grown(casts *old)
+static casts *grow(casts *old)
 {
     size_t size = old ? old->size * 2 : FIRST;
     casts *grown = core__alloc_zero(sizeof *grown + size * sizeof(kept));
@@ -82,7 +82,7 @@ static casts *grown(casts *old)
 
         if (!slot->source)
             continue;
-        *find(grown, slot, (core_dtype)slot->result->dtype) = *slot;
+        *find_slot(grown, slot, (core_dtype)slot->result->dtype) = *slot;
         grown->count++;
     }
     core__free(old);
@@ -90,18 +90,18 @@ static casts *grown(casts *old)
 }
 
 /* If memory is short, the cast is not kept. */
-static void keep(core__thread *self, kept made, core_tensor *result)
+static void insert(core__thread *self, kept made, core_tensor *result)
 {
     casts *casts = self->autocast_casts;
     kept *slot;
 
     if (!casts || 2 * casts->count >= casts->size) {
-        casts = grown(casts);
+        casts = grow(casts);
         if (!casts)
             return;
         self->autocast_casts = casts;
     }
-    slot = find(casts, &made, (core_dtype)result->dtype);
+    slot = find_slot(casts, &made, (core_dtype)result->dtype);
     if (slot->source) {
         core__tensor_release(slot->result);
     } else {
@@ -127,9 +127,9 @@ core_status core__autocast_cast(core__thread *self, core_tensor *source,
 
     *out_tensor = NULL;
     if (keeps)
-        made = now(self, source);
+        made = key_of(self, source);
     if (keeps && self->autocast_casts) {
-        kept *slot = find(self->autocast_casts, &made, dtype);
+        kept *slot = find_slot(self->autocast_casts, &made, dtype);
 
         if (slot->source && slot->version == made.version) {
             core__tensor_retain(slot->result);
@@ -139,7 +139,7 @@ core_status core__autocast_cast(core__thread *self, core_tensor *source,
     }
     CORE_TRY(core_to(source, dtype, NULL, false, false, -1, out_tensor));
     if (keeps)
-        keep(self, made, *out_tensor);
+        insert(self, made, *out_tensor);
     return CORE_OK;
 }
 

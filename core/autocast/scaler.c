@@ -318,7 +318,7 @@ static core_status unscale_largest(const core_tensor *grad, double inverse,
 
 /* The largest magnitude is finite if all elements are, and NaN if any is.  A
  * scale below 1 enlarges gradients, so that finite ones may overflow. */
-static core_status look_at(grads *grads, double inverse)
+static core_status find_largest(grads *grads, double inverse)
 {
     for (size_t i = 0; i < grads->count; i++) {
         core_tensor *grad = grads->tensors[i];
@@ -378,7 +378,7 @@ static core_status unscale(core_grad_scaler *scaler, core_optimizer *optimizer,
     record->optimizer = optimizer;
     status = collect(optimizer, &grads);
     if (status == CORE_OK)
-        status = look_at(&grads, inverse);
+        status = find_largest(&grads, inverse);
     if (status == CORE_OK)
         status = judge_all(&grads, record);
     if (status != CORE_OK)

@@ -3,8 +3,8 @@
 
 /* dlpack.h: maps DLPack's dtypes, devices and streams to libcore's. */
 
-#ifndef CORE_EXCHANGE_DLPACK_H
-#define CORE_EXCHANGE_DLPACK_H
+#ifndef CORE_DLPACK_DLPACK_H
+#define CORE_DLPACK_DLPACK_H
 
 #include <libcore/dlpack.h>
 

@@ -21,7 +21,7 @@ typedef struct imported {
     core_device *device;
 } imported;
 
-static void give_back(void *managed, bool versioned)
+static void return_to_producer(void *managed, bool versioned)
 {
     core_dlpack_managed *newer = managed;
     core_dlpack_unversioned *older = managed;
@@ -42,7 +42,7 @@ static void release(void *context, void *data)
     (void)data;
     if (!self->device->synchronous)
         (void)core_device_synchronize(self->device);
-    give_back(self->managed, self->versioned);
+    return_to_producer(self->managed, self->versioned);
     core__free(self);
 }
 
@@ -64,7 +64,7 @@ static core_status too_large(void)
         "DLPack: the sizes and strides need more bytes than can be addressed");
 }
 
-static core_status take_sizes(const core_dlpack_tensor *from, layout *to)
+static core_status read_sizes(const core_dlpack_tensor *from, layout *to)
 {
     if (from->ndim < 0 || from->ndim > CORE_MAX_NDIM)
         return core__error(
@@ -95,7 +95,7 @@ static core_status take_sizes(const core_dlpack_tensor *from, layout *to)
 }
 
 /* Row-major strides where none are given, and in dimensions of size 1. */
-static core_status take_strides(const core_dlpack_tensor *from, layout *to)
+static core_status read_strides(const core_dlpack_tensor *from, layout *to)
 {
     int64_t stride = 1;
 
@@ -115,7 +115,7 @@ static core_status take_strides(const core_dlpack_tensor *from, layout *to)
     return CORE_OK;
 }
 
-static core_status measure(layout *to)
+static core_status count_bytes(layout *to)
 {
     int64_t last = 0, reach;
 
@@ -196,11 +196,11 @@ static core_status import(const core_dlpack_tensor *from, void *managed,
 
     status = core__dlpack_dtype(from->dtype, &shape.dtype);
     if (status == CORE_OK)
-        status = take_sizes(from, &shape);
+        status = read_sizes(from, &shape);
     if (status == CORE_OK)
-        status = take_strides(from, &shape);
+        status = read_strides(from, &shape);
     if (status == CORE_OK)
-        status = measure(&shape);
+        status = count_bytes(&shape);
     if (status == CORE_OK)
         status = core__dlpack_device(from->device, device, &device);
     if (status == CORE_OK)
@@ -225,7 +225,7 @@ static core_status import(const core_dlpack_tensor *from, void *managed,
         return CORE_OK;
     }
     core__free(self);
-    give_back(managed, versioned);
+    return_to_producer(managed, versioned);
     return status;
 }
 
@@ -239,7 +239,7 @@ core_status core_dlpack_import(core_dlpack_managed *managed,
     if (managed->major != CORE_DLPACK_MAJOR) {
         uint32_t major = managed->major, minor = managed->minor;
 
-        give_back(managed, true);
+        return_to_producer(managed, true);
         return core__error(
             CORE_ERROR_INCOMPATIBLE,
             "DLPack: the tensor has version %u.%u; libcore supports %u.x",

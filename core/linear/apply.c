@@ -25,8 +25,8 @@ typedef struct state {
 } state;
 
 /* The tensor slots of args, the most common ones first. */
-static void slots_of(core_linear_backward_args *args,
-                     core_tensor **out_slots[SAVED])
+static void saved_slots(core_linear_backward_args *args,
+                        core_tensor **out_slots[SAVED])
 {
     out_slots[0] = &args->input;
     out_slots[1] = &args->weight;
@@ -47,8 +47,8 @@ static void release_state(void *context)
 
 /* If the program gave a destination for the weight's gradient, uses it as the
  * main gradient. */
-static bool take_destination(const core_node *node,
-                             core_linear_backward_args *args)
+static bool use_destination(const core_node *node,
+                            core_linear_backward_args *args)
 {
     core_tensor *input = args->input ? args->input : args->input_data;
     core_tensor *buffer;
@@ -72,15 +72,16 @@ static bool take_destination(const core_node *node,
 }
 
 /* args: as setup left them, without the tensors that the node holds. */
-static core_status walk(core_node *node, core_linear_backward_args *args,
-                        int saved, core_tensor *const *grads,
-                        core_tensor **gradients, size_t ngradients)
+static core_status run_backward(core_node *node,
+                                core_linear_backward_args *args, int saved,
+                                core_tensor *const *grads,
+                                core_tensor **gradients, size_t ngradients)
 {
     core_tensor **slots[SAVED], *bias = NULL;
     core_status status = CORE_OK;
     bool taken = false;
 
-    slots_of(args, slots);
+    saved_slots(args, slots);
     for (int i = 0; i < saved && status == CORE_OK; i++)
         status = core_node_saved(node, (size_t)i, slots[i]);
     args->grad_output = grads[0];
@@ -89,7 +90,7 @@ static core_status walk(core_node *node, core_linear_backward_args *args,
     args->bias_requires_grad =
         ngradients > 2 && core_node_needs_gradient(node, 2);
     if (status == CORE_OK) {
-        taken = take_destination(node, args);
+        taken = use_destination(node, args);
         status =
             core_linear_backward(args, &gradients[0], &gradients[1], &bias);
     }
@@ -110,7 +111,7 @@ static core_status backward(core_node *node, void *context,
     core_linear_backward_args args = own->args;
 
     (void)ngrads;
-    return walk(node, &args, own->saved, grads, gradients, ngradients);
+    return run_backward(node, &args, own->saved, grads, gradients, ngradients);
 }
 
 /* Without quantizers, main gradient and store, backward needs only the
@@ -129,8 +130,9 @@ static core_status backward_plain(core_node *node, void *context,
     };
 
     (void)ngrads;
-    return walk(node, &args, args.activation ? SAVED_ACTIVATED : SAVED_PLAIN,
-                grads, gradients, ngradients);
+    return run_backward(node, &args,
+                        args.activation ? SAVED_ACTIVATED : SAVED_PLAIN, grads,
+                        gradients, ngradients);
 }
 
 static bool is_plain(const core_linear_forward_args *args)
@@ -179,7 +181,7 @@ static core_status record(const core_linear_forward_args *args, state *own,
     core_status status;
     int count;
 
-    slots_of(&own->args, slots);
+    saved_slots(&own->args, slots);
     count = args->input_quantizer ? SAVED
             : own->args.activated ? SAVED_ACTIVATED
                                   : SAVED_PLAIN;
@@ -204,8 +206,8 @@ static uint32_t wanted(core_tensor *tensor)
  * operator's are, and the casts are recorded.  With quantizers, everything is
  * cast to the weight's dtype, and the weight is quantized uncast.  Results are
  * owned where they were cast, else NULL. */
-static core_status lower(const core_linear_forward_args *args,
-                         core_tensor *low[3])
+static core_status autocast_operands(const core_linear_forward_args *args,
+                                     core_tensor *low[3])
 {
     core_tensor *given[3] = {args->input, args->weight, args->bias};
     core__thread *self = core__thread_self();
@@ -311,7 +313,7 @@ core_status core_linear_apply(const core_linear_forward_args *given,
             "core_linear_forward_args: struct_size is %u; it must be %zu",
             given->struct_size, sizeof args);
     args = *given;
-    status = lower(given, low);
+    status = autocast_operands(given, low);
     args.input = low[0] ? low[0] : given->input;
     args.weight = low[1] ? low[1] : given->weight;
     args.bias = low[2] ? low[2] : given->bias;

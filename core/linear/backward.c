@@ -85,8 +85,8 @@ static core_status dw_factors(core_tensor *grad, core_tensor *input,
     return status == CORE_OK ? core__linear_flat(input, &b->data) : status;
 }
 
-static core_status dw_eight(const core__linear_dw *dw,
-                            core_tensor **out_gradient)
+static core_status dw_quantized(const core__linear_dw *dw,
+                                core_tensor **out_gradient)
 {
     core__linear_factor a = {NULL, dw->grad_scales};
     core__linear_factor b = {NULL, dw->input_scales};
@@ -144,7 +144,7 @@ core_status core__linear_dw_compute(const core__linear_dw *dw,
      * it. */
     if (dw->main_grad)
         CORE_TRY(core__task_wrote(core_tensor_device(dw->main_grad)));
-    return dw->grad_scales ? dw_eight(dw, out_gradient)
+    return dw->grad_scales ? dw_quantized(dw, out_gradient)
                            : dw_wide(dw, out_gradient);
 }
 
@@ -173,8 +173,8 @@ static core_status widen(prepared *grad)
 }
 
 /* An f64 main gradient does not accept products rounded to f32. */
-static core_status takes_eight(const core_linear_backward_args *args,
-                               const prepared *grad, bool *out_takes)
+static core_status accepts_quantized(const core_linear_backward_args *args,
+                                     const prepared *grad, bool *out_takes)
 {
     core__linear_factor a = {NULL, grad->scales};
     core__linear_factor b = {NULL, args->input_scales};
@@ -206,7 +206,7 @@ static core_status weight_gradient(const core_linear_backward_args *args,
                           .flags = args->flags};
     bool eight;
 
-    CORE_TRY(takes_eight(args, grad, &eight));
+    CORE_TRY(accepts_quantized(args, grad, &eight));
     if (!eight)
         CORE_TRY(widen(grad));
     dw.grad = eight ? grad->data : grad->wide;
@@ -274,8 +274,8 @@ static core_status input_wide(const core_linear_backward_args *args,
     return status;
 }
 
-static core_status input_eight(const core_linear_backward_args *args,
-                               const prepared *grad, core_tensor **out_rows)
+static core_status input_quantized(const core_linear_backward_args *args,
+                                   const prepared *grad, core_tensor **out_rows)
 {
     const core__linear_factor a = {grad->data, grad->scales};
     const core__linear_factor b = {args->weight_data, args->weight_scales};
@@ -292,7 +292,7 @@ static core_status input_gradient(const core_linear_backward_args *args,
     uint32_t ndim = core_tensor_ndim(args->grad_output);
     int64_t sizes[CORE_MAX_NDIM];
     core_tensor *rows = NULL;
-    core_status status = input_eight(args, grad, &rows);
+    core_status status = input_quantized(args, grad, &rows);
 
     if (status == CORE_OK && !rows)
         status = input_wide(args, grad, &rows);

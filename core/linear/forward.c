@@ -16,8 +16,8 @@
 
 /* --------------------------------------------------------------- checking -- */
 
-static core_status wrong(core_status code, const char *name, const char *wanted,
-                         core_tensor *got)
+static core_status wrong_tensor(core_status code, const char *name,
+                                const char *wanted, core_tensor *got)
 {
     return core__error(
         code, "linear: %s is %s with %u dimensions; it must be %s", name,
@@ -45,9 +45,9 @@ static core_status check_tensors(const core_linear_forward_args *args)
     core_dtype dtype = core_tensor_dtype(input);
 
     if (core_tensor_ndim(weight) != 2)
-        return wrong(CORE_ERROR_SHAPE, "weight", "[out, in]", weight);
+        return wrong_tensor(CORE_ERROR_SHAPE, "weight", "[out, in]", weight);
     if (core_tensor_ndim(input) < 1)
-        return wrong(CORE_ERROR_SHAPE, "input", "[..., in]", input);
+        return wrong_tensor(CORE_ERROR_SHAPE, "input", "[..., in]", input);
     if (core_tensor_size(input, -1) != core_tensor_size(weight, 1))
         return core__error(
             CORE_ERROR_SHAPE,
@@ -55,18 +55,19 @@ static core_status check_tensors(const core_linear_forward_args *args)
             (long long)core_tensor_size(input, -1),
             (long long)core_tensor_size(weight, 1));
     if (!core_dtype_is_floating(dtype))
-        return wrong(CORE_ERROR_DTYPE, "input", "floating", input);
+        return wrong_tensor(CORE_ERROR_DTYPE, "input", "floating", input);
     if (core_tensor_dtype(weight) != dtype)
-        return wrong(CORE_ERROR_DTYPE, "weight", "of the input's dtype",
-                     weight);
+        return wrong_tensor(CORE_ERROR_DTYPE, "weight", "of the input's dtype",
+                            weight);
     CORE_TRY(same_device("weight", weight, input));
     if (!bias)
         return CORE_OK;
     if (core_tensor_ndim(bias) != 1 ||
         core_tensor_size(bias, 0) != core_tensor_size(weight, 0))
-        return wrong(CORE_ERROR_SHAPE, "bias", "[out]", bias);
+        return wrong_tensor(CORE_ERROR_SHAPE, "bias", "[out]", bias);
     if (core_tensor_dtype(bias) != dtype)
-        return wrong(CORE_ERROR_DTYPE, "bias", "of the input's dtype", bias);
+        return wrong_tensor(CORE_ERROR_DTYPE, "bias", "of the input's dtype",
+                            bias);
     return same_device("bias", bias, input);
 }
 
@@ -83,12 +84,12 @@ static core_status check_main_grad(const core_linear_forward_args *args)
     if (core_tensor_ndim(main_grad) != 2 ||
         core_tensor_size(main_grad, 0) != core_tensor_size(weight, 0) ||
         core_tensor_size(main_grad, 1) != core_tensor_size(weight, 1))
-        return wrong(CORE_ERROR_SHAPE, "main_grad", "of the weight's sizes",
-                     main_grad);
+        return wrong_tensor(CORE_ERROR_SHAPE, "main_grad",
+                            "of the weight's sizes", main_grad);
     if (!core_dtype_is_floating(core_tensor_dtype(main_grad)) ||
         core_float8_max(core_tensor_dtype(main_grad)))
-        return wrong(CORE_ERROR_DTYPE, "main_grad",
-                     "floating with at least 16 bits", main_grad);
+        return wrong_tensor(CORE_ERROR_DTYPE, "main_grad",
+                            "floating with at least 16 bits", main_grad);
     CORE_TRY(same_device("main_grad", main_grad, args->input));
     if (!core_tensor_is_contiguous(main_grad, CORE_FORMAT_CONTIGUOUS) ||
         core_tensor_requires_grad(main_grad))
@@ -253,7 +254,8 @@ static core_status activate(const core_linear_forward_args *args,
 }
 
 /* Releases what no gradient needs. */
-static void trim(const core_linear_forward_args *args, core_linear_made *made)
+static void drop_unneeded(const core_linear_forward_args *args,
+                          core_linear_made *made)
 {
     if (!args->weight_requires_grad) {
         core_tensor_release(made->input_data);
@@ -317,7 +319,7 @@ core_status core__linear_compute(const core_linear_forward_args *args,
     if (status == CORE_OK && args->microbatch == CORE_LINEAR_FIRST_MICROBATCH)
         core__linear_keep(args, out_made);
     if (status == CORE_OK)
-        trim(args, out_made);
+        drop_unneeded(args, out_made);
     else
         core_linear_made_release(out_made);
     return status;

@@ -43,7 +43,7 @@ static bool eligible(const core__parameter *parameter, const core_tensor *grad)
     return true;
 }
 
-static bool alike(const core__parameter *a, const core__parameter *b)
+static bool can_share_step(const core__parameter *a, const core__parameter *b)
 {
     return a->tensor->device == b->tensor->device &&
            a->tensor->dtype == b->tensor->dtype && a->steps == b->steps &&
@@ -51,8 +51,8 @@ static bool alike(const core__parameter *a, const core__parameter *b)
 }
 
 /* Whether a kernel can step this parameter. */
-static bool served(const core_optimizer *optimizer,
-                   const core__parameter *parameter)
+static bool has_kernel(const core_optimizer *optimizer,
+                       const core__parameter *parameter)
 {
     core_tensor *tensor = parameter->tensor;
     const core_value list = {CORE_VALUE_TENSOR_LIST, 1, {.tensors = &tensor}};
@@ -93,8 +93,8 @@ static bool is_for_threads(const core_optimizer *optimizer)
 
 /* Whether a fused step may be faster than single steps: it saves operators or
  * launches, or has work for more threads. */
-static bool gains(const core_optimizer *optimizer,
-                  const core__parameter *parameter, bool for_threads)
+static bool is_worth_fusing(const core_optimizer *optimizer,
+                            const core__parameter *parameter, bool for_threads)
 {
     return !optimizer->table->one_operator ||
            !parameter->tensor->device->synchronous ||
@@ -122,9 +122,8 @@ static void drop_state(core__parameter *parameter)
 }
 
 /* One fused call; indices: of the parameters. */
-static core_status step_together(core_optimizer *optimizer,
-                                 core_tensor **tensors, const size_t *indices,
-                                 size_t count)
+static core_status step_fused(core_optimizer *optimizer, core_tensor **tensors,
+                              const size_t *indices, size_t count)
 {
     core__parameter *first = &optimizer->parameters[indices[0]];
     bool begins = !first->state[0];
@@ -173,8 +172,9 @@ static size_t gather(const core_optimizer *optimizer, size_t i,
     for (size_t k = i; k < optimizer->count && count < TOGETHER; k++) {
         const core_tensor *grad;
 
-        if (done[k] || !gains(optimizer, &parameters[k], for_threads) ||
-            !alike(&parameters[i], &parameters[k]))
+        if (done[k] ||
+            !is_worth_fusing(optimizer, &parameters[k], for_threads) ||
+            !can_share_step(&parameters[i], &parameters[k]))
             continue;
         grad = core_tensor_grad(parameters[k].tensor);
         if (eligible(&parameters[k], grad)) {
@@ -196,7 +196,7 @@ typedef struct place {
     bool written;
 } place;
 
-static int in_order(const void *left, const void *right)
+static int by_address(const void *left, const void *right)
 {
     const place *a = left, *b = right;
 
@@ -217,7 +217,7 @@ static bool may_be_shared(const core_tensor *tensor, bool parameter)
                                                memory_order_relaxed) > 1);
 }
 
-static void set_place(place *at, const core_tensor *tensor)
+static void set_memory_range(place *at, const core_tensor *tensor)
 {
     const core_memory memory = tensor->storage->memory;
 
@@ -231,7 +231,7 @@ static void set_place(place *at, const core_tensor *tensor)
 }
 
 /* Lists the memory that steps read and write; with places NULL, only counts. */
-static size_t list_places(const core_optimizer *optimizer, place *places,
+static size_t list_memory(const core_optimizer *optimizer, place *places,
                           bool *out_shared)
 {
     size_t count = 0;
@@ -256,7 +256,7 @@ static size_t list_places(const core_optimizer *optimizer, place *places,
             if (!at)
                 continue;
             *at = (place){.owner = i, .written = k != 1};
-            set_place(at, tensor);
+            set_memory_range(at, tensor);
         }
     }
     return count;
@@ -264,10 +264,10 @@ static size_t list_places(const core_optimizer *optimizer, place *places,
 
 /* Marks parameters whose memory overlaps, directly or through a third, to be
  * stepped alone if any of it is written. */
-static core_status find_shared(const core_optimizer *optimizer, uint8_t *done)
+static core_status mark_shared(const core_optimizer *optimizer, uint8_t *done)
 {
     bool shared;
-    size_t count = list_places(optimizer, NULL, &shared), next;
+    size_t count = list_memory(optimizer, NULL, &shared), next;
     place *places;
 
     if (!shared)
@@ -275,8 +275,8 @@ static core_status find_shared(const core_optimizer *optimizer, uint8_t *done)
     places = core__alloc(count * sizeof *places);
     if (!places)
         return core__error_memory(count * sizeof *places);
-    list_places(optimizer, places, &shared);
-    qsort(places, count, sizeof *places, in_order);
+    list_memory(optimizer, places, &shared);
+    qsort(places, count, sizeof *places, by_address);
     for (size_t i = 0; i < count; i = next) {
         bool written = places[i].written;
         uint64_t to = places[i].to;
@@ -303,16 +303,17 @@ core_status core__optimizer_fused(core_optimizer *optimizer, uint8_t *done)
     core_tensor **tensors = NULL;
     size_t *indices = NULL;
 
-    while (i < n && !gains(optimizer, &optimizer->parameters[i], for_threads))
+    while (i < n &&
+           !is_worth_fusing(optimizer, &optimizer->parameters[i], for_threads))
         i++;
-    status = i < n ? find_shared(optimizer, done) : CORE_OK;
+    status = i < n ? mark_shared(optimizer, done) : CORE_OK;
     for (; i < n && status == CORE_OK; i++) {
         core__parameter *parameter = &optimizer->parameters[i];
         size_t count;
 
-        if (done[i] || !gains(optimizer, parameter, for_threads) ||
+        if (done[i] || !is_worth_fusing(optimizer, parameter, for_threads) ||
             !eligible(parameter, core_tensor_grad(parameter->tensor)) ||
-            !served(optimizer, parameter))
+            !has_kernel(optimizer, parameter))
             continue;
         if (!tensors) {
             tensors =
@@ -323,7 +324,7 @@ core_status core__optimizer_fused(core_optimizer *optimizer, uint8_t *done)
             indices = (size_t *)(tensors + (2 + CORE__OPTIMIZER_SLOTS) * n);
         }
         count = gather(optimizer, i, for_threads, done, indices);
-        status = step_together(optimizer, tensors, indices, count);
+        status = step_fused(optimizer, tensors, indices, count);
         if (status != CORE_OK)
             core__error_prefix("optimizer, %zu parameters from number %zu",
                                count, i);

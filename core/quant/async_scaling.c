@@ -116,7 +116,7 @@ core_status core__quantizer_scale(const core_quantizer_options *options,
     return status;
 }
 
-static core_status largest_of(core_tensor *tensor, core_tensor **out_amax)
+static core_status amax_of(core_tensor *tensor, core_tensor **out_amax)
 {
     if (core_tensor_numel(tensor) == 0)
         return core_zeros(NULL, 0, CORE_F32, core_tensor_device(tensor),
@@ -125,9 +125,10 @@ static core_status largest_of(core_tensor *tensor, core_tensor **out_amax)
                                    CORE_F32, out_amax);
 }
 
-static core_status scaled(const core_quantizer *quantizer, core_tensor *tensor,
-                          core_tensor *scale, core_tensor **out_data,
-                          core_tensor **out_scales)
+static core_status scale_and_cast(const core_quantizer *quantizer,
+                                  core_tensor *tensor, core_tensor *scale,
+                                  core_tensor **out_data,
+                                  core_tensor **out_scales)
 {
     core_tensor *product = NULL;
     core_status status = core_mul(tensor, scale, &product);
@@ -140,9 +141,10 @@ static core_status scaled(const core_quantizer *quantizer, core_tensor *tensor,
     return status;
 }
 
-static core_status current(core_quantizer *quantizer, core_tensor *tensor,
-                           core_tensor *amax, core_tensor **out_data,
-                           core_tensor **out_scales)
+static core_status quantize_current(core_quantizer *quantizer,
+                                    core_tensor *tensor, core_tensor *amax,
+                                    core_tensor **out_data,
+                                    core_tensor **out_scales)
 {
     core_tensor *one = NULL, *scale = NULL;
     core_status status;
@@ -151,7 +153,7 @@ static core_status current(core_quantizer *quantizer, core_tensor *tensor,
     if (status == CORE_OK)
         status = core__quantizer_scale(&quantizer->options, amax, one, &scale);
     if (status == CORE_OK)
-        status = scaled(quantizer, tensor, scale, out_data, out_scales);
+        status = scale_and_cast(quantizer, tensor, scale, out_data, out_scales);
     core_tensor_release(one);
     core_tensor_release(scale);
     return status;
@@ -173,8 +175,9 @@ static core_status check_known(const core_tensor *of, const core_device *wanted)
 
 /* Copies scale and history to the tensor's device, from the device state or, if
  * there is none, from the host's. */
-static core_status bring(core_quantizer *quantizer, core_device *device,
-                         core__quantizer_late *out)
+static core_status state_to_device(core_quantizer *quantizer,
+                                   core_device *device,
+                                   core__quantizer_late *out)
 {
     const int64_t length = quantizer->options.history_length;
     const core_quantizer_state *state = &quantizer->state;
@@ -199,9 +202,10 @@ static core_status bring(core_quantizer *quantizer, core_device *device,
 
 /* Prepends an amax to the history.  One that is not finite is stored as 0,
  * since it says nothing about the next tensor. */
-static core_status remember(const core_quantizer *quantizer, core_tensor *amax,
-                            const core__quantizer_late *was,
-                            core__quantizer_late *now)
+static core_status history_push(const core_quantizer *quantizer,
+                                core_tensor *amax,
+                                const core__quantizer_late *was,
+                                core__quantizer_late *now)
 {
     const int64_t one = 1, length = quantizer->options.history_length;
     core_tensor *finite = NULL, *zero = NULL, *clean = NULL, *first = NULL;
@@ -235,13 +239,16 @@ static core_status remember(const core_quantizer *quantizer, core_tensor *amax,
     return status;
 }
 
-static core_status delayed(core_quantizer *quantizer, core_tensor *tensor,
-                           core_tensor *amax, core_tensor **out_data,
-                           core_tensor **out_scales, core__quantizer_late *now)
+static core_status quantize_delayed(core_quantizer *quantizer,
+                                    core_tensor *tensor, core_tensor *amax,
+                                    core_tensor **out_data,
+                                    core_tensor **out_scales,
+                                    core__quantizer_late *now)
 {
     core__quantizer_late was = {0};
     core_tensor *told = NULL, *scale = NULL;
-    core_status status = bring(quantizer, core_tensor_device(tensor), &was);
+    core_status status =
+        state_to_device(quantizer, core_tensor_device(tensor), &was);
 
     /* 0 * amax is NaN where the amax is not finite, so the scale becomes NaN
      * too. */
@@ -250,9 +257,9 @@ static core_status delayed(core_quantizer *quantizer, core_tensor *tensor,
     if (status == CORE_OK)
         status = core_add(was.scale, told, core_int(1), &scale);
     if (status == CORE_OK)
-        status = scaled(quantizer, tensor, scale, out_data, out_scales);
+        status = scale_and_cast(quantizer, tensor, scale, out_data, out_scales);
     if (status == CORE_OK)
-        status = remember(quantizer, amax, &was, now);
+        status = history_push(quantizer, amax, &was, now);
     core_tensor_release(told);
     core_tensor_release(scale);
     core__quantizer_late_drop(&was);
@@ -275,12 +282,13 @@ core_status core__quantizer_without_wait(core_quantizer *quantizer,
         status = core__quantize_blocks(options, tensor, out_data, out_scales,
                                        &now.amax);
     else
-        status = largest_of(tensor, &now.amax);
+        status = amax_of(tensor, &now.amax);
     if (status == CORE_OK && options->scaling == CORE_SCALING_CURRENT)
-        status = current(quantizer, tensor, now.amax, out_data, out_scales);
-    else if (status == CORE_OK && options->scaling == CORE_SCALING_DELAYED)
         status =
-            delayed(quantizer, tensor, now.amax, out_data, out_scales, &now);
+            quantize_current(quantizer, tensor, now.amax, out_data, out_scales);
+    else if (status == CORE_OK && options->scaling == CORE_SCALING_DELAYED)
+        status = quantize_delayed(quantizer, tensor, now.amax, out_data,
+                                  out_scales, &now);
     if (status != CORE_OK) {
         core__quantizer_late_drop(&now);
         return status;

@@ -16,7 +16,7 @@ enum { BLOCK = CORE_QUANTIZER_BLOCK, BIAS = 127 };
 
 /* Splits the last dimension into blocks; its size must be a multiple of
  * BLOCK. */
-static core_status split(core_tensor *tensor, int64_t *sizes)
+static core_status block_sizes(core_tensor *tensor, int64_t *sizes)
 {
     uint32_t ndim = core_tensor_ndim(tensor);
 
@@ -94,7 +94,7 @@ static core_status factors_of(core_tensor *exponents, core_tensor **out_factors)
     return status;
 }
 
-static core_status largest_of(core_tensor *amaxes, core_tensor **out_amax)
+static core_status amax_of(core_tensor *amaxes, core_tensor **out_amax)
 {
     if (core_tensor_numel(amaxes) == 0)
         return core_zeros(NULL, 0, CORE_F32, core_tensor_device(amaxes),
@@ -110,14 +110,14 @@ typedef struct blocks {
     core_tensor *exponents;
 } blocks;
 
-static void drop(blocks *b)
+static void blocks_release(blocks *b)
 {
     core_tensor_release(b->apart);
     core_tensor_release(b->amaxes);
     core_tensor_release(b->exponents);
 }
 
-static core_status look_at(core_tensor *tensor, blocks *out)
+static core_status block_amaxes(core_tensor *tensor, blocks *out)
 {
     uint32_t ndim = core_tensor_ndim(tensor);
     int64_t sizes[CORE_MAX_NDIM + 1];
@@ -125,7 +125,7 @@ static core_status look_at(core_tensor *tensor, blocks *out)
     core_tensor *sized = NULL;
     core_status status;
 
-    CORE_TRY(split(tensor, sizes));
+    CORE_TRY(block_sizes(tensor, sizes));
     status = core_reshape(tensor, sizes, ndim + 1, &out->apart);
     if (status == CORE_OK)
         status = core_abs(out->apart, &sized);
@@ -164,7 +164,7 @@ core_status core__quantize_blocks(const core_quantizer_options *options,
                                   core_tensor **out_amax)
 {
     blocks b = {NULL, NULL, NULL};
-    core_status status = look_at(tensor, &b);
+    core_status status = block_amaxes(tensor, &b);
 
     if (status == CORE_OK)
         status = exponents_of(options->dtype, b.amaxes, &b.exponents);
@@ -172,17 +172,17 @@ core_status core__quantize_blocks(const core_quantizer_options *options,
         status =
             core_to(b.exponents, CORE_U8, NULL, false, false, -1, out_scales);
     if (status == CORE_OK)
-        status = largest_of(b.amaxes, out_amax);
+        status = amax_of(b.amaxes, out_amax);
     if (status == CORE_OK)
         status = scale(options, tensor, &b, out_data);
-    drop(&b);
+    blocks_release(&b);
     return status;
 }
 
 core_status core__blocks_refused(core_tensor *tensor)
 {
     blocks b = {NULL, NULL, NULL};
-    core_status status = look_at(tensor, &b);
+    core_status status = block_amaxes(tensor, &b);
     int64_t count = b.amaxes ? core_tensor_numel(b.amaxes) : 0;
     size_t room = (size_t)count * sizeof(float);
     float *amaxes = core__alloc(room + 1);
@@ -199,7 +199,7 @@ core_status core__blocks_refused(core_tensor *tensor)
                                  (long long)i,
                                  isnan(amaxes[i]) ? "NaN" : "infinite");
     core__free(amaxes);
-    drop(&b);
+    blocks_release(&b);
     return status;
 }
 
@@ -240,7 +240,7 @@ core_status core__dequantize_blocks(core_tensor *wide, core_tensor *scales,
     core_tensor *blocks = NULL, *powers = NULL, *apart = NULL, *scaled = NULL;
     core_status status;
 
-    CORE_TRY(split(wide, sizes));
+    CORE_TRY(block_sizes(wide, sizes));
     for (uint32_t i = 0; i < ndim; i++)
         if (core_tensor_ndim(scales) != ndim ||
             core_tensor_size(scales, i) != sizes[i])

@@ -86,7 +86,8 @@ static core_status grow(core__quantized_list *list)
     return CORE_OK;
 }
 
-static core_status note(core__quantized_list *list, core_quantizer *quantizer)
+static core_status record_call(core__quantized_list *list,
+                               core_quantizer *quantizer)
 {
     core_status status = CORE_OK;
 
@@ -103,8 +104,8 @@ static core_status note(core__quantized_list *list, core_quantizer *quantizer)
 
 /* The quantizer's next recorded call, or NULL.  Several threads may quantize at
  * once, but each quantizer is used by one at a time. */
-static const core__quantized *next_of(core__quantized_run *run,
-                                      const core_quantizer *quantizer)
+static const core__quantized *next_call(core__quantized_run *run,
+                                        const core_quantizer *quantizer)
 {
     const core__quantized *calls = run->list->calls;
     size_t count = run->list->count;
@@ -121,7 +122,8 @@ static const core__quantized *next_of(core__quantized_run *run,
 }
 
 /* Sets the quantizer's scale to the one recorded in the first run. */
-static core_status take(core__quantized_run *run, core_quantizer *quantizer)
+static core_status replay_call(core__quantized_run *run,
+                               core_quantizer *quantizer)
 {
     size_t size = run->list->count + 1;
     const core__quantized *call = NULL;
@@ -130,7 +132,7 @@ static core_status take(core__quantized_run *run, core_quantizer *quantizer)
     if (!run->made)
         run->made = core__alloc_zero(size);
     if (run->made)
-        call = next_of(run, quantizer);
+        call = next_call(run, quantizer);
     list_unlock(run->list);
     if (!run->made)
         return core__error_memory(size);
@@ -157,7 +159,7 @@ core_status core__quantized_call(core_quantizer *quantizer,
         continue;
     if (run) {
         core__quantizer_mark_set(quantizer, mark);
-        status = take(run, quantizer);
+        status = replay_call(run, quantizer);
         if (status != CORE_OK) {
             core__quantizer_mark_drop(mark);
             return status;
@@ -167,7 +169,7 @@ core_status core__quantized_call(core_quantizer *quantizer,
     /* Outer runs that record need the call as well: a checkpoint inside another
      * one is recomputed on its own. */
     for (; inner != run && status == CORE_OK; inner = inner->outer)
-        status = note(inner->list, quantizer);
+        status = record_call(inner->list, quantizer);
     if (status != CORE_OK && *out_second) {
         core__quantizer_undo(quantizer, mark);
         core__quantizer_mark_drop(mark);

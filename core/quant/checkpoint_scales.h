@@ -9,8 +9,8 @@
  * A backward inside the function may run nodes in other threads.  They join the
  * run with core__quantized_set while the thread that began it waits. */
 
-#ifndef CORE_QUANT_AGAIN_H
-#define CORE_QUANT_AGAIN_H
+#ifndef CORE_QUANT_CHECKPOINT_SCALES_H
+#define CORE_QUANT_CHECKPOINT_SCALES_H
 
 #include "base/thread.h"
 

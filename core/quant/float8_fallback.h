@@ -4,8 +4,8 @@
 /* float8_fallback.h: operators on float8 tensors for devices without a
  * kernel. */
 
-#ifndef CORE_QUANT_MISSING_H
-#define CORE_QUANT_MISSING_H
+#ifndef CORE_QUANT_FLOAT8_FALLBACK_H
+#define CORE_QUANT_FLOAT8_FALLBACK_H
 
 #include <libcore/kernel.h>
 
