@@ -410,7 +410,7 @@ other_checkpoint() {
         --resume "$work/good" --limit 200 || return
     # Weights of other sizes under the same names.
     sed 's/"shape":\[256,784\]/"shape":[784,256]/' "$work/good" >"$work/bad"
-    refuses 1 '\[784, 256\], and \[256, 784\] is wanted' --resume "$work/bad"
+    refuses 1 '\[784, 256\], but the destination is \[256, 784\]' --resume "$work/bad"
 }
 
 bad_output() {
@@ -539,7 +539,7 @@ resumed_options() {
         --text "$work/good" || return
     refuses 1 '--dropout goes with' --resume "$work/good" --dropout 0.5 ||
         return
-    refuses 1 'a file to read needs a name' --resume '' || return
+    refuses 1 'path is NULL or empty' --resume '' || return
     refuses 1 'a file to write needs a name' --save '' || return
     text --steps 1 --save "$work/half" || return
     refuses 1 'wants --text FILE' --resume "$work/half" --batch 16

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # Copyright The libcore authors
-"""Generates from core/ops/ops.yaml what is C or JSON about operators.
+"""Generates the C sources and the JSON listing of operators from ops.yaml.
 
     gen_ops.py --ops core/ops/ops.yaml --out FOLDER    writes the files
-    gen_ops.py --ops core/ops/ops.yaml --assign        gives new operators ids
+    gen_ops.py --ops core/ops/ops.yaml --assign        assigns missing ids
     gen_ops.py --ops core/ops/ops.yaml --doc FOLDER    writes operators.md
 
 A file is rewritten only when its content changes."""

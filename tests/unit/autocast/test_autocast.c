@@ -202,7 +202,7 @@ START_TEST(end_of_region_closes_regions_left_open_inside)
     OK(core_autocast_end(outer));
     IS(CALL(mm, a, a), CORE_F32);
     FAILS(core_autocast_end(inner), CORE_ERROR_INVALID_ARGUMENT,
-          "no open region");
+          "not an open region");
 }
 END_TEST
 
@@ -275,7 +275,8 @@ START_TEST(invalid_autocast_calls_change_nothing)
           CORE_ERROR_INVALID_ARGUMENT, "NULL");
     FAILS(core_autocast_begin(cpu, CORE_BF16, 0, NULL),
           CORE_ERROR_INVALID_ARGUMENT, "NULL");
-    FAILS(core_autocast_end(0), CORE_ERROR_INVALID_ARGUMENT, "no open region");
+    FAILS(core_autocast_end(0), CORE_ERROR_INVALID_ARGUMENT,
+          "not an open region");
     IS(CALL(mm, a, a), CORE_BF16);
     OK(core_autocast_end(region));
     FAILS(core_autocast_end(region), CORE_ERROR_INVALID_ARGUMENT, "ended");

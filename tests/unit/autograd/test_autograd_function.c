@@ -285,10 +285,10 @@ START_TEST(changed_input_must_be_marked_dirty_and_returned)
     steps.setup = mark_other;
     steps.context = a;
     FAILS(core_function_apply(&steps, (core_tensor *[]){a, x}, 2, &y, 1),
-          CORE_ERROR_AUTOGRAD, "product", "none of its outputs");
+          CORE_ERROR_AUTOGRAD, "product", "not one of its outputs");
     steps.context = VECTOR(1, 1);
     FAILS(core_function_apply(&steps, (core_tensor *[]){a, x}, 2, &y, 1),
-          CORE_ERROR_AUTOGRAD, "product", "none of its inputs");
+          CORE_ERROR_AUTOGRAD, "product", "not one of its inputs");
 }
 END_TEST
 

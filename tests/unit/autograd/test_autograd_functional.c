@@ -273,7 +273,7 @@ START_TEST(more_outputs_than_allowed_are_refused)
     make_inputs();
     d = derivative_of(loud, 0);
     FAILS(core_jacobian(&d, out, &count), CORE_ERROR_INVALID_ARGUMENT,
-          "core_jacobian", "2 outputs", "room for 1");
+          "core_jacobian", "2 outputs", "holds 1");
     ck_assert_uint_eq(count, 0);
     /* *noutputs is 0 now: no output may be written. */
     FAILS(core_jacobian(&d, out, &count), CORE_ERROR_INVALID_ARGUMENT,

@@ -101,8 +101,8 @@ static const checker checkers[] = {core_gradcheck, core_gradgradcheck};
 START_TEST(gradcheck_refuses_functions_without_usable_outputs)
 {
     static const char *const texts[] = {"no outputs", "9 outputs",
-                                        "gave no output 0", "did not say why",
-                                        "floating"};
+                                        "left output 0 NULL",
+                                        "without a message", "floating"};
     core_tensor *input = leaf(VECTOR(2, 1, 2));
 
     for (int c = 0; c < 2; c++)
@@ -135,7 +135,8 @@ START_TEST(gradcheck_refuses_outputs_that_change_size)
     int calls = 0;
 
     FAILS(core_gradcheck(growing, &calls, &input, 1, 1e-6, 1e-6, 1e-6),
-          CORE_ERROR_INVALID_ARGUMENT, "elements at first", "later call");
+          CORE_ERROR_INVALID_ARGUMENT, "elements in its first call",
+          "later one");
     calls = 0; /* fails earlier, because the gradients do not fit */
     ck_assert_int_ne(
         core_gradgradcheck(growing, &calls, &input, 1, 1e-6, 1e-6, 1e-6),

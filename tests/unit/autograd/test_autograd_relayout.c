@@ -177,7 +177,7 @@ START_TEST(refused_relayout_keeps_the_layout)
     before = core_grad_mode_set(false);
     view = CALL(alias, b);
     core_grad_mode_set(before);
-    FAILS(core_t_(view), CORE_ERROR_AUTOGRAD, "grad mode was off");
+    FAILS(core_t_(view), CORE_ERROR_AUTOGRAD, "grad mode off");
     OK(core_unbind(b, 0, &parts, &count));
     FAILS(core_unsqueeze_(parts[0], 0), CORE_ERROR_AUTOGRAD, "several");
     core_tensors_release(parts, count);

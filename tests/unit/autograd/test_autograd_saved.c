@@ -80,7 +80,7 @@ START_TEST(saved_tensors_can_be_offloaded_to_the_host)
     ck_assert_int_eq(unpacked, 2);
     ck_assert_int_eq(released, 2);
     ck_assert_int_eq(dropped, 1);
-    FAILS(core_saved_hooks_pop(), CORE_ERROR_AUTOGRAD, "no hooks");
+    FAILS(core_saved_hooks_pop(), CORE_ERROR_AUTOGRAD, "no saved-tensor hooks");
 }
 END_TEST
 
@@ -206,7 +206,7 @@ START_TEST(pack_and_unpack_errors_reach_the_caller)
     y = mul(a, a);
     OK(core_saved_hooks_pop());
     FAILS(core_backward(&y, 1, NULL, 0), CORE_ERROR_REFUSED, "mul.Tensor",
-          "unpacking", "did not say why");
+          "unpacking", "without a message");
     info.unpack = give_other;
     OK(core_saved_hooks_push(&info));
     y = mul(a, a);
@@ -218,7 +218,7 @@ START_TEST(pack_and_unpack_errors_reach_the_caller)
     y = mul(a, a);
     OK(core_saved_hooks_pop());
     FAILS(core_backward(&y, 1, NULL, 0), CORE_ERROR_AUTOGRAD, "mul.Tensor",
-          "no tensor");
+          "returned no tensor");
     /* The thread works as before. */
     y = mul(a, a);
     backward(y);
@@ -523,8 +523,8 @@ static core_status careless(void *context, core_tensor *const *inputs,
 
 START_TEST(checkpoint_refuses_invalid_function_results)
 {
-    static const char *const texts[] = {"no outputs", "5 outputs",
-                                        "gave no output 0", "did not say why"};
+    static const char *const texts[] = {
+        "no outputs", "5 outputs", "left output 0 NULL", "without a message"};
     int how;
     core_checkpoint_info info = {
         .struct_size = sizeof info, .function = careless, .context = &how};
@@ -550,7 +550,7 @@ START_TEST(checkpoint_refuses_invalid_function_results)
     loss = sum(keep(y));
     how = NO_MESSAGE;
     FAILS(core_backward(&loss, 1, NULL, 0), CORE_ERROR_CANCELLED,
-          "did not say why");
+          "without a message");
 }
 END_TEST
 

@@ -136,7 +136,7 @@ START_TEST(invalid_stream_numbers_are_refused)
     core_dlpack_unversioned *older = NULL;
 
     FAILS(core_dlpack_export(tensor, 0, -2, &managed),
-          CORE_ERROR_INVALID_ARGUMENT, "-2 is no stream of sim");
+          CORE_ERROR_INVALID_ARGUMENT, "-2 is not a stream of");
     FAILS(core_dlpack_export(tensor, 0, 0x1234560, &managed),
           CORE_ERROR_INVALID_ARGUMENT, "no stream of sim");
     ck_assert_ptr_null(managed);
@@ -225,7 +225,7 @@ START_TEST(streams_of_other_devices_are_refused_by_dlpack)
 
     FAILS(core_dlpack_import(export(tensor, CORE_DLPACK_STREAM_NONE), sim,
                              stream, &back),
-          CORE_ERROR_DEVICE, "memory of sim", "a stream of sim:1");
+          CORE_ERROR_DEVICE, "memory is on \"sim\"", "the stream on \"sim:1\"");
     ck_assert_ptr_null(back);
     ck_assert_uint_eq(core_tensor_references(tensor), references);
     FAILS(core_dlpack_stream(sim, stream, &number), CORE_ERROR_DEVICE, "sim:1");

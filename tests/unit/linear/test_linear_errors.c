@@ -36,17 +36,19 @@ static void refused(core_status code, const char *text)
 START_TEST(invalid_linear_arguments_are_refused)
 {
     args.weight = b;
-    refused(CORE_ERROR_SHAPE, "weight must be [out, in]");
+    refused(CORE_ERROR_SHAPE,
+            "weight is f32 with 1 dimensions; it must be [out, in]");
     args.input = b;
-    refused(CORE_ERROR_SHAPE, "4 features and the weight is for 32");
+    refused(CORE_ERROR_SHAPE, "4 features; the weight is for 32");
     args.bias = x;
-    refused(CORE_ERROR_SHAPE, "bias must be [out]");
+    refused(CORE_ERROR_SHAPE, "it must be [out]");
     args.weight = wave(CORE_BF16, 2, (int64_t[]){OUT, IN}, 1);
-    refused(CORE_ERROR_DTYPE, "weight must be of the input's dtype");
+    refused(CORE_ERROR_DTYPE, "weight is bf16");
     args.input = wave(CORE_I64, 2, (int64_t[]){2, IN}, 1);
-    refused(CORE_ERROR_DTYPE, "input must be floating; it is i64");
+    refused(CORE_ERROR_DTYPE,
+            "input is i64 with 2 dimensions; it must be floating");
     args.input = wave(CORE_F32, 0, NULL, 1);
-    refused(CORE_ERROR_SHAPE, "input must be [..., in]");
+    refused(CORE_ERROR_SHAPE, "it must be [..., in]");
     args.weight =
         CALL(to_copy, w, CORE_DTYPE_NONE, device_of("sim"), false, -1);
     refused(CORE_ERROR_DEVICE, "weight is on \"sim\" and the input on \"cpu\"");
@@ -56,24 +58,24 @@ START_TEST(invalid_linear_arguments_are_refused)
         CALL(zeros, (int64_t[]){OUT, IN}, 2, CORE_F32, device_of("sim"));
     refused(CORE_ERROR_DEVICE, "main_grad is on \"sim\"");
     args.main_grad = wave(CORE_F32, 2, (int64_t[]){IN, OUT}, 1);
-    refused(CORE_ERROR_SHAPE, "main_grad must be as large");
+    refused(CORE_ERROR_SHAPE, "it must be of the weight's sizes");
     args.main_grad = wave(CORE_I64, 2, (int64_t[]){OUT, IN}, 1);
-    refused(CORE_ERROR_DTYPE, "main_grad must be floating");
+    refused(CORE_ERROR_DTYPE, "main_grad is i64");
     args.main_grad = wave(CORE_F8E5M2, 2, (int64_t[]){OUT, IN}, 1);
-    refused(CORE_ERROR_DTYPE, "of 16 bits at least");
+    refused(CORE_ERROR_DTYPE, "at least 16 bits");
     args.main_grad = w;
-    refused(CORE_ERROR_INVALID_ARGUMENT, "require no grad");
+    refused(CORE_ERROR_INVALID_ARGUMENT, "must not require grad");
     args.flags = CORE_LINEAR_ACCUMULATE;
-    refused(CORE_ERROR_INVALID_ARGUMENT, "without main_grad");
+    refused(CORE_ERROR_INVALID_ARGUMENT, "main_grad is NULL");
     args.flags = 64;
     refused(CORE_ERROR_INVALID_ARGUMENT, "0x40");
     args.activation = 3;
     refused(CORE_ERROR_INVALID_ARGUMENT, "activation 3");
     args.microbatch = CORE_LINEAR_FIRST_MICROBATCH;
-    refused(CORE_ERROR_INVALID_ARGUMENT, "want a workspace");
+    refused(CORE_ERROR_INVALID_ARGUMENT, "needs a workspace");
     quantized(CORE_SCALING_CURRENT);
     args.input_quantizer = NULL;
-    refused(CORE_ERROR_INVALID_ARGUMENT, "both or neither");
+    refused(CORE_ERROR_INVALID_ARGUMENT, "must be given together");
     args.struct_size = 8;
     refused(CORE_ERROR_INVALID_ARGUMENT, "struct_size is 8");
     args.input = NULL;
@@ -96,7 +98,7 @@ START_TEST(nan_gradient_is_refused_and_keeps_the_state)
     y = apply();
     bad = CALL(full_like, y, core_float(NAN), CORE_DTYPE_NONE, NULL, -1);
     FAILS(core_backward(&y, 1, &bad, 0), CORE_ERROR_INVALID_ARGUMENT, "linear",
-          "no number");
+          "NaN");
     OK(core_quantizer_get_state(quantizers[2], &state));
     ck_assert_uint_eq(state.calls, 0);
     ck_assert_float_eq(state.scale, 1);
@@ -314,7 +316,7 @@ START_TEST(gradient_block_size_is_checked_before_quantizing)
     args.weight = w = leaf(wave(CORE_F32, 2, (int64_t[]){32, IN / 8}, 1));
     args.input = x = leaf(wave(CORE_F32, 2, (int64_t[]){ROWS, IN / 8}, 1));
     args.bias = NULL;
-    FAILS(core_linear_apply(&args, &y), CORE_ERROR_SHAPE, "32", "it is 4");
+    FAILS(core_linear_apply(&args, &y), CORE_ERROR_SHAPE, "32", "size 4");
     ck_assert_uint_eq(calls(0), 0);
 }
 END_TEST

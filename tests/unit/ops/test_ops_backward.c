@@ -85,7 +85,7 @@ static const struct refusal {
      "[2, 3, 4]"},
     {{"_solve_triangular", "p:3,3 p:2,3,2 b:1 b:1 b:0", 0, 1},
      CORE_ERROR_SHAPE,
-     "batches"},
+     "without its last two dimensions"},
     {{"masked_select", "p:3,4 m:3,0", 0, 1}, CORE_ERROR_SHAPE, "broadcast"},
     {{"clamp.Tensor", "p:3 n n", 0, 1},
      CORE_ERROR_INVALID_ARGUMENT,

@@ -314,10 +314,10 @@ START_TEST(segment_reduce_accepts_empty_segments)
           CORE_ERROR_INVALID_ARGUMENT, "segment_reduce", "decrease");
     n = typed(CORE_I64, 1, SIZES(2), (double[]){1, 4});
     FAILS(core_segment_reduce(x, "sum", NULL, NULL, n, 0, false, NULL, &to),
-          CORE_ERROR_INDEX, "segment_reduce", "from 0 to 3");
+          CORE_ERROR_INDEX, "segment_reduce", "outside 0 to 3");
     n = typed(CORE_I64, 1, SIZES(2), (double[]){-1, 2});
     FAILS(core_segment_reduce(x, "sum", NULL, NULL, n, 0, false, NULL, &to),
-          CORE_ERROR_INDEX, "segment_reduce", "from 0 to 3");
+          CORE_ERROR_INDEX, "segment_reduce", "outside 0 to 3");
     FAILS(core_segment_reduce(x, "sum", bad, NULL, NULL, 0, false, NULL, &to),
           CORE_ERROR_INVALID_ARGUMENT, "segment_reduce", "add up to 3");
 }

@@ -417,7 +417,7 @@ START_TEST(output_padding_must_be_less_than_stride_or_dilation)
     core_convolution(x, w, NULL, &(stride), 1, &zero, 1, &(dilation), 1, true, \
                      &(padding), 1, 1, &out)
     FAILS(TRANSPOSED(one, one, one), CORE_ERROR_INVALID_ARGUMENT,
-          "output_padding", "1 with 1 and 1");
+          "output_padding", "is 1, stride 1 and dilation 1");
     FAILS(TRANSPOSED(two, one, two), CORE_ERROR_INVALID_ARGUMENT,
           "output_padding");
     OK(TRANSPOSED(two, one, one));

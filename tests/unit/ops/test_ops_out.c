@@ -292,7 +292,7 @@ static void run_recorded(const sample *s, const core_operator *form,
         args[at].u.tensor = given;
         ck_assert_msg(
             status == CORE_ERROR_AUTOGRAD &&
-                strstr(core_error_message(), " requires grad, and") &&
+                strstr(core_error_message(), " requires grad, but") &&
                 strstr(core_error_message(), core__operator_name(form)),
             "%s(%s), %s: %d \"%s\"", s->op, s->words,
             core__argument_name(form, at), status,

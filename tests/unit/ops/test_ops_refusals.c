@@ -62,8 +62,8 @@ START_TEST(alpha_of_integer_result_must_be_whole)
 {
     static const row rows[] = {
         {"add.Tensor", "x:3/2 x:3/2 f:0.5", "alpha is 0.5"},
-        {"add.Tensor", "x:3/2 x:1/2 f:0.5", "but the result is i64"},
-        {"add.Tensor", "m:3 m:3 f:1", "but the result is bool"},
+        {"add.Tensor", "x:3/2 x:1/2 f:0.5", "as the result is i64"},
+        {"add.Tensor", "m:3 m:3 f:1", "as the result is bool"},
         {"add.Scalar", "x:3/2 i:1 f:inf", "alpha is inf"},
         {"add_.Tensor", "x:3/2 x:3/2 f:nan", "alpha is nan"},
         {"add_.Tensor", "y:3 y:3 f:1e30", "i32 cannot hold"},
@@ -73,7 +73,7 @@ START_TEST(alpha_of_integer_result_must_be_whole)
         {"rsub.Tensor", "x:3/2 x:3/2 f:0.25", "alpha is 0.25"},
         {"rsub.Scalar", "x:3/2 i:3 f:0.25", "alpha is 0.25"},
         {"index_add", "x:3/2 i:0 x:2/2 x:2/2 f:0.5", "alpha is 0.5"},
-        {"index_add_", "x:3/2 i:0 x:2/2 x:2/2 f:0.5", "but the result is i64"},
+        {"index_add_", "x:3/2 i:0 x:2/2 x:2/2 f:0.5", "as the result is i64"},
         {"add.Tensor", "x:3/2 x:3/2 f:2", NULL},
         {"add.Tensor", "m:3 m:3 b:1", NULL},
         {"add.Tensor", "p:3 p:3 f:0.5", NULL},
@@ -94,15 +94,18 @@ END_TEST
 START_TEST(empty_size_list_is_refused)
 {
     static const row rows[] = {
-        {"_adaptive_avg_pool2d", "p:1,1,4,4 l:", "output_size must have 2"},
+        {"_adaptive_avg_pool2d",
+         "p:1,1,4,4 l:", "output_size has 0 entries; it must have 2"},
         {"convolution", "p:1,1,4 p:1,1,2 n l:1 l: l:1 b:0 l:0 i:1",
-         "padding must have 1"},
+         "padding has 0 entries; it must have 1"},
         {"convolution", "p:1,1,4 p:1,1,2 n l: l:0 l:1 b:0 l:0 i:1",
-         "stride must have 1"},
-        {"reflection_pad3d", "p:1,2,2,2 l:", "padding must have 6"},
+         "stride has 0 entries; it must have 1"},
+        {"reflection_pad3d",
+         "p:1,2,2,2 l:", "padding has 0 entries; it must have 6"},
         {"max_pool2d_with_indices", "p:1,1,4,4 l: l:2 l:0 l:1 b:0",
-         "kernel_size must have 2"},
-        {"avg_pool2d", "p:1,1,4,4 l:2 l: l: b:0 b:1 n", "padding must have 2"},
+         "kernel_size has 0 entries; it must have 2"},
+        {"avg_pool2d", "p:1,1,4,4 l:2 l: l: b:0 b:1 n",
+         "padding has 0 entries; it must have 2"},
         {"avg_pool2d", "p:1,1,4,4 l:2 l: l:0 b:0 b:1 n", NULL},
     };
 
@@ -349,16 +352,16 @@ START_TEST(random_operators_refuse_invalid_ranges)
         OK(core_zeros(&n, 1, CORE_U8, devices[i], &bytes));
         OK(core_zeros(&n, 1, CORE_BOOL, devices[i], &bits));
         OK(core_zeros(&n, 1, CORE_F16, devices[i], &half));
-        REFUSED(core_uniform_(x, 1, 0, NULL), "uniform_: from is 1, to is 0");
+        REFUSED(core_uniform_(x, 1, 0, NULL), "uniform_: from is 1 and to 0");
         REFUSED(core_uniform_(x, NAN, 1, NULL), "uniform_: from is nan");
-        REFUSED(core_uniform_(x, 0, INFINITY, NULL), "uniform_", "to is inf");
+        REFUSED(core_uniform_(x, 0, INFINITY, NULL), "uniform_", "and to inf");
         REFUSED(core_normal_(x, 0, -1, NULL), "normal_: std is -1");
         REFUSED(core_normal_(x, 0, NAN, NULL), "normal_: std is nan");
         REFUSED(core_bernoulli_float_(x, 1.5, NULL), "bernoulli_", "p is 1.5");
         REFUSED(core_bernoulli_float_(x, NAN, NULL), "bernoulli_", "p is nan");
         limit = 5;
         REFUSED(core_random_from_(x, 5, &limit, NULL), "random_",
-                "from 5 up to 5");
+                "from is 5 and to 5");
         limit = 257;
         REFUSED(core_random_from_(bytes, 0, &limit, NULL), "random_",
                 "0 to 256", "u8", "0 to 255");
@@ -369,7 +372,8 @@ START_TEST(random_operators_refuse_invalid_ranges)
         REFUSED(core_random_from_(half, 0, &limit, NULL), "random_", "f16",
                 "65504");
         limit = INT64_MIN;
-        REFUSED(core_random_from_(x, 0, &limit, NULL), "random_", "up to -92");
+        REFUSED(core_random_from_(x, 0, &limit, NULL), "random_",
+                "from is 0 and to -92");
         REFUSED(core_randint(1000, &n, 1, NULL, CORE_U8, devices[i], &z),
                 "randint", "u8", "0 to 255");
         limit = 256;
@@ -401,9 +405,9 @@ START_TEST(numbers_too_large_are_named)
     FAILS(core_as_strided(x, sizes, 2, strides, 2, &most, &z), CORE_ERROR_SHAPE,
           "storage_offset -1");
     FAILS(core_arange(core_int(INT64_MAX), CORE_DTYPE_NONE, NULL, &z),
-          CORE_ERROR_INVALID_ARGUMENT, "no tensor holds as many");
+          CORE_ERROR_INVALID_ARGUMENT, "more than a tensor can have");
     FAILS(core_arange(core_float(INFINITY), CORE_DTYPE_NONE, NULL, &z),
-          CORE_ERROR_INVALID_ARGUMENT, "do not lead");
+          CORE_ERROR_INVALID_ARGUMENT, "does not lead");
     core_tensor_release(x);
 }
 END_TEST
@@ -413,9 +417,9 @@ START_TEST(arange_refuses_end_before_start)
     static const row rows[] = {
         {"arange.start", "i:1 f:0.5", "from 1 to 0.5"},
         {"arange.start", "f:0.5 f:0.25", "from 0.5 to 0.25"},
-        {"arange.start_step", "f:0.5 f:1 f:-2", "do not lead"},
-        {"arange", "f:-0.5", "do not lead"},
-        {"arange.start", "i:2 f:0.5", "do not lead"},
+        {"arange.start_step", "f:0.5 f:1 f:-2", "does not lead"},
+        {"arange", "f:-0.5", "does not lead"},
+        {"arange.start", "i:2 f:0.5", "does not lead"},
         {"arange.start", "f:0.5 f:0.5", NULL},
         {"arange.start", "i:2 i:2", NULL},
         {"arange.start_step", "f:1 f:0.5 f:-2", NULL},
@@ -474,11 +478,11 @@ END_TEST
 START_TEST(in_place_operators_refuse_to_change_dtype)
 {
     static const row rows[] = {
-        {"clamp_", "m:2 n f:2", "cannot be stored in a bool"},
-        {"clamp_", "m:2 i:0 n", "cannot be stored in a bool"},
-        {"clamp_", "x:3/2 f:0.5 n", "cannot be stored in a i64"},
-        {"clamp_min_", "x:3/2 f:0.5", "cannot be stored in a i64"},
-        {"clamp_max_", "m:2 f:2", "cannot be stored in a bool"},
+        {"clamp_", "m:2 n f:2", "dtype bool cannot hold"},
+        {"clamp_", "m:2 i:0 n", "dtype bool cannot hold"},
+        {"clamp_", "x:3/2 f:0.5 n", "dtype i64 cannot hold"},
+        {"clamp_min_", "x:3/2 f:0.5", "dtype i64 cannot hold"},
+        {"clamp_max_", "m:2 f:2", "dtype bool cannot hold"},
         {"cumsum_", "p:3 i:0 d:f32", "dtype is f32"},
         {"cumsum_", "x:3/2 i:0 d:i32", "dtype is i32"},
         {"cumsum_", "x:3/2 i:0 d:f64", "dtype is f64"},

@@ -166,7 +166,7 @@ START_TEST(factories_infer_dtype_and_fill_values)
     x = CALL(randperm, 20, NULL, CORE_I64, NULL);
     HOLDS(CALL(sum, x, CORE_DTYPE_NONE), 1, 190);
     FAILS(core_zeros(SIZES(-1), 1, CORE_F32, NULL, &x), CORE_ERROR_SHAPE,
-          "negative");
+          "0 or more");
 }
 END_TEST
 

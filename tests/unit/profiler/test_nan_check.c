@@ -125,7 +125,7 @@ START_TEST(nan_in_backward_is_reported)
 
     /* The slope of sqrt at 0 is infinite; multiplied by 0 it is NaN. */
     y = sum(mul(CALL(sqrt, x), VECTOR(2, 0, 1)));
-    FAILS(core_backward(&y, 1, NULL, 0), CORE_ERROR_REFUSED, "no operand has");
+    FAILS(core_backward(&y, 1, NULL, 0), CORE_ERROR_REFUSED, "no operand does");
     check(false);
     y = sum(mul(CALL(sqrt, x), VECTOR(2, 0, 1)));
     OK(core_backward(&y, 1, NULL, 0));

@@ -459,7 +459,7 @@ START_TEST(reports_are_refused_while_recording)
           "stop");
     stop();
     FAILS(core_profiler_table(profiler, (core_profile_order)9, 0, &text),
-          CORE_ERROR_INVALID_ARGUMENT, "order 9");
+          CORE_ERROR_INVALID_ARGUMENT, "order is 9");
 }
 END_TEST
 

@@ -260,7 +260,7 @@ START_TEST(refused_tensor_leaves_the_state_unchanged)
 
         FAILS(core_quantizer_quantize(quantizer, SINGLES(2, 1, bad[i]), &data,
                                       &scales),
-              CORE_ERROR_INVALID_ARGUMENT, i ? "infinite" : "no number");
+              CORE_ERROR_INVALID_ARGUMENT, i ? "infinite" : "NaN");
         after = state_now();
         ck_assert_mem_eq(&before, &after, sizeof before);
     }
@@ -275,7 +275,7 @@ START_TEST(refused_tensor_leaves_the_state_unchanged)
     FAILS(core_quantizer_quantize(
               quantizer, typed(CORE_F32, 2, (int64_t[]){1, 32}, values + 8),
               &data, &scales),
-          CORE_ERROR_INVALID_ARGUMENT, "block 0", "no number");
+          CORE_ERROR_INVALID_ARGUMENT, "block 0", "NaN");
     FAILS(core_quantizer_quantize(quantizer, VECTOR(1, 1), &data, &scales),
           CORE_ERROR_DTYPE, "f64");
     FAILS(core_dequantize(SINGLES(1, 1), SINGLES(1, 1), CORE_F32, &data),
@@ -293,7 +293,7 @@ START_TEST(invalid_options_and_states_are_refused)
     core_quantizer *made = NULL;
 
     FAILS(core_quantizer_create(&given, &made), CORE_ERROR_INVALID_ARGUMENT,
-          "scaling 7");
+          "scaling is 7");
     given = options(CORE_SCALING_CURRENT, CORE_BF16, 0);
     FAILS(core_quantizer_create(&given, &made), CORE_ERROR_DTYPE, "bf16");
     given = options(CORE_SCALING_CURRENT, CORE_F8E4M3, 64);
@@ -320,7 +320,7 @@ START_TEST(invalid_options_and_states_are_refused)
     state.amax = 0;
     state.history_count = 4;
     FAILS(core_quantizer_set_state(quantizer, &state, (float[4]){0}),
-          CORE_ERROR_INVALID_ARGUMENT, "room for 3");
+          CORE_ERROR_INVALID_ARGUMENT, "history_length 3");
     state.history_count = 2;
     FAILS(core_quantizer_set_state(quantizer, &state, (float[]){1, NAN}),
           CORE_ERROR_INVALID_ARGUMENT, "amax 1");

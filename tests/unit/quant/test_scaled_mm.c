@@ -222,13 +222,13 @@ START_TEST(scaled_mm_refuses_invalid_arguments)
     refused(&f, NULL, CORE_ERROR_DTYPE, "mat2 must be f8e4m3 or f8e5m2");
     f = good;
     f.scale_a = wave("cpu", CORE_F32, 1, (int64_t[]){M});
-    refused(&f, NULL, CORE_ERROR_DTYPE, "scale_a must be one f32");
+    refused(&f, NULL, CORE_ERROR_DTYPE, "scale_a is f32 with 1 dimensions");
     f = good;
     f.scale_b = CALL(full, NULL, 0, core_float(1), CORE_F64, NULL);
-    refused(&f, NULL, CORE_ERROR_DTYPE, "scale_b must be one f32");
+    refused(&f, NULL, CORE_ERROR_DTYPE, "scale_b is f64 with 0 dimensions");
     f = good;
     f.bias = wave("cpu", CORE_F32, 1, (int64_t[]){N});
-    refused(&f, NULL, CORE_ERROR_DTYPE, "which is bf16; it is f32");
+    refused(&f, NULL, CORE_ERROR_DTYPE, "bias is f32; it must be bf16");
     f.bias = wave("cpu", CORE_BF16, 1, (int64_t[]){M});
     refused(&f, NULL, CORE_ERROR_SHAPE, "one dimension of 7");
     f = good;
@@ -238,9 +238,9 @@ START_TEST(scaled_mm_refuses_invalid_arguments)
     refused(&f, NULL, CORE_ERROR_SHAPE, "mat2 must have 2 dimensions, not 1");
     f = good;
     f.dtype = CORE_DTYPE_NONE;
-    refused(&f, NULL, CORE_ERROR_DTYPE, "it is not given");
+    refused(&f, NULL, CORE_ERROR_DTYPE, "not none");
     f.dtype = CORE_F8E4M3;
-    refused(&f, NULL, CORE_ERROR_DTYPE, "it is f8e4m3");
+    refused(&f, NULL, CORE_ERROR_DTYPE, "not f8e4m3");
     refused(&good, good.scale_a, CORE_ERROR_UNSUPPORTED, "scale_result");
 }
 END_TEST

@@ -183,9 +183,9 @@ START_TEST(misaligned_data_cannot_be_mapped)
     file = map();
     snprintf(place, sizeof place, "begins at byte %zu ", 8 + size + 1);
     FAILS(core_safetensors_tensor(file, "odd", &tensor), CORE_ERROR_UNSUPPORTED,
-          file_path, "\"odd\" of f32", place, "multiple of 4");
+          file_path, "\"odd\" of f32", place, "aligned to 4");
     FAILS(core_safetensors_tensor(file, "half", &tensor),
-          CORE_ERROR_UNSUPPORTED, "multiple of 2");
+          CORE_ERROR_UNSUPPORTED, "aligned to 2");
     ck_assert_ptr_null(tensor);
     OK(core_safetensors_load(file, "odd", NULL, &tensor));
     ck_assert_ptr_nonnull(keep(tensor));

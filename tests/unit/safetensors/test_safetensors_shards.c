@@ -135,7 +135,7 @@ START_TEST(missing_shard_is_named)
     save_shards();
     write_index("{\"weight_map\":{\"a\":\"" ONE "\",\"c\":\"three\"}}");
     FAILS(open_index(&file), CORE_ERROR_NOT_FOUND, index_path,
-          "its shard \"three\" is missing");
+          "the shard \"three\" does not exist");
     FAILS(core_safetensors_open("/nowhere/x.json", &file), CORE_ERROR_NOT_FOUND,
           "/nowhere/x.json");
 }
@@ -148,7 +148,7 @@ START_TEST(tensor_missing_in_its_shard_is_named)
     save_shards();
     write_index("{\"weight_map\":{\"a\":\"" ONE "\",\"c\":\"" ONE "\"}}");
     FAILS(open_index(&file), CORE_ERROR_CORRUPT, index_path, "\"c\"", ONE,
-          "does not have it");
+          "is not in the shard");
 }
 END_TEST
 
@@ -181,7 +181,7 @@ START_TEST(shard_names_outside_the_folder_are_refused)
     snprintf(json, sizeof json, "{\"weight_map\":{\"a\":\"%s\"}}", outside[_i]);
     write_index(json);
     FAILS(open_index(&file), CORE_ERROR_CORRUPT, index_path, "\"a\"",
-          "not in the index's folder");
+          "must be in the index's directory");
 }
 END_TEST
 
@@ -189,29 +189,29 @@ static const struct {
     const char *json;
     const char *text;
 } malformed[] = {
-    {"[]", "byte 0: an object is wanted"},
-    {"{", "a text in quotes is wanted"},
-    {"{}", "no weight_map"},
-    {"{\"weight_map\":{}}", "an empty one"},
-    {"{\"weight_map\":[]}", "an object is wanted"},
-    {"{\"weight_map\":{\"a\":1}}", "a text in quotes is wanted"},
-    {"{\"weight_map\":{\"a\":\"" ONE "\",}}", "a text in quotes is wanted"},
-    {"{\"weight_map\":{\"a\" \"" ONE "\"}}", "a colon is wanted"},
-    {"{\"weight_map\":{\"a\":\"" ONE "\"}", "an object does not end"},
-    {"{\"weight_map\":{\"a\":\"" ONE "\"}} x", "something follows"},
+    {"[]", "byte 0: expected an object"},
+    {"{", "expected a string"},
+    {"{}", "weight_map is missing"},
+    {"{\"weight_map\":{}}", "or empty"},
+    {"{\"weight_map\":[]}", "expected an object"},
+    {"{\"weight_map\":{\"a\":1}}", "expected a string"},
+    {"{\"weight_map\":{\"a\":\"" ONE "\",}}", "expected a string"},
+    {"{\"weight_map\":{\"a\" \"" ONE "\"}}", "expected a colon"},
+    {"{\"weight_map\":{\"a\":\"" ONE "\"}", "expected }"},
+    {"{\"weight_map\":{\"a\":\"" ONE "\"}} x", "expected nothing"},
     {"{\"weight_map\":{\"a\":\"" ONE "\",\"a\":\"" TWO "\"}}", "two tensors"},
-    {"{\"weight_map\":{\"a\":\"" ONE "\"},\"weight_map\":{}}", "a second"},
-    {"{\"metadata\":{\"a\":\"b\"},\"metadata\":{}}", "a second metadata"},
+    {"{\"weight_map\":{\"a\":\"" ONE "\"},\"weight_map\":{}}", "duplicate"},
+    {"{\"metadata\":{\"a\":\"b\"},\"metadata\":{}}", "duplicate metadata"},
     {"{\"metadata\":{\"a\":\"b\",\"a\":\"c\"},"
      "\"weight_map\":{\"a\":\"" ONE "\"}}",
-     "two texts"},
-    {"{\"metadata\":3,\"weight_map\":{}}", "an object is wanted"},
-    {"{\"x\":[1,]}", "a value is wanted"},
-    {"{\"x\":[1 2]}", "a comma or an end is wanted"},
-    {"{\"x\":{\"a\":1,}}", "a text in quotes is wanted"},
-    {"{\"x\":{\"a\" 1}}", "a colon is wanted"},
-    {"{\"x\":[1}}", "a comma or an end is wanted"},
-    {"{\"x\":", "a value is wanted"},
+     "two metadata entries"},
+    {"{\"metadata\":3,\"weight_map\":{}}", "expected an object"},
+    {"{\"x\":[1,]}", "expected a value"},
+    {"{\"x\":[1 2]}", "expected a comma"},
+    {"{\"x\":{\"a\":1,}}", "expected a string"},
+    {"{\"x\":{\"a\" 1}}", "expected a colon"},
+    {"{\"x\":[1}}", "expected a comma"},
+    {"{\"x\":", "expected a value"},
     {"{\"x\":\"\xff\"}", "not UTF-8"},
 };
 
