@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* The helper (tools/quarantine.c) opens the plugin and writes one line to its
- * standard output: "OK", or a status and why.  A helper that ends without it
- * was ended by the plugin. */
+/* Opens a plugin in a helper process (tools/quarantine.c), which writes one
+ * line to its standard output: "OK", or a status and a reason.  A helper that
+ * ends without it was ended by the plugin. */
 
 #include "loader/quarantine.h"
 
@@ -24,7 +24,7 @@
 #include <unistd.h>
 
 #ifndef LIBCORE_QUARANTINE_HELPER
-#error "LIBCORE_QUARANTINE_HELPER, the installed helper, is to be defined"
+#error "LIBCORE_QUARANTINE_HELPER, the installed helper, must be defined"
 #endif
 
 extern char **environ;
@@ -34,17 +34,17 @@ const char *core__quarantine_helper = LIBCORE_QUARANTINE_HELPER;
 
 enum { ANSWER_MAX = 1024, STEP_MS = 10 };
 
-typedef struct guest {
+typedef struct helper_process {
     pid_t process;
-    int answers; /* what it writes */
+    int answers; /* read end of its output */
     char answer[ANSWER_MAX];
     size_t size;
-    bool closed; /* nothing more is to be read */
-    int status;  /* of waitpid */
+    bool closed; /* its output has ended */
+    int status;  /* from waitpid */
     bool ended;
-} guest;
+} helper_process;
 
-/* *out_path is NULL: no quarantine, or none for what is sealed. */
+/* *out_path is NULL: no quarantine, or not for sealed plugins. */
 static core_status helper_of(const char *text, bool sealed,
                              const char **out_path)
 {
@@ -58,8 +58,8 @@ static core_status helper_of(const char *text, bool sealed,
     *out_path = text[0] == '/' ? text : core__quarantine_helper;
     if (text[0] != '/' && strcmp(text, "1") != 0 && strcmp(text, "on") != 0)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "LIBCORE_QUARANTINE is \"%.60s\"; what it may be: "
-                           "0, 1, unsealed, or the absolute path of the helper",
+                           "LIBCORE_QUARANTINE is \"%.60s\"; accepted: 0, 1, "
+                           "unsealed, or the absolute path of the helper",
                            text);
     return CORE_OK;
 }
@@ -80,8 +80,8 @@ static core_status helper(bool sealed, const char **out_path)
     return helper_of(text, sealed, out_path);
 }
 
-/* The helper sees the settings that the program made, but for the one that
- * would have it ask for a helper too. */
+/* The helper gets the settings of the program, except the one that would make
+ * it start a helper, too. */
 static char **make_environment(void)
 {
     size_t count = 0, rows = core_setting_count();
@@ -108,7 +108,8 @@ static char **make_environment(void)
             continue;
         }
         if (!text)
-            break; /* it has fewer, and the plugin may be refused for that */
+            break; /* it gets fewer, and the plugin may be refused because of
+                    * that */
         list[n++] = text;
     }
     return list;
@@ -153,7 +154,7 @@ static int spawn(const char *program, const char *path, int answers,
     return failed;
 }
 
-static void read_answer(guest *g)
+static void read_answer(helper_process *g)
 {
     ssize_t got = 1;
 
@@ -166,9 +167,9 @@ static void read_answer(guest *g)
     g->answer[g->size] = '\0';
 }
 
-/* Until it has ended or its time is over.  A process that something else in
- * the program waited for (ECHILD) has ended too. */
-static void wait_for(guest *g)
+/* Waits until the process has ended or its time is over.  A process that
+ * something else in the program waited for (ECHILD) has ended too. */
+static void wait_for(helper_process *g)
 {
     struct timespec begin, now;
     int64_t passed = 0;
@@ -177,7 +178,7 @@ static void wait_for(guest *g)
     while (!g->ended && passed < core__quarantine_ms) {
         struct pollfd poller = {.fd = g->answers, .events = POLLIN};
 
-        /* What has been closed, or says too much, is ready for ever. */
+        /* A closed pipe, or one with too much output, is always ready. */
         if (g->closed)
             poller.fd = -1;
         if (poll(&poller, 1, STEP_MS) > 0)
@@ -197,15 +198,15 @@ static void wait_for(guest *g)
         ;
 }
 
-static core_status judge(const guest *g)
+static core_status judge(const helper_process *g)
 {
     char *end;
     long code;
 
     if (!g->ended)
         return core__error(CORE_ERROR_REFUSED,
-                           "did not come back from its init within %u ms when "
-                           "it was opened in quarantine",
+                           "did not return from its init within %u ms when it "
+                           "was opened in quarantine",
                            core__quarantine_ms);
     if (strcmp(g->answer, "OK\n") == 0 && WIFEXITED(g->status))
         return CORE_OK;
@@ -227,7 +228,7 @@ static core_status judge(const guest *g)
 
 core_status core__quarantine(const char *path, bool sealed)
 {
-    guest g = {.answers = -1};
+    helper_process g = {.answers = -1};
     const char *program;
     int ends[2] = {-1, -1};
     core_status status;
