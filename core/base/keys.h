@@ -12,8 +12,8 @@
  * A call is served by the entry of its highest functionality and highest
  * backend. */
 
-#ifndef CORE_DISPATCH_KEYS_H
-#define CORE_DISPATCH_KEYS_H
+#ifndef CORE_BASE_KEYS_H
+#define CORE_BASE_KEYS_H
 
 #include <stdint.h>
 

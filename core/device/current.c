@@ -105,7 +105,7 @@ core_status core_stream_set_current(core_stream *stream)
     return CORE_OK;
 }
 
-/* ----------------------------------------------------------------- guards -- */
+/* -------------------------------------------------------------- guards -- */
 
 core_status core_stream_guard_enter(core_stream *stream,
                                     core_stream_guard *guard)
@@ -154,7 +154,7 @@ void core_device_guard_leave(core_device_guard *guard)
     *guard = (core_device_guard){0};
 }
 
-/* ---------------------------------------------------------------- threads -- */
+/* ------------------------------------------------------------- threads -- */
 
 void core__stream_thread_end(core__thread *thread)
 {

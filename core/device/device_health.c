@@ -109,7 +109,7 @@ core_status core_device_interface(core_device *device, const char *name,
                        device->name, name, version);
 }
 
-/* ------------------------------------------------------------------ reset -- */
+/* --------------------------------------------------------------- reset -- */
 
 /* After this, the plugin has none of the previous objects.  On failure the
  * device is lost. */

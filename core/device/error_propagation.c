@@ -8,7 +8,7 @@
  * Therefore a queue remembers the queues that its streams waited for, and the
  * queues that those waited for; once a wait is known to be complete, their
  * errors are taken together with the queue's own.  Each error is reported
- * once, to the first that asks.
+ * once, to the first caller that takes it.
  *
  * A queue may end before the queues that waited for it take its errors.  They
  * refer to it by an error source, a separate object that outlives the queue
@@ -235,7 +235,7 @@ core_status core__queue_hear(core__queue *queue, uint64_t waited,
     return status;
 }
 
-/* ------------------------------------------------------------------- ending -- */
+/* -------------------------------------------------------------- ending -- */
 
 core_status core__queue_last_word(core__queue *queue, const char *reason)
 {

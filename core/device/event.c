@@ -26,7 +26,7 @@ static uint64_t now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* ----------------------------------------------------------------- making -- */
+/* -------------------------------------------------------------- making -- */
 
 static core_status event_new(core_device *device, uint32_t flags,
                              core_event **out_event)
@@ -114,7 +114,7 @@ uint64_t core_device_events_made(const core_device *device)
     return device ? atomic_load(&device->events_made) : 0;
 }
 
-/* ------------------------------------------------------------------ stock -- */
+/* --------------------------------------------------------------- stock -- */
 
 core_status core__event_stock_make(core_device *device)
 {
@@ -200,7 +200,7 @@ void core__event_give(core_event *event)
     pthread_mutex_unlock(&stock->lock);
 }
 
-/* -------------------------------------------------------------- recording -- */
+/* ----------------------------------------------------------- recording -- */
 
 static core_status check_event(const core_event *event)
 {
@@ -287,10 +287,10 @@ core_status core__event_record_word(core_event *event, void *word)
     return status;
 }
 
-/* ---------------------------------------------------------------- waiting -- */
+/* ------------------------------------------------------------- waiting -- */
 
 /* CORE_OK if the event's lock can be taken in this process. */
-static core_status check_here(const core_event *event)
+static core_status check_process(const core_event *event)
 {
     return core__device_here(event->device);
 }
@@ -329,7 +329,7 @@ static core_status query(core_event *event, const char *what)
     core__queue_mark mark;
     core_status status;
 
-    CORE_TRY(check_here(event));
+    CORE_TRY(check_process(event));
     core__fork_lock(&event->lock, &event->lock_mark);
     status = check_recorded(event, NULL, what);
     if (status != CORE_OK || device->synchronous) {
@@ -362,7 +362,7 @@ static core_status synchronize(core_event *event, const char *reason)
     uint64_t token;
     core_status status;
 
-    CORE_TRY(check_here(event));
+    CORE_TRY(check_process(event));
     core__fork_lock(&event->lock, &event->lock_mark);
     status = check_recorded(event, NULL, reason);
     if (status != CORE_OK || device->synchronous) {
@@ -414,7 +414,7 @@ static core_status wait_event(core_stream *stream, core_event *event, bool data)
                                      "a wait for work of another stream");
     if (stream->device->backend != event->device->backend)
         return synchronize(event, "core_stream_wait_event");
-    CORE_TRY(check_here(event));
+    CORE_TRY(check_process(event));
     core__fork_lock(&event->lock, &event->lock_mark);
     status = check_event(event);
     /* The stream already runs its work in order: nothing to do. */
@@ -489,7 +489,7 @@ core_status core_stream_wait_stream(core_stream *stream, core_stream *other)
     return core__stream_order(stream, other);
 }
 
-/* ------------------------------------------------------------------- time -- */
+/* ---------------------------------------------------------------- time -- */
 
 static core_status check_timed(core_event *event, const char *which)
 {

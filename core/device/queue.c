@@ -210,7 +210,7 @@ static uint32_t count_served(core__queues *queues, const core__queue *queue)
 }
 
 /* The caller keeps its reference. */
-static void settle(core__queues *queues, core__queue *queue)
+static void reap(core__queues *queues, core__queue *queue)
 {
     uint32_t served = count_served(queues, queue);
     core__error_record mine;
@@ -229,7 +229,7 @@ static void settle(core__queues *queues, core__queue *queue)
         core__queue_release(queue);
 }
 
-static void settled(core__queues *queues)
+static void end_inspection(core__queues *queues)
 {
     pthread_mutex_lock(&queues->lock);
     queues->settling--;
@@ -258,8 +258,8 @@ void core__queues_settle(core_device *device)
     if (!list)
         return;
     for (uint32_t i = 0; i < count; i++)
-        settle(queues, list[i]);
-    settled(queues);
+        reap(queues, list[i]);
+    end_inspection(queues);
     for (uint32_t i = 0; i < count; i++)
         core__queue_release(list[i]);
     core__free(list);
@@ -317,8 +317,8 @@ void core__queue_leave(core__queue *queue)
     ends = adopted_ends(queue);
     pthread_mutex_unlock(&queues->lock);
     if (lingers) {
-        settle(queues, queue);
-        settled(queues);
+        reap(queues, queue);
+        end_inspection(queues);
     }
     if (ends)
         end_adopted(queue);
@@ -343,7 +343,7 @@ core_status core__queue_capture(core__queue *queue, bool on)
                        device->name, device->properties.max_streams);
 }
 
-/* ---------------------------------------------------------------- making -- */
+/* -------------------------------------------------------------- making -- */
 
 static core_status grow_list(core__queues *queues)
 {
@@ -493,7 +493,7 @@ core_status core__queue_adopt(core_device *device, void *native,
     return status;
 }
 
-/* --------------------------------------------------------------- waiting -- */
+/* ------------------------------------------------------------- waiting -- */
 
 /* Queues that have or may have work, with references, so that waiting needs no
  * lock.  Queues being captured are skipped: their work does not run, and the

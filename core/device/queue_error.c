@@ -35,7 +35,7 @@ uint64_t core__call_number(void)
     return atomic_fetch_add_explicit(&calls, 1, memory_order_relaxed) + 1;
 }
 
-/* -------------------------------------------------------------- the calls -- */
+/* ----------------------------------------------------------- the calls -- */
 
 /* Reads the setting again after each core_setting_set. */
 static core_status blocking(bool *out)
@@ -121,7 +121,7 @@ static void describe(core__queue *queue, char *text, size_t size)
                  (unsigned long long)atomic_load(&queue->ring[last].call));
 }
 
-/* --------------------------------------------------------------- errors -- */
+/* -------------------------------------------------------------- errors -- */
 
 /* Fails for a stale queue, and for one that failed before. */
 core_status core__queue_check(core__queue *queue)
@@ -287,7 +287,7 @@ core_status core__queue_passed(core__queue *queue, core__queue_mark mark,
     return core__queue_hear(queue, mark.waited, reason);
 }
 
-/* ---------------------------------------------------------------- waiting -- */
+/* ------------------------------------------------------------- waiting -- */
 
 core_status core__queue_wait(core__queue *queue, const char *reason)
 {

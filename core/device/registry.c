@@ -172,7 +172,7 @@ static core_status check_tables(const core__backend *backend)
                        backend->type, missing);
 }
 
-/* --------------------------------------------------------------- ordinals -- */
+/* ------------------------------------------------------------ ordinals -- */
 
 /* Guarded by the lock of the registry: one bit per open device; the first is
  * meta's. */
@@ -198,7 +198,7 @@ static void ordinal_release(uint32_t ordinal)
     ordinals[ordinal / 64] &= ~(UINT64_C(1) << ordinal % 64);
 }
 
-/* --------------------------------------------------------------- backends -- */
+/* ------------------------------------------------------------ backends -- */
 
 core_status core__backend_add(const core_backend *table, core_plugin *plugin,
                               core__backend **out_backend)

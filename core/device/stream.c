@@ -10,7 +10,7 @@
 
 static _Atomic uint64_t newest_id;
 
-/* ------------------------------------------------------- the default one -- */
+/* ----------------------------------------------------- the default one -- */
 
 /* The meta device computes nothing, but has a stream like every device. */
 core_stream core__meta_stream = {
@@ -89,7 +89,7 @@ void core__stream_default_drop(core_device *device)
     core__queues_destroy(device);
 }
 
-/* --------------------------------------------------------------- creating -- */
+/* ------------------------------------------------------------ creating -- */
 
 /* Creates a stream on a queue, whose reference it takes over. */
 static core_status wrap(core_device *device, core__queue *queue,
@@ -212,7 +212,7 @@ core_status core_stream_native(core_stream *stream, void **out_native)
     return core__device_result(device, status);
 }
 
-/* ------------------------------------------------------------- references -- */
+/* ---------------------------------------------------------- references -- */
 
 core_stream *core_stream_retain(core_stream *stream)
 {
@@ -254,7 +254,7 @@ uint64_t core_stream_id(const core_stream *stream)
     return stream ? stream->id : 0;
 }
 
-/* ---------------------------------------------------------------- waiting -- */
+/* ------------------------------------------------------------- waiting -- */
 
 core_status core_stream_query(core_stream *stream)
 {
@@ -286,7 +286,7 @@ core_status core_stream_synchronize(core_stream *stream)
     return core__stream_wait(stream, "core_stream_synchronize");
 }
 
-/* -------------------------------------------------------------- callbacks -- */
+/* ----------------------------------------------------------- callbacks -- */
 
 static void drop_nothing(void *context)
 {

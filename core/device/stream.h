@@ -246,7 +246,7 @@ core_status core__queue_passed(core__queue *queue, core__queue_mark mark,
 /* Takes the queue's own data error, which a kernel found; reported once. */
 core_status core__queue_word(core__queue *queue, const char *reason);
 
-/* ------------------------------------------------------- error_propagation.c -- */
+/* ------------------------------------------------- error_propagation.c -- */
 
 /* Records that a wait for `other` was submitted: its errors, and those of all
  * queues that it waited for, are also reported to callers that wait for this

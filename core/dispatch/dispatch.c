@@ -255,7 +255,7 @@ static inline __attribute__((always_inline)) core_status call_with(
     return status;
 }
 
-/* --------------------------------- by the positions of the tensors -- */
+/* ------------------------------------- by the positions of the tensors -- */
 
 static core_status call_one(core_operator *op, const core_value *args,
                             uint32_t nargs, core_value *results,

@@ -79,7 +79,7 @@ typedef struct form {
     uint32_t last; /* OUT: position of the out tensor */
 } form;
 
-/* --------------------------------------------------------------- checks -- */
+/* -------------------------------------------------------------- checks -- */
 
 /* Compares a tensor with `first`, which is contiguous and not empty.  kind: of
  * the other.  With more than one dimension, sizes must still be compared. */
@@ -188,7 +188,7 @@ static const core__kernel *kernel_of(const core_call *call, const form form,
     return dtypes & 1u << dtype ? kernel : NULL;
 }
 
-/* ---------------------------------------------------------------- calls -- */
+/* --------------------------------------------------------------- calls -- */
 
 typedef struct fast_call {
     core__kernel_call run;
@@ -249,7 +249,7 @@ static inline __attribute__((always_inline)) void set_arguments(
     fast->loop.numel = in->like.numel;
 }
 
-/* ------------------------------------------------------------ call cache -- */
+/* ---------------------------------------------------------- call cache -- */
 
 /* A thread's last call of an operator, cached: of the three hundred bytes that
  * a kernel receives, few differ in the next call.  It is valid for the same
@@ -456,7 +456,7 @@ static inline __attribute__((always_inline)) core_status run(
                          nresults);
 }
 
-/* ------------------------------------------------------------ functions -- */
+/* ----------------------------------------------------------- functions -- */
 
 /* One function for each of the forms that programs call most. */
 #define FAST_FUNCTION(name, ...)                                              \

@@ -162,7 +162,7 @@ static core_status return_result(fallback *f, core_value *result)
     }
 }
 
-static bool holds(const core_value *value, const core_tensor *tensor)
+static bool contains(const core_value *value, const core_tensor *tensor)
 {
     if (value->tag == CORE_VALUE_TENSOR)
         return value->u.tensor == tensor;
@@ -182,7 +182,7 @@ static core_status return_changed(fallback *f, uint32_t nargs)
     for (uint32_t i = 0; i < nargs; i++)
         if (changed >> i & 1)
             for (uint32_t c = 0; c < f->ncopies; c++)
-                if (holds(&f->args[i], f->copies[c]))
+                if (contains(&f->args[i], f->copies[c]))
                     CORE_TRY(
                         core__dispatch_copy(f->originals[c], f->copies[c]));
     return CORE_OK;

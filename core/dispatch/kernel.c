@@ -364,7 +364,7 @@ static core_status add_random(kernel_run *k, const core_kernel *kernel)
     return CORE_OK;
 }
 
-/* -------------------------------------------------------- constraints -- */
+/* --------------------------------------------------------- constraints -- */
 
 static bool view_suits(const kernel_run *k, const core_kernel *kernel,
                        core_dtype common, const core_view *view)

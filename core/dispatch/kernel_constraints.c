@@ -87,7 +87,7 @@ bool core__constraint_view_fits(const core_view *view)
     return last * core__dtype_size(view->dtype) <= INT32_MAX;
 }
 
-/* ------------------------------------------------------ splitting loops -- */
+/* ----------------------------------------------------- splitting loops -- */
 
 static bool loop_fits(const core_loop *loop)
 {

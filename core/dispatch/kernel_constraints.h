@@ -5,8 +5,8 @@
  * (libcore/kernel.h, CORE_REQUIRE_…), and whether a call satisfies them.  Only
  * kernels with constraints use these functions. */
 
-#ifndef CORE_DISPATCH_DEMANDS_H
-#define CORE_DISPATCH_DEMANDS_H
+#ifndef CORE_DISPATCH_KERNEL_CONSTRAINTS_H
+#define CORE_DISPATCH_KERNEL_CONSTRAINTS_H
 
 #include "dispatch/loop.h"
 #include "tensor/dtype.h"

@@ -96,7 +96,7 @@ core_status core_device_preferred_format(core_device *device,
     return CORE_OK;
 }
 
-/* ----------------------------------------------------------------- memory -- */
+/* -------------------------------------------------------------- memory -- */
 
 core_status core_device_memory_kinds(core_device *device, uint32_t *out_kinds)
 {

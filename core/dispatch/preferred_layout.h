@@ -3,8 +3,8 @@
 
 /* preferred_layout.h: the memory formats that devices prefer. */
 
-#ifndef CORE_DEVICE_LAYOUT_H
-#define CORE_DEVICE_LAYOUT_H
+#ifndef CORE_DISPATCH_PREFERRED_LAYOUT_H
+#define CORE_DISPATCH_PREFERRED_LAYOUT_H
 
 #include "device/device.h"
 #include "dispatch/operator.h"

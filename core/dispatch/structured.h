@@ -48,7 +48,7 @@ core_status core__function_run(core_call *call, const core_value *args,
 core_status core__missing_kernel(core_call *call, const core_value *args,
                                  uint32_t nargs, core_value *results,
                                  uint32_t nresults);
-/* ------------------------------------------------------- kernel calls -- */
+/* -------------------------------------------------------- kernel calls -- */
 
 /* A kernel call in preparation.  `tensors` are those whose memory the kernel
  * uses, for call_copy; `many` if there are more than CORE__KERNEL_TENSORS. */

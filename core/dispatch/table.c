@@ -149,7 +149,7 @@ static uint64_t skippable_layers(const core_operator *op)
     return 0;
 }
 
-/* ------------------------------------------------------------ shortcuts -- */
+/* ----------------------------------------------------------- shortcuts -- */
 
 /* Matches no state. */
 static const core__shortcut no_shortcut = {.state = UINT64_MAX};
@@ -260,7 +260,7 @@ void core__shortcut_learn(core_operator *op, uint64_t state)
     core__registry_unlock();
 }
 
-/* ---------------------------------------------------------------- tables -- */
+/* -------------------------------------------------------------- tables -- */
 
 /* A decomposition of an out variant would be recorded as the copies with which
  * it ends. */

@@ -74,7 +74,7 @@ static void sources_free(source *at)
     }
 }
 
-/* ---------------------------------------------------------- in progress -- */
+/* --------------------------------------------------------- in progress -- */
 
 void core__capture_spoil(core_stream *stream, const char *what)
 {
@@ -142,7 +142,7 @@ core_status core__capture_random(core_stream *stream, core_generator *generator,
     return CORE_OK;
 }
 
-/* --------------------------------------------------------- begin, end -- */
+/* ---------------------------------------------------------- begin, end -- */
 
 static core_status check_begin(core_stream *stream, core_memory_pool *pool)
 {
@@ -302,7 +302,7 @@ bool core_stream_capturing(const core_stream *stream)
     return stream && stream->capture;
 }
 
-/* --------------------------------------------------------------- graphs -- */
+/* -------------------------------------------------------------- graphs -- */
 
 /* Draws the numbers of an eager call: {offset, seed} for each source, to be
  * freed with core__free.  NULL: there is no source. */

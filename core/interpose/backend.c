@@ -23,7 +23,7 @@ static core_status enter(interposer_call *call, const interposer_device *device,
                             slot, kind);
 }
 
-/* --------------------------------------------------------------- devices -- */
+/* ------------------------------------------------------------- devices -- */
 
 static void check_string(interposer_call *call, const char *what,
                          core_string text)
@@ -201,7 +201,7 @@ static core_status device_status(void *handle)
                             "%p", device->impl);
 }
 
-/* ---------------------------------------------------------------- memory -- */
+/* -------------------------------------------------------------- memory -- */
 
 static core_status alloc(void *handle, uint64_t size, core_memory *out_memory)
 {
@@ -371,7 +371,7 @@ static core_status fill(void *handle, void *stream, core_memory to,
         (unsigned long long)pattern, pattern_size);
 }
 
-/* --------------------------------------------------------------- wrapping -- */
+/* ------------------------------------------------------------ wrapping -- */
 
 static const core_memory_table memory_wrappers = {
     .struct_size = sizeof(core_memory_table),

@@ -271,7 +271,7 @@ static void host_call_drop(core__interposers *interposers, core_call *of)
     interposer_leave_void(&call, "%p", (void *)of);
 }
 
-/* ----------------------------------------------------------------- shims -- */
+/* --------------------------------------------------------------- shims -- */
 
 #define SET(n)                                                                 \
     static core_status error_##n(const core_error_info *info)                  \

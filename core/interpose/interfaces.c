@@ -27,7 +27,7 @@ static void *handle_of(const interposer_device *device, void *other)
                                     &found);
 }
 
-/* ---------------------------------------------------------------- timing -- */
+/* -------------------------------------------------------------- timing -- */
 
 static core_status elapsed(void *handle, void *start, void *end, int64_t *out)
 {
@@ -43,7 +43,7 @@ static core_status elapsed(void *handle, void *start, void *end, int64_t *out)
                             device->impl, start, end, (long long)*out);
 }
 
-/* ------------------------------------------------------------- callbacks -- */
+/* ----------------------------------------------------------- callbacks -- */
 
 typedef struct interposer_callback {
     struct interposer_callback *next;
@@ -142,7 +142,7 @@ static core_status callback_enqueue(void *handle, void *stream,
                             context);
 }
 
-/* ----------------------------------------------------------- host memory -- */
+/* --------------------------------------------------------- host memory -- */
 
 static core_status host_alloc(void *handle, uint64_t size, void **out_data)
 {
@@ -176,7 +176,7 @@ static void host_free(void *handle, void *data, uint64_t size)
                           (unsigned long long)size);
 }
 
-/* --------------------------------------------------------------- streams -- */
+/* ------------------------------------------------------------- streams -- */
 
 static core_status adopt(void *handle, void *native, void **out_stream)
 {
@@ -245,7 +245,7 @@ static core_status priority_create(void *handle, uint32_t flags,
                             priority, *out_stream);
 }
 
-/* -------------------------------------------------------- virtual memory -- */
+/* ------------------------------------------------------ virtual memory -- */
 
 static core_status vm_granularity(void *handle, uint64_t *out_bytes)
 {
@@ -319,7 +319,7 @@ static void vm_unmap(void *handle, core_memory memory, uint64_t offset,
                           (unsigned long long)size);
 }
 
-/* ------------------------------------------------------------------ peers -- */
+/* --------------------------------------------------------------- peers -- */
 
 static core_status can_access(void *handle, void *other, uint32_t *out_yes)
 {
@@ -354,7 +354,7 @@ static core_status peer_copy(void *handle, void *stream, core_memory to,
         (unsigned long long)from.offset, (unsigned long long)size);
 }
 
-/* ---------------------------------------------------------------- capture -- */
+/* ------------------------------------------------------------- capture -- */
 
 static core_status capture_begin(void *handle, void *stream)
 {
@@ -445,7 +445,7 @@ static core_status take(void *handle, void *stream, core_stream_error *out)
                             out->code);
 }
 
-/* ------------------------------------------------- what a device declares -- */
+/* ---------------------------------------------- what a device declares -- */
 
 static core_status numerics_get(void *handle, core_numerics *out)
 {
@@ -488,7 +488,7 @@ static core_status measure(void *handle, uint32_t index, core_measurement *out)
     return status; /* the end of the list needs no message */
 }
 
-/* -------------------------------------------- memory managed by devices -- */
+/* ------------------------------------------- memory managed by devices -- */
 
 static core_status own_alloc(void *handle, void *stream, uint64_t size,
                              core_memory *out)
@@ -556,7 +556,7 @@ static void forked(void *handle)
     REAL(device)->fork_safe.child(device->impl);
 }
 
-/* --------------------------------------------------------------- wrapping -- */
+/* ------------------------------------------------------------ wrapping -- */
 
 /* profiler.c has the others. */
 static const core__interfaces wrappers = {

@@ -33,7 +33,7 @@ static const core_status kind_codes[INTERPOSER_KINDS] = {
     [INTERPOSER_HOST] = CORE_ERROR_OUT_OF_MEMORY,
 };
 
-/* -------------------------------------------------------------- settings -- */
+/* ------------------------------------------------------------ settings -- */
 
 static bool next_word(const char **list, const char **word, size_t *size)
 {
@@ -203,7 +203,7 @@ uint64_t core__interposers_violations(core__interposers *interposers,
     return count;
 }
 
-/* ----------------------------------------------------------------- calls -- */
+/* --------------------------------------------------------------- calls -- */
 
 /* Rounding, masks and the flushing of denormals; not the flags that every
  * computation sets. */

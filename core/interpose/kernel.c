@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---------------------------------------------------------------- checks -- */
+/* -------------------------------------------------------------- checks -- */
 
 /* First and last byte of a window, relative to its element (0, …, 0). */
 static bool extent(uint32_t ndim, const int64_t *sizes, const int64_t *strides,
@@ -132,7 +132,7 @@ bool interposer_runs(const core_call *call)
     return false;
 }
 
-/* --------------------------------------------------------------- kernels -- */
+/* ------------------------------------------------------------- kernels -- */
 
 /* The call with the plugin's own handles. */
 static core_call own_call(const interposer_kernel *kernel,
@@ -375,7 +375,7 @@ core_status core__interposers_kernel(core__interposers *interposers,
     return CORE_OK;
 }
 
-/* ------------------------------------------------------------- functions -- */
+/* ----------------------------------------------------------- functions -- */
 
 static core_status function(core_call *call, const core_value *args,
                             uint32_t nargs, core_value *results,

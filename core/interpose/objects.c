@@ -46,7 +46,7 @@ static void unlink_object(core__interposers *interposers,
 }
 
 /* Destroyed objects are remembered up to a limit. */
-static void purge(core__interposers *interposers)
+static void forget_oldest(core__interposers *interposers)
 {
     for (uint32_t i = 0; i < INTERPOSER_BUCKETS; i++)
         for (interposer_object *o = interposers->objects[i], *next; o;
@@ -131,25 +131,25 @@ bool interposer_destroys(interposer_call *call, interposer_object_kind kind,
 {
     core__interposers *interposers = call->interposers;
     interposer_object *object;
-    bool was;
+    bool existed;
     uint64_t had = size;
 
     if (!interposer_validates(interposers))
         return true;
     interposer_lock(interposers);
     object = find_exact(interposers, kind, owner, handle, offset);
-    was = find(interposers, kind, owner, handle, true) != NULL;
+    existed = find(interposers, kind, owner, handle, true) != NULL;
     if (object) {
         had = object->size;
         object->gone = true;
         if (++interposers->gone > INTERPOSER_GONE_MAX)
-            purge(interposers);
+            forget_oldest(interposers);
     }
     pthread_mutex_unlock(&interposers->lock);
     if (!object)
         interposer_violation(
             call, "destroys %s (%p) that %s", kind_texts[kind], handle,
-            was ? "was already destroyed" : "was never created");
+            existed ? "was already destroyed" : "was never created");
     else if (had != size)
         interposer_violation(
             call, "frees %p with %llu bytes; it was allocated with %llu",
@@ -161,18 +161,18 @@ bool interposer_uses(interposer_call *call, interposer_object_kind kind,
                      const void *owner, const void *handle, bool known)
 {
     core__interposers *interposers = call->interposers;
-    bool live, was;
+    bool live, existed;
 
     if (!interposer_validates(interposers))
         return true;
     interposer_lock(interposers);
     live = find(interposers, kind, owner, handle, false) != NULL;
-    was = find(interposers, kind, owner, handle, true) != NULL;
+    existed = find(interposers, kind, owner, handle, true) != NULL;
     pthread_mutex_unlock(&interposers->lock);
-    if (live || (!was && !known))
+    if (live || (!existed && !known))
         return true;
     interposer_violation(call, "uses %s (%p) that %s", kind_texts[kind], handle,
-                         was ? "was destroyed" : "was never created");
+                         existed ? "was destroyed" : "was never created");
     return false;
 }
 
@@ -197,18 +197,18 @@ void interposer_captures(interposer_call *call, const void *owner,
 {
     core__interposers *interposers = call->interposers;
     interposer_object *object;
-    bool was = !on;
+    bool existed = !on;
 
     if (!interposer_validates(interposers))
         return;
     interposer_lock(interposers);
     object = find(interposers, INTERPOSER_STREAM_OBJECT, owner, stream, false);
     if (object) {
-        was = object->capturing;
+        existed = object->capturing;
         object->capturing = on;
     }
     pthread_mutex_unlock(&interposers->lock);
-    if (was == on)
+    if (existed == on)
         interposer_violation(call, "libcore %s a capture of %p, which %s",
                              on ? "begins" : "ends", stream,
                              on ? "is already capturing" : "is not capturing");
@@ -238,7 +238,7 @@ bool interposer_uses_memory(interposer_call *call,
 {
     core__interposers *interposers = call->interposers;
     interposer_object *o, block = {0};
-    bool live, was;
+    bool live, existed;
 
     if (!interposer_validates(interposers) || !device || size == 0)
         return true;
@@ -250,10 +250,10 @@ bool interposer_uses_memory(interposer_call *call,
     else
         live = find(interposers, INTERPOSER_MEMORY, device, memory.handle,
                     false) != NULL;
-    was = find(interposers, INTERPOSER_MEMORY, device, memory.handle, true) !=
-          NULL;
+    existed = find(interposers, INTERPOSER_MEMORY, device, memory.handle,
+                   true) != NULL;
     pthread_mutex_unlock(&interposers->lock);
-    if (!o && !live && !was)
+    if (!o && !live && !existed)
         return true; /* not allocated by this device */
     if (!o && !live)
         interposer_violation(call, "uses memory (%p) that was freed",

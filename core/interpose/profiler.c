@@ -14,7 +14,7 @@ static core_status enter(interposer_call *call, const interposer_device *device,
                             device->backend->type, slot, kind);
 }
 
-/* ---------------------------------------------------------------- records -- */
+/* ------------------------------------------------------------- records -- */
 
 static core_status start(void *handle, uint64_t limit)
 {
@@ -141,7 +141,7 @@ const core_profiler_interface interposer_profiler = {
     take,
     read_clock};
 
-/* ----------------------------------------------------------------- layout -- */
+/* -------------------------------------------------------------- layout -- */
 
 static uint32_t preferred(void *handle, core_string operator_name,
                           core_dtype dtype, uint32_t ndim)
@@ -172,7 +172,7 @@ static uint32_t preferred(void *handle, core_string operator_name,
 const core_layout_interface interposer_layout = {sizeof(core_layout_interface),
                                                  0, preferred};
 
-/* ----------------------------------------------------------------- ranges -- */
+/* -------------------------------------------------------------- ranges -- */
 
 static _Thread_local uint32_t inside; /* number of ranges that this thread is
                                        * in */

@@ -24,7 +24,7 @@ static void made(interposer_call *call, interposer_object_kind kind,
         interposer_made(call, kind, device, handle, 0, 0);
 }
 
-/* --------------------------------------------------------------- streams -- */
+/* ------------------------------------------------------------- streams -- */
 
 static core_status stream_create(void *handle, uint32_t flags,
                                  void **out_stream)
@@ -122,7 +122,7 @@ static core_status stream_wait_event(void *handle, void *stream, void *event)
                             event);
 }
 
-/* ---------------------------------------------------------------- events -- */
+/* -------------------------------------------------------------- events -- */
 
 static core_status event_create(void *handle, uint32_t flags, void **out_event)
 {
@@ -197,7 +197,7 @@ static core_status event_synchronize(void *handle, void *event)
     return interposer_leave(&call, status, "%p, %p", device->impl, event);
 }
 
-/* --------------------------------------------------------------- wrapping -- */
+/* ------------------------------------------------------------ wrapping -- */
 
 static const core_stream_table stream_wrappers = {
     .struct_size = sizeof(core_stream_table),

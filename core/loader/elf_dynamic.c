@@ -69,7 +69,7 @@ core_status core__dynamic_bytes(const core__dynamic *d, uint64_t address,
     return damaged(what);
 }
 
-/* --------------------------------------------------------------- section -- */
+/* ------------------------------------------------------------- section -- */
 
 static core_status read_section(core__dynamic *d, const Elf64_Phdr *segment)
 {
@@ -208,7 +208,7 @@ static core_status check_places(const core__dynamic *d)
     return CORE_OK;
 }
 
-/* ----------------------------------------------------------- relocations -- */
+/* --------------------------------------------------------- relocations -- */
 
 static bool in_array(const core__dynamic *d, uint32_t tag, uint32_t size_tag,
                      uint64_t at)

@@ -135,7 +135,7 @@ static core_status read_tables(const core__dynamic *d, symbol_tables *tables)
     return CORE_OK;
 }
 
-/* ------------------------------------------------- names of libraries -- */
+/* -------------------------------------------------- names of libraries -- */
 
 static const char *name_at(const symbol_tables *tables, uint64_t offset)
 {
@@ -209,7 +209,7 @@ static core_status check_versions(const symbol_tables *tables)
     return CORE_OK;
 }
 
-/* ---------------------------------------------------------------- symbols -- */
+/* ------------------------------------------------------------- symbols -- */
 
 static bool is_entry(const symbol_tables *tables, const Elf64_Sym *symbol,
                      const char *name)

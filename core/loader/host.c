@@ -261,7 +261,7 @@ static uint32_t host_node_needs_gradient(const core_node *node, uint64_t input)
     return core_node_needs_gradient(node, input);
 }
 
-/* --------------------------------------------- operators and tensors -- */
+/* ----------------------------------------------- operators and tensors -- */
 
 static core_status host_operator_find(core_string name, core_operator **out)
 {

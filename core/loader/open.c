@@ -90,7 +90,7 @@ static void process_state_restore(process_state *saved)
     fesetenv(&saved->floating_point);
 }
 
-/* ----------------------------------------------------------- the object -- */
+/* ---------------------------------------------------------- the object -- */
 
 /* All checks that only read the file, the seal first: damage is then reported
  * as such, whatever it would cause in other checks. */

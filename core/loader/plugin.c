@@ -229,7 +229,7 @@ core_status core__plugin_check_hash(const core_plugin *plugin, int file)
 }
 
 /* Reads the note and decides whether the plugin may be opened. */
-static core_status judge(core_plugin *plugin, int file)
+static core_status check_candidate(core_plugin *plugin, int file)
 {
     core__image image;
     core__seal seal;
@@ -247,8 +247,8 @@ static core_status judge(core_plugin *plugin, int file)
 /* Finds or creates the list's entry of a file, and checks it unless it was
  * accepted before.  Fails if there is no memory, or if the entry is refused;
  * *out_plugin is then that entry. */
-static core_status consider(const char *path, uint32_t from, const char *sha256,
-                            core_plugin **out_plugin)
+static core_status add_candidate(const char *path, uint32_t from,
+                                 const char *sha256, core_plugin **out_plugin)
 {
     core_plugin *plugin = NULL;
     core_status status;
@@ -284,7 +284,7 @@ static core_status consider(const char *path, uint32_t from, const char *sha256,
     if (status == CORE_OK) {
         plugin->file_device = identity.st_dev;
         plugin->file_inode = identity.st_ino;
-        status = judge(plugin, file);
+        status = check_candidate(plugin, file);
     }
     if (!*plugin->information.name)
         name_from_path(&plugin->information);
@@ -298,14 +298,14 @@ done:
     return status;
 }
 
-static void visit(void *context, uint32_t from, const char *path,
-                  const char *sha256, core_status status)
+static void visit_candidate(void *context, uint32_t from, const char *path,
+                            const char *sha256, core_status status)
 {
     bool *no_memory = context;
     core_plugin *plugin;
 
     if (status == CORE_OK) {
-        consider(path, from, sha256, &plugin);
+        add_candidate(path, from, sha256, &plugin);
     } else {
         plugin = plugin_of_path(path);
         if (!plugin)
@@ -323,7 +323,7 @@ static core_status scan(void)
     core_status status;
 
     core__settings_check_environment();
-    status = core__search(visit, &no_memory);
+    status = core__search(visit_candidate, &no_memory);
     if (status == CORE_OK && no_memory)
         status = core__error_memory(sizeof(core_plugin));
     scanned = status == CORE_OK;
@@ -379,7 +379,7 @@ static core_status report_missing(const char *type, size_t size)
         (int)size, type, paths ? paths : "not set", LIBCORE_PLUGIN_DIR);
 }
 
-static core_status load_for(const char *type, size_t size)
+static core_status load_type(const char *type, size_t size)
 {
     bool loaded = false;
 
@@ -404,7 +404,7 @@ core_status core__loader_load_for(const char *device_type, size_t size)
     core_status status;
 
     core__loader_lock();
-    status = load_for(device_type, size);
+    status = load_type(device_type, size);
     core__loader_unlock();
     return status;
 }
@@ -438,7 +438,7 @@ core_status core_plugin_load(const char *path, core_plugin **out_plugin)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "core_plugin_load: the path is empty");
     core__loader_lock();
-    status = consider(path, CORE_PLUGIN_FROM_PROGRAM, "", &plugin);
+    status = add_candidate(path, CORE_PLUGIN_FROM_PROGRAM, "", &plugin);
     if (status == CORE_OK && plugin->opening)
         status = core__error(CORE_ERROR_BUSY, "is currently being opened");
     else if (status == CORE_OK &&

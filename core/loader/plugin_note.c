@@ -128,7 +128,7 @@ core_status core__elf_segment(const core__image *image,
     return CORE_OK;
 }
 
-/* --------------------------------------------------------------- fields -- */
+/* -------------------------------------------------------------- fields -- */
 
 static bool text_good(const char *text, size_t size)
 {
@@ -232,7 +232,7 @@ core_status core__note_check_abi(const core_plugin_note *note)
     return CORE_OK;
 }
 
-/* ---------------------------------------------------------------- notes -- */
+/* --------------------------------------------------------------- notes -- */
 
 typedef struct finding {
     core_plugin_note *note;

@@ -6,8 +6,8 @@
  * file: nothing in it is trusted, and every offset is checked against its
  * end. */
 
-#ifndef CORE_LOADER_NOTE_H
-#define CORE_LOADER_NOTE_H
+#ifndef CORE_LOADER_PLUGIN_NOTE_H
+#define CORE_LOADER_PLUGIN_NOTE_H
 
 #include "base/error.h"
 

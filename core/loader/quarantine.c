@@ -32,12 +32,12 @@ extern char **environ;
 uint32_t core__quarantine_ms = 10000;
 const char *core__quarantine_helper = LIBCORE_QUARANTINE_HELPER;
 
-enum { ANSWER_MAX = 1024, STEP_MS = 10 };
+enum { LINE_MAX_SIZE = 1024, STEP_MS = 10 };
 
 typedef struct helper_process {
     pid_t process;
-    int answers; /* read end of its output */
-    char answer[ANSWER_MAX];
+    int output; /* read end of its output */
+    char line[LINE_MAX_SIZE];
     size_t size;
     bool closed; /* its output has ended */
     int status;  /* from waitpid */
@@ -45,8 +45,8 @@ typedef struct helper_process {
 } helper_process;
 
 /* *out_path is NULL: no quarantine, or not for sealed plugins. */
-static core_status helper_of(const char *text, bool sealed,
-                             const char **out_path)
+static core_status parse_setting(const char *text, bool sealed,
+                                 const char **out_path)
 {
     *out_path = NULL;
     if (!text || strcmp(text, "0") == 0 || strcmp(text, "off") == 0)
@@ -68,16 +68,16 @@ core_status core__quarantine_check(const char *text)
 {
     const char *path;
 
-    return helper_of(text, false, &path);
+    return parse_setting(text, false, &path);
 }
 
-static core_status helper(bool sealed, const char **out_path)
+static core_status find_helper(bool sealed, const char **out_path)
 {
     const char *text;
 
     *out_path = NULL;
     CORE_TRY(core__setting_text(CORE__SETTING_QUARANTINE, &text));
-    return helper_of(text, sealed, out_path);
+    return parse_setting(text, sealed, out_path);
 }
 
 /* The helper gets the settings of the program, except the one that would make
@@ -122,7 +122,7 @@ static void free_environment(char **list)
     core__free(list);
 }
 
-static int spawn(const char *program, const char *path, int answers,
+static int spawn(const char *program, const char *path, int output,
                  pid_t *out_process)
 {
     char *const words[] = {(char *)(uintptr_t)program, (char *)(uintptr_t)path,
@@ -144,7 +144,7 @@ static int spawn(const char *program, const char *path, int answers,
     posix_spawnattr_setflags(&attributes,
                              POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
     posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-    posix_spawn_file_actions_adddup2(&actions, answers, 1);
+    posix_spawn_file_actions_adddup2(&actions, output, 1);
     posix_spawn_file_actions_addopen(&actions, 2, "/dev/null", O_WRONLY, 0);
     failed =
         posix_spawn(out_process, program, &actions, &attributes, words, list);
@@ -154,35 +154,35 @@ static int spawn(const char *program, const char *path, int answers,
     return failed;
 }
 
-static void read_answer(helper_process *g)
+static void read_output(helper_process *g)
 {
     ssize_t got = 1;
 
-    while (got > 0 && g->size < ANSWER_MAX - 1) {
-        got = read(g->answers, g->answer + g->size, ANSWER_MAX - 1 - g->size);
+    while (got > 0 && g->size < LINE_MAX_SIZE - 1) {
+        got = read(g->output, g->line + g->size, LINE_MAX_SIZE - 1 - g->size);
         if (got > 0)
             g->size += (size_t)got;
     }
     g->closed = got >= 0 || (errno != EAGAIN && errno != EINTR);
-    g->answer[g->size] = '\0';
+    g->line[g->size] = '\0';
 }
 
 /* Waits until the process has ended or its time is over.  A process that
  * something else in the program waited for (ECHILD) has ended too. */
-static void wait_for(helper_process *g)
+static void wait_for_helper(helper_process *g)
 {
     struct timespec begin, now;
     int64_t passed = 0;
 
     clock_gettime(CLOCK_MONOTONIC, &begin);
     while (!g->ended && passed < core__quarantine_ms) {
-        struct pollfd poller = {.fd = g->answers, .events = POLLIN};
+        struct pollfd poller = {.fd = g->output, .events = POLLIN};
 
         /* A closed pipe, or one with too much output, is always ready. */
         if (g->closed)
             poller.fd = -1;
         if (poll(&poller, 1, STEP_MS) > 0)
-            read_answer(g);
+            read_output(g);
         if (waitpid(g->process, &g->status, WNOHANG) != 0)
             g->ended = true;
         clock_gettime(CLOCK_MONOTONIC, &now);
@@ -190,7 +190,7 @@ static void wait_for(helper_process *g)
                  (now.tv_nsec - begin.tv_nsec) / 1000000;
     }
     if (g->ended) {
-        read_answer(g);
+        read_output(g);
         return;
     }
     kill(g->process, SIGKILL);
@@ -198,7 +198,7 @@ static void wait_for(helper_process *g)
         ;
 }
 
-static core_status judge(const helper_process *g)
+static core_status check_output(const helper_process *g)
 {
     char *end;
     long code;
@@ -208,15 +208,15 @@ static core_status judge(const helper_process *g)
                            "did not return from its init within %u ms when it "
                            "was opened in quarantine",
                            core__quarantine_ms);
-    if (strcmp(g->answer, "OK\n") == 0 && WIFEXITED(g->status))
+    if (strcmp(g->line, "OK\n") == 0 && WIFEXITED(g->status))
         return CORE_OK;
     if (WIFSIGNALED(g->status))
         return core__error(CORE_ERROR_REFUSED,
                            "ended the process with signal %d (%s) when it was "
                            "opened in quarantine",
                            WTERMSIG(g->status), strsignal(WTERMSIG(g->status)));
-    code = strtol(g->answer, &end, 10);
-    if (g->size > 0 && end > g->answer && code > 0 && code < INT32_MAX)
+    code = strtol(g->line, &end, 10);
+    if (g->size > 0 && end > g->line && code > 0 && code < INT32_MAX)
         return core__error((core_status)code, "in quarantine: %.*s",
                            (int)strcspn(end + 1, "\n"),
                            *end ? end + 1 : "no reason");
@@ -228,13 +228,13 @@ static core_status judge(const helper_process *g)
 
 core_status core__quarantine(const char *path, bool sealed)
 {
-    helper_process g = {.answers = -1};
+    helper_process g = {.output = -1};
     const char *program;
     int ends[2] = {-1, -1};
     core_status status;
     int failed;
 
-    CORE_TRY(helper(sealed, &program));
+    CORE_TRY(find_helper(sealed, &program));
     if (!program)
         return CORE_OK;
     if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0)
@@ -247,9 +247,9 @@ core_status core__quarantine(const char *path, bool sealed)
                              "quarantine: %s could not be started: %s", program,
                              strerror(failed));
     } else {
-        g.answers = ends[0];
-        wait_for(&g);
-        status = judge(&g);
+        g.output = ends[0];
+        wait_for_helper(&g);
+        status = check_output(&g);
     }
     close(ends[0]);
     return status;

@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-/* ----------------------------------------------------------------- sizes -- */
+/* --------------------------------------------------------------- sizes -- */
 
 /* Rounds up to the next of `divisions` equal steps between two powers of
  * two. */
@@ -52,7 +52,7 @@ static __attribute__((cold)) core_status round_to_unit(
                        (unsigned long long)allocator->largest);
 }
 
-/* ------------------------------------------------------------ allocating -- */
+/* ---------------------------------------------------------- allocating -- */
 
 /* With the lock held: releases what nothing can use any more.  Does not
  * wait. */
@@ -241,7 +241,7 @@ core_status core__allocator_alloc(core_device *device, core_stream *stream,
     return CORE_OK;
 }
 
-/* ------------------------------------------------- creation, destruction -- */
+/* ----------------------------------------------- creation, destruction -- */
 
 static void find_unit(core__allocator *allocator)
 {
@@ -439,7 +439,7 @@ void core__allocator_destroy(core_device *device)
     core__free(allocator);
 }
 
-/* ---------------------------------------------------------------- public -- */
+/* -------------------------------------------------------------- public -- */
 
 core_status core__allocator_need(core_device *device, const char *what)
 {

@@ -12,7 +12,7 @@
 #include "base/memory.h"
 #include "memory/heap.h"
 
-/* ----------------------------------------------------------------- bins -- */
+/* ---------------------------------------------------------------- bins -- */
 
 static inline uint32_t bin_of(uint64_t size)
 {
@@ -97,7 +97,7 @@ static inline core__block *bin_find(const core__bins *bins, uint64_t size)
     return block ? block : next_bin(bins, bin);
 }
 
-/* --------------------------------------------------------------- blocks -- */
+/* -------------------------------------------------------------- blocks -- */
 
 core__block *core__block_new(core__segment *segment, uint64_t offset,
                              uint64_t size)
@@ -211,18 +211,18 @@ core__block *core__block_insert(core__heap *heap, core__block *block)
     return block;
 }
 
-/* ------------------------------------------------------ deferred joining -- */
+/* ---------------------------------------------------- deferred joining -- */
 
-static inline uint32_t kept_list(uint64_t size)
+static inline uint32_t deferred_list(uint64_t size)
 {
     return (size >> CORE__UNIT_LOG2) % CORE__KEPT_LISTS;
 }
 
 /* False if the block must be joined now. */
-static inline bool keep(core__heap *heap, core__block *block)
+static inline bool defer_join(core__heap *heap, core__block *block)
 {
     core__kept *kept = &heap->kept;
-    uint32_t list = kept_list(block->size);
+    uint32_t list = deferred_list(block->size);
     core__block *head = kept->heads[list];
 
     if (core__unlikely(head && head->size != block->size) ||
@@ -236,10 +236,10 @@ static inline bool keep(core__heap *heap, core__block *block)
     return true;
 }
 
-static inline core__block *take_kept(core__heap *heap, uint64_t size)
+static inline core__block *take_deferred(core__heap *heap, uint64_t size)
 {
     core__kept *kept = &heap->kept;
-    uint32_t list = kept_list(size);
+    uint32_t list = deferred_list(size);
     core__block *block = kept->heads[list];
 
     if (!block || block->size != size)
@@ -269,7 +269,7 @@ void core__heap_join(core__heap *heap)
     kept->count = 0;
 }
 
-/* --------------------------------------------------- taking and returning -- */
+/* ------------------------------------------------ taking and returning -- */
 
 static inline bool is_cut(const core__allocator *allocator,
                           const core__block *block, uint64_t size)
@@ -352,7 +352,7 @@ core_status core__heap_take(core__heap *heap, uint32_t kind, uint64_t size,
 
     core__spin_lock(&heap->lock);
     if (kind == CORE_MEMORY_SMALL)
-        block = take_kept(heap, size);
+        block = take_deferred(heap, size);
     if (core__likely(block != NULL))
         set_active(heap, block, requested, false);
     else
@@ -378,7 +378,7 @@ static inline void set_inactive(core__heap *heap, core__block *block)
 
 /* False during fault injection: the same calls must make the same
  * allocations. */
-static inline bool may_keep(const core__heap *heap, const core__block *block)
+static inline bool may_defer(const core__heap *heap, const core__block *block)
 {
     return block->kind == CORE_MEMORY_SMALL && !heap->abandoned &&
            !block->direct && core__small_kept() != 0;
@@ -390,7 +390,7 @@ void core__block_return(core__heap *heap, core__block *block)
                       (core_memory){block->handle, block->offset}, block->size);
     block->freed_at =
         atomic_load_explicit(&heap->allocator->clock, memory_order_relaxed);
-    if (!core__likely(may_keep(heap, block)) || !keep(heap, block))
+    if (!core__likely(may_defer(heap, block)) || !defer_join(heap, block))
         core__block_insert(heap, block);
 }
 

@@ -191,7 +191,7 @@ core_status core__expandable_grow(core__heap *heap, uint32_t kind,
     return status;
 }
 
-/* ------------------------------------------------------------- releasing -- */
+/* ----------------------------------------------------------- releasing -- */
 
 /* Cuts the part of a free block that spans whole steps out of it and the bins;
  * NULL: there is none. */

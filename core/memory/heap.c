@@ -323,7 +323,7 @@ void core__allocator_stream_end(core_stream *stream)
     core_device_release(device);
 }
 
-/* -------------------------------------------------------------- captures -- */
+/* ------------------------------------------------------------ captures -- */
 
 static void set_capturing(core__allocator *allocator, core_stream *stream,
                           bool capturing)

@@ -214,7 +214,7 @@ static inline core__bins *core__heap_bins(core__heap *heap, uint32_t kind)
     return &heap->bins[kind - CORE_MEMORY_SMALL];
 }
 
-/* ------------------------------------------------------ blocks: block.c -- */
+/* ----------------------------------------------------- blocks: block.c -- */
 
 /* Takes the best-fitting free block, cut to size; NULL: none fits.  size is
  * rounded. */
@@ -247,7 +247,7 @@ static inline bool core__block_is_split(const core__block *block)
     return block->before || block->after;
 }
 
-/* --------------------------------------------------- segments: segment.c -- */
+/* ------------------------------------------------- segments: segment.c -- */
 
 /* Allocates a segment with an active block of this size.  The allocator's lock
  * is held for these. */
@@ -298,7 +298,7 @@ void core__segment_give(const core__allocator *allocator,
  * captured, or the end of its work cannot be determined. */
 bool core__heap_pinned(const core__heap *heap);
 
-/* ------------------------------------------------------ leaving: segment_release.c -- */
+/* ------------------------------------------ leaving: segment_release.c -- */
 
 /* Starts releasing what need not be kept of a heap: now, or when the stream
  * has passed its current work.  Does not wait; the allocator's lock is held
@@ -316,7 +316,7 @@ void core__events_give(core_event *events);
 /* Releases the queue when the lock is released. */
 void core__queue_later(core__allocator *allocator, core__queue *queue);
 
-/* ------------------------------------------------ expandable: expandable.c -- */
+/* -------------------------------------------- expandable: expandable.c -- */
 
 core_status core__expandable_grow(core__heap *heap, uint32_t kind,
                                   uint64_t size, uint64_t requested,
@@ -325,7 +325,7 @@ core_status core__expandable_grow(core__heap *heap, uint32_t kind,
  * bytes. */
 uint64_t core__expandable_shrink(core__heap *heap);
 
-/* ------------------------------------------------- streams: stream_use.c -- */
+/* ----------------------------------------------- streams: stream_use.c -- */
 
 /* Frees a block that other streams use: the heap's lock is held, and released
  * here. */
@@ -349,7 +349,7 @@ core__use *core__uses_settle(core_device *device, core__use **uses,
                              core__use *done);
 void core__uses_drop(core__use *uses);
 
-/* --------------------------------------------------- heaps: heap.c, pool.c -- */
+/* ----------------------------------------------- heaps: heap.c, pool.c -- */
 
 /* The heap of a stream's allocations in this thread. */
 core_status core__heap_of(core__allocator *allocator, core_stream *stream,
@@ -375,7 +375,7 @@ core_memory_pool *core__pool_current(const core__thread *self,
                                      const core_device *device);
 void core__pools_thread_end(core__thread *thread);
 
-/* -------------------------------------------------------- settings, texts -- */
+/* ----------------------------------------------------- settings, texts -- */
 
 core_status core__alloc_settings_parse(core__alloc_settings *settings,
                                        const char *text);
@@ -391,7 +391,7 @@ const char *core__bytes_text(uint64_t bytes, char text[24]);
 core_status core__oom_error(core__heap *heap, uint64_t requested,
                             uint64_t size);
 
-/* ---------------------------------------------------------------- history -- */
+/* ------------------------------------------------------------- history -- */
 
 enum {
     CORE__ACTION_ALLOC,

@@ -44,7 +44,7 @@ typedef struct host_pool {
     uint64_t events;
 } host_pool;
 
-/* ------------------------------------------------------------- the plugin -- */
+/* ---------------------------------------------------------- the plugin -- */
 
 static core_status raw_alloc(core_device *device, uint64_t size, void **out)
 {
@@ -72,7 +72,7 @@ static void raw_free(core_device *device, void *data, uint64_t size)
         device->interfaces.host_memory.free(device->impl, data, size);
 }
 
-/* --------------------------------------------------------------- the pool -- */
+/* ------------------------------------------------------------ the pool -- */
 
 /* NULL if nothing was allocated yet, or if the pool is another process's. */
 static host_pool *pool_of(const core_device *device)
@@ -336,7 +336,7 @@ void core__host_memory_end(core_device *device)
     core__free(pool);
 }
 
-/* -------------------------------------------------------------- the core -- */
+/* ------------------------------------------------------------ the core -- */
 
 bool core__host_memory_is_pinned(core_device *device, const void *data,
                                  uint64_t size)
@@ -371,7 +371,7 @@ core_status core__host_memory_record(core_device *device, const void *data,
     return status;
 }
 
-/* ---------------------------------------------------------------- public -- */
+/* -------------------------------------------------------------- public -- */
 
 static core_status new_block(host_pool *pool, uint32_t class, uint64_t capacity,
                              host_block **out_block)

@@ -22,7 +22,7 @@ static const core__alloc_settings defaults = {.max_split = UINT64_MAX,
 
 /* Guards the settings of devices that are opened later. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static char *later; /* settings from core_memory_configure(NULL, …) */
+static char *later_settings; /* settings from core_memory_configure(NULL, …) */
 
 void core__alloc_options_fork(core__fork at)
 {
@@ -180,8 +180,8 @@ core_status core__alloc_settings_first(core__alloc_settings *settings)
         return status;
     }
     pthread_mutex_lock(&lock);
-    if (later)
-        status = core__alloc_settings_parse(settings, later);
+    if (later_settings)
+        status = core__alloc_settings_parse(settings, later_settings);
     pthread_mutex_unlock(&lock);
     return status;
 }
@@ -251,7 +251,7 @@ core_status core__alloc_settings_text(const core__alloc_settings *settings,
     return *out_text ? CORE_OK : core__error_memory(sizeof text);
 }
 
-/* ---------------------------------------------------------------- public -- */
+/* -------------------------------------------------------------- public -- */
 
 /* The texts are concatenated: the later pair wins. */
 static core_status configure_later(const char *settings)
@@ -262,12 +262,13 @@ static core_status configure_later(const char *settings)
 
     CORE_TRY(core__alloc_settings_parse(&ignored, settings));
     pthread_mutex_lock(&lock);
-    size = (later ? strlen(later) : 0) + strlen(settings) + 2;
+    size = (later_settings ? strlen(later_settings) : 0) + strlen(settings) + 2;
     joined = core__alloc(size);
     if (joined) {
-        snprintf(joined, size, "%s,%s", later ? later : "", settings);
-        core__free(later);
-        later = joined;
+        snprintf(joined, size, "%s,%s", later_settings ? later_settings : "",
+                 settings);
+        core__free(later_settings);
+        later_settings = joined;
     }
     pthread_mutex_unlock(&lock);
     return joined ? CORE_OK : core__error_memory(size);

@@ -6,7 +6,7 @@
 #include "base/memory.h"
 #include "memory/heap.h"
 
-/* ------------------------------------------------------------ allocating -- */
+/* ---------------------------------------------------------- allocating -- */
 
 /* The size of the segment to allocate for a block of this size. */
 static uint64_t segment_size(const core__allocator *allocator, uint32_t kind,
@@ -160,7 +160,7 @@ core_status core__segment_grow_fixed(core__heap *heap, uint32_t kind,
     return status;
 }
 
-/* ------------------------------------------------------------- releasing -- */
+/* ----------------------------------------------------------- releasing -- */
 
 void core__segment_detach(core__heap *heap, core__segment *segment)
 {

@@ -61,7 +61,7 @@ bool core__heap_is_idle(core__heap *heap)
            event_is_passed(heap->allocator->device, heap->ended);
 }
 
-/* -------------------------------------------------------------- choosing -- */
+/* ------------------------------------------------------------ choosing -- */
 
 static bool is_leaving(const core__segment *segment, bool direct_only)
 {

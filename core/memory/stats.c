@@ -62,7 +62,7 @@ static uint64_t least(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-static void share_out(core__allocator *allocator)
+static void distribute_bounds(core__allocator *allocator)
 {
     uint64_t rooms[CORE__COUNTS][2];
     uint64_t heaps = 0;
@@ -96,8 +96,8 @@ static void share_out(core__allocator *allocator)
 }
 
 /* The sum of the bounds up to which heaps may count without a check. */
-static uint64_t bounds_of(const core__allocator *allocator, uint32_t what,
-                          uint32_t kind)
+static uint64_t sum_of_bounds(const core__allocator *allocator, uint32_t what,
+                              uint32_t kind)
 {
     uint64_t sum = 0;
 
@@ -119,9 +119,9 @@ static bool is_below_peak(const core__allocator *allocator, uint32_t what,
 {
     static const uint32_t kinds[] = {CORE_MEMORY_SMALL, CORE_MEMORY_LARGE};
 
-    return bounds_of(allocator, what, kinds[k]) + by <=
+    return sum_of_bounds(allocator, what, kinds[k]) + by <=
                allocator->counts.peaks[what][kinds[k]] &&
-           bounds_of(allocator, what, CORE_MEMORY_ALL) + by <=
+           sum_of_bounds(allocator, what, CORE_MEMORY_ALL) + by <=
                allocator->counts.peaks[what][CORE_MEMORY_ALL];
 }
 
@@ -155,7 +155,7 @@ void core__counts_settle(core__heap *heap)
         for (uint32_t k = 0; fits && k < 2; k++)
             fits = raise_bound(heap, what, k);
     if (!fits)
-        share_out(allocator);
+        distribute_bounds(allocator);
     core__spin_unlock(&allocator->counts.lock);
 }
 
@@ -181,14 +181,14 @@ void core__counts_end(core__heap *heap)
             device->allocated[what][kind] += allocated_in(heap, what, kind);
 }
 
-/* ---------------------------------------------------------------- public -- */
+/* -------------------------------------------------------------- public -- */
 
 static void collect(core__allocator *allocator, core_memory_stats *out)
 {
     core_memory_stat *stat = out->allocations;
 
     core__spin_lock(&allocator->counts.lock);
-    share_out(allocator);
+    distribute_bounds(allocator);
     for (uint32_t what = 0; what < CORE__COUNTS; what++)
         for (uint32_t kind = 0; kind < 3; kind++, stat++) {
             stat->current = current_of(allocator, what, kind);
@@ -242,7 +242,7 @@ core_status core_memory_reset_peaks(core_device *device)
     }
     core__spin_lock(&allocator->counts.lock);
     memset(allocator->counts.peaks, 0, sizeof allocator->counts.peaks);
-    share_out(allocator);
+    distribute_bounds(allocator);
     core__spin_unlock(&allocator->counts.lock);
     return CORE_OK;
 }

@@ -18,7 +18,7 @@
 #include "memory/host_memory.h"
 #include "memory/memory.h"
 
-/* ------------------------------------------------------------------ uses -- */
+/* ---------------------------------------------------------------- uses -- */
 
 core_status core__use_add(core__use **uses, core_stream *stream)
 {
@@ -145,7 +145,7 @@ core__use *core__uses_settle(core_device *device, core__use **uses,
     return done;
 }
 
-/* ---------------------------------------------------------------- blocks -- */
+/* -------------------------------------------------------------- blocks -- */
 
 core_status core__allocator_record(core_device *device, core__block *block,
                                    core_stream *stream)

@@ -24,7 +24,7 @@ const char *core__bytes_text(uint64_t bytes, char text[24])
     return text;
 }
 
-/* ---------------------------------------------------------- out of memory -- */
+/* ------------------------------------------------------- out of memory -- */
 
 typedef struct heap_state {
     uint64_t allocated; /* owned by storages */
@@ -85,7 +85,7 @@ core_status core__oom_error(core__heap *heap, uint64_t requested, uint64_t size)
         core__bytes_text(state.largest, t[7]));
 }
 
-/* --------------------------------------------------------------- summary -- */
+/* ------------------------------------------------------------- summary -- */
 
 typedef struct page {
     char *data;

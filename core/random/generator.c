@@ -93,7 +93,7 @@ void core_seed(uint64_t seed)
     pthread_mutex_unlock(&lock);
 }
 
-/* -------------------------------------------------------------- of devices -- */
+/* ------------------------------------------------------------- devices -- */
 
 /* With the lock held; returns `count` if there is no entry of that name. */
 static uint32_t find(const char *name, uint32_t count)
@@ -170,7 +170,7 @@ void core__generators_restore(const core__generators *state, bool past)
     pthread_mutex_unlock(&lock);
 }
 
-/* ----------------------------------------------------------------- one's own -- */
+/* ------------------------------------------------- explicit generators -- */
 
 void core_generator_seed(core_generator *generator, uint64_t seed)
 {

@@ -4,8 +4,8 @@
 /* number_format.h: elements as text in the style of NumPy's arrays: the fewest
  * digits that distinguish a number from its neighbours, all of one width. */
 
-#ifndef CORE_TENSOR_NUMBER_H
-#define CORE_TENSOR_NUMBER_H
+#ifndef CORE_TENSOR_NUMBER_FORMAT_H
+#define CORE_TENSOR_NUMBER_FORMAT_H
 
 #include "base/error.h"
 

@@ -10,8 +10,8 @@
  * Only for the device whose small blocks the thread caches (memory/memory.c):
  * cached tensors are freed together with those. */
 
-#ifndef CORE_TENSOR_KEPT_H
-#define CORE_TENSOR_KEPT_H
+#ifndef CORE_TENSOR_TENSOR_CACHE_H
+#define CORE_TENSOR_TENSOR_CACHE_H
 
 #include "base/thread.h"
 #include "device/device.h"

@@ -7,8 +7,8 @@
  * freed or changed as soon as a call returns, so such calls wait for the copy;
  * all others only submit it. */
 
-#ifndef CORE_DEVICE_COPY_H
-#define CORE_DEVICE_COPY_H
+#ifndef CORE_TRANSFER_COPY_H
+#define CORE_TRANSFER_COPY_H
 
 #include "device/device.h"
 

@@ -3,8 +3,8 @@
 
 /* transfer.h: copies elements between devices and the host. */
 
-#ifndef CORE_DEVICE_TRANSFER_H
-#define CORE_DEVICE_TRANSFER_H
+#ifndef CORE_TRANSFER_TRANSFER_H
+#define CORE_TRANSFER_TRANSFER_H
 
 #include "device/device.h"
 #include "tensor/tensor.h"
