@@ -540,7 +540,7 @@ resumed_options() {
     refuses 1 '--dropout goes with' --resume "$work/good" --dropout 0.5 ||
         return
     refuses 1 'path is NULL or empty' --resume '' || return
-    refuses 1 'a file to write needs a name' --save '' || return
+    refuses 1 'cannot write a file: its name is NULL or empty' --save '' || return
     text --steps 1 --save "$work/half" || return
     refuses 1 'wants --text FILE' --resume "$work/half" --batch 16
 }
@@ -585,7 +585,7 @@ wrong_setting() (
     LIBCORE_BLOCKING=
     LIBCORE_FALLBACK=abacus
     export LIBCORE_FALLBACK
-    refuses 1 'LIBCORE_FALLBACK names "abacus", which is no operator'
+    refuses 1 'LIBCORE_FALLBACK contains "abacus", which is not an operator'
 )
 
 helps() {

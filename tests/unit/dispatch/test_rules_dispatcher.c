@@ -603,7 +603,7 @@ static void circle_of(uint32_t key)
     decompose("mine::a", key, "mine::b");
     decompose("mine::b", key, "mine::a");
     FAILS(call("mine::a", &arg, 1, &y), CORE_ERROR_REFUSED, "mine::a",
-          "mine::b", "circle");
+          "mine::b", "cycle");
     ck_assert_ptr_null(y);
     ck_assert_ptr_null(core__thread_self()->decomposing);
     /* One that has an end is none. */

@@ -62,7 +62,8 @@ START_TEST(a_wait_for_the_device_leaves_captures_of_other_streams_alone)
     OK(core_device_synchronize(sim));
     OK(core_stream_set_current(stream));
     FAILS(core_device_synchronize(sim), CORE_ERROR_UNSUPPORTED, "capture");
-    FAILS(core_capture_end(stream, &graph), CORE_ERROR_UNSUPPORTED, "spoilt");
+    FAILS(core_capture_end(stream, &graph), CORE_ERROR_UNSUPPORTED,
+          "capture is invalid");
     core_stream_release(other);
 }
 END_TEST

@@ -42,7 +42,7 @@ START_TEST(a_handler_that_is_there_already_is_no_change)
     lie.act = take_signal;
     ck_assert_int_eq(call(), CORE_OK);
     signal(SIGUSR1, SIG_DFL);
-    ck_assert_uint_eq(core__layers_breaches(layers, &breach), 0);
+    ck_assert_uint_eq(core__interposers_violations(interposers, &breach), 0);
 }
 END_TEST
 
@@ -148,7 +148,7 @@ START_TEST(without_validate_nobody_looks)
     lie.act = take_signal;
     ck_assert_int_eq(call(), CORE_OK);
     signal(SIGUSR1, SIG_DFL);
-    ck_assert_uint_eq(core__layers_breaches(layers, &breach), 0);
+    ck_assert_uint_eq(core__interposers_violations(interposers, &breach), 0);
 }
 END_TEST
 

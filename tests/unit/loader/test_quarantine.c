@@ -73,7 +73,7 @@ END_TEST
 START_TEST(an_init_that_hangs_is_a_reason)
 {
     core__quarantine_ms = 2000;
-    refused("hang", CORE_ERROR_REFUSED, "did not come back");
+    refused("hang", CORE_ERROR_REFUSED, "did not return");
 }
 END_TEST
 
@@ -154,7 +154,7 @@ START_TEST(a_helper_that_has_closed_its_pipe_is_waited_for_asleep)
 {
     core__quarantine_ms = 1000;
     ck_assert_uint_lt(waiting("#!/bin/sh\nexec sleep 30 >/dev/null\n",
-                              CORE_ERROR_REFUSED, "did not come back"),
+                              CORE_ERROR_REFUSED, "did not return"),
                       300);
 }
 END_TEST
@@ -172,7 +172,7 @@ START_TEST(a_helper_that_says_too_much_is_waited_for_asleep)
     core__quarantine_ms = 1000;
     ck_assert_uint_lt(waiting("#!/bin/sh\nhead -c 4000 /dev/zero\n"
                               "exec sleep 30\n",
-                              CORE_ERROR_REFUSED, "did not come back"),
+                              CORE_ERROR_REFUSED, "did not return"),
                       300);
 }
 END_TEST

@@ -167,9 +167,9 @@ START_TEST(what_is_no_call_or_no_stream_is_refused)
     open_sim("");
     t = whole();
     FAILS(core__host.call_record_stream(&call, &call),
-          CORE_ERROR_INVALID_ARGUMENT, "no call");
+          CORE_ERROR_INVALID_ARGUMENT, "the call is not");
     FAILS(core__host.call_record_stream(NULL, &call),
-          CORE_ERROR_INVALID_ARGUMENT, "no call");
+          CORE_ERROR_INVALID_ARGUMENT, "the call is not");
     FAILS(core__host.tensor_record_stream(NULL, &call),
           CORE_ERROR_INVALID_ARGUMENT, "tensor");
     FAILS(core__host.tensor_record_stream(t, NULL), CORE_ERROR_INVALID_ARGUMENT,

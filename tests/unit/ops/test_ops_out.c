@@ -101,7 +101,7 @@ static const char *given_as(const core_operator *form)
 {
     static char text[64];
 
-    snprintf(text, sizeof text, "given as %s is",
+    snprintf(text, sizeof text, "given as %s ",
              core__argument_name(form, form->nargs - form->nresults));
     return text;
 }
@@ -224,7 +224,7 @@ static void run_overlapping(const sample *s, const core_operator *form,
                        core_tensor_device(like));
             outs[i].u.tensor = CALL(expand, one, core_tensor_sizes(like),
                                     core_tensor_ndim(like), false);
-            refused(s, form, args, i, one, "lie at one place");
+            refused(s, form, args, i, one, "at one address");
         }
         for (uint32_t k = 0; k < i; k++)
             if (core_tensor_dtype(like) ==

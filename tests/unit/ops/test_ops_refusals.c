@@ -543,7 +543,7 @@ START_TEST(unknown_memory_format_is_refused)
             core_tensor *x = CALL(zeros, sizes, ndim, CORE_F32, NULL), *out;
             char text[48];
 
-            snprintf(text, sizeof text, "no memory format %d;", format);
+            snprintf(text, sizeof text, "%d is not a memory format;", format);
 #define UNKNOWN(name, ...)                                                     \
     FAILS(core_##name(__VA_ARGS__, &out), CORE_ERROR_UNSUPPORTED, text, #name, \
           "preserve (1)")
