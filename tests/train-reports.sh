@@ -135,7 +135,7 @@ goes_on() {
     "$@" >"$work/out" 2>"$work/err"
     got=$?
     cat "$work/out" "$work/err"
-    [ $got = 1 ] && grep -q 'training goes on' "$work/err" &&
+    [ $got = 1 ] && grep -q 'training continues' "$work/err" &&
         grep -q '^weights ' "$work/out" && [ -s "$work/weights" ] &&
         ! grep -q -e '^losses drawn' -e '^profile in' "$work/out"
 }
@@ -192,7 +192,7 @@ ok 'too few steps are told, and no report is written' too_few
 ok 'and what they trained is saved' too_few_are_saved
 ok 'what was recorded before SIGINT is written' interrupted
 ok 'a folder that cannot be is told before training' \
-    refuses 'cannot make' --profile "$work/none/such"
+    refuses 'cannot create' --profile "$work/none/such"
 : >"$work/file"
 ok 'a file in its place too' refuses 'is no folder' --profile "$work/file"
 ok 'a report that cannot be written ends no training' unwritten_profile
