@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* elementwise.cl: what the expressions of operations.c call.  The kernels
- * around an expression are written behind this (elementwise.c). */
+/* elementwise.cl: functions for the expressions of operations.c.  The kernels
+ * of an expression are appended to this (elementwise.c). */
 
 #if FLOAT
 static T sigmoid(T x)
@@ -140,7 +140,7 @@ static T divide(T a, T b, int *bad)
         *bad = 1;
         return 0;
     }
-    /* The one quotient that no type holds. */
+    /* The only quotient that overflows. */
     return (T)(b == (T)-1 ? (T)(0 - a) : a / b);
 }
 

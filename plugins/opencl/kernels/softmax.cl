@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* softmax.cl: softmax.  A work item for each line; T0 is the result's type, T1 the
+/* softmax.cl: softmax.  A work item for each line; T0 is the type of the result, T1
+ * that of the
  * operands'. */
 
 #define LINE                                                      \
