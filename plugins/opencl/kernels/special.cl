@@ -2,9 +2,9 @@
  * Copyright The libcore authors */
 
 /* special.cl: gamma functions, error functions, modified Bessel functions and
- * orthogonal polynomials, in double precision.  Formulas are those of Abramowitz
- * and Stegun (AS) and of the Digital Library of Mathematical Functions (DLMF),
- * by number. */
+ * orthogonal polynomials, in double precision.  Formulas are cited by number
+ * from Abramowitz and Stegun (AS) and from the Digital Library of Mathematical
+ * Functions (DLMF). */
 
 constant double pi = 3.141592653589793238;
 constant double root_half = 0.70710678118654752440;
