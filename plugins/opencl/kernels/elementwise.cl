@@ -156,7 +156,7 @@ static T divide(T a, T b, int *bad)
         *bad = 1;
         return 0;
     }
-    /* The one quotient that no type holds. */
+    /* The only quotient that overflows. */
     return (T)(b == (T)-1 ? (T)(0 - a) : a / b);
 }
 

@@ -3,7 +3,7 @@
 
 /* core_host.call_record_stream and tensor_record_stream: kernels that leave
  * work on streams which the core does not know.  The mutant's neg runs on such
- * a one, and says so under the rule names-its-own-stream. */
+ * a one, and says so under the rule records-its-own-stream. */
 
 #include "support/memory.h"
 
@@ -63,14 +63,14 @@ static bool serves_again(const char *rule)
 
 START_TEST(memory_that_a_plugins_own_stream_uses_waits_for_it)
 {
-    ck_assert(!serves_again("names-its-own-stream"));
+    ck_assert(!serves_again("records-its-own-stream"));
     all_is_back();
 }
 END_TEST
 
 START_TEST(without_a_word_the_core_cannot_know)
 {
-    ck_assert(serves_again("hides-its-own-stream"));
+    ck_assert(serves_again("does-not-record-its-own-stream"));
 }
 END_TEST
 
@@ -79,7 +79,7 @@ START_TEST(layers_know_that_a_stream_may_be_the_plugins_own)
     const char *breach;
 
     OK(core_setting_set("LIBCORE_LAYERS", "validate"));
-    ck_assert(!serves_again("names-its-own-stream"));
+    ck_assert(!serves_again("records-its-own-stream"));
     ck_assert_msg(core_plugin_violations(plugin, &breach) == 0, "%s", breach);
     all_is_back();
 }
@@ -91,7 +91,7 @@ START_TEST(of_many_words_on_one_stream_the_last_counts)
     core_memory before;
     uint64_t made;
 
-    open_mutant("names-its-own-stream");
+    open_mutant("records-its-own-stream");
     in = whole();
     before = in->storage->memory;
     OK(core_neg(in, &out));
@@ -117,7 +117,7 @@ START_TEST(while_work_is_captured_a_word_is_refused)
     core_graph *graph = NULL; /* what is spoilt has none */
     core_tensor *in, *out = NULL;
 
-    open_mutant("names-its-own-stream");
+    open_mutant("records-its-own-stream");
     in = whole();
     maker = stream();
     OK(core_capture_begin(maker, NULL));

@@ -313,7 +313,7 @@ START_TEST(reservations_are_filled_bit_by_bit)
     fill(device, stream, at(range, 2 * unit - 4), 8, 3); /* across */
     ck_assert_uint_eq(byte_of(device, stream, at(range, 2 * unit + 3)), 3);
     FAILS(virtual->map(device, range, 2 * unit, unit), CORE_ERROR_INTERNAL,
-          "no free part");
+          "not a free part");
     virtual->unmap(device, range, 2 * unit, unit);
     ck_assert_uint_eq(counted(0).bytes, unit);
     fill(device, stream, at(range, 2 * unit - 4), 8, 3);

@@ -268,7 +268,7 @@ START_TEST(memory_is_freed_only_when_all_are_done_with_it)
     OK(control->let_go(0));
     CONFLICTS(1);
     FAILS(sim.streams->synchronize(device, first), CORE_ERROR_STREAM,
-          "taken back");
+          "is freed");
 }
 END_TEST
 

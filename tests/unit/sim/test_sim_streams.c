@@ -224,7 +224,7 @@ START_TEST(a_foreign_stream_is_adopted_and_left_alone)
     ck_assert_uint_eq(byte_of(device, first, a), 6);
     control->native_destroy(native);
     FAILS(adoption->adopt(device, &none, &stream), CORE_ERROR_INVALID_ARGUMENT,
-          "no stream");
+          "not a stream");
 }
 END_TEST
 
