@@ -9,7 +9,7 @@
 
 #include "base/memory.h"
 
-/* The gradients of the sum of the first result that has some. */
+/* Computes the gradients of the sum of the first result that requires grad. */
 static core_status gradients(arguments *a, const core_value *results)
 {
     core_tensor *total, *grads[TENSORS] = {NULL};
@@ -98,8 +98,8 @@ int main(void)
     int failed;
 
     tcase_add_checked_fixture(tests, NULL, drop_all);
-    tcase_add_loop_test(tests, failed_allocation_is_out_of_memory_without_leaks, 0,
-                        SAMPLES);
+    tcase_add_loop_test(tests, failed_allocation_is_out_of_memory_without_leaks,
+                        0, SAMPLES);
     suite_add_tcase(suite, tests);
     runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

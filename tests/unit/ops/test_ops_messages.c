@@ -106,10 +106,11 @@ static void run(const sample *s)
         core_value *value = &a.values[k];
 
         if (value->tag == CORE_VALUE_TENSOR)
-            look_at_each(&a, s, k, &value->u.tensor);
+            check_argument(&a, s, k, &value->u.tensor);
         if (value->tag == CORE_VALUE_TENSOR_LIST && value->count > 0 &&
             value->u.tensors[0])
-            look_at_each(&a, s, k, (core_tensor **)(uintptr_t)value->u.tensors);
+            check_argument(&a, s, k,
+                           (core_tensor **)(uintptr_t)value->u.tensors);
     }
     drop_all();
 }

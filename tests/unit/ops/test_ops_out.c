@@ -79,8 +79,8 @@ static void same(core_tensor *want, core_tensor *got, const sample *s)
 
 /* ------------------------------------------------------------------ runs -- */
 
-/* Without what a new tensor is to be like, where one is given: dtype, layout,
- * device and pin_memory. */
+/* Copies the arguments.  An out form lacks dtype, layout, device and
+ * pin_memory, which it takes from the given tensor. */
 static void take_arguments(const arguments *a, const core_operator *form,
                            core_value *args)
 {
