@@ -265,7 +265,7 @@ static core_status launch(core_call *call, const core_value *args,
 #define F32 CORE_DTYPE_MASK(CORE_F32)
 #define KERNEL(text, which)                                                    \
     {                                                                          \
-        .struct_size = sizeof(core_kernel), .demands = CORE_REQUIRE_CONTIGUOUS, \
+        .struct_size = sizeof(core_kernel), .demands = CORE_DEMAND_CONTIGUOUS, \
         .name = {text, sizeof(text) - 1}, .signature = {F32, F32, F32},        \
         .max_ndim = 1, .launch = launch, .user = (void *)(intptr_t)(which)     \
     }
@@ -290,12 +290,12 @@ static core_status launch_any(core_call *call, const core_value *args,
 
 /* All bits of a mask, and none: both mean any dtype. */
 static const core_kernel zero_kernel = {.struct_size = sizeof(core_kernel),
-                                        .demands = CORE_REQUIRE_CONTIGUOUS,
+                                        .demands = CORE_DEMAND_CONTIGUOUS,
                                         .name = {"zero_", 5},
                                         .signature = {UINT32_MAX},
                                         .launch = launch_any};
 static const core_kernel fill_kernel = {.struct_size = sizeof(core_kernel),
-                                        .demands = CORE_REQUIRE_CONTIGUOUS,
+                                        .demands = CORE_DEMAND_CONTIGUOUS,
                                         .name = {"fill_.Scalar", 12},
                                         .launch = launch_any};
 static const core_kernel neg_kernel = KERNEL("neg", NEG);
