@@ -37,6 +37,7 @@ static core_status check_pointer(const void *pointer, const char *what)
 
 static core_status host_error(const core_error_info *info)
 {
+    static const char no_message[] = "the plugin gave no message";
     core_error_info known = {0};
     size_t size;
 
@@ -47,7 +48,7 @@ static core_status host_error(const core_error_info *info)
     if (!known.component.data)
         known.component.size = 0;
     if (!known.text.data || known.text.size == 0)
-        known.text = (core_string){"the plugin gave no message", 23};
+        known.text = (core_string){no_message, sizeof no_message - 1};
     if (known.code == CORE_OK)
         known.code = CORE_ERROR_INTERNAL; /* an error was to be reported */
     return core__error_info(&known);

@@ -178,15 +178,15 @@ START_TEST(a_dtype_that_does_not_exist_is_refused_by_name)
     core_tensor *of = VECTOR(2, 1, 2), *out;
 
     FAILS(core_to_copy(of, none, NULL, false, -1, &out),
-          CORE_ERROR_INVALID_ARGUMENT, "_to_copy: ", "dtype 99");
+          CORE_ERROR_INVALID_ARGUMENT, "_to_copy: ", "99 is not a dtype");
     FAILS(core_zeros((int64_t[]){2}, 1, none, NULL, &out),
-          CORE_ERROR_INVALID_ARGUMENT, "zeros: ", "dtype 99");
+          CORE_ERROR_INVALID_ARGUMENT, "zeros: ", "99 is not a dtype");
     FAILS(core_sum(of, none, &out), CORE_ERROR_INVALID_ARGUMENT,
-          "sum: ", "dtype 99");
+          "sum: ", "99 is not a dtype");
     FAILS(core_cumsum(of, 0, none, &out), CORE_ERROR_INVALID_ARGUMENT,
-          "cumsum: ", "dtype 99");
+          "cumsum: ", "99 is not a dtype");
     FAILS(core_softmax(of, 0, none, &out), CORE_ERROR_INVALID_ARGUMENT,
-          "softmax", "dtype 99");
+          "softmax", "99 is not a dtype");
 }
 END_TEST
 
@@ -230,7 +230,7 @@ START_TEST(calls_about_a_tensor_name_themselves)
     args[0] = core_pack_ints(&two, 1);
     args[1] = core_pack_dtype((core_dtype)18);
     FAILS(core_op_call(op, args, 2, &result, 1), CORE_ERROR_INVALID_ARGUMENT,
-          "zeros: ", "dtype 18");
+          "zeros: ", "18 is not a dtype");
 }
 END_TEST
 

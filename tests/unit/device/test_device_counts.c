@@ -165,7 +165,7 @@ START_TEST(a_measurement_behind_the_last_says_how_many_there_are)
     while (core_device_measure(sim, count, &one) == CORE_OK)
         count++;
     ck_assert_uint_lt(count, 99);
-    snprintf(text, sizeof text, "measures %u things; number 99", count);
+    snprintf(text, sizeof text, "has no measurement 99; it has %u", count);
     FAILS(core_device_measure(sim, 99, &one), CORE_ERROR_NOT_FOUND, text);
 }
 END_TEST

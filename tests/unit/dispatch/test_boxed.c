@@ -200,7 +200,7 @@ START_TEST(what_does_not_fit_is_named)
     says(core_op_call(NULL, args, 2, &result, 1), CORE_ERROR_INVALID_ARGUMENT,
          "core_op_call: the argument op is NULL");
     says(core_op_call(add, args, 2, NULL, 0), CORE_ERROR_INVALID_ARGUMENT,
-         "room for 0");
+         "space for 0");
     ck_assert_uint_eq(core_tensor_references(tensor), 1);
     core_tensor_release(tensor);
 }
@@ -222,7 +222,7 @@ START_TEST(dtypes_and_formats_are_checked)
     core_value_release(&result);
     args[1].u.i = -1;
     says(core_op_call(sum, args, 2, &result, 1), CORE_ERROR_INVALID_ARGUMENT,
-         "no dtype -1");
+         "-1 is not a dtype");
     args[1].u.i = CORE_COMPLEX64;
     says(core_op_call(sum, args, 2, &result, 1), CORE_ERROR_UNSUPPORTED,
          "reserved");

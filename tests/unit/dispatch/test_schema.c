@@ -111,7 +111,7 @@ START_TEST(types_that_are_none_are_refused)
     refuses("f(int(a) x) -> Tensor", "name is missing");
     refuses("f(Tensor(a x) -> Tensor", "')' is missing");
     refuses("f(Tensor) -> Tensor", "name is missing");
-    refuses("f(Tensor x, Tensor x) -> Tensor", "two arguments x");
+    refuses("f(Tensor x, Tensor x) -> Tensor", "two arguments are named x");
 }
 END_TEST
 
@@ -186,8 +186,9 @@ START_TEST(other_defaults_are_read)
     value = fallback("MemoryFormat a=contiguous_format");
     ck_assert_uint_eq(value.tag, CORE_VALUE_FORMAT);
     ck_assert_int_eq(value.u.i, CORE_FORMAT_CONTIGUOUS);
-    refuses("f(str a=\"a text that is much too long\") -> Tensor", "text");
-    refuses("f(str a=\"open) -> Tensor", "text");
+    refuses("f(str a=\"a text that is much too long\") -> Tensor",
+            "string does not end");
+    refuses("f(str a=\"open) -> Tensor", "string does not end");
     refuses("f(int a=\"1\") -> Tensor", "fit the type");
     refuses("f(int a=seven) -> Tensor", "not a default");
 }

@@ -493,7 +493,7 @@ END_TEST
 
 START_TEST(unknown_keys_are_unsupported)
 {
-    refuses("key", "no key 77");
+    refuses("key", "no dispatch key 77");
 }
 END_TEST
 
