@@ -105,6 +105,8 @@ AC_DEFUN([LIBCORE_GPU_OFFLOAD], [
 
 AC_DEFUN([LIBCORE_GPU_CUDA], [
   AC_ARG_VAR([NVCC], [CUDA's compiler])
+  AC_ARG_VAR([NVCCFLAGS], [its flags, by default -O3])
+  : ${NVCCFLAGS="-O3"}
   AC_ARG_WITH([cuda],
     [AS_HELP_STRING([--with-cuda@<:@=DIR@:>@],
        [build the cuda backend; DIR: where CUDA is @<:@where a GPU is@:>@])])
@@ -149,6 +151,8 @@ AC_DEFUN([LIBCORE_GPU_CUDA], [
 
 AC_DEFUN([LIBCORE_GPU_HIP], [
   AC_ARG_VAR([HIPCC], [HIP's compiler])
+  AC_ARG_VAR([HIPCCFLAGS], [its flags, by default -O3])
+  : ${HIPCCFLAGS="-O3"}
   AC_ARG_WITH([hip],
     [AS_HELP_STRING([--with-hip@<:@=DIR@:>@],
        [build the rocm backend; DIR: where ROCm is @<:@where a GPU is@:>@])])

@@ -70,7 +70,7 @@ if [ -f "$emulated/core_gpuemu.so" ]; then
     [ -n "$slow" ] || in_other_ways
     ok 'level core is passed' says 'level reached: core' \
         "$LIBCORE_BUILD/core-conformance" --level core \
-        --plugin "$emulated/core_gpuemu.so"
+        --timeout 600 --plugin "$emulated/core_gpuemu.so"
     ok 'no device, and the reason' says 'GPUEMU_DEVICES is 0' \
         env GPUEMU_DEVICES=0 "$LIBCORE_BUILD/core-info"
     ok 'a device that is lost says so from then on' \
@@ -151,7 +151,8 @@ behind_fakes() { # name, folder, libraries...; with $settings
     # shellcheck disable=SC2086 # words are meant
     ok "level core is passed by $vendor behind a driver that is none: $*" \
         says 'level reached: core' env LD_LIBRARY_PATH="$work/$vendor" \
-        $settings "$LIBCORE_BUILD/core-conformance" --level core --plugin "$file"
+        $settings "$LIBCORE_BUILD/core-conformance" --level core \
+        --timeout 600 --plugin "$file"
     rm -r "${work:?}/$vendor"
 }
 

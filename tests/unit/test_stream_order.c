@@ -221,7 +221,7 @@ START_TEST(events_outlive_an_adopted_stream)
     core_stream_release(stream);
     control->native_destroy(native);
     OK(core_event_synchronize(event));
-    for (int i = 0; i < 1000 && counted(0).streams > before; i++)
+    for (int i = 0; i < 20000 && counted(0).streams > before; i++)
         usleep(1000);
     ck_assert_uint_eq(counted(0).streams, before);
     OK(core_event_query(event));
@@ -266,7 +266,7 @@ START_TEST(adopted_streams_end_while_all_are_waited_for)
     }
     atomic_store(&enough, true);
     pthread_join(thread, NULL);
-    for (int i = 0; i < 1000 && counted(0).streams > before; i++)
+    for (int i = 0; i < 20000 && counted(0).streams > before; i++)
         usleep(1000);
     ck_assert_uint_eq(counted(0).streams, before);
 }

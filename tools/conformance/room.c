@@ -3,16 +3,23 @@
 
 #include "room.h"
 
+#include "manners.h"
+
 #include <time.h>
 
 /* All pauses together are two seconds. */
 enum { ROUNDS = 12, PAUSE_US = 4000 };
 
-/* 0 where the device does not tell, so that nothing is ever lost. */
+/* 0 where the device does not tell, so that nothing is ever lost.  Of a device
+ * in the host's memory, what this process does not use: how much of it is free
+ * depends on all others. */
 static uint64_t left(raw *plugin)
 {
+    const uint32_t host = CORE_DEVICE_UNIFIED | CORE_DEVICE_HOST_ACCESS;
     uint64_t bytes = 0, total = 0;
 
+    if ((plugin->properties.flags & host) == host)
+        return UINT64_MAX / 2 - manners_heap() - manners_mapped();
     if (plugin->memory.info &&
         plugin->memory.info(plugin->device, &bytes, &total) != CORE_OK)
         bytes = 0;

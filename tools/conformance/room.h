@@ -2,9 +2,10 @@
  * Copyright The libcore authors */
 
 /* room.h: whether rounds of work leave less of the device's memory each time.
- * Other programs take of it too (a CPU's is the machine's), and what they take
- * meanwhile looks like a leak.  So it is one only if every round of many loses
- * as much, with pauses between them that grow. */
+ * Other programs use that, too, and what they allocate meanwhile looks like a
+ * leak.  So it is one only if every round of many loses as much, with pauses
+ * between them that grow.  In the host's memory it is what this process uses
+ * that counts. */
 
 #ifndef CONFORMANCE_ROOM_H
 #define CONFORMANCE_ROOM_H
