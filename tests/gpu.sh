@@ -107,7 +107,7 @@ vendor() { # name, folder, pattern of what it must not need, MB at most
 # Matrix units of CDNA, and of nothing else, where no library multiplies.
 hipcc=$(sed -n 's/^HIPCC = //p' "$LIBCORE_BUILD/Makefile")
 units() { # architecture, how many kernels have some
-    TMPDIR=$work "$hipcc" --cuda-device-only -S -x hip "--offload-arch=$1" -std=c++17 -O3 \
+    TMPDIR=$work "$hipcc" --cuda-device-only -S -x hip "--offload-arch=$1" -std=c++17 -O0 \
         -w -ffp-contract=off -I "$LIBCORE_SOURCE/backends" -o "$work/$1.s" \
         "$LIBCORE_SOURCE/backends/gpu/kernels/matmul.cu" &&
         awk '/^matmul_[a-z0-9_]*:/ { kernel = $1 }
