@@ -116,6 +116,14 @@ quieter() {
     fi
 }
 
+# Those of a list of tests that are programs, as a list for make: what else
+# there is need not be built.
+programs() { # list
+    for test in $1; do
+        case $test in *.sh) ;; *) printf '%s ' "$test" ;; esac
+    done
+}
+
 # Runs the tests of a tree that was built, and counts test cases, not programs.
 check() { # what, folder, make's arguments...
     check_what=$1

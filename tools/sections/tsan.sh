@@ -13,7 +13,8 @@ section_tsan() {
         skip "thread sanitizer" "no unit test uses threads"
         return
     fi
-    check "thread sanitizer" "$work/tsan" TESTS="$tests" ${kernels:+"$kernels"}
+    check "thread sanitizer" "$work/tsan" TESTS="$tests" \
+        check_PROGRAMS="$(programs "$tests")" ${kernels:+"$kernels"}
     use_build "$work/tsan"
     try "training under the thread sanitizer" "$work/tsan/core-train" \
         --model mlp --epochs 1 --limit 2000 --threads 2 --json
