@@ -188,8 +188,8 @@ plugins=$LIBCORE_BUILD/.libs
 passes() { # level, plugin, setting, more…
     reached=$1 plugin=$2 setting=$3
     shift 3
-    env "$setting" "$conformance" --plugin "$plugin" --level "$reached" "$@" \
-        >"$work/out" 2>&1
+    env "$setting" "$conformance" --plugin "$plugin" --level "$reached" \
+        --timeout 600 "$@" >"$work/out" 2>&1
     got=$?
     cat "$work/out"
     [ $got = 0 ] && grep -qE "^# level reached: $reached" "$work/out"

@@ -4,7 +4,7 @@
 /* What a program waits for before its first result: from main() on, the
  * device is found, its plugin opened, two tensors made and added, and the sum
  * read.  Prints the microseconds that passed, and those that all threads
- * computed; exits with 77 where they say nothing of libcore. */
+ * computed; exits with 77 under a sanitizer, where they say nothing. */
 
 #include <libcore/core.h>
 

@@ -71,7 +71,7 @@ if [ -f "$emulated/core_gpuemu.so" ]; then
     [ -n "$slow" ] || in_other_ways
     ok conformance_level_core_is_reached says 'level reached: core' \
         "$LIBCORE_BUILD/core-conformance" --level core \
-        --plugin "$emulated/core_gpuemu.so"
+        --timeout 600 --plugin "$emulated/core_gpuemu.so"
     ok missing_device_has_a_reason says 'GPUEMU_DEVICES is 0' \
         env GPUEMU_DEVICES=0 "$LIBCORE_BUILD/core-info"
     ok lost_device_stays_lost \
@@ -108,7 +108,7 @@ vendor() { # name, folder, pattern of libraries not to link to, MB at most
 # The plugin's own products use matrix units, on CDNA only.
 hipcc=$(sed -n 's/^HIPCC = //p' "$LIBCORE_BUILD/Makefile")
 units() { # architecture, number of kernels that use them
-    TMPDIR=$work "$hipcc" --cuda-device-only -S -x hip "--offload-arch=$1" -std=c++17 -O3 \
+    TMPDIR=$work "$hipcc" --cuda-device-only -S -x hip "--offload-arch=$1" -std=c++17 -O0 \
         -w -ffp-contract=off -I "$LIBCORE_SOURCE/backends" -o "$work/$1.s" \
         "$LIBCORE_SOURCE/backends/gpu/kernels/matmul.cu" &&
         awk '/^matmul_[a-z0-9_]*:/ { kernel = $1 }
@@ -152,7 +152,8 @@ with_fakes() { # name, folder, libraries...; with $settings
     # shellcheck disable=SC2086 # word splitting is intended
     ok "${vendor}_reaches_level_core_with_fake $*" \
         says 'level reached: core' env LD_LIBRARY_PATH="$work/$vendor" \
-        $settings "$LIBCORE_BUILD/core-conformance" --level core --plugin "$file"
+        $settings "$LIBCORE_BUILD/core-conformance" --level core \
+        --timeout 600 --plugin "$file"
     rm -r "${work:?}/$vendor"
 }
 

@@ -55,7 +55,7 @@ own() {
 # or wrong.
 conforms() { # level, file
     LIBCORE_PLUGIN_PATH=$path "$LIBCORE_BUILD/core-conformance" \
-        --plugin "$2" --only "$1" >"$work/out" 2>&1
+        --plugin "$2" --only "$1" --timeout 600 >"$work/out" 2>&1
     grep -A1 '^not ok' "$work/out"
     grep "^# level $1  *no failure" "$work/out"
 }

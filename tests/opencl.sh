@@ -75,7 +75,7 @@ if ! says '^ *opencl .*streams' "$LIBCORE_BUILD/core-info" >/dev/null; then
 fi
 
 conformance() {
-    "$LIBCORE_BUILD/core-conformance" --plugin "$plugin" "$@"
+    "$LIBCORE_BUILD/core-conformance" --plugin "$plugin" --timeout 600 "$@"
 }
 
 golden() {
@@ -444,7 +444,7 @@ ok 'a transformer learns' learns 0.8 --model gpt --text "$work/text" \
 
 if [ -n "$LIBCORE_TEST_LONG" ]; then
     ok 'level training is passed' says 'level reached: training' \
-        conformance --level training --timeout 300 \
+        conformance --level training \
         --golden "$LIBCORE_SOURCE/tests/golden/public"
     ok 'no golden case fails' says '^[1-9][0-9]* passed, 0 failed' golden
 fi

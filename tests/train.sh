@@ -185,7 +185,7 @@ after_interrupt() {
         --save "$work/stopped" >"$work/out" 2>"$work/err" &
     pid=$!
     tries=0
-    until [ -s "$work/out" ] || [ $tries = 300 ]; do
+    until [ -s "$work/out" ] || [ $tries = 3000 ]; do
         sleep 0.1
         kill -0 $pid || return
         tries=$((tries + 1))
@@ -196,8 +196,7 @@ after_interrupt() {
     cat "$work/err"
     [ $got = "$2" ] || return
     epoch=$(sed -n 's/.*interrupted in epoch \([0-9]*\) .*/\1/p' "$work/err")
-    # Few epochs to repeat: the interrupt came early.
-    [ -n "$epoch" ] && [ "$epoch" -lt 5000 ] || return
+    [ -n "$epoch" ] || return
     straight=$(weights --epochs "$epoch") || return
     same "$straight" \
         "$(weights --epochs "$epoch" --resume "$work/stopped")"

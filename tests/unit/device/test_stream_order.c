@@ -206,7 +206,7 @@ START_TEST(events_outlive_an_adopted_stream)
     core_stream_release(stream);
     control->native_destroy(native);
     OK(core_event_synchronize(event));
-    for (int i = 0; i < 1000 && counters_of(0).streams > before; i++)
+    for (int i = 0; i < 20000 && counters_of(0).streams > before; i++)
         usleep(1000);
     ck_assert_uint_eq(counters_of(0).streams, before);
     OK(core_event_query(event));
@@ -251,7 +251,7 @@ START_TEST(adopted_streams_end_while_all_are_waited_for)
     }
     atomic_store(&enough, true);
     pthread_join(thread, NULL);
-    for (int i = 0; i < 1000 && counters_of(0).streams > before; i++)
+    for (int i = 0; i < 20000 && counters_of(0).streams > before; i++)
         usleep(1000);
     ck_assert_uint_eq(counters_of(0).streams, before);
 }
