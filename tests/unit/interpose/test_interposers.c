@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* The layers around a plugin: each breach of the contract is told, and a call
- * that would do harm is not made. */
+/* The interposers around a plugin: each violation of the contract is reported,
+ * and a call that would do harm is not passed on. */
 
 #include "support/faulty_backend.h"
 #include "support/suite.h"
@@ -15,7 +15,7 @@ static core_memory block_of(uint64_t size)
     return made;
 }
 
-START_TEST(what_is_right_is_no_breach)
+START_TEST(correct_calls_are_not_violations)
 {
     core_memory a = block_of(512), b = block_of(512);
     const char *breach;
@@ -42,7 +42,7 @@ START_TEST(what_is_right_is_no_breach)
 }
 END_TEST
 
-START_TEST(a_slot_that_is_missing_stays_missing)
+START_TEST(missing_slot_stays_missing)
 {
     ck_assert_ptr_null(wrapped->device_status);
     ck_assert_ptr_null(wrapped->device_information);
@@ -51,7 +51,7 @@ START_TEST(a_slot_that_is_missing_stays_missing)
 }
 END_TEST
 
-START_TEST(memory_freed_twice_is_told_and_freed_once)
+START_TEST(double_free_is_reported_and_memory_freed_once)
 {
     core_memory a = block_of(512);
 
@@ -67,14 +67,14 @@ START_TEST(memory_freed_twice_is_told_and_freed_once)
 }
 END_TEST
 
-START_TEST(a_size_that_was_not_allocated_is_told)
+START_TEST(free_with_another_size_is_reported)
 {
     wrapped->memory->free(device, block_of(512), 511);
     told(1, "with 511 bytes; it was made with 512");
 }
 END_TEST
 
-START_TEST(bytes_outside_of_a_block_are_not_copied)
+START_TEST(copy_outside_of_a_block_is_not_passed_on)
 {
     core_memory a = block_of(512);
 
@@ -91,7 +91,7 @@ START_TEST(bytes_outside_of_a_block_are_not_copied)
 }
 END_TEST
 
-START_TEST(memory_that_is_gone_is_not_copied)
+START_TEST(copy_of_freed_memory_is_not_passed_on)
 {
     core_memory a = block_of(512), b = block_of(512);
 
@@ -103,7 +103,7 @@ START_TEST(memory_that_is_gone_is_not_copied)
 }
 END_TEST
 
-START_TEST(null_of_the_host_is_not_copied)
+START_TEST(copy_from_null_is_not_passed_on)
 {
     core_memory a = block_of(512);
 
@@ -115,7 +115,7 @@ START_TEST(null_of_the_host_is_not_copied)
 }
 END_TEST
 
-START_TEST(a_block_given_twice_is_told)
+START_TEST(block_returned_twice_is_reported)
 {
     core_memory a;
 
@@ -127,7 +127,7 @@ START_TEST(a_block_given_twice_is_told)
 }
 END_TEST
 
-START_TEST(misaligned_memory_is_told)
+START_TEST(misaligned_memory_is_reported)
 {
     core_memory a;
 
@@ -138,7 +138,7 @@ START_TEST(misaligned_memory_is_told)
 }
 END_TEST
 
-START_TEST(properties_that_cannot_be_are_told)
+START_TEST(impossible_properties_are_reported)
 {
     core_device_properties p = {.struct_size = sizeof p};
 
@@ -149,7 +149,7 @@ START_TEST(properties_that_cannot_be_are_told)
 }
 END_TEST
 
-START_TEST(no_device_wants_a_reason)
+START_TEST(zero_devices_without_a_reason_is_reported)
 {
     core_string reason;
     uint32_t count;
@@ -161,7 +161,7 @@ START_TEST(no_device_wants_a_reason)
 }
 END_TEST
 
-START_TEST(a_stream_that_is_gone_is_not_used)
+START_TEST(destroyed_stream_is_not_passed_on)
 {
     wrapped->streams->destroy(device, stream);
     ck_assert_int_eq(wrapped->streams->query(device, stream),
@@ -173,7 +173,7 @@ START_TEST(a_stream_that_is_gone_is_not_used)
 }
 END_TEST
 
-START_TEST(a_stream_that_is_null_is_told)
+START_TEST(null_stream_is_reported)
 {
     void *other;
 
@@ -184,7 +184,7 @@ START_TEST(a_stream_that_is_null_is_told)
 }
 END_TEST
 
-START_TEST(an_event_that_was_not_recorded_is_not_asked)
+START_TEST(unrecorded_event_is_not_queried)
 {
     void *event;
 
@@ -198,7 +198,7 @@ START_TEST(an_event_that_was_not_recorded_is_not_asked)
 }
 END_TEST
 
-START_TEST(waiting_is_never_busy)
+START_TEST(wait_that_returns_busy_is_reported)
 {
     lie.status = CORE_ERROR_BUSY;
     ck_assert_int_eq(wrapped->streams->query(device, stream), CORE_ERROR_BUSY);
@@ -209,7 +209,7 @@ START_TEST(waiting_is_never_busy)
 }
 END_TEST
 
-START_TEST(a_status_that_there_is_not_is_told)
+START_TEST(unknown_status_is_reported)
 {
     lie.silent = true;
     lie.status = 999;
@@ -219,7 +219,7 @@ START_TEST(a_status_that_there_is_not_is_told)
 }
 END_TEST
 
-START_TEST(a_failure_without_a_reason_is_told_and_stays_that_failure)
+START_TEST(failure_without_a_message_is_reported_and_keeps_its_status)
 {
     lie.silent = true;
     lie.status = CORE_ERROR_OUT_OF_MEMORY;
@@ -229,7 +229,7 @@ START_TEST(a_failure_without_a_reason_is_told_and_stays_that_failure)
 }
 END_TEST
 
-START_TEST(a_changed_rounding_is_told)
+START_TEST(changed_rounding_mode_is_reported)
 {
 #if defined __x86_64__ || defined __aarch64__
     lie.rounds = true;
@@ -246,7 +246,7 @@ static void count_end(void *context)
     ++*(int *)context;
 }
 
-START_TEST(a_callback_that_ends_twice_ends_once)
+START_TEST(callback_that_is_called_twice_runs_once)
 {
     const core_host_callback_interface *table = wrapped->get_interface(
         wrapped->user, (core_string){"core.host_callback", 18}, 1);
@@ -262,7 +262,7 @@ START_TEST(a_callback_that_ends_twice_ends_once)
 }
 END_TEST
 
-START_TEST(a_callback_that_was_not_dropped_is_dropped)
+START_TEST(undropped_callback_is_dropped)
 {
     const core_host_callback_interface *table = wrapped->get_interface(
         wrapped->user, (core_string){"core.host_callback", 18}, 1);
@@ -288,7 +288,7 @@ static void wait_for_all(void *context)
 }
 
 /* It would wait for itself. */
-START_TEST(a_wait_in_a_callback_is_told_and_not_made)
+START_TEST(wait_in_a_callback_is_reported_and_not_passed_on)
 {
     const core_host_callback_interface *table = wrapped->get_interface(
         wrapped->user, (core_string){"core.host_callback", 18}, 1);
@@ -312,7 +312,7 @@ static void give_work(void *context)
                      CORE_ERROR_INTERNAL);
 }
 
-START_TEST(work_that_a_callback_gives_is_told)
+START_TEST(work_enqueued_in_a_callback_is_reported)
 {
     const core_host_callback_interface *table = wrapped->get_interface(
         wrapped->user, (core_string){"core.host_callback", 18}, 1);
@@ -327,7 +327,7 @@ START_TEST(work_that_a_callback_gives_is_told)
 }
 END_TEST
 
-START_TEST(a_stream_that_captures_is_not_waited_for)
+START_TEST(wait_for_a_capturing_stream_is_not_passed_on)
 {
     const core_graph_capture_interface *table = wrapped->get_interface(
         wrapped->user, (core_string){"core.graph_capture", 18}, 1);
@@ -351,7 +351,7 @@ START_TEST(a_stream_that_captures_is_not_waited_for)
 }
 END_TEST
 
-START_TEST(interfaces_of_others_pass)
+START_TEST(unknown_interfaces_are_passed_through)
 {
     ck_assert_ptr_eq(
         wrapped->get_interface(wrapped->user, (core_string){"private", 7}, 1),
@@ -361,7 +361,7 @@ START_TEST(interfaces_of_others_pass)
 }
 END_TEST
 
-START_TEST(a_device_closed_with_memory_is_told)
+START_TEST(device_closed_with_live_memory_is_reported)
 {
     block_of(64);
     wrapped->device_close(wrapped->user, device);
@@ -415,7 +415,7 @@ static core_status launch_with(core_memory where, int64_t size)
     return kernel->launch(&call, values, 1, values + 1, 1);
 }
 
-START_TEST(a_kernel_within_its_memory_runs)
+START_TEST(kernel_within_its_memory_runs)
 {
     ck_assert_int_eq(launch_with(block_of(64), 16), CORE_OK);
     ck_assert_int_eq(lie.launches, 1);
@@ -423,7 +423,7 @@ START_TEST(a_kernel_within_its_memory_runs)
 }
 END_TEST
 
-START_TEST(a_kernel_beyond_its_memory_does_not_run)
+START_TEST(kernel_beyond_its_memory_does_not_run)
 {
     ck_assert_int_eq(launch_with(block_of(64), 17), CORE_ERROR_INTERNAL);
     told(2, "bytes 0 to 68"); /* argument and result */
@@ -431,7 +431,7 @@ START_TEST(a_kernel_beyond_its_memory_does_not_run)
 }
 END_TEST
 
-START_TEST(a_kernel_that_changes_its_results_values_is_told)
+START_TEST(kernel_that_changes_given_results_is_reported)
 {
     lie.odd = true;
     lie.twice = true;
@@ -453,7 +453,7 @@ static core_status leaves(core_call *call, const core_value *args,
     return answer();
 }
 
-START_TEST(a_failing_function_that_leaves_a_result_is_told)
+START_TEST(failing_function_that_sets_a_result_is_reported)
 {
     core_function function = leaves;
     void *user = NULL;
@@ -475,7 +475,7 @@ END_TEST
 
 /* ------------------------------------------------------------------ outwards -- */
 
-START_TEST(calls_that_do_not_run_get_nothing_of_the_host)
+START_TEST(host_refuses_calls_that_are_not_running)
 {
     core_call call = {.struct_size = sizeof call};
     const core_view *view;
@@ -500,7 +500,7 @@ START_TEST(calls_that_do_not_run_get_nothing_of_the_host)
 }
 END_TEST
 
-START_TEST(errors_that_say_nothing_are_told)
+START_TEST(errors_without_a_message_are_reported)
 {
     core_error_info info = {.struct_size = sizeof info,
                             .code = CORE_ERROR_SHAPE,
@@ -516,7 +516,7 @@ START_TEST(errors_that_say_nothing_are_told)
 }
 END_TEST
 
-START_TEST(null_is_given_back_to_the_plugin)
+START_TEST(null_from_the_plugin_is_refused)
 {
     core_view view;
 
@@ -530,7 +530,7 @@ END_TEST
 
 /* ----------------------------------------------------------- trace, fault -- */
 
-START_TEST(a_traced_call_is_a_line)
+START_TEST(traced_call_is_one_line)
 {
     begin("trace", NULL);
     block_of(512);
@@ -544,7 +544,7 @@ START_TEST(a_traced_call_is_a_line)
 }
 END_TEST
 
-START_TEST(the_nth_call_of_a_kind_fails)
+START_TEST(nth_call_of_a_kind_fails)
 {
     core_memory a;
 
@@ -562,7 +562,7 @@ START_TEST(the_nth_call_of_a_kind_fails)
 }
 END_TEST
 
-START_TEST(words_that_are_none_are_refused)
+START_TEST(unknown_setting_values_are_refused)
 {
     static const char *const faults[] = {"alloc",   "alloc:",   "alloc:0",
                                          "alloc:x", "alloc:3x", "moon:3"};
@@ -597,7 +597,7 @@ static core_plugin *load(void)
     return plugin;
 }
 
-START_TEST(without_layers_the_plugins_own_functions_are_called)
+START_TEST(plugin_functions_are_called_directly_without_interposers)
 {
     core_plugin *plugin = load();
     const char *breach;
@@ -610,7 +610,7 @@ START_TEST(without_layers_the_plugins_own_functions_are_called)
 }
 END_TEST
 
-START_TEST(a_plugin_with_layers_comes_and_goes)
+START_TEST(plugin_with_interposers_is_loaded_and_unloaded)
 {
     core_setting_set("LIBCORE_LAYERS", "validate,fault");
     for (int i = 0; i < 20; i++) {
@@ -628,7 +628,7 @@ START_TEST(a_plugin_with_layers_comes_and_goes)
 }
 END_TEST
 
-START_TEST(a_wrong_word_fails_the_load_and_says_so)
+START_TEST(unknown_interposer_fails_the_load_with_a_reason)
 {
     core_plugin *plugin;
 
@@ -644,48 +644,48 @@ END_TEST
 int main(void)
 {
     const TTest *const checks_tests[] = {
-        what_is_right_is_no_breach,
-        a_slot_that_is_missing_stays_missing,
-        memory_freed_twice_is_told_and_freed_once,
-        a_size_that_was_not_allocated_is_told,
-        bytes_outside_of_a_block_are_not_copied,
-        memory_that_is_gone_is_not_copied,
-        null_of_the_host_is_not_copied,
-        a_block_given_twice_is_told,
-        misaligned_memory_is_told,
-        properties_that_cannot_be_are_told,
-        no_device_wants_a_reason,
-        a_stream_that_is_gone_is_not_used,
-        a_stream_that_is_null_is_told,
-        an_event_that_was_not_recorded_is_not_asked,
-        waiting_is_never_busy,
-        a_status_that_there_is_not_is_told,
-        a_failure_without_a_reason_is_told_and_stays_that_failure,
-        a_changed_rounding_is_told,
-        a_callback_that_ends_twice_ends_once,
-        a_callback_that_was_not_dropped_is_dropped,
-        a_wait_in_a_callback_is_told_and_not_made,
-        work_that_a_callback_gives_is_told,
-        a_stream_that_captures_is_not_waited_for,
-        interfaces_of_others_pass,
-        a_device_closed_with_memory_is_told,
-        a_kernel_within_its_memory_runs,
-        a_kernel_beyond_its_memory_does_not_run,
-        a_kernel_that_changes_its_results_values_is_told,
-        a_failing_function_that_leaves_a_result_is_told,
-        calls_that_do_not_run_get_nothing_of_the_host,
-        errors_that_say_nothing_are_told,
-        null_is_given_back_to_the_plugin,
+        correct_calls_are_not_violations,
+        missing_slot_stays_missing,
+        double_free_is_reported_and_memory_freed_once,
+        free_with_another_size_is_reported,
+        copy_outside_of_a_block_is_not_passed_on,
+        copy_of_freed_memory_is_not_passed_on,
+        copy_from_null_is_not_passed_on,
+        block_returned_twice_is_reported,
+        misaligned_memory_is_reported,
+        impossible_properties_are_reported,
+        zero_devices_without_a_reason_is_reported,
+        destroyed_stream_is_not_passed_on,
+        null_stream_is_reported,
+        unrecorded_event_is_not_queried,
+        wait_that_returns_busy_is_reported,
+        unknown_status_is_reported,
+        failure_without_a_message_is_reported_and_keeps_its_status,
+        changed_rounding_mode_is_reported,
+        callback_that_is_called_twice_runs_once,
+        undropped_callback_is_dropped,
+        wait_in_a_callback_is_reported_and_not_passed_on,
+        work_enqueued_in_a_callback_is_reported,
+        wait_for_a_capturing_stream_is_not_passed_on,
+        unknown_interfaces_are_passed_through,
+        device_closed_with_live_memory_is_reported,
+        kernel_within_its_memory_runs,
+        kernel_beyond_its_memory_does_not_run,
+        kernel_that_changes_given_results_is_reported,
+        failing_function_that_sets_a_result_is_reported,
+        host_refuses_calls_that_are_not_running,
+        errors_without_a_message_are_reported,
+        null_from_the_plugin_is_refused,
     };
     const TTest *const others_tests[] = {
-        a_traced_call_is_a_line,
-        the_nth_call_of_a_kind_fails,
-        words_that_are_none_are_refused,
+        traced_call_is_one_line,
+        nth_call_of_a_kind_fails,
+        unknown_setting_values_are_refused,
     };
     const TTest *const plugins_tests[] = {
-        without_layers_the_plugins_own_functions_are_called,
-        a_plugin_with_layers_comes_and_goes,
-        a_wrong_word_fails_the_load_and_says_so,
+        plugin_functions_are_called_directly_without_interposers,
+        plugin_with_interposers_is_loaded_and_unloaded,
+        unknown_interposer_fails_the_load_with_a_reason,
     };
     const test_suite suites[] = {
         {

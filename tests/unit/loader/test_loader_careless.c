@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* A plugin that gives the host NULL, or says what cannot be, costs an error
- * that says so (tests/fixtures/careless.c). */
+/* A plugin that passes NULL or impossible values to the host fails with an
+ * error that says so (tests/fixtures/invalid_values.c). */
 
 #include "support/loader.h"
 
@@ -16,7 +16,7 @@ typedef struct slip {
 /* In init. */
 static const slip slips[] = {
     {"device type", "9 bytes at NULL as a device type"},
-    {"longer type", "\"careless\" of 9 bytes"}, /* with its NUL */
+    {"longer type", "\"careless\" of 9 bytes"}, /* counts the NUL */
     {"backend", "NULL as a backend"},
     {"kernel", "NULL as a kernel"},
     {"kernels", "NULL as an array of kernels"},
@@ -34,7 +34,7 @@ static const slip slips[] = {
     {"text", "the plugin gave no text"},
 };
 
-/* When the device is asked for. */
+/* When the device is opened. */
 static const slip devices[] = {
     {"enumerate", "enumerate failed and did not say why"},
     {"reason", "the plugin gave no reason"},
@@ -51,7 +51,7 @@ enum {
     DEVICES = sizeof devices / sizeof *devices
 };
 
-START_TEST(what_init_gives_is_looked_at)
+START_TEST(invalid_values_in_init_are_refused)
 {
     core_plugin *plugin;
 
@@ -62,7 +62,7 @@ START_TEST(what_init_gives_is_looked_at)
 }
 END_TEST
 
-START_TEST(what_a_device_says_is_looked_at)
+START_TEST(invalid_values_of_a_device_are_refused)
 {
     core_plugin *plugin;
     core_device *device;
@@ -74,7 +74,7 @@ START_TEST(what_a_device_says_is_looked_at)
 }
 END_TEST
 
-START_TEST(what_is_harmless_is_taken_for_nothing)
+START_TEST(harmless_invalid_values_are_ignored)
 {
     core_plugin *plugin;
     core_device *device;
@@ -88,11 +88,11 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        what_is_harmless_is_taken_for_nothing,
+        harmless_invalid_values_are_ignored,
     };
     const suite_loop loops[] = {
-        {what_init_gives_is_looked_at, 0, SLIPS},
-        {what_a_device_says_is_looked_at, 0, DEVICES},
+        {invalid_values_in_init_are_refused, 0, SLIPS},
+        {invalid_values_of_a_device_are_refused, 0, DEVICES},
     };
     const test_suite suite = {
         .name = "loader/careless",
