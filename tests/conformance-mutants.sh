@@ -70,7 +70,7 @@ passed() {
 }
 
 while read -r rule name verdict; do
-    if [ "$rule" = binds-to-a-processor ] && [ "$(nproc)" = 1 ]; then
+    if [ "$rule" = changes-affinity ] && [ "$(nproc)" = 1 ]; then
         number=$((number + 1))
         echo "ok $number - $rule # SKIP there is one processor"
         continue
@@ -89,9 +89,9 @@ while read -r name; do
 done <"$work/names"
 
 # What other programs take of the device's memory is no leak.
-LIBCORE_MUTANT_RULE=others-take-memory
+LIBCORE_MUTANT_RULE=other-processes-use-memory
 export LIBCORE_MUTANT_RULE
-for name in core/memory/nothing-leaks core/features/allocator \
+for name in core/memory/no-leaks core/features/allocator \
     stress/blocks/freed-by-another-thread; do
     offer "$name"
     passed "$name" ', though others take memory'
@@ -106,18 +106,18 @@ if [ -z "${LIBCORE_TEST_SHORT-}" ]; then
         caught "$rule" "$name" "$verdict" ', with one stream'
         passed "$name" ', with one stream'
     done <<'EOF'
-copies-come-late core/streams/work-is-in-order
+copies-are-late core/streams/work-is-in-order
 synchronize-does-not-wait core/streams/synchronize-waits
-destroy-waits core/streams/destroy-waits-for-nothing TIMEOUT
-streams-are-kept core/streams/many-come-and-go
-query-says-done core/events/query-tells
-event-follows-its-stream core/events/stand-for-what-was-before
+destroy-waits core/streams/destroy-does-not-wait TIMEOUT
+streams-leak core/streams/create-and-destroy-many
+query-always-reports-done core/events/query-reports-completion
+event-includes-later-work core/events/event-snapshots-at-record
 priorities-are-reversed core/features/stream-priority
-alloc-wants-memory stress/tables/host-memory-runs-out CRASH
+alloc-ignores-malloc-failure stress/tables/host-allocation-failures CRASH
 EOF
     LIBCORE_SIM_ALLOCATOR=1
     export LIBCORE_SIM_ALLOCATOR
-    caught own-memory-is-one-block core/features/allocator '' \
+    caught allocator-blocks-overlap core/features/allocator '' \
         ', with one stream'
     passed core/features/allocator ', with one stream'
     unset LIBCORE_SIM_QUEUES LIBCORE_SIM_ALLOCATOR
@@ -135,7 +135,7 @@ fixture() { # plugin, test
     tell "$1 is caught by $2" $good
 }
 fixture no_entry core/file/exports-one-symbol
-fixture imports core/file/imports-nothing-of-libcore
+fixture imports core/file/imports-no-libcore-symbol
 
 if [ -n "${LIBCORE_TEST_SHORT-}" ]; then
     echo "1..$number"
@@ -152,8 +152,8 @@ good=yes
 [ -s "$work/all" ] || good=no
 while read -r name; do
     case $name in
-    core/tensors/streams-and-events | core/tensors/too-large-is-an-error) ;;
-    training/golden/recorded-calls | stress/load/a-thousand-times) ;;
+    core/tensors/streams-and-events | core/tensors/oversized-tensor-fails) ;;
+    training/golden/recorded-calls | stress/load/load-and-unload-1000-times) ;;
     *) good=no ;;
     esac
 done <"$work/out"

@@ -45,7 +45,7 @@ full() {
     for arguments in '' --json --kernels --settings --help --version; do
         # shellcheck disable=SC2086 # none, or a word
         ! "$info" $arguments >/dev/full 2>"$work/err" &&
-            grep 'could not be written' "$work/err" || return
+            grep 'writing standard output failed' "$work/err" || return
     done
 }
 
@@ -82,7 +82,8 @@ assert plugins["core_abi_future.so"]["abi"]["minor_min"] == 1000
 }
 
 no_device() {
-    LIBCORE_DEVICE=abacus shows 'get none: no device "abacus"' --devices
+    LIBCORE_DEVICE=abacus shows 'default device: none: no device "abacus"' \
+        --devices
 }
 
 # What a driver says is no matter of the terminal's.
@@ -141,14 +142,14 @@ sealed() {
         sed 's/libcore tests/libcore rests/' "$work/sealed/core_good.so" \
             >"$work/sealed/core_rest.so" &&
         rm "$work/sealed/core_good.so" &&
-        LIBCORE_PLUGIN_PATH=$work/sealed shows 'is not as it was sealed' \
+        LIBCORE_PLUGIN_PATH=$work/sealed shows 'does not match its seal' \
             --plugins
 }
 
 not_sealed() {
     echo text >"$work/text.so"
     ends 1 'text.so: is not an ELF file' --seal "$work/text.so" &&
-        ends 2 'seal wants files' --seal
+        ends 2 'seal needs at least one file' --seal
 }
 
 echo 1..24
@@ -156,7 +157,7 @@ ok 'the cpu plugin is loaded' shows '^ +cpu +loaded +0\.' --plugins
 ok 'the cpu device has memory' shows '^ +cpu +[0-9.]+ [KMGT]iB' --devices
 ok 'both are shown without flags' shows '^ +cpu +loaded'
 ok 'the device that programs get is shown' \
-    shows '^  programs that name no device get "cpu"$' --devices
+    shows '^  default device: "cpu"$' --devices
 ok 'if there is none, why not' no_device
 ok 'kernels are listed by operator' shows '[0-9] +add\.Tensor$' --kernels
 ok 'settings are listed' shows '^ +LIBCORE_FALLBACK is not set' --settings
@@ -166,7 +167,7 @@ ok 'a wrong value is told' wrong_setting 'Not accepted: .*"many".* 1 to 1024'
 ok 'a name that nobody knows is told' wrong_setting '^ +LIBCORE_THREDS=2$'
 ok 'reasons of other plugins are shown' \
     with_fixtures shows 'the moon is full' --plugins
-ok 'an unknown flag is an error' ends 2 '--colour is not understood' --colour
+ok 'an unknown flag is an error' ends 2 'unknown argument --colour' --colour
 ok 'the message has the usage' ends 2 '^usage: core-info' --colour
 ok 'output that cannot be written is an error' full
 ok 'texts of drivers are cleaned' raw_texts

@@ -57,7 +57,7 @@ reports() {
     } >"$work/tap"
     cat >"$work/expected" <<'EOF'
 not ok 2 - bad: Early exit with return value 1
-said besides, in any case:
+other output, of any case:
 ==12==ERROR: AddressSanitizer: heap-buffer-overflow
     #0 in overflow x.c:1
 ==12==ABORTING
@@ -107,7 +107,7 @@ short() {
 
 nameless() {
     "$explain" "$work/none" 2>"$work/err"
-    [ $? = 2 ] && grep 'wants the name of a file' "$work/err"
+    [ $? = 2 ] && grep 'needs the name of a file' "$work/err"
 }
 
 ok 'cases that failed are shown with what is beneath them' cases

@@ -35,7 +35,7 @@ traced() {
 
 failed() {
     LIBCORE_LAYERS=fault LIBCORE_FAULT=launch:3 golden --verbose --filter exp
-    grep 'call 3 of kind "launch" fails, as LIBCORE_FAULT asks' "$work/out"
+    grep 'call 3 of kind "launch" fails because of LIBCORE_FAULT' "$work/out"
 }
 
 # The kernel that changes something is named.
@@ -51,10 +51,10 @@ ok 'the cpu breaks no rule' validated cpu
 ok 'sim breaks no rule' validated sim
 ok 'calls of both directions are traced' traced
 ok 'the third launch fails and says why' failed
-ok 'who changes a handler is told' rude handles-signals \
+ok 'who changes a handler is told' rude changes-signal-handler \
     'changes the handler of signal 10'
-ok 'who changes the locale is told' rude sets-the-locale 'changes the locale'
-ok 'who changes the x87 unit is told' rude shortens-the-x87 \
+ok 'who changes the locale is told' rude changes-locale 'changes the locale'
+ok 'who changes the x87 unit is told' rude changes-x87-precision \
     'changes the floating-point control word of the x87'
 ok 'who changes the rounding is told' rude changes-rounding \
     'changes the floating-point control word'

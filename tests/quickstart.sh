@@ -68,7 +68,7 @@ make_fails() {
     tree broken 'echo "rows.c:1: no"; exit 2' "$tells" || return
     ! quickstart && grep 'make failed' "$work/out" &&
         grep 'rows.c:1: no' "$work/out" &&
-        grep "all of it is in .*build-quickstart/make.txt" "$work/out" &&
+        grep "the whole log is in .*build-quickstart/make.txt" "$work/out" &&
         ! grep core-train: "$work/out"
 }
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* quarantine: opens one plugin, so that what it does when it is opened is done
- * here and not in the process that wants it (LIBCORE_QUARANTINE).  Its answer
- * goes to the standard output: "OK", or a status and the reason. */
+/* quarantine: opens one plugin, so that a crash while opening happens in this
+ * process and not in the one that loads the plugin (LIBCORE_QUARANTINE).
+ * Prints "OK", or a status and the reason, to standard output. */
 
 #include <libcore/plugins.h>
 
@@ -20,9 +20,9 @@ static char *wall(size_t size)
     return at == MAP_FAILED ? NULL : at;
 }
 
-/* What is loaded next lies below this, and in no gap above it: a damaged
- * pointer that leads out of it is found here, wherever it would lead in the
- * process that wants it. */
+/* Reserves the address space above, so that what is loaded next is placed below
+ * it: an invalid pointer out of the plugin then faults here, wherever it would
+ * point in the other process. */
 static void make_moat(void)
 {
     char *moat = wall((size_t)1 << 32);
@@ -41,7 +41,7 @@ int main(int count, char **words)
         fprintf(stderr, "usage: quarantine PLUGIN.so\n");
         return 2;
     }
-    /* What the plugin prints is not the answer. */
+    /* The plugin's own output must not mix with the result. */
     answers = fcntl(1, F_DUPFD_CLOEXEC, 3);
     if (answers < 0 || dup2(2, 1) < 0)
         return 2;
@@ -53,6 +53,6 @@ int main(int count, char **words)
         dprintf(answers, "OK\n");
     else
         dprintf(answers, "%d %s\n", (int)status, core_error_message());
-    /* Its code is not asked to end well here. */
+    /* Exits without running the plugin's destructors. */
     _exit(0);
 }

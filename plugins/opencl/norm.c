@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* norm.c: layer, group and batch normalisation, forward and backward.  To the
- * kernels a layer norm is a group norm of one group, whose channels are the
- * elements. */
+/* Layer, group and batch normalization, forward and backward.  For the
+ * kernels a layer norm is a group norm with one group, whose channels are
+ * the elements. */
 
 #include "opencl.h"
 #include "opencl_kernels.h"
 
 static const opencl_source source = {"norm", opencl_norm_cl, NULL, NULL};
 
-/* kernels/norm.cl has the same. */
+/* Must match kernels/norm.cl. */
 enum { HAS_WEIGHT = 1, HAS_BIAS = 2, TRAINING = 4, WANT_INPUT = 8 };
 enum { HAS_MEAN = 16, HAS_SPREAD = 32, SAVES = 64 };
 

@@ -20,12 +20,12 @@ static bool add_all(suite *self, bool with_ops)
            suite_add_rules(self) && suite_add_large(self) &&
            suite_add_shapes(self) && suite_add_order(self) &&
            suite_add_training(self) && suite_add_custom(self) &&
-           suite_add_stress(self) && suite_add_starve(self) &&
-           suite_add_handover(self) && suite_add_perf(self);
+           suite_add_stress(self) && suite_add_alloc_failure(self) &&
+           suite_add_cross_thread_free(self) && suite_add_perf(self);
 }
 
-/* Tabs and newlines separate what is answered; what else controls a terminal
- * is none of the plugin's business. */
+/* Tabs and newlines separate fields and lines; other control characters are
+ * replaced as well. */
 static void put(const char *text)
 {
     for (; *text; text++)
@@ -109,12 +109,12 @@ static const test *find(const suite *self, const char *name)
 
 static void run_one(suite *self, const test *one, outcome *out)
 {
-    manners before;
+    process_state before;
 
     core_error_clear();
-    manners_note(&before);
+    process_state_save(&before);
     one->run(self, out, one);
-    manners_check(&before, out);
+    process_state_check(&before, out);
 }
 
 int child_run(suite *self)
@@ -130,8 +130,8 @@ int child_run(suite *self)
         const test *one;
 
         name[strcspn(name, "\n")] = 0;
-        /* Threads that come and go would bring arenas of the heap with them,
-         * whose own memory looks like a leak.  Figures have them. */
+        /* Threads that come and go would allocate heap arenas, whose memory
+         * looks like a leak.  Measurements keep them. */
         if (!all && strncmp(name, "perf/", 5) != 0)
             mallopt(M_ARENA_MAX, 1);
         fprintf(answers, "begin\t%s\n", name);
@@ -149,10 +149,10 @@ int child_run(suite *self)
             harness_error(&out, "there is no test of this name");
         answer(name, &out);
         if (out.verdict == VERDICT_DEVICE_LOST)
-            break; /* what follows gets a process of its own */
+            break; /* the next test gets a new process */
     }
     fprintf(answers, "done\n");
     fflush(answers);
-    /* A plugin may be in any state now: nothing of it runs any more. */
+    /* The plugin may be in any state now, so none of its code runs any more. */
     _Exit(EXIT_SUCCESS);
 }

@@ -159,11 +159,11 @@ START_TEST(unknown_flags_are_refused)
     core_tensor *w = leaf(VECTOR(2, 1, 2)), *y = sum(w), *grad;
 
     FAILS(core_backward(&y, 1, NULL, strange), CORE_ERROR_INVALID_ARGUMENT,
-          "core_backward", "flags 0x100000", "known here are 0x");
+          "core_backward", "flags are 0x100000", "accepts 0x");
     FAILS(core_backward(&y, 1, NULL, CORE_ALLOW_UNUSED),
-          CORE_ERROR_INVALID_ARGUMENT, "core_backward", "flags 0x");
+          CORE_ERROR_INVALID_ARGUMENT, "core_backward", "flags are 0x");
     FAILS(core_grad(&y, 1, NULL, &w, 1, strange | CORE_RETAIN_GRAPH, &grad),
-          CORE_ERROR_INVALID_ARGUMENT, "core_grad", "flags 0x10000");
+          CORE_ERROR_INVALID_ARGUMENT, "core_grad", "flags are 0x10000");
     ck_assert_ptr_null(grad);
     backward(y); /* the flag is unchanged */
     HOLDS(core_tensor_grad(w), 2, 1, 1);

@@ -152,7 +152,7 @@ START_TEST(null_in_registrations_and_settings_is_named)
     refused(core_op_register("null::f(Tensor x) -> Tensor", NULL),
             "core_op_register", "out_registration");
     refused(core_op_register("aten::f(Tensor x) -> Tensor", &made), "aten::f",
-            "libcore's own");
+            "reserved for libcore");
     ck_assert_ptr_null(made);
     refused(core_function_register(NULL, CORE_KEY_AUTOGRAD, NULL, nothing, NULL,
                                    &made),
@@ -270,7 +270,7 @@ START_TEST(null_in_plugin_and_error_calls_is_named)
     core_plugin_information plugin = {.struct_size = sizeof plugin};
 
     refused(core_plugin_load(NULL, NULL), "core_plugin_load", "path");
-    refused(core_plugin_load("", NULL), "plugin", "name of its file");
+    refused(core_plugin_load("", NULL), "core_plugin_load", "path is empty");
     refused(core_plugin_describe(NULL, &plugin), "core_plugin_describe",
             "plugin");
     refused(core_plugin_describe(core_plugin_at(0), NULL),

@@ -186,7 +186,7 @@ START_TEST(argument_of_the_wrong_type_is_named)
          "self");
     args[1] = core_int(3);
     says(core_op_call(add, args, 2, &result, 1), CORE_ERROR_INVALID_ARGUMENT,
-         "must be a tensor; it is an int");
+         "is an int; it must be a tensor");
     args[1] = tensor_value(NULL);
     says(core_op_call(add, args, 2, &result, 1), CORE_ERROR_INVALID_ARGUMENT,
          "NULL");
@@ -228,7 +228,7 @@ START_TEST(dtypes_and_formats_are_checked)
          "reserved");
     args[1] = (core_value){CORE_VALUE_FORMAT, 0, {99}};
     says(core_op_call(find("clone"), args, 2, &result, 1),
-         CORE_ERROR_UNSUPPORTED, "memory format 99");
+         CORE_ERROR_UNSUPPORTED, "99 is not a memory format");
     core_value_release(&args[0]);
 }
 END_TEST
@@ -244,7 +244,7 @@ START_TEST(lists_of_tensors_are_checked)
          "tensor 1 of argument 1");
     args[0].u.tensors = NULL;
     says(core_op_call(cat, args, 1, &result, 1), CORE_ERROR_INVALID_ARGUMENT,
-         "no address");
+         "at address NULL");
     args[0].u.tensors = tensors;
     args[0].count = 1;
     ck_assert_int_eq(core_op_call(cat, args, 1, &result, 1), CORE_OK);

@@ -26,6 +26,7 @@
 #include "base/thread.h"
 #include "device/device.h"
 #include "dispatch/dispatch.h"
+#include "autograd/graph/operator_gradient.h"
 #include "dispatch/registry.h"
 #include "dispatch/table.h"
 
@@ -603,7 +604,7 @@ static void circle_of(uint32_t key)
     decompose("mine::a", key, "mine::b");
     decompose("mine::b", key, "mine::a");
     FAILS(call("mine::a", &arg, 1, &y), CORE_ERROR_REFUSED, "mine::a",
-          "mine::b", "circle");
+          "mine::b", "cycle");
     ck_assert_ptr_null(y);
     ck_assert_ptr_null(core__thread_self()->decomposing);
     /* A chain that ends is not a cycle. */

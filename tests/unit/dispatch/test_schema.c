@@ -189,7 +189,7 @@ START_TEST(other_defaults_are_parsed)
     refuses("f(str a=\"a text that is much too long\") -> Tensor", "text");
     refuses("f(str a=\"open) -> Tensor", "text");
     refuses("f(int a=\"1\") -> Tensor", "fit the type");
-    refuses("f(int a=seven) -> Tensor", "no default");
+    refuses("f(int a=seven) -> Tensor", "not a default");
 }
 END_TEST
 
@@ -234,9 +234,9 @@ END_TEST
 
 START_TEST(trailing_text_is_refused_with_its_column)
 {
-    refuses("f(int a) -> Tensor x y", "more behind");
+    refuses("f(int a) -> Tensor x y", "text after the schema");
     refuses("f(int a)", "column 9");
-    refuses("f(int a) -> Tensor\001", "more behind");
+    refuses("f(int a) -> Tensor\001", "text after the schema");
     refuses("f(int a, ) -> Tensor", "column 10");
     ck_assert_int_eq(core__schema_parse("f(int a) -> Tensor\0", 19, &schema),
                      CORE_ERROR_INVALID_ARGUMENT);

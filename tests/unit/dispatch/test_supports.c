@@ -140,7 +140,7 @@ START_TEST(supports_is_called_with_the_loop)
     core_setting_set("LIBCORE_FALLBACK", "count");
     ck_assert_float_eq_tol(first_of(CALL(exp, ones(1, 5))), 2.7182817f, 1e-5f);
     FAILS(core_amax(ones(1, 5), (int64_t[]){0}, 1, false, &out),
-          CORE_ERROR_UNSUPPORTED, "no other may");
+          CORE_ERROR_UNSUPPORTED, "allows no other kernel");
 }
 END_TEST
 

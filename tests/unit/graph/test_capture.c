@@ -62,7 +62,8 @@ START_TEST(device_synchronize_does_not_disturb_captures)
     OK(core_device_synchronize(sim));
     OK(core_stream_set_current(stream));
     FAILS(core_device_synchronize(sim), CORE_ERROR_UNSUPPORTED, "capture");
-    FAILS(core_capture_end(stream, &graph), CORE_ERROR_UNSUPPORTED, "spoilt");
+    FAILS(core_capture_end(stream, &graph), CORE_ERROR_UNSUPPORTED,
+          "capture is invalid");
     core_stream_release(other);
 }
 END_TEST

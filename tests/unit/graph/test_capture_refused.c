@@ -19,8 +19,8 @@ START_TEST(host_wait_invalidates_the_capture_with_a_reason)
     OK(core_sum(a, CORE_DTYPE_NONE, &total));
     FAILS(core_tensor_item_float(total, &value), CORE_ERROR_UNSUPPORTED,
           "capture", "item");
-    FAILS(core_capture_end(stream, &graph), CORE_ERROR_UNSUPPORTED, "spoilt",
-          "item");
+    FAILS(core_capture_end(stream, &graph), CORE_ERROR_UNSUPPORTED,
+          "capture is invalid", "item");
     ck_assert_ptr_null(graph);
     core_tensor_release(total);
     /* the stream still works */
@@ -69,8 +69,8 @@ START_TEST(call_on_another_stream_invalidates_the_capture_of_that_stream)
     FAILS(core_stream_query(stream), CORE_ERROR_UNSUPPORTED, "capture");
     OK(core_capture_end(other, &graph));
     core_graph_release(graph);
-    FAILS(core_capture_end(stream, &graph), CORE_ERROR_UNSUPPORTED, "spoilt",
-          "core_stream_query");
+    FAILS(core_capture_end(stream, &graph), CORE_ERROR_UNSUPPORTED,
+          "capture is invalid", "core_stream_query");
     core_stream_release(other);
 }
 END_TEST
@@ -87,8 +87,8 @@ START_TEST(event_of_a_capture_invalidates_its_own_capture)
     OK(core_event_record(event, stream));
     FAILS(core_stream_wait_event(other, event), CORE_ERROR_UNSUPPORTED,
           "core_stream_wait_event");
-    FAILS(core_capture_end(stream, &graph), CORE_ERROR_UNSUPPORTED, "spoilt",
-          "core_stream_wait_event");
+    FAILS(core_capture_end(stream, &graph), CORE_ERROR_UNSUPPORTED,
+          "capture is invalid", "core_stream_wait_event");
     core_event_release(event);
     core_stream_release(other);
 }
@@ -160,8 +160,8 @@ START_TEST(host_callback_invalidates_the_capture)
     FAILS(core_stream_callback(stream, never, text, dropped),
           CORE_ERROR_UNSUPPORTED, "host callback");
     ck_assert_str_eq(text, "dept");
-    FAILS(core_capture_end(stream, &graph), CORE_ERROR_UNSUPPORTED, "spoilt",
-          "host callback");
+    FAILS(core_capture_end(stream, &graph), CORE_ERROR_UNSUPPORTED,
+          "capture is invalid", "host callback");
 }
 END_TEST
 
@@ -345,8 +345,8 @@ START_TEST(fallback_cannot_be_captured)
     FAILS(core_op_call(op, &arg, 1, &result, 1), CORE_ERROR_UNSUPPORTED,
           "mine::half", "\"sim\"", "fallback", "capture");
     ck_assert_int_eq(result.tag, CORE_VALUE_NONE);
-    FAILS(core_capture_end(stream, &graph), CORE_ERROR_UNSUPPORTED, "spoilt",
-          "fallback");
+    FAILS(core_capture_end(stream, &graph), CORE_ERROR_UNSUPPORTED,
+          "capture is invalid", "fallback");
     ck_assert_ptr_null(graph);
     OK(core_op_call(op, &arg, 1, &result, 1));
     HOLDS(result.u.tensor, 2, 1, 2);
@@ -370,8 +370,8 @@ START_TEST(unprepared_plan_cannot_be_captured)
     FAILS(core_add(a, a, core_int(1), &twice), CORE_ERROR_UNSUPPORTED,
           "add.Tensor", "plan", "\"sim\"");
     ck_assert_ptr_null(twice);
-    FAILS(core_capture_end(stream, &graph), CORE_ERROR_UNSUPPORTED, "spoilt",
-          "plan");
+    FAILS(core_capture_end(stream, &graph), CORE_ERROR_UNSUPPORTED,
+          "capture is invalid", "plan");
     ck_assert_ptr_null(graph);
     add(a, a); /* runs the calls once */
     OK(core_device_synchronize(sim));

@@ -36,7 +36,7 @@ START_TEST(correct_calls_are_not_violations)
     wrapped->memory->free(device, b, 512);
     wrapped->streams->destroy(device, stream);
     wrapped->device_close(wrapped->user, device);
-    ck_assert_uint_eq(core__layers_breaches(layers, &breach), 0);
+    ck_assert_uint_eq(core__interposers_violations(interposers, &breach), 0);
     ck_assert_str_eq(breach, "");
     ck_assert_int_eq(nlines, 0);
 }
@@ -58,11 +58,11 @@ START_TEST(double_free_is_reported_and_memory_freed_once)
     wrapped->memory->free(device, a, 512);
     wrapped->memory->free(device, a, 512);
     told(1, "liar.free: destroys memory");
-    told(1, "is gone already");
+    told(1, "was already destroyed");
     ck_assert_int_eq(lie.frees, 1);
     a.handle = &lie;
     wrapped->memory->free(device, a, 512);
-    told(2, "was never made");
+    told(2, "was never created");
     ck_assert_int_eq(lie.frees, 1);
 }
 END_TEST
@@ -70,7 +70,7 @@ END_TEST
 START_TEST(free_with_another_size_is_reported)
 {
     wrapped->memory->free(device, block_of(512), 511);
-    told(1, "with 511 bytes; it was made with 512");
+    told(1, "with 511 bytes; it was allocated with 512");
 }
 END_TEST
 
@@ -98,7 +98,7 @@ START_TEST(copy_of_freed_memory_is_not_passed_on)
     wrapped->memory->free(device, a, 512);
     ck_assert_int_eq(wrapped->memory->copy(device, stream, b, a, 4),
                      CORE_ERROR_INTERNAL);
-    told(1, "is gone");
+    told(1, "was freed");
     ck_assert_int_eq(lie.copies, 0);
 }
 END_TEST
@@ -123,7 +123,7 @@ START_TEST(block_returned_twice_is_reported)
     block_of(512);
     ck_assert_int_eq(wrapped->memory->alloc(device, 512, &a),
                      CORE_ERROR_INTERNAL);
-    told(1, "in use already");
+    told(1, "already in use");
 }
 END_TEST
 
@@ -145,7 +145,7 @@ START_TEST(impossible_properties_are_reported)
     lie.odd = true;
     ck_assert_int_eq(wrapped->device_properties(device, &p),
                      CORE_ERROR_INTERNAL);
-    told(1, "48, which is no power of two");
+    told(1, "48, which is not a power of two");
 }
 END_TEST
 
@@ -157,7 +157,7 @@ START_TEST(zero_devices_without_a_reason_is_reported)
     lie.odd = true;
     ck_assert_int_eq(wrapped->enumerate(wrapped->user, &count, &reason),
                      CORE_ERROR_INTERNAL);
-    told(1, "gives no reason");
+    told(1, "no reason");
 }
 END_TEST
 
@@ -168,7 +168,7 @@ START_TEST(destroyed_stream_is_not_passed_on)
                      CORE_ERROR_INTERNAL);
     told(1, "uses a stream");
     wrapped->streams->destroy(device, stream);
-    told(2, "is gone already");
+    told(2, "was already destroyed");
     ck_assert_int_eq(lie.destroys, 1);
 }
 END_TEST
@@ -180,7 +180,7 @@ START_TEST(null_stream_is_reported)
     lie.odd = true;
     ck_assert_int_eq(wrapped->streams->create(device, 0, &other),
                      CORE_ERROR_INTERNAL);
-    told(1, "gives NULL");
+    told(1, "returns NULL");
 }
 END_TEST
 
@@ -205,7 +205,7 @@ START_TEST(wait_that_returns_busy_is_reported)
     ck_assert_int_eq(nlines, 0);
     ck_assert_int_eq(wrapped->streams->synchronize(device, stream),
                      CORE_ERROR_INTERNAL);
-    told(1, "waits and answers that it is busy");
+    told(1, "waits and returns BUSY");
 }
 END_TEST
 
@@ -215,7 +215,7 @@ START_TEST(unknown_status_is_reported)
     lie.status = 999;
     ck_assert_int_eq(wrapped->streams->synchronize(device, stream),
                      CORE_ERROR_INTERNAL);
-    told(1, "the status 999");
+    told(1, "the unknown status 999");
 }
 END_TEST
 
@@ -225,7 +225,7 @@ START_TEST(failure_without_a_message_is_reported_and_keeps_its_status)
     lie.status = CORE_ERROR_OUT_OF_MEMORY;
     ck_assert_int_eq(wrapped->streams->synchronize(device, stream),
                      CORE_ERROR_OUT_OF_MEMORY);
-    told(1, "does not say why");
+    told(1, "reports no error");
 }
 END_TEST
 
@@ -258,7 +258,7 @@ START_TEST(callback_that_is_called_twice_runs_once)
     ck_assert_int_eq(ends, 1);
     lie.end(lie.context);
     ck_assert_int_eq(ends, 1);
-    told(1, "a second time");
+    told(1, "ends a callback twice");
 }
 END_TEST
 
@@ -339,15 +339,15 @@ START_TEST(wait_for_a_capturing_stream_is_not_passed_on)
                      CORE_ERROR_INTERNAL);
     told(1, "waits for a stream");
     wrapped->streams->query(device, stream);
-    told(2, "that captures");
+    told(2, "that is capturing");
     table->begin(device, stream);
-    told(3, "captures already");
+    told(3, "is already capturing");
     ck_assert_int_eq(table->end(device, stream, &graph), CORE_OK);
     ck_assert_int_eq(wrapped->streams->synchronize(device, stream), CORE_OK);
-    told(3, "captures already");
+    told(3, "is already capturing");
     table->destroy(device, graph);
     table->end(device, stream, &graph);
-    told(4, "does not capture");
+    told(4, "is not capturing");
 }
 END_TEST
 
@@ -365,7 +365,7 @@ START_TEST(device_closed_with_live_memory_is_reported)
 {
     block_of(64);
     wrapped->device_close(wrapped->user, device);
-    told(1, "libcore leaves 1 blocks");
+    told(1, "libcore does not free 1 blocks");
 }
 END_TEST
 
@@ -407,9 +407,10 @@ static core_status launch_with(core_memory where, int64_t size)
                       .device = device,
                       .stream = stream};
 
-    ck_assert_int_eq(
-        core__layers_kernel(layers, (core_string){"liar", 4}, &given, &kernel),
-        CORE_OK);
+    ck_assert_int_eq(core__interposers_kernel(interposers,
+                                              (core_string){"liar", 4}, &given,
+                                              &kernel),
+                     CORE_OK);
     ck_assert(kernel->launch != touched);
     call.user = kernel->user;
     return kernel->launch(&call, values, 1, values + 1, 1);
@@ -437,7 +438,7 @@ START_TEST(kernel_that_changes_given_results_is_reported)
     lie.twice = true;
     ck_assert_int_eq(launch_with((core_memory){&lie, 0}, 4),
                      CORE_ERROR_INTERNAL);
-    told(1, "changes result 0 itself");
+    told(1, "changes the value of result 0");
 }
 END_TEST
 
@@ -460,8 +461,9 @@ START_TEST(failing_function_that_sets_a_result_is_reported)
     core_value result = {0};
     core_call call = {.struct_size = offsetof(core_call, loop), .host = &host};
 
-    ck_assert_int_eq(core__layers_function(layers, (core_string){"liar::f", 7},
-                                           &function, &user),
+    ck_assert_int_eq(core__interposers_function(interposers,
+                                                (core_string){"liar::f", 7},
+                                                &function, &user),
                      CORE_OK);
     call.user = user;
     ck_assert_int_eq(function(&call, NULL, 0, &result, 1), CORE_OK);
@@ -469,7 +471,7 @@ START_TEST(failing_function_that_sets_a_result_is_reported)
     lie.status = CORE_ERROR_SHAPE;
     ck_assert_int_eq(function(&call, NULL, 0, &result, 1), CORE_ERROR_INTERNAL);
     ck_assert_uint_eq(result.tag, CORE_VALUE_NONE);
-    told(1, "fails and leaves result 0");
+    told(1, "fails and leaves a value in result 0");
 }
 END_TEST
 
@@ -484,19 +486,19 @@ START_TEST(host_refuses_calls_that_are_not_running)
 
     ck_assert_int_eq(host.call_scratch(&call, 64, &scratch),
                      CORE_ERROR_INTERNAL);
-    told(1, "does not run");
+    told(1, "is not running");
     ck_assert_int_eq(
         host.call_allocate_result(&call, 0, CORE_F32, 1, &size, &view),
         CORE_ERROR_INTERNAL);
-    told(2, "does not run");
+    told(2, "is not running");
     host.call_drop(&call);
-    told(3, "was never made");
+    told(3, "was never created");
     ck_assert_int_eq(host.call_record_stream(&call, &call),
                      CORE_ERROR_INTERNAL);
-    told(4, "does not run");
+    told(4, "is not running");
     ck_assert_int_eq(host.tensor_record_stream(NULL, NULL),
                      CORE_ERROR_INTERNAL);
-    told(5, "the stream NULL");
+    told(5, "a NULL stream");
 }
 END_TEST
 
@@ -512,7 +514,7 @@ START_TEST(errors_without_a_message_are_reported)
     host.error(&info);
     told(2, "CORE_OK");
     host.error(NULL);
-    told(3, "no information");
+    told(3, "no error information");
 }
 END_TEST
 
@@ -566,15 +568,15 @@ START_TEST(unknown_setting_values_are_refused)
 {
     static const char *const faults[] = {"alloc",   "alloc:",   "alloc:0",
                                          "alloc:x", "alloc:3x", "moon:3"};
-    core__layers *made;
+    core__interposers *made;
 
     setenv("LIBCORE_FAULT", "allocate:1", 1);
     setenv("LIBCORE_LAYERS", "validate,loud", 1);
-    ck_assert_int_eq(core__layers_begin("x", &made),
+    ck_assert_int_eq(core__interposers_begin("x", &made),
                      CORE_ERROR_INVALID_ARGUMENT);
     assert_contains(core_error_message(), "\"loud\"");
     core_setting_set("LIBCORE_LAYERS", "fault");
-    ck_assert_int_eq(core__layers_begin("x", &made),
+    ck_assert_int_eq(core__interposers_begin("x", &made),
                      CORE_ERROR_INVALID_ARGUMENT);
     assert_contains(core_error_message(), "\"allocate:1\"");
     ck_assert_ptr_null(made);
@@ -602,7 +604,7 @@ START_TEST(plugin_functions_are_called_directly_without_interposers)
     core_plugin *plugin = load();
     const char *breach;
 
-    ck_assert_ptr_null(plugin->layers);
+    ck_assert_ptr_null(plugin->interposers);
     ck_assert(plugin->host.call_scratch == core__host.call_scratch);
     ck_assert_ptr_eq(plugin->registry.backends[0]->table.user, NULL);
     ck_assert_uint_eq(core_plugin_violations(plugin, &breach), 0);
@@ -617,7 +619,7 @@ START_TEST(plugin_with_interposers_is_loaded_and_unloaded)
         core_plugin *plugin = load();
         core_device *found;
 
-        ck_assert_ptr_nonnull(plugin->layers);
+        ck_assert_ptr_nonnull(plugin->interposers);
         ck_assert(plugin->host.call_scratch != core__host.call_scratch);
         ck_assert_int_eq(core_device_find("good", &found), CORE_OK);
         core_plugin_release(plugin);

@@ -42,7 +42,7 @@ START_TEST(handler_set_before_is_not_a_change)
     lie.act = take_signal;
     ck_assert_int_eq(call(), CORE_OK);
     signal(SIGUSR1, SIG_DFL);
-    ck_assert_uint_eq(core__layers_breaches(layers, &breach), 0);
+    ck_assert_uint_eq(core__interposers_violations(interposers, &breach), 0);
 }
 END_TEST
 
@@ -148,7 +148,7 @@ START_TEST(process_state_is_not_checked_without_validate)
     lie.act = take_signal;
     ck_assert_int_eq(call(), CORE_OK);
     signal(SIGUSR1, SIG_DFL);
-    ck_assert_uint_eq(core__layers_breaches(layers, &breach), 0);
+    ck_assert_uint_eq(core__interposers_violations(interposers, &breach), 0);
 }
 END_TEST
 

@@ -94,7 +94,7 @@ static void assert_refused_for(const unsigned char *bytes, size_t count,
     assert_contains(core_error_message(), why);
 }
 
-static const char broken[] = "is not as it was sealed";
+static const char broken[] = "does not match its seal";
 
 static core_plugin_information information(void)
 {
@@ -128,7 +128,7 @@ START_TEST(plugin_of_0_1_without_a_seal_loads)
     snprintf(old, sizeof old, "%s/tests/abi/.libs/core_abi_0_1.so",
              build ? build : ".");
     ck_assert_int_eq(core_plugin_seal_file(old), CORE_ERROR_UNSUPPORTED);
-    assert_contains(core_error_message(), "no room for a seal");
+    assert_contains(core_error_message(), "no space for a seal");
     ck_assert_msg(core_plugin_load(old, NULL) == CORE_OK, "%s",
                   core_error_message());
     ck_assert_uint_eq(entry_of("/core_abi_0_1.so").seal,
@@ -412,7 +412,7 @@ END_TEST
 START_TEST(moved_seal_is_refused)
 {
     memmove(sound + seal_at + 4, sound + seal_at, sizeof(core_plugin_seal) - 4);
-    assert_refused_for(sound, size, "its seal is broken");
+    assert_refused_for(sound, size, "its seal is invalid");
 }
 END_TEST
 
@@ -423,9 +423,9 @@ START_TEST(seal_outside_the_note_is_refused)
 
     ck_assert_uint_eq(header->n_descsz, 352);
     header->n_descsz = 320;
-    assert_refused_for(sound, size, "runs past its segment");
+    assert_refused_for(sound, size, "extends beyond its segment");
     header->n_descsz = 351;
-    assert_refused_for(sound, size, "a note of libcore of 351 bytes");
+    assert_refused_for(sound, size, "a libcore note of 351 bytes");
 }
 END_TEST
 
@@ -433,11 +433,11 @@ END_TEST
 START_TEST(half_cleared_seal_is_refused)
 {
     memcpy(sound + seal_at, "UNSEALED", 8);
-    assert_refused_for(sound, size, "its seal is broken");
+    assert_refused_for(sound, size, "its seal is invalid");
     memset(sound + seal_at, 0, 8);
-    assert_refused_for(sound, size, "its seal is broken");
+    assert_refused_for(sound, size, "its seal is invalid");
     memset(sound + seal_at, 0, sizeof(core_plugin_seal));
-    assert_refused_for(sound, size, "its seal is broken");
+    assert_refused_for(sound, size, "its seal is invalid");
 }
 END_TEST
 
@@ -511,7 +511,7 @@ START_TEST(file_that_changes_while_it_is_checked_is_refused)
     happens = rewritten;
     reads_left = 3;
     ck_assert_int_eq(core_plugin_load(path, NULL), CORE_ERROR_REFUSED);
-    assert_contains(core_error_message(), "while it was checked");
+    assert_contains(core_error_message(), "while it was being checked");
     happens = cut;
     for (int at = 1; at < 40; at++) {
         rewritten();
@@ -614,7 +614,8 @@ START_TEST(read_only_folder_is_reported)
             /* the user nobody cannot be assumed here: not tested */
             _exit(LOADED);
         _exit(core_plugin_seal_file(path) == CORE_ERROR_IO &&
-                      strstr(core_error_message(), "no file can be made beside")
+                      strstr(core_error_message(),
+                             "no file can be created beside")
                   ? LOADED
                   : SILENT);
     }

@@ -22,27 +22,27 @@ static const slip slips[] = {
     {"kernels", "NULL as an array of kernels"},
     {"kernel's name", "at NULL as a kernel's name"},
     {"kernels' device", "at NULL as a device type"},
-    {"fallback", "a fallback needs a function"},
+    {"fallback", "the function of a fallback is NULL"},
     {"schema", "at NULL as a schema"},
     {"function's name", "at NULL as an operator's name"},
     {"gradient", "NULL as a gradient"},
     {"operator", "at NULL as an operator's name"},
     {"lender", "at NULL as a device type"},
-    {"cache", "has a name of [a-z0-9_]+"},
+    {"cache", "must consist of [a-z0-9_]+"},
     {"error", "NULL as an error"},
-    {"no error", "the plugin gave no text"},
-    {"text", "the plugin gave no text"},
+    {"no error", "the plugin gave no message"},
+    {"text", "the plugin gave no message"},
 };
 
 /* When the device is opened. */
 static const slip devices[] = {
-    {"enumerate", "enumerate failed and did not say why"},
+    {"enumerate", "enumerate failed and gave no reason"},
     {"reason", "the plugin gave no reason"},
-    {"devices", "4000000000 devices; more than 4096"},
-    {"device_open", "device_open failed and did not say why"},
-    {"device_properties", "device_properties failed and did not say why"},
-    {"granularity", "cannot be: an alignment of 64, a granularity of 1844"},
-    {"alignment", "cannot be: an alignment of 48"},
+    {"devices", "4000000000 devices; at most 4096"},
+    {"device_open", "device_open failed and gave no reason"},
+    {"device_properties", "device_properties failed and gave no reason"},
+    {"granularity", "reports an alignment of 16, a granularity of 1844"},
+    {"alignment", "reports an alignment of 48"},
     {"padding", "padding of 1844"},
 };
 

@@ -135,7 +135,7 @@ END_TEST
 START_TEST(file_without_a_note_runs_no_constructor)
 {
     assert_fails("no_note", CORE_PLUGIN_REFUSED, CORE_ERROR_NOT_FOUND,
-                 "no note");
+                 "no libcore note");
     ck_assert_ptr_null(getenv("FIXTURE_no_note"));
 }
 END_TEST
@@ -297,7 +297,7 @@ START_TEST(second_plugin_with_one_device_type_is_undone)
     load_all();
     ck_assert_uint_eq(entry_of("/core_1.so").state, CORE_PLUGIN_LOADED);
     assert_refused("/core_2.so", CORE_PLUGIN_FAILED, CORE_ERROR_REFUSED,
-                   "\"good\" is taken");
+                   "\"good\": another plugin");
 }
 END_TEST
 
@@ -383,7 +383,7 @@ START_TEST(borrowed_kernels_pin_their_plugin)
 
     core__host.backend_kernel((core_string){"good", 4}, 0, &kernel);
     ck_assert_int_eq(core_plugin_unload(plugin, 0), CORE_ERROR_BUSY);
-    assert_contains(core_error_message(), "lends");
+    assert_contains(core_error_message(), "borrowed");
 }
 END_TEST
 

@@ -122,7 +122,7 @@ START_TEST(world_writable_file_is_refused)
     chmod(file, 0666);
     scan();
     assert_refused("/core_good.so", CORE_PLUGIN_REFUSED, CORE_ERROR_REFUSED,
-                   "written by everybody");
+                   "writable by everyone");
     /* With its mode corrected, the next scan accepts it. */
     chmod(file, 0644);
     scan();
@@ -137,7 +137,7 @@ START_TEST(world_writable_folder_is_refused)
     chmod(folder, 01777);
     scan();
     assert_refused(strrchr(folder, '/'), CORE_PLUGIN_REFUSED,
-                   CORE_ERROR_REFUSED, "written by everybody");
+                   CORE_ERROR_REFUSED, "writable by everyone");
     ck_assert_uint_eq(core_plugin_count(), 1);
     ck_assert_int_eq(core_plugin_load(inside("core_good.so"), NULL),
                      CORE_ERROR_REFUSED);
@@ -153,7 +153,7 @@ START_TEST(symbolic_link_is_checked_by_its_target)
         symlink(inside("open/core_good.so"), inside("core_good.so")), 0);
     scan();
     assert_refused("open/core_good.so", CORE_PLUGIN_REFUSED, CORE_ERROR_REFUSED,
-                   "written by everybody");
+                   "writable by everyone");
 }
 END_TEST
 
@@ -296,7 +296,7 @@ START_TEST(file_with_another_hash_is_refused)
     damage_last_byte();
     scan();
     assert_refused("/core_good.so", CORE_PLUGIN_REFUSED, CORE_ERROR_CORRUPT,
-                   "not the file that its manifest names: its SHA-256 is ");
+                   "does not match its manifest: its SHA-256 is ");
 }
 END_TEST
 
@@ -352,13 +352,13 @@ START_TEST(malformed_manifest_is_reported)
     assert_refused("/two.plugin", CORE_PLUGIN_REFUSED, CORE_ERROR_CORRUPT,
                    "not understood");
     assert_refused("/short.plugin", CORE_PLUGIN_REFUSED, CORE_ERROR_CORRUPT,
-                   "of 64 digits; not understood: sha256=1234");
+                   "sha256=1234");
     assert_refused("/hash.plugin", CORE_PLUGIN_REFUSED, CORE_ERROR_CORRUPT,
                    "a hash and no path");
     assert_refused("core_good.so", CORE_PLUGIN_REFUSED, CORE_ERROR_REFUSED,
                    "absolute");
     assert_refused("/open.plugin", CORE_PLUGIN_REFUSED, CORE_ERROR_REFUSED,
-                   "written by everybody");
+                   "writable by everyone");
 }
 END_TEST
 

@@ -223,7 +223,7 @@ END_TEST
 START_TEST(unknown_values_are_refused)
 {
     static const char *const wrong[][3] = {
-        {"LIBCORE_FALLBACK", "abacus", "\"abacus\", which is no operator"},
+        {"LIBCORE_FALLBACK", "abacus", "\"abacus\", which is not an operator"},
         {"LIBCORE_FALLBACK", "exp, mull ,log", "\"mull\""},
         {"LIBCORE_FALLBACK", "exp,count", "\"count\""},
         {"LIBCORE_ALLOC", "caching", "LIBCORE_ALLOC: "},
@@ -232,13 +232,13 @@ START_TEST(unknown_values_are_refused)
         {"LIBCORE_FAULT", "alloc:0", "KIND:N"},
         {"LIBCORE_TRACE_DISPATCH", "2", "0 or 1"},
         {"LIBCORE_PLAN_CACHE", "0", "1 to 1048576"},
-        {"LIBCORE_LAYERS", "validate,nonsense", "\"nonsense\"; it takes"},
+        {"LIBCORE_LAYERS", "validate,nonsense", "\"nonsense\"; accepted"},
         {"LIBCORE_QUARANTINE", "maybe", "0, 1, unsealed, or the abs"},
         {"LIBCORE_QUARANTINE", "bin/helper", "0, 1, unsealed, or the abs"},
         {"LIBCORE_CACHE", "rel", "0 or an absolute path"},
-        {"LIBCORE_DEVICE", "GPU!!", "\"GPU!!\" is no device name; names look"},
+        {"LIBCORE_DEVICE", "GPU!!", "\"GPU!!\" is not a device name; names"},
         {"LIBCORE_DEVICE", "sim:", "names look like"},
-        {"LIBCORE_PLUGIN_PATH", "/plugins:build", "\"build\"; it takes abs"},
+        {"LIBCORE_PLUGIN_PATH", "/plugins:build", "\"build\"; accepted: abs"},
         {"LIBCORE_PLUGIN_PATH", ".", "absolute paths"},
     };
     const char *value;
@@ -461,13 +461,13 @@ START_TEST(misspelt_variable_is_reported_once_with_the_nearest_setting)
     setenv("LIBCORE_TREADS", "", 1); /* the same as unset */
     core_log_set_sink(collect, NULL, CORE_LOG_WARNING);
     ck_assert_int_eq(core_plugins_scan(), CORE_OK);
-    assert_contains(warnings, "LIBCORE_DEVCE in the environment");
-    assert_contains(warnings, "nearest is LIBCORE_DEVICE\n");
-    assert_contains(warnings, "LIBCORE_PLUGINS_PATH in the environment");
-    assert_contains(warnings, "nearest is LIBCORE_PLUGIN_PATH\n");
+    assert_contains(warnings, "the environment variable LIBCORE_DEVCE ");
+    assert_contains(warnings, "closest setting is LIBCORE_DEVICE\n");
+    assert_contains(warnings, "the environment variable LIBCORE_PLUGINS_PATH ");
+    assert_contains(warnings, "closest setting is LIBCORE_PLUGIN_PATH\n");
     ck_assert_ptr_null(strstr(warnings, "ACME"));
     ck_assert_ptr_null(strstr(warnings, "TREADS"));
-    ck_assert_ptr_null(strstr(warnings, "LIBCORE_PLUGIN_PATH in"));
+    ck_assert_ptr_null(strstr(warnings, "variable LIBCORE_PLUGIN_PATH"));
     warnings[0] = 0;
     ck_assert_int_eq(core_plugins_scan(), CORE_OK);
     ck_assert_str_eq(warnings, "");

@@ -143,7 +143,7 @@ END_TEST
 START_TEST(note_of_another_owner_is_ignored)
 {
     ((char *)note_in_file())[-8] = 'L';
-    assert_bad(CORE_ERROR_NOT_FOUND, "no note of libcore");
+    assert_bad(CORE_ERROR_NOT_FOUND, "no libcore note");
 }
 END_TEST
 
@@ -216,7 +216,7 @@ static Elf64_Phdr *note_segment(void)
 START_TEST(huge_note_segment_is_not_read)
 {
     note_segment()->p_filesz = UINT64_MAX - 8;
-    assert_bad(CORE_ERROR_CORRUPT, "does not lie in the file");
+    assert_bad(CORE_ERROR_CORRUPT, "is outside the file");
 }
 END_TEST
 
@@ -226,7 +226,7 @@ START_TEST(note_sizes_near_the_integer_limit_do_not_wrap)
 
     header[0] = UINT32_MAX;
     header[1] = UINT32_MAX;
-    assert_bad(CORE_ERROR_CORRUPT, "past its segment");
+    assert_bad(CORE_ERROR_CORRUPT, "beyond its segment");
 }
 END_TEST
 
@@ -270,14 +270,14 @@ END_TEST
 START_TEST(read_only_zero_filled_tail_is_refused)
 {
     load_segment(false)->p_memsz += 16;
-    assert_segments(CORE_ERROR_CORRUPT, "may not be written");
+    assert_segments(CORE_ERROR_CORRUPT, "read-only");
 }
 END_TEST
 
 START_TEST(overlapping_segments_are_refused)
 {
     load_segment(false)->p_vaddr += UINT64_C(1) << 30;
-    assert_segments(CORE_ERROR_CORRUPT, "lies over the one before it");
+    assert_segments(CORE_ERROR_CORRUPT, "overlaps the one before it");
 }
 END_TEST
 
@@ -351,7 +351,7 @@ START_TEST(dynamic_section_that_points_outside_is_refused)
     }
     assert_segments(CORE_OK, "");
     dynamic_entry(DT_INIT)->d_un.d_val = dynamic_entry(DT_STRTAB)->d_un.d_val;
-    assert_segments(CORE_ERROR_CORRUPT, "outside of what is loaded");
+    assert_segments(CORE_ERROR_CORRUPT, "outside the loaded segments");
 }
 END_TEST
 
@@ -406,7 +406,7 @@ START_TEST(names_outside_of_the_file_are_refused)
     version->vn_file = before;
     hash = at_address(dynamic_entry(DT_GNU_HASH)->d_un.d_val);
     hash[2] = 3;
-    assert_symbols(CORE_ERROR_CORRUPT, "symbols by name");
+    assert_symbols(CORE_ERROR_CORRUPT, "symbol hash table");
 }
 END_TEST
 
@@ -418,16 +418,16 @@ START_TEST(impossible_relocations_are_refused)
     Elf64_Rela before = *first, *called = first;
 
     first->r_offset = dynamic_entry(DT_STRTAB)->d_un.d_val;
-    assert_segments(CORE_ERROR_CORRUPT, "may not be written");
+    assert_segments(CORE_ERROR_CORRUPT, "read-only");
     first->r_offset = UINT64_MAX - 3;
-    assert_segments(CORE_ERROR_CORRUPT, "may not be written");
+    assert_segments(CORE_ERROR_CORRUPT, "read-only");
     *first = before;
     first->r_info = ELF64_R_INFO(UINT64_C(1) << 20, 1);
-    assert_segments(CORE_ERROR_CORRUPT, "symbol that there is not");
+    assert_segments(CORE_ERROR_CORRUPT, "symbol that does not exist");
     *first = before;
     first->r_info = ELF64_R_INFO(0, 6); /* anything but RELATIVE */
     *dynamic_entry(DT_SONAME) = (Elf64_Dyn){DT_RELACOUNT, {1}};
-    assert_segments(CORE_ERROR_CORRUPT, "not in the order");
+    assert_segments(CORE_ERROR_CORRUPT, "not in the declared order");
     *first = before;
     dynamic_entry(DT_RELACOUNT)->d_un.d_val = 0;
     /* A linker that packs relocations (DT_RELR) emits none for the array. */
@@ -439,7 +439,7 @@ START_TEST(impossible_relocations_are_refused)
     }
     before = *called;
     called->r_addend = (int64_t)dynamic_entry(DT_STRTAB)->d_un.d_val;
-    assert_segments(CORE_ERROR_CORRUPT, "calls what is no code");
+    assert_segments(CORE_ERROR_CORRUPT, "calls an address that is not code");
     called->r_addend = INT64_C(1) << 41;
     assert_segments(CORE_ERROR_CORRUPT, "points outside");
     *called = before;

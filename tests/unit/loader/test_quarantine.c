@@ -74,7 +74,7 @@ END_TEST
 START_TEST(hanging_init_is_reported)
 {
     core__quarantine_ms = 2000;
-    refused("hang", CORE_ERROR_REFUSED, "did not come back");
+    refused("hang", CORE_ERROR_REFUSED, "did not return");
 }
 END_TEST
 
@@ -155,7 +155,7 @@ START_TEST(wait_for_a_helper_with_closed_pipe_sleeps)
 {
     core__quarantine_ms = 1000;
     ck_assert_uint_lt(waiting("#!/bin/sh\nexec sleep 30 >/dev/null\n",
-                              CORE_ERROR_REFUSED, "did not come back"),
+                              CORE_ERROR_REFUSED, "did not return"),
                       300);
 }
 END_TEST
@@ -173,7 +173,7 @@ START_TEST(wait_for_a_helper_with_too_much_output_sleeps)
     core__quarantine_ms = 1000;
     ck_assert_uint_lt(waiting("#!/bin/sh\nhead -c 4000 /dev/zero\n"
                               "exec sleep 30\n",
-                              CORE_ERROR_REFUSED, "did not come back"),
+                              CORE_ERROR_REFUSED, "did not return"),
                       300);
 }
 END_TEST

@@ -3,7 +3,7 @@
 
 /* core_host.call_record_stream and tensor_record_stream: kernels that enqueue
  * work on streams which the core does not know.  The mutant's neg runs on such
- * a stream, and records it under the rule names-its-own-stream. */
+ * a stream, and records it under the rule records-its-own-stream. */
 
 #include "support/memory.h"
 
@@ -64,14 +64,14 @@ static bool serves_again(const char *rule)
 
 START_TEST(memory_is_not_reused_before_the_recorded_stream_is_done)
 {
-    ck_assert(!serves_again("names-its-own-stream"));
+    ck_assert(!serves_again("records-its-own-stream"));
     all_is_back();
 }
 END_TEST
 
 START_TEST(memory_is_reused_if_no_stream_was_recorded)
 {
-    ck_assert(serves_again("hides-its-own-stream"));
+    ck_assert(serves_again("does-not-record-its-own-stream"));
 }
 END_TEST
 
@@ -80,7 +80,7 @@ START_TEST(validate_accepts_streams_of_the_plugin)
     const char *breach;
 
     OK(core_setting_set("LIBCORE_LAYERS", "validate"));
-    ck_assert(!serves_again("names-its-own-stream"));
+    ck_assert(!serves_again("records-its-own-stream"));
     ck_assert_msg(core_plugin_violations(plugin, &breach) == 0, "%s", breach);
     all_is_back();
 }
@@ -92,7 +92,7 @@ START_TEST(last_of_several_records_on_one_stream_counts)
     core_memory before;
     uint64_t made;
 
-    open_mutant("names-its-own-stream");
+    open_mutant("records-its-own-stream");
     in = whole();
     before = in->storage->memory;
     OK(core_neg(in, &out));
@@ -118,7 +118,7 @@ START_TEST(record_stream_is_refused_during_a_capture)
     core_graph *graph = NULL; /* an invalidated capture has no graph */
     core_tensor *in, *out = NULL;
 
-    open_mutant("names-its-own-stream");
+    open_mutant("records-its-own-stream");
     in = whole();
     maker = stream();
     OK(core_capture_begin(maker, NULL));
@@ -168,9 +168,9 @@ START_TEST(invalid_call_or_stream_is_refused)
     open_sim("");
     t = whole();
     FAILS(core__host.call_record_stream(&call, &call),
-          CORE_ERROR_INVALID_ARGUMENT, "no call");
+          CORE_ERROR_INVALID_ARGUMENT, "the call is not");
     FAILS(core__host.call_record_stream(NULL, &call),
-          CORE_ERROR_INVALID_ARGUMENT, "no call");
+          CORE_ERROR_INVALID_ARGUMENT, "the call is not");
     FAILS(core__host.tensor_record_stream(NULL, &call),
           CORE_ERROR_INVALID_ARGUMENT, "tensor");
     FAILS(core__host.tensor_record_stream(t, NULL), CORE_ERROR_INVALID_ARGUMENT,

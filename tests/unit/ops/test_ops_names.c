@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Operators that write into what is given are called what they are called
- * elsewhere: no rule says how, so that they stand here, with the names of the
- * arguments that they write. */
+/* Names of the operators that write into given tensors, with the names of the
+ * arguments they write.  The names follow those of other frameworks, not a
+ * rule, and are therefore listed here. */
 
 #include "support/suite.h"
 
@@ -139,7 +139,7 @@ static const row rows[] = {
     {"xlogy.OutTensor", "xlogy.Tensor", "out"},
 };
 
-/* The names behind "(a!) ", in order. */
+/* Collects the names behind "(a!) ", in order. */
 static void written_by(const char *schema, char *text, size_t size)
 {
     size_t used = 0;
@@ -158,7 +158,7 @@ static void written_by(const char *schema, char *text, size_t size)
     }
 }
 
-START_TEST(operators_that_write_have_their_names)
+START_TEST(out_operators_have_the_listed_names)
 {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const row *r = &rows[i];
@@ -175,15 +175,15 @@ START_TEST(operators_that_write_have_their_names)
 }
 END_TEST
 
-/* What programs were written with goes on. */
-START_TEST(a_former_name_finds_its_operator)
+/* Programs written with former names keep working. */
+START_TEST(former_name_finds_the_operator)
 {
     static const char *const names[][2] = {
         {"topk.out", "topk.values"},
         {"norm.ScalarOpt_dim_out", "norm.out"},
         {"pow_.Tensor_Tensor", "pow_.Tensor"},
         {"any.dim_out", "any.out"},
-        {"any.out", "any.out"}, /* was that of all elements */
+        {"any.out", "any.out"}, /* formerly the variant over all elements */
     };
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -198,8 +198,8 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        operators_that_write_have_their_names,
-        a_former_name_finds_its_operator,
+        out_operators_have_the_listed_names,
+        former_name_finds_the_operator,
     };
     const test_suite suite = {
         .name = "ops/names",

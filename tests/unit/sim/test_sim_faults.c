@@ -36,7 +36,7 @@ START_TEST(only_the_nth_call_fails)
     new_block(device, N);
     new_block(device1, N);
     FAILS(sim.memory->alloc(device, N, &memory), CORE_ERROR_OUT_OF_MEMORY,
-          "that was to fail");
+          "injected failure");
     new_block(device, N);
     OK(control->fault(0, SIM_FAULT_LAUNCH, 1));
     FAILS(launch_named("increment", device, first, a, 1, b, 1, N),
@@ -341,7 +341,7 @@ START_TEST(capture_can_be_discarded)
     OK(capture->end(device, first, NULL));
     ck_assert_uint_eq(byte_of(device, first, a), 0);
     FAILS(capture->end(device, first, NULL), CORE_ERROR_INTERNAL,
-          "did not begin");
+          "not begun");
 }
 END_TEST
 

@@ -314,7 +314,7 @@ START_TEST(reservations_are_mapped_in_parts)
     fill(device, stream, at(range, 2 * unit - 4), 8, 3); /* across two parts */
     ck_assert_uint_eq(byte_of(device, stream, at(range, 2 * unit + 3)), 3);
     FAILS(virtual->map(device, range, 2 * unit, unit), CORE_ERROR_INTERNAL,
-          "no free part");
+          "not a free part");
     virtual->unmap(device, range, 2 * unit, unit);
     ck_assert_uint_eq(counted(0).bytes, unit);
     fill(device, stream, at(range, 2 * unit - 4), 8, 3);

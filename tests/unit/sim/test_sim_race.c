@@ -269,7 +269,7 @@ START_TEST(free_before_all_users_are_done_conflicts)
     OK(control->let_go(0));
     CONFLICTS(1);
     FAILS(sim.streams->synchronize(device, first), CORE_ERROR_STREAM,
-          "taken back");
+          "is freed");
 }
 END_TEST
 

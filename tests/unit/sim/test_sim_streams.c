@@ -224,7 +224,7 @@ START_TEST(foreign_stream_is_adopted_and_not_destroyed)
     ck_assert_uint_eq(byte_of(device, first, a), 6);
     control->native_destroy(native);
     FAILS(adoption->adopt(device, &none, &stream), CORE_ERROR_INVALID_ARGUMENT,
-          "no stream");
+          "not a stream");
 }
 END_TEST
 
