@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright The libcore authors
 
-# From main() to the first result at most 5 ms.  A busy machine makes a start
-# slow, never fast: one that is in time shows that libcore can.
+# From main() to the first result at most 5 ms.  Load on the machine can only slow
+# a start down, so the fastest of many starts is measured.
 first=$LIBCORE_BUILD/tests/first_result
 limit=5000 # microseconds
 best=
@@ -18,7 +18,7 @@ for start in $(seq 200); do
     case $? in
     0) ;;
     77)
-        echo 'ok 1 - the first result # SKIP a sanitizer looks on'
+        echo 'ok 1 - the first result # SKIP built with a sanitizer'
         exit 0
         ;;
     *)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* A plugin that is built once with the headers of each minor that was cut.
- * What the host showed it is told through the environment, which the tests
- * read: ABI_HOST, ABI_PROPERTIES, ABI_INTERFACES, ABI_PLANS, ABI_NUMERICS,
- * ABI_CACHE, ABI_RECORDED, ABI_LAYOUT. */
+/* A plugin that is built once with the headers of each minor.  It reports what
+ * the host passed to it through the environment, which the tests read:
+ * ABI_HOST, ABI_PROPERTIES, ABI_INTERFACES, ABI_PLANS, ABI_NUMERICS, ABI_CACHE,
+ * ABI_RECORDED, ABI_LAYOUT. */
 
 #include <libcore/sdk.h>
 
@@ -115,7 +115,7 @@ static uint32_t preferred(void *device, core_string name, core_dtype dtype,
                : CORE_FORMAT_CONTIGUOUS;
 }
 
-/* Its device is synchronous, so that nobody asks for core.profiler. */
+/* Its device is synchronous, so core.profiler is never requested. */
 static const void *newest_interface(core_string name)
 {
     static const core_layout_interface layout = {
@@ -263,15 +263,16 @@ static core_status launch(core_call *call, const core_value *args,
 }
 
 #define F32 CORE_DTYPE_MASK(CORE_F32)
-#define KERNEL(text, which)                                                    \
-    {                                                                          \
-        .struct_size = sizeof(core_kernel), .demands = CORE_REQUIRE_CONTIGUOUS, \
-        .name = {text, sizeof(text) - 1}, .signature = {F32, F32, F32},        \
-        .max_ndim = 1, .launch = launch, .user = (void *)(intptr_t)(which)     \
+#define KERNEL(text, which)                                                   \
+    {                                                                         \
+        .struct_size = sizeof(core_kernel),                                   \
+        .demands = CORE_REQUIRE_CONTIGUOUS, .name = {text, sizeof(text) - 1}, \
+        .signature = {F32, F32, F32}, .max_ndim = 1, .launch = launch,        \
+        .user = (void *)(intptr_t)(which)                                     \
     }
 
-/* Takes whatever there is, as its author knew it: ids that came later must not
- * come here. */
+/* Accepts every dtype, as its author knew them: ids added later must not reach
+ * it. */
 static core_status launch_any(core_call *call, const core_value *args,
                               uint32_t nargs, core_value *results,
                               uint32_t nresults)
@@ -338,7 +339,7 @@ static core_status register_newer(core_registry *registry)
         return CORE_OK;
     absolute.prepare = prepare;
     absolute.plan_destroy = plan_destroy;
-    /* A bit that it does not know itself: a test asks for it. */
+    /* A bit that the plugin does not know itself: set by a test. */
     if (getenv("ABI_DEMANDS"))
         absolute.demands |= (uint32_t)strtoul(getenv("ABI_DEMANDS"), NULL, 0);
     host->error_last(&last);
@@ -360,7 +361,7 @@ static core_status register_newer(core_registry *registry)
 }
 #endif
 
-/* A function: squared(self) = mul(self, self), by what the host offers. */
+/* A function: squared(self) = mul(self, self), computed by the host. */
 static core_status squared(core_call *call, const core_value *args,
                            uint32_t nargs, core_value *results,
                            uint32_t nresults)

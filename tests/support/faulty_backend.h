@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* faulty_backend.h: a backend that does wrong where a test wants it, and the layers
- * around it. */
+/* faulty_backend.h: a backend that violates the contract where a test requests
+ * it, and the interposers around it. */
 
-#ifndef TESTS_UNIT_LIAR_H
-#define TESTS_UNIT_LIAR_H
+#ifndef TESTS_SUPPORT_FAULTY_BACKEND_H
+#define TESTS_SUPPORT_FAULTY_BACKEND_H
 
 #include "loader.h"
 
@@ -20,10 +20,10 @@
 /* --------------------------------------------- a backend that can do wrong -- */
 
 static struct {
-    core_status status; /* of the next calls */
+    core_status status; /* of the following calls */
     bool silent, rounds, twice, odd;
     int frees, copies, launches, destroys;
-    void (*act)(void); /* what it does besides */
+    void (*act)(void); /* called by each function */
     void (*end)(void *);
     void *context;
 } lie;
@@ -38,7 +38,7 @@ static core_status answer(void)
     if (lie.act)
         lie.act();
     if (lie.status != CORE_OK && !lie.silent)
-        return core__error(lie.status, "as the test wants");
+        return core__error(lie.status, "as the test requests");
     return lie.status;
 }
 
@@ -275,7 +275,7 @@ static void end(void)
     core_log_set_sink(NULL, NULL, CORE_LOG_ERROR);
 }
 
-/* So many breaches so far, and the newest says this. */
+/* There were this many violations so far, and the newest has this text. */
 static void told(uint64_t count, const char *says)
 {
     const char *breach;

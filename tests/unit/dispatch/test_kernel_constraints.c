@@ -13,8 +13,8 @@ static core_device *device;
 
 static void setup(void)
 {
-    folder_make_with("demanding");
-    OK(core_device_find("demanding", &device));
+    folder_make_with("constrained");
+    OK(core_device_find("constrained", &device));
 }
 
 static void teardown(void)

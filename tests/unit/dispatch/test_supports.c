@@ -12,7 +12,7 @@
 
 static void setup(void)
 {
-    folder_make_with("picky");
+    folder_make_with("selective");
 }
 
 static void teardown(void)
@@ -28,7 +28,7 @@ static core_tensor *ones(uint32_t ndim, int64_t size)
     core_tensor *tensor;
     core_device *device;
 
-    OK(core_device_find("picky", &device));
+    OK(core_device_find("selective", &device));
     OK(core_tensor_from_data(values, CORE_F32, (int64_t[]){size, size, size},
                              ndim, device, &tensor));
     return keep(tensor);
@@ -124,7 +124,7 @@ START_TEST(fallback_runs_if_no_kernel_supports_the_call)
     core_tensor *out;
 
     FAILS(core_cumsum(ones(1, 3), 0, CORE_DTYPE_NONE, &out),
-          CORE_ERROR_NO_KERNEL, "cumsum", "picky");
+          CORE_ERROR_NO_KERNEL, "cumsum", "selective");
     core_setting_set("LIBCORE_FALLBACK", "count");
     ck_assert_float_eq(first_of(CALL(cumsum, ones(1, 3), 0, CORE_DTYPE_NONE)),
                        1);

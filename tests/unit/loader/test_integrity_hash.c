@@ -400,8 +400,8 @@ START_TEST(seal_of_another_file_is_refused)
     size_t other_size;
     unsigned char *other;
 
-    seal_file(install("dies", "core_dies.so"));
-    other = file_read(inside("core_dies.so"), &other_size);
+    seal_file(install("crashing", "core_crashing.so"));
+    other = file_read(inside("core_crashing.so"), &other_size);
     memcpy(sound + seal_at, other + seal_place(other, other_size),
            sizeof(core_plugin_seal));
     free(other);
@@ -636,16 +636,16 @@ START_TEST(quarantine_of_unsealed_plugins_loads_sealed_ones_directly)
     core__quarantine_helper = helper;
     ck_assert_int_eq(core_setting_set("LIBCORE_QUARANTINE", "unsealed"),
                      CORE_OK);
-    install("dies", "core_dies.so");
-    setenv("FIXTURE_DIES", "crash", 1);
-    ck_assert_int_eq(core_plugin_load(inside("core_dies.so"), NULL),
+    install("crashing", "core_crashing.so");
+    setenv("FIXTURE_CRASHING", "crash", 1);
+    ck_assert_int_eq(core_plugin_load(inside("core_crashing.so"), NULL),
                      CORE_ERROR_REFUSED);
     assert_contains(core_error_message(), "in quarantine");
     /* It crashes if it is loaded directly. */
-    seal_file(inside("core_dies.so"));
-    ck_assert_int_eq(load(inside("core_dies.so")), CRASHED);
+    seal_file(inside("core_crashing.so"));
+    ck_assert_int_eq(load(inside("core_crashing.so")), CRASHED);
     ck_assert_int_eq(core_setting_set("LIBCORE_QUARANTINE", helper), CORE_OK);
-    ck_assert_int_eq(load(inside("core_dies.so")), REFUSED);
+    ck_assert_int_eq(load(inside("core_crashing.so")), REFUSED);
 }
 END_TEST
 

@@ -224,7 +224,7 @@ END_TEST
 
 START_TEST(version_that_was_not_offered_is_refused)
 {
-    assert_fails("answers_wrong", CORE_PLUGIN_FAILED, CORE_ERROR_INCOMPATIBLE,
+    assert_fails("wrong_version", CORE_PLUGIN_FAILED, CORE_ERROR_INCOMPATIBLE,
                  "were offered");
 }
 END_TEST
@@ -269,24 +269,24 @@ END_TEST
 
 START_TEST(first_of_two_plugins_with_one_name_is_used)
 {
-    install("twin_a", "core_1.so");
-    install("twin_b", "core_2.so");
+    install("same_name_a", "core_1.so");
+    install("same_name_b", "core_2.so");
     load_all();
     ck_assert_uint_eq(entry_of("/core_1.so").state, CORE_PLUGIN_LOADED);
     assert_refused("/core_2.so", CORE_PLUGIN_REFUSED, CORE_ERROR_REFUSED,
-                   "another plugin named twin");
+                   "another plugin named same_name");
 }
 END_TEST
 
 START_TEST(plugin_given_by_the_program_precedes_a_found_one)
 {
-    install("twin_a", "core_1.so");
+    install("same_name_a", "core_1.so");
     ck_assert_int_eq(core_plugins_scan(), CORE_OK);
-    core_plugin_release(load("twin_b"));
+    core_plugin_release(load("same_name_b"));
     load_all();
     assert_refused("/core_1.so", CORE_PLUGIN_REFUSED, CORE_ERROR_REFUSED,
                    "which the program chose");
-    ck_assert_uint_eq(entry_of("/core_twin_b.so").state, CORE_PLUGIN_LOADED);
+    ck_assert_uint_eq(entry_of("/core_same_name_b.so").state, CORE_PLUGIN_LOADED);
 }
 END_TEST
 
@@ -321,7 +321,7 @@ START_TEST(loading_restores_the_process_state)
     char *text;
 
     ck_assert_ptr_nonnull(setlocale(LC_ALL, "C"));
-    core_plugin_release(load("rude"));
+    core_plugin_release(load("changes_state"));
     ck_assert_double_eq(third / three, before);
     ck_assert_int_eq(fegetround(), FE_TONEAREST);
     ck_assert(tiny / 2 != 0);
@@ -337,7 +337,7 @@ START_TEST(file_changed_since_the_scan_is_refused)
 {
     install("good", "core_x.so");
     ck_assert_int_eq(core_plugins_scan(), CORE_OK);
-    install("twin_a", "core_x.so");
+    install("same_name_a", "core_x.so");
     load_all();
     assert_refused("/core_x.so", CORE_PLUGIN_REFUSED, CORE_ERROR_REFUSED,
                    "has changed");

@@ -79,16 +79,16 @@ START_TEST(environment_precedes_the_installation)
 
     mkdir(inside("a"), 0755);
     mkdir(inside("installed"), 0755);
-    install("twin_a", "a/core_twin.so");
-    install("twin_b", "installed/core_twin.so");
+    install("same_name_a", "a/core_same_name.so");
+    install("same_name_b", "installed/core_same_name.so");
     snprintf(installed, sizeof installed, "%s", inside("installed"));
     core__search_set_folders(installed, "", "");
     core_setting_set("LIBCORE_PLUGIN_PATH", inside("a"));
     scan();
-    ck_assert_uint_eq(entry_of("a/core_twin.so").state, CORE_PLUGIN_FOUND);
-    assert_refused("installed/core_twin.so", CORE_PLUGIN_REFUSED,
-                   CORE_ERROR_REFUSED, "another plugin named twin");
-    ck_assert_uint_eq(entry_of("installed/core_twin.so").from,
+    ck_assert_uint_eq(entry_of("a/core_same_name.so").state, CORE_PLUGIN_FOUND);
+    assert_refused("installed/core_same_name.so", CORE_PLUGIN_REFUSED,
+                   CORE_ERROR_REFUSED, "another plugin named same_name");
+    ck_assert_uint_eq(entry_of("installed/core_same_name.so").from,
                       CORE_PLUGIN_FROM_INSTALLATION);
 }
 END_TEST
@@ -243,7 +243,7 @@ START_TEST(local_manifest_replaces_a_shared_one)
     manifest_folders();
     manifest("shared/it.plugin", manifest_for("good"));
     manifest("local/it.plugin", manifest_for("refuses"));
-    manifest("shared/hidden.plugin", manifest_for("rude"));
+    manifest("shared/hidden.plugin", manifest_for("changes_state"));
     manifest("local/hidden.plugin", "# nothing\n");
     scan();
     ck_assert_uint_eq(core_plugin_count(), 1);

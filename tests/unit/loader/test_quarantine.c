@@ -28,11 +28,11 @@ static void refused(const char *how, core_status status, const char *says)
 {
     core_plugin *plugin;
 
-    setenv("FIXTURE_DIES", how, 1);
-    ck_assert_int_eq(core_plugin_load(fixture("dies"), &plugin), status);
+    setenv("FIXTURE_CRASHING", how, 1);
+    ck_assert_int_eq(core_plugin_load(fixture("crashing"), &plugin), status);
     ck_assert_ptr_null(plugin);
     assert_contains(core_error_message(), says);
-    assert_refused("/core_dies.so", CORE_PLUGIN_REFUSED, status, says);
+    assert_refused("/core_crashing.so", CORE_PLUGIN_REFUSED, status, says);
 }
 
 START_TEST(good_plugin_passes)
@@ -40,10 +40,10 @@ START_TEST(good_plugin_passes)
     core_device *device;
     core_plugin *plugin;
 
-    setenv("FIXTURE_DIES", "no", 1);
-    ck_assert_msg(core_plugin_load(fixture("dies"), &plugin) == CORE_OK, "%s",
+    setenv("FIXTURE_CRASHING", "no", 1);
+    ck_assert_msg(core_plugin_load(fixture("crashing"), &plugin) == CORE_OK, "%s",
                   core_error_message());
-    ck_assert_int_eq(core_device_find("dies", &device), CORE_OK);
+    ck_assert_int_eq(core_device_find("crashing", &device), CORE_OK);
 }
 END_TEST
 
@@ -89,8 +89,8 @@ START_TEST(failed_plugin_can_be_loaded_again)
     core_plugin *plugin;
 
     refused("crash", CORE_ERROR_REFUSED, "with signal 11");
-    setenv("FIXTURE_DIES", "no", 1);
-    ck_assert_int_eq(core_plugin_load(fixture("dies"), &plugin), CORE_OK);
+    setenv("FIXTURE_CRASHING", "no", 1);
+    ck_assert_int_eq(core_plugin_load(fixture("crashing"), &plugin), CORE_OK);
 }
 END_TEST
 
@@ -98,8 +98,8 @@ START_TEST(program_settings_apply_in_the_helper)
 {
     core_plugin *plugin;
 
-    core_setting_set("LIBCORE_PLUGIN_DENY", "dies");
-    ck_assert_int_eq(core_plugin_load(fixture("dies"), &plugin),
+    core_setting_set("LIBCORE_PLUGIN_DENY", "crashing");
+    ck_assert_int_eq(core_plugin_load(fixture("crashing"), &plugin),
                      CORE_ERROR_REFUSED);
     assert_contains(core_error_message(), "LIBCORE_PLUGIN_DENY");
 }
@@ -110,7 +110,7 @@ START_TEST(invalid_environment_is_invalid_in_the_helper)
     core_plugin *plugin;
 
     setenv("LIBCORE_LAYERS", "loud", 1);
-    ck_assert_int_eq(core_plugin_load(fixture("dies"), &plugin),
+    ck_assert_int_eq(core_plugin_load(fixture("crashing"), &plugin),
                      CORE_ERROR_INVALID_ARGUMENT);
     assert_contains(core_error_message(), "in quarantine");
 }
@@ -121,7 +121,7 @@ START_TEST(missing_helper_refuses_every_plugin)
     core_plugin *plugin;
 
     core_setting_set("LIBCORE_QUARANTINE", "/nowhere/quarantine");
-    ck_assert_int_eq(core_plugin_load(fixture("dies"), &plugin), CORE_ERROR_IO);
+    ck_assert_int_eq(core_plugin_load(fixture("crashing"), &plugin), CORE_ERROR_IO);
     assert_contains(core_error_message(), "/nowhere/quarantine could not be");
 }
 END_TEST

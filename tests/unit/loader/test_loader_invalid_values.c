@@ -2,7 +2,7 @@
  * Copyright The libcore authors */
 
 /* A plugin that passes NULL or impossible values to the host fails with an
- * error that says so (tests/fixtures/invalid_values.c). */
+ * error that says so (tests/fixtures/invalid.c). */
 
 #include "support/loader.h"
 
@@ -16,7 +16,7 @@ typedef struct slip {
 /* In init. */
 static const slip slips[] = {
     {"device type", "9 bytes at NULL as a device type"},
-    {"longer type", "\"careless\" of 9 bytes"}, /* counts the NUL */
+    {"longer type", "\"invalid\" of 8 bytes"}, /* counts the NUL */
     {"backend", "NULL as a backend"},
     {"kernel", "NULL as a kernel"},
     {"kernels", "NULL as an array of kernels"},
@@ -55,8 +55,8 @@ START_TEST(invalid_values_in_init_are_refused)
 {
     core_plugin *plugin;
 
-    setenv("FIXTURE_CARELESS", slips[_i].where, 1);
-    ck_assert_int_ne(core_plugin_load(fixture("careless"), &plugin), CORE_OK);
+    setenv("FIXTURE_INVALID", slips[_i].where, 1);
+    ck_assert_int_ne(core_plugin_load(fixture("invalid"), &plugin), CORE_OK);
     assert_contains(core_error_message(), slips[_i].says);
     ck_assert_ptr_null(plugin);
 }
@@ -67,9 +67,9 @@ START_TEST(invalid_values_of_a_device_are_refused)
     core_plugin *plugin;
     core_device *device;
 
-    setenv("FIXTURE_CARELESS", devices[_i].where, 1);
-    ck_assert_int_eq(core_plugin_load(fixture("careless"), &plugin), CORE_OK);
-    ck_assert_int_ne(core_device_find("careless", &device), CORE_OK);
+    setenv("FIXTURE_INVALID", devices[_i].where, 1);
+    ck_assert_int_eq(core_plugin_load(fixture("invalid"), &plugin), CORE_OK);
+    ck_assert_int_ne(core_device_find("invalid", &device), CORE_OK);
     assert_contains(core_error_message(), devices[_i].says);
 }
 END_TEST
@@ -79,9 +79,9 @@ START_TEST(harmless_invalid_values_are_ignored)
     core_plugin *plugin;
     core_device *device;
 
-    setenv("FIXTURE_CARELESS", "nowhere", 1);
-    ck_assert_int_eq(core_plugin_load(fixture("careless"), &plugin), CORE_OK);
-    ck_assert_int_eq(core_device_find("careless", &device), CORE_OK);
+    setenv("FIXTURE_INVALID", "nowhere", 1);
+    ck_assert_int_eq(core_plugin_load(fixture("invalid"), &plugin), CORE_OK);
+    ck_assert_int_eq(core_device_find("invalid", &device), CORE_OK);
 }
 END_TEST
 
@@ -95,7 +95,7 @@ int main(void)
         {invalid_values_of_a_device_are_refused, 0, DEVICES},
     };
     const test_suite suite = {
-        .name = "loader/careless",
+        .name = "loader/invalid values",
         SUITE_TESTS(tests),
         SUITE_LOOPS(loops),
     };
