@@ -12,8 +12,8 @@ number=0
 # shellcheck source=tests/support/tap.sh
 . "$LIBCORE_SOURCE/tests/support/tap.sh"
 
-# gives ARGUMENT…: expects exactly the contents of $work/expected.
-gives() {
+# prints ARGUMENT…: expects exactly the contents of $work/expected.
+prints() {
     "$explain" "$@" >"$work/out" 2>&1 || return
     diff -u "$work/expected" "$work/out"
 }
@@ -40,7 +40,7 @@ not ok 2 - bad
 not ok 4 - worse: one line
 the second line
 EOF
-    gives "$work/tap"
+    prints "$work/tap"
 }
 
 # The report precedes earlier results, and contains a dump of shadow memory.
@@ -62,14 +62,14 @@ other output, of any case:
     #0 in overflow x.c:1
 ==12==ABORTING
 EOF
-    gives "$work/tap"
+    prints "$work/tap"
 }
 
 # A program that exits before its first result.
 without_results() {
     echo 'error while loading shared libraries: libx.so.1' >"$work/tap"
     cp "$work/tap" "$work/expected"
-    gives "$work/tap"
+    prints "$work/tap"
 }
 
 long() {
@@ -102,7 +102,7 @@ quiet() {
 short() {
     seq 40 >"$work/log"
     cp "$work/log" "$work/expected"
-    gives --plain "$work/log"
+    prints --plain "$work/log"
 }
 
 nameless() {

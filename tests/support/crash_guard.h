@@ -227,7 +227,7 @@ static inline bool hostile_run(core_operator *op, const core_value *values,
     status = core_op_call(op, values, count, results, 8);
     for (int i = 0; i < 8; i++) {
         HOSTILE_ASSERT(status == CORE_OK || results[i].tag == CORE_VALUE_NONE,
-                       "failed, and gives result %d", i);
+                       "failed, but returns result %d", i);
         if (results[i].tag == CORE_VALUE_TENSOR)
             hostile_backward(results[i].u.tensor);
         core_value_release(&results[i]);

@@ -295,7 +295,7 @@ START_TEST(repeated_registration_does_not_grow_memory)
 }
 END_TEST
 
-/* ---------------------------------------- an operator of a program's own -- */
+/* -------------------------------------------------- custom operators -- */
 
 static const kind own[] = {
     {CORE_KEY_BACKEND, "cpu", "k", 0},

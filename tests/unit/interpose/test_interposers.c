@@ -57,20 +57,20 @@ START_TEST(double_free_is_reported_and_memory_freed_once)
 
     wrapped->memory->free(device, a, 512);
     wrapped->memory->free(device, a, 512);
-    told(1, "liar.free: destroys memory");
-    told(1, "was already destroyed");
-    ck_assert_int_eq(lie.frees, 1);
-    a.handle = &lie;
+    reported(1, "faulty.free: destroys memory");
+    reported(1, "was already destroyed");
+    ck_assert_int_eq(behaviour.frees, 1);
+    a.handle = &behaviour;
     wrapped->memory->free(device, a, 512);
-    told(2, "was never created");
-    ck_assert_int_eq(lie.frees, 1);
+    reported(2, "was never created");
+    ck_assert_int_eq(behaviour.frees, 1);
 }
 END_TEST
 
 START_TEST(free_with_another_size_is_reported)
 {
     wrapped->memory->free(device, block_of(512), 511);
-    told(1, "with 511 bytes; it was allocated with 512");
+    reported(1, "with 511 bytes; it was allocated with 512");
 }
 END_TEST
 
@@ -81,13 +81,13 @@ START_TEST(copy_outside_of_a_block_is_not_passed_on)
     ck_assert_int_eq(
         wrapped->memory->copy_from_host(device, stream, a, lines, 513),
         CORE_ERROR_INTERNAL);
-    told(1, "liar.copy_from_host: bytes 0 to 513");
-    assert_contains(core_error_message(), "validate: plugin liar");
+    reported(1, "faulty.copy_from_host: bytes 0 to 513");
+    assert_contains(core_error_message(), "validate: plugin faulty");
     a.offset = 512;
     ck_assert_int_eq(wrapped->memory->copy_to_host(device, stream, lines, a, 1),
                      CORE_ERROR_INTERNAL);
-    told(2, "bytes 512 to 513");
-    ck_assert_int_eq(lie.copies, 0);
+    reported(2, "bytes 512 to 513");
+    ck_assert_int_eq(behaviour.copies, 0);
 }
 END_TEST
 
@@ -98,8 +98,8 @@ START_TEST(copy_of_freed_memory_is_not_passed_on)
     wrapped->memory->free(device, a, 512);
     ck_assert_int_eq(wrapped->memory->copy(device, stream, b, a, 4),
                      CORE_ERROR_INTERNAL);
-    told(1, "was freed");
-    ck_assert_int_eq(lie.copies, 0);
+    reported(1, "was freed");
+    ck_assert_int_eq(behaviour.copies, 0);
 }
 END_TEST
 
@@ -110,8 +110,8 @@ START_TEST(copy_from_null_is_not_passed_on)
     ck_assert_int_eq(
         wrapped->memory->copy_from_host(device, stream, a, NULL, 4),
         CORE_ERROR_INTERNAL);
-    told(1, "libcore copies 4 bytes at NULL");
-    ck_assert_int_eq(lie.copies, 0);
+    reported(1, "libcore copies 4 bytes at NULL");
+    ck_assert_int_eq(behaviour.copies, 0);
 }
 END_TEST
 
@@ -119,11 +119,11 @@ START_TEST(block_returned_twice_is_reported)
 {
     core_memory a;
 
-    lie.twice = true;
+    behaviour.twice = true;
     block_of(512);
     ck_assert_int_eq(wrapped->memory->alloc(device, 512, &a),
                      CORE_ERROR_INTERNAL);
-    told(1, "already in use");
+    reported(1, "already in use");
 }
 END_TEST
 
@@ -131,10 +131,10 @@ START_TEST(misaligned_memory_is_reported)
 {
     core_memory a;
 
-    lie.odd = true;
+    behaviour.odd = true;
     ck_assert_int_eq(wrapped->memory->alloc(device, 512, &a),
                      CORE_ERROR_INTERNAL);
-    told(1, "not aligned to 64");
+    reported(1, "not aligned to 64");
 }
 END_TEST
 
@@ -142,10 +142,10 @@ START_TEST(impossible_properties_are_reported)
 {
     core_device_properties p = {.struct_size = sizeof p};
 
-    lie.odd = true;
+    behaviour.odd = true;
     ck_assert_int_eq(wrapped->device_properties(device, &p),
                      CORE_ERROR_INTERNAL);
-    told(1, "48, which is not a power of two");
+    reported(1, "48, which is not a power of two");
 }
 END_TEST
 
@@ -154,10 +154,10 @@ START_TEST(zero_devices_without_a_reason_is_reported)
     core_string reason;
     uint32_t count;
 
-    lie.odd = true;
+    behaviour.odd = true;
     ck_assert_int_eq(wrapped->enumerate(wrapped->user, &count, &reason),
                      CORE_ERROR_INTERNAL);
-    told(1, "no reason");
+    reported(1, "no reason");
 }
 END_TEST
 
@@ -166,10 +166,10 @@ START_TEST(destroyed_stream_is_not_passed_on)
     wrapped->streams->destroy(device, stream);
     ck_assert_int_eq(wrapped->streams->query(device, stream),
                      CORE_ERROR_INTERNAL);
-    told(1, "uses a stream");
+    reported(1, "uses a stream");
     wrapped->streams->destroy(device, stream);
-    told(2, "was already destroyed");
-    ck_assert_int_eq(lie.destroys, 1);
+    reported(2, "was already destroyed");
+    ck_assert_int_eq(behaviour.destroys, 1);
 }
 END_TEST
 
@@ -177,10 +177,10 @@ START_TEST(null_stream_is_reported)
 {
     void *other;
 
-    lie.odd = true;
+    behaviour.odd = true;
     ck_assert_int_eq(wrapped->streams->create(device, 0, &other),
                      CORE_ERROR_INTERNAL);
-    told(1, "returns NULL");
+    reported(1, "returns NULL");
 }
 END_TEST
 
@@ -191,52 +191,52 @@ START_TEST(unrecorded_event_is_not_queried)
     ck_assert_int_eq(wrapped->events->create(device, 0, &event), CORE_OK);
     ck_assert_int_eq(wrapped->events->query(device, event),
                      CORE_ERROR_INTERNAL);
-    told(1, "never recorded");
+    reported(1, "never recorded");
     ck_assert_int_eq(wrapped->streams->wait_event(device, stream, event),
                      CORE_ERROR_INTERNAL);
-    told(2, "never recorded");
+    reported(2, "never recorded");
 }
 END_TEST
 
 START_TEST(wait_that_returns_busy_is_reported)
 {
-    lie.status = CORE_ERROR_BUSY;
+    behaviour.status = CORE_ERROR_BUSY;
     ck_assert_int_eq(wrapped->streams->query(device, stream), CORE_ERROR_BUSY);
     ck_assert_int_eq(nlines, 0);
     ck_assert_int_eq(wrapped->streams->synchronize(device, stream),
                      CORE_ERROR_INTERNAL);
-    told(1, "waits and returns BUSY");
+    reported(1, "waits and returns BUSY");
 }
 END_TEST
 
 START_TEST(unknown_status_is_reported)
 {
-    lie.silent = true;
-    lie.status = 999;
+    behaviour.silent = true;
+    behaviour.status = 999;
     ck_assert_int_eq(wrapped->streams->synchronize(device, stream),
                      CORE_ERROR_INTERNAL);
-    told(1, "the unknown status 999");
+    reported(1, "the unknown status 999");
 }
 END_TEST
 
 START_TEST(failure_without_a_message_is_reported_and_keeps_its_status)
 {
-    lie.silent = true;
-    lie.status = CORE_ERROR_OUT_OF_MEMORY;
+    behaviour.silent = true;
+    behaviour.status = CORE_ERROR_OUT_OF_MEMORY;
     ck_assert_int_eq(wrapped->streams->synchronize(device, stream),
                      CORE_ERROR_OUT_OF_MEMORY);
-    told(1, "reports no error");
+    reported(1, "reports no error");
 }
 END_TEST
 
 START_TEST(changed_rounding_mode_is_reported)
 {
 #if defined __x86_64__ || defined __aarch64__
-    lie.rounds = true;
+    behaviour.rounds = true;
     ck_assert_int_eq(wrapped->streams->synchronize(device, stream),
                      CORE_ERROR_INTERNAL);
     fesetround(FE_TONEAREST);
-    told(1, "floating-point control word");
+    reported(1, "floating-point control word");
 #endif
 }
 END_TEST
@@ -254,11 +254,11 @@ START_TEST(callback_that_is_called_twice_runs_once)
 
     ck_assert_int_eq(
         table->enqueue(device, stream, count_end, &ends, count_end), CORE_OK);
-    lie.end(lie.context);
+    behaviour.end(behaviour.context);
     ck_assert_int_eq(ends, 1);
-    lie.end(lie.context);
+    behaviour.end(behaviour.context);
     ck_assert_int_eq(ends, 1);
-    told(1, "ends a callback twice");
+    reported(1, "ends a callback twice");
 }
 END_TEST
 
@@ -268,11 +268,11 @@ START_TEST(undropped_callback_is_dropped)
         wrapped->user, (core_string){"core.host_callback", 18}, 1);
     int ends = 0;
 
-    lie.status = CORE_ERROR_INTERNAL;
+    behaviour.status = CORE_ERROR_INTERNAL;
     ck_assert_int_ne(
         table->enqueue(device, stream, count_end, &ends, count_end), CORE_OK);
     ck_assert_int_eq(ends, 1);
-    told(1, "does not drop the callback");
+    reported(1, "does not drop the callback");
 }
 END_TEST
 
@@ -299,10 +299,10 @@ START_TEST(wait_in_a_callback_is_reported_and_not_passed_on)
     ck_assert_int_eq(
         table->enqueue(device, stream, wait_for_all, event, count_end),
         CORE_OK);
-    lie.end(lie.context);
-    told(2, "waits in a host callback");
+    behaviour.end(behaviour.context);
+    reported(2, "waits in a host callback");
     ck_assert_int_eq(wrapped->streams->synchronize(device, stream), CORE_OK);
-    told(2, "waits in a host callback");
+    reported(2, "waits in a host callback");
 }
 END_TEST
 
@@ -320,10 +320,10 @@ START_TEST(work_enqueued_in_a_callback_is_reported)
 
     ck_assert_int_eq(
         table->enqueue(device, stream, give_work, &memory, count_end), CORE_OK);
-    lie.end(lie.context);
-    told(1, "may only release");
+    behaviour.end(behaviour.context);
+    reported(1, "may only release");
     block_of(64);
-    told(1, "may only release");
+    reported(1, "may only release");
 }
 END_TEST
 
@@ -337,17 +337,17 @@ START_TEST(wait_for_a_capturing_stream_is_not_passed_on)
     ck_assert_int_eq(nlines, 0);
     ck_assert_int_eq(wrapped->streams->synchronize(device, stream),
                      CORE_ERROR_INTERNAL);
-    told(1, "waits for a stream");
+    reported(1, "waits for a stream");
     wrapped->streams->query(device, stream);
-    told(2, "that is capturing");
+    reported(2, "that is capturing");
     table->begin(device, stream);
-    told(3, "is already capturing");
+    reported(3, "is already capturing");
     ck_assert_int_eq(table->end(device, stream, &graph), CORE_OK);
     ck_assert_int_eq(wrapped->streams->synchronize(device, stream), CORE_OK);
-    told(3, "is already capturing");
+    reported(3, "is already capturing");
     table->destroy(device, graph);
     table->end(device, stream, &graph);
-    told(4, "is not capturing");
+    reported(4, "is not capturing");
 }
 END_TEST
 
@@ -365,7 +365,7 @@ START_TEST(device_closed_with_live_memory_is_reported)
 {
     block_of(64);
     wrapped->device_close(wrapped->user, device);
-    told(1, "libcore does not free 1 blocks");
+    reported(1, "libcore does not free 1 blocks");
 }
 END_TEST
 
@@ -377,12 +377,12 @@ static core_status touched(core_call *call, const core_value *args,
 {
     (void)args;
     (void)nargs;
-    ck_assert_ptr_eq(call->user, &lie);
+    ck_assert_ptr_eq(call->user, &behaviour);
     ck_assert_ptr_eq(call->device, &backend);
-    lie.launches++;
-    if (lie.odd && nresults > 0)
+    behaviour.launches++;
+    if (behaviour.odd && nresults > 0)
         results[0].count++;
-    return answer();
+    return respond();
 }
 
 static core_status launch_with(core_memory where, int64_t size)
@@ -390,7 +390,7 @@ static core_status launch_with(core_memory where, int64_t size)
     const core_kernel given = {.struct_size = sizeof given,
                                .name = {"mm", 2},
                                .launch = touched,
-                               .user = &lie};
+                               .user = &behaviour};
     const core_kernel *kernel;
     int64_t stride = 1;
     core_view view = {.struct_size = sizeof view,
@@ -408,8 +408,8 @@ static core_status launch_with(core_memory where, int64_t size)
                       .stream = stream};
 
     ck_assert_int_eq(core__interposers_kernel(interposers,
-                                              (core_string){"liar", 4}, &given,
-                                              &kernel),
+                                              (core_string){"faulty", 6},
+                                              &given, &kernel),
                      CORE_OK);
     ck_assert(kernel->launch != touched);
     call.user = kernel->user;
@@ -419,7 +419,7 @@ static core_status launch_with(core_memory where, int64_t size)
 START_TEST(kernel_within_its_memory_runs)
 {
     ck_assert_int_eq(launch_with(block_of(64), 16), CORE_OK);
-    ck_assert_int_eq(lie.launches, 1);
+    ck_assert_int_eq(behaviour.launches, 1);
     ck_assert_int_eq(nlines, 0);
 }
 END_TEST
@@ -427,18 +427,18 @@ END_TEST
 START_TEST(kernel_beyond_its_memory_does_not_run)
 {
     ck_assert_int_eq(launch_with(block_of(64), 17), CORE_ERROR_INTERNAL);
-    told(2, "bytes 0 to 68"); /* argument and result */
-    ck_assert_int_eq(lie.launches, 0);
+    reported(2, "bytes 0 to 68"); /* argument and result */
+    ck_assert_int_eq(behaviour.launches, 0);
 }
 END_TEST
 
 START_TEST(kernel_that_changes_given_results_is_reported)
 {
-    lie.odd = true;
-    lie.twice = true;
-    ck_assert_int_eq(launch_with((core_memory){&lie, 0}, 4),
+    behaviour.odd = true;
+    behaviour.twice = true;
+    ck_assert_int_eq(launch_with((core_memory){&behaviour, 0}, 4),
                      CORE_ERROR_INTERNAL);
-    told(1, "changes the value of result 0");
+    reported(1, "changes the value of result 0");
 }
 END_TEST
 
@@ -451,7 +451,7 @@ static core_status leaves(core_call *call, const core_value *args,
     (void)nargs;
     (void)nresults;
     results[0] = (core_value){CORE_VALUE_INT, 0, {.i = 1}};
-    return answer();
+    return respond();
 }
 
 START_TEST(failing_function_that_sets_a_result_is_reported)
@@ -462,16 +462,16 @@ START_TEST(failing_function_that_sets_a_result_is_reported)
     core_call call = {.struct_size = offsetof(core_call, loop), .host = &host};
 
     ck_assert_int_eq(core__interposers_function(interposers,
-                                                (core_string){"liar::f", 7},
+                                                (core_string){"faulty::f", 9},
                                                 &function, &user),
                      CORE_OK);
     call.user = user;
     ck_assert_int_eq(function(&call, NULL, 0, &result, 1), CORE_OK);
     result = (core_value){0};
-    lie.status = CORE_ERROR_SHAPE;
+    behaviour.status = CORE_ERROR_SHAPE;
     ck_assert_int_eq(function(&call, NULL, 0, &result, 1), CORE_ERROR_INTERNAL);
     ck_assert_uint_eq(result.tag, CORE_VALUE_NONE);
-    told(1, "fails and leaves a value in result 0");
+    reported(1, "fails and leaves a value in result 0");
 }
 END_TEST
 
@@ -486,19 +486,19 @@ START_TEST(host_refuses_calls_that_are_not_running)
 
     ck_assert_int_eq(host.call_scratch(&call, 64, &scratch),
                      CORE_ERROR_INTERNAL);
-    told(1, "is not running");
+    reported(1, "is not running");
     ck_assert_int_eq(
         host.call_allocate_result(&call, 0, CORE_F32, 1, &size, &view),
         CORE_ERROR_INTERNAL);
-    told(2, "is not running");
+    reported(2, "is not running");
     host.call_drop(&call);
-    told(3, "was never created");
+    reported(3, "was never created");
     ck_assert_int_eq(host.call_record_stream(&call, &call),
                      CORE_ERROR_INTERNAL);
-    told(4, "is not running");
+    reported(4, "is not running");
     ck_assert_int_eq(host.tensor_record_stream(NULL, NULL),
                      CORE_ERROR_INTERNAL);
-    told(5, "a NULL stream");
+    reported(5, "a NULL stream");
 }
 END_TEST
 
@@ -509,12 +509,12 @@ START_TEST(errors_without_a_message_are_reported)
                             .text = {NULL, 7}};
 
     host.error(&info);
-    told(1, "7 bytes of text");
+    reported(1, "7 bytes of text");
     info = (core_error_info){.struct_size = sizeof info, .text = {"x", 1}};
     host.error(&info);
-    told(2, "CORE_OK");
+    reported(2, "CORE_OK");
     host.error(NULL);
-    told(3, "no error information");
+    reported(3, "no error information");
 }
 END_TEST
 
@@ -526,7 +526,7 @@ START_TEST(null_from_the_plugin_is_refused)
     host.tensor_retain(NULL);
     ck_assert_int_eq(host.operator_call(NULL, NULL, 0, NULL, 0),
                      CORE_ERROR_INTERNAL);
-    told(3, "op (nil)");
+    reported(3, "op (nil)");
 }
 END_TEST
 
@@ -537,12 +537,12 @@ START_TEST(traced_call_is_one_line)
     begin("trace", NULL);
     block_of(512);
     ck_assert_int_eq(nlines, 1);
-    assert_contains(lines[0], "trace: liar <- liar.alloc(");
+    assert_contains(lines[0], "trace: faulty <- faulty.alloc(");
     assert_contains(lines[0], ", 512 -> ");
     assert_contains(lines[0], "= CORE_OK");
     host.call_drop(NULL);
     ck_assert_int_eq(nlines, 2);
-    assert_contains(lines[1], "liar -> host.call_drop(");
+    assert_contains(lines[1], "faulty -> host.call_drop(");
 }
 END_TEST
 
@@ -560,7 +560,7 @@ START_TEST(nth_call_of_a_kind_fails)
         ck_assert_int_ne(
             wrapped->memory->copy_from_host(device, stream, a, lines, 4),
             CORE_OK);
-    ck_assert_int_eq(lie.copies, 0);
+    ck_assert_int_eq(behaviour.copies, 0);
 }
 END_TEST
 

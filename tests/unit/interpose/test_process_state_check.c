@@ -25,11 +25,11 @@ static void take_signal(void)
 
 START_TEST(changed_signal_handler_is_reported_with_its_call)
 {
-    lie.act = take_signal;
+    behaviour.act = take_signal;
     ck_assert_int_eq(call(), CORE_ERROR_INTERNAL);
     signal(SIGUSR1, SIG_DFL);
-    told(1, "liar.stream_synchronize: changes the handler of signal 10");
-    lie.act = NULL;
+    reported(1, "faulty.stream_synchronize: changes the handler of signal 10");
+    behaviour.act = NULL;
     ck_assert_int_eq(call(), CORE_OK);
 }
 END_TEST
@@ -39,7 +39,7 @@ START_TEST(handler_set_before_is_not_a_change)
     const char *breach;
 
     signal(SIGUSR1, handle);
-    lie.act = take_signal;
+    behaviour.act = take_signal;
     ck_assert_int_eq(call(), CORE_OK);
     signal(SIGUSR1, SIG_DFL);
     ck_assert_uint_eq(core__interposers_violations(interposers, &breach), 0);
@@ -60,10 +60,10 @@ START_TEST(changed_signal_mask_is_reported_with_its_call)
     sigset_t before;
 
     pthread_sigmask(SIG_SETMASK, NULL, &before);
-    lie.act = block_signal;
+    behaviour.act = block_signal;
     ck_assert_int_eq(call(), CORE_ERROR_INTERNAL);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    told(1, "liar.stream_synchronize: blocks signal 15 for the thread");
+    reported(1, "faulty.stream_synchronize: blocks signal 15 for the thread");
 }
 END_TEST
 
@@ -75,10 +75,11 @@ static void speak_otherwise(void)
 START_TEST(changed_locale_is_reported_with_its_call)
 {
     setlocale(LC_ALL, "C");
-    lie.act = speak_otherwise;
+    behaviour.act = speak_otherwise;
     ck_assert_int_eq(call(), CORE_ERROR_INTERNAL);
     setlocale(LC_ALL, "C");
-    told(1, "liar.stream_synchronize: changes the locale from C to C.UTF-8");
+    reported(1,
+             "faulty.stream_synchronize: changes the locale from C to C.UTF-8");
 }
 END_TEST
 
@@ -93,11 +94,11 @@ START_TEST(changed_thread_locale_is_reported_with_its_call)
 {
     other = newlocale(LC_ALL_MASK, "C", (locale_t)0);
     ck_assert_ptr_nonnull((void *)other);
-    lie.act = speak_alone;
+    behaviour.act = speak_alone;
     ck_assert_int_eq(call(), CORE_ERROR_INTERNAL);
     uselocale(LC_GLOBAL_LOCALE);
     freelocale(other);
-    told(1, "liar.stream_synchronize: changes the thread's locale");
+    reported(1, "faulty.stream_synchronize: changes the thread's locale");
 }
 END_TEST
 
@@ -113,10 +114,10 @@ START_TEST(changed_x87_control_word_is_reported_with_its_call)
 {
     uint16_t word = 0x37f;
 
-    lie.act = shorten_x87;
+    behaviour.act = shorten_x87;
     ck_assert_int_eq(call(), CORE_ERROR_INTERNAL);
     __asm__ volatile("fldcw %0" : : "m"(word));
-    told(1, "x87 from 0x37f to 0x27f");
+    reported(1, "x87 from 0x37f to 0x27f");
 }
 END_TEST
 #endif
@@ -124,7 +125,7 @@ END_TEST
 /* The outer call ends with the state that the inner one changed. */
 static void call_within(void)
 {
-    lie.act = take_signal;
+    behaviour.act = take_signal;
     (void)call();
 }
 
@@ -132,10 +133,10 @@ START_TEST(enclosing_call_is_not_blamed)
 {
     core_memory made;
 
-    lie.act = call_within;
+    behaviour.act = call_within;
     ck_assert_int_eq(wrapped->memory->alloc(device, 64, &made), CORE_OK);
     signal(SIGUSR1, SIG_DFL);
-    told(1, "liar.stream_synchronize: changes the handler");
+    reported(1, "faulty.stream_synchronize: changes the handler");
 }
 END_TEST
 
@@ -145,7 +146,7 @@ START_TEST(process_state_is_not_checked_without_validate)
 
     end();
     begin("trace", NULL);
-    lie.act = take_signal;
+    behaviour.act = take_signal;
     ck_assert_int_eq(call(), CORE_OK);
     signal(SIGUSR1, SIG_DFL);
     ck_assert_uint_eq(core__interposers_violations(interposers, &breach), 0);

@@ -93,12 +93,12 @@ static void computes(const char *type, const char *operator_name)
 }
 
 /* The two numbers that the plugin reported. */
-static void told(const char *name, long long first, long long second)
+static void reported(const char *name, long long first, long long second)
 {
     const char *text = getenv(name);
     long long a = -1, b = -1;
 
-    ck_assert_msg(text != NULL, "%s was not told", name);
+    ck_assert_msg(text != NULL, "%s was not reported", name);
     ck_assert_int_eq(sscanf(text, "%lld %lld", &a, &b), 2);
     ck_assert_int_eq(a, first);
     ck_assert_int_eq(b, second);
@@ -116,8 +116,8 @@ START_TEST(plugin_of_0_1_runs_in_this_core)
 {
     ck_assert_uint_eq(load("abi_0_1"), 1);
     computes("abione", "abi_0_1::squared");
-    told("ABI_HOST", 1, HOST_SIZE_0_1);
-    told("ABI_PROPERTIES", PROPERTIES_SIZE_0_1, PROPERTIES_SIZE_0_1);
+    reported("ABI_HOST", 1, HOST_SIZE_0_1);
+    reported("ABI_PROPERTIES", PROPERTIES_SIZE_0_1, PROPERTIES_SIZE_0_1);
     /* Interfaces were added in 0.2. */
     ck_assert_ptr_null(getenv("ABI_INTERFACES"));
 }
@@ -129,14 +129,14 @@ START_TEST(plugin_of_0_2_has_the_features_of_0_2)
 
     ck_assert_uint_eq(load("abi_0_2"), 2);
     computes("abitwo", "abi_0_2::squared");
-    told("ABI_HOST", 2, HOST_SIZE_0_2);
-    told("ABI_PROPERTIES", sizeof(core_device_properties),
-         sizeof(core_device_properties));
+    reported("ABI_HOST", 2, HOST_SIZE_0_2);
+    reported("ABI_PROPERTIES", sizeof(core_device_properties),
+             sizeof(core_device_properties));
     ck_assert_ptr_nonnull(getenv("ABI_INTERFACES"));
     a = on("abitwo", (float[]){1, -2, 3, -4});
     reads(CALL(abs, a), (float[]){1, 2, 3, 4});
     reads(CALL(abs, a), (float[]){1, 2, 3, 4});
-    told("ABI_PLANS", 1, 0);
+    reported("ABI_PLANS", 1, 0);
 }
 END_TEST
 
@@ -147,7 +147,7 @@ START_TEST(plugin_of_0_2_runs_in_a_core_of_0_1)
     core__abi_minor_offered = 1;
     ck_assert_uint_eq(load("abi_0_2"), 1);
     computes("abitwo", "abi_0_2::squared");
-    told("ABI_HOST", 1, HOST_SIZE_0_1);
+    reported("ABI_HOST", 1, HOST_SIZE_0_1);
     ck_assert_ptr_null(getenv("ABI_INTERFACES"));
     /* It does not register its kernels with plans. */
     a = on("abitwo", (float[]){1, -2, 3, -4});
@@ -182,11 +182,11 @@ START_TEST(plugin_of_0_3_has_the_features_of_0_3)
     OK(core_setting_set("LIBCORE_CACHE", inside("kept/here")));
     ck_assert_uint_eq(load("abi_0_3"), 3);
     computes("abithree", "abi_0_3::squared");
-    told("ABI_HOST", 3, HOST_SIZE_0_3);
+    reported("ABI_HOST", 3, HOST_SIZE_0_3);
     has_a_folder(inside("kept/here"));
     OK(core_device_find("abithree", &device));
     OK(core_device_get_numerics(device, &numerics));
-    told("ABI_NUMERICS", sizeof numerics, sizeof numerics);
+    reported("ABI_NUMERICS", sizeof numerics, sizeof numerics);
     ck_assert_uint_eq(numerics.product_bits, 11);
     OK(core_device_function_ulp(device, "exp", CORE_F32, &ulp));
     ck_assert_double_eq(ulp, 12);
@@ -209,7 +209,7 @@ START_TEST(plugin_of_0_3_runs_in_a_core_of_0_2)
     core__abi_minor_offered = 2;
     ck_assert_uint_eq(load("abi_0_3"), 2);
     computes("abithree", "abi_0_3::squared");
-    told("ABI_HOST", 2, HOST_SIZE_0_2);
+    reported("ABI_HOST", 2, HOST_SIZE_0_2);
     ck_assert_ptr_null(getenv("ABI_CACHE"));
     /* The core does not query the preference: the plugin behaves like one that
      * has none. */
@@ -226,9 +226,9 @@ START_TEST(plugin_of_0_4_has_the_features_of_0_4)
 {
     ck_assert_uint_eq(load("abi_0_4"), 4);
     computes("abifour", "abi_0_4::squared");
-    told("ABI_HOST", 4, HOST_SIZE_0_4);
+    reported("ABI_HOST", 4, HOST_SIZE_0_4);
     /* Its device is synchronous, so there is nothing to wait for. */
-    told("ABI_RECORDED", CORE_OK, 0);
+    reported("ABI_RECORDED", CORE_OK, 0);
 }
 END_TEST
 
@@ -237,7 +237,7 @@ START_TEST(plugin_of_0_4_runs_in_a_core_of_0_3)
     core__abi_minor_offered = 3;
     ck_assert_uint_eq(load("abi_0_4"), 3);
     computes("abifour", "abi_0_4::squared");
-    told("ABI_HOST", 3, HOST_SIZE_0_3);
+    reported("ABI_HOST", 3, HOST_SIZE_0_3);
     ck_assert_ptr_null(getenv("ABI_RECORDED"));
 }
 END_TEST
@@ -272,7 +272,7 @@ START_TEST(plugin_of_0_5_has_the_features_of_0_5)
 {
     ck_assert_uint_eq(load("abi_0_5"), 5);
     computes("abifive", "abi_0_5::squared");
-    told("ABI_HOST", 5, sizeof(core_host));
+    reported("ABI_HOST", 5, sizeof(core_host));
     ck_assert_uint_eq(prefers("abifive", "1 0"), CORE_FORMAT_CHANNELS_LAST);
     /* It is queried once. */
     ck_assert_uint_eq(prefers("abifive", "1 0"), CORE_FORMAT_CHANNELS_LAST);
@@ -285,7 +285,7 @@ START_TEST(plugin_of_0_5_runs_in_a_core_of_0_4)
     core__abi_minor_offered = 4;
     ck_assert_uint_eq(load("abi_0_5"), 4);
     computes("abifive", "abi_0_5::squared");
-    told("ABI_HOST", 4, HOST_SIZE_0_4);
+    reported("ABI_HOST", 4, HOST_SIZE_0_4);
     ck_assert_uint_eq(prefers("abifive", ""), CORE_FORMAT_CONTIGUOUS);
     ck_assert_uint_eq(memory_kinds("abifive"), CORE_MEMORY_DEVICE);
 }
@@ -314,7 +314,7 @@ static void never_sees_float8(const char *type, bool old)
 
     OK(core_device_find(type, &device));
     floats = CALL(zeros, &four, 1, CORE_F32, device);
-    told("ABI_DTYPE", CORE_F32, 4);
+    reported("ABI_DTYPE", CORE_F32, 4);
     OK(core_fill_(floats, core_float(0)));
     OK(core_tensor_from_data(codes, CORE_F8E4M3, &four, 1, device, &tensor));
     keep(tensor);

@@ -19,7 +19,7 @@ static void manifest(const char *name, const char *text)
     file_write(inside(name), text, strlen(text));
 }
 
-/* Manifest folders of the test's own. */
+/* Creates manifest folders for the test. */
 static void manifest_folders(void)
 {
     static path_text shared, local;
@@ -335,7 +335,7 @@ START_TEST(malformed_manifest_is_reported)
     manifest_folders();
     memset(text, '#', sizeof text);
     file_write(inside("local/long.plugin"), text, sizeof text);
-    manifest("local/words.plugin", "this is no manifest");
+    manifest("local/words.plugin", "this is not a manifest");
     manifest("local/two.plugin", "path=/a\npath=/b\n");
     manifest("local/relative.plugin", "path = core_good.so");
     manifest("local/short.plugin", "path=/a\nsha256=1234\n");
@@ -388,7 +388,7 @@ END_TEST
  * tells whether it reads the environment. */
 enum { READS = 10, READS_NOT = 11, NOT_PRIVILEGED = 12 };
 
-static int tell_setting(void)
+static int report_setting(void)
 {
     const char *value = NULL;
 
@@ -422,7 +422,7 @@ START_TEST(privileged_process_ignores_the_environment)
     setenv("LIBCORE_PLUGIN_PATH", folder, 1);
     child = fork();
     if (child == 0) {
-        execl(inside("privileged"), "privileged", "tell", (char *)NULL);
+        execl(inside("privileged"), "privileged", "report", (char *)NULL);
         _exit(NOT_PRIVILEGED);
     }
     ck_assert_int_eq(waitpid(child, &status, 0), child);
@@ -478,8 +478,8 @@ static int run_all(void)
 
 int main(int count, char **words)
 {
-    if (count > 1 && strcmp(words[1], "tell") == 0)
+    if (count > 1 && strcmp(words[1], "report") == 0)
         /* a sanitizer's exit handler needs rights that it lacks */
-        _exit(tell_setting());
+        _exit(report_setting());
     return run_all();
 }

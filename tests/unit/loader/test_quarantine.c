@@ -41,8 +41,8 @@ START_TEST(good_plugin_passes)
     core_plugin *plugin;
 
     setenv("FIXTURE_CRASHING", "no", 1);
-    ck_assert_msg(core_plugin_load(fixture("crashing"), &plugin) == CORE_OK, "%s",
-                  core_error_message());
+    ck_assert_msg(core_plugin_load(fixture("crashing"), &plugin) == CORE_OK,
+                  "%s", core_error_message());
     ck_assert_int_eq(core_device_find("crashing", &device), CORE_OK);
 }
 END_TEST
@@ -67,7 +67,7 @@ END_TEST
 
 START_TEST(forged_answer_of_the_plugin_is_ignored)
 {
-    refused("lies", CORE_ERROR_REFUSED, "with status 0");
+    refused("forges", CORE_ERROR_REFUSED, "with status 0");
 }
 END_TEST
 
@@ -121,7 +121,8 @@ START_TEST(missing_helper_refuses_every_plugin)
     core_plugin *plugin;
 
     core_setting_set("LIBCORE_QUARANTINE", "/nowhere/quarantine");
-    ck_assert_int_eq(core_plugin_load(fixture("crashing"), &plugin), CORE_ERROR_IO);
+    ck_assert_int_eq(core_plugin_load(fixture("crashing"), &plugin),
+                     CORE_ERROR_IO);
     assert_contains(core_error_message(), "/nowhere/quarantine could not be");
 }
 END_TEST

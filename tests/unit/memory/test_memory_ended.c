@@ -107,16 +107,16 @@ START_TEST(memory_of_failed_work_is_reused_without_its_error)
     piece p;
 
     open_sim("");
-    for (int told = 0; told < 2; told++) {
+    for (int reported = 0; reported < 2; reported++) {
         fail_and_end(NULL);
-        if (told)
+        if (reported)
             FAILS(core_device_synchronize(sim), CORE_ERROR_STREAM, "fill");
         second = stream();
         p = take_on(second, 1000);
         OK(core_stream_synchronize(second));
         give(p);
         core_stream_release(second);
-        if (!told)
+        if (!reported)
             FAILS(core_device_synchronize(sim), CORE_ERROR_STREAM, "fill");
         OK(core_device_synchronize(sim));
         all_is_back();

@@ -317,17 +317,17 @@ START_TEST(self_overlap_is_never_missed)
         int64_t strides[4];
         uint32_t ndim = 1 + (uint32_t)random_below(4);
         core_tensor *tensor;
-        bool told;
+        bool overlaps;
 
         for (uint32_t d = 0; d < ndim; d++) {
             sizes[d] = random_below(5);
             strides[d] = random_below(25);
         }
         tensor = layout(ndim, sizes, strides);
-        told = core__layout_overlaps_itself(tensor);
+        overlaps = core__layout_overlaps_itself(tensor);
         if (really_overlaps(ndim, sizes, strides))
-            ck_assert(told);
-        quiet += !told;
+            ck_assert(overlaps);
+        quiet += !overlaps;
         core_tensor_release(tensor);
     }
     ck_assert_int_gt(quiet, 1000);
