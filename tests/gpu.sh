@@ -11,8 +11,8 @@ number=0
 emulated=$LIBCORE_BUILD/backends/gpu/emulated/.libs
 golden=$LIBCORE_SOURCE/tests/golden/public
 
-# shellcheck source=tests/fixtures/ok.sh
-. "$LIBCORE_SOURCE/tests/fixtures/ok.sh"
+# shellcheck source=tests/support/tap.sh
+. "$LIBCORE_SOURCE/tests/support/tap.sh"
 
 skip() { # name, reason
     number=$((number + 1))

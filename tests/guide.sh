@@ -11,8 +11,8 @@ number=0
 template=$LIBCORE_SOURCE/plugins/template
 path=$LIBCORE_BUILD/.libs
 
-# shellcheck source=tests/fixtures/ok.sh
-. "$LIBCORE_SOURCE/tests/fixtures/ok.sh"
+# shellcheck source=tests/support/tap.sh
+. "$LIBCORE_SOURCE/tests/support/tap.sh"
 
 skip() { # name, why
     number=$((number + 1))

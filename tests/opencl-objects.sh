@@ -11,8 +11,8 @@ trap 'rm -rf "$work"' EXIT
 number=0
 fixtures=$LIBCORE_SOURCE/tests/fixtures/opencl
 
-# shellcheck source=tests/fixtures/ok.sh
-. "$LIBCORE_SOURCE/tests/fixtures/ok.sh"
+# shellcheck source=tests/support/tap.sh
+. "$LIBCORE_SOURCE/tests/support/tap.sh"
 
 skip() {
     echo "1..0 # SKIP $1"

@@ -11,8 +11,8 @@ number=0
 data=$work/data
 mkdir "$data"
 
-# shellcheck source=tests/fixtures/ok.sh
-. "$LIBCORE_SOURCE/tests/fixtures/ok.sh"
+# shellcheck source=tests/support/tap.sh
+. "$LIBCORE_SOURCE/tests/support/tap.sh"
 
 # bands HALF COUNT: images with a bright band whose position is the label.
 bands() {

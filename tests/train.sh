@@ -12,8 +12,8 @@ data=$work/data
 places=$work/places
 mkdir "$data" "$places"
 
-# shellcheck source=tests/fixtures/ok.sh
-. "$LIBCORE_SOURCE/tests/fixtures/ok.sh"
+# shellcheck source=tests/support/tap.sh
+. "$LIBCORE_SOURCE/tests/support/tap.sh"
 
 # idx_images COUNT ROWS FILE, idx_labels COUNT FILE: write valid files; the
 # pixels are arbitrary but differ.  COUNT is below 65536.

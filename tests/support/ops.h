@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* ops.h: calls of operators written as words, for tests that go over many:
+/* ops.h: operator calls written as text, for tests of many operators:
  *
  *     t:2,3   f64 leaf of these sizes      p:2,3   the same, no gradient
  *     u:2,3   leaf with distinct values    x:2,3/4 i64 in [0, 4)
@@ -11,10 +11,10 @@
  *     l:1,2   integers                     n       none
  *     k:1,0,1 bools                     g:2,.5 floats
  *     d:f64   a dtype
- *     h:3,3   leaf; who calls makes a positive definite matrix of it */
+ *     h:3,3   leaf, which the caller makes positive definite */
 
-#ifndef TESTS_UNIT_OPS_H
-#define TESTS_UNIT_OPS_H
+#ifndef TESTS_SUPPORT_OPS_H
+#define TESTS_SUPPORT_OPS_H
 
 #include "autograd.h"
 
@@ -25,7 +25,7 @@ enum { ARGUMENTS = 16, TENSORS = 8 };
 typedef struct check {
     const char *op;
     const char *words;
-    double low, high; /* of leaves' values */
+    double low, high; /* of the values of leaves */
 } check;
 
 typedef struct arguments {
@@ -39,7 +39,7 @@ typedef struct arguments {
     core_tensor *lists[ARGUMENTS][TENSORS];
     core_tensor *leaves[TENSORS];
     size_t nleaves;
-    char text[512]; /* the words, which strings among the values point to */
+    char text[512]; /* strings among the values point into it */
 } arguments;
 
 static uint32_t state;

@@ -92,18 +92,14 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("ops memory");
-    TCase *tests = tcase_create("ops memory");
-    SRunner *runner;
-    int failed;
+    const suite_loop loops[] = {
+        {failed_allocation_is_out_of_memory_without_leaks, 0, SAMPLES},
+    };
+    const test_suite suite = {
+        .name = "ops memory",
+        .teardown = drop_all,
+        SUITE_LOOPS(loops),
+    };
 
-    tcase_add_checked_fixture(tests, NULL, drop_all);
-    tcase_add_loop_test(tests, failed_allocation_is_out_of_memory_without_leaks,
-                        0, SAMPLES);
-    suite_add_tcase(suite, tests);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(&suite, 1);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* A plugin that gives the host NULL, or says what cannot be, costs an error
- * that says so (tests/fixtures/careless.c). */
+/* A plugin that passes NULL or impossible values to the host fails with an
+ * error that says so (tests/fixtures/invalid.c). */
 
 #include "support/loader.h"
 
@@ -16,7 +16,7 @@ typedef struct slip {
 /* In init. */
 static const slip slips[] = {
     {"device type", "9 bytes at NULL as a device type"},
-    {"longer type", "\"careless\" of 9 bytes"}, /* with its NUL */
+    {"longer type", "\"invalid\" of 8 bytes"}, /* counts the NUL */
     {"backend", "NULL as a backend"},
     {"kernel", "NULL as a kernel"},
     {"kernels", "NULL as an array of kernels"},
@@ -34,7 +34,7 @@ static const slip slips[] = {
     {"text", "the plugin gave no message"},
 };
 
-/* When the device is asked for. */
+/* When the device is opened. */
 static const slip devices[] = {
     {"enumerate", "enumerate failed and gave no reason"},
     {"reason", "the plugin gave no reason"},
@@ -51,51 +51,51 @@ enum {
     DEVICES = sizeof devices / sizeof *devices
 };
 
-START_TEST(what_init_gives_is_looked_at)
+START_TEST(invalid_values_in_init_are_refused)
 {
     core_plugin *plugin;
 
-    setenv("FIXTURE_CARELESS", slips[_i].where, 1);
-    ck_assert_int_ne(core_plugin_load(fixture("careless"), &plugin), CORE_OK);
+    setenv("FIXTURE_INVALID", slips[_i].where, 1);
+    ck_assert_int_ne(core_plugin_load(fixture("invalid"), &plugin), CORE_OK);
     assert_contains(core_error_message(), slips[_i].says);
     ck_assert_ptr_null(plugin);
 }
 END_TEST
 
-START_TEST(what_a_device_says_is_looked_at)
+START_TEST(invalid_values_of_a_device_are_refused)
 {
     core_plugin *plugin;
     core_device *device;
 
-    setenv("FIXTURE_CARELESS", devices[_i].where, 1);
-    ck_assert_int_eq(core_plugin_load(fixture("careless"), &plugin), CORE_OK);
-    ck_assert_int_ne(core_device_find("careless", &device), CORE_OK);
+    setenv("FIXTURE_INVALID", devices[_i].where, 1);
+    ck_assert_int_eq(core_plugin_load(fixture("invalid"), &plugin), CORE_OK);
+    ck_assert_int_ne(core_device_find("invalid", &device), CORE_OK);
     assert_contains(core_error_message(), devices[_i].says);
 }
 END_TEST
 
-START_TEST(what_is_harmless_is_taken_for_nothing)
+START_TEST(harmless_invalid_values_are_ignored)
 {
     core_plugin *plugin;
     core_device *device;
 
-    setenv("FIXTURE_CARELESS", "nowhere", 1);
-    ck_assert_int_eq(core_plugin_load(fixture("careless"), &plugin), CORE_OK);
-    ck_assert_int_eq(core_device_find("careless", &device), CORE_OK);
+    setenv("FIXTURE_INVALID", "nowhere", 1);
+    ck_assert_int_eq(core_plugin_load(fixture("invalid"), &plugin), CORE_OK);
+    ck_assert_int_eq(core_device_find("invalid", &device), CORE_OK);
 }
 END_TEST
 
 int main(void)
 {
     const TTest *const tests[] = {
-        what_is_harmless_is_taken_for_nothing,
+        harmless_invalid_values_are_ignored,
     };
     const suite_loop loops[] = {
-        {what_init_gives_is_looked_at, 0, SLIPS},
-        {what_a_device_says_is_looked_at, 0, DEVICES},
+        {invalid_values_in_init_are_refused, 0, SLIPS},
+        {invalid_values_of_a_device_are_refused, 0, DEVICES},
     };
     const test_suite suite = {
-        .name = "loader/careless",
+        .name = "loader/invalid values",
         SUITE_TESTS(tests),
         SUITE_LOOPS(loops),
     };
