@@ -37,11 +37,12 @@ static int all_visited(int times)
 START_TEST(every_chunk_is_computed_once)
 {
     for (int round = 1; round <= 200; round++) {
-        ck_assert_int_eq(cpu_pool_set_threads((uint32_t)(1 + round % 5)), 0);
+        ck_assert_int_eq(cpu_thread_pool_set_threads((uint32_t)(1 + round % 5)),
+                         0);
         cpu_parallel_for(N, GRAIN, visit, NULL);
         ck_assert(all_visited(round));
     }
-    cpu_pool_shutdown();
+    cpu_thread_pool_shutdown();
 }
 END_TEST
 
@@ -54,7 +55,7 @@ static void nest(void *context, int64_t begin, int64_t end)
 
 START_TEST(a_task_may_call)
 {
-    cpu_pool_set_threads(3);
+    cpu_thread_pool_set_threads(3);
     cpu_parallel_for(6, 1, nest, NULL);
     ck_assert(all_visited(6));
 }
@@ -72,7 +73,7 @@ START_TEST(several_threads_may_call_at_once)
 {
     pthread_t threads[4];
 
-    cpu_pool_set_threads(3);
+    cpu_thread_pool_set_threads(3);
     for (int k = 0; k < 4; k++)
         ck_assert_int_eq(pthread_create(&threads[k], NULL, call_often, NULL),
                          0);
@@ -86,7 +87,7 @@ START_TEST(a_forked_child_computes)
 {
     pid_t child;
 
-    cpu_pool_set_threads(3);
+    cpu_thread_pool_set_threads(3);
     cpu_parallel_for(N, GRAIN, visit, NULL);
     child = fork();
     ck_assert_int_ne(child, -1);
@@ -103,22 +104,22 @@ END_TEST
 
 START_TEST(a_pool_that_was_shut_down_starts_again)
 {
-    cpu_pool_set_threads(3);
+    cpu_thread_pool_set_threads(3);
     for (int round = 1; round <= 20; round++) {
         cpu_parallel_for(N, GRAIN, visit, NULL);
         ck_assert(all_visited(round));
-        cpu_pool_shutdown();
+        cpu_thread_pool_shutdown();
     }
 }
 END_TEST
 
 START_TEST(thread_counts_have_limits)
 {
-    ck_assert_uint_ge(cpu_pool_threads(), 1);
-    ck_assert_int_eq(cpu_pool_set_threads(0), -1);
-    ck_assert_int_eq(cpu_pool_set_threads(1000000), -1);
-    ck_assert_int_eq(cpu_pool_set_threads(7), 0);
-    ck_assert_uint_eq(cpu_pool_threads(), 7);
+    ck_assert_uint_ge(cpu_thread_pool_threads(), 1);
+    ck_assert_int_eq(cpu_thread_pool_set_threads(0), -1);
+    ck_assert_int_eq(cpu_thread_pool_set_threads(1000000), -1);
+    ck_assert_int_eq(cpu_thread_pool_set_threads(7), 0);
+    ck_assert_uint_eq(cpu_thread_pool_threads(), 7);
 }
 END_TEST
 
